@@ -1,0 +1,103 @@
+# Everything happens in $(VENV); nothing outside this folder is changed, save that `make` may install Debian's
+# python3-venv where Python comes without it.
+#
+#   make demo        train two small models under autocast and GradScaler
+#   make test        the test suite, once per OpenCL runtime
+#   make test-full   the same, then with GPU-shaped kernels and on a device without fp16, fp64 and 64-bit atomics
+#   make check       what was found, and a self-test on every device
+#   make lint        ruff and clang-format; `make format` applies them
+#   make bench, make clean, make distclean
+
+PYTHON ?= python3
+VENV ?= .venv
+# Any pip arguments: a proxy, an index, TORCH="torch==2.13.0+cpu" for a smaller download ...
+PIP_ARGS ?=
+TORCH ?= torch==2.13.0
+EXTRAS ?= pocl,intel,test,demo
+# Parts of platform names, one run of the suite each.
+RUNTIMES ?= intel pocl
+PYTEST_JOBS ?= 2
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+
+SHELL := /bin/bash
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check install $(PIP_ARGS)
+LIBRARY := torch_netcl/_C.so
+SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
+# A file a worker: its tests share kernels, which are compiled but once.
+PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile $(PYTEST_ARGS)
+
+.PHONY: setup demo demo-short test test-full check lint format bench clean distclean
+.DELETE_ON_ERROR:
+
+setup: $(VENV)/.installed $(LIBRARY)
+
+$(VENV)/.created:
+	.ci/venv $(PYTHON) $(VENV)
+	@touch $@
+
+# torch first: the build needs it, and no later step may pick another one.
+$(VENV)/.torch: $(VENV)/.created
+	$(PIP) "$(TORCH)"
+	@touch $@
+
+$(VENV)/.build-tools: $(VENV)/.torch pyproject.toml
+	$(PIP) "setuptools>=77" wheel ninja nvidia-cuda-opencl
+	@touch $@
+
+$(LIBRARY): setup.py $(SOURCES) | $(VENV)/.build-tools
+	$(PY) setup.py build_ext --inplace
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml setup.py torch_netcl/_version.py $(VENV)/.build-tools | $(LIBRARY)
+	$(PIP) --no-build-isolation -e ".[$(EXTRAS)]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml
+	$(PIP) ruff clang-format
+	@touch $@
+
+demo: setup
+	$(PY) examples/demo.py $(DEMO_ARGS)
+
+demo-short: setup
+	$(PY) examples/digits.py $(DEMO_ARGS)
+
+check: setup
+	$(PY) -m torch_netcl --check
+
+# Runs the suite in every environment of the list, though one failed; fails if any did.
+define run_tests
+	@failed=; for env in $(1); do \
+	  echo "=== pytest with $${env//+/ }"; \
+	  env $${env//+/ } $(PY) -c "import torch, sys; torch.netcl.is_available() or sys.exit('no such device')" \
+	    && env $${env//+/ } $(PYTEST) || failed="$$failed $$env"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "FAILED with:$$failed" >&2; exit 1; fi
+endef
+
+test: setup
+	$(call run_tests,$(RUNTIMES:%=NETCL_VISIBLE_DEVICES=%))
+
+test-full: test
+	$(call run_tests,$(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_VISIBLE_DEVICES=%) \
+	  $(firstword $(RUNTIMES:%=NETCL_MASK=fp16,fp64,int64_atomics+NETCL_VISIBLE_DEVICES=%)))
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/clang-format --dry-run -Werror $(SOURCES)
+
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/clang-format -i $(SOURCES)
+
+bench: setup
+	@set -e; for f in benchmarks/*.py; do echo "=== $$f"; $(PY) $$f; done
+
+clean:
+	rm -rf build dist *.egg-info $(LIBRARY) demo-output .pytest_cache .ruff_cache .hypothesis $(VENV)/.installed
+	find torch_netcl test examples -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

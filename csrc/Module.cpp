@@ -1,0 +1,111 @@
+// What Python calls, as operators of the `netcl` library: no Python C API, so one binary serves every Python.
+#include <torch/library.h>
+
+#include "aten/Fallback.h"
+#include "aten/Generator.h"
+#include "runtime/Kernel.h"
+
+namespace netcl {
+
+namespace {
+
+using Dict = c10::Dict<std::string, int64_t>;
+
+std::string initialize(const std::string& loader, const std::string& kernels, const std::string& cache) {
+  set_kernel_paths(kernels, cache);
+  return load_opencl(loader);
+}
+
+c10::Dict<std::string, std::string> device_strings(int64_t index) {
+  const DeviceInfo& d = device(static_cast<c10::DeviceIndex>(index)).info();
+  c10::Dict<std::string, std::string> r;
+  r.insert("name", d.name);
+  r.insert("vendor", d.vendor);
+  r.insert("version", d.version);
+  r.insert("driver_version", d.driver_version);
+  r.insert("extensions", d.extensions);
+  r.insert("platform_name", d.platform_name);
+  r.insert("platform_version", d.platform_version);
+  r.insert("device_type", d.type & CL_DEVICE_TYPE_GPU ? "gpu" : d.type & CL_DEVICE_TYPE_CPU ? "cpu" : "accelerator");
+  r.insert("device_class", device(static_cast<c10::DeviceIndex>(index)).is_cpu() ? "cpu" : "gpu");
+  return r;
+}
+
+Dict device_numbers(int64_t index) {
+  const DeviceInfo& d = device(static_cast<c10::DeviceIndex>(index)).info();
+  Dict r;
+  const auto put = [&](const char* name, uint64_t value) { r.insert(name, static_cast<int64_t>(value)); };
+  put("has_fp16", d.has_fp16);
+  put("has_fp64", d.has_fp64);
+  put("has_int64_atomics", d.has_int64_atomics);
+  put("has_subgroups", d.has_subgroups);
+  put("host_unified_memory", d.host_unified);
+  put("global_mem_size", d.global_mem_size);
+  put("max_mem_alloc_size", d.max_mem_alloc_size);
+  put("local_mem_size", d.local_mem_size);
+  put("max_compute_units", d.max_compute_units);
+  put("max_work_group_size", d.max_work_group_size);
+  put("cl_device_id", reinterpret_cast<uintptr_t>(device(static_cast<c10::DeviceIndex>(index)).id()));
+  return r;
+}
+
+Dict fallback_ops() {
+  Dict r;
+  for (const auto& [name, calls] : cpu_fallback_ops()) r.insert(name, calls);
+  return r;
+}
+
+c10::Dict<std::string, double> cache_stats() {
+  const auto s = kernel_cache_stats();
+  c10::Dict<std::string, double> r;
+  r.insert("compiled", static_cast<double>(s.compiled));
+  r.insert("disk_hits", static_cast<double>(s.disk_hits));
+  r.insert("memory_hits", static_cast<double>(s.memory_hits));
+  r.insert("compile_seconds", s.compile_seconds);
+  return r;
+}
+
+// (cl_mem, byte offset, cl_command_queue, cl_context) of a tensor's first element, for interop.
+std::vector<int64_t> handles(const at::Tensor& t) {
+  const Location at = locate(t.const_data_ptr());
+  Queue& queue = current_queue(t.device().index());
+  return {static_cast<int64_t>(reinterpret_cast<uintptr_t>(at.mem)), static_cast<int64_t>(at.offset),
+          static_cast<int64_t>(reinterpret_cast<uintptr_t>(queue.handle())),
+          static_cast<int64_t>(reinterpret_cast<uintptr_t>(queue.device().context()))};
+}
+
+TORCH_LIBRARY(netcl, m) {
+  m.def("initialize(str loader, str kernels, str cache) -> str", &initialize);
+  m.def("shutdown() -> ()", &set_shutting_down);
+  m.def("device_count() -> int", [] { return static_cast<int64_t>(device_count()); });
+  m.def("device_strings(int index) -> Dict(str, str)", &device_strings);
+  m.def("device_numbers(int index) -> Dict(str, int)", &device_numbers);
+  m.def("host_sync_count() -> int", [] { return static_cast<int64_t>(host_sync_count()); });
+  m.def("launch_count() -> int", [] { return static_cast<int64_t>(launch_count()); });
+  m.def("cpu_fallback_ops() -> Dict(str, int)", &fallback_ops);
+  m.def("reset_cpu_fallback_ops() -> ()", &reset_cpu_fallback_ops);
+  m.def("cpu_fallback_mode() -> str", &cpu_fallback_mode);
+  m.def("set_cpu_fallback_mode(str mode) -> ()", [](const std::string& mode) { set_cpu_fallback_mode(mode); });
+  m.def("kernel_cache_stats() -> Dict(str, float)", &cache_stats);
+  m.def("programs_in_use() -> str[]", [] {
+    std::vector<std::string> r;
+    for (const auto& [index, file, options] : programs_in_use()) {
+      r.push_back(std::to_string(int(index)) + '\t' + file + '\t' + options);
+    }
+    return r;
+  });
+  m.def("build_log(int index, str file, str options) -> str",
+        [](int64_t index, const std::string& file, const std::string& options) {
+          return build_log_of(device(static_cast<c10::DeviceIndex>(index)), file, options);
+        });
+  m.def("set_memory_fraction(int index, float fraction) -> ()",
+        [](int64_t index, double fraction) { set_memory_fraction(static_cast<c10::DeviceIndex>(index), fraction); });
+  m.def("default_generator(int index) -> Generator?",
+        [](int64_t index) { return std::optional(default_generator(static_cast<c10::DeviceIndex>(index))); });
+  m.def("handles(Tensor t) -> int[]");
+}
+TORCH_LIBRARY_IMPL(netcl, PrivateUse1, m) { m.impl("handles", &handles); }
+
+}  // namespace
+
+}  // namespace netcl

@@ -1,0 +1,229 @@
+// scaled_dot_product_attention: two matrix products with a softmax between them that adds the bias and knows
+// the causal mask, and their backward, which makes the probabilities again from the logarithm of each row's
+// sum. What it does not cover (dropout, masks that want a gradient, nested tensors) takes PyTorch's composite
+// path.
+#include <ATen/Context.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <optional>
+#include <tuple>
+
+#include "aten/Gemm.h"
+#include "aten/Rows.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+
+// Scores kept at a time, in elements.
+constexpr int64_t kScores = 16 << 20;
+
+// kernels/attention.cl
+struct AttentionArg {
+  int64_t heads, queries, keys, rows, rows_per = 1, first_batch, first_head, all_heads, causal;
+  int64_t bias_b = 0, bias_h = 0, bias_q = 0, bias_k = 0;
+};
+
+bool expandable(const Tensor& mask, at::IntArrayRef sizes) {
+  if (mask.dim() > 4) return false;
+  for (int64_t i = 1; i <= mask.dim(); i++)
+    if (mask.size(-i) != 1 && mask.size(-i) != sizes[4 - i]) return false;
+  return true;
+}
+
+int64_t choose_backend(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
+                       double dropout, bool causal, std::optional<double> scale, bool gqa) {
+  const auto supported = [&] {
+    if (!at::globalContext().userEnabledOverrideableSDP() || dropout != 0) return false;
+    for (const Tensor* t : {&q, &k, &v})
+      if (t->is_nested() || t->dim() != 4 || t->numel() == 0 || !at::isFloatingType(t->scalar_type()) ||
+          t->scalar_type() != q.scalar_type() || t->device() != q.device() || t->size(0) != q.size(0))
+        return false;
+    if (k.size(1) != v.size(1) || k.size(2) != v.size(2) || k.size(3) != q.size(3)) return false;
+    if (gqa ? q.size(1) % k.size(1) != 0 : q.size(1) != k.size(1)) return false;
+    if (mask && mask->defined())
+      return !causal && !mask->requires_grad() && !mask->is_nested() && mask->device() == q.device() &&
+             (mask->scalar_type() == q.scalar_type() || mask->scalar_type() == at::kBool) &&
+             expandable(*mask, {q.size(0), q.size(1), q.size(2), k.size(2)});
+    return true;
+  };
+  return static_cast<int64_t>(supported() ? at::SDPBackend::overrideable : at::SDPBackend::math);
+}
+
+// All of one call, forward or backward.
+struct Attention {
+  Tensor q, k, v, bias;
+  bool causal;
+  double scale;
+  c10::ScalarType acc;
+
+  Attention(const Tensor& q_, const Tensor& k_, const Tensor& v_, const std::optional<Tensor>& bias_, bool causal_,
+            std::optional<double> scale_)
+      : q(q_),
+        causal(causal_),
+        scale(scale_.value_or(1 / std::sqrt(static_cast<double>(q_.size(3))))),
+        acc(compute_type(q_.scalar_type())) {
+    k = repeated(k_);
+    v = repeated(v_);
+    if (bias_ && bias_->defined()) bias = bias_->expand({q.size(0), q.size(1), q.size(2), k.size(2)});
+  }
+
+  // Heads of keys and values that several heads of queries share, once for each of those.
+  Tensor repeated(const Tensor& t) const {
+    const int64_t groups = q.size(1) / t.size(1);
+    if (groups == 1) return t;
+    return t.unsqueeze(2)
+        .expand({t.size(0), t.size(1), groups, t.size(2), t.size(3)})
+        .reshape({t.size(0), q.size(1), t.size(2), t.size(3)});
+  }
+  // And the gradient of that.
+  static Tensor gathered(const Tensor& grad, const Tensor& original) {
+    if (grad.size(1) == original.size(1)) return grad;
+    return grad.unflatten(1, {original.size(1), grad.size(1) / original.size(1)}).sum(2);
+  }
+
+  at::TensorOptions acc_options() const { return q.options().dtype(acc); }
+
+  // Calls f(batch0, batches, head0, heads) for parts whose scores fit into kScores.
+  template <class F>
+  void parts(F&& f) const {
+    const int64_t each = q.size(2) * k.size(2);
+    const int64_t heads = std::clamp<int64_t>(kScores / each, 1, q.size(1));
+    const int64_t batches = std::clamp<int64_t>(kScores / (each * q.size(1)), 1, q.size(0));
+    for (int64_t b = 0; b < q.size(0); b += batches)
+      for (int64_t h = 0; h < q.size(1); h += heads)
+        f(b, std::min(batches, q.size(0) - b), h, std::min(heads, q.size(1) - h));
+  }
+
+  // c = alpha * a @ b for every head of a part.
+  void multiply(const GemmMatrix& a, const GemmMatrix& b, const GemmMatrix& c, int64_t m, int64_t n, int64_t depth,
+                int64_t batches, int64_t heads, double alpha) const {
+    GemmArgs g;
+    g.m = m;
+    g.n = n;
+    g.k = depth;
+    g.batch = {batches, heads};
+    g.a = a;
+    g.b = b;
+    g.c = c;
+    g.alpha = alpha;
+    gemm("scaled_dot_product_attention", queue_of(q), g);
+  }
+
+  Defs defs() const {
+    Defs d;
+    row_defs(d, netcl::device_of(q), acc, k.size(2));
+    if (bias.defined()) d.set("BIAS", dtype_tag(bias.scalar_type()));
+    return d;
+  }
+  AttentionArg arg(int64_t b, int64_t batches, int64_t h, int64_t heads, RowSplit* split) const {
+    AttentionArg p{heads, q.size(2), k.size(2), batches * heads * q.size(2), 1, b, h, q.size(1), causal};
+    *split = row_split(netcl::device_of(q), p.rows, p.keys);
+    p.rows_per = split->rows_per;
+    if (bias.defined()) {
+      p.bias_b = bias.stride(0);
+      p.bias_h = bias.stride(1);
+      p.bias_q = bias.stride(2);
+      p.bias_k = bias.stride(3);
+    }
+    return p;
+  }
+  // Launches a kernel of attention.cl over all rows of a part, with the bias where there is one.
+  template <class... Args>
+  void rows(const char* name, const AttentionArg& p, const RowSplit& split, const Args&... args) const {
+    Device& dev = netcl::device_of(q);
+    const size_t local = row_group(dev);
+    Kernel& k = kernel(dev, "attention.cl", name, defs());
+    const char* op = "scaled_dot_product_attention";
+    if (bias.defined()) {
+      k.launch(op, queue_of(q), {split.groups * local}, {local}, args..., buf(bias), p);
+    } else {
+      k.launch(op, queue_of(q), {split.groups * local}, {local}, args..., p);
+    }
+  }
+};
+
+// The matrices of heads [h, h + heads) of batches [b, b + batches).
+GemmMatrix part_of(const Tensor& t, int64_t b, int64_t batches, int64_t h, int64_t heads) {
+  return gemm_matrix(t.narrow(0, b, batches).narrow(1, h, heads));
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> forward(
+    const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, double dropout,
+    bool causal, bool debug_mask, std::optional<double> scale) {
+  TORCH_CHECK(dropout == 0, "netcl: fused attention has no dropout; use SDPBackend.MATH");
+  const Attention a(query, key, value, bias, causal, scale);
+  const int64_t batch = query.size(0), heads_all = query.size(1), queries = query.size(2), keys = a.k.size(2);
+  const int64_t width = a.v.size(3);
+  // Heads side by side, so that the caller's transpose(1, 2).reshape(…) is a view.
+  Tensor out = at::empty({batch, queries, heads_all, width}, query.options()).transpose(1, 2);
+  Tensor lse = at::empty({batch, heads_all, queries}, a.acc_options());
+  a.parts([&](int64_t b, int64_t batches, int64_t h, int64_t heads) {
+    const Tensor scores = at::empty({batches, heads, queries, keys}, a.acc_options());
+    const GemmMatrix s = gemm_matrix(scores);
+    a.multiply(part_of(a.q, b, batches, h, heads), transposed(part_of(a.k, b, batches, h, heads)), s, queries, keys,
+               query.size(3), batches, heads, a.scale);
+    RowSplit split;
+    const AttentionArg p = a.arg(b, batches, h, heads, &split);
+    a.rows("attention_softmax", p, split, buf(scores), buf(lse));
+    a.multiply(s, part_of(a.v, b, batches, h, heads), part_of(out, b, batches, h, heads), queries, width, keys, batches,
+               heads, 1);
+  });
+  return {out, lse, Tensor(), Tensor(), c10::SymInt(queries), c10::SymInt(keys), Tensor(), Tensor(), Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, const Tensor& query, const Tensor& key,
+                                                    const Tensor& value, const Tensor& bias, std::array<bool, 4> mask,
+                                                    const Tensor& out, const Tensor& lse, const Tensor&, const Tensor&,
+                                                    c10::SymInt, c10::SymInt, double dropout, bool causal,
+                                                    const Tensor&, const Tensor&, std::optional<double> scale) {
+  TORCH_CHECK(!(mask[3] && bias.defined()), "netcl: fused attention has no gradient for its mask; use SDPBackend.MATH");
+  const Attention a(query, key, value, bias, causal, scale);
+  const int64_t queries = query.size(2), keys = a.k.size(2), depth = query.size(3), width = a.v.size(3);
+  Tensor dq, dk, dv;
+  if (mask[0]) dq = at::empty_like(query);
+  if (mask[1]) dk = at::empty_like(a.k);
+  if (mask[2]) dv = at::empty_like(a.v);
+  a.parts([&](int64_t b, int64_t batches, int64_t h, int64_t heads) {
+    const auto part = [&](const Tensor& t) { return part_of(t, b, batches, h, heads); };
+    const Tensor scores = at::empty({batches, heads, queries, keys}, a.acc_options());
+    const Tensor grads = at::empty_like(scores);
+    const GemmMatrix s = gemm_matrix(scores), g = gemm_matrix(grads), go = part(grad_out);
+    a.multiply(part(a.q), transposed(part(a.k)), s, queries, keys, depth, batches, heads, a.scale);
+    a.multiply(go, transposed(part(a.v)), g, queries, keys, width, batches, heads, 1);
+    RowSplit split;
+    const AttentionArg p = a.arg(b, batches, h, heads, &split);
+    a.rows("attention_backward", p, split, buf(scores), buf(grads), buf(lse));
+    if (dv.defined()) a.multiply(transposed(s), go, part(dv), keys, width, queries, batches, heads, 1);
+    if (dq.defined()) a.multiply(g, part(a.k), part(dq), queries, depth, keys, batches, heads, a.scale);
+    if (dk.defined()) a.multiply(transposed(g), part(a.q), part(dk), keys, depth, queries, batches, heads, a.scale);
+  });
+  if (dk.defined()) dk = Attention::gathered(dk, key);
+  if (dv.defined()) dv = Attention::gathered(dv, value);
+  return {dq, dk, dv, Tensor()};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_sdp_choice", TORCH_FN(choose_backend));
+  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(forward));
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(backward));
+}
+
+}  // namespace
+
+int64_t fused_sdp_choice(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
+                         double dropout, bool causal, std::optional<double> scale, bool gqa) {
+  return choose_backend(q, k, v, mask, dropout, causal, scale, gqa);
+}
+
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &netcl::fused_sdp_choice)
+}  // namespace at::native

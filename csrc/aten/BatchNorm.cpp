@@ -1,0 +1,265 @@
+// Batch normalisation with its derivative: any float input with weights and running statistics of its own or
+// a wider dtype, channels first or last. Saved statistics are of the compute type.
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include "aten/Rows.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+using OptTensor = const std::optional<Tensor>&;
+using Mask = std::array<bool, 3>;
+
+Tensor get(OptTensor t) { return t.has_value() && t->defined() ? *t : Tensor(); }
+Tensor contiguous(const Tensor& t) { return t.defined() ? t.contiguous() : t; }
+
+// How channels lie in a dense tensor: `runs` runs of hw elements a channel, or `runs` rows of all channels.
+struct Layout {
+  at::MemoryFormat format = at::MemoryFormat::Contiguous;
+  bool cols = false;
+  int64_t runs = 1, channels = 1, hw = 1;
+
+  explicit Layout(const Tensor& input) {
+    TORCH_CHECK(input.dim() >= 2, "batch_norm: expected an input of at least 2 dimensions, got ", input.dim());
+    channels = input.size(1);
+    const int64_t count = channels ? input.numel() / channels : 0;
+    const at::MemoryFormat suggested = input.suggest_memory_format();
+    if (suggested != at::MemoryFormat::Contiguous && input.is_contiguous(suggested)) format = suggested;
+    hw = input.size(0) ? count / input.size(0) : 0;
+    runs = input.size(0);
+    cols = format != at::MemoryFormat::Contiguous || hw == 1;
+    if (cols) {
+      runs = count;
+      hw = 1;
+    }
+  }
+  int64_t adjacent() const { return cols ? channels : hw; }
+  Tensor dense(const Tensor& t) const { return t.contiguous(format); }
+};
+
+struct Params {
+  Tensor weight, bias;  // one dtype
+  c10::ScalarType type;
+
+  Params(const Tensor& input, OptTensor weight_opt, OptTensor bias_opt) {
+    weight = contiguous(get(weight_opt));
+    bias = contiguous(get(bias_opt));
+    type = weight.defined() ? weight.scalar_type() : bias.defined() ? bias.scalar_type() : input.scalar_type();
+    if (bias.defined()) bias = bias.to(type);
+  }
+};
+
+Defs batch_norm_defs(const Tensor& input, const Layout& layout, c10::ScalarType params, const Tensor& running_mean,
+                     const Tensor& running_var) {
+  const c10::ScalarType compute = compute_type(input.scalar_type());
+  const Tensor& some = running_mean.defined() ? running_mean : running_var;
+  Defs d;
+  d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params));
+  d.set("RT", dtype_tag(some.defined() ? some.scalar_type() : compute));
+  row_defs(d, netcl::device_of(input), compute, layout.adjacent());
+  return d;
+}
+
+// Columns in vectors; a GPU takes them in groups of 64.
+Range column_range(const Device& dev, int64_t channels) { return {size_t(ceil_div(channels, row_vec(dev, channels)))}; }
+Range column_local(const Device& dev) { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
+
+void check_params(const Tensor& input, std::initializer_list<std::pair<const char*, Tensor>> params) {
+  for (const auto& [name, t] : params) {
+    TORCH_CHECK(!t.defined() || t.numel() == input.size(1), name, " should contain ", input.size(1), " elements not ",
+                t.defined() ? t.numel() : 0);
+  }
+}
+
+void train_forward(const char* op, const Tensor& x, const Layout& layout, const Params& params,
+                   const Tensor& running_mean, const Tensor& running_var, double momentum, double eps,
+                   const Tensor& out, const Tensor& mean, const Tensor& invstd) {
+  Device& dev = netcl::device_of(x);
+  Queue& queue = queue_of(x);
+  // The running statistics are written in place; strided ones through a copy.
+  const Tensor rm = contiguous(running_mean), rv = contiguous(running_var);
+  const Defs d = batch_norm_defs(x, layout, params.type, rm, rv);
+  if (layout.cols) {
+    kernel(dev, "batch_norm.cl", "batch_norm_train_cols", d)
+        .launch(op, queue, column_range(dev, layout.channels), column_local(dev), buf(out), buf(mean), buf(invstd),
+                buf(x), buf_or_null(params.weight), buf_or_null(params.bias), buf_or_null(rm), buf_or_null(rv),
+                layout.runs, layout.channels, wide_high(momentum), wide_low(momentum), wide_high(eps), wide_low(eps));
+  } else {
+    const size_t local = row_group(dev);
+    kernel(dev, "batch_norm.cl", "batch_norm_train", d)
+        .launch(op, queue, {size_t(layout.channels) * local}, {local}, buf(out), buf(mean), buf(invstd), buf(x),
+                buf_or_null(params.weight), buf_or_null(params.bias), buf_or_null(rm), buf_or_null(rv), layout.runs,
+                layout.channels, layout.hw, wide_high(momentum), wide_low(momentum), wide_high(eps), wide_low(eps));
+  }
+  if (rm.defined() && !rm.is_same(running_mean)) running_mean.copy_(rm);
+  if (rv.defined() && !rv.is_same(running_var)) running_var.copy_(rv);
+}
+
+void eval_forward(const char* op, const Tensor& x, const Layout& layout, const Params& params,
+                  const Tensor& running_mean, const Tensor& running_var, double eps, const Tensor& out) {
+  Device& dev = netcl::device_of(x);
+  Queue& queue = queue_of(x);
+  const Tensor rm = contiguous(running_mean), rv = contiguous(running_var);
+  const Defs d = batch_norm_defs(x, layout, params.type, rm, rv);
+  if (layout.cols) {
+    const Range columns = column_range(dev, layout.channels);
+    const int64_t rows_per = dev.is_cpu() ? row_split(dev, layout.runs, layout.channels).rows_per : 4;
+    kernel(dev, "batch_norm.cl", "batch_norm_eval_cols", d)
+        .launch(op, queue, {columns.x, size_t(ceil_div(layout.runs, rows_per))}, column_local(dev), buf(out), buf(x),
+                buf_or_null(params.weight), buf_or_null(params.bias), buf_or_null(rm), buf_or_null(rv), layout.runs,
+                rows_per, layout.channels, wide_high(eps), wide_low(eps));
+  } else {
+    const int64_t rows = layout.runs * layout.channels;
+    const RowSplit split = row_split(dev, rows, layout.hw);
+    const size_t local = row_group(dev);
+    kernel(dev, "batch_norm.cl", "batch_norm_eval", d)
+        .launch(op, queue, {split.groups * local}, {local}, buf(out), buf(x), buf_or_null(params.weight),
+                buf_or_null(params.bias), buf_or_null(rm), buf_or_null(rv), rows, split.rows_per, layout.channels,
+                layout.hw, wide_high(eps), wide_low(eps));
+  }
+}
+
+std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, OptTensor weight, OptTensor bias,
+                                           const Tensor& running_mean, const Tensor& running_var, bool training,
+                                           double momentum, double eps) {
+  const Layout layout(input);
+  const Params params(input, weight, bias);
+  check_floating(netcl::device_of(input), input.scalar_type(), op);
+  check_params(
+      input,
+      {{"weight", params.weight}, {"bias", params.bias}, {"running_mean", running_mean}, {"running_var", running_var}});
+  TORCH_CHECK(training || (running_mean.defined() && running_var.defined()),
+              "Expected running_mean and running_var to be defined when training=False");
+  const Tensor x = layout.dense(input);
+  Tensor out = at::empty_like(x, layout.format);
+  const at::TensorOptions options = x.options().dtype(compute_type(x.scalar_type()));
+  Tensor mean = at::empty({training ? layout.channels : 0}, options);
+  Tensor invstd = at::empty({training ? layout.channels : 0}, options);
+  if (x.numel() == 0) return {out, mean.zero_(), invstd.zero_()};
+  if (training) {
+    train_forward(op, x, layout, params, running_mean, running_var, momentum, eps, out, mean, invstd);
+  } else {
+    eval_forward(op, x, layout, params, running_mean, running_var, eps, out);
+  }
+  return {out, mean, invstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_out, const Tensor& input,
+                                            OptTensor weight, const Tensor& running_mean, const Tensor& running_var,
+                                            const Tensor& save_mean, const Tensor& save_invstd, bool train, double eps,
+                                            Mask mask) {
+  const Layout layout(input);
+  const Params params(input, weight, std::nullopt);
+  Device& dev = netcl::device_of(input);
+  check_floating(dev, input.scalar_type(), op);
+  const Tensor x = layout.dense(input), g = layout.dense(grad_out.to(input.scalar_type()));
+  const c10::ScalarType compute = compute_type(x.scalar_type());
+  Tensor gin, gw, gb;
+  if (mask[0]) gin = at::empty_like(x, layout.format);
+  if (mask[1]) gw = at::empty({layout.channels}, x.options().dtype(params.type));
+  if (mask[2]) gb = at::empty({layout.channels}, x.options().dtype(params.type));
+  if (x.numel() == 0) {
+    if (gw.defined()) gw.zero_();
+    if (gb.defined()) gb.zero_();
+    return {gin, gw, gb};
+  }
+  const Tensor mean = contiguous(train ? save_mean.to(compute) : running_mean);
+  const Tensor stat = contiguous(train ? save_invstd.to(compute) : running_var);
+  const Defs d = batch_norm_defs(x, layout, params.type, running_mean, running_var);
+  Queue& queue = queue_of(x);
+  if (layout.cols) {
+    kernel(dev, "batch_norm.cl", "batch_norm_backward_cols", d)
+        .launch(op, queue, column_range(dev, layout.channels), column_local(dev), buf_or_null(gin), buf_or_null(gw),
+                buf_or_null(gb), buf(g), buf(x), buf_or_null(params.weight), buf_or_null(mean), buf_or_null(stat),
+                layout.runs, layout.channels, int32_t(train), wide_high(eps), wide_low(eps));
+  } else {
+    const size_t local = row_group(dev);
+    kernel(dev, "batch_norm.cl", "batch_norm_backward", d)
+        .launch(op, queue, {size_t(layout.channels) * local}, {local}, buf_or_null(gin), buf_or_null(gw),
+                buf_or_null(gb), buf(g), buf(x), buf_or_null(params.weight), buf_or_null(mean), buf_or_null(stat),
+                layout.runs, layout.channels, layout.hw, int32_t(train), wide_high(eps), wide_low(eps));
+  }
+  return {gin, gw, gb};
+}
+
+using Triple = std::tuple<Tensor, Tensor, Tensor>;
+using TripleRef = std::tuple<Tensor&, Tensor&, Tensor&>;
+
+TripleRef into(const Triple& from, Tensor& out, Tensor& mean, Tensor& invstd) {
+  at::native::resize_output(out, std::get<0>(from).sizes());
+  at::native::resize_output(mean, std::get<1>(from).sizes());
+  at::native::resize_output(invstd, std::get<2>(from).sizes());
+  out.copy_(std::get<0>(from));
+  mean.copy_(std::get<1>(from));
+  invstd.copy_(std::get<2>(from));
+  return {out, mean, invstd};
+}
+
+Triple native_form(const Tensor& input, OptTensor weight, OptTensor bias, OptTensor running_mean, OptTensor running_var,
+                   bool training, double momentum, double eps) {
+  return forward("aten::native_batch_norm", input, weight, bias, get(running_mean), get(running_var), training,
+                 momentum, eps);
+}
+TripleRef native_form_out(const Tensor& input, OptTensor weight, OptTensor bias, OptTensor running_mean,
+                          OptTensor running_var, bool training, double momentum, double eps, Tensor& out,
+                          Tensor& save_mean, Tensor& save_invstd) {
+  return into(native_form(input, weight, bias, running_mean, running_var, training, momentum, eps), out, save_mean,
+              save_invstd);
+}
+Triple legit(const Tensor& input, OptTensor weight, OptTensor bias, Tensor& running_mean, Tensor& running_var,
+             bool training, double momentum, double eps) {
+  return forward("aten::_native_batch_norm_legit", input, weight, bias, running_mean, running_var, training, momentum,
+                 eps);
+}
+TripleRef legit_out(const Tensor& input, OptTensor weight, OptTensor bias, Tensor& running_mean, Tensor& running_var,
+                    bool training, double momentum, double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
+  return into(legit(input, weight, bias, running_mean, running_var, training, momentum, eps), out, save_mean,
+              save_invstd);
+}
+Triple legit_no_stats(const Tensor& input, OptTensor weight, OptTensor bias, bool training, double momentum,
+                      double eps) {
+  return forward("aten::_native_batch_norm_legit", input, weight, bias, Tensor(), Tensor(), training, momentum, eps);
+}
+TripleRef legit_no_stats_out(const Tensor& input, OptTensor weight, OptTensor bias, bool training, double momentum,
+                             double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
+  return into(legit_no_stats(input, weight, bias, training, momentum, eps), out, save_mean, save_invstd);
+}
+std::tuple<Tensor, Tensor, Tensor, Tensor> with_update(const Tensor& input, OptTensor weight, OptTensor bias,
+                                                       Tensor& running_mean, Tensor& running_var, double momentum,
+                                                       double eps) {
+  auto [out, mean, invstd] = forward("aten::_batch_norm_with_update", input, weight, bias, running_mean, running_var,
+                                     /*training=*/true, momentum, eps);
+  return {out, mean, invstd, at::empty({0}, input.options().dtype(at::kByte))};
+}
+Triple native_batch_norm_backward(const Tensor& grad_out, const Tensor& input, OptTensor weight, OptTensor running_mean,
+                                  OptTensor running_var, OptTensor save_mean, OptTensor save_invstd, bool train,
+                                  double eps, Mask mask) {
+  return backward("aten::native_batch_norm_backward", grad_out, input, weight, get(running_mean), get(running_var),
+                  get(save_mean), get(save_invstd), train, eps, mask);
+}
+Triple batch_norm_backward(const Tensor& grad_out, const Tensor& input, const Tensor& weight, OptTensor running_mean,
+                           OptTensor running_var, OptTensor save_mean, OptTensor save_var, bool update, double eps,
+                           Mask mask, const Tensor& reserve) {
+  return backward("aten::batch_norm_backward", grad_out, input, weight, get(running_mean), get(running_var),
+                  get(save_mean), get(save_var), update, eps, mask);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_batch_norm", TORCH_FN(native_form));
+  m.impl("native_batch_norm.out", TORCH_FN(native_form_out));
+  m.impl("_native_batch_norm_legit", TORCH_FN(legit));
+  m.impl("_native_batch_norm_legit.out", TORCH_FN(legit_out));
+  m.impl("_native_batch_norm_legit.no_stats", TORCH_FN(legit_no_stats));
+  m.impl("_native_batch_norm_legit.no_stats_out", TORCH_FN(legit_no_stats_out));
+  m.impl("_batch_norm_with_update", TORCH_FN(with_update));
+  m.impl("native_batch_norm_backward", TORCH_FN(native_batch_norm_backward));
+  m.impl("batch_norm_backward", TORCH_FN(batch_norm_backward));
+}
+
+}  // namespace netcl

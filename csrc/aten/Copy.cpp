@@ -1,0 +1,122 @@
+// Copies and casts: within a device, between host and device, between devices; and reading one element.
+#include <ATen/TensorIterator.h>
+#include <ATen/ops/_copy_from.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
+
+#include "aten/Launch.h"
+#include "aten/Pointwise.h"
+
+namespace netcl {
+
+namespace {
+
+// Same elements at the same places of one run of memory: a byte copy does.
+bool same_layout(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         (a.strides() == b.strides() ? a.is_non_overlapping_and_dense() : a.is_contiguous() && b.is_contiguous());
+}
+
+void copy_within(const at::Tensor& dst, const at::Tensor& src) {
+  if (same_layout(dst, src)) {
+    copy_on_device(dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes(), queue_of(dst));
+    return;
+  }
+  auto iter = at::TensorIteratorConfig()
+                  .add_output(dst)
+                  .add_const_input(src)
+                  .resize_outputs(false)
+                  .check_all_same_dtype(false)
+                  .check_all_same_device(true)
+                  .build();
+  const auto from = src.scalar_type(), to = dst.scalar_type();
+  // Without a change of dtype only bytes move: then floats need no arithmetic, and no cl_khr_fp64.
+  std::optional<c10::ScalarType> compute;
+  if (c10::isComplexType(from) && !c10::isComplexType(to)) {
+    compute = to == c10::kBool ? c10::kBool : c10::toRealValueType(from);
+  }
+  pointwise(iter, "unary.cl", "copy", {}, compute);
+}
+
+// A tensor whose bytes can be moved in one piece: dense, in any order of dimensions.
+at::Tensor dense(const at::Tensor& t) { return t.is_non_overlapping_and_dense() ? t : t.contiguous(); }
+
+void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  const at::Tensor source = dense(src.scalar_type() == dst.scalar_type() ? src : src.to(dst.scalar_type()));
+  Queue& queue = queue_of(dst);
+  if (same_layout(dst, source)) {
+    copy_to_device(dst.mutable_data_ptr(), source.const_data_ptr(), dst.nbytes(), queue, non_blocking);
+    return;
+  }
+  const at::Tensor staged = at::empty_strided(source.sizes(), source.strides(), source.options().device(dst.device()));
+  copy_to_device(staged.mutable_data_ptr(), source.const_data_ptr(), staged.nbytes(), queue, non_blocking);
+  copy_within(dst, staged);
+}
+
+void copy_from_device(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  const at::Tensor source = dense(src);
+  Queue& queue = queue_of(src);
+  if (same_layout(dst, source)) {
+    copy_to_host(dst.mutable_data_ptr(), source.const_data_ptr(), dst.nbytes(), queue, non_blocking);
+    return;
+  }
+  const at::Tensor staged = at::empty_strided(source.sizes(), source.strides(), source.options().device(at::kCPU));
+  copy_to_host(staged.mutable_data_ptr(), source.const_data_ptr(), staged.nbytes(), queue);
+  dst.copy_(staged);
+}
+
+void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
+  const at::Tensor cast = dense(src.scalar_type() == dst.scalar_type() ? src : src.to(dst.scalar_type()));
+  const bool direct = same_layout(dst, cast);
+  const at::Tensor target =
+      direct ? dst : at::empty_strided(cast.sizes(), cast.strides(), cast.options().device(dst.device()));
+  copy_across(target.mutable_data_ptr(), queue_of(dst), cast.const_data_ptr(), queue_of(cast), cast.nbytes());
+  if (!direct) copy_within(dst, target);
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  TORCH_CHECK(self.defined() && dst.defined(), "copy_: both tensors must be defined");
+  if (dst.numel() == 0 || self.is_same(dst)) return dst;
+  const at::Tensor src = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());
+  if (!dst.is_privateuseone()) {
+    copy_from_device(dst, src, non_blocking);
+  } else if (!src.is_privateuseone()) {
+    copy_from_host(dst, src, non_blocking);
+  } else if (src.device() == dst.device()) {
+    copy_within(dst, src);
+  } else {
+    copy_between_devices(dst, src);
+  }
+  // The bytes moved as they are: where one side is a lazily conjugated or negated view, apply that now.
+  if (src.is_conj() != dst.is_conj()) dst.conj_physical_();
+  if (src.is_neg() != dst.is_neg()) dst.neg_();
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  if (dst.sizes() != self.sizes()) dst.resize_(self.sizes());
+  return copy_from(self, dst, false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
+  const at::Tensor host = at::empty(self.sizes(), self.options().device(at::kCPU));
+  copy_to_host(host.mutable_data_ptr(), self.const_data_ptr(), self.dtype().itemsize(), queue_of(self));
+  return host.item();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+}
+
+// copy_from sees to these bits itself; resolving them first would copy, and so come back here for ever.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+
+}  // namespace
+
+}  // namespace netcl

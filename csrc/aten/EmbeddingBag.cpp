@@ -1,0 +1,127 @@
+// Bags of embeddings: sums, means and maxima, with dense gradients.
+#include <ATen/ops/_embedding_bag_dense_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include "aten/Rows.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+using OptTensor = const std::optional<Tensor>&;
+
+constexpr int64_t kSum = 0, kMean = 1, kMax = 2;
+
+Tensor dense_or_undefined(OptTensor t, c10::ScalarType type) {
+  return t.has_value() && t->defined() ? t->to(type).contiguous() : Tensor();
+}
+Tensor as_long(const Tensor& t) { return t.to(at::kLong).contiguous(); }
+
+Defs bag_defs(const Tensor& table, int64_t width, int64_t mode) {
+  Defs d;
+  d.set("IN", dtype_tag(table.scalar_type())).set("ACC", compute_tag(table.scalar_type()));
+  d.set("VEC", row_vec(netcl::device_of(table), width));
+  return d.set(mode == kSum ? "MODE_SUM" : mode == kMean ? "MODE_MEAN" : "MODE_MAX", 1);
+}
+Range bag_local(const Device& dev) { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(const Tensor& weight, const Tensor& indices,
+                                                         const Tensor& offsets, bool scale_grad_by_freq, int64_t mode,
+                                                         bool sparse, OptTensor per_sample_weights,
+                                                         bool include_last_offset, int64_t padding_idx) {
+  const char* op = "aten::_embedding_bag";
+  TORCH_CHECK(weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1, op,
+              ": expected a table of 2 dimensions and indices and offsets of 1, got ", weight.sizes(), ", ",
+              indices.sizes(), ", ", offsets.sizes());
+  TORCH_CHECK(!include_last_offset || offsets.numel() >= 1,
+              "include_last_offset: number of offset should be at least 1");
+  Device& dev = netcl::device_of(weight);
+  check_floating(dev, weight.scalar_type(), op);
+  const Tensor table = weight.contiguous(), index = as_long(indices), offset = as_long(offsets);
+  const Tensor sample = dense_or_undefined(per_sample_weights, table.scalar_type());
+  TORCH_CHECK(!sample.defined() || (mode == kSum && sample.sizes() == index.sizes()),
+              "embedding_bag: per_sample_weights needs mode='sum' and the shape of the indices");
+  const int64_t n = index.numel(), rows = table.size(0), width = table.size(1);
+  const int64_t bags = offset.numel() - (include_last_offset ? 1 : 0);
+  Tensor out = at::empty({bags, width}, table.options());
+  // An index that is in no bag (before the first offset) keeps -1.
+  Tensor bag_of = at::full({n}, -1, index.options()), bag_size = at::empty({bags}, index.options());
+  Tensor where = at::empty({mode == kMax ? bags : 0, width}, index.options());
+  if (bags > 0) {
+    const int64_t columns = std::max<int64_t>(1, ceil_div(width, row_vec(dev, width)));
+    kernel(dev, "embedding_bag.cl", "embedding_bag", bag_defs(table, width, mode))
+        .launch(op, queue_of(table), {size_t(columns), size_t(bags)}, bag_local(dev), buf(out), buf(bag_of),
+                buf(bag_size), buf(where), buf(table), buf(index), buf(offset), buf_or_null(sample),
+                Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), n, bags, rows, width, padding_idx);
+  }
+  return {out, bag_of, bag_size, where};
+}
+
+Tensor dense_backward(const Tensor& grad_, const Tensor& indices, const Tensor& offset2bag, const Tensor& bag_size,
+                      const Tensor& maximum_indices, int64_t num_weights, bool scale_grad_by_freq, int64_t mode,
+                      OptTensor per_sample_weights, int64_t padding_idx) {
+  const char* op = "aten::_embedding_bag_dense_backward";
+  Device& dev = netcl::device_of(grad_);
+  const Tensor grad = grad_.contiguous(), index = as_long(indices), bag_of = as_long(offset2bag);
+  const Tensor sizes = as_long(bag_size), where = as_long(maximum_indices);
+  const Tensor sample = dense_or_undefined(per_sample_weights, grad.scalar_type());
+  const int64_t n = index.numel(), bags = grad.size(0), width = grad.size(1);
+  const Tensor total = at::zeros({num_weights, width}, grad.options().dtype(compute_type(grad.scalar_type())));
+  if (n > 0 && width > 0 && num_weights > 0 && bags > 0) {
+    Tensor counts;
+    if (scale_grad_by_freq && mode != kMax) {
+      counts = at::zeros({num_weights}, index.options().dtype(at::kInt));
+      counts.index_put_({index}, at::ones_like(index, at::TensorOptions().dtype(at::kInt)),
+                        /*accumulate=*/true);
+    }
+    const int64_t columns = ceil_div(width, row_vec(dev, width));
+    const int64_t wanted = dev.is_cpu() ? 2 * int64_t(dev.compute_units()) : 8192;
+    const int64_t shares = std::min<int64_t>(std::min(ceil_div(wanted, columns), num_weights), 64);
+    kernel(dev, "embedding_bag.cl", "embedding_bag_backward", bag_defs(grad, width, mode))
+        .launch(op, queue_of(grad), {size_t(columns), size_t(shares)}, bag_local(dev), buf(total), buf(grad),
+                buf(index), buf(bag_of), buf(sizes), buf(where), buf_or_null(sample), buf_or_null(counts), n, bags,
+                num_weights, width, padding_idx, shares);
+  }
+  return total.to(grad.scalar_type());
+}
+
+Tensor embedding_bag_backward(const Tensor& grad, const Tensor& indices, const Tensor& offsets,
+                              const Tensor& offset2bag, const Tensor& bag_size, const Tensor& maximum_indices,
+                              int64_t num_weights, bool scale_grad_by_freq, int64_t mode, bool sparse,
+                              OptTensor per_sample_weights, int64_t padding_idx) {
+  TORCH_CHECK(!sparse, "embedding_bag: netcl has no sparse tensors; use sparse=False");
+  return at::_embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maximum_indices, num_weights,
+                                           scale_grad_by_freq, mode, per_sample_weights, padding_idx);
+}
+
+Tensor sample_weights_backward(const Tensor& grad_, const Tensor& weight, const Tensor& indices, const Tensor& offsets,
+                               const Tensor& offset2bag, int64_t mode, int64_t padding_idx) {
+  const char* op = "aten::_embedding_bag_per_sample_weights_backward";
+  TORCH_CHECK(mode == kSum, "embedding_bag: per_sample_weights needs mode='sum'");
+  Device& dev = netcl::device_of(grad_);
+  const Tensor grad = grad_.contiguous(), table = weight.to(grad_.scalar_type()).contiguous();
+  const Tensor index = as_long(indices), bag_of = as_long(offset2bag);
+  const int64_t n = index.numel(), width = table.size(1);
+  Tensor out = at::empty({n}, grad.options());
+  if (n == 0) return out;
+  kernel(dev, "embedding_bag.cl", "embedding_bag_sample_grad", bag_defs(grad, width, mode))
+      .launch(op, queue_of(grad), {size_t(n)}, bag_local(dev), buf(out), buf(grad), buf(table), buf(index), buf(bag_of),
+              n, table.size(0), width, padding_idx);
+  return out;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_embedding_bag", TORCH_FN(embedding_bag));
+  m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag));
+  m.impl("_embedding_bag_backward", TORCH_FN(embedding_bag_backward));
+  m.impl("_embedding_bag_dense_backward", TORCH_FN(dense_backward));
+  m.impl("_embedding_bag_per_sample_weights_backward", TORCH_FN(sample_weights_backward));
+}
+
+}  // namespace netcl

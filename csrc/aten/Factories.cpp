@@ -1,0 +1,160 @@
+// Making tensors, and the view and storage operators that need nothing but metadata.
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/Fill.h>
+#include <ATen/native/RangeFactories.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/arange_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/fill_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <ATen/ops/zero_native.h>
+#include <torch/library.h>
+
+#include "aten/Launch.h"
+#include "aten/Pointwise.h"
+
+namespace netcl {
+
+namespace {
+
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
+  TORCH_CHECK(c10::layout_or_default(layout) == c10::Layout::Strided, "netcl tensors are strided; got layout ",
+              c10::layout_or_default(layout));
+  TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
+}
+
+// What an allocation needs: a netcl device that exists, made current.
+c10::Device checked(std::optional<c10::Device> wanted) {
+  const auto index = wanted && wanted->has_index() ? wanted->index() : current_device();
+  return {c10::DeviceType::PrivateUse1, netcl::device(index).index()};
+}
+
+at::Tensor empty(at::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                 std::optional<c10::Device> device, std::optional<bool> pin_memory,
+                 std::optional<c10::MemoryFormat> memory_format) {
+  check_options(layout, pin_memory);
+  const c10::DeviceGuard guard(checked(device));
+  return at::detail::empty_generic(size, allocator(), kKeys, c10::dtype_or_default(dtype), memory_format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                         std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  const c10::DeviceGuard guard(checked(device));
+  return at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype));
+}
+
+void resize_bytes(const c10::Storage& storage, size_t bytes) {
+  TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+  const c10::DeviceGuard guard(storage.device());
+  c10::DataPtr data = allocator()->allocate(bytes);
+  Queue& queue = current_queue(storage.device().index());
+  copy_on_device(data.get(), storage.data(), std::min(bytes, storage.nbytes()), queue);
+  storage.set_data_ptr_noswap(std::move(data));
+  storage.set_nbytes(bytes);
+}
+
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+  auto* impl = self.unsafeGetTensorImpl();
+  if (impl->sizes() != size) {
+    impl->set_sizes_contiguous(size);
+    const size_t bytes =
+        at::detail::computeStorageNbytesContiguous(size, self.dtype().itemsize(), impl->storage_offset());
+    if (impl->numel() > 0 && bytes > self.storage().nbytes()) resize_bytes(self.storage(), bytes);
+  }
+  if (format) {
+    TORCH_CHECK(*format != c10::MemoryFormat::Preserve, "Unsupported memory format ", *format);
+    impl->empty_tensor_restride(*format);
+  }
+  return self;
+}
+
+at::Tensor& set_storage(at::Tensor& self, c10::Storage source, int64_t offset, at::IntArrayRef size,
+                        at::IntArrayRef stride) {
+  TORCH_CHECK(source.device().type() == c10::DeviceType::PrivateUse1,
+              "set_: expected a storage on a netcl device, got one on ", source.device());
+  TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
+  TORCH_CHECK(stride.data() == nullptr || size.size() == stride.size(), "mismatch in length of strides and shape");
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(std::move(source));
+  impl->set_storage_offset(offset);
+  if (stride.data() == nullptr) {
+    impl->set_sizes_contiguous(size);
+  } else {
+    impl->set_sizes_and_strides(size, stride);
+  }
+  const size_t bytes = at::detail::computeStorageNbytes(self.sizes(), self.strides(), self.dtype().itemsize(), offset);
+  if (self.numel() > 0 && bytes > self.storage().nbytes()) resize_bytes(self.storage(), bytes);
+  return self;
+}
+
+at::Tensor& set_from_storage(at::Tensor& self, c10::Storage source) {
+  const auto n = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return set_storage(self, std::move(source), 0, n, {});
+}
+
+at::Tensor& set_empty(at::Tensor& self) {
+  c10::Storage empty(c10::Storage::use_byte_size_t(), 0, allocator()->allocate(0), allocator(), /*resizable=*/true);
+  return set_storage(self, std::move(empty), 0, {0}, {});
+}
+
+void record_stream(at::Tensor& self, c10::Stream stream) {
+  allocator()->recordStream(self.storage().data_ptr(), stream);
+}
+
+void fill_kernel(at::TensorIterator& iter, const at::Scalar& value) { pointwise(iter, "fill.cl", "fill", value); }
+
+void arange_kernel(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& steps, const at::Scalar& step) {
+  pointwise(iter, "fill.cl", "arange", {start, step});
+}
+
+void linspace_kernel(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& end, int64_t steps) {
+  pointwise(iter, "fill.cl", "linspace", {start, end, steps});
+}
+
+at::Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, at::Tensor& out) {
+  return at::native::arange_out(start, end, step, out);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", TORCH_FN(empty));
+  m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("resize_", TORCH_FN(resize_));
+  m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
+  m.impl("set_.source_Storage", TORCH_FN(set_from_storage));
+  m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+  m.impl("set_", TORCH_FN(set_empty));
+  m.impl("record_stream", TORCH_FN(record_stream));
+  m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  m.impl("unfold", TORCH_FN(at::native::unfold));
+  m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
+  m.impl("fill_.Scalar", TORCH_FN(static_cast<at::Tensor& (*)(at::Tensor&, const at::Scalar&)>(at::native::fill_)));
+  m.impl("fill_.Tensor", TORCH_FN(static_cast<at::Tensor& (*)(at::Tensor&, const at::Tensor&)>(at::native::fill_)));
+  m.impl("zero_", TORCH_FN(at::native::zero_));
+  m.impl("arange.start_out", TORCH_FN(arange_out));
+}
+
+}  // namespace
+
+void resize_storage(const c10::Storage& storage, size_t bytes) { resize_bytes(storage, bytes); }
+
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(fill_stub, &netcl::fill_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(arange_stub, &netcl::arange_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(linspace_stub, &netcl::linspace_kernel)
+}  // namespace at::native

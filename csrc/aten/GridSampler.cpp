@@ -1,0 +1,88 @@
+// grid_sample over 2 spatial dimensions: every interpolation and padding, with both gradients.
+#include <ATen/native/GridSamplerUtils.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include "aten/Rows.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+
+// grid_t of kernels/grid_sample.cl.
+struct Shape {
+  int64_t n, c, ih, iw, oh, ow;
+};
+
+struct Sampler {
+  const char* op;
+  Device& dev;
+  Tensor input, grid;
+  Shape shape;
+  Defs defs;
+
+  Sampler(const char* op, const Tensor& input_, const Tensor& grid_, int64_t interpolation, int64_t padding,
+          bool align_corners)
+      : op(op), dev(netcl::device_of(input_)), input(input_.contiguous()), grid(grid_.contiguous()) {
+    at::native::check_grid_sampler_common(input_, grid_);
+    TORCH_CHECK(input_.dim() == 4, op, ": expected an input of 4 dimensions, got ", input_.dim());
+    TORCH_CHECK(input.scalar_type() == grid.scalar_type(), op, ": expected input and grid of one dtype, got ",
+                input.scalar_type(), " and ", grid.scalar_type());
+    check_floating(dev, input.scalar_type(), op);
+    shape = {input.size(0), input.size(1), input.size(2), input.size(3), grid.size(1), grid.size(2)};
+    defs.set("IN", dtype_tag(input.scalar_type())).set("ACC", compute_tag(input.scalar_type()));
+    defs.set("INTERP", interpolation).set("PADDING", padding).set("ALIGN", int64_t(align_corners));
+  }
+  int64_t points() const { return shape.n * shape.oh * shape.ow; }
+  int64_t per() const { return dev.is_cpu() ? row_split(dev, points(), 16 * shape.c).rows_per : 1; }
+  Range items() const { return {size_t(ceil_div(points(), per()))}; }
+  Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
+};
+
+Tensor grid_sampler_2d(const Tensor& input, const Tensor& grid, int64_t interpolation, int64_t padding,
+                       bool align_corners) {
+  const Sampler s("aten::grid_sampler_2d", input, grid, interpolation, padding, align_corners);
+  Tensor out = at::empty({s.shape.n, s.shape.c, s.shape.oh, s.shape.ow}, input.options());
+  if (out.numel() == 0) return out;
+  kernel(s.dev, "grid_sample.cl", "sample", s.defs)
+      .launch(s.op, queue_of(input), s.items(), s.local(), buf(out), buf(s.input), buf(s.grid), s.shape, s.per());
+  return out;
+}
+
+std::tuple<Tensor, Tensor> grid_sampler_2d_backward(const Tensor& grad_output, const Tensor& input, const Tensor& grid,
+                                                    int64_t interpolation, int64_t padding, bool align_corners,
+                                                    std::array<bool, 2> mask) {
+  const Sampler s("aten::grid_sampler_2d_backward", input, grid, interpolation, padding, align_corners);
+  const Tensor g = grad_output.to(input.scalar_type()).contiguous();
+  Tensor gin, ggrid;
+  if (mask[0]) {
+    const Tensor sum = at::zeros(input.sizes(), input.options().dtype(compute_type(input.scalar_type())));
+    if (g.numel() > 0) {
+      kernel(s.dev, "grid_sample.cl", "sample_backward_input", s.defs)
+          .launch(s.op, queue_of(input), {size_t(s.shape.n * s.shape.c)}, s.local(), buf(sum), buf(g), buf(s.grid),
+                  s.shape);
+    }
+    gin = sum.to(input.scalar_type());
+  }
+  if (mask[1]) {
+    ggrid = at::empty_like(s.grid);
+    if (s.points() > 0) {
+      kernel(s.dev, "grid_sample.cl", "sample_backward_grid", s.defs)
+          .launch(s.op, queue_of(input), s.items(), s.local(), buf(ggrid), buf(g), buf(s.input), buf(s.grid), s.shape,
+                  s.per());
+    }
+  }
+  return {gin, ggrid};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("grid_sampler_2d", TORCH_FN(grid_sampler_2d));
+  m.impl("grid_sampler_2d_backward", TORCH_FN(grid_sampler_2d_backward));
+}
+
+}  // namespace netcl

@@ -1,0 +1,126 @@
+// What PyTorch asks of a device: the guard (devices, streams, events) and the accelerator hooks.
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "aten/Generator.h"
+#include "runtime/Memory.h"
+
+namespace netcl {
+
+void resize_storage(const c10::Storage& storage, size_t bytes);  // Factories.cpp
+
+namespace {
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+
+struct Event {
+  cl_event handle = nullptr;
+};
+
+struct Guard final : public c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device d) const override { return {kType, exchange_device(d.index())}; }
+  c10::Device getDevice() const override { return {kType, current_device()}; }
+  void setDevice(c10::Device d) const override { set_current_device(d.index()); }
+  void uncheckedSetDevice(c10::Device d) const noexcept override {
+    try {
+      set_current_device(d.index());
+    } catch (...) {  // a destructor's last resort: stay where we are
+    }
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
+
+  c10::Stream getStream(c10::Device d) const override { return current_queue(d.index()).stream(); }
+  c10::Stream getDefaultStream(c10::Device d) const override {
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, device(d.index()).index()), 0);
+  }
+  c10::Stream getNewStream(c10::Device d, int priority) const override {
+    return stream_from_pool(d.index(), priority < 0);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device d, bool high_priority) const override {
+    return stream_from_pool(d.index(), high_priority);
+  }
+  c10::Stream exchangeStream(c10::Stream s) const override { return exchange_stream(s); }
+  void* getStreamNativeHandle(const c10::Stream s) const override { return queue_for(s).handle(); }
+  bool queryStream(const c10::Stream& s) const override { return queue_for(s).query(); }
+  void synchronizeStream(const c10::Stream& s) const override { queue_for(s).synchronize(); }
+  void synchronizeDevice(const c10::DeviceIndex index) const override { synchronize_device(index); }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex index,
+              const c10::EventFlag /*flag*/) const override {
+    TORCH_CHECK(index == -1 || index == stream.device_index(), "Event device index ", int(index),
+                " does not match recording stream's device index ", int(stream.device_index()), ".");
+    auto* e = static_cast<Event*>(*event);
+    if (!e) *event = e = new Event();
+    cl_event marker = queue_for(stream).marker();
+    if (e->handle) cl().clReleaseEvent(e->handle);
+    e->handle = marker;
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event && static_cast<Event*>(event)->handle) queue_for(stream).wait(static_cast<Event*>(event)->handle);
+  }
+  bool queryEvent(void* event) const override {
+    if (!event || !static_cast<Event*>(event)->handle) return true;
+    cl_int status = CL_COMPLETE;
+    NETCL_CL(clGetEventInfo(static_cast<Event*>(event)->handle, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status),
+                            &status, nullptr));
+    return status == CL_COMPLETE;
+  }
+  void synchronizeEvent(void* event) const override {
+    if (!event || !static_cast<Event*>(event)->handle) return;
+    count_host_sync();
+    NETCL_CL(clWaitForEvents(1, &static_cast<Event*>(event)->handle));
+  }
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex /*index*/) const override {
+    return static_cast<double>(finished_at(end) - finished_at(start)) * 1e-6;
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex /*index*/) const noexcept override {
+    auto* e = static_cast<Event*>(event);
+    if (e && e->handle && !shutting_down()) cl().clReleaseEvent(e->handle);
+    delete e;
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    allocator()->recordStream(data, stream);
+  }
+
+ private:
+  // Nanoseconds of the device's clock.
+  static int64_t finished_at(void* event) {
+    auto* e = static_cast<Event*>(event);
+    TORCH_CHECK(e && e->handle, "Both events must be recorded before calculating elapsed time.");
+    cl_ulong when = 0;
+    NETCL_CL(clGetEventProfilingInfo(e->handle, CL_PROFILING_COMMAND_END, sizeof(when), &when, nullptr));
+    return static_cast<int64_t>(when);
+  }
+};
+
+struct Hooks final : public at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return device_count() > 0; }
+  void init() const override {}
+  bool hasPrimaryContext(c10::DeviceIndex index) const override { return index < device_count(); }
+  c10::DeviceIndex deviceCount() const override { return device_count(); }
+  void setCurrentDevice(c10::DeviceIndex index) const override { set_current_device(index); }
+  c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override { return exchange_device(index); }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override { return exchange_device(index); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override { return default_generator(index); }
+  at::Generator getNewGenerator(c10::DeviceIndex index) const override { return make_generator(index); }
+  at::Device getDeviceFromPtr(void* data) const override { return {kType, locate(data).device}; }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    resize_storage(storage, bytes);
+  }
+};
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, allocator())
+[[maybe_unused]] const bool hooks_registered = [] {
+  at::RegisterPrivateUse1HooksInterface(new Hooks());
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace netcl

@@ -1,0 +1,350 @@
+// Advanced indexing and the index_* family. Shapes, broadcasting and masks are ATen's; the work is an
+// IndexSpace.
+#include <ATen/core/Tensor.h>  // first: other headers of ATen rely on what it includes
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/IndexKernel.h>
+#include <ATen/native/IndexingUtils.h>
+#include <ATen/native/TensorAdvancedIndexing.h>
+
+#include "aten/IndexSpace.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+using structured_detail::Form;
+using structured_detail::Op;
+using Indices = c10::List<std::optional<Tensor>>;
+
+// --- index, index_put -------------------------------------------------------------------------------------
+
+template <Form F>
+Tensor run_index(Tensor out, const Tensor& self, const Indices& indices) {
+  Op<at::native::structured_index_out, F, 1> op;
+  op.outputs[0] = std::move(out);
+  auto pre = op.meta(self, at::IOptTensorListRef(indices));
+  op.impl(self, pre.sizes, pre.strides, op.maybe_get_output(0));
+  if (op.proxies[0]) op.outputs[0].copy_(*op.proxies[0]);
+  return std::move(op.outputs[0]);
+}
+Tensor index(const Tensor& self, const Indices& indices) { return run_index<Form::kFunctional>({}, self, indices); }
+Tensor& index_out(const Tensor& self, const Indices& indices, Tensor& out) {
+  run_index<Form::kOut>(out, self, indices);
+  return out;
+}
+
+// (out, self, indices …), self with stride 0 where it is indexed.
+void index_kernel(at::TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  if (iter.numel() == 0) return;
+  IndexSpace space("aten::index");
+  space.from_iterator(iter, 0, 1, 2, sizes, strides);
+  space.allow_negative();
+  space.gather(device(iter.device(0).index()), iter.element_size(0));
+}
+
+// (self, values, indices …), self with stride 0 where it is indexed.
+void index_put_kernel(at::TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool accumulate) {
+  if (iter.numel() == 0) return;
+  IndexSpace space("aten::index_put_");
+  space.from_iterator(iter, 0, 1, 2, sizes, strides);
+  space.allow_negative();
+  space.conflicts_by_index();
+  Device& dev = device(iter.device(0).index());
+  if (accumulate) {
+    space.reduce(dev, iter.dtype(0), "sum", 1);
+  } else {
+    space.scatter(dev, iter.element_size(0));
+  }
+}
+
+// The path that ATen takes for accumulate=True and in deterministic mode.
+void index_put_ordered(Tensor& self, const Indices& indices_list, const Tensor& value, bool accumulate, bool unsafe) {
+  constexpr const char* name = "aten::index_put_";
+  TORCH_CHECK(self.scalar_type() == value.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ", self.scalar_type(),
+              " for the destination and ", value.scalar_type(), " for the source.");
+  at::native::checkIndexTensorTypes(indices_list, /*allow_int=*/true);
+  std::vector<Tensor> indices = at::native::expandTensors(self, indices_list, /*ensure_same_device=*/true);
+  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(), "too many indices for tensor of dimension ",
+                    self.dim(), " (got ", indices.size(), ")");
+  indices = at::expand_outplace(indices);
+  indices.resize(self.dim());
+  Tensor target = self;
+  if (!at::native::hasContiguousSubspace(indices)) {
+    std::tie(target, indices) = at::native::transposeToFront(self, indices);
+  }
+  int64_t first = 0, count = 0;
+  while (first < target.dim() && !indices[first].defined()) first++;
+  while (first + count < target.dim() && indices[first + count].defined()) count++;
+  TORCH_CHECK(count > 0, name, ": no index given");
+  // The iteration space: dimensions before the indexed ones, those of the indices, those behind.
+  const Tensor& index0 = indices[first];
+  const int64_t index_dims = index0.dim();
+  const auto spread = [&](at::IntArrayRef t, at::IntArrayRef middle) {
+    at::DimVector v(t.begin(), t.begin() + first);
+    v.append(middle.begin(), middle.end());
+    v.append(t.begin() + first + count, t.end());
+    return v;
+  };
+  const at::DimVector sizes = spread(target.sizes(), index0.sizes());
+  TORCH_CHECK(at::is_expandable_to(value.sizes(), sizes), "shape mismatch: value tensor of shape ", value.sizes(),
+              " cannot be broadcast to indexing result of shape ", at::IntArrayRef(sizes));
+  const Tensor source = value.to(self.device()).expand(sizes);
+  if (source.numel() == 0) return;
+  IndexSpace space(name);
+  space.shape(sizes);
+  space.destination(target.data_ptr(), spread(target.strides(), at::DimVector(index_dims, 0)), target.itemsize());
+  space.source(source.const_data_ptr(), source.strides(), source.itemsize());
+  std::vector<Tensor> keep;
+  for (int64_t d = first; d < first + count; d++) {
+    const Tensor i = keep.emplace_back(indices[d].to(at::kLong));
+    at::DimVector strides(sizes.size(), 0);
+    std::copy(i.strides().begin(), i.strides().end(), strides.begin() + first);
+    space.index(i.const_data_ptr(), strides, at::kLong, target.size(d), target.stride(d) * target.itemsize());
+  }
+  space.allow_negative();
+  space.conflicts_by_index();
+  Device& dev = netcl::device_of(self);
+  if (accumulate) {
+    space.reduce(dev, self.scalar_type(), "sum", 1);
+  } else {
+    space.scatter(dev, self.itemsize());
+  }
+}
+
+// --- one index vector along a dimension -------------------------------------------------------------------
+
+Tensor at_least_1d(const Tensor& t) { return t.dim() ? t : t.unsqueeze(0); }
+
+// Strides of an index vector along `dim` of an `ndim`-dimensional space.
+at::DimVector along(const Tensor& index, int64_t dim, int64_t ndim) {
+  at::DimVector strides(ndim, 0);
+  strides[dim] = index.dim() ? index.stride(0) : 1;
+  return strides;
+}
+at::DimVector strides_without(const Tensor& t, int64_t dim) {
+  at::DimVector strides(t.strides().begin(), t.strides().end());
+  strides[dim] = 0;
+  return strides;
+}
+
+void select_into(const Tensor& result_, const Tensor& self_, int64_t dim, const Tensor& index) {
+  const Tensor result = at_least_1d(result_), self = at_least_1d(self_);
+  IndexSpace space("aten::index_select");
+  space.shape(result.sizes());
+  space.destination(result.data_ptr(), result.strides(), result.itemsize());
+  space.source(self.const_data_ptr(), strides_without(self, dim), self.itemsize());
+  space.index(index.const_data_ptr(), along(index, dim, self.dim()), index.scalar_type(), self.size(dim),
+              self.stride(dim) * self.itemsize());
+  space.gather(netcl::device_of(result), result.itemsize());
+}
+
+Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, Tensor& out) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
+  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+              "index_select(): Expected dtype int32 or int64 for index");
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "index_select(): self and result must have the same scalar type");
+  TORCH_CHECK(self.device() == index.device() && self.device() == out.device(),
+              "index_select(): self, index and out must be on the same device, got ", self.device(), ", ",
+              index.device(), " and ", out.device());
+  TORCH_CHECK(self.dim() > 0 || index.numel() == 1, "index_select(): Index to scalar can have only 1 value, got ",
+              index.numel(), " value(s)");
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, index);
+  at::DimVector sizes(self.sizes().begin(), self.sizes().end());
+  if (self.dim() > 0) sizes[dim] = index.numel();
+  at::native::resize_output(out, sizes);
+  if (out.numel() > 0) select_into(out, self, dim, index);
+  return out;
+}
+Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
+  Tensor out = at::empty({0}, self.options());
+  return index_select_out(self, dim, index, out);
+}
+
+// A space over `source` whose index vector addresses `dim` of `self`.
+IndexSpace along_dim(const char* op, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  IndexSpace space(op);
+  space.shape(source.sizes());
+  space.destination(self.data_ptr(), strides_without(self, dim), self.itemsize());
+  space.source(source.const_data_ptr(), source.strides(), source.itemsize());
+  space.index(index.const_data_ptr(), along(index, dim, self.dim()), index.scalar_type(), self.size(dim),
+              self.stride(dim) * self.itemsize());
+  space.conflicts_along(dim);
+  return space;
+}
+
+struct IndexAdd : at::meta::structured_index_add {
+  void impl(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, const at::Scalar& alpha,
+            const Tensor& out) {
+    if (!out.is_same(self)) out.copy_(self);
+    if (index.numel() == 0 || source.numel() == 0) return;
+    along_dim("aten::index_add", at_least_1d(out), dim, index, at_least_1d(source))
+        .reduce(netcl::device_of(out), out.scalar_type(), "sum", alpha);
+  }
+};
+
+struct IndexReduce : at::meta::structured_index_reduce {
+  void impl(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+            bool include_self, const Tensor& out_) {
+    if (!out_.is_same(self)) out_.copy_(self);
+    if (index.numel() == 0 || source.numel() == 0) return;
+    const Tensor out = at_least_1d(out_);
+    const bool mean = reduce == "mean";
+    const char* red = mean ? "sum" : reduce == "prod" ? "prod" : reduce == "amax" ? "amax" : "amin";
+    TORCH_CHECK(mean || reduce == red, "reduce argument must be either of prod, mean, amax or amin, got ", reduce);
+    if (!include_self) out.index_fill_(dim, index, neutral(red, out.scalar_type()));
+    along_dim("aten::index_reduce", out, dim, index, at_least_1d(source))
+        .reduce(netcl::device_of(out), out.scalar_type(), red, 1);
+    if (mean) {
+      Tensor counts = include_self ? at::ones_like(out) : at::zeros_like(out);
+      counts.index_add_(dim, index, at::ones_like(at_least_1d(source)));
+      counts.masked_fill_(counts.eq(0), 1);
+      if (at::isIntegralType(out.scalar_type(), true)) {
+        out.div_(counts, "floor");
+      } else {
+        out.div_(counts);
+      }
+    }
+  }
+  static at::Scalar neutral(std::string_view red, at::ScalarType type) {
+    if (red == "sum") return 0;
+    if (red == "prod") return 1;
+    const bool lowest = red == "amax";
+    if (at::isFloatingType(type)) {
+      const double inf = std::numeric_limits<double>::infinity();
+      return lowest ? -inf : inf;
+    }
+    if (type == at::kBool) return !lowest;
+    if (type == at::kByte) return lowest ? 0 : 255;
+    const int bits = static_cast<int>(8 * at::elementSize(type));
+    const int64_t high = static_cast<int64_t>((uint64_t{1} << (bits - 1)) - 1);
+    return lowest ? -high - 1 : high;
+  }
+};
+
+// index_add, index_copy, index_reduce: meta() returns the wrapped dim.
+template <class Base, Form F, class... Args>
+Tensor run_along(Tensor out, const Tensor& self, int64_t dim, const Args&... args) {
+  Op<Base, F, 1> op;
+  op.outputs[0] = std::move(out);
+  const auto pre = op.meta(self, dim, args...);
+  op.impl(self, pre.dim, args..., op.maybe_get_output(0));
+  if (op.proxies[0]) op.outputs[0].copy_(*op.proxies[0]);
+  return std::move(op.outputs[0]);
+}
+template <class Base, class... Args>
+struct Along {
+  static Tensor functional(const Tensor& self, int64_t dim, Args... args) {
+    return run_along<Base, Form::kFunctional>({}, self, dim, args...);
+  }
+  static Tensor& inplace(Tensor& self, int64_t dim, Args... args) {
+    run_along<Base, Form::kInplace>(self, self, dim, args...);
+    return self;
+  }
+  static Tensor& out(const Tensor& self, int64_t dim, Args... args, Tensor& out) {
+    run_along<Base, Form::kOut>(out, self, dim, args...);
+    return out;
+  }
+};
+
+// (self, index, source), self with stride 0 along dim.
+void index_copy_kernel(at::TensorIterator& iter, int64_t dim, int64_t size, int64_t stride) {
+  if (iter.numel() == 0) return;
+  IndexSpace space("aten::index_copy");
+  const int64_t bytes = stride * static_cast<int64_t>(iter.element_size(0));
+  space.from_iterator(iter, 0, 2, 1, size, bytes);
+  space.conflicts_by_index();
+  space.scatter(device(iter.device(0).index()), iter.element_size(0));
+}
+
+// (self, index), self with stride 0 along dim.
+void index_fill_kernel(at::TensorIterator& iter, int64_t dim, int64_t size, int64_t stride, const at::Scalar& value) {
+  if (iter.numel() == 0) return;
+  IndexSpace space("aten::index_fill_");
+  const int64_t bytes = stride * static_cast<int64_t>(iter.element_size(0));
+  space.from_iterator(iter, 0, -1, 1, size, bytes);
+  space.allow_negative();
+  space.fill(device(iter.device(0).index()), iter.element_size(0), scalar_bits(value, iter.dtype(0)));
+}
+
+// --- take, put: an index into the flattened tensor --------------------------------------------------------
+
+// (out, index)
+void take_kernel(at::TensorIterator& iter, const at::TensorBase& input_) {
+  if (iter.numel() == 0) return;
+  const at::TensorBase input = input_.contiguous();
+  IndexSpace space("aten::take");
+  space.from_iterator(iter, 0, -1, 1, input.numel(), static_cast<int64_t>(input.element_size()));
+  space.source(input.const_data_ptr(), {}, 0);
+  space.allow_negative();
+  space.gather(device(input.device().index()), input.element_size());
+}
+
+// (source, index)
+void put_kernel(at::TensorIterator& iter, const at::TensorBase& self_, const bool accumulate) {
+  if (iter.numel() == 0) return;
+  const Tensor self(self_);
+  const Tensor target = self.contiguous();
+  const int64_t bytes = target.itemsize();
+  IndexSpace space("aten::put_");
+  space.from_iterator(iter, 0, 0, 1, target.numel(), bytes);
+  // Every position starts from the first element.
+  space.destination(target.data_ptr(), at::DimVector(iter.ndim(), 0), bytes);
+  space.allow_negative();
+  space.conflicts_by_index();
+  if (accumulate) {
+    space.reduce(netcl::device_of(self), self.scalar_type(), "sum", 1);
+  } else {
+    space.scatter(netcl::device_of(self), bytes);
+  }
+  if (!target.is_same(self)) self.copy_(target);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("index.Tensor", TORCH_FN(index));
+  m.impl("index.Tensor_out", TORCH_FN(index_out));
+  m.impl("_index_put_impl_", TORCH_FN(at::native::_index_put_impl_));
+  m.impl("index_select", TORCH_FN(index_select));
+  m.impl("index_select.out", TORCH_FN(index_select_out));
+  using Add = Along<IndexAdd, const Tensor&, const Tensor&, const at::Scalar&>;
+  m.impl("index_add", TORCH_FN(Add::functional));
+  m.impl("index_add_", TORCH_FN(Add::inplace));
+  m.impl("index_add.out", TORCH_FN(Add::out));
+  using Copy = Along<at::native::structured_index_copy_out, const Tensor&, const Tensor&>;
+  m.impl("index_copy", TORCH_FN(Copy::functional));
+  m.impl("index_copy_", TORCH_FN(Copy::inplace));
+  m.impl("index_copy.out", TORCH_FN(Copy::out));
+  using Reduce = Along<IndexReduce, const Tensor&, const Tensor&, std::string_view, bool>;
+  m.impl("index_reduce", TORCH_FN(Reduce::functional));
+  m.impl("index_reduce_", TORCH_FN(Reduce::inplace));
+  m.impl("index_reduce.out", TORCH_FN(Reduce::out));
+  m.impl("index_fill_.int_Scalar",
+         static_cast<Tensor& (*)(Tensor&, int64_t, const Tensor&, const at::Scalar&)>(at::native::index_fill_));
+  m.impl("index_fill_.int_Tensor",
+         static_cast<Tensor& (*)(Tensor&, int64_t, const Tensor&, const Tensor&)>(at::native::index_fill_));
+  m.impl("take", TORCH_FN(at::native::take));
+  m.impl("take.out", TORCH_FN(at::native::take_out));
+  m.impl("put_", TORCH_FN(at::native::put_));
+}
+
+}  // namespace
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(index_stub, &netcl::index_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(index_put_stub, &netcl::index_put_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(index_put_with_sort_stub, &netcl::index_put_ordered)
+REGISTER_PRIVATEUSE1_DISPATCH(index_copy_stub, &netcl::index_copy_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(index_fill_stub, &netcl::index_fill_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(take_stub, &netcl::take_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(put_stub, &netcl::put_kernel)
+}  // namespace at::native

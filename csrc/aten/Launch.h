@@ -1,0 +1,38 @@
+// Helpers between ATen tensors and the runtime's kernels.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+
+#include "aten/Dtypes.h"
+#include "runtime/Kernel.h"
+
+namespace netcl {
+
+// The address of a tensor's first element, as a kernel argument.
+inline Buf buf(const at::Tensor& t) { return {t.const_data_ptr()}; }
+inline Buf buf_or_null(const at::Tensor& t) { return {t.defined() ? t.const_data_ptr() : nullptr}; }
+
+inline Device& device_of(const at::Tensor& t) { return device(t.device().index()); }
+inline Queue& queue_of(const at::Tensor& t) { return current_queue(t.device().index()); }
+
+template <class T>
+constexpr T ceil_div(T a, T b) {
+  return (a + b - 1) / b;
+}
+template <class T>
+constexpr T round_up(T a, T b) {
+  return ceil_div(a, b) * b;
+}
+
+// How a one-dimensional range of n elements is cut: `chunk` elements a work-item (a multiple of `vec`),
+// `items` work-items in groups of `local`.
+struct Split {
+  int64_t chunk;
+  size_t items, local;
+};
+Split split(const Device& device, int64_t n, int64_t vec);
+
+}  // namespace netcl

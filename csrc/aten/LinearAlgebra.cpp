@@ -1,0 +1,134 @@
+// mm, addmm, bmm, baddbmm, addmv, dot and their kin, on gemm().
+#include <ATen/ExpandUtils.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/ops/_addmm_activation_meta.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/addmm_meta.h>
+#include <ATen/ops/addmv_meta.h>
+#include <ATen/ops/baddbmm_meta.h>
+#include <ATen/ops/bmm_meta.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/mm_meta.h>
+#include <ATen/ops/relu.h>
+
+#include "aten/Gemm.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+
+// Integers of 8 and 16 bits multiply as int32, which wraps to the same bits: not worth kernels of their own.
+bool narrow_integral(c10::ScalarType type) { return type == c10::kByte || type == c10::kChar || type == c10::kShort; }
+
+// Lazy conjugation and negation reach these operators unresolved.
+Tensor plain(const Tensor& t, c10::ScalarType type) { return t.resolve_conj().resolve_neg().to(type); }
+
+// out = alpha * a @ b + beta * self for matrices or batches of them; `self` may be undefined and is
+// broadcast.
+void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
+              const Scalar& alpha, const Tensor& out) {
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), op,
+              ": expected both matrices to have the same dtype, but got: ", a.scalar_type(), " != ", b.scalar_type());
+  TORCH_CHECK(out.scalar_type() == a.scalar_type() && (!self.defined() || self.scalar_type() == a.scalar_type()), op,
+              ": expected self, the matrices and the result to have the same dtype");
+  for (const Tensor& t : {a, b, self})
+    TORCH_CHECK(!t.defined() || t.device() == out.device(), op,
+                ": expected all tensors to be on the same device, but found at least two, ", out.device(), " and ",
+                t.device());
+  if (out.numel() == 0) return;
+  const bool integral = c10::isIntegralType(a.scalar_type(), /*includeBool=*/true);
+  TORCH_CHECK(!integral || (!alpha.isFloatingPoint() && !beta.isFloatingPoint()), op,
+              ": for integral matrices, alpha and beta must not be floating point numbers");
+  const auto type = narrow_integral(out.scalar_type()) ? c10::kInt : out.scalar_type();
+  const Tensor x = plain(a, type), y = plain(b, type);
+  const bool direct = !out.is_conj() && !out.is_neg() && type == out.scalar_type();
+  const Tensor result = direct ? out : at::empty(out.sizes(), out.options().dtype(type));
+  Tensor addend;
+  if (self.defined() && !beta.equal(0)) addend = plain(self, type).expand(out.sizes());
+  GemmArgs g;
+  g.m = x.size(-2);
+  g.n = y.size(-1);
+  g.k = x.size(-1);
+  if (x.dim() == 3) g.batch[1] = x.size(0);
+  g.a = gemm_matrix(x);
+  g.b = gemm_matrix(y);
+  g.c = gemm_matrix(result);
+  if (addend.defined()) g.d = gemm_matrix(addend);
+  g.alpha = alpha;
+  g.beta = beta;
+  gemm(op, queue_of(out), g);
+  if (!result.is_same(out)) out.copy_(result);
+}
+
+struct Mm : at::meta::structured_mm {
+  void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) { multiply("mm", {}, self, mat2, 0, 1, out); }
+};
+struct Addmm : at::meta::structured_addmm {
+  void impl(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha,
+            const Tensor& out) {
+    multiply("addmm", self, a, b, beta, alpha, out);
+  }
+};
+struct AddmmActivation : at::meta::structured__addmm_activation {
+  void impl(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, bool gelu,
+            const Tensor& out) {
+    multiply("_addmm_activation", self, a, b, beta, alpha, out);
+    if (gelu) {
+      out.copy_(at::gelu(out, "tanh"));
+    } else {
+      at::relu_(const_cast<Tensor&>(out));
+    }
+  }
+};
+struct Bmm : at::meta::structured_bmm {
+  void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) { multiply("bmm", {}, self, mat2, 0, 1, out); }
+};
+struct Baddbmm : at::meta::structured_baddbmm {
+  void impl(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha,
+            const Tensor& out) {
+    multiply("baddbmm", self, a, b, beta, alpha, out);
+  }
+};
+struct Addmv : at::meta::structured_addmv {
+  void impl(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha,
+            const Tensor& out) {
+    const Tensor addend = self.defined() ? self.expand({mat.size(0)}).unsqueeze(1) : Tensor();
+    multiply("addmv", addend, mat, vec.unsqueeze(1), beta, alpha, out.unsqueeze(1));
+  }
+};
+
+Tensor product(const char* op, const Tensor& x, const Tensor& y) {
+  TORCH_CHECK(x.dim() == 1 && y.dim() == 1, op, ": expected two vectors, got ", x.dim(), "D and ", y.dim(),
+              "D tensors");
+  TORCH_CHECK(x.numel() == y.numel(), "inconsistent tensor size, expected tensor [", x.numel(), "] and src [",
+              y.numel(), "] to have the same number of elements, but got ", x.numel(), " and ", y.numel(),
+              " elements respectively");
+  TORCH_CHECK(x.scalar_type() == y.scalar_type(), op, ": expected both vectors to have same dtype, but found ",
+              x.scalar_type(), " and ", y.scalar_type());
+  Tensor out = at::empty({}, x.options());
+  multiply(op, {}, x.unsqueeze(0), y.unsqueeze(1), 0, 1, out.view({1, 1}));
+  return out;
+}
+Tensor dot(const Tensor& x, const Tensor& y) { return product("dot", x, y); }
+Tensor vdot(const Tensor& x, const Tensor& y) { return product("vdot", x.conj(), y); }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<Mm>(m, "mm", nullptr, "mm.out");
+  structured<Addmm>(m, "addmm", "addmm_", "addmm.out");
+  structured<AddmmActivation>(m, "_addmm_activation", nullptr, "_addmm_activation.out");
+  structured<Bmm>(m, "bmm", nullptr, "bmm.out");
+  structured<Baddbmm>(m, "baddbmm", "baddbmm_", "baddbmm.out");
+  structured<Addmv>(m, "addmv", "addmv_", "addmv.out");
+  m.impl("dot", TORCH_FN(dot));
+  m.impl("vdot", TORCH_FN(vdot));
+  m.impl("addbmm", TORCH_FN(at::native::addbmm));
+  m.impl("addbmm_", TORCH_FN(at::native::addbmm_));
+  m.impl("addbmm.out", TORCH_FN(at::native::addbmm_out));
+}
+
+}  // namespace
+}  // namespace netcl

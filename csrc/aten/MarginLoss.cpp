@@ -1,0 +1,108 @@
+// multi_margin_loss and multilabel_margin_loss with their derivatives.
+#include <ATen/core/Reduction.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include "aten/Rows.h"
+
+namespace netcl {
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+using OptTensor = const std::optional<Tensor>&;
+
+// Scores (C) or (rows, C) with their targets, checked and dense.
+struct Margin {
+  const char* op;
+  Device& dev;
+  Tensor x, target, weight;
+  int64_t rows, classes;
+  Defs defs;
+
+  Margin(const char* op, const Tensor& self, const Tensor& target_, OptTensor weight_, bool label_rows)
+      : op(op), dev(netcl::device_of(self)), x(self.contiguous()), target(target_.contiguous()) {
+    check_floating(dev, x.scalar_type(), op);
+    TORCH_CHECK(x.dim() <= 2 && x.numel() > 0 && (x.dim() < 2 || x.size(1) != 0), op,
+                ": expected a non-empty vector or matrix with optional 0-dim batch size, but got ", x.sizes());
+    TORCH_CHECK(target.scalar_type() == at::kLong, op, ": expected targets of dtype int64, got ", target.scalar_type());
+    rows = x.dim() == 2 ? x.size(0) : 1;
+    classes = x.numel() / rows;
+    TORCH_CHECK(target.numel() == (label_rows ? x.numel() : rows), op, ": inconsistent target size ", target_.sizes(),
+                " for scores of shape ", self.sizes());
+    if (weight_.has_value() && weight_->defined()) {
+      weight = weight_->to(x.scalar_type()).contiguous();
+      TORCH_CHECK(weight.numel() == classes, op, ": inconsistent weight size, expected ", classes, " but got ",
+                  weight.sizes());
+    }
+    defs.set("IN", dtype_tag(x.scalar_type())).set("ACC", compute_tag(x.scalar_type()));
+  }
+  Tensor each() const { return at::empty({rows}, x.options().dtype(compute_type(x.scalar_type()))); }
+  Range items() const { return {size_t(rows)}; }
+  Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
+  Buf err() const { return {assert_buffer(dev)}; }
+  int32_t code() const { return assert_code(dev, op); }
+  Tensor reduce(const Tensor& each, int64_t reduction) const {
+    if (reduction == at::Reduction::None) return (x.dim() < 2 ? each.squeeze(0) : each).to(x.scalar_type());
+    return (reduction == at::Reduction::Mean ? each.mean() : each.sum()).to(x.scalar_type());
+  }
+  Tensor grad(const Tensor& g) const { return g.to(x.scalar_type()).contiguous(); }
+  float scale(int64_t reduction) const { return reduction == at::Reduction::Mean ? 1.0f / float(rows) : 1.0f; }
+};
+
+int32_t power(const Scalar& p) {
+  const int64_t value = p.toLong();
+  TORCH_CHECK(value == 1 || value == 2, "only p == 1 and p == 2 supported");
+  return int32_t(value);
+}
+
+Tensor multi_margin_loss(const Tensor& self, const Tensor& target, const Scalar& p, const Scalar& margin,
+                         OptTensor weight, int64_t reduction) {
+  const Margin m("aten::multi_margin_loss", self, target, weight, false);
+  const Tensor each = m.each();
+  kernel(m.dev, "margin_loss.cl", "multi_margin", m.defs)
+      .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(each), buf(m.x), buf(m.target), buf_or_null(m.weight),
+              m.err(), m.code(), m.rows, m.classes, power(p), margin.toFloat());
+  return m.reduce(each, reduction);
+}
+Tensor multi_margin_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target, const Scalar& p,
+                                  const Scalar& margin, OptTensor weight, int64_t reduction) {
+  const Margin m("aten::multi_margin_loss_backward", self, target, weight, false);
+  const Tensor g = m.grad(grad_output), gin = at::empty_like(m.x);
+  kernel(m.dev, "margin_loss.cl", "multi_margin_backward", m.defs)
+      .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(gin), buf(g), buf(m.x), buf(m.target),
+              buf_or_null(m.weight), m.err(), m.code(), m.rows, m.classes, power(p), margin.toFloat(),
+              int32_t(g.dim() > 0), m.scale(reduction));
+  return gin;
+}
+std::tuple<Tensor, Tensor> multilabel_margin_loss(const Tensor& self, const Tensor& target, int64_t reduction) {
+  const Margin m("aten::multilabel_margin_loss_forward", self, target, std::nullopt, true);
+  const Tensor each = m.each();
+  Tensor is_target = at::empty(target.sizes(), m.x.options());
+  kernel(m.dev, "margin_loss.cl", "multilabel_margin", m.defs)
+      .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(each), buf(is_target), buf(m.x), buf(m.target), m.err(),
+              m.code(), m.rows, m.classes);
+  return {m.reduce(each, reduction), is_target};
+}
+Tensor multilabel_margin_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                                       int64_t reduction, const Tensor& is_target) {
+  const Margin m("aten::multilabel_margin_loss_backward", self, target, std::nullopt, true);
+  const Tensor g = m.grad(grad_output), is = is_target.to(m.x.scalar_type()).contiguous(), gin = at::empty_like(m.x);
+  kernel(m.dev, "margin_loss.cl", "multilabel_margin_backward", m.defs)
+      .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(gin), buf(g), buf(is), buf(m.x), buf(m.target), m.err(),
+              m.code(), m.rows, m.classes, int32_t(g.dim() > 0), m.scale(reduction));
+  return gin;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("multi_margin_loss", TORCH_FN(multi_margin_loss));
+  m.impl("multi_margin_loss_backward", TORCH_FN(multi_margin_loss_backward));
+  m.impl("multilabel_margin_loss_forward", TORCH_FN(multilabel_margin_loss));
+  m.impl("multilabel_margin_loss_backward", TORCH_FN(multilabel_margin_loss_backward));
+}
+
+}  // namespace netcl

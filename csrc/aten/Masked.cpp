@@ -1,0 +1,266 @@
+// Masks: masked_fill, nonzero, masked_select, masked_scatter.
+#include <ATen/core/Tensor.h>  // first: other headers of ATen rely on what it includes
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/native/IndexKernel.h>
+#include <ATen/native/Resize.h>
+#include <torch/library.h>
+
+#include "aten/IndexSpace.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+
+constexpr int kMaxOuter = 6, kMaxDims = 16;
+
+Defs bytes_defs(size_t bytes) {
+  Defs d;
+  d.set("BYTES", static_cast<int64_t>(bytes));
+  return d;
+}
+Range local_range(const Device& device) { return {device.is_cpu() ? size_t{1} : size_t{64}}; }
+
+// --- masked_fill ------------------------------------------------------------------------------------------
+
+struct FillArgs {
+  int64_t n, chunk, rows, rows_per, ndim;
+  int64_t o_inner, m_inner;
+  int64_t size[kMaxOuter], o_stride[kMaxOuter], m_stride[kMaxOuter];
+};
+
+void fill_where(at::TensorIteratorBase& iter, Bits imm, const void* value) {
+  if (iter.numel() == 0) return;
+  constexpr const char* name = "aten::masked_fill_";
+  TORCH_CHECK(iter.ndim() <= kMaxOuter + 1, name, ": ", iter.ndim(), " dimensions that do not merge; netcl takes ",
+              kMaxOuter + 1);
+  Device& dev = device(iter.device(0).index());
+  const auto shape = iter.shape(), os = iter.strides(0), ms = iter.strides(1);
+  FillArgs a{};
+  a.n = iter.ndim() ? shape[0] : 1;
+  a.o_inner = iter.ndim() ? os[0] : 0;
+  a.m_inner = iter.ndim() ? ms[0] : 0;
+  a.rows = 1;
+  for (int d = 1; d < iter.ndim(); d++) {
+    a.size[d - 1] = shape[d], a.o_stride[d - 1] = os[d], a.m_stride[d - 1] = ms[d];
+    a.rows *= shape[d];
+    a.ndim++;
+  }
+  const int64_t grain = dev.is_cpu() ? 4096 : 16;
+  a.chunk = std::min(a.n, grain);
+  a.rows_per = std::max<int64_t>(1, grain / a.chunk);
+  kernel(dev, "masked.cl", "masked_fill", bytes_defs(iter.element_size(0)))
+      .launch(name, current_queue(dev.index()),
+              {static_cast<size_t>(ceil_div(a.n, a.chunk)), static_cast<size_t>(ceil_div(a.rows, a.rows_per))},
+              local_range(dev), Buf{iter.data_ptr(0)}, Buf{iter.data_ptr(1)}, Buf{value}, imm, a);
+}
+
+void masked_fill_kernel(at::TensorIterator& iter, const at::Scalar& value) {
+  fill_where(iter, scalar_bits(value, iter.dtype(0)), nullptr);
+}
+
+Tensor& masked_fill_scalar(Tensor& self, const Tensor& mask, const at::Scalar& value) {
+  TORCH_CHECK(self.device() == mask.device(), "expected self and mask to be on the same device, but got mask on ",
+              mask.device(), " and self on ", self.device());
+  return at::native::masked_fill__cpu(self, mask, value);
+}
+
+// A value on the device stays there: no host read.
+Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+              value.dim(), " dimension(s).");
+  if (value.device() != self.device()) return masked_fill_scalar(self, mask, value.item());
+  TORCH_CHECK(self.device() == mask.device(), "expected self and mask to be on the same device, but got mask on ",
+              mask.device(), " and self on ", self.device());
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ",
+              mask.dtype());
+  TORCH_CHECK(at::can_cast(value.scalar_type(), self.scalar_type()) || !at::isIntegralType(self.scalar_type(), true),
+              "value cannot be converted to type ", self.scalar_type(), " without overflow");
+  at::assert_no_internal_overlap(self);
+  at::assert_no_partial_overlap(self, mask);
+  const auto expanded = at::expand_inplace(self, mask, "masked_fill_");
+  auto iter = at::TensorIteratorConfig()
+                  .set_check_mem_overlap(false)
+                  .check_all_same_dtype(false)
+                  .resize_outputs(false)
+                  .add_output(self)
+                  .add_const_input(*expanded)
+                  .build();
+  const Tensor v = value.to(self.scalar_type());
+  fill_where(iter, {}, v.const_data_ptr());
+  return self;
+}
+
+// --- compaction -------------------------------------------------------------------------------------------
+
+// Where each chunk's elements go: counts of non-zero elements per chunk, scanned, their total behind them.
+struct Chunks {
+  Tensor starts;
+  int64_t n, chunk, items;
+  uint64_t low, high;
+
+  int64_t total() const {
+    int64_t t = 0;
+    copy_to_host(&t, static_cast<const int64_t*>(starts.const_data_ptr()) + items, sizeof(t), queue_of(starts));
+    return t;
+  }
+  template <class... Args>
+  void launch(const char* op, const char* name, size_t bytes, const Args&... args) const {
+    Device& dev = netcl::device_of(starts);
+    kernel(dev, "masked.cl", name, bytes_defs(bytes))
+        .launch(op, queue_of(starts), {static_cast<size_t>(items)}, local_range(dev), args...);
+  }
+};
+
+Chunks count_chunks(const char* op, const Tensor& x) {
+  Device& dev = netcl::device_of(x);
+  Chunks c;
+  c.n = x.numel();
+  // One work-item scans the counts: keep them few.
+  c.chunk = std::max<int64_t>(dev.is_cpu() ? 4096 : 64, ceil_div<int64_t>(c.n, 4096));
+  c.items = ceil_div(c.n, c.chunk);
+  c.starts = at::empty({c.items + 1}, x.options().dtype(at::kLong));
+  // The sign bit of a floating-point number does not make it differ from 0.
+  c.low = c.high = ~uint64_t{0};
+  const auto type = at::toRealValueType(x.scalar_type());
+  if (at::isFloatingType(type)) {
+    const int bits = static_cast<int>(8 * at::elementSize(type));
+    const uint64_t sign = uint64_t{1} << (bits - 1);
+    c.low = c.high = ~sign;
+    if (x.scalar_type() == at::kComplexFloat) c.low = ~(sign | sign << 32);
+  }
+  c.launch(op, "count", x.itemsize(), buf(x), buf(c.starts), c.n, c.chunk, c.low, c.high);
+  kernel(dev, "masked.cl", "scan", bytes_defs(x.itemsize())).launch(op, queue_of(x), {1}, {1}, buf(c.starts), c.items);
+  return c;
+}
+
+struct PositionArgs {
+  int64_t ndim, limit, o_row, o_column;
+  int64_t size[kMaxDims];
+};
+void write_positions(const char* op, const Chunks& chunks, const Tensor& x, const Tensor& out) {
+  if (out.numel() == 0) return;
+  PositionArgs a{};
+  a.ndim = std::max<int64_t>(1, x.dim());
+  a.limit = out.size(0);
+  a.o_row = out.stride(0);
+  a.o_column = out.stride(1);
+  for (int64_t d = 0; d < x.dim(); d++) a.size[d] = x.size(d);
+  chunks.launch(op, "positions", x.itemsize(), buf(out), buf(x), buf(chunks.starts), chunks.n, chunks.chunk, chunks.low,
+                chunks.high, a);
+}
+
+Tensor& nonzero_out(const Tensor& self, Tensor& out) {
+  constexpr const char* name = "aten::nonzero";
+  TORCH_CHECK(self.dim() <= kMaxDims, "nonzero is not supported for tensor with more than ", kMaxDims, " dimensions");
+  TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero: Expected out tensor to have scalar type Long but got ",
+              out.scalar_type());
+  TORCH_CHECK(out.device() == self.device(), "nonzero: expected out and self on the same device, got ", out.device(),
+              " and ", self.device());
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  if (self.numel() == 0) {
+    at::native::resize_output(out, {0, self.dim()});
+    return out;
+  }
+  const Tensor x = self.contiguous();
+  const Chunks chunks = count_chunks(name, x);
+  at::native::resize_output(out, {chunks.total(), self.dim()});
+  write_positions(name, chunks, x, out);
+  return out;
+}
+Tensor nonzero(const Tensor& self) {
+  Tensor out = at::empty({0}, self.options().dtype(at::kLong));
+  return nonzero_out(self, out);
+}
+Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value, Tensor& out) {
+  TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");
+  TORCH_CHECK(self.dim() <= kMaxDims, "nonzero is not supported for tensor with more than ", kMaxDims, " dimensions");
+  TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero_static: Expected out tensor to have scalar type ", at::kLong,
+              " but got ", out.scalar_type());
+  at::native::resize_output(out, {size, self.dim()});
+  out.fill_(fill_value);
+  if (self.numel() == 0 || out.numel() == 0) return out;
+  const Tensor x = self.contiguous();
+  write_positions("aten::nonzero_static", count_chunks("aten::nonzero_static", x), x, out);
+  return out;
+}
+Tensor nonzero_static(const Tensor& self, int64_t size, int64_t fill_value) {
+  Tensor out = at::empty({0}, self.options().dtype(at::kLong));
+  return nonzero_static_out(self, size, fill_value, out);
+}
+
+Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
+  constexpr const char* name = "aten::masked_select";
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "masked_select(): self and result must have the same scalar type");
+  TORCH_CHECK(self.device() == mask.device() && self.device() == out.device(),
+              "masked_select: self, mask and out must be on the same device, got ", self.device(), ", ", mask.device(),
+              " and ", out.device());
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, mask);
+  const auto expanded = at::expand_outplace(mask, self);
+  const Tensor m = std::get<0>(expanded)->contiguous(), x = std::get<1>(expanded)->contiguous();
+  if (x.numel() == 0) {
+    at::native::resize_output(out, {0});
+    return out;
+  }
+  const Chunks chunks = count_chunks(name, m);
+  const int64_t total = chunks.total();
+  at::native::resize_output(out, {total});
+  if (total == 0) return out;
+  const Tensor to = out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous);
+  chunks.launch(name, "compact", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), chunks.n, chunks.chunk);
+  if (!to.is_same(out)) out.copy_(to);
+  return out;
+}
+Tensor masked_select(const Tensor& self, const Tensor& mask) {
+  Tensor out = at::empty({0}, self.options());
+  return masked_select_out(self, mask, out);
+}
+
+Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) {
+  constexpr const char* name = "aten::masked_scatter_";
+  at::assert_no_internal_overlap(self);
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter_: expected self and source to have same dtypes but got ", self.scalar_type(), " and ",
+              source.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_scatter_ only supports boolean masks, but got mask with dtype ",
+              mask.scalar_type());
+  TORCH_CHECK(self.device() == mask.device() && self.device() == source.device(),
+              "masked_scatter_: self, mask and source must be on the same device, got ", self.device(), ", ",
+              mask.device(), " and ", source.device());
+  if (self.numel() == 0) return self;
+  const Tensor m = at::expand_inplace(self, mask, "masked_scatter_")->contiguous();
+  const Tensor x = source.contiguous(), to = self.contiguous();
+  const Chunks chunks = count_chunks(name, m);
+  Device& dev = netcl::device_of(self);
+  chunks.launch(name, "spread", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), chunks.n, chunks.chunk,
+                x.numel(), Buf{assert_buffer(dev)}, static_cast<int32_t>(assert_code(dev, name)));
+  if (!to.is_same(self)) self.copy_(to);
+  return self;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("masked_fill_.Scalar", TORCH_FN(masked_fill_scalar));
+  m.impl("masked_fill_.Tensor", TORCH_FN(masked_fill_tensor));
+  m.impl("nonzero", TORCH_FN(nonzero));
+  m.impl("nonzero.out", TORCH_FN(nonzero_out));
+  m.impl("nonzero_static", TORCH_FN(nonzero_static));
+  m.impl("nonzero_static.out", TORCH_FN(nonzero_static_out));
+  m.impl("masked_select", TORCH_FN(masked_select));
+  m.impl("masked_select.out", TORCH_FN(masked_select_out));
+  m.impl("masked_scatter_", TORCH_FN(masked_scatter_));
+}
+
+}  // namespace
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(masked_fill_stub, &netcl::masked_fill_kernel)
+}  // namespace at::native

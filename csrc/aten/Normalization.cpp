@@ -1,0 +1,256 @@
+// Layer, root-mean-square, group and weight normalisation with their derivatives. Means and inverse
+// deviations are saved in the compute type, as on CUDA.
+#include <ATen/TensorOperators.h>
+#include <ATen/native/layer_norm.h>
+#include <ATen/ops/_weight_norm_differentiable_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/norm_except_dim.h>
+#include <torch/library.h>
+
+#include "aten/Rows.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+using OptTensor = const std::optional<Tensor>&;
+using Mask = std::array<bool, 3>;
+
+Tensor contiguous_or_undefined(OptTensor t, c10::ScalarType type) {
+  return t.has_value() && t->defined() ? t->to(type).contiguous() : Tensor();
+}
+
+// The dtype of weight and bias; the input's where there are none.
+c10::ScalarType param_type(const Tensor& input, OptTensor weight, OptTensor bias) {
+  if (weight.has_value() && weight->defined()) return weight->scalar_type();
+  if (bias.has_value() && bias->defined()) return bias->scalar_type();
+  return input.scalar_type();
+}
+
+// `n`: how many elements lie side by side.
+Defs norm_defs(const Tensor& input, c10::ScalarType params, int64_t n) {
+  Defs d;
+  d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params));
+  row_defs(d, netcl::device_of(input), compute_type(input.scalar_type()), n);
+  return d;
+}
+
+at::TensorOptions stat_options(const Tensor& input) { return input.options().dtype(compute_type(input.scalar_type())); }
+
+// gw[c] and gb[c] = sums over the rows of wpart and bpart. `vec` is what `d` says.
+void sum_parts(const char* op, const Defs& d, int64_t vec, const Tensor& gw, const Tensor& gb, const Tensor& wpart,
+               const Tensor& bpart) {
+  const Tensor& some = wpart.defined() ? wpart : bpart;
+  if (!some.defined()) return;
+  Device& dev = netcl::device_of(some);
+  const int64_t parts = some.size(0), n = some.size(1);
+  kernel(dev, "norm.cl", "sum_parts", d)
+      .launch(op, queue_of(some), {size_t(ceil_div(n, vec))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf_or_null(gw),
+              buf_or_null(gb), buf_or_null(wpart), buf_or_null(bpart), parts, n);
+}
+
+// The shape of the saved statistics: the input's with 1 in each normalised dimension.
+std::vector<int64_t> stat_shape(const Tensor& input, at::IntArrayRef normalized_shape) {
+  std::vector<int64_t> shape = input.sizes().vec();
+  std::fill(shape.end() - normalized_shape.size(), shape.end(), 1);
+  return shape;
+}
+
+struct LayerNorm {
+  Tensor out, mean, rstd;
+};
+
+LayerNorm layer_norm_forward(const char* op, bool rms, const Tensor& input, at::IntArrayRef normalized_shape,
+                             OptTensor weight, OptTensor bias, double eps) {
+  const c10::ScalarType params = param_type(input, weight, bias);
+  const Tensor x = input.contiguous();
+  const Tensor w = contiguous_or_undefined(weight, params), b = contiguous_or_undefined(bias, params);
+  const auto [rows, n] = at::native::_check_layer_norm_inputs(x, normalized_shape, w, b);
+  Device& dev = netcl::device_of(x);
+  check_floating(dev, x.scalar_type(), op);
+  LayerNorm r;
+  r.out = at::empty_like(x, at::MemoryFormat::Contiguous);
+  const auto shape = stat_shape(x, normalized_shape);
+  if (!rms) r.mean = at::empty(shape, stat_options(x));
+  r.rstd = at::empty(shape, stat_options(x));
+  if (rows == 0 || n == 0) {
+    // Rows of no elements: the mean is 0 and the deviation undefined, as on CUDA.
+    if (r.mean.defined()) r.mean.zero_();
+    if (rows != 0) r.rstd.fill_(std::numeric_limits<double>::quiet_NaN());
+    return r;
+  }
+  Defs d = norm_defs(x, params, n);
+  if (rms) d.set("RMS", 1);
+  const RowSplit split = row_split(dev, rows, n);
+  const size_t local = row_group(dev);
+  kernel(dev, "norm.cl", "layer_norm", d)
+      .launch(op, queue_of(x), {split.groups * local}, {local}, buf(r.out), buf_or_null(r.mean), buf(r.rstd), buf(x),
+              buf_or_null(w), buf_or_null(b), rows, split.rows_per, n, wide_high(eps), wide_low(eps));
+  return r;
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const char* op, bool rms, const Tensor& grad_out,
+                                                       const Tensor& input, at::IntArrayRef normalized_shape,
+                                                       const Tensor& mean, const Tensor& rstd, OptTensor weight,
+                                                       OptTensor bias, Mask mask) {
+  const c10::ScalarType params = param_type(input, weight, bias);
+  const Tensor x = input.contiguous(), g = grad_out.to(x.scalar_type()).contiguous();
+  const Tensor w = contiguous_or_undefined(weight, params);
+  const c10::ScalarType compute = compute_type(x.scalar_type());
+  const Tensor m = rms ? Tensor() : mean.to(compute).contiguous(), rs = rstd.to(compute).contiguous();
+  const auto [rows, n] = at::native::_check_layer_norm_inputs(x, normalized_shape, w, Tensor());
+  Device& dev = netcl::device_of(x);
+  check_floating(dev, x.scalar_type(), op);
+  Tensor gin, gw, gb;
+  const at::TensorOptions param_options = x.options().dtype(params);
+  if (mask[0]) gin = at::empty_like(x, at::MemoryFormat::Contiguous);
+  if (mask[1]) gw = at::empty(normalized_shape, param_options);
+  if (mask[2]) gb = at::empty(normalized_shape, param_options);
+  if (rows == 0 || n == 0) {
+    if (gw.defined()) gw.zero_();
+    if (gb.defined()) gb.zero_();
+    return {gin, gw, gb};
+  }
+  if (!mask[0] && !mask[1] && !mask[2]) return {};
+  // A group adds its rows' shares up before it stores them, so few groups make for few partial results.
+  const int64_t most = dev.is_cpu() ? 4 * int64_t(dev.compute_units()) : 256;
+  const int64_t per = std::max(ceil_div(rows, most), std::min<int64_t>(row_split(dev, rows, n).rows_per, rows));
+  const int64_t groups = ceil_div(rows, per);
+  Tensor wpart, bpart;
+  if (mask[1]) wpart = at::empty({groups, n}, stat_options(x));
+  if (mask[2]) bpart = at::empty({groups, n}, stat_options(x));
+  Defs d = norm_defs(x, params, n);
+  if (rms) d.set("RMS", 1);
+  const size_t local = row_group(dev);
+  kernel(dev, "norm.cl", "layer_norm_backward", d)
+      .launch(op, queue_of(x), {size_t(groups) * local}, {local}, buf_or_null(gin), buf_or_null(wpart),
+              buf_or_null(bpart), buf(g), buf(x), buf_or_null(m), buf(rs), buf_or_null(w), rows, per, n);
+  sum_parts(op, d, row_vec(dev, n), gw, gb, wpart, bpart);
+  return {gin, gw, gb};
+}
+
+std::tuple<Tensor, Tensor, Tensor> native_layer_norm(const Tensor& input, at::IntArrayRef normalized_shape,
+                                                     OptTensor weight, OptTensor bias, double eps) {
+  LayerNorm r = layer_norm_forward("aten::native_layer_norm", false, input, normalized_shape, weight, bias, eps);
+  return {r.out, r.mean, r.rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor> native_layer_norm_backward(const Tensor& grad_out, const Tensor& input,
+                                                              at::IntArrayRef normalized_shape, const Tensor& mean,
+                                                              const Tensor& rstd, OptTensor weight, OptTensor bias,
+                                                              Mask mask) {
+  return layer_norm_backward("aten::native_layer_norm_backward", false, grad_out, input, normalized_shape, mean, rstd,
+                             weight, bias, mask);
+}
+
+std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef normalized_shape, OptTensor weight,
+                                          std::optional<double> eps) {
+  // The default is the smallest step of the type that the mean of squares is computed in, as on the CPU.
+  const double step = compute_type(input.scalar_type()) == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                                                       : std::numeric_limits<float>::epsilon();
+  LayerNorm r = layer_norm_forward("aten::_fused_rms_norm", true, input, normalized_shape, weight, std::nullopt,
+                                   eps.value_or(step));
+  return {r.out, r.rstd};
+}
+
+std::tuple<Tensor, Tensor> fused_rms_norm_backward(const Tensor& grad_out, const Tensor& input,
+                                                   at::IntArrayRef normalized_shape, const Tensor& rstd,
+                                                   OptTensor weight, std::array<bool, 2> mask) {
+  auto [gin, gw, gb] = layer_norm_backward("aten::_fused_rms_norm_backward", true, grad_out, input, normalized_shape,
+                                           Tensor(), rstd, weight, std::nullopt, {mask[0], mask[1], false});
+  return {gin, gw};
+}
+
+// v * (g / |v|), with a norm for each slice of `dim`; and the norms, which the derivative needs.
+std::tuple<Tensor, Tensor> weight_norm(const Tensor& v, const Tensor& g, int64_t dim) {
+  Tensor norms = at::norm_except_dim(v, 2, dim);
+  return {v * (g / norms), norms};
+}
+std::tuple<Tensor, Tensor> weight_norm_backward(const Tensor& grad_w, const Tensor& v, const Tensor& g,
+                                                const Tensor& norms, int64_t dim) {
+  return at::_weight_norm_differentiable_backward(grad_w, v, g, norms, dim);
+}
+
+std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, OptTensor weight, OptTensor bias, int64_t N,
+                                                     int64_t C, int64_t HxW, int64_t group, double eps) {
+  const char* op = "aten::native_group_norm";
+  TORCH_CHECK(group > 0 && C % group == 0, "Expected number of channels in input to be divisible by num_groups, ",
+              "but got input of shape ", input.sizes(), " and num_groups=", group);
+  const c10::ScalarType params = param_type(input, weight, bias);
+  const Tensor x = input.contiguous();
+  const Tensor w = contiguous_or_undefined(weight, params), b = contiguous_or_undefined(bias, params);
+  for (const Tensor& p : {w, b}) {
+    TORCH_CHECK(!p.defined() || (p.dim() == 1 && p.numel() == C),
+                "Expected weight and bias to be vectors of size equal to the number of channels in input, but got ",
+                p.defined() ? p.sizes() : at::IntArrayRef(), " and input of shape ", input.sizes());
+  }
+  Device& dev = netcl::device_of(x);
+  check_floating(dev, x.scalar_type(), op);
+  Tensor out = at::empty_like(x, at::MemoryFormat::Contiguous);
+  Tensor mean = at::empty({N, group}, stat_options(x)), rstd = at::empty({N, group}, stat_options(x));
+  const int64_t rows = N * group, channels = C / group;
+  if (rows == 0) return {out, mean, rstd};
+  if (channels * HxW == 0) {
+    mean.zero_();
+    rstd.fill_(std::numeric_limits<double>::quiet_NaN());
+    return {out, mean, rstd};
+  }
+  const RowSplit split = row_split(dev, rows, channels * HxW);
+  const size_t local = row_group(dev);
+  kernel(dev, "norm.cl", "group_norm", norm_defs(x, params, HxW))
+      .launch(op, queue_of(x), {split.groups * local}, {local}, buf(out), buf(mean), buf(rstd), buf(x), buf_or_null(w),
+              buf_or_null(b), rows, split.rows_per, channels, HxW, group, wide_high(eps), wide_low(eps));
+  return {out, mean, rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor> native_group_norm_backward(const Tensor& grad_out, const Tensor& input,
+                                                              const Tensor& mean, const Tensor& rstd, OptTensor weight,
+                                                              int64_t N, int64_t C, int64_t HxW, int64_t group,
+                                                              Mask mask) {
+  const char* op = "aten::native_group_norm_backward";
+  const c10::ScalarType params = param_type(input, weight, std::nullopt);
+  const Tensor x = input.contiguous(), g = grad_out.to(x.scalar_type()).contiguous();
+  const Tensor w = contiguous_or_undefined(weight, params);
+  const c10::ScalarType compute = compute_type(x.scalar_type());
+  const Tensor m = mean.to(compute).contiguous(), rs = rstd.to(compute).contiguous();
+  Device& dev = netcl::device_of(x);
+  check_floating(dev, x.scalar_type(), op);
+  Tensor gin, gw, gb, wpart, bpart;
+  if (mask[0]) gin = at::empty_like(x, at::MemoryFormat::Contiguous);
+  if (mask[1]) gw = at::empty({C}, x.options().dtype(params));
+  if (mask[2]) gb = at::empty({C}, x.options().dtype(params));
+  const int64_t rows = N * group, channels = C / group;
+  if (rows == 0 || channels * HxW == 0) {
+    if (gw.defined()) gw.zero_();
+    if (gb.defined()) gb.zero_();
+    return {gin, gw, gb};
+  }
+  if (!mask[0] && !mask[1] && !mask[2]) return {};
+  if (mask[1]) wpart = at::empty({N, C}, stat_options(x));
+  if (mask[2]) bpart = at::empty({N, C}, stat_options(x));
+  const Defs d = norm_defs(x, params, HxW);
+  const RowSplit split = row_split(dev, rows, channels * HxW);
+  const size_t local = row_group(dev);
+  kernel(dev, "norm.cl", "group_norm_backward", d)
+      .launch(op, queue_of(x), {split.groups * local}, {local}, buf_or_null(gin), buf_or_null(wpart),
+              buf_or_null(bpart), buf(g), buf(x), buf(m), buf(rs), buf_or_null(w), rows, split.rows_per, channels, HxW,
+              group);
+  sum_parts(op, d, row_vec(dev, HxW), gw, gb, wpart, bpart);
+  return {gin, gw, gb};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_layer_norm", TORCH_FN(native_layer_norm));
+  m.impl("native_layer_norm_backward", TORCH_FN(native_layer_norm_backward));
+  m.impl("_fused_rms_norm", TORCH_FN(fused_rms_norm));
+  m.impl("_fused_rms_norm_backward", TORCH_FN(fused_rms_norm_backward));
+  m.impl("_weight_norm_interface", TORCH_FN(weight_norm));
+  m.impl("_weight_norm_interface_backward", TORCH_FN(weight_norm_backward));
+  m.impl("native_group_norm", TORCH_FN(native_group_norm));
+  m.impl("native_group_norm_backward", TORCH_FN(native_group_norm_backward));
+}
+
+}  // namespace netcl

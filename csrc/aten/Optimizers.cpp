@@ -1,0 +1,177 @@
+// The fused optimizers: one launch for all parameters. They take GradScaler's scale and its flag of a non-finite
+// gradient from the device, so that a scaled step needs no answer from it.
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+#include <array>
+#include <cmath>
+
+#include "aten/MultiTensor.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+using at::TensorList;
+using MaybeTensor = std::optional<Tensor>;
+
+// The learning rate: a number, or a tensor of one element on the device.
+struct Rate {
+  double value = 0;
+  Tensor tensor;
+
+  explicit Rate(double lr) : value(lr) {}
+  // A tensor on the host is read there, which waits for nothing.
+  explicit Rate(const Tensor& lr) {
+    TORCH_CHECK(lr.numel() == 1, "lr must be a number or a tensor of one element");
+    if (lr.is_cpu()) {
+      value = lr.item<double>();
+    } else {
+      tensor = lr.scalar_type() == at::kFloat ? lr : lr.to(at::kFloat);
+    }
+  }
+};
+
+Buf flag(const char* op, const char* name, const MaybeTensor& t, const Tensor& param) {
+  if (!t || !t->defined()) return {nullptr};
+  TORCH_CHECK(t->device() == param.device() && t->scalar_type() == at::kFloat && t->numel() == 1, op, ": ", name,
+              " must be a float32 tensor of one element on ", param.device());
+  return buf(*t);
+}
+
+// Whether element i in memory is the same element of both; the stride of a dimension of size 1 means nothing.
+bool same_layout(const Tensor& a, const Tensor& b) {
+  if (a.sizes() != b.sizes() || a.layout() != at::kStrided || !a.is_non_overlapping_and_dense()) return false;
+  for (int64_t d = 0; d < a.dim(); d++) {
+    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
+}
+
+// Runs `kernel_name` over the rows of `lists` (parameters, gradients, states, and with `steps` a step count each);
+// `h` are the hyperparameters, in the order of the kernel's struct.
+template <size_t N>
+void fused(const char* op, const char* kernel_name, std::initializer_list<TensorList> lists, size_t step_list,
+           const std::array<double, N>& h, const Rate& lr, const MaybeTensor& grad_scale, const MaybeTensor& found_inf,
+           Defs defs) {
+  const TensorList params = *lists.begin();
+  if (params.empty()) return;
+  const Tensor& first = params[0];
+  const c10::DeviceGuard guard(first.device());
+  for (const TensorList list : lists) {
+    TORCH_CHECK(list.size() == params.size(), op, ": expected lists of equal length, got ", params.size(), " and ",
+                list.size());
+  }
+  // Rows are taken dtype by dtype, as a launch has one; the dtype of the states may differ from the parameters'.
+  const auto state_of = [&](size_t i) {
+    return lists.size() > 2 && step_list != 2 ? (lists.begin()[2])[i].scalar_type() : params[i].scalar_type();
+  };
+  std::vector<bool> done(params.size());
+  for (size_t start = 0; start < params.size(); start++) {
+    if (done[start]) continue;
+    const auto type = params[start].scalar_type(), state = state_of(start);
+    const auto compute = compute_type(type);
+    TORCH_CHECK(at::isFloatingType(type), op, ": parameters must be floating point, not ", type);
+    MultiTensor tensors(op, first.device(), lists.size(), compute);
+    for (size_t i = start; i < params.size(); i++) {
+      if (done[i] || params[i].scalar_type() != type || state_of(i) != state) continue;
+      done[i] = true;
+      c10::SmallVector<const Tensor*, 8> row;
+      for (const TensorList list : lists) {
+        const Tensor& t = list[i];
+        const size_t k = row.size();
+        TORCH_CHECK(t.device() == first.device(), op, ": expected all tensors on ", first.device(), ", got one on ",
+                    t.device());
+        if (k == step_list) {
+          TORCH_CHECK(t.scalar_type() == at::kFloat && t.numel() == 1, op, ": steps must be float32 scalars");
+        } else {
+          TORCH_CHECK(t.scalar_type() == (k < 2 ? type : state), op,
+                      ": parameters and gradients, and the states among themselves, must have one dtype each");
+          TORCH_CHECK(same_layout(t, params[i]), op,
+                      ": parameters, gradients and states must be dense, with the same sizes and strides");
+        }
+        row.push_back(&t);
+      }
+      tensors.add(params[i].numel(), row);
+    }
+    Defs d = defs;
+    d.set("P", dtype_tag(type)).set("S", dtype_tag(state));
+    const auto launch = [&](const auto& values) {
+      tensors.launch("optimizers.cl", kernel_name, d, values, buf_or_null(lr.tensor),
+                     flag(op, "grad_scale", grad_scale, first), flag(op, "found_inf", found_inf, first));
+    };
+    if (compute == at::kDouble) {
+      launch(h);
+    } else {
+      std::array<float, N> values;
+      for (size_t k = 0; k < N; k++) values[k] = static_cast<float>(h[k]);
+      launch(values);
+    }
+  }
+}
+
+void adam(const char* op, bool decoupled, TensorList params, TensorList grads, TensorList exp_avgs,
+          TensorList exp_avg_sqs, TensorList max_exp_avg_sqs, TensorList steps, const Rate& lr, double beta1,
+          double beta2, double weight_decay, double eps, bool amsgrad, bool maximize, const MaybeTensor& grad_scale,
+          const MaybeTensor& found_inf) {
+  const std::array<double, 11> h{lr.value,         beta1,           beta2,        1 - beta1, 1 - beta2,
+                                 std::log(beta1),  std::log(beta2), weight_decay, eps,       double(maximize),
+                                 double(decoupled)};
+  Defs defs;
+  if (amsgrad) {
+    defs.set("AMSGRAD", 1);
+    fused(op, "adam", {params, grads, exp_avgs, exp_avg_sqs, steps, max_exp_avg_sqs}, 4, h, lr, grad_scale, found_inf,
+          defs);
+  } else {
+    fused(op, "adam", {params, grads, exp_avgs, exp_avg_sqs, steps}, 4, h, lr, grad_scale, found_inf, defs);
+  }
+}
+
+template <bool decoupled, class Lr>
+void fused_adam_(TensorList params, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,
+                 TensorList max_exp_avg_sqs, TensorList steps, Lr lr, double beta1, double beta2, double weight_decay,
+                 double eps, bool amsgrad, bool maximize, const MaybeTensor& grad_scale, const MaybeTensor& found_inf) {
+  adam(decoupled ? "aten::_fused_adamw_" : "aten::_fused_adam_", decoupled, params, grads, exp_avgs, exp_avg_sqs,
+       max_exp_avg_sqs, steps, Rate(lr), beta1, beta2, weight_decay, eps, amsgrad, maximize, grad_scale, found_inf);
+}
+
+template <class Lr>
+void fused_sgd_(TensorList params, TensorList grads, TensorList buffers, double weight_decay, double momentum, Lr lr,
+                double dampening, bool nesterov, bool maximize, bool is_first_step, const MaybeTensor& grad_scale,
+                const MaybeTensor& found_inf) {
+  constexpr size_t kNoSteps = 8;
+  const Rate rate(lr);
+  const std::array<double, 7> h{rate.value,       weight_decay,         momentum, 1 - dampening, double(nesterov),
+                                double(maximize), double(is_first_step)};
+  Defs defs;
+  if (buffers.empty()) {
+    TORCH_CHECK(momentum == 0, "aten::_fused_sgd_: momentum needs a list of buffers");
+    fused("aten::_fused_sgd_", "sgd", {params, grads}, kNoSteps, h, rate, grad_scale, found_inf, defs);
+  } else {
+    defs.set("MOMENTUM", 1);
+    fused("aten::_fused_sgd_", "sgd", {params, grads, buffers}, kNoSteps, h, rate, grad_scale, found_inf, defs);
+  }
+}
+
+template <class Lr>
+void fused_adagrad_(TensorList params, TensorList grads, TensorList sums, TensorList steps, Lr lr, double lr_decay,
+                    double weight_decay, double eps, bool maximize, const MaybeTensor& grad_scale,
+                    const MaybeTensor& found_inf) {
+  const Rate rate(lr);
+  const std::array<double, 5> h{rate.value, lr_decay, weight_decay, eps, double(maximize)};
+  fused("aten::_fused_adagrad_", "adagrad", {params, grads, sums, steps}, 3, h, rate, grad_scale, found_inf, Defs());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_adam_", TORCH_FN((fused_adam_<false, double>)));
+  m.impl("_fused_adam_.tensor_lr", TORCH_FN((fused_adam_<false, const Tensor&>)));
+  m.impl("_fused_adamw_", TORCH_FN((fused_adam_<true, double>)));
+  m.impl("_fused_adamw_.tensor_lr", TORCH_FN((fused_adam_<true, const Tensor&>)));
+  m.impl("_fused_sgd_", TORCH_FN(fused_sgd_<double>));
+  m.impl("_fused_sgd_.tensor_lr", TORCH_FN(fused_sgd_<const Tensor&>));
+  m.impl("_fused_adagrad_", TORCH_FN(fused_adagrad_<double>));
+  m.impl("_fused_adagrad_.tensor_lr", TORCH_FN(fused_adagrad_<const Tensor&>));
+}
+
+}  // namespace
+}  // namespace netcl

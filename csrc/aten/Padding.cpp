@@ -1,0 +1,266 @@
+// Reflection and replication padding with their gradients, and unfold/fold (im2col, col2im).
+// constant_pad_nd is a composite.
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Padding.h>
+#include <ATen/native/im2col_shape_check.h>
+#include <ATen/ops/reflection_pad1d_backward_meta.h>
+#include <ATen/ops/reflection_pad1d_meta.h>
+#include <ATen/ops/reflection_pad3d_backward_meta.h>
+#include <ATen/ops/reflection_pad3d_meta.h>
+#include <ATen/ops/replication_pad1d_backward_meta.h>
+#include <ATen/ops/replication_pad1d_meta.h>
+#include <ATen/ops/replication_pad2d_meta.h>
+#include <ATen/ops/replication_pad3d_meta.h>
+
+#include "aten/Launch.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+
+// As in kernels/pad.cl.
+struct Pad {
+  int64_t rows = 0, rows_per_item = 0;
+  int64_t in[3], out[3], before[3];
+};
+struct Unfold {
+  int64_t rows = 0, rows_per_item = 0;
+  int64_t size[2], ker[2], stride[2], pad[2], dil[2], blocks[2];
+};
+
+template <class P>
+void set_rows(const Device& device, P& p, int64_t rows, int64_t row_size) {
+  p.rows = rows;
+  p.rows_per_item = ceil_div<int64_t>(device.is_cpu() ? 8192 : 64, std::max<int64_t>(row_size, 1));
+}
+
+// The tag of an unsigned integer of the same size: what a kernel needs to move bits.
+const char* bits_tag(c10::ScalarType type) {
+  switch (c10::elementSize(type)) {
+    case 1:
+      return "u8";
+    case 2:
+      return "u16";
+    case 4:
+      return "u32";
+    case 8:
+      return "u64";
+    default:
+      return dtype_tag(type);
+  }
+}
+
+Defs pad_defs(const char* which, c10::ScalarType type, bool bits) {
+  Defs d;
+  d.set(which, int64_t{1});
+  d.set("ACC", bits ? bits_tag(type) : compute_tag(type)).set("IN", bits ? bits_tag(type) : dtype_tag(type));
+  return d;
+}
+
+// `large` is the padded end: the output of the forward pass, the input of the backward one.
+Pad describe(IntArrayRef padding, const Tensor& small, const Tensor& large) {
+  const int64_t dims = padding.size() / 2;
+  Pad p;
+  for (int64_t d = 0; d < 3; d++) {
+    const int64_t i = 2 - d;  // padding lists the last dimension first
+    p.in[d] = i < dims ? small.size(-1 - i) : 1;
+    p.out[d] = i < dims ? large.size(-1 - i) : 1;
+    p.before[d] = i < dims ? padding[2 * i] : 0;
+  }
+  return p;
+}
+
+template <bool Backward>
+void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, const Tensor& dst) {
+  if (dst.numel() == 0) return;
+  if (src.numel() == 0) {
+    dst.zero_();
+    return;
+  }
+  const c10::DeviceGuard guard(src.device());
+  const Tensor from = src.contiguous();
+  const Tensor to = dst.is_contiguous() ? dst : at::empty(dst.sizes(), dst.options());
+  Device& device = netcl::device_of(src);
+  if (Backward) check_dtype(device, src.scalar_type(), op);
+  Pad p = Backward ? describe(padding, to, from) : describe(padding, from, to);
+  const int64_t width = to.size(-1);
+  set_rows(device, p, to.numel() / width, width);
+  Defs d = pad_defs(Backward ? "PAD_BACKWARD" : "PAD_FORWARD", src.scalar_type(), !Backward);
+  if (reflect) d.set("REFLECT", int64_t{1});
+  kernel(device, "pad.cl", Backward ? "pad_backward" : "pad_forward", d)
+      .launch(op, queue_of(src), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(from), buf(to), p);
+  if (!to.is_same(dst)) dst.copy_(to);
+}
+
+#define NETCL_PAD_FORWARD(Class, name, reflect)                                       \
+  struct Class : at::meta::structured_##name {                                        \
+    void impl(const Tensor& self, at::ArrayRef<int64_t> padding, const Tensor& out) { \
+      pad<false>("aten::" #name, reflect, self, padding, out);                        \
+    }                                                                                 \
+  };
+#define NETCL_PAD_BACKWARD(Class, name, reflect)                                                            \
+  struct Class : at::meta::structured_##name {                                                              \
+    void impl(const Tensor& grad, const Tensor&, at::ArrayRef<int64_t> padding, const Tensor& grad_input) { \
+      pad<true>("aten::" #name, reflect, grad, padding, grad_input);                                        \
+    }                                                                                                       \
+  };
+NETCL_PAD_FORWARD(ReflectionPad1d, reflection_pad1d, true)
+NETCL_PAD_FORWARD(ReflectionPad3d, reflection_pad3d, true)
+NETCL_PAD_FORWARD(ReplicationPad1d, replication_pad1d, false)
+NETCL_PAD_FORWARD(ReplicationPad2d, replication_pad2d, false)
+NETCL_PAD_FORWARD(ReplicationPad3d, replication_pad3d, false)
+NETCL_PAD_BACKWARD(ReflectionPad1dBackward, reflection_pad1d_backward, true)
+NETCL_PAD_BACKWARD(ReflectionPad3dBackward, reflection_pad3d_backward, true)
+NETCL_PAD_BACKWARD(ReplicationPad1dBackward, replication_pad1d_backward, false)
+
+// The forms that ATen has no meta class for.
+at::DimVector padded_sizes(const char* op, const Tensor& self, IntArrayRef padding) {
+  at::DimVector sizes(self.sizes());
+  for (size_t i = 0; i < padding.size() / 2; i++) {
+    auto& size = sizes[sizes.size() - 1 - i];
+    size += padding[2 * i] + padding[2 * i + 1];
+    TORCH_CHECK(size >= 1, op, ": input ", self.sizes(), " is too small for padding ", padding);
+  }
+  return sizes;
+}
+
+Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
+  at::native::padding::check_valid_input<2>(self, padding);
+  for (int64_t i = 0; i < 2; i++) {
+    const int64_t size = self.size(-1 - i);
+    TORCH_CHECK(padding[2 * i] < size && padding[2 * i + 1] < size,
+                "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding (",
+                padding[2 * i], ", ", padding[2 * i + 1], ") at dimension ", self.dim() - 1 - i, " of input ",
+                self.sizes());
+  }
+  at::native::resize_output(out, padded_sizes("reflection_pad2d", self, padding));
+  pad<false>("aten::reflection_pad2d", true, self, padding, out);
+  return out;
+}
+Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) {
+  Tensor out = at::empty({0}, self.options().memory_format(std::nullopt));
+  return reflection_pad2d_out(self, padding, out);
+}
+
+Tensor& pad_backward_out(const char* op, bool reflect, const Tensor& grad, const Tensor& self, IntArrayRef padding,
+                         Tensor& grad_input) {
+  const auto sizes = padded_sizes(op, self, padding);
+  TORCH_CHECK(grad.sizes() == IntArrayRef(sizes), op, ": expected grad_output of size ", IntArrayRef(sizes), ", got ",
+              grad.sizes());
+  at::native::resize_output(grad_input, self.sizes());
+  pad<true>(op, reflect, grad, padding, grad_input);
+  return grad_input;
+}
+#define NETCL_PAD_BACKWARD_PAIR(name, reflect)                                                          \
+  Tensor& name##_out(const Tensor& grad, const Tensor& self, IntArrayRef padding, Tensor& grad_input) { \
+    return pad_backward_out("aten::" #name, reflect, grad, self, padding, grad_input);                  \
+  }                                                                                                     \
+  Tensor name(const Tensor& grad, const Tensor& self, IntArrayRef padding) {                            \
+    Tensor grad_input = at::empty({0}, self.options().memory_format(std::nullopt));                     \
+    return name##_out(grad, self, padding, grad_input);                                                 \
+  }
+NETCL_PAD_BACKWARD_PAIR(reflection_pad2d_backward, true)
+NETCL_PAD_BACKWARD_PAIR(replication_pad2d_backward, false)
+NETCL_PAD_BACKWARD_PAIR(replication_pad3d_backward, false)
+
+// --- unfold and fold ------------------------------------------------------------------------------------
+
+Unfold describe(IntArrayRef size, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad, IntArrayRef stride) {
+  Unfold p;
+  for (int64_t d = 0; d < 2; d++) {
+    p.size[d] = size[d];
+    p.ker[d] = ker[d];
+    p.dil[d] = dil[d];
+    p.pad[d] = pad[d];
+    p.stride[d] = stride[d];
+    p.blocks[d] = div_rtn<int64_t>(size[d] + 2 * pad[d] - (dil[d] * (ker[d] - 1) + 1), stride[d]) + 1;
+  }
+  return p;
+}
+
+void check_pairs(const char* op, std::initializer_list<IntArrayRef> args) {
+  for (const auto& a : args) TORCH_CHECK(a.size() == 2, op, ": expected pairs of sizes, but got ", a);
+}
+
+Tensor& im2col_out(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad, IntArrayRef stride,
+                   Tensor& out) {
+  check_pairs("im2col", {ker, dil, pad, stride});
+  at::native::im2col_shape_check(self, Tensor(), ker[0], ker[1], dil[0], dil[1], pad[0], pad[1], stride[0], stride[1]);
+  Unfold p = describe(self.sizes().slice(self.dim() - 2), ker, dil, pad, stride);
+  at::DimVector sizes{self.size(-3) * ker[0] * ker[1], p.blocks[0] * p.blocks[1]};
+  if (self.dim() == 4) sizes.insert(sizes.begin(), self.size(0));
+  at::native::resize_output(out, sizes);
+  if (out.numel() == 0) return out;
+  const c10::DeviceGuard guard(self.device());
+  const Tensor from = self.contiguous();
+  const Tensor to = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+  Device& device = netcl::device_of(self);
+  set_rows(device, p, to.numel() / p.blocks[1], p.blocks[1]);
+  kernel(device, "pad.cl", "unfold", pad_defs("PAD_UNFOLD", self.scalar_type(), true))
+      .launch("aten::im2col", queue_of(self), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(from), buf(to), p);
+  if (!to.is_same(out)) out.copy_(to);
+  return out;
+}
+Tensor im2col(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad, IntArrayRef stride) {
+  Tensor out = at::empty({0}, self.options().memory_format(std::nullopt));
+  return im2col_out(self, ker, dil, pad, stride, out);
+}
+
+Tensor& col2im_out(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad,
+                   IntArrayRef stride, Tensor& out) {
+  check_pairs("col2im", {size, ker, dil, pad, stride});
+  at::native::col2im_shape_check(self, Tensor(), size[0], size[1], ker[0], ker[1], dil[0], dil[1], pad[0], pad[1],
+                                 stride[0], stride[1]);
+  Unfold p = describe(size, ker, dil, pad, stride);
+  at::DimVector sizes{self.size(-2) / (ker[0] * ker[1]), size[0], size[1]};
+  if (self.dim() == 3) sizes.insert(sizes.begin(), self.size(0));
+  at::native::resize_output(out, sizes);
+  if (out.numel() == 0) return out;
+  const c10::DeviceGuard guard(self.device());
+  const Tensor from = self.contiguous();
+  const Tensor to = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+  Device& device = netcl::device_of(self);
+  check_dtype(device, self.scalar_type(), "aten::col2im");
+  set_rows(device, p, to.numel() / size[1], size[1] * ker[0] * ker[1]);
+  kernel(device, "pad.cl", "fold", pad_defs("PAD_FOLD", self.scalar_type(), false))
+      .launch("aten::col2im", queue_of(self), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(from), buf(to), p);
+  if (!to.is_same(out)) out.copy_(to);
+  return out;
+}
+Tensor col2im(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad,
+              IntArrayRef stride) {
+  Tensor out = at::empty({0}, self.options().memory_format(std::nullopt));
+  return col2im_out(self, size, ker, dil, pad, stride, out);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<ReflectionPad1d>(m, "reflection_pad1d", nullptr, "reflection_pad1d.out");
+  structured<ReflectionPad1dBackward>(m, "reflection_pad1d_backward", nullptr, "reflection_pad1d_backward.grad_input");
+  structured<ReflectionPad3d>(m, "reflection_pad3d", nullptr, "reflection_pad3d.out");
+  structured<ReflectionPad3dBackward>(m, "reflection_pad3d_backward", nullptr, "reflection_pad3d_backward.grad_input");
+  structured<ReplicationPad1d>(m, "replication_pad1d", nullptr, "replication_pad1d.out");
+  structured<ReplicationPad1dBackward>(m, "replication_pad1d_backward", nullptr,
+                                       "replication_pad1d_backward.grad_input");
+  structured<ReplicationPad2d>(m, "replication_pad2d", nullptr, "replication_pad2d.out");
+  structured<ReplicationPad3d>(m, "replication_pad3d", nullptr, "replication_pad3d.out");
+  m.impl("reflection_pad2d", TORCH_FN(reflection_pad2d));
+  m.impl("reflection_pad2d.out", TORCH_FN(reflection_pad2d_out));
+  m.impl("reflection_pad2d_backward", TORCH_FN(reflection_pad2d_backward));
+  m.impl("reflection_pad2d_backward.grad_input", TORCH_FN(reflection_pad2d_backward_out));
+  m.impl("replication_pad2d_backward", TORCH_FN(replication_pad2d_backward));
+  m.impl("replication_pad2d_backward.grad_input", TORCH_FN(replication_pad2d_backward_out));
+  m.impl("replication_pad3d_backward", TORCH_FN(replication_pad3d_backward));
+  m.impl("replication_pad3d_backward.grad_input", TORCH_FN(replication_pad3d_backward_out));
+  m.impl("im2col", TORCH_FN(im2col));
+  m.impl("im2col.out", TORCH_FN(im2col_out));
+  m.impl("col2im", TORCH_FN(col2im));
+  m.impl("col2im.out", TORCH_FN(col2im_out));
+}
+
+}  // namespace netcl

@@ -1,0 +1,187 @@
+#include "aten/Pointwise.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <array>
+
+#include "aten/Launch.h"
+#include "aten/Scalars.h"
+#include "aten/SoftDouble.h"
+
+namespace netcl {
+
+namespace {
+
+constexpr int kMaxInputs = 6, kMaxOutputs = 2, kMaxArgs = kMaxInputs + kMaxOutputs;
+constexpr int kMaxOuter = 5;  // MAX_OUTER of kernels/pointwise_body.h
+constexpr int64_t kImmediate = -1;
+
+constexpr std::array<const char*, kMaxInputs> kInNames{"IN0", "IN1", "IN2", "IN3", "IN4", "IN5"};
+constexpr std::array<const char*, kMaxOutputs> kOutNames{"OUT0", "OUT1"};
+
+// flat_t and outer_t of pointwise_body.h, whose sizes depend on the number of operands.
+struct Layout {
+  int64_t n = 1, chunk = 1, rows = 1, rows_per = 1, ndim = 0;
+  std::array<int64_t, kMaxArgs> inner{};
+  std::array<std::array<uint64_t, 2>, kMaxInputs + 1> immediates{};
+  std::array<int64_t, kMaxOuter> size{};
+  std::array<std::array<int64_t, kMaxArgs>, kMaxOuter> stride{};
+};
+
+// Undefined where the iterator computed no common dtype; its accessor would assert.
+struct Promoted : at::TensorIteratorBase {
+  static c10::ScalarType of(const at::TensorIteratorBase& iter) { return iter.*(&Promoted::common_dtype_); }
+};
+
+struct Packed {
+  std::array<int64_t, 5 + kMaxArgs + 2 * (kMaxInputs + 1)> words;
+  size_t count = 0;
+  void put(int64_t v) { words[count++] = v; }
+  Bytes bytes() const { return {words.data(), count * sizeof(int64_t)}; }
+};
+struct PackedOuter {
+  std::array<int64_t, kMaxOuter * (1 + kMaxArgs)> words;
+  size_t count = 0;
+  void put(int64_t v) { words[count++] = v; }
+  Bytes bytes() const { return {words.data(), count * sizeof(int64_t)}; }
+};
+
+void launch(Device& device, const char* file, const char* op, const Defs& defs, Layout& l, int nargs, int nin,
+            int64_t vec, c10::ArrayRef<Buf> bufs, c10::ArrayRef<Bytes> scalars) {
+  const Split s = split(device, l.n, vec);
+  l.chunk = s.chunk;
+  size_t row_items = 1;
+  if (l.rows > 1) {
+    // Short rows: several a work-item, as long as every core keeps some.
+    if (device.is_cpu()) {
+      const int64_t enough = std::max<int64_t>(1, 4096 / std::max<int64_t>(l.n, vec));
+      const auto spread = ceil_div<int64_t>(l.rows, static_cast<int64_t>(device.compute_units()) * 8);
+      l.rows_per = std::clamp<int64_t>(spread, 1, enough);
+    }
+    row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per));
+  }
+  Packed flat;
+  for (const int64_t v : {l.n, l.chunk, l.rows, l.rows_per, l.ndim}) flat.put(v);
+  for (int k = 0; k < nargs; k++) flat.put(l.inner[k]);
+  for (int k = 0; k <= nin; k++) {
+    flat.put(static_cast<int64_t>(l.immediates[k][0]));
+    flat.put(static_cast<int64_t>(l.immediates[k][1]));
+  }
+  Queue& queue = current_queue(device.index());
+  if (l.ndim == 0) {
+    kernel(device, file, "flat", defs).launch(op, queue, {s.items}, {s.local}, bufs, flat.bytes(), scalars);
+    return;
+  }
+  PackedOuter outer;
+  for (int d = 0; d < kMaxOuter; d++) outer.put(l.size[d]);
+  for (int d = 0; d < kMaxOuter; d++) {
+    for (int k = 0; k < nargs; k++) outer.put(l.stride[d][k]);
+  }
+  kernel(device, file, "rows", defs)
+      .launch(op, queue, {s.items, row_items}, {s.local}, bufs, flat.bytes(), outer.bytes(), scalars);
+}
+
+}  // namespace
+
+Split split(const Device& device, int64_t n, int64_t vec) {
+  if (!device.is_cpu()) return {vec, static_cast<size_t>(ceil_div(n, vec)), 64};
+  // A few pieces a core, none too small to pay for its scheduling.
+  const int64_t share = ceil_div<int64_t>(n, static_cast<int64_t>(device.compute_units()) * 4);
+  const int64_t chunk = round_up(std::clamp<int64_t>(share, 2048, 32768), vec);
+  return {chunk, static_cast<size_t>(ceil_div(n, chunk)), 1};
+}
+
+void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c10::ArrayRef<c10::Scalar> scalars,
+               std::optional<c10::ScalarType> compute) {
+  if (iter.numel() == 0) return;
+  const int nin = iter.ninputs(), nout = iter.noutputs(), nargs = nin + nout;
+  TORCH_INTERNAL_ASSERT(nin <= kMaxInputs && nout <= kMaxOutputs && scalars.size() <= 4, op);
+  const c10::ScalarType promoted = Promoted::of(iter);
+  const c10::ScalarType common = compute                                  ? *compute
+                                 : promoted != c10::ScalarType::Undefined ? promoted
+                                 : nin                                    ? iter.input_dtype(0)
+                                                                          : iter.dtype(0);
+  const c10::ScalarType acc = compute_type(common);
+  Device& device = netcl::device(iter.device(0).index());
+  if (!device.info().has_fp64 && soft_double(iter, op)) return;
+  check_dtype(device, acc, op);
+
+  const bool complex = c10::isComplexType(acc), floating = c10::isFloatingType(acc);
+  bool pairs = complex;  // complex numbers have no vectors, not even as the output of a real operator
+  for (int k = 0; k < nargs; k++) pairs |= c10::isComplexType(iter.dtype(k));
+  const int64_t vec = pairs ? 1 : !device.is_cpu() ? 4 : c10::elementSize(acc) == 8 ? 8 : 16;
+  Defs defs;
+  std::array<char, 64> op_macro{};
+  std::snprintf(op_macro.data(), op_macro.size(), "OP_%s", op);
+  defs.set("OP", op_macro.data()).set("NIN", nin).set("NOUT", nout).set("NSCALARS", int64_t(scalars.size()));
+  defs.set("VEC", vec).set("ACC", dtype_tag(acc)).set("COMMON", dtype_tag(common));
+  defs.set(complex ? "ACC_COMPLEX" : floating ? "ACC_FLOATING" : "ACC_INTEGRAL", "1");
+  if (acc == c10::ScalarType::Double || acc == c10::ScalarType::ComplexDouble) defs.set("ACC_DOUBLE", "1");
+  if (common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
+  if (nin == 0) defs.set("INDEXED", "1");
+
+  Layout l;
+  std::array<Buf, kMaxArgs> bufs{};
+  for (int k = 0; k < nargs; k++) {
+    const bool input = k >= nout;
+    const bool by_value = input && iter.is_cpu_scalar(k);
+    // A number of Python's is a double on the host; by value it asks for no cl_khr_fp64, and for no variant of its own.
+    const c10::ScalarType type = by_value ? common : iter.dtype(k);
+    check_dtype(device, type, op);
+    defs.set(input ? kInNames[k - nout] : kOutNames[k], dtype_tag(type));
+    if (by_value) {
+      const auto packed = pack_scalar(iter.tensor(k).item(), acc);
+      // IMMEDIATE of pointwise_body.h reads a complex number's parts from the two words.
+      l.immediates[k - nout] = packed.words;
+      if (acc == c10::ScalarType::ComplexFloat) {
+        l.immediates[k - nout] = {packed.words[0] & 0xffffffffu, packed.words[0] >> 32};
+      }
+      bufs[k] = {iter.data_ptr(0)};
+      l.inner[k] = kImmediate;
+    } else {
+      bufs[k] = {iter.data_ptr(k)};
+      l.inner[k] = iter.ndim() > 0 ? iter.strides(k)[0] : 0;
+    }
+  }
+  std::array<PackedScalar, 4> packed;
+  std::array<Bytes, 4> scalar_bytes{};
+  for (size_t i = 0; i < scalars.size(); i++) {
+    packed[i] = pack_scalar(scalars[i], acc);
+    scalar_bytes[i] = {packed[i].words.data(), packed[i].size};
+  }
+  const c10::ArrayRef<Buf> buf_list(bufs.data(), nargs);
+  const c10::ArrayRef<Bytes> scalar_list(scalar_bytes.data(), scalars.size());
+
+  const auto shape = iter.shape();
+  const int ndim = iter.ndim();
+  l.n = ndim > 0 ? shape[0] : 1;
+  l.ndim = std::clamp(ndim - 1, 0, kMaxOuter);
+  for (int d = 0; d < l.ndim; d++) {
+    l.size[d] = shape[d + 1];
+    l.rows *= shape[d + 1];
+    for (int k = 0; k < nargs; k++) l.stride[d][k] = l.inner[k] == kImmediate ? 0 : iter.strides(k)[d + 1];
+  }
+  if (ndim - 1 <= kMaxOuter) {
+    launch(device, file, op, defs, l, nargs, nin, vec, buf_list, scalar_list);
+    return;
+  }
+  // More dimensions than the kernel counts: one launch for each position in the rest.
+  int64_t rest = 1;
+  for (int d = kMaxOuter + 1; d < ndim; d++) rest *= shape[d];
+  for (int64_t r = 0; r < rest; r++) {
+    auto shifted = bufs;
+    int64_t left = r;
+    for (int d = kMaxOuter + 1; d < ndim; d++) {
+      const int64_t at = left % shape[d];
+      left /= shape[d];
+      for (int k = 0; k < nargs; k++) {
+        if (l.inner[k] == kImmediate) continue;
+        shifted[k].address = static_cast<const char*>(shifted[k].address) + at * iter.strides(k)[d];
+      }
+    }
+    launch(device, file, op, defs, l, nargs, nin, vec, {shifted.data(), static_cast<size_t>(nargs)}, scalar_list);
+  }
+}
+
+}  // namespace netcl

@@ -1,0 +1,441 @@
+// Pooling: max (with indices), average, their adaptive forms, and max-unpooling, over two or three dimensions
+// (1d pooling is a composite). Shapes are checked by ATen's meta functions where it has them.
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Pool.h>
+#include <ATen/ops/adaptive_max_pool2d_backward_meta.h>
+#include <ATen/ops/adaptive_max_pool2d_meta.h>
+#include <ATen/ops/adaptive_max_pool3d_backward_meta.h>
+#include <ATen/ops/adaptive_max_pool3d_meta.h>
+#include <ATen/ops/avg_pool2d_backward_meta.h>
+#include <ATen/ops/avg_pool2d_meta.h>
+#include <ATen/ops/avg_pool3d_backward_meta.h>
+#include <ATen/ops/avg_pool3d_meta.h>
+#include <ATen/ops/max_pool2d_with_indices_backward_meta.h>
+#include <ATen/ops/max_pool2d_with_indices_meta.h>
+
+#include <limits>
+#include <optional>
+#include <tuple>
+
+#include "aten/Launch.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using structured_detail::Form;
+
+// As in kernels/pool.cl; the dimensions are depth, height, width.
+struct Pool {
+  int64_t rows = 0, rows_per_item = 0;
+  int64_t in[3], out[3], ker[3], stride[3], pad[3], dil[3];
+  int64_t adaptive = 0, include_pad = 0, divisor = 0;
+};
+
+// A window over the last `dims` dimensions, as the arguments of an operator describe it.
+struct Window {
+  int64_t dims;
+  IntArrayRef ker = {}, stride = {}, pad = {}, dil = {};
+  bool include_pad = false;
+  std::optional<int64_t> divisor = std::nullopt;
+};
+
+Pool describe(const Window& w, IntArrayRef in, IntArrayRef out) {
+  const auto get = [](IntArrayRef v, int64_t i, int64_t otherwise) {
+    return v.empty() ? otherwise : v.size() == 1 ? v[0] : v[i];
+  };
+  Pool p;
+  p.adaptive = w.ker.empty();
+  p.include_pad = w.include_pad;
+  p.divisor = w.divisor.value_or(0);
+  for (int64_t d = 0; d < 3; d++) {
+    const int64_t i = d - (3 - w.dims);
+    p.in[d] = i < 0 ? 1 : in[in.size() - w.dims + i];
+    p.out[d] = i < 0 ? 1 : out[out.size() - w.dims + i];
+    p.ker[d] = i < 0 ? 1 : get(w.ker, i, 1);
+    p.stride[d] = i < 0 ? 1 : get(w.stride, i, p.ker[d]);
+    p.pad[d] = i < 0 ? 0 : get(w.pad, i, 0);
+    p.dil[d] = i < 0 ? 1 : get(w.dil, i, 1);
+  }
+  return p;
+}
+
+int64_t spatial(const Tensor& t, int64_t dims) {
+  int64_t n = 1;
+  for (int64_t d = 0; d < dims; d++) n *= t.size(-1 - d);
+  return n;
+}
+
+// Work-items of some thousand loads each.
+void set_rows(const Device& device, Pool& p, int64_t rows, int64_t row_cost) {
+  p.rows = rows;
+  const int64_t per_item = ceil_div<int64_t>(device.is_cpu() ? 8192 : 64, std::max<int64_t>(row_cost, 1));
+  p.rows_per_item =
+      std::clamp<int64_t>(per_item, 1, std::max<int64_t>(1, rows / (8 * int64_t(device.compute_units()))));
+}
+
+Defs pool_defs(const char* which, const Tensor& t, const Pool& p) {
+  const bool wide = p.in[0] * p.in[1] * p.in[2] > std::numeric_limits<int32_t>::max();
+  Defs d;
+  d.set(which, int64_t{1}).set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type()));
+  d.set("IDX", wide ? "long" : "int");
+  if (!wide && !p.adaptive && compute_type(t.scalar_type()) == c10::kFloat && p.out[2] >= 4) {
+    d.set("LANES", int64_t{p.out[2] >= 12 ? 8 : 4});
+  }
+  return d;
+}
+
+// What a kernel may write: `t`, or a contiguous stand-in that is copied back.
+struct Target {
+  explicit Target(const Tensor& t) : real(t), dense(t.is_contiguous() ? t : at::empty(t.sizes(), t.options())) {}
+  void finish() const {
+    if (!dense.is_same(real)) real.copy_(dense);
+  }
+  const Tensor& real;
+  Tensor dense;
+};
+
+void max_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out, const Tensor& indices) {
+  if (out.numel() == 0) return;
+  const c10::DeviceGuard guard(self.device());
+  const Tensor x = self.contiguous();
+  const Target to(out), to_indices(indices);
+  Device& device = netcl::device_of(x);
+  check_dtype(device, x.scalar_type(), op);
+  Pool p = describe(w, x.sizes(), out.sizes());
+  const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
+  set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
+  kernel(device, "pool.cl", "pool_max", pool_defs("POOL_MAX", x, p))
+      .launch(op, queue_of(x), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(x), buf(to.dense),
+              buf(to_indices.dense), p);
+  to.finish();
+  to_indices.finish();
+}
+
+// dst[plane][indices] += src (or = src), everything else 0.
+void scatter(const char* op, const Tensor& src, const Tensor& indices, const Tensor& dst, int64_t dims, bool assign) {
+  if (dst.numel() == 0) return;
+  if (src.numel() == 0) {
+    dst.zero_();
+    return;
+  }
+  const c10::DeviceGuard guard(src.device());
+  const Tensor from = src.contiguous(), at_index = indices.contiguous();
+  Device& device = netcl::device_of(from);
+  check_dtype(device, from.scalar_type(), op);
+  const int64_t src_size = spatial(src, dims), dst_size = spatial(dst, dims);
+  // Sums are kept in the compute type and rounded once.
+  const auto acc = compute_type(from.scalar_type());
+  const bool direct = dst.is_contiguous() && (assign || dst.scalar_type() == acc);
+  const auto out_dtype = assign ? dst.scalar_type() : acc;
+  const Tensor to = direct ? dst : at::empty(dst.sizes(), dst.options().dtype(out_dtype).memory_format(std::nullopt));
+  Defs d;
+  d.set("POOL_SCATTER", int64_t{1}).set("ACC", dtype_tag(acc)).set("IN", dtype_tag(from.scalar_type()));
+  d.set("OUT", dtype_tag(out_dtype)).set("IDX", "long");
+  const int64_t planes = dst.numel() / dst_size;
+  kernel(device, "pool.cl", "pool_scatter", d)
+      .launch(op, queue_of(from), {size_t(planes)}, {device.is_cpu() ? size_t(1) : size_t(32)}, buf(from),
+              buf(at_index), buf(to), Buf{assert_buffer(device)}, planes, src_size, dst_size, int32_t(assign),
+              int32_t(assert_code(device, op)));
+  if (!direct) dst.copy_(to);
+}
+
+void avg_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const c10::DeviceGuard guard(self.device());
+  const Tensor x = self.contiguous();
+  const Target to(out);
+  Device& device = netcl::device_of(x);
+  check_dtype(device, x.scalar_type(), op);
+  Pool p = describe(w, x.sizes(), out.sizes());
+  const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
+  set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
+  kernel(device, "pool.cl", "pool_avg", pool_defs("POOL_AVG", x, p))
+      .launch(op, queue_of(x), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(x), buf(to.dense), p);
+  to.finish();
+}
+
+void avg_backward(const char* op, const Tensor& grad_output, const Window& w, const Tensor& grad_input) {
+  if (grad_input.numel() == 0) return;
+  if (grad_output.numel() == 0) {
+    grad_input.zero_();
+    return;
+  }
+  const c10::DeviceGuard guard(grad_output.device());
+  const Tensor dy = grad_output.contiguous();
+  Device& device = netcl::device_of(dy);
+  check_dtype(device, dy.scalar_type(), op);
+  // Sums are kept in the compute type and rounded once.
+  const auto acc = compute_type(dy.scalar_type());
+  const bool direct = grad_input.is_contiguous() && grad_input.scalar_type() == acc;
+  const Tensor to =
+      direct ? grad_input : at::empty(grad_input.sizes(), grad_input.options().dtype(acc).memory_format(std::nullopt));
+  Pool p = describe(w, grad_input.sizes(), dy.sizes());
+  set_rows(device, p, grad_input.numel() / p.in[2], p.in[2] * 8);
+  kernel(device, "pool.cl", "pool_avg_backward", pool_defs("POOL_AVG_BACKWARD", dy, p))
+      .launch(op, queue_of(dy), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(dy), buf(to), p);
+  if (!direct) grad_input.copy_(to);
+}
+
+// --- max pooling ----------------------------------------------------------------------------------------
+
+struct MaxPool2d : at::meta::structured_max_pool2d_with_indices {
+  void impl(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad, IntArrayRef dil, bool,
+            const Tensor& out, const Tensor& indices) {
+    max_forward("aten::max_pool2d_with_indices", self, {2, ker, stride, pad, dil}, out, indices);
+  }
+};
+struct MaxPool2dBackward : at::meta::structured_max_pool2d_with_indices_backward {
+  void impl(const Tensor& grad_output, const Tensor&, IntArrayRef, IntArrayRef, IntArrayRef, IntArrayRef, bool,
+            const Tensor& indices, const Tensor& grad_input) {
+    scatter("aten::max_pool2d_with_indices_backward", grad_output, indices, grad_input, 2, false);
+  }
+};
+struct AdaptiveMaxPool2d : at::meta::structured_adaptive_max_pool2d {
+  void impl(const Tensor& self, IntArrayRef, const Tensor& out, const Tensor& indices) {
+    max_forward("aten::adaptive_max_pool2d", self, {2}, out, indices);
+  }
+};
+struct AdaptiveMaxPool2dBackward : at::meta::structured_adaptive_max_pool2d_backward {
+  void impl(const Tensor& grad_output, const Tensor&, const Tensor& indices, const Tensor& grad_input) {
+    scatter("aten::adaptive_max_pool2d_backward", grad_output, indices, grad_input, 2, false);
+  }
+};
+struct AdaptiveMaxPool3d : at::meta::structured_adaptive_max_pool3d {
+  void impl(const Tensor& self, IntArrayRef, const Tensor& out, const Tensor& indices) {
+    max_forward("aten::adaptive_max_pool3d", self, {3}, out, indices);
+  }
+};
+struct AdaptiveMaxPool3dBackward : at::meta::structured_adaptive_max_pool3d_backward {
+  void impl(const Tensor& grad_output, const Tensor&, const Tensor& indices, const Tensor& grad_input) {
+    scatter("aten::adaptive_max_pool3d_backward", grad_output, indices, grad_input, 3, false);
+  }
+};
+
+int64_t at_dim(IntArrayRef v, int64_t i) { return v.size() == 1 ? v[0] : v[i]; }
+
+at::DimVector max_pool3d_sizes(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad,
+                               IntArrayRef dil, bool ceil_mode) {
+  TORCH_CHECK(ker.size() == 1 || ker.size() == 3,
+              "max_pool3d: kernel_size must either be a single int, or a tuple of three ints");
+  TORCH_CHECK(stride.empty() || stride.size() == 1 || stride.size() == 3,
+              "max_pool3d: stride must either be omitted, a single int, or a tuple of three ints");
+  TORCH_CHECK(pad.size() == 1 || pad.size() == 3,
+              "max_pool3d: padding must either be a single int, or a tuple of three ints");
+  TORCH_CHECK(dil.size() == 1 || dil.size() == 3,
+              "max_pool3d: dilation must be either a single int, or a tuple of three ints");
+  TORCH_CHECK(self.dim() == 4 || self.dim() == 5, "non-empty 4D or 5D (batch mode) tensor expected for input");
+  at::DimVector sizes(self.sizes());
+  int64_t k[3], s[3], p[3], d[3], out[3];
+  const int64_t first = self.dim() - 3;
+  for (int64_t i = 0; i < 3; i++) {
+    k[i] = at_dim(ker, i);
+    s[i] = stride.empty() ? k[i] : at_dim(stride, i);
+    p[i] = at_dim(pad, i);
+    d[i] = at_dim(dil, i);
+    out[i] = at::native::pooling_output_shape<int64_t>(self.size(first + i), k[i], p[i], s[i], d[i], ceil_mode);
+    sizes[first + i] = out[i];
+  }
+  at::native::pool3d_shape_check(self, self.size(-4), k[0], k[1], k[2], s[0], s[1], s[2], p[0], p[1], p[2], d[0], d[1],
+                                 d[2], self.size(-3), self.size(-2), self.size(-1), out[0], out[1], out[2],
+                                 "max_pool3d_with_indices()");
+  return sizes;
+}
+
+std::tuple<Tensor&, Tensor&> max_pool3d_out(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad,
+                                            IntArrayRef dil, bool ceil_mode, Tensor& out, Tensor& indices) {
+  const auto sizes = max_pool3d_sizes(self, ker, stride, pad, dil, ceil_mode);
+  at::native::resize_output(out, sizes);
+  at::native::resize_output(indices, sizes);
+  max_forward("aten::max_pool3d_with_indices", self, {3, ker, stride, pad, dil}, out, indices);
+  return {out, indices};
+}
+std::tuple<Tensor, Tensor> max_pool3d(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad,
+                                      IntArrayRef dil, bool ceil_mode) {
+  const auto sizes = max_pool3d_sizes(self, ker, stride, pad, dil, ceil_mode);
+  const auto format = self.suggest_memory_format();
+  Tensor out = at::empty(sizes, self.options().memory_format(format));
+  Tensor indices = at::empty(sizes, self.options().dtype(at::kLong).memory_format(format));
+  max_forward("aten::max_pool3d_with_indices", self, {3, ker, stride, pad, dil}, out, indices);
+  return {out, indices};
+}
+Tensor& max_pool3d_backward_out(const Tensor& grad_output, const Tensor& self, IntArrayRef ker, IntArrayRef stride,
+                                IntArrayRef pad, IntArrayRef dil, bool ceil_mode, const Tensor& indices,
+                                Tensor& grad_input) {
+  const auto sizes = max_pool3d_sizes(self, ker, stride, pad, dil, ceil_mode);
+  TORCH_CHECK(grad_output.sizes() == IntArrayRef(sizes) && indices.sizes() == IntArrayRef(sizes),
+              "max_pool3d_with_indices_backward: expected grad_output and indices of size ", IntArrayRef(sizes),
+              ", got ", grad_output.sizes(), " and ", indices.sizes());
+  at::native::resize_output(grad_input, self.sizes());
+  scatter("aten::max_pool3d_with_indices_backward", grad_output, indices, grad_input, 3, false);
+  return grad_input;
+}
+Tensor max_pool3d_backward(const Tensor& grad_output, const Tensor& self, IntArrayRef ker, IntArrayRef stride,
+                           IntArrayRef pad, IntArrayRef dil, bool ceil_mode, const Tensor& indices) {
+  Tensor grad_input = at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
+  return max_pool3d_backward_out(grad_output, self, ker, stride, pad, dil, ceil_mode, indices, grad_input);
+}
+
+Tensor& max_unpool_out(const char* op, int64_t dims, const Tensor& self, const Tensor& indices, IntArrayRef size,
+                       Tensor& out) {
+  TORCH_CHECK(indices.scalar_type() == at::kLong,
+              "elements in indices should be type int64 but got: ", indices.scalar_type());
+  TORCH_CHECK(int64_t(size.size()) == dims, op, ": expected ", dims, " elements in output_size, but got ", size.size());
+  TORCH_CHECK(self.dim() == dims + 1 || self.dim() == dims + 2, op, ": expected an input of ", dims + 1, " or ",
+              dims + 2, " dimensions, but got ", self.dim());
+  TORCH_CHECK(self.sizes() == indices.sizes(), "Expected shape of indices to be same as that of the input tensor (",
+              self.sizes(), ") but got indices tensor with shape: ", indices.sizes());
+  for (int64_t d = 1; d < self.dim(); d++) {
+    TORCH_CHECK(self.size(d) > 0, op, ": Expected input to have non-zero size for non-batch dimensions, but got ",
+                self.sizes(), " with dimension ", d, " being empty.");
+  }
+  at::DimVector sizes(self.sizes().slice(0, self.dim() - dims));
+  sizes.append(size.begin(), size.end());
+  at::native::resize_output(out, sizes);
+  scatter(op, self, indices, out, dims, true);
+  return out;
+}
+Tensor& max_unpool2d_out(const Tensor& self, const Tensor& indices, IntArrayRef size, Tensor& out) {
+  return max_unpool_out("aten::max_unpool2d", 2, self, indices, size, out);
+}
+Tensor max_unpool2d(const Tensor& self, const Tensor& indices, IntArrayRef size) {
+  Tensor out = at::empty({0}, self.options());
+  return max_unpool2d_out(self, indices, size, out);
+}
+Tensor& max_unpool3d_out(const Tensor& self, const Tensor& indices, IntArrayRef size, IntArrayRef, IntArrayRef,
+                         Tensor& out) {
+  return max_unpool_out("aten::max_unpool3d", 3, self, indices, size, out);
+}
+Tensor max_unpool3d(const Tensor& self, const Tensor& indices, IntArrayRef size, IntArrayRef stride, IntArrayRef pad) {
+  Tensor out = at::empty({0}, self.options());
+  return max_unpool3d_out(self, indices, size, stride, pad, out);
+}
+
+// --- average pooling ------------------------------------------------------------------------------------
+
+// avg_pool2d's meta() returns precomputed values, which structured<>() does not handle.
+Tensor avg_pool2d(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad, bool ceil_mode,
+                  bool include_pad, std::optional<int64_t> divisor) {
+  structured_detail::Op<at::meta::structured_avg_pool2d, Form::kFunctional, 1> op;
+  op.meta(self, ker, stride, pad, ceil_mode, include_pad, divisor);
+  avg_forward("aten::avg_pool2d", self, {2, ker, stride, pad, {}, include_pad, divisor}, op.outputs[0]);
+  return op.outputs[0];
+}
+Tensor& avg_pool2d_out(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad, bool ceil_mode,
+                       bool include_pad, std::optional<int64_t> divisor, Tensor& out) {
+  structured_detail::Op<at::meta::structured_avg_pool2d, Form::kOut, 1> op;
+  op.outputs[0] = out;
+  op.meta(self, ker, stride, pad, ceil_mode, include_pad, divisor);
+  avg_forward("aten::avg_pool2d", self, {2, ker, stride, pad, {}, include_pad, divisor}, op.outputs[0]);
+  return out;
+}
+struct AvgPool2dBackward : at::meta::structured_avg_pool2d_backward {
+  void impl(const Tensor& grad_output, const Tensor&, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad, bool,
+            bool include_pad, std::optional<int64_t> divisor, const Tensor& grad_input) {
+    avg_backward("aten::avg_pool2d_backward", grad_output, {2, ker, stride, pad, {}, include_pad, divisor}, grad_input);
+  }
+};
+struct AvgPool3d : at::meta::structured_avg_pool3d {
+  void impl(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad, bool, bool include_pad,
+            std::optional<int64_t> divisor, const Tensor& out) {
+    avg_forward("aten::avg_pool3d", self, {3, ker, stride, pad, {}, include_pad, divisor}, out);
+  }
+};
+struct AvgPool3dBackward : at::meta::structured_avg_pool3d_backward {
+  void impl(const Tensor& grad_output, const Tensor&, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad, bool,
+            bool include_pad, std::optional<int64_t> divisor, const Tensor& grad_input) {
+    avg_backward("aten::avg_pool3d_backward", grad_output, {3, ker, stride, pad, {}, include_pad, divisor}, grad_input);
+  }
+};
+
+at::DimVector adaptive_sizes(const char* op, int64_t dims, const Tensor& self, IntArrayRef size) {
+  TORCH_CHECK(int64_t(size.size()) == dims, op, ": output_size must be ", dims);
+  TORCH_CHECK(self.dim() == dims + 1 || self.dim() == dims + 2, op, "(): Expected ", dims + 1, "D or ", dims + 2,
+              "D tensor, but got ", self.sizes());
+  for (int64_t d = self.dim() - dims; d < self.dim(); d++) {
+    TORCH_CHECK(self.size(d) > 0, op,
+                "(): Expected input to have non-zero size for non-batch dimensions, but input has ", "sizes ",
+                self.sizes(), " with dimension ", d, " being empty");
+  }
+  at::DimVector sizes(self.sizes().slice(0, self.dim() - dims));
+  sizes.append(size.begin(), size.end());
+  return sizes;
+}
+
+template <int64_t Dims>
+Tensor& adaptive_avg_out(const Tensor& self, IntArrayRef size, Tensor& out) {
+  const char* op = Dims == 2 ? "adaptive_avg_pool2d" : "adaptive_avg_pool3d";
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(), op, ": expected dtype ", self.scalar_type(),
+              " for `output` but got dtype ", out.scalar_type());
+  at::native::resize_output(out, adaptive_sizes(op, Dims, self, size));
+  avg_forward(op, self, {Dims}, out);
+  return out;
+}
+template <int64_t Dims>
+Tensor adaptive_avg(const Tensor& self, IntArrayRef size) {
+  const char* op = Dims == 2 ? "adaptive_avg_pool2d" : "adaptive_avg_pool3d";
+  const auto sizes = adaptive_sizes(op, Dims, self, size);
+  Tensor out = at::empty(sizes, self.options().memory_format(self.suggest_memory_format()));
+  avg_forward(op, self, {Dims}, out);
+  return out;
+}
+template <int64_t Dims>
+Tensor& adaptive_avg_backward_out(const Tensor& grad_output, const Tensor& self, Tensor& grad_input) {
+  const char* op = Dims == 2 ? "adaptive_avg_pool2d_backward" : "adaptive_avg_pool3d_backward";
+  TORCH_CHECK(grad_output.dim() == self.dim() && grad_output.scalar_type() == self.scalar_type(), op,
+              ": expected grad_output of ", self.dim(), " dimensions and dtype ", self.scalar_type(), ", got ",
+              grad_output.dim(), " and ", grad_output.scalar_type());
+  for (int64_t d = 1; d < grad_output.dim(); d++) {
+    TORCH_CHECK(grad_output.size(d) > 0, op,
+                "(): Expected grad_output to have non-zero size for non-batch dimensions, ",
+                "but grad_output has sizes ", grad_output.sizes(), " with dimension ", d, " being empty");
+  }
+  at::native::resize_output(grad_input, self.sizes());
+  avg_backward(op, grad_output, {Dims}, grad_input);
+  return grad_input;
+}
+template <int64_t Dims>
+Tensor adaptive_avg_backward(const Tensor& grad_output, const Tensor& self) {
+  Tensor grad_input = at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
+  return adaptive_avg_backward_out<Dims>(grad_output, self, grad_input);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<MaxPool2d>(m, "max_pool2d_with_indices", nullptr, "max_pool2d_with_indices.out");
+  structured<MaxPool2dBackward>(m, "max_pool2d_with_indices_backward", nullptr,
+                                "max_pool2d_with_indices_backward.grad_input");
+  structured<AdaptiveMaxPool2d>(m, "adaptive_max_pool2d", nullptr, "adaptive_max_pool2d.out");
+  structured<AdaptiveMaxPool2dBackward>(m, "adaptive_max_pool2d_backward", nullptr,
+                                        "adaptive_max_pool2d_backward.grad_input");
+  structured<AdaptiveMaxPool3d>(m, "adaptive_max_pool3d", nullptr, "adaptive_max_pool3d.out");
+  structured<AdaptiveMaxPool3dBackward>(m, "adaptive_max_pool3d_backward", nullptr,
+                                        "adaptive_max_pool3d_backward.grad_input");
+  m.impl("max_pool3d_with_indices", TORCH_FN(max_pool3d));
+  m.impl("max_pool3d_with_indices.out", TORCH_FN(max_pool3d_out));
+  m.impl("max_pool3d_with_indices_backward", TORCH_FN(max_pool3d_backward));
+  m.impl("max_pool3d_with_indices_backward.grad_input", TORCH_FN(max_pool3d_backward_out));
+  m.impl("max_unpool2d", TORCH_FN(max_unpool2d));
+  m.impl("max_unpool2d.out", TORCH_FN(max_unpool2d_out));
+  m.impl("max_unpool3d", TORCH_FN(max_unpool3d));
+  m.impl("max_unpool3d.out", TORCH_FN(max_unpool3d_out));
+
+  m.impl("avg_pool2d", TORCH_FN(avg_pool2d));
+  m.impl("avg_pool2d.out", TORCH_FN(avg_pool2d_out));
+  structured<AvgPool2dBackward>(m, "avg_pool2d_backward", nullptr, "avg_pool2d_backward.grad_input");
+  structured<AvgPool3d>(m, "avg_pool3d", nullptr, "avg_pool3d.out");
+  structured<AvgPool3dBackward>(m, "avg_pool3d_backward", nullptr, "avg_pool3d_backward.grad_input");
+  m.impl("_adaptive_avg_pool2d", TORCH_FN(adaptive_avg<2>));
+  m.impl("adaptive_avg_pool2d.out", TORCH_FN(adaptive_avg_out<2>));
+  m.impl("_adaptive_avg_pool2d_backward", TORCH_FN(adaptive_avg_backward<2>));
+  m.impl("_adaptive_avg_pool3d", TORCH_FN(adaptive_avg<3>));
+  m.impl("adaptive_avg_pool3d.out", TORCH_FN(adaptive_avg_out<3>));
+  m.impl("_adaptive_avg_pool3d_backward", TORCH_FN(adaptive_avg_backward<3>));
+  m.impl("adaptive_avg_pool3d_backward.grad_input", TORCH_FN(adaptive_avg_backward_out<3>));
+}
+
+}  // namespace netcl

@@ -1,0 +1,255 @@
+// Random fills and dropout, by counter: the numbers depend on seed and offset only, not on how a device cuts the work.
+#include <ATen/TensorOperators.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/UnaryOps.h>
+#include <ATen/ops/argsort.h>
+#include <ATen/ops/bernoulli_native.h>
+#include <ATen/ops/cauchy_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exponential_native.h>
+#include <ATen/ops/geometric_native.h>
+#include <ATen/ops/log_normal_native.h>
+#include <ATen/ops/multinomial_native.h>
+#include <ATen/ops/normal_native.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/random_native.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/uniform_native.h>
+#include <torch/library.h>
+
+#include "aten/Generator.h"
+#include "aten/Launch.h"
+#include "aten/Pointwise.h"
+#include "aten/Scalars.h"
+
+namespace netcl {
+
+namespace {
+
+using at::Tensor;
+using at::TensorBase;
+using at::TensorIteratorBase;
+using Generator = std::optional<at::Generator>;
+
+// How groups of 64 (or 32 wide) values are shared out among work-items.
+struct Groups {
+  int64_t per_item;
+  size_t items, local;
+  uint64_t blocks;  // Philox blocks drawn in all
+};
+Groups groups_for(const Device& device, int64_t n, int64_t values) {
+  const int64_t total = ceil_div(n, values);
+  const int64_t share = ceil_div<int64_t>(total, static_cast<int64_t>(device.compute_units()) * 4);
+  const int64_t per_item = device.is_cpu() ? std::clamp<int64_t>(share, 16, 512) : 1;
+  return {per_item, static_cast<size_t>(ceil_div(total, per_item)), device.is_cpu() ? size_t{1} : size_t{64},
+          static_cast<uint64_t>(total) * 16};
+}
+
+// Fills a contiguous tensor; `probabilities` is a contiguous float tensor of the same size or undefined.
+void fill_contiguous(const char* op, const char* dist, const Tensor& out, const c10::Scalar& a, const c10::Scalar& b,
+                     bool integers, bool wide, const Generator& generator, const Tensor& probabilities) {
+  Device& device = netcl::device_of(out);
+  const auto acc = integers ? c10::kLong : wide ? c10::kDouble : c10::kFloat;
+  check_dtype(device, acc, op);
+  check_dtype(device, out.scalar_type(), op);
+  const Groups g = groups_for(device, out.numel(), wide ? 32 : 64);
+  const auto [seed, offset] = philox_state(generator, device.index(), g.blocks);
+  Defs defs;
+  defs.set("DIST", dist).set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
+  if (integers) defs.set("ACC_INTEGRAL", "1");
+  if (wide) defs.set("WIDE", "1");
+  if (probabilities.defined()) defs.set("WITH_TENSOR", "1");
+  const PackedScalar pa = pack_scalar(a, acc), pb = pack_scalar(b, acc);
+  kernel(device, "random.cl", "fill", defs)
+      .launch(op, queue_of(out), {g.items}, {g.local}, buf(out), buf_or_null(probabilities), out.numel(), g.per_item,
+              seed, offset, Bytes{pa.words.data(), pa.size}, Bytes{pb.words.data(), pb.size});
+}
+
+void fill(const char* op, const char* dist, const Tensor& self, const c10::Scalar& a, const c10::Scalar& b,
+          bool integers, bool wide, const Generator& generator, const Tensor& probabilities = {}) {
+  if (self.numel() == 0) return;
+  if (self.is_contiguous()) {
+    fill_contiguous(op, dist, self, a, b, integers, wide, generator, probabilities);
+  } else {
+    const Tensor dense = at::empty(self.sizes(), self.options());
+    fill_contiguous(op, dist, dense, a, b, integers, wide, generator, probabilities);
+    self.copy_(dense);
+  }
+}
+
+// A distribution over floats with two parameters: wide words for doubles only.
+void fill_real(const char* op, const char* dist, const TensorBase& self, double a, double b, const Generator& gen) {
+  const Tensor out(self);
+  fill(op, dist, out, a, b, false, out.scalar_type() == c10::kDouble, gen);
+}
+
+void uniform_kernel(TensorIteratorBase& iter, double from, double to, Generator gen) {
+  fill_real("aten::uniform_", "uniform", iter.tensor(0), from, to, gen);
+}
+void normal_kernel(const TensorBase& self, double mean, double std, Generator gen) {
+  fill_real("aten::normal_", "normal", self, mean, std, gen);
+}
+void log_normal_kernel(TensorIteratorBase& iter, double mean, double std, Generator gen) {
+  fill_real("aten::log_normal_", "log_normal", iter.tensor(0), mean, std, gen);
+}
+void exponential_kernel(TensorIteratorBase& iter, double lambda, Generator gen) {
+  fill_real("aten::exponential_", "exponential", iter.tensor(0), lambda, 0, gen);
+}
+void cauchy_kernel(TensorIteratorBase& iter, double median, double sigma, Generator gen) {
+  fill_real("aten::cauchy_", "cauchy", iter.tensor(0), median, sigma, gen);
+}
+void geometric_kernel(TensorIteratorBase& iter, double p, Generator gen) {
+  fill_real("aten::geometric_", "geometric", iter.tensor(0), p, 0, gen);
+}
+void bernoulli_scalar_kernel(const TensorBase& self, double p, Generator gen) {
+  fill_real("aten::bernoulli_", "bernoulli", self, p, 0, gen);
+}
+void bernoulli_tensor_kernel(const TensorBase& self, const TensorBase& p, Generator gen) {
+  const Tensor out(self);
+  const Tensor probabilities = Tensor(p).to(at::TensorOptions().device(out.device()).dtype(at::kFloat));
+  fill("aten::bernoulli_", "bernoulli_tensor", out, 0, 0, false, false, gen,
+       probabilities.expand(out.sizes()).contiguous());
+}
+
+// Integers base + [0, range); range 0 stands for all 64 bits.
+void fill_integers(const Tensor& self, int64_t base, uint64_t range, const Generator& gen) {
+  const bool wide = range == 0 || range > 0xffffffffULL;
+  fill("aten::random_", "integers", self, base, static_cast<int64_t>(range), true, wide, gen);
+}
+void random_from_to_kernel(TensorIteratorBase& iter, uint64_t range, int64_t base, Generator gen) {
+  fill_integers(iter.tensor(0), base, range, gen);
+}
+void random_full_kernel(TensorIteratorBase& iter, Generator gen) { fill_integers(iter.tensor(0), 0, 0, gen); }
+// random_() without bounds: [0, 2^digits] of floats, [0, max] of integers, as on CPU and CUDA.
+void random_kernel(TensorIteratorBase& iter, Generator gen) {
+  uint64_t range = 0;
+  switch (iter.dtype(0)) {
+    case c10::kDouble:
+      range = (uint64_t{1} << 53) + 1;
+      break;
+    case c10::kFloat:
+      range = (uint64_t{1} << 24) + 1;
+      break;
+    case c10::kHalf:
+      range = (uint64_t{1} << 11) + 1;
+      break;
+    case c10::kBFloat16:
+      range = (uint64_t{1} << 8) + 1;
+      break;
+    case c10::kBool:
+      range = 2;
+      break;
+    case c10::kByte:
+      range = 256;
+      break;
+    case c10::kLong:
+      range = uint64_t{1} << 63;
+      break;
+    default:
+      range = uint64_t{1} << (8 * c10::elementSize(iter.dtype(0)) - 1);
+  }
+  fill_integers(iter.tensor(0), 0, range, gen);
+}
+
+void multinomial_kernel(Tensor& result, const Tensor& self, int64_t samples, Generator gen) {
+  // Inverse of the cumulative distribution at uniform points.
+  const bool rows = self.dim() == 2;
+  const Tensor weights = rows ? self : self.unsqueeze(0);
+  const auto acc = self.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat;
+  const Tensor cumulative = weights.to(acc).cumsum(-1);
+  Tensor points = at::empty({weights.size(0), samples}, cumulative.options()).uniform_(0, 1, gen);
+  points = points * cumulative.narrow(-1, -1, 1);
+  const Tensor found = at::searchsorted(cumulative, points, false, /*right=*/true).clamp_max_(weights.size(1) - 1);
+  result.copy_(rows ? found : found.squeeze(0));
+}
+
+Tensor& randperm_out(int64_t n, Generator generator, Tensor& result) {
+  TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
+  at::native::resize_output(result, {n});
+  if (n < 2) return result.zero_();
+  // Random keys of 63 bits, sorted: equal keys are too rare to bias the order.
+  Tensor keys = at::empty({n}, result.options().dtype(at::kLong));
+  fill_integers(keys, 0, uint64_t{1} << 62, generator);
+  return result.copy_(at::argsort(keys, /*stable=*/true, 0, false));
+}
+
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& self, double p, std::optional<bool> train) {
+  if (!train.value_or(true) || p == 0 || self.numel() == 0) {
+    return {self.clone(), at::ones_like(self, self.options().dtype(at::kBool))};
+  }
+  const Tensor in = self.contiguous();
+  Tensor out = at::empty_like(in), mask = at::empty_like(in, in.options().dtype(at::kBool));
+  Device& device = netcl::device_of(in);
+  check_dtype(device, in.scalar_type(), "aten::native_dropout");
+  const auto acc = compute_type(in.scalar_type());
+  const Groups g = groups_for(device, in.numel(), 64);
+  const auto [seed, offset] = philox_state(std::nullopt, device.index(), g.blocks);
+  Defs defs;
+  defs.set("IO", dtype_tag(in.scalar_type())).set("ACC", dtype_tag(acc));
+  const PackedScalar scale = pack_scalar(p == 1 ? 0.0 : 1.0 / (1.0 - p), acc);
+  kernel(device, "dropout.cl", "dropout", defs)
+      .launch("aten::native_dropout", queue_of(in), {g.items}, {g.local}, buf(out), buf(mask), buf(in), in.numel(),
+              g.per_item, seed, offset, static_cast<float>(1.0 - p), Bytes{scale.words.data(), scale.size});
+  return {out, mask};
+}
+
+Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double scale) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be Bool Scalar Type, but got ", mask.scalar_type());
+  Tensor out = at::empty_like(grad);
+  auto iter = at::TensorIteratorConfig()
+                  .add_output(out)
+                  .add_const_input(grad)
+                  .add_const_input(mask)
+                  .check_all_same_dtype(false)
+                  .build();
+  pointwise(iter, "binary.cl", "masked_scale", at::Scalar(scale), grad.scalar_type());
+  return out;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("uniform_", TORCH_FN(at::native::uniform_));
+  m.impl("normal_", TORCH_FN(at::native::normal_));
+  m.impl("normal.Tensor_float",
+         TORCH_FN(static_cast<Tensor (*)(const Tensor&, double, Generator)>(at::native::normal)));
+  m.impl("normal.float_Tensor",
+         TORCH_FN(static_cast<Tensor (*)(double, const Tensor&, Generator)>(at::native::normal)));
+  m.impl("normal.Tensor_Tensor",
+         TORCH_FN(static_cast<Tensor (*)(const Tensor&, const Tensor&, Generator)>(at::native::normal)));
+  m.impl("log_normal_", TORCH_FN(at::native::log_normal_));
+  m.impl("exponential_", TORCH_FN(at::native::exponential_));
+  m.impl("cauchy_", TORCH_FN(at::native::cauchy_));
+  m.impl("geometric_", TORCH_FN(at::native::geometric_));
+  m.impl("bernoulli_.float", TORCH_FN(static_cast<Tensor& (*)(Tensor&, double, Generator)>(at::native::bernoulli_)));
+  m.impl("bernoulli_.Tensor",
+         TORCH_FN(static_cast<Tensor& (*)(Tensor&, const Tensor&, Generator)>(at::native::bernoulli_)));
+  m.impl("bernoulli.out", TORCH_FN(at::native::bernoulli_out));
+  m.impl("random_", TORCH_FN(static_cast<Tensor& (*)(Tensor&, Generator)>(at::native::random_)));
+  m.impl("random_.to", TORCH_FN(static_cast<Tensor& (*)(Tensor&, int64_t, Generator)>(at::native::random_)));
+  m.impl("random_.from",
+         TORCH_FN(static_cast<Tensor& (*)(Tensor&, int64_t, std::optional<int64_t>, Generator)>(at::native::random_)));
+  m.impl("multinomial", TORCH_FN(at::native::multinomial));
+  m.impl("multinomial.out", TORCH_FN(at::native::multinomial_out));
+  m.impl("randperm.generator_out", TORCH_FN(randperm_out));
+  m.impl("native_dropout", TORCH_FN(native_dropout));
+  m.impl("native_dropout_backward", TORCH_FN(native_dropout_backward));
+}
+
+}  // namespace
+
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(uniform_stub, &netcl::uniform_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(normal_stub, &netcl::normal_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(log_normal_stub, &netcl::log_normal_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(exponential_stub, &netcl::exponential_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(cauchy_stub, &netcl::cauchy_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(geometric_stub, &netcl::geometric_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(bernoulli_scalar_stub, &netcl::bernoulli_scalar_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(bernoulli_tensor_stub, &netcl::bernoulli_tensor_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(random_from_to_stub, &netcl::random_from_to_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(random_full_64_bits_range_stub, &netcl::random_full_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(random_stub, &netcl::random_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(multinomial_with_replacement_stub, &netcl::multinomial_kernel)
+}  // namespace at::native

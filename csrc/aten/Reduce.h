@@ -1,0 +1,31 @@
+// The one reduction (kernels/reduce.cl) behind sum, mean, max, argmax, norm, var, …
+#pragma once
+
+#include <ATen/native/TensorIterator.h>
+#include <c10/core/ScalarType.h>
+
+namespace netcl {
+
+struct ReduceOp {
+  enum Kind { kSimple, kArg, kVar };
+  const char* aten;     // for errors: "aten::sum"
+  const char* name;     // the operator's name in reduce.cl
+  c10::ScalarType acc;  // what it is computed in
+  Kind kind = kSimple;
+  const char* flag = nullptr;  // one more -D
+  double p0 = 0;               // the operator's parameter
+};
+
+// Reduces the dimensions along which the outputs of `iter` do not move.
+void reduce(at::TensorIteratorBase& iter, const ReduceOp& op);
+// Reduces the masked dimensions of `self` into `out0` (and `out1`, if defined), which have the result's
+// sizes.
+void reduce(const at::Tensor& self, std::bitset<64> mask, bool keepdim, const at::Tensor& out0, const at::Tensor& out1,
+            const ReduceOp& op);
+
+// float for half, bfloat16 and float; int64 for integers: what sums and products of `result` are computed in.
+c10::ScalarType sum_type(c10::ScalarType result);
+// The narrowest compute type that holds every value of `input`, for comparisons.
+c10::ScalarType value_type(c10::ScalarType input);
+
+}  // namespace netcl

@@ -1,0 +1,361 @@
+// The operators that are reductions: ATen's front half, one line an operator.
+#include <ATen/native/ReduceAllOps.h>
+#include <ATen/native/ReduceOps.h>
+#include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/TensorCompare.h>
+#include <ATen/ops/all_native.h>
+#include <ATen/ops/amax_native.h>
+#include <ATen/ops/amin_native.h>
+#include <ATen/ops/aminmax_native.h>
+#include <ATen/ops/any_native.h>
+#include <ATen/ops/argmax_native.h>
+#include <ATen/ops/argmin_native.h>
+#include <ATen/ops/complex.h>
+#include <ATen/ops/imag.h>
+#include <ATen/ops/linalg_vector_norm_native.h>
+#include <ATen/ops/max_native.h>
+#include <ATen/ops/mean_native.h>
+#include <ATen/ops/min_native.h>
+#include <ATen/ops/nansum_native.h>
+#include <ATen/ops/norm_native.h>
+#include <ATen/ops/prod_native.h>
+#include <ATen/ops/real.h>
+#include <ATen/ops/renorm_native.h>
+#include <ATen/ops/sum_native.h>
+#include <torch/library.h>
+
+#include "aten/Launch.h"
+#include "aten/Reduce.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::OptionalIntArrayRef;
+using at::ScalarType;
+using at::Tensor;
+using at::TensorIterator;
+
+// --- sum, mean, prod: input of any dtype that the result's holds is converted on the way
+// ------------------------
+void sum_kernel(TensorIterator& it) { reduce(it, {"aten::sum", "sum", sum_type(it.dtype(0))}); }
+void nansum_kernel(TensorIterator& it) { reduce(it, {"aten::nansum", "nansum", sum_type(it.dtype(0))}); }
+void prod_kernel(TensorIterator& it) { reduce(it, {"aten::prod", "prod", sum_type(it.dtype(0))}); }
+void mean_kernel(TensorIterator& it) {
+  const double n =
+      static_cast<double>(it.numel()) / static_cast<double>(std::max<int64_t>(it.num_output_elements(), 1));
+  reduce(it, {"aten::mean", "mean", sum_type(it.dtype(0)), ReduceOp::kSimple, nullptr, n});
+}
+
+void accumulate(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, const Tensor& result,
+                void (*stub)(TensorIterator&), const c10::Scalar& of_nothing) {
+  const ScalarType out = result.scalar_type(), in = self.scalar_type();
+  const bool widens = c10::promoteTypes(in, out) == out;
+  auto iter = at::meta::make_reduction(self, result, dim, keepdim, widens ? in : out);
+  if (iter.numel() == 0) {
+    result.fill_(of_nothing);
+  } else {
+    stub(iter);
+  }
+}
+
+struct Sum : at::meta::structured_sum_dim_IntList {
+  void impl(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType>, const Tensor& out) {
+    accumulate(self, dim, keepdim, out, &sum_kernel, 0);
+  }
+};
+struct Mean : at::meta::structured_mean_dim {
+  void impl(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType>, const Tensor& out) {
+    accumulate(self, dim, keepdim, out, &mean_kernel, std::numeric_limits<double>::quiet_NaN());
+  }
+};
+struct Prod : at::meta::structured_prod_dim_int {
+  void impl(const Tensor& self, int64_t dim, bool keepdim, std::optional<ScalarType>, const Tensor& out) {
+    accumulate(self, dim, keepdim, out, &prod_kernel, 1);
+  }
+};
+
+// --- any, all
+// ---------------------------------------------------------------------------------------------------
+void any_kernel(TensorIterator& it) { reduce(it, {"aten::any", "some", value_type(it.input_dtype())}); }
+void all_kernel(TensorIterator& it) { reduce(it, {"aten::all", "every", value_type(it.input_dtype())}); }
+
+void any_or_all(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, const Tensor& result, bool any) {
+  if (self.numel() == 0) {
+    result.fill_(!any);
+  } else if (dim.has_value() && dim->empty()) {  // any.dims and all.dims take no dimension to mean none
+    result.copy_(self.to(at::kBool));
+  } else {
+    auto iter = at::meta::make_reduction(self, result, dim, keepdim, self.scalar_type());
+    (any ? any_kernel : all_kernel)(iter);
+  }
+}
+
+struct Any : at::meta::structured_any {
+  void impl(const Tensor& self, const Tensor& out) { any_or_all(self, std::nullopt, false, out, true); }
+};
+struct All : at::meta::structured_all {
+  void impl(const Tensor& self, const Tensor& out) { any_or_all(self, std::nullopt, false, out, false); }
+};
+struct AnyDim : at::meta::structured_any_dim {
+  void impl(const Tensor& self, int64_t dim, bool keepdim, const Tensor& out) {
+    any_or_all(self, dim, keepdim, out, true);
+  }
+};
+struct AllDim : at::meta::structured_all_dim {
+  void impl(const Tensor& self, int64_t dim, bool keepdim, const Tensor& out) {
+    any_or_all(self, dim, keepdim, out, false);
+  }
+};
+struct AnyDims : at::meta::structured_any_dims {
+  void impl(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, const Tensor& out) {
+    any_or_all(self, dim, keepdim, out, true);
+  }
+};
+struct AllDims : at::meta::structured_all_dims {
+  void impl(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, const Tensor& out) {
+    any_or_all(self, dim, keepdim, out, false);
+  }
+};
+
+// --- extreme values, and where they are
+// -------------------------------------------------------------------------
+void max_values_kernel(TensorIterator& it) { reduce(it, {"aten::amax", "amax", value_type(it.input_dtype())}); }
+void min_values_kernel(TensorIterator& it) { reduce(it, {"aten::amin", "amin", value_type(it.input_dtype())}); }
+void argmax_kernel(TensorIterator& it) {
+  reduce(it, {"aten::argmax", "argmax", value_type(it.input_dtype()), ReduceOp::kArg});
+}
+void argmin_kernel(TensorIterator& it) {
+  reduce(it, {"aten::argmin", "argmin", value_type(it.input_dtype()), ReduceOp::kArg, "ARG_MIN"});
+}
+void max_all_kernel(Tensor& result, const Tensor& self) {
+  reduce(self, ~std::bitset<64>(), false, result, Tensor(), {"aten::max", "amax", value_type(self.scalar_type())});
+}
+void min_all_kernel(Tensor& result, const Tensor& self) {
+  reduce(self, ~std::bitset<64>(), false, result, Tensor(), {"aten::min", "amin", value_type(self.scalar_type())});
+}
+std::bitset<64> one_dim(const Tensor& self, int64_t dim) {
+  std::bitset<64> mask;
+  if (self.dim() > 0) mask.set(at::maybe_wrap_dim(dim, self.dim()));
+  return mask;
+}
+void max_kernel(const Tensor& values, const Tensor& indices, const Tensor& self, int64_t dim, bool keepdim) {
+  reduce(self, one_dim(self, dim), keepdim, values, indices,
+         {"aten::max", "argmax", value_type(self.scalar_type()), ReduceOp::kArg});
+}
+void min_kernel(const Tensor& values, const Tensor& indices, const Tensor& self, int64_t dim, bool keepdim) {
+  reduce(self, one_dim(self, dim), keepdim, values, indices,
+         {"aten::min", "argmin", value_type(self.scalar_type()), ReduceOp::kArg, "ARG_MIN"});
+}
+void aminmax_kernel(const Tensor& self, int64_t dim, bool keepdim, Tensor& min, Tensor& max) {
+  const ScalarType acc = value_type(self.scalar_type());
+  reduce(self, one_dim(self, dim), keepdim, min, Tensor(), {"aten::aminmax", "amin", acc});
+  reduce(self, one_dim(self, dim), keepdim, max, Tensor(), {"aten::aminmax", "amax", acc});
+}
+void aminmax_all_kernel(const Tensor& self, Tensor& min, Tensor& max) {
+  min_all_kernel(min, self);
+  max_all_kernel(max, self);
+}
+
+// Their meta() returns the wrapped dimension for impl(), which wraps it anyhow.
+struct MaxDim : at::meta::structured_max_dim {
+  void meta(const Tensor& self, int64_t dim, bool keepdim) { structured_max_dim::meta(self, dim, keepdim); }
+  void impl(const Tensor& self, int64_t dim, bool keepdim, const Tensor& values, const Tensor& indices) {
+    max_kernel(values, indices, self, dim, keepdim);
+  }
+};
+struct MinDim : at::meta::structured_min_dim {
+  void meta(const Tensor& self, int64_t dim, bool keepdim) { structured_min_dim::meta(self, dim, keepdim); }
+  void impl(const Tensor& self, int64_t dim, bool keepdim, const Tensor& values, const Tensor& indices) {
+    min_kernel(values, indices, self, dim, keepdim);
+  }
+};
+
+// --- norms
+// ------------------------------------------------------------------------------------------------------
+ScalarType norm_type(TensorIterator& it) {
+  return compute_type(c10::promoteTypes(c10::toRealValueType(it.input_dtype()), c10::toRealValueType(it.dtype(0))));
+}
+void norm_kernel(TensorIterator& it, const c10::Scalar& ord) {
+  const double p = ord.toDouble();
+  if (it.numel() == 0) {  // left to the stub by ATen
+    it.tensor(0).fill_(p < 0 ? std::numeric_limits<double>::infinity() : 0.0);
+    return;
+  }
+  const char* name = p == 0          ? "count"
+                     : p == 1        ? "norm1"
+                     : p == 2        ? "norm2"
+                     : std::isinf(p) ? (p > 0 ? "norminf" : "normneginf")
+                                     : "normp";
+  reduce(it, {"aten::linalg_vector_norm", name, norm_type(it), ReduceOp::kSimple, nullptr, p});
+}
+
+// --- variance
+// ---------------------------------------------------------------------------------------------------
+void std_var_kernel(TensorIterator& it, double correction, bool take_sqrt) {
+  const double n =
+      static_cast<double>(it.numel()) / static_cast<double>(std::max<int64_t>(it.num_output_elements(), 1));
+  reduce(it, {take_sqrt ? "aten::std" : "aten::var", take_sqrt ? "std" : "var", norm_type(it), ReduceOp::kVar,
+              take_sqrt ? "TAKE_SQRT" : nullptr, std::max(n - correction, 0.0)});
+}
+
+// ATen's own front half of std and var refuses devices that it does not know by name.
+void std_var(const char* name, const Tensor& self, OptionalIntArrayRef dim,
+             const std::optional<c10::Scalar>& correction, bool keepdim, bool take_sqrt, Tensor& out, Tensor* mean) {
+  TORCH_CHECK(self.layout() == at::kStrided, name, " only supports strided layout, got: ", self.layout());
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()), name,
+              " only support floating point and complex dtypes");
+  TORCH_CHECK(at::canCast(c10::toRealValueType(self.scalar_type()), out.scalar_type()), "result type ",
+              self.scalar_type(), " can't be cast to the desired output type ", out.scalar_type());
+  if (at::isComplexType(self.scalar_type())) {
+    const auto options = out.options().dtype(c10::toRealValueType(self.scalar_type()));
+    Tensor re = at::empty({0}, options), im = at::empty({0}, options), re_mean, im_mean;
+    if (mean) {
+      re_mean = at::empty({0}, options);
+      im_mean = at::empty({0}, options);
+    }
+    std_var(name, at::real(self), dim, correction, keepdim, false, re, mean ? &re_mean : nullptr);
+    std_var(name, at::imag(self), dim, correction, keepdim, false, im, mean ? &im_mean : nullptr);
+    at::native::resize_output(out, re.sizes());
+    re.add_(im);
+    out.copy_(take_sqrt ? re.sqrt_() : re);
+    if (mean) {
+      at::native::resize_output(*mean, re.sizes());
+      mean->copy_(at::complex(re_mean, im_mean));
+    }
+    return;
+  }
+  const auto mask = at::native::make_dim_mask(dim, self.dim());
+  const auto shape = at::native::shape_from_dim_mask(self, mask, keepdim);
+  at::native::resize_output(out, shape);
+  if (mean) at::native::resize_output(*mean, shape);
+  const int64_t outputs = c10::multiply_integers(shape);
+  const double n = static_cast<double>(self.numel()) / static_cast<double>(std::max<int64_t>(outputs, 1));
+  const double c = correction.value_or(1).toDouble();
+  if (outputs > 0 && n - c <= 0) {
+    TORCH_WARN(name,
+               "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
+               "(input numel divided by output numel).");
+  }
+  if (self.numel() == 0) {
+    out.fill_(std::numeric_limits<double>::quiet_NaN());
+    if (mean) mean->fill_(std::numeric_limits<double>::quiet_NaN());
+    return;
+  }
+  reduce(self, mask, keepdim, out, mean ? *mean : Tensor(),
+         {take_sqrt ? "aten::std" : "aten::var", take_sqrt ? "std" : "var", compute_type(self.scalar_type()),
+          ReduceOp::kVar, take_sqrt ? "TAKE_SQRT" : nullptr, std::max(n - c, 0.0)});
+}
+
+at::TensorOptions real_options(const Tensor& self) {
+  return self.options().dtype(c10::toRealValueType(self.scalar_type()));
+}
+using Correction = std::optional<c10::Scalar>;
+template <bool kSqrt>
+Tensor spread(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction, bool keepdim) {
+  Tensor out = at::empty({0}, real_options(self));
+  std_var(kSqrt ? "std" : "var", self, dim, correction, keepdim, kSqrt, out, nullptr);
+  return out;
+}
+template <bool kSqrt>
+Tensor& spread_out(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction, bool keepdim,
+                   Tensor& out) {
+  std_var(kSqrt ? "std" : "var", self, dim, correction, keepdim, kSqrt, out, nullptr);
+  return out;
+}
+template <bool kSqrt>
+std::tuple<Tensor, Tensor> spread_mean(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction,
+                                       bool keepdim) {
+  Tensor out = at::empty({0}, real_options(self)), mean = at::empty({0}, self.options());
+  std_var(kSqrt ? "std_mean" : "var_mean", self, dim, correction, keepdim, kSqrt, out, &mean);
+  return {out, mean};
+}
+
+Tensor count_nonzero(const Tensor& self, at::IntArrayRef dim) { return self.ne(0).sum(dim); }
+
+// A host read by its nature.
+bool equal(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
+              " and ", other.device());
+  if (self.sizes() != other.sizes()) return false;
+  return self.numel() == 0 || self.eq(other).all().item<bool>();
+}
+
+struct Renorm : at::meta::structured_renorm {
+  void impl(const Tensor& self, const at::Scalar& p, int64_t dim, const at::Scalar& maxnorm, const Tensor& out) {
+    at::DimVector others;
+    for (int64_t d = 0; d < self.dim(); d++) {
+      if (d != at::maybe_wrap_dim(dim, self.dim())) others.push_back(d);
+    }
+    const bool low = self.scalar_type() == at::kHalf || self.scalar_type() == at::kBFloat16;
+    const Tensor norm =
+        at::linalg_vector_norm(self, p, others, /*keepdim=*/true, low ? std::optional(at::kFloat) : std::nullopt);
+    const Tensor shrink = norm.add(1e-7).reciprocal_().mul_(maxnorm);
+    out.copy_(self.mul(at::where(norm.gt(maxnorm), shrink, at::ones_like(shrink))));
+  }
+};
+
+// Overloaded in torch 2.11, so TORCH_FN cannot name it.
+Tensor prod_all(const Tensor& self, std::optional<at::ScalarType> dtype) { return at::native::prod(self, dtype); }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<Sum>(m, "sum.dim_IntList", nullptr, "sum.IntList_out");
+  structured<Mean>(m, "mean.dim", nullptr, "mean.out");
+  structured<Prod>(m, "prod.dim_int", nullptr, "prod.int_out");
+  m.impl("prod", TORCH_FN(prod_all));
+  m.impl("nansum", TORCH_FN(at::native::nansum));
+  m.impl("nansum.out", TORCH_FN(at::native::nansum_out));
+  structured<Any>(m, "any", nullptr, "any.all_out");
+  structured<AnyDim>(m, "any.dim", nullptr, "any.out");
+  structured<AnyDims>(m, "any.dims", nullptr, "any.dims_out");
+  structured<All>(m, "all", nullptr, "all.all_out");
+  structured<AllDim>(m, "all.dim", nullptr, "all.out");
+  structured<AllDims>(m, "all.dims", nullptr, "all.dims_out");
+  structured<at::native::structured_amax_out>(m, "amax", nullptr, "amax.out");
+  structured<at::native::structured_amin_out>(m, "amin", nullptr, "amin.out");
+  structured<at::native::structured_aminmax_out>(m, "aminmax", nullptr, "aminmax.out");
+  structured<at::native::structured_argmax_out>(m, "argmax", nullptr, "argmax.out");
+  structured<at::native::structured_argmin_out>(m, "argmin", nullptr, "argmin.out");
+  structured<MaxDim>(m, "max.dim", nullptr, "max.dim_max");
+  structured<MinDim>(m, "min.dim", nullptr, "min.dim_min");
+  m.impl("max", static_cast<Tensor (*)(const Tensor&)>(at::native::max));
+  m.impl("min", static_cast<Tensor (*)(const Tensor&)>(at::native::min));
+  m.impl("max.unary_out", TORCH_FN(at::native::max_unary_out));
+  m.impl("min.unary_out", TORCH_FN(at::native::min_unary_out));
+  structured<at::native::structured_norm_out>(m, "norm.ScalarOpt_dim", nullptr, "norm.out");
+  structured<at::native::structured_norm_dtype_out>(m, "norm.ScalarOpt_dim_dtype", nullptr, "norm.dtype_out");
+  structured<at::native::structured_linalg_vector_norm_out>(m, "linalg_vector_norm", nullptr, "linalg_vector_norm.out");
+  m.impl("std.correction", TORCH_FN(spread<true>));
+  m.impl("var.correction", TORCH_FN(spread<false>));
+  m.impl("std.correction_out", TORCH_FN(spread_out<true>));
+  m.impl("var.correction_out", TORCH_FN(spread_out<false>));
+  m.impl("std_mean.correction", TORCH_FN(spread_mean<true>));
+  m.impl("var_mean.correction", TORCH_FN(spread_mean<false>));
+  m.impl("count_nonzero.dim_IntList", TORCH_FN(count_nonzero));
+  m.impl("equal", TORCH_FN(equal));
+  structured<Renorm>(m, "renorm", "renorm_", "renorm.out");
+}
+
+}  // namespace
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(sum_stub, &netcl::sum_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(nansum_stub, &netcl::nansum_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(prod_stub, &netcl::prod_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(mean_stub, &netcl::mean_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(or_stub, &netcl::any_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(and_stub, &netcl::all_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(max_values_stub, &netcl::max_values_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(min_values_stub, &netcl::min_values_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(argmax_stub, &netcl::argmax_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(argmin_stub, &netcl::argmin_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(max_stub, &netcl::max_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(min_stub, &netcl::min_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(max_all_stub, &netcl::max_all_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(min_all_stub, &netcl::min_all_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(aminmax_stub, &netcl::aminmax_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(aminmax_allreduce_stub, &netcl::aminmax_all_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(norm_stub, &netcl::norm_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(std_var_stub, &netcl::std_var_kernel)
+}  // namespace at::native

@@ -1,0 +1,190 @@
+// cumsum, cumprod, logcumsumexp, cummax, cummin: kernels/scan.cl.
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/ReduceOps.h>
+#include <ATen/ops/_logcumsumexp_native.h>
+#include <ATen/ops/cumprod_native.h>
+#include <ATen/ops/cumsum_native.h>
+#include <torch/library.h>
+
+#include "aten/Launch.h"
+#include "aten/Reduce.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::ScalarType;
+using at::Tensor;
+
+constexpr int kMaxDims = 8;
+constexpr int64_t kFat = 4096;        // elements that make a work-item worth its while
+constexpr int64_t kMaxSegments = 64;  // each segment adds up the totals of all before it
+
+// As in scan.cl.
+struct Layout {
+  int64_t n, in, out0, out1, segs, seg, tiles, per, dims;
+  int64_t size[kMaxDims], d_in[kMaxDims], d_out0[kMaxDims], d_out1[kMaxDims];
+};
+struct Dim {
+  int64_t size, in, out0, out1;
+};
+
+// Scans `self` along `dim` into `out` (and `index`, where defined) of the same sizes.
+void scan(const char* aten, const char* name, const Tensor& out, const Tensor& index, const Tensor& self, int64_t dim,
+          ScalarType acc) {
+  if (self.numel() == 0) return;
+  Device& device = netcl::device_of(self);
+  check_dtype(device, self.scalar_type(), aten);
+  check_dtype(device, acc, aten);
+  const int64_t in_size = self.element_size(), out_size = out.element_size();
+  Layout layout{};
+  c10::SmallVector<Dim, 8> lines;
+  for (int64_t d = 0; d < self.dim(); d++) {
+    const Dim x{self.size(d), self.stride(d) * in_size, out.stride(d) * out_size,
+                index.defined() ? index.stride(d) * index.element_size() : 0};
+    if (d == dim) {
+      layout.n = x.size;
+      layout.in = x.in;
+      layout.out0 = x.out0;
+      layout.out1 = x.out1;
+    } else if (x.size != 1) {
+      lines.push_back(x);
+    }
+  }
+  if (self.dim() == 0) layout.n = 1;
+  std::stable_sort(lines.begin(), lines.end(), [](const Dim& a, const Dim& b) { return a.in < b.in; });
+  size_t used = 0;
+  for (const Dim& x : lines) {
+    if (used > 0) {
+      Dim& p = lines[used - 1];
+      if (x.in == p.in * p.size && x.out0 == p.out0 * p.size && x.out1 == p.out1 * p.size) {
+        p.size *= x.size;
+        continue;
+      }
+    }
+    lines[used++] = x;
+  }
+  lines.resize(used);
+  if (lines.empty()) lines.push_back({1, 0, 0, 0});
+  TORCH_CHECK_NOT_IMPLEMENTED(lines.size() <= kMaxDims, aten, ": the netcl backend scans tensors of at most ", kMaxDims,
+                              " separate dimensions; make the tensor contiguous first");
+  layout.dims = static_cast<int64_t>(lines.size());
+  int64_t rest = 1;
+  for (size_t d = 0; d < lines.size(); d++) {
+    layout.size[d] = lines[d].size;
+    layout.d_in[d] = lines[d].in;
+    layout.d_out0[d] = lines[d].out0;
+    layout.d_out1[d] = lines[d].out1;
+    if (d > 0) rest *= lines[d].size;
+  }
+  const bool wide = c10::elementSize(acc) == 8 && !c10::isComplexType(acc);
+  TORCH_CHECK_NOT_IMPLEMENTED(!index.defined() || wide || layout.n <= std::numeric_limits<int32_t>::max(), aten,
+                              ": a dimension of more than 2^31 elements");
+
+  // Lines that are neighbours go down together; on a GPU each has a work-item of its own.
+  const bool together = device.is_cpu() && !c10::isComplexType(acc) && lines[0].in == in_size && lines[0].size >= 4;
+  const int64_t v = together ? (wide ? 8 : 16) : 1, panel = together ? 128 / v : 1;
+  layout.tiles = ceil_div(lines[0].size, v * panel) * rest;
+  const int64_t units = static_cast<int64_t>(device.compute_units()),
+                target = device.is_cpu() ? 4 * units : 512 * units;
+  const int64_t width = std::min(lines[0].size, v * panel);
+  layout.segs = 1;
+  if (layout.tiles < target) {
+    layout.segs = std::clamp<int64_t>(std::min(target / layout.tiles, layout.n * width / kFat), 1, kMaxSegments);
+  }
+  layout.seg = ceil_div(layout.n, layout.segs);
+  layout.segs = ceil_div(layout.n, layout.seg);
+  layout.per =
+      device.is_cpu() ? std::clamp<int64_t>(kFat / (layout.seg * width), 1, ceil_div(layout.tiles, target)) : 1;
+
+  Defs defs;
+  defs.set("OP", name).set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc));
+  defs.set("OUT0", dtype_tag(out.scalar_type())).set("V", v).set("P", panel);
+  if (index.defined()) defs.set("WITH_INDEX", 1);
+  if (wide) defs.set("ACC_WIDE", 1);
+  defs.set(c10::isComplexType(acc) ? "ACC_COMPLEX" : c10::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
+  Tensor totals;
+  const Range items{static_cast<size_t>(ceil_div(layout.tiles, layout.per)), static_cast<size_t>(layout.segs)};
+  const Range group{device.is_cpu() ? size_t{1} : size_t{64}};
+  Queue& queue = queue_of(self);
+  if (layout.segs > 1) {
+    totals = at::empty({layout.segs * layout.tiles * panel * v * 16}, self.options().dtype(at::kByte));
+    Defs first = defs;
+    first.set("FORM_TOTALS", 1);
+    kernel(device, "scan.cl", "totals", first)
+        .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf(totals), layout);
+  }
+  defs.set("FORM_SCAN", 1);
+  kernel(device, "scan.cl", "scan", defs)
+      .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), layout);
+}
+
+// A running sum feels every rounding of the past: where double costs nothing, floats are summed in it, as on
+// the CPU.
+ScalarType scan_type(const Tensor& self, ScalarType result) {
+  const Device& device = netcl::device_of(self);
+  const bool doubles = device.is_cpu() && device.info().has_fp64;
+  const ScalarType acc = sum_type(result);
+  if (doubles && result == at::kFloat) return at::kDouble;
+  if (doubles && acc == at::kComplexFloat) return at::kComplexDouble;
+  return acc;
+}
+
+void cumsum_kernel(const Tensor& out, const Tensor& self, int64_t dim) {
+  scan("aten::cumsum", "sum", out, Tensor(), self, dim, scan_type(self, out.scalar_type()));
+}
+void cumprod_kernel(const Tensor& out, const Tensor& self, int64_t dim) {
+  scan("aten::cumprod", "prod", out, Tensor(), self, dim, scan_type(self, out.scalar_type()));
+}
+void logcumsumexp_kernel(Tensor& out, const Tensor& self, int64_t dim) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(),
+                              "logcumsumexp: the netcl backend has no complex form; "
+                              "move the tensor to the CPU");
+  scan("aten::logcumsumexp", "logsumexp", out, Tensor(), self, dim, scan_type(self, out.scalar_type()));
+}
+
+void cum_op(const Tensor& self, int64_t dim, const Tensor& out, void (*kernel)(const Tensor&, const Tensor&, int64_t)) {
+  if (self.dim() == 0) {
+    out.copy_(self);
+  } else {
+    const bool widens = c10::promoteTypes(self.scalar_type(), out.scalar_type()) == out.scalar_type();
+    kernel(out, widens ? self : self.to(out.scalar_type()), at::maybe_wrap_dim(dim, self.dim()));
+  }
+}
+struct Cumsum : at::meta::structured_cumsum {
+  void impl(const Tensor& self, int64_t dim, std::optional<ScalarType>, const Tensor& out) {
+    cum_op(self, dim, out, &cumsum_kernel);
+  }
+};
+struct Cumprod : at::meta::structured_cumprod {
+  void impl(const Tensor& self, int64_t dim, std::optional<ScalarType>, const Tensor& out) {
+    cum_op(self, dim, out, &cumprod_kernel);
+  }
+};
+
+void cummax_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
+  scan("aten::cummax", "cummax", values, indices, self, at::maybe_wrap_dim(dim, self.dim()),
+       value_type(self.scalar_type()));
+}
+void cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
+  scan("aten::cummin", "cummin", values, indices, self, at::maybe_wrap_dim(dim, self.dim()),
+       value_type(self.scalar_type()));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<Cumsum>(m, "cumsum", "cumsum_", "cumsum.out");
+  structured<Cumprod>(m, "cumprod", "cumprod_", "cumprod.out");
+  m.impl("_logcumsumexp", TORCH_FN(at::native::_logcumsumexp_cpu));
+  m.impl("_logcumsumexp.out", TORCH_FN(at::native::_logcumsumexp_out_cpu));
+  m.impl("_cummax_helper", TORCH_FN(cummax_helper));
+  m.impl("_cummin_helper", TORCH_FN(cummin_helper));
+}
+
+}  // namespace
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(cumsum_stub, &netcl::cumsum_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(cumprod_stub, &netcl::cumprod_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(logcumsumexp_stub, &netcl::logcumsumexp_kernel)
+}  // namespace at::native

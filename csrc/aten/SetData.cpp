@@ -1,0 +1,33 @@
+// `parameter.data = tensor` from one device to another.
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+#include <torch/library.h>
+
+namespace netcl {
+namespace {
+
+bool dense_here_or_on_cpu(const at::Tensor& t) {
+  const c10::DispatchKeySet keys = t.key_set();
+  return keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Dense)) &&
+         keys.has_any(c10::DispatchKeySet({c10::BackendComponent::CPUBit, c10::BackendComponent::PrivateUse1Bit}));
+}
+
+// nn.Module.to() asks this. Were the answer no, as it is by default between the CPU and PrivateUse1, it would
+// put a new Parameter in the place of each old one: tied weights would come apart, and an optimizer made
+// before would go on stepping the old ones.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  return (dense_here_or_on_cpu(self) && dense_here_or_on_cpu(from)) ||
+         self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
+}
+// An implicit composite with a backend's kernel needs one above autograd too.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
+}
+
+}  // namespace netcl

@@ -1,0 +1,170 @@
+// Counting and sets: bincount, histc, unique, isin. Composed of sort, scans and scatters on the device.
+#include <ATen/ATen.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/native/TensorCompare.h>
+
+#include "aten/Launch.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+
+Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_t minlength) {
+  TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
+  TORCH_CHECK(self.dim() == 1 && at::isIntegralType(self.scalar_type(), false),
+              "bincount only supports 1-d non-negative integral inputs.");
+  const bool weighted = weights.has_value() && weights->defined();
+  TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
+              "weights should be 1-d and have the same length as input");
+  const auto type = !weighted ? at::kLong : weights->scalar_type() == at::kFloat ? at::kFloat : at::kDouble;
+  if (self.numel() == 0) return at::zeros({minlength}, self.options().dtype(at::kLong));
+  TORCH_CHECK(self.min().item<int64_t>() >= 0, "bincount only supports 1-d non-negative integral inputs.");
+  const int64_t bins = std::max(self.max().item<int64_t>() + 1, minlength);
+  Tensor out = at::zeros({bins}, self.options().dtype(type));
+  const Tensor w = weighted ? weights->to(type) : at::ones({1}, out.options()).expand(self.sizes());
+  return out.scatter_add_(0, self.to(at::kLong), w);
+}
+
+// Bins as the CPU assigns them: equal widths, the last one closed.
+Tensor& histc_out(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max, Tensor& out) {
+  TORCH_CHECK(bins > 0, "bins must be > 0");
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "torch.histc: input tensor and hist tensor should have the same dtype");
+  const auto type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const Tensor x = self.reshape({-1}).to(type);
+  double lo = min.to<double>(), hi = max.to<double>();
+  if (lo == hi && x.numel() > 0) {
+    lo = x.min().item<double>();
+    hi = x.max().item<double>();
+  }
+  if (lo == hi) {
+    lo -= 1;
+    hi += 1;
+  }
+  TORCH_CHECK(std::isfinite(lo) && std::isfinite(hi), "range of [", lo, ", ", hi, "] is not finite");
+  TORCH_CHECK(lo < hi, "max must be larger than min");
+  const Tensor inside = x.ge(lo).logical_and_(x.le(hi));
+  const Tensor bin = x.sub(lo).mul_(static_cast<double>(bins)).div_(hi - lo).masked_fill_(inside.logical_not(), 0);
+  Tensor counts = at::zeros({bins}, x.options());
+  counts.scatter_add_(0, bin.to(at::kLong).clamp_max_(bins - 1), inside.to(type));
+  at::native::resize_output(out, {bins});
+  out.copy_(counts);
+  return out;
+}
+Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  Tensor out = at::empty({bins}, self.options());
+  return histc_out(self, bins, min, max, out);
+}
+
+// --- unique -----------------------------------------------------------------------------------------------
+
+struct Runs {
+  Tensor starts;   // the first position of each run of equal elements
+  Tensor of_each;  // the run of each element
+  Tensor counts;
+};
+// `starts_run`: where an element differs from the one before.
+Runs runs(const Tensor& starts_run, bool inverse, bool counts) {
+  const auto options = starts_run.options().dtype(at::kLong);
+  Runs r;
+  r.starts = starts_run.nonzero().view({-1});
+  r.of_each = inverse ? starts_run.cumsum(0).sub_(1) : at::empty({0}, options);
+  r.counts = at::empty({0}, options);
+  if (counts) {
+    const Tensor ends = at::cat({r.starts.slice(0, 1), at::full({1}, starts_run.numel(), options)});
+    r.counts = ends.sub(r.starts);
+  }
+  return r;
+}
+Tensor first_of_run(const Tensor& x) {
+  Tensor first = at::ones({x.size(0)}, x.options().dtype(at::kBool));
+  if (x.size(0) > 1) {
+    const Tensor differs = x.slice(0, 1).ne(x.slice(0, 0, x.size(0) - 1));
+    first.slice(0, 1).copy_(x.dim() == 1 ? differs : differs.flatten(1).any(1));
+  }
+  return first;
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique2(const Tensor& self, bool sorted, bool return_inverse, bool return_counts) {
+  const auto options = self.options().dtype(at::kLong);
+  const Tensor none = at::empty({0}, options);
+  if (self.numel() == 0) {
+    return {at::empty({0}, self.options()), return_inverse ? at::empty(self.sizes(), options) : none, none};
+  }
+  const auto [values, order] = self.reshape({-1}).sort(0);
+  const Runs r = runs(first_of_run(values), return_inverse, return_counts);
+  Tensor inverse = none;
+  if (return_inverse) inverse = at::empty({self.numel()}, options).scatter_(0, order, r.of_each).view(self.sizes());
+  return {values.index_select(0, r.starts), inverse, r.counts};
+}
+std::tuple<Tensor, Tensor> unique(const Tensor& self, bool sorted, bool return_inverse) {
+  auto [values, inverse, counts] = unique2(self, sorted, return_inverse, false);
+  return {values, inverse};
+}
+std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& self, bool return_inverse, bool return_counts,
+                                                      std::optional<int64_t> dim) {
+  const auto options = self.options().dtype(at::kLong);
+  const Tensor none = at::empty({0}, options);
+  if (!dim || (*dim == 0 && self.dim() == 1)) {
+    if (self.numel() == 0) {
+      return {at::empty({0}, self.options()), return_inverse ? at::empty(self.sizes(), options) : none, none};
+    }
+    const Tensor x = self.reshape({-1});
+    const Runs r = runs(first_of_run(x), return_inverse, return_counts);
+    return {x.index_select(0, r.starts), return_inverse ? r.of_each.view(self.sizes()) : none, r.counts};
+  }
+  const int64_t d = at::maybe_wrap_dim(*dim, self.dim());
+  TORCH_CHECK(self.numel() > 0 || self.size(d) == 0,
+              "unique_consecutive: there are 0 sized dimensions, and they aren't selected by `dim`, so "
+              "unique cannot be applied");
+  if (self.numel() == 0) return {self.clone(), none, none};
+  const Runs r = runs(first_of_run(self.movedim(d, 0)), return_inverse, return_counts);
+  return {self.index_select(d, r.starts), r.of_each, r.counts};
+}
+
+// Rows in lexicographic order: a stable sort by each column, the last one first.
+std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, bool sorted, bool return_inverse,
+                                              bool return_counts) {
+  const auto options = self.options().dtype(at::kLong);
+  const Tensor none = at::empty({0}, options);
+  const int64_t d = at::maybe_wrap_dim(dim, self.dim());
+  TORCH_CHECK(self.numel() > 0 || (self.size(d) == 0 && std::count(self.sizes().begin(), self.sizes().end(), 0) == 1),
+              "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+  if (self.numel() == 0) return {self.clone(), none, none};
+  const Tensor rows = self.movedim(d, 0).reshape({self.size(d), -1});
+  Tensor order = at::arange(rows.size(0), options);
+  for (int64_t c = rows.size(1) - 1; c >= 0; c--) {
+    const Tensor column = rows.select(1, c).index_select(0, order);
+    order = order.index_select(0, std::get<1>(column.sort(/*stable=*/true, 0, /*descending=*/false)));
+  }
+  const Runs r = runs(first_of_run(rows.index_select(0, order)), return_inverse, return_counts);
+  const Tensor inverse = return_inverse ? at::empty_like(order).scatter_(0, order, r.of_each) : none;
+  return {self.index_select(d, order.index_select(0, r.starts)), inverse, r.counts};
+}
+
+void isin_kernel(const Tensor& elements, const Tensor& test, bool invert, const Tensor& out) {
+  const Tensor found = elements.unsqueeze(-1).eq(test.reshape({-1})).any(-1);
+  out.copy_(invert ? found.logical_not() : found);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("bincount", TORCH_FN(bincount));
+  m.impl("histc", TORCH_FN(histc));
+  m.impl("histc.out", TORCH_FN(histc_out));
+  m.impl("_unique", TORCH_FN(unique));
+  m.impl("_unique2", TORCH_FN(unique2));
+  m.impl("unique_dim", TORCH_FN(unique_dim));
+  m.impl("unique_consecutive", TORCH_FN(unique_consecutive));
+  structured<at::native::structured_isin_Tensor_Tensor_out>(m, "isin.Tensor_Tensor", nullptr, "isin.Tensor_Tensor_out");
+  structured<at::native::structured_isin_Tensor_Scalar_out>(m, "isin.Tensor_Scalar", nullptr, "isin.Tensor_Scalar_out");
+  structured<at::native::structured_isin_Scalar_Tensor_out>(m, "isin.Scalar_Tensor", nullptr, "isin.Scalar_Tensor_out");
+}
+
+}  // namespace
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(isin_default_stub, &netcl::isin_kernel)
+}  // namespace at::native

@@ -1,0 +1,390 @@
+// Operators that put elements together or generate them by position: cat, tril/triu, flip, roll, eye, ranges.
+#include <ATen/core/Tensor.h>  // first: other headers of ATen rely on what it includes
+
+#include <ATen/NativeFunctions.h>
+#include <ATen/native/IndexKernel.h>
+#include <ATen/native/RangeFactories.h>
+#include <ATen/native/TensorShape.h>
+#include <ATen/native/UnfoldBackward.h>
+
+#include "aten/IndexSpace.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+using structured_detail::Form;
+using structured_detail::Op;
+
+constexpr int64_t kGrain = 4096;  // elements a work-item on CPU-shaped devices
+int64_t grain(const Device& device) { return device.is_cpu() ? kGrain : 16; }
+Range local_range(const Device& device) { return {device.is_cpu() ? size_t{1} : size_t{64}}; }
+
+// --- cat --------------------------------------------------------------------------------------------------
+
+constexpr int kCatInputs = 8;
+struct CatArgs {
+  int64_t rows, out_width, chunk;
+  int64_t width[kCatInputs], start[kCatInputs];
+};
+
+// Inputs and output are contiguous in one memory format and of one dtype: rows side by side, 8 inputs a
+// launch.
+void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::MemoryFormat format, const Tensor& out) {
+  int64_t inner = 1;  // elements behind `dim` in memory order
+  const auto order = [&]() -> c10::SmallVector<int64_t, 5> {
+    if (format == at::MemoryFormat::ChannelsLast) return {0, 2, 3, 1};
+    if (format == at::MemoryFormat::ChannelsLast3d) return {0, 2, 3, 4, 1};
+    return {};
+  }();
+  if (order.empty()) {
+    for (int64_t d = dim + 1; d < out.dim(); d++) inner *= out.size(d);
+  } else {
+    for (auto it = order.rbegin(); *it != dim; ++it) inner *= out.size(*it);
+  }
+  Device& dev = netcl::device_of(out);
+  Defs defs;
+  defs.set("BYTES", static_cast<int64_t>(out.itemsize()));
+  Kernel& k = kernel(dev, "shape.cl", "cat", defs);
+  CatArgs args{};
+  args.out_width = out.size(dim) * inner;
+  args.rows = out.numel() / args.out_width;
+  args.chunk = dev.is_cpu() ? 4 * kGrain : 64;
+  Buf in[kCatInputs]{};
+  int used = 0;
+  int64_t start = 0, longest = 0;
+  const auto flush = [&] {
+    if (longest > 0) {
+      k.launch("aten::cat", queue_of(out),
+               {static_cast<size_t>(ceil_div(longest, args.chunk)), static_cast<size_t>(used)}, local_range(dev),
+               buf(out), in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], args);
+    }
+    used = 0;
+    longest = 0;
+    std::fill(std::begin(in), std::end(in), Buf{});
+    std::fill(std::begin(args.width), std::end(args.width), 0);
+  };
+  for (const Tensor& t : tensors) {
+    if (at::native::cat_should_skip_tensor(t) || t.numel() == 0) continue;
+    in[used] = buf(t);
+    args.width[used] = t.size(dim) * inner;
+    args.start[used] = start;
+    start += args.width[used];
+    longest = std::max(longest, t.numel());
+    if (++used == kCatInputs) flush();
+  }
+  flush();
+}
+
+struct Cat : at::meta::structured_cat {
+  void impl(const at::ITensorListRef& list, int64_t dim, bool all_contiguous, bool all_same_dtype,
+            at::MemoryFormat format, const Tensor& out) {
+    if (out.numel() == 0) return;
+    const auto tensors = list.materialize();
+    if (all_contiguous && all_same_dtype && out.is_contiguous(format)) {
+      cat_rows(tensors, dim, format, out);
+      return;
+    }
+    int64_t at = 0;
+    for (const Tensor& t : tensors) {
+      if (at::native::cat_should_skip_tensor(t)) continue;
+      const int64_t n = t.size(dim);
+      if (t.numel() > 0) out.narrow(dim, at, n).copy_(t);
+      at += n;
+    }
+  }
+};
+template <Form F>
+Tensor run_cat(Tensor out, const at::ITensorListRef& tensors, int64_t dim) {
+  Op<Cat, F, 1> op;
+  op.outputs[0] = std::move(out);
+  const auto pre = op.meta(tensors, dim);
+  op.impl(tensors, pre.dim, pre.all_contiguous, pre.all_same_dtype, pre.memory_format, op.maybe_get_output(0));
+  if (op.proxies[0]) op.outputs[0].copy_(*op.proxies[0]);
+  return std::move(op.outputs[0]);
+}
+Tensor cat(const at::ITensorListRef& tensors, int64_t dim) { return run_cat<Form::kFunctional>({}, tensors, dim); }
+Tensor& cat_out(const at::ITensorListRef& tensors, int64_t dim, Tensor& out) {
+  run_cat<Form::kOut>(out, tensors, dim);
+  return out;
+}
+
+// --- tril, triu -------------------------------------------------------------------------------------------
+
+constexpr int kTriDims = 8;
+struct TriArgs {
+  int64_t rows, columns, batches, rows_per, diagonal, upper, ndim;
+  int64_t o_row, o_column, s_row, s_column;
+  int64_t size[kTriDims], o_stride[kTriDims], s_stride[kTriDims];
+};
+
+void triangle(const char* name, const Tensor& self, int64_t diagonal, bool upper, const Tensor& out) {
+  if (out.numel() == 0) return;
+  Device& dev = netcl::device_of(out);
+  const int64_t nd = out.dim();
+  TriArgs a{};
+  a.rows = out.size(-2);
+  a.columns = out.size(-1);
+  a.batches = out.numel() / (a.rows * a.columns);
+  a.diagonal = diagonal;
+  a.upper = upper;
+  a.o_row = out.stride(-2), a.o_column = out.stride(-1);
+  a.s_row = self.stride(-2), a.s_column = self.stride(-1);
+  for (int64_t d = nd - 3; d >= 0; d--) {
+    const int64_t size = out.size(d), os = out.stride(d), ss = self.stride(d);
+    if (size == 1) continue;
+    const int64_t k = a.ndim - 1;
+    if (k >= 0 && os == a.size[k] * a.o_stride[k] && ss == a.size[k] * a.s_stride[k]) {
+      a.size[k] *= size;
+      continue;
+    }
+    TORCH_CHECK(a.ndim < kTriDims, name, ": too many batch dimensions for netcl; make the input contiguous");
+    a.size[a.ndim] = size, a.o_stride[a.ndim] = os, a.s_stride[a.ndim] = ss;
+    a.ndim++;
+  }
+  a.rows_per = std::max<int64_t>(1, grain(dev) / a.columns);
+  Defs defs;
+  defs.set("BYTES", static_cast<int64_t>(out.itemsize()));
+  kernel(dev, "shape.cl", "triangle", defs)
+      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(a.rows * a.batches, a.rows_per))}, local_range(dev),
+              buf(out), buf(self), a);
+}
+struct Tril : at::meta::structured_tril {
+  void impl(const Tensor& self, int64_t diagonal, const Tensor& out) {
+    triangle("aten::tril", self, diagonal, false, out);
+  }
+};
+struct Triu : at::meta::structured_triu {
+  void impl(const Tensor& self, int64_t diagonal, const Tensor& out) {
+    triangle("aten::triu", self, diagonal, true, out);
+  }
+};
+
+// Row i of the triangle has clamp(i + shift, 0, columns) columns below it (tril: in it).
+Tensor triangle_indices(const char* name, int64_t rows, int64_t columns, int64_t offset, bool upper,
+                        std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                        std::optional<at::Device> device, std::optional<bool> pin_memory) {
+  TORCH_CHECK(rows >= 0 && columns >= 0, name, ": row and col must be non-negative, got ", rows, " and ", columns);
+  TORCH_CHECK(!layout.has_value() || *layout == at::kStrided, name, ": only the strided layout is supported");
+  const int64_t shift = upper ? offset : offset + 1;
+  int64_t total = 0;  // closed form, as `before` of kernels/shape.cl
+  {
+    const int64_t grow = std::clamp<int64_t>(-shift, 0, rows), full = std::clamp<int64_t>(columns - shift, grow, rows);
+    const int64_t k = full - grow;
+    total = k * (grow + shift) + k * (k - 1) / 2 + (rows - full) * columns;
+    if (upper) total = rows * columns - total;
+  }
+  const auto type = dtype.value_or(at::kLong);
+  TORCH_CHECK(at::isIntegralType(type, false), name, ": an integral dtype is needed, got ", type);
+  Tensor out = at::empty({2, total}, at::TensorOptions().dtype(type).device(device).pinned_memory(pin_memory));
+  if (total == 0) return out;
+  Device& dev = netcl::device_of(out);
+  Defs defs;
+  defs.set("OUT", dtype_tag(type)).set("ACC", "i64");
+  kernel(dev, "shape.cl", "triangle_indices", defs)
+      .launch(name, queue_of(out), {static_cast<size_t>(rows)}, local_range(dev), buf(out), rows, columns, shift,
+              static_cast<int32_t>(upper), total);
+  return out;
+}
+Tensor tril_indices(int64_t row, int64_t col, int64_t offset, std::optional<at::ScalarType> dtype,
+                    std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin) {
+  return triangle_indices("aten::tril_indices", row, col, offset, false, dtype, layout, device, pin);
+}
+Tensor triu_indices(int64_t row, int64_t col, int64_t offset, std::optional<at::ScalarType> dtype,
+                    std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin) {
+  return triangle_indices("aten::triu_indices", row, col, offset, true, dtype, layout, device, pin);
+}
+
+// --- flip: ATen gives the output negative strides ---------------------------------------------------------
+
+void flip_kernel(at::TensorIterator& iter, const bool quantized) {
+  TORCH_CHECK(!quantized, "aten::flip: quantized tensors are not supported on netcl");
+  if (iter.numel() == 0) return;
+  IndexSpace space("aten::flip");
+  space.from_iterator(iter, 0, 1, 2, {}, {});
+  space.gather(device(iter.device(0).index()), iter.element_size(0));
+}
+
+// --- sequences --------------------------------------------------------------------------------------------
+
+Tensor& eye_out(int64_t n, int64_t m, Tensor& out) {
+  TORCH_CHECK(n >= 0, "n must be greater or equal to 0, got ", n);
+  TORCH_CHECK(m >= 0, "m must be greater or equal to 0, got ", m);
+  at::native::resize_output(out, {n, m});
+  out.zero_();
+  const int64_t k = std::min(n, m);
+  if (k > 0) out.as_strided({k}, {out.stride(0) + out.stride(1)}, out.storage_offset()).fill_(1);
+  return out;
+}
+Tensor& eye_out_square(int64_t n, Tensor& out) { return eye_out(n, n, out); }
+
+template <class T>
+void launch_sequence(const char* name, const Tensor& out, int kind, at::ScalarType acc, T start, T end, T step,
+                     T base) {
+  Device& dev = netcl::device_of(out);
+  Defs defs;
+  defs.set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
+  defs.set(at::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", int64_t{1});
+  const int64_t n = out.numel(), chunk = grain(dev);
+  kernel(dev, "shape.cl", "sequence", defs)
+      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(n, chunk))}, local_range(dev), buf(out), kind, n,
+              chunk, start, end, step, base);
+}
+
+constexpr int kLinear = 0, kPower = 1, kStep = 2;
+
+// Sequences between two ends are computed in floating point, integers' ones in double where the device has
+// it.
+void spaced(const char* name, Tensor& out, int kind, const at::Scalar& start, const at::Scalar& end, int64_t steps,
+            double base) {
+  const auto type = out.scalar_type();
+  TORCH_CHECK(!at::isComplexType(type), name, ": complex sequences are not supported on netcl; use exp of a linspace");
+  Device& dev = netcl::device_of(out);
+  check_dtype(dev, type, name);
+  const bool integral = at::isIntegralType(type, true);
+  const auto acc = type == at::kDouble || (integral && dev.info().has_fp64) ? at::kDouble : at::kFloat;
+  const Tensor to = out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous);
+  if (acc == at::kDouble) {
+    // The ends are cast to the output's dtype first, as on the CPU.
+    const double a = integral ? static_cast<double>(start.to<int64_t>()) : start.to<double>();
+    const double b = integral ? static_cast<double>(end.to<int64_t>()) : end.to<double>();
+    launch_sequence<double>(name, to, kind, acc, a, b, steps > 1 ? (b - a) / static_cast<double>(steps - 1) : 0, base);
+  } else {
+    const float a = integral ? static_cast<float>(start.to<int64_t>()) : start.to<float>();
+    const float b = integral ? static_cast<float>(end.to<int64_t>()) : end.to<float>();
+    launch_sequence<float>(name, to, kind, acc, a, b, steps > 1 ? (b - a) / static_cast<float>(steps - 1) : 0,
+                           static_cast<float>(base));
+  }
+  if (!to.is_same(out)) out.copy_(to);
+}
+
+Tensor& linspace_out(const at::Scalar& start, const at::Scalar& end, int64_t steps, Tensor& out) {
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  if (out.numel() != steps) out.resize_({steps});
+  if (steps == 1) {
+    out.fill_(start);
+  } else if (steps > 1 && out.is_complex()) {
+    const Tensor parts = at::view_as_real(out);
+    const auto a = start.to<c10::complex<double>>(), b = end.to<c10::complex<double>>();
+    Tensor re = parts.select(-1, 0), im = parts.select(-1, 1);
+    linspace_out(a.real(), b.real(), steps, re);
+    linspace_out(a.imag(), b.imag(), steps, im);
+  } else if (steps > 1) {
+    spaced("aten::linspace", out, kLinear, start, end, steps, 0);
+  }
+  return out;
+}
+Tensor& logspace_out(const at::Scalar& start, const at::Scalar& end, int64_t steps, double base, Tensor& out) {
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  if (out.numel() != steps) out.resize_({steps});
+  if (steps > 0) spaced("aten::logspace", out, kPower, start, steps == 1 ? start : end, steps, base);
+  return out;
+}
+Tensor& range_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
+  const double a = start.to<double>(), b = end.to<double>(), s = step.to<double>();
+  TORCH_CHECK(s > 0 || s < 0, "step must be nonzero");
+  TORCH_CHECK(std::isfinite(a) && std::isfinite(b), "unsupported range: ", a, " -> ", b);
+  TORCH_CHECK((s > 0 && b >= a) || (s < 0 && b <= a), "upper bound and lower bound inconsistent with step sign");
+  const bool integral = at::isIntegralType(out.scalar_type(), false);
+  const int64_t n = integral && start.isIntegral(false) && end.isIntegral(false) && step.isIntegral(false)
+                        ? (end.to<int64_t>() - start.to<int64_t>()) / step.to<int64_t>() + 1
+                        : static_cast<int64_t>((b - a) / s + 1);
+  if (out.numel() != n) out.resize_({n});
+  const Tensor to = out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous);
+  check_dtype(netcl::device_of(out), out.scalar_type(), "aten::range");
+  if (integral) {
+    launch_sequence<int64_t>("aten::range", to, kStep, at::kLong, start.to<int64_t>(), 0, step.to<int64_t>(), 0);
+  } else if (out.scalar_type() == at::kDouble) {
+    launch_sequence<double>("aten::range", to, kStep, at::kDouble, a, 0, s, 0);
+  } else {
+    launch_sequence<float>("aten::range", to, kStep, at::kFloat, static_cast<float>(a), 0, static_cast<float>(s), 0);
+  }
+  if (!to.is_same(out)) out.copy_(to);
+  return out;
+}
+
+// --- the rest ---------------------------------------------------------------------------------------------
+
+struct UnfoldArgs {
+  int64_t length, inner, windows, size, step, chunk, total;
+};
+void unfold_backward_kernel(Tensor& grad_in, const Tensor& grad_, int64_t dim, int64_t size, int64_t step) {
+  if (grad_in.numel() == 0) return;
+  dim = at::maybe_wrap_dim(dim, grad_in.dim());
+  TORCH_CHECK(!at::isComplexType(grad_in.scalar_type()) && grad_in.is_contiguous(),
+              "aten::unfold_backward: needs a real, contiguous gradient on netcl");
+  const Tensor grad = grad_.contiguous();
+  Device& dev = netcl::device_of(grad_in);
+  UnfoldArgs a{};
+  a.length = grad_in.dim() ? grad_in.size(dim) : 1;
+  a.inner = 1;
+  for (int64_t d = dim + 1; d < grad_in.dim(); d++) a.inner *= grad_in.size(d);
+  a.windows = grad.size(dim);
+  a.size = size;
+  a.step = step;
+  a.total = grad_in.numel();
+  a.chunk = std::max<int64_t>(1, grain(dev) / 4);
+  Defs defs;
+  defs.set("OUT", dtype_tag(grad.scalar_type())).set("ACC", compute_tag(grad.scalar_type()));
+  kernel(dev, "shape.cl", "unfold_backward", defs)
+      .launch("aten::unfold_backward", queue_of(grad_in), {static_cast<size_t>(ceil_div(a.total, a.chunk))},
+              local_range(dev), buf(grad_in), buf(grad), a);
+}
+
+Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_size) {
+  TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
+  TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
+              "repeats has to be Long or Int tensor");
+  if (repeats.size(0) == 0) return at::empty_like(repeats, at::MemoryFormat::Contiguous);
+  const Tensor r = repeats.contiguous(), ends = r.cumsum(0);
+  int64_t total = 0;
+  if (output_size) {
+    total = *output_size;
+  } else {
+    TORCH_CHECK(r.min().item<int64_t>() >= 0, "repeats can not be negative");
+    total = ends[-1].item<int64_t>();
+  }
+  Tensor out = at::empty({total}, r.options());
+  Device& dev = netcl::device_of(out);
+  Defs defs;
+  defs.set("OUT", dtype_tag(r.scalar_type())).set("ACC", "i64");
+  kernel(dev, "shape.cl", "repeat_interleave", defs)
+      .launch("aten::repeat_interleave", queue_of(r), {static_cast<size_t>(r.numel())}, local_range(dev), buf(out),
+              buf(r), buf(ends), r.numel(), total, Buf{assert_buffer(dev)},
+              static_cast<int32_t>(assert_code(dev, "aten::repeat_interleave")));
+  return out;
+}
+
+Tensor trace(const Tensor& self) {
+  TORCH_CHECK(self.dim() == 2, "trace: expected a matrix");
+  return self.diagonal().sum();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("cat", TORCH_FN(cat));
+  m.impl("cat.out", TORCH_FN(cat_out));
+  structured<Tril>(m, "tril", "tril_", "tril.out");
+  structured<Triu>(m, "triu", "triu_", "triu.out");
+  m.impl("tril_indices", TORCH_FN(tril_indices));
+  m.impl("triu_indices", TORCH_FN(triu_indices));
+  m.impl("flip", TORCH_FN(at::native::flip));
+  m.impl("roll", TORCH_FN(at::native::roll));
+  m.impl("eye.out", TORCH_FN(eye_out_square));
+  m.impl("eye.m_out", TORCH_FN(eye_out));
+  m.impl("linspace.out", TORCH_FN(linspace_out));
+  m.impl("logspace.out", TORCH_FN(logspace_out));
+  m.impl("range.out", TORCH_FN(range_out));
+  m.impl("unfold_backward", TORCH_FN(at::native::unfold_backward));
+  m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));
+  m.impl("trace", TORCH_FN(trace));
+  m.impl("channel_shuffle", TORCH_FN(at::native::channel_shuffle));
+}
+
+}  // namespace
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(flip_stub, &netcl::flip_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(unfold_backward_stub, &netcl::unfold_backward_kernel)
+}  // namespace at::native

@@ -1,0 +1,309 @@
+// sort, topk, kthvalue, median, mode, searchsorted: kernels/sort.cl.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/BucketizationUtils.h>
+#include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/SortingUtils.h>
+#include <ATen/ops/sort_native.h>
+#include <ATen/ops/topk_native.h>
+#include <torch/library.h>
+
+#include "aten/Launch.h"
+#include "aten/Reduce.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::ScalarType;
+using at::Tensor;
+
+constexpr int kMaxDims = 8;
+constexpr int64_t kRun = 32;           // RUN in sort.cl
+constexpr int64_t kMostSelected = 64;  // topk up to here keeps a short list; beyond, it sorts
+
+// As in sort.cl.
+struct Layout {
+  int64_t rows, n, in, out0, out1, units, per, width, chunk, take, dims;
+  int64_t size[kMaxDims], d_in[kMaxDims], d_out0[kMaxDims], d_out1[kMaxDims];
+};
+
+int64_t stride_of(const Tensor& t, int64_t dim) { return t.dim() > 0 ? t.stride(dim) * t.element_size() : 0; }
+
+// Sorts the rows of `self` along `dim`; `values` and `indices` have its dimensions, with `dim` of any size.
+class Sorter {
+ public:
+  Sorter(const char* aten, const Tensor& self, int64_t dim, const Tensor& values, const Tensor& indices,
+         bool descending)
+      : aten_(aten),
+        self_(self),
+        values_(values),
+        indices_(indices),
+        device_(netcl::device_of(self)),
+        queue_(queue_of(self)) {
+    TORCH_CHECK(!self.is_complex(), aten, ": complex numbers have no order");
+    check_dtype(device_, self.scalar_type(), aten);
+    const ScalarType acc = value_type(self.scalar_type());
+    wide_ = c10::elementSize(acc) == 8;
+    L.n = self.dim() > 0 ? self.size(dim) : 1;
+    L.rows = self.numel() / L.n;
+    L.in = stride_of(self, dim);
+    L.out0 = stride_of(values, dim);
+    L.out1 = stride_of(indices, dim);
+    TORCH_CHECK_NOT_IMPLEMENTED(wide_ || L.n <= std::numeric_limits<uint32_t>::max(), aten,
+                                ": a dimension of more than 2^32 elements");
+    for (int64_t d = self.dim() - 1; d >= 0; d--) {
+      if (d == dim || self.size(d) == 1) continue;
+      const int64_t in = stride_of(self, d), out0 = stride_of(values, d), out1 = stride_of(indices, d), p = L.dims - 1;
+      if (L.dims > 0 && in == L.d_in[p] * L.size[p] && out0 == L.d_out0[p] * L.size[p] &&
+          out1 == L.d_out1[p] * L.size[p]) {
+        L.size[p] *= self.size(d);
+        continue;
+      }
+      TORCH_CHECK_NOT_IMPLEMENTED(L.dims < kMaxDims, aten, ": the netcl backend sorts tensors of at most ", kMaxDims,
+                                  " separate dimensions; make the tensor contiguous first");
+      L.size[L.dims] = self.size(d);
+      L.d_in[L.dims] = in;
+      L.d_out0[L.dims] = out0;
+      L.d_out1[L.dims++] = out1;
+    }
+    static constexpr const char* kRaw[] = {"", "uchar", "ushort", "", "uint", "", "", "", "ulong"};
+    defs_.set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc)).set("RAW", kRaw[self.element_size()]);
+    if (wide_) defs_.set("ACC_WIDE", 1);
+    if (c10::isFloatingType(acc)) defs_.set("ACC_FLOATING", 1);
+    if (acc == at::kUInt64) defs_.set("ACC_UNSIGNED", 1);
+    if (descending) defs_.set("DESCENDING", 1);
+  }
+
+  void sort() {
+    from_ = scratch(L.rows * L.n);
+    launch("runs", "FORM_RUNS", device_.is_cpu() ? 1024 : kRun, buf(self_), buf(from_));
+    merge(kRun);
+  }
+  // Keeps the first k of every row. Each segment gives its own first k; merged, they give the row's.
+  void select(int64_t k) {
+    const int64_t target = device_.is_cpu() ? 4 * static_cast<int64_t>(device_.compute_units()) : 4096;
+    const int64_t segments = std::clamp<int64_t>(target / L.rows, 1, ceil_div(L.n, std::max<int64_t>(32 * k, 2048)));
+    const int64_t chunk = ceil_div(L.n, segments), lists = ceil_div(L.n, chunk);
+    L.take = k;
+    from_ = scratch(L.rows * lists * k);
+    launch("select_first", "FORM_SELECT", chunk, buf(self_), buf(from_));
+    L.n = lists * k;
+    merge(k);
+  }
+  // The first `take` of every row, in order.
+  void finish(int64_t take) {
+    L.take = take;
+    launch("finish", "FORM_FINISH", device_.is_cpu() ? 4096 : 64, buf(values_), buf(indices_), buf(self_), buf(from_));
+  }
+  void pick(const char* what, int64_t which) {
+    if (what) defs_.set(what, 1);
+    L.take = which;
+    launch("pick", "FORM_PICK", L.n, buf(values_), buf(indices_), buf(self_), buf(from_));
+  }
+
+ private:
+  Tensor scratch(int64_t pairs) { return at::empty({pairs * (wide_ ? 16 : 8)}, self_.options().dtype(at::kByte)); }
+
+  void merge(int64_t width) {
+    if (L.n <= width) return;
+    Tensor to = scratch(L.rows * L.n);
+    for (L.width = width; L.width < L.n; L.width *= 2) {
+      // A chunk must divide 2 * width, which is a power of two times the first width.
+      int64_t chunk = 2 * L.width;
+      while (chunk > (device_.is_cpu() ? 8192 : 256)) chunk /= 2;
+      launch("merge", "FORM_MERGE", chunk, buf(from_), buf(to));
+      std::swap(from_, to);
+    }
+  }
+
+  template <class... Bufs>
+  void launch(const char* name, const char* form, int64_t chunk, const Bufs&... bufs) {
+    L.chunk = chunk;
+    L.units = L.rows * ceil_div(L.n, L.chunk);
+    const int64_t target = 8 * static_cast<int64_t>(device_.compute_units());
+    L.per = device_.is_cpu() ? std::clamp<int64_t>(4096 / std::min(L.chunk, L.n), 1, ceil_div(L.units, target)) : 1;
+    Defs defs = defs_;
+    defs.set(form, 1);
+    kernel(device_, "sort.cl", name, defs)
+        .launch(aten_, queue_, {static_cast<size_t>(ceil_div(L.units, L.per))},
+                {device_.is_cpu() ? size_t{1} : size_t{64}}, bufs..., L);
+  }
+
+  const char* aten_;
+  const Tensor& self_;
+  const Tensor& values_;
+  const Tensor& indices_;
+  Device& device_;
+  Queue& queue_;
+  bool wide_ = false;
+  Layout L{};
+  Defs defs_;
+  Tensor from_;
+};
+
+// The values are fetched from `self` while they are written.
+Tensor apart_from(const Tensor& self, const Tensor& out) {
+  return at::get_overlap_status(self, out) == at::MemOverlapStatus::No ? self : self.clone();
+}
+
+struct Sort : at::meta::structured_sort_stable {
+  void impl(const Tensor& self, std::optional<bool>, int64_t dim, bool descending, const Tensor& values,
+            const Tensor& indices) {
+    if (self.numel() == 0) return;
+    const Tensor from = apart_from(self, values);
+    Sorter sorter("aten::sort", from, at::maybe_wrap_dim(dim, self.dim()), values, indices, descending);
+    sorter.sort();
+    sorter.finish(self.dim() > 0 ? self.size(dim) : 1);
+  }
+};
+
+struct Topk : at::meta::structured_topk {
+  void impl(const Tensor& self, int64_t k, int64_t dim, bool largest, bool, const Tensor& values,
+            const Tensor& indices) {
+    if (self.numel() == 0 || k == 0) return;
+    dim = at::maybe_wrap_dim(dim, self.dim());
+    const Tensor from = apart_from(self, values);
+    Sorter sorter("aten::topk", from, dim, values, indices, largest);
+    if (k <= kMostSelected && self.dim() > 0 && self.size(dim) >= std::max<int64_t>(4 * k, kRun)) {
+      sorter.select(k);
+    } else {
+      sorter.sort();
+    }
+    sorter.finish(k);
+  }
+};
+
+// --- one element of each row
+// ------------------------------------------------------------------------------------
+void pick(const char* aten, const char* what, int64_t which, const Tensor& self, int64_t dim, bool keepdim,
+          Tensor& values, Tensor& indices) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, dim, keepdim);
+  if (self.numel() > 0) {
+    const Tensor from = apart_from(self, values);
+    Sorter sorter(aten, from, dim, values, indices, /*descending=*/false);
+    sorter.sort();
+    sorter.pick(what, which);
+  }
+  if (!keepdim && self.dim() > 0) {
+    values.squeeze_(dim);
+    indices.squeeze_(dim);
+  }
+}
+
+std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t dim, bool keepdim, Tensor& values,
+                                          Tensor& indices) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  if (self.numel() == 0) at::native::zero_numel_check_dims(self, dim, "kthvalue()");
+  const int64_t n = self.dim() > 0 ? self.size(dim) : 1;
+  TORCH_CHECK(k >= 1 && k <= n, "kthvalue(): selected number k out of range for dimension ", dim);
+  pick("aten::kthvalue", nullptr, k - 1, self, dim, keepdim, values, indices);
+  return {values, indices};
+}
+template <bool kSkipNan>
+std::tuple<Tensor&, Tensor&> median_out(const Tensor& self, int64_t dim, bool keepdim, Tensor& values,
+                                        Tensor& indices) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  if (self.numel() == 0) at::native::zero_numel_check_dims(self, dim, "median()");
+  pick(kSkipNan ? "aten::nanmedian" : "aten::median", kSkipNan ? "PICK_NANMEDIAN" : "PICK_MEDIAN", 0, self, dim,
+       keepdim, values, indices);
+  return {values, indices};
+}
+template <bool kSkipNan>
+Tensor median(const Tensor& self) {
+  if (self.numel() == 0) return at::empty({}, self.options()).fill_(std::numeric_limits<float>::quiet_NaN());
+  Tensor values, indices;
+  pick(kSkipNan ? "aten::nanmedian" : "aten::median", kSkipNan ? "PICK_NANMEDIAN" : "PICK_MEDIAN", 0,
+       self.reshape({-1}), 0, false, values, indices);
+  return values;
+}
+std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  if (self.numel() == 0) at::native::zero_numel_check_dims(self, dim, "mode()");
+  Tensor values, indices;
+  pick("aten::mode", "PICK_MODE", 0, self, dim, keepdim, values, indices);
+  return {values, indices};
+}
+
+// --- searchsorted
+// -----------------------------------------------------------------------------------------------
+using Side = std::optional<std::string_view>;
+Tensor& searchsorted_out(const Tensor& sorted, const Tensor& self, bool out_int32, bool right, const Side side,
+                         const std::optional<Tensor>& sorter_opt, Tensor& out) {
+  const Tensor sorter = sorter_opt.value_or(Tensor());
+  at::native::searchsorted_pre_check(sorted, self, out, out_int32, right, side, sorter);
+  at::native::resize_output(out, self.sizes());
+  if (self.numel() == 0) return out;
+  const bool is_right = side ? *side == "right" : right;
+  if (sorted.numel() == 0) return out.fill_(0);
+  const ScalarType common = at::result_type(sorted, self);
+  TORCH_CHECK(!c10::isComplexType(common), "searchsorted: complex numbers have no order");
+  const Tensor bounds = sorted.to(common).contiguous(), values = self.to(common).contiguous();
+  const Tensor order = sorter.defined() ? sorter.contiguous() : sorter;
+  Tensor result = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+  Device& device = netcl::device_of(self);
+  check_dtype(device, common, "aten::searchsorted");
+  Defs defs;
+  defs.set("IN", dtype_tag(common)).set("ACC", dtype_tag(value_type(common))).set("OUT", dtype_tag(out.scalar_type()));
+  defs.set("FORM_SEARCH", 1);
+  if (is_right) defs.set("RIGHT", 1);
+  if (order.defined()) defs.set("SORTER", 1);
+  const int64_t n = values.numel(), chunk = device.is_cpu() ? 256 : 1;
+  kernel(device, "sort.cl", "search", defs)
+      .launch("aten::searchsorted", queue_of(self), {static_cast<size_t>(ceil_div(n, chunk))},
+              {device.is_cpu() ? size_t{1} : size_t{64}}, buf(result), buf(bounds), buf(values), buf_or_null(order), n,
+              self.dim() > 0 ? std::max<int64_t>(self.sizes().back(), 1) : int64_t{1}, bounds.sizes().back(),
+              int64_t{bounds.dim() == 1}, chunk);
+  if (!result.is_same(out)) out.copy_(result);
+  return out;
+}
+Tensor searchsorted_tensor(const Tensor& sorted, const Tensor& self, bool out_int32, bool right, const Side side,
+                           const std::optional<Tensor>& sorter) {
+  Tensor out = at::empty({0}, self.options().dtype(out_int32 ? at::kInt : at::kLong));
+  return searchsorted_out(sorted, self, out_int32, right, side, sorter, out);
+}
+Tensor searchsorted_scalar(const Tensor& sorted, const at::Scalar& self, bool out_int32, bool right, const Side side,
+                           const std::optional<Tensor>& sorter) {
+  return searchsorted_tensor(sorted, at::native::searchsorted_scalar_tensor(self, sorted.device()), out_int32, right,
+                             side, sorter);
+}
+Tensor& searchsorted_scalar_out(const Tensor& sorted, const at::Scalar& self, bool out_int32, bool right,
+                                const Side side, const std::optional<Tensor>& sorter, Tensor& out) {
+  return searchsorted_out(sorted, at::native::searchsorted_scalar_tensor(self, sorted.device()), out_int32, right, side,
+                          sorter, out);
+}
+Tensor& bucketize_out(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right, Tensor& out) {
+  TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(", boundaries.dim(), ")");
+  return searchsorted_out(boundaries, self, out_int32, right, std::nullopt, std::nullopt, out);
+}
+Tensor bucketize_tensor(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right) {
+  Tensor out = at::empty({0}, self.options().dtype(out_int32 ? at::kInt : at::kLong));
+  return bucketize_out(self, boundaries, out_int32, right, out);
+}
+Tensor bucketize_scalar(const at::Scalar& self, const Tensor& boundaries, bool out_int32, bool right) {
+  return bucketize_tensor(at::native::searchsorted_scalar_tensor(self, boundaries.device()), boundaries, out_int32,
+                          right);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<Sort>(m, "sort.stable", nullptr, "sort.values_stable");
+  structured<Topk>(m, "topk", nullptr, "topk.values");
+  m.impl("kthvalue.values", TORCH_FN(kthvalue_out));
+  m.impl("median", TORCH_FN(median<false>));
+  m.impl("nanmedian", TORCH_FN(median<true>));
+  m.impl("median.dim_values", TORCH_FN(median_out<false>));
+  m.impl("nanmedian.dim_values", TORCH_FN(median_out<true>));
+  m.impl("mode", TORCH_FN(mode));
+  m.impl("searchsorted.Tensor", TORCH_FN(searchsorted_tensor));
+  m.impl("searchsorted.Tensor_out", TORCH_FN(searchsorted_out));
+  m.impl("searchsorted.Scalar", TORCH_FN(searchsorted_scalar));
+  m.impl("searchsorted.Scalar_out", TORCH_FN(searchsorted_scalar_out));
+  m.impl("bucketize.Tensor", TORCH_FN(bucketize_tensor));
+  m.impl("bucketize.Tensor_out", TORCH_FN(bucketize_out));
+  m.impl("bucketize.Scalar", TORCH_FN(bucketize_scalar));
+}
+
+}  // namespace
+}  // namespace netcl

@@ -1,0 +1,13 @@
+// What differs between the torch versions that netcl compiles against (2.11 to 2.13).
+#pragma once
+
+#include <torch/headeronly/version.h>
+
+// Named tensors left the structured kernels' set_output_* in torch 2.13.
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+#define NETCL_NAMES_PARAM , at::DimnameList names
+#define NETCL_NAMES_ARG , names
+#else
+#define NETCL_NAMES_PARAM
+#define NETCL_NAMES_ARG
+#endif

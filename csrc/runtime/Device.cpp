@@ -1,0 +1,235 @@
+#include "runtime/Device.h"
+
+#include <c10/util/Exception.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <sstream>
+
+#include "runtime/PoclCpu.h"
+
+namespace netcl {
+
+namespace {
+
+std::atomic<bool> exiting{false};
+std::atomic<bool> initialized{false};
+std::atomic<bool> forked{false};
+
+std::string platform_string(cl_platform_id id, cl_platform_info what) {
+  size_t size = 0;
+  NETCL_CL(clGetPlatformInfo(id, what, 0, nullptr, &size));
+  std::string text(size, '\0');
+  NETCL_CL(clGetPlatformInfo(id, what, size, text.data(), nullptr));
+  return text.c_str();
+}
+
+std::string device_string(cl_device_id id, cl_device_info what) {
+  size_t size = 0;
+  NETCL_CL(clGetDeviceInfo(id, what, 0, nullptr, &size));
+  std::string text(size, '\0');
+  NETCL_CL(clGetDeviceInfo(id, what, size, text.data(), nullptr));
+  return text.c_str();
+}
+
+template <class T>
+T device_value(cl_device_id id, cl_device_info what) {
+  T value{};
+  NETCL_CL(clGetDeviceInfo(id, what, sizeof(T), &value, nullptr));
+  return value;
+}
+
+std::string lower(std::string s) {
+  std::transform(s.begin(), s.end(), s.begin(), [](unsigned char c) { return std::tolower(c); });
+  return s;
+}
+
+bool listed(const char* variable, const std::string& item) {
+  const char* value = std::getenv(variable);
+  std::stringstream list(value ? value : "");
+  for (std::string word; std::getline(list, word, ',');) {
+    if (lower(word) == item) return true;
+  }
+  return false;
+}
+
+DeviceInfo query(cl_platform_id platform, cl_device_id id) {
+  DeviceInfo d;
+  d.platform_name = platform_string(platform, CL_PLATFORM_NAME);
+  d.platform_version = platform_string(platform, CL_PLATFORM_VERSION);
+  d.name = device_string(id, CL_DEVICE_NAME);
+  d.vendor = device_string(id, CL_DEVICE_VENDOR);
+  d.version = device_string(id, CL_DEVICE_VERSION);
+  d.driver_version = device_string(id, CL_DRIVER_VERSION);
+  d.extensions = device_string(id, CL_DEVICE_EXTENSIONS);
+  d.type = device_value<cl_device_type>(id, CL_DEVICE_TYPE);
+  const std::string padded = " " + d.extensions + " ";
+  const auto has = [&](const char* name) { return padded.find(std::string(" ") + name + " ") != std::string::npos; };
+  // NETCL_MASK=fp16,fp64,int64_atomics,subgroups hides capabilities, so that lesser devices can be tested anywhere.
+  d.has_fp16 = has("cl_khr_fp16") && !listed("NETCL_MASK", "fp16");
+  d.has_fp64 = has("cl_khr_fp64") && !listed("NETCL_MASK", "fp64");
+  d.has_int64_atomics = has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics") &&
+                        !listed("NETCL_MASK", "int64_atomics");
+  d.has_subgroups = has("cl_khr_subgroups") || has("cl_intel_subgroups");
+  d.has_subgroups = d.has_subgroups && !listed("NETCL_MASK", "subgroups");
+  d.host_unified = device_value<cl_bool>(id, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_FALSE;
+  d.global_mem_size = device_value<cl_ulong>(id, CL_DEVICE_GLOBAL_MEM_SIZE);
+  d.max_mem_alloc_size = device_value<cl_ulong>(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+  d.local_mem_size = device_value<cl_ulong>(id, CL_DEVICE_LOCAL_MEM_SIZE);
+  d.max_work_group_size = device_value<size_t>(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+  d.max_compute_units = std::max<cl_uint>(1, device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS));
+  return d;
+}
+
+struct Found {
+  cl_platform_id platform;
+  cl_device_id id;
+  DeviceInfo info;
+};
+
+// Default order: GPUs, then accelerators and CPUs with fp16, then the rest; the platforms' own order within each.
+int rank(const DeviceInfo& d) {
+  if (d.type & CL_DEVICE_TYPE_GPU) return 0;
+  return d.has_fp16 ? 1 : 2;
+}
+
+std::vector<Found> enumerate() {
+  std::vector<Found> all;
+  if (!opencl_loaded()) return all;
+  cl_uint count = 0;
+  if (cl().clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS || count == 0) return all;
+  std::vector<cl_platform_id> platforms(count);
+  NETCL_CL(clGetPlatformIDs(count, platforms.data(), nullptr));
+  for (auto* platform : platforms) {
+    cl_uint n = 0;
+    if (cl().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &n) != CL_SUCCESS || n == 0) continue;
+    std::vector<cl_device_id> ids(n);
+    if (cl().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, n, ids.data(), nullptr) != CL_SUCCESS) continue;
+    for (auto* id : ids) {
+      // A loader lists a runtime twice where two .icd files name it, e.g. pyopencl's for PoCL in its own wheel.
+      if (std::any_of(all.begin(), all.end(), [id](const Found& f) { return f.id == id; })) continue;
+      try {
+        all.push_back({platform, id, query(platform, id)});
+      } catch (const c10::Error& e) {
+        TORCH_WARN("netcl: a device was left out, since its driver fails: ", e.what_without_backtrace());
+      }
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) { return rank(a.info) < rank(b.info); });
+  const char* visible = std::getenv("NETCL_VISIBLE_DEVICES");
+  if (!visible) return all;
+  // Indices into the default order, or parts of the platform's or device's name; the list gives the order.
+  std::vector<Found> chosen;
+  std::vector<bool> taken(all.size(), false);
+  std::stringstream list(visible);
+  for (std::string word; std::getline(list, word, ',');) {
+    word.erase(0, word.find_first_not_of(' '));
+    word.erase(word.find_last_not_of(' ') + 1);
+    if (word.empty()) continue;
+    const bool number = std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); });
+    for (size_t i = 0; i < all.size(); i++) {
+      const DeviceInfo& d = all[i].info;
+      const std::string names = lower(d.platform_name + " " + d.platform_version + " " + d.name);
+      const bool match = number ? std::to_string(i) == word : names.find(lower(word)) != std::string::npos;
+      if (match && !taken[i]) {
+        taken[i] = true;
+        chosen.push_back(all[i]);
+      }
+    }
+  }
+  return chosen;
+}
+
+struct Table {
+  std::vector<std::unique_ptr<Device>> devices;
+  Table() {
+    pthread_atfork(nullptr, nullptr, [] {
+      if (initialized.load()) forked.store(true);
+    });
+    for (auto& f : enumerate()) {
+      devices.push_back(std::make_unique<Device>(static_cast<c10::DeviceIndex>(devices.size()), f.platform, f.id));
+    }
+  }
+};
+
+// Never destroyed: drivers may be unloaded before static destructors run.
+Table& table() {
+  static Table* t = new Table();
+  return *t;
+}
+
+thread_local c10::DeviceIndex current = 0;
+
+}  // namespace
+
+Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id)
+    : index_(index), platform_(platform), id_(id), info_(query(platform, id)) {
+  cpu_shape_ = (info_.type & CL_DEVICE_TYPE_CPU) != 0;
+  const char* wanted = std::getenv("NETCL_DEVICE_CLASS");
+  if (wanted && *wanted) {
+    const std::string w = lower(wanted);
+    TORCH_CHECK(w == "cpu" || w == "gpu", "NETCL_DEVICE_CLASS must be cpu or gpu, got ", wanted);
+    cpu_shape_ = w == "cpu";
+  }
+  repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
+  fingerprint_ = info_.platform_name + '\n' + info_.platform_version + '\n' + info_.name + '\n' + info_.version + '\n' +
+                 info_.driver_version + '\n' + info_.extensions;
+}
+
+cl_context Device::context() const {
+  std::call_once(context_once_, [this] {
+    check_not_forked();
+    cl_int err = CL_SUCCESS;
+    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform_),
+                                                0};
+    context_ = cl().clCreateContext(properties, 1, &id_, nullptr, nullptr, &err);
+    if (err != CL_SUCCESS) raise_cl_error(err, "clCreateContext");
+    initialized.store(true);
+  });
+  return context_;
+}
+
+c10::DeviceIndex device_count() noexcept {
+  try {
+    return static_cast<c10::DeviceIndex>(table().devices.size());
+  } catch (...) {
+    return 0;
+  }
+}
+
+Device& device(c10::DeviceIndex index) {
+  if (index < 0) index = current;
+  auto& devices = table().devices;
+  TORCH_CHECK(!devices.empty(),
+              "netcl: no OpenCL device was found. Install a runtime: pip install 'torch_netcl[pocl]' or "
+              "'torch_netcl[intel]' for a CPU, or your GPU vendor's OpenCL driver; `python -m torch_netcl` shows what "
+              "is seen.");
+  TORCH_CHECK(index < static_cast<c10::DeviceIndex>(devices.size()), "netcl: device index ", int(index),
+              " is out of range: ", devices.size(), " device(s) are visible");
+  return *devices[index];
+}
+
+c10::DeviceIndex current_device() noexcept { return current; }
+void set_current_device(c10::DeviceIndex index) {
+  device(index);
+  if (index >= 0) current = index;
+}
+c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
+  const auto previous = current;
+  if (index >= 0 && index != previous) set_current_device(index);
+  return previous;
+}
+
+bool shutting_down() { return exiting.load(std::memory_order_relaxed); }
+void set_shutting_down() { exiting.store(true); }
+
+void check_not_forked() {
+  TORCH_CHECK(!forked.load(std::memory_order_relaxed),
+              "netcl cannot be used in a process forked from one that has used it: OpenCL runtimes do not survive "
+              "fork. Start workers with multiprocessing's 'spawn' method.");
+}
+
+}  // namespace netcl

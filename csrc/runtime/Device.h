@@ -1,0 +1,71 @@
+// The table of OpenCL devices that netcl exposes, and what each can do.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/OpenCL.h"
+
+namespace netcl {
+
+struct DeviceInfo {
+  std::string name, vendor, version, driver_version, extensions;
+  std::string platform_name, platform_version;
+  cl_device_type type = 0;
+  bool has_fp16 = false;           // cl_khr_fp16; half *storage* needs no extension
+  bool has_fp64 = false;           // cl_khr_fp64
+  bool has_int64_atomics = false;  // cl_khr_int64_base_atomics
+  bool has_subgroups = false;
+  bool host_unified = false;
+  cl_ulong global_mem_size = 0, max_mem_alloc_size = 0, local_mem_size = 0;
+  size_t max_work_group_size = 0;
+  cl_uint max_compute_units = 0;
+};
+
+class Device {
+ public:
+  Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id);
+
+  c10::DeviceIndex index() const { return index_; }
+  cl_device_id id() const { return id_; }
+  cl_platform_id platform() const { return platform_; }
+  // Created at first use.
+  cl_context context() const;
+  const DeviceInfo& info() const { return info_; }
+  // Which shape of kernel suits the device: few fat vector work-items without barriers (true), or many thin
+  // ones with local memory (false). NETCL_DEVICE_CLASS=cpu|gpu overrides what CL_DEVICE_TYPE says.
+  bool is_cpu() const { return cpu_shape_; }
+  size_t compute_units() const { return info_.max_compute_units; }
+  // Identifies device and driver in the key of the kernel cache.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+ private:
+  c10::DeviceIndex index_;
+  cl_platform_id platform_;
+  cl_device_id id_;
+  mutable std::once_flag context_once_;
+  mutable cl_context context_ = nullptr;
+  DeviceInfo info_;
+  bool cpu_shape_ = true;
+  std::string fingerprint_;
+};
+
+// Device count; 0 (never an error) where there is no loader or no device.
+c10::DeviceIndex device_count() noexcept;
+// The device at `index` (-1 = current). Raises a clear error for a bad index or where there is no device.
+Device& device(c10::DeviceIndex index = -1);
+c10::DeviceIndex current_device() noexcept;
+void set_current_device(c10::DeviceIndex index);
+c10::DeviceIndex exchange_device(c10::DeviceIndex index);
+
+// True once the interpreter shuts down: nothing may be released to the driver any more.
+bool shutting_down();
+void set_shutting_down();
+// Raises when this process was forked from one that had already used OpenCL.
+void check_not_forked();
+
+}  // namespace netcl

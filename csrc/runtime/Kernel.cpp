@@ -1,0 +1,165 @@
+#include "runtime/Kernel.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <chrono>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "runtime/OpName.h"
+#include "runtime/ProgramCache.h"
+
+namespace netcl {
+
+Defs& Defs::set(const char* name, const char* value) {
+  append(" -D");
+  append(name);
+  append("=");
+  append(value);
+  return *this;
+}
+
+Defs& Defs::set(const char* name, int64_t value) {
+  std::array<char, 24> digits{};
+  std::snprintf(digits.data(), digits.size(), "%lld", static_cast<long long>(value));
+  return set(name, digits.data());
+}
+
+void Defs::append(std::string_view s) {
+  TORCH_INTERNAL_ASSERT(size_ + s.size() <= text_.size(), "netcl: too many kernel definitions");
+  std::memcpy(text_.data() + size_, s.data(), s.size());
+  size_ += s.size();
+}
+
+Kernel::Kernel(Device& device, cl_kernel handle, std::string name)
+    : device_(device), handle_(handle), name_(std::move(name)) {}
+
+void Kernel::begin() {
+  // A slab given back may come again under the same handle: forget what was set.
+  if (const uint64_t now = slab_epoch(); now != epoch_) {
+    for (auto& c : cached_) c.bytes = 0;
+    epoch_ = now;
+  }
+}
+
+void Kernel::bind(cl_uint& index, const Buf& buf) {
+  const Location at = locate(buf.address);
+  const auto offset = static_cast<cl_ulong>(at.offset);
+  set_arg(index++, sizeof(cl_mem), &at.mem);
+  set_arg(index++, sizeof(offset), &offset);
+}
+
+void Kernel::bind(cl_uint& index, const Mem& mem) { set_arg(index++, sizeof(cl_mem), &mem.mem); }
+
+void Kernel::bind(cl_uint& index, const Local& local) {
+  NETCL_CL(clSetKernelArg(handle_, index, local.bytes, nullptr));
+  index++;
+}
+
+void Kernel::set_arg(cl_uint index, size_t bytes, const void* value) {
+  CachedArg* cached = index < kCachedArgs && bytes <= sizeof(CachedArg::value) ? &cached_[index] : nullptr;
+  if (cached) {
+    if (cached->bytes == bytes && std::memcmp(cached->value.data(), value, bytes) == 0) return;
+    cached->bytes = 0;
+  }
+  const cl_int err = cl().clSetKernelArg(handle_, index, bytes, value);
+  if (__builtin_expect(err != CL_SUCCESS, 0)) {
+    TORCH_CHECK(false, "netcl: clSetKernelArg failed with ", error_symbol(err), " for argument ", index, " (", bytes,
+                " bytes) of kernel ", name_);
+  }
+  if (cached) {
+    cached->bytes = static_cast<uint32_t>(bytes);
+    std::memcpy(cached->value.data(), value, bytes);
+  }
+}
+
+void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
+  check_not_forked();
+  const auto up = [](size_t n, size_t to) { return (n + to - 1) / to * to; };
+  const std::array<size_t, 3> l{local.x, local.y, local.z};
+  const std::array<size_t, 3> g{up(global.x, local.x), up(global.y, local.y), up(global.z, local.z)};
+  if (g[0] == 0 || g[1] == 0 || g[2] == 0) return;
+  const cl_uint dims = g[2] > 1 || l[2] > 1 ? 3 : g[1] > 1 || l[1] > 1 ? 2 : 1;
+  const cl_int err =
+      cl().clEnqueueNDRangeKernel(queue.handle(), handle_, dims, nullptr, g.data(), l.data(), 0, nullptr, nullptr);
+  if (__builtin_expect(err != CL_SUCCESS, 0)) {
+    const OpName scope(op);
+    raise_cl_error(err, "clEnqueueNDRangeKernel");
+  }
+  count_launch();
+  queue.enqueued();
+}
+
+namespace {
+
+struct Entry {
+  std::string file, name, defs;
+  c10::DeviceIndex device;
+  std::unique_ptr<Kernel> kernel;
+};
+
+struct Table {
+  std::shared_mutex mutex;
+  std::unordered_multimap<uint64_t, Entry> entries;
+  std::mutex building;
+};
+Table& table() {
+  static auto* t = new Table();
+  return *t;
+}
+
+uint64_t hash_of(c10::DeviceIndex device, std::string_view file, std::string_view name, std::string_view defs) {
+  const std::hash<std::string_view> h;
+  uint64_t seed = static_cast<uint64_t>(device) + 0x9e3779b97f4a7c15ULL;
+  for (const auto part : {file, name, defs}) seed = (seed ^ h(part)) * 0xff51afd7ed558ccdULL;
+  return seed;
+}
+
+Kernel* find(uint64_t hash, c10::DeviceIndex device, std::string_view file, std::string_view name,
+             std::string_view defs) {
+  auto& t = table();
+  const std::shared_lock<std::shared_mutex> lock(t.mutex);
+  const auto [first, last] = t.entries.equal_range(hash);
+  for (auto it = first; it != last; ++it) {
+    const Entry& e = it->second;
+    if (e.device == device && e.file == file && e.name == name && e.defs == defs) return e.kernel.get();
+  }
+  return nullptr;
+}
+
+// `file` is what identifies the source: a name in kernels/, or the text itself.
+template <class MakeProgram>
+Kernel& find_or_build(Device& device, std::string_view file, const char* name, std::string_view defs,
+                      MakeProgram&& make_program) {
+  const uint64_t hash = hash_of(device.index(), file, name, defs);
+  if (Kernel* k = find(hash, device.index(), file, name, defs)) {
+    count_memory_hit();
+    return *k;
+  }
+  auto& t = table();
+  const std::lock_guard<std::mutex> building(t.building);
+  if (Kernel* k = find(hash, device.index(), file, name, defs)) return *k;
+  cl_program program = make_program();
+  cl_int err = CL_SUCCESS;
+  cl_kernel handle = cl().clCreateKernel(program, name, &err);
+  TORCH_CHECK(err == CL_SUCCESS, "netcl: clCreateKernel failed with ", error_symbol(err), " for kernel ", name);
+  auto made = std::make_unique<Kernel>(device, handle, name);
+  Kernel& result = *made;
+  const std::unique_lock<std::shared_mutex> lock(t.mutex);
+  t.entries.emplace(hash, Entry{std::string(file), name, std::string(defs), device.index(), std::move(made)});
+  return result;
+}
+
+}  // namespace
+
+Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs) {
+  return find_or_build(device, file, name, defs.view(),
+                       [&] { return program(device, file, kernel_file(file), std::string(defs.view())); });
+}
+
+Kernel& kernel_from_source(Device& device, const std::string& source, const char* name, const std::string& options) {
+  return find_or_build(device, source, name, options, [&] { return program(device, "<source>", source, options); });
+}
+
+}  // namespace netcl

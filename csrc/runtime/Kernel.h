@@ -1,0 +1,126 @@
+// Kernels: found by (file, name, -D options), built once, kept in memory and on disk, and launched.
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "runtime/Memory.h"
+#include "runtime/Queue.h"
+
+namespace netcl {
+
+// The -D options of one kernel variant, written into a fixed buffer: nothing is allocated on the launch path.
+class Defs {
+ public:
+  Defs& set(const char* name, const char* value);
+  Defs& set(const char* name, int64_t value);
+  std::string_view view() const { return {text_.data(), size_}; }
+
+ private:
+  void append(std::string_view s);
+  std::array<char, 768> text_;
+  size_t size_ = 0;
+};
+
+// A device address as a kernel argument: becomes two arguments, BUF(x) in OpenCL C (kernels/common.h):
+// a __global pointer and a byte offset. A null address becomes a null pointer and 0.
+struct Buf {
+  const void* address;
+};
+// Local memory, in bytes.
+struct Local {
+  size_t bytes;
+};
+// An OpenCL buffer itself (one argument), for kernels that take a few slabs and a table of offsets.
+struct Mem {
+  cl_mem mem;
+};
+
+// Raw bytes, for structures put together at run time.
+struct Bytes {
+  const void* data;
+  size_t size;
+};
+
+struct Range {
+  size_t x = 1, y = 1, z = 1;
+};
+
+class Kernel {
+ public:
+  Kernel(Device& device, cl_kernel handle, std::string name);
+  const std::string& name() const { return name_; }
+  Device& device() const { return device_; }
+
+  // Enqueues the kernel on `queue`. `global` need not be a multiple of `local`: it is rounded up, so a kernel
+  // launched with local > 1 checks its bounds. Never waits. `op` names the operator in errors and profiles.
+  template <class... Args>
+  void launch(const char* op, Queue& queue, Range global, Range local, const Args&... args) {
+    const std::lock_guard<std::mutex> lock(mutex_);  // a cl_kernel's arguments belong to one thread at a time
+    begin();
+    cl_uint index = 0;
+    (bind(index, args), ...);
+    enqueue(op, queue, global, local);
+  }
+
+ private:
+  void begin();
+  void bind(cl_uint& index, const Buf& buf);
+  void bind(cl_uint& index, const Local& local);
+  void bind(cl_uint& index, const Mem& mem);
+  void bind(cl_uint& index, const Bytes& bytes) { set_arg(index++, bytes.size, bytes.data); }
+  // Any number of arguments of one kind.
+  template <class T>
+  void bind(cl_uint& index, const c10::ArrayRef<T>& list) {
+    for (const T& item : list) bind(index, item);
+  }
+  template <class T>
+  void bind(cl_uint& index, const T& value) {
+    static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>, "pass device addresses as Buf");
+    static_assert(!std::is_same_v<T, bool>, "OpenCL has no bool arguments: pass int");
+    set_arg(index++, sizeof(T), &value);
+  }
+  void set_arg(cl_uint index, size_t bytes, const void* value);
+  void enqueue(const char* op, Queue& queue, Range global, Range local);
+
+  struct CachedArg {
+    uint32_t bytes = 0;
+    std::array<char, 16> value{};
+  };
+  static constexpr size_t kCachedArgs = 48;
+
+  Device& device_;
+  cl_kernel handle_;
+  std::string name_;
+  std::mutex mutex_;
+  uint64_t epoch_ = 0;
+  std::array<CachedArg, kCachedArgs> cached_{};
+};
+
+// Finds or builds the variant. `file` is a name in kernels/ ("reduce.cl"); `name` the __kernel in it.
+// Defs go to the compiler as -D; DEVICE_CPU / DEVICE_GPU, HAVE_FP16, HAVE_FP64 are defined for every kernel.
+Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs);
+// Like kernel(), for program text that is not a file of kernels/ (e.g. compile_kernel of users).
+Kernel& kernel_from_source(Device& device, const std::string& source, const char* name, const std::string& options);
+
+struct KernelCacheStats {
+  uint64_t compiled = 0, disk_hits = 0, memory_hits = 0;
+  double compile_seconds = 0;
+};
+KernelCacheStats kernel_cache_stats();
+// Every program of this process: (device, file, options of the variant).
+std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use();
+// Builds kernels/<file> anew, past every cache, and returns the compiler's log.
+std::string build_log_of(Device& device, const std::string& file, const std::string& options);
+void set_kernel_paths(const std::string& kernel_dir, const std::string& cache_dir);
+
+}  // namespace netcl

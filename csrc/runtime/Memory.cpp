@@ -1,0 +1,680 @@
+#include "runtime/Memory.h"
+
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/OpName.h"
+
+namespace netcl {
+
+namespace {
+
+using c10::CachingAllocator::StatType;
+
+constexpr size_t kGranule = size_t{1} << 21;  // slabs are multiples of it, so one table look-up finds a slab
+constexpr size_t kAlign = 512;                // every block is a legal sub-buffer
+constexpr size_t kSmall = size_t{1} << 20;    // blocks up to this size share 2 MiB slabs
+constexpr size_t kSmallSlab = size_t{2} << 20;
+constexpr size_t kLargeSlab = size_t{20} << 20;
+constexpr size_t kMinLarge = size_t{10} << 20;
+constexpr size_t kStaged = size_t{1} << 20;  // pageable writes up to this size are staged and do not block
+
+struct Slab {
+  cl_mem mem;
+  uintptr_t base;
+  size_t size;
+  c10::DeviceIndex device;
+};
+
+std::atomic<uint64_t> epoch{1};
+
+// One reservation of address space without access; slabs live in it, and a table maps granule -> slab.
+class Arena {
+ public:
+  Arena() {
+    for (size_ = size_t{1} << 43; size_ >= (size_t{1} << 35); size_ >>= 1) {
+      void* p = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (p != MAP_FAILED) {
+        base_ = round(reinterpret_cast<uintptr_t>(p));
+        size_ = (size_ - kGranule) / kGranule * kGranule;
+        break;
+      }
+    }
+    TORCH_CHECK(base_ != 0, "netcl: cannot reserve address space for device memory (is `ulimit -v` set?)");
+    const size_t bytes = size_ / kGranule * sizeof(std::atomic<Slab*>);
+    void* t = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TORCH_CHECK(t != MAP_FAILED, "netcl: cannot map the table of device memory");
+    table_ = static_cast<std::atomic<Slab*>*>(t);  // zero pages are null pointers
+    free_[base_] = size_;
+  }
+
+  Slab* find(uintptr_t address) const {
+    const uintptr_t at = address - base_;
+    return at < size_ ? table_[at / kGranule].load(std::memory_order_acquire) : nullptr;
+  }
+
+  uintptr_t reserve(size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->second < bytes) continue;
+      const uintptr_t at = it->first;
+      const size_t rest = it->second - bytes;
+      free_.erase(it);
+      if (rest) free_[at + bytes] = rest;
+      return at;
+    }
+    return 0;
+  }
+
+  void publish(Slab* slab) {
+    for (size_t i = 0; i < slab->size; i += kGranule) {
+      table_[(slab->base + i - base_) / kGranule].store(slab, std::memory_order_release);
+    }
+  }
+
+  void retire(const Slab& slab) {
+    for (size_t i = 0; i < slab.size; i += kGranule) {
+      table_[(slab.base + i - base_) / kGranule].store(nullptr, std::memory_order_release);
+    }
+    release(slab.base, slab.size);
+  }
+
+  void release(uintptr_t at, size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto it = free_.emplace(at, bytes).first;
+    const auto next = std::next(it);
+    if (next != free_.end() && it->first + it->second == next->first) {
+      it->second += next->second;
+      free_.erase(next);
+    }
+    if (it != free_.begin()) {
+      const auto before = std::prev(it);
+      if (before->first + before->second == it->first) {
+        before->second += it->second;
+        free_.erase(it);
+      }
+    }
+  }
+
+ private:
+  static uintptr_t round(uintptr_t p) { return (p + kGranule - 1) / kGranule * kGranule; }
+
+  std::mutex mutex_;
+  uintptr_t base_ = 0;
+  size_t size_ = 0;
+  std::atomic<Slab*>* table_ = nullptr;
+  std::map<uintptr_t, size_t> free_;
+};
+
+Arena& arena() {
+  static auto* a = new Arena();
+  return *a;
+}
+
+struct Block {
+  uintptr_t address = 0;
+  size_t size = 0, requested = 0;
+  c10::StreamId stream = 0;
+  bool small = false, allocated = false;
+  Slab* slab = nullptr;
+  Block *prev = nullptr, *next = nullptr;
+  std::set<c10::StreamId> used_by;  // other streams, from record_stream
+};
+
+struct BySize {
+  bool operator()(const Block* a, const Block* b) const {
+    if (a->stream != b->stream) return a->stream < b->stream;
+    if (a->size != b->size) return a->size < b->size;
+    return a->address < b->address;
+  }
+};
+
+std::string human(size_t bytes) {
+  static constexpr std::array<const char*, 5> units{"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto v = static_cast<double>(bytes);
+  size_t u = 0;
+  for (; v >= 1024 && u + 1 < units.size(); u++) v /= 1024;
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), u ? "%.2f %s" : "%.0f %s", v, units.at(u));
+  return text.data();
+}
+
+// The memory of one device: stream-ordered free lists of blocks cut from slabs.
+class Pool {
+ public:
+  void* allocate(Device& device, c10::StreamId stream, size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    reclaim_finished();
+    const size_t size = std::max(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
+    Block* block = take_free(stream, size);
+    if (!block) block = new_slab(device, stream, size, bytes);
+    split(block, size);
+    block->allocated = true;
+    block->requested = bytes;
+    active_[block->address] = block;
+    each(block, [&](StatType t) {
+      stats_.allocation[int(t)].increase(1);
+      stats_.allocated_bytes[int(t)].increase(block->size);
+      stats_.active[int(t)].increase(1);
+      stats_.active_bytes[int(t)].increase(block->size);
+      stats_.requested_bytes[int(t)].increase(bytes);
+    });
+    return reinterpret_cast<void*>(block->address);
+  }
+
+  void free(Device& device, void* pointer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = active_.find(reinterpret_cast<uintptr_t>(pointer));
+    if (it == active_.end()) return;
+    Block* block = it->second;
+    active_.erase(it);
+    each(block, [&](StatType t) {
+      stats_.allocation[int(t)].decrease(1);
+      stats_.allocated_bytes[int(t)].decrease(block->size);
+      stats_.requested_bytes[int(t)].decrease(block->requested);
+    });
+    if (block->used_by.empty()) {
+      give_back(block);
+      return;
+    }
+    // Other streams may still read it: it becomes free once what they have enqueued so far is done.
+    Waiting waiting{block, {}};
+    for (const auto id : block->used_by) {
+      const c10::Stream s(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device.index()), id);
+      waiting.events.push_back(queue_for(s).marker());
+    }
+    block->used_by.clear();
+    waiting_.push_back(std::move(waiting));
+  }
+
+  void record_stream(const void* pointer, c10::StreamId stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = active_.find(reinterpret_cast<uintptr_t>(pointer));
+    if (it != active_.end() && it->second->stream != stream) it->second->used_by.insert(stream);
+  }
+
+  void empty_cache() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    release_cached();
+  }
+
+  c10::CachingDeviceAllocator::DeviceStats stats() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return stats_;
+  }
+
+  template <class F>
+  void reset(F&& f) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto* array :
+         {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.inactive_split, &stats_.allocated_bytes,
+          &stats_.reserved_bytes, &stats_.active_bytes, &stats_.inactive_split_bytes, &stats_.requested_bytes}) {
+      for (auto& stat : *array) f(stat);
+    }
+  }
+
+  size_t reserved() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return reserved_;
+  }
+  void set_fraction(double fraction) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    fraction_ = fraction;
+  }
+
+ private:
+  struct Waiting {
+    Block* block;
+    std::vector<cl_event> events;
+  };
+
+  template <class F>
+  static void each(const Block* block, F&& f) {
+    f(StatType::AGGREGATE);
+    f(block->small ? StatType::SMALL_POOL : StatType::LARGE_POOL);
+  }
+
+  std::set<Block*, BySize>& list(bool small) { return small ? free_small_ : free_large_; }
+
+  Block* take_free(c10::StreamId stream, size_t size) {
+    Block key;
+    key.stream = stream;
+    key.size = size;
+    auto& blocks = list(size <= kSmall);
+    const auto it = blocks.lower_bound(&key);
+    if (it == blocks.end() || (*it)->stream != stream) return nullptr;
+    Block* block = *it;
+    blocks.erase(it);
+    return block;
+  }
+
+  Block* new_slab(Device& device, c10::StreamId stream, size_t size, size_t requested) {
+    const bool small = size <= kSmall;
+    const size_t rounded = (size + kGranule - 1) / kGranule * kGranule;
+    size_t bytes = small ? kSmallSlab : size < kMinLarge ? kLargeSlab : rounded;
+    const auto& info = device.info();
+    // A slab holds whole granules, but the buffer behind it need not exceed what the device allows for one.
+    if (bytes > info.max_mem_alloc_size) bytes = rounded;
+    const size_t buffer_bytes = std::min<size_t>(bytes, std::max<size_t>(info.max_mem_alloc_size, 1));
+    TORCH_CHECK_WITH(OutOfMemoryError, buffer_bytes >= size, "netcl out of memory: tried to allocate ",
+                     human(requested), " at once, but CL_DEVICE_MAX_MEM_ALLOC_SIZE of ", info.name, " is ",
+                     human(info.max_mem_alloc_size), ". Split the tensor.");
+    const auto limit = static_cast<size_t>(fraction_ * static_cast<double>(info.global_mem_size));
+    cl_mem mem = nullptr;
+    cl_int err = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    for (int attempt = 0; attempt < 3 && !mem; attempt++) {
+      if (attempt == 1) release_cached();
+      if (attempt == 2) {
+        // Blocks that wait for other streams may be all that is missing.
+        if (waiting_.empty()) break;
+        wait_all();
+        release_cached();
+      }
+      if (attempt > 0) stats_.num_alloc_retries++;
+      if (reserved_ + bytes > limit) continue;
+      mem = cl().clCreateBuffer(device.context(), CL_MEM_READ_WRITE, buffer_bytes, nullptr, &err);
+      if (err != CL_SUCCESS) mem = nullptr;
+    }
+    if (!mem) {
+      stats_.num_ooms++;
+      const size_t used = static_cast<size_t>(stats_.allocated_bytes[0].current);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl out of memory: tried to allocate ", human(requested), " on ",
+                       info.name, " (netcl:", int(device.index()), ", ", human(info.global_mem_size), " in all, limit ",
+                       human(limit), "); ", human(used), " are allocated by tensors, ", human(reserved_ - used),
+                       " are reserved and unused (", error_symbol(err),
+                       "). Free tensors, use a smaller batch, or call torch.netcl.empty_cache().");
+    }
+    const uintptr_t base = arena().reserve(bytes);
+    TORCH_CHECK_WITH(OutOfMemoryError, base != 0, "netcl: the reserved address space for device memory is used up");
+    auto* slab = new Slab{mem, base, bytes, device.index()};
+    arena().publish(slab);
+    reserved_ += bytes;
+    auto* block = new Block();
+    block->address = base;
+    block->size = buffer_bytes / kAlign * kAlign;
+    block->stream = stream;
+    block->small = small;
+    block->slab = slab;
+    stats_.num_device_alloc++;
+    each(block, [&](StatType t) {
+      stats_.segment[int(t)].increase(1);
+      stats_.reserved_bytes[int(t)].increase(bytes);
+    });
+    return block;
+  }
+
+  void split(Block* block, size_t size) {
+    const size_t rest = block->size - size;
+    if (block->small ? rest < kAlign : rest <= kSmall) return;
+    auto* tail = new Block();
+    tail->address = block->address + size;
+    tail->size = rest;
+    tail->stream = block->stream;
+    tail->small = block->small;
+    tail->slab = block->slab;
+    tail->prev = block;
+    tail->next = block->next;
+    if (tail->next) tail->next->prev = tail;
+    block->next = tail;
+    block->size = size;
+    list(tail->small).insert(tail);
+  }
+
+  void give_back(Block* block) {
+    each(block, [&](StatType t) {
+      stats_.active[int(t)].decrease(1);
+      stats_.active_bytes[int(t)].decrease(block->size);
+    });
+    block->allocated = false;
+    auto& blocks = list(block->small);
+    if (Block* before = block->prev; before && is_free(before)) {
+      blocks.erase(before);
+      absorb(before, block);
+      block = before;
+    }
+    if (Block* after = block->next; after && is_free(after)) {
+      blocks.erase(after);
+      absorb(block, after);
+    }
+    blocks.insert(block);
+  }
+
+  bool is_free(Block* block) { return !block->allocated && list(block->small).count(block); }
+
+  static void absorb(Block* block, Block* next) {
+    block->size += next->size;
+    block->next = next->next;
+    if (block->next) block->next->prev = block;
+    delete next;
+  }
+
+  void reclaim_finished() {
+    for (size_t i = 0; i < waiting_.size();) {
+      auto& events = waiting_[i].events;
+      while (!events.empty()) {
+        cl_int status = CL_COMPLETE;
+        cl().clGetEventInfo(events.back(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
+        if (status > CL_COMPLETE) break;
+        cl().clReleaseEvent(events.back());
+        events.pop_back();
+      }
+      if (!events.empty()) {
+        i++;
+        continue;
+      }
+      Block* block = waiting_[i].block;
+      waiting_[i] = std::move(waiting_.back());
+      waiting_.pop_back();
+      give_back(block);
+    }
+  }
+
+  void wait_all() {
+    for (auto& w : waiting_) {
+      count_host_sync();
+      cl().clWaitForEvents(static_cast<cl_uint>(w.events.size()), w.events.data());
+    }
+    stats_.num_sync_all_streams++;
+    reclaim_finished();
+  }
+
+  // Gives whole free slabs back to the driver, which keeps each until queued commands that use it are done.
+  void release_cached() {
+    reclaim_finished();
+    for (auto* blocks : {&free_small_, &free_large_}) {
+      for (auto it = blocks->begin(); it != blocks->end();) {
+        Block* block = *it;
+        if (block->prev || block->next) {
+          ++it;
+          continue;
+        }
+        it = blocks->erase(it);
+        Slab* slab = block->slab;
+        each(block, [&](StatType t) {
+          stats_.segment[int(t)].decrease(1);
+          stats_.reserved_bytes[int(t)].decrease(slab->size);
+        });
+        reserved_ -= slab->size;
+        stats_.num_device_free++;
+        epoch.fetch_add(1);
+        arena().retire(*slab);
+        cl().clReleaseMemObject(slab->mem);
+        delete slab;
+        delete block;
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::set<Block*, BySize> free_small_, free_large_;
+  std::unordered_map<uintptr_t, Block*> active_;
+  std::vector<Waiting> waiting_;
+  size_t reserved_ = 0;
+  double fraction_ = 1.0;
+  c10::CachingDeviceAllocator::DeviceStats stats_;
+};
+
+Pool& pool(c10::DeviceIndex index) {
+  static auto* all = new std::array<Pool, 64>();
+  return (*all).at(index);
+}
+
+void delete_block(void* pointer) {
+  if (!pointer || shutting_down()) return;
+  if (const Slab* slab = arena().find(reinterpret_cast<uintptr_t>(pointer))) {
+    pool(slab->device).free(device(slab->device), pointer);
+  }
+}
+
+class DeviceMemory final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    check_not_forked();
+    Queue& queue = current_queue();
+    const auto index = queue.device().index();
+    void* p = bytes ? pool(index).allocate(queue.device(), queue.id(), bytes) : nullptr;
+    return {p, p, &delete_block, c10::Device(c10::DeviceType::PrivateUse1, index)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
+  void copy_data(void* dst, const void* src, std::size_t bytes) const override {
+    copy_on_device(dst, src, bytes, current_queue(locate(dst).device));
+  }
+  bool initialized() override { return device_count() > 0; }
+  void emptyCache(c10::MempoolId_t) override {
+    for (c10::DeviceIndex i = 0; i < device_count(); i++) pool(i).empty_cache();
+  }
+  void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override {
+    if (ptr.get()) pool(ptr.device().index()).record_stream(ptr.get_context(), stream.id());
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    return pool(device(index).index()).stats();
+  }
+  void resetAccumulatedStats(c10::DeviceIndex index) override {
+    pool(device(index).index()).reset([](auto& stat) { stat.reset_accumulated(); });
+  }
+  void resetPeakStats(c10::DeviceIndex index) override {
+    pool(device(index).index()).reset([](auto& stat) { stat.reset_peak(); });
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override { return memory_info(index); }
+};
+
+void CL_CALLBACK free_staging(cl_event, cl_int, void* staging) { std::free(staging); }
+
+// --- pinned host memory ------------------------------------------------------------------------------------
+// Ordinary page-aligned memory that netcl knows: copies from it may be asynchronous, since it is not given back
+// before they are done.
+struct Pinned {
+  std::mutex mutex;
+  std::map<uintptr_t, size_t> live;
+  std::unordered_map<uintptr_t, std::vector<cl_event>> uses;
+  std::vector<std::pair<void*, std::vector<cl_event>>> doomed;
+
+  static bool done(cl_event event) {
+    cl_int status = CL_COMPLETE;
+    cl().clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
+    return status <= CL_COMPLETE;
+  }
+  void sweep() {
+    for (size_t i = 0; i < doomed.size();) {
+      auto& [p, events] = doomed[i];
+      if (!std::all_of(events.begin(), events.end(), done)) {
+        i++;
+        continue;
+      }
+      for (auto* e : events) cl().clReleaseEvent(e);
+      std::free(p);
+      doomed.erase(doomed.begin() + static_cast<long>(i));
+    }
+  }
+};
+Pinned& pinned() {
+  static auto* p = new Pinned();
+  return *p;
+}
+
+void delete_pinned(void* pointer) {
+  if (!pointer) return;
+  auto& p = pinned();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  p.live.erase(reinterpret_cast<uintptr_t>(pointer));
+  const auto it = p.uses.find(reinterpret_cast<uintptr_t>(pointer));
+  if (it == p.uses.end() || shutting_down()) {
+    std::free(pointer);
+    return;
+  }
+  p.doomed.emplace_back(pointer, std::move(it->second));
+  p.uses.erase(it);
+  p.sweep();
+}
+
+// Keeps the pinned block that holds `host` alive until `event`; takes over the event.
+void note_pinned_use(const void* host, cl_event event) {
+  auto& p = pinned();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  auto it = p.live.upper_bound(reinterpret_cast<uintptr_t>(host));
+  if (it == p.live.begin()) return;
+  --it;
+  auto& events = p.uses[it->first];
+  const auto finished = std::remove_if(events.begin(), events.end(), [](cl_event e) {
+    if (!Pinned::done(e)) return false;
+    cl().clReleaseEvent(e);
+    return true;
+  });
+  events.erase(finished, events.end());
+  events.push_back(event);
+}
+
+class PinnedMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    auto& p = pinned();
+    const std::lock_guard<std::mutex> lock(p.mutex);
+    p.sweep();
+    if (bytes == 0) return {nullptr, c10::Device(c10::DeviceType::CPU)};
+    void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    TORCH_CHECK(memory, "netcl: cannot allocate ", bytes, " bytes of pinned memory");
+    p.live[reinterpret_cast<uintptr_t>(memory)] = bytes;
+    return {memory, memory, &delete_pinned, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_pinned; }
+  void copy_data(void* dst, const void* src, std::size_t bytes) const override { std::memcpy(dst, src, bytes); }
+};
+
+}  // namespace
+
+Location locate(const void* address) {
+  if (!address) return {};
+  const auto a = reinterpret_cast<uintptr_t>(address);
+  const Slab* slab = arena().find(a);
+  if (__builtin_expect(!slab, 0)) {
+    const char* op = current_op();
+    TORCH_CHECK(false, "netcl: ", op ? op : "an operator", " was given memory that is not on a netcl device (", address,
+                "). Move all of its tensors to one device with .to('netcl').");
+  }
+  return {slab->mem, a - slab->base, slab->device};
+}
+
+bool is_device_address(const void* address) noexcept {
+  return arena().find(reinterpret_cast<uintptr_t>(address)) != nullptr;
+}
+
+c10::DeviceAllocator* allocator() {
+  static auto* a = new DeviceMemory();
+  return a;
+}
+
+void* allocate_on(Device& device, c10::StreamId stream, size_t bytes) {
+  return pool(device.index()).allocate(device, stream, bytes);
+}
+
+void set_memory_fraction(c10::DeviceIndex index, double fraction) {
+  TORCH_CHECK_VALUE(fraction > 0 && fraction <= 1, "netcl: the memory fraction must lie in (0, 1], got ", fraction);
+  pool(device(index).index()).set_fraction(fraction);
+}
+
+std::pair<size_t, size_t> memory_info(c10::DeviceIndex index) {
+  Device& d = device(index);
+  const size_t total = d.info().global_mem_size;
+  const size_t reserved = pool(d.index()).reserved();
+  return {total > reserved ? total - reserved : 0, total};
+}
+
+void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool async_from_pinned) {
+  if (bytes == 0) return;
+  check_not_forked();
+  const Location to = locate(dst);
+  cl_event event = nullptr;
+  if (async_from_pinned && is_pinned(src)) {
+    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event));
+    note_pinned_use(src, event);
+    queue.enqueued();
+  } else if (bytes <= kStaged) {
+    void* staging = std::malloc(bytes);
+    TORCH_CHECK(staging, "netcl: no host memory for a staged copy of ", bytes, " bytes");
+    std::memcpy(staging, src, bytes);
+    const cl_int err =
+        cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, staging, 0, nullptr, &event);
+    if (err != CL_SUCCESS) {
+      std::free(staging);
+      raise_cl_error(err, "clEnqueueWriteBuffer");
+    }
+    if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, staging) != CL_SUCCESS) {
+      cl().clWaitForEvents(1, &event);
+      std::free(staging);
+    }
+    cl().clReleaseEvent(event);
+    queue.enqueued();
+  } else {
+    count_host_sync();
+    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, nullptr));
+  }
+}
+
+void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool non_blocking) {
+  if (bytes == 0) return;
+  check_not_forked();
+  const Location from = locate(src);
+  if (non_blocking && is_pinned(dst)) {
+    cl_event event = nullptr;
+    NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
+    note_pinned_use(dst, event);
+    queue.enqueued();
+    return;
+  }
+  count_host_sync();
+  NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, nullptr));
+  raise_device_assertions(queue);
+}
+
+void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
+  if (bytes == 0 || dst == src) return;
+  const Location to = locate(dst), from = locate(src);
+  NETCL_CL(clEnqueueCopyBuffer(queue.handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr, nullptr));
+  queue.enqueued();
+}
+
+void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes) {
+  constexpr size_t kPiece = size_t{64} << 20;
+  std::vector<char> host(std::min(bytes, kPiece));
+  for (size_t at = 0; at < bytes; at += kPiece) {
+    const size_t n = std::min(kPiece, bytes - at);
+    copy_to_host(host.data(), static_cast<const char*>(src) + at, n, src_queue);
+    copy_to_device(static_cast<char*>(dst) + at, host.data(), n, dst_queue);
+  }
+}
+
+void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t bytes, Queue& queue) {
+  if (bytes == 0) return;
+  const Location to = locate(dst);
+  NETCL_CL(clEnqueueFillBuffer(queue.handle(), to.mem, pattern, pattern_bytes, to.offset, bytes, 0, nullptr, nullptr));
+  queue.enqueued();
+}
+
+c10::Allocator* pinned_allocator() {
+  static auto* a = new PinnedMemory();
+  return a;
+}
+
+bool is_pinned(const void* host_pointer) {
+  auto& p = pinned();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  auto it = p.live.upper_bound(reinterpret_cast<uintptr_t>(host_pointer));
+  if (it == p.live.begin()) return false;
+  --it;
+  return reinterpret_cast<uintptr_t>(host_pointer) < it->first + it->second;
+}
+
+uint64_t slab_epoch() { return epoch.load(std::memory_order_relaxed); }
+
+}  // namespace netcl

@@ -1,0 +1,76 @@
+// The OpenCL entry points, opened at run time (never linked), and error reporting.
+#pragma once
+
+#include <CL/cl.h>
+
+#include <string>
+
+namespace netcl {
+
+// Every entry point that the runtime uses. All are OpenCL 1.2, except where marked.
+#define NETCL_CL_FUNCTIONS(_)     \
+  _(clGetPlatformIDs)             \
+  _(clGetPlatformInfo)            \
+  _(clGetDeviceIDs)               \
+  _(clGetDeviceInfo)              \
+  _(clCreateContext)              \
+  _(clReleaseContext)             \
+  _(clCreateCommandQueue)         \
+  _(clReleaseCommandQueue)        \
+  _(clCreateBuffer)               \
+  _(clReleaseMemObject)           \
+  _(clCreateProgramWithSource)    \
+  _(clCreateProgramWithBinary)    \
+  _(clBuildProgram)               \
+  _(clGetProgramInfo)             \
+  _(clGetProgramBuildInfo)        \
+  _(clReleaseProgram)             \
+  _(clCreateKernel)               \
+  _(clReleaseKernel)              \
+  _(clSetKernelArg)               \
+  _(clGetKernelWorkGroupInfo)     \
+  _(clEnqueueNDRangeKernel)       \
+  _(clEnqueueReadBuffer)          \
+  _(clEnqueueWriteBuffer)         \
+  _(clEnqueueCopyBuffer)          \
+  _(clEnqueueFillBuffer)          \
+  _(clEnqueueMapBuffer)           \
+  _(clEnqueueUnmapMemObject)      \
+  _(clEnqueueMarkerWithWaitList)  \
+  _(clEnqueueBarrierWithWaitList) \
+  _(clSetEventCallback)           \
+  _(clGetEventInfo)               \
+  _(clGetEventProfilingInfo)      \
+  _(clRetainEvent)                \
+  _(clReleaseEvent)               \
+  _(clWaitForEvents)              \
+  _(clFlush)                      \
+  _(clFinish)
+
+struct Api {
+#define NETCL_DECLARE_ENTRY(name) decltype(&::name) name = nullptr;
+  NETCL_CL_FUNCTIONS(NETCL_DECLARE_ENTRY)
+#undef NETCL_DECLARE_ENTRY
+};
+
+// Opens the ICD loader at `path` ("" = libOpenCL.so.1). Returns "" or why it failed; never throws.
+std::string load_opencl(const std::string& path);
+bool opencl_loaded();
+// The entry points; raises a clear error when no loader was found.
+const Api& cl();
+
+// "CL_OUT_OF_RESOURCES" for -5, and so on.
+const char* error_symbol(cl_int code);
+
+// Raises c10::Error naming the call, the OpenCL symbol and, when known, the operator (see OpName).
+[[noreturn]] void raise_cl_error(cl_int code, const char* call);
+
+#define NETCL_CL(call)                                   \
+  do {                                                   \
+    const cl_int netcl_err_ = ::netcl::cl().call;        \
+    if (__builtin_expect(netcl_err_ != CL_SUCCESS, 0)) { \
+      ::netcl::raise_cl_error(netcl_err_, #call);        \
+    }                                                    \
+  } while (0)
+
+}  // namespace netcl

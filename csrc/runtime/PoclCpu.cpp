@@ -1,0 +1,58 @@
+#include "runtime/PoclCpu.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+namespace netcl {
+
+namespace {
+
+// Copies from an address that may not be mapped; false instead of a fault.
+bool read_memory(uintptr_t address, void* out, size_t bytes) {
+  iovec local{out, bytes};
+  iovec remote{reinterpret_cast<void*>(address), bytes};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
+}
+
+const char* known_cpu() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")) {
+    return "skylake-avx512";
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+    return "haswell";
+  }
+  return "x86-64";
+#else
+  return nullptr;
+#endif
+}
+
+}  // namespace
+
+bool repair_pocl_cpu_name(cl_device_id device, const char* platform_version, const char* device_version) {
+  const char* name = known_cpu();
+  if (!name || !std::strstr(platform_version, "PoCL") || !std::strstr(device_version, "-generic")) return false;
+  // The device object holds `char* llvm_cpu`; it is the only pointer in it to the very string "generic".
+  std::array<uintptr_t, 256> words{};
+  const auto base = reinterpret_cast<uintptr_t>(device);
+  size_t count = words.size();
+  while (count > 0 && !read_memory(base, words.data(), count * sizeof(uintptr_t))) count /= 2;
+  for (size_t i = 0; i < count; i++) {
+    std::array<char, 8> text{};
+    if (words[i] < 0x10000 || !read_memory(words[i], text.data(), text.size())) continue;
+    if (std::memcmp(text.data(), "generic", 8) == 0) {
+      reinterpret_cast<const char**>(base)[i] = name;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace netcl

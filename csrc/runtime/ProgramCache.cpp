@@ -1,0 +1,237 @@
+#include "runtime/ProgramCache.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/hash.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <sstream>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/Kernel.h"
+
+namespace netcl {
+
+namespace {
+
+std::string kernel_dir, cache_dir;
+std::atomic<uint64_t> compiled{0}, disk_hits{0}, memory_hits{0}, compile_micros{0};
+
+constexpr char kMagic[] = "NETCLBIN2";
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return {};
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void expand(const std::string& file, std::string& out, std::set<std::string>& seen) {
+  if (!seen.insert(file).second) return;
+  const std::string text = read_file(kernel_dir + "/" + file);
+  TORCH_CHECK(!text.empty(), "netcl: the kernel file ", file, " was not found in ", kernel_dir);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    constexpr std::string_view kInclude = "#include \"";
+    if (line.compare(0, kInclude.size(), kInclude) == 0) {
+      const auto end = line.find('"', kInclude.size());
+      expand(line.substr(kInclude.size(), end - kInclude.size()), out, seen);
+    } else {
+      out += line;
+      out += '\n';
+    }
+  }
+}
+
+bool log_compiles() {
+  static const bool on = [] {
+    const char* v = std::getenv("NETCL_LOG");
+    return v && std::string(v).find("compile") != std::string::npos;
+  }();
+  return on;
+}
+
+std::string common_options(const Device& device) {
+  std::string o = "-cl-std=CL1.2";
+  o += device.is_cpu() ? " -DDEVICE_CPU" : " -DDEVICE_GPU";
+  const auto& info = device.info();
+  if (info.has_fp16) o += " -DHAVE_FP16";
+  if (info.has_fp64) o += " -DHAVE_FP64";
+  if (info.has_int64_atomics) o += " -DHAVE_INT64_ATOMICS";
+  cl_device_fp_config config = 0;
+  cl().clGetDeviceInfo(device.id(), CL_DEVICE_SINGLE_FP_CONFIG, sizeof(config), &config, nullptr);
+  // Division and square root as CPU and CUDA round them, where the device can.
+  if (config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) o += " -cl-fp32-correctly-rounded-divide-sqrt";
+  return o;
+}
+
+std::string build_log(cl_program program, cl_device_id id) {
+  size_t size = 0;
+  if (cl().clGetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size) != CL_SUCCESS) return "";
+  std::string log(size, '\0');
+  cl().clGetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
+  return log.c_str();
+}
+
+// --- the disk ------------------------------------------------------------------------------------------------
+// An entry holds magic, the SHA-1 of its payload, and the payload. Whatever does not match is ignored and rebuilt.
+
+std::string entry_path(const std::string& key) { return cache_dir + "/" + key + ".bin"; }
+
+// Only binaries that nobody else could have written are loaded.
+bool trusted(const std::string& path) {
+  struct stat st{};
+  return stat(path.c_str(), &st) == 0 && st.st_uid == geteuid() && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+std::vector<unsigned char> load_binary(const std::string& key) {
+  if (cache_dir.empty() || !trusted(cache_dir) || !trusted(entry_path(key))) return {};
+  const std::string data = read_file(entry_path(key));
+  const size_t header = sizeof(kMagic) - 1 + 40;
+  if (data.size() <= header || data.compare(0, sizeof(kMagic) - 1, kMagic) != 0) return {};
+  const std::string payload = data.substr(header);
+  if (c10::sha1(payload).str() != data.substr(sizeof(kMagic) - 1, 40)) return {};
+  return {payload.begin(), payload.end()};
+}
+
+// Written beside its place and renamed, so that a reader sees all of it or nothing. Failure is no error.
+void store_binary(const std::string& key, const std::vector<unsigned char>& binary) {
+  if (cache_dir.empty() || binary.empty()) return;
+  const std::string path = entry_path(key);
+  const std::string temporary = path + "." + std::to_string(getpid());
+  const std::string payload(binary.begin(), binary.end());
+  const std::string data = std::string(kMagic) + c10::sha1(payload).str() + payload;
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  size_t done = 0;
+  while (done < data.size()) {
+    const ssize_t n = write(fd, data.data() + done, data.size() - done);
+    if (n <= 0) break;
+    done += static_cast<size_t>(n);
+  }
+  const bool complete = close(fd) == 0 && done == data.size();
+  if (!complete || rename(temporary.c_str(), path.c_str()) != 0) unlink(temporary.c_str());
+}
+
+std::vector<unsigned char> binary_of(cl_program program) {
+  size_t size = 0;
+  if (cl().clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(size), &size, nullptr) != CL_SUCCESS) return {};
+  std::vector<unsigned char> binary(size);
+  unsigned char* data = binary.data();
+  if (size == 0 || cl().clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(data), &data, nullptr) != CL_SUCCESS) {
+    return {};
+  }
+  return binary;
+}
+
+cl_program from_binary(Device& device, const std::vector<unsigned char>& binary, const std::string& options) {
+  const cl_device_id id = device.id();
+  const size_t size = binary.size();
+  const unsigned char* data = binary.data();
+  cl_int status = CL_SUCCESS, err = CL_SUCCESS;
+  cl_program program = cl().clCreateProgramWithBinary(device.context(), 1, &id, &size, &data, &status, &err);
+  if (err != CL_SUCCESS || status != CL_SUCCESS) {
+    if (program) cl().clReleaseProgram(program);
+    return nullptr;
+  }
+  if (cl().clBuildProgram(program, 1, &id, options.c_str(), nullptr, nullptr) != CL_SUCCESS) {
+    cl().clReleaseProgram(program);
+    return nullptr;
+  }
+  return program;
+}
+
+std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>>& in_use() {
+  static auto* list = new std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>>();
+  return *list;
+}
+
+cl_program from_source(Device& device, const std::string& source) {
+  const char* text = source.c_str();
+  const size_t length = source.size();
+  cl_int err = CL_SUCCESS;
+  cl_program program = cl().clCreateProgramWithSource(device.context(), 1, &text, &length, &err);
+  if (err != CL_SUCCESS) raise_cl_error(err, "clCreateProgramWithSource");
+  return program;
+}
+
+}  // namespace
+
+std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use() { return in_use(); }
+
+std::string build_log_of(Device& device, const std::string& file, const std::string& options) {
+  cl_program program = from_source(device, kernel_file(file));
+  const cl_device_id id = device.id();
+  const std::string all = common_options(device) + " " + options;
+  const cl_int err = cl().clBuildProgram(program, 1, &id, all.c_str(), nullptr, nullptr);
+  std::string log = build_log(program, id);
+  cl().clReleaseProgram(program);
+  return err == CL_SUCCESS ? log : std::string(error_symbol(err)) + "\n" + log;
+}
+
+void set_kernel_paths(const std::string& kernels, const std::string& cache) {
+  kernel_dir = kernels;
+  cache_dir = cache;
+}
+
+const std::string& kernel_file(const std::string& file) {
+  static auto* files = new std::unordered_map<std::string, std::string>();
+  std::string& text = (*files)[file];
+  if (text.empty()) {
+    std::set<std::string> seen;
+    expand(file, text, seen);
+  }
+  return text;
+}
+
+cl_program program(Device& device, const std::string& label, const std::string& source, const std::string& options) {
+  check_not_forked();
+  const std::string all = common_options(device) + " " + options;
+  const std::string key = c10::sha1(source + '\n' + all + '\n' + device.fingerprint()).str();
+  static auto* programs = new std::unordered_map<std::string, cl_program>();
+  cl_program& known = (*programs)[key + std::to_string(device.index())];
+  if (known) return known;
+  in_use().emplace_back(device.index(), label, options);
+
+  const auto binary = load_binary(key);
+  if (!binary.empty()) {
+    if (cl_program loaded = from_binary(device, binary, all)) {
+      disk_hits++;
+      return known = loaded;
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  cl_program built = from_source(device, source);
+  const cl_device_id id = device.id();
+  const cl_int err = cl().clBuildProgram(built, 1, &id, all.c_str(), nullptr, nullptr);
+  if (err != CL_SUCCESS) {
+    const std::string log = build_log(built, id);
+    cl().clReleaseProgram(built);
+    TORCH_CHECK(false, "netcl: clBuildProgram failed with ", error_symbol(err), " for ", label, " on ",
+                device.info().name, "\noptions: ", all, "\n", log);
+  }
+  const auto micros =
+      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+  compiled++;
+  compile_micros += static_cast<uint64_t>(micros);
+  if (log_compiles()) std::cerr << "netcl: compiled " << label << options << " in " << micros / 1000 << " ms\n";
+  store_binary(key, binary_of(built));
+  return known = built;
+}
+
+void count_memory_hit() { memory_hits.fetch_add(1, std::memory_order_relaxed); }
+
+KernelCacheStats kernel_cache_stats() {
+  return {compiled.load(), disk_hits.load(), memory_hits.load(), static_cast<double>(compile_micros.load()) * 1e-6};
+}
+
+}  // namespace netcl

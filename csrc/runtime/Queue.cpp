@@ -1,0 +1,217 @@
+#include "runtime/Queue.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "runtime/Memory.h"
+#include "runtime/OpName.h"
+
+namespace netcl {
+
+namespace {
+
+constexpr int kPoolStreams = 32;
+constexpr uint32_t kFlushEvery = 32;
+
+std::atomic<uint64_t> host_syncs{0};
+std::atomic<uint64_t> launches{0};
+
+bool blocking() {
+  static const bool on = [] {
+    const char* v = std::getenv("NETCL_LAUNCH_BLOCKING");
+    return v && *v && *v != '0';
+  }();
+  return on;
+}
+
+struct DeviceQueues {
+  std::array<std::once_flag, kPoolStreams + 1> once;
+  std::array<std::unique_ptr<Queue>, kPoolStreams + 1> queues;
+  std::atomic<uint32_t> next{0};
+};
+
+DeviceQueues& queues_of(c10::DeviceIndex index) {
+  static auto* all = new std::array<DeviceQueues, 64>();
+  return (*all).at(index);
+}
+
+Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
+  auto& q = queues_of(index);
+  TORCH_CHECK(id >= 0 && id <= kPoolStreams, "netcl: stream ", id, " does not exist");
+  std::call_once(q.once[id], [&] { q.queues[id] = std::make_unique<Queue>(device(index), id); });
+  return *q.queues[id];
+}
+
+thread_local std::array<c10::StreamId, 64> current_streams{};
+
+// What device code asserts, one buffer a device: [0] = 1 + index into `names`, [1..2] = the index, [3] = the size.
+struct Assertions {
+  std::mutex mutex;
+  void* address = nullptr;
+  std::deque<std::string> names;
+  std::unordered_map<std::string, int> codes;
+  std::atomic<bool> armed{false};
+};
+Assertions& assertions_of(c10::DeviceIndex index) {
+  static auto* all = new std::array<Assertions, 64>();
+  return (*all).at(index);
+}
+
+}  // namespace
+
+Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id) {
+  cl_int err = CL_SUCCESS;
+  // Profiling makes Event.elapsed_time possible and costs well under a microsecond a launch.
+  handle_ = cl().clCreateCommandQueue(device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &err);
+  if (err != CL_SUCCESS) raise_cl_error(err, "clCreateCommandQueue");
+}
+
+c10::Stream Queue::stream() const {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device_.index()), id_);
+}
+
+void Queue::synchronize() {
+  if (shutting_down()) return;
+  check_not_forked();
+  count_host_sync();
+  since_flush_.store(0, std::memory_order_relaxed);
+  const uint64_t now = enqueued_.load();
+  NETCL_CL(clFinish(handle_));
+  done_.store(now);
+  raise_device_assertions(*this);
+}
+
+bool Queue::query() {
+  const uint64_t now = enqueued_.load();
+  if (done_.load() >= now) return true;
+  // A marker takes a moment even on an idle queue, so it is kept until it is done or more work has come.
+  const std::lock_guard<std::mutex> lock(probe_mutex_);
+  if (probe_ && probe_at_ != now) {
+    cl().clReleaseEvent(probe_);
+    probe_ = nullptr;
+  }
+  if (!probe_) {
+    probe_ = marker();
+    probe_at_ = now;
+  }
+  cl_int status = CL_COMPLETE;
+  NETCL_CL(clGetEventInfo(probe_, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr));
+  if (status != CL_COMPLETE) return false;
+  cl().clReleaseEvent(probe_);
+  probe_ = nullptr;
+  done_.store(now);
+  return true;
+}
+
+void Queue::flush() {
+  since_flush_.store(0, std::memory_order_relaxed);
+  NETCL_CL(clFlush(handle_));
+}
+
+void Queue::enqueued() {
+  enqueued_.fetch_add(1);
+  if (__builtin_expect(blocking(), 0)) {
+    synchronize();
+  } else if (since_flush_.fetch_add(1, std::memory_order_relaxed) + 1 >= kFlushEvery) {
+    flush();
+  }
+}
+
+void Queue::wait(cl_event event) {
+  NETCL_CL(clEnqueueBarrierWithWaitList(handle_, 1, &event, nullptr));
+  enqueued();
+}
+
+cl_event Queue::marker() {
+  cl_event event = nullptr;
+  NETCL_CL(clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event));
+  flush();
+  return event;
+}
+
+Queue& current_queue(c10::DeviceIndex index) {
+  if (index < 0) index = current_device();
+  return queue_at(device(index).index(), current_streams[index]);
+}
+
+Queue& queue_for(const c10::Stream& stream) { return queue_at(stream.device_index(), stream.id()); }
+
+c10::Stream stream_from_pool(c10::DeviceIndex index, bool /*high_priority*/) {
+  if (index < 0) index = current_device();
+  const auto id = 1 + queues_of(device(index).index()).next.fetch_add(1) % kPoolStreams;
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, index), id);
+}
+
+c10::Stream exchange_stream(const c10::Stream& stream) {
+  auto& current = current_streams.at(stream.device_index());
+  const c10::Stream previous(c10::Stream::UNSAFE, stream.device(), current);
+  TORCH_CHECK(stream.id() >= 0 && stream.id() <= kPoolStreams, "netcl: stream ", stream.id(), " does not exist");
+  current = stream.id();
+  return previous;
+}
+
+void synchronize_device(c10::DeviceIndex index) {
+  if (index < 0) index = current_device();
+  auto& q = queues_of(device(index).index());
+  for (auto& queue : q.queues) {
+    if (queue) queue->synchronize();
+  }
+}
+
+uint64_t host_sync_count() { return host_syncs.load(); }
+void count_host_sync() { host_syncs.fetch_add(1, std::memory_order_relaxed); }
+uint64_t launch_count() { return launches.load(); }
+void count_launch() { launches.fetch_add(1, std::memory_order_relaxed); }
+
+const void* assert_buffer(Device& device) {
+  auto& a = assertions_of(device.index());
+  const std::lock_guard<std::mutex> lock(a.mutex);
+  if (!a.address) {
+    a.address = allocate_on(device, 0, 16 * sizeof(int));
+    const int zero = 0;
+    Queue& queue = queue_at(device.index(), 0);
+    fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
+    NETCL_CL(clFinish(queue.handle()));
+  }
+  a.armed.store(true, std::memory_order_relaxed);
+  return a.address;
+}
+
+int assert_code(Device& device, const char* op) {
+  auto& a = assertions_of(device.index());
+  const std::lock_guard<std::mutex> lock(a.mutex);
+  const auto found = a.codes.find(op);
+  if (found != a.codes.end()) return found->second;
+  a.names.emplace_back(op);
+  return a.codes[op] = static_cast<int>(a.names.size());
+}
+
+void raise_device_assertions(Queue& queue) {
+  auto& a = assertions_of(queue.device().index());
+  if (!a.armed.load(std::memory_order_relaxed)) return;
+  std::array<int, 4> report{};
+  std::string name;
+  {
+    const std::lock_guard<std::mutex> lock(a.mutex);
+    a.armed.store(false, std::memory_order_relaxed);
+    const Location at = locate(a.address);
+    NETCL_CL(clEnqueueReadBuffer(queue.handle(), at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0, nullptr,
+                                 nullptr));
+    if (report[0] == 0) return;
+    const int zero = 0;
+    fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
+    NETCL_CL(clFinish(queue.handle()));
+    name = a.names.at(report[0] - 1);
+  }
+  const int64_t index = (static_cast<int64_t>(report[2]) << 32) | static_cast<uint32_t>(report[1]);
+  TORCH_CHECK_INDEX(false, name, ": index ", index, " is out of bounds for dimension with size ", report[3],
+                    " (found on the netcl device; the operator ran earlier than this call)");
+}
+
+}  // namespace netcl

@@ -1,0 +1,67 @@
+// Streams are in-order OpenCL queues; events are cl_event markers.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "runtime/Device.h"
+
+namespace netcl {
+
+class Queue {
+ public:
+  Queue(Device& device, c10::StreamId id);
+  cl_command_queue handle() const { return handle_; }
+  Device& device() const { return device_; }
+  c10::StreamId id() const { return id_; }
+  c10::Stream stream() const;
+
+  // Waits for everything enqueued so far (a host wait: counted), then raises what device code reported.
+  void synchronize();
+  bool query();
+  void flush();
+  // To be called after each enqueue: submits from time to time, and waits under NETCL_LAUNCH_BLOCKING=1.
+  void enqueued();
+  // Everything enqueued on this queue from now on waits for `event`.
+  void wait(cl_event event);
+  // A marker behind everything enqueued so far; the caller owns it. Submitted at once.
+  cl_event marker();
+
+ private:
+  Device& device_;
+  c10::StreamId id_;
+  cl_command_queue handle_ = nullptr;
+  std::atomic<uint32_t> since_flush_{0};
+  // What query() knows: how much was enqueued, how much of it is known to be done, and a marker on its way.
+  std::atomic<uint64_t> enqueued_{0}, done_{0};
+  std::mutex probe_mutex_;
+  cl_event probe_ = nullptr;
+  uint64_t probe_at_ = 0;
+};
+
+// The current queue of the current thread on device `index` (-1 = current device).
+Queue& current_queue(c10::DeviceIndex index = -1);
+Queue& queue_for(const c10::Stream& stream);
+c10::Stream stream_from_pool(c10::DeviceIndex index, bool high_priority);
+c10::Stream exchange_stream(const c10::Stream& stream);
+void synchronize_device(c10::DeviceIndex index);
+
+// Counters, for tests and tools.
+uint64_t host_sync_count();
+void count_host_sync();
+uint64_t launch_count();
+void count_launch();
+
+// --- device-side assertions -----------------------------------------------------------------------------
+// A kernel that can meet a bad index takes `__global int* err` (Buf of assert_buffer()) and calls
+// NETCL_ASSERT_INDEX (kernels/common.h); the next synchronising call raises IndexError naming the op.
+// assert_slot registers (op name) and returns the code that the kernel must report, and marks the
+// device as having something to check.
+const void* assert_buffer(Device& device);
+int assert_code(Device& device, const char* op);
+void raise_device_assertions(Queue& queue);
+
+}  // namespace netcl

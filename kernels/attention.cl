@@ -1,0 +1,104 @@
+// What lies between the matrix products of attention: scores become probabilities, and on the way back the
+// gradient of the probabilities that of the scores. Both in place, on scores of the compute type that are
+// dense. -D: ACC, VEC, LS (see rows.h), BIAS (storage tag) where a bias is added to the scores.
+#include "rows.h"
+
+typedef struct {
+  long heads, queries, keys;  // sizes; a row is one query of one head
+  long rows, rows_per;
+  long first_batch, first_head;         // of the scores within lse and bias
+  long all_heads;                       // heads of lse
+  long causal;                          // a query sees the keys up to its own place
+  long bias_b, bias_h, bias_q, bias_k;  // strides of the bias in elements
+} attention_t;
+
+DEFINE_LANES(ACC)
+#ifdef BIAS
+DEFINE_LANES(BIAS)
+#define BIAS_PARAM BUF(bias),
+#define BIAS_ROW                       \
+  __global const STORAGE(BIAS)* bias = \
+      PTR(bias, const STORAGE(BIAS)) + b * P.bias_b + h * P.bias_h + q * P.bias_q;
+#define ADD_BIAS(x, i, lanes) ((x) + load_bias(bias, P.bias_k, i, lanes))
+inline vec_t load_bias(__global const STORAGE(BIAS) * p, long stride, long i, int lanes) {
+  if (stride == 1) return LOAD_LANES(BIAS, p, i, lanes, 0);
+  row_lanes_t r;
+  r.v = (vec_t)(0);
+  for (int j = 0; j < lanes; j++) r.s[j] = LOAD(BIAS, ACC, 1, p, (i + j) * stride);
+  return r.v;
+}
+#else
+#define BIAS_PARAM
+#define BIAS_ROW
+#define ADD_BIAS(x, i, lanes) (x)
+#endif
+
+#define ROW_BEGIN                                                                 \
+  ROW_SCRATCH                                                                     \
+  const long first = (long)get_group_id(0) * P.rows_per;                          \
+  const long last = min(first + P.rows_per, P.rows);                              \
+  for (long row = first; row < last; row++) {                                     \
+    const long q = row % P.queries, bh = row / P.queries;                         \
+    const long b = P.first_batch + bh / P.heads, h = P.first_head + bh % P.heads; \
+    const long n = P.causal ? min(q + 1, P.keys) : P.keys;                        \
+    __global acc_t* s = PTR(scores, acc_t) + row * P.keys;                        \
+    __global acc_t* l = PTR(lse, acc_t) + (b * P.all_heads + h) * P.queries + q;  \
+    BIAS_ROW
+// Keys that the query does not see.
+#define CLEAR_REST(p)                                     \
+  for (long i = n + LID * VEC; i < P.keys; i += LS * VEC) \
+    STORE_LANES(ACC, p, i, LANES(i, P.keys), (vec_t)(0));
+
+__kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const attention_t P) {
+  ROW_BEGIN
+  vec_t m = (vec_t)(-INFINITY);
+  FOR_ROW(i, n) {
+    const int lanes = LANES(i, n);
+    vec_t x = LOAD_LANES(ACC, s, i, lanes, -INFINITY);
+#ifdef BIAS
+    x = ADD_BIAS(x, i, lanes);
+    STORE_LANES(ACC, s, i, lanes, x);
+#endif
+    m = fmax(m, x);
+  }
+  // A query that sees no key at all gets zeros.
+  const acc_t most = row_max(m), top = most == -INFINITY ? (acc_t)(0) : most;
+  vec_t t = (vec_t)(0);
+  FOR_ROW(i, n) {
+    const int lanes = LANES(i, n);
+    const vec_t e = exp(LOAD_LANES(ACC, s, i, lanes, top) - top);
+    STORE_LANES(ACC, s, i, lanes, e);
+    t += KEEP_LANES(e, lanes, 0);
+  }
+  const acc_t sum = row_sum(t), scale = sum == 0 ? (acc_t)(0) : 1 / sum;
+  FOR_ROW(i, n) {
+    const int lanes = LANES(i, n);
+    STORE_LANES(ACC, s, i, lanes, LOAD_LANES(ACC, s, i, lanes, 0) * scale);
+  }
+  CLEAR_REST(s)
+  if (LID == 0) *l = top + log(sum);
+}
+}
+
+// scores -> probabilities; grad of the probabilities -> grad of the scores.
+__kernel void attention_backward(BUF(scores), BUF(grad), BUF(lse), BIAS_PARAM const attention_t P) {
+  ROW_BEGIN
+  __global acc_t* g = PTR(grad, acc_t) + row * P.keys;
+  const acc_t total = *l;
+  vec_t t = (vec_t)(0);
+  FOR_ROW(i, n) {
+    const int lanes = LANES(i, n);
+    vec_t p = exp(ADD_BIAS(LOAD_LANES(ACC, s, i, lanes, 0), i, lanes) - total);
+    if (total == -INFINITY) p = (vec_t)(0);
+    STORE_LANES(ACC, s, i, lanes, p);
+    t += KEEP_LANES(p * LOAD_LANES(ACC, g, i, lanes, 0), lanes, 0);
+  }
+  const acc_t dot = row_sum(t);
+  FOR_ROW(i, n) {
+    const int lanes = LANES(i, n);
+    STORE_LANES(ACC, g, i, lanes, LOAD_LANES(ACC, s, i, lanes, 0) * (LOAD_LANES(ACC, g, i, lanes, 0) - dot));
+  }
+  CLEAR_REST(s)
+  CLEAR_REST(g)
+}
+}

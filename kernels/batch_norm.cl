@@ -1,0 +1,219 @@
+// Batch normalisation, forward and backward, training and evaluation.
+// -D: IN (input and its gradient), WT (weight and bias), RT (running statistics), ACC, VEC, LS.
+// Two layouts: a channel as `runs` runs of hw adjacent elements (one group a channel), or channels adjacent
+// to each other in `runs` rows (`cols`: a work-item takes VEC channels). Saved statistics are of the compute
+// type. Operands that are absent come as null. Statistics as in norm.cl: two-pass, with a corrected mean.
+#include "rows.h"
+
+DEFINE_LANES(IN)
+DEFINE_LANES(WT)
+DEFINE_LANES(RT)
+DEFINE_LANES(ACC)
+
+#define PARAM(T, p, i, absent) (p##_buf ? LOAD(T, ACC, 1, PTR(p, const STORAGE(T)), i) : (acc_t)(absent))
+// ## keeps the tag's name, which LOAD_LANES needs.
+#define load_WT(p, i, lanes, fill) LOAD_LANES(WT, p, i, lanes, fill)
+#define load_RT(p, i, lanes, fill) LOAD_LANES(RT, p, i, lanes, fill)
+#define PARAM_LANES(T, p, i, lanes, absent) \
+  (p##_buf ? load_##T(PTR(p, const STORAGE(T)), i, lanes, absent) : (vec_t)(absent))
+
+__kernel void batch_norm_train(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(weight), BUF(bias),
+                               BUF(run_mean), BUF(run_var), long runs, long channels, long hw, WIDE(momentum),
+                               WIDE(eps)) {
+  ROW_SCRATCH
+  const long c = get_group_id(0), stride = channels * hw, n = runs * hw;
+  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c * hw;
+  __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + c * hw;
+  vec_t s = (vec_t)(0), s1 = (vec_t)(0), s2 = (vec_t)(0);
+  FOR_RUNS(r, k, runs, hw) s += LOAD_LANES(IN, x, r * stride + k, LANES(k, hw), 0);
+  const acc_t m0 = row_sum(s) / n;
+  FOR_RUNS(r, k, runs, hw) {
+    const int lanes = LANES(k, hw);
+    const vec_t d = KEEP_LANES(LOAD_LANES(IN, x, r * stride + k, lanes, 0) - m0, lanes, 0);
+    s1 += d;
+    s2 += d * d;
+  }
+  const acc_t sum1 = row_sum(s1), sum2 = row_sum(s2);
+  const acc_t shift = isfinite(sum1) ? sum1 / n : 0;
+  const acc_t m = m0 + shift;
+  acc_t var = sum2 / n - shift * shift;
+  if (var < 0) var = 0;
+  const acc_t is = 1 / sqrt(var + WIDE_VALUE(eps));
+  if (LID == 0) {
+    PTR(mean, acc_t)[c] = m;
+    PTR(invstd, acc_t)[c] = is;
+    const acc_t f = WIDE_VALUE(momentum);
+    if (run_mean_buf) {
+      __global STORAGE(RT) *p = PTR(run_mean, STORAGE(RT));
+      STORE(RT, ACC, 1, p, c, (1 - f) * LOAD(RT, ACC, 1, p, c) + f * m);
+    }
+    if (run_var_buf) {
+      __global STORAGE(RT) *p = PTR(run_var, STORAGE(RT));
+      STORE(RT, ACC, 1, p, c, (1 - f) * LOAD(RT, ACC, 1, p, c) + f * (var * n / (n - 1)));
+    }
+  }
+  const acc_t w = PARAM(WT, weight, c, 1) * is, b = PARAM(WT, bias, c, 0);
+  FOR_RUNS(r, k, runs, hw) {
+    const int lanes = LANES(k, hw);
+    STORE_LANES(IN, y, r * stride + k, lanes, (LOAD_LANES(IN, x, r * stride + k, lanes, 0) - m) * w + b);
+  }
+}
+
+// A row is one run.
+__kernel void batch_norm_eval(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var),
+                              long rows, long rows_per, long channels, long hw, WIDE(eps)) {
+  const long first = (long)get_group_id(0) * rows_per;
+  const long last = min(first + rows_per, rows);
+  for (long row = first; row < last; row++) {
+    const long c = row % channels;
+    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * hw;
+    __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + row * hw;
+    const acc_t m = PARAM(RT, run_mean, c, 0);
+    const acc_t w = PARAM(WT, weight, c, 1) / sqrt(PARAM(RT, run_var, c, 1) + WIDE_VALUE(eps));
+    const acc_t b = PARAM(WT, bias, c, 0);
+    FOR_ROW(k, hw) {
+      const int lanes = LANES(k, hw);
+      STORE_LANES(IN, y, k, lanes, (LOAD_LANES(IN, x, k, lanes, 0) - m) * w + b);
+    }
+  }
+}
+
+// `stat` is the saved inverse deviation in training, the running variance in evaluation.
+__kernel void batch_norm_backward(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in), BUF(weight), BUF(mean),
+                                  BUF(stat), long runs, long channels, long hw, int train, WIDE(eps)) {
+  ROW_SCRATCH
+  const long c = get_group_id(0), stride = channels * hw, n = runs * hw;
+  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c * hw;
+  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c * hw;
+  __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + c * hw;
+  const acc_t m = train ? PTR(mean, const acc_t)[c] : PARAM(RT, mean, c, 0);
+  const acc_t is = train ? PTR(stat, const acc_t)[c] : 1 / sqrt(PARAM(RT, stat, c, 1) + WIDE_VALUE(eps));
+  acc_t c1 = 0, c2 = 0;
+  if (train || gw_buf || gb_buf) {
+    vec_t v1 = (vec_t)(0), v2 = (vec_t)(0);
+    FOR_RUNS(r, k, runs, hw) {
+      const int lanes = LANES(k, hw);
+      const vec_t gv = LOAD_LANES(IN, g, r * stride + k, lanes, 0);
+      v1 += gv * KEEP_LANES(LOAD_LANES(IN, x, r * stride + k, lanes, 0) - m, lanes, 0);
+      v2 += gv;
+    }
+    const acc_t s1 = row_sum(v1) * is, s2 = row_sum(v2);
+    if (LID == 0) {
+      if (gw_buf) STORE(WT, ACC, 1, PTR(gw, STORAGE(WT)), c, s1);
+      if (gb_buf) STORE(WT, ACC, 1, PTR(gb, STORAGE(WT)), c, s2);
+    }
+    if (train) {
+      c1 = s1 * is / n;
+      c2 = s2 / n;
+    }
+  }
+  if (!gin_buf) return;
+  const acc_t w = PARAM(WT, weight, c, 1) * is;
+  if (!train) {
+    FOR_RUNS(r, k, runs, hw) {
+      const int lanes = LANES(k, hw);
+      STORE_LANES(IN, y, r * stride + k, lanes, LOAD_LANES(IN, g, r * stride + k, lanes, 0) * w);
+    }
+    return;
+  }
+  FOR_RUNS(r, k, runs, hw) {
+    const int lanes = LANES(k, hw);
+    const vec_t gv = LOAD_LANES(IN, g, r * stride + k, lanes, 0);
+    const vec_t d = LOAD_LANES(IN, x, r * stride + k, lanes, 0) - m;
+    STORE_LANES(IN, y, r * stride + k, lanes, (gv - c2 - d * c1) * w);
+  }
+}
+
+__kernel void batch_norm_train_cols(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(weight), BUF(bias),
+                                    BUF(run_mean), BUF(run_var), long n, long channels, WIDE(momentum),
+                                    WIDE(eps)) {
+  const long c = (long)get_global_id(0) * VEC;
+  if (c >= channels) return;
+  const int lanes = LANES(c, channels);
+  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c;
+  __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + c;
+  vec_t s = (vec_t)(0), s1 = (vec_t)(0), s2 = (vec_t)(0);
+  for (long r = 0; r < n; r++) s += LOAD_LANES(IN, x, r * channels, lanes, 0);
+  const vec_t m0 = s / n;
+  for (long r = 0; r < n; r++) {
+    const vec_t d = LOAD_LANES(IN, x, r * channels, lanes, 0) - m0;
+    s1 += d;
+    s2 += d * d;
+  }
+  const vec_t shift = isfinite(s1) ? s1 / n : (vec_t)(0);
+  const vec_t m = m0 + shift;
+  vec_t var = s2 / n - shift * shift;
+  var = var < 0 ? (vec_t)(0) : var;
+  const vec_t is = 1 / sqrt(var + WIDE_VALUE(eps));
+  STORE_LANES(ACC, PTR(mean, acc_t), c, lanes, m);
+  STORE_LANES(ACC, PTR(invstd, acc_t), c, lanes, is);
+  const acc_t f = WIDE_VALUE(momentum);
+  if (run_mean_buf) {
+    __global STORAGE(RT) *p = PTR(run_mean, STORAGE(RT));
+    STORE_LANES(RT, p, c, lanes, (1 - f) * LOAD_LANES(RT, p, c, lanes, 0) + f * m);
+  }
+  if (run_var_buf) {
+    __global STORAGE(RT) *p = PTR(run_var, STORAGE(RT));
+    STORE_LANES(RT, p, c, lanes, (1 - f) * LOAD_LANES(RT, p, c, lanes, 0) + f * (var * n / (n - 1)));
+  }
+  const vec_t w = PARAM_LANES(WT, weight, c, lanes, 1) * is, b = PARAM_LANES(WT, bias, c, lanes, 0);
+  for (long r = 0; r < n; r++)
+    STORE_LANES(IN, y, r * channels, lanes, (LOAD_LANES(IN, x, r * channels, lanes, 0) - m) * w + b);
+}
+
+// Work-item (columns, a share of the rows).
+__kernel void batch_norm_eval_cols(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var),
+                                   long n, long rows_per, long channels, WIDE(eps)) {
+  const long c = (long)get_global_id(0) * VEC;
+  if (c >= channels) return;
+  const int lanes = LANES(c, channels);
+  const long first = get_global_id(1) * rows_per, last = min(first + rows_per, n);
+  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c;
+  __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + c;
+  const vec_t m = PARAM_LANES(RT, run_mean, c, lanes, 0);
+  const vec_t w =
+      PARAM_LANES(WT, weight, c, lanes, 1) / sqrt(PARAM_LANES(RT, run_var, c, lanes, 1) + WIDE_VALUE(eps));
+  const vec_t b = PARAM_LANES(WT, bias, c, lanes, 0);
+  for (long r = first; r < last; r++)
+    STORE_LANES(IN, y, r * channels, lanes, (LOAD_LANES(IN, x, r * channels, lanes, 0) - m) * w + b);
+}
+
+__kernel void batch_norm_backward_cols(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in), BUF(weight), BUF(mean),
+                                       BUF(stat), long n, long channels, int train, WIDE(eps)) {
+  const long c = (long)get_global_id(0) * VEC;
+  if (c >= channels) return;
+  const int lanes = LANES(c, channels);
+  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c;
+  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c;
+  __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + c;
+  vec_t m, is;
+  if (train) {
+    m = LOAD_LANES(ACC, PTR(mean, const acc_t), c, lanes, 0);
+    is = LOAD_LANES(ACC, PTR(stat, const acc_t), c, lanes, 0);
+  } else {
+    m = PARAM_LANES(RT, mean, c, lanes, 0);
+    is = 1 / sqrt(PARAM_LANES(RT, stat, c, lanes, 1) + WIDE_VALUE(eps));
+  }
+  vec_t s1 = (vec_t)(0), s2 = (vec_t)(0);
+  for (long r = 0; r < n; r++) {
+    const vec_t gv = LOAD_LANES(IN, g, r * channels, lanes, 0);
+    s1 += gv * (LOAD_LANES(IN, x, r * channels, lanes, 0) - m);
+    s2 += gv;
+  }
+  s1 *= is;
+  if (gw_buf) STORE_LANES(WT, PTR(gw, STORAGE(WT)), c, lanes, s1);
+  if (gb_buf) STORE_LANES(WT, PTR(gb, STORAGE(WT)), c, lanes, s2);
+  if (!gin_buf) return;
+  const vec_t w = PARAM_LANES(WT, weight, c, lanes, 1) * is;
+  if (!train) {
+    for (long r = 0; r < n; r++)
+      STORE_LANES(IN, y, r * channels, lanes, LOAD_LANES(IN, g, r * channels, lanes, 0) * w);
+    return;
+  }
+  const vec_t c1 = s1 * is / n, c2 = s2 / n;
+  for (long r = 0; r < n; r++) {
+    const vec_t gv = LOAD_LANES(IN, g, r * channels, lanes, 0);
+    const vec_t d = LOAD_LANES(IN, x, r * channels, lanes, 0) - m;
+    STORE_LANES(IN, y, r * channels, lanes, (gv - c2 - d * c1) * w);
+  }
+}

@@ -1,0 +1,201 @@
+// Element-wise operators of two inputs. One line an operator; x and y are vectors VT of the compute type.
+#include "pointwise.h"
+
+#if defined(ACC_COMPLEX)
+#include "complex.h"
+#define OP_add(x, y) ((x) + c_mul(s0, y))
+#define OP_mul(x, y) c_mul(x, y)
+#define OP_div_true(x, y) c_div(x, y)
+#define OP_eq(x, y) AS_BOOL(c_eq(x, y))
+#define OP_ne(x, y) AS_BOOL(!c_eq(x, y))
+#define OP_logical_and(x, y) AS_BOOL(c_nonzero(x) && c_nonzero(y))
+#define OP_logical_or(x, y) AS_BOOL(c_nonzero(x) || c_nonzero(y))
+#define OP_logical_xor(x, y) AS_BOOL(c_nonzero(x) != c_nonzero(y))
+#define OP_pow_tensor_tensor(x, y) c_pow(x, y)
+#define OP_lerp_scalar(x, y) lerp_complex(x, y, s0)
+#define OP_sigmoid_backward(g, y) c_mul(g, c_conj(c_mul((VT)(1, 0) - (y), y)))
+#define OP_tanh_backward(g, y) c_mul(g, c_conj((VT)(1, 0) - c_mul(y, y)))
+#define OP_xlogy(a, b) ((a).x == 0 && (a).y == 0 ? (VT)(0, 0) : c_mul(a, c_log(b)))
+#define OP_complex(re, im) ((VT)((re).x, (im).x))
+#define OP_polar(r, phi) ((VT)((r).x * cos((phi).x), (r).x * sin((phi).x)))
+#define OP_logaddexp(x, y) c_log_add_exp(x, y)
+// |weight| decides the end from which to interpolate, as in ATen's lerp.
+inline VT lerp_complex(VT x, VT y, VT w) {
+  return c_abs(w) < (R)0.5 ? x + c_mul(w, y - x) : y - c_mul(y - x, (VT)(1, 0) - w);
+}
+
+#else
+#define OP_add(x, y) ((x) + s0 * (y))
+#define OP_mul(x, y) ((x) * (y))
+#define OP_masked_scale(x, m) ((x) * (m) * s0)
+#define OP_lt(x, y) AS_BOOL((x) < (y))
+#define OP_le(x, y) AS_BOOL((x) <= (y))
+#define OP_gt(x, y) AS_BOOL((x) > (y))
+#define OP_ge(x, y) AS_BOOL((x) >= (y))
+#define OP_eq(x, y) AS_BOOL((x) == (y))
+#define OP_ne(x, y) AS_BOOL((x) != (y))
+#define OP_logical_and(x, y) AS_BOOL((x) != (VT)0 && (y) != (VT)0)
+#define OP_logical_or(x, y) AS_BOOL((x) != (VT)0 || (y) != (VT)0)
+#define OP_logical_xor(x, y) AS_BOOL(((x) != (VT)0) != ((y) != (VT)0))
+#define OP_mse(x, y) (((x) - (y)) * ((x) - (y)))
+#define OP_heaviside(x, y) ((x) == (VT)0 ? (y) : AS_BOOL((x) > (VT)0))
+#define OP_threshold(x, y) ((x) <= s0 ? s1 : (y))
+#endif
+
+#if defined(ACC_INTEGRAL)
+// Dividing by 0 is undefined and INT_MIN / -1 traps on some CPUs: both take a way around the hardware's division.
+inline VT safe_quotient(VT x, VT y) {
+  const VT minus_one = (VT)(-1), unsafe = (VT)((ST)(-1) < (ST)0);
+  const VT one = (VT)1;
+  const VT q = x / (y == (VT)0 || (unsafe != (VT)0 && y == minus_one) ? one : y);
+  return y == (VT)0 ? minus_one : unsafe != (VT)0 && y == minus_one ? -x : q;
+}
+inline VT safe_rest(VT x, VT y) { return y == (VT)0 ? x : x - safe_quotient(x, y) * y; }
+inline VT floor_rest(VT x, VT y) {
+  const VT r = safe_rest(x, y);
+  return r != (VT)0 && ((r < (VT)0) != (y < (VT)0)) ? r + y : r;
+}
+inline VT floor_quotient(VT x, VT y) {
+  const VT r = safe_rest(x, y), q = safe_quotient(x, y);
+  return y != (VT)0 && r != (VT)0 && ((r < (VT)0) != (y < (VT)0)) ? q - (VT)1 : q;
+}
+inline ST pow_int(ST x, ST n) {
+  if (n < 0) return x == 1 ? 1 : x == (ST)(-1) ? (n & 1 ? (ST)(-1) : (ST)1) : 0;
+  ST r = 1;
+  for (; n; n >>= 1, x *= x) r *= n & 1 ? x : (ST)1;
+  return r;
+}
+NETCL_MAP2(pow_int)
+inline ST gcd_int(ST a, ST b) {
+  a = a < 0 ? -a : a;
+  b = b < 0 ? -b : b;
+  while (a != 0) {
+    const ST t = b % a;
+    b = a;
+    a = t;
+  }
+  return b;
+}
+NETCL_MAP2(gcd_int)
+inline ST lcm_int(ST a, ST b) {
+  const ST g = gcd_int(a, b);
+  const ST r = g == 0 ? 0 : a / g * b;
+  return r < 0 ? -r : r;
+}
+NETCL_MAP2(lcm_int)
+// Shifts by the width or more (or negative ones) give 0, or the sign for a right shift, as on the CPU.
+inline ST left_shift(ST x, ST n) { return n < 0 || n >= (ST)(sizeof(ST) * 8) ? (ST)0 : (ST)(x << n); }
+inline ST right_shift(ST x, ST n) {
+  const ST most = sizeof(ST) * 8 - ((ST)(-1) < (ST)0 ? 1 : 0);
+  return n < 0 || n >= most ? ((ST)(-1) < (ST)0 ? (ST)(x >> most) : (ST)0) : (ST)(x >> n);
+}
+NETCL_MAP2(left_shift)
+NETCL_MAP2(right_shift)
+#define OP_div_floor(x, y) floor_quotient(x, y)
+#define OP_div_trunc(x, y) safe_quotient(x, y)
+#define OP_remainder(x, y) floor_rest(x, y)
+#define OP_fmod(x, y) safe_rest(x, y)
+#define OP_pow_tensor_tensor(x, y) map_pow_int(x, y)
+#define OP_maximum(x, y) max(x, y)
+#define OP_minimum(x, y) min(x, y)
+#define OP_fmax(x, y) max(x, y)
+#define OP_fmin(x, y) min(x, y)
+#define OP_clamp_min(x, y) max(x, y)
+#define OP_clamp_max(x, y) min(x, y)
+#define OP_bitwise_and(x, y) ((x) & (y))
+#define OP_bitwise_or(x, y) ((x) | (y))
+#define OP_bitwise_xor(x, y) ((x) ^ (y))
+#define OP_lshift(x, y) map_left_shift(x, y)
+#define OP_rshift(x, y) map_right_shift(x, y)
+#define OP_gcd(x, y) map_gcd_int(x, y)
+#define OP_lcm(x, y) map_lcm_int(x, y)
+
+#elif defined(ACC_FLOATING)
+inline VT floor_rest(VT x, VT y) {
+  const VT r = fmod(x, y);
+  return r != (VT)0 && ((y < (VT)0) != (r < (VT)0)) ? r + y : r;
+}
+// As in the dtype itself: CPU and CUDA round each step of a division of half or bfloat16.
+#define NARROW(v) ROUND(COMMON, ACC, VEC, v)
+// Python's floor division, with ATen's care for the last digit (c10::div_floor_floating).
+inline VT floor_quotient(VT x, VT y) {
+  const VT r = fmod(x, y);
+  VT q = NARROW(NARROW(x - r) / y);
+  q = r != (VT)0 && ((y < (VT)0) != (r < (VT)0)) ? NARROW(q - 1) : q;
+  VT f = floor(q);
+  f = q - f > (VT)0.5 ? f + 1 : f;
+  f = q == (VT)0 ? copysign((VT)0, x / y) : f;
+  return y == (VT)0 ? x / y : f;
+}
+inline VT log_add_exp(VT x, VT y) {
+  const VT m = fmax(x, y);
+  return isinf(x) && x == y ? x : isnan(x) || isnan(y) ? x + y : m + log1p(exp(-fabs(x - y)));
+}
+inline VT log_add_exp2(VT x, VT y) {
+  const VT m = fmax(x, y);
+  return isinf(x) && x == y ? x
+         : isnan(x) || isnan(y) ? x + y : m + log1p(exp2(-fabs(x - y))) * (VT)M_LOG2E;
+}
+#define OP_div_true(x, y) ((x) / (y))
+#define OP_div_floor(x, y) floor_quotient(x, y)
+#define OP_div_trunc(x, y) trunc(NARROW((x) / (y)))
+#define OP_remainder(x, y) floor_rest(x, y)
+#define OP_fmod(x, y) fmod(x, y)
+#define OP_pow_tensor_tensor(x, y) pow(x, y)
+#define OP_atan2(x, y) atan2(x, y)
+// A NaN of either side wins.
+#define OP_maximum(x, y) ((x) > (y) || isnan(x) ? (x) : (y))
+#define OP_minimum(x, y) ((x) < (y) || isnan(x) ? (x) : (y))
+#define OP_fmax(x, y) fmax(x, y)
+#define OP_fmin(x, y) fmin(x, y)
+#define OP_clamp_min(x, y) OP_maximum(x, y)
+#define OP_clamp_max(x, y) OP_minimum(x, y)
+#define OP_hypot(x, y) hypot(x, y)
+#define OP_nextafter(x, y) nextafter(x, y)
+#define OP_copysign(x, y) copysign(x, y)
+#define OP_logaddexp(x, y) log_add_exp(x, y)
+#define OP_logaddexp2(x, y) log_add_exp2(x, y)
+#define OP_xlogy(x, y) (isnan(y) ? (y) : (x) == (VT)0 ? (VT)0 : (x) * log(y))
+#define OP_xlog1py(x, y) (isnan(y) ? (y) : (x) == (VT)0 ? (VT)0 : (x) * log1p(y))
+#define OP_smooth_l1(x, y) smooth_l1(fabs((x) - (y)), s0)
+#define smooth_l1(z, beta) ((z) < (beta) ? (VT)0.5 * (z) * (z) / (beta) : (z) - (VT)0.5 * (beta))
+#define OP_huber(x, y) huber(fabs((x) - (y)), s0)
+#define huber(z, delta) ((z) <= (delta) ? (VT)0.5 * (z) * (z) : (delta) * ((z) - (VT)0.5 * (delta)))
+#define OP_lerp_scalar(x, y) (fabs(s0) < (VT)0.5 ? (x) + s0 * ((y) - (x)) : (y) - ((y) - (x)) * (1 - s0))
+
+// Backward passes: g is the gradient, then what ATen hands over (input or output).
+#define OP_sigmoid_backward(g, y) ((g) * (1 - (y)) * (y))
+#define OP_tanh_backward(g, y) ((g) * (1 - (y) * (y)))
+#define OP_logit_backward(g, x) ((x) < (VT)0 || (x) > (VT)1 ? (VT)NAN : (g) / ((x) * (1 - (x))))
+#define OP_logit_eps_backward(g, x) ((x) < s0 || (x) > 1 - s0 ? (VT)0 : (g) / ((x) * (1 - (x))))
+#define SIGMOID(x) (1 / (1 + exp(-(x))))
+#define OP_silu_backward(g, x) ((g) * SIGMOID(x) * (1 + (x) * (1 - SIGMOID(x))))
+#define NORMAL_PDF(x) (exp((x) * (x) * (VT)(-0.5)) * (VT)(M_2_SQRTPI * M_SQRT1_2 * 0.5))
+#define OP_gelu_backward(g, x) ((g) * ((VT)0.5 * (1 + erf((x) * (VT)M_SQRT1_2)) + (x) * NORMAL_PDF(x)))
+#define OP_gelu_tanh_backward(g, x) gelu_tanh_backward(g, x)
+inline VT gelu_tanh_backward(VT g, VT x) {
+  const VT beta = (VT)(M_SQRT2 * M_2_SQRTPI * 0.5), kappa = (VT)0.044715;
+  const VT t = tanh(beta * (x + kappa * x * x * x));
+  return g * ((VT)0.5 * (1 + t) + (VT)0.5 * x * (1 - t * t) * beta * (1 + 3 * kappa * x * x));
+}
+#define OP_mish_backward(g, x) mish_backward(g, x)
+inline VT mish_backward(VT g, VT x) {
+  const VT s = SIGMOID(x), t = tanh(log1p(exp(x)));
+  return g * (t + x * s * (1 - t * t));
+}
+#define OP_log_sigmoid_backward(x, g) ((g) * (1 / (1 + exp(x))))
+// log is held at -100, as ATen holds it.
+#define OP_binary_cross_entropy(x, y) (((y) - 1) * fmax(log1p(-(x)), (VT)(-100)) - (y) * fmax(log(x), (VT)(-100)))
+#define OP_elu_backward(g, x) ((x) <= (VT)0 ? (g) * s2 * (s0 * s1) * exp((x) * s2) : (g) * s1)
+#define OP_elu_backward_result(g, y) ((y) <= (VT)0 ? (g) * s2 * ((y) + s0 * s1) : (g) * s1)
+#define OP_leaky_relu_backward(x, g) ((x) > (VT)0 ? (g) : (g) * s0)
+#define OP_softplus_backward(g, x) ((x) * s0 > s1 ? (g) : (g) * (1 - 1 / (1 + exp((x) * s0))))
+#define OP_shrink_backward(g, x) ((x) >= -s0 && (x) <= s0 ? (VT)0 : (g))
+#define OP_hardtanh_backward(g, x) ((x) <= s0 || (x) >= s1 ? (VT)0 : (g))
+#define OP_hardsigmoid_backward(g, x) ((x) > (VT)(-3) && (x) < (VT)3 ? (g) / 6 : (VT)0)
+#define OP_hardswish_backward(g, x) ((x) <= (VT)(-3) ? (VT)0 : (x) < (VT)3 ? (g) * ((x) / 3 + (VT)0.5) : (g))
+#define OP_glu(a, b) ((a) * SIGMOID(b))
+#define OP_prelu(x, w) ((x) > (VT)0 ? (x) : (w) * (x))
+#endif
+
+#include "pointwise_body.h"

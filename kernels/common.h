@@ -1,0 +1,41 @@
+// What every kernel file includes: extensions, buffer arguments, token pasting, device-side assertions.
+#ifndef NETCL_COMMON_H
+#define NETCL_COMMON_H
+
+#ifdef HAVE_FP64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+#ifdef HAVE_INT64_ATOMICS
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable
+#endif
+
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+#define CAT3_(a, b, c) a##b##c
+#define CAT3(a, b, c) CAT3_(a, b, c)
+
+// A tensor argument is a buffer and a byte offset (many tensors share one buffer): BUF(x) declares both,
+// PTR(x, type) is the typed pointer.
+#define BUF(name) __global uchar *name##_buf, ulong name##_off
+#define PTR(name, type) ((__global type *)(name##_buf + name##_off))
+
+// Reports a bad index once and goes on with a safe one: err[0] = code of the op, err[1..2] = index (low, high),
+// err[3] = size. The host raises IndexError at its next synchronising call.
+inline void netcl_report(__global int *err, int code, long index, long size) {
+  if (atomic_cmpxchg(err, 0, code) == 0) {
+    err[1] = (int)index;
+    err[2] = (int)(index >> 32);
+    err[3] = (int)size;
+  }
+}
+// `index` may be negative down to -size, as in PyTorch's advanced indexing; becomes 0 when out of range.
+#define NETCL_ASSERT_INDEX(index, size, err, code)    \
+  do {                                                \
+    if ((index) < -(long)(size) || (index) >= (long)(size)) { \
+      netcl_report(err, code, (long)(index), (long)(size));   \
+      (index) = 0;                                    \
+    }                                                 \
+  } while (0)
+
+#endif

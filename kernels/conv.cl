@@ -1,0 +1,340 @@
+// Convolution as an indirect matrix product: C[i][j] = sum_r X[a(i) + b(r)] * B[r][j].
+// In the forward direction i is an output pixel, r a tap (channel, kernel position) and j an output channel, X is
+// the input with its padding written out, and no im2col matrix exists. The gradient of the weight exchanges the
+// roles of pixels and taps. Where pixels are few and channels many, i is the channel, X the weight and B the
+// packed columns of pixels. See csrc/aten/Convolution.cpp.
+// -D CONV_<kernel>, ACC (compute tag, f32 or f64), IN / OUT (storage tags), OFFSET (int or long), and the shape of the
+// register tile: ROWS x NV*VEC.
+#include "dtypes.h"
+
+typedef CTYPE(ACC) ST;
+typedef VTYPE(ACC, VEC) VT;
+#define COLS (VEC * NV)
+
+// offset(i) of a number written in a mixed radix: the last digit runs fastest.
+typedef struct {
+  long size[4];
+  long stride[4];
+} radix_t;
+
+inline long radix_offset(const radix_t *R, long i) {
+  long off = 0;
+  for (int d = 3; d > 0; d--) {
+    if (R->size[d] == 1) continue;
+    const long q = i / R->size[d];
+    off += (i - q * R->size[d]) * R->stride[d];
+    i = q;
+  }
+  return off + i * R->stride[0];
+}
+
+// Offsets of `count` consecutive indices from `first` on; those at or past `limit` repeat the last valid one.
+inline void radix_run(const radix_t *R, long first, long limit, int count, long *off) {
+  long digit[4];
+  long i = first;
+  for (int d = 3; d > 0; d--) {
+    const long q = i / R->size[d];
+    digit[d] = i - q * R->size[d];
+    i = q;
+  }
+  digit[0] = i;
+  long at = digit[0] * R->stride[0] + digit[1] * R->stride[1] + digit[2] * R->stride[2] + digit[3] * R->stride[3];
+  for (int k = 0; k < count; k++) {
+    off[k] = at;
+    if (first + k + 1 >= limit) continue;
+    at += R->stride[3];
+    if (++digit[3] == R->size[3]) {
+      at += R->stride[2] - R->size[3] * R->stride[3];
+      digit[3] = 0;
+      if (++digit[2] == R->size[2]) {
+        at += R->stride[1] - R->size[2] * R->stride[2];
+        digit[2] = 0;
+        if (++digit[1] == R->size[1]) {
+          at += R->stride[0] - R->size[1] * R->stride[1];
+          digit[1] = 0;
+        }
+      }
+    }
+  }
+}
+
+// dst[row][0..out_w) = src row between zeros; rows of (plane, z, y).
+typedef struct {
+  long rows, rows_per_item;
+  long out_d, out_h, out_w, in_d, in_h, in_w;
+  long pad_d, pad_h, pad_w;  // in front
+} pad_t;
+// Whole vectors; the last one overlaps the one before it.
+#define COPY_BY(V, from, to, n)                                                                                \
+  for (long x = 0; x < (n); x += V) {                                                                          \
+    const long at = min(x, (n) - V);                                                                           \
+    STORE(ACC, ACC, V, to, at, LOAD(IN, ACC, V, from, at));                                                    \
+  }
+#define COPY_ROW(from, to, n)                                                                                  \
+  if ((n) >= 16) {                                                                                             \
+    COPY_BY(16, from, to, n)                                                                                   \
+  } else if ((n) >= 4) {                                                                                       \
+    COPY_BY(4, from, to, n)                                                                                    \
+  } else {                                                                                                     \
+    COPY_BY(1, from, to, n)                                                                                    \
+  }
+
+#ifdef CONV_PAD
+__kernel void conv_pad(BUF(src), BUF(dst), const pad_t P) {
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  __global ST *dst = PTR(dst, ST);
+  const long first = (long)get_global_id(0) * P.rows_per_item;
+  const long last = min(first + P.rows_per_item, P.rows);
+  long zy = first / P.out_h, y = first - zy * P.out_h - P.pad_h;
+  long plane = zy / P.out_d, z = zy - plane * P.out_d - P.pad_d;
+  const long n = min(P.in_w, P.out_w - P.pad_w);
+  for (long row = first; row < last; row++) {
+    __global ST *to = dst + row * P.out_w;
+    if (y < 0 || y >= P.in_h || z < 0 || z >= P.in_d) {
+      for (long x = 0; x < P.out_w; x++) to[x] = 0;
+    } else {
+      __global const STORAGE(IN) *from = src + ((plane * P.in_d + z) * P.in_h + y) * P.in_w;
+      for (long x = 0; x < P.pad_w; x++) to[x] = 0;
+      COPY_ROW(from, to + P.pad_w, n)
+      for (long x = P.pad_w + n; x < P.out_w; x++) to[x] = 0;
+    }
+    if (++y == P.out_h - P.pad_h) {
+      y = -P.pad_h;
+      if (++z == P.out_d - P.pad_d) {
+        z = -P.pad_d;
+        plane++;
+      }
+    }
+  }
+}
+#endif
+
+// table[i] = offset(i)
+#ifdef CONV_TABLE
+__kernel void conv_table(BUF(table), const radix_t R, long n, long chunk) {
+  __global OFFSET *table = PTR(table, OFFSET);
+  const long first = (long)get_global_id(0) * chunk, last = min(first + chunk, n);
+  for (long at = first; at < last; at += 16) {
+    long off[16];
+    radix_run(&R, at, last, 16, off);
+    for (int k = 0; k < 16 && at + k < last; k++) table[at + k] = (OFFSET)off[k];
+  }
+}
+#endif
+
+// Panels of COLS columns: dst[group][panel][r][COLS] = src[group * src_group + cols(j) + table[r]].
+typedef struct {
+  long nred, ncols, panels, chunk, src_group;
+  long src_end;  // elements of src
+} pack_t;
+
+// 16 x 16 transposition in registers: four perfect shuffles.
+#define ZIP_LO(a, b)                                                                                            \
+  (float16)((a).s0, (b).s0, (a).s1, (b).s1, (a).s2, (b).s2, (a).s3, (b).s3, (a).s4, (b).s4, (a).s5, (b).s5,     \
+            (a).s6, (b).s6, (a).s7, (b).s7)
+#define ZIP_HI(a, b)                                                                                            \
+  (float16)((a).s8, (b).s8, (a).s9, (b).s9, (a).sa, (b).sa, (a).sb, (b).sb, (a).sc, (b).sc, (a).sd, (b).sd,     \
+            (a).se, (b).se, (a).sf, (b).sf)
+#define TRANSPOSE16(v)                                  \
+  for (int s_ = 0; s_ < 4; s_++) {                      \
+    float16 t_[16];                                     \
+    _Pragma("unroll") for (int k_ = 0; k_ < 8; k_++) {  \
+      t_[2 * k_] = ZIP_LO(v[k_], v[k_ + 8]);            \
+      t_[2 * k_ + 1] = ZIP_HI(v[k_], v[k_ + 8]);        \
+    }                                                   \
+    _Pragma("unroll") for (int k_ = 0; k_ < 16; k_++) v[k_] = t_[k_]; \
+  }
+#if VEC == 16
+#define FAST_TRANSPOSE
+#endif
+
+#ifdef CONV_PACK
+__kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, const pack_t P) {
+  const long panel = get_global_id(1), group = get_global_id(2);
+  const long first = (long)get_global_id(0) * P.chunk, last = min(first + P.chunk, P.nred);
+  if (first >= last) return;
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN)) + group * P.src_group;
+  __global const OFFSET *table = PTR(table, const OFFSET);
+  __global ST *dst = PTR(dst, ST) + (group * P.panels + panel) * P.nred * COLS;
+  const int width = (int)min((long)COLS, P.ncols - panel * COLS);
+  long off[COLS];
+  radix_run(&cols, panel * COLS, P.ncols, COLS, off);
+  long r = first;
+#ifdef FAST_TRANSPOSE
+  if (width == COLS) {
+    while (r < last) {
+      // A run of neighbours is transposed, 16 at once; what a vector reads beyond the run must still exist.
+      const long at = table[r];
+      const int left = (int)min(16L, last - r);
+      int run = 1;
+      while (run < left && table[r + run] - at == run) run++;
+      if (run < 4 || off[COLS - 1] + at + 16 > P.src_end - group * P.src_group) {
+        for (int k = 0; k < run; k++, r++)
+          for (int j = 0; j < COLS; j++) dst[r * COLS + j] = LOAD(IN, ACC, 1, src, off[j] + table[r]);
+        continue;
+      }
+#pragma unroll
+      for (int h = 0; h < NV; h++) {
+        float16 v[16];
+#pragma unroll
+        for (int k = 0; k < 16; k++) v[k] = LOAD(IN, ACC, 16, src, off[h * 16 + k] + at);
+        TRANSPOSE16(v)
+#pragma unroll
+        for (int k = 0; k < 16; k++)
+          if (k < run) vstore16(v[k], 0, dst + (r + k) * COLS + h * 16);
+      }
+      r += run;
+    }
+  }
+#endif
+  for (; r < last; r++) {
+    const long at = table[r];
+    for (int j = 0; j < width; j++) dst[r * COLS + j] = LOAD(IN, ACC, 1, src, off[j] + at);
+    for (int j = width; j < COLS; j++) dst[r * COLS + j] = 0;
+  }
+}
+#endif
+
+// rows: a(i); out_rows and out_cols: where C[i][j] goes. The reduction may be split; split s then writes its sum
+// to out + s * out_split.
+typedef struct {
+  long nrows, ncols, nred, tiles, panels, groups;
+  long red_per_split, out_split;
+  long x_group, out_group;
+  long bias_row, bias_col, bias_group;  // bias element of (i, j), where there is one
+  long cols_linear;                     // out_cols is j * out_cols.stride[3]
+} gemm_t;
+
+#define MAD_TILE                                                                                                \
+  {                                                                                                             \
+    VT w[NV];                                                                                                   \
+    _Pragma("unroll") for (int v = 0; v < NV; v++) w[v] = CAT(VLOAD_, VEC)(v, bp);                              \
+    _Pragma("unroll") for (int i = 0; i < ROWS; i++) {                                                          \
+      const VT xi = (VT)(X_AT(i));                                                                              \
+      _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] = fma(xi, w[v], acc[i][v]);                      \
+    }                                                                                                           \
+  }
+#define BLOCK 256
+
+#ifdef CONV_GEMM
+__kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const radix_t rows, const radix_t out_rows,
+                        const radix_t out_cols, const gemm_t G) {
+  const long panel = get_global_id(1);
+  const long split = (long)get_global_id(2) / G.groups, group = get_global_id(2) - split * G.groups;
+  const long r0 = split * G.red_per_split, r1 = min(r0 + G.red_per_split, G.nred);
+  __global const ST *x = PTR(x, const ST) + group * G.x_group;
+  __global const OFFSET *table = PTR(table, const OFFSET);
+  __global const ST *b = PTR(b, const ST) + (group * G.panels + panel) * G.nred * COLS;
+  __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT)) + split * G.out_split + group * G.out_group;
+  const long col0 = panel * COLS;
+  const int width = (int)min((long)COLS, G.ncols - col0);
+  long tile_at = (long)get_global_id(0) * G.tiles * ROWS;
+  for (long t = 0; t < G.tiles && tile_at < G.nrows; t++, tile_at += ROWS) {
+    long a[ROWS];
+    radix_run(&rows, tile_at, G.nrows, ROWS, a);
+    const int height = (int)min((long)ROWS, G.nrows - tile_at);
+    // Sums of at most BLOCK products are added up: an error grows with the root of a block and of their number,
+    // not of both together. `total` lives in memory, the register tile does not feel it.
+    VT acc[ROWS][NV], total[ROWS][NV];
+    _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+        _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] = (VT)(0);
+    const int neighbours = height == ROWS && a[ROWS - 1] - a[0] == ROWS - 1;  // offsets of rows only grow
+    __global const ST *bp = b + r0 * COLS;
+    for (long block = r0; block < r1; block += BLOCK) {
+      const long end = min(block + BLOCK, r1);
+      if (block > r0) {
+        for (int i = 0; i < ROWS; i++)
+          for (int v = 0; v < NV; v++) {
+            total[i][v] = block == r0 + BLOCK ? acc[i][v] : total[i][v] + acc[i][v];
+            acc[i][v] = (VT)(0);
+          }
+      }
+      if (neighbours) {
+        __global const ST *x0 = x + a[0];
+        for (long r = block; r < end; r++, bp += COLS) {
+          __global const ST *xp = x0 + table[r];
+#define X_AT(i) xp[i]
+          MAD_TILE
+#undef X_AT
+        }
+      } else {
+        for (long r = block; r < end; r++, bp += COLS) {
+          __global const ST *xp = x + table[r];
+#define X_AT(i) xp[a[i]]
+          MAD_TILE
+#undef X_AT
+        }
+      }
+    }
+    if (r1 - r0 > BLOCK) {
+      _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+          _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] += total[i][v];
+    }
+    if (bias_buf) {
+      __global const ST *bias = PTR(bias, const ST) + group * G.bias_group + tile_at * G.bias_row + col0 * G.bias_col;
+      ST add[COLS];
+      if (G.bias_col) {
+        for (int j = 0; j < COLS; j++) add[j] = bias[min(j, width - 1)];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+#pragma unroll
+          for (int v = 0; v < NV; v++) acc[i][v] += CAT(VLOAD_, VEC)(v, add);
+      } else {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+#pragma unroll
+          for (int v = 0; v < NV; v++) acc[i][v] += (VT)(bias[min(i, height - 1) * G.bias_row]);
+      }
+    }
+    long orow[ROWS];
+    radix_run(&out_rows, tile_at, G.nrows, ROWS, orow);
+    ST tile[ROWS * COLS];
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int v = 0; v < NV; v++) CAT(VSTORE_, VEC)(acc[i][v], i * NV + v, tile);
+    if (G.cols_linear) {
+      const long cs = out_cols.stride[3];
+      if (height == ROWS && orow[ROWS - 1] - orow[0] == ROWS - 1) {
+        __global STORAGE(OUT) *to = out + orow[0] + col0 * cs;
+        for (int j = 0; j < width; j++, to += cs)
+#pragma unroll
+          for (int i = 0; i < ROWS; i++) STORE(OUT, ACC, 1, to, i, tile[i * COLS + j]);
+      } else {
+        for (int i = 0; i < height; i++) {
+          __global STORAGE(OUT) *to = out + orow[i] + col0 * cs;
+          for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, to, j * cs, tile[i * COLS + j]);
+        }
+      }
+    } else {
+      long ocol[COLS];
+      radix_run(&out_cols, col0, G.ncols, COLS, ocol);
+      for (int i = 0; i < height; i++)
+        for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out, orow[i] + ocol[j], tile[i * COLS + j]);
+    }
+  }
+}
+#endif
+
+// sum[i] = (first ? 0 : sum[i]) + part[0][i] + part[1][i] + …; the last one goes to `out` in its own dtype.
+#ifdef CONV_SUM
+__kernel void conv_sum(BUF(part), BUF(sum), BUF(out), long n, long parts, long chunk, int first, int final) {
+  __global const ST *part = PTR(part, const ST);
+  __global ST *sum = PTR(sum, ST);
+  __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT));
+  const long begin = (long)get_global_id(0) * chunk, end = min(begin + chunk, n);
+  long i = begin;
+  for (; i + VEC <= end; i += VEC) {
+    VT s = first ? (VT)(0) : LOAD(ACC, ACC, VEC, sum, i);
+    for (long p = 0; p < parts; p++) s += LOAD(ACC, ACC, VEC, part, p * n + i);
+    if (final) STORE(OUT, ACC, VEC, out, i, s);
+    else STORE(ACC, ACC, VEC, sum, i, s);
+  }
+  for (; i < end; i++) {
+    ST s = first ? 0 : sum[i];
+    for (long p = 0; p < parts; p++) s += part[p * n + i];
+    if (final) STORE(OUT, ACC, 1, out, i, s);
+    else sum[i] = s;
+  }
+}
+#endif

@@ -1,0 +1,66 @@
+// The gradient of an embedding table, and its renormalisation. Deterministic: a row of the table is added to
+// by one work-item, in the order of the indices. -D: IN (gradient, table), INDEX (i32 or i64), ACC, VEC.
+#define LS 1
+#include "rows.h"
+
+DEFINE_LANES(IN)
+DEFINE_LANES(ACC)
+
+// Work-item (columns, share of the table: rows that are `share` modulo `shares`). `total` is zero at the
+// start. `counts` (how often each index occurs) is null unless gradients are to be scaled by it.
+__kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts), BUF(err), int code, long n,
+                                 long width, long rows, long padding, long shares) {
+  const long c = (long)get_global_id(0) * VEC, share = get_global_id(1);
+  if (c >= width) return;
+  const int lanes = LANES(c, width);
+  __global acc_t *t = PTR(total, acc_t) + c;
+  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c;
+  for (long i = 0; i < n; i++) {
+    const long row = LOAD(INDEX, i64, 1, PTR(index, const STORAGE(INDEX)), i);
+    if (row == padding) continue;
+    if (row < 0 || row >= rows) {
+      netcl_report(PTR(err, int), code, row, rows);
+      continue;
+    }
+    if (shares > 1 && row % shares != share) continue;
+    vec_t v = LOAD_LANES(IN, g, i * width, lanes, 0);
+    if (counts_buf) v /= (acc_t)(PTR(counts, const int)[row]);
+    STORE_LANES(ACC, t, row * width, lanes, LOAD_LANES(ACC, t, row * width, lanes, 0) + v);
+  }
+}
+
+// How often each index occurs; `counts` is zero at the start.
+__kernel void embedding_count(BUF(counts), BUF(index), long n, long rows, long per) {
+  const long first = (long)get_global_id(0) * per, last = min(first + per, n);
+  for (long i = first; i < last; i++) {
+    const long row = LOAD(INDEX, i64, 1, PTR(index, const STORAGE(INDEX)), i);
+    if (row >= 0 && row < rows) atomic_inc(PTR(counts, int) + row);
+  }
+}
+
+inline acc_t norm_term(acc_t x, float p) {
+  return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (acc_t)p);
+}
+
+// Scales each row that occurs down to the norm max_norm.
+__kernel void embedding_renorm(BUF(table), BUF(counts), long rows, long rows_per, long width, float p,
+                               WIDE(max_norm)) {
+  const long first = (long)get_global_id(0) * rows_per, last = min(first + rows_per, rows);
+  for (long row = first; row < last; row++) {
+    if (PTR(counts, const int)[row] == 0) continue;
+    __global STORAGE(IN) *x = PTR(table, STORAGE(IN)) + row * width;
+    acc_t s = 0;
+    for (long c = 0; c < width; c++) {
+      const acc_t v = LOAD(IN, ACC, 1, x, c);
+      if (isinf(p)) {
+        s = isnan(v) ? v : fmax(s, fabs(v));
+      } else {
+        s += norm_term(v, p);
+      }
+    }
+    const acc_t norm = isinf(p) || p == 1 ? s : p == 2 ? sqrt(s) : pow(s, (acc_t)(1 / p));
+    if (!(norm > WIDE_VALUE(max_norm))) continue;
+    const acc_t scale = WIDE_VALUE(max_norm) / (norm + (acc_t)1e-7f);
+    for (long c = 0; c < width; c++) STORE(IN, ACC, 1, x, c, LOAD(IN, ACC, 1, x, c) * scale);
+  }
+}

@@ -1,0 +1,102 @@
+// Sums, means and maxima of bags of rows of an embedding table, and their gradients. Indices are int64.
+// Deterministic: a row of the gradient is added to by one work-item, in the order of the indices.
+// -D: IN (table, output, gradients, sample weights), ACC, VEC, MODE_SUM | MODE_MEAN | MODE_MAX.
+#define LS 1
+#include "rows.h"
+
+DEFINE_LANES(IN)
+DEFINE_LANES(ACC)
+
+#define INDEX(i) (PTR(index, const long)[i])
+#define SAMPLE(i) (sample_buf ? LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), i) : (acc_t)(1))
+
+// Work-item (columns, bag). The last bag takes all that remains, as on the CPU and CUDA.
+__kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BUF(table), BUF(index),
+                            BUF(offsets), BUF(sample), BUF(err), int code, long n, long bags, long rows,
+                            long width, long padding) {
+  const long c = (long)get_global_id(0) * VEC, bag = get_global_id(1);
+  if (c >= width && c > 0) return;
+  const int lanes = LANES(c, width);
+  const long begin = clamp(PTR(offsets, const long)[bag], 0L, n);
+  const long end = bag + 1 < bags ? clamp(PTR(offsets, const long)[bag + 1], begin, n) : n;
+  row_lanes_t sum;
+  sum.v = (vec_t)(0);
+#ifdef MODE_MAX
+  __global long *top = PTR(where, long) + bag * width + c;
+  for (int j = 0; j < lanes; j++) top[j] = -1;
+#endif
+  long count = 0;
+  for (long i = begin; i < end; i++) {
+    if (c == 0) PTR(bag_of, long)[i] = bag;
+    const long row = INDEX(i);
+    if (row == padding) continue;
+    if (row < 0 || row >= rows) {
+      netcl_report(PTR(err, int), code, row, rows);
+      continue;
+    }
+    row_lanes_t x;
+    x.v = LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
+#ifdef MODE_MAX
+    for (int j = 0; j < lanes; j++)
+      if (count == 0 || x.s[j] > sum.s[j] || isnan(x.s[j])) {
+        sum.s[j] = x.s[j];
+        top[j] = row;
+      }
+#else
+    sum.v += x.v * SAMPLE(i);
+#endif
+    count++;
+  }
+#ifdef MODE_MEAN
+  if (count > 0) sum.v /= (acc_t)count;
+#endif
+  if (c == 0) PTR(bag_size, long)[bag] = count;
+  STORE_LANES(IN, PTR(out, STORAGE(IN)), bag * width + c, lanes, sum.v);
+}
+
+// Work-item (columns, share of the table's rows). `total` is zero at the start; `counts` as in embedding.cl.
+__kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_of), BUF(bag_size),
+                                     BUF(where), BUF(sample), BUF(counts), long n, long bags, long rows,
+                                     long width, long padding, long shares) {
+  const long c = (long)get_global_id(0) * VEC, share = get_global_id(1);
+  if (c >= width) return;
+  const int lanes = LANES(c, width);
+  __global acc_t *t = PTR(total, acc_t) + c;
+  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c;
+#ifdef MODE_MAX
+  for (long bag = 0; bag < bags; bag++)
+    for (int j = 0; j < lanes; j++) {
+      const long row = PTR(where, const long)[bag * width + c + j];
+      if (row >= 0 && row < rows && row % shares == share)
+        t[row * width + j] += LOAD(IN, ACC, 1, g, bag * width + j);
+    }
+#else
+  for (long i = 0; i < n; i++) {
+    const long row = INDEX(i), bag = PTR(bag_of, const long)[i];
+    if (bag < 0 || row == padding || row < 0 || row >= rows || row % shares != share) continue;
+    acc_t s = SAMPLE(i);
+#ifdef MODE_MEAN
+    s /= PTR(bag_size, const long)[bag];
+#endif
+    if (counts_buf) s /= PTR(counts, const int)[row];
+    const vec_t v = LOAD_LANES(ACC, t, row * width, lanes, 0) + LOAD_LANES(IN, g, bag * width, lanes, 0) * s;
+    STORE_LANES(ACC, t, row * width, lanes, v);
+  }
+#endif
+}
+
+// The gradient of the sample weights.
+__kernel void embedding_bag_sample_grad(BUF(out), BUF(grad), BUF(table), BUF(index), BUF(bag_of), long n,
+                                        long rows, long width, long padding) {
+  const long i = get_global_id(0);
+  if (i >= n) return;
+  const long row = INDEX(i), bag = PTR(bag_of, const long)[i];
+  vec_t s = (vec_t)(0);
+  if (bag >= 0 && row != padding && row >= 0 && row < rows)
+    for (long c = 0; c < width; c += VEC) {
+      const int lanes = LANES(c, width);
+      s += LOAD_LANES(IN, PTR(grad, const STORAGE(IN)), bag * width + c, lanes, 0) *
+           LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
+    }
+  STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), i, hsum(s));
+}

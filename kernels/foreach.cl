@@ -1,0 +1,151 @@
+// The foreach operators: one expression an operator, over x0 (self), x1, x2 and the row's scalar s.
+// -D: OP=OP_<name>, NIN (inputs), those of multi_tensor.h; S0, S1 where the dtypes of output and input differ (copy);
+// SCALAR_TENSOR where s is an element of a tensor. Column 0 of the table is the output.
+#include "multi_tensor.h"
+#ifndef OP
+#define OP OP_lerp_list
+#define NIN 3
+#define NORM 2
+#endif
+#ifndef S0
+#define S0 S
+#define S1 S
+#endif
+
+// s as a vector: V is the width in the body that expands these.
+#define SPLAT(x) ((T)(x))
+#define OP_add (x0 + SPLAT(s))
+#define OP_sub (x0 - SPLAT(s))
+#define OP_mul (x0 * SPLAT(s))
+#define OP_div (x0 / SPLAT(s))
+#define OP_maximum ((isnan(x0) | (x0 > SPLAT(s))) ? x0 : SPLAT(s))
+#define OP_minimum ((isnan(x0) | (x0 < SPLAT(s))) ? x0 : SPLAT(s))
+#define OP_pow pow(x0, SPLAT(s))
+#define OP_pow_of pow(SPLAT(s), x0)
+
+#define OP_add_list (x0 + SPLAT(s) * x1)
+#define OP_sub_list (x0 - SPLAT(s) * x1)
+#define OP_mul_list (x0 * x1)
+#define OP_div_list (x0 / x1)
+#define OP_maximum_list ((isnan(x0) | (x0 > x1)) ? x0 : x1)
+#define OP_minimum_list ((isnan(x0) | (x0 < x1)) ? x0 : x1)
+#define OP_pow_list pow(x0, x1)
+// From whichever end is nearer, so that a weight of 1 gives x1 exactly.
+#define OP_lerp (fabs(s) < (real)0.5f ? x0 + SPLAT(s) * (x1 - x0) : x1 - (x1 - x0) * SPLAT(1 - s))
+#define OP_lerp_list (fabs(x2) < SPLAT(0.5f) ? x0 + x2 * (x1 - x0) : x1 - (x1 - x0) * (SPLAT(1) - x2))
+#define OP_addcmul (x0 + SPLAT(s) * x1 * x2)
+#define OP_addcdiv (x0 + SPLAT(s) * (x1 / x2))
+
+#define OP_neg (-x0)
+#define OP_abs fabs(x0)
+#define OP_sqrt sqrt(x0)
+#define OP_rsqrt (SPLAT(1) / sqrt(x0))
+#define OP_reciprocal (SPLAT(1) / x0)
+#define OP_exp exp(x0)
+#define OP_log log(x0)
+#define OP_copy x0
+
+#ifdef SCALAR_TENSOR
+#define SCALAR_BUF , BUF(scalar)
+#define GET_SCALAR LOAD(S, ACC, 1, PTR(scalar, STORAGE(S)), 0)
+#else
+#define SCALAR_BUF
+#define GET_SCALAR MT_SCALAR
+#endif
+#if NIN > 1
+#define COLUMN1 __global STORAGE(S) *p1 = MT_PTR(2, S);
+#define READ1(V, i) const T x1 = LOAD(S, ACC, V, p1, i);
+#else
+#define COLUMN1
+#define READ1(V, i)
+#endif
+#if NIN > 2
+#define COLUMN2 __global STORAGE(S) *p2 = MT_PTR(3, S);
+#define READ2(V, i) const T x2 = LOAD(S, ACC, V, p2, i);
+#else
+#define COLUMN2
+#define READ2(V, i)
+#endif
+
+__kernel void map(MT_PARAMS SCALAR_BUF) {
+  MT_CHUNK
+  const real s = GET_SCALAR;
+  (void)s;
+  __global STORAGE(S0) *out = MT_PTR(0, S0);
+  __global STORAGE(S1) *p0 = MT_PTR(1, S1);
+  COLUMN1
+  COLUMN2
+#define MAP_AT(V, i)                            \
+  {                                             \
+    typedef VTYPE(ACC, V) T;                    \
+    const T x0 = LOAD(S1, ACC, V, p0, i);       \
+    READ1(V, i)                                 \
+    READ2(V, i)                                 \
+    const T y = OP;                             \
+    STORE(S0, ACC, V, out, i, y);               \
+  }
+  MT_FOR_EACH(MAP_AT)
+}
+
+__kernel void zero(MT_PARAMS) {
+  MT_CHUNK
+  __global STORAGE(S) *out = MT_PTR(0, S);
+#define ZERO_AT(V, i) STORE(S, ACC, V, out, i, (VTYPE(ACC, V))(0));
+  MT_FOR_EACH(ZERO_AT)
+}
+
+// --- norms: a partial result a chunk, then one a tensor ---------------------------------------------------
+// -D NORM: 1 (sum of |x|), 2 (root of the sum of squares) or 0 (the greatest |x|).
+#ifdef NORM
+#if NORM == 1
+#define NORM_TERM(acc, x) ((acc) + fabs(x))
+#define NORM_JOIN(a, b) ((a) + (b))
+#define NORM_END(a) (a)
+#elif NORM == 2
+#define NORM_TERM(acc, x) ((acc) + (x) * (x))
+#define NORM_JOIN(a, b) ((a) + (b))
+#define NORM_END(a) sqrt(a)
+#else
+#define NORM_TERM(acc, x) NORM_JOIN(acc, fabs(x))
+#define NORM_JOIN(a, b) ((isnan(a) | ((a) > (b))) ? (a) : (b))
+#define NORM_END(a) (a)
+#endif
+
+__kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
+  MT_CHUNK
+  __global const STORAGE(S) *x = MT_PTR(1, S);
+  VTYPE(ACC, VEC) sum_VEC = 0;
+  real sum_1 = 0;
+#define sum_4 sum_VEC
+#define sum_8 sum_VEC
+#define sum_16 sum_VEC
+#define NORM_AT(V, i)                                     \
+  {                                                       \
+    const VTYPE(ACC, V) v = LOAD(S, ACC, V, x, i);        \
+    CAT(sum_, V) = NORM_TERM(CAT(sum_, V), v);            \
+  }
+  MT_FOR_EACH(NORM_AT)
+  real lanes[VEC];
+  CAT(VSTORE_, VEC)(sum_VEC, 0, lanes);
+  for (int k = 0; k < VEC; k++) sum_1 = NORM_JOIN(sum_1, lanes[k]);
+#if LANES > 1
+  __local real all[LANES];
+  all[mt_lane] = sum_1;
+  for (int n = LANES / 2; n > 0; n /= 2) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (mt_lane < n) all[mt_lane] = NORM_JOIN(all[mt_lane], all[mt_lane + n]);
+  }
+  if (mt_lane == 0) sum_1 = all[0];
+#endif
+  if (mt_lane == 0) PTR(partial, real)[mt_base + mt_chunk] = sum_1;
+}
+
+__kernel void norm_rows(MT_PARAMS, BUF(partial)) {
+  MT_ROW
+  __global const real *p = PTR(partial, const real) + mt_base + (long)mt_row[0];
+  const long n = ((long)mt_row[1] + CHUNK - 1) / CHUNK;
+  real acc = 0;
+  for (long k = 0; k < n; k++) acc = NORM_JOIN(acc, p[k]);
+  STORE(S, ACC, 1, MT_PTR(0, S), 0, NORM_END(acc));
+}
+#endif

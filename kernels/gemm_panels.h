@@ -1,0 +1,83 @@
+// How panels of gemm_cpu.cl are filled from a matrix of any strides: in the compute type, padded with zero
+// levels. Lines beyond the matrix's edge hold anything: nothing of them is stored. A panel of a holds MR rows
+// as [k / 4][MR][4], one of b NR columns as [k][NR]; `k` levels, padded to `kp`.
+#ifndef NETCL_GEMM_PANELS_H
+#define NETCL_GEMM_PANELS_H
+#include "gemm.h"
+
+typedef VTYPE(ACC, 16) V16;
+#define TRANSPOSE_4X4 s048c159d26ae37bf
+
+// What the vector loops left: levels [first, kp), zeros from k on, so that what pads them adds nothing.
+// at(l, q) is where line l of level q goes.
+#define PACK_REST(S, from, ls, ks, lines, first, k, kp, to, at) \
+  for (long q = first; q < kp; q++)                             \
+    for (int l = 0; l < lines; l++)                             \
+      (to)[at(l, q)] = q < k ? LOAD(S, ACC, 1, (from) + l * (ls) + q * (ks), 0) : (ST)(0);
+
+#define AT_A(l, q) (((q) >> 2) * (4 * MR) + (l) * 4 + ((q) & 3))
+#define AT_B(l, q) ((q) * NR + (l))
+
+#ifdef INA
+inline void pack_a(__global const STORAGE(INA) * from, long rs, long ks, int lines, long k, long kp,
+                   __global ST* to) {
+  const long whole = k & ~3L;
+  long q = 0;
+  if (ks == 1) {
+    for (; q + 16 <= k; q += 16)
+      for (int l = 0; l < MR; l++) {
+        const V16 v = LOAD(INA, ACC, 16, from + min(l, lines - 1) * rs + q, 0);
+        __global ST* t = to + q * MR + l * 4;
+        vstore4(v.lo.lo, 0, t);
+        vstore4(v.lo.hi, 0, t + 4 * MR);
+        vstore4(v.hi.lo, 0, t + 8 * MR);
+        vstore4(v.hi.hi, 0, t + 12 * MR);
+      }
+    for (; q < whole; q += 4)
+      for (int l = 0; l < MR; l++)
+        vstore4(LOAD(INA, ACC, 4, from + min(l, lines - 1) * rs + q, 0), 0, to + q * MR + l * 4);
+  } else if (lines == MR && rs == 1) {
+    for (; q < whole; q += 4)
+      for (int l = 0; l < MR; l += 4) {
+        __global const STORAGE(INA)* f = from + q * ks + l;
+        const V16 v = (V16)(LOAD(INA, ACC, 4, f, 0), LOAD(INA, ACC, 4, f + ks, 0),
+                            LOAD(INA, ACC, 4, f + 2 * ks, 0), LOAD(INA, ACC, 4, f + 3 * ks, 0));
+        vstore16(v.TRANSPOSE_4X4, 0, to + q * MR + l * 4);
+      }
+  }
+  const long done = q;
+  PACK_REST(INA, from, rs, ks, lines, done, k, kp, to, AT_A)
+}
+#endif
+
+#ifdef INB
+inline void pack_b(__global const STORAGE(INB) * from, long ns, long ks, int lines, long k, long kp,
+                   __global ST* to) {
+  long q = 0;
+  if (lines == NR && ns == 1) {
+    for (; q < k; q++) {
+      CAT(VSTORE_, VEC)(LOAD(INB, ACC, VEC, from + q * ks, 0), 0, to + q * NR);
+      CAT(VSTORE_, VEC)(LOAD(INB, ACC, VEC, from + q * ks + VEC, 0), 0, to + q * NR + VEC);
+    }
+  } else if (ks == 1) {
+    const int end = lines - 1;
+    for (; q < (k & ~3L); q += 4)
+      for (int l = 0; l < lines; l += 4) {
+        __global const STORAGE(INB)* f = from + q;
+        const V16 v = (V16)(LOAD(INB, ACC, 4, f + l * ns, 0), LOAD(INB, ACC, 4, f + min(l + 1, end) * ns, 0),
+                            LOAD(INB, ACC, 4, f + min(l + 2, end) * ns, 0),
+                            LOAD(INB, ACC, 4, f + min(l + 3, end) * ns, 0));
+        const V16 w = v.TRANSPOSE_4X4;
+        __global ST* t = to + q * NR + l;
+        vstore4(w.lo.lo, 0, t);
+        vstore4(w.lo.hi, 0, t + NR);
+        vstore4(w.hi.lo, 0, t + 2 * NR);
+        vstore4(w.hi.hi, 0, t + 3 * NR);
+      }
+  }
+  const long done = q;
+  PACK_REST(INB, from, ns, ks, lines, done, k, kp, to, AT_B)
+}
+#endif
+
+#endif

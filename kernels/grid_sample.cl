@@ -1,0 +1,172 @@
+// grid_sample over 2 spatial dimensions, forward and backward.
+// -D: IN, ACC, INTERP (0 bilinear, 1 nearest, 2 bicubic), PADDING (0 zeros, 1 border, 2 reflection), ALIGN
+// (0, 1). The gradient of the input belongs to one work-item a sample and channel, which adds in a fixed
+// order: deterministic, no atomics.
+#include "dtypes.h"
+
+typedef CTYPE(ACC) acc_t;
+
+typedef struct {
+  long n, c, ih, iw, oh, ow;
+} grid_t;
+
+// A coordinate of the grid in [-1, 1] as one of pixels, and its derivative.
+inline acc_t unnormalize(acc_t x, long size, acc_t *slope) {
+#if ALIGN
+  *slope = (acc_t)(size - 1) / 2;
+  return (x + 1) * *slope;
+#else
+  *slope = (acc_t)size / 2;
+  return ((x + 1) * size - 1) / 2;
+#endif
+}
+inline acc_t clip(acc_t x, long size, acc_t *slope) {
+  if (!(x > 0)) {
+    *slope = 0;
+    return 0;
+  }
+  if (x >= (acc_t)(size - 1)) {
+    *slope = 0;
+    return (acc_t)(size - 1);
+  }
+  return x;
+}
+inline acc_t reflect(acc_t x, long size, acc_t *slope) {
+  // Twice the borders, so that they are whole numbers.
+  const long low2 = ALIGN ? 0 : -1, high2 = ALIGN ? 2 * (size - 1) : 2 * size - 1;
+  if (low2 == high2) {
+    *slope = 0;
+    return 0;
+  }
+  const acc_t low = (acc_t)low2 / 2, span = (acc_t)(high2 - low2) / 2;
+  x -= low;
+  if (x < 0) {
+    x = -x;
+    *slope = -*slope;
+  }
+  const acc_t extra = fmod(x, span);
+  const acc_t flips = floor(x / span);
+  if (fmod(flips, (acc_t)2) == 0) return extra + low;
+  *slope = -*slope;
+  return span - extra + low;
+}
+inline acc_t pad(acc_t x, long size, acc_t *slope) {
+#if PADDING == 1
+  x = clip(x, size, slope);
+#elif PADDING == 2
+  x = clip(reflect(x, size, slope), size, slope);
+#endif
+  // What no long can hold lies outside in any case.
+  if (!(x > (acc_t)-1e9f && x < (acc_t)1e9f)) x = -100;
+  return x;
+}
+inline acc_t source(acc_t x, long size, acc_t *slope) {
+  const acc_t at = unnormalize(x, size, slope);
+#if INTERP == 2
+  // Bicubic pads each of its taps instead.
+  if (!(at > (acc_t)-1e9f && at < (acc_t)1e9f)) return -100;
+  return at;
+#else
+  return pad(at, size, slope);
+#endif
+}
+
+#if INTERP == 1
+#define TAPS 1
+#elif INTERP == 2
+#define TAPS 4
+#else
+#define TAPS 2
+#endif
+// TAPS positions (-1: outside), their weights, and the weights' derivatives.
+inline void taps(acc_t x, long size, long *at, acc_t *w, acc_t *dw) {
+#if INTERP == 1
+  at[0] = (long)rint(x);
+  w[0] = 1;
+  dw[0] = 0;
+#elif INTERP == 0
+  const acc_t base = floor(x);
+  at[0] = (long)base;
+  at[1] = at[0] + 1;
+  w[1] = x - base;
+  w[0] = 1 - w[1];
+  dw[0] = -1;
+  dw[1] = 1;
+#else
+  const acc_t base = floor(x), t = x - base, a = -0.75f;
+  for (int k = 0; k < 4; k++) {
+    const acc_t s = t - (k - 1), u = fabs(s), sign = s < 0 ? -1 : 1;
+    w[k] = u <= 1 ? ((a + 2) * u - (a + 3)) * u * u + 1 : ((a * u - 5 * a) * u + 8 * a) * u - 4 * a;
+    dw[k] = sign * (u <= 1 ? (3 * (a + 2) * u - 2 * (a + 3)) * u : (3 * a * u - 10 * a) * u + 8 * a);
+    acc_t unused = 1;
+    at[k] = (long)pad(base + (k - 1), size, &unused);
+  }
+#endif
+  for (int k = 0; k < TAPS; k++)
+    if (at[k] < 0 || at[k] >= size) at[k] = -1;
+}
+#define AT_POINT(point)                                                                     \
+  __global const STORAGE(IN) *xy = PTR(grid, const STORAGE(IN)) + 2 * (point);              \
+  acc_t slope_x, slope_y;                                                                   \
+  const acc_t px = source(LOAD(IN, ACC, 1, xy, 0), s.iw, &slope_x);                         \
+  const acc_t py = source(LOAD(IN, ACC, 1, xy, 1), s.ih, &slope_y);                         \
+  long ax[TAPS], ay[TAPS];                                                                  \
+  acc_t wx[TAPS], wy[TAPS], dx[TAPS], dy[TAPS];                                             \
+  taps(px, s.iw, ax, wx, dx);                                                               \
+  taps(py, s.ih, ay, wy, dy);
+
+// A work-item takes `per` points of the output, all channels.
+__kernel void sample(BUF(out), BUF(in), BUF(grid), const grid_t s, long per) {
+  const long plane = s.oh * s.ow, points = s.n * plane;
+  const long first = (long)get_global_id(0) * per, last = min(first + per, points);
+  for (long point = first; point < last; point++) {
+    AT_POINT(point)
+    const long n = point / plane, o = point - n * plane;
+    for (long c = 0; c < s.c; c++) {
+      __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * s.ih * s.iw;
+      acc_t sum = 0;
+      for (int j = 0; j < TAPS; j++)
+        for (int i = 0; i < TAPS; i++)
+          if (ax[i] >= 0 && ay[j] >= 0) sum += wx[i] * wy[j] * LOAD(IN, ACC, 1, x, ay[j] * s.iw + ax[i]);
+      STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), (n * s.c + c) * plane + o, sum);
+    }
+  }
+}
+
+// Into a gradient of the compute type that is zero; work-item (sample, channel).
+__kernel void sample_backward_input(BUF(gin), BUF(grad), BUF(grid), const grid_t s) {
+  const long nc = get_global_id(0), plane = s.oh * s.ow;
+  if (nc >= s.n * s.c) return;
+  __global acc_t *x = PTR(gin, acc_t) + nc * s.ih * s.iw;
+  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + nc * plane;
+  for (long o = 0; o < plane; o++) {
+    AT_POINT(nc / s.c * plane + o)
+    const acc_t v = LOAD(IN, ACC, 1, g, o);
+    for (int j = 0; j < TAPS; j++)
+      for (int i = 0; i < TAPS; i++)
+        if (ax[i] >= 0 && ay[j] >= 0) x[ay[j] * s.iw + ax[i]] += wx[i] * wy[j] * v;
+  }
+}
+
+__kernel void sample_backward_grid(BUF(ggrid), BUF(grad), BUF(in), BUF(grid), const grid_t s, long per) {
+  const long plane = s.oh * s.ow, points = s.n * plane;
+  const long first = (long)get_global_id(0) * per, last = min(first + per, points);
+  for (long point = first; point < last; point++) {
+    AT_POINT(point)
+    const long n = point / plane, o = point - n * plane;
+    acc_t gx = 0, gy = 0;
+    for (long c = 0; c < s.c; c++) {
+      __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * s.ih * s.iw;
+      const acc_t v = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), (n * s.c + c) * plane + o);
+      for (int j = 0; j < TAPS; j++)
+        for (int i = 0; i < TAPS; i++)
+          if (ax[i] >= 0 && ay[j] >= 0) {
+            const acc_t p = v * LOAD(IN, ACC, 1, x, ay[j] * s.iw + ax[i]);
+            gx += dx[i] * wy[j] * p;
+            gy += wx[i] * dy[j] * p;
+          }
+    }
+    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), 2 * point, gx * slope_x);
+    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), 2 * point + 1, gy * slope_y);
+  }
+}

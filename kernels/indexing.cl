@@ -1,0 +1,83 @@
+// Moves of whole elements through index tensors; no arithmetic, so the variant is the element's size, not its dtype.
+// -D: BYTES (1, 2, 4, 8, 16), MODE (GATHER: the index looks up the source, SCATTER: the destination,
+// FILL: the destination, which is given the value), NIDX, IDX.
+#include "index_space.h"
+
+#define GATHER 1
+#define SCATTER 2
+#define FILL 3
+
+// RUN elements of 16 bytes are moved as pairs of longs.
+#if BYTES == 1
+typedef uchar elem_t;
+#define VALUE ((uchar)value.x)
+#elif BYTES == 2
+typedef ushort elem_t;
+#define VALUE ((ushort)value.x)
+#elif BYTES == 4
+typedef uint elem_t;
+#define VALUE ((uint)value.x)
+#elif BYTES == 8
+typedef ulong elem_t;
+#define VALUE (value.x)
+#else
+typedef ulong2 elem_t;
+#define VALUE value
+#endif
+
+inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
+  long j = 0;
+#if BYTES < 16
+  for (; j + 16 <= n; j += 16) vstore16(vload16(0, s + j), 0, d + j);
+#endif
+  for (; j < n; j++) d[j] = s[j];
+}
+
+__kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value, const space_t L) {
+  __global int *err = PTR(e, int);
+  const long begin = (long)get_global_id(0) * L.chunk, end = min(begin + L.chunk, L.n);
+  long row = (long)get_global_id(1) * L.rows_per;
+  const long last = min(row + L.rows_per, L.rows);
+  if (row >= last || begin >= end) return;
+  const long os = L.inner[0], ss = L.inner[1];
+  row_t r = first_row(&L, row);
+  for (;;) {
+    __global uchar *o = o_buf + o_off + r.off[0];
+    __global const uchar *s = s_buf + s_off + r.off[1];
+    if (INDEX_FIXED) {
+      const long at = INDEXED_OFFSET(0);
+#if MODE == GATHER
+      s += at;
+#else
+      o += at;
+#endif
+#if MODE != FILL
+      if (os == BYTES && ss == BYTES) {
+        copy_run((__global elem_t *)o + begin, (__global const elem_t *)s + begin, end - begin);
+      } else
+#endif
+      {
+        for (long j = begin; j < end; j++) {
+#if MODE == FILL
+          *(__global elem_t *)(o + j * os) = VALUE;
+#else
+          *(__global elem_t *)(o + j * os) = *(__global const elem_t *)(s + j * ss);
+#endif
+        }
+      }
+    } else {
+      for (long j = begin; j < end; j++) {
+        const long at = INDEXED_OFFSET(j);
+#if MODE == GATHER
+        *(__global elem_t *)(o + j * os) = *(__global const elem_t *)(s + j * ss + at);
+#elif MODE == SCATTER
+        *(__global elem_t *)(o + j * os + at) = *(__global const elem_t *)(s + j * ss);
+#else
+        *(__global elem_t *)(o + j * os + at) = VALUE;
+#endif
+      }
+    }
+    if (++row >= last) break;
+    next_row(&L, &r);
+  }
+}

@@ -1,0 +1,73 @@
+// Negative log likelihood, forward and backward, over (n, C) or (n, C, inner); inner is 1 for a plain class
+// axis. -D: IN (input, output, gradients), TARGET (i64 or u8), ACC. The weight is of IN's dtype or null.
+#include "dtypes.h"
+
+typedef CTYPE(ACC) acc_t;
+
+// The class of element i, or -1 where it is ignored.
+inline long target_of(__global const STORAGE(TARGET) *t, long i, long classes, long ignore, __global int *err,
+                      int code) {
+  const long c = LOAD(TARGET, i64, 1, t, i);
+  if (c == ignore) return -1;
+  if (c < 0 || c >= classes) {
+    netcl_report(err, code, c, classes);
+    return -1;
+  }
+  return c;
+}
+#define WEIGHT(c) (weight_buf ? LOAD(IN, ACC, 1, PTR(weight, const STORAGE(IN)), c) : (acc_t)(1))
+#define SCORE(i, c) ((i) / inner * classes * inner + (c) * inner + (i) % inner)
+
+// Loss of each element.
+__kernel void nll_each(BUF(out), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long n, long per,
+                       long classes, long inner, long ignore) {
+  const long first = (long)get_global_id(0) * per, last = min(first + per, n);
+  for (long i = first; i < last; i++) {
+    const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
+    acc_t loss = 0;
+    if (c >= 0) loss = -WEIGHT(c) * LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), SCORE(i, c));
+    STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), i, loss);
+  }
+}
+
+// part[2p] = sum of the weighted losses, part[2p + 1] = sum of the weights of one share of the elements.
+__kernel void nll_parts(BUF(part), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long n, long per,
+                        long classes, long inner, long ignore) {
+  const long p = get_global_id(0), first = p * per, last = min(first + per, n);
+  if (first >= n && p > 0) return;
+  acc_t loss = 0, total = 0;
+  for (long i = first; i < last; i++) {
+    const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
+    if (c < 0) continue;
+    const acc_t w = WEIGHT(c);
+    loss -= w * LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), SCORE(i, c));
+    total += w;
+  }
+  PTR(part, acc_t)[2 * p] = loss;
+  PTR(part, acc_t)[2 * p + 1] = total;
+}
+
+__kernel void nll_finish(BUF(out), BUF(total_weight), BUF(part), long parts, int mean) {
+  acc_t loss = 0, total = 0;
+  for (long p = 0; p < parts; p++) {
+    loss += PTR(part, const acc_t)[2 * p];
+    total += PTR(part, const acc_t)[2 * p + 1];
+  }
+  STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), 0, mean ? loss / total : loss);
+  STORE(IN, ACC, 1, PTR(total_weight, STORAGE(IN)), 0, total);
+}
+
+// Into a gradient that is zero. `each`: a gradient for each element, else one for all of them.
+__kernel void nll_backward(BUF(gin), BUF(grad), BUF(target), BUF(weight), BUF(total_weight), BUF(err),
+                           int code, long n, long per, long classes, long inner, long ignore, int each,
+                           int mean) {
+  const long first = (long)get_global_id(0) * per, last = min(first + per, n);
+  acc_t g = each ? 0 : LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), 0);
+  if (mean) g /= LOAD(IN, ACC, 1, PTR(total_weight, const STORAGE(IN)), 0);
+  for (long i = first; i < last; i++) {
+    const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
+    if (c < 0) continue;
+    if (each) g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), i);
+    STORE(IN, ACC, 1, PTR(gin, STORAGE(IN)), SCORE(i, c), -WEIGHT(c) * g);
+  }
+}

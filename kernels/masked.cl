@@ -1,0 +1,170 @@
+// Masks: masked_fill, and compaction (nonzero, masked_select, masked_scatter) in three steps: count per chunk,
+// scan of the counts by one work-item, and the move.
+// -D: BYTES (element size).
+#include "dtypes.h"
+
+#if BYTES == 1
+typedef uchar elem_t;
+#define LOW(v) ((ulong)(v))
+#define HIGH(v) 0
+#elif BYTES == 2
+typedef ushort elem_t;
+#define LOW(v) ((ulong)(v))
+#define HIGH(v) 0
+#elif BYTES == 4
+typedef uint elem_t;
+#define LOW(v) ((ulong)(v))
+#define HIGH(v) 0
+#elif BYTES == 8
+typedef ulong elem_t;
+#define LOW(v) (v)
+#define HIGH(v) 0
+#else
+typedef ulong2 elem_t;
+#define LOW(v) ((v).x)
+#define HIGH(v) ((v).y)
+#endif
+
+#define MAX_OUTER 6
+typedef struct {
+  long n, chunk, rows, rows_per, ndim;
+  long o_inner, m_inner;  // strides in bytes
+  long size[MAX_OUTER], o_stride[MAX_OUTER], m_stride[MAX_OUTER];
+} fill_t;
+
+// The value is `imm`, or, where there is one, the element at v.
+__kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const fill_t L) {
+  const long begin = (long)get_global_id(0) * L.chunk, end = min(begin + L.chunk, L.n);
+  const long last = min((long)(get_global_id(1) + 1) * L.rows_per, L.rows);
+#if BYTES == 16
+  elem_t value = imm;
+#else
+  elem_t value = (elem_t)imm.x;
+#endif
+  if (v_buf) value = *PTR(v, const elem_t);
+  for (long row = (long)get_global_id(1) * L.rows_per; row < last; row++) {
+    __global uchar *o = PTR(o, uchar);
+    __global const uchar *m = PTR(m, const uchar);
+    long rest = row;
+    for (int d = 0; d < L.ndim; d++) {
+      const long q = rest / L.size[d], at = rest - q * L.size[d];
+      o += at * L.o_stride[d];
+      m += at * L.m_stride[d];
+      rest = q;
+    }
+    long j = begin;
+#if BYTES < 16
+    if (L.o_inner == BYTES && L.m_inner == 1) {
+      for (; j + 16 <= end; j += 16) {
+        const uchar16 on = vload16(0, m + j);
+        __global elem_t *p = (__global elem_t *)o + j;
+#define MASK16(T) (CAT3(convert_, T, 16)(on) != (CAT(T, 16))(0))
+#if BYTES == 1
+        vstore16(select(vload16(0, p), (uchar16)(value), MASK16(uchar)), 0, p);
+#elif BYTES == 2
+        vstore16(select(vload16(0, p), (ushort16)(value), MASK16(ushort)), 0, p);
+#elif BYTES == 4
+        vstore16(select(vload16(0, p), (uint16)(value), MASK16(uint)), 0, p);
+#else
+        vstore16(select(vload16(0, p), (ulong16)(value), MASK16(ulong)), 0, p);
+#endif
+      }
+    }
+#endif
+    for (; j < end; j++) {
+      if (m[j * L.m_inner]) *(__global elem_t *)(o + j * L.o_inner) = value;
+    }
+  }
+}
+
+// An element counts when any bit of `low` (`high`: of the second half of 16 bytes) is set in it: all bits but the
+// sign of floating-point numbers.
+#define NONZERO(v) (((LOW(v) & low) | (HIGH(v) & high)) != 0)
+__kernel void count(BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high) {
+  const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
+  if (begin >= n) return;
+  __global const elem_t *x = PTR(x, const elem_t);
+  long found = 0;
+  for (long i = begin; i < end; i++) found += NONZERO(x[i]) ? 1 : 0;
+  PTR(counts, long)[k] = found;
+}
+__kernel void scan(BUF(counts), long n) {
+  __global long *counts = PTR(counts, long);
+  long sum = 0;
+  for (long i = 0; i < n; i++) {
+    const long c = counts[i];
+    counts[i] = sum;
+    sum += c;
+  }
+  counts[n] = sum;
+}
+
+#define MAX_DIMS 16
+typedef struct {
+  long ndim, limit;  // at most `limit` positions are written
+  long o_row, o_column;
+  long size[MAX_DIMS];
+} positions_t;
+__kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high, const positions_t L) {
+  const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
+  if (begin >= n) return;
+  __global const elem_t *x = PTR(x, const elem_t);
+  __global long *o = PTR(o, long);
+  __global const long *counts = PTR(counts, const long);
+  long rank = counts[k];
+  const long limit = min(counts[k + 1], L.limit);
+  const long inner = L.ndim > 1 ? L.size[L.ndim - 1] : n;
+  long row = begin / inner, column = begin - row * inner;
+  for (long i = begin; i < end && rank < limit; i++) {
+    // Written before it is known whether it counts: no branch to mispredict, and the next one overwrites it.
+    __global long *p = o + rank * L.o_row;
+    p[(L.ndim - 1) * L.o_column] = column;
+    if (L.ndim == 2) p[0] = row;
+    const int counts_in = NONZERO(x[i]);
+    if (L.ndim > 2 && counts_in) {
+      long rest = row;
+      for (int d = (int)L.ndim - 2; d > 0; d--) {
+        const long q = rest / L.size[d];
+        p[d * L.o_column] = rest - q * L.size[d];
+        rest = q;
+      }
+      p[0] = rest;
+    }
+    rank += counts_in;
+    if (++column == inner) {
+      column = 0;
+      row++;
+    }
+  }
+}
+
+// Takes the marked elements of x, in order …
+__kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk) {
+  const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
+  if (begin >= n) return;
+  __global const uchar *m = PTR(m, const uchar);
+  __global elem_t *o = PTR(o, elem_t);
+  __global const elem_t *x = PTR(x, const elem_t);
+  long rank = PTR(counts, const long)[k];
+  const long limit = PTR(counts, const long)[k + 1];
+  // Stored before it is known whether it is marked: no branch to mispredict.
+  for (long i = begin; i < end && rank < limit; i++) {
+    o[rank] = x[i];
+    rank += m[i] != 0;
+  }
+}
+// … and puts the elements of x in order where the mask is set.
+__kernel void spread(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk, long size, BUF(e), int code) {
+  const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
+  if (begin >= n) return;
+  __global const uchar *m = PTR(m, const uchar);
+  long rank = PTR(counts, const long)[k];
+  for (long i = begin; i < end; i++) {
+    if (!m[i]) continue;
+    if (rank >= size) {
+      netcl_report(PTR(e, int), code, rank, size);
+      return;
+    }
+    PTR(o, elem_t)[i] = PTR(x, const elem_t)[rank++];
+  }
+}

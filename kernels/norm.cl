@@ -1,0 +1,208 @@
+// Layer and group normalisation, forward and backward. Statistics are two-pass, the mean corrected by what
+// the second pass finds, so that a large mean costs no accuracy. -D: IN (input and its gradient), WT (weight
+// and bias), ACC, VEC, LS; RMS: no mean, as in rms_norm. weight, bias and gradients that are not wanted come
+// as null.
+#include "rows.h"
+
+DEFINE_LANES(IN)
+DEFINE_LANES(WT)
+DEFINE_LANES(ACC)
+
+// Mean and biased variance of n adjacent elements.
+#ifdef RMS
+#define ROW_STATS(x, n, mean, var)                         \
+  vec_t squares_ = (vec_t)(0);                             \
+  FOR_ROW(i, n) {                                          \
+    const vec_t v = LOAD_LANES(IN, x, i, LANES(i, n), 0);  \
+    squares_ += v * v;                                     \
+  }                                                        \
+  const acc_t mean = 0, var = row_sum(squares_) / n;
+#else
+#define ROW_STATS(x, n, mean, var)                                                                \
+  acc_t mean, var;                                                                                \
+  {                                                                                               \
+    vec_t s_ = (vec_t)(0), d1_ = (vec_t)(0), d2_ = (vec_t)(0);                                    \
+    FOR_ROW(i, n) s_ += LOAD_LANES(IN, x, i, LANES(i, n), 0);                                     \
+    const acc_t m_ = row_sum(s_) / n;                                                             \
+    FOR_ROW(i, n) {                                                                               \
+      const int lanes = LANES(i, n);                                                              \
+      const vec_t d = KEEP_LANES(LOAD_LANES(IN, x, i, lanes, 0) - m_, lanes, 0);                  \
+      d1_ += d;                                                                                   \
+      d2_ += d * d;                                                                               \
+    }                                                                                             \
+    const acc_t c_ = row_sum(d1_) / n, v_ = row_sum(d2_) / n;                                     \
+    mean = isfinite(c_) ? m_ + c_ : m_;                                                           \
+    var = isfinite(c_) ? (v_ > c_ * c_ ? v_ - c_ * c_ : 0) : v_;                                  \
+    if (isnan(v_)) var = v_;                                                                      \
+  }
+#endif
+
+__kernel void layer_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), BUF(bias), long rows,
+                         long rows_per, long n, WIDE(eps)) {
+  ROW_SCRATCH
+  const long first = (long)get_group_id(0) * rows_per;
+  const long last = min(first + rows_per, rows);
+  __global const STORAGE(WT) *w = PTR(weight, const STORAGE(WT));
+  __global const STORAGE(WT) *b = PTR(bias, const STORAGE(WT));
+  for (long row = first; row < last; row++) {
+    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * n;
+    __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + row * n;
+    ROW_STATS(x, n, m, v)
+    const acc_t r = 1 / sqrt(v + WIDE_VALUE(eps));
+    if (LID == 0) {
+      if (mean_buf) PTR(mean, acc_t)[row] = m;
+      PTR(rstd, acc_t)[row] = r;
+    }
+    FOR_ROW(i, n) {
+      const int lanes = LANES(i, n);
+      vec_t z = (LOAD_LANES(IN, x, i, lanes, 0) - m) * r;
+      if (weight_buf) z *= LOAD_LANES(WT, w, i, lanes, 0);
+      if (bias_buf) z += LOAD_LANES(WT, b, i, lanes, 0);
+      STORE_LANES(IN, y, i, lanes, z);
+    }
+  }
+}
+
+// Each group adds up its rows' share of the weight's and bias's gradients in its own row of wpart and bpart.
+__kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), BUF(in), BUF(mean), BUF(rstd),
+                                  BUF(weight), long rows, long rows_per, long n) {
+  ROW_SCRATCH
+  const long group = get_group_id(0), first = group * rows_per;
+  const long last = min(first + rows_per, rows);
+  __global const STORAGE(WT) *w = PTR(weight, const STORAGE(WT));
+  __global acc_t *wp = PTR(wpart, acc_t) + group * n;
+  __global acc_t *bp = PTR(bpart, acc_t) + group * n;
+  for (long row = first; row < last; row++) {
+    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * n;
+    __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + row * n;
+    __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + row * n;
+#ifdef RMS
+    const acc_t m = 0;
+#else
+    const acc_t m = PTR(mean, const acc_t)[row];
+#endif
+    const acc_t r = PTR(rstd, const acc_t)[row];
+    vec_t s1 = (vec_t)(0), s2 = (vec_t)(0);
+    FOR_ROW(i, n) {
+      const int lanes = LANES(i, n);
+      vec_t gv = LOAD_LANES(IN, g, i, lanes, 0);
+      const vec_t xv = KEEP_LANES((LOAD_LANES(IN, x, i, lanes, 0) - m) * r, lanes, 0);
+      if (wpart_buf) {
+        const vec_t p = row == first ? (vec_t)(0) : LOAD_LANES(ACC, wp, i, lanes, 0);
+        STORE_LANES(ACC, wp, i, lanes, p + gv * xv);
+      }
+      if (bpart_buf) {
+        const vec_t p = row == first ? (vec_t)(0) : LOAD_LANES(ACC, bp, i, lanes, 0);
+        STORE_LANES(ACC, bp, i, lanes, p + gv);
+      }
+      if (weight_buf) gv *= LOAD_LANES(WT, w, i, lanes, 0);
+      s1 += gv * xv;
+      s2 += gv;
+    }
+    // No condition around a barrier: PoCL then loses what idle work-items bring to their first sum.
+    const acc_t c1 = row_sum(s1) / n;
+#ifdef RMS
+    const acc_t c2 = 0;
+#else
+    const acc_t c2 = row_sum(s2) / n;
+#endif
+    if (gin_buf) FOR_ROW(i, n) {
+      const int lanes = LANES(i, n);
+      vec_t gv = LOAD_LANES(IN, g, i, lanes, 0);
+      const vec_t xv = (LOAD_LANES(IN, x, i, lanes, 0) - m) * r;
+      if (weight_buf) gv *= LOAD_LANES(WT, w, i, lanes, 0);
+      STORE_LANES(IN, y, i, lanes, (gv - c2 - xv * c1) * r);
+    }
+  }
+}
+
+// Sums over `parts` rows of n partial results, of the weight and of the bias.
+__kernel void sum_parts(BUF(gw), BUF(gb), BUF(wpart), BUF(bpart), long parts, long n) {
+  const long c = (long)get_global_id(0) * VEC;
+  if (c >= n) return;
+  const int lanes = LANES(c, n);
+  __global const acc_t *wp = PTR(wpart, const acc_t) + c;
+  __global const acc_t *bp = PTR(bpart, const acc_t) + c;
+  if (gw_buf) {
+    vec_t s = (vec_t)(0);
+    for (long p = 0; p < parts; p++) s += LOAD_LANES(ACC, wp, p * n, lanes, 0);
+    STORE_LANES(WT, PTR(gw, STORAGE(WT)), c, lanes, s);
+  }
+  if (gb_buf) {
+    vec_t s = (vec_t)(0);
+    for (long p = 0; p < parts; p++) s += LOAD_LANES(ACC, bp, p * n, lanes, 0);
+    STORE_LANES(WT, PTR(gb, STORAGE(WT)), c, lanes, s);
+  }
+}
+
+// A row is one group of one sample: `channels` channels of hw elements; `groups` groups a sample.
+__kernel void group_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), BUF(bias), long rows,
+                         long rows_per, long channels, long hw, long groups, WIDE(eps)) {
+  ROW_SCRATCH
+  const long first = (long)get_group_id(0) * rows_per;
+  const long last = min(first + rows_per, rows);
+  const long n = channels * hw;
+  for (long row = first; row < last; row++) {
+    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * n;
+    __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + row * n;
+    __global const STORAGE(WT) *w = PTR(weight, const STORAGE(WT)) + row % groups * channels;
+    __global const STORAGE(WT) *b = PTR(bias, const STORAGE(WT)) + row % groups * channels;
+    ROW_STATS(x, n, m, v)
+    const acc_t r = 1 / sqrt(v + WIDE_VALUE(eps));
+    if (LID == 0) {
+      PTR(mean, acc_t)[row] = m;
+      PTR(rstd, acc_t)[row] = r;
+    }
+    FOR_RUNS(c, k, channels, hw) {
+      const int lanes = LANES(k, hw);
+      const acc_t wv = weight_buf ? LOAD(WT, ACC, 1, w, c) : 1;
+      const acc_t bv = bias_buf ? LOAD(WT, ACC, 1, b, c) : 0;
+      STORE_LANES(IN, y, c * hw + k, lanes, (LOAD_LANES(IN, x, c * hw + k, lanes, 0) - m) * r * wv + bv);
+    }
+  }
+}
+
+// wpart and bpart: a row for each sample, a column for each channel.
+__kernel void group_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), BUF(in), BUF(mean), BUF(rstd),
+                                  BUF(weight), long rows, long rows_per, long channels, long hw,
+                                  long groups) {
+  ROW_SCRATCH
+  const long first = (long)get_group_id(0) * rows_per;
+  const long last = min(first + rows_per, rows);
+  const long n = channels * hw;
+  for (long row = first; row < last; row++) {
+    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * n;
+    __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + row * n;
+    __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + row * n;
+    __global const STORAGE(WT) *w = PTR(weight, const STORAGE(WT)) + row % groups * channels;
+    const acc_t m = PTR(mean, const acc_t)[row], r = PTR(rstd, const acc_t)[row];
+    acc_t c1 = 0, c2 = 0;
+    for (long c = 0; c < channels; c++) {
+      vec_t v1 = (vec_t)(0), v2 = (vec_t)(0);
+      FOR_ROW(k, hw) {
+        const int lanes = LANES(k, hw);
+        const vec_t gv = LOAD_LANES(IN, g, c * hw + k, lanes, 0);
+        v1 += gv * KEEP_LANES((LOAD_LANES(IN, x, c * hw + k, lanes, 0) - m) * r, lanes, 0);
+        v2 += gv;
+      }
+      const acc_t s1 = row_sum(v1), s2 = row_sum(v2);
+      if (LID == 0) {
+        if (wpart_buf) PTR(wpart, acc_t)[row * channels + c] = s1;
+        if (bpart_buf) PTR(bpart, acc_t)[row * channels + c] = s2;
+      }
+      const acc_t wv = weight_buf ? LOAD(WT, ACC, 1, w, c) : 1;
+      c1 += wv * s1;
+      c2 += wv * s2;
+    }
+    if (!gin_buf) continue;
+    c1 /= n;
+    c2 /= n;
+    FOR_RUNS(c, k, channels, hw) {
+      const int lanes = LANES(k, hw);
+      const acc_t wv = weight_buf ? LOAD(WT, ACC, 1, w, c) : 1;
+      const vec_t xv = (LOAD_LANES(IN, x, c * hw + k, lanes, 0) - m) * r;
+      const vec_t gv = LOAD_LANES(IN, g, c * hw + k, lanes, 0);
+      STORE_LANES(IN, y, c * hw + k, lanes, (gv * wv - c2 - xv * c1) * r);
+    }
+  }
+}

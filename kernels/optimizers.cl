@@ -1,0 +1,146 @@
+// Fused optimizers: one pass over parameters, gradients and states.
+// -D: P (dtype of parameters and gradients), S (dtype of the states), those of multi_tensor.h, AMSGRAD.
+// found_inf, where given and not 0, means that nothing is touched. grad_scale, where given, divides the gradients,
+// which are stored unscaled.
+#include "multi_tensor.h"
+#ifndef P
+#define P f32
+#endif
+
+#define FUSED_PARAMS BUF(lr_tensor), BUF(grad_scale), BUF(found_inf)
+#define SKIP_STEP (found_inf_buf && *PTR(found_inf, const float) != 0.0f)
+#define LEARNING_RATE (lr_tensor_buf ? (real)*PTR(lr_tensor, const float) : h.lr)
+#define GRAD_SCALE (grad_scale_buf ? (real)*PTR(grad_scale, const float) : (real)1)
+
+// The gradient as the optimizer sees it.
+#define READ_GRADIENT(V, i)                       \
+  VTYPE(ACC, V) g = LOAD(P, ACC, V, grad, i);     \
+  if (grad_scale_buf) {                           \
+    g /= scale;                                   \
+    STORE(P, ACC, V, grad, i, g);                 \
+  }                                               \
+  if (h.maximize != 0) g = -g;
+
+// 1 - beta^step, accurate also where beta^step is close to 1; log_beta comes from float64.
+inline real bias_correction(real log_beta, real step) { return -expm1(log_beta * step); }
+
+typedef struct {
+  real lr, beta1, beta2, one_minus_beta1, one_minus_beta2, log_beta1, log_beta2, weight_decay, eps;
+  real maximize, decoupled;
+} adam_t;
+
+// Columns: parameter, gradient, exp_avg, exp_avg_sq, step and, with AMSGRAD, max_exp_avg_sq.
+__kernel void adam(MT_PARAMS, const adam_t h, FUSED_PARAMS) {
+  if (SKIP_STEP) return;
+  MT_CHUNK
+  __global STORAGE(P) *param = MT_PTR(0, P);
+  __global STORAGE(P) *grad = MT_PTR(1, P);
+  __global STORAGE(S) *exp_avg = MT_PTR(2, S);
+  __global STORAGE(S) *exp_avg_sq = MT_PTR(3, S);
+#ifdef AMSGRAD
+  __global STORAGE(S) *max_exp_avg_sq = MT_PTR(5, S);
+#endif
+  const real step = (real)*MT_PTR(4, f32);
+  const real scale = GRAD_SCALE, lr = LEARNING_RATE;
+  const real step_size = lr / bias_correction(h.log_beta1, step);
+  const real root = sqrt(bias_correction(h.log_beta2, step));
+#ifdef AMSGRAD
+#define ADAM_SECOND(V, i)                                                 \
+  VTYPE(ACC, V) second = LOAD(S, ACC, V, max_exp_avg_sq, i);              \
+  second = (isnan(second) | (second > v)) ? second : v;                   \
+  STORE(S, ACC, V, max_exp_avg_sq, i, second);
+#else
+#define ADAM_SECOND(V, i) const VTYPE(ACC, V) second = v;
+#endif
+#define ADAM_AT(V, i)                                                     \
+  {                                                                       \
+    READ_GRADIENT(V, i)                                                   \
+    VTYPE(ACC, V) p = LOAD(P, ACC, V, param, i);                          \
+    if (h.weight_decay != 0) {                                            \
+      if (h.decoupled != 0)                                               \
+        p -= lr * h.weight_decay * p;                                     \
+      else                                                                \
+        g += h.weight_decay * p;                                          \
+    }                                                                     \
+    VTYPE(ACC, V) m = LOAD(S, ACC, V, exp_avg, i);                        \
+    VTYPE(ACC, V) v = LOAD(S, ACC, V, exp_avg_sq, i);                     \
+    m = h.beta1 * m + h.one_minus_beta1 * g;                              \
+    v = h.beta2 * v + h.one_minus_beta2 * g * g;                          \
+    STORE(S, ACC, V, exp_avg, i, m);                                      \
+    STORE(S, ACC, V, exp_avg_sq, i, v);                                   \
+    ADAM_SECOND(V, i)                                                     \
+    p -= step_size * m / (sqrt(second) / root + h.eps);                   \
+    STORE(P, ACC, V, param, i, p);                                        \
+  }
+  MT_FOR_EACH(ADAM_AT)
+}
+
+typedef struct {
+  real lr, weight_decay, momentum, one_minus_dampening;
+  real nesterov, maximize, first_step;
+} sgd_t;
+
+// Columns: parameter, gradient and, with MOMENTUM, its buffer.
+__kernel void sgd(MT_PARAMS, const sgd_t h, FUSED_PARAMS) {
+  MT_CHUNK
+#ifdef MOMENTUM
+  __global STORAGE(S) *buffer = MT_PTR(2, S);
+  if (SKIP_STEP) {
+    // PyTorch hands over an empty buffer on the first step and does not do so again after a skip.
+#define CLEAR_AT(V, i) STORE(S, ACC, V, buffer, i, (VTYPE(ACC, V))(0));
+    if (h.first_step != 0) MT_FOR_EACH(CLEAR_AT)
+    return;
+  }
+#define SGD_MOMENTUM(V, i)                                                \
+  {                                                                       \
+    VTYPE(ACC, V) b = g;                                                  \
+    if (h.first_step == 0) b = h.momentum * LOAD(S, ACC, V, buffer, i) + h.one_minus_dampening * g; \
+    STORE(S, ACC, V, buffer, i, b);                                       \
+    g = h.nesterov != 0 ? g + h.momentum * b : b;                         \
+  }
+#else
+  if (SKIP_STEP) return;
+#define SGD_MOMENTUM(V, i)
+#endif
+  __global STORAGE(P) *param = MT_PTR(0, P);
+  __global STORAGE(P) *grad = MT_PTR(1, P);
+  const real scale = GRAD_SCALE, lr = LEARNING_RATE;
+#define SGD_AT(V, i)                                                      \
+  {                                                                       \
+    READ_GRADIENT(V, i)                                                   \
+    VTYPE(ACC, V) p = LOAD(P, ACC, V, param, i);                          \
+    if (h.weight_decay != 0) g += h.weight_decay * p;                     \
+    SGD_MOMENTUM(V, i)                                                    \
+    p -= lr * g;                                                          \
+    STORE(P, ACC, V, param, i, p);                                        \
+  }
+  MT_FOR_EACH(SGD_AT)
+}
+
+typedef struct {
+  real lr, lr_decay, weight_decay, eps;
+  real maximize;
+} adagrad_t;
+
+// Columns: parameter, gradient, sum of squares, step.
+__kernel void adagrad(MT_PARAMS, const adagrad_t h, FUSED_PARAMS) {
+  if (SKIP_STEP) return;
+  MT_CHUNK
+  __global STORAGE(P) *param = MT_PTR(0, P);
+  __global STORAGE(P) *grad = MT_PTR(1, P);
+  __global STORAGE(S) *sum = MT_PTR(2, S);
+  const real step = (real)*MT_PTR(3, f32);
+  const real scale = GRAD_SCALE;
+  const real lr = LEARNING_RATE / (1 + (step - 1) * h.lr_decay);
+#define ADAGRAD_AT(V, i)                                                  \
+  {                                                                       \
+    READ_GRADIENT(V, i)                                                   \
+    VTYPE(ACC, V) p = LOAD(P, ACC, V, param, i);                          \
+    if (h.weight_decay != 0) g += h.weight_decay * p;                     \
+    const VTYPE(ACC, V) v = LOAD(S, ACC, V, sum, i) + g * g;              \
+    STORE(S, ACC, V, sum, i, v);                                          \
+    p -= lr * g / (sqrt(v) + h.eps);                                      \
+    STORE(P, ACC, V, param, i, p);                                        \
+  }
+  MT_FOR_EACH(ADAGRAD_AT)
+}

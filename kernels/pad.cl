@@ -1,0 +1,145 @@
+// Reflection and replication padding over up to three dimensions, and the sliding windows of unfold and fold.
+// -D PAD_<kernel>, ACC (compute tag), IN (storage tag). Forward kernels move bits, so IN is any type of that size.
+#include "dtypes.h"
+
+typedef CTYPE(ACC) ST;
+
+typedef struct {
+  long rows, rows_per_item;  // rows of what is written
+  long in[3], out[3], before[3];
+} pad_t;
+
+#if defined(PAD_FORWARD) || defined(PAD_BACKWARD)
+// The input that output `o` repeats.
+inline long source(const pad_t *P, int d, long o) {
+  const long i = o - P->before[d];
+#ifdef REFLECT
+  return i < 0 ? -i : i >= P->in[d] ? 2 * (P->in[d] - 1) - i : i;
+#else
+  return clamp(i, 0L, P->in[d] - 1);
+#endif
+}
+#endif
+
+#ifdef PAD_FORWARD
+__kernel void pad_forward(BUF(src), BUF(dst), const pad_t P) {
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
+  for (long row = first; row < last; row++) {
+    const long zy = row / P.out[1], plane = zy / P.out[0];
+    const long z = source(&P, 0, zy - plane * P.out[0]), y = source(&P, 1, row - zy * P.out[1]);
+    __global const STORAGE(IN) *from = src + ((plane * P.in[0] + z) * P.in[1] + y) * P.in[2];
+    __global STORAGE(IN) *to = dst + row * P.out[2];
+    // The middle is a plain copy.
+    const long m0 = clamp(P.before[2], 0L, P.out[2]), m1 = clamp(P.in[2] + P.before[2], m0, P.out[2]);
+    for (long x = 0; x < m0; x++) to[x] = from[source(&P, 2, x)];
+    for (long x = m0; x < m1; x++) to[x] = from[x - P.before[2]];
+    for (long x = m1; x < P.out[2]; x++) to[x] = from[source(&P, 2, x)];
+  }
+}
+#endif
+
+#ifdef PAD_BACKWARD
+// The outputs that repeat input `i`: up to three ranges [begin, end).
+typedef struct {
+  long begin[3], end[3];
+} copies_t;
+
+inline copies_t copies(const pad_t *P, int d, long i) {
+  copies_t c;
+  const long in = P->in[d], out = P->out[d], before = P->before[d];
+  long at[3] = {i + before, -1, -1};
+#ifdef REFLECT
+  if (i > 0 && i <= before) at[1] = before - i;
+  if (i < in - 1) at[2] = 2 * (in - 1) - i + before;
+#endif
+  for (int k = 0; k < 3; k++) {
+    c.begin[k] = at[k];
+    c.end[k] = at[k] >= 0 && at[k] < out ? at[k] + 1 : at[k];
+  }
+#ifndef REFLECT
+  if (i == 0) c.begin[0] = 0;
+  if (i == in - 1) c.end[0] = out;
+  c.begin[0] = max(c.begin[0], 0L);
+#endif
+  return c;
+}
+
+__kernel void pad_backward(BUF(src), BUF(dst), const pad_t P) {
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
+  for (long row = first; row < last; row++) {
+    const long zy = row / P.in[1], plane = zy / P.in[0];
+    const copies_t cz = copies(&P, 0, zy - plane * P.in[0]), cy = copies(&P, 1, row - zy * P.in[1]);
+    for (long ix = 0; ix < P.in[2]; ix++) {
+      const copies_t cx = copies(&P, 2, ix);
+      ST sum = (ST)(0);
+      for (int kz = 0; kz < 3; kz++)
+        for (long z = cz.begin[kz]; z < cz.end[kz]; z++)
+          for (int ky = 0; ky < 3; ky++)
+            for (long y = cy.begin[ky]; y < cy.end[ky]; y++) {
+              __global const STORAGE(IN) *from = src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2];
+              for (int kx = 0; kx < 3; kx++)
+                for (long x = cx.begin[kx]; x < cx.end[kx]; x++) sum += LOAD(IN, ACC, 1, from, x);
+            }
+      STORE(IN, ACC, 1, dst, row * P.in[2] + ix, sum);
+    }
+  }
+}
+#endif
+
+// Sliding windows over two dimensions; `blocks` is how many there are of them.
+typedef struct {
+  long rows, rows_per_item;
+  long size[2], ker[2], stride[2], pad[2], dil[2], blocks[2];
+} unfold_t;
+
+#ifdef PAD_UNFOLD
+// dst row (plane, ky, kx, block y) = a strided row of the image.
+__kernel void unfold(BUF(src), BUF(dst), const unfold_t P) {
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
+  for (long row = first; row < last; row++) {
+    const long k = row / P.blocks[0], kyx = k % (P.ker[0] * P.ker[1]), plane = k / (P.ker[0] * P.ker[1]);
+    const long ky = kyx / P.ker[1], kx = kyx - ky * P.ker[1];
+    const long y = (row - k * P.blocks[0]) * P.stride[0] - P.pad[0] + ky * P.dil[0];
+    const long x0 = kx * P.dil[1] - P.pad[1];
+    const int inside = y >= 0 && y < P.size[0];
+    __global const STORAGE(IN) *from = src + (plane * P.size[0] + (inside ? y : 0)) * P.size[1];
+    __global STORAGE(IN) *to = dst + row * P.blocks[1];
+    for (long b = 0; b < P.blocks[1]; b++) {
+      const long x = x0 + b * P.stride[1];
+      to[b] = inside && x >= 0 && x < P.size[1] ? from[x] : (STORAGE(IN))(0);
+    }
+  }
+}
+#endif
+
+#ifdef PAD_FOLD
+// dst row (plane, y): every element gathers from the windows that hold it, in a fixed order.
+__kernel void fold(BUF(src), BUF(dst), const unfold_t P) {
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
+  for (long row = first; row < last; row++) {
+    const long plane = row / P.size[0], y = row - plane * P.size[0];
+    for (long x = 0; x < P.size[1]; x++) {
+      ST sum = (ST)(0);
+      for (long ky = 0; ky < P.ker[0]; ky++) {
+        const long sy = y + P.pad[0] - ky * P.dil[0], by = sy / P.stride[0];
+        if (sy < 0 || by * P.stride[0] != sy || by >= P.blocks[0]) continue;
+        for (long kx = 0; kx < P.ker[1]; kx++) {
+          const long sx = x + P.pad[1] - kx * P.dil[1], bx = sx / P.stride[1];
+          if (sx < 0 || bx * P.stride[1] != sx || bx >= P.blocks[1]) continue;
+          const long k = (plane * P.ker[0] + ky) * P.ker[1] + kx;
+          sum += LOAD(IN, ACC, 1, src, (k * P.blocks[0] + by) * P.blocks[1] + bx);
+        }
+      }
+      STORE(IN, ACC, 1, dst, row * P.size[1] + x, sum);
+    }
+  }
+}
+#endif

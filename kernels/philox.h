@@ -1,0 +1,36 @@
+// Philox 4x32-10 (Salmon et al. 2011), sixteen blocks at a time. A block is a counter; it yields four 32-bit words.
+#ifndef NETCL_PHILOX_H
+#define NETCL_PHILOX_H
+
+typedef struct {
+  uint16 w[4];
+} words_t;
+
+// Words of the blocks first … first + 15.
+inline words_t philox16(ulong seed, ulong first) {
+  const ulong16 block = (ulong16)(first) + (ulong16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  uint16 c0 = convert_uint16(block), c1 = convert_uint16(block >> 32), c2 = 0, c3 = 0;
+  uint k0 = (uint)seed, k1 = (uint)(seed >> 32);
+  for (int round = 0; round < 10; round++) {
+    const uint16 hi0 = mul_hi((uint16)0xD2511F53u, c0), lo0 = c0 * 0xD2511F53u;
+    const uint16 hi1 = mul_hi((uint16)0xCD9E8D57u, c2), lo1 = c2 * 0xCD9E8D57u;
+    c0 = hi1 ^ c1 ^ k0;
+    c1 = lo1;
+    c2 = hi0 ^ c3 ^ k1;
+    c3 = lo0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  words_t r;
+  r.w[0] = c0;
+  r.w[1] = c1;
+  r.w[2] = c2;
+  r.w[3] = c3;
+  return r;
+}
+
+// [0, 1) with 24 bits; (0, 1] with 24 bits, for logarithms.
+inline float16 uniform_closed_open(uint16 w) { return convert_float16(w >> 8) * 0x1p-24f; }
+inline float16 uniform_open_closed(uint16 w) { return convert_float16((w >> 8) + 1) * 0x1p-24f; }
+
+#endif

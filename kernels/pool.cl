@@ -1,0 +1,245 @@
+// Max and average pooling over up to three dimensions, with windows that slide or adapt to the output size.
+// -D POOL_<kernel>, ACC (compute tag), IN (storage tag), IDX (int, or long where a plane has 2^31 elements), and for
+// float with int indices LANES: how many windows along x that lie inside the image are done at once.
+#include "dtypes.h"
+
+typedef CTYPE(ACC) ST;
+
+typedef struct {
+  long rows, rows_per_item;  // rows of the tensor that is written: (plane, z, y)
+  long in[3], out[3], ker[3], stride[3], pad[3], dil[3];
+  long adaptive, include_pad, divisor;
+} pool_t;
+
+#define LOWEST CAT(lowest_, ACC)
+#define lowest_f32 (-INFINITY)
+#define lowest_f64 ((double)-INFINITY)
+#define lowest_i64 LONG_MIN
+#define lowest_i32 INT_MIN
+#define lowest_i16 SHRT_MIN
+#define lowest_i8 CHAR_MIN
+#define lowest_u8 0
+
+#define IS_NAN(v) CAT(nan_, ACC)(v)
+#define nan_f32(v) isnan(v)
+#define nan_f64(v) isnan(v)
+#define nan_i64(v) 0
+#define nan_i32(v) 0
+#define nan_i16(v) 0
+#define nan_i8(v) 0
+#define nan_u8(v) 0
+
+// The window of output `o`: begin, end, and the number of elements that an average divides by.
+typedef struct {
+  long begin, end, length;
+} window_t;
+
+inline window_t window(const pool_t *P, int d, long o) {
+  window_t w;
+  if (P->adaptive) {
+    w.begin = o * P->in[d] / P->out[d];
+    w.end = ((o + 1) * P->in[d] + P->out[d] - 1) / P->out[d];
+    w.length = w.end - w.begin;
+    return w;
+  }
+  const long begin = o * P->stride[d] - P->pad[d];
+  const long end = min(begin + (P->ker[d] - 1) * P->dil[d] + 1, P->in[d] + P->pad[d]);
+  w.begin = begin;
+  while (w.begin < 0) w.begin += P->dil[d];
+  w.end = min(end, P->in[d]);
+  w.length = P->include_pad ? end - begin : max(w.end - w.begin, 0L);
+  return w;
+}
+
+// The windows along x that lie inside the image: [begin, end), empty where vectors are of no use.
+inline window_t inner_windows(const pool_t *P) {
+  window_t w;
+  w.begin = w.end = w.length = 0;
+#ifdef LANES
+  if (P->adaptive) return w;
+  const long room = P->in[2] + P->pad[2] - (P->ker[2] - 1) * P->dil[2] - 1;
+  w.begin = (P->pad[2] + P->stride[2] - 1) / P->stride[2];
+  w.end = room < 0 ? 0 : min(room / P->stride[2] + 1, P->out[2]);
+  if (w.end - w.begin < LANES) w.begin = w.end = 0;
+#endif
+  return w;
+}
+
+#ifdef LANES
+typedef VTYPE(f32, LANES) VT;
+typedef CAT(int, LANES) VI;
+// LANES elements `step` apart; reads nothing beyond the last of them.
+inline VT load_lanes(__global const STORAGE(IN) *p, long step) {
+  if (step == 1) return LOAD(IN, ACC, LANES, p, 0);
+  if (step == 2) return (VT)(LOAD(IN, ACC, LANES, p, 0).even, LOAD(IN, ACC, LANES, p, LANES - 1).odd);
+  float v[LANES];
+  for (int k = 0; k < LANES; k++) v[k] = LOAD(IN, ACC, 1, p, k * step);
+  return CAT(vload, LANES)(0, v);
+}
+inline VI lane_numbers(int step) {
+  int v[LANES];
+  for (int k = 0; k < LANES; k++) v[k] = k * step;
+  return CAT(vload, LANES)(0, v);
+}
+#endif
+
+#ifdef POOL_MAX
+__kernel void pool_max(BUF(src), BUF(dst), BUF(index), const pool_t P) {
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  __global long *index = PTR(index, long);
+  const window_t inner = inner_windows(&P);
+#ifdef LANES
+  const VI number = lane_numbers((int)P.stride[2]);
+#endif
+  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
+  for (long row = first; row < last; row++) {
+    const long zy = row / P.out[1], plane = zy / P.out[0];
+    const window_t wz = window(&P, 0, zy - plane * P.out[0]), wy = window(&P, 1, row - zy * P.out[1]);
+    __global const STORAGE(IN) *p = src + plane * P.in[0] * P.in[1] * P.in[2];
+#ifdef LANES
+    for (long at = inner.begin; at < inner.end; at += LANES) {
+      const long ox = min(at, inner.end - LANES);  // the last ones overlap
+      const long x0 = ox * P.stride[2] - P.pad[2];
+      VT best = (VT)(-INFINITY);
+      VI where = (VI)((int)((wz.begin * P.in[1] + wy.begin) * P.in[2] + x0)) + number;
+      for (long z = wz.begin; z < wz.end; z += P.dil[0])
+        for (long y = wy.begin; y < wy.end; y += P.dil[1]) {
+          const long i0 = (z * P.in[1] + y) * P.in[2] + x0;
+          for (long k = 0; k < P.ker[2]; k++) {
+            const VT v = load_lanes(p + i0 + k * P.dil[2], P.stride[2]);
+            const VI better = (v > best) | isnan(v);
+            best = select(best, v, better);
+            where = select(where, (VI)((int)(i0 + k * P.dil[2])) + number, better);
+          }
+        }
+      STORE(IN, ACC, LANES, dst, row * P.out[2] + ox, best);
+      CAT(vstore, LANES)(CAT(convert_long, LANES)(where), 0, index + row * P.out[2] + ox);
+    }
+#endif
+    for (long ox = 0; ox < P.out[2]; ox++) {
+      if (ox == inner.begin) ox = inner.end;
+      if (ox >= P.out[2]) break;
+      const window_t wx = window(&P, 2, ox);
+      ST best = LOWEST;
+      IDX at = (IDX)((wz.begin * P.in[1] + wy.begin) * P.in[2] + wx.begin);
+      for (long z = wz.begin; z < wz.end; z += P.dil[0])
+        for (long y = wy.begin; y < wy.end; y += P.dil[1])
+          for (long x = wx.begin; x < wx.end; x += P.dil[2]) {
+            const IDX i = (IDX)((z * P.in[1] + y) * P.in[2] + x);
+            const ST v = LOAD(IN, ACC, 1, p, i);
+            if (v > best || IS_NAN(v)) {  // a NaN wins
+              best = v;
+              at = i;
+            }
+          }
+      STORE(IN, ACC, 1, dst, row * P.out[2] + ox, best);
+      index[row * P.out[2] + ox] = at;
+    }
+  }
+}
+#endif
+
+// dst[plane][index] += src, or = src: one work-item walks a plane, so the sum's order is fixed.
+#ifdef POOL_SCATTER
+__kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes, long src_size, long dst_size,
+                           int assign, int code) {
+  const long plane = get_global_id(0);
+  if (plane >= planes) return;
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN)) + plane * src_size;
+  __global const long *index = PTR(index, const long) + plane * src_size;
+  __global STORAGE(OUT) *dst = PTR(dst, STORAGE(OUT)) + plane * dst_size;
+  for (long i = 0; i < dst_size; i++) STORE(OUT, ACC, 1, dst, i, (ST)0);
+  for (long i = 0; i < src_size; i++) {
+    long at = index[i];
+    if (at < 0 || at >= dst_size) {
+      netcl_report(PTR(err, int), code, at, dst_size);
+      continue;
+    }
+    const ST v = LOAD(IN, ACC, 1, src, i);
+    STORE(OUT, ACC, 1, dst, at, assign ? v : LOAD(OUT, ACC, 1, dst, at) + v);
+  }
+}
+#endif
+
+#ifdef POOL_AVG
+__kernel void pool_avg(BUF(src), BUF(dst), const pool_t P) {
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  const window_t inner = inner_windows(&P);
+  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
+  for (long row = first; row < last; row++) {
+    const long zy = row / P.out[1], plane = zy / P.out[0];
+    const window_t wz = window(&P, 0, zy - plane * P.out[0]), wy = window(&P, 1, row - zy * P.out[1]);
+    __global const STORAGE(IN) *p = src + plane * P.in[0] * P.in[1] * P.in[2];
+#ifdef LANES
+    for (long at = inner.begin; at < inner.end; at += LANES) {
+      const long ox = min(at, inner.end - LANES);  // the last ones overlap
+      const long count = P.divisor ? P.divisor : wz.length * wy.length * P.ker[2];
+      VT sum = (VT)(0);
+      for (long z = wz.begin; z < wz.end; z++)
+        for (long y = wy.begin; y < wy.end; y++) {
+          const long i0 = (z * P.in[1] + y) * P.in[2] + ox * P.stride[2] - P.pad[2];
+          for (long k = 0; k < P.ker[2]; k++) sum += load_lanes(p + i0 + k, P.stride[2]);
+        }
+      STORE(IN, ACC, LANES, dst, row * P.out[2] + ox, count ? sum / (VT)((float)count) : (VT)(0));
+    }
+#endif
+    for (long ox = 0; ox < P.out[2]; ox++) {
+      if (ox == inner.begin) ox = inner.end;
+      if (ox >= P.out[2]) break;
+      const window_t wx = window(&P, 2, ox);
+      const long count = P.divisor ? P.divisor : wz.length * wy.length * wx.length;
+      ST sum = 0;
+      for (long z = wz.begin; z < wz.end; z++)
+        for (long y = wy.begin; y < wy.end; y++)
+          for (long x = wx.begin; x < wx.end; x++) sum += LOAD(IN, ACC, 1, p, (z * P.in[1] + y) * P.in[2] + x);
+      STORE(IN, ACC, 1, dst, row * P.out[2] + ox, count ? sum / (ST)count : (ST)0);
+    }
+  }
+}
+#endif
+
+// The outputs whose window holds input `i`: [begin, end).
+inline window_t covering(const pool_t *P, int d, long i) {
+  window_t w;
+  w.length = 0;
+  if (P->adaptive) {
+    w.begin = i * P->out[d] / P->in[d];
+    w.end = ((i + 1) * P->out[d] + P->in[d] - 1) / P->in[d];
+    return w;
+  }
+  const long at = i + P->pad[d];
+  w.begin = at < P->ker[d] ? 0 : (at - P->ker[d]) / P->stride[d] + 1;
+  w.end = min(at / P->stride[d] + 1, P->out[d]);
+  return w;
+}
+
+#ifdef POOL_AVG_BACKWARD
+// dst (of the compute type): each row gathers, in a fixed order, what the rows of windows over it give.
+__kernel void pool_avg_backward(BUF(src), BUF(dst), const pool_t P) {
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  __global ST *dst = PTR(dst, ST);
+  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
+  for (long row = first; row < last; row++) {
+    const long zy = row / P.in[1], plane = zy / P.in[0];
+    const window_t cz = covering(&P, 0, zy - plane * P.in[0]), cy = covering(&P, 1, row - zy * P.in[1]);
+    __global ST *to = dst + row * P.in[2];
+    for (long x = 0; x < P.in[2]; x++) to[x] = 0;
+    for (long z = cz.begin; z < cz.end; z++) {
+      const long lz = window(&P, 0, z).length;
+      for (long y = cy.begin; y < cy.end; y++) {
+        const long lzy = lz * window(&P, 1, y).length;
+        __global const STORAGE(IN) *from = src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2];
+        for (long ox = 0; ox < P.out[2]; ox++) {
+          const window_t wx = window(&P, 2, ox);
+          const ST count = (ST)(P.divisor ? P.divisor : lzy * wx.length);
+          if (wx.begin >= wx.end) continue;
+          const ST share = LOAD(IN, ACC, 1, from, ox) / count;
+          for (long x = wx.begin; x < wx.end; x++) to[x] += share;
+        }
+      }
+    }
+  }
+}
+#endif

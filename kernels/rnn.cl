@@ -1,0 +1,98 @@
+// LSTM and GRU cells: everything between the two matrix products and the new state, and its derivative.
+// -D: S (storage tag), A (compute tag), VEC, FLAG (there are biases). A row of gates holds 4 (LSTM: input,
+// forget, cell, output) or 3 (GRU: reset, update, new) runs of `hidden` units. What the backward pass needs is in
+// `saved`: the activated gates, and for the GRU also the old state and the hidden part of the new gate.
+#include "dtypes.h"
+
+#define AT(p, V, i) LOAD(S, A, V, PTR(p, const STORAGE(S)), i)
+#define PUT(p, V, i, v) STORE(S, A, V, PTR(p, STORAGE(S)), i, v)
+#define SIGMOID(x) (1 / (1 + exp(-(x))))
+
+// Runs CELL(width, unit) over this work-item's units.
+#define FOR_UNITS(CELL)                                              \
+  const long row = get_global_id(1);                                 \
+  long j = (long)get_global_id(0) * chunk;                           \
+  const long end = min(j + chunk, hidden);                           \
+  for (; j + VEC <= end; j += VEC) { CELL(VEC) }                     \
+  for (; j < end; j++) { CELL(1) }
+
+#if FLAG
+#define BIAS(p, V, i) +AT(p, V, i)
+#else
+#define BIAS(p, V, i)
+#endif
+// Pre-activation of gate k, from both products and biases; and its two halves.
+#define INPUT_PART(V, k, count) (AT(ig, V, (row * count + k) * hidden + j) BIAS(ib, V, k * hidden + j))
+#define HIDDEN_PART(V, k, count) (AT(hg, V, (row * count + k) * hidden + j) BIAS(hb, V, k * hidden + j))
+#define GATE(V, k, count) (INPUT_PART(V, k, count) + HIDDEN_PART(V, k, count))
+#define SAVE(V, k, count, v) PUT(saved, V, (row * count + k) * hidden + j, v)
+#define SAVED(V, k, count) AT(saved, V, (row * count + k) * hidden + j)
+
+#define LSTM_FORWARD(V)                                                                   \
+  const VTYPE(A, V) i = SIGMOID(GATE(V, 0, 4)), f = SIGMOID(GATE(V, 1, 4));               \
+  const VTYPE(A, V) g = tanh(GATE(V, 2, 4)), o = SIGMOID(GATE(V, 3, 4));                  \
+  const VTYPE(A, V) c = f * AT(cx, V, row * hidden + j) + i * g;                          \
+  PUT(cy, V, row * hidden + j, c);                                                        \
+  PUT(hy, V, row * hidden + j, o * tanh(c));                                              \
+  SAVE(V, 0, 4, i);                                                                       \
+  SAVE(V, 1, 4, f);                                                                       \
+  SAVE(V, 2, 4, g);                                                                       \
+  SAVE(V, 3, 4, o);
+
+__kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(cx), BUF(ib), BUF(hb),
+                           long hidden, long chunk) {
+  FOR_UNITS(LSTM_FORWARD)
+}
+
+#define LSTM_BACKWARD(V)                                                                  \
+  const VTYPE(A, V) i = SAVED(V, 0, 4), f = SAVED(V, 1, 4);                               \
+  const VTYPE(A, V) g = SAVED(V, 2, 4), o = SAVED(V, 3, 4);                               \
+  const VTYPE(A, V) t = tanh(AT(cy, V, row * hidden + j));                                \
+  const VTYPE(A, V) dh = has_gh ? AT(gh, V, row * hidden + j) : (VTYPE(A, V))(0);         \
+  const VTYPE(A, V) later = has_gc ? AT(gc, V, row * hidden + j) : (VTYPE(A, V))(0);      \
+  const VTYPE(A, V) dc = dh * o * (1 - t * t) + later;                                    \
+  PUT(gcx, V, row * hidden + j, dc * f);                                                  \
+  PUT(gg, V, (row * 4 + 0) * hidden + j, dc * g * i * (1 - i));                           \
+  PUT(gg, V, (row * 4 + 1) * hidden + j, dc * AT(cx, V, row * hidden + j) * f * (1 - f)); \
+  PUT(gg, V, (row * 4 + 2) * hidden + j, dc * i * (1 - g * g));                           \
+  PUT(gg, V, (row * 4 + 3) * hidden + j, dh * t * o * (1 - o));
+
+__kernel void lstm_backward(BUF(gg), BUF(gcx), BUF(gh), BUF(gc), BUF(cx), BUF(cy), BUF(saved), int has_gh,
+                            int has_gc, long hidden, long chunk) {
+  FOR_UNITS(LSTM_BACKWARD)
+}
+
+#define GRU_FORWARD(V)                                                                    \
+  const VTYPE(A, V) r = SIGMOID(GATE(V, 0, 3)), z = SIGMOID(GATE(V, 1, 3));               \
+  const VTYPE(A, V) part = HIDDEN_PART(V, 2, 3);                                          \
+  const VTYPE(A, V) n = tanh(INPUT_PART(V, 2, 3) + r * part);                             \
+  const VTYPE(A, V) h = AT(hx, V, row * hidden + j);                                      \
+  PUT(hy, V, row * hidden + j, n + z * (h - n));                                          \
+  SAVE(V, 0, 5, r);                                                                       \
+  SAVE(V, 1, 5, z);                                                                       \
+  SAVE(V, 2, 5, n);                                                                       \
+  SAVE(V, 3, 5, h);                                                                       \
+  SAVE(V, 4, 5, part);
+
+__kernel void gru_forward(BUF(hy), BUF(saved), BUF(ig), BUF(hg), BUF(hx), BUF(ib), BUF(hb), long hidden,
+                          long chunk) {
+  FOR_UNITS(GRU_FORWARD)
+}
+
+#define GRU_BACKWARD(V)                                                                   \
+  const VTYPE(A, V) r = SAVED(V, 0, 5), z = SAVED(V, 1, 5), n = SAVED(V, 2, 5);           \
+  const VTYPE(A, V) h = SAVED(V, 3, 5), part = SAVED(V, 4, 5);                            \
+  const VTYPE(A, V) dh = AT(gh, V, row * hidden + j);                                     \
+  const VTYPE(A, V) dn = dh * (1 - z) * (1 - n * n);                                      \
+  const VTYPE(A, V) dr = dn * part * r * (1 - r), dz = dh * (h - n) * z * (1 - z);        \
+  PUT(gig, V, (row * 3 + 0) * hidden + j, dr);                                            \
+  PUT(gig, V, (row * 3 + 1) * hidden + j, dz);                                            \
+  PUT(gig, V, (row * 3 + 2) * hidden + j, dn);                                            \
+  PUT(ghg, V, (row * 3 + 0) * hidden + j, dr);                                            \
+  PUT(ghg, V, (row * 3 + 1) * hidden + j, dz);                                            \
+  PUT(ghg, V, (row * 3 + 2) * hidden + j, dn * r);                                        \
+  PUT(ghx, V, row * hidden + j, dh * z);
+
+__kernel void gru_backward(BUF(gig), BUF(ghg), BUF(ghx), BUF(gh), BUF(saved), long hidden, long chunk) {
+  FOR_UNITS(GRU_BACKWARD)
+}

@@ -1,0 +1,164 @@
+// Kernels that move or generate elements by position: cat, tril/triu, ranges, triangle indices, unfold's gradient.
+// Moves take -D BYTES (element size), generators OUT and ACC (dtype tags).
+#include "dtypes.h"
+
+#ifdef BYTES
+#if BYTES == 1
+typedef uchar elem_t;
+#elif BYTES == 2
+typedef ushort elem_t;
+#elif BYTES == 4
+typedef uint elem_t;
+#elif BYTES == 8
+typedef ulong elem_t;
+#else
+typedef ulong2 elem_t;
+#endif
+
+inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
+  long j = 0;
+#if BYTES < 16
+  for (; j + 16 <= n; j += 16) vstore16(vload16(0, s + j), 0, d + j);
+#endif
+  for (; j < n; j++) d[j] = s[j];
+}
+inline void zero_run(__global elem_t *d, long n) {
+  for (long j = 0; j < n; j++) d[j] = (elem_t)(0);
+}
+
+// Eight contiguous inputs side by side: row r of input k (width[k] elements) goes to column start[k] of row r of the
+// output. A work-item takes `chunk` consecutive elements of one input, wherever rows begin and end.
+typedef struct {
+  long rows, out_width, chunk;
+  long width[8], start[8];
+} cat_t;
+__kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), BUF(i6), BUF(i7), const cat_t L) {
+  const int k = get_global_id(1);
+  const long width = L.width[k], total = width * L.rows;
+  long at = (long)get_global_id(0) * L.chunk;
+  const long end = min(at + L.chunk, total);
+  if (at >= end) return;
+  __global const uchar *p = k == 0   ? i0_buf + i0_off
+                            : k == 1 ? i1_buf + i1_off
+                            : k == 2 ? i2_buf + i2_off
+                            : k == 3 ? i3_buf + i3_off
+                            : k == 4 ? i4_buf + i4_off
+                            : k == 5 ? i5_buf + i5_off
+                            : k == 6 ? i6_buf + i6_off
+                                     : i7_buf + i7_off;
+  __global const elem_t *s = (__global const elem_t *)p;
+  long row = at / width, column = at - row * width;
+  while (at < end) {
+    const long n = min(width - column, end - at);
+    copy_run(PTR(o, elem_t) + row * L.out_width + L.start[k] + column, s + at, n);
+    at += n;
+    row++;
+    column = 0;
+  }
+}
+
+// Rows of matrices: keeps the columns j with j - i <= diagonal (lower) or j - i >= diagonal (upper).
+#define TRI_DIMS 8
+typedef struct {
+  long rows, columns, batches, rows_per, diagonal, upper, ndim;
+  long o_row, o_column, s_row, s_column;  // strides in elements
+  long size[TRI_DIMS], o_stride[TRI_DIMS], s_stride[TRI_DIMS];
+} tri_t;
+__kernel void triangle(BUF(o), BUF(s), const tri_t L) {
+  long first = (long)get_global_id(0) * L.rows_per;
+  const long last = min(first + L.rows_per, L.rows * L.batches);
+  for (; first < last; first++) {
+    long batch = first / L.rows;
+    const long i = first - batch * L.rows;
+    __global elem_t *o = PTR(o, elem_t) + i * L.o_row;
+    __global const elem_t *s = PTR(s, elem_t) + i * L.s_row;
+    for (int d = 0; d < L.ndim; d++) {
+      const long q = batch / L.size[d], at = batch - q * L.size[d];
+      o += at * L.o_stride[d];
+      s += at * L.s_stride[d];
+      batch = q;
+    }
+    const long edge = clamp(i + L.diagonal + (L.upper ? 0 : 1), 0L, L.columns);
+    const long from = L.upper ? edge : 0, to = L.upper ? L.columns : edge;
+    if (L.o_column == 1 && L.s_column == 1) {
+      zero_run(o, from);
+      if (o != s) copy_run(o + from, s + from, to - from);
+      zero_run(o + to, L.columns - to);
+    } else {
+      for (long j = 0; j < L.columns; j++) {
+        o[j * L.o_column] = j >= from && j < to ? s[j * L.s_column] : (elem_t)(0);
+      }
+    }
+  }
+}
+#endif
+
+#ifdef OUT
+typedef CTYPE(ACC) acc_t;
+
+// kind 0: linspace, exact at both ends and symmetric; 1: logspace, base ** linspace; 2: start + i * step.
+#if defined(ACC_FLOATING) || defined(ACC_INTEGRAL)
+__kernel void sequence(BUF(o), int kind, long n, long chunk, acc_t start, acc_t end, acc_t step, acc_t base) {
+  __global STORAGE(OUT) *o = PTR(o, STORAGE(OUT));
+  const long first = (long)get_global_id(0) * chunk, last = min(first + chunk, n);
+  for (long i = first; i < last; i++) {
+    acc_t v = kind < 2 && i >= n / 2 ? end - step * (acc_t)(n - 1 - i) : start + step * (acc_t)i;
+#ifdef ACC_FLOATING
+    if (kind == 1) v = pow(base, v);
+#endif
+    STORE(OUT, ACC, 1, o, i, v);
+  }
+}
+#endif
+
+// The number of columns of the triangle in the rows before r: sum over i < r of clamp(i + shift, 0, columns).
+inline long before(long r, long shift, long columns) {
+  const long grow = clamp(-shift, 0L, r);                // rows that are still empty
+  const long full = clamp(columns - shift, grow, r);     // the first full row
+  const long k = full - grow;
+  return k * (grow + shift) + k * (k - 1) / 2 + (r - full) * columns;
+}
+__kernel void triangle_indices(BUF(o), long rows, long columns, long shift, int upper, long total) {
+  const long i = get_global_id(0);
+  if (i >= rows) return;
+  __global STORAGE(OUT) *o = PTR(o, STORAGE(OUT));
+  const long edge = clamp(i + shift, 0L, columns);
+  const long from = upper ? edge : 0, to = upper ? columns : edge;
+  long at = upper ? i * columns - before(i, shift, columns) : before(i, shift, columns);
+  for (long j = from; j < to; j++, at++) {
+    STORE(OUT, ACC, 1, o, at, (acc_t)i);
+    STORE(OUT, ACC, 1, o, total + at, (acc_t)j);
+  }
+}
+
+// The gradient of unfold: an element of the input sums the windows that it was copied to.
+// grad: [outer, windows, inner, size], out: [outer, length, inner].
+typedef struct {
+  long length, inner, windows, size, step, chunk, total;
+} unfold_t;
+__kernel void unfold_backward(BUF(o), BUF(g), const unfold_t L) {
+  const long first = (long)get_global_id(0) * L.chunk, last = min(first + L.chunk, L.total);
+  for (long at = first; at < last; at++) {
+    const long q = at / L.inner, x = at - q * L.inner, outer = q / L.length, i = q - outer * L.length;
+    const long lo = i < L.size ? 0 : (i - L.size) / L.step + 1, hi = min(i / L.step, L.windows - 1);
+    acc_t sum = (acc_t)(0);
+    for (long w = lo; w <= hi; w++) {
+      const long from = ((outer * L.windows + w) * L.inner + x) * L.size + (i - w * L.step);
+      sum += LOAD(OUT, ACC, 1, PTR(g, const STORAGE(OUT)), from);
+    }
+    STORE(OUT, ACC, 1, PTR(o, STORAGE(OUT)), at, sum);
+  }
+}
+
+// repeat_interleave: value i fills the places from cumsum[i] - repeats[i] to cumsum[i].
+__kernel void repeat_interleave(BUF(o), BUF(r), BUF(c), long n, long total, BUF(e), int code) {
+  const long i = get_global_id(0);
+  if (i >= n) return;
+  const long count = (long)LOAD(OUT, ACC, 1, PTR(r, const STORAGE(OUT)), i), end = PTR(c, const long)[i];
+  if (count < 0 || end > total || end - count < 0 || (i == n - 1 && end != total)) {
+    netcl_report(PTR(e, int), code, count, total);
+    return;
+  }
+  for (long at = end - count; at < end; at++) STORE(OUT, ACC, 1, PTR(o, STORAGE(OUT)), at, (acc_t)i);
+}
+#endif

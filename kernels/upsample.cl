@@ -1,0 +1,109 @@
+// Resampling of 1 to 3 spatial dimensions (a missing one has size 1), forward and backward.
+// -D: IN, ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM.
+// The gradient of a plane belongs to one work-item, which adds to it in a fixed order: deterministic, no
+// atomics.
+#include "dtypes.h"
+
+typedef CTYPE(ACC) acc_t;
+
+#if defined(MODE_CUBIC)
+#define TAPS 4
+#elif defined(MODE_LINEAR)
+#define TAPS 2
+#else
+#define TAPS 1
+#endif
+// Dimensions that do not exist have one tap.
+#define TAPS_D (NDIM > 2 ? TAPS : 1)
+#define TAPS_H (NDIM > 1 ? TAPS : 1)
+
+typedef struct {
+  long planes, in_d, in_h, in_w, out_d, out_h, out_w, align;
+} shape_t;
+// A double of the host as two floats, for each dimension.
+typedef struct {
+  float d, d_low, h, h_low, w, w_low;
+} scales_t;
+
+// Where output `o` comes from: TAPS positions and their weights.
+inline void taps(long o, long size, acc_t scale, long align, long *at, acc_t *weight) {
+#if defined(MODE_NEAREST)
+  at[0] = min((long)floor((float)o * (float)scale), size - 1);
+  weight[0] = 1;
+#elif defined(MODE_EXACT)
+  at[0] = min((long)floor(((float)o + 0.5f) * (float)scale), size - 1);
+  weight[0] = 1;
+#elif defined(MODE_LINEAR)
+  acc_t x = align ? scale * o : scale * (o + (acc_t)0.5f) - (acc_t)0.5f;
+  if (x < 0) x = 0;
+  at[0] = min((long)x, size - 1);
+  at[1] = min(at[0] + 1, size - 1);
+  weight[1] = min(max(x - at[0], (acc_t)0), (acc_t)1);
+  weight[0] = 1 - weight[1];
+#else
+  const acc_t x = align ? scale * o : scale * (o + (acc_t)0.5f) - (acc_t)0.5f;
+  const acc_t base = floor(x), t = x - base, a = -0.75f;
+  for (int k = 0; k < 4; k++) {
+    at[k] = clamp((long)base + k - 1, 0L, size - 1);
+    const acc_t u = fabs(t - (k - 1));
+    weight[k] = u <= 1 ? ((a + 2) * u - (a + 3)) * u * u + 1 : ((a * u - 5 * a) * u + 8 * a) * u - 4 * a;
+  }
+#endif
+}
+#define SCALE(k) ((acc_t)scales.k + (acc_t)scales.k##_low)
+// The taps of the row (od, oh) of a plane.
+#define ROW_TAPS                                                \
+  long dat[TAPS] = {0}, hat[TAPS] = {0}, wat[TAPS];             \
+  acc_t dw[TAPS] = {1}, hw[TAPS] = {1}, ww[TAPS];               \
+  if (NDIM > 2) taps(od, s.in_d, SCALE(d), s.align, dat, dw);   \
+  if (NDIM > 1) taps(oh, s.in_h, SCALE(h), s.align, hat, hw);
+
+// Work-item (columns, rows of all planes).
+__kernel void resample(BUF(out), BUF(in), const shape_t s, const scales_t scales, long cols_per,
+                       long rows_per) {
+  const long begin = (long)get_global_id(0) * cols_per, end = min(begin + cols_per, s.out_w);
+  const long rows = s.planes * s.out_d * s.out_h;
+  const long last = min((long)(get_global_id(1) + 1) * rows_per, rows);
+  for (long row = get_global_id(1) * rows_per; row < last; row++) {
+    const long oh = row % s.out_h, od = row / s.out_h % s.out_d, plane = row / s.out_h / s.out_d;
+    ROW_TAPS
+    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + plane * s.in_d * s.in_h * s.in_w;
+    __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + row * s.out_w;
+    for (long ow = begin; ow < end; ow++) {
+      taps(ow, s.in_w, SCALE(w), s.align, wat, ww);
+#if TAPS == 1
+      STORE(IN, ACC, 1, y, ow, LOAD(IN, ACC, 1, x, (dat[0] * s.in_h + hat[0]) * s.in_w + wat[0]));
+#else
+      acc_t sum = 0;
+      for (int i = 0; i < TAPS_D; i++)
+        for (int j = 0; j < TAPS_H; j++) {
+          acc_t line = 0;
+          for (int k = 0; k < TAPS; k++)
+            line += ww[k] * LOAD(IN, ACC, 1, x, (dat[i] * s.in_h + hat[j]) * s.in_w + wat[k]);
+          sum += dw[i] * hw[j] * line;
+        }
+      STORE(IN, ACC, 1, y, ow, sum);
+#endif
+    }
+  }
+}
+
+// Into a gradient of the compute type that is zero.
+__kernel void resample_backward(BUF(gin), BUF(grad), const shape_t s, const scales_t scales) {
+  const long plane = get_global_id(0);
+  if (plane >= s.planes) return;
+  __global acc_t *x = PTR(gin, acc_t) + plane * s.in_d * s.in_h * s.in_w;
+  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + plane * s.out_d * s.out_h * s.out_w;
+  for (long od = 0; od < s.out_d; od++)
+    for (long oh = 0; oh < s.out_h; oh++) {
+      ROW_TAPS
+      for (long ow = 0; ow < s.out_w; ow++) {
+        taps(ow, s.in_w, SCALE(w), s.align, wat, ww);
+        const acc_t v = LOAD(IN, ACC, 1, g, (od * s.out_h + oh) * s.out_w + ow);
+        for (int i = 0; i < TAPS_D; i++)
+          for (int j = 0; j < TAPS_H; j++)
+            for (int k = 0; k < TAPS; k++)
+              x[(dat[i] * s.in_h + hat[j]) * s.in_w + wat[k]] += v * dw[i] * hw[j] * ww[k];
+      }
+    }
+}

@@ -1,0 +1,144 @@
+"""Builds torch_netcl/_C.so, one plain shared library that torch.ops.load_library opens.
+
+It holds no Python code (the binding is a TORCH_LIBRARY), so no Python.h is needed and one build serves every
+Python version. Everything declarative is in pyproject.toml.
+
+Environment:
+  MAX_JOBS               number of compilers at once
+  CXX                    the compiler, "ccache g++" included
+  NETCL_OPENCL_INCLUDE   folder that holds CL/cl.h, instead of the one found
+  NETCL_BUILD_ASAN=1     build with AddressSanitizer (run with LD_PRELOAD=$(g++ -print-file-name=libasan.so))
+  NETCL_BUILD_DEBUG=1    -O0 -g instead of -O2
+"""
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+# PyTorch would otherwise load the torch_netcl of an earlier install while this one is being built.
+os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+
+import torch
+from setuptools import find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths
+
+ROOT = Path(__file__).resolve().parent
+os.chdir(ROOT)
+
+try:
+    # The venv's ninja, though its folder be not on PATH: with --no-build-isolation pip does not put it there.
+    import ninja
+
+    os.environ["PATH"] = ninja.BIN_DIR + os.pathsep + os.environ.get("PATH", "")
+except ImportError:
+    pass
+
+for variable in ("CC", "CXX"):
+    # torch quotes CXX as one word and puts ccache or sccache before it by itself when one is installed.
+    words = shlex.split(os.environ.get(variable, ""))
+    if len(words) > 1 and Path(words[0]).name in ("ccache", "sccache"):
+        os.environ[variable] = shlex.join(words[1:])
+
+
+def env_flag(name: str) -> bool:
+    """Whether an environment variable is set to something that means yes."""
+    return os.environ.get(name, "0").lower() not in ("", "0", "false", "off", "no")
+
+
+def version() -> str:
+    """The package's version, without importing it."""
+    return re.search(r'__version__ = "(.+)"', (ROOT / "torch_netcl/_version.py").read_text())[1]
+
+
+def opencl_include() -> str:
+    """The folder that holds CL/cl.h: NETCL_OPENCL_INCLUDE, the system's, or a wheel's."""
+    if override := os.environ.get("NETCL_OPENCL_INCLUDE"):
+        candidates = [Path(override)]
+    else:
+        candidates = [Path("/usr/include"), Path("/usr/local/include")]
+        for entry in map(Path, sys.path):
+            candidates += sorted(entry.glob("nvidia/*/include")) if entry.is_dir() else []
+    for folder in candidates:
+        if (folder / "CL" / "cl.h").is_file():
+            return str(folder)
+    raise SystemExit(
+        f"torch_netcl: no CL/cl.h in any of {', '.join(map(str, candidates))}.\n"
+        "Install the OpenCL headers (`pip install nvidia-cuda-opencl`, or Debian's opencl-c-headers), "
+        "or point NETCL_OPENCL_INCLUDE at the folder that holds CL/cl.h."
+    )
+
+
+def extension() -> CppExtension:
+    """torch_netcl._C from every .cpp below csrc."""
+    csrc = str(ROOT / "csrc")  # absolute: ninja runs in the build folder
+    sources = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"))
+    if not sources:
+        raise SystemExit("torch_netcl: no C++ source below csrc/")
+    # Headers of others come in as -isystem: their warnings are not ours to fix. (/usr/include must not, as it
+    # would then come before the compiler's own folders.)
+    system = [
+        d for d in [*include_paths(), opencl_include()] if d not in ("/usr/include", "/usr/local/include")
+    ]
+    cflags = [
+        "-std=c++20",
+        *(["-O0", "-g"] if env_flag("NETCL_BUILD_DEBUG") else ["-O2", "-g0"]),
+        "-fvisibility-inlines-hidden",
+        *["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
+        *["-Wno-unknown-pragmas", "-Wno-sign-compare"],
+        f'-DNETCL_VERSION="{version()}"',
+        # Part of the command line, so that another torch in the same place rebuilds everything.
+        f'-DNETCL_BUILD_TORCH_VERSION="{torch.__version__}"',
+        "-DCL_TARGET_OPENCL_VERSION=300",
+        "-DCL_USE_DEPRECATED_OPENCL_1_2_APIS",
+        *[f"-isystem{d}" for d in system],
+    ]
+    ldflags = ["-ldl", "-Wl,--no-undefined", "-Wl,--as-needed"]
+    if env_flag("NETCL_BUILD_ASAN"):
+        cflags += ["-fsanitize=address", "-fno-omit-frame-pointer", "-g1"]
+        # The sanitizer's own symbols come from the preloaded runtime.
+        ldflags = ["-ldl", "-fsanitize=address"]
+    ext = CppExtension(
+        "torch_netcl._C",
+        sources,
+        include_dirs=[csrc],
+        extra_compile_args={"cxx": cflags},
+        extra_link_args=ldflags,
+    )
+    ext.include_dirs = [csrc]  # torch's are in cflags
+    ext.libraries = [name for name in ext.libraries if name != "torch_python"]
+    return ext
+
+
+class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=True)):
+    """Keeps the objects of `pip install -e` in build/temp; setuptools would use a temporary folder."""
+
+    def finalize_options(self) -> None:
+        """Choose the folder once setuptools has chosen one."""
+        super().finalize_options()
+        if self.inplace or getattr(self, "editable_mode", False):
+            self.build_temp = str(ROOT / "build" / "temp")
+
+
+class AnyPythonWheel(bdist_wheel):
+    """Tags the wheel py3-none-<platform>: it holds a native library, but none of Python's ABI."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """The tag of the platform alone."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    packages=[*find_packages(include=["torch_netcl", "torch_netcl.*"]), "torch_netcl.kernels"],
+    # Kernels live beside the package in the tree and inside it once installed.
+    package_dir={"torch_netcl.kernels": "kernels"},
+    package_data={"torch_netcl.kernels": ["*.cl", "*.h"]},
+    include_package_data=False,
+    ext_modules=[extension()],
+    cmdclass={
+        "build_ext": BuildExt,
+        "bdist_wheel": AnyPythonWheel,
+    },
+)

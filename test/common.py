@@ -1,0 +1,51 @@
+"""What the tests share: running an OpInfo sample on netcl and on the CPU, and comparing."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+DEVICE = "netcl"
+
+
+def to_device(tree: Any, device: str | torch.device) -> Any:
+    """The tree with its tensors (and device arguments) moved; strides and requires_grad are kept."""
+
+    def move(x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            moved = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=device)
+            # An expanded tensor cannot be written through; its storage can.
+            if x.numel() and 0 in x.stride():
+                moved = x.detach().to(device).expand(x.size()) if x.dim() else x.detach().to(device)
+            else:
+                moved.copy_(x.detach())
+            return moved.requires_grad_(x.requires_grad)
+        if isinstance(x, torch.device) or x == "cpu":
+            return torch.device(device)
+        return x
+
+    return tree_map(move, tree)
+
+
+@contextlib.contextmanager
+def no_fallback() -> Iterator[None]:
+    """Operators without a netcl kernel raise."""
+    before = torch.netcl.get_cpu_fallback_mode()
+    torch.netcl.set_cpu_fallback_mode("error")
+    try:
+        yield
+    finally:
+        torch.netcl.set_cpu_fallback_mode(before)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the one warning that each fallback gives."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,79 @@
+"""Uses every file of kernels/ on device 0, then builds each program that was used anew and prints the compilers' logs
+as JSON: [[file, options, log], ...]. test_kernels.py runs it once for each device class."""
+
+import json
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+D = torch.device("netcl", 0)
+
+
+def training() -> None:
+    """Layers and losses, forward and backward, in three dtypes."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        x = torch.randn(2, 8, 12, 12, device=D, dtype=dtype, requires_grad=True)
+        conv = torch.nn.Conv2d(8, 8, 3, padding=1, device=D, dtype=dtype)
+        y = F.batch_norm(conv(x), None, None, training=True)
+        y = F.max_pool2d(F.pad(F.gelu(y), (1, 1, 1, 1), mode="reflect"), 2)
+        y = F.avg_pool2d(F.dropout(y, 0.5), 2)
+        y = F.layer_norm(F.group_norm(y, 2), y.shape[1:])
+        logits = y.flatten(1) @ torch.randn(y[0].numel(), 5, device=D, dtype=dtype)
+        F.cross_entropy(logits, torch.tensor([1, 2], device=D)).backward()
+        q = torch.randn(2, 2, 9, 16, device=D, dtype=dtype, requires_grad=True)
+        F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    lstm = torch.nn.LSTM(4, 8, device=D)
+    lstm(torch.randn(3, 2, 4, device=D))[0].sum().backward()
+    table = torch.nn.Embedding(10, 4, device=D)
+    table(torch.tensor([1, 2, 2], device=D)).sum().backward()
+    p = torch.rand(6, device=D, requires_grad=True)
+    F.binary_cross_entropy(p, torch.rand(6, device=D)).backward()
+    F.multi_margin_loss(torch.randn(3, 4, device=D), torch.tensor([0, 1, 2], device=D))
+
+
+def optimizers() -> None:
+    for fused in (False, True):
+        w = torch.nn.Parameter(torch.randn(300, device=D))
+        optimizer = torch.optim.AdamW([w], fused=fused, foreach=None if fused else True)
+        scaler = torch.amp.GradScaler("netcl")
+        scaler.scale((w * w).sum()).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def operators() -> None:
+    x = torch.randn(40, 70, device=D)
+    i = torch.randint(0, 40, (5,), device=D)
+    (x + 1).sum(1), x.amax(0), x.std(), x.argmax(1), x.cumsum(0), x.sort(1), x.topk(3), x.tril(), x.flip(0)
+    x[i], x[x > 0], x.gather(0, i.view(1, -1).expand(3, 5)), torch.cat([x, x]), x.roll(3, 0)
+    x.scatter_add(0, i.view(-1, 1), x[:5, :1]), x.masked_fill(x > 0, 1.0), torch.nonzero(x), torch.where(x > 0, x, 0)
+    torch.searchsorted(x.sort(1).values, x), torch.arange(5, device=D), torch.randint(0, 9, (8,), device=D)
+    (torch.randn(5, device=D, dtype=torch.complex64) * 2j).abs(), (x.long() // 3).sum(), torch.randperm(9, device=D)
+    for m in (3, 40, 300):
+        a = torch.randn(m, m, device=D)
+        a @ a, a @ a[0], torch.bmm(a[None], a[None])
+    a = torch.randn(700, 900, device=D)
+    a @ a.t(), a[:9].t() @ a[:9], a[:, :8].t() @ a[:, :8]
+    a.bfloat16().t() @ a.bfloat16(), torch.randn(40, 9000, device=D) @ torch.randn(9000, 40, device=D)
+    F.conv2d(torch.randn(1, 4, 9, 9, device=D), torch.randn(4, 1, 3, 3, device=D), groups=4)
+    F.embedding_bag(i, x, torch.tensor([0, 2], device=D))
+    F.grid_sample(x[None, None], torch.rand(1, 4, 4, 2, device=D), align_corners=False)
+    x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    for part in (training, optimizers, operators):
+        part()
+    torch.netcl.synchronize()
+    result = []
+    for line in torch.ops.netcl.programs_in_use():
+        index, file, options = line.split("\t")
+        result.append([file, options, torch.ops.netcl.build_log(int(index), file, options)])
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

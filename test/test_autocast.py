@@ -1,0 +1,611 @@
+"""Autocast on netcl: every entry of the policy lists of the installed torch, and the machinery around them."""
+
+import re
+import sys
+import threading
+import unittest
+import warnings
+from pathlib import Path
+
+import torch
+from torch.testing._internal.autocast_test_lists import AutocastTestLists
+from torch.testing._internal.common_utils import (
+    TestCase,
+    instantiate_parametrized_tests,
+    parametrize,
+    run_tests,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import torch_netcl  # noqa: F401
+
+DEV = "netcl"
+HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
+LOWER = [torch.float16, torch.bfloat16]
+
+
+def parse_lists():
+    """policy -> ["op" or "op.overload", …] from the AT_FORALL_* macros."""
+    text = HEADER.read_text().replace("\\\n", " ")
+    lists = {}
+    for policy in ("LOWER_PRECISION_FP", "FP32", "FP32_SET_OPT_DTYPE", "PROMOTE"):
+        body = re.search(rf"#define AT_FORALL_{policy}\(_\)(.*)", text)[1]
+        entries = re.findall(r"_\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)", body)
+        lists[policy.lower()] = [".".join(filter(None, e)) for e in entries]
+    body = re.search(r"#define AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE\(_\)(.*)", text)[1]
+    lists["fp32_append_dtype"] = re.findall(r'"([\w.]+)"', body)
+    return lists
+
+
+LISTS = parse_lists()
+
+
+def randn(*size, dtype=torch.float32):
+    gen = torch.Generator().manual_seed(sum(size) + 1)
+    return torch.randn(*size, generator=gen).to(dtype).to(DEV)
+
+
+def unit(*size, dtype=torch.float32):
+    gen = torch.Generator().manual_seed(sum(size) + 2)
+    return (torch.rand(*size, generator=gen) * 0.8 + 0.1).to(dtype).to(DEV)
+
+
+def index(*size, high=2):
+    gen = torch.Generator().manual_seed(sum(size) + 3)
+    return torch.randint(0, high, size, generator=gen).to(DEV)
+
+
+def lower_precision_examples():
+    conv = {d: (randn(2, 4, *[6] * d), randn(4, 4, *[3] * d), randn(4)) for d in (1, 2, 3)}
+    cell = {g: (randn(4, 8), randn(4, 8), randn(g * 8, 8), randn(g * 8, 8), randn(g * 8), randn(g * 8)) for g in (1, 3)}
+    x, h, *weights = randn(4, 8), randn(4, 8), randn(32, 8), randn(32, 8), randn(32), randn(32)
+    two = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    q = randn(2, 2, 8, 4)
+    return {
+        "_convolution.deprecated": (*conv[2], *two, False, True, True),
+        "_convolution": (*conv[2], *two, False, True, True, True),
+        "convolution": (*conv[2], *two),
+        **{f"conv{d}d": conv[d] for d in (1, 2, 3)},
+        "conv_tbc": (randn(6, 2, 4), randn(3, 4, 5), randn(5), 0),
+        "conv_transpose1d": conv[1],
+        "conv_transpose2d.input": conv[2],
+        "conv_transpose3d.input": conv[3],
+        "prelu": (randn(4, 8), randn(1)),
+        "addmm": (randn(4, 5), randn(4, 8), randn(8, 5)),
+        "addmv": (randn(4), randn(4, 8), randn(8)),
+        "addr": (randn(4, 8), randn(4), randn(8)),
+        "matmul": (randn(2, 4, 8), randn(8, 5)),
+        "einsum": ("bij,bjk->bik", [randn(2, 4, 8), randn(2, 8, 5)]),
+        "mm": (randn(4, 8), randn(8, 5)),
+        "mv": (randn(4, 8), randn(8)),
+        "linalg_vecdot": (randn(4, 8), randn(4, 8)),
+        "linear": (randn(4, 8), randn(5, 8), randn(5)),
+        "addbmm": (randn(4, 5), randn(2, 4, 8), randn(2, 8, 5)),
+        "baddbmm": (randn(2, 4, 5), randn(2, 4, 8), randn(2, 8, 5)),
+        "bmm": (randn(2, 4, 8), randn(2, 8, 5)),
+        "chain_matmul": ([randn(4, 8), randn(8, 5), randn(5, 3)],),
+        "linalg_multi_dot": ([randn(4, 8), randn(8, 5), randn(5, 3)],),
+        "lstm_cell": (x, [h, randn(4, 8)], *weights),
+        "gru_cell": cell[3],
+        "rnn_tanh_cell": cell[1],
+        "rnn_relu_cell": cell[1],
+        "scaled_dot_product_attention": (q, q, q),
+    }
+
+
+def fp32_examples(dtype):
+    def r(*size):
+        return randn(*size, dtype=dtype)
+
+    def u(*size):
+        return unit(*size, dtype=dtype)
+
+    v, m, m2 = r(8), r(4, 8), r(8, 4).t().contiguous()
+    image = {d: r(1, 2, *[4] * d) for d in (1, 2, 3)}
+    return {
+        **{op: (u(8),) for op in ("acos", "asin", "erfinv", "log", "log10", "log2", "log1p", "rsqrt")},
+        **{op: (v,) for op in ("cosh", "exp", "expm1", "reciprocal", "sinh", "tan", "softplus", "nuclear_norm_vector")},
+        "pow.Tensor_Scalar": (u(8), 1.7),
+        "pow.Tensor_Tensor": (u(8), v),
+        "pow.Scalar": (1.7, v),
+        "layer_norm": (m, [8], u(8), v),
+        "native_layer_norm": (m, [8], u(8), v, 1e-5),
+        "rms_norm": (m, [8], u(8)),
+        "group_norm": (r(2, 4, 3), 2, u(4), r(4)),
+        "frobenius_norm.dim": (m, [0, 1]),
+        "nuclear_norm": (m,),
+        "nuclear_norm.dim": (m, [0, 1]),
+        "cosine_similarity": (m, m2),
+        "poisson_nll_loss": (m, u(4, 8), True, False, 1e-8, 1),
+        "cosine_embedding_loss": (m, m2, torch.ones(4, dtype=torch.int, device=DEV)),
+        "nll_loss": (m, index(4)),
+        "nll_loss2d": (r(2, 3, 4, 4), index(2, 4, 4)),
+        "hinge_embedding_loss": (m, torch.ones(4, 8, dtype=torch.int, device=DEV)),
+        "kl_div": (m, u(4, 8)),
+        **{op: (m, m2) for op in ("l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss")},
+        "margin_ranking_loss": (m, m2, torch.ones(4, 8, dtype=dtype, device=DEV)),
+        "multilabel_margin_loss": (m, index(4, 8, high=8)),
+        "soft_margin_loss": (m, torch.ones(4, 8, dtype=torch.int, device=DEV)),
+        "triplet_margin_loss": (m, m2, u(4, 8)),
+        "multi_margin_loss": (m, index(4)),
+        "binary_cross_entropy_with_logits": (m, u(4, 8)),
+        "dist": (v, u(8)),
+        "pdist": (m,),
+        "cdist": (m, m2),
+        "renorm": (m, 2, 0, 1.0),
+        "logsumexp": (m, [1]),
+        **{
+            f"{p}upsample_nearest{e}{d}d": (image[d], [8] * d)
+            for d in (1, 2, 3)
+            for p, e in (("", ""), ("_", "_exact"))
+        },
+        "upsample_linear1d": (image[1], [8], False),
+        "upsample_bilinear2d": (image[2], [8, 8], False),
+        "_upsample_bilinear2d_aa": (image[2], [8, 8], False),
+        "upsample_trilinear3d": (image[3], [8, 8, 8], False),
+        "upsample_bicubic2d": (image[2], [8, 8], False),
+        "_upsample_bicubic2d_aa": (image[2], [8, 8], False),
+    }
+
+
+def set_opt_dtype_examples(dtype):
+    v, m = randn(8, dtype=dtype), randn(4, 8, dtype=dtype)
+    return {
+        "prod": (v,),
+        "prod.dim_int": (m, 1),
+        "softmax.int": (m, 1),
+        "log_softmax.int": (m, 1),
+        "cumprod": (m, 1),
+        "cumsum": (m, 1),
+        "linalg_vector_norm": (v,),
+        "linalg_matrix_norm": (m, 1),
+        "linalg_matrix_norm.str_ord": (m,),
+        "sum": (v,),
+        "sum.dim_IntList": (m, [1]),
+    }
+
+
+def append_dtype_examples(dtype):
+    m = randn(4, 8, dtype=dtype)
+    return {"norm.Scalar": (m, 2), "norm.ScalarOpt_dim": (m, 2, [1], False)}
+
+
+def promote_examples(low):
+    def lo(*size):
+        return randn(*size, dtype=low)
+
+    hi = randn
+    grid = unit(1, 4, 4, 2)
+    return {
+        "addcdiv": (hi(8), lo(8), unit(8, dtype=low)),
+        "addcmul": (hi(8), lo(8), hi(8)),
+        "atan2": (hi(8), lo(8)),
+        "bilinear": (lo(1, 2), hi(1, 2), lo(1, 2, 2), hi(1)),
+        "cross": (hi(4, 3), lo(4, 3)),
+        "dot": (lo(8), hi(8)),
+        "vdot": (lo(8), hi(8)),
+        "grid_sampler": (lo(1, 2, 5, 5), grid, 0, 0, False),
+        "index_put": (hi(8), [index(2, high=8)], lo(2)),
+        "tensordot": (hi(4, 8), lo(8, 5), [1], [0]),
+        "scatter_add": (hi(4, 8), 0, index(4, 8), lo(4, 8)),
+    }
+
+
+# Entries that have no function to call here: fused CUDA cells, and attention that only CUDA and the CPU provide.
+UNCALLABLE = {"_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "_scaled_dot_product_flash_attention"}
+EXAMPLES = {
+    "lower_precision_fp": lambda low: lower_precision_examples(),
+    "fp32": fp32_examples,
+    "fp32_set_opt_dtype": set_opt_dtype_examples,
+    "fp32_append_dtype": append_dtype_examples,
+    "promote": promote_examples,
+}
+
+
+def overload_of(entry):
+    op, _, overload = entry.partition(".")
+    return getattr(getattr(torch.ops.aten, op), overload or "default")
+
+
+def cast(value, dtype):
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() and value.dtype != torch.float64 else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(cast(v, dtype) for v in value)
+    return value
+
+
+def tensors(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in tensors(v)]
+    return []
+
+
+class autocast_policies:
+    """torch.autocast without the question whether the device's arithmetic suits the dtype: float16 is storage on
+    every device, so the policies can be tested on every device."""
+
+    def __init__(self, dtype, enabled=True):
+        self.dtype, self.enabled = dtype, enabled
+
+    def __enter__(self):
+        self.was = torch.is_autocast_enabled(DEV), torch.get_autocast_dtype(DEV)
+        torch.set_autocast_enabled(DEV, self.enabled)
+        torch.set_autocast_dtype(DEV, self.dtype)
+        torch.autocast_increment_nesting()
+
+    def __exit__(self, *_):
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+        torch.set_autocast_enabled(DEV, self.was[0])
+        torch.set_autocast_dtype(DEV, self.was[1])
+
+
+class SeenDtypes(TorchDispatchMode):
+    """Which floating dtypes the first operator below autocast was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func._schema.name != "aten::_to_copy":
+            self.calls.append((func, {t.dtype for t in tensors(list(args)) if t.is_floating_point()}))
+        return func(*args, **kwargs)
+
+
+ENTRIES = [(policy, entry) for policy, entries in LISTS.items() for entry in entries]
+
+
+@unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
+class TestPolicies(TestCase):
+    def test_lists_were_parsed(self):
+        counts = {policy: len(entries) for policy, entries in LISTS.items()}
+        self.assertGreaterEqual(counts["lower_precision_fp"], 30, msg=str(counts))
+        self.assertGreaterEqual(counts["fp32"], 50, msg=str(counts))
+        self.assertGreaterEqual(counts["fp32_set_opt_dtype"], 10, msg=str(counts))
+        self.assertGreaterEqual(counts["fp32_append_dtype"], 2)
+        self.assertGreaterEqual(counts["promote"], 10, msg=str(counts))
+
+    def test_every_entry_is_registered(self):
+        for _, entry in ENTRIES:
+            self.assertTrue(
+                torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{entry}", "AutocastPrivateUse1"), msg=entry
+            )
+
+    def test_every_entry_has_an_example(self):
+        for policy, make in EXAMPLES.items():
+            missing = set(LISTS[policy]) - set(make(torch.float16)) - UNCALLABLE
+            self.assertEqual(missing, set(), msg=policy)
+
+    @parametrize("low", LOWER)
+    @parametrize("policy", list(EXAMPLES))
+    def test_entries(self, policy, low):
+        """Output dtype, the dtype that the operator saw, and equality with explicit casts without autocast."""
+        for entry, args in EXAMPLES[policy](low).items():
+            if entry not in LISTS[policy]:
+                continue
+            with self.subTest(entry=entry):
+                self.check_entry(policy, entry, args, low)
+
+    def check_entry(self, policy, entry, args, low):
+        op = overload_of(entry)
+        run_as = low if policy == "lower_precision_fp" else torch.float32
+        with autocast_policies(low), SeenDtypes() as seen:
+            out = op(*args)
+        if policy in ("lower_precision_fp", "fp32", "promote"):
+            # Attention's own composite goes back to float32 inside.
+            if entry != "scaled_dot_product_attention":
+                self.assertEqual(seen.calls[0][1], {run_as}, msg=f"{entry}: inner operator {seen.calls[0][0]}")
+            want = op(*cast(args, run_as))
+        else:
+            want = getattr(torch.ops.aten, entry.partition(".")[0])(*args, dtype=torch.float32)
+        # Singular values come from LAPACK, whose last bit depends on how memory happens to be aligned.
+        tolerance = {} if entry.startswith("nuclear_norm") else {"atol": 0, "rtol": 0}
+        for got, expected in zip(tensors(out), tensors(want), strict=True):
+            self.assertEqual(got.dtype, expected.dtype, msg=entry)
+            self.assertEqual(got.dtype, run_as, msg=entry)
+            self.assertEqual(got.cpu(), expected.cpu(), **tolerance, equal_nan=True, msg=entry)
+        with autocast_policies(low, enabled=False):
+            outside = tensors(op(*cast(args, run_as)))
+        self.assertEqual(outside[0].dtype, run_as, msg=entry)
+
+    def test_own_dtype_argument_wins(self):
+        x = randn(4, 8)
+        with autocast_policies(torch.bfloat16):
+            self.assertEqual(x.sum(dtype=torch.bfloat16).dtype, torch.bfloat16)
+            self.assertEqual(x.bfloat16().softmax(1, dtype=torch.bfloat16).dtype, torch.bfloat16)
+            self.assertEqual(x.bfloat16().sum().dtype, torch.float32)
+
+    def test_integers_and_float64_are_left_alone(self):
+        counts = torch.arange(6, device=DEV)
+        with autocast_policies(torch.bfloat16):
+            self.assertEqual(counts.sum().dtype, torch.int64)
+            self.assertEqual(counts.cumsum(0).dtype, torch.int64)
+            if torch.netcl.get_device_properties().has_fp64:
+                double = torch.ones(3, 3, dtype=torch.float64, device=DEV)
+                self.assertEqual((double @ double).dtype, torch.float64)
+                self.assertEqual(double.exp().dtype, torch.float64)
+
+    def test_in_place_and_out_are_not_cast(self):
+        # As on CUDA: what a caller allocated is not re-allocated in another dtype.
+        a, b = randn(4, 4), randn(4, 4)
+        with autocast_policies(torch.bfloat16):
+            out = torch.empty(4, 4, device=DEV)
+            self.assertEqual(torch.mm(a, b, out=out).dtype, torch.float32)
+            self.assertEqual(a.clone().addmm_(a, b).dtype, torch.float32)
+            half = a.bfloat16()
+            self.assertEqual(half.exp_().dtype, torch.bfloat16)
+
+    def test_cpu_tensors_are_not_cast(self):
+        with autocast_policies(torch.bfloat16):
+            self.assertEqual((torch.ones(2, 2) @ torch.ones(2, 2)).dtype, torch.float32)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                self.assertEqual((torch.ones(2, 2) @ torch.ones(2, 2)).dtype, torch.bfloat16)
+                self.assertEqual((randn(2, 2) @ randn(2, 2)).dtype, torch.bfloat16)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.assertEqual((randn(2, 2) @ randn(2, 2)).dtype, torch.float32)
+
+    def test_lists_of_pytorch(self):
+        lists = AutocastTestLists(DEV)
+        groups = [
+            (lists.torch_fp16, torch, torch.float16),
+            (lists.torch_fp32, torch, torch.float32),
+            (lists.torch_need_autocast_promote, torch, torch.float32),
+            (lists.nn_fp16, torch._C._nn, torch.float16),
+            (lists.nn_fp32, torch._C._nn, torch.float32),
+            (lists.linalg_fp16, torch._C._linalg, torch.float16),
+            (lists.methods_fp16, None, torch.float16),
+            (lists.methods_fp32, None, torch.float32),
+        ]
+        checked = 0
+        for group, module, dtype in groups:
+            for name, *rest in group:
+                if name.startswith("cudnn"):
+                    continue
+                args = next(a for a in rest if isinstance(a, tuple))
+                kwargs = rest[-1] if isinstance(rest[-1], dict) else {}
+                if name == "einsum":
+                    args = ("bkhd,bqhd->bqkh", randn(2, 3, 4, 5), randn(2, 6, 4, 5))
+                    rest = []
+                with self.subTest(op=name):
+                    function = getattr(module, name) if module else getattr(torch.Tensor, name)
+                    with autocast_policies(torch.float16):
+                        out = tensors(function(*args, **kwargs))
+                    want = tensors(function(*cast(args, dtype), **kwargs))
+                    self.assertEqual([t.dtype for t in out], [dtype] * len(out))
+                    self.assertEqual([t.cpu() for t in out], [t.cpu() for t in want], atol=0, rtol=0)
+                    checked += 1
+        for name, args, dtype in lists.torch_expect_builtin_promote:
+            with self.subTest(op=name), autocast_policies(torch.float16):
+                out = getattr(torch, name)(*args)
+                if isinstance(out, torch.Tensor):
+                    self.assertEqual(out.dtype, dtype)
+                checked += 1
+        self.assertGreater(checked, 80)
+
+
+@unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
+class TestAutocast(TestCase):
+    def test_supported_dtypes(self):
+        for index in range(torch.netcl.device_count()):
+            with torch.netcl.device(index):
+                want = [torch.float16] if torch.netcl.get_device_properties(index).has_fp16 else []
+                self.assertEqual(torch.netcl.get_amp_supported_dtype(), [*want, torch.bfloat16])
+                self.assertEqual(torch.netcl.amp.get_amp_supported_dtype(), [*want, torch.bfloat16])
+        self.assertTrue(torch.amp.is_autocast_available(DEV))
+
+    def test_float16_without_the_extension_warns_once_and_runs_in_float32(self):
+        props = torch.netcl.get_device_properties()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with torch.autocast(DEV, dtype=torch.float16):
+                self.assertEqual(torch.is_autocast_enabled(DEV), props.has_fp16)
+                out = randn(4, 4) @ randn(4, 4)
+        said = [w for w in caught if "target dtype is not supported" in str(w.message)]
+        self.assertEqual(len(said), 0 if props.has_fp16 else 1)
+        self.assertEqual(out.dtype, torch.float16 if props.has_fp16 else torch.float32)
+
+    def test_own_autocast_is_silent(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with torch.netcl.amp.autocast():
+                self.assertEqual(torch.netcl.amp.is_autocast_enabled(), torch.netcl.amp.supports_fp16())
+            with torch.netcl.amp.autocast(dtype=torch.bfloat16, device_queue=0):
+                self.assertTrue(torch.netcl.amp.is_autocast_enabled())
+                self.assertEqual((randn(4, 4) @ randn(4, 4)).dtype, torch.bfloat16)
+            with torch.netcl.amp.autocast(enabled=False):
+                self.assertFalse(torch.netcl.amp.is_autocast_enabled())
+        self.assertFalse(torch.netcl.amp.is_autocast_enabled())
+
+    def test_own_autocast_restores_on_exceptions_and_decorates(self):
+        with self.assertRaises(KeyError), torch.netcl.amp.autocast(dtype=torch.bfloat16):
+            raise KeyError
+        self.assertFalse(torch.is_autocast_enabled(DEV))
+
+        @torch.netcl.amp.autocast(dtype=torch.bfloat16)
+        def product(a, b):
+            return a @ b
+
+        self.assertEqual(product(randn(4, 4), randn(4, 4)).dtype, torch.bfloat16)
+
+    def test_supports_fp16_never_raises(self):
+        for odd in ("cpu", "nonsense", 99, object(), torch.device("cpu")):
+            self.assertFalse(torch.netcl.amp.supports_fp16(odd))
+        self.assertEqual(torch.netcl.amp.supports_fp16(0), torch.netcl.get_device_properties(0).has_fp16)
+        self.assertEqual(torch.netcl.amp.device_profile("netcl:0").name, torch.netcl.get_device_properties(0).name)
+
+    def test_maybe_cast_tensor(self):
+        cast_ = torch.netcl.amp.maybe_cast_tensor
+        x = randn(3).requires_grad_()
+        self.assertIs(cast_(x), x)
+        with torch.netcl.amp.autocast(dtype=torch.bfloat16):
+            y = cast_(x)
+            self.assertEqual(y.dtype, torch.bfloat16)
+            self.assertIs(cast_(y), y)
+            for other in (torch.ones(2), torch.ones(2, dtype=torch.int32, device=DEV), 3, None):
+                self.assertIs(cast_(other), other)
+            y.sum().backward()
+        self.assertEqual(x.grad.cpu(), torch.ones(3))
+
+    def test_nesting(self):
+        a = randn(4, 4)
+        with torch.autocast(DEV, dtype=torch.bfloat16):
+            self.assertEqual((a @ a).dtype, torch.bfloat16)
+            with torch.autocast(DEV, enabled=False):
+                self.assertEqual((a @ a).dtype, torch.float32)
+                with torch.autocast(DEV, dtype=torch.bfloat16):
+                    self.assertEqual((a @ a).dtype, torch.bfloat16)
+                self.assertEqual((a @ a).dtype, torch.float32)
+            self.assertEqual((a @ a).dtype, torch.bfloat16)
+        self.assertEqual((a @ a).dtype, torch.float32)
+
+    def test_inference_and_no_grad(self):
+        a = randn(4, 4)
+        for mode in (torch.inference_mode, torch.no_grad):
+            with mode(), torch.autocast(DEV, dtype=torch.bfloat16):
+                self.assertEqual((a @ a).dtype, torch.bfloat16)
+
+    def test_state_belongs_to_the_thread(self):
+        seen = []
+
+        def side():
+            seen.append(torch.is_autocast_enabled(DEV))
+            with torch.autocast(DEV, dtype=torch.bfloat16):
+                seen.append((randn(2, 2) @ randn(2, 2)).dtype)
+
+        with torch.autocast(DEV, dtype=torch.bfloat16):
+            thread = threading.Thread(target=side)
+            thread.start()
+            thread.join()
+        self.assertEqual(seen, [False, torch.bfloat16])
+
+    def count_casts(self, weight, uses, cache_enabled=True, clear=False):
+        a = randn(4, 4)
+
+        class Casts(TorchDispatchMode):
+            count = 0
+
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                if func._schema.name == "aten::_to_copy" and args[0].data_ptr() == weight.data_ptr():
+                    Casts.count += 1
+                return func(*args, **(kwargs or {}))
+
+        with torch.autocast(DEV, dtype=torch.bfloat16, cache_enabled=cache_enabled), Casts():
+            for _ in range(uses):
+                if clear:
+                    torch.clear_autocast_cache()
+                torch.mm(a, weight)
+        return Casts.count
+
+    def test_weight_cache(self):
+        leaf = randn(4, 4).requires_grad_()
+        self.assertEqual(self.count_casts(leaf, 3), 1)
+        # The cache ends with the outermost region.
+        self.assertEqual(self.count_casts(leaf, 3), 1)
+        self.assertEqual(self.count_casts(leaf, 3, cache_enabled=False), 3)
+        self.assertEqual(self.count_casts(leaf, 3, clear=True), 3)
+        self.assertEqual(self.count_casts(randn(4, 4), 3), 3)
+
+    def test_gradients_arrive_in_the_parameter_dtype(self):
+        w = randn(4, 4).requires_grad_()
+        x = randn(4, 4)
+        with torch.autocast(DEV, dtype=torch.bfloat16):
+            y = (x @ w) @ w
+            self.assertEqual(y.dtype, torch.bfloat16)
+            loss = y.float().sum()
+        loss.backward()
+        self.assertEqual(w.grad.dtype, torch.float32)
+        h = w.detach().cpu().clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            ((x.cpu() @ h) @ h).float().sum().backward()
+        # Both round the same products of 4 terms to bfloat16 (2^-8), four times on the way to a gradient.
+        self.assertEqual(w.grad.cpu(), h.grad, atol=4 * 2**-8 * h.grad.abs().max().item(), rtol=0)
+
+    def test_custom_function(self):
+        class Product(torch.autograd.Function):
+            @staticmethod
+            @torch.amp.custom_fwd(device_type=DEV)
+            def forward(ctx, a, b):
+                ctx.save_for_backward(a, b)
+                ctx.seen = torch.is_autocast_enabled(DEV)
+                return a.mm(b)
+
+            @staticmethod
+            @torch.amp.custom_bwd(device_type=DEV)
+            def backward(ctx, grad):
+                a, b = ctx.saved_tensors
+                assert torch.is_autocast_enabled(DEV) == ctx.seen
+                return grad.mm(b.t()), a.t().mm(grad)
+
+        a, b = randn(4, 4).requires_grad_(), randn(4, 4).requires_grad_()
+        with torch.autocast(DEV, dtype=torch.bfloat16):
+            out = Product.apply(a, b)
+            self.assertEqual(out.dtype, torch.bfloat16)
+        out.float().sum().backward()
+        self.assertEqual(a.grad.dtype, torch.float32)
+
+    def test_custom_function_with_cast_inputs(self):
+        test = self
+
+        class InFloat(torch.autograd.Function):
+            @staticmethod
+            @torch.netcl.amp.custom_fwd(cast_inputs=torch.float32)
+            def forward(ctx, a, container, n):
+                test.assertFalse(torch.is_autocast_enabled(DEV))
+                test.assertEqual(a.dtype, torch.float32)
+                test.assertEqual(container[0].dtype, torch.float32)
+                test.assertEqual(n.dtype, torch.int64)
+                ctx.save_for_backward(a)
+                return a.mm(container[0])
+
+            @staticmethod
+            @torch.netcl.amp.custom_bwd
+            def backward(ctx, grad):
+                test.assertFalse(torch.is_autocast_enabled(DEV))
+                return grad.mm(ctx.saved_tensors[0]), None, None
+
+        a = randn(4, 4, dtype=torch.bfloat16).requires_grad_()
+        with torch.autocast(DEV, dtype=torch.bfloat16):
+            out = InFloat.apply(a, [randn(4, 4, dtype=torch.bfloat16)], torch.ones((), dtype=torch.int64, device=DEV))
+            self.assertEqual(out.dtype, torch.float32)
+        out.sum().backward()
+        self.assertEqual(a.grad.dtype, torch.bfloat16)
+
+    def test_binary_cross_entropy_is_refused(self):
+        p, y = unit(4, 4), unit(4, 4)
+        with torch.autocast(DEV, dtype=torch.bfloat16):
+            with self.assertRaisesRegex(RuntimeError, "binary_cross_entropy_with_logits"):
+                torch.nn.functional.binary_cross_entropy(p, y)
+            with torch.autocast(DEV, enabled=False):
+                torch.nn.functional.binary_cross_entropy(p, y)
+
+
+def table():
+    """Prints policy x dtype: entries of the lists, checked, and failed."""
+    case = TestPolicies("test_lists_were_parsed")
+    print(f"{torch.netcl.get_device_name()}\n{'policy':<20} {'dtype':<16} entries  checked   failed")
+    for policy, make in EXAMPLES.items():
+        for low in LOWER:
+            examples = {entry: args for entry, args in make(low).items() if entry in LISTS[policy]}
+            failed = []
+            for entry, args in examples.items():
+                try:
+                    case.check_entry(policy, entry, args, low)
+                except Exception as error:  # noqa: BLE001 - counted, and shown below
+                    failed.append((entry, error))
+            print(f"{policy:<20} {low!s:<16} {len(LISTS[policy]):7} {len(examples):8} {len(failed):8}")
+            for entry, error in failed:
+                print(f"    {entry}: {str(error).splitlines()[0]}")
+
+
+instantiate_parametrized_tests(TestPolicies)
+
+if __name__ == "__main__":
+    if "--table" in sys.argv:
+        table()
+    else:
+        run_tests()

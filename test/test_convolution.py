@@ -1,0 +1,237 @@
+"""Convolutions of every kind against float64 on the CPU, forward and backward."""
+
+import torch
+import torch.nn.functional as F
+from torch.testing import make_tensor
+from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+import torch_netcl  # noqa: F401
+
+# name: batch, channels in, channels out, spatial size, kernel, and what F.convNd takes
+CASES = {
+    "1d": (2, 3, 5, (17,), (3,), {"padding": 1}),
+    "1d_strided_dilated": (3, 4, 6, (19,), (3,), {"stride": 2, "dilation": 2, "padding": 3}),
+    "2d_3x3": (2, 7, 33, (9, 11), (3, 3), {"padding": 1}),
+    "2d_strided": (2, 5, 20, (13, 10), (3, 4), {"stride": (2, 3), "padding": (1, 2)}),
+    "2d_dilated": (2, 4, 6, (12, 13), (3, 3), {"stride": (2, 1), "dilation": (3, 2), "padding": 2}),
+    "2d_stride_beyond_kernel": (2, 3, 4, (11, 12), (2, 1), {"stride": (3, 4)}),
+    "2d_pointwise": (2, 16, 40, (6, 5), (1, 1), {}),
+    "2d_pointwise_strided": (2, 6, 17, (7, 8), (1, 1), {"stride": 2}),
+    "2d_stem": (2, 3, 16, (23, 21), (7, 7), {"stride": 2, "padding": 3}),
+    "2d_few_pixels": (1, 12, 70, (3, 3), (3, 3), {"padding": 1}),
+    "2d_groups": (2, 6, 9, (8, 9), (3, 3), {"groups": 3, "padding": 1}),
+    "2d_depthwise": (2, 5, 5, (9, 20), (3, 3), {"groups": 5, "padding": 1}),
+    "2d_depthwise_strided": (2, 4, 8, (9, 21), (3, 5), {"groups": 4, "padding": (1, 2), "stride": (1, 2)}),
+    "2d_many_pixels": (2, 2, 3, (40, 40), (3, 3), {"padding": 2}),
+    "3d": (2, 3, 5, (5, 6, 7), (3, 2, 3), {"stride": (1, 2, 2), "padding": (1, 0, 1)}),
+    "3d_groups_dilated": (1, 4, 4, (7, 6, 8), (2, 3, 2), {"groups": 2, "dilation": (2, 1, 3), "padding": 1}),
+}
+TRANSPOSED = {
+    "1d": (2, 3, 5, (8,), (4,), {"stride": 2, "padding": 1}),
+    "2d": (2, 6, 5, (5, 6), (3, 3), {}),
+    "2d_strided": (2, 4, 7, (5, 6), (3, 4), {"stride": (2, 3), "padding": (1, 0), "output_padding": (1, 2)}),
+    "2d_groups": (
+        2,
+        6,
+        4,
+        (5, 7),
+        (3, 3),
+        {"groups": 2, "stride": 2, "dilation": (2, 1), "output_padding": 1},
+    ),
+    "2d_depthwise": (2, 4, 4, (6, 18), (3, 3), {"groups": 4, "stride": 2, "padding": 1, "output_padding": 1}),
+    "3d": (1, 3, 4, (3, 4, 3), (2, 3, 3), {"stride": 2, "padding": (0, 1, 1)}),
+}
+
+
+def function(dim, transposed):
+    return getattr(F, f"conv{'_transpose' if transposed else ''}{dim}d")
+
+
+def make_case(case, transposed, device, dtype):
+    n, c_in, c_out, size, kernel, kwargs = case
+    groups = kwargs.get("groups", 1)
+    ends = (c_in, c_out // groups) if transposed else (c_out, c_in // groups)
+    shapes = (n, c_in, *size), (*ends, *kernel), (c_out,)
+    return [make_tensor(s, device=device, dtype=dtype, low=-1, high=1) for s in shapes], kwargs
+
+
+class TestConvolution(TestCase):
+    def check(self, tensors, kwargs, transposed=False, bias=True):
+        """Output and gradients; sums of at most some 3000 terms of size 1, in fp32, rounded once."""
+        dim = tensors[0].dim() - 2
+        dtype = tensors[0].dtype
+        conv = function(dim, transposed)
+        tensors = tensors if bias else tensors[:2]
+        mine = [t.detach().clone(memory_format=torch.preserve_format).requires_grad_() for t in tensors]
+        ref = [t.detach().cpu().double().requires_grad_() for t in tensors]
+        out, expected = conv(*mine, **kwargs), conv(*ref, **kwargs)
+        self.assertEqual(out.dtype, dtype)
+        # fp32: eps * sqrt(3000) * a typical partial sum of some 20 is below 1.5e-4.
+        tol = {"atol": 1.5e-4, "rtol": 1e-5} if dtype == torch.float32 else {}
+        if dtype in (torch.float16, torch.bfloat16):
+            tol = {"atol": 1.5e-4, "rtol": torch.finfo(dtype).eps}
+        self.assertEqual(out.cpu(), expected.to(dtype), **tol)
+        grad = make_tensor(out.shape, device=out.device, dtype=dtype, low=-1, high=1)
+        out.backward(grad)
+        expected.backward(grad.cpu().double())
+        for m, r in zip(mine, ref, strict=True):
+            self.assertEqual(m.grad.cpu(), r.grad.to(dtype), **tol)
+        return out
+
+    @dtypes(torch.float32)
+    def test_kinds(self, device, dtype):
+        for name, case in CASES.items():
+            with self.subTest(name):
+                tensors, kwargs = make_case(case, False, device, dtype)
+                self.check(tensors, kwargs)
+
+    @dtypes(torch.float32)
+    def test_transposed(self, device, dtype):
+        for name, case in TRANSPOSED.items():
+            with self.subTest(name):
+                tensors, kwargs = make_case(case, True, device, dtype)
+                self.check(tensors, kwargs, transposed=True)
+
+    @dtypes(torch.float16, torch.bfloat16, torch.float64)
+    def test_dtypes(self, device, dtype):
+        for name in ("2d_3x3", "2d_few_pixels", "2d_depthwise", "2d_pointwise"):
+            with self.subTest(name):
+                tensors, kwargs = make_case(CASES[name], False, device, dtype)
+                self.check(tensors, kwargs)
+        tensors, kwargs = make_case(TRANSPOSED["2d_strided"], True, device, dtype)
+        self.check(tensors, kwargs, transposed=True)
+
+    @dtypes(torch.float32)
+    def test_no_bias_and_memory_formats(self, device, dtype):
+        tensors, kwargs = make_case(CASES["2d_3x3"], False, device, dtype)
+        plain = self.check(tensors, kwargs, bias=False)
+        last = [t.contiguous(memory_format=torch.channels_last) for t in tensors[:2]]
+        self.assertEqual(self.check(last, kwargs, bias=False), plain, atol=0, rtol=0)
+        wide = make_tensor((2, 7, 9, 25), device=device, dtype=dtype, low=-1, high=1)
+        self.check([wide[..., 1:23:2], tensors[1].transpose(2, 3), tensors[2]], kwargs)
+        self.check([wide.expand(3, 2, 7, 9, 25)[1], tensors[1], tensors[2]], kwargs)
+
+    @dtypes(torch.float32)
+    def test_deterministic(self, device, dtype):
+        for case in ("2d_3x3", "2d_few_pixels", "2d_depthwise", "2d_many_pixels"):
+            (x, w, b), kwargs = make_case(CASES[case], False, device, dtype)
+            grads = []
+            for _ in range(2):
+                leaves = [t.clone().requires_grad_() for t in (x, w, b)]
+                F.conv2d(*leaves, **kwargs).square().sum().backward()
+                grads.append([leaf.grad for leaf in leaves])
+            self.assertEqual(grads[0], grads[1], atol=0, rtol=0)
+
+    @dtypes(torch.float32)
+    def test_output_mask(self, device, dtype):
+        (x, w, b), kwargs = make_case(CASES["2d_strided"], False, device, dtype)
+        out = F.conv2d(x, w, b, **kwargs)
+        grad = torch.ones_like(out)
+        args = (*map(list, (kwargs["stride"], kwargs["padding"], (1, 1))), False, [0, 0], 1)
+        full = torch.ops.aten.convolution_backward(grad, x, w, [w.shape[0]], *args, [True] * 3)
+        for k in range(3):
+            mask = [i == k for i in range(3)]
+            part = torch.ops.aten.convolution_backward(grad, x, w, [w.shape[0]], *args, mask)
+            for i in range(3):
+                if mask[i]:
+                    self.assertEqual(part[i], full[i], atol=0, rtol=0)
+                else:
+                    self.assertTrue(part[i] is None or part[i].numel() == 0)
+
+    @dtypes(torch.float32)
+    def test_long_reduction(self, device, dtype):
+        # The weight's gradient sums over 4 * 33 * 40 positions, in several parts.
+        x = make_tensor((4, 3, 33, 40), device=device, dtype=dtype, low=-1, high=1)
+        w = make_tensor((5, 3, 3, 3), device=device, dtype=dtype, low=-1, high=1)
+        b = make_tensor((5,), device=device, dtype=dtype)
+        self.check([x, w, b], {"padding": 1})
+
+    @dtypes(torch.float32)
+    def test_in_chunks(self, device, dtype):
+        # The padded copy of an image takes 11 MB, so that only two fit into the scratch memory at once.
+        x = make_tensor((3, 2, 1200, 1200), device=device, dtype=dtype, low=-1, high=1)
+        w = make_tensor((1, 2, 2, 2), device=device, dtype=dtype, low=-1, high=1)
+        out = F.conv2d(x, w, padding=1, stride=3)
+        self.assertEqual(out.cpu(), F.conv2d(x.cpu(), w.cpu(), padding=1, stride=3), atol=1e-5, rtol=1e-5)
+        w.requires_grad_()
+        F.conv2d(x, w, padding=1, stride=3).sum().backward()
+        ref = w.detach().cpu().double().requires_grad_()
+        F.conv2d(x.cpu().double(), ref, padding=1, stride=3).sum().backward()
+        # fp32 sums of 480,000 terms, in parts of 2048: a part strays eps * sqrt(2048) * 26 = 1.4e-4, 235
+        # sqrt(235) times as far.
+        self.assertEqual(w.grad.cpu().double(), ref.grad, atol=3e-3, rtol=1e-5)
+
+    @dtypes(torch.float32)
+    def test_depthwise_in_chunks(self, device, dtype):
+        x = make_tensor((3, 2, 1200, 1200), device=device, dtype=dtype, low=-1, high=1)
+        w = make_tensor((2, 1, 2, 2), device=device, dtype=dtype, low=-1, high=1).requires_grad_()
+        F.conv2d(x, w, padding=1, stride=3, groups=2).sum().backward()
+        ref = w.detach().cpu().double().requires_grad_()
+        F.conv2d(x.cpu().double(), ref, padding=1, stride=3, groups=2).sum().backward()
+        # As above; 16 lanes each sum the 10,000 products of an image: eps * sqrt(10,000) * 57 * 7.
+        self.assertEqual(w.grad.cpu().double(), ref.grad, atol=5e-3, rtol=1e-5)
+
+    @dtypes(torch.float32)
+    def test_empty(self, device, dtype):
+        w = make_tensor((4, 3, 3, 3), device=device, dtype=dtype).requires_grad_()
+        b = make_tensor((4,), device=device, dtype=dtype).requires_grad_()
+        x = make_tensor((0, 3, 6, 6), device=device, dtype=dtype).requires_grad_()
+        out = F.conv2d(x, w, b, padding=1)
+        self.assertEqual(out.shape, (0, 4, 6, 6))
+        out.sum().backward()
+        self.assertEqual(x.grad.shape, x.shape)
+        self.assertEqual(w.grad, torch.zeros_like(w))
+        self.assertEqual(b.grad, torch.zeros_like(b))
+
+    @dtypes(torch.float32)
+    def test_special_values(self, device, dtype):
+        x = make_tensor((1, 2, 6, 6), device=device, dtype=dtype, low=0.5, high=1)
+        w = make_tensor((3, 2, 3, 3), device=device, dtype=dtype, low=0.5, high=1)
+        x[0, 0, 2, 2], x[0, 1, 5, 5] = float("nan"), float("inf")
+        self.assertEqual(
+            F.conv2d(x, w, padding=1).cpu(), F.conv2d(x.cpu(), w.cpu(), padding=1), atol=1e-5, rtol=1e-5
+        )
+
+    @dtypes(torch.float32)
+    def test_unbatched_and_errors(self, device, dtype):
+        x = make_tensor((3, 6, 6), device=device, dtype=dtype)
+        w = make_tensor((4, 3, 3, 3), device=device, dtype=dtype)
+        self.assertEqual(F.conv2d(x, w).cpu(), F.conv2d(x.cpu(), w.cpu()), atol=1e-3, rtol=1e-5)
+        with self.assertRaisesRegex(RuntimeError, "should be the same"):
+            F.conv2d(x[None], w.half())
+        with self.assertRaisesRegex(RuntimeError, "not implemented for 'Long'"):
+            F.conv2d(x[None].long(), w.long())
+        with self.assertRaisesRegex(RuntimeError, "Kernel size can't be greater"):
+            F.conv2d(x[None, :, :2], w)
+
+    @dtypes(torch.float32)
+    def test_no_fallback_and_layers(self, device, dtype):
+        before = dict(torch.netcl.cpu_fallback_ops())
+        net = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3, padding="same", padding_mode="zeros"),
+            torch.nn.Conv2d(8, 8, 3, groups=8),
+            torch.nn.ConvTranspose2d(8, 3, 2, stride=2),
+        ).to(device)
+        net(make_tensor((2, 3, 8, 8), device=device, dtype=dtype)).sum().backward()
+        after = torch.netcl.cpu_fallback_ops()
+        self.assertEqual([op for op in after if "conv" in op and after[op] != before.get(op)], [])
+
+    @dtypes(torch.float32)
+    def test_gradgrad(self, device, dtype):
+        x, w = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
+        results = []
+        for where in ("cpu", device):
+            a, b = (t.detach().to(where).requires_grad_() for t in (x, w))
+            (g,) = torch.autograd.grad(
+                F.conv2d(a, b, stride=2, padding=1).square().sum(), a, create_graph=True
+            )
+            g.square().sum().backward()
+            results.append((a.grad.cpu(), b.grad.cpu()))
+        self.assertEqual(results[0], results[1], atol=1e-3, rtol=1e-5)
+
+
+instantiate_device_type_tests(TestConvolution, globals(), only_for=("privateuse1", "netcl"), allow_mps=False)
+
+if __name__ == "__main__":
+    run_tests()

@@ -1,0 +1,365 @@
+"""The device: API, streams, events, memory, copies, serialisation, worker processes, the fallback."""
+
+import copy
+import gc
+import io
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+
+import torch
+from common import quiet
+from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.utils.data import DataLoader, TensorDataset
+
+D = torch.device("netcl", 0)
+COUNT = torch.netcl.device_count()
+
+
+def python(code, **env):
+    return subprocess.run(
+        [sys.executable, "-c", code], env=dict(os.environ, **env), capture_output=True, text=True, timeout=300
+    )
+
+
+class TestDevice(TestCase):
+    def test_api(self):
+        self.assertTrue(torch.netcl.is_available())
+        self.assertEqual(torch.accelerator.current_accelerator().type, "netcl")
+        self.assertEqual(torch.accelerator.device_count(), COUNT)
+        with torch.netcl.device(COUNT - 1):
+            self.assertEqual(torch.netcl.current_device(), COUNT - 1)
+            self.assertEqual(torch.empty(1, device="netcl").device.index, COUNT - 1)
+        self.assertEqual(torch.netcl.current_device(), 0)
+        p = torch.netcl.get_device_properties(D)
+        self.assertGreater(p.max_compute_units, 0)
+        self.assertEqual(p.has_fp16, "cl_khr_fp16" in p.extensions and "fp16" not in os.environ.get("NETCL_MASK", ""))
+        self.assertGreaterEqual(torch.netcl.get_device_capability(D), (1, 2))
+        with self.assertRaisesRegex(RuntimeError, "out of range"):
+            torch.empty(1, device=f"netcl:{COUNT}")
+        with self.assertRaisesRegex(ValueError, "netcl"):
+            torch.netcl.get_device_name("cpu")
+
+    def test_tensor_methods_and_printing(self):
+        x = torch.arange(6.0).reshape(2, 3).to(D)
+        self.assertTrue(x.is_netcl)
+        self.assertEqual(torch.ones(2).netcl().device, D)
+        self.assertEqual(torch.nn.Linear(2, 2).netcl().weight.device, D)
+        with quiet():
+            self.assertIn("device='netcl:0'", repr(x))
+            self.assertIn("[3., 4., 5.]", repr(x))
+        self.assertEqual(x[1, 2].item(), 5.0)
+        self.assertEqual(float(x.sum()), 15.0)
+        self.assertEqual(x.tolist(), [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+        self.assertEqual(copy.deepcopy(x), x)
+
+    # --- streams and events
+
+    def test_streams_and_events(self):
+        s = torch.netcl.Stream()
+        self.assertNotEqual(s, torch.netcl.current_stream())
+        x = torch.ones(100_000, device=D)
+        s.wait_stream(torch.netcl.current_stream())
+        with torch.netcl.stream(s):
+            self.assertEqual(torch.netcl.current_stream(), s)
+            y = x
+            for _ in range(20):
+                y = y * 1.5
+            event = s.record_event()
+        torch.netcl.current_stream().wait_event(event)
+        z = y + 1
+        y.record_stream(torch.netcl.current_stream())
+        del y
+        self.assertEqual(z[0].item(), 1.5**20 + 1)
+        event.synchronize()
+        self.assertTrue(event.query())
+        s.synchronize()
+        self.assertTrue(s.query())
+        self.assertEqual(torch.netcl.current_stream(), torch.netcl.default_stream())
+
+    def test_elapsed_time(self):
+        a, b = torch.netcl.Event(enable_timing=True), torch.netcl.Event(enable_timing=True)
+        x = torch.randn(500, 500, device=D)
+        a.record()
+        for _ in range(3):
+            x = x @ x / 500
+        b.record()
+        b.synchronize()
+        self.assertGreater(a.elapsed_time(b), 0)
+
+    def test_launches_do_not_wait(self):
+        x = torch.ones(1000, device=D)
+        before, launches = torch.netcl.host_sync_count(), torch.netcl.launch_count()
+        for _ in range(10):
+            x = (x * 2).relu()
+        self.assertEqual(torch.netcl.host_sync_count(), before)
+        self.assertGreaterEqual(torch.netcl.launch_count(), launches + 20)
+        x[0].item()
+        self.assertEqual(torch.netcl.host_sync_count(), before + 1)
+
+    # --- memory
+
+    def test_statistics(self):
+        gc.collect()
+        before = torch.netcl.memory_allocated()
+        x = torch.empty(3 << 20, dtype=torch.uint8, device=D)
+        self.assertEqual(torch.netcl.memory_allocated() - before, 3 << 20)
+        torch.netcl.reset_peak_memory_stats()
+        del x
+        self.assertEqual(torch.netcl.memory_allocated(), before)
+        self.assertGreaterEqual(torch.netcl.max_memory_allocated(), before + (3 << 20))
+        torch.netcl.empty_cache()
+        free, total = torch.netcl.mem_get_info()
+        self.assertLessEqual(free, total)
+        self.assertIn("allocated_bytes", torch.netcl.memory_summary())
+
+    def test_blocks_are_reused(self):
+        x = torch.empty(1 << 20, device=D)
+        address = x.data_ptr()
+        del x
+        self.assertEqual(torch.empty(1 << 20, device=D).data_ptr(), address)
+
+    def test_out_of_memory(self):
+        info = torch.netcl.get_device_properties(D)
+        with self.assertRaisesRegex(torch.OutOfMemoryError, "tried to allocate"):
+            torch.empty(info.global_mem_size + (1 << 30), dtype=torch.uint8, device=D)
+        self.assertEqual(torch.ones(3, device=D).sum().item(), 3)
+        torch.netcl.empty_cache()
+        torch.netcl.set_per_process_memory_fraction((torch.netcl.memory_reserved() + (64 << 20)) / info.global_mem_size)
+        try:
+            kept = [torch.empty(16 << 20, dtype=torch.uint8, device=D) for _ in range(2)]
+            with self.assertRaises(torch.OutOfMemoryError):
+                torch.empty(256 << 20, dtype=torch.uint8, device=D)
+            # What was cached is given back before the error is raised: a smaller tensor fits.
+            del kept
+            self.assertEqual(torch.zeros(30 << 20, dtype=torch.uint8, device=D).max().item(), 0)
+        finally:
+            torch.netcl.set_per_process_memory_fraction(1.0)
+        with self.assertRaises(ValueError):
+            torch.netcl.set_per_process_memory_fraction(0)
+
+    def test_storage(self):
+        x = torch.arange(10, device=D)
+        y = torch.empty(0, dtype=torch.int64, device=D)
+        y.set_(x.untyped_storage(), 2, (3,), (2,))
+        self.assertEqual(y.cpu(), torch.tensor([2, 4, 6]))
+        x.resize_(100_000)
+        self.assertEqual(x[:10].cpu(), torch.arange(10))
+        self.assertEqual(x.untyped_storage().cpu().nbytes(), 800_000)
+        with self.assertRaisesRegex(RuntimeError, "out of bounds|storage"):
+            torch.ones(4, device=D).as_strided((10,), (1,)).cpu()
+
+    # --- copies
+
+    def test_copies(self):
+        x = torch.randn(30, 40)
+        for view in (x, x.t(), x[::2, 3:], x[:1].expand(30, 40), x.to(memory_format=torch.contiguous_format)):
+            for dtype in (torch.float32, torch.float16, torch.int32):
+                y = view.to(D, dtype)
+                self.assertEqual(y.cpu(), view.to(dtype))
+                target = torch.empty(view.shape[::-1], dtype=dtype).t()
+                target.copy_(y)
+                self.assertEqual(target, view.to(dtype))
+        big = torch.arange(3_000_000, dtype=torch.float32)
+        self.assertEqual(big.to(D).cpu(), big)
+        part = torch.zeros(10, device=D)
+        part[3:6] = torch.tensor([1.0, 2, 3])
+        self.assertEqual(part.cpu(), torch.tensor([0.0, 0, 0, 1, 2, 3, 0, 0, 0, 0]))
+
+    def test_a_staged_source_may_change_at_once(self):
+        x = torch.zeros(1000)
+        copies = []
+        for i in range(50):
+            x.fill_(i)
+            copies.append(x.to(D, non_blocking=True))
+        for i, c in enumerate(copies):
+            self.assertEqual(c[7].item(), i)
+
+    def test_pinned(self):
+        x = torch.randn(2_000_000).pin_memory()
+        self.assertTrue(x.is_pinned())
+        self.assertFalse(torch.randn(2).is_pinned())
+        before = torch.netcl.host_sync_count()
+        y = x.to(D, non_blocking=True)
+        self.assertEqual(torch.netcl.host_sync_count(), before)
+        back = torch.empty_like(x).pin_memory()
+        back.copy_(y, non_blocking=True)
+        torch.netcl.synchronize()
+        self.assertEqual(back, x)
+
+    def test_between_devices(self):
+        last = torch.device("netcl", COUNT - 1)
+        x = torch.randn(20, 30, device=D)
+        self.assertEqual(x.t().to(last).cpu(), x.t().cpu())
+        self.assertEqual(x.to(last, torch.float16).cpu(), x.cpu().half())
+        if COUNT > 1:
+            with self.assertRaisesRegex(RuntimeError, "device"):
+                x + x.to(last)
+
+    # --- serialisation and processes
+
+    def test_save_and_load(self):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).to(D)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.randn(5, 3, device=D)).sum().backward()
+        optimizer.step()
+        buffer = io.BytesIO()
+        torch.save(
+            {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "x": torch.ones(2, device=D)}, buffer
+        )
+        for target in (None, "cpu", D):
+            buffer.seek(0)
+            loaded = torch.load(buffer, map_location=target, weights_only=True)
+            expected = "cpu" if target == "cpu" else "netcl"
+            self.assertEqual(loaded["x"].device.type, expected)
+            for name, value in model.state_dict().items():
+                self.assertEqual(loaded["model"][name].cpu(), value.cpu())
+            state = loaded["optimizer"]["state"][0]["exp_avg"]
+            self.assertEqual(state.cpu(), optimizer.state_dict()["state"][0]["exp_avg"].cpu())
+        clone = copy.deepcopy(model)
+        self.assertEqual(clone[0].weight.cpu(), model[0].weight.cpu())
+        self.assertEqual(pickle.loads(pickle.dumps(torch.ones(3, device=D))).cpu(), torch.ones(3))
+
+    def test_loading_without_a_device(self):
+        code = (
+            "import torch, io; b = io.BytesIO(); torch.save(torch.arange(3.), b); b.seek(0);"
+            "print(torch.netcl.is_available(), torch.netcl.device_count());"
+            "print(torch.load(b, map_location='cpu').sum().item());"
+            "torch.empty(1, device='netcl')"
+        )
+        run = python(code, NETCL_VISIBLE_DEVICES="none-such")
+        self.assertEqual(run.stdout.split(), ["False", "0", "3.0"])
+        self.assertIn("Install a runtime", run.stderr)
+
+    def test_no_loader(self):
+        code = "import torch; print(torch.netcl.is_available()); torch.empty(1, device='netcl')"
+        run = python(code, NETCL_OPENCL_LIBRARY="/nonexistent/libOpenCL.so")
+        self.assertEqual(run.stdout.strip(), "False")
+        self.assertIn("nstall", run.stderr)
+
+    def test_data_loader_workers(self):
+        data = TensorDataset(torch.arange(20.0), torch.arange(20))
+        torch.ones(1, device=D).sum().item()
+        total = 0.0
+        for x, y in DataLoader(data, batch_size=4, num_workers=2):
+            total += (x.to(D) * y.to(D)).sum().item()
+        self.assertEqual(total, float((torch.arange(20) ** 2).sum()))
+
+    def test_forked_child_says_spawn(self):
+        code = (
+            "import torch, os; torch.ones(1, device='netcl').sum().item(); pid = os.fork()\n"
+            "if pid == 0:\n"
+            "    try: torch.ones(1, device='netcl'); os._exit(1)\n"
+            "    except RuntimeError as e: os._exit(0 if 'spawn' in str(e) else 2)\n"
+            "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0"
+        )
+        run = python(code)
+        self.assertEqual(run.returncode, 0, run.stderr)
+
+    def test_exit_with_queued_work(self):
+        run = python("import torch; x = torch.randn(800, 800, device='netcl')\nfor _ in range(9): x = x @ x / 800")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+
+    def test_visible_devices(self):
+        code = "import torch; print([torch.netcl.get_device_name(i) for i in range(torch.netcl.device_count())])"
+        names = [torch.netcl.get_device_name(i) for i in range(COUNT)]
+        chosen = os.environ.get("NETCL_VISIBLE_DEVICES")
+        if chosen is None:
+            self.assertEqual(python(code, NETCL_VISIBLE_DEVICES="0").stdout.strip(), str(names[:1]))
+        else:
+            self.assertEqual(python(code).stdout.strip(), str(names))
+
+    # --- threads
+
+    def test_threads(self):
+        x = [torch.randn(64, 64) for _ in range(8)]
+        expected = [(t @ t + t).sin().sum().item() for t in x]
+        got = [None] * 8
+        errors = []
+
+        def work(i):
+            try:
+                t = x[i].to(D)
+                for _ in range(20):
+                    got[i] = (t @ t + t).sin().sum().item()
+            except Exception as e:
+                errors.append(e)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(errors, [])
+        self.assertEqual(got, expected, rtol=1e-4, atol=1e-3)
+
+    # --- errors
+
+    def test_index_error_surfaces_at_the_next_wait(self):
+        x = torch.randn(5, 3, device=D)
+        y = x.gather(0, torch.tensor([[7, 0, 0]], device=D))
+        with self.assertRaisesRegex(IndexError, "gather.*7.*size 5"):
+            y.cpu()
+        self.assertEqual((x + 1).cpu(), x.cpu() + 1)
+
+    def test_fallback_is_counted(self):
+        torch.netcl.reset_cpu_fallback_ops()
+        a = torch.randn(3, 3)
+        a = a @ a.t() + torch.eye(3)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                self.assertEqual(torch.linalg.cholesky(a.to(D)).cpu(), torch.linalg.cholesky(a))
+        ops = torch.netcl.cpu_fallback_ops()
+        self.assertTrue(any("cholesky" in name for name in ops), ops)
+        self.assertLessEqual(len([w for w in seen if "cholesky" in str(w.message)]), 1)
+        torch.netcl.reset_cpu_fallback_ops()
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+        torch.netcl.set_cpu_fallback_mode("error")
+        try:
+            with self.assertRaisesRegex(NotImplementedError, "cholesky"):
+                torch.linalg.cholesky(a.to(D))
+        finally:
+            torch.netcl.set_cpu_fallback_mode("warn")
+        with self.assertRaises(ValueError):
+            torch.netcl.set_cpu_fallback_mode("whatever")
+
+    def test_unknown_dtype_is_named(self):
+        with self.assertRaisesRegex(NotImplementedError, "ComplexHalf"):
+            (torch.empty(2, dtype=torch.complex32, device=D) + 1).cpu()
+
+
+class TestKernelCache(TestCase):
+    CODE = "import torch; (torch.ones(5, device='netcl') * 3).cpu(); print(dict(torch.netcl.kernel_cache_stats()))"
+
+    def run_with(self, folder):
+        run = python(self.CODE, NETCL_CACHE_DIR=str(folder))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return eval(run.stdout)
+
+    def test_second_process_compiles_nothing(self):
+        import tempfile
+        from pathlib import Path
+
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            self.assertGreater(self.run_with(folder)["compiled"], 0)
+            second = self.run_with(folder)
+            self.assertEqual(second["compiled"], 0)
+            self.assertGreater(second["disk_hits"], 0)
+            # Truncated and foreign entries are built anew.
+            for i, entry in enumerate(sorted(folder.glob("*.bin"))):
+                entry.write_bytes(entry.read_bytes()[: 100 + i] if i % 2 else b"something else")
+            self.assertGreater(self.run_with(folder)["compiled"], 0)
+            # What others may write to is not read.
+            for entry in folder.glob("*.bin"):
+                entry.chmod(0o666)
+            self.assertEqual(self.run_with(folder)["disk_hits"], 0)
+        self.assertGreater(self.run_with("/proc/nonexistent")["compiled"], 0)
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -1,0 +1,35 @@
+"""The documents name files that exist and variables that the code reads."""
+
+import re
+from pathlib import Path
+
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("torch_netcl/", "csrc/", "kernels/", "test/", "examples/", "docs/", "benchmarks/", ".ci/")
+
+
+class TestDocs(TestCase):
+    def test_paths_exist(self):
+        found = 0
+        for document in DOCUMENTS:
+            for word in re.findall(r"[`(\s]((?:\w|\.)[\w./-]*/[\w./-]*)", document.read_text()):
+                path = word.removeprefix("a/").rstrip(".")
+                if path.startswith(FOLDERS):
+                    found += 1
+                    self.assertTrue((ROOT / path).exists(), f"{document.name} names {path}")
+        self.assertGreater(found, 20)
+
+    def test_variables_are_read(self):
+        sources = [p for d in ("torch_netcl", "csrc", "examples") for p in (ROOT / d).rglob("*") if p.is_file()]
+        sources += [ROOT / "setup.py", ROOT / "Makefile", ROOT / ".ci" / "run"]
+        text = "".join(p.read_text() for p in sources if p.suffix in (".py", ".cpp", ".h", "") and "_C" not in p.name)
+        for document in DOCUMENTS:
+            for name in set(re.findall(r"\bNETCL_[A-Z_]*[A-Z]\b", document.read_text())):
+                if name not in ("NETCL_ASSERT_INDEX",) and not name.startswith("NETCL_MAP2"):
+                    self.assertIn(name, text, f"{document.name} names {name}")
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -1,0 +1,129 @@
+"""Embedding tables: look-up, gradient, renormalisation, against the CPU."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+import torch_netcl  # noqa: F401
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class TestEmbedding(TestCase):
+    def check(self, device, dtype, rows, width, index, **kwargs):
+        table = torch.randn(rows, width).to(dtype)
+        leaf, ref = table.to(device).requires_grad_(), table.double().requires_grad_()
+        y, expected = F.embedding(index.to(device), leaf, **kwargs), F.embedding(index, ref, **kwargs)
+        self.assertEqual(y.detach().cpu(), expected.detach().to(dtype))
+        g = torch.randn(expected.shape).to(dtype)
+        y.backward(g.to(device))
+        expected.backward(g.double())
+        # Sums of up to index.numel() terms in float32, rounded to the dtype once.
+        self.assertEqual(
+            leaf.grad.cpu(), ref.grad.to(dtype), atol=1e-5, rtol=max(1e-5, torch.finfo(dtype).eps)
+        )
+
+    @dtypes(*FLOATS)
+    def test_embedding(self, device, dtype):
+        index = torch.randint(11, (4, 9))
+        for width in (1, 7, 16, 100):
+            with self.subTest(width=width):
+                self.check(device, dtype, 11, width, index)
+        self.check(device, dtype, 11, 8, index.int())
+        self.check(device, dtype, 11, 8, index.t()[1:])
+        self.check(device, dtype, 11, 8, index, padding_idx=3)
+        self.check(device, dtype, 11, 8, index, padding_idx=-1, scale_grad_by_freq=True)
+        self.check(device, dtype, 3, 8, torch.randint(3, (500,)))
+        self.check(device, dtype, 11, 8, torch.tensor(4))
+        self.check(device, dtype, 11, 8, torch.empty(0, 3, dtype=torch.long))
+
+    def test_double(self, device):
+        self.check(device, torch.float64, 5, 3, torch.randint(5, (8,)))
+
+    def test_index_out_of_range(self, device):
+        table = torch.randn(5, 4, device=device)
+        with self.assertRaises(IndexError):
+            F.embedding(torch.tensor([1, 5], device=device), table).cpu()
+        g = torch.randn(2, 4, device=device)
+        with self.assertRaisesRegex(IndexError, "embedding"):
+            torch.ops.aten.embedding_dense_backward(
+                g, torch.tensor([1, 5], device=device), 5, -1, False
+            ).cpu()
+
+    def test_deterministic(self, device):
+        g, index = torch.randn(3000, 40, device=device), torch.randint(4, (3000,), device=device)
+        first = torch.ops.aten.embedding_dense_backward(g, index, 4, -1, False)
+        self.assertEqual(
+            torch.ops.aten.embedding_dense_backward(g, index, 4, -1, False).cpu(), first.cpu(), atol=0, rtol=0
+        )
+
+    def test_renorm(self, device):
+        index = torch.tensor([[0, 2, 2], [4, 0, 0]])
+        for p in (1.0, 2.0, 3.0, float("inf")):
+            table = torch.randn(6, 9)
+            mine = table.to(device)
+            F.embedding(index, table, max_norm=0.9, norm_type=p)
+            F.embedding(index.to(device), mine, max_norm=0.9, norm_type=p)
+            self.assertEqual(mine.cpu(), table)
+
+    @dtypes(torch.float32, torch.float16)
+    def test_embedding_bag(self, device, dtype):
+        index = torch.randint(10, (14,))
+        offsets = torch.tensor([0, 3, 3, 9])  # the second bag is empty
+        for mode in ("sum", "mean", "max"):
+            for width in (3, 20):
+                for kwargs in ({}, {"padding_idx": 2}, {"include_last_offset": True}):
+                    table = torch.randn(10, width).to(dtype)
+                    a, b = table.to(device).requires_grad_(), table.double().requires_grad_()
+                    y = F.embedding_bag(index.to(device), a, offsets.to(device), mode=mode, **kwargs)
+                    ref = F.embedding_bag(index, b, offsets, mode=mode, **kwargs)
+                    # Sums of at most 14 numbers in float32, rounded once.
+                    eps = torch.finfo(dtype).eps
+                    tolerance = {"atol": max(eps, 1e-5), "rtol": max(eps, 1e-5)}
+                    self.assertEqual(y.detach().cpu(), ref.detach().to(dtype), **tolerance)
+                    g = torch.randn(ref.shape).to(dtype)
+                    y.backward(g.to(device))
+                    ref.backward(g.double())
+                    self.assertEqual(a.grad.cpu(), b.grad.to(dtype), **tolerance)
+
+    def test_embedding_bag_options(self, device):
+        torch.netcl.reset_cpu_fallback_ops()
+        index, weights = torch.randint(7, (3, 4)), torch.rand(3, 4)
+        table = torch.randn(7, 5)
+        a, b = table.to(device).requires_grad_(), table.clone().requires_grad_()
+        u, v = weights.to(device).requires_grad_(), weights.clone().requires_grad_()
+        y = F.embedding_bag(index.to(device), a, per_sample_weights=u, mode="sum")
+        ref = F.embedding_bag(index, b, per_sample_weights=v, mode="sum")
+        self.assertEqual(y.detach().cpu(), ref.detach())
+        y.backward(y.detach())
+        ref.backward(ref.detach())
+        self.assertEqual(a.grad.cpu(), b.grad)
+        self.assertEqual(u.grad.cpu(), v.grad)
+        a.grad = b.grad = None
+        y = F.embedding_bag(index.int().to(device), a, scale_grad_by_freq=True)
+        # The CPU divides by the count of another index than the row's, so this is put together here.
+        ref = F.embedding_bag(index, b)
+        y.backward(y.detach())
+        ref.backward(ref.detach())
+        counts = index.view(-1).bincount(minlength=7).clamp(min=1)
+        self.assertEqual(a.grad.cpu(), b.grad / counts[:, None])
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+        with self.assertRaisesRegex(IndexError, "embedding_bag"):
+            F.embedding_bag(torch.tensor([[7]], device=device), a).cpu()
+
+    def test_module_needs_no_cpu(self, device):
+        module = nn.Embedding(10, 6, padding_idx=0).to(device)
+        index = torch.randint(10, (3, 4)).to(device)
+        torch.netcl.reset_cpu_fallback_ops()
+        y = module(index)
+        y.backward(y.detach())
+        self.assertEqual(module.weight.grad[0].cpu(), torch.zeros(6))
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+
+
+instantiate_device_type_tests(TestEmbedding, globals(), only_for="netcl")
+
+if __name__ == "__main__":
+    run_tests()

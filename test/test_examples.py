@@ -1,0 +1,113 @@
+"""Every example runs for a few steps, writes what it promises, and keeps to the device."""
+
+import csv
+import importlib.util
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+from torch.testing._internal.common_utils import (
+    TestCase,
+    instantiate_parametrized_tests,
+    parametrize,
+    run_tests,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+COLUMNS = ["step", "loss", "grad_norm", "scale", "skipped", "ms"]
+NEEDED = ("sklearn", "tqdm", "matplotlib")
+MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
+def run_example(script, *args):
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, str(ROOT / "examples" / script), *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep), "OMP_NUM_THREADS": "1"},
+    )
+
+
+@unittest.skipIf(MISSING, f"the demo extra is not installed: {MISSING}")
+class TestExamples(TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def check_files(self, name, steps):
+        with open(self.folder / f"{name}.csv", newline="") as file:
+            header, *rows = csv.reader(file)
+        self.assertEqual(header, COLUMNS)
+        self.assertEqual([row[0] for row in rows], [str(n) for n in range(1, steps + 1)])
+        for row in rows:
+            values = dict(zip(COLUMNS, map(float, row), strict=True))
+            self.assertIn(values["skipped"], (0, 1))
+            self.assertTrue(math.isfinite(values["loss"]))
+            self.assertEqual(math.isfinite(values["grad_norm"]), values["skipped"] == 0)
+            self.assertGreater(values["scale"], 0)
+        self.assertEqual((self.folder / f"{name}.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        return rows
+
+    @parametrize("name,device", [("digits", "netcl"), ("gpt", "netcl"), ("digits", "cpu")])
+    def test_script(self, name, device):
+        steps = 12
+        files = ("--csv", self.folder / f"{name}.csv", "--png", self.folder / f"{name}.png")
+        done = run_example(f"{name}.py", "--device", device, "--steps", steps, "--batch-size", 16, *files)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = self.check_files(name, steps)
+        losses = [float(row[1]) for row in rows]
+        self.assertLess(sum(losses[-4:]), sum(losses[:4]))
+        self.assertIn("operators on the host", done.stdout)
+        self.assertRegex(done.stdout, r"operators on the host +none\n")
+
+    def test_amp_off_has_no_scale(self):
+        done = run_example(
+            "digits.py", "--amp", "off", "--steps", 3, "--csv", self.folder / "digits.csv", "--seed", 3
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(self.folder / "digits.csv", newline="") as file:
+            self.assertEqual([float(row["scale"]) for row in csv.DictReader(file)], [1.0, 1.0, 1.0])
+
+    def test_demo_fails_when_a_goal_is_missed(self):
+        done = run_example(
+            "demo.py", "--steps", 4, "--batch-size", 4, "--csv", self.folder, "--png", self.folder
+        )
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        for name in ("digits", "gpt"):
+            self.check_files(name, 4)
+            self.assertIn(f"FAILED {name}: ", done.stderr)
+        self.assertNotIn("operators ran on the host", done.stderr)
+        amp_dtype = "float16" if torch.float16 in torch.netcl.get_amp_supported_dtype() else "bfloat16"
+        self.assertRegex(done.stdout, rf"autocast +{amp_dtype}\n")
+        self.assertEqual("autocast uses bfloat16" in done.stdout, amp_dtype == "bfloat16")
+        self.assertRegex(done.stdout, r"kernels compiled +\d+\n")
+
+    def test_readme(self):
+        (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        script = self.folder / "readme.py"
+        script.write_text(code)
+        done = run_example(script)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"loss \d\.\d+ in torch\.")
+        self.assertNotIn("CPU", done.stderr)  # no operator fell back
+
+    def test_unknown_device(self):
+        done = run_example("gpt.py", "--device", "nonsense")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("unknown device 'nonsense'", done.stderr)
+
+
+instantiate_parametrized_tests(TestExamples)
+
+if __name__ == "__main__":
+    run_tests()

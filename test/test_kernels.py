@@ -1,0 +1,52 @@
+"""Every file of kernels/ compiles, without a warning, in the shape for CPUs and in the one for GPUs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+
+HERE = Path(__file__).parent
+# Used on devices of one class, or with a capability masked, only.
+ELSEWHERE = {
+    "cpu": {"gemm_gpu.cl", "soft_double.cl"},
+    "gpu": {"gemm_cpu.cl", "gemm_pack.cl", "gemm_direct.cl", "soft_double.cl"},
+}
+
+
+def programs(device_class, **env):
+    environment = dict(os.environ, NETCL_DEVICE_CLASS=device_class, NETCL_CPU_FALLBACK="silent", **env)
+    run = subprocess.run(
+        [sys.executable, str(HERE / "kernel_workload.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1500,
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+class TestKernels(TestCase):
+    @parametrize("device_class", ["cpu", "gpu"])
+    def test_compile_without_warnings(self, device_class):
+        built = programs(device_class)
+        for file, options, log in built:
+            self.assertNotRegex(log, re.compile("warning:|error:|CL_BUILD", re.I), f"{file}{options}")
+        used = {file for file, _, _ in built}
+        known = {p.name for p in (HERE.parent / "kernels").glob("*.cl")}
+        self.assertEqual(sorted(known - used - ELSEWHERE[device_class]), [], "extend kernel_workload.py")
+
+    def test_a_broken_kernel_says_what_and_where(self):
+        log = torch.ops.netcl.build_log(0, "unary.cl", "-DOP=OP_no_such_operator")
+        self.assertIn("error", log)
+
+
+instantiate_parametrized_tests(TestKernels)
+
+if __name__ == "__main__":
+    run_tests()

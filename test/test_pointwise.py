@@ -1,0 +1,177 @@
+"""Element-wise operators: PyTorch's OpInfo samples against the CPU, natively; special values; odd layouts."""
+
+import math
+import warnings
+
+import torch
+from common import no_fallback, to_device
+from torch.testing import make_tensor
+from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests, ops
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.utils._pytree import tree_map
+
+UNARY = """abs acos acosh angle asin asinh atan atanh bitwise_not ceil clamp clamp_max clamp_min conj_physical cos cosh
+    erf erfc exp exp2 expm1 floor frac isfinite isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not
+    logit nan_to_num neg reciprocal round rsqrt sgn sigmoid sign signbit sin sinc sinh special.entr sqrt square tan tanh
+    trunc""".split()
+BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign div eq
+    floor_divide fmax fmin fmod gcd ge gt heaviside hypot lcm ldexp le logaddexp logaddexp2 logical_and logical_or
+    logical_xor lt maximum minimum mul ne nextafter pow remainder rsub special.xlog1py sub true_divide xlogy addcmul
+    addcdiv lerp where""".split()
+ACTIVATIONS = [
+    "nn.functional." + n
+    for n in """celu elu gelu glu hardshrink hardsigmoid hardswish hardtanh huber_loss leaky_relu logsigmoid mish
+    mse_loss prelu relu relu6 selu silu smooth_l1_loss softplus softshrink softsign tanhshrink threshold""".split()
+]
+OPS = [op for op in op_db if op.name in UNARY + BINARY + ACTIVATIONS]
+SAMPLES = 6
+
+# One digit more than the CPU's own rounding: the functions of OpenCL C are good to a few ulp (its specification,
+# section 7.4: exp 3, log 3, pow 16, tan 5, lgamma without a bound), and a float's ulp is 1.2e-7.
+TOLERANCE = {
+    torch.float32: {"rtol": 4e-6, "atol": 2e-6},
+    # Functions of complex numbers add and multiply several such results.
+    torch.complex64: {"rtol": 1e-5, "atol": 2e-5},
+    # Rounded once to 8 or 11 bits at the end on either side: one unit in the last place.
+    torch.bfloat16: {"rtol": 2**-7, "atol": 1e-5},
+    torch.float16: {"rtol": 2**-10, "atol": 1e-5},
+}
+
+
+class TestPointwise(TestCase):
+    @ops(OPS, allowed_dtypes=(torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.uint8, torch.bool))
+    def test_against_cpu(self, device, dtype, op):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.check_samples(device, dtype, op)
+
+    def check_samples(self, device, dtype, op):
+        for n, sample in enumerate(op.sample_inputs("cpu", dtype)):
+            if n == SAMPLES:
+                break
+            arguments = (sample.input, sample.args, sample.kwargs)
+            inputs, args, kwargs = to_device(arguments, device)
+            with no_fallback():
+                got = op.op(inputs, *args, **kwargs)
+            expected = op.op(sample.input, *sample.args, **sample.kwargs)
+            got = tree_map(lambda t: t.cpu() if isinstance(t, torch.Tensor) else t, got)
+            self.assertEqual(got, expected, exact_dtype=True, exact_stride=False, **TOLERANCE.get(dtype, {}))
+
+    def test_special_values(self, device):
+        x = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 3e38, -3e38, 1e-40, 0.5, 2.5])
+        # Without the denormal, which OpenCL lets a device flush, so that dividing by it is dividing by 0; and without
+        # quotients beyond a float's range, of which the CPU's vectorised remainder makes NaN.
+        y = torch.where(x == 1e-40, 2.0, x).clamp(-1e38, 1e38).where(x.isfinite(), x)
+        a, b = y.repeat(len(y)), y.repeat_interleave(len(y))
+        unary = ("abs", "neg", "sign", "sgn", "sqrt", "exp", "log", "sigmoid", "tanh", "round", "floor", "isnan")
+        for name in unary + ("isinf", "isfinite", "relu", "erf", "signbit", "trunc", "reciprocal", "nan_to_num"):
+            f = getattr(torch, name)
+            self.assertEqual(f(x.to(device)).cpu(), f(x), msg=lambda m, n=name: f"{n}: {m}")
+        binary = (
+            "add",
+            "mul",
+            "div",
+            "maximum",
+            "minimum",
+            "fmax",
+            "fmin",
+            "eq",
+            "lt",
+            "ge",
+            "logical_and",
+            "copysign",
+        )
+        for name in binary + ("floor_divide", "remainder", "fmod", "atan2", "hypot", "xlogy"):
+            f = getattr(torch, name)
+            self.assertEqual(f(a.to(device), b.to(device)).cpu(), f(a, b), msg=lambda m, n=name: f"{n}: {m}")
+        for lo, hi in ((-1, 1), (None, 1), (-1, None)):
+            self.assertEqual(torch.clamp(x.to(device), lo, hi).cpu(), torch.clamp(x, lo, hi))
+
+    @dtypes(torch.int32, torch.int8)
+    def test_integer_division_never_traps(self, device, dtype):
+        low = torch.iinfo(dtype).min
+        x = torch.tensor([low, low, 7, -7, 0], dtype=dtype)
+        y = torch.tensor([-1, 1, 2, 2, 5], dtype=dtype)
+        # low / -1 overflows: the CPU itself traps or wraps there, so only the rest is compared.
+        for f in (lambda a, b: torch.div(a, b, rounding_mode="floor"), torch.remainder, torch.fmod):
+            self.assertEqual(f(x.to(device), y.to(device)).cpu()[1:], f(x[1:], y[1:]))
+        torch.remainder(x.to(device), torch.zeros_like(y).to(device)).cpu()
+
+    def test_layouts(self, device):
+        x = make_tensor((3, 4, 5, 6, 7, 2, 3, 2), device="cpu", dtype=torch.float32)
+        y = make_tensor((4, 1, 6, 1, 2, 1, 2), device="cpu", dtype=torch.float32)
+        self.assertEqual((x.to(device) * y.to(device)).cpu(), x * y)
+        p = (7, 2, 5, 0, 3, 1, 6, 4)
+        q = x.permute(p)
+        self.assertEqual((x.to(device).permute(p) + 1).cpu(), q + 1)
+        self.assertEqual((x.to(device)[:, ::2, 1:, :, ::3] * 2).cpu(), x[:, ::2, 1:, :, ::3] * 2)
+        z = torch.zeros(9, device=device)
+        z[2:7].add_(torch.arange(5.0, device=device))
+        self.assertEqual(z.cpu(), torch.tensor([0.0, 0, 0, 1, 2, 3, 4, 0, 0]))
+        wide = torch.arange(70000.0).reshape(7, 10000)
+        self.assertEqual((wide.to(device) + wide[0].to(device)).cpu(), wide + wide[0])
+
+    def test_promotion(self, device):
+        i, f, h = torch.arange(-3, 4), torch.linspace(-2, 2, 7), torch.linspace(-2, 2, 7).half()
+        pairs = (
+            (i, f),
+            (i, 1.5),
+            (h, f),
+            (h, 70000),
+            (i.to(torch.uint8), i),
+            (f > 0, i),
+            (f, torch.tensor(2.5).double()),
+        )
+        for a, b in pairs:
+            da, db = (t.to(device) if isinstance(t, torch.Tensor) else t for t in (a, b))
+            for op in (torch.add, torch.mul, torch.true_divide):
+                self.assertEqual(op(da, db).cpu(), op(a, b), exact_dtype=True)
+        # A CPU scalar tensor takes part without a copy to the device.
+        self.assertEqual((f.to(device) * torch.tensor(3.0)).cpu(), f * 3)
+
+    @dtypes(torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int16, torch.uint8, torch.bool)
+    def test_casts(self, device, dtype):
+        # What every dtype holds exactly, and what floats round; beyond an integer's range C++ leaves it open.
+        x = torch.tensor([0, 1, 2, 3, 100.4, 0.5, 1.5, 2.5, 77.777]).to(dtype)
+        for to in (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.bool, torch.complex64):
+            self.assertEqual(x.to(device).to(to).cpu(), x.to(to), exact_dtype=True)
+        self.assertEqual(torch.tensor([3 + 4j, 0j]).to(device).to(torch.bool).cpu(), torch.tensor([True, False]))
+
+    def test_all_bfloat16_round_to_nearest_even(self, device):
+        bits = torch.arange(-(2**31), 2**31, 65521, dtype=torch.int64).to(torch.int32)
+        x = bits.view(torch.float32)
+        self.assertEqual(x.to(device).to(torch.bfloat16).cpu(), x.to(torch.bfloat16))
+        self.assertEqual(x.to(device).to(torch.float16).cpu(), x.to(torch.float16))
+
+    def test_empty_and_scalar(self, device):
+        for shape in ((0,), (3, 0, 2), ()):
+            x = torch.randn(shape)
+            self.assertEqual((x.to(device) * 2 + 1).cpu(), x * 2 + 1)
+
+    def test_out_and_inplace(self, device):
+        x = torch.randn(4, 5)
+        out = torch.empty(0, device=device)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.sin(x.to(device), out=out)
+        self.assertEqual(out.cpu(), x.sin())
+        strided = torch.empty(5, 4, device=device).t()
+        torch.add(x.to(device), 1, out=strided)
+        self.assertEqual(strided.cpu(), x + 1)
+        with self.assertRaisesRegex(RuntimeError, "can't be cast"):
+            torch.add(x.to(device), 1, out=torch.empty(4, 5, device=device, dtype=torch.int32))
+        with self.assertRaisesRegex(RuntimeError, "device"):
+            x.to(device) + x
+
+    def test_factories(self, device):
+        self.assertEqual(torch.arange(2, 50, 3, device=device).cpu(), torch.arange(2, 50, 3))
+        self.assertEqual(torch.arange(0, 1, 0.1, device=device).cpu(), torch.arange(0, 1, 0.1))
+        self.assertEqual(torch.full((3, 4), 7, device=device).cpu(), torch.full((3, 4), 7))
+        self.assertEqual(torch.ones(5, dtype=torch.bool, device=device).cpu(), torch.ones(5, dtype=torch.bool))
+
+
+instantiate_device_type_tests(TestPointwise, globals(), only_for="netcl")
+
+if __name__ == "__main__":
+    run_tests()

@@ -1,0 +1,248 @@
+"""Pooling, padding and sliding windows against the CPU, forward and backward."""
+
+import torch
+import torch.nn.functional as F
+from torch.testing import make_tensor
+from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+import torch_netcl  # noqa: F401
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+MAX = [
+    (F.max_pool1d, (2, 3, 17), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    (F.max_pool2d, (2, 3, 17, 18), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    (F.max_pool2d, (2, 3, 16, 64), {"kernel_size": 2}),
+    (F.max_pool2d, (3, 9, 40), {"kernel_size": (3, 2), "stride": 1, "dilation": (2, 3)}),
+    (F.max_pool2d, (1, 2, 9, 37), {"kernel_size": 3, "stride": 2, "ceil_mode": True}),
+    (F.max_pool3d, (2, 2, 7, 8, 9), {"kernel_size": (2, 3, 3), "stride": (1, 2, 2), "padding": (1, 0, 1)}),
+    (F.max_pool3d, (2, 7, 8, 9), {"kernel_size": 2, "ceil_mode": True, "dilation": (1, 2, 1)}),
+    (F.adaptive_max_pool1d, (2, 3, 17), {"output_size": 5}),
+    (F.adaptive_max_pool2d, (2, 3, 17, 11), {"output_size": (5, 11)}),
+    (F.adaptive_max_pool3d, (2, 3, 5, 7, 6), {"output_size": (2, 3, 9)}),
+]
+AVERAGE = [
+    (F.avg_pool1d, (2, 3, 17), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    (F.avg_pool2d, (2, 3, 17, 40), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    (F.avg_pool2d, (2, 3, 16, 34), {"kernel_size": 2}),
+    (
+        F.avg_pool2d,
+        (3, 9, 10),
+        {"kernel_size": (3, 2), "stride": 1, "padding": 1, "count_include_pad": False},
+    ),
+    (F.avg_pool2d, (1, 2, 9, 10), {"kernel_size": 3, "stride": 2, "ceil_mode": True, "padding": 1}),
+    (F.avg_pool2d, (1, 2, 9, 10), {"kernel_size": 3, "divisor_override": 5}),
+    (F.avg_pool3d, (2, 2, 7, 8, 9), {"kernel_size": (2, 3, 3), "stride": (1, 2, 2), "padding": (1, 0, 1)}),
+    (
+        F.avg_pool3d,
+        (2, 7, 8, 9),
+        {"kernel_size": 3, "stride": 2, "ceil_mode": True, "count_include_pad": False},
+    ),
+    (F.adaptive_avg_pool1d, (2, 3, 17), {"output_size": 5}),
+    (F.adaptive_avg_pool2d, (2, 3, 17, 11), {"output_size": (5, 11)}),
+    (F.adaptive_avg_pool2d, (2, 3, 7, 7), {"output_size": 1}),
+    (F.adaptive_avg_pool2d, (2, 3, 4, 5), {"output_size": (7, 3)}),
+    (F.adaptive_avg_pool3d, (2, 3, 5, 7, 6), {"output_size": (2, 3, 9)}),
+]
+PADS = [
+    ((2, 3, 9), (3, 2)),
+    ((3, 9), (0, 8)),
+    ((2, 3, 7, 9), (3, 2, 0, 6)),
+    ((3, 7, 9), (3, -2, -1, 4)),
+    ((2, 2, 4, 5, 6), (1, 2, 3, 4, 2, 3)),
+]
+
+
+class TestPooling(TestCase):
+    def compare(self, function, x, kwargs, make_reference=lambda t: t):
+        """Output and gradient against the CPU; `make_reference` may widen what the CPU computes with."""
+        a = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+        b = make_reference(x.detach().cpu()).requires_grad_()
+        out, expected = function(a, **kwargs), function(b, **kwargs)
+        self.assertEqual(out.cpu(), expected.to(x.dtype))
+        grad = make_tensor(expected.shape, device="cpu", dtype=x.dtype, low=-1, high=1)
+        out.backward(grad.to(x.device))
+        expected.backward(grad.to(expected.dtype))
+        # A gradient sums at most 27 terms below 1 in fp32: 27 * eps = 3e-6 where they cancel.
+        tol = {torch.float32: {"atol": 1e-5, "rtol": 1.3e-6}}.get(
+            x.dtype, {"atol": 1e-5, "rtol": max(torch.finfo(x.dtype).eps, 1e-7)}
+        )
+        self.assertEqual(a.grad.cpu(), b.grad.to(x.dtype), **tol)
+
+    @dtypes(*FLOATS)
+    def test_max(self, device, dtype):
+        for function, shape, kwargs in MAX if dtype == torch.float32 else MAX[:6]:
+            with self.subTest(f"{function.__name__} {kwargs}"):
+                x = make_tensor(shape, device=device, dtype=dtype)
+                self.compare(function, x, kwargs, lambda t: t.double())
+                out, index = function(x, **kwargs, return_indices=True)
+                expected, expected_index = function(x.cpu(), **kwargs, return_indices=True)
+                self.assertEqual(out.cpu(), expected)
+                self.assertEqual(index.cpu(), expected_index)
+
+    @dtypes(*FLOATS)
+    def test_average(self, device, dtype):
+        for function, shape, kwargs in AVERAGE:
+            with self.subTest(f"{function.__name__} {kwargs}"):
+                self.compare(
+                    function, make_tensor(shape, device=device, dtype=dtype), kwargs, lambda t: t.double()
+                )
+
+    @dtypes(torch.int64, torch.int32, torch.int8, torch.uint8)
+    def test_integers(self, device, dtype):
+        x = make_tensor((2, 3, 9, 10), device=device, dtype=dtype)
+        for kwargs in ({"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}):
+            out = torch.ops.aten.max_pool2d_with_indices(
+                x,
+                [kwargs["kernel_size"]],
+                *map(list, [[kwargs.get("stride", 2)], [kwargs.get("padding", 0)]]),
+            )
+            expected = torch.ops.aten.max_pool2d_with_indices(
+                x.cpu(),
+                [kwargs["kernel_size"]],
+                *map(list, [[kwargs.get("stride", 2)], [kwargs.get("padding", 0)]]),
+            )
+            self.assertEqual([t.cpu() for t in out], list(expected))
+            if dtype == torch.int64:
+                self.assertEqual(F.avg_pool2d(x, **kwargs).cpu(), F.avg_pool2d(x.cpu(), **kwargs))
+
+    @dtypes(torch.float32)
+    def test_special_values(self, device, dtype):
+        x = make_tensor((1, 2, 8, 40), device=device, dtype=dtype)
+        x[0, 0, 2, 3:5], x[0, 0, 4, 20] = float("nan"), float("inf")
+        x[0, 1] = -float("inf")
+        for kwargs in ({"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 2}):
+            out = F.max_pool2d(x, **kwargs, return_indices=True)
+            self.assertEqual(
+                [t.cpu() for t in out], list(F.max_pool2d(x.cpu(), **kwargs, return_indices=True))
+            )
+            self.assertEqual(F.avg_pool2d(x, **kwargs).cpu(), F.avg_pool2d(x.cpu(), **kwargs))
+        self.assertEqual(F.adaptive_max_pool2d(x, 3).cpu(), F.adaptive_max_pool2d(x.cpu(), 3))
+
+    @dtypes(torch.float32)
+    def test_layouts(self, device, dtype):
+        x = make_tensor((2, 3, 8, 10), device=device, dtype=dtype).contiguous(
+            memory_format=torch.channels_last
+        )
+        for function, kwargs in (
+            (F.max_pool2d, {"kernel_size": 2}),
+            (F.avg_pool2d, {"kernel_size": 2}),
+            (F.adaptive_avg_pool2d, {"output_size": 3}),
+        ):
+            out, expected = function(x, **kwargs), function(x.cpu(), **kwargs)
+            self.assertEqual(out.cpu(), expected)
+            self.assertEqual(out.stride(), expected.stride())
+            self.compare(function, x, kwargs)
+            self.compare(
+                function, make_tensor((2, 3, 8, 21), device=device, dtype=dtype)[:, 1:, :, 1::2], kwargs
+            )
+        empty = torch.empty(0, 3, 8, 8, device=device, requires_grad=True)
+        F.max_pool2d(empty, 2).sum().backward()
+        self.assertEqual(empty.grad.shape, empty.shape)
+        out = torch.empty(0, device=device)
+        torch.ops.aten.avg_pool2d.out(x, [2], out=out)
+        self.assertEqual(out.cpu(), F.avg_pool2d(x.cpu(), 2))
+
+    @dtypes(torch.float32, torch.float16)
+    def test_unpool(self, device, dtype):
+        for function, back, shape in (
+            (F.max_pool2d, F.max_unpool2d, (2, 3, 8, 10)),
+            (F.max_pool3d, F.max_unpool3d, (2, 3, 4, 6, 8)),
+            (F.max_pool1d, F.max_unpool1d, (2, 3, 8)),
+        ):
+            x = make_tensor(shape, device=device, dtype=dtype)
+            out, index = function(x, 2, return_indices=True)
+            mine = out.detach().requires_grad_()
+            ref = out.detach().cpu().requires_grad_()
+            result, expected = back(mine, index, 2), back(ref, index.cpu(), 2)
+            self.assertEqual(result.cpu(), expected)
+            result.square().sum().backward()
+            expected.square().sum().backward()
+            self.assertEqual(mine.grad.cpu(), ref.grad)
+
+    @dtypes(torch.float32)
+    def test_errors(self, device, dtype):
+        x = make_tensor((2, 3, 8, 10), device=device, dtype=dtype)
+        with self.assertRaisesRegex(RuntimeError, "pad should be at most half"):
+            F.max_pool2d(x, 2, padding=2)
+        with self.assertRaisesRegex(RuntimeError, "Output size is too small"):
+            F.avg_pool2d(x, 20)
+        index = torch.full((2, 3, 4, 5), 1000, device=device)
+        with self.assertRaisesRegex(IndexError, "max_unpool2d"):
+            F.max_unpool2d(x[..., :4, :5], index, 2)
+            torch.netcl.synchronize()
+
+
+class TestPadding(TestCase):
+    @dtypes(*FLOATS)
+    def test_modes(self, device, dtype):
+        for mode in ("reflect", "replicate", "constant"):
+            for shape, pads in PADS:
+                with self.subTest(f"{mode} {shape} {pads}"):
+                    x = make_tensor(shape, device=device, dtype=dtype, low=-1, high=1)
+                    a, b = x.clone().requires_grad_(), x.cpu().double().requires_grad_()
+                    out, expected = F.pad(a, pads, mode), F.pad(b, pads, mode)
+                    self.assertEqual(out.cpu(), expected.to(dtype), atol=0, rtol=0)
+                    grad = make_tensor(out.shape, device="cpu", dtype=dtype, low=-1, high=1)
+                    out.backward(grad.to(device))
+                    expected.backward(grad.double())
+                    # Sums of at most 60 terms in fp32, rounded once.
+                    self.assertEqual(a.grad.cpu(), b.grad.to(dtype), atol=2e-5, rtol=torch.finfo(dtype).eps)
+
+    @dtypes(torch.int64, torch.bool, torch.complex64, torch.uint8)
+    def test_other_dtypes(self, device, dtype):
+        x = make_tensor((2, 3, 7, 9), device=device, dtype=dtype)
+        for mode in ("reflect", "replicate"):
+            if dtype == torch.bool:
+                reference = F.pad(x.cpu().to(torch.uint8), (2, 3, 1, 0), mode).bool()
+            else:
+                reference = F.pad(x.cpu(), (2, 3, 1, 0), mode)
+            self.assertEqual(F.pad(x, (2, 3, 1, 0), mode).cpu(), reference)
+
+    @dtypes(*FLOATS)
+    def test_unfold_fold(self, device, dtype):
+        for shape, kwargs in (
+            ((2, 3, 7, 9), {"kernel_size": 3, "padding": 1}),
+            ((2, 3, 8, 9), {"kernel_size": (2, 3), "stride": (2, 1), "dilation": (1, 2)}),
+            ((3, 8, 9), {"kernel_size": 2, "stride": 3, "padding": 1}),
+        ):
+            x = make_tensor(shape, device=device, dtype=dtype, low=-1, high=1)
+            a, b = x.clone().requires_grad_(), x.cpu().double().requires_grad_()
+            out, expected = F.unfold(a, **kwargs), F.unfold(b, **kwargs)
+            self.assertEqual(out.cpu(), expected.to(dtype), atol=0, rtol=0)
+            grad = make_tensor(out.shape, device="cpu", dtype=dtype, low=-1, high=1)
+            out.backward(grad.to(device))
+            expected.backward(grad.double())
+            tol = {"atol": 1e-5, "rtol": torch.finfo(dtype).eps}
+            self.assertEqual(a.grad.cpu(), b.grad.to(dtype), **tol)
+            folded = F.fold(grad.to(device), shape[-2:], **kwargs)
+            self.assertEqual(folded.cpu(), F.fold(grad.double(), shape[-2:], **kwargs).to(dtype), **tol)
+
+    @dtypes(torch.float32)
+    def test_shuffles(self, device, dtype):
+        x = make_tensor((2, 8, 4, 6), device=device, dtype=dtype)
+        self.assertEqual(F.pixel_shuffle(x, 2).cpu(), F.pixel_shuffle(x.cpu(), 2))
+        self.assertEqual(F.pixel_unshuffle(x, 2).cpu(), F.pixel_unshuffle(x.cpu(), 2))
+        self.assertEqual(F.channel_shuffle(x, 4).cpu(), F.channel_shuffle(x.cpu(), 4))
+
+    @dtypes(torch.float32)
+    def test_errors_and_out(self, device, dtype):
+        x = make_tensor((2, 3, 7, 9), device=device, dtype=dtype)
+        with self.assertRaisesRegex(RuntimeError, "Padding size should be less"):
+            F.pad(x, (9, 0, 0, 0), "reflect")
+        out = torch.empty(0, device=device)
+        torch.ops.aten.reflection_pad2d.out(x, [1, 2, 3, 4], out=out)
+        self.assertEqual(out.cpu(), F.pad(x.cpu(), (1, 2, 3, 4), "reflect"))
+        last = x.contiguous(memory_format=torch.channels_last)
+        self.assertEqual(
+            F.pad(last, (1, 2, 3, 4), "replicate").cpu(), F.pad(x.cpu(), (1, 2, 3, 4), "replicate")
+        )
+        self.assertEqual(F.pad(last, (1, 2, 3, 4), "reflect").cpu(), F.pad(x.cpu(), (1, 2, 3, 4), "reflect"))
+
+
+for case in (TestPooling, TestPadding):
+    instantiate_device_type_tests(case, globals(), only_for=("privateuse1", "netcl"))
+
+if __name__ == "__main__":
+    run_tests()

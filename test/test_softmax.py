@@ -1,0 +1,153 @@
+"""softmax and log_softmax, forward and backward, against the CPU."""
+
+import torch
+import torch.nn.functional as F
+from torch.testing import make_tensor
+from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+import torch_netcl  # noqa: F401
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+# Rows shorter than, as long as and longer than a vector of 16; a long one; a dimension that is not the last.
+SHAPES = [
+    ((5, 7), -1),
+    ((3, 16), 1),
+    ((2, 3, 33), -1),
+    ((3, 1000), -1),
+    ((4, 5, 6), 1),
+    ((6, 20), 0),
+    ((2, 9, 3, 40), 1),
+    ((1,), 0),
+]
+
+
+class TestSoftmax(TestCase):
+    def check(self, device, dtype, f, shape, dim):
+        x = make_tensor(shape, device=device, dtype=dtype, low=-8, high=8, requires_grad=True)
+        y = f(x, dim)
+        self.assertEqual(y.dtype, dtype)
+        ref_x = x.detach().cpu().double().requires_grad_()
+        ref = f(ref_x, dim)
+        self.assertEqual(y.cpu(), ref.to(dtype))
+        g = make_tensor(shape, device=device, dtype=dtype, low=-1, high=1)
+        y.backward(g)
+        ref.backward(g.cpu().double())
+        # The backward pass starts from the rounded result: one rounding (eps of the dtype) of y moves
+        # the gradient by at most eps * (|g| + |sum|), with |sum| <= n |g| for log_softmax.
+        eps = torch.finfo(dtype).eps
+        slack = eps * (2 + shape[dim]) if f is F.log_softmax else 4 * eps
+        self.assertEqual(x.grad.cpu(), ref_x.grad.to(dtype), atol=max(slack, 1e-5), rtol=max(4 * eps, 1e-5))
+
+    @dtypes(*FLOATS)
+    def test_softmax(self, device, dtype):
+        for shape, dim in SHAPES:
+            with self.subTest(shape=shape, dim=dim):
+                self.check(device, dtype, F.softmax, shape, dim)
+
+    @dtypes(*FLOATS)
+    def test_log_softmax(self, device, dtype):
+        for shape, dim in SHAPES:
+            with self.subTest(shape=shape, dim=dim):
+                self.check(device, dtype, F.log_softmax, shape, dim)
+
+    def test_double(self, device):
+        self.check(device, torch.float64, F.softmax, (3, 20), -1)
+        self.check(device, torch.float64, F.log_softmax, (3, 4, 5), 1)
+
+    def test_special_values(self, device):
+        inf, nan = float("inf"), float("nan")
+        x = torch.tensor(
+            [
+                [-inf] * 20,
+                [inf] + [0.0] * 19,
+                [nan] + [1.0] * 19,
+                [-inf] + [2.0] * 19,
+                [1e30, -1e30] + [0.0] * 18,
+            ]
+        )
+        for f in (F.softmax, F.log_softmax):
+            for dim in (0, 1):
+                self.assertEqual(f(x.to(device), dim).cpu(), f(x, dim))
+        # Past the last full vector as well.
+        x = torch.randn(4, 19)
+        x[1, 18] = nan
+        x[2] = -inf
+        self.assertEqual(F.softmax(x.to(device), 1).cpu(), F.softmax(x, 1))
+
+    def test_shapes_without_elements_or_dimensions(self, device):
+        for shape, dim in (((0, 3), 1), ((3, 0), 1), ((3, 0), 0)):
+            self.assertEqual(F.softmax(torch.empty(shape, device=device), dim).shape, shape)
+        x = torch.tensor(3.0, device=device, requires_grad=True)
+        y = F.softmax(x, 0)
+        self.assertEqual(y.cpu(), torch.tensor(1.0))
+        y.backward()
+        self.assertEqual(x.grad.cpu(), torch.tensor(0.0))
+        with self.assertRaises(IndexError):
+            F.softmax(x, 2)
+
+    def test_strides_and_offsets(self, device):
+        base = torch.randn(6, 40)
+        x = base.to(device)
+        for view in (
+            lambda t: t.t(),
+            lambda t: t[1:, 3:],
+            lambda t: t[:, ::3],
+            lambda t: t[2:3].expand(5, 40),
+        ):
+            for dim in (0, 1):
+                self.assertEqual(F.softmax(view(x), dim).cpu(), F.softmax(view(base), dim))
+        out = torch.empty(40, 6, device=device).t()
+        torch.softmax(x, 1, out=out)
+        self.assertEqual(out.cpu(), base.softmax(1))
+
+    def test_half_to_float(self, device):
+        x = torch.randn(4, 50).half()
+        for f in (F.softmax, F.log_softmax):
+            y = x.to(device).requires_grad_()
+            out = f(y, -1, dtype=torch.float32)
+            ref_x = x.clone().requires_grad_()
+            ref = f(ref_x, -1, dtype=torch.float32)
+            self.assertEqual(out.dtype, torch.float32)
+            self.assertEqual(out.cpu(), ref)
+            g = torch.randn(4, 50)
+            out.backward(g.to(device))
+            ref.backward(g)
+            self.assertEqual(y.grad.cpu(), ref_x.grad)
+        out = torch._softmax(x.to(device), -1, True)
+        self.assertEqual(out.dtype, torch.float32)
+        self.assertEqual(out.cpu(), x.float().softmax(-1))
+        g = torch.randn(4, 50).to(device)
+        gin = torch._softmax_backward_data(g, out, -1, torch.float16)
+        self.assertEqual(gin.dtype, torch.float16)
+        ref = torch._softmax_backward_data(g.cpu(), out.cpu(), -1, torch.float32).half()
+        self.assertEqual(gin.cpu(), ref)
+
+    def test_long_rows(self, device):
+        x = torch.randn(3, 50257)
+        # A sum of n terms of one sign in 16 chains of float32: relative error at most n / 16 * 2^-24 = 2e-4,
+        # typically its square root, 3e-6.
+        self.assertEqual(
+            F.softmax(x.to(device), -1).cpu(), F.softmax(x.double(), -1).float(), rtol=1e-5, atol=1e-9
+        )
+        self.assertEqual(F.log_softmax(x.to(device), -1).cpu(), F.log_softmax(x.double(), -1).float())
+
+    def test_integers_are_refused(self, device):
+        with self.assertRaisesRegex(NotImplementedError, "_softmax.*Long"):
+            torch.arange(4, device=device).softmax(0)
+
+    def test_gradgrad(self, device):
+        x = torch.randn(3, 5, dtype=torch.float64, device=device, requires_grad=True)
+        torch.autograd.gradgradcheck(lambda t: F.log_softmax(t, 1), (x,))
+
+    def test_no_fallback(self, device):
+        x = torch.randn(4, 8).to(device).requires_grad_()
+        torch.netcl.reset_cpu_fallback_ops()
+        F.log_softmax(x, -1).backward(x.detach())
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+
+
+instantiate_device_type_tests(TestSoftmax, globals(), only_for="netcl")
+
+if __name__ == "__main__":
+    run_tests()

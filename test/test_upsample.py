@@ -1,0 +1,103 @@
+"""Interpolation, forward and backward, against the CPU."""
+
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+import torch_netcl  # noqa: F401
+
+SHAPES = {1: (2, 3, 7), 2: (2, 3, 5, 7), 3: (1, 2, 3, 4, 5)}
+CASES = [
+    ("nearest", (1, 2, 3), (None,)),
+    ("nearest-exact", (1, 2, 3), (None,)),
+    ("linear", (1,), (False, True)),
+    ("bilinear", (2,), (False, True)),
+    ("trilinear", (3,), (False, True)),
+    ("bicubic", (2,), (False, True)),
+]
+
+
+class TestUpsample(TestCase):
+    def check(self, device, dtype, shape, channels_last=False, **kwargs):
+        x = torch.randn(shape).to(dtype)
+        if channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        a, b = x.to(device).requires_grad_(), x.double().requires_grad_()
+        y, ref = F.interpolate(a, **kwargs), F.interpolate(b, **kwargs)
+        # Coordinates of size ~10 are known to 1e-6 in float32, and with them the weights.
+        eps = torch.finfo(dtype).eps
+        tolerance = {"rtol": max(2 * eps, 1e-5), "atol": max(2 * eps, 1e-5)}
+        self.assertEqual(y.dtype, dtype)
+        self.assertEqual(y.detach().cpu(), ref.detach().to(dtype), **tolerance)
+        g = torch.randn(ref.shape).to(dtype)
+        y.backward(g.to(device))
+        ref.backward(g.double())
+        # A gradient of n terms of size ~1: n is at most 64 here.
+        self.assertEqual(a.grad.cpu(), b.grad.to(dtype), rtol=max(4 * eps, 1e-5), atol=max(4 * eps, 6e-5))
+
+    @dtypes(torch.float32, torch.float16)
+    def test_interpolate(self, device, dtype):
+        torch.netcl.reset_cpu_fallback_ops()
+        for mode, ndims, aligns in CASES:
+            for n in ndims:
+                for align in aligns:
+                    kwargs = {"mode": mode} if align is None else {"mode": mode, "align_corners": align}
+                    with self.subTest(mode=mode, n=n, align=align):
+                        self.check(device, dtype, SHAPES[n], scale_factor=2, **kwargs)
+                        self.check(device, dtype, SHAPES[n], size=[4, 9, 3][:n], **kwargs)
+                        if not align:
+                            self.check(
+                                device,
+                                dtype,
+                                SHAPES[n],
+                                scale_factor=1.7,
+                                recompute_scale_factor=False,
+                                **kwargs,
+                            )
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+
+    def test_grid_sample(self, device):
+        torch.netcl.reset_cpu_fallback_ops()
+        x = torch.randn(2, 3, 5, 7)
+        # In and around the image, not on the borders between pixels, where gradients jump.
+        grid = torch.rand(2, 4, 3, 2) * 3.1 - 1.57
+        for mode in ("bilinear", "nearest", "bicubic"):
+            for padding in ("zeros", "border", "reflection"):
+                for align in (False, True):
+                    with self.subTest(mode=mode, padding=padding, align=align):
+                        kwargs = {"mode": mode, "padding_mode": padding, "align_corners": align}
+                        a, b = x.to(device).requires_grad_(), x.clone().requires_grad_()
+                        p, q = grid.to(device).requires_grad_(), grid.clone().requires_grad_()
+                        y, ref = F.grid_sample(a, p, **kwargs), F.grid_sample(b, q, **kwargs)
+                        # Coordinates of size 7 in float32: weights are known to some 1e-6.
+                        self.assertEqual(y.detach().cpu(), ref.detach(), atol=1e-5, rtol=1e-5)
+                        g = torch.randn_like(ref)
+                        y.backward(g.to(device))
+                        ref.backward(g)
+                        self.assertEqual(a.grad.cpu(), b.grad, atol=2e-5, rtol=1e-5)
+                        self.assertEqual(p.grad.cpu(), q.grad, atol=1e-4, rtol=1e-5)
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+        half = F.grid_sample(x.half().to(device), grid.half().to(device), align_corners=False)
+        ref = F.grid_sample(x.half().float(), grid.half().float(), align_corners=False).half()
+        self.assertEqual(half.cpu(), ref)
+        self.assertEqual(
+            F.grid_sample(x.to(device), grid[:, :0].to(device), align_corners=False).shape, (2, 3, 0, 3)
+        )
+        with self.assertRaisesRegex(RuntimeError, "one dtype|same dtype"):
+            F.grid_sample(x.to(device), grid.half().to(device), align_corners=False)
+
+    def test_layouts_and_dtypes(self, device):
+        self.check(device, torch.float64, (1, 2, 4, 5), scale_factor=1.5, mode="bilinear")
+        self.check(device, torch.bfloat16, (1, 2, 4, 5), scale_factor=2, mode="bilinear")
+        self.check(device, torch.float32, (2, 4, 4, 5), channels_last=True, scale_factor=2, mode="bilinear")
+        x = torch.randint(255, (1, 2, 3, 4), dtype=torch.uint8)
+        self.assertEqual(F.interpolate(x.to(device), scale_factor=2).cpu(), F.interpolate(x, scale_factor=2))
+        x = torch.randn(0, 2, 3, 3, device=device)
+        self.assertEqual(F.interpolate(x, scale_factor=2).shape, (0, 2, 6, 6))
+
+
+instantiate_device_type_tests(TestUpsample, globals(), only_for="netcl")
+
+if __name__ == "__main__":
+    run_tests()

@@ -1,0 +1,60 @@
+"""torch_netcl: OpenCL devices for PyTorch, as ``torch.device("netcl")``.
+
+Importing torch is enough (the ``torch.backends`` entry point calls :func:`_autoload`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import time
+from pathlib import Path
+
+
+# Before torch is imported: where this module comes first, torch calls it in the middle of that import.
+def _autoload() -> None:
+    """Called by torch through the ``torch.backends`` entry point; importing this module did the work."""
+
+
+import torch  # noqa: E402
+
+from . import _opencl  # noqa: E402
+from ._version import __version__  # noqa: E402
+
+__all__ = ["__version__"]
+
+_HERE = Path(__file__).resolve().parent
+
+
+def _kernel_dir() -> Path:
+    """The OpenCL sources: in the package when installed, beside it in a checkout."""
+    inside = _HERE / "kernels"
+    return inside if inside.is_dir() else _HERE.parent / "kernels"
+
+
+def _load() -> None:
+    library = _HERE / "_C.so"
+    if not library.exists():
+        raise ImportError(
+            f"torch_netcl is not built: {library} is missing. "
+            "Run `pip install --no-build-isolation -e .` in its folder."
+        )
+    loader = _opencl.configure()
+    torch.ops.load_library(str(library))
+    torch.ops.netcl.initialize(loader.library or "", str(_kernel_dir()), str(_opencl.cache_dir()))
+    torch.utils.rename_privateuse1_backend("netcl")
+    from . import device_module
+
+    torch._register_device_module("netcl", device_module)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    atexit.register(_shutdown)
+
+
+def _shutdown() -> None:
+    """Let autograd's threads come to rest, then release nothing to the driver any more."""
+    # They drop their last Python objects shortly after backward() has returned; one that waits for the GIL when the
+    # interpreter ends takes the process down with it. Sleeping gives them the GIL.
+    time.sleep(0.02)
+    torch.ops.netcl.shutdown()
+
+
+_load()

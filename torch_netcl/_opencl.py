@@ -1,0 +1,284 @@
+"""Finds OpenCL before the extension loads: the ICD loader, and the runtimes it is to offer.
+
+Pure Python and free of torch, as it runs at every ``import torch``. Runtimes from pip live where no ICD
+loader looks: PoCL's .icd file in pyopencl's wheel, Intel's below ``sys.prefix`` with a false path in it.
+`configure` writes a private folder with one .icd file a runtime, the system's included, and names it in
+``OCL_ICD_VENDORS``, which ocl-icd and Khronos's loader both read. A user who sets that variable is obeyed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
+#: Any of these in the environment means that the user has chosen the runtimes.
+USER_VARIABLES = ("OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH")
+#: Distributions that bring an .icd file along.
+RUNTIME_DISTRIBUTIONS = ("pocl-binary-distribution", "intel-opencl-rt")
+#: Drivers that containers often mount without the .icd file that belongs to them.
+WELL_KNOWN_DRIVERS = ("libnvidia-opencl.so.1",)
+
+_FOLDER_PREFIX = "torch_netcl-icd-"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One OpenCL runtime: a library that an ICD loader can open."""
+
+    name: str  # of the .icd file, without the ending
+    library: str  # absolute path, or the bare name that the system's file gives
+    origin: str  # "system" or "python"
+
+
+@dataclass(frozen=True)
+class LoaderInfo:
+    """What `configure` found and did."""
+
+    library: str | None  # what to dlopen: a path, or libOpenCL.so.1 where the system has one
+    runtimes: tuple[Runtime, ...]  # empty when the user chose, see `vendors`
+    vendors: str | None  # what the loader reads instead of the system's folder, if anything
+    user_choice: bool  # one of USER_VARIABLES was set by the user
+
+
+# --- cache folder -----------------------------------------------------------------------------------------
+
+
+def _private_dir(path: Path) -> bool:
+    """Create `path` with mode 0700 if need be; whether it is a folder that this user can write to."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, ValueError):
+        return False
+    return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
+
+
+def _temporary_dir() -> Path:
+    """A folder below the system's one for temporary files that nobody else can have prepared."""
+    path = Path(tempfile.gettempdir()) / f"torch_netcl-{os.getuid()}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        info = path.lstat()
+        mine = info.st_uid == os.getuid() and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if stat.S_ISDIR(info.st_mode) and mine and os.access(path, os.W_OK | os.X_OK):
+            return path
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="torch_netcl-"))
+
+
+def cache_dir() -> Path:
+    """The folder for compiled kernels, made with mode 0700.
+
+    It is NETCL_CACHE_DIR, else $XDG_CACHE_HOME/torch_netcl, else ~/.cache/torch_netcl. Where that cannot be
+    made or written to, a private folder below the temporary one takes its place.
+    """
+    candidate: Path | None = None
+    if explicit := os.environ.get("NETCL_CACHE_DIR"):
+        candidate = Path(explicit)
+    elif (xdg := os.environ.get("XDG_CACHE_HOME", "")) and os.path.isabs(xdg):
+        candidate = Path(xdg) / "torch_netcl"
+    else:
+        candidate = Path("~/.cache/torch_netcl")
+    try:
+        candidate = candidate.expanduser().absolute()
+    except RuntimeError:  # no home
+        return _temporary_dir()
+    return candidate if _private_dir(candidate) else _temporary_dir()
+
+
+# --- the loader -------------------------------------------------------------------------------------------
+
+
+def _loadable(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _pyopencl_libs() -> list[Path]:
+    """The folders of pyopencl's wheel that hold shared libraries. Does not import pyopencl."""
+    try:
+        spec = importlib.util.find_spec("pyopencl")
+    except (ImportError, ValueError):
+        return []
+    roots = list(spec.submodule_search_locations or ()) if spec else []
+    folders = [folder for root in map(Path, roots) for folder in (root / ".libs", root.parent / "pyopencl.libs")]
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def find_loader() -> str | None:
+    """The ICD loader: NETCL_OPENCL_LIBRARY, the system's, pyopencl's, or sys.prefix's (conda, Intel)."""
+    if override := os.environ.get("NETCL_OPENCL_LIBRARY"):
+        return override
+    if _loadable("libOpenCL.so.1"):
+        return "libOpenCL.so.1"
+    candidates = [path for folder in _pyopencl_libs() for path in sorted(folder.glob("libOpenCL*.so*"))]
+    candidates.append(Path(sys.prefix) / "lib" / "libOpenCL.so.1")
+    for path in candidates:
+        if path.is_file() and _loadable(str(path)):
+            return str(path)
+    return None
+
+
+# --- runtimes ---------------------------------------------------------------------------------------------
+
+
+def _library_of(icd: Path, search: Iterable[Path]) -> str | None:
+    """The library that an .icd file means: as written if that exists, else by its name in `search`."""
+    try:
+        written = icd.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    if not written:
+        return None
+    if os.path.isabs(written) and os.path.isfile(written):
+        return written
+    for folder in search:
+        path = folder / os.path.basename(written)
+        if path.is_file():
+            return str(path.absolute())
+    return None
+
+
+def _kind(library: str) -> str:
+    """libpocl-21062cec.so, libpocl.so.2.9.0 -> libpocl: what must not be loaded twice into one process."""
+    return os.path.basename(library).split(".")[0].split("-")[0]
+
+
+def system_runtimes(vendors: Path = SYSTEM_VENDORS) -> list[Runtime]:
+    """The runtimes of the system's vendors folder; those whose library is gone are left out."""
+    found = []
+    for icd in sorted(vendors.glob("*.icd")) if vendors.is_dir() else []:
+        try:
+            written = icd.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        # A bare name is for the dynamic linker to find.
+        if written and (not os.path.isabs(written) or os.path.isfile(written)):
+            found.append(Runtime(icd.stem, written, "system"))
+    return found
+
+
+def _python_icds() -> list[Path]:
+    """The .icd files that Python distributions and this environment's prefix hold."""
+    icds: list[Path] = []
+    for name in RUNTIME_DISTRIBUTIONS:
+        try:
+            files = importlib.metadata.distribution(name).files or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        icds += [Path(os.path.abspath(f.locate())) for f in files if f.suffix == ".icd"]
+    for folder in [*_pyopencl_libs(), Path(sys.prefix) / "etc" / "OpenCL" / "vendors"]:
+        icds += sorted(folder.glob("*.icd"))
+    return list(dict.fromkeys(icds))
+
+
+def python_runtimes() -> list[Runtime]:
+    """The runtimes that pip or conda installed. The FPGA emulator is not one to train on and is left out."""
+    found: dict[str, Runtime] = {}
+    for icd in _python_icds():
+        # <prefix>/etc/OpenCL/vendors/x.icd belongs to a library in <prefix>/lib, wherever it says that it is.
+        parents = icd.parents
+        search = [icd.parent]
+        if icd.parent.name == "vendors" and len(parents) > 3:
+            search.append(parents[3] / "lib")
+        library = _library_of(icd, search)
+        if library and "_emu" not in icd.stem and "_emu" not in os.path.basename(library):
+            found.setdefault(os.path.realpath(library), Runtime(icd.stem, library, "python"))
+    return list(found.values())
+
+
+def find_runtimes(vendors: Path = SYSTEM_VENDORS) -> list[Runtime]:
+    """All runtimes of this machine. Of two of one kind, the system's is taken."""
+    runtimes = system_runtimes(vendors)
+    kinds = {_kind(r.library) for r in runtimes}
+    for runtime in python_runtimes():
+        if _kind(runtime.library) not in kinds:
+            kinds.add(_kind(runtime.library))
+            runtimes.append(runtime)
+    for library in WELL_KNOWN_DRIVERS:
+        if _kind(library) not in kinds and _loadable(library):
+            runtimes.append(Runtime(_kind(library).removeprefix("lib"), library, "system"))
+    return runtimes
+
+
+# --- the private vendors folder ---------------------------------------------------------------------------
+
+
+def write_vendors(runtimes: Iterable[Runtime], parent: Path) -> Path:
+    """A folder below `parent` with one .icd file a runtime. Its name tells its content: it never changes."""
+    files = {f"{i:02}-{r.name}.icd": r.library + "\n" for i, r in enumerate(runtimes)}
+    digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
+    folder = parent / (_FOLDER_PREFIX + digest)
+    if folder.is_dir():
+        return folder
+    # Filled under another name and renamed: another process sees all of it or nothing.
+    scratch = Path(tempfile.mkdtemp(prefix=".icd-", dir=parent))
+    try:
+        for name, text in files.items():
+            (scratch / name).write_text(text, encoding="utf-8")
+        os.rename(scratch, folder)
+    except OSError:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if not folder.is_dir():  # else another process was faster
+            raise
+    return folder
+
+
+def _users_choice() -> str | None:
+    """What the user set, if anything. A folder of ours, inherited from a parent process, is no choice."""
+    for variable in USER_VARIABLES:
+        value = os.environ.get(variable)
+        if value and not os.path.basename(value.rstrip("/")).startswith(_FOLDER_PREFIX):
+            return value
+    return None
+
+
+def _tame_pyopencl_loader(library: str | None) -> None:
+    """Prepare the environment for the loader in pyopencl's wheel, an ocl-icd with a patch.
+
+    It also lists the .icd files in $PYOPENCL_HOME/.libs and crashes where the variable is not set. ``import
+    pyopencl`` sets it, but may never happen here; and PoCL, which lies there, would be listed twice, or be
+    added to the user's own choice. A folder that cannot exist does neither.
+    """
+    if library is not None and Path(library).parent in _pyopencl_libs():
+        if os.environ.get("PYOPENCL_HOME") in (None, "", str(Path(library).parent.parent)):
+            os.environ["PYOPENCL_HOME"] = os.devnull
+
+
+def configure(vendors: Path = SYSTEM_VENDORS) -> LoaderInfo:
+    """Find the loader and the runtimes and make the loader see them all; never raises.
+
+    It may set OCL_ICD_VENDORS and PYOPENCL_HOME, so it must run before the first OpenCL call of the process:
+    loaders read their environment once.
+    """
+    library = find_loader()
+    _tame_pyopencl_loader(library)
+    if (choice := _users_choice()) is not None:
+        return LoaderInfo(library, (), choice, True)
+    os.environ.pop("OCL_ICD_VENDORS", None)  # inherited from a parent that may have had other runtimes
+    runtimes = tuple(find_runtimes(vendors))
+    # Where the system's folder says it all, the loader needs no help.
+    if all((vendors / f"{r.name}.icd").is_file() and r.origin == "system" for r in runtimes):
+        return LoaderInfo(library, runtimes, None, False)
+    for parent in (cache_dir, _temporary_dir):
+        try:
+            folder = str(write_vendors(runtimes, parent()))
+        except OSError:
+            continue
+        os.environ["OCL_ICD_VENDORS"] = folder
+        return LoaderInfo(library, runtimes, folder, False)
+    return LoaderInfo(library, runtimes, None, False)

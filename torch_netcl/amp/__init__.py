@@ -1,0 +1,44 @@
+"""Mixed precision on netcl: what ``torch.amp`` asks of a device, and short forms of its classes.
+
+``torch.autocast("netcl", ...)`` and ``torch.amp.GradScaler("netcl")`` are all that is needed; the names here save
+typing the device, and tell what a device can do. The module is ``torch.netcl.amp`` as well.
+"""
+
+import torch
+
+from torch_netcl.amp.autocast_mode import (
+    autocast,
+    autocast_enabled,
+    device_profile,
+    get_amp_supported_dtype,
+    is_autocast_enabled,
+    maybe_cast_tensor,
+    supports_fp16,
+)
+from torch_netcl.amp.grad_scaler import GradScaler
+from torch_netcl.amp.master import MasterParams, master_param
+
+__all__ = [
+    "GradScaler",
+    "MasterParams",
+    "autocast",
+    "autocast_enabled",
+    "custom_bwd",
+    "custom_fwd",
+    "device_profile",
+    "get_amp_supported_dtype",
+    "is_autocast_enabled",
+    "master_param",
+    "maybe_cast_tensor",
+    "supports_fp16",
+]
+
+
+def custom_fwd(fwd=None, *, cast_inputs: torch.dtype | None = None):
+    """``torch.amp.custom_fwd`` with ``device_type="netcl"``: decorates ``forward`` of an autograd function."""
+    return torch.amp.custom_fwd(fwd, device_type="netcl", cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd=None):
+    """``torch.amp.custom_bwd`` with ``device_type="netcl"``: decorates ``backward`` of an autograd function."""
+    return torch.amp.custom_bwd(bwd, device_type="netcl")

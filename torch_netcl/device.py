@@ -1,0 +1,218 @@
+"""Devices: how many, which is current, what each can do. Names and meanings are those of ``torch.cuda``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = [
+    "DeviceProperties",
+    "cpu_fallback_ops",
+    "current_device",
+    "device",
+    "device_count",
+    "device_of",
+    "get_cpu_fallback_mode",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "host_sync_count",
+    "init",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "kernel_cache_stats",
+    "launch_count",
+    "reset_cpu_fallback_ops",
+    "set_cpu_fallback_mode",
+    "set_device",
+    "synchronize",
+]
+
+_netcl = torch.ops.netcl
+
+DeviceLike = torch.device | str | int | None
+
+
+def device_index(device: DeviceLike = None) -> int:
+    """The index meant by a device, an index, or None (the current one). Raises ValueError for other devices."""
+    if device is None:
+        return current_device()
+    if isinstance(device, int) and not isinstance(device, bool):
+        return current_device() if device < 0 else device
+    device = torch.device(device)
+    if device.type != "netcl":
+        raise ValueError(f"Expected a netcl device, but got: {device}")
+    return current_device() if device.index is None else device.index
+
+
+def is_available() -> bool:
+    """True when an OpenCL loader and at least one device were found. Never raises."""
+    return device_count() > 0
+
+
+def is_initialized() -> bool:
+    """True once netcl can be used; contexts are made at first use."""
+    return is_available()
+
+
+def init() -> None:
+    """Does nothing: devices initialise themselves at first use."""
+
+
+def device_count() -> int:
+    """The number of visible devices (see NETCL_VISIBLE_DEVICES); 0 where there is none."""
+    return _netcl.device_count()
+
+
+def current_device() -> int:
+    """The index of the current device."""
+    return torch._C._accelerator_getDeviceIndex()
+
+
+def set_device(device: DeviceLike) -> None:
+    """Makes `device` current. Raises RuntimeError for an index that does not exist."""
+    index = device_index(device)
+    if index >= 0:
+        torch._C._accelerator_setDeviceIndex(index)
+
+
+class device:
+    """Context manager that makes a device current, and restores the previous one. A negative index does nothing."""
+
+    def __init__(self, device: DeviceLike) -> None:
+        self.idx = -1 if isinstance(device, int) and device < 0 else device_index(device)
+        self.prev_idx = -1
+
+    def __enter__(self) -> device:
+        self.prev_idx = current_device()
+        if self.idx >= 0:
+            set_device(self.idx)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        set_device(self.prev_idx)
+
+
+class device_of(device):
+    """Context manager that makes the device of a tensor current; does nothing for tensors elsewhere."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__(tensor.device.index if tensor.device.type == "netcl" else -1)
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What an OpenCL device reports of itself. Sizes in bytes."""
+
+    name: str
+    vendor: str
+    version: str
+    driver_version: str
+    platform_name: str
+    platform_version: str
+    device_type: str  # "cpu", "gpu" or "accelerator"
+    device_class: str  # which shape of kernels it gets: "cpu" or "gpu"
+    extensions: tuple[str, ...]
+    has_fp16: bool  # cl_khr_fp16
+    has_fp64: bool  # cl_khr_fp64
+    has_int64_atomics: bool
+    has_subgroups: bool
+    host_unified_memory: bool
+    global_mem_size: int
+    max_mem_alloc_size: int
+    local_mem_size: int
+    max_compute_units: int
+    max_work_group_size: int
+    cl_device_id: int  # the handle, for interop
+
+    @property
+    def total_memory(self) -> int:
+        """The name that torch.cuda has for global_mem_size."""
+        return self.global_mem_size
+
+    @property
+    def multi_processor_count(self) -> int:
+        """The name that torch.cuda has for max_compute_units."""
+        return self.max_compute_units
+
+
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """The properties of a device (default: the current one)."""
+    index = device_index(device)
+    strings: dict[str, Any] = dict(_netcl.device_strings(index))
+    numbers: dict[str, Any] = dict(_netcl.device_numbers(index))
+    strings["extensions"] = tuple(strings["extensions"].split())
+    for name in [n for n in numbers if n.startswith("has_") or n == "host_unified_memory"]:
+        numbers[name] = bool(numbers[name])
+    return DeviceProperties(**strings, **numbers)
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """The name of a device."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
+    """The OpenCL version of a device as (major, minor)."""
+    major, minor = get_device_properties(device).version.split()[1].split(".")[:2]
+    return int(major), int(minor)
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    """Waits for all streams of a device; raises what its kernels reported since the last time."""
+    torch._C._accelerator_synchronizeDevice(device_index(device))
+
+
+def _is_in_bad_fork() -> bool:
+    return False
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """bfloat16 is stored on every device and computed in float32."""
+    return including_emulation
+
+
+# --- counters -----------------------------------------------------------------------------------------------
+
+
+def cpu_fallback_ops() -> dict[str, int]:
+    """Operators that ran on the CPU for want of a kernel, with the number of calls since the last reset."""
+    return dict(_netcl.cpu_fallback_ops())
+
+
+def reset_cpu_fallback_ops() -> None:
+    """Forgets the counts of :func:`cpu_fallback_ops`."""
+    _netcl.reset_cpu_fallback_ops()
+
+
+def get_cpu_fallback_mode() -> str:
+    """ "warn", "error" or "silent"."""
+    return _netcl.cpu_fallback_mode()
+
+
+def set_cpu_fallback_mode(mode: str) -> None:
+    """Sets what an operator without a kernel does: "warn" (once an operator), "error" or "silent".
+
+    The start value is the environment variable NETCL_CPU_FALLBACK. Raises ValueError for another word.
+    """
+    _netcl.set_cpu_fallback_mode(mode)
+
+
+def host_sync_count() -> int:
+    """How often this process has waited for a device since it began."""
+    return _netcl.host_sync_count()
+
+
+def launch_count() -> int:
+    """How many kernels were launched since the process began."""
+    return _netcl.launch_count()
+
+
+def kernel_cache_stats() -> dict[str, float]:
+    """Of this process: programs `compiled`, loaded from disk (`disk_hits`), kernels found in memory
+    (`memory_hits`), and `compile_seconds`."""
+    stats = dict(_netcl.kernel_cache_stats())
+    return {k: v if k == "compile_seconds" else int(v) for k, v in stats.items()}

@@ -1,0 +1,14 @@
+"""What is reachable as ``torch.netcl``: the device API under CUDA's names."""
+
+from __future__ import annotations
+
+from . import amp as amp
+from . import memory as memory
+from . import random as random
+from . import streams as streams
+from .amp import get_amp_supported_dtype as get_amp_supported_dtype
+from .device import *  # noqa: F403
+from .device import _is_in_bad_fork as _is_in_bad_fork
+from .memory import *  # noqa: F403
+from .random import *  # noqa: F403
+from .streams import *  # noqa: F403

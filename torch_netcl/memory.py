@@ -1,0 +1,99 @@
+"""Device memory: statistics and control of the caching allocator. Names and meanings are those of ``torch.cuda``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .device import DeviceLike, device_index
+
+__all__ = [
+    "empty_cache",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+]
+
+
+def empty_cache() -> None:
+    """Returns cached, unused memory to the driver."""
+    torch._C._accelerator_emptyCache()
+
+
+def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
+    """The allocator's statistics as a flat dict, "allocated_bytes.all.current" and so on. Sizes in bytes."""
+    flat: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for k, v in value.items():
+                walk(f"{prefix}.{k}" if prefix else k, v)
+        else:
+            flat[prefix] = value
+
+    walk("", torch._C._accelerator_getDeviceStats(device_index(device)))
+    return flat
+
+
+def memory_allocated(device: DeviceLike = None) -> int:
+    """Bytes held by tensors."""
+    return memory_stats(device).get("allocated_bytes.all.current", 0)
+
+
+def max_memory_allocated(device: DeviceLike = None) -> int:
+    """The most bytes that tensors held since the start or the last :func:`reset_peak_memory_stats`."""
+    return memory_stats(device).get("allocated_bytes.all.peak", 0)
+
+
+def memory_reserved(device: DeviceLike = None) -> int:
+    """Bytes taken from the driver."""
+    return memory_stats(device).get("reserved_bytes.all.current", 0)
+
+
+def max_memory_reserved(device: DeviceLike = None) -> int:
+    """The most bytes taken from the driver since the start or the last :func:`reset_peak_memory_stats`."""
+    return memory_stats(device).get("reserved_bytes.all.peak", 0)
+
+
+def reset_peak_memory_stats(device: DeviceLike = None) -> None:
+    """Starts the peaks anew."""
+    torch._C._accelerator_resetPeakStats(device_index(device))
+
+
+def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
+    """Starts the accumulated statistics anew."""
+    torch._C._accelerator_resetAccumulatedStats(device_index(device))
+
+
+def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
+    """(free, total) bytes; OpenCL tells only the total, so free is the total less what netcl has reserved."""
+    return torch._C._accelerator_getMemoryInfo(device_index(device))
+
+
+def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
+    """Reserves at most this part, in (0, 1], of the device's memory; more raises torch.OutOfMemoryError."""
+    torch.ops.netcl.set_memory_fraction(device_index(device), float(fraction))
+
+
+def memory_summary(device: DeviceLike = None) -> str:
+    """A printable table of the allocator's statistics."""
+    stats = memory_stats(device)
+    rows = [("", "current", "peak", "allocated", "freed")]
+    for title in ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes", "allocation", "segment"):
+        values = [stats.get(f"{title}.all.{k}", 0) for k in ("current", "peak", "allocated", "freed")]
+        rows.append((title, *(f"{v:,}" for v in values)))
+    widths = [max(len(r[i]) for r in rows) for i in range(5)]
+    head = f"netcl:{device_index(device)} memory"
+    lines = [
+        "  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    return "\n".join([head, *lines])

@@ -1,0 +1,68 @@
+"""Streams (in-order OpenCL queues) and events. Names and meanings are those of ``torch.cuda``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .device import DeviceLike, device_index
+
+__all__ = [
+    "Event",
+    "Stream",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "stream",
+]
+
+
+class Stream(torch.Stream):
+    """An in-order OpenCL command queue of a device."""
+
+    def __new__(cls, device: DeviceLike = None, priority: int = 0, **kwargs: Any) -> Stream:
+        """A stream of the pool of `device` (default: the current one)."""
+        if kwargs:
+            return super().__new__(cls, **kwargs)
+        return super().__new__(cls, torch.device("netcl", device_index(device)), priority=priority)
+
+
+def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
+    """A marker in a stream: record, wait, query, synchronize; elapsed_time in milliseconds.
+
+    A function, since torch.Event.elapsed_time takes no subclass of torch.Event.
+    """
+    device = torch.device("netcl", device_index())
+    return torch.Event(device, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+
+
+def current_stream(device: DeviceLike = None) -> torch.Stream:
+    """The stream that operators on `device` use in this thread."""
+    return torch.accelerator.current_stream(device_index(device))
+
+
+def default_stream(device: DeviceLike = None) -> torch.Stream:
+    """The stream with which a device starts."""
+    return torch.Stream(stream_id=0, device_index=device_index(device), device_type=20)
+
+
+def set_stream(stream: torch.Stream) -> None:
+    """Makes `stream` (and its device) current in this thread."""
+    torch.accelerator.set_stream(stream)
+
+
+class stream:
+    """Context manager that makes a stream current, and restores the previous one; None does nothing."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> stream:
+        if self.stream is not None:
+            self.stream.__enter__()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        if self.stream is not None:
+            self.stream.__exit__(*args)

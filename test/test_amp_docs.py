@@ -1,6 +1,8 @@
 """The code of docs/amp.md runs as it stands."""
 
+import os
 import re
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -20,6 +22,10 @@ class TestAmpPage(TestCase):
         self.assertGreater(len(blocks), 8)
         namespace = {"__name__": "amp_page"}
         torch.manual_seed(0)
+        folder = tempfile.TemporaryDirectory()  # the page writes a file
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder.name)
         for start, code in blocks:
             line = text.count("\n", 0, start) + 1
             # Line numbers of the page, for tracebacks.

@@ -1,8 +1,11 @@
 """Mixed precision on netcl: what ``torch.amp`` asks of a device, and short forms of its classes.
 
 ``torch.autocast("netcl", ...)`` and ``torch.amp.GradScaler("netcl")`` are all that is needed; the names here save
-typing the device, and tell what a device can do. The module is ``torch.netcl.amp`` as well.
+typing the device, and tell what a device can do. The module is ``torch.netcl.amp`` as well. A whole training step is in
+``torch.netcl.amp.training``.
 """
+
+import importlib
 
 import torch
 
@@ -32,6 +35,13 @@ __all__ = [
     "maybe_cast_tensor",
     "supports_fp16",
 ]
+
+
+def __getattr__(name: str):
+    # Imported at first use: few programs train with it.
+    if name == "training":
+        return importlib.import_module("torch_netcl.amp.training")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def custom_fwd(fwd=None, *, cast_inputs: torch.dtype | None = None):

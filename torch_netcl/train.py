@@ -1,0 +1,317 @@
+"""``python -m torch_netcl.train``: a regression on scikit-learn's digits by :class:`torch_netcl.amp.AmpTrainState`.
+
+A small network is to give 1 for an image's digit and 0 for the nine others, so that targets can be spoilt at will::
+
+    python -m torch_netcl.train --steps 300 --csv run.csv --png run.png
+    python -m torch_netcl.train --spike 40 --bf16        # one batch's targets times 1e8
+    python -m torch_netcl.train --inject-inf 40          # a gradient that is Inf
+    python -m torch_netcl.train --checkpoint run.pt --checkpoint-every 50
+    python -m torch_netcl.train --resume run.pt          # goes on, bit for bit
+
+Options come from the flags, then ``--config`` (YAML or JSON, keys as the flags), then the checkpoint that is resumed.
+Exit status 3: ``--stop-on-skips`` ended the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torch_netcl.amp.training import AmpTrainState, CsvLog, SkipLog, SkipMonitor, StepLog, read_csv
+
+SPIKE = 1e8
+TOO_MANY_SKIPS = 3  # exit status; 1 and 2 are Python's and argparse's
+
+
+def _option(default: Any, text: str, **more: Any) -> Any:
+    metadata = {"help": text, **more}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass
+class TrainConfig:
+    """What can be chosen; each field is a flag and a key of the configuration file."""
+
+    device: str = _option("netcl", "torch device, e.g. netcl, netcl:1, cpu")
+    amp: str = _option("auto", "auto: fp16 where the device has it, else bf16", choices=["auto", "fp16", "bf16", "off"])
+    bf16: bool = _option(False, "short for --amp bf16")
+    steps: int = _option(200, "training steps")
+    batch_size: int = _option(64, "images a step")
+    lr: float = _option(4e-3, "first learning rate; it falls along a cosine")
+    max_norm: float = _option(1.0, "gradients are clipped to this L2 norm")
+    seed: int = _option(0, "of weights, batches and dropout")
+    init_scale: float = _option(2.0**16, "GradScaler's first scale (fp16)")
+    growth_interval: int = _option(2000, "clean steps after which the scale doubles")
+    log_every: int = _option(10, "print each so many STEP rows; SKIP rows always")
+    csv: str = _option("", "write a row a step")
+    png: str = _option("", "plot the CSV file")
+    checkpoint: str = _option("", "save model, optimizer, scaler and random numbers")
+    checkpoint_every: int = _option(0, "save each so many steps; 0: at the end only")
+    inject_inf: list[int] = _option([], "make a gradient Inf at these steps", type=int)
+    spike: list[int] = _option([], "multiply the targets by 1e8 at these steps", type=int)
+    skip_window: int = _option(1000, "steps over which the rate of skipped ones is taken")
+    skip_threshold: float = _option(0.05, "warn when it is above")
+    skip_patience: int = _option(100, "steps above in a row after which --stop-on-skips ends the run")
+    stop_on_skips: bool = _option(False, f"end with status {TOO_MANY_SKIPS} when too many steps are skipped")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], source: str = "configuration") -> TrainConfig:
+        """Raises ValueError for a key that is no field, or a value of another type."""
+        kinds = {f.name: f for f in dataclasses.fields(cls)}
+        result = cls()
+        for key, value in values.items():
+            name = key.replace("-", "_")
+            if name not in kinds:
+                raise ValueError(f"{source}: no option is called {key!r}; there are {', '.join(kinds)}")
+            default = getattr(result, name)
+            if isinstance(default, float) and isinstance(value, (int, str)) and not isinstance(value, bool):
+                value = float(value)  # YAML takes 1e-3 for a string
+            choices = kinds[name].metadata.get("choices")
+            if type(value) is not type(default) or (choices and value not in choices):
+                wanted = f"one of {', '.join(choices)}" if choices else type(default).__name__
+                raise ValueError(f"{source}: {key} must be {wanted}, not {value!r}")
+            setattr(result, name, value)
+        return result
+
+
+def _need(name: str) -> ModuleType:
+    """A package of the demo extra; imported late, as `--help` needs none."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise SystemExit(f"{name.partition('.')[0]} is missing: pip install 'torch_netcl[demo]'") from None
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The mapping in a ``.json``, ``.yaml`` or ``.yml`` file. Raises ValueError for anything else."""
+    path = Path(path)
+    text = path.read_text()
+    if path.suffix == ".json":
+        values = json.loads(text)
+    elif path.suffix in (".yaml", ".yml"):
+        values = _need("yaml").safe_load(text)
+    else:
+        raise ValueError(f"{path}: a configuration ends in .json, .yaml or .yml")
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: expected a mapping of options, not {type(values).__name__}")
+    return values
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_netcl.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", help="YAML or JSON file of options")
+    parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint")
+    for option in dataclasses.fields(TrainConfig):
+        default = option.default_factory() if option.default is dataclasses.MISSING else option.default
+        flag = "--" + option.name.replace("_", "-")
+        about = f"{option.metadata['help']} (default: {default})" if default not in ("", [], False) else None
+        kwargs: dict[str, Any] = {"help": about or option.metadata["help"], "default": argparse.SUPPRESS}
+        if isinstance(default, bool):
+            kwargs["action"] = argparse.BooleanOptionalAction
+        elif isinstance(default, list):
+            kwargs.update(type=option.metadata["type"], nargs="+", metavar="STEP")
+        else:
+            kwargs.update(type=type(default), choices=option.metadata.get("choices"))
+        parser.add_argument(flag, **kwargs)
+    return parser
+
+
+def parse(arguments: Sequence[str] | None = None) -> tuple[TrainConfig, dict[str, Any] | None]:
+    """The configuration, and the checkpoint to go on from if any."""
+    parser = _parser()
+    flags = vars(parser.parse_args(arguments))
+    file, resume = flags.pop("config"), flags.pop("resume")
+    try:
+        saved = torch.load(resume, map_location="cpu", weights_only=True) if resume else None
+        values = dict(saved["config"]) if saved else {}
+        values.update({k.replace("-", "_"): v for k, v in read_config(file).items()} if file else {})
+        return TrainConfig.from_dict({**values, **flags}, source=file or "options"), saved
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+
+
+def pick_amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
+    """The dtype for autocast, None for none. Ends the program where the device cannot do what was asked."""
+    amp = "bf16" if config.bf16 else config.amp
+    if amp == "off":
+        return None
+    can_fp16 = device.type == "netcl" and torch.netcl.amp.supports_fp16(device)
+    if amp == "fp16" and device.type == "netcl" and not can_fp16:
+        raise SystemExit(f"{device} has no fp16 arithmetic (cl_khr_fp16): use --bf16")
+    return torch.float16 if amp == "fp16" or (amp == "auto" and can_fp16) else torch.bfloat16
+
+
+class Digits:
+    """scikit-learn's 1797 handwritten digits: images (64 numbers from 0 to 1) and one-hot targets."""
+
+    def __init__(self, seed: int, batch_size: int, device: torch.device) -> None:
+        images, labels = _need("sklearn.datasets").load_digits(return_X_y=True)
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+        self.images = torch.tensor(images, dtype=torch.float32)[order] / 16
+        self.labels = torch.tensor(labels)[order]
+        self.held_out = len(order) // 5
+        self.seed, self.batch_size, self.device = seed, batch_size, device
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """A batch that depends on seed and step alone, so that nothing of it need be in a checkpoint."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+        index = torch.randint(self.held_out, len(self.labels), (self.batch_size,), generator=generator)
+        targets = nn.functional.one_hot(self.labels[index], 10).float()
+        return self.images[index].to(self.device), targets.to(self.device)
+
+    @torch.no_grad()
+    def accuracy(self, model: nn.Module) -> float:
+        """The share of the held-out images whose digit has the largest output."""
+        scores = model.eval()(self.images[: self.held_out].to(self.device))
+        return (scores.argmax(1).cpu() == self.labels[: self.held_out]).float().mean().item()
+
+
+def make_state(config: TrainConfig, device: torch.device) -> AmpTrainState:
+    """The model with all that trains it."""
+    torch.manual_seed(config.seed)
+    amp_dtype = pick_amp_dtype(config, device)
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Dropout(0.1), nn.Linear(128, 10)).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, fused=device.type == "netcl")
+    scaler = torch.amp.GradScaler(
+        device.type,
+        init_scale=config.init_scale,
+        growth_interval=config.growth_interval,
+        enabled=amp_dtype == torch.float16,  # bfloat16 has the range of float32
+    )
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: 0.5 + 0.5 * math.cos(math.pi * min(1.0, step / config.steps))
+    )
+    return AmpTrainState(model, optimizer, scaler, device, config.max_norm, scheduler, amp_dtype)
+
+
+def _save(path: str, config: TrainConfig, state: AmpTrainState, monitor: SkipMonitor) -> None:
+    """Written beside its place and renamed, so that there is always a whole one."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    parts = {"config": dataclasses.asdict(config), "state": state.state_dict(), "monitor": monitor.state_dict()}
+    torch.save(parts, fresh)
+    fresh.replace(target)
+
+
+def _line(log: StepLog | SkipLog) -> str:
+    text = f"{log.step:6d}  loss {log.loss:<11.5g} scale {log.scaler_scale:<9g}"
+    if isinstance(log, SkipLog):
+        return f"SKIP {text} {log.skip_reason}"
+    return f"STEP {text} norm {log.grad_l2_pre_clip:.4g} -> {log.grad_l2_post_clip:.4g}  lr {log.lr:.3g}"
+
+
+def _one_step(config: TrainConfig, state: AmpTrainState, data: Digits) -> StepLog | SkipLog:
+    """The next step, spoilt if this one is to be."""
+    inputs, targets = data.batch(state.steps)
+    if state.steps in config.spike:
+        targets = targets * SPIKE
+    if state.steps not in config.inject_inf:
+        return state.step(inputs, targets)
+    hook = next(state.model.parameters()).register_hook(lambda grad: torch.full_like(grad, math.inf))
+    try:
+        return state.step(inputs, targets)
+    finally:
+        hook.remove()
+
+
+def plot(csv_file: str, png_file: str) -> None:
+    """Loss, norms and scale of a CSV file over its steps; a red line is a skipped one."""
+    _need("matplotlib").use("Agg")
+    plt = _need("matplotlib.pyplot")
+    rows = read_csv(csv_file)
+    steps = [int(row["step"]) for row in rows]
+    figure, axes = plt.subplots(3, 1, sharex=True, figsize=(8, 8), layout="constrained")
+    panels = {"loss": ["loss"], "norm": ["grad_l2_pre_clip", "grad_l2_post_clip"], "scale": ["scaler_scale"]}
+    for axis, (label, columns) in zip(axes, panels.items(), strict=True):
+        for column in columns:
+            axis.plot(steps, [float(row[column]) for row in rows], linewidth=1, label=column)
+        for row in rows:
+            if row["skipped"] == "1":
+                axis.axvline(int(row["step"]), color="tab:red", linewidth=0.8, alpha=0.6)
+        axis.set_yscale("log")
+        axis.set_ylabel(label)
+        axis.legend()
+    axes[-1].set_xlabel("step")
+    Path(png_file).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(png_file, dpi=110)
+    plt.close(figure)
+
+
+def train(config: TrainConfig, saved: dict[str, Any] | None = None) -> int:
+    """Trains as ``config`` says, from the checkpoint ``saved`` if given; the exit status."""
+    tqdm = _need("tqdm").tqdm
+    if config.png and not config.csv:
+        raise SystemExit("--png plots the CSV file: name one with --csv")
+    try:
+        device = torch.device(config.device)
+    except RuntimeError:
+        raise SystemExit(f"unknown device {config.device!r}") from None
+    if device.type == "netcl" and not torch.netcl.is_available():
+        raise SystemExit("no OpenCL device found; see `python -m torch_netcl`, or try --device cpu")
+    state = make_state(config, device)
+    monitor = SkipMonitor(config.skip_window, config.skip_threshold, config.skip_patience)
+    if saved is not None:
+        state.load_state_dict(saved["state"])
+        monitor.load_state_dict(saved["monitor"])
+    data = Digits(config.seed, config.batch_size, device)
+    first, skipped, status = state.steps, 0, 0
+    log = CsvLog(config.csv, first) if config.csv else None
+    try:
+        with tqdm(total=config.steps, initial=first, unit="step", mininterval=0.5) as bar:
+            while state.steps < config.steps:
+                done = _one_step(config, state, data)
+                if log:
+                    log.add(done)
+                was_alert = monitor.alert
+                monitor.add(isinstance(done, SkipLog))
+                skipped += isinstance(done, SkipLog)
+                if isinstance(done, SkipLog) or done.step % config.log_every == 0:
+                    bar.write(_line(done))
+                if monitor.alert and not was_alert:
+                    bar.write(f"ALERT {done.step:5d}  {monitor.rate:.1%} of {monitor.window} steps skipped")
+                bar.set_postfix(loss=f"{done.loss:.3g}", scale=f"{done.scaler_scale:g}", refresh=False)
+                bar.update()
+                if config.checkpoint and config.checkpoint_every and state.steps % config.checkpoint_every == 0:
+                    _save(config.checkpoint, config, state, monitor)
+                if config.stop_on_skips and monitor.exceeded:
+                    bar.write(f"STOP {done.step:6d}  above {monitor.threshold:.1%} for {monitor.patience} steps")
+                    status = TOO_MANY_SKIPS
+                    break
+    finally:
+        if log:
+            log.close()
+    if config.checkpoint:
+        _save(config.checkpoint, config, state, monitor)
+    if config.png:
+        plot(config.csv, config.png)
+    name = str(state.amp_dtype or torch.float32).removeprefix("torch.")
+    steps, accuracy = state.steps - first, data.accuracy(state.model)
+    print(f"{device}, {name}: {steps} steps, {skipped} skipped, accuracy {accuracy:.3f}")
+    return status
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return train(*parse(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

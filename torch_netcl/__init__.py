@@ -58,3 +58,7 @@ def _shutdown() -> None:
 
 
 _load()
+
+from . import distributed  # noqa: E402
+
+distributed.register()

@@ -130,6 +130,19 @@ inline VT pow_lanes(VT x, VT n) {
 #define OP_sinc(x) ((x) == (VT)0 ? (VT)1 : sin((VT)M_PI * (x)) / ((VT)M_PI * (x)))
 #define OP_logit(x) log((x) / (1 - (x)))
 #define OP_logit_eps(x) OP_logit(clamp_nan(x, s0, 1 - s0))
+// The exponent of 0, of an infinity and of NaN is 0.
+#define OP_frexp(x) frexp_lanes(x, &r1)
+inline VT frexp_lanes(VT x, VT *exponents) {
+  lanes_t a, r, e;
+  a.v = x;
+  for (int k = 0; k < VEC; k++) {
+    int n = 0;
+    r.s[k] = frexp(a.s[k], &n);
+    e.s[k] = isfinite(a.s[k]) ? n : 0;
+  }
+  *exponents = e.v;
+  return r.v;
+}
 #define OP_special_entr(x) (isnan(x) ? (x) : (x) > (VT)0 ? -(x) * log(x) : (x) == (VT)0 ? (VT)0 : (VT)(-INFINITY))
 #define OP_logical_not(x) AS_BOOL((x) == (VT)0)
 #define OP_isposinf(x) AS_BOOL((x) == (VT)INFINITY)

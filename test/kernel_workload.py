@@ -60,6 +60,8 @@ def operators() -> None:
     F.conv2d(torch.randn(1, 4, 9, 9, device=D), torch.randn(4, 1, 3, 3, device=D), groups=4)
     F.embedding_bag(i, x, torch.tensor([0, 2], device=D))
     F.grid_sample(x[None, None], torch.rand(1, 4, 4, 2, device=D), align_corners=False)
+    torch.special.i0e(x), torch.special.airy_ai(x), torch.erfinv(x), torch.igamma(x.abs(), x.abs()), torch.frexp(x)
+    torch.special.legendre_polynomial_p(x, 3), torch.special.bessel_y1(x.double())
     x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)
 
 

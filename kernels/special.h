@@ -1,0 +1,37 @@
+// What the special functions share. They have no vector form: each is a function of ST, mapped over the lanes.
+// Coefficients carry the digits of double; K(x) makes them constants of the compute type.
+#ifndef NETCL_SPECIAL_H
+#define NETCL_SPECIAL_H
+#include "pointwise.h"
+
+#if defined(ACC_DOUBLE)
+#define K(x) x
+#define EPSILON 0x1p-53
+#else
+#define K(x) x##f
+#define EPSILON 0x1p-24f
+#endif
+#define PI K(3.14159265358979323846)
+#define SQRT1_2 K(0.70710678118654752440)
+
+// sum of c_k T_k(u) by Clenshaw's recurrence.
+#define CHEBYSHEV(table, u) chebyshev_sum(table, (int)(sizeof(table) / sizeof(ST)), u)
+inline ST chebyshev_sum(__constant const ST *c, int n, ST u) {
+  ST b1 = 0, b2 = 0;
+  for (int k = n - 1; k > 0; k--) {
+    const ST b = 2 * u * b1 - b2 + c[k];
+    b2 = b1;
+    b1 = b;
+  }
+  return u * b1 - b2 + c[0];
+}
+
+// sum of c_k u^k by Horner's rule.
+#define POLYNOMIAL(table, u) polynomial_sum(table, (int)(sizeof(table) / sizeof(ST)), u)
+inline ST polynomial_sum(__constant const ST *c, int n, ST u) {
+  ST s = 0;
+  for (int k = n - 1; k >= 0; k--) s = s * u + c[k];
+  return s;
+}
+
+#endif

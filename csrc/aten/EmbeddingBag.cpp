@@ -93,7 +93,10 @@ Tensor embedding_bag_backward(const Tensor& grad, const Tensor& indices, const T
                               const Tensor& offset2bag, const Tensor& bag_size, const Tensor& maximum_indices,
                               int64_t num_weights, bool scale_grad_by_freq, int64_t mode, bool sparse,
                               OptTensor per_sample_weights, int64_t padding_idx) {
-  TORCH_CHECK(!sparse, "embedding_bag: netcl has no sparse tensors; use sparse=False");
+  if (sparse) {
+    return at::_embedding_bag_sparse_backward(grad, indices, offsets, offset2bag, bag_size, num_weights,
+                                              scale_grad_by_freq, mode, per_sample_weights, padding_idx);
+  }
   return at::_embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maximum_indices, num_weights,
                                            scale_grad_by_freq, mode, per_sample_weights, padding_idx);
 }

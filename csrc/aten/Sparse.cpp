@@ -1,0 +1,149 @@
+// Sparse COO tensors, as far as sparse gradients need them: made by an embedding, added up, unscaled, measured, and
+// used by an optimizer. What CPU and CUDA share is ATen's; the rest is composed of operators on indices and values. Any
+// other operator on a sparse netcl tensor raises, as none is registered.
+#include <ATen/ATen.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/native/Resize.h>
+#include <torch/library.h>
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+
+// The indices of the sparse dimensions, in the form that index and index_put take.
+c10::List<std::optional<Tensor>> index_list(const Tensor& sparse) {
+  c10::List<std::optional<Tensor>> list;
+  for (const Tensor& i : sparse._indices().unbind(0)) list.push_back(i);
+  return list;
+}
+
+Tensor make(const Tensor& indices, const Tensor& values, at::IntArrayRef sizes, bool coalesced) {
+  return at::_sparse_coo_tensor_unsafe(indices, values, sizes, values.options().layout(at::kSparse), coalesced);
+}
+
+// Sums what has the same index; the host waits to learn how many indices differ, as on CUDA.
+Tensor coalesce(const Tensor& self) {
+  if (self.is_coalesced()) return self;
+  if (self._nnz() < 2) return self.clone()._coalesced_(true);
+  const Tensor indices = self._indices(), values = self._values();
+  const auto sizes = self.sizes().slice(0, self.sparse_dim());
+  Tensor position = indices[0];
+  for (size_t d = 1; d < sizes.size(); d++) position = position.mul(sizes[d]).add_(indices[d]);
+  auto [flat, place, counts] = at::_unique2(position, true, true);
+  // Half precision is summed in float32 and rounded once.
+  const bool half = values.scalar_type() == at::kHalf || values.scalar_type() == at::kBFloat16;
+  const Tensor terms = half ? values.to(at::kFloat) : values;
+  at::DimVector shape(values.sizes());
+  shape[0] = flat.size(0);
+  const Tensor sums = at::zeros(shape, terms.options()).index_add_(0, place, terms).to(values.scalar_type());
+  std::vector<Tensor> rows(sizes.size());
+  for (size_t d = sizes.size(); d-- > 0;) {
+    rows[d] = flat.remainder(sizes[d]);
+    flat = flat.floor_divide(sizes[d]);
+  }
+  return make(at::stack(rows), sums, self.sizes(), true);
+}
+
+Tensor& add_out(const Tensor& self, const Tensor& other, const at::Scalar& alpha, Tensor& out) {
+  if (!self.is_sparse()) {
+    TORCH_CHECK(other.is_sparse() && !out.is_sparse(), "aten::add.out: a dense and a sparse tensor give a dense one");
+    TORCH_CHECK(self.sizes() == other.sizes(), "add: expected 'self' and 'other' to have same size, but self has size ",
+                self.sizes(), " while other has size ", other.sizes(),
+                " (FYI: dense-sparse addition does not currently support broadcasting)");
+    if (!out.is_same(self)) {
+      at::native::resize_output(out, self.sizes());
+      out.copy_(self);
+    }
+    const Tensor values = other._values().to(out.scalar_type());
+    if (other._nnz() > 0) out.index_put_(index_list(other), alpha.equal(1) ? values : values.mul(alpha), true);
+    return out;
+  }
+  TORCH_CHECK(other.is_sparse(), "add(sparse, dense) is not supported. Use add(dense, sparse) instead.");
+  TORCH_CHECK(self.sizes() == other.sizes() && self.sparse_dim() == other.sparse_dim(),
+              "add: expected 'self' and 'other' to have the same sizes and sparse dimensions, but got ", self.sizes(),
+              " and ", other.sizes());
+  const auto type = at::result_type(self, other);
+  const Tensor values = other._values().to(type);
+  const Tensor sum =
+      make(at::cat({self._indices(), other._indices()}, 1),
+           at::cat({self._values().to(type), alpha.equal(1) ? values : values.mul(alpha)}, 0), self.sizes(), false);
+  return out.copy_(sum);
+}
+
+// A sparse tensor times a number: what GradScaler and gradient clipping do.
+Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
+  const Tensor& sparse = self.is_sparse() ? self : other;
+  const Tensor& factor = self.is_sparse() ? other : self;
+  TORCH_CHECK_NOT_IMPLEMENTED(!factor.is_sparse() && factor.dim() == 0,
+                              "aten::mul: a sparse netcl tensor can only be multiplied by a number; call to_dense() or "
+                              "move it to the CPU for other products");
+  const auto type = at::result_type(self, other);
+  const Tensor product =
+      make(sparse._indices(), sparse._values().to(type).mul(factor), sparse.sizes(), sparse.is_coalesced());
+  return out.copy_(product);
+}
+
+Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_sparse(),
+                              "aten::sparse_mask of a sparse netcl tensor is not supported; call to_dense() first");
+  TORCH_CHECK(self.sizes() == mask.sizes(), "sparse_mask(): operands have incompatible sizes; self has size ",
+              self.sizes(), " but mask has size ", mask.sizes());
+  return make(mask._indices(), self.index(index_list(mask)), mask.sizes(), mask.is_coalesced());
+}
+
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  using namespace at::native;
+  // Making and taking apart.
+  m.impl("_sparse_coo_tensor_with_dims", TORCH_FN(new_with_dims_sparse));
+  m.impl("_sparse_coo_tensor_with_dims_and_tensors", TORCH_FN(new_with_dims_and_tensor_sparse_symint));
+  m.impl("empty.memory_format", TORCH_FN(empty_sparse));
+  m.impl("empty_like", TORCH_FN(empty_like_sparse_coo));
+  m.impl("zeros.out", TORCH_FN(zeros_sparse_out));
+  m.impl("clone", TORCH_FN(clone_sparse));
+  m.impl("copy_", TORCH_FN(copy_sparse_wrapper_));
+  m.impl("copy_sparse_to_sparse_", TORCH_FN(copy_sparse_));
+  m.impl("zero_", TORCH_FN(zero_sparse_));
+  m.impl("sparse_resize_", TORCH_FN(sparse_resize_));
+  m.impl("sparse_resize_and_clear_", TORCH_FN(sparse_resize_and_clear_));
+  m.impl("resize_as_sparse_", TORCH_FN(resize_as_sparse_));
+  m.impl("_to_dense", TORCH_FN(sparse_to_dense));
+  m.impl("sparse_dim", TORCH_FN(sparse_dim_sparse));
+  m.impl("dense_dim", TORCH_FN(dense_dim_sparse));
+  m.impl("_dimI", TORCH_FN(sparse_dim_sparse));
+  m.impl("_dimV", TORCH_FN(dense_dim_sparse));
+  m.impl("_nnz", TORCH_FN(_nnz_sparse));
+  m.impl("is_coalesced", TORCH_FN(is_coalesced_sparse));
+  m.impl("_coalesced_", TORCH_FN(_coalesced_sparse_));
+  m.impl("_coalesce", TORCH_FN(coalesce));
+  m.impl("_indices", TORCH_FN(_indices_sparse));
+  m.impl("_values", TORCH_FN(_values_sparse));
+  m.impl("indices", TORCH_FN(indices_sparse));
+  m.impl("values", TORCH_FN(values_sparse));
+  m.impl("sparse_mask", TORCH_FN(sparse_mask));
+  // Arithmetic.
+  m.impl("add.Tensor", TORCH_FN(add_sparse));
+  m.impl("add_.Tensor", TORCH_FN(add_sparse_));
+  m.impl("add.out", TORCH_FN(add_out));
+  m.impl("sub.Tensor", TORCH_FN(sub_sparse));
+  m.impl("sub_.Tensor", TORCH_FN(sub_sparse_));
+  m.impl("sub.out", TORCH_FN(sub_out_sparse));
+  m.impl("mul.Tensor", TORCH_FN(mul_sparse));
+  m.impl("mul_.Tensor", TORCH_FN(mul_sparse_));
+  m.impl("mul.out", TORCH_FN(mul_out));
+  m.impl("div.Tensor", TORCH_FN(static_cast<Tensor (*)(const Tensor&, const Tensor&)>(div_sparse)));
+  m.impl("div_.Tensor", TORCH_FN(static_cast<Tensor& (*)(Tensor&, const Tensor&)>(div_sparse_)));
+  m.impl("div.out", TORCH_FN(static_cast<Tensor& (*)(const Tensor&, const Tensor&, Tensor&)>(div_out_sparse_zerodim)));
+  m.impl("neg", TORCH_FN(neg_sparse));
+  m.impl("neg_", TORCH_FN(neg_sparse_));
+  m.impl("neg.out", TORCH_FN(neg_out_sparse));
+  m.impl("native_norm", TORCH_FN(static_cast<Tensor (*)(const Tensor&, const at::Scalar&)>(norm_sparse)));
+  m.impl("native_norm.ScalarOpt_dim_dtype",
+         TORCH_FN(static_cast<Tensor (*)(const Tensor&, const std::optional<at::Scalar>&, at::IntArrayRef, bool,
+                                         std::optional<at::ScalarType>)>(norm_sparse)));
+  m.impl("norm.ScalarOpt_dim", TORCH_FN(sparse_norm));
+  m.impl("norm.ScalarOpt_dim_dtype", TORCH_FN(sparse_dtype_norm));
+}
+
+}  // namespace
+}  // namespace netcl

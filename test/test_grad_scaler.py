@@ -361,6 +361,100 @@ class TestGradScaler(TestCase):
         self.assertFalse(torch.equal(b[0].weight, was[1]))
         self.assertEqual(scaler.get_scale(), 8.0)
 
+    def test_pickling_in_mid_step_is_refused(self):
+        p = torch.nn.Parameter(torch.ones(3, device=DEV))
+        opt = torch.optim.SGD([p], lr=1.0)
+        scaler = torch.amp.GradScaler(DEV)
+        scaler.scale(p.sum()).backward()
+        scaler.unscale_(opt)
+        with self.assertRaisesRegex(AssertionError, "may only be pickled at the beginning"):
+            pickle.dumps(scaler)
+        scaler.step(opt)
+        scaler.update()
+        self.assertEqual(pickle.loads(pickle.dumps(scaler)).state_dict(), scaler.state_dict())
+
+    def test_sparse_gradients(self):
+        tables = []
+        for dev in ("cpu", DEV):
+            torch.manual_seed(0)
+            table = nn.Embedding(10, 4, sparse=True).to(dev)
+            opt = torch.optim.SGD(table.parameters(), lr=0.1)
+            scaler = torch.amp.GradScaler(dev, init_scale=1024.0)
+            for step in range(4):
+                opt.zero_grad()
+                scaler.scale(table(torch.tensor([1, 2, 1, step], device=dev)).square().sum()).backward()
+                if step == 1:
+                    table.weight.grad._values()[3, 2] = math.inf
+                elif step == 2:
+                    scaler.unscale_(opt)
+                    # Row 1 is there twice.
+                    self.assertEqual(table.weight.grad.to_dense()[1], 4 * table.weight[1].detach())
+                before = table.weight.detach().clone()
+                scaler.step(opt)
+                scaler.update()
+                self.assertEqual(torch.equal(before, table.weight), step == 1)
+            self.assertEqual(scaler.get_scale(), 512.0)
+            tables.append(table.weight.detach().cpu())
+        self.assertEqual(tables[1], tables[0])
+
+    def test_sparse_half_gradients(self):
+        table = nn.Embedding(4, 2, sparse=True, device=DEV, dtype=torch.float16)
+        opt = torch.optim.SGD(table.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler(DEV, init_scale=4.0)
+        scaler.scale(table(torch.tensor([1, 1], device=DEV)).sum()).backward()
+        with self.assertRaisesRegex(ValueError, "Attempting to unscale FP16 gradients"):
+            scaler.unscale_(opt)
+        # Two finite gradients of one row, whose sum is not: what duplicates add up to counts.
+        scaler = torch.netcl.amp.GradScaler(init_scale=4.0)
+        scaler.scale_loss((table(torch.tensor([1, 1], device=DEV)) * 10000).float().sum()).backward()
+        self.assertTrue(table.weight.grad._values().isfinite().all().item())
+        self.assertIs(scaler.unscale_grads(table.parameters()), True)
+
+    def test_several_devices(self):
+        """One scaler for parameters on two devices, one with fp16 where there is one: in a process that sees all."""
+        code = """
+import torch
+from torch_netcl.amp.training import has_non_finite_grad
+if torch.netcl.device_count() < 2:
+    raise SystemExit(77)
+devices = ["netcl:0", "netcl:1"]
+params = [torch.nn.Parameter(torch.ones(5, device=d)) for d in devices]
+for fused in (False, True):
+    opt = torch.optim.SGD(params, lr=0.5, fused=fused)
+    for bad in (None, 1, 0):
+        with torch.no_grad():
+            for p in params:
+                p.fill_(1.0)
+        scaler = torch.amp.GradScaler("netcl", init_scale=4.0)
+        opt.zero_grad()
+        losses = []
+        for p, d in zip(params, devices):
+            with torch.netcl.device(d):
+                dtype = torch.netcl.get_amp_supported_dtype()[0]
+                with torch.autocast("netcl", dtype=dtype):
+                    losses.append((p @ torch.ones(5, device=d)))
+                assert losses[-1].dtype == dtype
+        scaled = scaler.scale([losses[0], (losses[1],)])
+        assert [t.device.index for t in (scaled[0], scaled[1][0])] == [0, 1]
+        assert [t.item() for t in (scaled[0], scaled[1][0])] == [20.0, 20.0]
+        scaled[0].backward()
+        scaled[1][0].backward()
+        if bad is not None:
+            params[bad].grad[2] = float("inf")
+        assert has_non_finite_grad(params) == (bad is not None)
+        scaler.step(opt)
+        scaler.update()
+        # An Inf on one device keeps the other's parameters as well.
+        for p in params:
+            assert p.tolist() == [1.0 if bad is not None else 0.5] * 5, (fused, bad, p)
+        assert scaler.get_scale() == (2.0 if bad is not None else 4.0)
+"""
+        env = {k: v for k, v in os.environ.items() if k != "NETCL_VISIBLE_DEVICES"}
+        run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
+        if run.returncode == 77:
+            self.skipTest("one device on this machine")
+        self.assertEqual(run.returncode, 0, msg=run.stderr)
+
     def test_without_fp64(self):
         # The reciprocal of the scale is taken in float64, which such a device only stores.
         code = (

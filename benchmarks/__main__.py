@@ -1,0 +1,63 @@
+"""``python -m benchmarks [WORDS ...]``: time netcl beside torch CPU and print a table.
+
+The device is the first of NETCL_VISIBLE_DEVICES, e.g. ``NETCL_VISIBLE_DEVICES=pocl python -m benchmarks gemm``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from itertools import chain
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from . import operators, report, training
+from .harness import matching, measure
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("only", nargs="*", help="cases whose name contains all words of one of these")
+    parser.add_argument("--list", action="store_true", help="print the names of the cases")
+    parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--sample-ms", type=float, default=50.0, help="length of a sample, if one call is shorter")
+    parser.add_argument("--no-cpu", action="store_true", help="do not time torch CPU")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help="the JSON of an earlier run, to compare with")
+    args = parser.parse_args()
+    if not torch.netcl.is_available():
+        print("no OpenCL device found; see python -m torch_netcl", file=sys.stderr)
+        return 1
+    cases = list(matching(chain(operators.cases(), training.cases()), args.only))
+    if args.list:
+        print(*(case.name for case in cases), sep="\n")
+        return 0
+    if not cases:
+        print("no case of that name; see --list", file=sys.stderr)
+        return 1
+    baseline = None
+    if args.baseline:
+        baseline = {r["name"]: r["netcl"]["seconds"] for r in json.loads(args.baseline.read_text())["results"]}
+    results = []
+    for case in (bar := tqdm(cases, disable=None)):
+        bar.set_description(case.name)
+        results.append(measure(case, args.samples, args.sample_ms / 1e3, compare=not args.no_cpu))
+        torch.netcl.empty_cache()
+    facts = report.environment()
+    table = report.markdown(results, facts, baseline)
+    print(table)
+    if args.markdown:
+        args.markdown.write_text(table)
+    if args.json:
+        content = {"environment": facts, "results": [r.as_dict() for r in results]}
+        args.json.write_text(json.dumps(content, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Cases, and how they are timed: netcl and torch CPU in turn, in one process, warm, synchronised."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+Run = Callable[[], object]
+
+
+@dataclass
+class Case:
+    """One thing to time.
+
+    ``make(device)`` prepares the operands and returns what is timed. ``bytes`` and ``flops`` are what one call must
+    move and compute at least. ``cpu`` is false where torch's CPU device has nothing to compare with.
+    """
+
+    name: str
+    make: Callable[[str], Run]
+    bytes: float = 0.0
+    flops: float = 0.0
+    cpu: bool = True
+
+
+@dataclass
+class Timing:
+    """Seconds a call: the median over the samples, and half the distance between the quartiles over the median."""
+
+    seconds: float
+    spread: float
+    calls: int
+
+    @staticmethod
+    def of(samples: list[float], calls: int) -> Timing:
+        """Summarise samples of seconds a call."""
+        low, middle, high = statistics.quantiles(samples, n=4) if len(samples) > 1 else samples * 3
+        return Timing(middle, (high - low) / 2 / middle, calls)
+
+
+@dataclass
+class Result:
+    """A case's timings; ``ratio`` is CPU time over netcl time: above 1, netcl is faster."""
+
+    name: str
+    netcl: Timing
+    cpu: Timing | None = None
+    bytes: float = 0.0
+    flops: float = 0.0
+    launches: float = 0.0
+    fallbacks: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster than torch CPU."""
+        return self.cpu.seconds / self.netcl.seconds if self.cpu else None
+
+    def as_dict(self) -> dict:
+        """For JSON."""
+        return {**asdict(self), "ratio": self.ratio}
+
+
+def synchronize(device: str) -> None:
+    """Wait for what was enqueued; on the CPU there is nothing to wait for."""
+    if device != "cpu":
+        torch.netcl.synchronize()
+
+
+class Timer:
+    """Calls one thing on one device, so many times that a sample is long enough for the clock."""
+
+    def __init__(self, device: str, run: Run, sample_seconds: float) -> None:
+        self.device, self.run = device, run
+        for _ in range(2):  # kernels are compiled, caches filled
+            run()
+        synchronize(device)
+        self.calls = 1
+        while (taken := self.sample() * self.calls) < sample_seconds / 2 and self.calls < 100_000:
+            self.calls = max(self.calls + 1, int(self.calls * min(10.0, sample_seconds / max(taken, 1e-7))))
+
+    def sample(self) -> float:
+        """Seconds a call."""
+        start = time.perf_counter()
+        for _ in range(self.calls):
+            self.run()
+        synchronize(self.device)
+        return (time.perf_counter() - start) / self.calls
+
+
+def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare: bool = True) -> Result:
+    """Time `case` on netcl and on torch CPU, a sample of each in turn, so that both meet the same noise."""
+    torch.manual_seed(0)
+    timers = [Timer("netcl", case.make("netcl"), sample_seconds)]
+    if compare and case.cpu:
+        timers.append(Timer("cpu", case.make("cpu"), sample_seconds))
+    # Launches and fallbacks of one call, once everything is warm.
+    torch.netcl.reset_cpu_fallback_ops()
+    launches = torch.netcl.launch_count()
+    timers[0].run()
+    launches = torch.netcl.launch_count() - launches
+    fallbacks = torch.netcl.cpu_fallback_ops()
+    seconds: list[list[float]] = [[] for _ in timers]
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(samples):
+            for timer, taken in zip(timers, seconds, strict=True):
+                taken.append(timer.sample())
+    finally:
+        gc.enable()
+    netcl, *cpu = (Timing.of(taken, timer.calls) for timer, taken in zip(timers, seconds, strict=True))
+    return Result(case.name, netcl, cpu[0] if cpu else None, case.bytes, case.flops, launches, fallbacks)
+
+
+def matching(cases: Iterator[Case], patterns: list[str]) -> Iterator[Case]:
+    """The cases whose name contains every word of any of `patterns` (all cases, if there are none)."""
+    for case in cases:
+        if not patterns or any(all(word in case.name for word in p.split()) for p in patterns):
+            yield case

@@ -4,7 +4,7 @@
 // roles of pixels and taps. Where pixels are few and channels many, i is the channel, X the weight and B the
 // packed columns of pixels. See csrc/aten/Convolution.cpp.
 // -D CONV_<kernel>, ACC (compute tag, f32 or f64), IN / OUT (storage tags), OFFSET (int or long), and the shape of the
-// register tile: ROWS x NV*VEC.
+// register tile: ROWS x NV*VEC; TRANSPOSE where ACC is f32 and that is a multiple of 16.
 #include "dtypes.h"
 
 typedef CTYPE(ACC) ST;
@@ -144,10 +144,6 @@ typedef struct {
     }                                                   \
     _Pragma("unroll") for (int k_ = 0; k_ < 16; k_++) v[k_] = t_[k_]; \
   }
-#if VEC == 16
-#define FAST_TRANSPOSE
-#endif
-
 #ifdef CONV_PACK
 __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, const pack_t P) {
   const long panel = get_global_id(1), group = get_global_id(2);
@@ -160,7 +156,7 @@ __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, cons
   long off[COLS];
   radix_run(&cols, panel * COLS, P.ncols, COLS, off);
   long r = first;
-#ifdef FAST_TRANSPOSE
+#ifdef TRANSPOSE
   if (width == COLS) {
     while (r < last) {
       // A run of neighbours is transposed, 16 at once; what a vector reads beyond the run must still exist.
@@ -174,7 +170,7 @@ __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, cons
         continue;
       }
 #pragma unroll
-      for (int h = 0; h < NV; h++) {
+      for (int h = 0; h < COLS / 16; h++) {
         float16 v[16];
 #pragma unroll
         for (int k = 0; k < 16; k++) v[k] = LOAD(IN, ACC, 16, src, off[h * 16 + k] + at);

@@ -3,8 +3,7 @@
 #define NETCL_GEMM_H
 #include "dtypes.h"
 
-// A micro-tile of the packed kernel: MR rows by NR columns.
-#define MR 12
+// A micro-tile of the packed kernel: MR rows (a multiple of 2) by NR columns.
 #define NR (2 * VEC)
 
 typedef struct {

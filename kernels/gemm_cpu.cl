@@ -1,9 +1,13 @@
 // Matrix multiplication of packed panels, for CPUs: a register-blocked micro-kernel in explicit vectors.
-// -D: ACC (compute tag), VEC (16, or 8 for 64-bit types), OUT and ADD (storage tags of c and d),
+// -D: ACC (compute tag), VEC and MR (the register tile is MR x 2 VEC), OUT and ADD (storage tags of c and d),
 // ACC_FLOATING. gemm_pack.cl describes the panels. One work-item makes a macro-tile of `mb` x `nb` panels.
 #include "gemm.h"
 
+#if MR == 12
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#elif MR == 6
+#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#endif
 #define DECLARE(r) VT l##r = (VT)(0), h##r = (VT)(0);
 #define STEP(r)                      \
   {                                  \
@@ -15,7 +19,7 @@
   t[2 * r] = l##r; \
   t[2 * r + 1] = h##r;
 
-// The 24 accumulators stay in registers: named variables, since an array might not.
+// The accumulators stay in registers: named variables, since an array might not.
 inline void micro(__global const ST* a, __global const ST* b, long k, VT* t) {
   EACH_ROW(DECLARE)
   for (long q = 0; q < k; q += 4) {

@@ -103,15 +103,16 @@ __kernel void gemm_vector(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const 
 #endif
 
 #ifdef KERNEL_DOTS
-#if VEC == 16
 #define SUM_HALVES(v) ((v).lo + (v).hi)
-#define SUM_LANES(v) sum8(SUM_HALVES(v))
+#if VEC == 16
+#define SUM_LANES(v) sum4(SUM_HALVES(SUM_HALVES(v)))
+#elif VEC == 8
+#define SUM_LANES(v) sum4(SUM_HALVES(v))
 #else
-#define SUM_LANES(v) sum8(v)
+#define SUM_LANES(v) sum4(v)
 #endif
-inline ST sum8(VTYPE(ACC, 8) v) {
-  const VTYPE(ACC, 4) w = v.lo + v.hi;
-  const VTYPE(ACC, 2) x = w.lo + w.hi;
+inline ST sum4(VTYPE(ACC, 4) v) {
+  const VTYPE(ACC, 2) x = v.lo + v.hi;
   return x.x + x.y;
 }
 

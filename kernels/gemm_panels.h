@@ -1,12 +1,14 @@
 // How panels of gemm_cpu.cl are filled from a matrix of any strides: in the compute type, padded with zero
 // levels. Lines beyond the matrix's edge hold anything: nothing of them is stored. A panel of a holds MR rows
-// as [k / 4][MR][4], one of b NR columns as [k][NR]; `k` levels, padded to `kp`.
+// as [k / 4][MR][4], one of b NR columns as [k][NR]; `k` levels, padded to `kp`. -D MR where a is packed.
 #ifndef NETCL_GEMM_PANELS_H
 #define NETCL_GEMM_PANELS_H
 #include "gemm.h"
 
 typedef VTYPE(ACC, 16) V16;
+typedef VTYPE(ACC, 8) V8;
 #define TRANSPOSE_4X4 s048c159d26ae37bf
+#define TRANSPOSE_4X2 s02461357
 
 // What the vector loops left: levels [first, kp), zeros from k on, so that what pads them adds nothing.
 // at(l, q) is where line l of level q goes.
@@ -18,7 +20,7 @@ typedef VTYPE(ACC, 16) V16;
 #define AT_A(l, q) (((q) >> 2) * (4 * MR) + (l) * 4 + ((q) & 3))
 #define AT_B(l, q) ((q) * NR + (l))
 
-#ifdef INA
+#if defined(INA) && defined(MR)
 inline void pack_a(__global const STORAGE(INA) * from, long rs, long ks, int lines, long k, long kp,
                    __global ST* to) {
   const long whole = k & ~3L;
@@ -37,13 +39,20 @@ inline void pack_a(__global const STORAGE(INA) * from, long rs, long ks, int lin
       for (int l = 0; l < MR; l++)
         vstore4(LOAD(INA, ACC, 4, from + min(l, lines - 1) * rs + q, 0), 0, to + q * MR + l * 4);
   } else if (lines == MR && rs == 1) {
-    for (; q < whole; q += 4)
-      for (int l = 0; l < MR; l += 4) {
+    for (; q < whole; q += 4) {
+      for (int l = 0; l + 4 <= MR; l += 4) {
         __global const STORAGE(INA)* f = from + q * ks + l;
         const V16 v = (V16)(LOAD(INA, ACC, 4, f, 0), LOAD(INA, ACC, 4, f + ks, 0),
                             LOAD(INA, ACC, 4, f + 2 * ks, 0), LOAD(INA, ACC, 4, f + 3 * ks, 0));
         vstore16(v.TRANSPOSE_4X4, 0, to + q * MR + l * 4);
       }
+#if MR % 4 == 2
+      __global const STORAGE(INA)* f = from + q * ks + MR - 2;
+      const V8 v = (V8)(LOAD(INA, ACC, 2, f, 0), LOAD(INA, ACC, 2, f + ks, 0), LOAD(INA, ACC, 2, f + 2 * ks, 0),
+                        LOAD(INA, ACC, 2, f + 3 * ks, 0));
+      vstore8(v.TRANSPOSE_4X2, 0, to + q * MR + (MR - 2) * 4);
+#endif
+    }
   }
   const long done = q;
   PACK_REST(INA, from, rs, ks, lines, done, k, kp, to, AT_A)

@@ -79,8 +79,10 @@ struct Context {
       : op(op), device(netcl::device_of(t)), queue(queue_of(t)), acc(compute_type(t.scalar_type())) {
     options = t.options().dtype(acc).memory_format(std::nullopt).requires_grad(false);
     const bool cpu = device.is_cpu();
-    vec = !cpu ? 4 : acc == c10::kDouble ? 8 : 16;
-    rows = 8;
+    const RegisterTile tile = register_tile(device, acc);
+    vec = cpu ? tile.vec : 4;
+    // Addresses of rows take registers as well.
+    rows = cpu ? std::min<int64_t>(tile.rows, 8) : 8;
     local = cpu ? 1 : 32;
   }
   int64_t nv(int64_t ncols) const { return ncols > vec ? 2 : 1; }
@@ -88,6 +90,7 @@ struct Context {
     Defs d;
     d.set(which, int64_t{1}).set("ACC", dtype_tag(acc)).set("VEC", vec);
     d.set("NV", nv(ncols)).set("ROWS", rows).set("OFFSET", offset);
+    if (device.is_cpu() && acc == c10::kFloat && nv(ncols) * vec % 16 == 0) d.set("TRANSPOSE", 1);
     return d;
   }
   Tensor scratch(int64_t elements) const { return at::empty({std::max<int64_t>(elements, 1)}, options); }

@@ -29,8 +29,7 @@ struct GemmArg {
 
 // --- parameters
 // -------------------------------------------------------------------------------------------------
-constexpr int64_t kMr = 12;                      // rows of the packed micro-tile (MR in gemm.h)
-constexpr int64_t kDirectRows = 8;               // rows of a tile that reads a in place
+constexpr int64_t kFewRows = 16;                 // rows that are not worth packing b for
 constexpr int64_t kDotColumns = 4;               // columns of a tile of dot products
 constexpr int64_t kVectorRun = 8;                // vectors of a tile of one row (RUN in gemm_direct.cl)
 constexpr int64_t kDepth = 1024;                 // levels of a panel of the packed path: one of b stays in L2
@@ -93,7 +92,10 @@ struct Job {
   Device& device() const { return queue.device(); }
   bool add() const { return g.d.data != nullptr; }
   int64_t batches() const { return g.batch[0] * g.batch[1]; }
-  int64_t vec() const { return c10::elementSize(acc) == 8 ? 8 : 16; }
+  int64_t vec() const { return register_tile(device(), acc).vec; }
+  int64_t mr() const { return register_tile(device(), acc).rows; }  // of the packed micro-tile
+  // Rows of a tile that reads a in place: their addresses take registers too.
+  int64_t direct_rows() const { return std::min<int64_t>(mr(), 8); }
   int64_t nr() const { return 2 * vec(); }
   int64_t units() const { return static_cast<int64_t>(device().compute_units()); }
 
@@ -220,12 +222,12 @@ void run_dots(const Job& job, int64_t rows) {
 void run_packed(const Job& job) {
   const GemmArgs& g = job.g;
   Defs pack_defs = job.defs(), defs = job.defs();
-  job.inputs(pack_defs).set("VEC", job.vec());
+  job.inputs(pack_defs).set("VEC", job.vec()).set("MR", job.mr());
   auto& pack = kernel(job.device(), "gemm_pack.cl", "gemm_pack", pack_defs);
 
   const int64_t k_blocks = ceil_div(g.k, kDepth);
   const int64_t depth = round_up(ceil_div(g.k, k_blocks), int64_t{4});
-  const int64_t m_step = std::min(round_up(g.m, kMr), kPanelElements / depth / kMr * kMr);
+  const int64_t mr = job.mr(), m_step = std::min(round_up(g.m, mr), kPanelElements / depth / mr * mr);
   const int64_t n_step = std::min(round_up(g.n, job.nr()), kPanelElements / depth / job.nr() * job.nr());
   const int64_t a_panels = m_step * depth, b_panels = n_step * depth;
   const bool a_shared = g.a.bs[0] == 0 && g.a.bs[1] == 0, b_shared = g.b.bs[0] == 0 && g.b.bs[1] == 0;
@@ -264,7 +266,7 @@ void run_packed(const Job& job) {
           p.batch0 = batch0;
           p.a_batch = a_shared ? 0 : a_panels;
           p.b_batch = b_shared ? 0 : b_panels;
-          const int64_t mp = ceil_div(p.m, kMr), np = ceil_div(p.n, job.nr());
+          const int64_t mp = ceil_div(p.m, mr), np = ceil_div(p.n, job.nr());
           // Panels of a stay as they are while the blocks of m go by, those of b are packed with the first.
           const int64_t items = kItemsPerUnit * job.units();
           p.mb = ceil_div(mp, items);
@@ -275,7 +277,7 @@ void run_packed(const Job& job) {
                       part.b(), buf(pa), buf(pb), p);
 
           Defs mul_defs = defs;
-          part.outputs(mul_defs).set("VEC", job.vec());
+          part.outputs(mul_defs).set("VEC", job.vec()).set("MR", job.mr());
           auto& mul = kernel(job.device(), "gemm_cpu.cl", "gemm_packed", mul_defs);
           // Macro-tiles of up to 8 x 8 panels, fewer where the device would idle.
           p.mb = std::clamp<int64_t>(mp * np / items, 1, 8);
@@ -304,21 +306,21 @@ void choose(Job job) {
     std::swap(g.m, g.n);
     std::swap(a_levels, b_levels);
   };
-  if (g.n < g.m && g.n <= 2 * kDirectRows) swap();
+  if (g.n < g.m && g.n <= kFewRows) swap();
   const bool b_columns = unit(g.b.cs, g.n) && g.n >= job.vec();
   if (a_levels && b_levels && !(b_columns && g.k < 64) && (g.m <= 4 ? g.k >= job.vec() : g.m <= 16 && g.k >= 128))
-    return run_dots(job, g.m == 1 ? 1 : 4);
+    return run_dots(job, g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3));
   // Few rows: reading b once in place is all there is to do.
   if (b_columns && g.m == 1) return run_vector(job);
-  if (b_columns && g.m <= 2 * kDirectRows) return run_rows(job, g.m <= 4 ? 4 : kDirectRows, false);
+  if (b_columns && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows(), false);
   if (!a_levels && b_levels && g.n >= g.m / 4) swap();
   const int64_t panels = job.batches() * ceil_div(kItemsPerUnit * job.units(), job.batches()) * g.k * job.nr();
   // Reading a in place suits levels that are consecutive or a matrix that stays in cache; elements of a
   // narrow type are converted once for each panel of b, one by one, which only pays for the smallest.
   const bool in_place = g.a.dtype == job.acc ? (a_levels || g.m * g.k <= kCachedElements) && g.k <= kInPlaceDepth
                                              : g.m * g.n * g.k <= kNarrowInPlaceWork;
-  if (job.k_step || g.k == 0 || ((in_place || g.m <= 2 * kDirectRows) && panels <= 4 * kPanelElements))
-    return run_rows(job, kDirectRows, true);
+  if (job.k_step || g.k == 0 || ((in_place || g.m <= kFewRows) && panels <= 4 * kPanelElements))
+    return run_rows(job, job.direct_rows(), true);
   run_packed(job);
 }
 

@@ -35,4 +35,14 @@ struct Split {
 };
 Split split(const Device& device, int64_t n, int64_t vec);
 
+// The sums that a matrix kernel for CPUs holds in registers: `rows` x 2 vectors of `vec` elements, next to two vectors
+// of one operand and one of the other. AVX-512 has 32 registers of 16 floats, AVX2 16 of 8.
+struct RegisterTile {
+  int64_t vec, rows;
+};
+inline RegisterTile register_tile(const Device& device, c10::ScalarType acc) {
+  const int64_t floats = device.info().native_floats >= 16 ? 16 : 8;
+  return {c10::elementSize(acc) == 8 ? floats / 2 : floats, floats == 16 ? 12 : 6};
+}
+
 }  // namespace netcl

@@ -24,6 +24,7 @@ struct DeviceInfo {
   cl_ulong global_mem_size = 0, max_mem_alloc_size = 0, local_mem_size = 0;
   size_t max_work_group_size = 0;
   cl_uint max_compute_units = 0;
+  cl_uint native_floats = 0;  // CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
 };
 
 class Device {

@@ -119,7 +119,7 @@ struct KernelCacheStats {
 KernelCacheStats kernel_cache_stats();
 // Every program of this process: (device, file, options of the variant).
 std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use();
-// Builds kernels/<file> anew, past every cache, and returns the compiler's log.
+// What the compiler says of kernels/<file>: kept from the build if this process made it, else from a new one.
 std::string build_log_of(Device& device, const std::string& file, const std::string& options);
 void set_kernel_paths(const std::string& kernel_dir, const std::string& cache_dir);
 

@@ -155,6 +155,16 @@ std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>>& in_use() {
   return *list;
 }
 
+// What the compiler said of the programs that this process built, by key; most say nothing.
+std::unordered_map<std::string, std::string>& build_logs() {
+  static auto* logs = new std::unordered_map<std::string, std::string>();
+  return *logs;
+}
+
+std::string key_of(Device& device, const std::string& source, const std::string& options) {
+  return c10::sha1(source + '\n' + options + '\n' + device.fingerprint()).str();
+}
+
 cl_program from_source(Device& device, const std::string& source) {
   const char* text = source.c_str();
   const size_t length = source.size();
@@ -169,9 +179,11 @@ cl_program from_source(Device& device, const std::string& source) {
 std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use() { return in_use(); }
 
 std::string build_log_of(Device& device, const std::string& file, const std::string& options) {
+  const std::string all = common_options(device) + " " + options;
+  const auto known = build_logs().find(key_of(device, kernel_file(file), all));
+  if (known != build_logs().end()) return known->second;
   cl_program program = from_source(device, kernel_file(file));
   const cl_device_id id = device.id();
-  const std::string all = common_options(device) + " " + options;
   const cl_int err = cl().clBuildProgram(program, 1, &id, all.c_str(), nullptr, nullptr);
   std::string log = build_log(program, id);
   cl().clReleaseProgram(program);
@@ -196,7 +208,7 @@ const std::string& kernel_file(const std::string& file) {
 cl_program program(Device& device, const std::string& label, const std::string& source, const std::string& options) {
   check_not_forked();
   const std::string all = common_options(device) + " " + options;
-  const std::string key = c10::sha1(source + '\n' + all + '\n' + device.fingerprint()).str();
+  const std::string key = key_of(device, source, all);
   static auto* programs = new std::unordered_map<std::string, cl_program>();
   cl_program& known = (*programs)[key + std::to_string(device.index())];
   if (known) return known;
@@ -224,6 +236,7 @@ cl_program program(Device& device, const std::string& label, const std::string& 
   compiled++;
   compile_micros += static_cast<uint64_t>(micros);
   if (log_compiles()) std::cerr << "netcl: compiled " << label << options << " in " << micros / 1000 << " ms\n";
+  build_logs()[key] = build_log(built, id);
   store_binary(key, binary_of(built));
   return known = built;
 }

@@ -1,9 +1,11 @@
 """PyTorch's AMP examples on netcl, each against the same training in float32 on the CPU."""
 
+import tempfile
 import threading
 import unittest
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -162,6 +164,23 @@ def autocast_decorator(dev, cast, scaler):
     return [loss, *model.parameters()]
 
 
+def one_process(rank, store, dtype):
+    """One of two processes, each with a device (here the same) and half of every batch; saves its weights."""
+    dist.init_process_group("netcl_gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    model, opt = setup(DEV)
+    parallel = nn.parallel.DistributedDataParallel(model)
+    scaler = torch.amp.GradScaler(DEV, init_scale=2.0**8)
+    for x, y in batches(DEV):
+        opt.zero_grad()
+        with torch.autocast(DEV, dtype=dtype):
+            loss = mse(parallel(x.chunk(2)[rank]), y.chunk(2)[rank])
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+    torch.save([p.detach().cpu() for p in model.parameters()], f"{store}-{rank}")
+    dist.destroy_process_group()
+
+
 RECIPES = {
     f.__name__: f
     for f in (typical, clipping, accumulation, gradient_penalty, several, threads, autocast_decorator)
@@ -185,6 +204,16 @@ class TestRecipes(TestCase):
         for a, b in zip(got, want, strict=True):
             self.assertEqual(a.detach().cpu().float(), b.detach(), atol=8e-3, rtol=2e-2)
         self.assertEqual(scaler.get_scale(), 2.0**8)
+
+    def test_one_device_a_process(self):
+        want = typical("cpu", lambda: torch.autocast("cpu", enabled=False), torch.amp.GradScaler("cpu", enabled=False))
+        with tempfile.TemporaryDirectory() as folder:
+            store = f"{folder}/store"
+            torch.multiprocessing.spawn(one_process, args=(store, amp_dtypes()[0]), nprocs=2)
+            first, second = (torch.load(f"{store}-{rank}") for rank in (0, 1))
+        for a, b, c in zip(first, second, want[1:], strict=True):
+            self.assertTrue(torch.equal(a, b))
+            self.assertEqual(a, c.detach(), atol=8e-3, rtol=2e-2)  # as above
 
     def test_recipes_stay_on_the_device(self):
         dtype = amp_dtypes()[0]

@@ -6,27 +6,50 @@ typedef struct {
   uint16 w[4];
 } words_t;
 
+// On the counter c0 … c3 with the key k0, k1, of the type U or vectors of it.
+#define PHILOX_ROUNDS(U)                                                            \
+  for (int round = 0; round < 10; round++) {                                        \
+    const U hi0 = mul_hi((U)0xD2511F53u, c0), lo0 = c0 * 0xD2511F53u;               \
+    const U hi1 = mul_hi((U)0xCD9E8D57u, c2), lo1 = c2 * 0xCD9E8D57u;               \
+    c0 = hi1 ^ c1 ^ k0;                                                             \
+    c1 = lo1;                                                                       \
+    c2 = hi0 ^ c3 ^ k1;                                                             \
+    c3 = lo0;                                                                       \
+    k0 += 0x9E3779B9u;                                                              \
+    k1 += 0xBB67AE85u;                                                              \
+  }
+
 // Words of the blocks first … first + 15.
 inline words_t philox16(ulong seed, ulong first) {
   const ulong16 block = (ulong16)(first) + (ulong16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   uint16 c0 = convert_uint16(block), c1 = convert_uint16(block >> 32), c2 = 0, c3 = 0;
   uint k0 = (uint)seed, k1 = (uint)(seed >> 32);
-  for (int round = 0; round < 10; round++) {
-    const uint16 hi0 = mul_hi((uint16)0xD2511F53u, c0), lo0 = c0 * 0xD2511F53u;
-    const uint16 hi1 = mul_hi((uint16)0xCD9E8D57u, c2), lo1 = c2 * 0xCD9E8D57u;
-    c0 = hi1 ^ c1 ^ k0;
-    c1 = lo1;
-    c2 = hi0 ^ c3 ^ k1;
-    c3 = lo0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
+  PHILOX_ROUNDS(uint16)
   words_t r;
   r.w[0] = c0;
   r.w[1] = c1;
   r.w[2] = c2;
   r.w[3] = c3;
   return r;
+}
+
+// Any number of words for one block, for draws by rejection: the third word of the counter, 0 in philox16, counts them
+// by fours, so that no two streams share a word.
+typedef struct {
+  ulong seed, block;
+  uint used;
+  uint4 words;
+} philox_stream_t;
+
+inline uint philox_next(philox_stream_t *s) {
+  const uint k = s->used++ & 3;
+  if (k == 0) {
+    uint c0 = (uint)s->block, c1 = (uint)(s->block >> 32), c2 = 1 + (s->used >> 2), c3 = 0;
+    uint k0 = (uint)s->seed, k1 = (uint)(s->seed >> 32);
+    PHILOX_ROUNDS(uint)
+    s->words = (uint4)(c0, c1, c2, c3);
+  }
+  return k == 0 ? s->words.x : k == 1 ? s->words.y : k == 2 ? s->words.z : s->words.w;
 }
 
 // [0, 1) with 24 bits; (0, 1] with 24 bits, for logarithms.

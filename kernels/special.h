@@ -1,18 +1,9 @@
 // What the special functions share. They have no vector form: each is a function of ST, mapped over the lanes.
-// Coefficients carry the digits of double; K(x) makes them constants of the compute type.
+// Coefficients carry the digits of double (K of scalar_math.h).
 #ifndef NETCL_SPECIAL_H
 #define NETCL_SPECIAL_H
 #include "pointwise.h"
-
-#if defined(ACC_DOUBLE)
-#define K(x) x
-#define EPSILON 0x1p-53
-#else
-#define K(x) x##f
-#define EPSILON 0x1p-24f
-#endif
-#define PI K(3.14159265358979323846)
-#define SQRT1_2 K(0.70710678118654752440)
+#include "scalar_math.h"
 
 // sum of c_k T_k(u) by Clenshaw's recurrence.
 #define CHEBYSHEV(table, u) chebyshev_sum(table, (int)(sizeof(table) / sizeof(ST)), u)

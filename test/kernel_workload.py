@@ -62,6 +62,7 @@ def operators() -> None:
     F.grid_sample(x[None, None], torch.rand(1, 4, 4, 2, device=D), align_corners=False)
     torch.special.i0e(x), torch.special.airy_ai(x), torch.erfinv(x), torch.igamma(x.abs(), x.abs()), torch.frexp(x)
     torch.special.legendre_polynomial_p(x, 3), torch.special.bessel_y1(x.double())
+    torch.poisson(x.abs()), torch._standard_gamma(x.double().abs())
     x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)
 
 

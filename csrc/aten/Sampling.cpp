@@ -1,0 +1,96 @@
+// Draws by rejection from distributions with a parameter an element, and their reparameterised gradients.
+#include <ATen/Dispatch.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include <limits>
+
+#include "aten/Generator.h"
+#include "aten/Launch.h"
+#include "aten/Pointwise.h"
+
+namespace netcl {
+
+namespace {
+
+using at::Tensor;
+using Generator = std::optional<at::Generator>;
+
+// One number for each element of `first`; `second` has its shape or is undefined.
+Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor& second, const Generator& generator) {
+  TORCH_CHECK(at::isFloatingType(first.scalar_type()), op, ": expected floating point numbers, got ",
+              first.scalar_type());
+  const Tensor a = first.contiguous();
+  Tensor out = at::empty_like(a);
+  if (a.numel() == 0) return out;
+  Device& device = netcl::device_of(a);
+  check_dtype(device, a.scalar_type(), op);
+  const auto acc = compute_type(a.scalar_type());
+  const auto [seed, offset] = philox_state(generator, device.index(), static_cast<uint64_t>(a.numel()));
+  const Split s = split(device, a.numel(), 1);
+  Defs defs;
+  defs.set("DIST", dist).set("IO", dtype_tag(a.scalar_type())).set("ACC", dtype_tag(acc));
+  if (acc == at::kDouble) defs.set("ACC_DOUBLE", "1");
+  kernel(device, "sampling.cl", "sample", defs)
+      .launch(op, queue_of(a), {s.items}, {s.local}, buf(out), buf(a), buf_or_null(second), a.numel(), s.chunk, seed,
+              offset);
+  return out;
+}
+
+Tensor standard_gamma(const Tensor& alpha, Generator generator) {
+  return draw("aten::_standard_gamma", "gamma", alpha, {}, generator);
+}
+
+Tensor poisson(const Tensor& rate, Generator generator) {
+  return draw("aten::poisson", "poisson", rate, {}, generator);
+}
+
+Tensor binomial(const Tensor& count, const Tensor& prob, Generator generator) {
+  TORCH_CHECK(count.scalar_type() == prob.scalar_type(), "binomial: expected count and prob of one dtype, got ",
+              count.scalar_type(), " and ", prob.scalar_type());
+  return draw("aten::binomial", "binomial", count, prob.expand(count.sizes()).contiguous(), generator);
+}
+
+// Gammas over their sum, kept inside the open interval as on CPU and CUDA.
+Tensor sample_dirichlet(const Tensor& alpha, Generator generator) {
+  const Tensor gammas = draw("aten::_sample_dirichlet", "gamma", alpha, {}, generator);
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, alpha.scalar_type(), "dirichlet", [&] {
+    using limits = std::numeric_limits<scalar_t>;
+    const double low = static_cast<double>(limits::min()), gap = static_cast<double>(limits::epsilon());
+    return gammas.div(gammas.sum(-1, true)).clamp_(low, 1 - gap);
+  });
+}
+
+Tensor standard_gamma_grad(const Tensor& alpha, const Tensor& drawn) {
+  Tensor out;
+  auto iter = at::TensorIterator::borrowing_binary_op(out, alpha, drawn);
+  pointwise(iter, "gamma.cl", "standard_gamma_grad");
+  return iter.output();
+}
+
+Tensor dirichlet_grad(const Tensor& x, const Tensor& alpha, const Tensor& total) {
+  Tensor out;
+  auto iter = at::TensorIteratorConfig()
+                  .add_output(out)
+                  .add_const_input(x)
+                  .add_const_input(alpha)
+                  .add_const_input(total)
+                  .build();
+  pointwise(iter, "gamma.cl", "dirichlet_grad");
+  return iter.output();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_standard_gamma", TORCH_FN(standard_gamma));
+  m.impl("poisson", TORCH_FN(poisson));
+  m.impl("binomial", TORCH_FN(binomial));
+  m.impl("_sample_dirichlet", TORCH_FN(sample_dirichlet));
+  m.impl("_standard_gamma_grad", TORCH_FN(standard_gamma_grad));
+  m.impl("_dirichlet_grad", TORCH_FN(dirichlet_grad));
+}
+
+}  // namespace
+
+}  // namespace netcl

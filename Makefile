@@ -6,7 +6,8 @@
 #   make test-full   the same, then with GPU-shaped kernels and on a device without fp16, fp64 and 64-bit atomics
 #   make check       what was found, and a self-test on every device
 #   make lint        ruff and clang-format; `make format` applies them
-#   make bench, make clean, make distclean
+#   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
+#   make clean, make distclean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -19,6 +20,8 @@ RUNTIMES ?= intel pocl
 PYTEST_JOBS ?= 2
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+# e.g. BENCH_ARGS="gemm training --samples 11"; python -m benchmarks --help
+BENCH_ARGS ?=
 
 SHELL := /bin/bash
 PY := $(VENV)/bin/python
@@ -93,7 +96,10 @@ format: $(VENV)/.dev
 	$(VENV)/bin/clang-format -i $(SOURCES)
 
 bench: setup
-	@set -e; for f in benchmarks/*.py; do echo "=== $$f"; $(PY) $$f; done
+	@mkdir -p build
+	@set -e; for r in $(RUNTIMES); do \
+	  NETCL_VISIBLE_DEVICES=$$r $(PY) -m benchmarks --markdown build/bench-$$r.md --json build/bench-$$r.json $(BENCH_ARGS); \
+	done
 
 clean:
 	rm -rf build dist *.egg-info $(LIBRARY) demo-output .pytest_cache .ruff_cache .hypothesis $(VENV)/.installed

@@ -1,0 +1,52 @@
+"""The benchmarks run and report what they should; how fast anything is, no test asks."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def benchmarks(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600
+    )
+
+
+class TestBenchmarks(TestCase):
+    def test_table_and_json(self):
+        with tempfile.TemporaryDirectory() as folder:
+            first, second = Path(folder, "a.json"), Path(folder, "b.json")
+            quick = ("scale/add_1e3", "optimizer/unscale", "--samples", "2", "--sample-ms", "1")
+            run = benchmarks(*quick, "--json", str(first))
+            self.assertEqual(run.returncode, 0, run.stderr)
+            content = json.loads(first.read_text())
+            self.assertEqual([r["name"] for r in content["results"]], ["scale/add_1e3", "optimizer/unscale"])
+            add, unscale = content["results"]
+            self.assertEqual(add["launches"], 1)
+            self.assertLess(unscale["launches"], 10)
+            for result in (add, unscale):
+                self.assertEqual(result["ratio"], result["cpu"]["seconds"] / result["netcl"]["seconds"])
+                self.assertEqual(result["fallbacks"], {})
+            self.assertTrue(content["environment"]["driver"])
+            run = benchmarks("scale/add_1e3", *quick[2:], "--no-cpu", "--baseline", str(first), "--json", str(second))
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertIn("before / now", run.stdout)
+            self.assertIsNone(json.loads(second.read_text())["results"][0]["cpu"])
+
+    def test_names(self):
+        names = benchmarks("--list").stdout.split()
+        self.assertEqual(len(names), len(set(names)))
+        families = {name.split("/")[0] for name in names}
+        self.assertLessEqual({"elementwise", "gemm", "convolution", "attention", "optimizer", "training"}, families)
+        run = benchmarks("no such case")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("--list", run.stderr)
+
+
+if __name__ == "__main__":
+    run_tests()

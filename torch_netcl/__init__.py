@@ -59,6 +59,7 @@ def _shutdown() -> None:
 
 _load()
 
-from . import distributed  # noqa: E402
+from . import distributed, multiprocessing  # noqa: E402
 
 distributed.register()
+multiprocessing.register()

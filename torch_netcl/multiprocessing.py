@@ -1,0 +1,39 @@
+"""netcl tensors in torch.multiprocessing's queues and pipes: a copy, handed over in shared host memory.
+
+OpenCL shares no device memory between processes, so the receiver gets a tensor of its own on the device with the same
+index: writes on one side are not seen on the other.
+"""
+
+from __future__ import annotations
+
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+from torch.multiprocessing import reductions
+
+__all__ = ["register"]
+
+
+def _rebuild(cls: type, host: torch.Tensor, index: int, requires_grad: bool) -> torch.Tensor:
+    tensor = host.to(torch.device("netcl", index))
+    if issubclass(cls, torch.nn.Parameter):
+        return cls(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def _reduce(tensor: torch.Tensor) -> tuple[Any, ...]:
+    if tensor.device.type != "netcl":
+        return reductions.reduce_tensor(tensor)
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise RuntimeError(
+            "A netcl tensor that requires grad and is no leaf cannot be sent to another process, since autograd does "
+            "not cross processes; send tensor.detach()"
+        )
+    return _rebuild, (type(tensor), tensor.detach().cpu(), tensor.device.index, tensor.requires_grad)
+
+
+def register() -> None:
+    """Tell multiprocessing's pickler."""
+    for cls in (torch.Tensor, torch.nn.Parameter):
+        ForkingPickler.register(cls, _reduce)

@@ -1,5 +1,5 @@
-// grid_sample over 2 spatial dimensions, forward and backward.
-// -D: IN, ACC, INTERP (0 bilinear, 1 nearest, 2 bicubic), PADDING (0 zeros, 1 border, 2 reflection), ALIGN
+// grid_sample over 2 or 3 spatial dimensions, forward and backward.
+// -D: IN, ACC, DIMS (2: the depth is 1), INTERP (0 bilinear, 1 nearest, 2 bicubic), PADDING (0 zeros, 1 border, 2 reflection), ALIGN
 // (0, 1). The gradient of the input belongs to one work-item a sample and channel, which adds in a fixed
 // order: deterministic, no atomics.
 #include "dtypes.h"
@@ -7,7 +7,7 @@
 typedef CTYPE(ACC) acc_t;
 
 typedef struct {
-  long n, c, ih, iw, oh, ow;
+  long n, c, id, ih, iw, od, oh, ow;
 } grid_t;
 
 // A coordinate of the grid in [-1, 1] as one of pixels, and its derivative.
@@ -105,29 +105,47 @@ inline void taps(acc_t x, long size, long *at, acc_t *w, acc_t *dw) {
   for (int k = 0; k < TAPS; k++)
     if (at[k] < 0 || at[k] >= size) at[k] = -1;
 }
-#define AT_POINT(point)                                                                     \
-  __global const STORAGE(IN) *xy = PTR(grid, const STORAGE(IN)) + 2 * (point);              \
-  acc_t slope_x, slope_y;                                                                   \
-  const acc_t px = source(LOAD(IN, ACC, 1, xy, 0), s.iw, &slope_x);                         \
-  const acc_t py = source(LOAD(IN, ACC, 1, xy, 1), s.ih, &slope_y);                         \
-  long ax[TAPS], ay[TAPS];                                                                  \
-  acc_t wx[TAPS], wy[TAPS], dx[TAPS], dy[TAPS];                                             \
-  taps(px, s.iw, ax, wx, dx);                                                               \
-  taps(py, s.ih, ay, wy, dy);
+#if DIMS == 3
+#define TAPS_Z TAPS
+#define DEPTH                                                       \
+  acc_t slope_z;                                                    \
+  const acc_t pz = source(LOAD(IN, ACC, 1, xyz, 2), s.id, &slope_z); \
+  taps(pz, s.id, az, wz, dz);
+#else
+#define TAPS_Z 1
+#define DEPTH           \
+  az[0] = 0;            \
+  wz[0] = 1;
+#endif
+#define AT_POINT(point)                                                           \
+  __global const STORAGE(IN) *xyz = PTR(grid, const STORAGE(IN)) + DIMS * (point); \
+  acc_t slope_x, slope_y;                                                         \
+  const acc_t px = source(LOAD(IN, ACC, 1, xyz, 0), s.iw, &slope_x);              \
+  const acc_t py = source(LOAD(IN, ACC, 1, xyz, 1), s.ih, &slope_y);              \
+  long ax[TAPS], ay[TAPS], az[TAPS_Z];                                            \
+  acc_t wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];           \
+  taps(px, s.iw, ax, wx, dx);                                                     \
+  taps(py, s.ih, ay, wy, dy);                                                     \
+  DEPTH
+// Every tap inside the input, with its place there.
+#define FOR_TAPS                        \
+  for (int k = 0; k < TAPS_Z; k++)      \
+    for (int j = 0; j < TAPS; j++)      \
+      for (int i = 0; i < TAPS; i++)    \
+        if (ax[i] >= 0 && ay[j] >= 0 && az[k] >= 0)
+#define PLACE ((az[k] * s.ih + ay[j]) * s.iw + ax[i])
 
 // A work-item takes `per` points of the output, all channels.
 __kernel void sample(BUF(out), BUF(in), BUF(grid), const grid_t s, long per) {
-  const long plane = s.oh * s.ow, points = s.n * plane;
+  const long plane = s.od * s.oh * s.ow, size = s.id * s.ih * s.iw, points = s.n * plane;
   const long first = (long)get_global_id(0) * per, last = min(first + per, points);
   for (long point = first; point < last; point++) {
     AT_POINT(point)
     const long n = point / plane, o = point - n * plane;
     for (long c = 0; c < s.c; c++) {
-      __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * s.ih * s.iw;
+      __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * size;
       acc_t sum = 0;
-      for (int j = 0; j < TAPS; j++)
-        for (int i = 0; i < TAPS; i++)
-          if (ax[i] >= 0 && ay[j] >= 0) sum += wx[i] * wy[j] * LOAD(IN, ACC, 1, x, ay[j] * s.iw + ax[i]);
+      FOR_TAPS sum += wx[i] * wy[j] * wz[k] * LOAD(IN, ACC, 1, x, PLACE);
       STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), (n * s.c + c) * plane + o, sum);
     }
   }
@@ -135,38 +153,40 @@ __kernel void sample(BUF(out), BUF(in), BUF(grid), const grid_t s, long per) {
 
 // Into a gradient of the compute type that is zero; work-item (sample, channel).
 __kernel void sample_backward_input(BUF(gin), BUF(grad), BUF(grid), const grid_t s) {
-  const long nc = get_global_id(0), plane = s.oh * s.ow;
+  const long nc = get_global_id(0), plane = s.od * s.oh * s.ow;
   if (nc >= s.n * s.c) return;
-  __global acc_t *x = PTR(gin, acc_t) + nc * s.ih * s.iw;
+  __global acc_t *x = PTR(gin, acc_t) + nc * s.id * s.ih * s.iw;
   __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + nc * plane;
   for (long o = 0; o < plane; o++) {
     AT_POINT(nc / s.c * plane + o)
     const acc_t v = LOAD(IN, ACC, 1, g, o);
-    for (int j = 0; j < TAPS; j++)
-      for (int i = 0; i < TAPS; i++)
-        if (ax[i] >= 0 && ay[j] >= 0) x[ay[j] * s.iw + ax[i]] += wx[i] * wy[j] * v;
+    FOR_TAPS x[PLACE] += wx[i] * wy[j] * wz[k] * v;
   }
 }
 
 __kernel void sample_backward_grid(BUF(ggrid), BUF(grad), BUF(in), BUF(grid), const grid_t s, long per) {
-  const long plane = s.oh * s.ow, points = s.n * plane;
+  const long plane = s.od * s.oh * s.ow, size = s.id * s.ih * s.iw, points = s.n * plane;
   const long first = (long)get_global_id(0) * per, last = min(first + per, points);
   for (long point = first; point < last; point++) {
     AT_POINT(point)
     const long n = point / plane, o = point - n * plane;
-    acc_t gx = 0, gy = 0;
+    acc_t gx = 0, gy = 0, gz = 0;
     for (long c = 0; c < s.c; c++) {
-      __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * s.ih * s.iw;
+      __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * size;
       const acc_t v = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), (n * s.c + c) * plane + o);
-      for (int j = 0; j < TAPS; j++)
-        for (int i = 0; i < TAPS; i++)
-          if (ax[i] >= 0 && ay[j] >= 0) {
-            const acc_t p = v * LOAD(IN, ACC, 1, x, ay[j] * s.iw + ax[i]);
-            gx += dx[i] * wy[j] * p;
-            gy += wx[i] * dy[j] * p;
-          }
+      FOR_TAPS {
+        const acc_t p = v * LOAD(IN, ACC, 1, x, PLACE);
+        gx += dx[i] * wy[j] * wz[k] * p;
+        gy += wx[i] * dy[j] * wz[k] * p;
+#if DIMS == 3
+        gz += wx[i] * wy[j] * dz[k] * p;
+#endif
+      }
     }
-    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), 2 * point, gx * slope_x);
-    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), 2 * point + 1, gy * slope_y);
+    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), DIMS * point, gx * slope_x);
+    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), DIMS * point + 1, gy * slope_y);
+#if DIMS == 3
+    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), DIMS * point + 2, gz * slope_z);
+#endif
   }
 }

@@ -140,6 +140,47 @@ __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const pool_t P) {
 }
 #endif
 
+// Windows of one size whose first elements are drawn: sample[plane] holds a number of [0, 1) for each of the last `dims`
+// dimensions. (Graham, "Fractional Max-Pooling", 2014)
+#ifdef POOL_FRACTIONAL
+inline long fractional_begin(const pool_t *P, int d, long o, ST sample) {
+  if (o == P->out[d] - 1) return P->in[d] - P->ker[d];
+  const ST step = (ST)(P->in[d] - P->ker[d]) / (ST)(P->out[d] - 1);
+  return (long)((o + sample) * step) - (long)(sample * step);
+}
+
+__kernel void pool_fractional(BUF(src), BUF(sample), BUF(dst), BUF(index), const pool_t P, int dims) {
+  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
+  for (long row = first; row < last; row++) {
+    const long zy = row / P.out[1], plane = zy / P.out[0];
+    __global const STORAGE(IN) *p = src + plane * P.in[0] * P.in[1] * P.in[2];
+    ST drawn[3] = {0, 0, 0};
+    for (int d = 0; d < dims; d++)
+      drawn[3 - dims + d] = LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), plane * dims + d);
+    const long z0 = fractional_begin(&P, 0, zy - plane * P.out[0], drawn[0]);
+    const long y0 = fractional_begin(&P, 1, row - zy * P.out[1], drawn[1]);
+    for (long ox = 0; ox < P.out[2]; ox++) {
+      const long x0 = fractional_begin(&P, 2, ox, drawn[2]);
+      ST best = LOWEST;
+      long at = (z0 * P.in[1] + y0) * P.in[2] + x0;
+      for (long z = z0; z < z0 + P.ker[0]; z++)
+        for (long y = y0; y < y0 + P.ker[1]; y++)
+          for (long x = x0; x < x0 + P.ker[2]; x++) {
+            const long i = (z * P.in[1] + y) * P.in[2] + x;
+            const ST v = LOAD(IN, ACC, 1, p, i);
+            if (v > best || IS_NAN(v)) {
+              best = v;
+              at = i;
+            }
+          }
+      STORE(IN, ACC, 1, PTR(dst, STORAGE(IN)), row * P.out[2] + ox, best);
+      PTR(index, long)[row * P.out[2] + ox] = at;
+    }
+  }
+}
+#endif
+
 // dst[plane][index] += src, or = src: one work-item walks a plane, so the sum's order is fixed.
 #ifdef POOL_SCATTER
 __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes, long src_size, long dst_size,

@@ -6,12 +6,14 @@
 #define OP_where(c, a, b) ((c).x != 0 ? (a) : (b))
 #define OP_addcmul(x, a, b) ((x) + c_mul(s0, c_mul(a, b)))
 #define OP_addcdiv(x, a, b) ((x) + c_mul(s0, c_div(a, b)))
+#define OP_cross(a, b, c, d) (c_mul(a, b) - c_mul(c, d))
 #define OP_lerp_tensor(x, y, w) \
   (c_abs(w) < (R)0.5 ? (x) + c_mul(w, (y) - (x)) : (y) - c_mul((y) - (x), (VT)(1, 0) - (w)))
 #define OP_mse_backward(x, y, g) c_mul(s0, c_mul((x) - (y), g))
 #else
 #define OP_where(c, x, y) ((c) != (VT)0 ? (x) : (y))
 #define OP_addcmul(x, a, b) ((x) + s0 * (a) * (b))
+#define OP_cross(a, b, c, d) ((a) * (b) - (c) * (d))
 #endif
 
 #if defined(ACC_INTEGRAL)

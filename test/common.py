@@ -18,6 +18,8 @@ def to_device(tree: Any, device: str | torch.device) -> Any:
 
     def move(x: Any) -> Any:
         if isinstance(x, torch.Tensor):
+            if x.layout != torch.strided:
+                return x.detach().to(device).requires_grad_(x.requires_grad)
             moved = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=device)
             # An expanded tensor cannot be written through; its storage can.
             if x.numel() and 0 in x.stride():

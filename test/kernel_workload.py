@@ -57,6 +57,8 @@ def operators() -> None:
     a = torch.randn(700, 900, device=D)
     a @ a.t(), a[:9].t() @ a[:9], a[:, :8].t() @ a[:, :8]
     a.bfloat16().t() @ a.bfloat16(), torch.randn(40, 9000, device=D) @ torch.randn(9000, 40, device=D)
+    torch.cdist(x, x, 1.5), F.pdist(x, 2), torch.linalg.cross(x[:, :3], x[:, 3:6])
+    F.fractional_max_pool2d(torch.randn(1, 2, 9, 9, device=D), 2, output_size=4)
     F.conv2d(torch.randn(1, 4, 9, 9, device=D), torch.randn(4, 1, 3, 3, device=D), groups=4)
     F.embedding_bag(i, x, torch.tensor([0, 2], device=D))
     F.grid_sample(x[None, None], torch.rand(1, 4, 4, 2, device=D), align_corners=False)

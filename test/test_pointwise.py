@@ -144,6 +144,17 @@ class TestPointwise(TestCase):
         self.assertEqual(x.to(device).to(torch.bfloat16).cpu(), x.to(torch.bfloat16))
         self.assertEqual(x.to(device).to(torch.float16).cpu(), x.to(torch.float16))
 
+    def test_rrelu_noise_is_the_slope(self, device):
+        x = torch.randn(1000)
+        noise = torch.empty_like(x, device=device)
+        y = torch.ops.aten.rrelu_with_noise(x.to(device), noise, 0.2, 0.6, True).cpu()
+        noise = noise.cpu()
+        self.assertEqual(y, x * noise)
+        self.assertTrue((noise[x > 0] == 1).all())
+        drawn = noise[x <= 0]
+        self.assertTrue(((drawn >= 0.2) & (drawn <= 0.6)).all() and drawn.unique().numel() > 100)
+        self.assertEqual(torch.nn.functional.rrelu(x.to(device), 0.2, 0.6).cpu(), torch.where(x > 0, x, x * 0.4))
+
     def test_empty_and_scalar(self, device):
         for shape in ((0,), (3, 0, 2), ()):
             x = torch.randn(shape)

@@ -1,5 +1,7 @@
 """Pooling, padding and sliding windows against the CPU, forward and backward."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch.testing import make_tensor
@@ -172,6 +174,25 @@ class TestPooling(TestCase):
         with self.assertRaisesRegex(IndexError, "max_unpool2d"):
             F.max_unpool2d(x[..., :4, :5], index, 2)
             torch.netcl.synchronize()
+
+    # Pooling regions follow from the numbers that are passed, so that they can be the same on both sides.
+    @dtypes(torch.float32, torch.bfloat16)
+    def test_fractional(self, device, dtype):
+        for pool, size, out, kernel in (
+            (F.fractional_max_pool2d, (11, 8), (5, 1), (2, 3)),
+            (F.fractional_max_pool3d, (7, 9, 6), (3, 4, 2), (2, 2, 3)),
+        ):
+            x = make_tensor((2, 3, *size), device=device, dtype=dtype)
+            x[0, 1, 2, 2] = math.nan
+            drawn = make_tensor((2, 3, len(size)), device="cpu", dtype=dtype, low=0, high=1)
+            a, b = x.clone().requires_grad_(), x.cpu().requires_grad_()
+            got = pool(a, kernel, output_size=out, _random_samples=drawn.to(device), return_indices=True)
+            expected = pool(b, kernel, output_size=out, _random_samples=drawn, return_indices=True)
+            self.assertEqual([t.cpu() for t in got], list(expected))
+            grad = torch.ones_like(expected[0])
+            got[0].backward(grad.to(device))
+            expected[0].backward(grad)
+            self.assertEqual(a.grad.cpu(), b.grad)
 
 
 class TestPadding(TestCase):

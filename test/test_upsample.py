@@ -77,7 +77,22 @@ class TestUpsample(TestCase):
                         ref.backward(g)
                         self.assertEqual(a.grad.cpu(), b.grad, atol=2e-5, rtol=1e-5)
                         self.assertEqual(p.grad.cpu(), q.grad, atol=1e-4, rtol=1e-5)
+        x3, grid3 = torch.randn(2, 3, 4, 5, 6), torch.rand(2, 2, 4, 3, 3) * 3.1 - 1.57
+        for mode, padding, align in (("bilinear", "zeros", False), ("nearest", "border", True),
+                                     ("bilinear", "reflection", False)):
+            kwargs = {"mode": mode, "padding_mode": padding, "align_corners": align}
+            a, b = x3.to(device).requires_grad_(), x3.clone().requires_grad_()
+            p, q = grid3.to(device).requires_grad_(), grid3.clone().requires_grad_()
+            y, ref = F.grid_sample(a, p, **kwargs), F.grid_sample(b, q, **kwargs)
+            self.assertEqual(y.detach().cpu(), ref.detach(), atol=1e-5, rtol=1e-5)
+            g = torch.randn_like(ref)
+            y.backward(g.to(device))
+            ref.backward(g)
+            self.assertEqual(a.grad.cpu(), b.grad, atol=2e-5, rtol=1e-5)
+            self.assertEqual(p.grad.cpu(), q.grad, atol=1e-4, rtol=1e-5)
         self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+        with self.assertRaisesRegex(RuntimeError, "only supports|bicubic"):
+            torch.grid_sampler_3d(x3.to(device), grid3.to(device), 2, 0, False)
         half = F.grid_sample(x.half().to(device), grid.half().to(device), align_corners=False)
         ref = F.grid_sample(x.half().float(), grid.half().float(), align_corners=False).half()
         self.assertEqual(half.cpu(), ref)

@@ -23,6 +23,7 @@
 #include <ATen/ops/hardtanh_native.h>
 #include <ATen/ops/huber_loss_backward_native.h>
 #include <ATen/ops/huber_loss_native.h>
+#include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/leaky_relu_backward_native.h>
 #include <ATen/ops/leaky_relu_native.h>
 #include <ATen/ops/logit_backward_native.h>
@@ -30,6 +31,7 @@
 #include <ATen/ops/mish_native.h>
 #include <ATen/ops/mse_loss_backward_native.h>
 #include <ATen/ops/mse_loss_native.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/relu_native.h>
 #include <ATen/ops/sigmoid_backward_native.h>
 #include <ATen/ops/silu_backward_native.h>
@@ -160,7 +162,29 @@ Tensor binary_cross_entropy_backward(const Tensor& grad, const Tensor& self, con
   return binary_cross_entropy_backward_out(grad, self, target, weight, reduction, grad_input);
 }
 
+// The noise is the slope of each element: drawn where the input is not positive, else 1.
+Tensor& rrelu_out(const Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
+                  std::optional<at::Generator> generator, Tensor& out) {
+  if (!training) return at::leaky_relu_out(out, self, (lower.toDouble() + upper.toDouble()) / 2);
+  TORCH_CHECK(self.sizes() == noise.sizes(), "rrelu_with_noise: expected noise of the input's shape ", self.sizes(),
+              ", got ", noise.sizes());
+  noise.uniform_(lower.toDouble(), upper.toDouble(), generator).masked_fill_(self > 0, 1);
+  return at::mul_out(out, self, noise);
+}
+Tensor rrelu(const Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
+             std::optional<at::Generator> generator) {
+  Tensor out = at::empty_like(self);
+  return rrelu_out(self, noise, lower, upper, training, generator, out);
+}
+Tensor& rrelu_(Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
+               std::optional<at::Generator> generator) {
+  return rrelu_out(self, noise, lower, upper, training, generator, self);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("rrelu_with_noise", TORCH_FN(rrelu));
+  m.impl("rrelu_with_noise_", TORCH_FN(rrelu_));
+  m.impl("rrelu_with_noise.out", TORCH_FN(rrelu_out));
 #define NETCL_IMPL(op) structured<at::native::structured_##op##_out>(m, #op, #op "_", #op ".out");
   NETCL_IMPL(elu)
   NETCL_IMPL(hardsigmoid)

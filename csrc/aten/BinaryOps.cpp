@@ -1,6 +1,7 @@
 // Element-wise operators of two and three tensors. One line an operator: here its name, its expression in binary.cl
 // or ternary.cl.
 #include <ATen/native/BinaryOps.h>
+#include <ATen/native/Cross.h>
 #include <ATen/native/Lerp.h>
 #include <ATen/native/PointwiseOps.h>
 #include <ATen/native/Pow.h>
@@ -32,6 +33,7 @@
 #include <ATen/ops/lcm_native.h>
 #include <ATen/ops/le_native.h>
 #include <ATen/ops/lerp_native.h>
+#include <ATen/ops/linalg_cross_native.h>
 #include <ATen/ops/logaddexp2_native.h>
 #include <ATen/ops/logaddexp_native.h>
 #include <ATen/ops/logical_and_native.h>
@@ -188,6 +190,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_lerp_Tensor>(m, "lerp.Tensor", "lerp_.Tensor", "lerp.Tensor_out");
   structured<at::native::structured_addcmul_out>(m, "addcmul", "addcmul_", "addcmul.out");
   structured<at::native::structured_addcdiv_out>(m, "addcdiv", "addcdiv_", "addcdiv.out");
+  structured<at::native::structured_linalg_cross_out>(m, "linalg_cross", nullptr, "linalg_cross.out");
   m.impl("floor_divide", TORCH_FN(static_cast<Tensor (*)(const Tensor&, const Tensor&)>(at::native::floor_divide)));
   m.impl("floor_divide_.Tensor", TORCH_FN(static_cast<Tensor& (*)(Tensor&, const Tensor&)>(at::native::floor_divide_)));
   m.impl("floor_divide.out", TORCH_FN(at::native::floor_divide_out));
@@ -225,6 +228,23 @@ void pow_scalar_kernel(TensorIteratorBase& iter, const Scalar& exponent) {
     pointwise(iter, "unary.cl", "pow_scalar", exponent);
   } else {
     pointwise(iter, "unary.cl", "pow_scalar_int", exponent);
+  }
+}
+
+// A coordinate of the product at a time; `dim` has three.
+void cross_kernel(const Tensor& result, const Tensor& a, const Tensor& b, int64_t dim) {
+  for (int64_t i = 0; i < 3; i++) {
+    const int64_t j = (i + 1) % 3, k = (i + 2) % 3;
+    const Tensor out = result.select(dim, i);
+    auto iter = at::TensorIteratorConfig()
+                    .add_output(out)
+                    .add_owned_const_input(a.select(dim, j))
+                    .add_owned_const_input(b.select(dim, k))
+                    .add_owned_const_input(a.select(dim, k))
+                    .add_owned_const_input(b.select(dim, j))
+                    .resize_outputs(false)
+                    .build();
+    pointwise(iter, "ternary.cl", "cross");
   }
 }
 
@@ -273,6 +293,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(addcdiv_stub, &netcl::addcdiv_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(lerp_kernel_scalar_weight, &netcl::lerp_scalar_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(lerp_kernel_tensor_weight, &netcl::lerp_tensor_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(pow_tensor_scalar_stub, &netcl::pow_scalar_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(cross_stub, &netcl::cross_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(mse_backward_stub, &netcl::mse_backward_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(smooth_l1_stub, &netcl::smooth_l1_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(smooth_l1_backward_stub, &netcl::smooth_l1_backward_kernel)

@@ -1,4 +1,4 @@
-// grid_sample over 2 spatial dimensions: every interpolation and padding, with both gradients.
+// grid_sample over 2 and 3 spatial dimensions: every interpolation and padding, with both gradients.
 #include <ATen/native/GridSamplerUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -14,7 +14,7 @@ using at::Tensor;
 
 // grid_t of kernels/grid_sample.cl.
 struct Shape {
-  int64_t n, c, ih, iw, oh, ow;
+  int64_t n, c, id, ih, iw, od, oh, ow;
 };
 
 struct Sampler {
@@ -28,34 +28,46 @@ struct Sampler {
           bool align_corners)
       : op(op), dev(netcl::device_of(input_)), input(input_.contiguous()), grid(grid_.contiguous()) {
     at::native::check_grid_sampler_common(input_, grid_);
-    TORCH_CHECK(input_.dim() == 4, op, ": expected an input of 4 dimensions, got ", input_.dim());
+    const int64_t dims = grid.size(-1);
+    TORCH_CHECK(input_.dim() == dims + 2, op, ": expected an input of ", dims + 2, " dimensions, got ", input_.dim());
+    if (dims == 3) at::native::check_grid_sampler_3d(input_, grid_, interpolation);
     TORCH_CHECK(input.scalar_type() == grid.scalar_type(), op, ": expected input and grid of one dtype, got ",
                 input.scalar_type(), " and ", grid.scalar_type());
     check_floating(dev, input.scalar_type(), op);
-    shape = {input.size(0), input.size(1), input.size(2), input.size(3), grid.size(1), grid.size(2)};
+    const bool deep = dims == 3;
+    shape = {input.size(0),  input.size(1),  deep ? input.size(2) : 1,
+             input.size(-2), input.size(-1), deep ? grid.size(1) : 1,
+             grid.size(-3),  grid.size(-2)};
+    defs.set("DIMS", dims);
     defs.set("IN", dtype_tag(input.scalar_type())).set("ACC", compute_tag(input.scalar_type()));
     defs.set("INTERP", interpolation).set("PADDING", padding).set("ALIGN", int64_t(align_corners));
   }
-  int64_t points() const { return shape.n * shape.oh * shape.ow; }
+  int64_t points() const { return shape.n * shape.od * shape.oh * shape.ow; }
   int64_t per() const { return dev.is_cpu() ? row_split(dev, points(), 16 * shape.c).rows_per : 1; }
   Range items() const { return {size_t(ceil_div(points(), per()))}; }
   Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
 };
 
-Tensor grid_sampler_2d(const Tensor& input, const Tensor& grid, int64_t interpolation, int64_t padding,
-                       bool align_corners) {
-  const Sampler s("aten::grid_sampler_2d", input, grid, interpolation, padding, align_corners);
-  Tensor out = at::empty({s.shape.n, s.shape.c, s.shape.oh, s.shape.ow}, input.options());
+template <int64_t Dims>
+Tensor grid_sampler(const Tensor& input, const Tensor& grid, int64_t interpolation, int64_t padding,
+                    bool align_corners) {
+  const Sampler s(Dims == 2 ? "aten::grid_sampler_2d" : "aten::grid_sampler_3d", input, grid, interpolation, padding,
+                  align_corners);
+  at::DimVector sizes{s.shape.n, s.shape.c};
+  for (int64_t d = 1; d <= Dims; d++) sizes.push_back(grid.size(d));
+  Tensor out = at::empty(sizes, input.options());
   if (out.numel() == 0) return out;
   kernel(s.dev, "grid_sample.cl", "sample", s.defs)
       .launch(s.op, queue_of(input), s.items(), s.local(), buf(out), buf(s.input), buf(s.grid), s.shape, s.per());
   return out;
 }
 
-std::tuple<Tensor, Tensor> grid_sampler_2d_backward(const Tensor& grad_output, const Tensor& input, const Tensor& grid,
-                                                    int64_t interpolation, int64_t padding, bool align_corners,
-                                                    std::array<bool, 2> mask) {
-  const Sampler s("aten::grid_sampler_2d_backward", input, grid, interpolation, padding, align_corners);
+template <int64_t Dims>
+std::tuple<Tensor, Tensor> grid_sampler_backward(const Tensor& grad_output, const Tensor& input, const Tensor& grid,
+                                                 int64_t interpolation, int64_t padding, bool align_corners,
+                                                 std::array<bool, 2> mask) {
+  const Sampler s(Dims == 2 ? "aten::grid_sampler_2d_backward" : "aten::grid_sampler_3d_backward", input, grid,
+                  interpolation, padding, align_corners);
   const Tensor g = grad_output.to(input.scalar_type()).contiguous();
   Tensor gin, ggrid;
   if (mask[0]) {
@@ -81,8 +93,10 @@ std::tuple<Tensor, Tensor> grid_sampler_2d_backward(const Tensor& grad_output, c
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("grid_sampler_2d", TORCH_FN(grid_sampler_2d));
-  m.impl("grid_sampler_2d_backward", TORCH_FN(grid_sampler_2d_backward));
+  m.impl("grid_sampler_2d", TORCH_FN(grid_sampler<2>));
+  m.impl("grid_sampler_2d_backward", TORCH_FN(grid_sampler_backward<2>));
+  m.impl("grid_sampler_3d", TORCH_FN(grid_sampler<3>));
+  m.impl("grid_sampler_3d_backward", TORCH_FN(grid_sampler_backward<3>));
 }
 
 }  // namespace netcl

@@ -102,13 +102,12 @@ struct Addmv : at::meta::structured_addmv {
 };
 
 Tensor product(const char* op, const Tensor& x, const Tensor& y) {
-  TORCH_CHECK(x.dim() == 1 && y.dim() == 1, op, ": expected two vectors, got ", x.dim(), "D and ", y.dim(),
-              "D tensors");
+  TORCH_CHECK(x.dim() == 1 && y.dim() == 1, "1D tensors expected, but got ", x.dim(), "D and ", y.dim(), "D tensors");
+  TORCH_CHECK(x.scalar_type() == y.scalar_type(), "dot : expected both vectors to have same dtype, but found ",
+              x.scalar_type(), " and ", y.scalar_type());
   TORCH_CHECK(x.numel() == y.numel(), "inconsistent tensor size, expected tensor [", x.numel(), "] and src [",
               y.numel(), "] to have the same number of elements, but got ", x.numel(), " and ", y.numel(),
               " elements respectively");
-  TORCH_CHECK(x.scalar_type() == y.scalar_type(), op, ": expected both vectors to have same dtype, but found ",
-              x.scalar_type(), " and ", y.scalar_type());
   Tensor out = at::empty({}, x.options());
   multiply(op, {}, x.unsqueeze(0), y.unsqueeze(1), 0, 1, out.view({1, 1}));
   return out;

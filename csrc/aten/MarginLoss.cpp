@@ -1,5 +1,6 @@
 // multi_margin_loss and multilabel_margin_loss with their derivatives.
 #include <ATen/core/Reduction.h>
+#include <ATen/native/LossMulti.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -25,22 +26,17 @@ struct Margin {
   Margin(const char* op, const Tensor& self, const Tensor& target_, OptTensor weight_, bool label_rows)
       : op(op), dev(netcl::device_of(self)), x(self.contiguous()), target(target_.contiguous()) {
     check_floating(dev, x.scalar_type(), op);
-    TORCH_CHECK(x.dim() <= 2 && x.numel() > 0 && (x.dim() < 2 || x.size(1) != 0), op,
-                ": expected a non-empty vector or matrix with optional 0-dim batch size, but got ", x.sizes());
-    TORCH_CHECK(target.scalar_type() == at::kLong, op, ": expected targets of dtype int64, got ", target.scalar_type());
-    rows = x.dim() == 2 ? x.size(0) : 1;
-    classes = x.numel() / rows;
-    TORCH_CHECK(target.numel() == (label_rows ? x.numel() : rows), op, ": inconsistent target size ", target_.sizes(),
-                " for scores of shape ", self.sizes());
-    if (weight_.has_value() && weight_->defined()) {
-      weight = weight_->to(x.scalar_type()).contiguous();
-      TORCH_CHECK(weight.numel() == classes, op, ": inconsistent weight size, expected ", classes, " but got ",
-                  weight.sizes());
+    if (label_rows) {
+      at::native::multilabel_margin_loss_shape_check(rows, classes, self.dim(), self, target_);
+    } else {
+      at::native::multi_margin_loss_shape_check(rows, classes, self.dim(), self, target_, weight_);
     }
+    TORCH_CHECK(target.scalar_type() == at::kLong, op, ": expected scalar type Long but found ", target.scalar_type());
+    if (weight_.has_value() && weight_->defined()) weight = weight_->to(x.scalar_type()).contiguous();
     defs.set("IN", dtype_tag(x.scalar_type())).set("ACC", compute_tag(x.scalar_type()));
   }
   Tensor each() const { return at::empty({rows}, x.options().dtype(compute_type(x.scalar_type()))); }
-  Range items() const { return {size_t(rows)}; }
+  Range items() const { return {size_t(std::max<int64_t>(rows, 1))}; }
   Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
   Buf err() const { return {assert_buffer(dev)}; }
   int32_t code() const { return assert_code(dev, op); }

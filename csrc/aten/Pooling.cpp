@@ -1,5 +1,5 @@
-// Pooling: max (with indices), average, their adaptive forms, and max-unpooling, over two or three dimensions
-// (1d pooling is a composite). Shapes are checked by ATen's meta functions where it has them.
+// Pooling: max (with indices), average, their adaptive forms, fractional, and max-unpooling, over two or three
+// dimensions (1d pooling is a composite). Shapes are checked by ATen's meta functions where it has them.
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Pool.h>
@@ -11,6 +11,9 @@
 #include <ATen/ops/avg_pool2d_meta.h>
 #include <ATen/ops/avg_pool3d_backward_meta.h>
 #include <ATen/ops/avg_pool3d_meta.h>
+#include <ATen/ops/fractional_max_pool2d_backward_meta.h>
+#include <ATen/ops/fractional_max_pool2d_meta.h>
+#include <ATen/ops/fractional_max_pool3d_meta.h>
 #include <ATen/ops/max_pool2d_with_indices_backward_meta.h>
 #include <ATen/ops/max_pool2d_with_indices_meta.h>
 
@@ -314,6 +317,76 @@ Tensor max_unpool3d(const Tensor& self, const Tensor& indices, IntArrayRef size,
   return max_unpool3d_out(self, indices, size, stride, pad, out);
 }
 
+// --- fractional pooling ---------------------------------------------------------------------------------
+
+void fractional_forward(const char* op, const Tensor& self, IntArrayRef ker, const Tensor& samples, const Tensor& out,
+                        const Tensor& indices) {
+  if (out.numel() == 0) return;
+  const c10::DeviceGuard guard(self.device());
+  const int64_t dims = ker.size();
+  TORCH_CHECK(samples.scalar_type() == self.scalar_type(), op, ": expected random samples of the input's dtype, ",
+              self.scalar_type(), ", got ", samples.scalar_type());
+  // Two-dimensional pooling has them as (width, height).
+  const Tensor x = self.contiguous(), drawn = (dims == 2 ? samples.flip(-1) : samples).contiguous();
+  const Target to(out), to_indices(indices);
+  Device& device = netcl::device_of(x);
+  check_dtype(device, x.scalar_type(), op);
+  Pool p = describe({dims, ker}, x.sizes(), out.sizes());
+  TORCH_CHECK(drawn.numel() >= out.numel() / spatial(out, dims) * dims, op, ": expected ", dims,
+              " random samples for each channel, got shape ", samples.sizes());
+  set_rows(device, p, out.numel() / p.out[2], p.out[2] * p.ker[0] * p.ker[1] * p.ker[2]);
+  Defs d;
+  d.set("POOL_FRACTIONAL", int64_t{1}).set("ACC", compute_tag(x.scalar_type())).set("IN", dtype_tag(x.scalar_type()));
+  kernel(device, "pool.cl", "pool_fractional", d.set("IDX", "long"))
+      .launch(op, queue_of(x), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(x), buf(drawn), buf(to.dense),
+              buf(to_indices.dense), p, int32_t(dims));
+  to.finish();
+  to_indices.finish();
+}
+
+struct FractionalMaxPool2d : at::meta::structured_fractional_max_pool2d {
+  void impl(const Tensor& self, IntArrayRef ker, IntArrayRef, const Tensor& samples, const Tensor& out,
+            const Tensor& indices) {
+    fractional_forward("aten::fractional_max_pool2d", self, ker, samples, out, indices);
+  }
+};
+struct FractionalMaxPool2dBackward : at::meta::structured_fractional_max_pool2d_backward {
+  void impl(const Tensor& grad_output, const Tensor&, IntArrayRef, IntArrayRef, const Tensor& indices,
+            const Tensor& grad_input) {
+    scatter("aten::fractional_max_pool2d_backward", grad_output, indices, grad_input, 2, false);
+  }
+};
+// Its meta() returns precomputed values, which structured<>() does not handle.
+std::tuple<Tensor&, Tensor&> fractional_max_pool3d_out(const Tensor& self, IntArrayRef ker, IntArrayRef size,
+                                                       const Tensor& samples, Tensor& out, Tensor& indices) {
+  structured_detail::Op<at::meta::structured_fractional_max_pool3d, Form::kOut, 2> op;
+  op.outputs = {out, indices};
+  op.meta(self, ker, size, samples);
+  fractional_forward("aten::fractional_max_pool3d", self, ker, samples, out, indices);
+  return {out, indices};
+}
+std::tuple<Tensor, Tensor> fractional_max_pool3d(const Tensor& self, IntArrayRef ker, IntArrayRef size,
+                                                 const Tensor& samples) {
+  structured_detail::Op<at::meta::structured_fractional_max_pool3d, Form::kFunctional, 2> op;
+  op.meta(self, ker, size, samples);
+  fractional_forward("aten::fractional_max_pool3d", self, ker, samples, op.outputs[0], op.outputs[1]);
+  return {op.outputs[0], op.outputs[1]};
+}
+Tensor& fractional_max_pool3d_backward_out(const Tensor& grad_output, const Tensor& self, IntArrayRef, IntArrayRef size,
+                                           const Tensor& indices, Tensor& grad_input) {
+  const char* op = "aten::fractional_max_pool3d_backward";
+  TORCH_CHECK(grad_output.dim() == self.dim() && grad_output.sizes().slice(self.dim() - 3) == size, op,
+              ": expected a gradient of spatial size ", size, ", got shape ", grad_output.sizes());
+  at::native::resize_output(grad_input, self.sizes());
+  scatter(op, grad_output, indices, grad_input, 3, false);
+  return grad_input;
+}
+Tensor fractional_max_pool3d_backward(const Tensor& grad_output, const Tensor& self, IntArrayRef ker, IntArrayRef size,
+                                      const Tensor& indices) {
+  Tensor grad_input = at::empty(self.sizes(), self.options());
+  return fractional_max_pool3d_backward_out(grad_output, self, ker, size, indices, grad_input);
+}
+
 // --- average pooling ------------------------------------------------------------------------------------
 
 // avg_pool2d's meta() returns precomputed values, which structured<>() does not handle.
@@ -423,6 +496,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("max_unpool2d.out", TORCH_FN(max_unpool2d_out));
   m.impl("max_unpool3d", TORCH_FN(max_unpool3d));
   m.impl("max_unpool3d.out", TORCH_FN(max_unpool3d_out));
+  structured<FractionalMaxPool2d>(m, "fractional_max_pool2d", nullptr, "fractional_max_pool2d.output");
+  structured<FractionalMaxPool2dBackward>(m, "fractional_max_pool2d_backward", nullptr,
+                                          "fractional_max_pool2d_backward.grad_input");
+  m.impl("fractional_max_pool3d", TORCH_FN(fractional_max_pool3d));
+  m.impl("fractional_max_pool3d.output", TORCH_FN(fractional_max_pool3d_out));
+  m.impl("fractional_max_pool3d_backward", TORCH_FN(fractional_max_pool3d_backward));
+  m.impl("fractional_max_pool3d_backward.grad_input", TORCH_FN(fractional_max_pool3d_backward_out));
 
   m.impl("avg_pool2d", TORCH_FN(avg_pool2d));
   m.impl("avg_pool2d.out", TORCH_FN(avg_pool2d_out));

@@ -1,6 +1,7 @@
 // cumsum, cumprod, logcumsumexp, cummax, cummin: kernels/scan.cl.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOps.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/_logcumsumexp_native.h>
 #include <ATen/ops/cumprod_native.h>
 #include <ATen/ops/cumsum_native.h>
@@ -140,6 +141,13 @@ void logcumsumexp_kernel(Tensor& out, const Tensor& self, int64_t dim) {
   TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(),
                               "logcumsumexp: the netcl backend has no complex form; "
                               "move the tensor to the CPU");
+  // ATen's function leaves to the kernel what the classes of the other scans do.
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  at::native::resize_output(out, self.sizes());
+  if (self.dim() == 0) {
+    out.copy_(self);
+    return;
+  }
   scan("aten::logcumsumexp", "logsumexp", out, Tensor(), self, dim, scan_type(self, out.scalar_type()));
 }
 

@@ -180,6 +180,7 @@ struct Topk : at::meta::structured_topk {
 void pick(const char* aten, const char* what, int64_t which, const Tensor& self, int64_t dim, bool keepdim,
           Tensor& values, Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
+  if (values.defined()) at::assert_no_overlap(self, values);  // resizing it would resize the input
   at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, dim, keepdim);
   if (self.numel() > 0) {
     const Tensor from = apart_from(self, values);
@@ -219,11 +220,15 @@ Tensor median(const Tensor& self) {
        self.reshape({-1}), 0, false, values, indices);
   return values;
 }
-std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
+std::tuple<Tensor&, Tensor&> mode_out(const Tensor& self, int64_t dim, bool keepdim, Tensor& values, Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   if (self.numel() == 0) at::native::zero_numel_check_dims(self, dim, "mode()");
-  Tensor values, indices;
   pick("aten::mode", "PICK_MODE", 0, self, dim, keepdim, values, indices);
+  return {values, indices};
+}
+std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
+  Tensor values, indices;
+  mode_out(self, dim, keepdim, values, indices);
   return {values, indices};
 }
 
@@ -296,6 +301,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("median.dim_values", TORCH_FN(median_out<false>));
   m.impl("nanmedian.dim_values", TORCH_FN(median_out<true>));
   m.impl("mode", TORCH_FN(mode));
+  m.impl("mode.values", TORCH_FN(mode_out));
   m.impl("searchsorted.Tensor", TORCH_FN(searchsorted_tensor));
   m.impl("searchsorted.Tensor_out", TORCH_FN(searchsorted_out));
   m.impl("searchsorted.Scalar", TORCH_FN(searchsorted_scalar));

@@ -1,0 +1,86 @@
+// cdist and pdist: checks, broadcasting and the matrix form of large Euclidean distances are ATen's.
+#include <ATen/native/Distance.h>
+#include <ATen/ops/_cdist_backward_native.h>
+#include <ATen/ops/_cdist_forward_native.h>
+#include <ATen/ops/_pdist_backward_native.h>
+#include <ATen/ops/_pdist_forward_native.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "aten/Rows.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+
+// kernels/distance.cl; `sizes` are batch, rows, columns, m.
+template <class... Bufs>
+void distance(const char* op, const char* name, const Tensor& x, double p, bool pairs, std::array<int64_t, 4> sizes,
+              int64_t items, Bufs... bufs) {
+  Device& dev = netcl::device_of(x);
+  const auto type = x.scalar_type();
+  TORCH_CHECK(type == at::kFloat || type == at::kDouble, "\"", op, "\" not implemented for '", type,
+              "' on netcl: it takes float32 and float64");
+  check_dtype(dev, type, op);
+  Defs defs;
+  defs.set("IN", dtype_tag(type)).set("PAIRS", int64_t(pairs));
+  defs.set("NORM", int64_t(p == 0 ? 0 : p == 1 ? 1 : p == 2 ? 2 : std::isinf(p) ? 4 : 3));
+  Kernel& k = kernel(dev, "distance.cl", name, defs);
+  const Range global{size_t(items)}, local{dev.is_cpu() ? size_t(1) : size_t(64)};
+  const auto [batch, rows, columns, m] = sizes;
+  if (type == at::kFloat) {
+    k.launch(op, queue_of(x), global, local, bufs..., batch, rows, columns, m, float(p));
+  } else {
+    k.launch(op, queue_of(x), global, local, bufs..., batch, rows, columns, m, p);
+  }
+}
+
+void cdist_kernel(Tensor& out, const Tensor& x, const Tensor& y, double p) {
+  const int64_t rows = x.size(-2), columns = y.size(-2), m = x.size(-1);
+  distance("aten::_cdist_forward", "distance_forward", x, p, false, {x.size(0), rows, columns, m}, out.numel(),
+           buf(out), buf(x), buf(y));
+}
+void cdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, const Tensor& y, double p,
+                           const Tensor& dist) {
+  if (p == 0) {
+    gx.zero_();
+    return;
+  }
+  const Tensor g = grad.contiguous(), d = dist.contiguous();
+  distance("aten::_cdist_backward", "distance_backward", x, p, false, {x.size(0), x.size(-2), y.size(-2), x.size(-1)},
+           x.numel(), buf(gx), buf(g), buf(x), buf(y), buf(d));
+}
+void pdist_kernel(Tensor& out, const Tensor& x, double p) {
+  const int64_t n = x.size(0);
+  distance("aten::_pdist_forward", "distance_forward", x, p, true, {1, n, n, x.size(1)}, n * n, buf(out), buf(x),
+           buf(x));
+}
+void pdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, double p, const Tensor& dist) {
+  if (p == 0) {
+    gx.zero_();
+    return;
+  }
+  const int64_t n = x.size(0);
+  const Tensor g = grad.contiguous(), d = dist.contiguous();
+  distance("aten::_pdist_backward", "distance_backward", x, p, true, {1, n, n, x.size(1)}, x.numel(), buf(gx), buf(g),
+           buf(x), buf(x), buf(d));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_cdist_forward", TORCH_FN(at::native::_cdist_forward));
+  m.impl("_cdist_backward", TORCH_FN(at::native::_cdist_backward));
+  m.impl("_pdist_forward", TORCH_FN(at::native::_pdist_forward));
+  m.impl("_pdist_backward", TORCH_FN(at::native::_pdist_backward));
+}
+
+}  // namespace
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(cdist_stub, &netcl::cdist_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(cdist_backward_stub, &netcl::cdist_backward_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(pdist_forward_stub, &netcl::pdist_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(pdist_backward_stub, &netcl::pdist_backward_kernel)
+}  // namespace at::native

@@ -1,0 +1,77 @@
+// p-norm distances between the rows of two matrices (cdist) or of one (pdist), with their gradients. -D: IN (f32, f64),
+// NORM (0, 1, 2, 3 = another p, 4 = infinity), PAIRS (1: only the pairs i < j of one matrix, densely, as pdist has them).
+#include "dtypes.h"
+
+typedef CTYPE(IN) T;
+
+// The place of the distance between rows i and j.
+#if PAIRS
+#define PLACE(i, j) ((i) < (j) ? PAIR(i, j) : PAIR(j, i))
+#define PAIR(i, j) ((i) * (2 * columns - (i) - 1) / 2 + (j) - (i) - 1)
+#else
+#define PLACE(i, j) ((b * rows + (i)) * columns + (j))
+#endif
+
+__kernel void distance_forward(BUF(out), BUF(x), BUF(y), long batch, long rows, long columns, long m, T p) {
+  const long item = get_global_id(0);
+  if (item >= batch * rows * columns) return;
+  const long j = item % columns, i = item / columns % rows, b = item / columns / rows;
+#if PAIRS
+  if (i >= j) return;
+#endif
+  __global const T *u = PTR(x, const T) + (b * rows + i) * m, *v = PTR(y, const T) + (b * columns + j) * m;
+  T sum = 0;
+  for (long k = 0; k < m; k++) {
+    const T d = fabs(u[k] - v[k]);
+#if NORM == 0
+    sum += d != 0;
+#elif NORM == 1
+    sum += d;
+#elif NORM == 2
+    sum += d * d;
+#elif NORM == 3
+    sum += pow(d, p);
+#else
+    sum = isnan(d) || d > sum ? d : sum;
+#endif
+  }
+#if NORM == 2
+  sum = sqrt(sum);
+#elif NORM == 3
+  sum = pow(sum, 1 / p);
+#endif
+  PTR(out, T)[PLACE(i, j)] = sum;
+}
+
+// d(distance)/d(u) of one coordinate, where diff = u - v.
+inline T slope(T diff, T dist, T p) {
+  const T sign = (diff > 0) - (diff < 0);
+#if NORM == 1
+  return sign;
+#elif NORM == 2
+  return dist == 0 ? 0 : diff / dist;
+#elif NORM == 3
+  if (dist == 0 || (diff == 0 && p < 1)) return 0;
+  return p < 2 ? sign * pow(fabs(diff), p - 1) / pow(dist, p - 1) : diff * pow(fabs(diff), p - 2) / pow(dist, p - 1);
+#else
+  return sign * (fabs(diff) == dist);
+#endif
+}
+
+// An element of the gradient of x: the sum over all rows of y.
+__kernel void distance_backward(BUF(gx), BUF(grad), BUF(x), BUF(y), BUF(dist), long batch, long rows, long columns,
+                                long m, T p) {
+  const long item = get_global_id(0);
+  if (item >= batch * rows * m) return;
+  const long k = item % m, i = item / m % rows, b = item / m / rows;
+  const T u = PTR(x, const T)[item];
+  T sum = 0;
+  for (long j = 0; j < columns; j++) {
+#if PAIRS
+    if (i == j) continue;
+#endif
+    const T v = PTR(y, const T)[(b * columns + j) * m + k];
+    sum += PTR(grad, const T)[PLACE(i, j)] * slope(u - v, PTR(dist, const T)[PLACE(i, j)], p);
+  }
+  PTR(gx, T)[item] = sum;
+}

@@ -1,0 +1,416 @@
+"""What is checked of an operator of PyTorch's OpInfo database on netcl, a function a kind of check.
+
+A check compares with the CPU and raises where they differ. ``test_opinfo.py`` runs the checks, ``opinfo_table.py``
+makes ``docs/operators.md`` of what they found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from common import DEVICE, to_device
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_utils import TestCase
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+DTYPES = (
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+)
+# What CUDA claims is what is asked of netcl.
+for _op in op_db:
+    _op.dtypesIf[DEVICE] = _op.dtypesIfCUDA
+
+WIDER = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+# Their values are whatever the memory held.
+UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+
+_case = TestCase()
+
+
+def is_tensor(x: Any) -> bool:
+    return isinstance(x, torch.Tensor)
+
+
+def to_dtype(tree: Any, types: dict[torch.dtype, torch.dtype]) -> Any:
+    """The tree with tensors and dtype arguments converted as the table says."""
+
+    def convert(x: Any) -> Any:
+        if is_tensor(x):
+            return x.detach().to(types.get(x.dtype, x.dtype)).requires_grad_(x.requires_grad)
+        return types.get(x, x) if isinstance(x, torch.dtype) else x
+
+    return tree_map(convert, tree)
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    return [x for x in tree_flatten(tree)[0] if is_tensor(x)]
+
+
+def arguments(sample: Any) -> tuple:
+    return sample.input, sample.args, sample.kwargs
+
+
+def host(tree: Any) -> Any:
+    return tree_map(lambda x: x.detach().cpu() if is_tensor(x) else x, tree)
+
+
+def seeded(f: Callable, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    return f()
+
+
+class _RandomOperators(TorchDispatchMode):
+    """Notes whether an operator that draws random numbers was called."""
+
+    found = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
+
+
+def metadata(tree: Any) -> list:
+    return [(x.shape, x.dtype) if is_tensor(x) else type(x) for x in tree_flatten(tree)[0]]
+
+
+def compare(op: Any, got: Any, expected: Any, reference: Callable[[Any], Any]) -> None:
+    """Raises AssertionError where they differ; ``reference(f)`` computes on the CPU, its arguments mapped by ``f``.
+
+    Past TestCase's tolerance, netcl may be off what the CPU computes in double by no more than four times as much as
+    the CPU is in the operator's own dtype, the largest value's last digit included: the two add in different orders.
+    """
+    got = host(got)
+    if op.name in UNINITIALISED:
+        assert metadata(got) == metadata(expected)
+        return
+    try:
+        _case.assertEqual(got, expected, exact_dtype=True, exact_device=False)
+        return
+    except AssertionError as error:
+        first = error
+    assert metadata(got) == metadata(expected), str(first)
+    with _RandomOperators() as random:
+        reference(None)
+    if random.found:
+        return  # only the form of random numbers can be compared
+    if not any(t.dtype in WIDER for t in tensors(expected)):
+        raise first
+    try:
+        exact = tensors(reference(lambda tree: to_dtype(tree, WIDER)))
+    except Exception:
+        raise first from None
+    for g, c, e in zip(tensors(got), tensors(expected), exact, strict=True):
+        if c.dtype not in WIDER or not c.numel() or e.shape != c.shape:
+            _case.assertEqual(g, c)
+            continue
+        finite = e.isfinite() & c.isfinite()
+        _case.assertEqual(g[~finite], c[~finite])
+        g, c, e = (t.to(e.dtype)[finite] for t in (g, c, e))
+        if g.numel():
+            own = (c - e).abs().max().item()
+            eps = torch.finfo(expected_dtype(expected)).eps
+            allowed = 4 * own + 4 * eps * e.abs().max().item()
+            off = (g - e).abs().max().item()
+            assert off <= allowed, f"{off:.3g} off the exact value, where the CPU is {own:.3g} off\n{first}"
+
+
+def expected_dtype(tree: Any) -> torch.dtype:
+    return next(t.dtype for t in tensors(tree) if t.dtype in WIDER)
+
+
+def spread(items: Iterator, limit: int) -> list:
+    """At most ``limit`` of the items, evenly over the first 200; the first and, for one, a non-empty one."""
+    found = list(itertools.islice(items, 200))
+    if limit == 1:
+        return [s for s in found[:8] if is_tensor(s.input) and s.input.numel() > 1][:1] or found[:1]
+    if len(found) <= limit:
+        return found
+    return [found[i * (len(found) - 1) // (limit - 1)] for i in range(limit)]
+
+
+def samples(op: Any, dtype: torch.dtype, limit: int, requires_grad: bool = False) -> list:
+    return spread(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), limit)
+
+
+def on_cpu(op: Any, dtype: torch.dtype, sample: Any, f: Callable | None = None, call: Callable | None = None) -> Any:
+    """The CPU's result; in float32 where only CUDA takes the dtype."""
+    call = call or op.op
+    up = {dtype: torch.float32} if dtype not in op.supported_dtypes("cpu") else {}
+    args = to_dtype(arguments(sample), up) if up else arguments(sample)
+    inputs, args, kwargs = f(args) if f else args
+    result = seeded(lambda: call(inputs, *args, **kwargs))
+    return to_dtype(result, {torch.float32: dtype}) if up and not f else result
+
+
+def moved(op: Any, tree: tuple, device: str) -> tuple:
+    """The arguments on a device, without those that belong on the CPU whatever the device."""
+    inputs, args, kwargs = tree
+    if op.name == "tensor_split":
+        return to_device(inputs, device), args, kwargs
+    return to_device(tree, device)
+
+
+def run(op: Any, sample: Any, call: Callable | None = None) -> Any:
+    inputs, args, kwargs = moved(op, arguments(sample), DEVICE)
+    return (call or op.op)(inputs, *args, **kwargs)
+
+
+def check_one(op: Any, dtype: torch.dtype, sample: Any) -> None:
+    expected = on_cpu(op, dtype, sample)
+
+    def reference(f: Callable | None) -> Any:
+        inputs, args, kwargs = (f or (lambda x: x))(arguments(sample))
+        return op.op(inputs, *args, **kwargs)
+
+    compare(op, run(op, sample), expected, reference)
+
+
+def check_samples(op: Any, dtype: torch.dtype, limit: int) -> None:
+    for sample in samples(op, dtype, limit):
+        check_one(op, dtype, sample)
+
+
+def check_views(op: Any, dtype: torch.dtype, limit: int) -> None:
+    for sample in samples(op, dtype, limit):
+        sample = sample.noncontiguous()
+        try:
+            on_cpu(op, dtype, sample)
+        except RuntimeError:  # the operator wants contiguous inputs
+            continue
+        check_one(op, dtype, sample)
+
+
+def check_errors(op: Any, dtype: torch.dtype, limit: int) -> None:
+    for error in op.error_inputs(DEVICE):
+        s = error.sample_input
+        with contextlib.suppress(Exception):
+            inputs, args, kwargs = to_device(arguments(s), "cpu")
+            op.op(inputs, *args, **kwargs)
+            continue  # the CPU takes it, too
+        try:
+            op.op(s.input, *s.args, **s.kwargs)
+            torch.netcl.synchronize()
+        except Exception as raised:
+            _case.assertIsInstance(raised, error.error_type, str(raised))
+            assert re.search(error.error_regex, str(raised)), f"{error.error_regex!r} not in {str(raised)!r}"
+        else:
+            raise AssertionError(f"no {error.error_type.__name__} for {s}")
+
+
+def check_inplace(op: Any, dtype: torch.dtype, limit: int) -> None:
+    for sample in samples(op, dtype, limit):
+        if sample.broadcasts_input or not is_tensor(sample.input):
+            continue
+
+        def inplace(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            x = x.clone()
+            y = op.inplace_variant(x, *args, **kwargs)
+            assert y is x, "the in-place variant returns another tensor"
+            return y
+
+        try:
+            expected = on_cpu(op, dtype, sample, call=inplace)
+        except RuntimeError:  # the result does not fit the input: so it must be here
+            try:
+                run(op, sample, inplace)
+            except RuntimeError:
+                continue
+            raise AssertionError("only the CPU refuses this in-place call") from None
+        got = run(op, sample, inplace)
+
+        def reference(f: Callable | None) -> Any:
+            inputs, args, kwargs = (f or (lambda x: x))(arguments(sample))
+            return inplace(inputs, *args, **kwargs)
+
+        compare(op, got, expected, reference)
+
+
+def check_out(op: Any, dtype: torch.dtype, limit: int) -> None:
+    """out= of the right form, of another stride, of another size, of a dtype that cannot hold the result."""
+    for sample in samples(op, dtype, limit):
+        expected = tensors(on_cpu(op, dtype, sample))
+        single = is_tensor(on_cpu(op, dtype, sample))
+        if not expected:
+            return
+
+        def call(out: list[torch.Tensor], device: str = DEVICE) -> list[torch.Tensor]:
+            inputs, args, kwargs = moved(op, arguments(sample), device)
+            op.op(inputs, *args, out=out[0] if single else tuple(out), **kwargs)
+            return out
+
+        def reference(f: Callable | None) -> Any:
+            inputs, args, kwargs = (f or (lambda x: x))(arguments(sample))
+            return tensors(op.op(inputs, *args, **kwargs))
+
+        try:
+            call([torch.empty_like(t) for t in expected], "cpu")
+        except RuntimeError:  # these results cannot be given as out=
+            return
+        compare(op, call([torch.empty_like(t, device=DEVICE) for t in expected]), expected, reference)
+        strided, on_host = (
+            call([torch.empty(*t.shape, 2, dtype=t.dtype, device=d)[..., 0] for t in expected], d)
+            for d in (DEVICE, "cpu")
+        )
+        compare(op, strided, expected, reference)
+        assert [t.stride() for t in strided] == [t.stride() for t in on_host], "out= has other strides than on the CPU"
+        compare(op, call([t.new_empty(0, device=DEVICE) for t in expected]), expected, reference)
+        try:
+            call([torch.empty_like(t, dtype=torch.int64) for t in expected], "cpu")
+        except (RuntimeError, TypeError) as error:
+            with _case.assertRaises(type(error), msg="out= of an integral dtype"):
+                call([torch.empty_like(t, dtype=torch.int64, device=DEVICE) for t in expected])
+
+
+def gradients(op: Any, sample: Any, device: str, f: Callable | None, order: int) -> Any:
+    """Gradients with respect to all inputs that want one, weighted with fixed numbers; also their gradients."""
+    tree = (f or (lambda x: x))(arguments(sample))
+    inputs, args, kwargs = moved(op, tree, device)
+    leaves = [t for t in tensors((inputs, args, kwargs)) if t.requires_grad]
+    outputs = op.gradcheck_wrapper(op.op, inputs, *args, **kwargs) if order else op.op(inputs, *args, **kwargs)
+    if sample.output_process_fn_grad:
+        outputs = sample.output_process_fn_grad(outputs)
+
+    def weighted(results: list[torch.Tensor], seed: int) -> Any:
+        g = torch.Generator().manual_seed(seed)
+        roots, weights = [], []
+        for t in results:
+            if t.requires_grad and t.numel():
+                w = torch.rand(t.shape, generator=g, dtype=torch.float64) + 0.5
+                roots.append(t)
+                weights.append(w.to(t.dtype).to(t.device))
+        if not roots:
+            return [None] * len(leaves)
+        return torch.autograd.grad(roots, leaves, weights, allow_unused=True, create_graph=order > 1)
+
+    first = list(weighted(tensors(outputs), 1))
+    if order == 1:
+        return first
+    order = 1
+    return list(weighted([t for t in first if t is not None], 2))
+
+
+def check_gradients(op: Any, dtype: torch.dtype, limit: int, order: int = 1) -> None:
+    for sample in samples(op, dtype, limit, requires_grad=True):
+        try:
+            expected = seeded(lambda: gradients(op, sample, "cpu", None, order))
+        except RuntimeError:
+            if order == 1:
+                raise
+            continue  # the CPU has no double gradient, whatever OpInfo says
+        got = seeded(lambda: gradients(op, sample, DEVICE, None, order))
+        compare(op, got, [t if t is None else t.detach() for t in expected],
+                lambda f: [t if t is None else t.detach() for t in gradients(op, sample, "cpu", f, order)])
+
+
+def check_double_gradients(op: Any, dtype: torch.dtype, limit: int) -> None:
+    check_gradients(op, dtype, limit, order=2)
+
+
+def check_repeat(op: Any, dtype: torch.dtype, limit: int) -> None:
+    if op.name in UNINITIALISED:
+        return
+    for sample in samples(op, dtype, limit):
+        first = tensors(host(seeded(lambda: run(op, sample))))
+        again = tensors(host(seeded(lambda: run(op, sample))))
+        for a, b in zip(first, again, strict=True):
+            _case.assertEqual(a, b, rtol=0, atol=0, exact_dtype=True)
+
+
+class Kind(NamedTuple):
+    """A kind of check: its function, the samples it takes in the full tier, and which operators it applies to."""
+
+    check: Callable
+    limit: int
+    applies: Callable[[Any, torch.dtype], bool]
+
+
+def _differentiable(op: Any, dtype: torch.dtype) -> bool:
+    return op.supports_autograd and dtype in op.supported_backward_dtypes("cuda") & op.supported_backward_dtypes("cpu")
+
+
+def _on_both(op: Any, dtype: torch.dtype) -> bool:
+    return dtype in op.supported_dtypes("cpu")
+
+
+KINDS = {
+    "samples": Kind(check_samples, 6, lambda op, dtype: True),
+    # as_strided sees the storage, which a non-contiguous copy does not keep.
+    "views": Kind(check_views, 2, lambda op, dtype: _on_both(op, dtype) and not op.name.startswith("as_strided")),
+    "errors": Kind(check_errors, 0, lambda op, dtype: dtype == torch.float32 and op.error_inputs_func is not None),
+    "out": Kind(check_out, 2, lambda op, dtype: op.supports_out and _on_both(op, dtype)),
+    "inplace": Kind(check_inplace, 2, lambda op, dtype: op.inplace_variant is not None and _on_both(op, dtype)),
+    "grad": Kind(check_gradients, 2, _differentiable),
+    "gradgrad": Kind(
+        check_double_gradients,
+        2,
+        lambda op, dtype: dtype == torch.float32 and op.supports_gradgrad and _differentiable(op, dtype),
+    ),
+    "repeat": Kind(check_repeat, 2, _on_both),
+}
+
+
+def check(op: Any, dtype: torch.dtype, kind: str, limit: int | None = None) -> list[str]:
+    """Runs one kind of check; returns the operators that ran on the CPU. AssertionError or the operator's own error."""
+    torch.netcl.reset_cpu_fallback_ops()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        KINDS[kind].check(op, dtype, limit or KINDS[kind].limit)
+    torch.netcl.synchronize()
+    return sorted(torch.netcl.cpu_fallback_ops())
+
+
+class Expected(NamedTuple):
+    """One line of opinfo_expected.txt."""
+
+    op: str
+    dtypes: str
+    kinds: str
+    runtime: str
+    elsewhere: str
+    reason: str
+
+    @property
+    def crashes(self) -> bool:
+        """Ends the process, or never ends: not to be tried."""
+        return self.reason.startswith("crash")
+
+
+def read_expected() -> list[Expected]:
+    text = Path(__file__).with_name("opinfo_expected.txt").read_text()
+    return [Expected(*line.split(None, 5)) for line in text.splitlines() if line.strip() and line[0] != "#"]
+
+
+def expected_failure(lines: list[Expected], op: Any, dtype: torch.dtype, kind: str, runtime: str) -> Expected | None:
+    """The line that says that this fails, if there is one."""
+
+    def matches(field: str, name: str) -> bool:
+        return field == "*" or name in field.split(",")
+
+    for line in lines:
+        if line.op == op.full_name and matches(line.dtypes, str(dtype)[6:]) and matches(line.kinds, kind):
+            if line.runtime == "*" or line.runtime in runtime:
+                return line
+    return None

@@ -1,0 +1,101 @@
+"""Writes docs/operators.md from what test_opinfo.py noted: ``opinfo_table.py FOLDER docs/operators.md``."""
+
+from __future__ import annotations
+
+import collections
+import json
+import sys
+from pathlib import Path
+
+from opinfo import DTYPES, KINDS
+
+ORDER = ("native", "fallback", "failing")
+Results = dict[tuple[str, str], dict[str, dict]]  # (operator, dtype) -> kind of check -> what it found
+
+
+def read(folder: Path) -> dict[str, Results]:
+    """All notes by runtime, the newest of each check."""
+    found: dict[str, Results] = {}
+    for path in sorted(folder.glob("*.jsonl"), key=lambda p: p.stat().st_mtime):
+        results = found.setdefault(path.stem.rsplit("-", 1)[0], {})
+        for line in path.read_text().splitlines():
+            note = json.loads(line)
+            results.setdefault((note["op"], note["dtype"]), {})[note["kind"]] = note
+    return found
+
+
+def verdict(checks: dict[str, dict]) -> str:
+    """An operator is as good as the worst of its checks; error inputs say nothing about where it ran."""
+    kinds = [c["status"] for k, c in checks.items() if k != "errors" or c["status"] == "failing"]
+    return max(kinds, key=ORDER.index, default="native")
+
+
+def counts(results: Results) -> list[str]:
+    rows = ["| dtype | operators | native | via fallback | failing | checked |", "|---|---|---|---|---|---|"]
+    total: collections.Counter = collections.Counter()
+    for dtype in (str(d)[6:] for d in DTYPES):
+        count = collections.Counter(verdict(c) for (_, d), c in results.items() if d == dtype)
+        total += count
+        if count:
+            notes = [c for (_, d), checks in results.items() if d == dtype for c in checks.values()]
+            seen = ", ".join(k for k in KINDS if any(c["kind"] == k for c in notes))
+            tier = "" if all(c.get("full") for c in notes) else " (one sample)"
+            figures = " | ".join(str(count[s]) for s in ORDER)
+            rows.append(f"| {dtype} | {count.total()} | {figures} | {seen}{tier} |")
+    share = (f"{total[s]} ({total[s] / max(total.total(), 1):.1%})" for s in ORDER)
+    return rows + [f"| all | {total.total()} | " + " | ".join(share) + " | |"]
+
+
+def through_fallback(results: Results) -> list[str]:
+    used: dict[str, set[str]] = {}
+    for (op, _), checks in results.items():
+        for check in checks.values():
+            for name in check.get("through", ()):
+                used.setdefault(name, set()).add(op)
+    return [f"| `{name}` | {', '.join(sorted(ops))} |" for name, ops in sorted(used.items())]
+
+
+def failing(results: Results) -> list[str]:
+    rows: dict[tuple[str, str], tuple[set[str], set[str]]] = {}
+    for (op, dtype), checks in results.items():
+        for kind, check in checks.items():
+            if check["status"] == "failing":
+                reason = " ".join(check["reason"].split()).replace("|", "\\|")[:160]
+                dtypes, kinds = rows.setdefault((op, reason), (set(), set()))
+                dtypes.add(dtype)
+                kinds.add(kind)
+    return [
+        f"| {op} | {', '.join(sorted(dtypes))} | {', '.join(sorted(kinds))} | {reason} |"
+        for (op, reason), (dtypes, kinds) in sorted(rows.items())
+    ]
+
+
+def document(found: dict[str, Results]) -> str:
+    lines = [
+        "# Operators",
+        "",
+        "Written by `test/opinfo_table.py` from what `make test-full` found; do not edit. Every operator of PyTorch's",
+        "OpInfo database runs for every dtype that CUDA takes, and is compared with the CPU: samples, non-contiguous",
+        "inputs, error inputs, `out=`, in-place, gradients, double gradients (float32), a repeated call.",
+        "",
+        "*Native*: all checks pass, and nothing ran on the CPU. *Via fallback*: all pass, and something of it, perhaps",
+        "only of its gradient, ran on the CPU. *Failing*: some check does not pass.",
+    ]
+    for runtime, results in sorted(found.items()):
+        lines += ["", f"## {runtime}", "", *counts(results)]
+        lines += ["", f"### What runs on the CPU ({runtime})", "", "| ATen operator | needed by |", "|---|---|"]
+        lines += through_fallback(results)
+        lines += ["", f"### What fails ({runtime})", "", "| operator | dtypes | checks | reason |", "|---|---|---|---|"]
+        lines += failing(results)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    found = read(Path(sys.argv[1]))
+    for runtime, results in sorted(found.items()):
+        print(runtime, *counts(results), sep="\n")
+    Path(sys.argv[2]).write_text(document(found))
+
+
+if __name__ == "__main__":
+    main()

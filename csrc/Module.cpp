@@ -65,15 +65,6 @@ c10::Dict<std::string, double> cache_stats() {
   return r;
 }
 
-// (cl_mem, byte offset, cl_command_queue, cl_context) of a tensor's first element, for interop.
-std::vector<int64_t> handles(const at::Tensor& t) {
-  const Location at = locate(t.const_data_ptr());
-  Queue& queue = current_queue(t.device().index());
-  return {static_cast<int64_t>(reinterpret_cast<uintptr_t>(at.mem)), static_cast<int64_t>(at.offset),
-          static_cast<int64_t>(reinterpret_cast<uintptr_t>(queue.handle())),
-          static_cast<int64_t>(reinterpret_cast<uintptr_t>(queue.device().context()))};
-}
-
 TORCH_LIBRARY(netcl, m) {
   m.def("initialize(str loader, str kernels, str cache) -> str", &initialize);
   m.def("shutdown() -> ()", &set_shutting_down);
@@ -100,11 +91,18 @@ TORCH_LIBRARY(netcl, m) {
         });
   m.def("set_memory_fraction(int index, float fraction) -> ()",
         [](int64_t index, double fraction) { set_memory_fraction(static_cast<c10::DeviceIndex>(index), fraction); });
+  // Rows of BlockInfo: slab, its bytes, address, bytes, requested, stream, state.
+  m.def("memory_snapshot(int index) -> int[][]", [](int64_t index) {
+    std::vector<std::vector<int64_t>> rows;
+    for (const auto& b : memory_snapshot(static_cast<c10::DeviceIndex>(index))) {
+      rows.push_back({static_cast<int64_t>(b.slab), static_cast<int64_t>(b.slab_bytes), static_cast<int64_t>(b.address),
+                      static_cast<int64_t>(b.bytes), static_cast<int64_t>(b.requested), b.stream, b.state});
+    }
+    return rows;
+  });
   m.def("default_generator(int index) -> Generator?",
         [](int64_t index) { return std::optional(default_generator(static_cast<c10::DeviceIndex>(index))); });
-  m.def("handles(Tensor t) -> int[]");
 }
-TORCH_LIBRARY_IMPL(netcl, PrivateUse1, m) { m.impl("handles", &handles); }
 
 }  // namespace
 

@@ -20,7 +20,7 @@ import torch  # noqa: E402
 from . import _opencl  # noqa: E402
 from ._version import __version__  # noqa: E402
 
-__all__ = ["__version__"]
+__all__ = ["CompiledKernel", "LocalMemory", "__version__", "compile_kernel", "interop"]
 
 _HERE = Path(__file__).resolve().parent
 
@@ -59,7 +59,9 @@ def _shutdown() -> None:
 
 _load()
 
-from . import distributed, multiprocessing  # noqa: E402
+# These call operators of the extension.
+from . import distributed, interop, multiprocessing  # noqa: E402
+from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel  # noqa: E402
 
 distributed.register()
 multiprocessing.register()

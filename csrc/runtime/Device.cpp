@@ -85,9 +85,34 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   return d;
 }
 
+// NETCL_SUBDEVICES=n: each CPU in n equal parts (clCreateSubDevices), so that several devices can be tried anywhere.
+// A device that cannot be split stays whole.
+std::vector<cl_device_id> parts_of(cl_device_id id) {
+  const char* v = std::getenv("NETCL_SUBDEVICES");
+  const long n = v ? std::strtol(v, nullptr, 10) : 1;
+  TORCH_CHECK(!v || !*v || n >= 1, "NETCL_SUBDEVICES must be a positive number, got ", v);
+  if (n <= 1 || !(device_value<cl_device_type>(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU)) return {id};
+  const auto units = static_cast<long>(device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS));
+  const cl_device_partition_property how[] = {CL_DEVICE_PARTITION_EQUALLY, std::max(1L, units / n), 0};
+  cl_uint count = 0;
+  std::vector<cl_device_id> parts;
+  cl_int err = cl().clCreateSubDevices(id, how, 0, nullptr, &count);
+  if (err == CL_SUCCESS) {
+    parts.resize(count);
+    err = cl().clCreateSubDevices(id, how, count, parts.data(), nullptr);
+  }
+  if (err != CL_SUCCESS || count < n) {
+    TORCH_WARN("netcl: NETCL_SUBDEVICES=", n, " is ignored for a device of ", units,
+               " compute units: ", err != CL_SUCCESS ? error_symbol(err) : "too few");
+    return {id};
+  }
+  parts.resize(n);
+  return parts;
+}
+
 struct Found {
   cl_platform_id platform;
-  cl_device_id id;
+  cl_device_id id, root;  // root: the whole device
   DeviceInfo info;
 };
 
@@ -111,9 +136,9 @@ std::vector<Found> enumerate() {
     if (cl().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, n, ids.data(), nullptr) != CL_SUCCESS) continue;
     for (auto* id : ids) {
       // A loader lists a runtime twice where two .icd files name it, e.g. pyopencl's for PoCL in its own wheel.
-      if (std::any_of(all.begin(), all.end(), [id](const Found& f) { return f.id == id; })) continue;
+      if (std::any_of(all.begin(), all.end(), [id](const Found& f) { return f.root == id; })) continue;
       try {
-        all.push_back({platform, id, query(platform, id)});
+        for (auto* part : parts_of(id)) all.push_back({platform, part, id, query(platform, part)});
       } catch (const c10::Error& e) {
         TORCH_WARN("netcl: a device was left out, since its driver fails: ", e.what_without_backtrace());
       }

@@ -1,13 +1,17 @@
 #include "runtime/Kernel.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <chrono>
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "runtime/Log.h"
 #include "runtime/OpName.h"
+#include "runtime/Profiler.h"
 #include "runtime/ProgramCache.h"
 
 namespace netcl {
@@ -81,14 +85,87 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
   const std::array<size_t, 3> g{up(global.x, local.x), up(global.y, local.y), up(global.z, local.z)};
   if (g[0] == 0 || g[1] == 0 || g[2] == 0) return;
   const cl_uint dims = g[2] > 1 || l[2] > 1 ? 3 : g[1] > 1 || l[1] > 1 ? 2 : 1;
+  submit(op, queue, dims, g.data(), l.data());
+}
+
+void Kernel::submit(const char* op, Queue& queue, cl_uint dims, const size_t* global, const size_t* local) {
+  Recorded command(Activity::kKernel, name_.c_str(), op, queue);
   const cl_int err =
-      cl().clEnqueueNDRangeKernel(queue.handle(), handle_, dims, nullptr, g.data(), l.data(), 0, nullptr, nullptr);
+      cl().clEnqueueNDRangeKernel(queue.handle(), handle_, dims, nullptr, global, local, 0, nullptr, command.event());
   if (__builtin_expect(err != CL_SUCCESS, 0)) {
     const OpName scope(op);
     raise_cl_error(err, "clEnqueueNDRangeKernel");
   }
+  if (__builtin_expect(logs(LogTopic::kLaunch), 0)) {
+    const auto sizes = [dims](const size_t* n) {
+      return n ? c10::str("[", c10::Join(", ", c10::ArrayRef<size_t>(n, dims)), "]") : "chosen by the driver";
+    };
+    log("launch ", name_, " for ", op, " on netcl:", int(device_.index()), " stream ", queue.id(), ", global ",
+        sizes(global), ", local ", sizes(local));
+  }
   count_launch();
   queue.enqueued();
+}
+
+namespace {
+
+// A buffer that begins at `address`; the caller releases it. The driver keeps it while a queued command uses it.
+cl_mem sub_buffer(const Device& device, const void* address, size_t bytes, cl_uint argument) {
+  const Location at = locate(address);
+  cl_uint bits = 0;
+  NETCL_CL(clGetDeviceInfo(device.id(), CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof(bits), &bits, nullptr));
+  const size_t align = std::max<size_t>(1, bits / 8);
+  TORCH_CHECK_VALUE(at.offset % align == 0, "argument ", argument, ": the tensor begins ", at.offset % align,
+                    " bytes behind a multiple of ", align,
+                    " bytes, where this device can have no buffer begin. Pass a copy (tensor.clone()), or the whole "
+                    "tensor and an offset.");
+  const cl_buffer_region region{at.offset, bytes};
+  cl_int err = CL_SUCCESS;
+  cl_mem mem = cl().clCreateSubBuffer(at.mem, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &err);
+  if (err != CL_SUCCESS) raise_cl_error(err, "clCreateSubBuffer");
+  return mem;
+}
+
+}  // namespace
+
+void Kernel::launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::ArrayRef<size_t> local,
+                          c10::ArrayRef<PlainArg> args) {
+  check_not_forked();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<cl_mem> held;
+  const auto release = c10::make_scope_exit([&held] {
+    for (cl_mem mem : held) cl().clReleaseMemObject(mem);
+  });
+  for (cl_uint i = 0; i < args.size(); i++) {
+    const PlainArg& arg = args[i];
+    const void* value = &arg.bits;
+    cl_mem mem = nullptr;
+    if (arg.kind == PlainArg::kLocal) {
+      value = nullptr;
+    } else if (arg.kind == PlainArg::kBuffer) {
+      if (arg.address && arg.bytes) held.push_back(mem = sub_buffer(device_, arg.address, arg.bytes, i));
+      value = &mem;
+    }
+    const size_t bytes = arg.kind == PlainArg::kBuffer ? sizeof(cl_mem) : arg.bytes;
+    const cl_int err = cl().clSetKernelArg(handle_, i, bytes, value);
+    TORCH_CHECK_VALUE(err == CL_SUCCESS, "netcl: clSetKernelArg failed with ", error_symbol(err), " for argument ", i,
+                      " (", bytes, " bytes) of kernel ", name_);
+  }
+  submit(name_.c_str(), queue, static_cast<cl_uint>(global.size()), global.data(),
+         local.empty() ? nullptr : local.data());
+}
+
+std::vector<std::string> Kernel::argument_types() const {
+  cl_uint count = 0;
+  NETCL_CL(clGetKernelInfo(handle_, CL_KERNEL_NUM_ARGS, sizeof(count), &count, nullptr));
+  std::vector<std::string> types(count);
+  for (cl_uint i = 0; i < count; i++) {
+    std::array<char, 256> text{};
+    if (cl().clGetKernelArgInfo(handle_, i, CL_KERNEL_ARG_TYPE_NAME, text.size(), text.data(), nullptr) == CL_SUCCESS) {
+      types[i] = text.data();
+    }
+  }
+  return types;
 }
 
 namespace {

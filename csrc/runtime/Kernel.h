@@ -51,6 +51,14 @@ struct Bytes {
   size_t size;
 };
 
+// An argument of a kernel that netcl did not write (see Kernel::launch_plain).
+struct PlainArg {
+  enum Kind { kBuffer, kScalar, kLocal } kind;
+  const void* address = nullptr;  // kBuffer: device memory, or null
+  size_t bytes = 0;               // the size: of the memory, of the scalar, of the local memory
+  uint64_t bits = 0;              // kScalar: its bytes
+};
+
 struct Range {
   size_t x = 1, y = 1, z = 1;
 };
@@ -72,6 +80,13 @@ class Kernel {
     enqueue(op, queue, global, local);
   }
 
+  // Launches as the OpenCL standard has it, for kernels of users: a tensor becomes one pointer, to its first byte;
+  // `global` must be a multiple of `local`, and an empty `local` leaves the choice to the driver.
+  void launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::ArrayRef<size_t> local,
+                    c10::ArrayRef<PlainArg> args);
+  // The types of the arguments as the source names them ("float*"); empty strings where the driver does not tell.
+  std::vector<std::string> argument_types() const;
+
  private:
   void begin();
   void bind(cl_uint& index, const Buf& buf);
@@ -91,6 +106,7 @@ class Kernel {
   }
   void set_arg(cl_uint index, size_t bytes, const void* value);
   void enqueue(const char* op, Queue& queue, Range global, Range local);
+  void submit(const char* op, Queue& queue, cl_uint dims, const size_t* global, const size_t* local);
 
   struct CachedArg {
     uint32_t bytes = 0;

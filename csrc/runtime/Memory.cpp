@@ -14,7 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/Log.h"
 #include "runtime/OpName.h"
+#include "runtime/Profiler.h"
 
 namespace netcl {
 
@@ -140,6 +142,8 @@ struct BySize {
   }
 };
 
+void* as_pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
+
 std::string human(size_t bytes) {
   static constexpr std::array<const char*, 5> units{"bytes", "KiB", "MiB", "GiB", "TiB"};
   auto v = static_cast<double>(bytes);
@@ -170,7 +174,11 @@ class Pool {
       stats_.active_bytes[int(t)].increase(block->size);
       stats_.requested_bytes[int(t)].increase(bytes);
     });
-    return reinterpret_cast<void*>(block->address);
+    if (logs(LogTopic::kAlloc)) {
+      log("alloc ", bytes, " bytes at ", as_pointer(block->address), " on netcl:", int(device.index()), " stream ",
+          stream);
+    }
+    return as_pointer(block->address);
   }
 
   void free(Device& device, void* pointer) {
@@ -179,6 +187,7 @@ class Pool {
     if (it == active_.end()) return;
     Block* block = it->second;
     active_.erase(it);
+    if (logs(LogTopic::kAlloc)) log("free ", block->requested, " bytes at ", pointer);
     each(block, [&](StatType t) {
       stats_.allocation[int(t)].decrease(1);
       stats_.allocated_bytes[int(t)].decrease(block->size);
@@ -212,6 +221,22 @@ class Pool {
   c10::CachingDeviceAllocator::DeviceStats stats() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return stats_;
+  }
+
+  std::vector<BlockInfo> snapshot() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<BlockInfo> all;
+    const auto put = [&](const Block* b, BlockInfo::State state) {
+      const size_t requested = state == BlockInfo::kInactive ? 0 : b->requested;
+      all.push_back({b->slab->base, b->address, b->slab->size, b->size, requested, b->stream, state});
+    };
+    for (const auto& [address, block] : active_) put(block, BlockInfo::kActive);
+    for (const auto& w : waiting_) put(w.block, BlockInfo::kAwaitingFree);
+    for (const auto* blocks : {&free_small_, &free_large_}) {
+      for (const Block* block : *blocks) put(block, BlockInfo::kInactive);
+    }
+    std::sort(all.begin(), all.end(), [](const BlockInfo& a, const BlockInfo& b) { return a.address < b.address; });
+    return all;
   }
 
   template <class F>
@@ -300,6 +325,7 @@ class Pool {
     auto* slab = new Slab{mem, base, bytes, device.index()};
     arena().publish(slab);
     reserved_ += bytes;
+    if (logs(LogTopic::kAlloc)) log("reserve ", bytes, " bytes of netcl:", int(device.index()), ", now ", reserved_);
     auto* block = new Block();
     block->address = base;
     block->size = buffer_bytes / kAlign * kAlign;
@@ -406,6 +432,7 @@ class Pool {
           stats_.reserved_bytes[int(t)].decrease(slab->size);
         });
         reserved_ -= slab->size;
+        if (logs(LogTopic::kAlloc)) log("release ", slab->size, " bytes of netcl:", int(slab->device));
         stats_.num_device_free++;
         epoch.fetch_add(1);
         arena().retire(*slab);
@@ -578,10 +605,39 @@ void* allocate_on(Device& device, c10::StreamId stream, size_t bytes) {
   return pool(device.index()).allocate(device, stream, bytes);
 }
 
+namespace {
+void delete_imported(void* context) {
+  auto* slab = static_cast<Slab*>(context);
+  if (!shutting_down()) {
+    epoch.fetch_add(1);
+    arena().retire(*slab);
+    cl().clReleaseMemObject(slab->mem);
+  }
+  delete slab;
+}
+}  // namespace
+
+c10::DataPtr import_buffer(Device& device, cl_mem mem, size_t offset, size_t bytes) {
+  size_t size = 0;
+  NETCL_CL(clGetMemObjectInfo(mem, CL_MEM_SIZE, sizeof(size), &size, nullptr));
+  TORCH_CHECK_VALUE(offset <= size && bytes <= size - offset, "netcl: the buffer holds ", size, " bytes, but ", bytes,
+                    " bytes from byte ", offset, " on were asked for");
+  const size_t range = (size + kGranule - 1) / kGranule * kGranule;
+  const uintptr_t base = arena().reserve(range);
+  TORCH_CHECK_WITH(OutOfMemoryError, base != 0, "netcl: the reserved address space for device memory is used up");
+  NETCL_CL(clRetainMemObject(mem));
+  auto* slab = new Slab{mem, base, range, device.index()};
+  arena().publish(slab);
+  return {reinterpret_cast<void*>(base + offset), slab, &delete_imported,
+          c10::Device(c10::DeviceType::PrivateUse1, device.index())};
+}
+
 void set_memory_fraction(c10::DeviceIndex index, double fraction) {
   TORCH_CHECK_VALUE(fraction > 0 && fraction <= 1, "netcl: the memory fraction must lie in (0, 1], got ", fraction);
   pool(device(index).index()).set_fraction(fraction);
 }
+
+std::vector<BlockInfo> memory_snapshot(c10::DeviceIndex index) { return pool(device(index).index()).snapshot(); }
 
 std::pair<size_t, size_t> memory_info(c10::DeviceIndex index) {
   Device& d = device(index);
@@ -595,8 +651,10 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   check_not_forked();
   const Location to = locate(dst);
   cl_event event = nullptr;
+  Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
   if (async_from_pinned && is_pinned(src)) {
     NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event));
+    command.share(event);
     note_pinned_use(src, event);
     queue.enqueued();
   } else if (bytes <= kStaged) {
@@ -609,6 +667,7 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
       std::free(staging);
       raise_cl_error(err, "clEnqueueWriteBuffer");
     }
+    command.share(event);
     if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, staging) != CL_SUCCESS) {
       cl().clWaitForEvents(1, &event);
       std::free(staging);
@@ -617,7 +676,7 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
     queue.enqueued();
   } else {
     count_host_sync();
-    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, nullptr));
+    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, command.event()));
   }
 }
 
@@ -625,22 +684,27 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   if (bytes == 0) return;
   check_not_forked();
   const Location from = locate(src);
+  Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
   if (non_blocking && is_pinned(dst)) {
     cl_event event = nullptr;
     NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
+    command.share(event);
     note_pinned_use(dst, event);
     queue.enqueued();
     return;
   }
   count_host_sync();
-  NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, nullptr));
+  NETCL_CL(
+      clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
   raise_device_assertions(queue);
 }
 
 void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
   if (bytes == 0 || dst == src) return;
   const Location to = locate(dst), from = locate(src);
-  NETCL_CL(clEnqueueCopyBuffer(queue.handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr, nullptr));
+  Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), queue, bytes);
+  NETCL_CL(clEnqueueCopyBuffer(queue.handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
+                               command.event()));
   queue.enqueued();
 }
 
@@ -657,7 +721,9 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
 void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t bytes, Queue& queue) {
   if (bytes == 0) return;
   const Location to = locate(dst);
-  NETCL_CL(clEnqueueFillBuffer(queue.handle(), to.mem, pattern, pattern_bytes, to.offset, bytes, 0, nullptr, nullptr));
+  Recorded command(Activity::kFill, "Memset", current_op(), queue, bytes);
+  NETCL_CL(clEnqueueFillBuffer(queue.handle(), to.mem, pattern, pattern_bytes, to.offset, bytes, 0, nullptr,
+                               command.event()));
   queue.enqueued();
 }
 

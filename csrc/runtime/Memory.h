@@ -5,6 +5,7 @@
 #include <c10/core/Stream.h>
 
 #include <cstddef>
+#include <vector>
 
 #include "runtime/Queue.h"
 
@@ -24,8 +25,20 @@ bool is_device_address(const void* address) noexcept;
 c10::DeviceAllocator* allocator();
 // For the runtime's own buffers; never given back.
 void* allocate_on(Device& device, c10::StreamId stream, size_t bytes);
+// A buffer that someone else made in the device's context, from byte `offset` on, as device memory: retained until the
+// result is deleted. Raises where the buffer holds fewer than offset + bytes.
+c10::DataPtr import_buffer(Device& device, cl_mem mem, size_t offset, size_t bytes);
 // At most this part of CL_DEVICE_GLOBAL_MEM_SIZE is reserved.
 void set_memory_fraction(c10::DeviceIndex device, double fraction);
+
+// One piece of a slab, for torch.netcl.memory_snapshot: pieces of a slab follow each other in memory.
+struct BlockInfo {
+  uintptr_t slab, address;
+  size_t slab_bytes, bytes, requested;  // requested: 0 where nothing is allocated
+  c10::StreamId stream;
+  enum State { kActive, kAwaitingFree, kInactive } state;
+};
+std::vector<BlockInfo> memory_snapshot(c10::DeviceIndex device);
 
 // Plain host <-> device and device <-> device copies, ordered on `queue`. A blocking copy is a host wait.
 // A non-blocking write from pageable memory is staged when small and blocking otherwise, so `src` may be

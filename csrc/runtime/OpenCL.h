@@ -13,12 +13,16 @@ namespace netcl {
   _(clGetPlatformInfo)            \
   _(clGetDeviceIDs)               \
   _(clGetDeviceInfo)              \
+  _(clCreateSubDevices)           \
   _(clCreateContext)              \
   _(clReleaseContext)             \
   _(clCreateCommandQueue)         \
   _(clReleaseCommandQueue)        \
   _(clCreateBuffer)               \
+  _(clCreateSubBuffer)            \
+  _(clRetainMemObject)            \
   _(clReleaseMemObject)           \
+  _(clGetMemObjectInfo)           \
   _(clCreateProgramWithSource)    \
   _(clCreateProgramWithBinary)    \
   _(clBuildProgram)               \
@@ -28,6 +32,8 @@ namespace netcl {
   _(clCreateKernel)               \
   _(clReleaseKernel)              \
   _(clSetKernelArg)               \
+  _(clGetKernelInfo)              \
+  _(clGetKernelArgInfo)           \
   _(clGetKernelWorkGroupInfo)     \
   _(clEnqueueNDRangeKernel)       \
   _(clEnqueueReadBuffer)          \

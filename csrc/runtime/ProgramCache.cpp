@@ -10,13 +10,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <set>
 #include <sstream>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/Kernel.h"
+#include "runtime/Log.h"
 
 namespace netcl {
 
@@ -50,14 +50,6 @@ void expand(const std::string& file, std::string& out, std::set<std::string>& se
       out += '\n';
     }
   }
-}
-
-bool log_compiles() {
-  static const bool on = [] {
-    const char* v = std::getenv("NETCL_LOG");
-    return v && std::string(v).find("compile") != std::string::npos;
-  }();
-  return on;
 }
 
 std::string common_options(const Device& device) {
@@ -235,10 +227,19 @@ cl_program program(Device& device, const std::string& label, const std::string& 
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   compiled++;
   compile_micros += static_cast<uint64_t>(micros);
-  if (log_compiles()) std::cerr << "netcl: compiled " << label << options << " in " << micros / 1000 << " ms\n";
+  if (logs(LogTopic::kCompile)) log("compiled ", label, options, " in ", micros / 1000, " ms");
   build_logs()[key] = build_log(built, id);
   store_binary(key, binary_of(built));
   return known = built;
+}
+
+std::string load_note(const std::string& key) {
+  const auto data = load_binary(c10::sha1("note\n" + key).str());
+  return {data.begin(), data.end()};
+}
+
+void store_note(const std::string& key, const std::string& text) {
+  store_binary(c10::sha1("note\n" + key).str(), {text.begin(), text.end()});
 }
 
 void count_memory_hit() { memory_hits.fetch_add(1, std::memory_order_relaxed); }

@@ -89,7 +89,7 @@ void Queue::synchronize() {
 
 bool Queue::query() {
   const uint64_t now = enqueued_.load();
-  if (done_.load() >= now) return true;
+  if (!shared_.load(std::memory_order_relaxed) && done_.load() >= now) return true;
   // A marker takes a moment even on an idle queue, so it is kept until it is done or more work has come.
   const std::lock_guard<std::mutex> lock(probe_mutex_);
   if (probe_ && probe_at_ != now) {

@@ -29,6 +29,8 @@ class Queue {
   void wait(cl_event event);
   // A marker behind everything enqueued so far; the caller owns it. Submitted at once.
   cl_event marker();
+  // Others (pyopencl) may enqueue on it too from now on: what netcl counted no longer says whether it is idle.
+  void share() { shared_.store(true); }
 
  private:
   Device& device_;
@@ -37,6 +39,7 @@ class Queue {
   std::atomic<uint32_t> since_flush_{0};
   // What query() knows: how much was enqueued, how much of it is known to be done, and a marker on its way.
   std::atomic<uint64_t> enqueued_{0}, done_{0};
+  std::atomic<bool> shared_{false};
   std::mutex probe_mutex_;
   cl_event probe_ = nullptr;
   uint64_t probe_at_ = 0;

@@ -1,0 +1,68 @@
+// What devices did and when, while someone records it (csrc/Profiler.cpp does for torch.profiler).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/Queue.h"
+
+namespace netcl {
+
+struct Activity {
+  enum Kind { kKernel, kCopy, kFill } kind;
+  std::string name, op;
+  c10::DeviceIndex device;
+  c10::StreamId stream;
+  uint64_t correlation;                // push_correlation's innermost when it was enqueued, 0 for none
+  int32_t thread;                      // the system's number of the thread that enqueued it
+  size_t bytes;                        // of a copy or fill
+  int64_t enqueue_begin, enqueue_end;  // all times in nanoseconds since the Unix epoch
+  int64_t begin, end;
+};
+
+namespace detail {
+extern std::atomic<bool> recording;
+}
+inline bool recording() { return detail::recording.load(std::memory_order_relaxed); }
+
+// Put around an enqueue call: `event()` is its last argument, null unless someone records.
+class Recorded {
+ public:
+  Recorded(Activity::Kind kind, const char* name, const char* op, const Queue& queue, size_t bytes = 0)
+      : kind_(kind), name_(name), op_(op), queue_(queue), bytes_(bytes) {
+    if (__builtin_expect(recording(), 0)) begin();
+  }
+  ~Recorded() {
+    if (__builtin_expect(event_ != nullptr, 0)) finish();
+  }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+  cl_event* event() { return begin_ ? &event_ : nullptr; }
+  // For a command whose event the caller needs for itself.
+  void share(cl_event event) {
+    if (begin_ && cl().clRetainEvent(event) == CL_SUCCESS) event_ = event;
+  }
+
+ private:
+  void begin();
+  void finish();
+
+  Activity::Kind kind_;
+  const char *name_, *op_;
+  const Queue& queue_;
+  size_t bytes_;
+  int64_t begin_ = 0;
+  cl_event event_ = nullptr;
+};
+
+void start_recording();
+void stop_recording();
+// Everything recorded since start_recording(), once it is done: waits for it.
+std::vector<Activity> take_activities();
+
+// Which operator of PyTorch this thread runs, by the profiler's number for it.
+void push_correlation(uint64_t id);
+void pop_correlation();
+
+}  // namespace netcl

@@ -1,0 +1,261 @@
+"""pyopencl arrays and tensors that share memory, netcl's handles, and kernels of users."""
+
+import gc
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+import torch
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+import torch_netcl
+from torch_netcl import interop
+
+D = torch.device("netcl", 0)
+ROOT = Path(__file__).parent.parent
+
+
+class TestPyopencl(TestCase):
+    def test_handles(self):
+        self.assertEqual(interop.device().int_ptr, torch.netcl.get_device_properties().cl_device_id)
+        self.assertEqual(interop.context().devices, [interop.device()])
+        queue = interop.current_queue()
+        self.assertEqual((queue.device, queue.context), (interop.device(), interop.context()))
+        stream = torch.netcl.Stream()
+        with stream:
+            self.assertNotEqual(interop.current_queue().int_ptr, queue.int_ptr)
+        self.assertEqual(interop.current_queue("netcl:0").int_ptr, queue.int_ptr)
+
+    def test_arrays_share_the_memory_of_tensors(self):
+        for dtype in (torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64):
+            x = torch.arange(24).reshape(4, 6).to(dtype)
+            y = x.to(D)
+            for view in (lambda t: t, lambda t: t[1:, 2:], lambda t: t.t(), lambda t: t[::2, ::3], lambda t: t[2, 3]):
+                a = interop.to_pyopencl(view(y))
+                expected = view(x).numpy()
+                self.assertEqual((a.shape, a.dtype), (expected.shape, expected.dtype))
+                strides = [(s, t) for s, t, n in zip(a.strides, expected.strides, a.shape, strict=True) if n > 1]
+                self.assertTrue(all(s == t for s, t in strides), strides)
+                back = interop.from_pyopencl(a)
+                self.assertEqual(back, view(y))
+                self.assertEqual((back.data_ptr(), back.stride()), (view(y).data_ptr(), view(y).stride()))
+        x = torch.zeros(100, device=D)
+        a = interop.to_pyopencl(x[32:64])
+        self.assertEqual((a.data.size, a.offset), (128, 0))  # the tensor's own memory and nothing beyond
+        a.fill(7)
+        x += 1  # the same queue: after the fill
+        self.assertEqual(x.cpu(), torch.cat([torch.ones(32), torch.full((32,), 8.0), torch.ones(36)]))
+        self.assertEqual(interop.to_pyopencl(x[3:5]).get(), np.ones(2, np.float32))
+        self.assertEqual(interop.to_pyopencl(x[:0]).shape, (0,))
+
+    def test_tensors_share_the_memory_of_arrays(self):
+        queue = interop.current_queue()
+        a = cl.array.to_device(queue, np.arange(24, dtype=np.float32).reshape(4, 6))
+        for view in (lambda t: t, lambda t: t[1:, 2:], lambda t: t[::2]):
+            t = interop.from_pyopencl(view(a))
+            self.assertEqual(t.cpu().numpy(), view(a.get()))
+        t = interop.from_pyopencl(a[1])
+        t.mul_(10)
+        self.assertEqual(a.get()[1], np.arange(6, 12, dtype=np.float32) * 10)
+        self.assertEqual((t + t).sum().item(), 2 * a.get()[1].sum())  # kernels, copies and views take it
+        again = interop.to_pyopencl(t[2:])
+        self.assertEqual(again.get(), a.get()[1, 2:])
+        with self.assertRaisesRegex(RuntimeError, "resiz"):
+            t.resize_(100)
+
+    def test_either_side_keeps_the_memory(self):
+        gc.collect()
+        before = torch.netcl.memory_allocated()
+        x = torch.full((1 << 18,), 5.0, device=D)
+        a = interop.to_pyopencl(x)[10:20]
+        del x
+        gc.collect()
+        self.assertEqual(torch.netcl.memory_allocated() - before, 1 << 20)
+        torch.zeros(1 << 18, device=D)
+        self.assertEqual(a.get(), np.full(10, 5, np.float32))
+        del a
+        gc.collect()
+        self.assertEqual(torch.netcl.memory_allocated(), before)
+
+        queue = interop.current_queue()
+        pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queue))
+        a = cl.array.Array(queue, 1000, np.float32, allocator=pool).fill(3)
+        view = interop.from_pyopencl(a)[5:7]
+        del a
+        gc.collect()
+        self.assertEqual(pool.active_blocks, 1)  # or the pool would hand the memory to the next one
+        cl.array.Array(queue, 1000, np.float32, allocator=pool).fill(4)
+        self.assertEqual(view.cpu(), torch.full((2,), 3.0))
+        del view
+        gc.collect()
+        self.assertEqual(pool.active_blocks, 0)
+
+    def test_another_queue_is_waited_for(self):
+        queue = cl.CommandQueue(interop.context())
+        for _ in range(5):
+            a = cl.array.zeros(queue, 200_000, np.float32)
+            for _ in range(30):
+                a += 1
+            self.assertEqual(interop.from_pyopencl(a).min().item(), 30)
+
+    def test_query_sees_the_work_of_others(self):
+        stream = torch.netcl.Stream()
+        with stream:
+            queue = interop.current_queue()
+            stream.synchronize()
+            gate = cl.UserEvent(interop.context())
+            cl.enqueue_barrier(queue, wait_for=[gate])
+            self.assertFalse(stream.query())
+            gate.set_status(cl.command_execution_status.COMPLETE)
+            stream.synchronize()
+
+    def test_a_program_of_pyopencl(self):
+        program = cl.Program(
+            interop.context(), "__kernel void twice(__global float* x) { x[get_global_id(0)] *= 2; }"
+        ).build()
+        x = torch.arange(10.0, device=D) + 1
+        program.twice(interop.current_queue(), (10,), None, interop.to_pyopencl(x).data)
+        self.assertEqual((x - 2).cpu(), torch.arange(10.0) * 2)
+
+    def test_errors(self):
+        x = torch.ones(4, device=D)
+        with self.assertRaisesRegex(ValueError, "cpu"):
+            interop.to_pyopencl(torch.ones(1))
+        with self.assertRaisesRegex(RuntimeError, "detach"):
+            interop.to_pyopencl(x.clone().requires_grad_())
+        with self.assertRaisesRegex(RuntimeError, "resolve_conj"):
+            interop.to_pyopencl(torch.ones(2, dtype=torch.complex64, device=D).conj())
+        with self.assertRaisesRegex(TypeError, "BFloat16"):
+            interop.to_pyopencl(x.bfloat16())
+        elsewhere = cl.Context([interop.device()])
+        other = cl.CommandQueue(elsewhere)
+        with self.assertRaisesRegex(ValueError, "another OpenCL context"):
+            interop.from_pyopencl(cl.array.zeros(other, 3, np.float32))
+        a = cl.array.zeros(interop.current_queue(), 4, np.float32)
+        with self.assertRaisesRegex(ValueError, "not negative"):
+            interop.from_pyopencl(a[::-1])
+        interop._module.cache_clear()
+        with mock.patch.object(cl, "get_platforms", return_value=[]):
+            with self.assertRaisesRegex(RuntimeError, "NETCL_OPENCL_LIBRARY"):
+                interop.to_pyopencl(x)
+
+
+SCALE = """
+__kernel void scale(__global const float* x, __global float* y, float by, int n) {
+  if (get_global_id(0) < n) y[get_global_id(0)] = x[get_global_id(0)] * by;
+}
+"""
+
+
+class TestCompileKernel(TestCase):
+    def test_launch(self):
+        scale = torch_netcl.compile_kernel(SCALE, "scale")
+        x = torch.randn(1000, device=D)
+        y = torch.zeros_like(x)
+        before = torch.netcl.host_sync_count()
+        scale(x, y, 2, 1000, global_size=1024, local_size=32)
+        z = y + 1
+        self.assertEqual(torch.netcl.host_sync_count(), before)
+        self.assertEqual(z.cpu(), x.cpu() * 2 + 1)
+        scale(x[32:], y[64:], np.float32(3), 10, global_size=10)
+        self.assertEqual(y[64:74].cpu(), x[32:42].cpu() * 3)
+        launches = torch.netcl.launch_count()
+        scale(x, y, 0.0, 1, global_size=(4, 2, 1))
+        self.assertEqual(torch.netcl.launch_count(), launches + 1)
+
+    def test_options_types_and_local_memory(self):
+        source = """
+        __kernel void sums(__global const T* x, __global long* y, uchar add, ulong big, __local int* part,
+                           __global int* none) {
+          part[get_local_id(0)] = x[get_global_id(0)];
+          barrier(CLK_LOCAL_MEM_FENCE);
+          if (get_local_id(0) == 0) {
+            long sum = none == 0 ? add : 1000;
+            for (int i = 0; i < get_local_size(0); i++) sum += part[i];
+            y[get_group_id(0)] = sum + (long)(big >> 62);
+          }
+        }
+        """
+        x = torch.arange(16, dtype=torch.int32, device=D)
+        y = torch.empty(4, dtype=torch.int64, device=D)
+        sums = torch_netcl.compile_kernel(source, "sums", ["-DT=int"])
+        sums(x, y, 200, 2**63, torch_netcl.LocalMemory(16), None, global_size=16, local_size=4)
+        self.assertEqual(y.cpu(), torch.arange(16).view(4, 4).sum(1) + 202)
+
+    def test_programs_are_compiled_once(self):
+        source = SCALE + f"// {np.random.default_rng().integers(1 << 60)}"
+        before = torch.netcl.kernel_cache_stats()["compiled"]
+        for _ in range(3):
+            torch_netcl.compile_kernel(source, "scale").build()
+        self.assertEqual(torch.netcl.kernel_cache_stats()["compiled"], before + 1)
+
+    def test_types_are_known_of_a_program_from_disk(self):
+        code = (
+            "import torch, torch_netcl; k = torch_netcl.compile_kernel('''" + SCALE + "''', 'scale')\n"
+            "x = torch.ones(4, device='netcl'); k(x, x, 2.5, 4, global_size=4)\n"
+            "print(x[0].item(), int(torch.netcl.kernel_cache_stats()['compiled']))"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            env = {**os.environ, "NETCL_CACHE_DIR": folder}
+            for compiled in ("1", "0"):
+                run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                self.assertEqual(run.stdout.split()[0], "2.5")
+                self.assertEqual(run.stdout.split()[1] == "0", compiled == "0")
+
+    def test_errors(self):
+        with self.assertRaisesRegex(RuntimeError, "(?s)CL_BUILD_PROGRAM_FAILURE.*nosuch"):
+            torch_netcl.compile_kernel("__kernel void f(__global int* x) { *x = nosuch; }", "f").build()
+        with self.assertRaisesRegex(RuntimeError, "CL_INVALID_KERNEL_NAME.*missing"):
+            torch_netcl.compile_kernel(SCALE, "missing").build()
+        scale = torch_netcl.compile_kernel(SCALE, "scale")
+        x = torch.ones(100, device=D)
+        wider = x.double() if torch.netcl.get_device_properties().has_fp64 else x.long()
+        for args, error, text in (
+            ((x, x, 1.0), TypeError, "takes 4 arguments but 3"),
+            ((x, x.cpu(), 1.0, 1), TypeError, "argument 1 is a tensor on cpu"),
+            ((x, wider, 1.0, 1), TypeError, r"float\*"),
+            ((x, x, x, 1), TypeError, "argument 2 is a float"),
+            ((x, x, 1.0, 1.5), TypeError, "argument 3 is a int"),
+            ((x, x, 1.0, 2**31), ValueError, "cannot hold"),
+            ((x, x, 1e60, 1), ValueError, "cannot hold"),
+            ((x, 1, 1.0, 1), TypeError, r"float\*"),
+            ((x, x, np.float64(1), 1), TypeError, "float64"),
+            ((x, x, "1", 1), TypeError, "str"),
+            ((x, x[1:], 1.0, 1), ValueError, "clone"),
+        ):
+            with self.subTest(text=text), self.assertRaisesRegex(error, text):
+                scale(*args, global_size=1)
+        for sizes in ({"global_size": 0}, {"global_size": (1, 1, 1, 1)}, {"global_size": 10, "local_size": 4}):
+            with self.subTest(sizes=sizes), self.assertRaises(ValueError):
+                scale(x, x, 1.0, 1, **sizes)
+        with self.assertRaisesRegex(RuntimeError, "CL_INVALID_WORK_GROUP_SIZE.*scale"):
+            scale(x, x, 1.0, 1, global_size=1 << 22, local_size=1 << 22)
+        scale(x, x, 3.0, 100, global_size=100)
+        self.assertEqual(x.cpu(), torch.full((100,), 3.0))
+
+    def test_two_devices_need_two_launches(self):
+        if torch.netcl.device_count() < 2:
+            raise unittest.SkipTest("one device is visible; test_multi_device.py runs this with NETCL_SUBDEVICES")
+        x, y = torch.ones(4, device="netcl:0"), torch.ones(4, device="netcl:1")
+        with self.assertRaisesRegex(ValueError, "netcl:1"):
+            torch_netcl.compile_kernel(SCALE, "scale")(x, y, 1.0, 4, global_size=4)
+
+    def test_document(self):
+        blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "interop.md").read_text(), re.S)
+        self.assertGreaterEqual(len(blocks), 3)
+        namespace = {}
+        for block in blocks:
+            exec(block, namespace)
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -9,6 +9,7 @@ import torch
 
 __all__ = [
     "DeviceProperties",
+    "can_device_access_peer",
     "cpu_fallback_ops",
     "current_device",
     "device",
@@ -159,6 +160,13 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     """The OpenCL version of a device as (major, minor)."""
     major, minor = get_device_properties(device).version.split()[1].split(".")[:2]
     return int(major), int(minor)
+
+
+def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
+    """False: OpenCL devices do not reach each other's memory; copies between them go through the host."""
+    for each in (device, peer_device):
+        get_device_properties(each)
+    return False
 
 
 def synchronize(device: DeviceLike = None) -> None:

@@ -11,4 +11,11 @@ from .device import *  # noqa: F403
 from .device import _is_in_bad_fork as _is_in_bad_fork
 from .memory import *  # noqa: F403
 from .random import *  # noqa: F403
+from .random import default_generator as _default_generator
 from .streams import *  # noqa: F403
+
+
+def __getattr__(name: str) -> object:
+    if name == "default_generators":  # made when first asked for, since that makes OpenCL look for devices
+        return tuple(_default_generator(i) for i in range(device_count()))  # noqa: F405
+    raise AttributeError(f"module 'torch.netcl' has no attribute {name!r}")

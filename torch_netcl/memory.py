@@ -10,12 +10,15 @@ from .device import DeviceLike, device_index
 
 __all__ = [
     "empty_cache",
+    "get_per_process_memory_fraction",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
     "memory_summary",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
@@ -41,6 +44,40 @@ def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
 
     walk("", torch._C._accelerator_getDeviceStats(device_index(device)))
     return flat
+
+
+def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
+    """What :func:`memory_stats` flattens."""
+    return torch._C._accelerator_getDeviceStats(device_index(device))
+
+
+def memory_snapshot(device: DeviceLike = None) -> list[dict[str, Any]]:
+    """The allocator's segments (``cl_mem`` objects) and the blocks they are cut into, as torch.cuda's: for each its
+    address, total_size, allocated_size, active_size, device, stream, segment_type and blocks, with address, size,
+    requested_size and state ("active_allocated", "active_awaiting_free" or "inactive"). Sizes in bytes. Unlike
+    torch.cuda's it is of one device (default: the current one)."""
+    index = device_index(device)
+    states = ("active_allocated", "active_awaiting_free", "inactive")
+    segments: dict[int, dict[str, Any]] = {}
+    for base, total, address, size, requested, stream, state in torch.ops.netcl.memory_snapshot(index):
+        segment = segments.setdefault(
+            base,
+            {
+                "device": index,
+                "address": base,
+                "total_size": total,
+                "allocated_size": 0,
+                "active_size": 0,
+                "stream": stream,
+                "segment_type": "small" if total <= 2 << 20 else "large",
+                "blocks": [],
+            },
+        )
+        segment["allocated_size"] += size if state == 0 else 0
+        segment["active_size"] += size if state < 2 else 0
+        block = {"address": address, "size": size, "requested_size": requested, "state": states[state]}
+        segment["blocks"].append(block)
+    return list(segments.values())
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
@@ -78,9 +115,19 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     return torch._C._accelerator_getMemoryInfo(device_index(device))
 
 
+_fractions: dict[int, float] = {}
+
+
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
     """Reserves at most this part, in (0, 1], of the device's memory; more raises torch.OutOfMemoryError."""
-    torch.ops.netcl.set_memory_fraction(device_index(device), float(fraction))
+    index = device_index(device)
+    torch.ops.netcl.set_memory_fraction(index, float(fraction))
+    _fractions[index] = float(fraction)
+
+
+def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
+    """What :func:`set_per_process_memory_fraction` set, 1.0 at the start."""
+    return _fractions.get(device_index(device), 1.0)
 
 
 def memory_summary(device: DeviceLike = None) -> str:

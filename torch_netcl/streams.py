@@ -11,6 +11,7 @@ from .device import DeviceLike, device_index
 __all__ = [
     "Event",
     "Stream",
+    "StreamContext",
     "current_stream",
     "default_stream",
     "set_stream",
@@ -66,3 +67,6 @@ class stream:
     def __exit__(self, *args: object) -> None:
         if self.stream is not None:
             self.stream.__exit__(*args)
+
+
+StreamContext = stream

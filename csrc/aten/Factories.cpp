@@ -38,12 +38,21 @@ c10::Device checked(std::optional<c10::Device> wanted) {
   return {c10::DeviceType::PrivateUse1, netcl::device(index).index()};
 }
 
+// Under torch.use_deterministic_algorithms fresh memory is filled (NaN, or the largest integer), as on other devices.
+at::Tensor fresh(at::Tensor t) {
+  auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
+    at::native::fill_empty_deterministic_(t);
+  }
+  return t;
+}
+
 at::Tensor empty(at::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                  std::optional<c10::Device> device, std::optional<bool> pin_memory,
                  std::optional<c10::MemoryFormat> memory_format) {
   check_options(layout, pin_memory);
   const c10::DeviceGuard guard(checked(device));
-  return at::detail::empty_generic(size, allocator(), kKeys, c10::dtype_or_default(dtype), memory_format);
+  return fresh(at::detail::empty_generic(size, allocator(), kKeys, c10::dtype_or_default(dtype), memory_format));
 }
 
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
@@ -51,7 +60,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
                          std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   const c10::DeviceGuard guard(checked(device));
-  return at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype));
+  return fresh(at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
 void resize_bytes(const c10::Storage& storage, size_t bytes) {

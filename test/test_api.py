@@ -1,0 +1,120 @@
+"""torch.netcl beside torch.cuda: the table in docs/api.md, and what the other tests do not use."""
+
+import unittest
+from pathlib import Path
+
+import torch
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+from torch_netcl import api_table
+
+D = torch.device("netcl", 0)
+ROOT = Path(__file__).parent.parent
+
+
+class TestTable(TestCase):
+    @unittest.skipIf(not torch.__version__.startswith("2.13"), "the table is of torch 2.13")
+    def test_document_is_current(self):
+        self.maxDiff = None
+        expected = api_table.document()
+        self.assertEqual((ROOT / "docs" / "api.md").read_text(), expected, "run python -m torch_netcl.api_table")
+
+    def test_public_names_have_docstrings(self):
+        for name, text in api_table.extra():
+            self.assertGreater(len(text), 10, name)
+
+
+class TestApi(TestCase):
+    def test_methods_and_storages(self):
+        x = torch.arange(4.0)
+        self.assertFalse(x.is_netcl)
+        y = x.netcl()
+        self.assertTrue(y.is_netcl and y.untyped_storage().is_netcl)
+        self.assertEqual(x.untyped_storage().netcl().device, D)
+        self.assertEqual(y.untyped_storage().cpu().tolist(), x.untyped_storage().tolist())
+        self.assertEqual(torch.nn.LSTM(2, 2).netcl().weight_hh_l0.device, D)
+        packed = torch.nn.utils.rnn.pack_padded_sequence(torch.ones(2, 3, 1), torch.tensor([3, 2]), batch_first=True)
+        self.assertTrue(packed.netcl().data.is_netcl)
+
+    def test_device_contexts(self):
+        with torch.device("netcl"):
+            self.assertEqual(torch.empty(1).device, D)
+        with torch.netcl.device_of(torch.empty(1, device=D)), torch.netcl.device(-1):
+            self.assertEqual(torch.netcl.current_device(), 0)
+        self.assertFalse(torch.netcl.can_device_access_peer(0, 0))
+        major, minor = torch.netcl.get_device_capability()
+        self.assertIn(f"OpenCL {major}.{minor}", torch.netcl.get_device_properties().version)
+
+    def test_fork_rng(self):
+        torch.netcl.manual_seed(3)
+        expected = torch.randn(5, device=D)
+        torch.netcl.manual_seed(3)
+        with torch.random.fork_rng(device_type="netcl"):
+            torch.manual_seed(11)
+            torch.randn(9, device=D)
+        self.assertEqual(torch.randn(5, device=D), expected, rtol=0, atol=0)
+        self.assertEqual(len(torch.netcl.default_generators), torch.netcl.device_count())
+        self.assertEqual(torch.netcl.default_generators[0].initial_seed(), torch.netcl.initial_seed())
+
+    def test_memory_snapshot(self):
+        before = torch.netcl.memory_allocated()
+        kept = torch.empty(3000, dtype=torch.uint8, device=D)
+        large = torch.empty(30 << 20, dtype=torch.uint8, device=D)
+        segments = torch.netcl.memory_snapshot()
+        self.assertEqual(sum(s["total_size"] for s in segments), torch.netcl.memory_reserved())
+        self.assertEqual(sum(s["allocated_size"] for s in segments), torch.netcl.memory_allocated())
+        blocks = {b["address"]: b for s in segments for b in s["blocks"]}
+        mine = blocks[kept.data_ptr()]
+        self.assertEqual((mine["state"], mine["size"], mine["requested_size"]), ("active_allocated", 3072, 3000))
+        self.assertEqual(blocks[large.data_ptr()]["size"], 30 << 20)
+        for s in segments:  # blocks fill their segment from the start, one after the other
+            at = s["address"]
+            for b in s["blocks"]:
+                self.assertEqual(b["address"], at)
+                at += b["size"]
+            self.assertLessEqual(at, s["address"] + s["total_size"])
+        self.assertEqual(torch.netcl.memory_allocated() - before, 3072 + (30 << 20))
+        nested = torch.netcl.memory_stats_as_nested_dict()
+        self.assertEqual(nested["allocated_bytes"]["all"]["current"], torch.netcl.memory_allocated())
+        self.assertEqual(torch.netcl.get_per_process_memory_fraction(), 1.0)
+
+    def test_deterministic_algorithms(self):
+        """Sums of floats whose order matters, and writes to one place: the same bits every time."""
+        generator = torch.Generator().manual_seed(0)
+        n = 20_000
+        index = torch.randint(0, 3, (n,), generator=generator).to(D)
+        values = (torch.randn(n, generator=generator) * 1e4).to(D)
+        table = torch.randn(3, 4, generator=generator).to(D).requires_grad_()
+        rows = torch.randn(n, 4, generator=generator).to(D)
+
+        def results():
+            zero = torch.zeros(3, device=D)
+            table.grad = None
+            torch.nn.functional.embedding(index, table).backward(rows)
+            return [
+                zero.index_add(0, index, values),
+                zero.scatter_add(0, index, values),
+                zero.index_put((index,), values, accumulate=True),
+                zero.index_put((index,), values),
+                zero.scatter(0, index, values),
+                torch.cumsum(values, 0),
+                table.grad.clone(),
+            ]
+
+        was = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True)
+        try:
+            first = results()
+            for _ in range(3):
+                for a, b in zip(first, results(), strict=True):
+                    self.assertEqual(a, b, rtol=0, atol=0)
+            # "The last write wins", as on the CPU.
+            self.assertEqual(first[3].cpu(), torch.stack([values.cpu()[index.cpu() == i][-1] for i in range(3)]))
+            # Fresh memory is filled, so that reading it is reproducible too.
+            self.assertTrue(torch.empty(100, device=D).isnan().all().item())
+        finally:
+            torch.use_deterministic_algorithms(was)
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -1,5 +1,6 @@
 // torch.profiler: what netcl devices did, as activities of Kineto, which calls us through PyTorch's registry for
-// PrivateUse1 profilers.
+// PrivateUse1 profilers. A torch without that registry gets no device activities.
+#if __has_include(<torch/csrc/profiler/standalone/privateuse1_profiler.h>)
 
 // As in PyTorch's own build, whose flags an extension does not see.
 #define USE_KINETO
@@ -150,3 +151,5 @@ REGISTER_PRIVATEUSE1_PROFILER(Profiler);
 }  // namespace
 
 }  // namespace netcl
+
+#endif

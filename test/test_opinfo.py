@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import torch
-from opinfo import DTYPES, KINDS, check, expected_failure, read_expected
+from opinfo import DTYPES, KINDS, OPS, check, expected_failure, read_expected
 from torch.testing._internal.common_device_type import instantiate_device_type_tests, ops
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -50,12 +50,17 @@ def problem(op, dtype, kind):
 
 
 class TestOpInfo(TestCase):
-    @ops(op_db, allowed_dtypes=DTYPES if FULL else (torch.float32,))
+    @ops(OPS, allowed_dtypes=DTYPES if FULL else (torch.float32,))
     def test(self, device, dtype, op):
         kinds = [k for k in (KINDS if FULL else QUICK) if KINDS[k].applies(op, dtype)]
         problems = [p for p in (problem(op, dtype, kind) for kind in kinds) if p]
         if problems:
             self.fail("\n".join(problems))
+
+
+class TestDatabase(TestCase):
+    def test_others_see_it_unchanged(self):
+        self.assertEqual([op.full_name for op in op_db if "netcl" in op.dtypesIf], [])
 
 
 instantiate_device_type_tests(TestOpInfo, globals(), only_for="netcl")

@@ -200,7 +200,8 @@ Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id)
     TORCH_CHECK(w == "cpu" || w == "gpu", "NETCL_DEVICE_CLASS must be cpu or gpu, got ", wanted);
     cpu_shape_ = w == "cpu";
   }
-  repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
+  const char* cpu = repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
+  if (cpu) info_.version += std::string(" as ") + cpu;
   fingerprint_ = info_.platform_name + '\n' + info_.platform_version + '\n' + info_.name + '\n' + info_.version + '\n' +
                  info_.driver_version + '\n' + info_.extensions;
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 namespace netcl {
 
@@ -36,23 +37,33 @@ const char* known_cpu() {
 
 }  // namespace
 
-bool repair_pocl_cpu_name(cl_device_id device, const char* platform_version, const char* device_version) {
+const char* repair_pocl_cpu_name(cl_device_id device, const char* platform_version, const char* device_version) {
   const char* name = known_cpu();
-  if (!name || !std::strstr(platform_version, "PoCL") || !std::strstr(device_version, "-generic")) return false;
-  // The device object holds `char* llvm_cpu`; it is the only pointer in it to the very string "generic".
+  if (!name || !std::strstr(platform_version, "PoCL")) return nullptr;
+  const size_t length = std::strlen(device_version);
+  const auto is_last_word = [&](std::string_view word) {
+    return length > word.size() && device_version[length - word.size() - 1] == '-' &&
+           word == device_version + length - word.size();
+  };
+  if (is_last_word(name)) return nullptr;
+  const bool baseline = std::strcmp(name, "x86-64") == 0;  // one that PoCL knows better
+  if (!is_last_word("generic") && (baseline || !std::strstr(platform_version, "DISTRO"))) return nullptr;
+  // The device object holds `char* llvm_cpu`; of the strings it points to, only that one ends the device's version
+  // ("…: pthread-x86_64-unknown-linux-gnu-znver3").
   std::array<uintptr_t, 256> words{};
   const auto base = reinterpret_cast<uintptr_t>(device);
   size_t count = words.size();
   while (count > 0 && !read_memory(base, words.data(), count * sizeof(uintptr_t))) count /= 2;
   for (size_t i = 0; i < count; i++) {
-    std::array<char, 8> text{};
-    if (words[i] < 0x10000 || !read_memory(words[i], text.data(), text.size())) continue;
-    if (std::memcmp(text.data(), "generic", 8) == 0) {
+    std::array<char, 16> text{};  // no name of a CPU is longer
+    if (words[i] < 0x10000 || !read_memory(words[i], text.data(), text.size() - 1)) continue;
+    const std::string_view word(text.data());
+    if (word.size() >= 3 && is_last_word(word)) {
       reinterpret_cast<const char**>(base)[i] = name;
-      return true;
+      return name;
     }
   }
-  return false;
+  return nullptr;
 }
 
 }  // namespace netcl

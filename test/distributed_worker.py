@@ -6,6 +6,9 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 
 D = torch.device("netcl", 0)
 RANK = int(os.environ["RANK"])
@@ -108,24 +111,49 @@ def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Ten
             loss = nn.functional.mse_loss(model(x[step]), y[step])
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
-        largest += max(p.grad.abs().max().item() for p in model.parameters())
+        largest += max(p.grad.abs().max().item() for p in model.parameters() if p.grad is not None and p.grad.numel())
         scaler.step(optimizer)
         scaler.update()
-    return nn.utils.parameters_to_vector(model.parameters()).detach().cpu(), largest
+    return weights(model), largest
 
 
-def data_parallel() -> None:
+def weights(model: nn.Module) -> torch.Tensor:
+    """All of them in one vector on the host, though they be spread over the processes."""
+    if isinstance(model, FullyShardedDataParallel):
+        with FullyShardedDataParallel.summon_full_params(model):
+            return nn.utils.parameters_to_vector(model.parameters()).detach().cpu()
+    parts = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
+    return nn.utils.parameters_to_vector(parts).detach().cpu()
+
+
+def fully_sharded(model: nn.Module, policy: MixedPrecisionPolicy | None = None) -> nn.Module:
+    """FSDP2: each linear layer a unit, and what is left of the model another."""
+    mesh = init_device_mesh("netcl", (2,))
+    for part in [*model[::2], model]:
+        fully_shard(part, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy())
+    return model
+
+
+WRAPPERS = {
+    "DistributedDataParallel": nn.parallel.DistributedDataParallel,
+    "fully_shard": fully_sharded,
+    "fully_shard in bf16": lambda model: fully_sharded(model, MixedPrecisionPolicy(torch.bfloat16, torch.float32)),
+    "FullyShardedDataParallel": lambda model: FullyShardedDataParallel(model, device_id=D, use_orig_params=True),
+}
+
+
+def data_parallel(wrapper: str) -> None:
     model, x, y = model_and_data()
     single, largest = train(model, x, y)
     model, x, y = model_and_data()
-    parallel = nn.parallel.DistributedDataParallel(model)
+    parallel = WRAPPERS[wrapper](model)
     half = slice(8 * RANK, 8 * RANK + 8)
     double, _ = train(parallel, x[:, half], y[:, half])
     # A gradient in the autocast dtype is off by half a unit in its last place for each of the few roundings on its way
     # (weights, activations, products); over the steps the weights differ by lr times the sum of that. Eight roundings.
     eps = torch.finfo(torch.netcl.get_amp_supported_dtype()[0]).eps
     bound = 8 * eps * LR * largest
-    moved = (single - nn.utils.parameters_to_vector(model_and_data()[0].parameters()).detach().cpu()).abs().max()
+    moved = (single - weights(model_and_data()[0])).abs().max()
     worst = (single - double).abs().max().item()
     assert worst <= bound < moved, (worst, bound, moved)
     both = [torch.empty_like(double) for _ in range(2)]
@@ -133,11 +161,29 @@ def data_parallel() -> None:
     assert torch.equal(both[0], both[1])
 
 
+def inf_in_one_shard() -> None:
+    """Process 1 alone meets an Inf: both skip the step, and halve their scales."""
+    model, x, _ = model_and_data()
+    fully_sharded(model)
+    before = weights(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("netcl", init_scale=2.0**8)
+    scaler.scale(model(x[0]).sum()).backward()
+    if RANK == 1:
+        next(model.parameters()).grad.to_local()[0] = torch.inf
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**7, scaler.get_scale()
+    assert torch.equal(weights(model), before)
+
+
 def main() -> None:
     dist.init_process_group("netcl_gloo", init_method=f"file://{sys.argv[1]}", rank=RANK, world_size=2)
     assert dist.get_backend() == "netcl_gloo"
     collectives()
-    data_parallel()
+    for wrapper in WRAPPERS:
+        data_parallel(wrapper)
+    inf_in_one_shard()
     dist.destroy_process_group()
     print("done")
 

@@ -4,7 +4,8 @@
 #   make demo        train two small models under autocast and GradScaler
 #   make test        the test suite, once per OpenCL runtime
 #   make test-full   the same, then with GPU-shaped kernels and on a device without fp16, fp64 and 64-bit atomics, then
-#                    all checks of every operator, which take hours; writes docs/operators.md
+#                    all checks of every operator, which take hours; writes docs/operators.md. Parts of that, a dtype
+#                    or a kind of check at a time: see test/test_opinfo.py
 #   make check       what was found, and a self-test on every device
 #   make lint        ruff and clang-format; `make format` applies them
 #   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime

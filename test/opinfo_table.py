@@ -30,6 +30,17 @@ def verdict(checks: dict[str, dict]) -> str:
     return max(kinds, key=ORDER.index, default="native")
 
 
+def checked(results: Results, dtype: str) -> str:
+    """The kinds of checks, with the number of operators and, where it was limited, of samples an operator."""
+    cells = []
+    for kind in KINDS:
+        notes = [checks[kind] for (_, d), checks in results.items() if d == dtype and kind in checks]
+        limit = min((n["samples"] or KINDS[kind].limit for n in notes), default=0)
+        limited = "" if not notes or limit >= KINDS[kind].limit else f" of {limit} sample{'s' * (limit > 1)}"
+        cells += [f"{kind} {len(notes)}{limited}"] if notes else []
+    return ", ".join(cells)
+
+
 def counts(results: Results) -> list[str]:
     rows = ["| dtype | operators | native | via fallback | failing | checked |", "|---|---|---|---|---|---|"]
     total: collections.Counter = collections.Counter()
@@ -37,11 +48,8 @@ def counts(results: Results) -> list[str]:
         count = collections.Counter(verdict(c) for (_, d), c in results.items() if d == dtype)
         total += count
         if count:
-            notes = [c for (_, d), checks in results.items() if d == dtype for c in checks.values()]
-            seen = ", ".join(k for k in KINDS if any(c["kind"] == k for c in notes))
-            tier = "" if all(c.get("full") for c in notes) else " (one sample)"
-            figures = " | ".join(str(count[s]) for s in ORDER)
-            rows.append(f"| {dtype} | {count.total()} | {figures} | {seen}{tier} |")
+            rows.append(f"| {dtype} | {count.total()} | {' | '.join(str(count[s]) for s in ORDER)} | "
+                        f"{checked(results, dtype)} |")
     share = (f"{total[s]} ({total[s] / max(total.total(), 1):.1%})" for s in ORDER)
     return rows + [f"| all | {total.total()} | " + " | ".join(share) + " | |"]
 
@@ -74,9 +82,11 @@ def document(found: dict[str, Results]) -> str:
     lines = [
         "# Operators",
         "",
-        "Written by `test/opinfo_table.py` from what `make test-full` found; do not edit. Every operator of PyTorch's",
-        "OpInfo database runs for every dtype that CUDA takes, and is compared with the CPU: samples, non-contiguous",
-        "inputs, error inputs, `out=`, in-place, gradients, double gradients (float32), a repeated call.",
+        "Written by `test/opinfo_table.py` from what runs of `test/test_opinfo.py` found; do not edit. The operators of",
+        "PyTorch's OpInfo database, for the dtypes that CUDA takes, are compared with the CPU: samples, non-contiguous",
+        "inputs (views), error inputs, `out=`, in-place, gradients, double gradients (float32), a repeated call. The last",
+        "column says which of these ran, for how many operators, and of how many samples an operator if not of all that",
+        "`make test-full` takes.",
         "",
         "*Native*: all checks pass, and nothing ran on the CPU. *Via fallback*: all pass, and something of it, perhaps",
         "only of its gradient, ran on the CPU. *Failing*: some check does not pass.",

@@ -1,8 +1,17 @@
 """Every operator of PyTorch's OpInfo database against the CPU; what is known to fail is in opinfo_expected.txt.
 
-The quick tier takes one float32 sample an operator and its error inputs, the full one (NETCL_TEST_FULL=1) all kinds of
-checks and all dtypes.
-With NETCL_OPINFO_RESULTS=FOLDER, what was found is appended to a file there, for opinfo_table.py.
+The quick tier takes one float32 sample an operator and its error inputs, and what is listed in opinfo_regressions.txt.
+The full one (NETCL_TEST_FULL=1) takes all kinds of checks and all dtypes, which lasts hours. Between them:
+
+    NETCL_OPINFO_DTYPES=float16,int64             these dtypes
+    NETCL_OPINFO_KINDS=samples,out,inplace,grad   these kinds of checks, of opinfo.KINDS
+    NETCL_OPINFO_SAMPLES=1                        so many samples an operator (error inputs are all taken)
+
+A dtype with the kinds above at one sample lasts some ten minutes on a core. What is not set is as in the quick tier, or
+as in the full one with NETCL_TEST_FULL=1.
+
+With NETCL_OPINFO_RESULTS=FOLDER, what was found is appended to a file there, and opinfo_table.py puts the files of many
+runs together. NETCL_OPINFO_RESUME=1 leaves out what the folder says already.
 """
 
 import json
@@ -10,15 +19,35 @@ import os
 from pathlib import Path
 
 import torch
-from opinfo import DTYPES, KINDS, OPS, check, expected_failure, read_expected
+from opinfo import DTYPES, KINDS, OPS, check, expected_failure, read_expected, read_regressions, restricted
 from torch.testing._internal.common_device_type import instantiate_device_type_tests, ops
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 RESULTS = os.environ.get("NETCL_OPINFO_RESULTS")
+RESUME = os.environ.get("NETCL_OPINFO_RESUME", "0") != "0"
 EXPECTED = read_expected()
-QUICK = ("samples", "errors")
+
+
+def chosen(variable, choices, default):
+    """What an environment variable names, separated by commas, of a dict's values."""
+    names = os.environ.get(variable)
+    return [choices[name] for name in names.split(",")] if names else default
+
+
+SELECTED = any(f"NETCL_OPINFO_{name}" in os.environ for name in ("DTYPES", "KINDS", "SAMPLES"))
+RUN_DTYPES = chosen("NETCL_OPINFO_DTYPES", {str(d)[6:]: d for d in DTYPES}, DTYPES if FULL else (torch.float32,))
+RUN_KINDS = chosen("NETCL_OPINFO_KINDS", {k: k for k in KINDS}, tuple(KINDS) if FULL else ("samples", "errors"))
+LIMIT = int(os.environ.get("NETCL_OPINFO_SAMPLES", 0 if FULL else 1)) or None  # None: as many as the kind has
+REGRESSIONS = {} if FULL or SELECTED else read_regressions()
+
+
+def kinds_of(op, dtype):
+    """The kinds of checks that this run makes of an operator."""
+    listed = REGRESSIONS.get((op.full_name, dtype), ())
+    wanted = [k for k in KINDS if k in listed or (k in RUN_KINDS and dtype in RUN_DTYPES)]
+    return [k for k in wanted if KINDS[k].applies(op, dtype)]
 
 
 def runtime() -> str:
@@ -33,26 +62,42 @@ def note(**result) -> None:
             f.write(json.dumps(result) + "\n")
 
 
+def noted():
+    """What earlier runs of this runtime found out: (operator, dtype, kind)."""
+    files = Path(RESULTS).glob(f"{runtime()}-*.jsonl") if RESULTS and RESUME else ()
+    notes = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    return {(n["op"], n["dtype"], n["kind"]) for n in notes}
+
+
 def problem(op, dtype, kind):
     """Runs a check; what is wrong with its result, if anything."""
-    result = {"op": op.full_name, "dtype": str(dtype)[6:], "kind": kind, "full": FULL}
+    result = {"op": op.full_name, "dtype": str(dtype)[6:], "kind": kind, "samples": LIMIT}
     known = expected_failure(EXPECTED, op, dtype, kind, runtime())
     if known and known.crashes:
         note(**result, status="failing", reason=known.reason)
         return None
     try:
-        through = check(op, dtype, kind, None if FULL else 1)
+        through = check(op, dtype, kind, LIMIT)
     except Exception as error:
         note(**result, status="failing", reason=known.reason if known else f"{type(error).__name__}: {error}"[:300])
         return None if known else f"{kind}: {type(error).__name__}: {error}"
     note(**result, status="fallback" if through else "native", through=through)
-    return f"{kind} passes: take this line from opinfo_expected.txt: {' '.join(known)}" if known else None
+    if through and kind in REGRESSIONS.get((op.full_name, dtype), ()):
+        return f"{kind} ran on the CPU: {', '.join(through)}"
+    if known and not (known.sometimes and LIMIT):
+        return f"{kind} passes: take this line from opinfo_expected.txt: {' '.join(known)}"
+    return None
 
 
 class TestOpInfo(TestCase):
-    @ops(OPS, allowed_dtypes=DTYPES if FULL else (torch.float32,))
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.noted = noted()
+
+    @ops(restricted(OPS, kinds_of))
     def test(self, device, dtype, op):
-        kinds = [k for k in (KINDS if FULL else QUICK) if KINDS[k].applies(op, dtype)]
+        kinds = [k for k in kinds_of(op, dtype) if (op.full_name, str(dtype)[6:], k) not in self.noted]
         problems = [p for p in (problem(op, dtype, kind) for kind in kinds) if p]
         if problems:
             self.fail("\n".join(problems))

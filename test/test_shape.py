@@ -257,7 +257,7 @@ class TestCounts(NetclTestCase):
             self.check(device, lambda x, t: torch.isin(x, t, invert=True), x, t)
         self.check(device, lambda x: torch.isin(x, 3.0), x)
 
-    @dtypes(torch.float32, torch.float16, torch.float64)
+    @dtypes(torch.float32, torch.float16, torch.float64, torch.complex64)
     def test_unfold_backward(self, device, dtype):
         # Small integers: sums of up to 3 windows are exact.
         for shape, dim, size, step in (

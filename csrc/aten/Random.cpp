@@ -88,9 +88,12 @@ void uniform_kernel(TensorIteratorBase& iter, double from, double to, Generator 
   fill_real("aten::uniform_", "uniform", iter.tensor(0), from, to, gen);
 }
 void normal_kernel(const TensorBase& self, double mean, double std, Generator gen) {
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()), "normal_ is not implemented for ",
+                              self.scalar_type());
   fill_real("aten::normal_", "normal", self, mean, std, gen);
 }
 void log_normal_kernel(TensorIteratorBase& iter, double mean, double std, Generator gen) {
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(iter.dtype(0)), "log_normal_ is not implemented for ", iter.dtype(0));
   fill_real("aten::log_normal_", "log_normal", iter.tensor(0), mean, std, gen);
 }
 void exponential_kernel(TensorIteratorBase& iter, double lambda, Generator gen) {
@@ -216,6 +219,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          TORCH_FN(static_cast<Tensor (*)(double, const Tensor&, Generator)>(at::native::normal)));
   m.impl("normal.Tensor_Tensor",
          TORCH_FN(static_cast<Tensor (*)(const Tensor&, const Tensor&, Generator)>(at::native::normal)));
+  m.impl("normal.Tensor_float_out",
+         TORCH_FN(static_cast<Tensor& (*)(const Tensor&, double, Generator, Tensor&)>(at::native::normal_out)));
+  m.impl("normal.float_Tensor_out",
+         TORCH_FN(static_cast<Tensor& (*)(double, const Tensor&, Generator, Tensor&)>(at::native::normal_out)));
+  m.impl("normal.Tensor_Tensor_out",
+         TORCH_FN(static_cast<Tensor& (*)(const Tensor&, const Tensor&, Generator, Tensor&)>(at::native::normal_out)));
   m.impl("log_normal_", TORCH_FN(at::native::log_normal_));
   m.impl("exponential_", TORCH_FN(at::native::exponential_));
   m.impl("cauchy_", TORCH_FN(at::native::cauchy_));

@@ -39,7 +39,11 @@ using at::TensorIterator;
 // --- sum, mean, prod: input of any dtype that the result's holds is converted on the way
 // ------------------------
 void sum_kernel(TensorIterator& it) { reduce(it, {"aten::sum", "sum", sum_type(it.dtype(0))}); }
-void nansum_kernel(TensorIterator& it) { reduce(it, {"aten::nansum", "nansum", sum_type(it.dtype(0))}); }
+void nansum_kernel(TensorIterator& it) {
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(it.dtype(0)), "nansum is not implemented for a result of dtype ",
+                              it.dtype(0));
+  reduce(it, {"aten::nansum", "nansum", sum_type(it.dtype(0))});
+}
 void prod_kernel(TensorIterator& it) { reduce(it, {"aten::prod", "prod", sum_type(it.dtype(0))}); }
 void mean_kernel(TensorIterator& it) {
   const double n =

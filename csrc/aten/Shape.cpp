@@ -6,6 +6,8 @@
 #include <ATen/native/RangeFactories.h>
 #include <ATen/native/TensorShape.h>
 #include <ATen/native/UnfoldBackward.h>
+#include <ATen/ops/imag.h>
+#include <ATen/ops/real.h>
 
 #include "aten/IndexSpace.h"
 #include "aten/Structured.h"
@@ -312,8 +314,15 @@ struct UnfoldArgs {
 void unfold_backward_kernel(Tensor& grad_in, const Tensor& grad_, int64_t dim, int64_t size, int64_t step) {
   if (grad_in.numel() == 0) return;
   dim = at::maybe_wrap_dim(dim, grad_in.dim());
-  TORCH_CHECK(!at::isComplexType(grad_in.scalar_type()) && grad_in.is_contiguous(),
-              "aten::unfold_backward: needs a real, contiguous gradient on netcl");
+  if (at::isComplexType(grad_in.scalar_type())) {
+    for (const auto part : {&at::real, &at::imag}) {
+      Tensor sum = at::empty(grad_in.sizes(), grad_in.options().dtype(c10::toRealValueType(grad_in.scalar_type())));
+      unfold_backward_kernel(sum, part(grad_), dim, size, step);
+      part(grad_in).copy_(sum);
+    }
+    return;
+  }
+  TORCH_CHECK(grad_in.is_contiguous(), "aten::unfold_backward: needs a contiguous gradient on netcl");
   const Tensor grad = grad_.contiguous();
   Device& dev = netcl::device_of(grad_in);
   UnfoldArgs a{};
@@ -361,6 +370,15 @@ Tensor trace(const Tensor& self) {
   return self.diagonal().sum();
 }
 
+// ATen's copies memory of the host.
+Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t length, Tensor& out) {
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(), "narrow_copy: expected out of dtype ", self.scalar_type(),
+              ", got ", out.scalar_type());
+  const Tensor part = self.narrow(dim, start, length);
+  at::native::resize_output(out, part.sizes());
+  return out.copy_(part);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("cat", TORCH_FN(cat));
   m.impl("cat.out", TORCH_FN(cat_out));
@@ -378,6 +396,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("unfold_backward", TORCH_FN(at::native::unfold_backward));
   m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));
   m.impl("trace", TORCH_FN(trace));
+  m.impl("narrow_copy.out", TORCH_FN(narrow_copy_out));
   m.impl("channel_shuffle", TORCH_FN(at::native::channel_shuffle));
 }
 

@@ -8,6 +8,7 @@
 #include <ATen/ops/i0_native.h>
 #include <ATen/ops/igamma_native.h>
 #include <ATen/ops/igammac_native.h>
+#include <ATen/ops/mvlgamma_native.h>
 #include <ATen/ops/polygamma_native.h>
 #include <ATen/ops/special_airy_ai_native.h>
 #include <ATen/ops/special_bessel_j0_native.h>
@@ -113,6 +114,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #undef NETCL_IMPL
   structured<at::native::structured_polygamma_out>(m, "polygamma", nullptr, "polygamma.out");
   m.impl("frexp.Tensor_out", TORCH_FN(at::native::frexp_out));
+  m.impl("mvlgamma.out", TORCH_FN(at::native::mvlgamma_out));
 }
 
 void polygamma_kernel(at::TensorIteratorBase& iter, int64_t n) {

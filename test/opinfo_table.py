@@ -31,13 +31,12 @@ def verdict(checks: dict[str, dict]) -> str:
 
 
 def checked(results: Results, dtype: str) -> str:
-    """The kinds of checks, with the number of operators and, where it was limited, of samples an operator."""
+    """The kinds of checks, with the numbers of operators and of samples an operator."""
     cells = []
     for kind in KINDS:
         notes = [checks[kind] for (_, d), checks in results.items() if d == dtype and kind in checks]
-        limit = min((n["samples"] or KINDS[kind].limit for n in notes), default=0)
-        limited = "" if not notes or limit >= KINDS[kind].limit else f" of {limit} sample{'s' * (limit > 1)}"
-        cells += [f"{kind} {len(notes)}{limited}"] if notes else []
+        limit = min((n.get("samples") or KINDS[kind].limit for n in notes), default=0)
+        cells += [f"{kind} {len(notes)}" + (f" x {limit}" if kind != "errors" else "")] if notes else []
     return ", ".join(cells)
 
 
@@ -82,11 +81,10 @@ def document(found: dict[str, Results]) -> str:
     lines = [
         "# Operators",
         "",
-        "Written by `test/opinfo_table.py` from what runs of `test/test_opinfo.py` found; do not edit. The operators of",
-        "PyTorch's OpInfo database, for the dtypes that CUDA takes, are compared with the CPU: samples, non-contiguous",
-        "inputs (views), error inputs, `out=`, in-place, gradients, double gradients (float32), a repeated call. The last",
-        "column says which of these ran, for how many operators, and of how many samples an operator if not of all that",
-        "`make test-full` takes.",
+        "Written by `test/opinfo_table.py` from what runs of `test/test_opinfo.py` found; do not edit. Operators of",
+        "PyTorch's OpInfo database are compared with the CPU, for the dtypes that CUDA takes: samples, non-contiguous",
+        "inputs (views), error inputs, `out=`, in-place, gradients, double gradients (float32), a repeated call. The",
+        "last column says what ran: kind of check, number of operators x samples an operator.",
         "",
         "*Native*: all checks pass, and nothing ran on the CPU. *Via fallback*: all pass, and something of it, perhaps",
         "only of its gradient, ran on the CPU. *Failing*: some check does not pass.",

@@ -16,7 +16,7 @@ VENV ?= .venv
 # Any pip arguments: a proxy, an index, TORCH="torch==2.13.0+cpu" for a smaller download ...
 PIP_ARGS ?=
 TORCH ?= torch==2.13.0
-EXTRAS ?= pocl,intel,test,demo
+EXTRAS ?= pocl,intel,test,demo,libraries
 # Parts of platform names, one run of the suite each.
 RUNTIMES ?= intel pocl
 PYTEST_JOBS ?= 2

@@ -3,6 +3,7 @@
 
 #include "aten/Fallback.h"
 #include "aten/Generator.h"
+#include "runtime/FaultInjection.h"
 #include "runtime/Kernel.h"
 
 namespace netcl {
@@ -68,6 +69,14 @@ c10::Dict<std::string, double> cache_stats() {
 TORCH_LIBRARY(netcl, m) {
   m.def("initialize(str loader, str kernels, str cache) -> str", &initialize);
   m.def("shutdown() -> ()", &set_shutting_down);
+  m.def("in_bad_fork() -> bool", [] {
+    try {
+      check_not_forked();
+    } catch (const c10::Error&) {
+      return true;
+    }
+    return false;
+  });
   m.def("device_count() -> int", [] { return static_cast<int64_t>(device_count()); });
   m.def("device_strings(int index) -> Dict(str, str)", &device_strings);
   m.def("device_numbers(int index) -> Dict(str, int)", &device_numbers);
@@ -99,6 +108,16 @@ TORCH_LIBRARY(netcl, m) {
                       static_cast<int64_t>(b.bytes), static_cast<int64_t>(b.requested), b.stream, b.state});
     }
     return rows;
+  });
+  // For test/test_faults.py; see runtime/FaultInjection.h.
+  m.def("_inject_error(str function, int code, int after) -> ()",
+        [](const std::string& function, int64_t code, int64_t after) {
+          inject_error(function, static_cast<cl_int>(code), after);
+        });
+  m.def("_end_injection() -> Dict(str, int)", [] {
+    Dict r;
+    for (const auto& [name, calls] : end_injection()) r.insert(name, calls);
+    return r;
   });
   m.def("default_generator(int index) -> Generator?",
         [](int64_t index) { return std::optional(default_generator(static_cast<c10::DeviceIndex>(index))); });

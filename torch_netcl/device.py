@@ -175,7 +175,8 @@ def synchronize(device: DeviceLike = None) -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    return False
+    """True in a child forked from a process that had used netcl; torch.manual_seed then leaves netcl alone."""
+    return _netcl.in_bad_fork()
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

@@ -8,6 +8,7 @@
 
 #include "aten/Launch.h"
 #include "aten/Pointwise.h"
+#include "runtime/OpName.h"
 
 namespace netcl {
 
@@ -79,6 +80,7 @@ void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(self.defined() && dst.defined(), "copy_: both tensors must be defined");
   if (dst.numel() == 0 || self.is_same(dst)) return dst;
+  const OpName scope("aten::copy_");
   const at::Tensor src = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());
   if (!dst.is_privateuseone()) {
     copy_from_device(dst, src, non_blocking);
@@ -102,6 +104,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
+  const OpName scope("aten::_local_scalar_dense");
   const at::Tensor host = at::empty(self.sizes(), self.options().device(at::kCPU));
   copy_to_host(host.mutable_data_ptr(), self.const_data_ptr(), self.dtype().itemsize(), queue_of(self));
   return host.item();

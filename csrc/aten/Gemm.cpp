@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/OpName.h"
+
 namespace netcl {
 namespace {
 
@@ -362,6 +364,7 @@ bool run_split(const Job& job) {
 }  // namespace
 
 void gemm(const char* op, Queue& queue, const GemmArgs& args) {
+  const OpName scope(op);
   Job job{op, queue, args, accumulator(args.c.dtype)};
   if (args.m == 0 || args.n == 0 || job.batches() == 0) return;
   for (const auto type : {args.a.dtype, args.b.dtype, args.c.dtype}) {

@@ -64,6 +64,8 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     cl_int status = CL_COMPLETE;
     NETCL_CL(clGetEventInfo(static_cast<Event*>(event)->handle, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status),
                             &status, nullptr));
+    // A command that failed is over too: who polls for the end must learn of it.
+    if (status < CL_COMPLETE) raise_cl_error(status, "a command before the event");
     return status == CL_COMPLETE;
   }
   void synchronizeEvent(void* event) const override {

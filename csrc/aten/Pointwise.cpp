@@ -8,6 +8,7 @@
 #include "aten/Launch.h"
 #include "aten/Scalars.h"
 #include "aten/SoftDouble.h"
+#include "runtime/OpName.h"
 
 namespace netcl {
 
@@ -95,6 +96,7 @@ Split split(const Device& device, int64_t n, int64_t vec) {
 void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c10::ArrayRef<c10::Scalar> scalars,
                std::optional<c10::ScalarType> compute) {
   if (iter.numel() == 0) return;
+  const OpName scope(op);
   const int nin = iter.ninputs(), nout = iter.noutputs(), nargs = nin + nout;
   TORCH_INTERNAL_ASSERT(nin <= kMaxInputs && nout <= kMaxOutputs && scalars.size() <= 4, op);
   const c10::ScalarType promoted = Promoted::of(iter);

@@ -9,6 +9,7 @@
 #include <bit>
 
 #include "aten/Launch.h"
+#include "runtime/OpName.h"
 
 namespace netcl {
 namespace {
@@ -152,6 +153,7 @@ Plan plan_gpu(const Device& device, const Problem& p, Layout& layout) {
 }
 
 void run(Device& device, Problem& p, const ReduceOp& op) {
+  const OpName scope(op.aten);
   simplify(p.kept);
   simplify(p.reduced);
   const int64_t fold = device.is_cpu() && op.kind == ReduceOp::kSimple ? fold_rows(p) : 1;

@@ -117,30 +117,51 @@ struct Found {
 };
 
 // Default order: GPUs, then accelerators and CPUs with fp16, then the rest; the platforms' own order within each.
+constexpr cl_int kNoPlatform = -1001;  // CL_PLATFORM_NOT_FOUND_KHR, of the loader
+
 int rank(const DeviceInfo& d) {
   if (d.type & CL_DEVICE_TYPE_GPU) return 0;
   return d.has_fp16 ? 1 : 2;
+}
+
+// What drivers said that could not tell of their devices, for the error where no device is left.
+std::string& failures() {
+  static auto* text = new std::string();
+  return *text;
+}
+
+void leave_out(const char* what, const std::string& why) {
+  TORCH_WARN("netcl: a ", what, " was left out, since its driver fails: ", why);
+  failures() += " " + why + (why.back() == '.' ? "" : ".");
 }
 
 std::vector<Found> enumerate() {
   std::vector<Found> all;
   if (!opencl_loaded()) return all;
   cl_uint count = 0;
-  if (cl().clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS || count == 0) return all;
+  const cl_int err = cl().clGetPlatformIDs(0, nullptr, &count);
+  if (err == kNoPlatform || (err == CL_SUCCESS && count == 0)) return all;
+  if (err != CL_SUCCESS) raise_cl_error(err, "clGetPlatformIDs");
   std::vector<cl_platform_id> platforms(count);
   NETCL_CL(clGetPlatformIDs(count, platforms.data(), nullptr));
   for (auto* platform : platforms) {
     cl_uint n = 0;
-    if (cl().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &n) != CL_SUCCESS || n == 0) continue;
-    std::vector<cl_device_id> ids(n);
-    if (cl().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, n, ids.data(), nullptr) != CL_SUCCESS) continue;
+    cl_int status = cl().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &n);
+    std::vector<cl_device_id> ids(status == CL_SUCCESS ? n : 0);
+    if (n) status = cl().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, n, ids.data(), nullptr);
+    if (status != CL_SUCCESS) {
+      if (status != CL_DEVICE_NOT_FOUND) {
+        leave_out("platform", c10::str("clGetDeviceIDs failed with ", error_symbol(status), " (", status, ")"));
+      }
+      continue;
+    }
     for (auto* id : ids) {
       // A loader lists a runtime twice where two .icd files name it, e.g. pyopencl's for PoCL in its own wheel.
       if (std::any_of(all.begin(), all.end(), [id](const Found& f) { return f.root == id; })) continue;
       try {
         for (auto* part : parts_of(id)) all.push_back({platform, part, id, query(platform, part)});
       } catch (const c10::Error& e) {
-        TORCH_WARN("netcl: a device was left out, since its driver fails: ", e.what_without_backtrace());
+        leave_out("device", e.what_without_backtrace());
       }
     }
   }
@@ -175,7 +196,11 @@ struct Table {
     pthread_atfork(nullptr, nullptr, [] {
       if (initialized.load()) forked.store(true);
     });
-    for (auto& f : enumerate()) {
+    failures().clear();  // of an earlier try that raised
+    const auto found = enumerate();
+    // From here on the runtimes have threads, which a forked child lacks: its first command would never end.
+    initialized.store(!found.empty());
+    for (const auto& f : found) {
       devices.push_back(std::make_unique<Device>(static_cast<c10::DeviceIndex>(devices.size()), f.platform, f.id));
     }
   }
@@ -214,7 +239,6 @@ cl_context Device::context() const {
                                                 0};
     context_ = cl().clCreateContext(properties, 1, &id_, nullptr, nullptr, &err);
     if (err != CL_SUCCESS) raise_cl_error(err, "clCreateContext");
-    initialized.store(true);
   });
   return context_;
 }
@@ -233,7 +257,8 @@ Device& device(c10::DeviceIndex index) {
   TORCH_CHECK(!devices.empty(),
               "netcl: no OpenCL device was found. Install a runtime: pip install 'torch_netcl[pocl]' or "
               "'torch_netcl[intel]' for a CPU, or your GPU vendor's OpenCL driver; `python -m torch_netcl` shows what "
-              "is seen.");
+              "is seen.",
+              failures());
   TORCH_CHECK(index < static_cast<c10::DeviceIndex>(devices.size()), "netcl: device index ", int(index),
               " is out of range: ", devices.size(), " device(s) are visible");
   return *devices[index];
@@ -250,7 +275,8 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
   return previous;
 }
 
-bool shutting_down() { return exiting.load(std::memory_order_relaxed); }
+// A forked child has its parent's handles, but no driver behind them.
+bool shutting_down() { return exiting.load(std::memory_order_relaxed) || forked.load(std::memory_order_relaxed); }
 void set_shutting_down() { exiting.store(true); }
 
 void check_not_forked() {

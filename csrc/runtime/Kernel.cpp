@@ -56,21 +56,20 @@ void Kernel::bind(cl_uint& index, const Buf& buf) {
 
 void Kernel::bind(cl_uint& index, const Mem& mem) { set_arg(index++, sizeof(cl_mem), &mem.mem); }
 
-void Kernel::bind(cl_uint& index, const Local& local) {
-  NETCL_CL(clSetKernelArg(handle_, index, local.bytes, nullptr));
-  index++;
-}
+void Kernel::bind(cl_uint& index, const Local& local) { set_arg(index++, local.bytes, nullptr); }
 
 void Kernel::set_arg(cl_uint index, size_t bytes, const void* value) {
-  CachedArg* cached = index < kCachedArgs && bytes <= sizeof(CachedArg::value) ? &cached_[index] : nullptr;
+  CachedArg* cached = value && index < kCachedArgs && bytes <= sizeof(CachedArg::value) ? &cached_[index] : nullptr;
   if (cached) {
     if (cached->bytes == bytes && std::memcmp(cached->value.data(), value, bytes) == 0) return;
     cached->bytes = 0;
   }
   const cl_int err = cl().clSetKernelArg(handle_, index, bytes, value);
   if (__builtin_expect(err != CL_SUCCESS, 0)) {
-    TORCH_CHECK(false, "netcl: clSetKernelArg failed with ", error_symbol(err), " for argument ", index, " (", bytes,
-                " bytes) of kernel ", name_);
+    const char* op = current_op();
+    TORCH_CHECK(false, "netcl: clSetKernelArg failed with ", error_symbol(err), " (", err, ")",
+                op ? c10::str(" while running ", op) : "", ", for argument ", index, " (", bytes, " bytes) of kernel ",
+                name_);
   }
   if (cached) {
     cached->bytes = static_cast<uint32_t>(bytes);
@@ -148,8 +147,8 @@ void Kernel::launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::Array
     }
     const size_t bytes = arg.kind == PlainArg::kBuffer ? sizeof(cl_mem) : arg.bytes;
     const cl_int err = cl().clSetKernelArg(handle_, i, bytes, value);
-    TORCH_CHECK_VALUE(err == CL_SUCCESS, "netcl: clSetKernelArg failed with ", error_symbol(err), " for argument ", i,
-                      " (", bytes, " bytes) of kernel ", name_);
+    TORCH_CHECK_VALUE(err == CL_SUCCESS, "netcl: clSetKernelArg failed with ", error_symbol(err), " (", err,
+                      ") for argument ", i, " (", bytes, " bytes) of kernel ", name_);
   }
   submit(name_.c_str(), queue, static_cast<cl_uint>(global.size()), global.data(),
          local.empty() ? nullptr : local.data());
@@ -220,7 +219,11 @@ Kernel& find_or_build(Device& device, std::string_view file, const char* name, s
   cl_program program = make_program();
   cl_int err = CL_SUCCESS;
   cl_kernel handle = cl().clCreateKernel(program, name, &err);
-  TORCH_CHECK(err == CL_SUCCESS, "netcl: clCreateKernel failed with ", error_symbol(err), " for kernel ", name);
+  if (err != CL_SUCCESS) {
+    const char* op = current_op();
+    TORCH_CHECK(false, "netcl: clCreateKernel failed with ", error_symbol(err), " (", err, ")",
+                op ? c10::str(" while running ", op) : "", ", for kernel ", name);
+  }
   auto made = std::make_unique<Kernel>(device, handle, name);
   Kernel& result = *made;
   const std::unique_lock<std::shared_mutex> lock(t.mutex);

@@ -144,6 +144,13 @@ struct BySize {
 
 void* as_pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
+// Whether the command has ended, well or not. One whose state the driver does not tell is taken for running.
+bool is_over(cl_event event) {
+  cl_int status = CL_QUEUED;
+  cl().clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
+  return status <= CL_COMPLETE;
+}
+
 std::string human(size_t bytes) {
   static constexpr std::array<const char*, 5> units{"bytes", "KiB", "MiB", "GiB", "TiB"};
   auto v = static_cast<double>(bytes);
@@ -201,7 +208,14 @@ class Pool {
     Waiting waiting{block, {}};
     for (const auto id : block->used_by) {
       const c10::Stream s(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device.index()), id);
-      waiting.events.push_back(queue_for(s).marker());
+      Queue* queue = nullptr;
+      try {
+        queue = &queue_for(s);
+        waiting.events.push_back(queue->marker());
+      } catch (const c10::Error&) {  // this runs in destructors: wait instead of raising
+        count_host_sync();
+        if (queue) cl().clFinish(queue->handle());
+      }
     }
     block->used_by.clear();
     waiting_.push_back(std::move(waiting));
@@ -321,7 +335,10 @@ class Pool {
                        "). Free tensors, use a smaller batch, or call torch.netcl.empty_cache().");
     }
     const uintptr_t base = arena().reserve(bytes);
-    TORCH_CHECK_WITH(OutOfMemoryError, base != 0, "netcl: the reserved address space for device memory is used up");
+    if (base == 0) {
+      cl().clReleaseMemObject(mem);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl: the reserved address space for device memory is used up");
+    }
     auto* slab = new Slab{mem, base, bytes, device.index()};
     arena().publish(slab);
     reserved_ += bytes;
@@ -389,9 +406,7 @@ class Pool {
     for (size_t i = 0; i < waiting_.size();) {
       auto& events = waiting_[i].events;
       while (!events.empty()) {
-        cl_int status = CL_COMPLETE;
-        cl().clGetEventInfo(events.back(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
-        if (status > CL_COMPLETE) break;
+        if (!is_over(events.back())) break;
         cl().clReleaseEvent(events.back());
         events.pop_back();
       }
@@ -507,15 +522,10 @@ struct Pinned {
   std::unordered_map<uintptr_t, std::vector<cl_event>> uses;
   std::vector<std::pair<void*, std::vector<cl_event>>> doomed;
 
-  static bool done(cl_event event) {
-    cl_int status = CL_COMPLETE;
-    cl().clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
-    return status <= CL_COMPLETE;
-  }
   void sweep() {
     for (size_t i = 0; i < doomed.size();) {
       auto& [p, events] = doomed[i];
-      if (!std::all_of(events.begin(), events.end(), done)) {
+      if (!std::all_of(events.begin(), events.end(), is_over)) {
         i++;
         continue;
       }
@@ -554,7 +564,7 @@ void note_pinned_use(const void* host, cl_event event) {
   --it;
   auto& events = p.uses[it->first];
   const auto finished = std::remove_if(events.begin(), events.end(), [](cl_event e) {
-    if (!Pinned::done(e)) return false;
+    if (!is_over(e)) return false;
     cl().clReleaseEvent(e);
     return true;
   });
@@ -623,9 +633,12 @@ c10::DataPtr import_buffer(Device& device, cl_mem mem, size_t offset, size_t byt
   TORCH_CHECK_VALUE(offset <= size && bytes <= size - offset, "netcl: the buffer holds ", size, " bytes, but ", bytes,
                     " bytes from byte ", offset, " on were asked for");
   const size_t range = (size + kGranule - 1) / kGranule * kGranule;
-  const uintptr_t base = arena().reserve(range);
-  TORCH_CHECK_WITH(OutOfMemoryError, base != 0, "netcl: the reserved address space for device memory is used up");
   NETCL_CL(clRetainMemObject(mem));
+  const uintptr_t base = arena().reserve(range);
+  if (base == 0) {
+    cl().clReleaseMemObject(mem);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl: the reserved address space for device memory is used up");
+  }
   auto* slab = new Slab{mem, base, range, device.index()};
   arena().publish(slab);
   return {reinterpret_cast<void*>(base + offset), slab, &delete_imported,
@@ -668,8 +681,9 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
       raise_cl_error(err, "clEnqueueWriteBuffer");
     }
     command.share(event);
-    if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, staging) != CL_SUCCESS) {
-      cl().clWaitForEvents(1, &event);
+    // Without a call-back: wait for the copy. If not even that works, the memory stays for good.
+    if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, staging) != CL_SUCCESS &&
+        cl().clWaitForEvents(1, &event) == CL_SUCCESS) {
       std::free(staging);
     }
     cl().clReleaseEvent(event);

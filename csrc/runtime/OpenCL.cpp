@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "runtime/FaultInjection.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -34,6 +35,7 @@ std::string load_opencl(const std::string& path) {
 }
 
 bool opencl_loaded() { return loaded; }
+Api& mutable_api() { return api; }
 
 const Api& cl() {
   TORCH_CHECK(loaded, "netcl: no OpenCL loader was found (", load_error,

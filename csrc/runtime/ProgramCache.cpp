@@ -17,6 +17,7 @@
 
 #include "runtime/Kernel.h"
 #include "runtime/Log.h"
+#include "runtime/OpName.h"
 
 namespace netcl {
 
@@ -60,7 +61,7 @@ std::string common_options(const Device& device) {
   if (info.has_fp64) o += " -DHAVE_FP64";
   if (info.has_int64_atomics) o += " -DHAVE_INT64_ATOMICS";
   cl_device_fp_config config = 0;
-  cl().clGetDeviceInfo(device.id(), CL_DEVICE_SINGLE_FP_CONFIG, sizeof(config), &config, nullptr);
+  NETCL_CL(clGetDeviceInfo(device.id(), CL_DEVICE_SINGLE_FP_CONFIG, sizeof(config), &config, nullptr));
   // Division and square root as CPU and CUDA round them, where the device can.
   if (config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) o += " -cl-fp32-correctly-rounded-divide-sqrt";
   return o;
@@ -204,12 +205,11 @@ cl_program program(Device& device, const std::string& label, const std::string& 
   static auto* programs = new std::unordered_map<std::string, cl_program>();
   cl_program& known = (*programs)[key + std::to_string(device.index())];
   if (known) return known;
-  in_use().emplace_back(device.index(), label, options);
-
   const auto binary = load_binary(key);
   if (!binary.empty()) {
     if (cl_program loaded = from_binary(device, binary, all)) {
       disk_hits++;
+      in_use().emplace_back(device.index(), label, options);
       return known = loaded;
     }
   }
@@ -220,14 +220,17 @@ cl_program program(Device& device, const std::string& label, const std::string& 
   if (err != CL_SUCCESS) {
     const std::string log = build_log(built, id);
     cl().clReleaseProgram(built);
-    TORCH_CHECK(false, "netcl: clBuildProgram failed with ", error_symbol(err), " for ", label, " on ",
-                device.info().name, "\noptions: ", all, "\n", log);
+    const char* op = current_op();
+    TORCH_CHECK(false, "netcl: clBuildProgram failed with ", error_symbol(err), " (", err, ")",
+                op ? std::string(" while running ") + op : "", ", for ", label, " on ", device.info().name,
+                "\noptions: ", all, "\n", log);
   }
   const auto micros =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   compiled++;
   compile_micros += static_cast<uint64_t>(micros);
   if (logs(LogTopic::kCompile)) log("compiled ", label, options, " in ", micros / 1000, " ms");
+  in_use().emplace_back(device.index(), label, options);
   build_logs()[key] = build_log(built, id);
   store_binary(key, binary_of(built));
   return known = built;

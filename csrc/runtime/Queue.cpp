@@ -1,6 +1,7 @@
 #include "runtime/Queue.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 
 #include <array>
 #include <cstdlib>
@@ -53,10 +54,10 @@ thread_local std::array<c10::StreamId, 64> current_streams{};
 // What device code asserts, one buffer a device: [0] = 1 + index into `names`, [1..2] = the index, [3] = the size.
 struct Assertions {
   std::mutex mutex;
-  void* address = nullptr;
+  void *address = nullptr, *unfilled = nullptr;  // the same, once it holds zeros
   std::deque<std::string> names;
   std::unordered_map<std::string, int> codes;
-  std::atomic<bool> armed{false};
+  std::atomic<uint64_t> armed{0};  // a bit for each stream whose kernels may have reported since it was last looked at
 };
 Assertions& assertions_of(c10::DeviceIndex index) {
   static auto* all = new std::array<Assertions, 64>();
@@ -77,8 +78,8 @@ c10::Stream Queue::stream() const {
 }
 
 void Queue::synchronize() {
-  if (shutting_down()) return;
   check_not_forked();
+  if (shutting_down()) return;
   count_host_sync();
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
@@ -102,9 +103,11 @@ bool Queue::query() {
   }
   cl_int status = CL_COMPLETE;
   NETCL_CL(clGetEventInfo(probe_, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr));
-  if (status != CL_COMPLETE) return false;
+  if (status > CL_COMPLETE) return false;
   cl().clReleaseEvent(probe_);
   probe_ = nullptr;
+  // A command that failed is over too: who polls for the end must learn of it.
+  if (status < CL_COMPLETE) raise_cl_error(status, "a command of this stream");
   done_.store(now);
   return true;
 }
@@ -131,7 +134,9 @@ void Queue::wait(cl_event event) {
 cl_event Queue::marker() {
   cl_event event = nullptr;
   NETCL_CL(clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event));
+  auto release = c10::make_scope_exit([event] { cl().clReleaseEvent(event); });
   flush();
+  release.release();
   return event;
 }
 
@@ -173,13 +178,14 @@ const void* assert_buffer(Device& device) {
   auto& a = assertions_of(device.index());
   const std::lock_guard<std::mutex> lock(a.mutex);
   if (!a.address) {
-    a.address = allocate_on(device, 0, 16 * sizeof(int));
+    if (!a.unfilled) a.unfilled = allocate_on(device, 0, 16 * sizeof(int));
     const int zero = 0;
     Queue& queue = queue_at(device.index(), 0);
-    fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
+    fill_bytes(a.unfilled, &zero, sizeof(int), 16 * sizeof(int), queue);
     NETCL_CL(clFinish(queue.handle()));
+    a.address = a.unfilled;
   }
-  a.armed.store(true, std::memory_order_relaxed);
+  a.armed.fetch_or(uint64_t{1} << current_queue(device.index()).id());
   return a.address;
 }
 
@@ -194,24 +200,35 @@ int assert_code(Device& device, const char* op) {
 
 void raise_device_assertions(Queue& queue) {
   auto& a = assertions_of(queue.device().index());
+  // What other streams reported is raised as well, but they stay armed: more may come of them.
   if (!a.armed.load(std::memory_order_relaxed)) return;
+  const uint64_t mine = uint64_t{1} << queue.id();
   std::array<int, 4> report{};
-  std::string name;
+  std::string name, failure;
   {
     const std::lock_guard<std::mutex> lock(a.mutex);
-    a.armed.store(false, std::memory_order_relaxed);
+    const uint64_t before = a.armed.fetch_and(~mine);
+    auto arm_again = c10::make_scope_exit([&] { a.armed.fetch_or(before); });
     const Location at = locate(a.address);
     NETCL_CL(clEnqueueReadBuffer(queue.handle(), at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0, nullptr,
                                  nullptr));
-    if (report[0] == 0) return;
-    const int zero = 0;
-    fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
-    NETCL_CL(clFinish(queue.handle()));
+    if (report[0] == 0) {
+      arm_again.release();
+      return;
+    }
     name = a.names.at(report[0] - 1);
+    const int zero = 0;
+    try {
+      fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
+      NETCL_CL(clFinish(queue.handle()));
+      arm_again.release();
+    } catch (const c10::Error& e) {  // then the same may be reported once more
+      failure = std::string("\n") + e.what_without_backtrace();
+    }
   }
   const int64_t index = (static_cast<int64_t>(report[2]) << 32) | static_cast<uint32_t>(report[1]);
   TORCH_CHECK_INDEX(false, name, ": index ", index, " is out of bounds for dimension with size ", report[3],
-                    " (found on the netcl device; the operator ran earlier than this call)");
+                    " (found on the netcl device; the operator ran earlier than this call)", failure);
 }
 
 }  // namespace netcl

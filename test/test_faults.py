@@ -328,7 +328,8 @@ class TestFaults(TestCase):
 
     def test_program_that_does_not_build(self):
         def build():
-            torch_netcl.compile_kernel(f"__kernel void broken() {{ int x = no_such_thing + {RUN}; }}", "broken")
+            source = f"__kernel void broken(__global float* x) {{ *x = no_such_thing + {RUN}; }}"
+            torch_netcl.compile_kernel(source, "broken")(torch.ones(1, device=D), global_size=1)
 
         for entry in ("", "clGetProgramBuildInfo", "clReleaseProgram"):
             counts, error = calls_of(build, CODE, entry, 0)

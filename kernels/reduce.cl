@@ -68,6 +68,11 @@ typedef union {
 #define prod_COMBINE(a, b) TIMES(a, b)
 #define prod_FINISH(a) (a)
 
+#define bitxor_IDENTITY 0
+#define bitxor_MAP(x, T) (x)
+#define bitxor_COMBINE(a, b) ((a) ^ (b))
+#define bitxor_FINISH(a) (a)
+
 #define amax_IDENTITY LOWEST
 #define amax_MAP(x, T) (x)
 #define amax_COMBINE(a, b) (FIRST_OF_MAX(a, b) ? (a) : (b))

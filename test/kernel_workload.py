@@ -64,6 +64,10 @@ def operators() -> None:
     F.grid_sample(x[None, None], torch.rand(1, 4, 4, 2, device=D), align_corners=False)
     torch.special.i0e(x), torch.special.airy_ai(x), torch.erfinv(x), torch.igamma(x.abs(), x.abs()), torch.frexp(x)
     torch.special.legendre_polynomial_p(x, 3), torch.special.bessel_y1(x.double())
+    torch._assert_async(x[0, 0].isfinite()), torch.segment_reduce(x, "mean", lengths=torch.tensor([40], device=D))
+    torch.ops.aten._ctc_loss(x[:, None].log_softmax(2), i[None].clamp(1), [40], [5])
+    F.interpolate(x[None, None].requires_grad_(), size=(9, 9), mode="bicubic", antialias=True).sum().backward()
+    x = x.detach()
     torch.poisson(x.abs()), torch._standard_gamma(x.double().abs())
     x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)
 

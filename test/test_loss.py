@@ -4,6 +4,7 @@ import copy
 
 import torch
 import torch.nn.functional as F
+from common import no_fallback
 from torch import nn
 from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -14,7 +15,7 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class TestLoss(TestCase):
-    def check(self, device, f, x, *rest, dtype=torch.float32):
+    def check(self, device, f, x, *rest, dtype=torch.float32, tolerance=None):
         """f(x, *rest) and the gradient of x, against float64 on the CPU."""
         leaf, ref = x.to(dtype).to(device).requires_grad_(), x.to(dtype).double().requires_grad_()
         wide = [r.double() if torch.is_tensor(r) and r.is_floating_point() else r for r in rest]
@@ -22,7 +23,7 @@ class TestLoss(TestCase):
         y, expected = f(leaf, *mine), f(ref, *wide)
         # One rounding to the dtype of the result, which starts from values rounded to it (log_softmax).
         eps = torch.finfo(dtype).eps
-        tolerance = {"rtol": max(2 * eps, 2e-6), "atol": max(4 * eps, 2e-6)}
+        tolerance = tolerance or {"rtol": max(2 * eps, 2e-6), "atol": max(4 * eps, 2e-6)}
         self.assertEqual(y.detach().cpu(), expected.detach().to(y.dtype), **tolerance)
         g = torch.randn_like(expected).to(y.dtype)
         y.backward(g.to(device))
@@ -96,6 +97,49 @@ class TestLoss(TestCase):
             with self.assertRaisesRegex(IndexError, "nll_loss"):
                 F.nll_loss(x, torch.tensor([0, 1, bad, 2], device=device)).item()
         self.assertEqual(torch.ones(2, device=device).sum().item(), 2)  # and the device goes on
+
+    def test_ctc_loss(self, device):
+        """Both layouts of targets, repeated labels, empty and impossible ones, sequences of all lengths."""
+        steps, batch, classes = 30, 5, 7
+        log_probs = torch.randn(steps, batch, classes).log_softmax(2)
+        inputs, lengths = [30, 17, 9, 4, 1], [12, 8, 0, 3, 2]  # the last does not fit
+        padded = torch.randint(1, classes, (batch, 14))
+        padded[0, 1:4] = padded[0, 0]
+        joined = torch.cat([t[:n] for t, n in zip(padded, lengths, strict=True)])
+        # Logarithms of up to 100 are known to 100 * 2^-24 = 6e-6, and a gradient is the exp of the sum of three.
+        near = {"rtol": 2e-5, "atol": 2e-5}
+        for targets in (padded, joined):
+            for reduction in ("none", "mean"):
+                self.check(
+                    device,
+                    lambda x, t, r=reduction: F.ctc_loss(x, t, inputs, lengths, reduction=r, zero_infinity=True),
+                    log_probs,
+                    targets,
+                    tolerance=near,
+                )
+        # The lengths as tensors, another blank, int32, and no batch; an impossible target is infinite.
+        sizes = torch.tensor(inputs), torch.tensor(lengths)
+        loss = F.ctc_loss(log_probs.to(device), padded.int().to(device), inputs, lengths, reduction="none")
+        self.assertEqual(loss[-1].item(), float("inf"))
+        self.check(device, lambda x, t: F.ctc_loss(x, t, [30], [12]), log_probs[:, 0], padded[0, :12], tolerance=near)
+        with no_fallback():
+            on_device = [s.to(device) for s in sizes]
+            got = F.ctc_loss(log_probs.to(device), padded.to(device), *on_device, blank=6, zero_infinity=True)
+        self.assertEqual(got.cpu(), F.ctc_loss(log_probs, padded, *sizes, blank=6, zero_infinity=True))
+
+    def test_ctc_refusals(self, device):
+        x, t = torch.zeros(4, 2, 3, device=device), torch.ones(2, 2, dtype=torch.int64, device=device)
+        for call, error in (
+            (lambda: F.ctc_loss(x, t, [4, 5], [2, 2]), "input_lengths"),
+            (lambda: F.ctc_loss(x, t, [4, 4], [2, 3]), "target_lengths"),
+            (lambda: F.ctc_loss(x, t, [4, 4], [2, 2], blank=3), "blank must be in label range"),
+            (lambda: F.ctc_loss(x, t.view(-1), [4, 4], [2, 1]), "concatenated targets"),
+            (lambda: F.ctc_loss(x.half(), t, [4, 4], [2, 2]), "float32 and float64"),
+        ):
+            with self.assertRaisesRegex(RuntimeError, error):
+                call()
+        with self.assertRaisesRegex(IndexError, "ctc_loss"):
+            F.ctc_loss(x, t + 5, [4, 4], [2, 2]).item()
 
     def test_cross_entropy(self, device):
         x, target = torch.randn(6, 5), torch.randint(5, (6,))

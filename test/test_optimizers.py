@@ -1,13 +1,17 @@
 """torch.optim on netcl: foreach (the default), single-tensor and fused, against the CPU in float64."""
 
+import copy
 import unittest
 
 import torch
+from common import no_fallback
+from torch.testing._internal.common_optimizers import optim_db
 from torch.testing._internal.common_utils import (
     TestCase,
     instantiate_parametrized_tests,
     parametrize,
     run_tests,
+    subtest,
 )
 
 import torch_netcl  # noqa: F401
@@ -209,7 +213,69 @@ def reference(name, dtype, steps):
     return REFERENCES[key]
 
 
+def forms():
+    """Every optimiser of PyTorch's optim_db in each form that it has."""
+    for info in optim_db:
+        yield subtest((info, {}), name=f"{info.optim_cls.__name__}_default")
+        if "foreach" in info.supported_impls:
+            yield subtest((info, {"foreach": False}), name=f"{info.optim_cls.__name__}_single")
+            yield subtest((info, {"foreach": True}), name=f"{info.optim_cls.__name__}_foreach")
+        if {"cpu", "cuda"} & set(info.supports_fused_on):
+            yield subtest((info, {"fused": True}), name=f"{info.optim_cls.__name__}_fused")
+
+
+@unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
+class TestOptimDb(TestCase):
+    STEPS = 3
+
+    def steps(self, info, dev, dtype, kwargs):
+        """The parameters after some steps; gradients depend on them, so that a wrong step shows in the next."""
+        gen = torch.Generator().manual_seed(0)
+        # Muon takes matrices only.
+        shapes = [(5, 7), (6, 3)] if info.optim_cls is torch.optim.Muon else SHAPES[:-1]
+        if info.only_supports_sparse_grads:
+            shapes = [s for s in shapes if s]
+        params = [torch.nn.Parameter(torch.randn(s, generator=gen).to(dtype).to(dev)) for s in shapes]
+        targets = [torch.randn(s, generator=gen).to(dtype).to(dev) for s in shapes]
+        opt = info.optim_cls(params, **copy.deepcopy(kwargs))
+
+        def closure():
+            opt.zero_grad()
+            loss = torch.zeros((), dtype=dtype, device=dev)
+            for p, t in zip(params, targets, strict=True):
+                loss = loss + ((p - t) ** 2).sum()
+            loss.backward()
+            if info.only_supports_sparse_grads:
+                for p in params:
+                    rows = torch.arange(len(p), device=dev)[None]
+                    p.grad = torch.sparse_coo_tensor(rows, p.grad, p.shape)
+            return loss
+
+        for _ in range(self.STEPS):
+            opt.step(closure)
+        return [p.detach().cpu().double() for p in params]
+
+    @parametrize("info,form", list(forms()))
+    def test_against_cpu(self, info, form):
+        # What is tested on CUDA includes capturable=True, which the CPU does not take and does not need.
+        for sample in info.optim_inputs_func(device="cuda"):
+            kwargs = {**sample.kwargs, **({"max_iter": 5} if info.optim_cls is torch.optim.LBFGS else {})}
+            plain = {k: v for k, v in kwargs.items() if k != "capturable"}
+            want = self.steps(info, "cpu", torch.float64, plain)
+            cpu = self.steps(info, "cpu", torch.float32, plain)
+            with no_fallback():
+                got = self.steps(info, DEV, torch.float32, {**kwargs, **form})
+            # As above, a few roundings a step; where these grow (LBFGS divides differences of gradients), four times
+            # as far off as the CPU at most. Muon orthogonalises in bfloat16, whose 2^-8 grows to some 2^-6 in its
+            # five iterations, of an update of at most lr (0.01) times sqrt(7 / 5).
+            least = 3 * 0.01 * 2**-5 if info.optim_cls is torch.optim.Muon else 3e-6
+            for p, c, q in zip(got, cpu, want, strict=True):
+                tolerance = max(least, 4 * (c - q).abs().max().item())
+                self.assertEqual(p, q, msg=f"{sample.desc} {form}", atol=tolerance, rtol=1e-5)
+
+
 instantiate_parametrized_tests(TestOptimizers)
+instantiate_parametrized_tests(TestOptimDb)
 
 if __name__ == "__main__":
     run_tests()

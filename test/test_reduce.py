@@ -234,6 +234,16 @@ class TestReduce(TestCase):
         self.compare(lambda t: t.argmax(0), low, device)
         self.compare(lambda t: t.argmin(0), low, device)
 
+    def test_hash(self, device):
+        for x in (torch.randn(3, 40, 5), torch.randn(70000).bfloat16(), torch.randint(-9, 9, (5, 33)),
+                  torch.rand(4, 5) > 0.5, torch.tensor(2.5)):
+            if x.is_floating_point() and not torch.netcl.get_device_properties().has_fp64:
+                continue  # numbers are hashed as float64
+            self.compare(torch.hash_tensor, x, device)
+            if x.dim() > 1:
+                self.compare(lambda t: torch.hash_tensor(t, 1), x, device)
+                self.compare(lambda t: torch.hash_tensor(t, (0, 1), keepdim=True), x, device)
+
     def test_zero_size(self, device):
         x = torch.empty(3, 0, 2)
         for op in (torch.sum, torch.prod, torch.any, torch.all):

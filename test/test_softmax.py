@@ -140,6 +140,26 @@ class TestSoftmax(TestCase):
         x = torch.randn(3, 5, dtype=torch.float64, device=device, requires_grad=True)
         torch.autograd.gradgradcheck(lambda t: F.log_softmax(t, 1), (x,))
 
+    def test_masked(self, device):
+        x = torch.randn(2, 3, 4, 4)
+        masks = [(torch.rand(4, 4) > 0.6, 0), (torch.rand(2, 4) > 0.6, 1), (torch.rand(2, 3, 4, 4) > 0.6, 2)]
+        for mask, kind in masks:
+            mask[..., 0] = False  # in each row something is left
+            for dim in (None, 3, 1):
+                got = torch._masked_softmax(x.to(device), mask.to(device), dim, kind)
+                expected = torch._masked_softmax(x, mask, dim, kind)
+                self.assertEqual(got.cpu(), expected)
+        full = torch.ones(2, 3, 4, 4, dtype=torch.bool)
+        self.assertEqual(torch._masked_softmax(x.to(device), full.to(device), 3, 2).cpu(),
+                         torch._masked_softmax(x, full, 3, 2))
+        g = torch.randn_like(x)
+        got = torch.ops.aten._masked_softmax_backward(g.to(device), expected.to(device), mask.to(device), 3)
+        self.assertEqual(got.cpu(), torch.ops.aten._masked_softmax_backward(g, expected, mask, 3))
+        with self.assertRaisesRegex(RuntimeError, "Mask should be a boolean tensor"):
+            torch._masked_softmax(x.to(device), x.to(device), 3, 2)
+        with self.assertRaisesRegex(RuntimeError, "Mask shape should match input"):
+            torch._masked_softmax(x.to(device), masks[0][0].to(device), 3, 2)
+
     def test_no_fallback(self, device):
         x = torch.randn(4, 8).to(device).requires_grad_()
         torch.netcl.reset_cpu_fallback_ops()

@@ -57,6 +57,19 @@ class TestUpsample(TestCase):
                             )
         self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
 
+    @dtypes(torch.float32, torch.bfloat16)
+    def test_antialias(self, device, dtype):
+        torch.netcl.reset_cpu_fallback_ops()
+        for mode in ("bilinear", "bicubic", "lanczos"):
+            aligned = {"size": (9, 5), "align_corners": True}
+            for kwargs in ({"size": (3, 4)}, {"size": (1, 1)}, {"size": (11, 23)}, aligned, {"scale_factor": 0.37}):
+                if mode == "lanczos" and kwargs is aligned:
+                    continue  # F.interpolate refuses it
+                with self.subTest(mode=mode, **kwargs):
+                    self.check(device, dtype, (2, 3, 9, 16), mode=mode, antialias=True, **kwargs)
+        self.check(device, dtype, (2, 3, 9, 16), channels_last=True, mode="bilinear", size=(4, 5), antialias=True)
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+
     def test_grid_sample(self, device):
         torch.netcl.reset_cpu_fallback_ops()
         x = torch.randn(2, 3, 5, 7)

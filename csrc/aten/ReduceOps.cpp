@@ -3,6 +3,7 @@
 #include <ATen/native/ReduceOps.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/TensorCompare.h>
+#include <ATen/ops/_aminmax_native.h>
 #include <ATen/ops/all_native.h>
 #include <ATen/ops/amax_native.h>
 #include <ATen/ops/amin_native.h>
@@ -11,6 +12,7 @@
 #include <ATen/ops/argmax_native.h>
 #include <ATen/ops/argmin_native.h>
 #include <ATen/ops/complex.h>
+#include <ATen/ops/hash_tensor_meta.h>
 #include <ATen/ops/imag.h>
 #include <ATen/ops/linalg_vector_norm_native.h>
 #include <ATen/ops/max_native.h>
@@ -175,6 +177,21 @@ struct MinDim : at::meta::structured_min_dim {
   }
 };
 
+// The bits of all elements as int64 or float64, by exclusive or; the result is uint64.
+struct HashTensor : at::meta::structured_hash_tensor {
+  void impl(const Tensor& self, at::IntArrayRef dim, bool keepdim, int64_t mode, const Tensor& out) {
+    TORCH_CHECK(mode == 0, "hash_tensor: unknown mode ", mode, "; netcl has 0, exclusive or");
+    const Tensor bits = self.to(self.is_floating_point() ? at::kDouble : at::kLong).view(at::kLong);
+    const Tensor result = out.view(at::kLong);
+    if (bits.numel() == 0) {
+      result.zero_();
+    } else {
+      auto iter = at::meta::make_reduction(bits, result, dim, keepdim, at::kLong);
+      reduce(iter, {"aten::hash_tensor", "bitxor", at::kLong});
+    }
+  }
+};
+
 // --- norms
 // ------------------------------------------------------------------------------------------------------
 ScalarType norm_type(TensorIterator& it) {
@@ -318,6 +335,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_amax_out>(m, "amax", nullptr, "amax.out");
   structured<at::native::structured_amin_out>(m, "amin", nullptr, "amin.out");
   structured<at::native::structured_aminmax_out>(m, "aminmax", nullptr, "aminmax.out");
+  m.impl("_aminmax", TORCH_FN(at::native::_aminmax_all));
+  m.impl("_aminmax.dim", TORCH_FN(at::native::_aminmax));
+  structured<HashTensor>(m, "hash_tensor", nullptr, "hash_tensor.out");
   structured<at::native::structured_argmax_out>(m, "argmax", nullptr, "argmax.out");
   structured<at::native::structured_argmin_out>(m, "argmin", nullptr, "argmin.out");
   structured<MaxDim>(m, "max.dim", nullptr, "max.dim_max");

@@ -1,10 +1,14 @@
 // softmax and log_softmax over any dimension, and their derivatives.
+#include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_log_softmax_backward_data_meta.h>
 #include <ATen/ops/_log_softmax_meta.h>
 #include <ATen/ops/_softmax_backward_data_meta.h>
 #include <ATen/ops/_softmax_meta.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/softmax.h>
+
+#include <limits>
 
 #include "aten/Rows.h"
 #include "aten/Structured.h"
@@ -96,6 +100,37 @@ struct LogSoftmaxBackward : at::meta::structured__log_softmax_backward_data {
   }
 };
 
+// A mask of attention (true: left out) in the shape of the scores (batch, heads, length, length). Its type, as in ATen:
+// 0 is (length, length), 1 is (batch, length) over the keys, 2 has the scores' shape.
+Tensor expand_mask(const Tensor& x, const Tensor& mask, std::optional<int64_t> type) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be a boolean tensor");
+  TORCH_CHECK(type.has_value() && *type >= 0 && *type <= 2,
+              "Mask Type should be 0 (src_mask), 1 (src_key_padding_mask), "
+              "or 2 (default_mask)");
+  if (*type == 2) {
+    TORCH_CHECK(mask.sizes() == x.sizes(), "Mask shape should match input. mask: ", mask.sizes(),
+                " input: ", x.sizes());
+    return mask;
+  }
+  TORCH_CHECK(
+      x.dim() == 4 && mask.dim() == 2 && mask.size(0) == x.size(*type == 0 ? 2 : 0) && mask.size(1) == x.size(3),
+      "_masked_softmax: a mask of type ", *type, " for scores ", x.sizes(), " cannot be ", mask.sizes());
+  return (*type == 0 ? mask : mask.view({mask.size(0), 1, 1, mask.size(1)})).expand(x.sizes());
+}
+
+Tensor masked_softmax(const Tensor& x, const Tensor& mask, std::optional<int64_t> dim, std::optional<int64_t> type) {
+  const Tensor left_out = expand_mask(x, mask, type);
+  return at::softmax(x.masked_fill(left_out, -std::numeric_limits<double>::infinity()), dim.value_or(x.dim() - 1));
+}
+
+// softmax's derivative, with no part in the sum for what is left out.
+Tensor masked_softmax_backward(const Tensor& grad, const Tensor& y, const Tensor& mask, std::optional<int64_t> dim) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be a boolean tensor");
+  TORCH_CHECK(grad.sizes() == mask.sizes(), "Mask shape should match grad shape");
+  const Tensor weighted = (grad * y).masked_fill_(mask, 0);
+  return (weighted - y * weighted.sum(dim.value_or(y.dim() - 1), true)).masked_fill_(mask, 0);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -103,6 +138,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<LogSoftmax>(m, "_log_softmax", nullptr, "_log_softmax.out");
   structured<SoftmaxBackward>(m, "_softmax_backward_data", nullptr, "_softmax_backward_data.out");
   structured<LogSoftmaxBackward>(m, "_log_softmax_backward_data", nullptr, "_log_softmax_backward_data.out");
+  m.impl("_masked_softmax", TORCH_FN(masked_softmax));
+  m.impl("_masked_softmax_backward", TORCH_FN(masked_softmax_backward));
 }
 
 }  // namespace netcl

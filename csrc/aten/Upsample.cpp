@@ -1,5 +1,5 @@
 // Resampling: nearest (both conventions), linear and cubic, over 1 to 3 spatial dimensions, and the
-// derivatives. The anti-aliased forms are left to the CPU.
+// derivatives. UpsampleAntialias.cpp has the anti-aliased forms.
 #include <ATen/native/UpSample.h>
 #include <ATen/ops/_upsample_nearest_exact1d_backward_meta.h>
 #include <ATen/ops/_upsample_nearest_exact1d_meta.h>

@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "runtime/Assertions.h"
 #include "runtime/Memory.h"
 #include "runtime/OpName.h"
 
@@ -51,17 +52,33 @@ Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
 
 thread_local std::array<c10::StreamId, 64> current_streams{};
 
-// What device code asserts, one buffer a device: [0] = 1 + index into `names`, [1..2] = the index, [3] = the size.
+// What device code asserts, one buffer a device: [0] = 1 + index into `texts`, [1..2] = the index, [3] = the size.
 struct Assertions {
+  // The name of an operator that was given a bad index, or a message that says all.
+  struct Text {
+    std::string text;
+    bool message;
+  };
   std::mutex mutex;
   void *address = nullptr, *unfilled = nullptr;  // the same, once it holds zeros
-  std::deque<std::string> names;
+  std::deque<Text> texts;
   std::unordered_map<std::string, int> codes;
   std::atomic<uint64_t> armed{0};  // a bit for each stream whose kernels may have reported since it was last looked at
 };
 Assertions& assertions_of(c10::DeviceIndex index) {
   static auto* all = new std::array<Assertions, 64>();
   return (*all).at(index);
+}
+
+int code_of(Device& device, const std::string& text, bool message) {
+  auto& a = assertions_of(device.index());
+  const std::lock_guard<std::mutex> lock(a.mutex);
+  int& code = a.codes[(message ? "message " : "op ") + text];
+  if (code == 0) {
+    a.texts.push_back({text, message});
+    code = static_cast<int>(a.texts.size());
+  }
+  return code;
 }
 
 }  // namespace
@@ -189,14 +206,8 @@ const void* assert_buffer(Device& device) {
   return a.address;
 }
 
-int assert_code(Device& device, const char* op) {
-  auto& a = assertions_of(device.index());
-  const std::lock_guard<std::mutex> lock(a.mutex);
-  const auto found = a.codes.find(op);
-  if (found != a.codes.end()) return found->second;
-  a.names.emplace_back(op);
-  return a.codes[op] = static_cast<int>(a.names.size());
-}
+int assert_code(Device& device, const char* op) { return code_of(device, op, false); }
+int assert_message_code(Device& device, const std::string& message) { return code_of(device, message, true); }
 
 void raise_device_assertions(Queue& queue) {
   auto& a = assertions_of(queue.device().index());
@@ -204,7 +215,8 @@ void raise_device_assertions(Queue& queue) {
   if (!a.armed.load(std::memory_order_relaxed)) return;
   const uint64_t mine = uint64_t{1} << queue.id();
   std::array<int, 4> report{};
-  std::string name, failure;
+  Assertions::Text found;
+  std::string failure;
   {
     const std::lock_guard<std::mutex> lock(a.mutex);
     const uint64_t before = a.armed.fetch_and(~mine);
@@ -216,7 +228,7 @@ void raise_device_assertions(Queue& queue) {
       arm_again.release();
       return;
     }
-    name = a.names.at(report[0] - 1);
+    found = a.texts.at(report[0] - 1);
     const int zero = 0;
     try {
       fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
@@ -227,8 +239,10 @@ void raise_device_assertions(Queue& queue) {
     }
   }
   const int64_t index = (static_cast<int64_t>(report[2]) << 32) | static_cast<uint32_t>(report[1]);
-  TORCH_CHECK_INDEX(false, name, ": index ", index, " is out of bounds for dimension with size ", report[3],
-                    " (found on the netcl device; the operator ran earlier than this call)", failure);
+  constexpr const char* kEarlier = " (found on the netcl device; the operator ran earlier than this call)";
+  TORCH_CHECK(!found.message, found.text, kEarlier, failure);
+  TORCH_CHECK_INDEX(false, found.text, ": index ", index, " is out of bounds for dimension with size ", report[3],
+                    kEarlier, failure);
 }
 
 }  // namespace netcl

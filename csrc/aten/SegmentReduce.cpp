@@ -1,0 +1,125 @@
+// segment_reduce and its derivative: checks are ATen's, which calls the stubs below.
+#include <ATen/native/SegmentReduce.h>
+#include <ATen/ops/_segment_reduce_backward_native.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/segment_reduce_native.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <limits>
+
+#include "aten/Rows.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+using at::native::ReductionType;
+using Initial = std::optional<at::Scalar>;
+
+// Where segments begin and end, (outer..., segments + 1), of their lengths.
+Tensor offsets_of(const Tensor& lengths) {
+  auto sizes = lengths.sizes().vec();
+  sizes.back() += 1;
+  Tensor offsets = at::zeros(sizes, lengths.options().dtype(at::kLong));
+  offsets.narrow(-1, 1, lengths.size(-1)).copy_(lengths.cumsum(-1));
+  return offsets;
+}
+
+// A tensor as (outer, rows, inner) around the axis that segments divide, which is the last one of `offsets`.
+struct Segments {
+  Tensor offsets;
+  int64_t axis, outer = 1, rows, inner = 1, count;
+  Defs defs;
+  const char* op;
+  Device& dev;
+
+  Segments(const char* op, const Tensor& data, const Tensor& offsets_, ReductionType reduction)
+      : offsets(offsets_.to(at::kLong).contiguous()),
+        axis(offsets.dim() - 1),
+        rows(data.size(axis)),
+        count(offsets.size(axis) - 1),
+        op(op),
+        dev(netcl::device_of(data)) {
+    check_floating(dev, data.scalar_type(), op);
+    for (int64_t d = 0; d < axis; d++) outer *= data.size(d);
+    for (int64_t d = axis + 1; d < data.dim(); d++) inner *= data.size(d);
+    defs.set("IN", dtype_tag(data.scalar_type())).set("ACC", compute_tag(data.scalar_type()));
+    defs.set(reduction == ReductionType::MAX    ? "R_MAX"
+             : reduction == ReductionType::MIN  ? "R_MIN"
+             : reduction == ReductionType::MEAN ? "R_MEAN"
+             : reduction == ReductionType::PROD ? "R_PROD"
+                                                : "R_SUM",
+             1);
+  }
+  // A result's element, or all of a segment's in the derivative, to a work-item.
+  Range items() const { return {size_t(outer * count * inner)}; }
+  Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
+};
+
+double start(ReductionType reduction, const Initial& initial) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  if (initial.has_value()) return initial->toDouble();
+  return reduction == ReductionType::MAX    ? -inf
+         : reduction == ReductionType::MIN  ? inf
+         : reduction == ReductionType::PROD ? 1
+                                            : 0;
+}
+
+Tensor forward(ReductionType reduction, const Tensor& data, const Tensor& offsets, const Initial& initial) {
+  const Segments s("aten::segment_reduce", data, offsets, reduction);
+  auto sizes = data.sizes().vec();
+  sizes[s.axis] = s.count;
+  Tensor out = at::empty(sizes, data.options());
+  if (out.numel() == 0) return out;
+  const double first = start(reduction, initial);
+  kernel(s.dev, "segment_reduce.cl", "segment_reduce", s.defs)
+      .launch(s.op, queue_of(out), s.items(), s.local(), buf(out), buf(data), buf(s.offsets), s.outer, s.rows, s.inner,
+              s.count, wide_high(first), wide_low(first), int32_t(initial.has_value()));
+  return out;
+}
+
+Tensor backward(const Tensor& grad, const Tensor& output, const Tensor& data, ReductionType reduction,
+                const Tensor& offsets, const Initial& initial) {
+  const Segments s("aten::_segment_reduce_backward", data, offsets, reduction);
+  Tensor out = at::zeros(data.sizes(), grad.options());
+  if (grad.numel() == 0 || out.numel() == 0) return out;
+  const double first = start(reduction, initial);
+  kernel(s.dev, "segment_reduce.cl", "segment_reduce_backward", s.defs)
+      .launch(s.op, queue_of(out), s.items(), s.local(), buf(out), buf(grad), buf(output), buf(data), buf(s.offsets),
+              s.outer, s.rows, s.inner, s.count, wide_high(first), wide_low(first));
+  return out;
+}
+
+Tensor lengths_forward(ReductionType reduction, const Tensor& data, const Tensor& lengths, int64_t,
+                       const Initial& initial) {
+  return forward(reduction, data, offsets_of(lengths), initial);
+}
+Tensor offsets_forward(ReductionType reduction, const Tensor& data, const Tensor& offsets, int64_t,
+                       const Initial& initial) {
+  return forward(reduction, data, offsets, initial);
+}
+Tensor lengths_backward(const Tensor& grad, const Tensor& output, const Tensor& data, ReductionType reduction,
+                        const Tensor& lengths, int64_t, const Initial& initial) {
+  return backward(grad, output, data, reduction, offsets_of(lengths), initial);
+}
+Tensor offsets_backward(const Tensor& grad, const Tensor& output, const Tensor& data, ReductionType reduction,
+                        const Tensor& offsets, int64_t, const Initial& initial) {
+  return backward(grad, output, data, reduction, offsets, initial);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("segment_reduce", TORCH_FN(at::native::segment_reduce_kernel));
+  m.impl("_segment_reduce_backward", TORCH_FN(at::native::_segment_reduce_backward_kernel));
+}
+
+}  // namespace
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_stub, &netcl::lengths_forward)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_stub, &netcl::offsets_forward)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_backward_stub, &netcl::lengths_backward)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_backward_stub, &netcl::offsets_backward)
+}  // namespace at::native

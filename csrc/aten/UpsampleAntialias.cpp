@@ -1,0 +1,114 @@
+// Anti-aliased resampling of images (the filters that Pillow calls bilinear, bicubic and lanczos) and its derivative:
+// one pass down the columns and one along the rows, with a table of weights for each.
+#include <ATen/native/UpSample.h>
+#include <ATen/ops/_upsample_bicubic2d_aa_backward_meta.h>
+#include <ATen/ops/_upsample_bicubic2d_aa_meta.h>
+#include <ATen/ops/_upsample_bilinear2d_aa_backward_meta.h>
+#include <ATen/ops/_upsample_bilinear2d_aa_meta.h>
+#include <ATen/ops/_upsample_lanczos2d_aa_backward_meta.h>
+#include <ATen/ops/_upsample_lanczos2d_aa_meta.h>
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "aten/Rows.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using ScaleOpt = std::optional<double>;
+
+// The value is what the filter reaches to each side, in steps of the coarser grid.
+enum class Filter { kLinear = 1, kCubic = 2, kLanczos = 3 };
+
+// Resamples dimension `dim` of a contiguous tensor, or takes gradients back through it.
+struct Pass {
+  const char* op;
+  Device& dev;
+  int64_t in, out, taps;
+  double scale, support;
+  Tensor weights, starts;  // (out, taps), and (out, 2): the first tap's place and how many there are
+
+  Pass(const char* op, Filter filter, const Tensor& like, int64_t in, int64_t out, bool align, const ScaleOpt& given)
+      : op(op), dev(netcl::device_of(like)), in(in), out(out) {
+    const auto type = compute_type(like.scalar_type());
+    scale = type == at::kDouble ? at::native::area_pixel_compute_scale<double>(in, out, align, given)
+                                : at::native::area_pixel_compute_scale<float>(in, out, align, given);
+    support = double(filter) * std::max(scale, 1.0);
+    taps = 2 * int64_t(std::ceil(support)) + 1;
+    weights = at::empty({out, taps}, like.options().dtype(type));
+    starts = at::empty({out, 2}, like.options().dtype(at::kLong));
+    Defs d;
+    d.set("IN", dtype_tag(type)).set("OUT", dtype_tag(type)).set("ACC", dtype_tag(type)).set("FILTER", int64_t(filter));
+    kernel(dev, "upsample_aa.cl", "aa_weights", d)
+        .launch(op, queue_of(like), {size_t(out)}, {1}, buf(weights), buf(starts), in, taps, wide_high(scale),
+                wide_low(scale));
+  }
+
+  Tensor run(bool backward, const Tensor& x, int64_t dim, c10::ScalarType type) const {
+    auto sizes = x.sizes().vec();
+    sizes[dim] = backward ? in : out;
+    Tensor y = at::empty(sizes, x.options().dtype(type));
+    int64_t inner = 1;
+    for (int64_t d = dim + 1; d < x.dim(); d++) inner *= x.size(d);
+    Defs d;
+    d.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(type)).set("ACC", compute_tag(type));
+    const int64_t n = y.numel(), per = dev.is_cpu() ? row_split(dev, n, 2 * taps).rows_per : 1;
+    const Range items{size_t(ceil_div(n, per))}, local{dev.is_cpu() ? size_t(1) : size_t(64)};
+    if (backward) {
+      kernel(dev, "upsample_aa.cl", "aa_backward", d)
+          .launch(op, queue_of(x), items, local, buf(y), buf(x), buf(weights), buf(starts), n, per, in, out, inner,
+                  taps, float(scale), float(support));
+    } else {
+      kernel(dev, "upsample_aa.cl", "aa_forward", d)
+          .launch(op, queue_of(x), items, local, buf(y), buf(x), buf(weights), buf(starts), n, per, in, out, inner,
+                  taps);
+    }
+    return y;
+  }
+};
+
+void resample(const char* op, Filter filter, bool backward, const Tensor& from, bool align, const ScaleOpt& scale_h,
+              const ScaleOpt& scale_w, const Tensor& to) {
+  if (to.numel() == 0) return;
+  check_floating(netcl::device_of(from), from.scalar_type(), op);
+  const Tensor &small = backward ? to : from, &large = backward ? from : to;
+  const Pass rows(op, filter, from, small.size(3), large.size(3), align, scale_w);
+  const Pass columns(op, filter, from, small.size(2), large.size(2), align, scale_h);
+  // Between the two passes, numbers stay in the compute type.
+  const auto type = from.scalar_type(), wide = compute_type(type);
+  const Tensor x = from.contiguous();
+  to.copy_(backward ? rows.run(true, columns.run(true, x, 2, wide), 3, type)
+                    : columns.run(false, rows.run(false, x, 3, wide), 2, type));
+}
+
+template <class Meta, Filter filter>
+struct Forward : Meta {
+  void impl(const Tensor& x, IntArrayRef, bool align, ScaleOpt scale_h, ScaleOpt scale_w, const Tensor& out) {
+    resample("aten::_upsample_aa", filter, false, x, align, scale_h, scale_w, out);
+  }
+};
+template <class Meta, Filter filter>
+struct Backward : Meta {
+  void impl(const Tensor& grad, IntArrayRef, IntArrayRef, bool align, ScaleOpt scale_h, ScaleOpt scale_w,
+            const Tensor& out) {
+    resample("aten::_upsample_aa_backward", filter, true, grad, align, scale_h, scale_w, out);
+  }
+};
+
+#define NETCL_ANTIALIAS(name, filter)                                                                         \
+  structured<Forward<at::meta::structured_##name, Filter::filter>>(m, #name, nullptr, #name ".out");          \
+  structured<Backward<at::meta::structured_##name##_backward, Filter::filter>>(m, #name "_backward", nullptr, \
+                                                                               #name "_backward.grad_input");
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  NETCL_ANTIALIAS(_upsample_bilinear2d_aa, kLinear)
+  NETCL_ANTIALIAS(_upsample_bicubic2d_aa, kCubic)
+  NETCL_ANTIALIAS(_upsample_lanczos2d_aa, kLanczos)
+}
+
+}  // namespace
+}  // namespace netcl

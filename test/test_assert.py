@@ -1,0 +1,45 @@
+"""torch._assert_async: an assertion about a value on the device, raised at the next synchronising call."""
+
+import torch
+from common import no_fallback
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+D = torch.device("netcl", 0)
+
+
+class TestAssert(TestCase):
+    def test_true_passes_and_false_raises_later(self):
+        values = [torch.tensor([2.5]), torch.tensor([float("nan")]), torch.tensor(True), torch.tensor(-1j)]
+        values = [v.to(D) for v in values]
+        zeros = [torch.zeros((), device=D), torch.zeros(1, device=D, dtype=torch.int64)]
+        torch.netcl.synchronize()
+        syncs = torch.netcl.host_sync_count()
+        with no_fallback():
+            for v in values:
+                torch._assert_async(v, "not raised")
+            torch._assert_async(zeros[0], "the loss became 0")
+        self.assertEqual(torch.netcl.host_sync_count(), syncs)
+        with self.assertRaisesRegex(RuntimeError, "the loss became 0"):
+            torch.netcl.synchronize()
+        torch.netcl.synchronize()  # once only
+        torch._assert_async(zeros[1])
+        with self.assertRaisesRegex(RuntimeError, "Expected Tensor with single nonzero value, but got zero"):
+            zeros[1].item()
+
+    def test_beside_a_bad_index(self):
+        """A message that is an operator's name is no such name."""
+        torch._assert_async(torch.zeros(1, device=D), "aten::index")
+        with self.assertRaises(RuntimeError) as raised:
+            torch.netcl.synchronize()
+        self.assertNotIsInstance(raised.exception, IndexError)
+        with self.assertRaisesRegex(IndexError, "out of bounds"):
+            torch.ones(3, device=D)[torch.tensor([7], device=D)].cpu()
+
+    def test_refuses_many_values(self):
+        for x in (torch.ones(2, device=D), torch.ones(0, device=D)):
+            with self.assertRaisesRegex(RuntimeError, "is ambiguous"):
+                torch._assert_async(x)
+
+
+if __name__ == "__main__":
+    run_tests()

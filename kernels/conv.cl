@@ -73,6 +73,8 @@ typedef struct {
 #define COPY_ROW(from, to, n)                                                                                  \
   if ((n) >= 16) {                                                                                             \
     COPY_BY(16, from, to, n)                                                                                   \
+  } else if ((n) >= 8) {                                                                                       \
+    COPY_BY(8, from, to, n)                                                                                    \
   } else if ((n) >= 4) {                                                                                       \
     COPY_BY(4, from, to, n)                                                                                    \
   } else {                                                                                                     \

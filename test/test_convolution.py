@@ -194,6 +194,20 @@ class TestConvolution(TestCase):
         )
 
     @dtypes(torch.float32)
+    def test_depthwise_weight_gradient_with_infinities(self, device, dtype):
+        # Rows of 3, 9 and 21: shorter than a vector, and with a last vector that overlaps the one before it.
+        for width in (3, 9, 21):
+            x = make_tensor((2, 4, 5, width + 2), device=device, dtype=dtype, low=0.5, high=1)
+            x[1, 1, 2, width // 2], x[0, 2, 4, 0] = float("inf"), float("nan")
+            grads = []
+            for source in (x, x.cpu()):
+                w = torch.ones(4, 1, 3, 3, device=source.device, requires_grad=True)
+                F.conv2d(source, w, groups=4).sum().backward()
+                grads.append(w.grad.cpu())
+            self.assertTrue(grads[0].isinf().any() and grads[0].isnan().any() and grads[0].isfinite().any())
+            self.assertEqual(*grads, atol=1e-4, rtol=1e-5)
+
+    @dtypes(torch.float32)
     def test_unbatched_and_errors(self, device, dtype):
         x = make_tensor((3, 6, 6), device=device, dtype=dtype)
         w = make_tensor((4, 3, 3, 3), device=device, dtype=dtype)

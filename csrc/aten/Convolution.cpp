@@ -45,7 +45,9 @@ struct Product {
 };
 
 struct Direct {  // kernels/conv_direct.cl
-  int64_t rows, rows_per_item, width, height, nred, images, groups, c_out;
+  int64_t rows, rows_per_item, width, height;
+  int64_t planes, planes_per_item;
+  int64_t nred, images, groups, c_out;
   int64_t x_image, x_group, x_z, x_y, x_x;
   int64_t out_image, out_group, out_channel, out_z, out_y, out_x;
   int64_t w_group, w_out;
@@ -211,6 +213,13 @@ bool is_direct(int64_t c_out) { return c_out <= 4; }
 // What a vector of a direct pass may read behind the source.
 int64_t slack(const Context& c, int64_t c_out, int64_t step) { return is_direct(c_out) ? 2 * c.vec * step : 0; }
 
+// A CPU's work-item takes as many planes as make it worth its start, as long as every core has some.
+int64_t planes_per_item(const Context& c, int64_t planes, int64_t work) {
+  if (!c.device.is_cpu()) return 1;
+  const int64_t fair = ceil_div<int64_t>(planes, 4 * int64_t(c.device.compute_units()));
+  return std::clamp<int64_t>(65536 / std::max<int64_t>(work, 1), 1, fair);
+}
+
 void run_pass(const Context& c, const Pass& p, const Tensor& source, int64_t n0, int64_t images, int64_t groups,
               const Tensor& weight, const Tensor& bias, const Tensor& out) {
   const int64_t plane = volume(p.padded), pixels = volume(p.grid);
@@ -227,9 +236,10 @@ void run_pass(const Context& c, const Pass& p, const Tensor& source, int64_t n0,
   const Table x_table = make_table(c, taps, nred), w_table = make_table(c, kernel_taps, nred);
   if (is_direct(p.c_out)) {
     const int64_t row = p.padded[2], slice = p.padded[1] * row, out_slice = p.dst[1] * p.dst[2];
-    Direct d{p.grid[0] * p.grid[1], 0, p.grid[2], p.grid[1], nred, images, groups, p.c_out};
+    Direct d{p.grid[0] * p.grid[1], 0, p.grid[2], p.grid[1], images * groups, 1, nred, images, groups, p.c_out};
     d.rows_per_item =
         std::clamp<int64_t>((c.device.is_cpu() ? 65536 : 64) / (d.width * std::max<int64_t>(nred, 1)), 1, d.rows);
+    d.planes_per_item = planes_per_item(c, d.planes, d.rows_per_item * d.width * nred);
     d.x_image = groups * p.c_in * plane;
     d.x_group = p.c_in * plane;
     d.x_z = p.src_step[0] * slice;
@@ -250,7 +260,8 @@ void run_pass(const Context& c, const Pass& p, const Tensor& source, int64_t n0,
     defs.set("DIRECT_PASS", int64_t{1}).set("ACC", dtype_tag(c.acc)).set("VEC", c.vec).set("NCO", p.c_out);
     defs.set("OUT", dtype_tag(out.scalar_type())).set("OFFSET", xt.type);
     kernel(c.device, "conv_direct.cl", "conv_direct", defs)
-        .launch(c.op, c.queue, {size_t(ceil_div(d.rows, d.rows_per_item)), size_t(images * groups)}, {1, 1},
+        .launch(c.op, c.queue,
+                {size_t(ceil_div(d.rows, d.rows_per_item)), size_t(ceil_div(d.planes, d.planes_per_item))}, {1, 1},
                 at_element(source, x_first), buf(xt.data), at_element(w, w_first), buf(wt.data), buf_or_null(bias), to,
                 d);
     return;
@@ -392,7 +403,10 @@ void weight_gradient_direct(const Context& c, const Geometry& g, const Dims& pad
                             const Tensor& source, const Radix& taps, const Buf& dy, c10::ScalarType dy_dtype,
                             const Tensor& to) {
   const int64_t row = padded[2], out_row = g.out[2], pixels = volume(g.out);
-  Direct d{g.out[0] * g.out[1], 0, out_row, g.out[1], g.taps(), images, g.groups, g.k};
+  constexpr int64_t kTaps = 3;  // TAPS of the kernel
+  const int64_t taps_items = ceil_div(g.taps(), kTaps);
+  Direct d{g.out[0] * g.out[1], 0, out_row, g.out[1], g.groups * g.k, 1, g.taps(), images, g.groups, g.k};
+  d.planes_per_item = planes_per_item(c, d.planes, images * pixels * kTaps);
   d.x_image = g.groups * g.c * volume(padded);
   d.x_group = g.c * volume(padded);
   d.x_z = g.stride[0] * padded[1] * row;
@@ -404,11 +418,12 @@ void weight_gradient_direct(const Context& c, const Geometry& g, const Dims& pad
   d.out_y = out_row;
   const Table table = make_table(c, taps, g.taps());
   Defs defs;
-  defs.set("DIRECT_WEIGHT", int64_t{1}).set("ACC", dtype_tag(c.acc)).set("VEC", c.vec);
+  // A row shorter than a vector would be taken one by one.
+  defs.set("DIRECT_WEIGHT", int64_t{1}).set("ACC", dtype_tag(c.acc)).set("VEC", out_row < c.vec ? 4 : c.vec);
   defs.set("IN", dtype_tag(dy_dtype)).set("OUT", dtype_tag(to.scalar_type())).set("OFFSET", table.type);
   kernel(c.device, "conv_direct.cl", "conv_direct_weight", defs)
-      .launch(c.op, c.queue, {size_t(g.taps()), size_t(g.groups * g.k)}, {1, 1}, buf(source), buf(table.data), dy,
-              buf(to), d);
+      .launch(c.op, c.queue, {size_t(taps_items), size_t(ceil_div(d.planes, d.planes_per_item))}, {1, 1}, buf(source),
+              buf(table.data), dy, buf(to), d);
 }
 
 void weight_gradient(const char* op, const Geometry& g, const Tensor& x, const Tensor& dy, const Tensor& dw) {

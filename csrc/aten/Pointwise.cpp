@@ -1,9 +1,12 @@
 #include "aten/Pointwise.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/bit_cast.h>
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <type_traits>
 
 #include "aten/Launch.h"
 #include "aten/Scalars.h"
@@ -48,8 +51,55 @@ struct PackedOuter {
   Bytes bytes() const { return {words.data(), count * sizeof(int64_t)}; }
 };
 
-void launch(Device& device, const char* file, const char* op, const Defs& defs, Layout& l, int nargs, int nin,
-            int64_t vec, c10::ArrayRef<Buf> bufs, c10::ArrayRef<Bytes> scalars) {
+// All that a kernel's -D options follow from. `file` and `op` are literals: the same address, the same text.
+struct Variant {
+  const char *file, *op;
+  std::array<c10::ScalarType, kMaxArgs> types;  // outputs first
+  c10::ScalarType acc, common;
+  uint8_t nin, nout, nscalars, vec, rows;
+  c10::DeviceIndex device;
+  bool operator==(const Variant&) const = default;
+};
+static_assert(std::has_unique_object_representations_v<Variant>);
+
+Defs defs_of(const Variant& v) {
+  const bool complex = c10::isComplexType(v.acc), floating = c10::isFloatingType(v.acc);
+  Defs defs;
+  defs.set("OP", ("OP_" + std::string(v.op)).c_str());
+  defs.set("NIN", v.nin).set("NOUT", v.nout).set("NSCALARS", v.nscalars);
+  defs.set("VEC", v.vec).set("ACC", dtype_tag(v.acc)).set("COMMON", dtype_tag(v.common));
+  defs.set(complex ? "ACC_COMPLEX" : floating ? "ACC_FLOATING" : "ACC_INTEGRAL", "1");
+  if (v.acc == c10::ScalarType::Double || v.acc == c10::ScalarType::ComplexDouble) defs.set("ACC_DOUBLE", "1");
+  if (v.common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
+  if (v.nin == 0) defs.set("INDEXED", "1");
+  for (int k = 0; k < v.nout + v.nin; k++) {
+    defs.set(k < v.nout ? kOutNames[k] : kInNames[k - v.nout], dtype_tag(v.types[k]));
+  }
+  return defs;
+}
+
+// To write the options and hash them would take as long as all else that a launch needs from us.
+Kernel& kernel_of(Device& device, const Variant& v) {
+  struct Slot {
+    Variant variant;
+    Kernel* kernel;
+  };
+  static thread_local std::array<Slot, 256> recent{};
+  uint64_t hash = 0;
+  for (const uint64_t word : c10::bit_cast<std::array<uint64_t, sizeof(Variant) / sizeof(uint64_t)>>(v)) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 32;
+  }
+  Slot& slot = recent[hash % recent.size()];
+  if (!slot.kernel || !(slot.variant == v)) {
+    slot = {v, &kernel(device, v.file, v.rows ? "rows" : "flat", defs_of(v))};
+  }
+  return *slot.kernel;
+}
+
+void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs, c10::ArrayRef<Bytes> scalars) {
+  const int nin = variant.nin, nargs = nin + variant.nout;
+  const int64_t vec = variant.vec;
   const Split s = split(device, l.n, vec);
   l.chunk = s.chunk;
   size_t row_items = 1;
@@ -71,7 +121,7 @@ void launch(Device& device, const char* file, const char* op, const Defs& defs, 
   }
   Queue& queue = current_queue(device.index());
   if (l.ndim == 0) {
-    kernel(device, file, "flat", defs).launch(op, queue, {s.items}, {s.local}, bufs, flat.bytes(), scalars);
+    kernel_of(device, variant).launch(variant.op, queue, {s.items}, {s.local}, bufs, flat.bytes(), scalars);
     return;
   }
   PackedOuter outer;
@@ -79,8 +129,9 @@ void launch(Device& device, const char* file, const char* op, const Defs& defs, 
   for (int d = 0; d < kMaxOuter; d++) {
     for (int k = 0; k < nargs; k++) outer.put(l.stride[d][k]);
   }
-  kernel(device, file, "rows", defs)
-      .launch(op, queue, {s.items, row_items}, {s.local}, bufs, flat.bytes(), outer.bytes(), scalars);
+  variant.rows = 1;
+  kernel_of(device, variant)
+      .launch(variant.op, queue, {s.items, row_items}, {s.local}, bufs, flat.bytes(), outer.bytes(), scalars);
 }
 
 }  // namespace
@@ -109,19 +160,16 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
   if (!device.info().has_fp64 && soft_double(iter, op)) return;
   check_dtype(device, acc, op);
 
-  const bool complex = c10::isComplexType(acc), floating = c10::isFloatingType(acc);
-  bool pairs = complex;  // complex numbers have no vectors, not even as the output of a real operator
+  bool pairs = c10::isComplexType(acc);  // these have no vectors, not even as the output of a real operator
   for (int k = 0; k < nargs; k++) pairs |= c10::isComplexType(iter.dtype(k));
   const int64_t vec = pairs ? 1 : !device.is_cpu() ? 4 : c10::elementSize(acc) == 8 ? 8 : 16;
-  Defs defs;
-  std::array<char, 64> op_macro{};
-  std::snprintf(op_macro.data(), op_macro.size(), "OP_%s", op);
-  defs.set("OP", op_macro.data()).set("NIN", nin).set("NOUT", nout).set("NSCALARS", int64_t(scalars.size()));
-  defs.set("VEC", vec).set("ACC", dtype_tag(acc)).set("COMMON", dtype_tag(common));
-  defs.set(complex ? "ACC_COMPLEX" : floating ? "ACC_FLOATING" : "ACC_INTEGRAL", "1");
-  if (acc == c10::ScalarType::Double || acc == c10::ScalarType::ComplexDouble) defs.set("ACC_DOUBLE", "1");
-  if (common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
-  if (nin == 0) defs.set("INDEXED", "1");
+  Variant variant{file, op, {}, acc, common};
+  variant.types.fill(c10::ScalarType::Undefined);
+  variant.nin = static_cast<uint8_t>(nin);
+  variant.nout = static_cast<uint8_t>(nout);
+  variant.nscalars = static_cast<uint8_t>(scalars.size());
+  variant.vec = static_cast<uint8_t>(vec);
+  variant.device = device.index();
 
   Layout l;
   std::array<Buf, kMaxArgs> bufs{};
@@ -131,7 +179,7 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
     // A number of Python's is a double on the host; by value it asks for no cl_khr_fp64, and for no variant of its own.
     const c10::ScalarType type = by_value ? common : iter.dtype(k);
     check_dtype(device, type, op);
-    defs.set(input ? kInNames[k - nout] : kOutNames[k], dtype_tag(type));
+    variant.types[k] = type;
     if (by_value) {
       const auto packed = pack_scalar(iter.tensor(k).item(), acc);
       // IMMEDIATE of pointwise_body.h reads a complex number's parts from the two words.
@@ -165,7 +213,7 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
     for (int k = 0; k < nargs; k++) l.stride[d][k] = l.inner[k] == kImmediate ? 0 : iter.strides(k)[d + 1];
   }
   if (ndim - 1 <= kMaxOuter) {
-    launch(device, file, op, defs, l, nargs, nin, vec, buf_list, scalar_list);
+    launch(device, variant, l, buf_list, scalar_list);
     return;
   }
   // More dimensions than the kernel counts: one launch for each position in the rest.
@@ -182,7 +230,7 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
         shifted[k].address = static_cast<const char*>(shifted[k].address) + at * iter.strides(k)[d];
       }
     }
-    launch(device, file, op, defs, l, nargs, nin, vec, {shifted.data(), static_cast<size_t>(nargs)}, scalar_list);
+    launch(device, variant, l, {shifted.data(), static_cast<size_t>(nargs)}, scalar_list);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <shared_mutex>
 #include <unordered_map>
@@ -25,8 +26,8 @@ Defs& Defs::set(const char* name, const char* value) {
 }
 
 Defs& Defs::set(const char* name, int64_t value) {
-  std::array<char, 24> digits{};
-  std::snprintf(digits.data(), digits.size(), "%lld", static_cast<long long>(value));
+  std::array<char, 24> digits{};  // snprintf would take a tenth of a launch
+  std::to_chars(digits.data(), digits.data() + digits.size() - 1, value);
   return set(name, digits.data());
 }
 

@@ -4,8 +4,8 @@
 #   make demo        train two small models under autocast and GradScaler
 #   make test        the test suite, once per OpenCL runtime
 #   make test-full   the same, then with GPU-shaped kernels and on a device without fp16, fp64 and 64-bit atomics, then
-#                    all checks of every operator and module, which take hours; writes docs/operators.md. Parts of that,
-#                    a dtype or a kind of check at a time: see test/test_opinfo.py
+#                    all checks of every operator, module and model, which take hours; writes docs/operators.md. Parts
+#                    of that, a dtype or a kind of check at a time: see test/test_opinfo.py
 #   make check       what was found, and a self-test on every device
 #   make lint        ruff and clang-format; `make format` applies them
 #   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
@@ -92,7 +92,7 @@ test-full: test
 	@failed=; for runtime in $(RUNTIMES); do \
 	  echo "=== every operator with $$runtime"; \
 	  NETCL_TEST_FULL=1 NETCL_OPINFO_RESULTS=build/opinfo NETCL_VISIBLE_DEVICES=$$runtime \
-	    $(PYTEST) --dist load -k "TestOpInfo or TestModules" || failed="$$failed $$runtime"; \
+	    $(PYTEST) --dist load -k "TestOpInfo or TestModules or TestModels" || failed="$$failed $$runtime"; \
 	done; \
 	$(PY) test/opinfo_table.py build/opinfo docs/operators.md && test -z "$$failed"
 

@@ -28,6 +28,8 @@ SAMPLES = 8 if FULL else 2
 
 # Operators that run on the CPU in a module's course: name of the module -> names of the operators.
 FALLBACKS: dict[str, set[str]] = {}
+# What neither the CPU nor CUDA computes in float16 and bfloat16.
+FLOAT_ONLY = {"nn.CTCLoss"}
 
 
 def cases():
@@ -74,6 +76,8 @@ class TestModules(TestCase):
     @parametrize("dtype", DTYPES)
     @parametrize("info,training", list(cases()))
     def test_against_cpu(self, info, training, dtype):
+        if info.name in FLOAT_ONLY and dtype != torch.float32:
+            self.skipTest("float32 and float64 only, as on the CPU and on CUDA")
         for sample in samples(info, dtype, training):
             module = construct(info, sample, dtype, training)
             inputs = sample.forward_input.args, sample.forward_input.kwargs

@@ -45,7 +45,10 @@ class Timing:
 
 @dataclass
 class Result:
-    """A case's timings; ``ratio`` is CPU time over netcl time: above 1, netcl is faster."""
+    """A case's timings; ``ratio`` is CPU time over netcl time: above 1, netcl is faster.
+
+    ``peak_bytes`` is the most device memory that was allocated at once during a call.
+    """
 
     name: str
     netcl: Timing
@@ -53,6 +56,7 @@ class Result:
     bytes: float = 0.0
     flops: float = 0.0
     launches: float = 0.0
+    peak_bytes: int = 0
     fallbacks: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -100,10 +104,12 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
         timers.append(Timer("cpu", case.make("cpu"), sample_seconds))
     # Launches and fallbacks of one call, once everything is warm.
     torch.netcl.reset_cpu_fallback_ops()
+    torch.netcl.reset_peak_memory_stats()
     launches = torch.netcl.launch_count()
     timers[0].run()
     launches = torch.netcl.launch_count() - launches
     fallbacks = torch.netcl.cpu_fallback_ops()
+    peak = torch.netcl.max_memory_allocated()
     seconds: list[list[float]] = [[] for _ in timers]
     gc.collect()
     gc.disable()
@@ -114,7 +120,7 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
     finally:
         gc.enable()
     netcl, *cpu = (Timing.of(taken, timer.calls) for timer, taken in zip(timers, seconds, strict=True))
-    return Result(case.name, netcl, cpu[0] if cpu else None, case.bytes, case.flops, launches, fallbacks)
+    return Result(case.name, netcl, cpu[0] if cpu else None, case.bytes, case.flops, launches, peak, fallbacks)
 
 
 def matching(cases: Iterator[Case], patterns: list[str]) -> Iterator[Case]:

@@ -9,6 +9,7 @@ from datetime import date
 
 import torch
 
+from . import roofline
 from .harness import Result
 
 # (pattern of case names, ratio to torch CPU on Intel's runtime, on PoCL). The first that fits counts.
@@ -52,6 +53,8 @@ def environment() -> dict[str, object]:
         "units": device.max_compute_units,
         "cores": os.cpu_count(),
         "threads of torch CPU": torch.get_num_threads(),
+        "measured copy, GB/s": round(roofline.copy_bandwidth() * 1e-9, 1),
+        "measured float32 multiply-adds, GFLOP/s": round(roofline.peak_flops() * 1e-9),
         "instructions": [name for name in known if name in flags.split()],
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -77,6 +80,11 @@ def verdict(result: Result, pocl: bool) -> str:
     return f"≥ {wanted}: {'met' if result.ratio >= wanted else 'missed'}"
 
 
+def rate(value: float, most: object) -> str:
+    """A rate, and what part it is of the most that the device can do; nothing where a case counts none."""
+    return f"{value:.3g} ({value / float(str(most)):.0%})" if value else ""
+
+
 def markdown(results: list[Result], facts: dict[str, object], baseline: dict[str, float] | None = None) -> str:
     """A table of all results; `baseline` maps names to netcl's seconds in an earlier run."""
     pocl = "portable" in str(facts["platform"]).lower()
@@ -85,10 +93,11 @@ def markdown(results: list[Result], facts: dict[str, object], baseline: dict[str
     lines += [
         "",
         "Medians, ± half the distance between the quartiles. Ratio: torch CPU's time over netcl's; above 1, netcl is",
-        "faster.",
+        "faster. GB/s and GFLOP/s: least bytes and operations of a call over its time, and their part of the measured",
+        "copy and multiply-adds (more than 100 % of a copy: in cache). Peak: device memory in use at once.",
         "",
     ]
-    head = ["case", "netcl", "torch CPU", "ratio", "target", "GB/s", "GFLOP/s", "launches"]
+    head = ["case", "netcl", "torch CPU", "ratio", "target", "GB/s", "GFLOP/s", "launches", "peak"]
     if baseline:
         head.append("before / now")
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -99,9 +108,10 @@ def markdown(results: list[Result], facts: dict[str, object], baseline: dict[str
             f"{seconds(r.cpu.seconds)} ± {r.cpu.spread:.0%}" if r.cpu else "",
             f"{r.ratio:.2f}" if r.ratio else "",
             verdict(r, pocl),
-            f"{r.bytes / r.netcl.seconds * 1e-9:.1f}" if r.bytes else "",
-            f"{r.flops / r.netcl.seconds * 1e-9:.0f}" if r.flops else "",
+            rate(r.bytes / r.netcl.seconds * 1e-9, facts["measured copy, GB/s"]),
+            rate(r.flops / r.netcl.seconds * 1e-9, facts["measured float32 multiply-adds, GFLOP/s"]),
             f"{r.launches:g}",
+            f"{r.peak_bytes / 2**20:.1f} MiB",
         ]
         if baseline:
             row.append(f"{baseline[r.name] / r.netcl.seconds:.2f}" if r.name in baseline else "")

@@ -32,7 +32,11 @@ class TestBenchmarks(TestCase):
             for result in (add, unscale):
                 self.assertEqual(result["ratio"], result["cpu"]["seconds"] / result["netcl"]["seconds"])
                 self.assertEqual(result["fallbacks"], {})
-            self.assertTrue(content["environment"]["driver"])
+            self.assertGreaterEqual(unscale["peak_bytes"], 100 * 100_000 * 4)
+            facts = content["environment"]
+            self.assertTrue(facts["driver"])
+            self.assertGreater(min(v for k, v in facts.items() if k.startswith("measured")), 0)
+            self.assertRegex(run.stdout, r"scale/add_1e3.*\(\d+%\)")
             run = benchmarks("scale/add_1e3", *quick[2:], "--no-cpu", "--baseline", str(first), "--json", str(second))
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertIn("before / now", run.stdout)

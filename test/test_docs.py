@@ -21,6 +21,12 @@ class TestDocs(TestCase):
                     self.assertTrue((ROOT / path).exists(), f"{document.name} names {path}")
         self.assertGreater(found, 20)
 
+    def test_tests_of_reliability_exist(self):
+        names = re.findall(r"`(test_\w+)(?:\.py)?::(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text())
+        self.assertGreater(len(names), 20)
+        for module, name in names:
+            self.assertIn(f"def {name}(", (ROOT / "test" / f"{module}.py").read_text(), f"{module}::{name}")
+
     def test_variables_are_read(self):
         sources = [p for d in ("torch_netcl", "csrc", "examples") for p in (ROOT / d).rglob("*") if p.is_file()]
         sources += [ROOT / "setup.py", ROOT / "Makefile", ROOT / ".ci" / "run"]

@@ -190,6 +190,7 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
       bufs[k] = {iter.data_ptr(0)};
       l.inner[k] = kImmediate;
     } else {
+      TORCH_CHECK(iter.data_ptr(k), op, ": the storage of a tensor was resized to 0 bytes");
       bufs[k] = {iter.data_ptr(k)};
       l.inner[k] = iter.ndim() > 0 ? iter.strides(k)[0] : 0;
     }

@@ -154,6 +154,8 @@ Plan plan_gpu(const Device& device, const Problem& p, Layout& layout) {
 
 void run(Device& device, Problem& p, const ReduceOp& op) {
   const OpName scope(op.aten);
+  TORCH_CHECK(p.in.data || product(p.kept) * product(p.reduced) == 0, op.aten,
+              ": the storage of a tensor was resized to 0 bytes");
   simplify(p.kept);
   simplify(p.reduced);
   const int64_t fold = device.is_cpu() && op.kind == ReduceOp::kSimple ? fold_rows(p) : 1;

@@ -310,6 +310,9 @@ class Pool {
                      human(requested), " at once, but CL_DEVICE_MAX_MEM_ALLOC_SIZE of ", info.name, " is ",
                      human(info.max_mem_alloc_size), ". Split the tensor.");
     const auto limit = static_cast<size_t>(fraction_ * static_cast<double>(info.global_mem_size));
+    // Whole slabs that lie idle though memory has to grow do not suit the sizes now in use. They make room, but only
+    // once they are more than a small part of all, so that batches of changing sizes do not come and go each step.
+    if (idle_bytes() > reserved_ / 64) release_cached();
     cl_mem mem = nullptr;
     cl_int err = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     for (int attempt = 0; attempt < 3 && !mem; attempt++) {
@@ -428,6 +431,14 @@ class Pool {
     }
     stats_.num_sync_all_streams++;
     reclaim_finished();
+  }
+
+  size_t idle_bytes() const {
+    size_t bytes = 0;
+    for (const auto* blocks : {&free_small_, &free_large_}) {
+      for (const Block* block : *blocks) bytes += block->prev || block->next ? 0 : block->slab->size;
+    }
+    return bytes;
   }
 
   // Gives whole free slabs back to the driver, which keeps each until queued commands that use it are done.
@@ -715,6 +726,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
 
 void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
   if (bytes == 0 || dst == src) return;
+  check_not_forked();
   const Location to = locate(dst), from = locate(src);
   Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), queue, bytes);
   NETCL_CL(clEnqueueCopyBuffer(queue.handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
@@ -734,6 +746,7 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
 
 void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t bytes, Queue& queue) {
   if (bytes == 0) return;
+  check_not_forked();
   const Location to = locate(dst);
   Recorded command(Activity::kFill, "Memset", current_op(), queue, bytes);
   NETCL_CL(clEnqueueFillBuffer(queue.handle(), to.mem, pattern, pattern_bytes, to.offset, bytes, 0, nullptr,

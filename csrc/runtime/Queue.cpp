@@ -84,6 +84,7 @@ int code_of(Device& device, const std::string& text, bool message) {
 }  // namespace
 
 Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id) {
+  check_not_forked();
   cl_int err = CL_SUCCESS;
   // Profiling makes Event.elapsed_time possible and costs well under a microsecond a launch.
   handle_ = cl().clCreateCommandQueue(device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &err);
@@ -144,11 +145,13 @@ void Queue::enqueued() {
 }
 
 void Queue::wait(cl_event event) {
+  check_not_forked();
   NETCL_CL(clEnqueueBarrierWithWaitList(handle_, 1, &event, nullptr));
   enqueued();
 }
 
 cl_event Queue::marker() {
+  check_not_forked();
   cl_event event = nullptr;
   NETCL_CL(clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event));
   auto release = c10::make_scope_exit([event] { cl().clReleaseEvent(event); });

@@ -61,7 +61,7 @@ inline ST zeta_scalar(ST s, ST q) {
   if (q == floor(q)) return (ST)INFINITY;
   if (s != floor(s)) return (ST)NAN;
   // The terms below 0 are those of two sums above it, from r and from r + m on, whatever their number m.
-  const ST m = ceil(-q), r = 1 - (q + m);
+  const ST m = ceil(-q), r = -q - (m - 1);  // 1 - (q + m) would make 0 of a tiny -q
   const ST below = zeta_positive(s, r) - zeta_positive(s, r + m);
   return zeta_positive(s, 1 - r) + (fmod(s, (ST)2) == 0 ? below : -below);
 }

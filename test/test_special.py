@@ -76,7 +76,7 @@ class TestSpecial(TestCase):
         self.assertEqual(torch.special.erfcx(n.to(device)).cpu(), torch.special.erfcx(n), exact_dtype=True)
         got = torch.special.legendre_polynomial_p(x.to(device), n.to(device)).cpu()
         self.assertEqual(got, torch.special.legendre_polynomial_p(x, n), exact_dtype=True)
-        with self.assertRaisesRegex(RuntimeError, "special_erfcx is not implemented for complex"):
+        with self.assertRaisesRegex(RuntimeError, "special_erfcx is not implemented for ComplexFloat"):
             torch.special.erfcx(torch.zeros(2, dtype=torch.complex64, device=device))
 
     def check_error(self, name, f, reference, arguments, bound):
@@ -132,6 +132,12 @@ class TestSpecial(TestCase):
         x = torch.tensor([-0.5, -1000.5, -4e6 - 0.5], device=device)
         expected = math.pi**2 - torch.tensor(special.zeta(2, [1.5, 1001.5, 4e6 + 1.5])).float()
         self.assertEqual(torch.polygamma(1, x).cpu(), expected, rtol=1e-6, atol=0)
+
+    def test_zeta_just_below_zero(self, device):
+        x = torch.tensor([-1e-17, -1e-9, -1e-3, 1e-17], dtype=torch.float64)
+        for n in (1, 2):
+            got = torch.polygamma(n, x.float().to(device)).cpu()
+            self.assertEqual(got, torch.polygamma(n, x).float(), rtol=2e-6, atol=0)
 
     def test_windows(self, device):
         with no_fallback():

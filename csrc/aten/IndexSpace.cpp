@@ -230,6 +230,8 @@ void IndexSpace::fill(const Device& device, int64_t itemsize, Bits value) { move
 void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, const c10::Scalar& alpha, bool fill) {
   if (numel() == 0) return;
   check_dtype(device, type, op_);
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(type) || red[0] != 'a', op_, ": ", red, " is not implemented for ",
+                              type, ": complex numbers have no order");
   normalize();
   const int64_t bytes = static_cast<int64_t>(c10::elementSize(type));
   const bool can_swap = bytes <= 4 || (bytes == 8 && device.info().has_int64_atomics);

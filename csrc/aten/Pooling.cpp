@@ -91,6 +91,11 @@ Defs pool_defs(const char* which, const Tensor& t, const Pool& p) {
   return d;
 }
 
+void check_real(const Device& device, c10::ScalarType type, const char* op) {
+  check_dtype(device, type, op);
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(type) && type != at::kBool, op, " is not implemented for ", type);
+}
+
 // What a kernel may write: `t`, or a contiguous stand-in that is copied back.
 struct Target {
   explicit Target(const Tensor& t) : real(t), dense(t.is_contiguous() ? t : at::empty(t.sizes(), t.options())) {}
@@ -107,7 +112,7 @@ void max_forward(const char* op, const Tensor& self, const Window& w, const Tens
   const Tensor x = self.contiguous();
   const Target to(out), to_indices(indices);
   Device& device = netcl::device_of(x);
-  check_dtype(device, x.scalar_type(), op);
+  check_real(device, x.scalar_type(), op);
   Pool p = describe(w, x.sizes(), out.sizes());
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
@@ -128,7 +133,7 @@ void scatter(const char* op, const Tensor& src, const Tensor& indices, const Ten
   const c10::DeviceGuard guard(src.device());
   const Tensor from = src.contiguous(), at_index = indices.contiguous();
   Device& device = netcl::device_of(from);
-  check_dtype(device, from.scalar_type(), op);
+  check_real(device, from.scalar_type(), op);
   const int64_t src_size = spatial(src, dims), dst_size = spatial(dst, dims);
   // Sums are kept in the compute type and rounded once.
   const auto acc = compute_type(from.scalar_type());
@@ -152,7 +157,7 @@ void avg_forward(const char* op, const Tensor& self, const Window& w, const Tens
   const Tensor x = self.contiguous();
   const Target to(out);
   Device& device = netcl::device_of(x);
-  check_dtype(device, x.scalar_type(), op);
+  check_real(device, x.scalar_type(), op);
   Pool p = describe(w, x.sizes(), out.sizes());
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
@@ -170,7 +175,7 @@ void avg_backward(const char* op, const Tensor& grad_output, const Window& w, co
   const c10::DeviceGuard guard(grad_output.device());
   const Tensor dy = grad_output.contiguous();
   Device& device = netcl::device_of(dy);
-  check_dtype(device, dy.scalar_type(), op);
+  check_real(device, dy.scalar_type(), op);
   // Sums are kept in the compute type and rounded once.
   const auto acc = compute_type(dy.scalar_type());
   const bool direct = grad_input.is_contiguous() && grad_input.scalar_type() == acc;
@@ -330,7 +335,7 @@ void fractional_forward(const char* op, const Tensor& self, IntArrayRef ker, con
   const Tensor x = self.contiguous(), drawn = (dims == 2 ? samples.flip(-1) : samples).contiguous();
   const Target to(out), to_indices(indices);
   Device& device = netcl::device_of(x);
-  check_dtype(device, x.scalar_type(), op);
+  check_real(device, x.scalar_type(), op);
   Pool p = describe({dims, ker}, x.sizes(), out.sizes());
   TORCH_CHECK(drawn.numel() >= out.numel() / spatial(out, dims) * dims, op, ": expected ", dims,
               " random samples for each channel, got shape ", samples.sizes());

@@ -69,6 +69,7 @@ void fill_contiguous(const char* op, const char* dist, const Tensor& out, const 
 void fill(const char* op, const char* dist, const Tensor& self, const c10::Scalar& a, const c10::Scalar& b,
           bool integers, bool wide, const Generator& generator, const Tensor& probabilities = {}) {
   if (self.numel() == 0) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), op, " is not implemented for ", self.scalar_type());
   if (self.is_contiguous()) {
     fill_contiguous(op, dist, self, a, b, integers, wide, generator, probabilities);
   } else {

@@ -241,6 +241,12 @@ c10::ScalarType value_type(c10::ScalarType input) {
   return input == at::kUInt32 ? at::kLong : at::kInt;
 }
 
+c10::ScalarType ordered_type(c10::ScalarType input, const char* op) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(input), op, " is not implemented for ", input,
+                              ": complex numbers have no order");
+  return value_type(input);
+}
+
 void reduce(at::TensorIteratorBase& iter, const ReduceOp& op) {
   if (iter.numel() == 0) return;
   Problem p;

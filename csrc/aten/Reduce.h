@@ -27,5 +27,7 @@ void reduce(const at::Tensor& self, std::bitset<64> mask, bool keepdim, const at
 c10::ScalarType sum_type(c10::ScalarType result);
 // The narrowest compute type that holds every value of `input`, for comparisons.
 c10::ScalarType value_type(c10::ScalarType input);
+// The same for what orders its input; raises for complex numbers, naming `op`.
+c10::ScalarType ordered_type(c10::ScalarType input, const char* op);
 
 }  // namespace netcl

@@ -126,19 +126,25 @@ struct AllDims : at::meta::structured_all_dims {
 
 // --- extreme values, and where they are
 // -------------------------------------------------------------------------
-void max_values_kernel(TensorIterator& it) { reduce(it, {"aten::amax", "amax", value_type(it.input_dtype())}); }
-void min_values_kernel(TensorIterator& it) { reduce(it, {"aten::amin", "amin", value_type(it.input_dtype())}); }
+void max_values_kernel(TensorIterator& it) {
+  reduce(it, {"aten::amax", "amax", ordered_type(it.input_dtype(), "aten::amax")});
+}
+void min_values_kernel(TensorIterator& it) {
+  reduce(it, {"aten::amin", "amin", ordered_type(it.input_dtype(), "aten::amin")});
+}
 void argmax_kernel(TensorIterator& it) {
-  reduce(it, {"aten::argmax", "argmax", value_type(it.input_dtype()), ReduceOp::kArg});
+  reduce(it, {"aten::argmax", "argmax", ordered_type(it.input_dtype(), "aten::argmax"), ReduceOp::kArg});
 }
 void argmin_kernel(TensorIterator& it) {
-  reduce(it, {"aten::argmin", "argmin", value_type(it.input_dtype()), ReduceOp::kArg, "ARG_MIN"});
+  reduce(it, {"aten::argmin", "argmin", ordered_type(it.input_dtype(), "aten::argmin"), ReduceOp::kArg, "ARG_MIN"});
 }
 void max_all_kernel(Tensor& result, const Tensor& self) {
-  reduce(self, ~std::bitset<64>(), false, result, Tensor(), {"aten::max", "amax", value_type(self.scalar_type())});
+  reduce(self, ~std::bitset<64>(), false, result, Tensor(),
+         {"aten::max", "amax", ordered_type(self.scalar_type(), "aten::max")});
 }
 void min_all_kernel(Tensor& result, const Tensor& self) {
-  reduce(self, ~std::bitset<64>(), false, result, Tensor(), {"aten::min", "amin", value_type(self.scalar_type())});
+  reduce(self, ~std::bitset<64>(), false, result, Tensor(),
+         {"aten::min", "amin", ordered_type(self.scalar_type(), "aten::min")});
 }
 std::bitset<64> one_dim(const Tensor& self, int64_t dim) {
   std::bitset<64> mask;
@@ -147,14 +153,14 @@ std::bitset<64> one_dim(const Tensor& self, int64_t dim) {
 }
 void max_kernel(const Tensor& values, const Tensor& indices, const Tensor& self, int64_t dim, bool keepdim) {
   reduce(self, one_dim(self, dim), keepdim, values, indices,
-         {"aten::max", "argmax", value_type(self.scalar_type()), ReduceOp::kArg});
+         {"aten::max", "argmax", ordered_type(self.scalar_type(), "aten::max"), ReduceOp::kArg});
 }
 void min_kernel(const Tensor& values, const Tensor& indices, const Tensor& self, int64_t dim, bool keepdim) {
   reduce(self, one_dim(self, dim), keepdim, values, indices,
-         {"aten::min", "argmin", value_type(self.scalar_type()), ReduceOp::kArg, "ARG_MIN"});
+         {"aten::min", "argmin", ordered_type(self.scalar_type(), "aten::min"), ReduceOp::kArg, "ARG_MIN"});
 }
 void aminmax_kernel(const Tensor& self, int64_t dim, bool keepdim, Tensor& min, Tensor& max) {
-  const ScalarType acc = value_type(self.scalar_type());
+  const ScalarType acc = ordered_type(self.scalar_type(), "aten::aminmax");
   reduce(self, one_dim(self, dim), keepdim, min, Tensor(), {"aten::aminmax", "amin", acc});
   reduce(self, one_dim(self, dim), keepdim, max, Tensor(), {"aten::aminmax", "amax", acc});
 }

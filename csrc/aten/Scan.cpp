@@ -138,9 +138,8 @@ void cumprod_kernel(const Tensor& out, const Tensor& self, int64_t dim) {
   scan("aten::cumprod", "prod", out, Tensor(), self, dim, scan_type(self, out.scalar_type()));
 }
 void logcumsumexp_kernel(Tensor& out, const Tensor& self, int64_t dim) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(),
-                              "logcumsumexp: the netcl backend has no complex form; "
-                              "move the tensor to the CPU");
+  TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point(), "logcumsumexp is not implemented on netcl for ",
+                              out.scalar_type(), "; move the tensor to the CPU");
   // ATen's function leaves to the kernel what the classes of the other scans do.
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::resize_output(out, self.sizes());
@@ -172,11 +171,11 @@ struct Cumprod : at::meta::structured_cumprod {
 
 void cummax_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
   scan("aten::cummax", "cummax", values, indices, self, at::maybe_wrap_dim(dim, self.dim()),
-       value_type(self.scalar_type()));
+       ordered_type(self.scalar_type(), "aten::cummax"));
 }
 void cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
   scan("aten::cummin", "cummin", values, indices, self, at::maybe_wrap_dim(dim, self.dim()),
-       value_type(self.scalar_type()));
+       ordered_type(self.scalar_type(), "aten::cummin"));
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -32,6 +32,7 @@ Tensor& histc_out(const Tensor& self, int64_t bins, const at::Scalar& min, const
   TORCH_CHECK(bins > 0, "bins must be > 0");
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "torch.histc: input tensor and hist tensor should have the same dtype");
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), "histc is not implemented for ", self.scalar_type());
   const auto type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const Tensor x = self.reshape({-1}).to(type);
   double lo = min.to<double>(), hi = max.to<double>();

@@ -42,9 +42,8 @@ class Sorter {
         indices_(indices),
         device_(netcl::device_of(self)),
         queue_(queue_of(self)) {
-    TORCH_CHECK(!self.is_complex(), aten, ": complex numbers have no order");
     check_dtype(device_, self.scalar_type(), aten);
-    const ScalarType acc = value_type(self.scalar_type());
+    const ScalarType acc = ordered_type(self.scalar_type(), aten);
     wide_ = c10::elementSize(acc) == 8;
     L.n = self.dim() > 0 ? self.size(dim) : 1;
     L.rows = self.numel() / L.n;

@@ -90,9 +90,10 @@ namespace netcl {
 
 namespace {
 
-// The functions are defined for real numbers only.
+// The functions are defined for real numbers only; igamma does not promote integers to them.
 void special(at::TensorIteratorBase& iter, const char* file, const char* op, c10::ArrayRef<c10::Scalar> scalars = {}) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(iter.common_dtype()), op, " is not implemented for complex numbers");
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::isFloatingType(iter.common_dtype()), op, " is not implemented for ",
+                              iter.common_dtype());
   pointwise(iter, file, op, scalars);
 }
 

@@ -1,0 +1,52 @@
+"""Dtypes that an operator does not take: an error that names them, never a compiler's log, never a value."""
+
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+DEVICE = "netcl"
+# The CPU has none of these for complex numbers either.
+ORDERED = {
+    "amax": torch.amax,
+    "min": torch.min,
+    "max": lambda x: x.max(0),
+    "argmin": torch.argmin,
+    "aminmax": torch.aminmax,
+    "cummax": lambda x: x.cummax(0),
+    "sort": torch.sort,
+    "median": torch.median,
+    "histc": torch.histc,
+    "scatter_reduce": lambda x: x.scatter_reduce(0, torch.zeros(4, dtype=torch.int64, device=x.device), x, "amax"),
+    "index_reduce": lambda x: x.index_reduce(0, torch.zeros(4, dtype=torch.int64, device=x.device), x, "amin"),
+}
+OTHERS = {
+    "max_pool": lambda x: F.max_pool1d(x[None], 2),
+    "avg_pool": lambda x: F.avg_pool1d(x[None], 2),
+    "bernoulli_": lambda x: x.bernoulli_(),
+    "geometric_": lambda x: x.geometric_(0.5),
+    "logcumsumexp": lambda x: x.to(torch.int64).logcumsumexp(0),
+    "igamma": lambda x: torch.igamma(x.to(torch.int64), x.to(torch.int64)),
+    "normal_": lambda x: x.to(torch.int64).normal_(),
+}
+
+
+class TestRefusedDtypes(TestCase):
+    def check(self, name, f, x):
+        with self.subTest(name), self.assertRaises(RuntimeError) as raised:
+            f(x)
+            torch.netcl.synchronize()
+        message = str(raised.exception)
+        self.assertNotIn("clBuildProgram", message)
+        self.assertRegex(message, "not implemented|does not support")
+
+    def test_complex_numbers_have_no_order(self):
+        for name, f in ORDERED.items():
+            self.check(name, f, torch.ones(4, dtype=torch.complex64, device=DEVICE))
+
+    def test_others(self):
+        for name, f in OTHERS.items():
+            self.check(name, f, torch.ones(4, dtype=torch.complex64, device=DEVICE))
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -3,9 +3,10 @@
 #
 #   make demo        train two small models under autocast and GradScaler
 #   make test        the test suite, once per OpenCL runtime
-#   make test-full   the same, then with GPU-shaped kernels and on a device without fp16, fp64 and 64-bit atomics, then
-#                    all checks of every operator, module and model, which take hours; writes docs/operators.md. Parts
-#                    of that, a dtype or a kind of check at a time: see test/test_opinfo.py
+#   make test-full   the same, then with GPU-shaped kernels (also for work-groups of 64 and 16 KiB of local memory), and
+#                    on a device without fp16, fp64 and 64-bit atomics, then all checks of every operator, module and
+#                    model, which take hours; writes docs/operators.md. Parts of that, a dtype or a kind of check at a
+#                    time: see test/test_opinfo.py
 #   make check       what was found, and a self-test on every device
 #   make lint        ruff and clang-format; `make format` applies them
 #   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
@@ -87,7 +88,8 @@ test: setup
 
 test-full: test
 	$(call run_tests,$(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_VISIBLE_DEVICES=%) \
-	  $(firstword $(RUNTIMES:%=NETCL_MASK=fp16,fp64,int64_atomics+NETCL_VISIBLE_DEVICES=%)))
+	  $(firstword $(RUNTIMES:%=NETCL_MASK=fp16,fp64,int64_atomics+NETCL_VISIBLE_DEVICES=%)) \
+	  $(firstword $(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_MASK=work_groups,local_memory+NETCL_VISIBLE_DEVICES=%)))
 	rm -rf build/opinfo
 	@failed=; for runtime in $(RUNTIMES); do \
 	  echo "=== every operator with $$runtime"; \

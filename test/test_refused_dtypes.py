@@ -5,6 +5,12 @@ import torch.nn.functional as F
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 DEVICE = "netcl"
+POINTWISE = {
+    "round": (torch.round, torch.complex64),
+    "silu": (F.silu, torch.int64),
+    "frac": (torch.frac, torch.bool),
+    "lt": (lambda x: x < x, torch.complex64),
+}
 # The CPU has none of these for complex numbers either.
 ORDERED = {
     "amax": torch.amax,
@@ -38,6 +44,14 @@ class TestRefusedDtypes(TestCase):
         message = str(raised.exception)
         self.assertNotIn("clBuildProgram", message)
         self.assertRegex(message, "not implemented|does not support")
+
+    def test_pointwise(self):
+        for name, (f, dtype) in POINTWISE.items():
+            self.check(name, f, torch.ones(4, dtype=dtype, device=DEVICE))
+
+    def test_seven_dimensions(self):
+        x = torch.ones(2, 2, 2, 2, 2, 2, 2, dtype=torch.complex64, device=DEVICE)
+        self.check("round", torch.round, x.permute(6, 0, 5, 1, 4, 2, 3)[..., :1])
 
     def test_complex_numbers_have_no_order(self):
         for name, f in ORDERED.items():

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "aten/GroupTile.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -42,7 +43,6 @@ constexpr int64_t kPanelElements = 4 << 20;      // of one operand's panels at a
 constexpr int64_t kItemsPerUnit = 4;             // work-items for each compute unit, for balance
 constexpr int64_t kMinItemWork = 1 << 15;        // multiply-adds below which a work-item costs more than it saves
 constexpr int64_t kSplitDepth = 2048;            // levels of a slice where k is split
-constexpr size_t kGpuSide = 16, kGpuTile = 64;
 
 c10::ScalarType accumulator(c10::ScalarType type) {
   switch (type) {
@@ -159,14 +159,16 @@ Cut cut(const Job& job, int64_t rows, int64_t cols, int64_t tile_work) {
 }
 
 void run_tiled(const Job& job) {
+  const GroupTile tile = group_tile(job.device(), job.acc, job.g.m, job.g.n, job.batches());
   Defs defs = job.defs();
-  job.outputs(job.inputs(defs));
+  job.outputs(job.inputs(defs)).set("SIDE_X", tile.x).set("SIDE_Y", tile.y).set("COLS", tile.cols);
+  defs.set("ROWS", tile.rows).set("DEPTH", tile.depth);
   auto& k = kernel(job.device(), "gemm_gpu.cl", "gemm_tiled", defs);
-  const Range global{ceil_div<size_t>(job.g.n, kGpuTile) * kGpuSide, ceil_div<size_t>(job.g.m, kGpuTile) * kGpuSide,
-                     static_cast<size_t>(job.batches())};
+  const Range local{static_cast<size_t>(tile.x), static_cast<size_t>(tile.y)};
+  const Range global{ceil_div<size_t>(job.g.n, tile.width()) * local.x,
+                     ceil_div<size_t>(job.g.m, tile.height()) * local.y, static_cast<size_t>(job.batches())};
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
-    k.launch(job.op, job.queue, global, {kGpuSide, kGpuSide}, job.a(), job.b(), job.c(), job.d(), job.arg(), alpha,
-             beta);
+    k.launch(job.op, job.queue, global, local, job.a(), job.b(), job.c(), job.d(), job.arg(), alpha, beta);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "aten/Launch.h"
@@ -78,6 +79,23 @@ Defs defs_of(const Variant& v) {
   return defs;
 }
 
+// A file defines an operator for some of the classes of dtypes (integers, floats, complex numbers): of another one the
+// compiler says that it does not know OP_<op>, clang in one of two ways.
+bool lacks_operator(std::string_view log, const std::string& op) {
+  return log.find("identifier 'OP_" + op + "'") != std::string_view::npos ||
+         log.find("function 'OP_" + op + "'") != std::string_view::npos;
+}
+
+Kernel& build(Device& device, const Variant& v) {
+  try {
+    return kernel(device, v.file, v.rows ? "rows" : "flat", defs_of(v));
+  } catch (const c10::Error& error) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!lacks_operator(error.what(), v.op), '"', v.op, "\" not implemented for '",
+                                c10::toString(v.common), "' on netcl");
+    throw;
+  }
+}
+
 // To write the options and hash them would take as long as all else that a launch needs from us.
 Kernel& kernel_of(Device& device, const Variant& v) {
   struct Slot {
@@ -92,7 +110,7 @@ Kernel& kernel_of(Device& device, const Variant& v) {
   }
   Slot& slot = recent[hash % recent.size()];
   if (!slot.kernel || !(slot.variant == v)) {
-    slot = {v, &kernel(device, v.file, v.rows ? "rows" : "flat", defs_of(v))};
+    slot = {v, &build(device, v)};
   }
   return *slot.kernel;
 }

@@ -20,9 +20,9 @@ constexpr int64_t kRows = 256;             // ROWS in reduce.cl
 constexpr int64_t kFat = 8192;             // elements that make a work-item worth its while on a CPU
 constexpr int64_t kSegment = 65536;        // elements for which a second launch is worth its while
 constexpr int64_t kLanesWorth = 32;        // a contiguous run at least this long is reduced along its lanes
-constexpr int64_t kGroup = 256;            // work-group of `group`
+constexpr int64_t kGroup = 256;            // work-group of `group`, at most
 constexpr int64_t kCombineGroup = 64;      // work-group of `combine` on a GPU
-constexpr int64_t kThin = 128;             // work-group of `outer` on a GPU
+constexpr int64_t kThin = 128;             // work-group of `outer` on a GPU, at most
 constexpr int64_t kMaxSegment = 1L << 30;  // indices within a segment are 32 bits
 
 // As in reduce.cl.
@@ -137,18 +137,19 @@ Plan plan_gpu(const Device& device, const Problem& p, Layout& layout) {
   // Work-items that are neighbours read neighbours: along the run in a group, along the columns in `outer`.
   const bool groups = layout.red >= kCombineGroup &&
                       (layout.outputs < kThin || run.in == element || (column.in != element && layout.outputs < 16384));
-  Plan plan{groups ? "group" : "outer", groups ? "FORM_GROUP" : "FORM_OUTER", 1, 1, groups ? kGroup : 1};
+  const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
+  const int64_t group = std::min(groups ? kGroup : kThin, most);
+  Plan plan{groups ? "group" : "outer", groups ? "FORM_GROUP" : "FORM_OUTER", 1, 1, groups ? group : 1};
   layout.tiles = layout.outputs;
   layout.per = 1;
   if (groups) {
-    cut(layout, std::min(ceil_div(16 * units, layout.outputs), ceil_div(layout.red, kGroup * 16)), kGroup);
-    plan.global = {static_cast<size_t>(layout.outputs * kGroup), static_cast<size_t>(layout.segs)};
-    plan.group = {kGroup};
+    cut(layout, std::min(ceil_div(16 * units, layout.outputs), ceil_div(layout.red, group * 16)), group);
+    plan.global = {static_cast<size_t>(layout.outputs * group), static_cast<size_t>(layout.segs)};
   } else {
     cut(layout, std::min(ceil_div(2048 * units, layout.outputs), ceil_div(layout.red, int64_t{64})), 4);
     plan.global = {static_cast<size_t>(layout.tiles), static_cast<size_t>(layout.segs)};
-    plan.group = {kThin};
   }
+  plan.group = {static_cast<size_t>(group)};
   return plan;
 }
 

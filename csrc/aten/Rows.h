@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "aten/Launch.h"
@@ -15,7 +17,9 @@ constexpr int64_t kRowGroup = 128;
 
 // The vector for rows of n elements: a short row would be all remainder in a vector of 16.
 inline int64_t row_vec(const Device& dev, int64_t n) { return !dev.is_cpu() ? 1 : n < kRowVec ? 4 : kRowVec; }
-inline size_t row_group(const Device& dev) { return dev.is_cpu() ? 1 : kRowGroup; }
+inline size_t row_group(const Device& dev) {
+  return dev.is_cpu() ? 1 : std::min<size_t>(kRowGroup, std::bit_floor(dev.info().max_work_group_size));
+}
 
 // Raises NotImplementedError for what is no float32, float64, float16 or bfloat16, and as check_dtype() does.
 inline void check_floating(const Device& dev, c10::ScalarType type, const char* op) {

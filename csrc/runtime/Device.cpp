@@ -68,7 +68,8 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   d.type = device_value<cl_device_type>(id, CL_DEVICE_TYPE);
   const std::string padded = " " + d.extensions + " ";
   const auto has = [&](const char* name) { return padded.find(std::string(" ") + name + " ") != std::string::npos; };
-  // NETCL_MASK=fp16,fp64,int64_atomics,subgroups hides capabilities, so that lesser devices can be tested anywhere.
+  // NETCL_MASK=fp16,fp64,int64_atomics,subgroups,work_groups,local_memory hides capabilities (work-groups above 64,
+  // local memory above 16 KiB), so that lesser devices can be tested anywhere.
   d.has_fp16 = has("cl_khr_fp16") && !listed("NETCL_MASK", "fp16");
   d.has_fp64 = has("cl_khr_fp64") && !listed("NETCL_MASK", "fp64");
   d.has_int64_atomics = has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics") &&
@@ -80,6 +81,8 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   d.max_mem_alloc_size = device_value<cl_ulong>(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
   d.local_mem_size = device_value<cl_ulong>(id, CL_DEVICE_LOCAL_MEM_SIZE);
   d.max_work_group_size = device_value<size_t>(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+  if (listed("NETCL_MASK", "local_memory")) d.local_mem_size = std::min<cl_ulong>(d.local_mem_size, 16 << 10);
+  if (listed("NETCL_MASK", "work_groups")) d.max_work_group_size = std::min<size_t>(d.max_work_group_size, 64);
   d.max_compute_units = std::max<cl_uint>(1, device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS));
   d.native_floats = device_value<cl_uint>(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
   return d;

@@ -84,6 +84,10 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
   const std::array<size_t, 3> l{local.x, local.y, local.z};
   const std::array<size_t, 3> g{up(global.x, local.x), up(global.y, local.y), up(global.z, local.z)};
   if (g[0] == 0 || g[1] == 0 || g[2] == 0) return;
+  const size_t most = device_.info().max_work_group_size;
+  TORCH_CHECK(l[0] * l[1] * l[2] <= most, "netcl: ", op, ": kernel ", name_, " wants work-groups of ",
+              l[0] * l[1] * l[2], ", ", device_.info().name, " has ", most,
+              " (CL_DEVICE_MAX_WORK_GROUP_SIZE); please report it");
   const cl_uint dims = g[2] > 1 || l[2] > 1 ? 3 : g[1] > 1 || l[1] > 1 ? 2 : 1;
   submit(op, queue, dims, g.data(), l.data());
 }
@@ -226,6 +230,12 @@ Kernel& find_or_build(Device& device, std::string_view file, const char* name, s
                 op ? c10::str(" while running ", op) : "", ", for kernel ", name);
   }
   auto made = std::make_unique<Kernel>(device, handle, name);
+  cl_ulong local_bytes = 0;  // stays 0 where the driver cannot tell
+  cl().clGetKernelWorkGroupInfo(handle, device.id(), CL_KERNEL_LOCAL_MEM_SIZE, sizeof(local_bytes), &local_bytes,
+                                nullptr);
+  TORCH_CHECK(local_bytes <= device.info().local_mem_size, "netcl: kernel ", name, " wants ", local_bytes,
+              " bytes of local memory, ", device.info().name, " has ", device.info().local_mem_size,
+              " (CL_DEVICE_LOCAL_MEM_SIZE)");
   Kernel& result = *made;
   const std::unique_lock<std::shared_mutex> lock(t.mutex);
   t.entries.emplace(hash, Entry{std::string(file), name, std::string(defs), device.index(), std::move(made)});

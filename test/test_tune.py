@@ -1,0 +1,91 @@
+"""The tiles of GPU-shaped matrix multiplication, and the tuner that chooses among them."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+ops = torch.ops.netcl
+FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
+
+
+@unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
+class TestTiles(TestCase):
+    def test_every_tile_multiplies(self):
+        # Complex products take the GPU-shaped kernel on every device.
+        index, dtype = torch.netcl.current_device(), torch.complex64
+        before = ops.gemm_tile(index, dtype)
+        self.addCleanup(ops.set_gemm_tile, index, dtype, before, False)
+        a, b = torch.randn(70, 45, dtype=dtype), torch.randn(45, 150, dtype=dtype)
+        tiles = ops.gemm_tiles(index, dtype)
+        self.assertIn(before, tiles)
+        # Compiling takes long: in the quick tier those that a group makes that is not square, and the smallest.
+        for tile in tiles if FULL else [t for t in tiles if t[0] != t[1]][-1:] + tiles[-1:]:
+            ops.set_gemm_tile(index, dtype, tile, False)
+            self.assertEqual(ops.gemm_tile(index, dtype), tile)
+            self.assertEqual((a.to("netcl") @ b.to("netcl")).cpu(), a @ b, msg=str(tile))
+
+    def test_unknown_tile(self):
+        with self.assertRaisesRegex(ValueError, "gemm_tiles"):
+            ops.set_gemm_tile(torch.netcl.current_device(), torch.float32, [1024, 1024, 8, 8, 16], False)
+        with self.assertRaisesRegex(ValueError, "gemm_tiles"):
+            ops.set_gemm_tile(torch.netcl.current_device(), torch.float32, [16], False)
+
+
+SMALL = """
+import torch
+p = torch.netcl.get_device_properties()
+assert (p.max_work_group_size, p.local_mem_size, p.device_class) == (64, 16 << 10, "gpu"), p
+for dtype in (torch.float32, torch.float16, torch.complex64) + (torch.float64, torch.complex128) * p.has_fp64:
+    a, b = (torch.randn(s, dtype=dtype if dtype.is_complex else torch.float32).to(dtype) for s in ((70, 45), (45, 90)))
+    wide = torch.float32 if dtype == torch.float16 else dtype
+    torch.testing.assert_close((a.netcl() @ b.netcl()).cpu(), (a.to(wide) @ b.to(wide)).to(dtype))
+x = torch.randn(300, 700)
+# Sums of up to 700 numbers of size about 1, in another order: 700 * 2^-24 on either side.
+close = dict(rtol=0, atol=2 * 700 * 2**-24)
+for f in (lambda t: t.sum(1), lambda t: t.sum(0), lambda t: t.var(1), lambda t: t.amax(0), lambda t: t.softmax(1),
+          lambda t: torch.nn.functional.layer_norm(t, (700,)), lambda t: t.cumsum(1)):
+    torch.testing.assert_close(f(x.netcl()).cpu(), f(x), **close)
+conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+image = torch.randn(2, 3, 16, 16)
+want = conv(image)
+torch.testing.assert_close(conv.netcl()(image.netcl()).cpu(), want, **close)
+q = torch.randn(2, 2, 33, 16)
+sdpa = torch.nn.functional.scaled_dot_product_attention
+torch.testing.assert_close(sdpa(q.netcl(), q.netcl(), q.netcl()).cpu(), sdpa(q, q, q), **close)
+print("right")
+"""
+
+
+@unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
+class TestOtherDevices(TestCase):
+    def run_python(self, *command, **env):
+        run = subprocess.run(
+            [sys.executable, *command], env={**os.environ, "NETCL_DEVICE_CLASS": "gpu", **env},
+            capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+        self.assertEqual(run.returncode, 0, msg=run.stdout + run.stderr)
+        return run.stdout
+
+    def test_small_groups_and_little_local_memory(self):
+        """Kernels ask for no more than OpenCL's least devices have; else the runtime says so."""
+        mask = ",".join(filter(None, [os.environ.get("NETCL_MASK", ""), "work_groups", "local_memory"]))
+        self.assertIn("right", self.run_python("-c", SMALL, NETCL_MASK=mask))
+
+    def test_winner_is_kept(self):
+        show = "import torch; print(torch.ops.netcl.gemm_tile(0, torch.float32))"
+        with tempfile.TemporaryDirectory() as folder:
+            env = dict(NETCL_CACHE_DIR=folder, NETCL_MASK="work_groups,local_memory")  # which leaves few candidates
+            out = self.run_python("-m", "torch_netcl.tune", "--size", "64", "--samples", "1", **env)
+            self.assertNotIn("not used", out)
+            x, y, width, height, depth = map(int, re.findall(r"\d+", out.splitlines()[-1]))
+            self.assertEqual(self.run_python("-c", show, **env).strip(), str([x, y, width // x, height // y, depth]))
+
+
+if __name__ == "__main__":
+    run_tests()

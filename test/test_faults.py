@@ -30,6 +30,7 @@ CODE, SYMBOL = -5, "CL_OUT_OF_RESOURCES"
 SURVIVED = {
     "clCreateBuffer": "",
     "clCreateProgramWithBinary": "",
+    "clGetKernelWorkGroupInfo": "",
     "clGetProgramBuildInfo": "",
     "clGetProgramInfo": "",
     "clReleaseEvent": "",
@@ -48,7 +49,6 @@ SURVIVED = {
 UNUSED = {
     "clEnqueueMapBuffer",
     "clEnqueueUnmapMemObject",
-    "clGetKernelWorkGroupInfo",
     "clReleaseCommandQueue",
     "clReleaseContext",
     "clReleaseKernel",

@@ -1,0 +1,95 @@
+"""Faults of the kernel cache and of drivers: files that are wrong, in the way, or written by two at once."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
+
+
+def python(code, timeout=300, **env):
+    env = {**os.environ, **env}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=timeout)
+
+
+class TestKernelCache(TestCase):
+    CODE = """
+import json, torch
+x = torch.arange(64., device="netcl").reshape(8, 8)
+result = [(x * 3).sum().item(), (x @ x).sum().item(), x.softmax(1).sum().item()]
+print(json.dumps([result, dict(torch.netcl.kernel_cache_stats())]))
+"""
+
+    def result(self, done):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_processes_at_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            env = {**os.environ, "NETCL_CACHE_DIR": folder}
+            command = [sys.executable, "-c", self.CODE]
+            running = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+            results = [json.loads(p.communicate(timeout=300)[0])[0] for p in running]
+            self.assertEqual(results, [results[0]] * 3)
+            self.assertEqual(
+                [p.name for p in Path(folder).iterdir() if p.suffix not in (".bin", ".icd") and not p.is_dir()], []
+            )
+            again, stats = self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
+            self.assertEqual((again, stats["compiled"]), (results[0], 0))
+
+    def test_folder_that_others_may_write_to(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
+            os.chmod(folder, 0o777)
+            _, stats = self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
+            self.assertEqual(stats["disk_hits"], 0)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write to every folder")
+    def test_read_only_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o500)
+            self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
+            self.assertEqual(list(Path(folder).glob("*.bin")), [])
+
+
+class TestDrivers(TestCase):
+    def test_broken_driver_among_good_ones(self):
+        """Missing, empty, no library at all, and a library that is no driver: the good one is found."""
+        from torch_netcl import _opencl
+
+        runtimes = [r.library for r in _opencl.find_runtimes()]
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "text.so").write_text("not a library")
+            libraries = ["/no/such/libdriver.so", "", str(Path(folder) / "text.so"), "libm.so.6", *runtimes]
+            vendors = Path(folder) / "vendors"
+            vendors.mkdir()
+            for i, library in enumerate(libraries):
+                (vendors / f"{i:02}.icd").write_text(library + "\n")
+            code = "import torch; print((torch.ones(3, device='netcl') + 1).sum().item())"
+            done = python(code, OCL_ICD_VENDORS=str(vendors))
+            self.assertEqual((done.returncode, done.stdout), (0, "6.0\n"), done.stderr)
+
+    def test_imports_in_a_row(self):
+        code = """
+import os, sys
+for i in range(COUNT):
+    pid = os.fork()
+    if pid == 0:
+        import torch
+        ok = not torch.netcl.is_available() or torch.netcl.device_count() > 0
+        os._exit(0 if ok else 1)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status == 0, (i, status)
+""".replace("COUNT", "100" if FULL else "3")
+        done = python(code, timeout=1200)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -31,8 +31,9 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install $(PIP_ARGS)
 LIBRARY := torch_netcl/_C.so
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
-# A file a worker: its tests share kernels, which are compiled but once.
-PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile $(PYTEST_ARGS)
+# A file a worker: its tests share kernels, which are compiled but once. In the order of their names: by the number of
+# tests, the slowest files would come last, each alone.
+PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: setup demo demo-short test test-full check lint format bench clean distclean
 .DELETE_ON_ERROR:

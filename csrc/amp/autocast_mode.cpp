@@ -43,7 +43,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_PROMOTE(NETCL_PROMOTE)
 #undef NETCL_PROMOTE
 
-  m.impl("binary_cross_entropy", TORCH_FN(binary_cross_entropy_banned));
+  m.impl("binary_cross_entropy", &binary_cross_entropy_banned);
 }
 
 }  // namespace

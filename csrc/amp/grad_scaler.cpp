@@ -87,8 +87,8 @@ at::Tensor& update_scale_(at::Tensor& scale, at::Tensor& growth_tracker, const a
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_amp_foreach_non_finite_check_and_unscale_", TORCH_FN(non_finite_check_and_unscale_));
-  m.impl("_amp_update_scale_", TORCH_FN(update_scale_));
+  m.impl("_amp_foreach_non_finite_check_and_unscale_", &non_finite_check_and_unscale_);
+  m.impl("_amp_update_scale_", &update_scale_);
 }
 
 }  // namespace

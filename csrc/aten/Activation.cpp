@@ -182,9 +182,9 @@ Tensor& rrelu_(Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& u
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("rrelu_with_noise", TORCH_FN(rrelu));
-  m.impl("rrelu_with_noise_", TORCH_FN(rrelu_));
-  m.impl("rrelu_with_noise.out", TORCH_FN(rrelu_out));
+  m.impl("rrelu_with_noise", &rrelu);
+  m.impl("rrelu_with_noise_", &rrelu_);
+  m.impl("rrelu_with_noise.out", &rrelu_out);
 #define NETCL_IMPL(op) structured<at::native::structured_##op##_out>(m, #op, #op "_", #op ".out");
   NETCL_IMPL(elu)
   NETCL_IMPL(hardsigmoid)
@@ -216,36 +216,36 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #undef NETCL_IMPL
   structured<Gelu>(m, "gelu", "gelu_", "gelu.out");
   structured<GeluBackward>(m, "gelu_backward", nullptr, "gelu_backward.grad_input");
-  m.impl("relu", TORCH_FN(at::native::relu));
-  m.impl("relu_", TORCH_FN(at::native::relu_));
-  m.impl("hardtanh", TORCH_FN(at::native::hardtanh));
-  m.impl("hardtanh_", TORCH_FN(at::native::hardtanh_));
-  m.impl("hardtanh.out", TORCH_FN(at::native::hardtanh_out));
-  m.impl("hardtanh_backward", TORCH_FN(at::native::hardtanh_backward));
-  m.impl("hardtanh_backward.grad_input", TORCH_FN(at::native::hardtanh_backward_out));
-  m.impl("hardswish", TORCH_FN(at::native::hardswish));
-  m.impl("hardswish_", TORCH_FN(at::native::hardswish_));
-  m.impl("hardswish.out", TORCH_FN(at::native::hardswish_out));
-  m.impl("hardswish_backward", TORCH_FN(at::native::hardswish_backward));
-  m.impl("mish_backward", TORCH_FN(at::native::mish_backward));
-  m.impl("_prelu_kernel", TORCH_FN(at::native::_prelu_kernel));
-  m.impl("_prelu_kernel_backward", TORCH_FN(at::native::_prelu_kernel_backward));
-  m.impl("log_sigmoid_forward", TORCH_FN(log_sigmoid_forward));
-  m.impl("log_sigmoid_forward.output", TORCH_FN(log_sigmoid_forward_out));
-  m.impl("log_sigmoid_backward", TORCH_FN(log_sigmoid_backward));
-  m.impl("log_sigmoid_backward.grad_input", TORCH_FN(log_sigmoid_backward_out));
-  m.impl("binary_cross_entropy", TORCH_FN(binary_cross_entropy));
-  m.impl("binary_cross_entropy.out", TORCH_FN(binary_cross_entropy_out));
-  m.impl("binary_cross_entropy_backward", TORCH_FN(binary_cross_entropy_backward));
-  m.impl("binary_cross_entropy_backward.grad_input", TORCH_FN(binary_cross_entropy_backward_out));
-  m.impl("glu_backward", TORCH_FN(glu_backward));
-  m.impl("glu_backward.grad_input", TORCH_FN(glu_backward_out));
-  m.impl("mse_loss_backward", TORCH_FN(at::native::mse_loss_backward));
-  m.impl("mse_loss_backward.grad_input", TORCH_FN(at::native::mse_loss_backward_out));
-  m.impl("smooth_l1_loss_backward.grad_input", TORCH_FN(at::native::smooth_l1_loss_backward_out));
-  m.impl("huber_loss", TORCH_FN(at::native::huber_loss));
-  m.impl("huber_loss.out", TORCH_FN(at::native::huber_loss_out));
-  m.impl("huber_loss_backward.out", TORCH_FN(at::native::huber_loss_backward_out));
+  m.impl("relu", &at::native::relu);
+  m.impl("relu_", &at::native::relu_);
+  m.impl("hardtanh", &at::native::hardtanh);
+  m.impl("hardtanh_", &at::native::hardtanh_);
+  m.impl("hardtanh.out", &at::native::hardtanh_out);
+  m.impl("hardtanh_backward", &at::native::hardtanh_backward);
+  m.impl("hardtanh_backward.grad_input", &at::native::hardtanh_backward_out);
+  m.impl("hardswish", &at::native::hardswish);
+  m.impl("hardswish_", &at::native::hardswish_);
+  m.impl("hardswish.out", &at::native::hardswish_out);
+  m.impl("hardswish_backward", &at::native::hardswish_backward);
+  m.impl("mish_backward", &at::native::mish_backward);
+  m.impl("_prelu_kernel", &at::native::_prelu_kernel);
+  m.impl("_prelu_kernel_backward", &at::native::_prelu_kernel_backward);
+  m.impl("log_sigmoid_forward", &log_sigmoid_forward);
+  m.impl("log_sigmoid_forward.output", &log_sigmoid_forward_out);
+  m.impl("log_sigmoid_backward", &log_sigmoid_backward);
+  m.impl("log_sigmoid_backward.grad_input", &log_sigmoid_backward_out);
+  m.impl("binary_cross_entropy", &binary_cross_entropy);
+  m.impl("binary_cross_entropy.out", &binary_cross_entropy_out);
+  m.impl("binary_cross_entropy_backward", &binary_cross_entropy_backward);
+  m.impl("binary_cross_entropy_backward.grad_input", &binary_cross_entropy_backward_out);
+  m.impl("glu_backward", &glu_backward);
+  m.impl("glu_backward.grad_input", &glu_backward_out);
+  m.impl("mse_loss_backward", &at::native::mse_loss_backward);
+  m.impl("mse_loss_backward.grad_input", &at::native::mse_loss_backward_out);
+  m.impl("smooth_l1_loss_backward.grad_input", &at::native::smooth_l1_loss_backward_out);
+  m.impl("huber_loss", &at::native::huber_loss);
+  m.impl("huber_loss.out", &at::native::huber_loss_out);
+  m.impl("huber_loss_backward.out", &at::native::huber_loss_backward_out);
 }
 
 void elu_kernel(TensorIteratorBase& iter, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale) {

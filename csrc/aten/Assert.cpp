@@ -29,9 +29,9 @@ Tensor functional_assert_async_msg(const Tensor& self, c10::string_view message,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_assert_async", TORCH_FN(assert_async));
-  m.impl("_assert_async.msg", TORCH_FN(assert_async_msg));
-  m.impl("_functional_assert_async.msg", TORCH_FN(functional_assert_async_msg));
+  m.impl("_assert_async", &assert_async);
+  m.impl("_assert_async.msg", &assert_async_msg);
+  m.impl("_functional_assert_async.msg", &functional_assert_async_msg);
 }
 
 }  // namespace

@@ -210,9 +210,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_fused_sdp_choice", TORCH_FN(choose_backend));
-  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(forward));
-  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(backward));
+  m.impl("_fused_sdp_choice", &choose_backend);
+  m.impl("_scaled_dot_product_fused_attention_overrideable", &forward);
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", &backward);
 }
 
 }  // namespace

@@ -255,15 +255,15 @@ Triple batch_norm_backward(const Tensor& grad_out, const Tensor& input, const Te
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_batch_norm", TORCH_FN(native_form));
-  m.impl("native_batch_norm.out", TORCH_FN(native_form_out));
-  m.impl("_native_batch_norm_legit", TORCH_FN(legit));
-  m.impl("_native_batch_norm_legit.out", TORCH_FN(legit_out));
-  m.impl("_native_batch_norm_legit.no_stats", TORCH_FN(legit_no_stats));
-  m.impl("_native_batch_norm_legit.no_stats_out", TORCH_FN(legit_no_stats_out));
-  m.impl("_batch_norm_with_update", TORCH_FN(with_update));
-  m.impl("native_batch_norm_backward", TORCH_FN(native_batch_norm_backward));
-  m.impl("batch_norm_backward", TORCH_FN(batch_norm_backward));
+  m.impl("native_batch_norm", &native_form);
+  m.impl("native_batch_norm.out", &native_form_out);
+  m.impl("_native_batch_norm_legit", &legit);
+  m.impl("_native_batch_norm_legit.out", &legit_out);
+  m.impl("_native_batch_norm_legit.no_stats", &legit_no_stats);
+  m.impl("_native_batch_norm_legit.no_stats_out", &legit_no_stats_out);
+  m.impl("_batch_norm_with_update", &with_update);
+  m.impl("native_batch_norm_backward", &native_batch_norm_backward);
+  m.impl("batch_norm_backward", &batch_norm_backward);
 }
 
 }  // namespace netcl

@@ -170,7 +170,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_##op##_Scalar_out>(m, #op ".Scalar", #op "_.Scalar", #op ".Scalar_out");
   NETCL_COMPARISONS(NETCL_IMPL)
 #undef NETCL_IMPL
-#define NETCL_IMPL(op) m.impl(#op ".out", TORCH_FN(at::native::op##_out));
+#define NETCL_IMPL(op) m.impl(#op ".out", &at::native::op##_out);
   NETCL_LOGICAL_OPS(NETCL_IMPL)
 #undef NETCL_IMPL
   structured<at::native::structured_div_out_mode>(m, "div.Tensor_mode", "div_.Tensor_mode", "div.out_mode");
@@ -191,14 +191,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_addcmul_out>(m, "addcmul", "addcmul_", "addcmul.out");
   structured<at::native::structured_addcdiv_out>(m, "addcdiv", "addcdiv_", "addcdiv.out");
   structured<at::native::structured_linalg_cross_out>(m, "linalg_cross", nullptr, "linalg_cross.out");
-  m.impl("floor_divide", TORCH_FN(static_cast<Tensor (*)(const Tensor&, const Tensor&)>(at::native::floor_divide)));
-  m.impl("floor_divide_.Tensor", TORCH_FN(static_cast<Tensor& (*)(Tensor&, const Tensor&)>(at::native::floor_divide_)));
-  m.impl("floor_divide.out", TORCH_FN(at::native::floor_divide_out));
-  m.impl("rsub.Tensor",
-         TORCH_FN(static_cast<Tensor (*)(const Tensor&, const Tensor&, const Scalar&)>(at::native::rsub)));
-  m.impl("where.self",
-         TORCH_FN(static_cast<Tensor (*)(const Tensor&, const Tensor&, const Tensor&)>(at::native::where)));
-  m.impl("where.self_out", TORCH_FN(at::native::where_self_out));
+  m.impl("floor_divide", static_cast<Tensor (*)(const Tensor&, const Tensor&)>(at::native::floor_divide));
+  m.impl("floor_divide_.Tensor", static_cast<Tensor& (*)(Tensor&, const Tensor&)>(at::native::floor_divide_));
+  m.impl("floor_divide.out", &at::native::floor_divide_out);
+  m.impl("rsub.Tensor", static_cast<Tensor (*)(const Tensor&, const Tensor&, const Scalar&)>(at::native::rsub));
+  m.impl("where.self", static_cast<Tensor (*)(const Tensor&, const Tensor&, const Tensor&)>(at::native::where));
+  m.impl("where.self_out", &at::native::where_self_out);
 }
 
 void add_kernel(TensorIteratorBase& iter, const Scalar& alpha) { pointwise(iter, "binary.cl", "add", alpha); }

@@ -16,8 +16,8 @@ void complex_kernel(at::TensorIterator& iter) { pointwise(iter, "binary.cl", "co
 void polar_kernel(at::TensorIterator& iter) { pointwise(iter, "binary.cl", "polar", {}, iter.dtype(0)); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("complex.out", TORCH_FN(at::native::complex_out));
-  m.impl("polar.out", TORCH_FN(at::native::polar_out));
+  m.impl("complex.out", &at::native::complex_out);
+  m.impl("polar.out", &at::native::polar_out);
 }
 
 }  // namespace

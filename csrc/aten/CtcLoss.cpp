@@ -107,11 +107,11 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_ctc_loss", TORCH_FN(ctc_loss));
-  m.impl("_ctc_loss_backward", TORCH_FN(ctc_loss_backward));
+  m.impl("_ctc_loss", &ctc_loss);
+  m.impl("_ctc_loss_backward", &ctc_loss_backward);
   // With the lengths as tensors: ATen reads them and calls the above.
-  m.impl("_ctc_loss.Tensor", TORCH_FN(at::native::ctc_loss_tensor));
-  m.impl("_ctc_loss_backward.Tensor", TORCH_FN(at::native::ctc_loss_backward_tensor));
+  m.impl("_ctc_loss.Tensor", &at::native::ctc_loss_tensor);
+  m.impl("_ctc_loss_backward.Tensor", &at::native::ctc_loss_backward_tensor);
 }
 
 }  // namespace

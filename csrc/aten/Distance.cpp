@@ -69,10 +69,10 @@ void pdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, doub
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_cdist_forward", TORCH_FN(at::native::_cdist_forward));
-  m.impl("_cdist_backward", TORCH_FN(at::native::_cdist_backward));
-  m.impl("_pdist_forward", TORCH_FN(at::native::_pdist_forward));
-  m.impl("_pdist_backward", TORCH_FN(at::native::_pdist_backward));
+  m.impl("_cdist_forward", &at::native::_cdist_forward);
+  m.impl("_cdist_backward", &at::native::_cdist_backward);
+  m.impl("_pdist_forward", &at::native::_pdist_forward);
+  m.impl("_pdist_backward", &at::native::_pdist_backward);
 }
 
 }  // namespace

@@ -82,8 +82,8 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices_, double max_norm,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("embedding_dense_backward", TORCH_FN(embedding_dense_backward));
-  m.impl("embedding_renorm_", TORCH_FN(embedding_renorm_));
+  m.impl("embedding_dense_backward", &embedding_dense_backward);
+  m.impl("embedding_renorm_", &embedding_renorm_);
 }
 
 }  // namespace netcl

@@ -120,11 +120,11 @@ Tensor sample_weights_backward(const Tensor& grad_, const Tensor& weight, const 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_embedding_bag", TORCH_FN(embedding_bag));
-  m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag));
-  m.impl("_embedding_bag_backward", TORCH_FN(embedding_bag_backward));
-  m.impl("_embedding_bag_dense_backward", TORCH_FN(dense_backward));
-  m.impl("_embedding_bag_per_sample_weights_backward", TORCH_FN(sample_weights_backward));
+  m.impl("_embedding_bag", &embedding_bag);
+  m.impl("_embedding_bag_forward_only", &embedding_bag);
+  m.impl("_embedding_bag_backward", &embedding_bag_backward);
+  m.impl("_embedding_bag_dense_backward", &dense_backward);
+  m.impl("_embedding_bag_per_sample_weights_backward", &sample_weights_backward);
 }
 
 }  // namespace netcl

@@ -326,9 +326,9 @@ Tensors norm(TensorList self, const Scalar& ord, std::optional<at::ScalarType> d
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-#define NETCL_UNARY(op)                  \
-  m.impl("_foreach_" #op, TORCH_FN(op)); \
-  m.impl("_foreach_" #op "_", TORCH_FN(op##_));
+#define NETCL_UNARY(op)         \
+  m.impl("_foreach_" #op, &op); \
+  m.impl("_foreach_" #op "_", &op##_);
   NETCL_UNARY(abs)
   NETCL_UNARY(exp)
   NETCL_UNARY(log)
@@ -338,9 +338,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   NETCL_UNARY(sqrt)
 #undef NETCL_UNARY
 
-#define NETCL_FORMS(name, overload, form)                           \
-  m.impl("_foreach_" #name "." #overload, TORCH_FN(name##_##form)); \
-  m.impl("_foreach_" #name "_." #overload, TORCH_FN(name##_##form##_));
+#define NETCL_FORMS(name, overload, form)                  \
+  m.impl("_foreach_" #name "." #overload, &name##_##form); \
+  m.impl("_foreach_" #name "_." #overload, &name##_##form##_);
 #define NETCL_BINARY(name)               \
   NETCL_FORMS(name, Scalar, scalar)      \
   NETCL_FORMS(name, ScalarList, scalars) \
@@ -363,15 +363,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   NETCL_FORMS(addcdiv, ScalarList, scalars)
   NETCL_FORMS(addcdiv, Tensor, tensor)
   // Another name for the same functions.
-  m.impl("_foreach_clamp_min.Scalar", TORCH_FN(maximum_scalar));
-  m.impl("_foreach_clamp_min_.Scalar", TORCH_FN(maximum_scalar_));
-  m.impl("_foreach_clamp_max.Scalar", TORCH_FN(minimum_scalar));
-  m.impl("_foreach_clamp_max_.Scalar", TORCH_FN(minimum_scalar_));
+  m.impl("_foreach_clamp_min.Scalar", &maximum_scalar);
+  m.impl("_foreach_clamp_min_.Scalar", &maximum_scalar_);
+  m.impl("_foreach_clamp_max.Scalar", &minimum_scalar);
+  m.impl("_foreach_clamp_max_.Scalar", &minimum_scalar_);
 #undef NETCL_FORMS
-  m.impl("_foreach_pow.ScalarAndTensor", TORCH_FN(pow_of));
-  m.impl("_foreach_copy_", TORCH_FN(copy_));
-  m.impl("_foreach_zero_", TORCH_FN(zero_));
-  m.impl("_foreach_norm.Scalar", TORCH_FN(norm));
+  m.impl("_foreach_pow.ScalarAndTensor", &pow_of);
+  m.impl("_foreach_copy_", &copy_);
+  m.impl("_foreach_zero_", &zero_);
+  m.impl("_foreach_norm.Scalar", &norm);
 }
 
 }  // namespace

@@ -93,10 +93,10 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(const Tensor& grad_output, cons
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("grid_sampler_2d", TORCH_FN(grid_sampler<2>));
-  m.impl("grid_sampler_2d_backward", TORCH_FN(grid_sampler_backward<2>));
-  m.impl("grid_sampler_3d", TORCH_FN(grid_sampler<3>));
-  m.impl("grid_sampler_3d_backward", TORCH_FN(grid_sampler_backward<3>));
+  m.impl("grid_sampler_2d", &grid_sampler<2>);
+  m.impl("grid_sampler_2d_backward", &grid_sampler_backward<2>);
+  m.impl("grid_sampler_3d", &grid_sampler<3>);
+  m.impl("grid_sampler_3d_backward", &grid_sampler_backward<3>);
 }
 
 }  // namespace netcl

@@ -310,30 +310,30 @@ void put_kernel(at::TensorIterator& iter, const at::TensorBase& self_, const boo
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("index.Tensor", TORCH_FN(index));
-  m.impl("index.Tensor_out", TORCH_FN(index_out));
-  m.impl("_index_put_impl_", TORCH_FN(at::native::_index_put_impl_));
-  m.impl("index_select", TORCH_FN(index_select));
-  m.impl("index_select.out", TORCH_FN(index_select_out));
+  m.impl("index.Tensor", &index);
+  m.impl("index.Tensor_out", &index_out);
+  m.impl("_index_put_impl_", &at::native::_index_put_impl_);
+  m.impl("index_select", &index_select);
+  m.impl("index_select.out", &index_select_out);
   using Add = Along<IndexAdd, const Tensor&, const Tensor&, const at::Scalar&>;
-  m.impl("index_add", TORCH_FN(Add::functional));
-  m.impl("index_add_", TORCH_FN(Add::inplace));
-  m.impl("index_add.out", TORCH_FN(Add::out));
+  m.impl("index_add", &Add::functional);
+  m.impl("index_add_", &Add::inplace);
+  m.impl("index_add.out", &Add::out);
   using Copy = Along<at::native::structured_index_copy_out, const Tensor&, const Tensor&>;
-  m.impl("index_copy", TORCH_FN(Copy::functional));
-  m.impl("index_copy_", TORCH_FN(Copy::inplace));
-  m.impl("index_copy.out", TORCH_FN(Copy::out));
+  m.impl("index_copy", &Copy::functional);
+  m.impl("index_copy_", &Copy::inplace);
+  m.impl("index_copy.out", &Copy::out);
   using Reduce = Along<IndexReduce, const Tensor&, const Tensor&, std::string_view, bool>;
-  m.impl("index_reduce", TORCH_FN(Reduce::functional));
-  m.impl("index_reduce_", TORCH_FN(Reduce::inplace));
-  m.impl("index_reduce.out", TORCH_FN(Reduce::out));
+  m.impl("index_reduce", &Reduce::functional);
+  m.impl("index_reduce_", &Reduce::inplace);
+  m.impl("index_reduce.out", &Reduce::out);
   m.impl("index_fill_.int_Scalar",
          static_cast<Tensor& (*)(Tensor&, int64_t, const Tensor&, const at::Scalar&)>(at::native::index_fill_));
   m.impl("index_fill_.int_Tensor",
          static_cast<Tensor& (*)(Tensor&, int64_t, const Tensor&, const Tensor&)>(at::native::index_fill_));
-  m.impl("take", TORCH_FN(at::native::take));
-  m.impl("take.out", TORCH_FN(at::native::take_out));
-  m.impl("put_", TORCH_FN(at::native::put_));
+  m.impl("take", &at::native::take);
+  m.impl("take.out", &at::native::take_out);
+  m.impl("put_", &at::native::put_);
 }
 
 }  // namespace

@@ -122,11 +122,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Bmm>(m, "bmm", nullptr, "bmm.out");
   structured<Baddbmm>(m, "baddbmm", "baddbmm_", "baddbmm.out");
   structured<Addmv>(m, "addmv", "addmv_", "addmv.out");
-  m.impl("dot", TORCH_FN(dot));
-  m.impl("vdot", TORCH_FN(vdot));
-  m.impl("addbmm", TORCH_FN(at::native::addbmm));
-  m.impl("addbmm_", TORCH_FN(at::native::addbmm_));
-  m.impl("addbmm.out", TORCH_FN(at::native::addbmm_out));
+  m.impl("dot", &dot);
+  m.impl("vdot", &vdot);
+  m.impl("addbmm", &at::native::addbmm);
+  m.impl("addbmm_", &at::native::addbmm_);
+  m.impl("addbmm.out", &at::native::addbmm_out);
 }
 
 }  // namespace

@@ -167,10 +167,10 @@ Tensor& nll2d_backward_out(const Tensor& grad_output, const Tensor& self, const 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<NllForward>(m, "nll_loss_forward", nullptr, "nll_loss_forward.output");
   structured<NllBackward>(m, "nll_loss_backward", nullptr, "nll_loss_backward.grad_input");
-  m.impl("nll_loss2d_forward", TORCH_FN(nll2d_forward));
-  m.impl("nll_loss2d_forward.output", TORCH_FN(nll2d_forward_out));
-  m.impl("nll_loss2d_backward", TORCH_FN(nll2d_backward));
-  m.impl("nll_loss2d_backward.grad_input", TORCH_FN(nll2d_backward_out));
+  m.impl("nll_loss2d_forward", &nll2d_forward);
+  m.impl("nll_loss2d_forward.output", &nll2d_forward_out);
+  m.impl("nll_loss2d_backward", &nll2d_backward);
+  m.impl("nll_loss2d_backward.grad_input", &nll2d_backward_out);
 }
 
 }  // namespace netcl

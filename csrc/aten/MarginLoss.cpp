@@ -95,10 +95,10 @@ Tensor multilabel_margin_loss_backward(const Tensor& grad_output, const Tensor& 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("multi_margin_loss", TORCH_FN(multi_margin_loss));
-  m.impl("multi_margin_loss_backward", TORCH_FN(multi_margin_loss_backward));
-  m.impl("multilabel_margin_loss_forward", TORCH_FN(multilabel_margin_loss));
-  m.impl("multilabel_margin_loss_backward", TORCH_FN(multilabel_margin_loss_backward));
+  m.impl("multi_margin_loss", &multi_margin_loss);
+  m.impl("multi_margin_loss_backward", &multi_margin_loss_backward);
+  m.impl("multilabel_margin_loss_forward", &multilabel_margin_loss);
+  m.impl("multilabel_margin_loss_backward", &multilabel_margin_loss_backward);
 }
 
 }  // namespace netcl

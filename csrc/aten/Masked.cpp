@@ -247,15 +247,15 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("masked_fill_.Scalar", TORCH_FN(masked_fill_scalar));
-  m.impl("masked_fill_.Tensor", TORCH_FN(masked_fill_tensor));
-  m.impl("nonzero", TORCH_FN(nonzero));
-  m.impl("nonzero.out", TORCH_FN(nonzero_out));
-  m.impl("nonzero_static", TORCH_FN(nonzero_static));
-  m.impl("nonzero_static.out", TORCH_FN(nonzero_static_out));
-  m.impl("masked_select", TORCH_FN(masked_select));
-  m.impl("masked_select.out", TORCH_FN(masked_select_out));
-  m.impl("masked_scatter_", TORCH_FN(masked_scatter_));
+  m.impl("masked_fill_.Scalar", &masked_fill_scalar);
+  m.impl("masked_fill_.Tensor", &masked_fill_tensor);
+  m.impl("nonzero", &nonzero);
+  m.impl("nonzero.out", &nonzero_out);
+  m.impl("nonzero_static", &nonzero_static);
+  m.impl("nonzero_static.out", &nonzero_static_out);
+  m.impl("masked_select", &masked_select);
+  m.impl("masked_select.out", &masked_select_out);
+  m.impl("masked_scatter_", &masked_scatter_);
 }
 
 }  // namespace

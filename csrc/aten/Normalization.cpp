@@ -243,14 +243,14 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm_backward(const Tensor& grad
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_layer_norm", TORCH_FN(native_layer_norm));
-  m.impl("native_layer_norm_backward", TORCH_FN(native_layer_norm_backward));
-  m.impl("_fused_rms_norm", TORCH_FN(fused_rms_norm));
-  m.impl("_fused_rms_norm_backward", TORCH_FN(fused_rms_norm_backward));
-  m.impl("_weight_norm_interface", TORCH_FN(weight_norm));
-  m.impl("_weight_norm_interface_backward", TORCH_FN(weight_norm_backward));
-  m.impl("native_group_norm", TORCH_FN(native_group_norm));
-  m.impl("native_group_norm_backward", TORCH_FN(native_group_norm_backward));
+  m.impl("native_layer_norm", &native_layer_norm);
+  m.impl("native_layer_norm_backward", &native_layer_norm_backward);
+  m.impl("_fused_rms_norm", &fused_rms_norm);
+  m.impl("_fused_rms_norm_backward", &fused_rms_norm_backward);
+  m.impl("_weight_norm_interface", &weight_norm);
+  m.impl("_weight_norm_interface_backward", &weight_norm_backward);
+  m.impl("native_group_norm", &native_group_norm);
+  m.impl("native_group_norm_backward", &native_group_norm_backward);
 }
 
 }  // namespace netcl

@@ -163,14 +163,14 @@ void fused_adagrad_(TensorList params, TensorList grads, TensorList sums, Tensor
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_fused_adam_", TORCH_FN((fused_adam_<false, double>)));
-  m.impl("_fused_adam_.tensor_lr", TORCH_FN((fused_adam_<false, const Tensor&>)));
-  m.impl("_fused_adamw_", TORCH_FN((fused_adam_<true, double>)));
-  m.impl("_fused_adamw_.tensor_lr", TORCH_FN((fused_adam_<true, const Tensor&>)));
-  m.impl("_fused_sgd_", TORCH_FN(fused_sgd_<double>));
-  m.impl("_fused_sgd_.tensor_lr", TORCH_FN(fused_sgd_<const Tensor&>));
-  m.impl("_fused_adagrad_", TORCH_FN(fused_adagrad_<double>));
-  m.impl("_fused_adagrad_.tensor_lr", TORCH_FN(fused_adagrad_<const Tensor&>));
+  m.impl("_fused_adam_", &(fused_adam_<false, double>));
+  m.impl("_fused_adam_.tensor_lr", &(fused_adam_<false, const Tensor&>));
+  m.impl("_fused_adamw_", &(fused_adam_<true, double>));
+  m.impl("_fused_adamw_.tensor_lr", &(fused_adam_<true, const Tensor&>));
+  m.impl("_fused_sgd_", &fused_sgd_<double>);
+  m.impl("_fused_sgd_.tensor_lr", &fused_sgd_<const Tensor&>);
+  m.impl("_fused_adagrad_", &fused_adagrad_<double>);
+  m.impl("_fused_adagrad_.tensor_lr", &fused_adagrad_<const Tensor&>);
 }
 
 }  // namespace

@@ -249,18 +249,18 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                                        "replication_pad1d_backward.grad_input");
   structured<ReplicationPad2d>(m, "replication_pad2d", nullptr, "replication_pad2d.out");
   structured<ReplicationPad3d>(m, "replication_pad3d", nullptr, "replication_pad3d.out");
-  m.impl("reflection_pad2d", TORCH_FN(reflection_pad2d));
-  m.impl("reflection_pad2d.out", TORCH_FN(reflection_pad2d_out));
-  m.impl("reflection_pad2d_backward", TORCH_FN(reflection_pad2d_backward));
-  m.impl("reflection_pad2d_backward.grad_input", TORCH_FN(reflection_pad2d_backward_out));
-  m.impl("replication_pad2d_backward", TORCH_FN(replication_pad2d_backward));
-  m.impl("replication_pad2d_backward.grad_input", TORCH_FN(replication_pad2d_backward_out));
-  m.impl("replication_pad3d_backward", TORCH_FN(replication_pad3d_backward));
-  m.impl("replication_pad3d_backward.grad_input", TORCH_FN(replication_pad3d_backward_out));
-  m.impl("im2col", TORCH_FN(im2col));
-  m.impl("im2col.out", TORCH_FN(im2col_out));
-  m.impl("col2im", TORCH_FN(col2im));
-  m.impl("col2im.out", TORCH_FN(col2im_out));
+  m.impl("reflection_pad2d", &reflection_pad2d);
+  m.impl("reflection_pad2d.out", &reflection_pad2d_out);
+  m.impl("reflection_pad2d_backward", &reflection_pad2d_backward);
+  m.impl("reflection_pad2d_backward.grad_input", &reflection_pad2d_backward_out);
+  m.impl("replication_pad2d_backward", &replication_pad2d_backward);
+  m.impl("replication_pad2d_backward.grad_input", &replication_pad2d_backward_out);
+  m.impl("replication_pad3d_backward", &replication_pad3d_backward);
+  m.impl("replication_pad3d_backward.grad_input", &replication_pad3d_backward_out);
+  m.impl("im2col", &im2col);
+  m.impl("im2col.out", &im2col_out);
+  m.impl("col2im", &col2im);
+  m.impl("col2im.out", &col2im_out);
 }
 
 }  // namespace netcl

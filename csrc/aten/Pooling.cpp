@@ -493,34 +493,34 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<AdaptiveMaxPool3d>(m, "adaptive_max_pool3d", nullptr, "adaptive_max_pool3d.out");
   structured<AdaptiveMaxPool3dBackward>(m, "adaptive_max_pool3d_backward", nullptr,
                                         "adaptive_max_pool3d_backward.grad_input");
-  m.impl("max_pool3d_with_indices", TORCH_FN(max_pool3d));
-  m.impl("max_pool3d_with_indices.out", TORCH_FN(max_pool3d_out));
-  m.impl("max_pool3d_with_indices_backward", TORCH_FN(max_pool3d_backward));
-  m.impl("max_pool3d_with_indices_backward.grad_input", TORCH_FN(max_pool3d_backward_out));
-  m.impl("max_unpool2d", TORCH_FN(max_unpool2d));
-  m.impl("max_unpool2d.out", TORCH_FN(max_unpool2d_out));
-  m.impl("max_unpool3d", TORCH_FN(max_unpool3d));
-  m.impl("max_unpool3d.out", TORCH_FN(max_unpool3d_out));
+  m.impl("max_pool3d_with_indices", &max_pool3d);
+  m.impl("max_pool3d_with_indices.out", &max_pool3d_out);
+  m.impl("max_pool3d_with_indices_backward", &max_pool3d_backward);
+  m.impl("max_pool3d_with_indices_backward.grad_input", &max_pool3d_backward_out);
+  m.impl("max_unpool2d", &max_unpool2d);
+  m.impl("max_unpool2d.out", &max_unpool2d_out);
+  m.impl("max_unpool3d", &max_unpool3d);
+  m.impl("max_unpool3d.out", &max_unpool3d_out);
   structured<FractionalMaxPool2d>(m, "fractional_max_pool2d", nullptr, "fractional_max_pool2d.output");
   structured<FractionalMaxPool2dBackward>(m, "fractional_max_pool2d_backward", nullptr,
                                           "fractional_max_pool2d_backward.grad_input");
-  m.impl("fractional_max_pool3d", TORCH_FN(fractional_max_pool3d));
-  m.impl("fractional_max_pool3d.output", TORCH_FN(fractional_max_pool3d_out));
-  m.impl("fractional_max_pool3d_backward", TORCH_FN(fractional_max_pool3d_backward));
-  m.impl("fractional_max_pool3d_backward.grad_input", TORCH_FN(fractional_max_pool3d_backward_out));
+  m.impl("fractional_max_pool3d", &fractional_max_pool3d);
+  m.impl("fractional_max_pool3d.output", &fractional_max_pool3d_out);
+  m.impl("fractional_max_pool3d_backward", &fractional_max_pool3d_backward);
+  m.impl("fractional_max_pool3d_backward.grad_input", &fractional_max_pool3d_backward_out);
 
-  m.impl("avg_pool2d", TORCH_FN(avg_pool2d));
-  m.impl("avg_pool2d.out", TORCH_FN(avg_pool2d_out));
+  m.impl("avg_pool2d", &avg_pool2d);
+  m.impl("avg_pool2d.out", &avg_pool2d_out);
   structured<AvgPool2dBackward>(m, "avg_pool2d_backward", nullptr, "avg_pool2d_backward.grad_input");
   structured<AvgPool3d>(m, "avg_pool3d", nullptr, "avg_pool3d.out");
   structured<AvgPool3dBackward>(m, "avg_pool3d_backward", nullptr, "avg_pool3d_backward.grad_input");
-  m.impl("_adaptive_avg_pool2d", TORCH_FN(adaptive_avg<2>));
-  m.impl("adaptive_avg_pool2d.out", TORCH_FN(adaptive_avg_out<2>));
-  m.impl("_adaptive_avg_pool2d_backward", TORCH_FN(adaptive_avg_backward<2>));
-  m.impl("_adaptive_avg_pool3d", TORCH_FN(adaptive_avg<3>));
-  m.impl("adaptive_avg_pool3d.out", TORCH_FN(adaptive_avg_out<3>));
-  m.impl("_adaptive_avg_pool3d_backward", TORCH_FN(adaptive_avg_backward<3>));
-  m.impl("adaptive_avg_pool3d_backward.grad_input", TORCH_FN(adaptive_avg_backward_out<3>));
+  m.impl("_adaptive_avg_pool2d", &adaptive_avg<2>);
+  m.impl("adaptive_avg_pool2d.out", &adaptive_avg_out<2>);
+  m.impl("_adaptive_avg_pool2d_backward", &adaptive_avg_backward<2>);
+  m.impl("_adaptive_avg_pool3d", &adaptive_avg<3>);
+  m.impl("adaptive_avg_pool3d.out", &adaptive_avg_out<3>);
+  m.impl("_adaptive_avg_pool3d_backward", &adaptive_avg_backward<3>);
+  m.impl("adaptive_avg_pool3d_backward.grad_input", &adaptive_avg_backward_out<3>);
 }
 
 }  // namespace netcl

@@ -212,37 +212,33 @@ Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double sc
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("uniform_", TORCH_FN(at::native::uniform_));
-  m.impl("normal_", TORCH_FN(at::native::normal_));
-  m.impl("normal.Tensor_float",
-         TORCH_FN(static_cast<Tensor (*)(const Tensor&, double, Generator)>(at::native::normal)));
-  m.impl("normal.float_Tensor",
-         TORCH_FN(static_cast<Tensor (*)(double, const Tensor&, Generator)>(at::native::normal)));
-  m.impl("normal.Tensor_Tensor",
-         TORCH_FN(static_cast<Tensor (*)(const Tensor&, const Tensor&, Generator)>(at::native::normal)));
+  m.impl("uniform_", &at::native::uniform_);
+  m.impl("normal_", &at::native::normal_);
+  m.impl("normal.Tensor_float", static_cast<Tensor (*)(const Tensor&, double, Generator)>(at::native::normal));
+  m.impl("normal.float_Tensor", static_cast<Tensor (*)(double, const Tensor&, Generator)>(at::native::normal));
+  m.impl("normal.Tensor_Tensor", static_cast<Tensor (*)(const Tensor&, const Tensor&, Generator)>(at::native::normal));
   m.impl("normal.Tensor_float_out",
-         TORCH_FN(static_cast<Tensor& (*)(const Tensor&, double, Generator, Tensor&)>(at::native::normal_out)));
+         static_cast<Tensor& (*)(const Tensor&, double, Generator, Tensor&)>(at::native::normal_out));
   m.impl("normal.float_Tensor_out",
-         TORCH_FN(static_cast<Tensor& (*)(double, const Tensor&, Generator, Tensor&)>(at::native::normal_out)));
+         static_cast<Tensor& (*)(double, const Tensor&, Generator, Tensor&)>(at::native::normal_out));
   m.impl("normal.Tensor_Tensor_out",
-         TORCH_FN(static_cast<Tensor& (*)(const Tensor&, const Tensor&, Generator, Tensor&)>(at::native::normal_out)));
-  m.impl("log_normal_", TORCH_FN(at::native::log_normal_));
-  m.impl("exponential_", TORCH_FN(at::native::exponential_));
-  m.impl("cauchy_", TORCH_FN(at::native::cauchy_));
-  m.impl("geometric_", TORCH_FN(at::native::geometric_));
-  m.impl("bernoulli_.float", TORCH_FN(static_cast<Tensor& (*)(Tensor&, double, Generator)>(at::native::bernoulli_)));
-  m.impl("bernoulli_.Tensor",
-         TORCH_FN(static_cast<Tensor& (*)(Tensor&, const Tensor&, Generator)>(at::native::bernoulli_)));
-  m.impl("bernoulli.out", TORCH_FN(at::native::bernoulli_out));
-  m.impl("random_", TORCH_FN(static_cast<Tensor& (*)(Tensor&, Generator)>(at::native::random_)));
-  m.impl("random_.to", TORCH_FN(static_cast<Tensor& (*)(Tensor&, int64_t, Generator)>(at::native::random_)));
+         static_cast<Tensor& (*)(const Tensor&, const Tensor&, Generator, Tensor&)>(at::native::normal_out));
+  m.impl("log_normal_", &at::native::log_normal_);
+  m.impl("exponential_", &at::native::exponential_);
+  m.impl("cauchy_", &at::native::cauchy_);
+  m.impl("geometric_", &at::native::geometric_);
+  m.impl("bernoulli_.float", static_cast<Tensor& (*)(Tensor&, double, Generator)>(at::native::bernoulli_));
+  m.impl("bernoulli_.Tensor", static_cast<Tensor& (*)(Tensor&, const Tensor&, Generator)>(at::native::bernoulli_));
+  m.impl("bernoulli.out", &at::native::bernoulli_out);
+  m.impl("random_", static_cast<Tensor& (*)(Tensor&, Generator)>(at::native::random_));
+  m.impl("random_.to", static_cast<Tensor& (*)(Tensor&, int64_t, Generator)>(at::native::random_));
   m.impl("random_.from",
-         TORCH_FN(static_cast<Tensor& (*)(Tensor&, int64_t, std::optional<int64_t>, Generator)>(at::native::random_)));
-  m.impl("multinomial", TORCH_FN(at::native::multinomial));
-  m.impl("multinomial.out", TORCH_FN(at::native::multinomial_out));
-  m.impl("randperm.generator_out", TORCH_FN(randperm_out));
-  m.impl("native_dropout", TORCH_FN(native_dropout));
-  m.impl("native_dropout_backward", TORCH_FN(native_dropout_backward));
+         static_cast<Tensor& (*)(Tensor&, int64_t, std::optional<int64_t>, Generator)>(at::native::random_));
+  m.impl("multinomial", &at::native::multinomial);
+  m.impl("multinomial.out", &at::native::multinomial_out);
+  m.impl("randperm.generator_out", &randperm_out);
+  m.impl("native_dropout", &native_dropout);
+  m.impl("native_dropout_backward", &native_dropout_backward);
 }
 
 }  // namespace

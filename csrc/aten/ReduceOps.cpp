@@ -322,16 +322,16 @@ struct Renorm : at::meta::structured_renorm {
   }
 };
 
-// Overloaded in torch 2.11, so TORCH_FN cannot name it.
+// Overloaded in torch 2.11, so its address alone is ambiguous.
 Tensor prod_all(const Tensor& self, std::optional<at::ScalarType> dtype) { return at::native::prod(self, dtype); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Sum>(m, "sum.dim_IntList", nullptr, "sum.IntList_out");
   structured<Mean>(m, "mean.dim", nullptr, "mean.out");
   structured<Prod>(m, "prod.dim_int", nullptr, "prod.int_out");
-  m.impl("prod", TORCH_FN(prod_all));
-  m.impl("nansum", TORCH_FN(at::native::nansum));
-  m.impl("nansum.out", TORCH_FN(at::native::nansum_out));
+  m.impl("prod", &prod_all);
+  m.impl("nansum", &at::native::nansum);
+  m.impl("nansum.out", &at::native::nansum_out);
   structured<Any>(m, "any", nullptr, "any.all_out");
   structured<AnyDim>(m, "any.dim", nullptr, "any.out");
   structured<AnyDims>(m, "any.dims", nullptr, "any.dims_out");
@@ -341,8 +341,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_amax_out>(m, "amax", nullptr, "amax.out");
   structured<at::native::structured_amin_out>(m, "amin", nullptr, "amin.out");
   structured<at::native::structured_aminmax_out>(m, "aminmax", nullptr, "aminmax.out");
-  m.impl("_aminmax", TORCH_FN(at::native::_aminmax_all));
-  m.impl("_aminmax.dim", TORCH_FN(at::native::_aminmax));
+  m.impl("_aminmax", &at::native::_aminmax_all);
+  m.impl("_aminmax.dim", &at::native::_aminmax);
   structured<HashTensor>(m, "hash_tensor", nullptr, "hash_tensor.out");
   structured<at::native::structured_argmax_out>(m, "argmax", nullptr, "argmax.out");
   structured<at::native::structured_argmin_out>(m, "argmin", nullptr, "argmin.out");
@@ -350,19 +350,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<MinDim>(m, "min.dim", nullptr, "min.dim_min");
   m.impl("max", static_cast<Tensor (*)(const Tensor&)>(at::native::max));
   m.impl("min", static_cast<Tensor (*)(const Tensor&)>(at::native::min));
-  m.impl("max.unary_out", TORCH_FN(at::native::max_unary_out));
-  m.impl("min.unary_out", TORCH_FN(at::native::min_unary_out));
+  m.impl("max.unary_out", &at::native::max_unary_out);
+  m.impl("min.unary_out", &at::native::min_unary_out);
   structured<at::native::structured_norm_out>(m, "norm.ScalarOpt_dim", nullptr, "norm.out");
   structured<at::native::structured_norm_dtype_out>(m, "norm.ScalarOpt_dim_dtype", nullptr, "norm.dtype_out");
   structured<at::native::structured_linalg_vector_norm_out>(m, "linalg_vector_norm", nullptr, "linalg_vector_norm.out");
-  m.impl("std.correction", TORCH_FN(spread<true>));
-  m.impl("var.correction", TORCH_FN(spread<false>));
-  m.impl("std.correction_out", TORCH_FN(spread_out<true>));
-  m.impl("var.correction_out", TORCH_FN(spread_out<false>));
-  m.impl("std_mean.correction", TORCH_FN(spread_mean<true>));
-  m.impl("var_mean.correction", TORCH_FN(spread_mean<false>));
-  m.impl("count_nonzero.dim_IntList", TORCH_FN(count_nonzero));
-  m.impl("equal", TORCH_FN(equal));
+  m.impl("std.correction", &spread<true>);
+  m.impl("var.correction", &spread<false>);
+  m.impl("std.correction_out", &spread_out<true>);
+  m.impl("var.correction_out", &spread_out<false>);
+  m.impl("std_mean.correction", &spread_mean<true>);
+  m.impl("var_mean.correction", &spread_mean<false>);
+  m.impl("count_nonzero.dim_IntList", &count_nonzero);
+  m.impl("equal", &equal);
   structured<Renorm>(m, "renorm", "renorm_", "renorm.out");
 }
 

@@ -83,12 +83,12 @@ Tensor dirichlet_grad(const Tensor& x, const Tensor& alpha, const Tensor& total)
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_standard_gamma", TORCH_FN(standard_gamma));
-  m.impl("poisson", TORCH_FN(poisson));
-  m.impl("binomial", TORCH_FN(binomial));
-  m.impl("_sample_dirichlet", TORCH_FN(sample_dirichlet));
-  m.impl("_standard_gamma_grad", TORCH_FN(standard_gamma_grad));
-  m.impl("_dirichlet_grad", TORCH_FN(dirichlet_grad));
+  m.impl("_standard_gamma", &standard_gamma);
+  m.impl("poisson", &poisson);
+  m.impl("binomial", &binomial);
+  m.impl("_sample_dirichlet", &sample_dirichlet);
+  m.impl("_standard_gamma_grad", &standard_gamma_grad);
+  m.impl("_dirichlet_grad", &dirichlet_grad);
 }
 
 }  // namespace

@@ -181,10 +181,10 @@ void cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Cumsum>(m, "cumsum", "cumsum_", "cumsum.out");
   structured<Cumprod>(m, "cumprod", "cumprod_", "cumprod.out");
-  m.impl("_logcumsumexp", TORCH_FN(at::native::_logcumsumexp_cpu));
-  m.impl("_logcumsumexp.out", TORCH_FN(at::native::_logcumsumexp_out_cpu));
-  m.impl("_cummax_helper", TORCH_FN(cummax_helper));
-  m.impl("_cummin_helper", TORCH_FN(cummin_helper));
+  m.impl("_logcumsumexp", &at::native::_logcumsumexp_cpu);
+  m.impl("_logcumsumexp.out", &at::native::_logcumsumexp_out_cpu);
+  m.impl("_cummax_helper", &cummax_helper);
+  m.impl("_cummin_helper", &cummin_helper);
 }
 
 }  // namespace

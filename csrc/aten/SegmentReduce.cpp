@@ -110,8 +110,8 @@ Tensor offsets_backward(const Tensor& grad, const Tensor& output, const Tensor& 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("segment_reduce", TORCH_FN(at::native::segment_reduce_kernel));
-  m.impl("_segment_reduce_backward", TORCH_FN(at::native::_segment_reduce_backward_kernel));
+  m.impl("segment_reduce", &at::native::segment_reduce_kernel);
+  m.impl("_segment_reduce_backward", &at::native::_segment_reduce_backward_kernel);
 }
 
 }  // namespace

@@ -151,13 +151,13 @@ void isin_kernel(const Tensor& elements, const Tensor& test, bool invert, const 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("bincount", TORCH_FN(bincount));
-  m.impl("histc", TORCH_FN(histc));
-  m.impl("histc.out", TORCH_FN(histc_out));
-  m.impl("_unique", TORCH_FN(unique));
-  m.impl("_unique2", TORCH_FN(unique2));
-  m.impl("unique_dim", TORCH_FN(unique_dim));
-  m.impl("unique_consecutive", TORCH_FN(unique_consecutive));
+  m.impl("bincount", &bincount);
+  m.impl("histc", &histc);
+  m.impl("histc.out", &histc_out);
+  m.impl("_unique", &unique);
+  m.impl("_unique2", &unique2);
+  m.impl("unique_dim", &unique_dim);
+  m.impl("unique_consecutive", &unique_consecutive);
   structured<at::native::structured_isin_Tensor_Tensor_out>(m, "isin.Tensor_Tensor", nullptr, "isin.Tensor_Tensor_out");
   structured<at::native::structured_isin_Tensor_Scalar_out>(m, "isin.Tensor_Scalar", nullptr, "isin.Tensor_Scalar_out");
   structured<at::native::structured_isin_Scalar_Tensor_out>(m, "isin.Scalar_Tensor", nullptr, "isin.Scalar_Tensor_out");

@@ -380,24 +380,24 @@ Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("cat", TORCH_FN(cat));
-  m.impl("cat.out", TORCH_FN(cat_out));
+  m.impl("cat", &cat);
+  m.impl("cat.out", &cat_out);
   structured<Tril>(m, "tril", "tril_", "tril.out");
   structured<Triu>(m, "triu", "triu_", "triu.out");
-  m.impl("tril_indices", TORCH_FN(tril_indices));
-  m.impl("triu_indices", TORCH_FN(triu_indices));
-  m.impl("flip", TORCH_FN(at::native::flip));
-  m.impl("roll", TORCH_FN(at::native::roll));
-  m.impl("eye.out", TORCH_FN(eye_out_square));
-  m.impl("eye.m_out", TORCH_FN(eye_out));
-  m.impl("linspace.out", TORCH_FN(linspace_out));
-  m.impl("logspace.out", TORCH_FN(logspace_out));
-  m.impl("range.out", TORCH_FN(range_out));
-  m.impl("unfold_backward", TORCH_FN(at::native::unfold_backward));
-  m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));
-  m.impl("trace", TORCH_FN(trace));
-  m.impl("narrow_copy.out", TORCH_FN(narrow_copy_out));
-  m.impl("channel_shuffle", TORCH_FN(at::native::channel_shuffle));
+  m.impl("tril_indices", &tril_indices);
+  m.impl("triu_indices", &triu_indices);
+  m.impl("flip", &at::native::flip);
+  m.impl("roll", &at::native::roll);
+  m.impl("eye.out", &eye_out_square);
+  m.impl("eye.m_out", &eye_out);
+  m.impl("linspace.out", &linspace_out);
+  m.impl("logspace.out", &logspace_out);
+  m.impl("range.out", &range_out);
+  m.impl("unfold_backward", &at::native::unfold_backward);
+  m.impl("repeat_interleave.Tensor", &repeat_interleave);
+  m.impl("trace", &trace);
+  m.impl("narrow_copy.out", &narrow_copy_out);
+  m.impl("channel_shuffle", &at::native::channel_shuffle);
 }
 
 }  // namespace

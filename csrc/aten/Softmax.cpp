@@ -138,8 +138,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<LogSoftmax>(m, "_log_softmax", nullptr, "_log_softmax.out");
   structured<SoftmaxBackward>(m, "_softmax_backward_data", nullptr, "_softmax_backward_data.out");
   structured<LogSoftmaxBackward>(m, "_log_softmax_backward_data", nullptr, "_log_softmax_backward_data.out");
-  m.impl("_masked_softmax", TORCH_FN(masked_softmax));
-  m.impl("_masked_softmax_backward", TORCH_FN(masked_softmax_backward));
+  m.impl("_masked_softmax", &masked_softmax);
+  m.impl("_masked_softmax_backward", &masked_softmax_backward);
 }
 
 }  // namespace netcl

@@ -294,20 +294,20 @@ Tensor bucketize_scalar(const at::Scalar& self, const Tensor& boundaries, bool o
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Sort>(m, "sort.stable", nullptr, "sort.values_stable");
   structured<Topk>(m, "topk", nullptr, "topk.values");
-  m.impl("kthvalue.values", TORCH_FN(kthvalue_out));
-  m.impl("median", TORCH_FN(median<false>));
-  m.impl("nanmedian", TORCH_FN(median<true>));
-  m.impl("median.dim_values", TORCH_FN(median_out<false>));
-  m.impl("nanmedian.dim_values", TORCH_FN(median_out<true>));
-  m.impl("mode", TORCH_FN(mode));
-  m.impl("mode.values", TORCH_FN(mode_out));
-  m.impl("searchsorted.Tensor", TORCH_FN(searchsorted_tensor));
-  m.impl("searchsorted.Tensor_out", TORCH_FN(searchsorted_out));
-  m.impl("searchsorted.Scalar", TORCH_FN(searchsorted_scalar));
-  m.impl("searchsorted.Scalar_out", TORCH_FN(searchsorted_scalar_out));
-  m.impl("bucketize.Tensor", TORCH_FN(bucketize_tensor));
-  m.impl("bucketize.Tensor_out", TORCH_FN(bucketize_out));
-  m.impl("bucketize.Scalar", TORCH_FN(bucketize_scalar));
+  m.impl("kthvalue.values", &kthvalue_out);
+  m.impl("median", &median<false>);
+  m.impl("nanmedian", &median<true>);
+  m.impl("median.dim_values", &median_out<false>);
+  m.impl("nanmedian.dim_values", &median_out<true>);
+  m.impl("mode", &mode);
+  m.impl("mode.values", &mode_out);
+  m.impl("searchsorted.Tensor", &searchsorted_tensor);
+  m.impl("searchsorted.Tensor_out", &searchsorted_out);
+  m.impl("searchsorted.Scalar", &searchsorted_scalar);
+  m.impl("searchsorted.Scalar_out", &searchsorted_scalar_out);
+  m.impl("bucketize.Tensor", &bucketize_tensor);
+  m.impl("bucketize.Tensor_out", &bucketize_out);
+  m.impl("bucketize.Scalar", &bucketize_scalar);
 }
 
 }  // namespace

@@ -95,54 +95,54 @@ Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   using namespace at::native;
   // Making and taking apart.
-  m.impl("_sparse_coo_tensor_with_dims", TORCH_FN(new_with_dims_sparse));
-  m.impl("_sparse_coo_tensor_with_dims_and_tensors", TORCH_FN(new_with_dims_and_tensor_sparse_symint));
-  m.impl("empty.memory_format", TORCH_FN(empty_sparse));
-  m.impl("empty_like", TORCH_FN(empty_like_sparse_coo));
-  m.impl("zeros.out", TORCH_FN(zeros_sparse_out));
-  m.impl("clone", TORCH_FN(clone_sparse));
-  m.impl("copy_", TORCH_FN(copy_sparse_wrapper_));
-  m.impl("copy_sparse_to_sparse_", TORCH_FN(copy_sparse_));
-  m.impl("zero_", TORCH_FN(zero_sparse_));
-  m.impl("sparse_resize_", TORCH_FN(sparse_resize_));
-  m.impl("sparse_resize_and_clear_", TORCH_FN(sparse_resize_and_clear_));
-  m.impl("resize_as_sparse_", TORCH_FN(resize_as_sparse_));
-  m.impl("_to_dense", TORCH_FN(sparse_to_dense));
-  m.impl("sparse_dim", TORCH_FN(sparse_dim_sparse));
-  m.impl("dense_dim", TORCH_FN(dense_dim_sparse));
-  m.impl("_dimI", TORCH_FN(sparse_dim_sparse));
-  m.impl("_dimV", TORCH_FN(dense_dim_sparse));
-  m.impl("_nnz", TORCH_FN(_nnz_sparse));
-  m.impl("is_coalesced", TORCH_FN(is_coalesced_sparse));
-  m.impl("_coalesced_", TORCH_FN(_coalesced_sparse_));
-  m.impl("_coalesce", TORCH_FN(coalesce));
-  m.impl("_indices", TORCH_FN(_indices_sparse));
-  m.impl("_values", TORCH_FN(_values_sparse));
-  m.impl("indices", TORCH_FN(indices_sparse));
-  m.impl("values", TORCH_FN(values_sparse));
-  m.impl("sparse_mask", TORCH_FN(sparse_mask));
+  m.impl("_sparse_coo_tensor_with_dims", &new_with_dims_sparse);
+  m.impl("_sparse_coo_tensor_with_dims_and_tensors", &new_with_dims_and_tensor_sparse_symint);
+  m.impl("empty.memory_format", &empty_sparse);
+  m.impl("empty_like", &empty_like_sparse_coo);
+  m.impl("zeros.out", &zeros_sparse_out);
+  m.impl("clone", &clone_sparse);
+  m.impl("copy_", &copy_sparse_wrapper_);
+  m.impl("copy_sparse_to_sparse_", &copy_sparse_);
+  m.impl("zero_", &zero_sparse_);
+  m.impl("sparse_resize_", &sparse_resize_);
+  m.impl("sparse_resize_and_clear_", &sparse_resize_and_clear_);
+  m.impl("resize_as_sparse_", &resize_as_sparse_);
+  m.impl("_to_dense", &sparse_to_dense);
+  m.impl("sparse_dim", &sparse_dim_sparse);
+  m.impl("dense_dim", &dense_dim_sparse);
+  m.impl("_dimI", &sparse_dim_sparse);
+  m.impl("_dimV", &dense_dim_sparse);
+  m.impl("_nnz", &_nnz_sparse);
+  m.impl("is_coalesced", &is_coalesced_sparse);
+  m.impl("_coalesced_", &_coalesced_sparse_);
+  m.impl("_coalesce", &coalesce);
+  m.impl("_indices", &_indices_sparse);
+  m.impl("_values", &_values_sparse);
+  m.impl("indices", &indices_sparse);
+  m.impl("values", &values_sparse);
+  m.impl("sparse_mask", &sparse_mask);
   // Arithmetic.
-  m.impl("add.Tensor", TORCH_FN(add_sparse));
-  m.impl("add_.Tensor", TORCH_FN(add_sparse_));
-  m.impl("add.out", TORCH_FN(add_out));
-  m.impl("sub.Tensor", TORCH_FN(sub_sparse));
-  m.impl("sub_.Tensor", TORCH_FN(sub_sparse_));
-  m.impl("sub.out", TORCH_FN(sub_out_sparse));
-  m.impl("mul.Tensor", TORCH_FN(mul_sparse));
-  m.impl("mul_.Tensor", TORCH_FN(mul_sparse_));
-  m.impl("mul.out", TORCH_FN(mul_out));
-  m.impl("div.Tensor", TORCH_FN(static_cast<Tensor (*)(const Tensor&, const Tensor&)>(div_sparse)));
-  m.impl("div_.Tensor", TORCH_FN(static_cast<Tensor& (*)(Tensor&, const Tensor&)>(div_sparse_)));
-  m.impl("div.out", TORCH_FN(static_cast<Tensor& (*)(const Tensor&, const Tensor&, Tensor&)>(div_out_sparse_zerodim)));
-  m.impl("neg", TORCH_FN(neg_sparse));
-  m.impl("neg_", TORCH_FN(neg_sparse_));
-  m.impl("neg.out", TORCH_FN(neg_out_sparse));
-  m.impl("native_norm", TORCH_FN(static_cast<Tensor (*)(const Tensor&, const at::Scalar&)>(norm_sparse)));
+  m.impl("add.Tensor", &add_sparse);
+  m.impl("add_.Tensor", &add_sparse_);
+  m.impl("add.out", &add_out);
+  m.impl("sub.Tensor", &sub_sparse);
+  m.impl("sub_.Tensor", &sub_sparse_);
+  m.impl("sub.out", &sub_out_sparse);
+  m.impl("mul.Tensor", &mul_sparse);
+  m.impl("mul_.Tensor", &mul_sparse_);
+  m.impl("mul.out", &mul_out);
+  m.impl("div.Tensor", static_cast<Tensor (*)(const Tensor&, const Tensor&)>(div_sparse));
+  m.impl("div_.Tensor", static_cast<Tensor& (*)(Tensor&, const Tensor&)>(div_sparse_));
+  m.impl("div.out", static_cast<Tensor& (*)(const Tensor&, const Tensor&, Tensor&)>(div_out_sparse_zerodim));
+  m.impl("neg", &neg_sparse);
+  m.impl("neg_", &neg_sparse_);
+  m.impl("neg.out", &neg_out_sparse);
+  m.impl("native_norm", static_cast<Tensor (*)(const Tensor&, const at::Scalar&)>(norm_sparse));
   m.impl("native_norm.ScalarOpt_dim_dtype",
-         TORCH_FN(static_cast<Tensor (*)(const Tensor&, const std::optional<at::Scalar>&, at::IntArrayRef, bool,
-                                         std::optional<at::ScalarType>)>(norm_sparse)));
-  m.impl("norm.ScalarOpt_dim", TORCH_FN(sparse_norm));
-  m.impl("norm.ScalarOpt_dim_dtype", TORCH_FN(sparse_dtype_norm));
+         static_cast<Tensor (*)(const Tensor&, const std::optional<at::Scalar>&, at::IntArrayRef, bool,
+                                std::optional<at::ScalarType>)>(norm_sparse));
+  m.impl("norm.ScalarOpt_dim", &sparse_norm);
+  m.impl("norm.ScalarOpt_dim_dtype", &sparse_dtype_norm);
 }
 
 }  // namespace

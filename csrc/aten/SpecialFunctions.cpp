@@ -114,8 +114,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   NETCL_POLYNOMIALS(NETCL_IMPL)
 #undef NETCL_IMPL
   structured<at::native::structured_polygamma_out>(m, "polygamma", nullptr, "polygamma.out");
-  m.impl("frexp.Tensor_out", TORCH_FN(at::native::frexp_out));
-  m.impl("mvlgamma.out", TORCH_FN(at::native::mvlgamma_out));
+  m.impl("frexp.Tensor_out", &at::native::frexp_out);
+  m.impl("mvlgamma.out", &at::native::mvlgamma_out);
 }
 
 void polygamma_kernel(at::TensorIteratorBase& iter, int64_t n) {

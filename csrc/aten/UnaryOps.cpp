@@ -122,15 +122,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #define NETCL_IMPL(op) structured<at::native::structured_##op##_out>(m, #op, nullptr, #op ".out");
   NETCL_UNARY_OPS_NO_INPLACE(NETCL_IMPL)
 #undef NETCL_IMPL
-#define NETCL_IMPL(op) m.impl(#op ".out", TORCH_FN(at::native::op##_out));
+#define NETCL_IMPL(op) m.impl(#op ".out", &at::native::op##_out);
   NETCL_UNARY_OPS_OUT(NETCL_IMPL)
 #undef NETCL_IMPL
-  m.impl("angle", TORCH_FN(at::native::angle));
-  m.impl("isnan", TORCH_FN(at::native::isnan));
-  m.impl("nan_to_num.out", TORCH_FN(at::native::nan_to_num_out));
-  m.impl("logit", TORCH_FN(at::native::logit));
-  m.impl("logit_", TORCH_FN(at::native::logit_));
-  m.impl("logit.out", TORCH_FN(at::native::logit_out));
+  m.impl("angle", &at::native::angle);
+  m.impl("isnan", &at::native::isnan);
+  m.impl("nan_to_num.out", &at::native::nan_to_num_out);
+  m.impl("logit", &at::native::logit);
+  m.impl("logit_", &at::native::logit_);
+  m.impl("logit.out", &at::native::logit_out);
   structured<at::native::structured_round_decimals_out>(m, "round.decimals", "round_.decimals", "round.decimals_out");
   structured<at::native::structured_clamp_out>(m, "clamp", "clamp_", "clamp.out");
   structured<at::native::structured_clamp_min_out>(m, "clamp_min", "clamp_min_", "clamp_min.out");

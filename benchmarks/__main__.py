@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from . import operators, report, training
+from . import operators, report, start, training
 from .harness import matching, measure
 
 
@@ -33,7 +33,7 @@ def main() -> int:
     if not torch.netcl.is_available():
         print("no OpenCL device found; see python -m torch_netcl", file=sys.stderr)
         return 1
-    cases = list(matching(chain(operators.cases(), training.cases()), args.only))
+    cases = list(matching(chain(start.cases(), operators.cases(), training.cases()), args.only))
     if args.list:
         print(*(case.name for case in cases), sep="\n")
         return 0

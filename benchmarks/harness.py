@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -18,7 +21,8 @@ class Case:
     """One thing to time.
 
     ``make(device)`` prepares the operands and returns what is timed. ``bytes`` and ``flops`` are what one call must
-    move and compute at least. ``cpu`` is false where torch's CPU device has nothing to compare with.
+    move and compute at least. ``cpu`` is false where torch's CPU device has nothing to compare with; ``once`` where a
+    call is timed alone, without warming up. ``cpu_peak`` asks for the memory that torch's CPU device takes.
     """
 
     name: str
@@ -26,6 +30,8 @@ class Case:
     bytes: float = 0.0
     flops: float = 0.0
     cpu: bool = True
+    once: bool = False
+    cpu_peak: bool = False
 
 
 @dataclass
@@ -47,7 +53,8 @@ class Timing:
 class Result:
     """A case's timings; ``ratio`` is CPU time over netcl time: above 1, netcl is faster.
 
-    ``peak_bytes`` is the most device memory that was allocated at once during a call.
+    ``peak_bytes`` is the most device memory that was allocated at once during a call; ``cpu_peak_bytes`` the same of
+    torch's CPU device, where it was asked for.
     """
 
     name: str
@@ -57,6 +64,7 @@ class Result:
     flops: float = 0.0
     launches: float = 0.0
     peak_bytes: int = 0
+    cpu_peak_bytes: int = 0
     fallbacks: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -78,12 +86,13 @@ def synchronize(device: str) -> None:
 class Timer:
     """Calls one thing on one device, so many times that a sample is long enough for the clock."""
 
-    def __init__(self, device: str, run: Run, sample_seconds: float) -> None:
-        self.device, self.run = device, run
+    def __init__(self, device: str, run: Run, sample_seconds: float, once: bool = False) -> None:
+        self.device, self.run, self.calls = device, run, 1
+        if once:
+            return
         for _ in range(2):  # kernels are compiled, caches filled
             run()
         synchronize(device)
-        self.calls = 1
         while (taken := self.sample() * self.calls) < sample_seconds / 2 and self.calls < 100_000:
             self.calls = max(self.calls + 1, int(self.calls * min(10.0, sample_seconds / max(taken, 1e-7))))
 
@@ -96,20 +105,42 @@ class Timer:
         return (time.perf_counter() - start) / self.calls
 
 
+def cpu_peak_of_call(run: Run) -> int:
+    """Bytes that a call allocates on torch's CPU device at most at once, beyond what there was before."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        profile.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    live = peak = 0
+    for event in sorted((e for e in events if e.get("name") == "[memory]"), key=lambda e: e["ts"]):
+        if event["args"].get("Device Type") == 0:  # the CPU
+            live += event["args"]["Bytes"]
+            peak = max(peak, live)
+    return peak
+
+
 def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare: bool = True) -> Result:
     """Time `case` on netcl and on torch CPU, a sample of each in turn, so that both meet the same noise."""
     torch.manual_seed(0)
-    timers = [Timer("netcl", case.make("netcl"), sample_seconds)]
+    timers = [Timer("netcl", case.make("netcl"), sample_seconds, case.once)]
+    if case.once:
+        return Result(case.name, Timing.of([timers[0].sample()], 1))
     if compare and case.cpu:
         timers.append(Timer("cpu", case.make("cpu"), sample_seconds))
     # Launches and fallbacks of one call, once everything is warm.
     torch.netcl.reset_cpu_fallback_ops()
     torch.netcl.reset_peak_memory_stats()
+    before = torch.netcl.memory_allocated()
     launches = torch.netcl.launch_count()
     timers[0].run()
     launches = torch.netcl.launch_count() - launches
     fallbacks = torch.netcl.cpu_fallback_ops()
     peak = torch.netcl.max_memory_allocated()
+    cpu_peak = 0
+    if case.cpu_peak and len(timers) > 1:
+        cpu_peak = before + cpu_peak_of_call(timers[1].run)  # what lives between calls is the same on both
     seconds: list[list[float]] = [[] for _ in timers]
     gc.collect()
     gc.disable()
@@ -120,7 +151,17 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
     finally:
         gc.enable()
     netcl, *cpu = (Timing.of(taken, timer.calls) for timer, taken in zip(timers, seconds, strict=True))
-    return Result(case.name, netcl, cpu[0] if cpu else None, case.bytes, case.flops, launches, peak, fallbacks)
+    return Result(
+        case.name,
+        netcl,
+        cpu[0] if cpu else None,
+        bytes=case.bytes,
+        flops=case.flops,
+        launches=launches,
+        peak_bytes=peak,
+        cpu_peak_bytes=cpu_peak,
+        fallbacks=fallbacks,
+    )
 
 
 def matching(cases: Iterator[Case], patterns: list[str]) -> Iterator[Case]:

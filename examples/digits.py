@@ -7,10 +7,13 @@ python examples/digits.py --device cpu --csv digits.csv --png digits.png
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import common
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -49,11 +52,11 @@ class DigitNet(nn.Module):
 
 def load_digits(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training images and labels, then the held-out fifth."""
-    import sklearn.datasets  # imported here: half of a second that `--help` need not wait for
-
-    images, labels = sklearn.datasets.load_digits(return_X_y=True)
-    x = torch.tensor(images, dtype=torch.float32).view(-1, 1, 8, 8) / 16
-    y = torch.tensor(labels, dtype=torch.int64)
+    # sklearn.datasets.load_digits() reads this file too, but to import it takes longer than the first training steps.
+    package = Path(importlib.util.find_spec("sklearn").origin).parent
+    table = torch.from_numpy(np.loadtxt(package / "datasets/data/digits.csv.gz", dtype=np.float32, delimiter=","))
+    x = table[:, :-1].reshape(-1, 1, 8, 8) / 16
+    y = table[:, -1].long()
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     held_out = len(x) // 5
     test, train = order[:held_out], order[held_out:]

@@ -111,6 +111,7 @@ NETCL_MAP2(right_shift)
 #define OP_lcm(x, y) map_lcm_int(x, y)
 
 #elif defined(ACC_FLOATING)
+#include "normal.h"
 inline VT floor_rest(VT x, VT y) {
   const VT r = fmod(x, y);
   return r != (VT)0 && ((y < (VT)0) != (r < (VT)0)) ? r + y : r;
@@ -170,8 +171,7 @@ inline VT log_add_exp2(VT x, VT y) {
 #define OP_logit_eps_backward(g, x) ((x) < s0 || (x) > 1 - s0 ? (VT)0 : (g) / ((x) * (1 - (x))))
 #define SIGMOID(x) (1 / (1 + exp(-(x))))
 #define OP_silu_backward(g, x) ((g) * SIGMOID(x) * (1 + (x) * (1 - SIGMOID(x))))
-#define NORMAL_PDF(x) (exp((x) * (x) * (VT)(-0.5)) * (VT)(M_2_SQRTPI * M_SQRT1_2 * 0.5))
-#define OP_gelu_backward(g, x) ((g) * ((VT)0.5 * (1 + erf((x) * (VT)M_SQRT1_2)) + (x) * NORMAL_PDF(x)))
+#define OP_gelu_backward(g, x) ((g) * (NORMAL_CDF(x) + (x)*NORMAL_PDF(x)))
 #define OP_gelu_tanh_backward(g, x) gelu_tanh_backward(g, x)
 inline VT gelu_tanh_backward(VT g, VT x) {
   const VT beta = (VT)(M_SQRT2 * M_2_SQRTPI * 0.5), kappa = (VT)0.044715;

@@ -83,6 +83,7 @@ inline VT pow_lanes(VT x, VT n) {
 #define OP_threshold_scalar(x) ((x) <= s0 ? s1 : (x))
 
 #else
+#include "normal.h"
 #define OP_copy(x) (x)
 #define OP_neg(x) (-(x))
 #define OP_abs(x) fabs(x)
@@ -157,7 +158,7 @@ inline VT frexp_lanes(VT x, VT *exponents) {
 // Activations.
 #define OP_sigmoid(x) (1 / (1 + exp(-(x))))
 #define OP_log_sigmoid(x) (fmin(x, (VT)0) - log1p(exp(-fabs(x))))
-#define OP_gelu(x) ((x) * (VT)0.5 * (1 + erf((x) * (VT)M_SQRT1_2)))
+#define OP_gelu(x) ((x)*NORMAL_CDF(x))
 #define GELU_INNER(x) ((VT)(M_SQRT2 * M_2_SQRTPI * 0.5) * ((x) + (VT)0.044715 * (x) * (x) * (x)))
 #define OP_gelu_tanh(x) ((x) * (VT)0.5 * (1 + tanh(GELU_INNER(x))))
 #define OP_silu(x) ((x) / (1 + exp(-(x))))

@@ -4,6 +4,7 @@ import math
 import warnings
 
 import torch
+import torch.nn.functional as F
 from common import no_fallback, to_device
 from torch.testing import make_tensor
 from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests, ops
@@ -143,6 +144,17 @@ class TestPointwise(TestCase):
         x = bits.view(torch.float32)
         self.assertEqual(x.to(device).to(torch.bfloat16).cpu(), x.to(torch.bfloat16))
         self.assertEqual(x.to(device).to(torch.float16).cpu(), x.to(torch.float16))
+
+    def test_gelu_over_its_range(self, device):
+        # The distribution function is within 8e-8 (kernels/normal.h), its tail too, times x; the rest is rounding.
+        x = torch.linspace(-12, 12, 20001)
+        exact, got = x.double().requires_grad_(), x.to(device).requires_grad_()
+        F.gelu(exact).sum().backward()
+        F.gelu(got).sum().backward()
+        self.assertEqual(F.gelu(got).cpu().double(), F.gelu(exact), atol=3e-7, rtol=1.3e-6)
+        self.assertEqual(got.grad.cpu().double(), exact.grad, atol=3e-7, rtol=1.3e-6)
+        special = torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0, -0.0, -30.0])
+        self.assertEqual(F.gelu(special.to(device)).cpu(), F.gelu(special))
 
     def test_rrelu_noise_is_the_slope(self, device):
         x = torch.randn(1000)

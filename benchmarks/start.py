@@ -1,0 +1,52 @@
+"""From the start of a process to the end of the first training step of the demo's CNN."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .harness import Case, Run
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+STEP = """
+import torch
+from digits import DigitNet, loss_fn
+model = DigitNet().to("netcl")
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+scaler = torch.amp.GradScaler("netcl")
+x, y = torch.rand(64, 1, 8, 8, device="netcl"), torch.arange(64, device="netcl") % 10
+with torch.autocast("netcl", torch.netcl.get_amp_supported_dtype()[0]):
+    loss = loss_fn(model, x, y)
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()
+loss.item()
+"""
+
+
+def process(cache: str) -> None:
+    """Run it with this folder for compiled kernels."""
+    environment = {**os.environ, "NETCL_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])}
+    subprocess.run([sys.executable, "-c", STEP], env=environment, check=True)
+
+
+def start(filled: bool) -> Callable[[str], Run]:
+    """A `make` for one such process, its kernel cache filled by another one or empty."""
+
+    def make(device: str) -> Run:
+        folder = tempfile.TemporaryDirectory()
+        if filled:
+            process(folder.name)
+        return lambda: process(folder.name)
+
+    return make
+
+
+def cases() -> Iterator[Case]:
+    """A filled and an empty kernel cache."""
+    yield Case("start/cold", start(filled=False), cpu=False, once=True)
+    yield Case("start/warm", start(filled=True), cpu=False, once=True)

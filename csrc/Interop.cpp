@@ -73,16 +73,22 @@ UserKernels& user_kernels() {
   return *k;
 }
 
-// Intel's runtime knows the arguments of a program built from source, but not of one loaded from a binary: they are
-// kept on disk too.
-std::vector<std::string> argument_types(const Kernel& k, const std::string& key) {
+// Where the driver has forgotten the types, as Intel's has of a program loaded from a binary, they come from disk. The
+// binary may have been kept by a process that used another kernel of the program: then from the source, once.
+std::vector<std::string> argument_types(const Kernel& k, const std::string& source, const std::string& options) {
+  const auto known = [](const std::vector<std::string>& t) { return std::find(t.begin(), t.end(), "") == t.end(); };
   auto types = k.argument_types();
-  const bool known = std::find(types.begin(), types.end(), "") == types.end();
+  const std::string key = source + '\n' + k.name() + '\n' + options + '\n' + k.device().fingerprint();
   const std::string note = load_note(key);
-  if (known && note.empty() && !types.empty()) store_note(key, c10::Join("\n", types));
-  if (known || note.empty()) return types;
-  std::istringstream lines(note);
-  for (auto& type : types) std::getline(lines, type);
+  if (!known(types)) {
+    if (note.empty()) {
+      types = argument_types_in_source(k.device(), source, k.name(), options);
+    } else {
+      std::istringstream lines(note);
+      for (auto& type : types) std::getline(lines, type);
+    }
+  }
+  if (note.empty() && !types.empty() && known(types)) store_note(key, c10::Join("\n", types));
   return types;
 }
 
@@ -93,7 +99,7 @@ int64_t compile_kernel(int64_t index, const std::string& source, const std::stri
   const auto known =
       std::find_if(all.list.begin(), all.list.end(), [&](const UserKernel& u) { return u.kernel == &k; });
   if (known != all.list.end()) return known - all.list.begin();
-  all.list.push_back({&k, argument_types(k, source + '\n' + name + '\n' + options + '\n' + k.device().fingerprint())});
+  all.list.push_back({&k, argument_types(k, source, options)});
   return static_cast<int64_t>(all.list.size()) - 1;
 }
 
@@ -125,7 +131,9 @@ void launch_kernel(int64_t id, at::TensorList tensors, at::IntArrayRef args, at:
                         device);
       // Up to the end of the storage: how far the kernel goes is its own affair, but not into other tensors.
       const size_t begin = t.storage_offset() * t.itemsize(), end = t.storage().nbytes();
-      plain.push_back({PlainArg::kBuffer, t.const_data_ptr(), t.numel() && end > begin ? end - begin : 0, 0});
+      TORCH_CHECK(t.numel() == 0 || end > begin, "argument ", i / 2, " is a tensor whose storage was resized to ", end,
+                  " bytes");
+      plain.push_back({PlainArg::kBuffer, t.const_data_ptr(), t.numel() ? end - begin : 0, 0});
     }
   }
   const auto sizes = [](at::IntArrayRef v) { return std::vector<size_t>(v.begin(), v.end()); };

@@ -197,18 +197,28 @@ class TestCompileKernel(TestCase):
         self.assertEqual(torch.netcl.kernel_cache_stats()["compiled"], before + 1)
 
     def test_types_are_known_of_a_program_from_disk(self):
+        """In a second process, of the kernel that the first one used and of another one of the program."""
+        other = "__kernel void other(__global float* x, double by, short n) { if (get_global_id(0) < n) x[0] = by; }"
+        if not torch.netcl.get_device_properties().has_fp64:
+            other = other.replace("double", "long")
         code = (
-            "import torch, torch_netcl; k = torch_netcl.compile_kernel('''" + SCALE + "''', 'scale')\n"
-            "x = torch.ones(4, device='netcl'); k(x, x, 2.5, 4, global_size=4)\n"
-            "print(x[0].item(), int(torch.netcl.kernel_cache_stats()['compiled']))"
+            "import sys, torch, torch_netcl, numpy as np; x = torch.ones(4, device='netcl')\n"
+            "k = torch_netcl.compile_kernel('''" + SCALE + other + "''', sys.argv[1])\n"
+            "if sys.argv[1] == 'scale': k(x, x, 2.5, 4, global_size=4)\n"
+            "else: k(x, 7, 1, global_size=4)\n"
+            "print(x[0].item(), int(torch.netcl.kernel_cache_stats()['compiled']))\n"
+            "try: k(x, np.float16(2), np.int64(4), global_size=4)\n"
+            "except TypeError: print('refused')"
         )
         with tempfile.TemporaryDirectory() as folder:
             env = {**os.environ, "NETCL_CACHE_DIR": folder}
-            for compiled in ("1", "0"):
-                run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
+            for name, value, compiled in (("scale", "2.5", True), ("scale", "2.5", False), ("other", "7.0", False)):
+                run = subprocess.run(
+                    [sys.executable, "-c", code, name], env=env, capture_output=True, text=True, timeout=300
+                )
                 self.assertEqual(run.returncode, 0, run.stderr)
-                self.assertEqual(run.stdout.split()[0], "2.5")
-                self.assertEqual(run.stdout.split()[1] == "0", compiled == "0")
+                first, count, refused = run.stdout.split()
+                self.assertEqual((first, count != "0", refused), (value, compiled, "refused"), name)
 
     def test_errors(self):
         with self.assertRaisesRegex(RuntimeError, "(?s)CL_BUILD_PROGRAM_FAILURE.*nosuch"):

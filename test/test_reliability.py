@@ -9,9 +9,13 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
+import pyopencl.array
 import torch
 from torch.testing._internal.common_utils import TestCase, run_tests
 from torch.utils.data import DataLoader, TensorDataset
+
+import torch_netcl
 
 D = torch.device("netcl", 0)
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
@@ -253,6 +257,26 @@ print((x + 1).sum().item())
             done = python(start + work + end.replace("\\n", "\n"))
             self.assertEqual((done.returncode, done.stderr), (0, ""), end)
 
+    def test_exit_with_daemon_threads(self):
+        """Threads that never end, in operators, backward, or a wait: they stay where they are, without noise."""
+        for work in (
+            "while True: y = (x @ x).tanh().sum().item()",
+            "while True: (w @ w).tanh().sum().backward(); w.grad = None",
+            "while True: [(x @ x).tanh() for _ in range(200)]; torch.netcl.synchronize()",
+        ):
+            done = python(f"""
+import threading, torch
+x = torch.randn(200, 200, device="netcl")
+def loop():
+    w = x.clone().requires_grad_()
+    {work}
+ready = threading.Event()
+threading.Thread(target=lambda: (ready.set(), loop()), daemon=True).start()
+ready.wait()
+for _ in range(20): x.exp().sum().item()
+""")
+            self.assertEqual((done.returncode, done.stderr), (0, ""), work)
+
     def test_interrupt_during_a_long_queue(self):
         done = python("""
 import os, signal, threading, torch
@@ -301,18 +325,58 @@ class TestHostileInput(TestCase):
 
     def test_storages_that_are_gone(self):
         x = torch.ones(1000, device=D)
-        view = x[10:20]
+        view, matrix, other = x[10:20], x.view(40, 25), torch.ones(1000, device=D)
+        user = torch_netcl.compile_kernel("__kernel void first(__global float* x) { x[0] = 1; }", "first")
         x.untyped_storage().resize_(0)
-        for operation in (lambda: (x + 1).cpu(), lambda: view.cpu(), lambda: x.sum().item(), lambda: x.fill_(1)):
-            with self.assertRaises(RuntimeError):
+        for name, operation in {
+            "add": lambda: x + 1,
+            "copy": lambda: view.cpu(),
+            "sum": lambda: x.sum(),
+            "fill_": lambda: x.fill_(1),
+            "mm": lambda: matrix @ matrix.t(),
+            "softmax": lambda: matrix.softmax(1),
+            "cumsum": lambda: x.cumsum(0),
+            "sort": lambda: x.sort(),
+            "index": lambda: x[torch.zeros(3, dtype=torch.int64, device=D)],
+            "cat": lambda: torch.cat([x, x]),
+            "conv1d": lambda: torch.conv1d(matrix[None], torch.ones(2, 40, 3, device=D)),
+            "layer_norm": lambda: torch.nn.functional.layer_norm(matrix, (25,)),
+            "out": lambda: torch.mul(other, other, out=x),
+            "mm out": lambda: torch.mm(other.view(40, 25), other.view(25, 40)[:, :25], out=matrix),
+            "index_select out": lambda: torch.index_select(other, 0, torch.arange(1000, device=D), out=x),
+            "scatter_": lambda: x.scatter_(0, torch.zeros(3, dtype=torch.int64, device=D), 1.0),
+            "to the device": lambda: x.copy_(torch.ones(1000)),
+            "within the device": lambda: x.copy_(other),
+            "_foreach_add_": lambda: torch._foreach_add_([x, other], 1.0),
+            "a kernel of the user": lambda: user(x, global_size=1),
+        }.items():
+            with self.subTest(name), self.assertRaisesRegex(RuntimeError, "storage"):
                 operation()
+                torch.netcl.synchronize()
         x.untyped_storage().resize_(4000)
         self.assertEqual(x.fill_(2).sum().item(), 2000)
-        with self.assertRaises(RuntimeError):
-            torch.empty(0, device=D).set_(torch.ones(4, device=D).untyped_storage(), 0, (100,), (1,)).resize_(-1)
         meta = torch.empty(5, device="meta")
         with self.assertRaises((RuntimeError, NotImplementedError)):
             torch.ones(5, device=D) + meta.to(D)
+
+    def test_memory_that_cannot_be_had(self):
+        """A tensor whose storage cannot grow keeps its sizes, as it has no memory for others."""
+        x, y = torch.ones(4, device=D), torch.empty(0, device=D)
+        self.assertEqual(y.set_(x.untyped_storage(), 0, (100,), (1,)).shape, (100,))
+        self.assertEqual((y.untyped_storage().nbytes(), x.sum().item()), (400, 4))
+        array = pyopencl.array.to_device(torch_netcl.interop.current_queue(), np.ones(4, np.float32))
+        foreign = torch_netcl.interop.from_pyopencl(array)
+        for name, tensor, operation in (
+            ("resize_", x, lambda: x.resize_(1 << 50)),
+            ("negative", x, lambda: x.resize_(-1)),
+            ("set_", x, lambda: x.set_(x.untyped_storage(), 0, (1 << 50,), (1,))),
+            ("negative strides", x, lambda: x.set_(x.untyped_storage(), 3, (4,), (-1,))),
+            ("resize_ of another's", foreign, lambda: foreign.resize_(1000)),
+            ("set_ to another's", foreign, lambda: foreign.set_(foreign.untyped_storage(), 0, (1000,), (1,))),
+        ):
+            with self.subTest(name), self.assertRaises(RuntimeError):
+                operation()
+            self.assertEqual((tensor.shape, tensor.sum().item()), ((4,), 4), name)
 
     def test_huge_and_negative_sizes(self):
         for operation in (

@@ -50,11 +50,12 @@ def _load() -> None:
 
 
 def _shutdown() -> None:
-    """Let autograd's threads come to rest, then release nothing to the driver any more."""
-    # They drop their last Python objects shortly after backward() has returned; one that waits for the GIL when the
-    # interpreter ends takes the process down with it. Sleeping gives them the GIL.
-    time.sleep(0.02)
+    """Let other threads come to rest, and release nothing to the driver any more."""
+    # A thread that waits for the GIL in C++ when the interpreter ends takes the process down with it: from now on they
+    # stay in the operators that they come to (csrc/runtime/Exit.h).
     torch.ops.netcl.shutdown()
+    # Autograd's drop their last Python objects shortly after backward() has returned. Sleeping gives them the GIL.
+    time.sleep(0.02)
 
 
 _load()

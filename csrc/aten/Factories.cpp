@@ -19,6 +19,7 @@
 
 #include "aten/Launch.h"
 #include "aten/Pointwise.h"
+#include "runtime/Nowhere.h"
 
 namespace netcl {
 
@@ -66,20 +67,29 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
 void resize_bytes(const c10::Storage& storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const c10::DeviceGuard guard(storage.device());
-  c10::DataPtr data = allocator()->allocate(bytes);
+  c10::DataPtr data =
+      bytes ? allocator()->allocate(bytes) : c10::DataPtr(reinterpret_cast<void*>(kNowhere), storage.device());
   Queue& queue = current_queue(storage.device().index());
   copy_on_device(data.get(), storage.data(), std::min(bytes, storage.nbytes()), queue);
   storage.set_data_ptr_noswap(std::move(data));
   storage.set_nbytes(bytes);
 }
 
+// Before a tensor gets new sizes: where the memory for them cannot be had, it stays as it was.
+void make_room(const c10::Storage& storage, at::IntArrayRef size, at::OptionalIntArrayRef stride, size_t itemsize,
+               int64_t offset) {
+  at::detail::check_size_nonnegative(size);
+  if (c10::multiply_integers(size) == 0) return;
+  const size_t bytes = stride ? at::detail::computeStorageNbytes(size, *stride, itemsize, offset)
+                              : at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
+  if (bytes > storage.nbytes()) resize_bytes(storage, bytes);
+}
+
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
   auto* impl = self.unsafeGetTensorImpl();
   if (impl->sizes() != size) {
+    make_room(self.storage(), size, std::nullopt, self.dtype().itemsize(), impl->storage_offset());
     impl->set_sizes_contiguous(size);
-    const size_t bytes =
-        at::detail::computeStorageNbytesContiguous(size, self.dtype().itemsize(), impl->storage_offset());
-    if (impl->numel() > 0 && bytes > self.storage().nbytes()) resize_bytes(self.storage(), bytes);
   }
   if (format) {
     TORCH_CHECK(*format != c10::MemoryFormat::Preserve, "Unsupported memory format ", *format);
@@ -94,16 +104,17 @@ at::Tensor& set_storage(at::Tensor& self, c10::Storage source, int64_t offset, a
               "set_: expected a storage on a netcl device, got one on ", source.device());
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
   TORCH_CHECK(stride.data() == nullptr || size.size() == stride.size(), "mismatch in length of strides and shape");
+  const bool contiguous = stride.data() == nullptr;
+  make_room(source, size, contiguous ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(stride),
+            self.dtype().itemsize(), offset);
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(source));
   impl->set_storage_offset(offset);
-  if (stride.data() == nullptr) {
+  if (contiguous) {
     impl->set_sizes_contiguous(size);
   } else {
     impl->set_sizes_and_strides(size, stride);
   }
-  const size_t bytes = at::detail::computeStorageNbytes(self.sizes(), self.strides(), self.dtype().itemsize(), offset);
-  if (self.numel() > 0 && bytes > self.storage().nbytes()) resize_bytes(self.storage(), bytes);
   return self;
 }
 

@@ -3,6 +3,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "aten/Generator.h"
+#include "runtime/Exit.h"
 #include "runtime/Memory.h"
 
 namespace netcl {
@@ -72,6 +73,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     if (!event || !static_cast<Event*>(event)->handle) return;
     count_host_sync();
     NETCL_CL(clWaitForEvents(1, &static_cast<Event*>(event)->handle));
+    stay_if_exiting();
   }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex /*index*/) const override {
     return static_cast<double>(finished_at(end) - finished_at(start)) * 1e-6;

@@ -10,6 +10,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "runtime/Exit.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
 #include "runtime/Profiler.h"
@@ -159,18 +160,7 @@ void Kernel::launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::Array
          local.empty() ? nullptr : local.data());
 }
 
-std::vector<std::string> Kernel::argument_types() const {
-  cl_uint count = 0;
-  NETCL_CL(clGetKernelInfo(handle_, CL_KERNEL_NUM_ARGS, sizeof(count), &count, nullptr));
-  std::vector<std::string> types(count);
-  for (cl_uint i = 0; i < count; i++) {
-    std::array<char, 256> text{};
-    if (cl().clGetKernelArgInfo(handle_, i, CL_KERNEL_ARG_TYPE_NAME, text.size(), text.data(), nullptr) == CL_SUCCESS) {
-      types[i] = text.data();
-    }
-  }
-  return types;
-}
+std::vector<std::string> Kernel::argument_types() const { return argument_types_of(handle_); }
 
 namespace {
 
@@ -245,6 +235,7 @@ Kernel& find_or_build(Device& device, std::string_view file, const char* name, s
 }  // namespace
 
 Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs) {
+  stay_if_exiting();
   return find_or_build(device, file, name, defs.view(),
                        [&] { return program(device, file, kernel_file(file), std::string(defs.view())); });
 }

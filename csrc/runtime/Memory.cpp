@@ -14,7 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/Exit.h"
 #include "runtime/Log.h"
+#include "runtime/Nowhere.h"
 #include "runtime/OpName.h"
 #include "runtime/Profiler.h"
 
@@ -494,6 +496,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     check_not_forked();
+    stay_if_exiting();
     Queue& queue = current_queue();
     const auto index = queue.device().index();
     void* p = bytes ? pool(index).allocate(queue.device(), queue.id(), bytes) : nullptr;
@@ -607,6 +610,8 @@ Location locate(const void* address) {
   const Slab* slab = arena().find(a);
   if (__builtin_expect(!slab, 0)) {
     const char* op = current_op();
+    TORCH_CHECK(a < kNowhere, "netcl: ", op ? op : "an operator",
+                " was given a tensor whose storage was resized to 0 bytes");
     TORCH_CHECK(false, "netcl: ", op ? op : "an operator", " was given memory that is not on a netcl device (", address,
                 "). Move all of its tensors to one device with .to('netcl').");
   }
@@ -673,6 +678,7 @@ std::pair<size_t, size_t> memory_info(c10::DeviceIndex index) {
 void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool async_from_pinned) {
   if (bytes == 0) return;
   check_not_forked();
+  stay_if_exiting();
   const Location to = locate(dst);
   cl_event event = nullptr;
   Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
@@ -721,6 +727,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   count_host_sync();
   NETCL_CL(
       clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
+  stay_if_exiting();
   raise_device_assertions(queue);
 }
 

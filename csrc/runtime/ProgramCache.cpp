@@ -1,11 +1,13 @@
 #include "runtime/ProgramCache.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/hash.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -234,6 +236,33 @@ cl_program program(Device& device, const std::string& label, const std::string& 
   build_logs()[key] = build_log(built, id);
   store_binary(key, binary_of(built));
   return known = built;
+}
+
+std::vector<std::string> argument_types_of(cl_kernel kernel) {
+  cl_uint count = 0;
+  NETCL_CL(clGetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof(count), &count, nullptr));
+  std::vector<std::string> types(count);
+  for (cl_uint i = 0; i < count; i++) {
+    std::array<char, 256> text{};
+    if (cl().clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, text.size(), text.data(), nullptr) == CL_SUCCESS) {
+      types[i] = text.data();
+    }
+  }
+  return types;
+}
+
+std::vector<std::string> argument_types_in_source(Device& device, const std::string& source, const std::string& name,
+                                                  const std::string& options) {
+  cl_program program = from_source(device, source);
+  const auto release = c10::make_scope_exit([program] { cl().clReleaseProgram(program); });
+  const cl_device_id id = device.id();
+  const std::string all = common_options(device) + " " + options;
+  NETCL_CL(clBuildProgram(program, 1, &id, all.c_str(), nullptr, nullptr));
+  cl_int err = CL_SUCCESS;
+  cl_kernel kernel = cl().clCreateKernel(program, name.c_str(), &err);
+  if (err != CL_SUCCESS) raise_cl_error(err, "clCreateKernel");
+  const auto release_kernel = c10::make_scope_exit([kernel] { cl().clReleaseKernel(kernel); });
+  return argument_types_of(kernel);
 }
 
 std::string load_note(const std::string& key) {

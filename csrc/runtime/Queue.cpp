@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "runtime/Assertions.h"
+#include "runtime/Exit.h"
 #include "runtime/Memory.h"
 #include "runtime/OpName.h"
 
@@ -97,12 +98,13 @@ c10::Stream Queue::stream() const {
 
 void Queue::synchronize() {
   check_not_forked();
-  if (shutting_down()) return;
+  if (shutting_down()) return stay_if_exiting();
   count_host_sync();
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
   NETCL_CL(clFinish(handle_));
   done_.store(now);
+  stay_if_exiting();
   raise_device_assertions(*this);
 }
 

@@ -1,0 +1,13 @@
+// Threads that use a device while the interpreter ends.
+#pragma once
+
+namespace netcl {
+
+// CPython ends a thread that comes back to it after the interpreter is gone by unwinding its stack, and C++ frames that
+// must not be left that way take the process down (std::terminate). So a thread that comes here once the exit handlers
+// run stays for good, unless it is the one that runs them, holds the GIL, or is autograd's. set_shutting_down() waits
+// up to a second until all that have used a device stay. To be called where a thread uses a device, and after it has
+// waited for one, without locks held.
+void stay_if_exiting();
+
+}  // namespace netcl

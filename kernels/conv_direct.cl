@@ -1,7 +1,7 @@
 // Direct convolution, vectors along a row of pixels: for depthwise convolutions and others with few output channels
 // a group, where a tile of channels would be empty. See csrc/aten/Convolution.cpp.
 // -D DIRECT_<kernel>, ACC (compute tag), IN / OUT (storage tags), OFFSET (type of the tables), VEC,
-// NCO (output channels of a group).
+// NCO (output channels of a group), TAPS (weights of a work-item).
 #include "dtypes.h"
 
 typedef CTYPE(ACC) ST;
@@ -58,7 +58,7 @@ __kernel void conv_direct(BUF(x), BUF(x_table), BUF(w), BUF(w_table), BUF(bias),
 #pragma unroll
           for (int b = 0; b < BLOCK; b++) sum[b][co] = start;
         }
-#define TAPS(load)                                                                                               \
+#define EACH_TAP(load)                                                                                           \
   for (long r = 0; r < P.nred; r++) {                                                                            \
     const long tap = x_at + x_table[r];                                                                          \
     __global const ST *wr = w + w_table[r];                                                                      \
@@ -70,9 +70,9 @@ __kernel void conv_direct(BUF(x), BUF(x_table), BUF(w), BUF(w_table), BUF(bias),
     }                                                                                                            \
   }
         if (P.x_x == 1) {
-          TAPS(CAT(VLOAD_, VEC)(0, from[b] + tap))
+          EACH_TAP(CAT(VLOAD_, VEC)(0, from[b] + tap))
         } else {
-          TAPS(load_row(from[b] + tap, P.x_x))
+          EACH_TAP(load_row(from[b] + tap, P.x_x))
         }
 #pragma unroll
         for (int b = 0; b < BLOCK; b++)
@@ -96,8 +96,6 @@ __kernel void conv_direct(BUF(x), BUF(x_table), BUF(w), BUF(w_table), BUF(bias),
 #endif
 
 #ifdef DIRECT_WEIGHT
-#define TAPS 3
-
 // A work-item makes TAPS weights of a channel: products of a plane of dy and shifted planes of x, over all images.
 // c_out is the number of channels of dy in a group, out_* its strides.
 __kernel void conv_direct_weight(BUF(x), BUF(x_table), BUF(dy), BUF(dw), const direct_t P) {

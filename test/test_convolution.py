@@ -17,6 +17,8 @@ CASES = {
     "2d_dilated": (2, 4, 6, (12, 13), (3, 3), {"stride": (2, 1), "dilation": (3, 2), "padding": 2}),
     "2d_stride_beyond_kernel": (2, 3, 4, (11, 12), (2, 1), {"stride": (3, 4)}),
     "2d_pointwise": (2, 16, 40, (6, 5), (1, 1), {}),
+    "2d_pointwise_images": (3, 10, 18, (11, 13), (1, 1), {}),
+    "2d_pointwise_groups": (2, 12, 18, (12, 12), (1, 1), {"groups": 2}),
     "2d_pointwise_strided": (2, 6, 17, (7, 8), (1, 1), {"stride": 2}),
     "2d_stem": (2, 3, 16, (23, 21), (7, 7), {"stride": 2, "padding": 3}),
     "2d_few_pixels": (1, 12, 70, (3, 3), (3, 3), {"padding": 1}),
@@ -30,6 +32,7 @@ CASES = {
 TRANSPOSED = {
     "1d": (2, 3, 5, (8,), (4,), {"stride": 2, "padding": 1}),
     "2d": (2, 6, 5, (5, 6), (3, 3), {}),
+    "2d_pointwise_groups": (2, 18, 12, (12, 12), (1, 1), {"groups": 2}),
     "2d_strided": (2, 4, 7, (5, 6), (3, 4), {"stride": (2, 3), "padding": (1, 0), "output_padding": (1, 2)}),
     "2d_groups": (
         2,

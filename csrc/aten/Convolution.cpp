@@ -16,6 +16,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "aten/Gemm.h"
 #include "aten/Launch.h"
 
 namespace netcl {
@@ -301,9 +302,34 @@ int64_t images_at_once(const Context& c, int64_t n, int64_t per_image) {
   return std::clamp<int64_t>(kScratchBytes / bytes, 1, std::max<int64_t>(n, 1));
 }
 
+// Kernels of one element (most layers of ResNet-50 and MobileNet) make a matrix product of each image. An image of few
+// pixels would leave the last panel of columns half empty: the pixels of all images together do better.
+bool is_product(const Geometry& g, int64_t rows) {
+  return volume(g.ker) == 1 && g.stride == Dims{1, 1, 1} && g.pad == Dims{} && volume(g.in) >= 128 && !is_direct(rows);
+}
+// out[n][group] (rows x pixels) = w[group] (rows x levels, with these strides) * source[n][group] (levels x pixels).
+void run_product(const char* op, const Geometry& g, int64_t rows, int64_t levels, int64_t w_row, int64_t w_level,
+                 const Tensor& source, const Tensor& w, const Tensor& bias, const Tensor& out) {
+  const int64_t pixels = volume(g.in);
+  GemmArgs a;
+  a.m = rows;
+  a.n = pixels;
+  a.k = levels;
+  a.batch = {g.n, g.groups};
+  a.a = {w.const_data_ptr(), w.scalar_type(), w_row, w_level, {0, g.k * g.c}};
+  a.b = {source.const_data_ptr(), source.scalar_type(), pixels, 1, {g.groups * levels * pixels, levels * pixels}};
+  a.c = {out.const_data_ptr(), out.scalar_type(), pixels, 1, {g.groups * rows * pixels, rows * pixels}};
+  if (bias.defined()) {
+    a.d = {bias.const_data_ptr(), bias.scalar_type(), 1, 0, {0, rows}};
+    a.beta = 1;
+  }
+  gemm(op, queue_of(out), a);
+}
+
 void forward(const char* op, const Geometry& g, const Tensor& x, const Tensor& w, const Tensor& bias,
              const Tensor& out) {
   if (out.numel() == 0) return;
+  if (is_product(g, g.k)) return run_product(op, g, g.k, g.c, g.c, 1, x, w, bias, out);
   const Context c(op, x);
   Pass p{};
   p.c_in = g.c;
@@ -351,6 +377,7 @@ Phase phase(const Geometry& g, int d, int64_t residue) {
 void data_gradient(const char* op, const Geometry& g, const Tensor& dy, const Tensor& w, const Tensor& bias,
                    const Tensor& dx) {
   if (dx.numel() == 0) return;
+  if (is_product(g, g.c)) return run_product(op, g, g.c, g.k, 1, g.c, dy, w, bias, dx);
   const Context c(op, dy);
   Pass p{};
   p.c_in = g.k;
@@ -403,10 +430,10 @@ void weight_gradient_direct(const Context& c, const Geometry& g, const Dims& pad
                             const Tensor& source, const Radix& taps, const Buf& dy, c10::ScalarType dy_dtype,
                             const Tensor& to) {
   const int64_t row = padded[2], out_row = g.out[2], pixels = volume(g.out);
-  constexpr int64_t kTaps = 3;  // TAPS of the kernel
-  const int64_t taps_items = ceil_div(g.taps(), kTaps);
+  // Of a work-item, which keeps a sum of each in a register.
+  const int64_t taps_items = ceil_div<int64_t>(g.taps(), 9), taps_each = ceil_div(g.taps(), taps_items);
   Direct d{g.out[0] * g.out[1], 0, out_row, g.out[1], g.groups * g.k, 1, g.taps(), images, g.groups, g.k};
-  d.planes_per_item = planes_per_item(c, d.planes, images * pixels * kTaps);
+  d.planes_per_item = planes_per_item(c, d.planes, images * pixels * taps_each);
   d.x_image = g.groups * g.c * volume(padded);
   d.x_group = g.c * volume(padded);
   d.x_z = g.stride[0] * padded[1] * row;
@@ -421,6 +448,7 @@ void weight_gradient_direct(const Context& c, const Geometry& g, const Dims& pad
   // A row shorter than a vector would be taken one by one.
   defs.set("DIRECT_WEIGHT", int64_t{1}).set("ACC", dtype_tag(c.acc)).set("VEC", out_row < c.vec ? 4 : c.vec);
   defs.set("IN", dtype_tag(dy_dtype)).set("OUT", dtype_tag(to.scalar_type())).set("OFFSET", table.type);
+  defs.set("TAPS", taps_each);
   kernel(c.device, "conv_direct.cl", "conv_direct_weight", defs)
       .launch(c.op, c.queue, {size_t(taps_items), size_t(ceil_div(d.planes, d.planes_per_item))}, {1, 1}, buf(source),
               buf(table.data), dy, buf(to), d);

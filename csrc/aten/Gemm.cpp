@@ -37,6 +37,7 @@ constexpr int64_t kDotColumns = 4;               // columns of a tile of dot pro
 constexpr int64_t kVectorRun = 8;                // vectors of a tile of one row (RUN in gemm_direct.cl)
 constexpr int64_t kDepth = 1024;                 // levels of a panel of the packed path: one of b stays in L2
 constexpr int64_t kInPlaceDepth = 2048;          // most levels of a panel where a is read in place
+constexpr int64_t kInPlaceWork = 1 << 22;        // multiply-adds; beyond, to read it in place costs registers
 constexpr int64_t kCachedElements = 1 << 18;     // of a matrix that may be read across its rows
 constexpr int64_t kNarrowInPlaceWork = 1 << 20;  // multiply-adds
 constexpr int64_t kPanelElements = 4 << 20;      // of one operand's panels at a time
@@ -320,9 +321,12 @@ void choose(Job job) {
   if (!a_levels && b_levels && g.n >= g.m / 4) swap();
   const int64_t panels = job.batches() * ceil_div(kItemsPerUnit * job.units(), job.batches()) * g.k * job.nr();
   // Reading a in place suits levels that are consecutive or a matrix that stays in cache; elements of a
-  // narrow type are converted once for each panel of b, one by one, which only pays for the smallest.
-  const bool in_place = g.a.dtype == job.acc ? (a_levels || g.m * g.k <= kCachedElements) && g.k <= kInPlaceDepth
-                                             : g.m * g.n * g.k <= kNarrowInPlaceWork;
+  // narrow type are converted once for each panel of b, one by one, which only pays for the smallest. With 16 vector
+  // registers (AVX2) the addresses of the rows are too many beside them: 2048^3 makes 104 GFLOP/s so, 131 packed.
+  const int64_t work = g.m * g.n * g.k;
+  const bool in_place = g.a.dtype != job.acc ? work <= kNarrowInPlaceWork
+                                             : (a_levels || g.m * g.k <= kCachedElements) && g.k <= kInPlaceDepth &&
+                                                   (job.vec() > 8 || work <= kInPlaceWork);
   if (job.k_step || g.k == 0 || ((in_place || g.m <= kFewRows) && panels <= 4 * kPanelElements))
     return run_rows(job, job.direct_rows(), true);
   run_packed(job);

@@ -46,13 +46,9 @@ SURVIVED = {
     "clGetEventProfilingInfo": "profiler",
 }
 # In the table, but called by nothing yet.
-UNUSED = {
-    "clEnqueueMapBuffer",
-    "clEnqueueUnmapMemObject",
-    "clReleaseCommandQueue",
-    "clReleaseContext",
-    "clReleaseKernel",
-}
+UNUSED = {"clReleaseCommandQueue", "clReleaseContext"}
+# Called between two devices (see test_multi_device.py), and for a user's kernel whose types the driver has forgotten.
+ELSEWHERE = {"clEnqueueMapBuffer", "clEnqueueUnmapMemObject", "clReleaseKernel"}
 
 # What only the start of the runtime calls.
 STARTING = {
@@ -324,7 +320,7 @@ class TestFaults(TestCase):
                 self.assertLessEqual(steps, set(SURVIVED[entry].split()), entry)
         # What the others are, the start of the runtime calls.
         names = set(re.findall(r"_\((cl\w+)\)", HEADER.read_text()))
-        self.assertEqual(names - hit, STARTING | UNUSED | {"clReleaseProgram"})
+        self.assertEqual(names - hit, STARTING | UNUSED | ELSEWHERE | {"clReleaseProgram"})
 
     def test_program_that_does_not_build(self):
         def build():

@@ -32,7 +32,7 @@ class TestSubdevices(TestCase):
         if "NETCL_SUBDEVICES=2 is ignored" in done.stderr:
             raise unittest.SkipTest("this device cannot be split in two")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 5 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 6 tests(.|\n)*OK\n")
 
     def test_more_parts_than_units(self):
         done = run(["-c", "import torch; print(torch.netcl.device_count())"], NETCL_SUBDEVICES="100000")
@@ -65,6 +65,17 @@ class TestTwoDevices(TestCase):
         for _ in range(20):  # each copy comes after the writer on one device and before the reader on the other
             y = (y * 2).to(self.B) if y.device == self.A else (y * 0.5 + 1).to(self.A)
         self.assertEqual(y.cpu(), torch.full((3,), 11.0))
+
+    def test_copy_that_fails(self):
+        x = torch.ones(1000, device=self.A)
+        for entry in ("clEnqueueMapBuffer", "clEnqueueWriteBuffer", "clEnqueueUnmapMemObject"):
+            torch.ops.netcl._inject_error(entry, -5, 0)
+            try:
+                with self.assertRaisesRegex(RuntimeError, f"{entry} failed with CL_OUT_OF_RESOURCES .* aten::copy_"):
+                    x.to(self.B)
+            finally:
+                torch.ops.netcl._end_injection()
+            self.assertEqual(x.to(self.B).cpu(), torch.ones(1000))
 
     def test_devices_do_not_mix(self):
         a, b = torch.ones(2, device=self.A), torch.ones(2, device=self.B)

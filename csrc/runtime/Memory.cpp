@@ -6,19 +6,18 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/Events.h"
 #include "runtime/Exit.h"
 #include "runtime/Log.h"
 #include "runtime/Nowhere.h"
 #include "runtime/OpName.h"
-#include "runtime/Profiler.h"
 
 namespace netcl {
 
@@ -32,7 +31,6 @@ constexpr size_t kSmall = size_t{1} << 20;    // blocks up to this size share 2 
 constexpr size_t kSmallSlab = size_t{2} << 20;
 constexpr size_t kLargeSlab = size_t{20} << 20;
 constexpr size_t kMinLarge = size_t{10} << 20;
-constexpr size_t kStaged = size_t{1} << 20;  // pageable writes up to this size are staged and do not block
 
 struct Slab {
   cl_mem mem;
@@ -145,13 +143,6 @@ struct BySize {
 };
 
 void* as_pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
-
-// Whether the command has ended, well or not. One whose state the driver does not tell is taken for running.
-bool is_over(cl_event event) {
-  cl_int status = CL_QUEUED;
-  cl().clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
-  return status <= CL_COMPLETE;
-}
 
 std::string human(size_t bytes) {
   static constexpr std::array<const char*, 5> units{"bytes", "KiB", "MiB", "GiB", "TiB"};
@@ -312,9 +303,9 @@ class Pool {
                      human(requested), " at once, but CL_DEVICE_MAX_MEM_ALLOC_SIZE of ", info.name, " is ",
                      human(info.max_mem_alloc_size), ". Split the tensor.");
     const auto limit = static_cast<size_t>(fraction_ * static_cast<double>(info.global_mem_size));
-    // Whole slabs that lie idle though memory has to grow do not suit the sizes now in use. They make room, but only
-    // once they are more than a small part of all, so that batches of changing sizes do not come and go each step.
-    if (idle_bytes() > reserved_ / 64) release_cached();
+    // Whole slabs that lie idle though memory has to grow do not suit the sizes now in use. As many as the new one
+    // takes make room, but not the last few, so that batches of changing sizes do not come and go each step.
+    if (idle_bytes() > reserved_ / 256) release_idle(bytes);
     cl_mem mem = nullptr;
     cl_int err = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     for (int attempt = 0; attempt < 3 && !mem; attempt++) {
@@ -435,40 +426,59 @@ class Pool {
     reclaim_finished();
   }
 
+  static bool whole(const Block* block) { return !block->prev && !block->next; }
+
   size_t idle_bytes() const {
     size_t bytes = 0;
     for (const auto* blocks : {&free_small_, &free_large_}) {
-      for (const Block* block : *blocks) bytes += block->prev || block->next ? 0 : block->slab->size;
+      for (const Block* block : *blocks) bytes += whole(block) ? block->slab->size : 0;
     }
     return bytes;
   }
 
-  // Gives whole free slabs back to the driver, which keeps each until queued commands that use it are done.
+  // Gives free slabs back, the largest first, until they make up for `bytes`.
+  void release_idle(size_t bytes) {
+    while (bytes > 0) {
+      Block* largest = nullptr;
+      for (const auto* blocks : {&free_small_, &free_large_}) {
+        for (Block* block : *blocks) {
+          if (whole(block) && (!largest || block->slab->size > largest->slab->size)) largest = block;
+        }
+      }
+      if (!largest) return;
+      bytes -= std::min(bytes, largest->slab->size);
+      list(largest->small).erase(largest);
+      release(largest);
+    }
+  }
+
+  // Gives all free slabs back.
   void release_cached() {
     reclaim_finished();
     for (auto* blocks : {&free_small_, &free_large_}) {
       for (auto it = blocks->begin(); it != blocks->end();) {
         Block* block = *it;
-        if (block->prev || block->next) {
-          ++it;
-          continue;
-        }
-        it = blocks->erase(it);
-        Slab* slab = block->slab;
-        each(block, [&](StatType t) {
-          stats_.segment[int(t)].decrease(1);
-          stats_.reserved_bytes[int(t)].decrease(slab->size);
-        });
-        reserved_ -= slab->size;
-        if (logs(LogTopic::kAlloc)) log("release ", slab->size, " bytes of netcl:", int(slab->device));
-        stats_.num_device_free++;
-        epoch.fetch_add(1);
-        arena().retire(*slab);
-        cl().clReleaseMemObject(slab->mem);
-        delete slab;
-        delete block;
+        it = whole(block) ? blocks->erase(it) : std::next(it);
+        if (whole(block)) release(block);
       }
     }
+  }
+
+  // Gives a slab back to the driver, which keeps it until queued commands that use it are done. `block` is all of it.
+  void release(Block* block) {
+    Slab* slab = block->slab;
+    each(block, [&](StatType t) {
+      stats_.segment[int(t)].decrease(1);
+      stats_.reserved_bytes[int(t)].decrease(slab->size);
+    });
+    reserved_ -= slab->size;
+    if (logs(LogTopic::kAlloc)) log("release ", slab->size, " bytes of netcl:", int(slab->device));
+    stats_.num_device_free++;
+    epoch.fetch_add(1);
+    arena().retire(*slab);
+    cl().clReleaseMemObject(slab->mem);
+    delete slab;
+    delete block;
   }
 
   std::mutex mutex_;
@@ -523,83 +533,6 @@ class DeviceMemory final : public c10::DeviceAllocator {
     pool(device(index).index()).reset([](auto& stat) { stat.reset_peak(); });
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override { return memory_info(index); }
-};
-
-void CL_CALLBACK free_staging(cl_event, cl_int, void* staging) { std::free(staging); }
-
-// --- pinned host memory ------------------------------------------------------------------------------------
-// Ordinary page-aligned memory that netcl knows: copies from it may be asynchronous, since it is not given back
-// before they are done.
-struct Pinned {
-  std::mutex mutex;
-  std::map<uintptr_t, size_t> live;
-  std::unordered_map<uintptr_t, std::vector<cl_event>> uses;
-  std::vector<std::pair<void*, std::vector<cl_event>>> doomed;
-
-  void sweep() {
-    for (size_t i = 0; i < doomed.size();) {
-      auto& [p, events] = doomed[i];
-      if (!std::all_of(events.begin(), events.end(), is_over)) {
-        i++;
-        continue;
-      }
-      for (auto* e : events) cl().clReleaseEvent(e);
-      std::free(p);
-      doomed.erase(doomed.begin() + static_cast<long>(i));
-    }
-  }
-};
-Pinned& pinned() {
-  static auto* p = new Pinned();
-  return *p;
-}
-
-void delete_pinned(void* pointer) {
-  if (!pointer) return;
-  auto& p = pinned();
-  const std::lock_guard<std::mutex> lock(p.mutex);
-  p.live.erase(reinterpret_cast<uintptr_t>(pointer));
-  const auto it = p.uses.find(reinterpret_cast<uintptr_t>(pointer));
-  if (it == p.uses.end() || shutting_down()) {
-    std::free(pointer);
-    return;
-  }
-  p.doomed.emplace_back(pointer, std::move(it->second));
-  p.uses.erase(it);
-  p.sweep();
-}
-
-// Keeps the pinned block that holds `host` alive until `event`; takes over the event.
-void note_pinned_use(const void* host, cl_event event) {
-  auto& p = pinned();
-  const std::lock_guard<std::mutex> lock(p.mutex);
-  auto it = p.live.upper_bound(reinterpret_cast<uintptr_t>(host));
-  if (it == p.live.begin()) return;
-  --it;
-  auto& events = p.uses[it->first];
-  const auto finished = std::remove_if(events.begin(), events.end(), [](cl_event e) {
-    if (!is_over(e)) return false;
-    cl().clReleaseEvent(e);
-    return true;
-  });
-  events.erase(finished, events.end());
-  events.push_back(event);
-}
-
-class PinnedMemory final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    auto& p = pinned();
-    const std::lock_guard<std::mutex> lock(p.mutex);
-    p.sweep();
-    if (bytes == 0) return {nullptr, c10::Device(c10::DeviceType::CPU)};
-    void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    TORCH_CHECK(memory, "netcl: cannot allocate ", bytes, " bytes of pinned memory");
-    p.live[reinterpret_cast<uintptr_t>(memory)] = bytes;
-    return {memory, memory, &delete_pinned, c10::Device(c10::DeviceType::CPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &delete_pinned; }
-  void copy_data(void* dst, const void* src, std::size_t bytes) const override { std::memcpy(dst, src, bytes); }
 };
 
 }  // namespace
@@ -673,106 +606,6 @@ std::pair<size_t, size_t> memory_info(c10::DeviceIndex index) {
   const size_t total = d.info().global_mem_size;
   const size_t reserved = pool(d.index()).reserved();
   return {total > reserved ? total - reserved : 0, total};
-}
-
-void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool async_from_pinned) {
-  if (bytes == 0) return;
-  check_not_forked();
-  stay_if_exiting();
-  const Location to = locate(dst);
-  cl_event event = nullptr;
-  Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
-  if (async_from_pinned && is_pinned(src)) {
-    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event));
-    command.share(event);
-    note_pinned_use(src, event);
-    queue.enqueued();
-  } else if (bytes <= kStaged) {
-    void* staging = std::malloc(bytes);
-    TORCH_CHECK(staging, "netcl: no host memory for a staged copy of ", bytes, " bytes");
-    std::memcpy(staging, src, bytes);
-    const cl_int err =
-        cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, staging, 0, nullptr, &event);
-    if (err != CL_SUCCESS) {
-      std::free(staging);
-      raise_cl_error(err, "clEnqueueWriteBuffer");
-    }
-    command.share(event);
-    // Without a call-back: wait for the copy. If not even that works, the memory stays for good.
-    if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, staging) != CL_SUCCESS &&
-        cl().clWaitForEvents(1, &event) == CL_SUCCESS) {
-      std::free(staging);
-    }
-    cl().clReleaseEvent(event);
-    queue.enqueued();
-  } else {
-    count_host_sync();
-    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, command.event()));
-  }
-}
-
-void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool non_blocking) {
-  if (bytes == 0) return;
-  check_not_forked();
-  const Location from = locate(src);
-  Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
-  if (non_blocking && is_pinned(dst)) {
-    cl_event event = nullptr;
-    NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
-    command.share(event);
-    note_pinned_use(dst, event);
-    queue.enqueued();
-    return;
-  }
-  count_host_sync();
-  NETCL_CL(
-      clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
-  stay_if_exiting();
-  raise_device_assertions(queue);
-}
-
-void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
-  if (bytes == 0 || dst == src) return;
-  check_not_forked();
-  const Location to = locate(dst), from = locate(src);
-  Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), queue, bytes);
-  NETCL_CL(clEnqueueCopyBuffer(queue.handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
-                               command.event()));
-  queue.enqueued();
-}
-
-void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes) {
-  constexpr size_t kPiece = size_t{64} << 20;
-  std::vector<char> host(std::min(bytes, kPiece));
-  for (size_t at = 0; at < bytes; at += kPiece) {
-    const size_t n = std::min(kPiece, bytes - at);
-    copy_to_host(host.data(), static_cast<const char*>(src) + at, n, src_queue);
-    copy_to_device(static_cast<char*>(dst) + at, host.data(), n, dst_queue);
-  }
-}
-
-void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t bytes, Queue& queue) {
-  if (bytes == 0) return;
-  check_not_forked();
-  const Location to = locate(dst);
-  Recorded command(Activity::kFill, "Memset", current_op(), queue, bytes);
-  NETCL_CL(clEnqueueFillBuffer(queue.handle(), to.mem, pattern, pattern_bytes, to.offset, bytes, 0, nullptr,
-                               command.event()));
-  queue.enqueued();
-}
-
-c10::Allocator* pinned_allocator() {
-  static auto* a = new PinnedMemory();
-  return a;
-}
-
-bool is_pinned(const void* host_pointer) {
-  auto& p = pinned();
-  const std::lock_guard<std::mutex> lock(p.mutex);
-  auto it = p.live.upper_bound(reinterpret_cast<uintptr_t>(host_pointer));
-  if (it == p.live.begin()) return false;
-  --it;
-  return reinterpret_cast<uintptr_t>(host_pointer) < it->first + it->second;
 }
 
 uint64_t slab_epoch() { return epoch.load(std::memory_order_relaxed); }

@@ -83,16 +83,24 @@ def synchronize(device: str) -> None:
         torch.netcl.synchronize()
 
 
+PATIENCE_SECONDS = 3.0
+
+
 class Timer:
-    """Calls one thing on one device, so many times that a sample is long enough for the clock."""
+    """Calls one thing on one device, so many times that a sample is long enough for the clock.
+
+    ``only`` is the one timing of a call that takes longer than PATIENCE_SECONDS.
+    """
 
     def __init__(self, device: str, run: Run, sample_seconds: float, once: bool = False) -> None:
-        self.device, self.run, self.calls = device, run, 1
+        self.device, self.run, self.calls, self.only = device, run, 1, None
         if once:
             return
         for _ in range(2):  # kernels are compiled, caches filled
-            run()
-        synchronize(device)
+            taken = self.sample()
+        if taken > PATIENCE_SECONDS:  # torch CPU without instructions for a dtype takes hundreds of times as long
+            self.only = taken
+            return
         while (taken := self.sample() * self.calls) < sample_seconds / 2 and self.calls < 100_000:
             self.calls = max(self.calls + 1, int(self.calls * min(10.0, sample_seconds / max(taken, 1e-7))))
 
@@ -147,7 +155,7 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
     try:
         for _ in range(samples):
             for timer, taken in zip(timers, seconds, strict=True):
-                taken.append(timer.sample())
+                taken.append(timer.only or timer.sample())
     finally:
         gc.enable()
     netcl, *cpu = (Timing.of(taken, timer.calls) for timer, taken in zip(timers, seconds, strict=True))

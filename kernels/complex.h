@@ -29,6 +29,16 @@ inline VT c_exp(VT a) {
   return a.y == 0 ? (VT)(e, a.y) : (VT)(e * cos(a.y), e * sin(a.y));
 }
 inline VT c_log(VT a) { return (VT)(log(c_abs(a)), c_arg(a)); }
+// Near 0, where 1 + a and e^a - 1 would lose a's digits.
+inline VT c_log1p(VT a) {
+  if (fabs(a.x) + fabs(a.y) > (R)0.5) return c_log((VT)(1, 0) + a);
+  return (VT)(log1p(a.x * (2 + a.x) + a.y * a.y) / 2, atan2(a.y, 1 + a.x));
+}
+inline VT c_expm1(VT a) {
+  const R s = sin(a.y / 2);
+  const VT e = c_exp(a);
+  return fabs(a.x) + fabs(a.y) > (R)0.5 ? e - (VT)(1, 0) : (VT)(expm1(a.x) * cos(a.y) - 2 * s * s, e.y);
+}
 inline VT c_sqrt(VT a) {
   const R m = c_abs(a);
   if (m == 0) return (VT)(0, a.y);
@@ -71,7 +81,7 @@ inline VT c_atan(VT a) { return c_over_i(c_atanh(c_times_i(a))); }
 inline VT c_sigmoid(VT a) { return c_div((VT)(1, 0), (VT)(1, 0) + c_exp(-a)); }
 inline VT c_log_add_exp(VT a, VT b) {
   const VT top = a.x > b.x ? a : b, low = a.x > b.x ? b : a;
-  return isinf(top.x) && a.x == b.x ? top : top + c_log((VT)(1, 0) + c_exp(low - top));
+  return isinf(top.x) && a.x == b.x ? top : top + c_log1p(c_exp(low - top));
 }
 inline bool c_eq(VT a, VT b) { return a.x == b.x && a.y == b.y; }
 inline VT c_sgn(VT a) {

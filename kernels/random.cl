@@ -70,7 +70,8 @@ inline float16 get(__global const float *p, long i, long n) {
   return vload16(0, r);
 }
 
-__kernel void fill(BUF(out), BUF(prob), long n, long groups, ulong seed, ulong offset, ST a, ST b) {
+__kernel void fill(BUF(out), BUF(prob), long n, long groups, ulong seed, ulong offset, ST a, ST b, BUF(err),
+                   int code) {
   const long first = (long)get_global_id(0) * groups;
   for (long g = first; g < first + groups && g * 16 * VALUES < n; g++) {
     const words_t words = philox16(seed, offset + (ulong)g * 16);
@@ -78,7 +79,9 @@ __kernel void fill(BUF(out), BUF(prob), long n, long groups, ulong seed, ulong o
       const long i = g * 16 * VALUES + k * 16;
       if (i >= n) break;
 #ifdef WITH_TENSOR
-      const VT p = CONVERT(ACC, 16, get(PTR(prob, float), i, n));
+      const float16 given = get(PTR(prob, float), i, n);
+      if (any(isnan(given) | (given < 0) | (given > 1))) netcl_report(PTR(err, int), code, 0, 0);
+      const VT p = CONVERT(ACC, 16, given);
 #endif
       put(PTR(out, STORAGE(OUT)), i, n, CAT(DIST_, DIST)(k));
     }

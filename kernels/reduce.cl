@@ -40,9 +40,11 @@ typedef union {
 #if defined(ACC_COMPLEX)
 #define TIMES(a, b) ((ST)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
 #define COMPLEX_ONE ((ST)(1, 0))
+#define IS_NAN(a) (isnan((a).x) || isnan((a).y))
 #else
 #define TIMES(a, b) ((a) * (b))
 #define COMPLEX_ONE 1
+#define IS_NAN(a) isnan(a)
 #endif
 
 // --- the operators ------------------------------------------------------------------------------------------
@@ -59,7 +61,7 @@ typedef union {
 #define mean_FINISH(a) ((a) / p0)
 
 #define nansum_IDENTITY 0
-#define nansum_MAP(x, T) (isnan(x) ? (T)(0) : (x))
+#define nansum_MAP(x, T) (IS_NAN(x) ? (T)(0) : (x))
 #define nansum_COMBINE(a, b) ((a) + (b))
 #define nansum_FINISH(a) (a)
 

@@ -111,7 +111,13 @@ inline ST draw_binomial(philox_stream_t *s, ST n, ST p) {
   return p <= K(0.5) ? draw_binomial_low(s, n, p) : n - draw_binomial_low(s, n, 1 - p);
 }
 
-__kernel void sample(BUF(out), BUF(first), BUF(second), long n, long chunk, ulong seed, ulong offset) {
+// Parameters of which the host is told; NaN for others becomes NaN.
+#define gamma_VALID(a) 1
+#define poisson_VALID(a) ((a) >= 0)
+#define binomial_VALID(a) 1
+
+__kernel void sample(BUF(out), BUF(first), BUF(second), long n, long chunk, ulong seed, ulong offset, BUF(err),
+                     int code) {
   const long begin = (long)get_global_id(0) * chunk, end = min(begin + chunk, n);
   for (long i = begin; i < end; i++) {
     philox_stream_t s;
@@ -120,6 +126,7 @@ __kernel void sample(BUF(out), BUF(first), BUF(second), long n, long chunk, ulon
     s.used = 0;
     const ST a = LOAD(IO, ACC, 1, PTR(first, const STORAGE(IO)), i);
     const ST b = second_buf ? LOAD(IO, ACC, 1, PTR(second, const STORAGE(IO)), i) : 0;
+    if (!CAT(DIST, _VALID)(a)) netcl_report(PTR(err, int), code, 0, 0);
     STORE(IO, ACC, 1, PTR(out, STORAGE(IO)), i, CAT(draw_, DIST)(&s, a, b));
   }
 }

@@ -27,6 +27,9 @@ typedef union {
 #define highest_u64 ULONG_MAX
 
 #if defined(ACC_COMPLEX)
+#include "complex.h"
+#define lowest_c64 ((float2)(-INFINITY, 0))
+#define lowest_c128 ((double2)(-INFINITY, 0))
 #define COMPLEX_ONE ((ST)(1, 0))
 #define TIMES(a, b) ((ST)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
 #else
@@ -56,6 +59,9 @@ inline VT log_add_exp(VT a, VT b) {
 }
 #define TAKES(a, b) (isnan(b) | (!isnan(a) & CAT(OP, _TAKES)(a, b)))
 #else
+#if defined(ACC_COMPLEX)
+#define log_add_exp c_log_add_exp
+#endif
 #define TAKES(a, b) CAT(OP, _TAKES)(a, b)
 #endif
 #define IDENTITY CAT(OP, _IDENTITY)

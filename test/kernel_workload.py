@@ -68,6 +68,9 @@ def operators() -> None:
     torch.ops.aten._ctc_loss(x[:, None].log_softmax(2), i[None].clamp(1), [40], [5])
     F.interpolate(x[None, None].requires_grad_(), size=(9, 9), mode="bicubic", antialias=True).sum().backward()
     x = x.detach()
+    b = x[:, :40] @ x[:, :40].t() + 40 * torch.eye(40, device=D)
+    torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x)
+    torch.fft.fft(x[:, :30]), torch.fft.rfft(x, 17, dim=0), torch.fft.irfft(torch.fft.rfft(x))
     torch.poisson(x.abs()), torch._standard_gamma(x.double().abs())
     x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import collections
 import json
+import re
 import sys
 from pathlib import Path
 
 from opinfo import DTYPES, KINDS
 
 ORDER = ("native", "fallback", "failing")
+ROOT = Path(__file__).parent.parent
+# What element-wise operators are made of: files of kernels/, files of csrc/aten/.
+ELEMENT_WISE = {
+    "one, two or three tensors": (
+        "unary.cl binary.cl ternary.cl", "UnaryOps.cpp BinaryOps.cpp Activation.cpp Complex.cpp"),
+    "special functions": (
+        "erf.cl gamma.cl bessel.cl polynomials.cl special.h special_tables.h scalar_math.h", "SpecialFunctions.cpp"),
+}
+SHARED = ["kernels/pointwise.h", "kernels/pointwise_body.h", "csrc/aten/Pointwise.cpp", "csrc/aten/Pointwise.h"]
 Results = dict[tuple[str, str], dict[str, dict]]  # (operator, dtype) -> kind of check -> what it found
 
 
@@ -77,6 +87,31 @@ def failing(results: Results) -> list[str]:
     ]
 
 
+def code_lines(paths: list[str]) -> int:
+    """Lines that are neither empty nor a comment."""
+    lines = [line.strip() for path in paths for line in (ROOT / path).read_text().splitlines()]
+    return sum(bool(line) and not line.startswith("//") for line in lines)
+
+
+def costs() -> list[str]:
+    """Lines that an element-wise operator costs: an operator is an expression OP_<name>."""
+    rows = ["| element-wise operators | number | lines of OpenCL C | of C++ | lines an operator |",
+            "|---|---|---|---|---|"]
+    total = [0, 0, 0]
+    for name, (kernels, sources) in ELEMENT_WISE.items():
+        device, host = ([f"{folder}/{f}" for f in files.split()]
+                        for folder, files in (("kernels", kernels), ("csrc/aten", sources)))
+        found = {op for path in device for op in re.findall(r"define OP_(\w+)", (ROOT / path).read_text())}
+        row = [len(found), code_lines(device), code_lines(host)]
+        total = [a + b for a, b in zip(total, row, strict=True)]
+        rows.append(f"| {name} | {row[0]} | {row[1]} | {row[2]} | {(row[1] + row[2]) / row[0]:.1f} |")
+    shared = code_lines(SHARED)
+    return [*rows, f"| all | {total[0]} | {total[1]} | {total[2]} | {(total[1] + total[2]) / total[0]:.1f} |", "",
+            f"The {shared} lines that launch all of them (`csrc/aten/Pointwise.cpp`, `kernels/pointwise_body.h`) are "
+            f"{shared / total[0]:.1f} more an\noperator. Every form and dtype of an operator is in it: functional, "
+            "in-place, `out=`. Lines of comments are not counted."]
+
+
 def document(found: dict[str, Results]) -> str:
     lines = [
         "# Operators",
@@ -95,6 +130,7 @@ def document(found: dict[str, Results]) -> str:
         lines += through_fallback(results)
         lines += ["", f"### What fails ({runtime})", "", "| operator | dtypes | checks | reason |", "|---|---|---|---|"]
         lines += failing(results)
+    lines += ["", "## What an operator costs", "", *costs()]
     return "\n".join(lines) + "\n"
 
 

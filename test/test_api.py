@@ -24,6 +24,13 @@ class TestTable(TestCase):
             self.assertGreater(len(text), 10, name)
 
 
+class TestRegistrations(TestCase):
+    def test_all_are_of_operators_that_exist(self):
+        """A wrong overload name is no error to the dispatcher, and its operator runs on the CPU."""
+        found = torch._C._dispatch_find_dangling_impls()
+        self.assertEqual([text for text in found if "PrivateUse1" in text], [])
+
+
 class TestApi(TestCase):
     def test_methods_and_storages(self):
         x = torch.arange(4.0)

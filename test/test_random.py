@@ -58,6 +58,13 @@ class TestRandom(TestCase):
         b = torch.bernoulli(p.expand(10000, 3)).mean(0).cpu()
         self.assertEqual(b[:2], torch.tensor([0.0, 1.0]))
 
+    def test_probabilities_are_checked(self):
+        for bad in (-0.1, 1.5, float("nan")):
+            torch.bernoulli(torch.tensor([0.5] * 70 + [bad], device=DEVICES[0]))
+            with self.assertRaisesRegex(RuntimeError, "Expected 0 <= p <= 1"):
+                torch.netcl.synchronize()
+        torch.bernoulli(torch.tensor([0.0, 1.0] * 40 + [0.5], device=DEVICES[0])).sum().item()
+
     def test_uniform_stays_below_the_end(self):
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             x = draw(lambda x: x.uniform_(), DEVICES[0], dtype=dtype)

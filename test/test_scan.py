@@ -90,6 +90,17 @@ class TestScan(TestCase):
         self.compare(lambda t: torch.complex(t.float(), t.float() + 1).cumsum(1), x, device)
         self.compare(lambda t: torch.complex(t.float(), t.float() + 1)[:, :4].cumprod(1), x, device)
 
+    def test_logcumsumexp_of_complex_numbers(self, device):
+        x = make_tensor((3, 9000), device="cpu", dtype=torch.complex64, low=-4, high=4)
+        x[1, 5], x[2, :3] = complex(NAN, 1), complex(-INF, 0)
+        for t, dim in ((x, 1), (x[:, :300].t(), 0)):
+            # The sums themselves, as their logarithms jump by 2 pi at the negative axis. Rounding a logarithm of about
+            # 8 to float makes 8 eps of a sum, 9000 such steps at random sqrt(9000) times as much: 1e-4.
+            got = t.to(device).logcumsumexp(dim).cpu().exp()
+            expected = t.to(torch.complex128).logcumsumexp(dim).exp()
+            largest = expected.abs().nan_to_num().max().item()
+            self.assertEqual(got.to(torch.complex128), expected, rtol=0, atol=1e-4 * largest)
+
     def test_backward(self, device):
         for f in (torch.cumsum, torch.logcumsumexp, lambda t, d: torch.cummax(t, d)[0]):
             x, grads = torch.randn(4, 6), []

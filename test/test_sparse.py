@@ -3,6 +3,7 @@
 import unittest
 
 import torch
+from common import no_fallback
 from torch import nn
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -90,6 +91,15 @@ class TestSparse(TestCase):
             self.assertSame(function(dev, two.to(DEV)), function(cpu, two))
         self.assertEqual(dev.coalesce().norm().cpu(), cpu.coalesce().norm())
         self.assertSame(x.to(DEV).sparse_mask(dev.coalesce()), x.sparse_mask(cpu.coalesce()))
+
+    def test_from_dense(self):
+        x = torch.randn(5, 4, 3).relu_()
+        x[2] = 0
+        with no_fallback():
+            for dims in (1, 2, 3):
+                self.assertSame(x.to(DEV).to_sparse(dims), x.to_sparse(dims))
+            self.assertSame(x.to(DEV).to_sparse(), x.to_sparse())
+            self.assertEqual(x.to(DEV).to_sparse(2).to_dense().cpu(), x)
 
     def test_refusals(self):
         _, dev = make("rows")

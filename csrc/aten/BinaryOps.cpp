@@ -59,11 +59,15 @@
 // Structured, overload Tensor, with an in-place form.
 #define NETCL_BINARY_OPS(_) \
   _(mul)                    \
-  _(div)                    \
-  _(bitwise_and)            \
-  _(bitwise_or)             \
-  _(bitwise_xor)            \
-  _(bitwise_left_shift)     \
+  _(div)
+// The same with out= as overload Tensor_out.
+#define NETCL_BINARY_OPS_TENSOR_OUT(_) \
+  _(remainder)                         \
+  _(fmod)                              \
+  _(bitwise_and)                       \
+  _(bitwise_or)                        \
+  _(bitwise_xor)                       \
+  _(bitwise_left_shift)                \
   _(bitwise_right_shift)
 
 // Structured, without an overload name: in-place too, or only functional and out.
@@ -155,8 +159,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #undef NETCL_IMPL
 #define NETCL_IMPL(op) \
   structured<at::native::structured_##op##_out>(m, #op ".Tensor", #op "_.Tensor", #op ".Tensor_out");
-  NETCL_IMPL(remainder)
-  NETCL_IMPL(fmod)
+  NETCL_BINARY_OPS_TENSOR_OUT(NETCL_IMPL)
 #undef NETCL_IMPL
 #define NETCL_IMPL(op) structured<at::native::structured_##op##_out>(m, #op, #op "_", #op ".out");
   NETCL_BINARY_OPS_PLAIN(NETCL_IMPL)

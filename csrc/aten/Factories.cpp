@@ -64,6 +64,16 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   return fresh(at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
+// Zeros without memory, as derivatives use them; ATen's ZeroTensor key makes them real where an operator needs it.
+at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<c10::ScalarType> dtype,
+                               std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                               std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  at::native::ZeroTensorAllocator nothing(checked(device));
+  return at::detail::empty_generic(size, &nothing, kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+                                   c10::dtype_or_default(dtype), std::nullopt);
+}
+
 void resize_bytes(const c10::Storage& storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const c10::DeviceGuard guard(storage.device());
@@ -149,6 +159,7 @@ at::Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at:
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
+  m.impl("_efficientzerotensor", &efficientzerotensor);
   m.impl("resize_", &resize_);
   m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("set_.source_Storage", &set_from_storage);

@@ -22,6 +22,7 @@
 #include "aten/Launch.h"
 #include "aten/Pointwise.h"
 #include "aten/Scalars.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 
@@ -61,9 +62,12 @@ void fill_contiguous(const char* op, const char* dist, const Tensor& out, const 
   if (wide) defs.set("WIDE", "1");
   if (probabilities.defined()) defs.set("WITH_TENSOR", "1");
   const PackedScalar pa = pack_scalar(a, acc), pb = pack_scalar(b, acc);
+  const bool asserts = probabilities.defined();
+  const Buf err{asserts ? assert_buffer(device) : nullptr};
+  const int32_t code = asserts ? assert_message_code(device, "Expected 0 <= p <= 1 for every probability p") : 0;
   kernel(device, "random.cl", "fill", defs)
       .launch(op, queue_of(out), {g.items}, {g.local}, buf(out), buf_or_null(probabilities), out.numel(), g.per_item,
-              seed, offset, Bytes{pa.words.data(), pa.size}, Bytes{pb.words.data(), pb.size});
+              seed, offset, Bytes{pa.words.data(), pa.size}, Bytes{pb.words.data(), pb.size}, err, code);
 }
 
 void fill(const char* op, const char* dist, const Tensor& self, const c10::Scalar& a, const c10::Scalar& b,

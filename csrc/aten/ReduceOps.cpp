@@ -42,8 +42,8 @@ using at::TensorIterator;
 // ------------------------
 void sum_kernel(TensorIterator& it) { reduce(it, {"aten::sum", "sum", sum_type(it.dtype(0))}); }
 void nansum_kernel(TensorIterator& it) {
-  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(it.dtype(0)), "nansum is not implemented for a result of dtype ",
-                              it.dtype(0));
+  const bool nans = at::isFloatingType(it.dtype(0)) || at::isComplexType(it.dtype(0));
+  TORCH_CHECK_NOT_IMPLEMENTED(nans, "nansum is not implemented for a result of dtype ", it.dtype(0));
   reduce(it, {"aten::nansum", "nansum", sum_type(it.dtype(0))});
 }
 void prod_kernel(TensorIterator& it) { reduce(it, {"aten::prod", "prod", sum_type(it.dtype(0))}); }

@@ -10,6 +10,7 @@
 #include "aten/Generator.h"
 #include "aten/Launch.h"
 #include "aten/Pointwise.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 
@@ -18,8 +19,10 @@ namespace {
 using at::Tensor;
 using Generator = std::optional<at::Generator>;
 
-// One number for each element of `first`; `second` has its shape or is undefined.
-Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor& second, const Generator& generator) {
+// One number for each element of `first`; `second` has its shape or is undefined. Where the kernel meets a parameter
+// that it must not, the next synchronising call raises with `message`.
+Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor& second, const Generator& generator,
+            const char* message = nullptr) {
   TORCH_CHECK(at::isFloatingType(first.scalar_type()), op, ": expected floating point numbers, got ",
               first.scalar_type());
   const Tensor a = first.contiguous();
@@ -35,7 +38,8 @@ Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor&
   if (acc == at::kDouble) defs.set("ACC_DOUBLE", "1");
   kernel(device, "sampling.cl", "sample", defs)
       .launch(op, queue_of(a), {s.items}, {s.local}, buf(out), buf(a), buf_or_null(second), a.numel(), s.chunk, seed,
-              offset);
+              offset, Buf{message ? assert_buffer(device) : nullptr},
+              int32_t(message ? assert_message_code(device, message) : 0));
   return out;
 }
 
@@ -44,7 +48,8 @@ Tensor standard_gamma(const Tensor& alpha, Generator generator) {
 }
 
 Tensor poisson(const Tensor& rate, Generator generator) {
-  return draw("aten::poisson", "poisson", rate, {}, generator);
+  return draw("aten::poisson", "poisson", rate, {}, generator,
+              "invalid Poisson rate, expected rate to be non-negative");
 }
 
 Tensor binomial(const Tensor& count, const Tensor& prob, Generator generator) {

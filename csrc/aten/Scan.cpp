@@ -104,6 +104,7 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   if (index.defined()) defs.set("WITH_INDEX", 1);
   if (wide) defs.set("ACC_WIDE", 1);
   defs.set(c10::isComplexType(acc) ? "ACC_COMPLEX" : c10::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
+  if (acc == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
   Tensor totals;
   const Range items{static_cast<size_t>(ceil_div(layout.tiles, layout.per)), static_cast<size_t>(layout.segs)};
   const Range group{device.is_cpu() ? size_t{1} : size_t{64}};
@@ -138,8 +139,8 @@ void cumprod_kernel(const Tensor& out, const Tensor& self, int64_t dim) {
   scan("aten::cumprod", "prod", out, Tensor(), self, dim, scan_type(self, out.scalar_type()));
 }
 void logcumsumexp_kernel(Tensor& out, const Tensor& self, int64_t dim) {
-  TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point(), "logcumsumexp is not implemented on netcl for ",
-                              out.scalar_type(), "; move the tensor to the CPU");
+  TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point() || out.is_complex(), "\"logcumsumexp\" not implemented for '",
+                              c10::toString(out.scalar_type()), "'");
   // ATen's function leaves to the kernel what the classes of the other scans do.
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::resize_output(out, self.sizes());

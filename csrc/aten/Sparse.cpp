@@ -92,6 +92,14 @@ Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
   return make(mask._indices(), self.index(index_list(mask)), mask.sizes(), mask.is_coalesced());
 }
 
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  using Blocks = at::OptionalIntArrayRef;
+  m.impl("_to_sparse.sparse_dim", static_cast<Tensor (*)(const Tensor&, int64_t)>(at::native::dense_to_sparse));
+  m.impl("_to_sparse",
+         static_cast<Tensor (*)(const Tensor&, std::optional<at::Layout>, Blocks, std::optional<int64_t>)>(
+             at::native::dense_to_sparse));
+}
+
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   using namespace at::native;
   // Making and taking apart.

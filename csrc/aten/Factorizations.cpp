@@ -1,0 +1,247 @@
+// Cholesky and LU factorisations, what is solved with them, triangular solves: blocks of kBlock columns by
+// kernels/linalg.cl, what lies between them by matrix products. ATen's shared functions call the stubs below.
+#include <ATen/TensorOperators.h>
+#include <ATen/native/BatchLinearAlgebra.h>
+#include <ATen/native/LinearAlgebraUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TransposeType.h>
+#include <ATen/ops/_linalg_det_native.h>
+#include <ATen/ops/_linalg_slogdet_native.h>
+#include <ATen/ops/_linalg_solve_ex_native.h>
+#include <ATen/ops/cholesky_inverse_native.h>
+#include <ATen/ops/cholesky_native.h>
+#include <ATen/ops/linalg_cholesky_ex_native.h>
+#include <ATen/ops/linalg_inv_ex_native.h>
+#include <ATen/ops/linalg_lu_factor_ex_native.h>
+#include <ATen/ops/linalg_lu_native.h>
+#include <ATen/ops/linalg_lu_solve_native.h>
+#include <ATen/ops/lu_unpack_native.h>
+#include <ATen/ops/triangular_solve_native.h>
+
+#include "aten/Launch.h"
+#include "aten/Structured.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+using at::native::TransposeType;
+
+constexpr int64_t kBlock = 32;
+constexpr size_t kGroup = 32;
+
+// Matrices as a tensor of three dimensions; finish() writes back where that took a copy.
+class Batch {
+ public:
+  explicit Batch(const Tensor& t) : given_(t), flat_(t.dim() == 2 ? t.unsqueeze(0) : t.flatten(0, -3)) {}
+  const Tensor& get() const { return flat_; }
+  void finish() const {
+    if (!flat_.is_alias_of(given_)) given_.copy_(flat_.view(given_.sizes()));
+  }
+
+ private:
+  const Tensor& given_;
+  Tensor flat_;
+};
+
+// `a` with the batch dimensions of `b`, as one.
+Tensor matrices_for(const Tensor& a, const Tensor& b) {
+  c10::DimVector sizes(b.sizes().slice(0, b.dim() - 2));
+  sizes.append({a.size(-2), a.size(-1)});
+  const Tensor wide = a.resolve_conj().resolve_neg().expand(sizes);
+  return wide.dim() == 2 ? wide.unsqueeze(0) : wide.flatten(0, -3);
+}
+
+Kernel& linalg_kernel(const Tensor& t, const char* name) {
+  const c10::ScalarType type = t.scalar_type();
+  Device& device = netcl::device_of(t);
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::elementSize(type) >= 4,
+                              "triangular solves and factorisations are not implemented for ", type,
+                              " on netcl: they take float32, float64 and their complex numbers");
+  check_dtype(device, type, name);
+  Defs defs;
+  defs.set("ACC", dtype_tag(type)).set("BLOCK", kBlock);
+  defs.set(c10::isComplexType(type) ? "ACC_COMPLEX" : c10::isFloatingType(type) ? "ACC_REAL" : "ACC_INTEGRAL", 1);
+  if (type == at::kDouble || type == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
+  return kernel(device, "linalg.cl", name, defs);
+}
+
+size_t count(int64_t n) { return static_cast<size_t>(n); }
+
+Tensor block(const Tensor& a, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  return a.narrow(1, row, rows).narrow(2, column, columns);
+}
+
+// A X = B in place of B, for A of which one triangle is read (the diagonal taken as 1 where `unit`).
+void solve(const char* op, const Tensor& a, const Tensor& b, bool upper, bool unit) {
+  const int64_t n = a.size(1), columns = b.size(2);
+  if (b.numel() == 0) return;
+  for (int64_t done = 0; done < n; done += kBlock) {
+    const int64_t size = std::min(kBlock, n - done), at = upper ? n - done - size : done;
+    const Tensor diagonal = block(a, at, size, at, size), x = b.narrow(1, at, size);
+    linalg_kernel(b, "solve_block")
+        .launch(op, queue_of(b), {count(columns), count(b.size(0))}, {kGroup}, buf(diagonal), diagonal.strides(),
+                buf(x), x.strides(), size, columns, int32_t(upper), int32_t(unit));
+    const int64_t rest = upper ? 0 : at + size, rows = n - done - size;
+    if (rows > 0) b.narrow(1, rest, rows).baddbmm_(block(a, rest, rows, at, size), x, 1, -1);
+  }
+}
+
+void exchange_rows(const char* op, const Tensor& a, const Tensor& pivots, int64_t begin, int64_t end, bool down) {
+  if (a.numel() == 0) return;
+  linalg_kernel(a, "exchange_rows")
+      .launch(op, queue_of(a), {count(a.size(2)), count(a.size(0))}, {kGroup}, buf(a), a.strides(), buf(pivots),
+              pivots.stride(0), begin, end, a.size(2), int32_t(down));
+}
+
+void triangular_solve_kernel(const Tensor& a, const Tensor& b, bool left, bool upper, TransposeType transpose,
+                             bool unit) {
+  const Batch x(b);
+  Tensor factor = matrices_for(a, b);
+  if (transpose == TransposeType::ConjTranspose) factor = factor.conj().resolve_conj();
+  // X A = B is A^T X^T = B^T.
+  const bool flip = (transpose != TransposeType::NoTranspose) != !left;
+  if (flip) factor = factor.mT();
+  solve("aten::triangular_solve", factor, left ? x.get() : x.get().mT(), upper != flip, unit);
+  x.finish();
+}
+
+void cholesky_kernel(const Tensor& input, const Tensor& info, bool upper) {
+  info.zero_();
+  const Batch whole(input);
+  // The upper triangle of a Hermitian A is the lower one of A^T = conj(A), whose factor is U^T where A's is U^H.
+  const Tensor a = upper ? whole.get().mT() : whole.get();
+  const int64_t n = a.size(1);
+  if (a.numel() == 0) return;
+  for (int64_t at = 0; at < n; at += kBlock) {
+    const int64_t size = std::min(kBlock, n - at), rest = at + size, rows = n - rest;
+    const Tensor diagonal = block(a, at, size, at, size);
+    linalg_kernel(a, "cholesky_block")
+        .launch("aten::cholesky", queue_of(a), {count(a.size(0))}, {1}, buf(diagonal), diagonal.strides(), buf(info),
+                size, at);
+    if (rows == 0) break;
+    const Tensor panel = block(a, rest, rows, at, size);
+    // panel L^H = A: conj(L) panel^T = A^T.
+    solve("aten::cholesky", diagonal.conj().resolve_conj(), panel.mT(), false, false);
+    block(a, rest, rows, rest, rows).baddbmm_(panel, panel.mH(), 1, -1);
+  }
+  a.tril_();  // the products wrote above the diagonal, too
+  whole.finish();
+}
+
+void lu_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& info, bool exchange) {
+  info.zero_();
+  if (input.numel() == 0) return;
+  const Batch whole(input);
+  const Tensor& a = whole.get();
+  const Tensor rows_of = pivots.view({a.size(0), -1});
+  const int64_t m = a.size(1), n = a.size(2);
+  for (int64_t at = 0; at < std::min(m, n); at += kBlock) {
+    const int64_t size = std::min(kBlock, std::min(m, n) - at), rest = at + size;
+    const Tensor panel = block(a, at, m - at, at, size), chosen = rows_of.narrow(1, at, size);
+    linalg_kernel(a, "lu_panel")
+        .launch("aten::linalg_lu_factor", queue_of(a), {count(a.size(0))}, {1}, buf(panel), panel.strides(),
+                buf(chosen), chosen.stride(0), buf(info), m - at, size, at, int32_t(exchange));
+    if (exchange) {
+      exchange_rows("aten::linalg_lu_factor", a.narrow(2, 0, at), rows_of, at, rest, false);
+      exchange_rows("aten::linalg_lu_factor", a.narrow(2, rest, n - rest), rows_of, at, rest, false);
+    }
+    if (rest == n) break;
+    const Tensor right = block(a, at, size, rest, n - rest);
+    solve("aten::linalg_lu_factor", block(a, at, size, at, size), right, false, true);
+    if (rest < m) {
+      block(a, rest, m - rest, rest, n - rest).baddbmm_(block(a, rest, m - rest, at, size), right, 1, -1);
+    }
+  }
+  whole.finish();
+}
+
+void lu_solve_kernel(const Tensor& lu, const Tensor& pivots, const Tensor& b, TransposeType transpose) {
+  const char* op = "aten::linalg_lu_solve";
+  const Batch x(b);
+  Tensor factor = matrices_for(lu, b);
+  const Tensor rows = matrices_for(pivots.unsqueeze(-1), b).squeeze(-1).contiguous();
+  if (transpose == TransposeType::NoTranspose) {
+    exchange_rows(op, x.get(), rows, 0, rows.size(1), false);
+    solve(op, factor, x.get(), false, true);
+    solve(op, factor, x.get(), true, false);
+  } else {
+    if (transpose == TransposeType::ConjTranspose) factor = factor.conj().resolve_conj();
+    solve(op, factor.mT(), x.get(), false, false);
+    solve(op, factor.mT(), x.get(), true, true);
+    exchange_rows(op, x.get(), rows, 0, rows.size(1), true);
+  }
+  x.finish();
+}
+
+// `iter`: permutations of `size` rows, to which the exchanges of `exchanges` pivots are applied.
+void unpack_pivots_kernel(at::TensorIterator& iter, int64_t exchanges, int64_t size) {
+  const Tensor permutation = iter.tensor(0), pivots = iter.tensor(1);
+  if (permutation.numel() == 0 || exchanges == 0) return;
+  exchange_rows("aten::lu_unpack", permutation.view({-1, size, 1}), pivots.view({-1, exchanges}), 0, exchanges, false);
+}
+
+// B = (A A^H)^-1 B, or (A^H A)^-1 B where A is upper: two triangular solves, in place of B.
+void cholesky_solve_inplace(const Tensor& b, const Tensor& factor, bool upper) {
+  const auto turned = TransposeType::ConjTranspose, straight = TransposeType::NoTranspose;
+  triangular_solve_kernel(factor, b, true, upper, upper ? turned : straight, false);
+  triangular_solve_kernel(factor, b, true, upper, upper ? straight : turned, false);
+}
+Tensor cholesky_solve_helper(const Tensor& self, const Tensor& factor, bool upper) {
+  Tensor x = at::native::cloneBatchedColumnMajor(self);
+  cholesky_solve_inplace(x, factor, upper);
+  return x;
+}
+Tensor& cholesky_inverse_kernel(Tensor& result, Tensor& info, bool upper) {
+  info.zero_();
+  const Tensor factor = result.clone();
+  result.zero_().diagonal(0, -2, -1).fill_(1);
+  cholesky_solve_inplace(result, factor, upper);
+  return result;
+}
+
+Tensor solve_triangular(const Tensor& self, const Tensor& b, bool upper, bool left, bool unit) {
+  at::native::checkInputsSolver(self, b, left, "linalg.solve_triangular");
+  const auto [wide_b, wide_a] = at::native::_linalg_broadcast_batch_dims(b, self, nullptr);
+  Tensor x = at::native::cloneBatchedColumnMajor(wide_b);
+  triangular_solve_kernel(wide_a, x, left, upper, TransposeType::NoTranspose, unit);
+  return x;
+}
+Tensor& solve_triangular_out(const Tensor& self, const Tensor& b, bool upper, bool left, bool unit, Tensor& out) {
+  const Tensor x = solve_triangular(self, b, upper, left, unit);
+  at::native::resize_output(out, x.sizes());
+  return out.copy_(x);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  using namespace at::native;
+  structured<structured_linalg_cholesky_ex_out>(m, "linalg_cholesky_ex", nullptr, "linalg_cholesky_ex.L");
+  structured<structured_linalg_lu_factor_ex_out>(m, "linalg_lu_factor_ex", nullptr, "linalg_lu_factor_ex.out");
+  structured<structured_linalg_lu_out>(m, "linalg_lu", nullptr, "linalg_lu.out");
+  structured<structured_linalg_lu_solve_out>(m, "linalg_lu_solve", nullptr, "linalg_lu_solve.out");
+  structured<structured_lu_unpack_out>(m, "lu_unpack", nullptr, "lu_unpack.out");
+  structured<structured__linalg_solve_ex_out>(m, "_linalg_solve_ex", nullptr, "_linalg_solve_ex.result");
+  structured<structured_linalg_inv_ex_out>(m, "linalg_inv_ex", nullptr, "linalg_inv_ex.inverse");
+  structured<structured__linalg_det_out>(m, "_linalg_det", nullptr, "_linalg_det.result");
+  structured<structured__linalg_slogdet_out>(m, "_linalg_slogdet", nullptr, "_linalg_slogdet.sign");
+  structured<structured_triangular_solve_out>(m, "triangular_solve", nullptr, "triangular_solve.X");
+  m.impl("linalg_solve_triangular", &solve_triangular);
+  m.impl("linalg_solve_triangular.out", &solve_triangular_out);
+  m.impl("cholesky", &at::native::cholesky);
+  m.impl("cholesky.out", &at::native::cholesky_out);
+  m.impl("cholesky_inverse", &at::native::cholesky_inverse);
+  m.impl("cholesky_inverse.out", &at::native::cholesky_inverse_out);
+  m.impl("_cholesky_solve_helper", &cholesky_solve_helper);
+}
+
+}  // namespace
+}  // namespace netcl
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(cholesky_stub, &netcl::cholesky_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(cholesky_inverse_stub, &netcl::cholesky_inverse_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(lu_factor_stub, &netcl::lu_factor_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(lu_solve_stub, &netcl::lu_solve_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(triangular_solve_stub, &netcl::triangular_solve_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(unpack_pivots_stub, &netcl::unpack_pivots_kernel)
+}  // namespace at::native

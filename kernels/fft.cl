@@ -1,0 +1,97 @@
+// Stockham's FFT over one dimension of contiguous tensors [lines, n, inner], a pass for each factor of n: `pass` makes
+// transforms of done * RADIX elements from those of `done`, a butterfly a work-item; the last leaves them in order.
+// `roots` makes the n-th roots of 1 by which it turns the elements, `chirp` the weights of Bluestein's algorithm.
+// -D: ACC (c64 or c128), ACC_DOUBLE; of a pass also RADIX, IN and OUT: ACC, or its real tag (reads with an imaginary
+// part of 0, writes the real part).
+#include "dtypes.h"
+typedef CTYPE(ACC) VT;
+#include "complex.h"
+
+// e^(2 pi i k / n), k < n: the quarter turns are exact, and the angle of what is left is below pi / 2.
+inline VT root_of_unity(ulong k, ulong n) {
+  const ulong quarter = 4 * k / n, rest = 4 * k - quarter * n;
+  const R half_turns = (R)rest / (R)(2 * n), c = cospi(half_turns), s = sinpi(half_turns);
+  const VT odd = quarter & 1 ? (VT)(-s, c) : (VT)(c, s);
+  return quarter & 2 ? -odd : odd;
+}
+
+__kernel void roots(BUF(out), long n, int inverse) {
+  const ulong k = get_global_id(0);
+  if (k >= n) return;
+  const VT w = root_of_unity(k, n);
+  PTR(out, VT)[k] = inverse ? w : c_conj(w);
+}
+
+// e^(-pi i k^2 / n), k < n.
+__kernel void chirp(BUF(out), long n, int inverse) {
+  const ulong k = get_global_id(0);
+  if (k >= n) return;
+  const VT w = root_of_unity(k * k % (2 * (ulong)n), 2 * n);
+  PTR(out, VT)[k] = inverse ? w : c_conj(w);
+}
+
+#if defined(RADIX)
+// v[first + step * k], k < 4; `turn` is the root of a quarter turn, (0, 1) or (0, -1).
+inline void four(VT *v, int first, int step, R turn) {
+  const VT a = v[first], b = v[first + step], c = v[first + 2 * step], d = v[first + 3 * step], e = (b - d).yx;
+  const VT even = a + c, odd = b + d, left = a - c, right = (VT)(-turn * e.x, turn * e.y);
+  v[first] = even + odd;
+  v[first + step] = left + right;
+  v[first + 2 * step] = even - odd;
+  v[first + 3 * step] = left - right;
+}
+
+inline void butterfly(VT *v, __global const VT *root, uint step) {
+#if RADIX == 2
+  const VT a = v[0];
+  v[0] = a + v[1];
+  v[1] = a - v[1];
+#elif RADIX == 4
+  four(v, 0, 1, root[step].y);
+#elif RADIX == 8
+  const R turn = root[2 * step].y;
+  four(v, 0, 2, turn);
+  four(v, 1, 2, turn);
+  VT r[8];
+  for (int k = 0; k < 4; k++) {
+    const VT odd = c_mul(v[2 * k + 1], root[k * step]);
+    r[k] = v[2 * k] + odd;
+    r[k + 4] = v[2 * k] - odd;
+  }
+  for (int k = 0; k < 8; k++) v[k] = r[k];
+#elif RADIX > 1
+  VT r[RADIX];
+  for (int a = 0; a < RADIX; a++) {
+    r[a] = v[0];
+    for (int b = 1; b < RADIX; b++) r[a] += c_mul(v[b], root[a * b % RADIX * step]);
+  }
+  for (int a = 0; a < RADIX; a++) v[a] = r[a];
+#endif
+}
+
+// Of a dimension the input has its first `in_n` elements; the others are the conjugates of their mirror images (the
+// transform is real). `out_n` elements are written, times `normalized` to the power 0, -1/2 or -1.
+__kernel void pass(BUF(out), BUF(in), BUF(root), long butterflies, long lines, long inner, long n, long done, long in_n,
+                   long out_n, long normalization, long normalized) {
+  const uint i = get_global_id(0);
+  const ulong line = get_global_id(1);
+  if (i >= butterflies || line >= lines) return;
+  const uint stride = n / RADIX, j = i / (uint)inner, at = i - j * (uint)inner;
+  const uint block = j / (uint)done, k = j - block * (uint)done, turn = k * (stride / (uint)done);
+  __global const STORAGE(IN) *src = PTR(in, const STORAGE(IN)) + line * in_n * inner + at;
+  __global STORAGE(OUT) *dst = PTR(out, STORAGE(OUT)) + line * out_n * inner + at;
+  __global const VT *w = PTR(root, const VT);
+  VT v[RADIX];
+  for (int r = 0; r < RADIX; r++) {
+    const uint p = j + r * stride;
+    v[r] = p < in_n ? LOAD(IN, ACC, 1, src, p * inner) : c_conj(LOAD(IN, ACC, 1, src, (n - p) * inner));
+    if (r > 0 && done > 1) v[r] = c_mul(v[r], w[r * turn]);
+  }
+  butterfly(v, w, stride);
+  const R scale = normalization == 0 ? 1 : normalization == 1 ? 1 / sqrt((R)normalized) : 1 / (R)normalized;
+  for (int r = 0; r < RADIX; r++) {
+    const ulong p = (ulong)block * done * RADIX + k + r * done;
+    if (p < out_n) STORE(OUT, ACC, 1, dst, p * inner, v[r] * scale);
+  }
+}
+#endif

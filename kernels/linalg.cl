@@ -1,0 +1,106 @@
+// Factorisations of dense matrices and triangular solves, the parts that matrix products do not do: blocks on the
+// diagonal, panels, exchanges of rows. A matrix is an address and three strides in elements: batch, row, column.
+// -D: ACC (f32, f64, c64, c128; i64 for exchanges only), ACC_COMPLEX | ACC_REAL | ACC_INTEGRAL, ACC_DOUBLE, BLOCK.
+#include "dtypes.h"
+
+typedef CTYPE(ACC) VT;
+#define MATRIX(name) BUF(name), long name##_batch, long name##_row, long name##_col
+#define AT(name, batch, i, j) PTR(name, VT)[(batch) * name##_batch + (i) * name##_row + (j) * name##_col]
+
+#if defined(ACC_COMPLEX)
+#include "complex.h"
+#define MUL(a, b) c_mul(a, b)
+#define DIV(a, b) c_div(a, b)
+#define CONJ(a) c_conj(a)
+#define REAL(a) (a).x
+#define FROM_REAL(r) ((VT)(r, 0))
+#define MAGNITUDE(a) (fabs((a).x) + fabs((a).y))
+#elif defined(ACC_REAL)
+typedef VT R;
+#define MUL(a, b) ((a) * (b))
+#define DIV(a, b) ((a) / (b))
+#define CONJ(a) (a)
+#define REAL(a) (a)
+#define FROM_REAL(r) (r)
+#define MAGNITUDE(a) fabs(a)
+#endif
+
+#if !defined(ACC_INTEGRAL)
+// A X = B in place of B, for an n x n block A of which one triangle is read: a work-item a column.
+__kernel void solve_block(MATRIX(a), MATRIX(b), long n, long columns, int upper, int unit) {
+  const long column = get_global_id(0), batch = get_global_id(1);
+  if (column >= columns) return;
+  VT x[BLOCK];
+  for (int s = 0; s < n; s++) {
+    const long i = upper ? n - 1 - s : s;
+    VT left = AT(b, batch, i, column);
+    for (int t = 0; t < s; t++) left -= MUL(AT(a, batch, i, upper ? n - 1 - t : t), x[t]);
+    x[s] = unit ? left : DIV(left, AT(a, batch, i, i));
+    AT(b, batch, i, column) = x[s];
+  }
+}
+
+// A = L L^H in place of A's lower triangle: a work-item a matrix. info: the first row (1-based) whose minor is not
+// positive.
+__kernel void cholesky_block(MATRIX(a), BUF(info), long n, long first) {
+  const long batch = get_global_id(0);
+  for (long j = 0; j < n; j++) {
+    R square = REAL(AT(a, batch, j, j));
+    for (long k = 0; k < j; k++) square -= REAL(MUL(AT(a, batch, j, k), CONJ(AT(a, batch, j, k))));
+    if (!(square > 0) && PTR(info, int)[batch] == 0) PTR(info, int)[batch] = (int)(first + j + 1);
+    const R root = sqrt(square);
+    AT(a, batch, j, j) = FROM_REAL(root);
+    for (long i = j + 1; i < n; i++) {
+      VT left = AT(a, batch, i, j);
+      for (long k = 0; k < j; k++) left -= MUL(AT(a, batch, i, k), CONJ(AT(a, batch, j, k)));
+      AT(a, batch, i, j) = left / root;
+    }
+  }
+}
+
+// P A = L U of a panel of `columns` columns, in place; row 0 of the panel is row `first` of the matrix, as which the
+// pivots (1-based) count. A work-item a matrix. info: the first column (1-based) without a pivot.
+__kernel void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch, BUF(info), long rows, long columns, long first,
+                       int exchange) {
+  const long batch = get_global_id(0);
+  for (long j = 0; j < min(rows, columns); j++) {
+    long p = j;
+    R best = MAGNITUDE(AT(a, batch, j, j));
+    for (long i = j + 1; exchange && i < rows; i++) {
+      const R other = MAGNITUDE(AT(a, batch, i, j));
+      if (other > best) {
+        best = other;
+        p = i;
+      }
+    }
+    PTR(pivot, int)[batch * pivot_batch + j] = (int)(first + p + 1);
+    if (best == 0) {
+      if (PTR(info, int)[batch] == 0) PTR(info, int)[batch] = (int)(first + j + 1);
+      continue;
+    }
+    for (long c = 0; c < columns && p != j; c++) {
+      const VT other = AT(a, batch, p, c);
+      AT(a, batch, p, c) = AT(a, batch, j, c);
+      AT(a, batch, j, c) = other;
+    }
+    const VT head = AT(a, batch, j, j);
+    for (long i = j + 1; i < rows; i++) AT(a, batch, i, j) = DIV(AT(a, batch, i, j), head);
+    for (long c = j + 1; c < columns; c++) {
+      const VT factor = AT(a, batch, j, c);
+      for (long i = j + 1; i < rows; i++) AT(a, batch, i, c) -= MUL(AT(a, batch, i, j), factor);
+    }
+  }
+}
+#endif
+
+// Exchanges rows k and pivot[k] - 1 for k from `begin` up to `end`, or down from there: a work-item a column.
+__kernel void exchange_rows(MATRIX(a), BUF(pivot), long pivot_batch, long begin, long end, long columns, int down) {
+  const long column = get_global_id(0), batch = get_global_id(1);
+  if (column >= columns) return;
+  for (long s = begin; s < end; s++) {
+    const long k = down ? begin + end - 1 - s : s, p = PTR(pivot, const int)[batch * pivot_batch + k] - 1;
+    const VT other = AT(a, batch, p, column);
+    AT(a, batch, p, column) = AT(a, batch, k, column);
+    AT(a, batch, k, column) = other;
+  }
+}

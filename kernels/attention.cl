@@ -6,8 +6,8 @@
 typedef struct {
   long heads, queries, keys;  // sizes; a row is one query of one head
   long rows, rows_per;
-  long first_batch, first_head;         // of the scores within lse and bias
-  long all_heads;                       // heads of lse
+  long first_batch, first_head, first_query;  // of the scores within lse and bias
+  long all_heads, all_queries;                // of lse
   long causal;                          // a query sees the keys up to its own place
   long bias_b, bias_h, bias_q, bias_k;  // strides of the bias in elements
 } attention_t;
@@ -38,11 +38,12 @@ inline vec_t load_bias(__global const STORAGE(BIAS) * p, long stride, long i, in
   const long first = (long)get_group_id(0) * P.rows_per;                          \
   const long last = min(first + P.rows_per, P.rows);                              \
   for (long row = first; row < last; row++) {                                     \
-    const long q = row % P.queries, bh = row / P.queries;                         \
+    const long bh = row / P.queries, q = P.first_query + row - bh * P.queries;    \
     const long b = P.first_batch + bh / P.heads, h = P.first_head + bh % P.heads; \
     const long n = P.causal ? min(q + 1, P.keys) : P.keys;                        \
     __global acc_t* s = PTR(scores, acc_t) + row * P.keys;                        \
-    __global acc_t* l = PTR(lse, acc_t) + (b * P.all_heads + h) * P.queries + q;  \
+    const long place = (b * P.all_heads + h) * P.all_queries + q;                 \
+    __global acc_t* l = PTR(lse, acc_t) + place;                                  \
     BIAS_ROW
 // Keys that the query does not see.
 #define CLEAR_REST(p)                                     \

@@ -143,6 +143,27 @@ class TestAttention(TestCase):
         # Two layer norms and two linear layers on numbers of size 1.
         self.assertEqual(actual.cpu(), expected, atol=5e-5, rtol=1e-4)
 
+    def test_in_parts(self):
+        # Queries and keys beyond what is taken at a time under a causal mask; sums of parts in half precision.
+        for shape in ((600, 600), (300, 700), (700, 300)):
+            for dtype in (torch.float32, torch.bfloat16):
+                with self.subTest(shape=shape, dtype=dtype):
+                    queries, keys = shape
+                    q, k, v = inputs(dtype, batch=1, heads=4, queries=queries, keys=keys, width=8, kv_heads=2)
+                    self.check(q, k, v, is_causal=True, enable_gqa=True)
+
+    def test_memory_grows_with_the_length_only(self):
+        def peak(length):
+            q = torch.randn(1, 1, length, 8, device=DEVICE, requires_grad=True)
+            torch.netcl.synchronize()
+            torch.netcl.reset_peak_memory_stats()
+            before = torch.netcl.memory_allocated()
+            F.scaled_dot_product_attention(q, q, q).sum().backward()
+            return torch.netcl.max_memory_allocated() - before
+
+        # Scores of all queries with all keys would take 1 GiB, twice that in the backward pass.
+        self.assertLess(peak(16384), 2**28)
+
     def test_launches_and_no_fallback(self):
         q, k, v = (t.to(DEVICE).requires_grad_() for t in inputs(torch.float32))
         F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(torch.ones_like(q))

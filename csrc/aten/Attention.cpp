@@ -21,12 +21,15 @@ namespace {
 
 using at::Tensor;
 
-// Scores kept at a time, in elements.
-constexpr int64_t kScores = 16 << 20;
+// Scores kept at a time, in elements: on CPUs what a cache holds.
+int64_t most_scores(const Device& device) { return device.is_cpu() ? 2 << 20 : 16 << 20; }
+// Queries at a time under a causal mask, so that most keys that none of them sees are left out.
+constexpr int64_t kCausalQueries = 256;
 
 // kernels/attention.cl
 struct AttentionArg {
-  int64_t heads, queries, keys, rows, rows_per = 1, first_batch, first_head, all_heads, causal;
+  int64_t heads, queries, keys, rows, rows_per = 1, first_batch, first_head, first_query, all_heads, all_queries,
+                                      causal;
   int64_t bias_b = 0, bias_h = 0, bias_q = 0, bias_k = 0;
 };
 
@@ -55,6 +58,17 @@ int64_t choose_backend(const Tensor& q, const Tensor& k, const Tensor& v, const 
   };
   return static_cast<int64_t>(supported() ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
+
+// Some queries of some heads, and the first `keys` keys.
+struct Part {
+  int64_t b, batches, h, heads, query, queries, keys;
+
+  GemmMatrix matrix(const Tensor& t, int64_t row, int64_t rows) const {
+    return gemm_matrix(t.narrow(0, b, batches).narrow(1, h, heads).narrow(2, row, rows));
+  }
+  GemmMatrix of_queries(const Tensor& t) const { return matrix(t, query, queries); }
+  GemmMatrix of_keys(const Tensor& t) const { return matrix(t, 0, keys); }
+};
 
 // All of one call, forward or backward.
 struct Attention {
@@ -90,29 +104,45 @@ struct Attention {
 
   at::TensorOptions acc_options() const { return q.options().dtype(acc); }
 
-  // Calls f(batch0, batches, head0, heads) for parts whose scores fit into kScores.
+  // Queries of a part. Scores of all queries with all keys would grow with the square of the length.
+  int64_t queries_each() const {
+    const int64_t fit = std::max<int64_t>(16, most_scores(netcl::device_of(q)) / k.size(2));
+    return std::min({q.size(2), fit, causal ? kCausalQueries : q.size(2)});
+  }
+  bool whole() const { return queries_each() == q.size(2); }
+
+  // Calls f(part) for parts whose scores are few enough, all queries of a head before the next.
   template <class F>
   void parts(F&& f) const {
-    const int64_t each = q.size(2) * k.size(2);
-    const int64_t heads = std::clamp<int64_t>(kScores / each, 1, q.size(1));
-    const int64_t batches = std::clamp<int64_t>(kScores / (each * q.size(1)), 1, q.size(0));
+    const int64_t queries = queries_each(), each = queries * k.size(2), most = most_scores(netcl::device_of(q));
+    const int64_t heads = std::clamp<int64_t>(most / each, 1, q.size(1));
+    const int64_t batches = std::clamp<int64_t>(most / (each * q.size(1)), 1, q.size(0));
     for (int64_t b = 0; b < q.size(0); b += batches)
       for (int64_t h = 0; h < q.size(1); h += heads)
-        f(b, std::min(batches, q.size(0) - b), h, std::min(heads, q.size(1) - h));
+        for (int64_t i = 0; i < q.size(2); i += queries) {
+          Part p{b, std::min(batches, q.size(0) - b), h,        std::min(heads, q.size(1) - h),
+                 i, std::min(queries, q.size(2) - i), k.size(2)};
+          if (causal && !whole()) p.keys = std::min(p.keys, i + p.queries);
+          f(p);
+        }
   }
 
-  // c = alpha * a @ b for every head of a part.
-  void multiply(const GemmMatrix& a, const GemmMatrix& b, const GemmMatrix& c, int64_t m, int64_t n, int64_t depth,
-                int64_t batches, int64_t heads, double alpha) const {
+  // c = alpha * a @ b, or c += that, for every head of a part.
+  void multiply(const Part& p, const GemmMatrix& a, const GemmMatrix& b, const GemmMatrix& c, int64_t m, int64_t n,
+                int64_t depth, double alpha, bool add = false) const {
     GemmArgs g;
     g.m = m;
     g.n = n;
     g.k = depth;
-    g.batch = {batches, heads};
+    g.batch = {p.batches, p.heads};
     g.a = a;
     g.b = b;
     g.c = c;
     g.alpha = alpha;
+    if (add) {
+      g.d = c;
+      g.beta = 1;
+    }
     gemm("scaled_dot_product_attention", queue_of(q), g);
   }
 
@@ -122,8 +152,10 @@ struct Attention {
     if (bias.defined()) d.set("BIAS", dtype_tag(bias.scalar_type()));
     return d;
   }
-  AttentionArg arg(int64_t b, int64_t batches, int64_t h, int64_t heads, RowSplit* split) const {
-    AttentionArg p{heads, q.size(2), k.size(2), batches * heads * q.size(2), 1, b, h, q.size(1), causal};
+  AttentionArg arg(const Part& part, RowSplit* split) const {
+    AttentionArg p{part.heads, part.queries, part.keys, part.batches * part.heads * part.queries,
+                   1,          part.b,       part.h,    part.query,
+                   q.size(1),  q.size(2),    causal};
     *split = row_split(netcl::device_of(q), p.rows, p.keys);
     p.rows_per = split->rows_per;
     if (bias.defined()) {
@@ -149,11 +181,6 @@ struct Attention {
   }
 };
 
-// The matrices of heads [h, h + heads) of batches [b, b + batches).
-GemmMatrix part_of(const Tensor& t, int64_t b, int64_t batches, int64_t h, int64_t heads) {
-  return gemm_matrix(t.narrow(0, b, batches).narrow(1, h, heads));
-}
-
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> forward(
     const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, double dropout,
     bool causal, bool debug_mask, std::optional<double> scale) {
@@ -164,16 +191,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   // Heads side by side, so that the caller's transpose(1, 2).reshape(…) is a view.
   Tensor out = at::empty({batch, queries, heads_all, width}, query.options()).transpose(1, 2);
   Tensor lse = at::empty({batch, heads_all, queries}, a.acc_options());
-  a.parts([&](int64_t b, int64_t batches, int64_t h, int64_t heads) {
-    const Tensor scores = at::empty({batches, heads, queries, keys}, a.acc_options());
+  a.parts([&](const Part& part) {
+    const Tensor scores = at::empty({part.batches, part.heads, part.queries, part.keys}, a.acc_options());
     const GemmMatrix s = gemm_matrix(scores);
-    a.multiply(part_of(a.q, b, batches, h, heads), transposed(part_of(a.k, b, batches, h, heads)), s, queries, keys,
-               query.size(3), batches, heads, a.scale);
+    a.multiply(part, part.of_queries(a.q), transposed(part.of_keys(a.k)), s, part.queries, part.keys, query.size(3),
+               a.scale);
     RowSplit split;
-    const AttentionArg p = a.arg(b, batches, h, heads, &split);
+    const AttentionArg p = a.arg(part, &split);
     a.rows("attention_softmax", p, split, buf(scores), buf(lse));
-    a.multiply(s, part_of(a.v, b, batches, h, heads), part_of(out, b, batches, h, heads), queries, width, keys, batches,
-               heads, 1);
+    a.multiply(part, s, part.of_keys(a.v), part.of_queries(out), part.queries, width, part.keys, 1);
   });
   return {out, lse, Tensor(), Tensor(), c10::SymInt(queries), c10::SymInt(keys), Tensor(), Tensor(), Tensor()};
 }
@@ -185,27 +211,32 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
                                                     const Tensor&, const Tensor&, std::optional<double> scale) {
   TORCH_CHECK(!(mask[3] && bias.defined()), "netcl: fused attention has no gradient for its mask; use SDPBackend.MATH");
   const Attention a(query, key, value, bias, causal, scale);
-  const int64_t queries = query.size(2), keys = a.k.size(2), depth = query.size(3), width = a.v.size(3);
+  const int64_t depth = query.size(3), width = a.v.size(3);
   Tensor dq, dk, dv;
   if (mask[0]) dq = at::empty_like(query);
-  if (mask[1]) dk = at::empty_like(a.k);
-  if (mask[2]) dv = at::empty_like(a.v);
-  a.parts([&](int64_t b, int64_t batches, int64_t h, int64_t heads) {
-    const auto part = [&](const Tensor& t) { return part_of(t, b, batches, h, heads); };
-    const Tensor scores = at::empty({batches, heads, queries, keys}, a.acc_options());
+  // What several parts add to is kept in the compute type.
+  const bool add = !a.whole();
+  const auto sums = [&](const Tensor& t) { return add ? at::zeros_like(t, a.acc) : at::empty_like(t); };
+  if (mask[1]) dk = sums(a.k);
+  if (mask[2]) dv = sums(a.v);
+  a.parts([&](const Part& part) {
+    const Tensor scores = at::empty({part.batches, part.heads, part.queries, part.keys}, a.acc_options());
     const Tensor grads = at::empty_like(scores);
-    const GemmMatrix s = gemm_matrix(scores), g = gemm_matrix(grads), go = part(grad_out);
-    a.multiply(part(a.q), transposed(part(a.k)), s, queries, keys, depth, batches, heads, a.scale);
-    a.multiply(go, transposed(part(a.v)), g, queries, keys, width, batches, heads, 1);
+    const GemmMatrix s = gemm_matrix(scores), g = gemm_matrix(grads), go = part.of_queries(grad_out);
+    a.multiply(part, part.of_queries(a.q), transposed(part.of_keys(a.k)), s, part.queries, part.keys, depth, a.scale);
+    a.multiply(part, go, transposed(part.of_keys(a.v)), g, part.queries, part.keys, width, 1);
     RowSplit split;
-    const AttentionArg p = a.arg(b, batches, h, heads, &split);
+    const AttentionArg p = a.arg(part, &split);
     a.rows("attention_backward", p, split, buf(scores), buf(grads), buf(lse));
-    if (dv.defined()) a.multiply(transposed(s), go, part(dv), keys, width, queries, batches, heads, 1);
-    if (dq.defined()) a.multiply(g, part(a.k), part(dq), queries, depth, keys, batches, heads, a.scale);
-    if (dk.defined()) a.multiply(transposed(g), part(a.q), part(dk), keys, depth, queries, batches, heads, a.scale);
+    if (dv.defined()) a.multiply(part, transposed(s), go, part.of_keys(dv), part.keys, width, part.queries, 1, add);
+    if (dq.defined())
+      a.multiply(part, g, part.of_keys(a.k), part.of_queries(dq), part.queries, depth, part.keys, a.scale);
+    if (dk.defined())
+      a.multiply(part, transposed(g), part.of_queries(a.q), part.of_keys(dk), part.keys, depth, part.queries, a.scale,
+                 add);
   });
-  if (dk.defined()) dk = Attention::gathered(dk, key);
-  if (dv.defined()) dv = Attention::gathered(dv, value);
+  if (dk.defined()) dk = Attention::gathered(dk, key).to(key.scalar_type());
+  if (dv.defined()) dv = Attention::gathered(dv, value).to(value.scalar_type());
   return {dq, dk, dv, Tensor()};
 }
 

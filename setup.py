@@ -7,7 +7,9 @@ Environment:
   MAX_JOBS               number of compilers at once
   CXX                    the compiler, "ccache g++" included
   NETCL_OPENCL_INCLUDE   folder that holds CL/cl.h, instead of the one found
-  NETCL_BUILD_ASAN=1     build with AddressSanitizer (run with LD_PRELOAD=$(g++ -print-file-name=libasan.so))
+  NETCL_BUILD_ASAN=1     build with AddressSanitizer. Run with ASAN_OPTIONS=detect_leaks=0 and
+                         LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so)":
+                         without the latter it finds no __cxa_throw, and the first exception ends the process
   NETCL_BUILD_DEBUG=1    -O0 -g instead of -O2
   NETCL_BUILD_PCH        0: no precompiled header; a folder: where it is kept (for several trees to share)
 """

@@ -93,12 +93,18 @@ __kernel void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch, BUF(info), long 
 }
 #endif
 
-// Exchanges rows k and pivot[k] - 1 for k from `begin` up to `end`, or down from there: a work-item a column.
-__kernel void exchange_rows(MATRIX(a), BUF(pivot), long pivot_batch, long begin, long end, long columns, int down) {
+// Exchanges rows k and pivot[k] - 1 for k from `begin` up to `end`, or down from there: a work-item a column. A pivot
+// that is no row is reported, where it can be one (`err` is there), and left out.
+__kernel void exchange_rows(MATRIX(a), BUF(pivot), long pivot_batch, long begin, long end, long rows, long columns,
+                            int down, BUF(err), int code) {
   const long column = get_global_id(0), batch = get_global_id(1);
   if (column >= columns) return;
   for (long s = begin; s < end; s++) {
     const long k = down ? begin + end - 1 - s : s, p = PTR(pivot, const int)[batch * pivot_batch + k] - 1;
+    if (p < 0 || p >= rows) {
+      netcl_report(PTR(err, int), code, 0, 0);
+      continue;
+    }
     const VT other = AT(a, batch, p, column);
     AT(a, batch, p, column) = AT(a, batch, k, column);
     AT(a, batch, k, column) = other;

@@ -116,6 +116,23 @@ class TestFactorizations(TestCase):
         with self.assertRaisesRegex(RuntimeError, "[Ll]ow precision|not implemented"):
             torch.linalg.solve_triangular(bad.half(), bad.half(), upper=True)
 
+    def test_pivots_that_are_no_rows(self):
+        lu, good = torch.linalg.lu_factor(torch.randn(3, 3, device=D))
+        for wrong in (0, 4, -1000000, 1000000):
+            pivots = good.clone()
+            pivots[1] = wrong
+            calls = (
+                lambda p: torch.linalg.lu_solve(lu, p, torch.eye(3, device=D)),
+                lambda p: torch.linalg.lu_solve(lu, p, torch.eye(3, device=D), adjoint=True),
+                lambda p: torch.lu_unpack(lu, p),
+            )
+            for call in calls:
+                with self.assertRaisesRegex(RuntimeError, "between 1 and LU.size"):
+                    call(pivots)
+                    torch.netcl.synchronize()
+                call(good)  # and the device works on
+                torch.netcl.synchronize()
+
     def test_gradients(self):
         torch.manual_seed(4)
         a = matrices((2, 6, 6), torch.float32)

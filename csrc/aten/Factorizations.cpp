@@ -20,6 +20,7 @@
 
 #include "aten/Launch.h"
 #include "aten/Structured.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 namespace {
@@ -87,11 +88,16 @@ void solve(const char* op, const Tensor& a, const Tensor& b, bool upper, bool un
   }
 }
 
-void exchange_rows(const char* op, const Tensor& a, const Tensor& pivots, int64_t begin, int64_t end, bool down) {
+// `message` is raised at the next synchronising call where a pivot is no row; none for pivots made here.
+void exchange_rows(const char* op, const Tensor& a, const Tensor& pivots, int64_t begin, int64_t end, bool down,
+                   const char* message = nullptr) {
   if (a.numel() == 0) return;
+  Device& device = netcl::device_of(a);
   linalg_kernel(a, "exchange_rows")
       .launch(op, queue_of(a), {count(a.size(2)), count(a.size(0))}, {kGroup}, buf(a), a.strides(), buf(pivots),
-              pivots.stride(0), begin, end, a.size(2), int32_t(down));
+              pivots.stride(0), begin, end, a.size(1), a.size(2), int32_t(down),
+              Buf{message ? assert_buffer(device) : nullptr},
+              int32_t(message ? assert_message_code(device, message) : 0));
 }
 
 void triangular_solve_kernel(const Tensor& a, const Tensor& b, bool left, bool upper, TransposeType transpose,
@@ -158,18 +164,19 @@ void lu_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& i
 
 void lu_solve_kernel(const Tensor& lu, const Tensor& pivots, const Tensor& b, TransposeType transpose) {
   const char* op = "aten::linalg_lu_solve";
+  constexpr const char* kPivots = "pivots passed to lu_solve must be between 1 and LU.size(-2) inclusive";
   const Batch x(b);
   Tensor factor = matrices_for(lu, b);
   const Tensor rows = matrices_for(pivots.unsqueeze(-1), b).squeeze(-1).contiguous();
   if (transpose == TransposeType::NoTranspose) {
-    exchange_rows(op, x.get(), rows, 0, rows.size(1), false);
+    exchange_rows(op, x.get(), rows, 0, rows.size(1), false, kPivots);
     solve(op, factor, x.get(), false, true);
     solve(op, factor, x.get(), true, false);
   } else {
     if (transpose == TransposeType::ConjTranspose) factor = factor.conj().resolve_conj();
     solve(op, factor.mT(), x.get(), false, false);
     solve(op, factor.mT(), x.get(), true, true);
-    exchange_rows(op, x.get(), rows, 0, rows.size(1), true);
+    exchange_rows(op, x.get(), rows, 0, rows.size(1), true, kPivots);
   }
   x.finish();
 }
@@ -178,7 +185,8 @@ void lu_solve_kernel(const Tensor& lu, const Tensor& pivots, const Tensor& b, Tr
 void unpack_pivots_kernel(at::TensorIterator& iter, int64_t exchanges, int64_t size) {
   const Tensor permutation = iter.tensor(0), pivots = iter.tensor(1);
   if (permutation.numel() == 0 || exchanges == 0) return;
-  exchange_rows("aten::lu_unpack", permutation.view({-1, size, 1}), pivots.view({-1, exchanges}), 0, exchanges, false);
+  exchange_rows("aten::lu_unpack", permutation.view({-1, size, 1}), pivots.view({-1, exchanges}), 0, exchanges, false,
+                "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive");
 }
 
 // B = (A A^H)^-1 B, or (A^H A)^-1 B where A is upper: two triangular solves, in place of B.

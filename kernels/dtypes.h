@@ -58,8 +58,18 @@
 #define VSTORE_1(v, i, p) ((p)[i] = (v))
 #define VSTORE_2 vstore2
 #define VSTORE_4 vstore4
+// PAST_CACHE: for what is larger than the cache, and aligned to whole vectors. An ordinary store reads each line before
+// it writes it. The end of a command is a locked instruction, which such stores do not pass.
+#if defined(PAST_CACHE) && defined(__has_builtin)
+#if __has_builtin(__builtin_nontemporal_store)
+#define VSTORE_8(v, i, p) __builtin_nontemporal_store(v, (__global __typeof__(v) *)(p) + (i))
+#define VSTORE_16 VSTORE_8
+#endif
+#endif
+#ifndef VSTORE_16
 #define VSTORE_8 vstore8
 #define VSTORE_16 vstore16
+#endif
 
 // CONVERT(A, V, x): a real vector x as compute type A.
 #define CONVERT(A, V, x) CAT(cv_, A)(V, x)

@@ -113,6 +113,28 @@ class TestPointwise(TestCase):
         wide = torch.arange(70000.0).reshape(7, 10000)
         self.assertEqual((wide.to(device) + wide[0].to(device)).cpu(), wide + wide[0])
 
+    def test_outputs_larger_than_the_cache(self, device):
+        # 32 MiB and more may be stored past the cache, where all of the output is aligned: whole and partial vectors,
+        # rows, several dtypes, outputs that are not aligned, and one that is also an input.
+        n = (8 << 20) + 5
+        x = torch.arange(n, dtype=torch.float32)
+        on_device = x.to(device)
+        self.assertEqual(on_device + 1, x + 1)
+        shifted = torch.zeros(n + 3, device=device)
+        torch.add(on_device, 1, out=shifted[1:-2])
+        self.assertEqual(shifted[1:-2], x + 1)
+        self.assertEqual(shifted[[0, -2, -1]], torch.zeros(3))
+        self.assertEqual(on_device.long(), x.long())
+        self.assertEqual(on_device.mul_(2), x * 2)
+        rows = x[: 2049 * 4090].view(2049, 4090)
+        self.assertEqual(rows.to(device) - rows[0].to(device), rows - rows[0])
+        padded = torch.zeros(2049, 4096, device=device)
+        torch.neg(rows.to(device), out=padded[:, :4090])
+        self.assertEqual(padded[:, :4090], -rows)
+        self.assertEqual(padded[:, 4090:], torch.zeros(2049, 6))
+        small = (x % 256).bfloat16().repeat(3)[: (17 << 20) + 9]
+        self.assertEqual(small.to(device) + 1, small + 1)
+
     def test_promotion(self, device):
         i, f, h = torch.arange(-3, 4), torch.linspace(-2, 2, 7), torch.linspace(-2, 2, 7).half()
         pairs = (

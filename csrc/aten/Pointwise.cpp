@@ -57,7 +57,7 @@ struct Variant {
   const char *file, *op;
   std::array<c10::ScalarType, kMaxArgs> types;  // outputs first
   c10::ScalarType acc, common;
-  uint8_t nin, nout, nscalars, vec, rows;
+  uint8_t nin, nout, nscalars, vec, rows : 4, past_cache : 4;
   c10::DeviceIndex device;
   bool operator==(const Variant&) const = default;
 };
@@ -73,6 +73,7 @@ Defs defs_of(const Variant& v) {
   if (v.acc == c10::ScalarType::Double || v.acc == c10::ScalarType::ComplexDouble) defs.set("ACC_DOUBLE", "1");
   if (v.common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
   if (v.nin == 0) defs.set("INDEXED", "1");
+  if (v.past_cache) defs.set("PAST_CACHE", "1");
   for (int k = 0; k < v.nout + v.nin; k++) {
     defs.set(k < v.nout ? kOutNames[k] : kInNames[k - v.nout], dtype_tag(v.types[k]));
   }
@@ -115,6 +116,25 @@ Kernel& kernel_of(Device& device, const Variant& v) {
   return *slot.kernel;
 }
 
+// Whether outputs are too large to be found in the cache by whoever reads them, and aligned for stores that pass it by.
+// What is written in place is in the cache already.
+bool past_cache(const Device& device, const Variant& v, const Layout& l, c10::ArrayRef<Buf> bufs) {
+  constexpr int64_t kCacheBytes = int64_t{32} << 20;
+  if (!device.is_cpu() || v.vec < 8) return false;
+  for (int k = 0; k < v.nout; k++) {
+    const int64_t element = static_cast<int64_t>(c10::elementSize(v.types[k])), line = element * v.vec;
+    if (v.types[k] == at::kHalf) return false;  // vstore_half has no such form
+    if (l.inner[k] != element || l.n * l.rows * element < kCacheBytes) return false;
+    uint64_t places = c10::bit_cast<uintptr_t>(bufs[k].address);
+    for (int d = 0; d < l.ndim; d++) places |= static_cast<uint64_t>(l.stride[d][k]);
+    if (places % static_cast<uint64_t>(line) != 0) return false;
+    for (int i = v.nout; i < v.nout + v.nin; i++) {
+      if (bufs[i].address == bufs[k].address) return false;
+    }
+  }
+  return true;
+}
+
 void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs, c10::ArrayRef<Bytes> scalars) {
   const int nin = variant.nin, nargs = nin + variant.nout;
   const int64_t vec = variant.vec;
@@ -130,6 +150,7 @@ void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs,
     }
     row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per));
   }
+  variant.past_cache = past_cache(device, variant, l, bufs);
   Packed flat;
   for (const int64_t v : {l.n, l.chunk, l.rows, l.rows_per, l.ndim}) flat.put(v);
   for (int k = 0; k < nargs; k++) flat.put(l.inner[k]);

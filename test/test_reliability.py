@@ -114,6 +114,21 @@ class TestMemory(TestCase):
         torch.netcl.empty_cache()
         self.assertLessEqual(torch.netcl.memory_reserved(), before + 64 * MIB)
 
+    def test_memory_given_back_leaves_the_process(self):
+        if torch.netcl.get_device_properties(D).device_type != "cpu":
+            self.skipTest("the device has memory of its own")
+        for _ in range(2):  # the first time compilers grow the process
+            before = resident()
+            x = torch.ones(256 * MIB, dtype=torch.uint8, device=D)
+            y = x + 1
+            torch.netcl.synchronize()
+            in_use = resident()
+            del x, y
+            torch.netcl.empty_cache()
+            torch.netcl.synchronize()
+        self.assertGreater(in_use - before, 500 * MIB)
+        self.assertLess(resident() - before, 50 * MIB)
+
     def test_training_does_not_leak(self):
         steps = 10_000 if FULL else 200
         model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4)).to(D)

@@ -15,6 +15,7 @@
 
 #include "runtime/Events.h"
 #include "runtime/Exit.h"
+#include "runtime/HugePages.h"
 #include "runtime/Log.h"
 #include "runtime/Nowhere.h"
 #include "runtime/OpName.h"
@@ -318,8 +319,7 @@ class Pool {
       }
       if (attempt > 0) stats_.num_alloc_retries++;
       if (reserved_ + bytes > limit) continue;
-      mem = cl().clCreateBuffer(device.context(), CL_MEM_READ_WRITE, buffer_bytes, nullptr, &err);
-      if (err != CL_SUCCESS) mem = nullptr;
+      mem = create_buffer(device, buffer_bytes, &err);
     }
     if (!mem) {
       stats_.num_ooms++;

@@ -113,6 +113,17 @@ class TestPointwise(TestCase):
         wide = torch.arange(70000.0).reshape(7, 10000)
         self.assertEqual((wide.to(device) + wide[0].to(device)).cpu(), wide + wide[0])
 
+    def test_operands_across_rows(self, device):
+        # These are taken in tiles of some columns and rows.
+        for shape in ((131, 77), (16, 64), (15, 300), (3, 2, 70, 33), (1000, 1)):
+            for dtype in (torch.float32, torch.float16, torch.complex64, torch.uint8):
+                x, y = (torch.randn(shape).mul(9).abs().to(dtype) for _ in range(2))
+                for a in range(len(shape) - 1):
+                    s, t = x.transpose(a, -1), y.transpose(a, -1).contiguous()
+                    got = t.to(device) + x.to(device).transpose(a, -1)
+                    self.assertEqual(got, t + s, msg=f"{shape} {dtype} {a}")
+                    self.assertEqual(x.to(device).transpose(a, -1).contiguous(), s, rtol=0, atol=0)
+
     def test_outputs_larger_than_the_cache(self, device):
         # 32 MiB and more may be stored past the cache, where all of the output is aligned: whole and partial vectors,
         # rows, several dtypes, outputs that are not aligned, and one that is also an input.

@@ -135,16 +135,32 @@ bool past_cache(const Device& device, const Variant& v, const Layout& l, c10::Ar
   return true;
 }
 
+// Whether an operand runs along the rows: its elements in a column are neighbours, those in a row are not.
+bool across_rows(const Variant& v, const Layout& l) {
+  for (int k = v.nout; k < v.nout + v.nin && l.ndim > 0; k++) {
+    const auto element = static_cast<int64_t>(c10::elementSize(v.types[k]));
+    if (l.inner[k] != element && l.inner[k] != 0 && l.inner[k] != kImmediate && l.stride[0][k] == element) return true;
+  }
+  return false;
+}
+
 void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs, c10::ArrayRef<Bytes> scalars) {
   const int nin = variant.nin, nargs = nin + variant.nout;
   const int64_t vec = variant.vec;
-  const Split s = split(device, l.n, vec);
+  Split s = split(device, l.n, vec);
+  int64_t enough = std::max<int64_t>(1, 4096 / std::max<int64_t>(l.n, vec));
+  if (device.is_cpu() && across_rows(variant, l)) {
+    // Few columns and many rows: the lines of such an operand stay in the cache until all of them is used. A power of
+    // two as its stride leaves room for a dozen or two.
+    s.chunk = std::max<int64_t>(vec, 16);
+    s.items = static_cast<size_t>(ceil_div(l.n, s.chunk));
+    enough = 64;
+  }
   l.chunk = s.chunk;
   size_t row_items = 1;
   if (l.rows > 1) {
     // Short rows: several a work-item, as long as every core keeps some.
     if (device.is_cpu()) {
-      const int64_t enough = std::max<int64_t>(1, 4096 / std::max<int64_t>(l.n, vec));
       const auto spread = ceil_div<int64_t>(l.rows, static_cast<int64_t>(device.compute_units()) * 8);
       l.rows_per = std::clamp<int64_t>(spread, 1, enough);
     }

@@ -33,13 +33,14 @@
   const VTYPE(A, V) g = tanh(GATE(V, 2, 4)), o = SIGMOID(GATE(V, 3, 4));                  \
   const VTYPE(A, V) c = f * AT(cx, V, row * hidden + j) + i * g;                          \
   PUT(cy, V, row * hidden + j, c);                                                        \
-  PUT(hy, V, row * hidden + j, o * tanh(c));                                              \
+  PUT(hy, V, row * hy_row + j, o * tanh(c));                                              \
   SAVE(V, 0, 4, i);                                                                       \
   SAVE(V, 1, 4, f);                                                                       \
   SAVE(V, 2, 4, g);                                                                       \
   SAVE(V, 3, 4, o);
 
-__kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(cx), BUF(ib), BUF(hb),
+// `saved` may be ig and cy may be cx: a work-item reads what it writes first. hy_row: from one row of hy to the next.
+__kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(cx), BUF(ib), BUF(hb), long hy_row,
                            long hidden, long chunk) {
   FOR_UNITS(LSTM_FORWARD)
 }
@@ -57,6 +58,7 @@ __kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(c
   PUT(gg, V, (row * 4 + 2) * hidden + j, dc * i * (1 - g * g));                           \
   PUT(gg, V, (row * 4 + 3) * hidden + j, dh * t * o * (1 - o));
 
+// gcx may be gc.
 __kernel void lstm_backward(BUF(gg), BUF(gcx), BUF(gh), BUF(gc), BUF(cx), BUF(cy), BUF(saved), int has_gh,
                             int has_gc, long hidden, long chunk) {
   FOR_UNITS(LSTM_BACKWARD)

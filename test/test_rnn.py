@@ -134,7 +134,215 @@ class TestRnn(TestCase):
         self.assertTrue(all(p.grad is not None and p.grad.dtype == torch.float32 for p in net.parameters()))
 
 
+def run_layers(net, x, state, used):
+    """Outputs of an nn.LSTM, and the gradients that (weighted) outputs `used` of (output, h_n, c_n) give."""
+    output, (h, c) = net(x, state)
+    outputs = [output, h, c]
+    weights = [torch.linspace(0.5, 1.5, t.numel()).view_as(t).to(x) for t in outputs]
+    loss = sum((outputs[i] * weights[i]).sum() for i in used)
+    leaves = [t for t in (x, *(state or ()), *net.parameters()) if t.requires_grad]
+    return outputs, torch.autograd.grad(loss, leaves, allow_unused=True) if leaves else []
+
+
+class TestLstmLayers(TestCase):
+    """nn.LSTM as one operator a layer."""
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        torch.netcl.reset_cpu_fallback_ops()
+
+    def compare(self, net, x, state=None, used=(0, 1, 2), requires_grad=(True, True, True), tolerance=1e-5):
+        """Holds net on netcl against a copy of it on the CPU, in float64 where the dtype is a narrow one."""
+        wide = torch.float32 if x.dtype == torch.float32 else torch.float64
+        results = []
+        for device, dtype in (("netcl", x.dtype), ("cpu", wide)):
+            model = copy.deepcopy(net).to(device, dtype)
+            leaves = [t if t is None else t.clone().to(device, dtype) for t in (x, *(state or (None, None)))]
+            for leaf, wanted in zip(leaves, requires_grad, strict=True):
+                if leaf is not None:
+                    leaf.requires_grad_(wanted)
+            results.append(run_layers(model, leaves[0], tuple(leaves[1:]) if state else None, used))
+        (outputs, grads), (expected, expected_grads) = results
+        self.assertEqual(outputs, expected, rtol=tolerance, atol=tolerance, exact_dtype=x.dtype == torch.float32)
+        self.assertEqual([t.dtype for t in outputs], [x.dtype] * 3)
+        for a, e in zip(grads, expected_grads, strict=True):
+            # Sums of at most some hundred terms of the size of the largest.
+            atol = 20 * tolerance * (1 if e is None or e.numel() == 0 else max(1, e.abs().max().item()))
+            self.assertEqual(a, e, rtol=20 * tolerance, atol=atol, exact_dtype=x.dtype == torch.float32)
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+
+    @parametrize("bias", [True, False])
+    @parametrize("batch_first", [True, False])
+    @parametrize("bidirectional", [True, False])
+    def test_layers(self, bidirectional, batch_first, bias):
+        # Sizes on both sides of a vector and of a tile of rows.
+        for n, steps, inputs, hidden in [(5, 4, 3, 7), (1, 3, 20, 16), (7, 1, 4, 33), (2, 2, 1, 1)]:
+            net = nn.LSTM(inputs, hidden, 2, bias=bias, bidirectional=bidirectional, batch_first=batch_first)
+            x = torch.randn((n, steps, inputs) if batch_first else (steps, n, inputs))
+            states = [torch.randn(2 * (1 + bidirectional), n, hidden) for _ in range(2)]
+            self.compare(net, x, states)
+            self.compare(net, x)
+
+    def test_narrow_dtypes(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            net = nn.LSTM(5, 18, bidirectional=True).to(dtype)
+            state = [torch.randn(2, 3, 18).to(dtype) for _ in range(2)]
+            self.compare(net, torch.randn(6, 3, 5).to(dtype), state, tolerance=TOLERANCE[dtype])
+
+    def test_which_gradients(self):
+        # Each output alone (the others' gradients are then not there), and each input alone.
+        state = [torch.randn(2, 3, 5) for _ in range(2)]
+        x = torch.randn(4, 3, 6)
+        net = nn.LSTM(6, 5, 2)
+        for used in ((0,), (1,), (2,), (1, 2)):
+            self.compare(net, x, state, used)
+        for i in range(3):
+            self.compare(net, x, state, requires_grad=[j == i for j in range(3)])
+        net.requires_grad_(False)
+        self.compare(net, x, state, requires_grad=(False, True, False))
+        net.weight_hh_l1.requires_grad_()
+        self.compare(net, x, state, requires_grad=(False, False, False))
+
+    def test_one_state_for_both(self):
+        h = torch.randn(1, 3, 5)
+        grads = []
+        net = nn.LSTM(4, 5)
+        x = torch.randn(2, 3, 4)
+        for device in ("netcl", "cpu"):
+            model, state = copy.deepcopy(net).to(device), h.clone().to(device).requires_grad_()
+            first = torch.autograd.grad(model(x.to(device), (state, state))[0].sin().sum(), state, create_graph=True)[0]
+            grads.append((first, torch.autograd.grad(first.square().sum(), state)[0]))
+        self.assertEqual(grads[0], grads[1], rtol=1e-4, atol=1e-5)
+
+    def test_no_graph(self):
+        net = nn.LSTM(6, 40, 2, bidirectional=True)
+        x = torch.randn(5, 3, 6)
+        expected = net(x)
+        actual_net = copy.deepcopy(net).to("netcl")
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                self.assertEqual(actual_net(x.to("netcl")), expected, rtol=1e-5, atol=1e-5)
+        self.assertEqual(actual_net(x[:, 0].to("netcl")), net(x[:, 0]), rtol=1e-5, atol=1e-5)
+        # More gates than are held at a time without a graph.
+        long = nn.LSTM(2, 300, bidirectional=True)
+        x = torch.randn(9, 256, 2)
+        with torch.no_grad():
+            self.assertEqual(copy.deepcopy(long).to("netcl")(x.to("netcl")), long(x), rtol=1e-5, atol=1e-5)
+
+    def test_views(self):
+        net = nn.LSTM(4, 5).to("netcl")
+        x = torch.randn(3, 2, 8, device="netcl")
+        h = torch.randn(1, 5, 2, device="netcl").transpose(1, 2)
+        c = torch.randn(1, 2, 10, device="netcl")[..., ::2]
+        expected = net(x[..., ::2].contiguous(), (h.contiguous(), c.contiguous()))
+        self.assertEqual(net(x[..., ::2], (h, c)), expected)
+        self.assertEqual(net(torch._neg_view(-x[..., ::2]), (h, c)), expected)
+
+    def test_double_backward(self):
+        x, net = torch.randn(3, 2, 4), nn.LSTM(4, 5, bidirectional=True)
+        results = []
+        for device in ("netcl", "cpu"):
+            model, leaf = copy.deepcopy(net).to(device), x.clone().to(device).requires_grad_()
+            grads = torch.autograd.grad(model(leaf)[0].square().sum(), [leaf, *model.parameters()], create_graph=True)
+            sum(g.square().sum() for g in grads).backward()
+            results.append([*grads, leaf.grad, *(p.grad for p in model.parameters())])
+        for a, e in zip(*results, strict=True):
+            self.assertEqual(a, e, rtol=1e-4, atol=1e-4 * max(1, e.abs().max().item()))
+
+    def test_transforms(self):
+        """torch.func and batches of gradients take ATen's own way; its cells have no forward-mode derivative."""
+        net, x = nn.LSTM(4, 5), torch.randn(3, 2, 4)
+        results = []
+        for device in ("netcl", "cpu"):
+            model, value = copy.deepcopy(net).to(device), x.to(device)
+            leaf = value.clone().requires_grad_()
+            output = model(leaf)[0]
+            batch = torch.eye(6, device=device).view(6, 3, 2, 1).expand(6, 3, 2, 5)
+            results.append(
+                [
+                    torch.func.grad(lambda v, model=model: model(v)[0].sin().sum())(value),
+                    torch.autograd.grad(output, leaf, batch, is_grads_batched=True)[0],
+                ]
+            )
+        self.assertEqual(results[0], results[1], rtol=1e-4, atol=1e-5)
+        model, value = copy.deepcopy(net).to("netcl"), x.to("netcl")
+        with self.assertRaisesRegex(NotImplementedError, "forward AD"):
+            torch.func.jvp(lambda v: model(v)[0], (value,), (value,))
+
+    def test_dropout(self):
+        # The same masks whenever the seed is the same, other ones between layers in training only.
+        net, x = nn.LSTM(4, 50, 2, dropout=0.5).to("netcl"), torch.randn(3, 2, 4, device="netcl", requires_grad=True)
+        outputs = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            outputs.append(net(x)[0])
+        self.assertEqual(outputs[0], outputs[1])
+        self.assertNotEqual(outputs[0], outputs[2])
+        net.eval()
+        net.dropout = 0.0
+        expected = net(x)[0]
+        net.dropout = 0.5
+        self.assertEqual(net(x)[0], expected)
+
+    def test_projection(self):
+        self.compare(nn.LSTM(4, 6, proj_size=3), torch.randn(3, 2, 4))
+
+    def test_errors_are_aten_s(self):
+        for change, message in {
+            "device": "same device",
+            "shape": "shapes cannot be multiplied",
+            "steps": "sequence length to be larger than 0",
+            "states": "two hidden states",
+        }.items():
+            net, x = nn.LSTM(4, 5).to("netcl"), torch.zeros(3, 2, 4, device="netcl")
+            weights = list(net.parameters())
+            state = [torch.zeros(1, 2, 5, device="netcl") for _ in range(2)]
+            if change == "device":
+                weights[1] = weights[1].detach().cpu()
+            if change == "shape":
+                x = torch.zeros(3, 2, 6, device="netcl")
+            if change == "steps":
+                x = x[:0]
+            if change == "states":
+                state = state[:1]
+            with self.assertRaisesRegex(RuntimeError, message):
+                torch.lstm(x, state, weights, True, 1, 0.0, True, False, False)
+
+    def test_empty_batch(self):
+        net = nn.LSTM(4, 5)
+        self.compare(net, torch.zeros(3, 0, 4))
+
+    def test_autocast_gradients(self):
+        """Outputs have autocast's dtype whatever the states', gradients that of what they belong to."""
+        net = nn.LSTM(5, 7, 2, bidirectional=True)
+        x, state = torch.randn(4, 2, 5), [torch.randn(4, 2, 7) for _ in range(2)]
+        expected = run_layers(net, x.requires_grad_(), state, (0, 1, 2))
+        actual_net = copy.deepcopy(net).to("netcl")
+        with torch.autocast("netcl", dtype=torch.bfloat16):
+            leaf = x.detach().to("netcl").requires_grad_()
+            outputs, grads = run_layers(actual_net, leaf, [t.to("netcl") for t in state], (0, 1, 2))
+        self.assertEqual({t.dtype for t in outputs}, {torch.bfloat16})
+        self.assertEqual({t.dtype for t in grads}, {torch.float32})
+        for a, e in zip([*outputs, *grads], [*expected[0], *expected[1]], strict=True):
+            limit = 8 * 2**-8 * max(1, e.abs().max().item())
+            self.assertEqual(a.float(), e, rtol=0, atol=limit)
+
+    def test_launches(self):
+        """A time step costs a product and a cell in each direction of the pass, and what surrounds them is constant."""
+        net = nn.LSTM(16, 32).to("netcl")
+        counts = []
+        for steps in (8, 24):
+            x = torch.randn(steps, 20, 16, device="netcl")
+            before = torch.netcl.launch_count()
+            net(x)[0].sum().backward()
+            counts.append(torch.netcl.launch_count() - before)
+        # The product on a CPU may be packed first: two launches.
+        self.assertLessEqual((counts[1] - counts[0]) / 16, 6)
+
+
 instantiate_parametrized_tests(TestRnn)
+instantiate_parametrized_tests(TestLstmLayers)
 
 if __name__ == "__main__":
     run_tests()

@@ -5,7 +5,7 @@
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
 
-#include "aten/Launch.h"
+#include "aten/Rnn.h"
 
 namespace netcl {
 namespace {
@@ -32,20 +32,9 @@ void check_bias(const char* op, const Tensor& bias, const Tensor& gates) {
               bias.scalar_type());
 }
 
-// One work-item takes up to `chunk` hidden units of one row of the batch.
 template <class... Args>
-void launch(const char* op, const char* name, bool flag, const Tensor& state, const Args&... args) {
-  const int64_t n = state.size(0), hidden = state.size(1);
-  if (n == 0 || hidden == 0) return;
-  Device& dev = netcl::device_of(state);
-  const int64_t vec = dev.is_cpu() ? 16 : 1;
-  const int64_t chunk = dev.is_cpu() ? 256 : 1;
-  const size_t local = dev.is_cpu() ? 1 : 64;
-  Defs d;
-  d.set("S", dtype_tag(state.scalar_type())).set("A", compute_tag(state.scalar_type()));
-  d.set("VEC", vec).set("FLAG", int64_t(flag));
-  kernel(dev, "rnn.cl", name, d)
-      .launch(op, queue_of(state), {size_t(ceil_div(hidden, chunk)), size_t(n)}, {local, 1}, args..., hidden, chunk);
+void launch(const char* op, const char* name, bool biased, const Tensor& state, const Args&... args) {
+  launch_cell(op, name, queue_of(state), state.scalar_type(), biased, state.size(0), state.size(1), args...);
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
@@ -61,7 +50,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Te
   TORCH_CHECK(ib.defined() == hb.defined(), op, ": expected two biases or none");
   Tensor hy = at::empty_like(c), cy = at::empty_like(c), workspace = at::empty_like(ig);
   launch(op, "lstm_forward", ib.defined(), c, buf(hy), buf(cy), buf(workspace), buf(ig), buf(hg), buf(c),
-         buf_or_null(ib), buf_or_null(hb));
+         buf_or_null(ib), buf_or_null(hb), c.size(1));
   return {hy, cy, workspace};
 }
 

@@ -1,0 +1,393 @@
+// Whole layers of nn.LSTM, as cuDNN has them on CUDA. ATen's own way cuts a sequence into time steps and calls some ten
+// operators for each; here a layer is one node of the autograd graph, a time step one or two kernels, and the products
+// with the inputs and all gradients of weights are made for the whole sequence at once.
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/alias.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/lstm_native.h>
+#include <ATen/ops/sum.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "aten/Gemm.h"
+#include "aten/Rnn.h"
+
+namespace netcl {
+namespace {
+
+using at::Tensor;
+using at::TensorList;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kLstm = "aten::lstm";
+constexpr const char* kLstmBackward = "aten::lstm_backward";
+constexpr int64_t kGates = 4;
+constexpr int64_t kGateElements = 1 << 20;  // of gates at a time where no backward pass will read them
+
+// --- addresses
+// ---------------------------------------------------------------------------------------------------------
+const void* element(const Tensor& t, int64_t index) {
+  return static_cast<const char*>(t.const_data_ptr()) + index * static_cast<int64_t>(t.element_size());
+}
+// Rows of consecutive elements from element `first` on, `row` elements from one to the next.
+GemmMatrix rows(const Tensor& t, int64_t first, int64_t row) { return {element(t, first), t.scalar_type(), row, 1}; }
+
+// c (m x n) = a (m x k) * b (k x n) + d, where d is given.
+void multiply(const char* op, Queue& queue, int64_t m, int64_t n, int64_t k, const GemmMatrix& a, const GemmMatrix& b,
+              const GemmMatrix& c, const GemmMatrix& d = {}) {
+  GemmArgs g;
+  g.m = m;
+  g.n = n;
+  g.k = k;
+  g.a = a;
+  g.b = b;
+  g.c = c;
+  g.d = d;
+  g.beta = d.data ? 1 : 0;
+  gemm(op, queue, g);
+}
+
+// --- one direction of one layer
+// ------------------------------------------------------------------------------------------ Contiguous weights; the
+// biases undefined where there are none.
+struct Weights {
+  Tensor ih, hh, bias_ih, bias_hh;
+};
+
+// Parameters of a direction, in nn.LSTM's order.
+Weights weights_of(TensorList params, bool biased, int64_t direction) {
+  const auto p = params.slice(direction * (biased ? 4 : 2));
+  return {p[0].contiguous(), p[1].contiguous(), biased ? p[2] : Tensor(), biased ? p[3] : Tensor()};
+}
+
+// The sizes of a layer and where one direction's hidden states lie in the output (steps, batch, width).
+struct Direction {
+  int64_t steps, batch, inputs, hidden, width, column;
+  bool reverse;
+
+  Direction(const Tensor& x, const Tensor& hx, int64_t index)
+      : steps(x.size(0)),
+        batch(x.size(1)),
+        inputs(x.size(2)),
+        hidden(hx.size(2)),
+        width(hx.size(0) * hidden),
+        column(index * hidden),
+        reverse(index == 1) {}
+
+  int64_t gates() const { return kGates * hidden; }
+  // The time of the k-th step.
+  int64_t time(int64_t k) const { return reverse ? steps - 1 - k : k; }
+  int64_t output_at(int64_t time) const { return time * batch * width + column; }
+};
+
+// All hidden states, written into `output`. x (steps, batch, inputs), h0 and c0 (batch, hidden) are contiguous.
+// `gates` (some steps, batch, 4 * hidden) and `cells` (steps or 1, batch, hidden) keep what the backward pass reads if
+// they hold all steps; else they are used again and again.
+void lstm_forward(const Direction& s, const Tensor& x, const Tensor& h0, const Tensor& c0, const Weights& w,
+                  const Tensor& output, const Tensor& gates, const Tensor& cells) {
+  Queue& queue = queue_of(x);
+  const int64_t at_once = gates.size(0), state = s.batch * s.hidden, wide = s.gates();
+  const bool keep_cells = cells.size(0) == s.steps;
+  const Tensor bias = w.bias_ih.defined() ? at::add(w.bias_ih, w.bias_hh) : Tensor();
+  const Tensor products = at::empty({s.batch, wide}, x.options());
+  const void* c_before = c0.const_data_ptr();
+  for (int64_t k = 0; k < s.steps; k++) {
+    if (k % at_once == 0) {
+      const int64_t count = std::min(at_once, s.steps - k), first = s.reverse ? s.steps - k - count : k;
+      GemmMatrix add;
+      if (bias.defined()) add = {bias.const_data_ptr(), bias.scalar_type(), 0, 1};
+      multiply(kLstm, queue, count * s.batch, wide, s.inputs, rows(x, first * s.batch * s.inputs, s.inputs),
+               transposed(rows(w.ih, 0, s.inputs)), rows(gates, 0, wide), add);
+    }
+    const int64_t t = s.time(k), count = std::min(at_once, s.steps - k / at_once * at_once);
+    const int64_t place = s.reverse ? count - 1 - k % at_once : k % at_once;
+    const GemmMatrix h_before = k == 0 ? rows(h0, 0, s.hidden) : rows(output, s.output_at(s.time(k - 1)), s.width);
+    multiply(kLstm, queue, s.batch, wide, s.hidden, h_before, transposed(rows(w.hh, 0, s.hidden)),
+             rows(products, 0, wide));
+    const Buf g{element(gates, place * s.batch * wide)}, c{element(cells, keep_cells ? t * state : 0)};
+    launch_cell(kLstm, "lstm_forward", queue, x.scalar_type(), false, s.batch, s.hidden,
+                Buf{element(output, s.output_at(t))}, c, g, g, buf(products), Buf{c_before}, Buf{nullptr}, Buf{nullptr},
+                s.width);
+    c_before = c.address;
+  }
+}
+
+// Gradients that reach a direction; undefined ones are zero. `output` has consecutive last elements.
+struct Incoming {
+  Tensor output, h, c;
+};
+
+// Gradients of all gates into `grad_gates` (steps, batch, 4 * hidden), of c0 into `grad_c`, of h0 into `grad_h` if it
+// is defined. `gates`, `cells` and `output` are those of the forward pass.
+void lstm_backward(const Direction& s, const Tensor& h0_grad, const Tensor& c0, const Weights& w, const Tensor& gates,
+                   const Tensor& cells, const Incoming& grad, const Tensor& grad_gates, const Tensor& grad_c) {
+  Queue& queue = queue_of(gates);
+  const int64_t state = s.batch * s.hidden, wide = s.gates();
+  const GemmMatrix hh = rows(w.hh, 0, s.hidden);
+  const Tensor grad_h = at::empty({s.batch, s.hidden}, gates.options());
+  if (grad.c.defined()) grad_c.copy_(grad.c);
+  for (int64_t k = s.steps - 1; k >= 0; k--) {
+    const int64_t t = s.time(k);
+    const bool last = k == s.steps - 1;
+    GemmMatrix from_output;
+    if (grad.output.defined())
+      from_output = {element(grad.output, t * grad.output.stride(0) + s.column), grad.output.scalar_type(),
+                     grad.output.stride(1), 1};
+    bool has_h = true;
+    if (!last) {
+      multiply(kLstmBackward, queue, s.batch, s.hidden, wide, rows(grad_gates, s.time(k + 1) * s.batch * wide, wide),
+               hh, rows(grad_h, 0, s.hidden), from_output);
+    } else if (grad.output.defined()) {
+      grad_h.copy_(grad.output.select(0, t).narrow(1, s.column, s.hidden));
+      if (grad.h.defined()) grad_h.add_(grad.h);
+    } else if (grad.h.defined()) {
+      grad_h.copy_(grad.h);
+    } else {
+      has_h = false;
+    }
+    launch_cell(kLstmBackward, "lstm_backward", queue, gates.scalar_type(), false, s.batch, s.hidden,
+                Buf{element(grad_gates, t * s.batch * wide)}, buf(grad_c), buf(grad_h), buf(grad_c),
+                k == 0 ? buf(c0) : Buf{element(cells, s.time(k - 1) * state)}, Buf{element(cells, t * state)},
+                Buf{element(gates, t * s.batch * wide)}, int(has_h), int(!last || grad.c.defined()));
+  }
+  if (h0_grad.defined())
+    multiply(kLstmBackward, queue, s.batch, s.hidden, wide, rows(grad_gates, s.time(0) * s.batch * wide, wide), hh,
+             rows(h0_grad, 0, s.hidden));
+}
+
+// The gradient of W_hh: grad_gates^T times the hidden state before each step, which is h0 before the first.
+Tensor grad_hidden_weight(const Direction& s, const Tensor& grad_gates, const Tensor& output, const Tensor& h0) {
+  Queue& queue = queue_of(grad_gates);
+  const int64_t wide = s.gates();
+  const Tensor grad = at::empty({wide, s.hidden}, grad_gates.options());
+  const GemmMatrix g = rows(grad, 0, s.hidden);
+  multiply(kLstmBackward, queue, wide, s.hidden, s.batch,
+           transposed(rows(grad_gates, s.time(0) * s.batch * wide, wide)), rows(h0, 0, s.hidden), g);
+  if (s.steps > 1)
+    multiply(kLstmBackward, queue, wide, s.hidden, (s.steps - 1) * s.batch,
+             transposed(rows(grad_gates, s.reverse ? 0 : s.batch * wide, wide)),
+             rows(output, s.output_at(s.reverse ? 1 : 0), s.width), g, g);
+  return grad;
+}
+
+// --- a layer
+// -------------------------------------------------------------------------------------------------------------
+struct LayerResult {
+  Tensor output, h, c, gates, cells;  // the last two (directions, steps, batch, ...) if kept
+};
+
+// input (steps, batch, inputs); hx and cx (directions, batch, hidden).
+LayerResult lstm_layer(const Tensor& input, const Tensor& hx, const Tensor& cx, TensorList params, bool biased,
+                       bool keep) {
+  const c10::DeviceGuard guard(input.device());
+  const Tensor x = input.contiguous(), h0 = hx.contiguous(), c0 = cx.contiguous();
+  const int64_t directions = hx.size(0), steps = x.size(0), batch = x.size(1), hidden = hx.size(2);
+  const int64_t wide = kGates * hidden;
+  const int64_t at_once = keep ? steps : std::clamp<int64_t>(kGateElements / (batch * wide), 1, steps);
+  LayerResult r;
+  r.output = at::empty({steps, batch, directions * hidden}, x.options());
+  r.h = at::empty(h0.sizes(), x.options());
+  r.c = at::empty(c0.sizes(), x.options());
+  r.gates = at::empty({keep ? directions : 1, at_once, batch, wide}, x.options());
+  if (keep) r.cells = at::empty({directions, steps, batch, hidden}, x.options());
+  for (int64_t d = 0; d < directions; d++) {
+    const Direction s(x, h0, d);
+    const Tensor cells = keep ? r.cells[d] : r.c.narrow(0, d, 1);
+    lstm_forward(s, x, h0[d], c0[d], weights_of(params, biased, d), r.output, r.gates[keep ? d : 0], cells);
+    const int64_t last = s.time(steps - 1);
+    r.h[d].copy_(r.output.select(0, last).narrow(1, s.column, hidden));
+    if (keep) r.c[d].copy_(cells[last]);
+  }
+  return r;
+}
+
+// Can its memory be read as it is? Not so for wrappers (functorch, subclasses, modes), lazily negated tensors, and
+// zeros that have none.
+bool plain(const Tensor& t) {
+  constexpr c10::DispatchKeySet lazy(
+      {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
+  return !at::isTensorSubclassLike(t) && !t.key_set().has_any(lazy);
+}
+
+class LstmLayer : public torch::autograd::Function<LstmLayer> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const Tensor& input, const Tensor& hx, const Tensor& cx,
+                               TensorList params, bool biased) {
+    const LayerResult r = lstm_layer(input, hx, cx, params, biased, true);
+    variable_list saved{input, hx, cx, r.output, r.gates, r.cells};
+    saved.insert(saved.end(), params.begin(), params.end());
+    ctx->save_for_backward(std::move(saved));
+    ctx->saved_data["biased"] = biased;
+    ctx->set_materialize_grads(false);
+    return {r.output, r.h, r.c};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const TensorList all(saved), params = all.slice(kSaved);
+    const bool biased = ctx->saved_data["biased"].toBool();
+    variable_list result(3 + params.size() + 1);  // the last is that of `biased`
+    bool any = false, ordinary = !at::GradMode::is_enabled();
+    for (const Tensor& g : grads) {
+      any |= g.defined();
+      ordinary &= !g.defined() || plain(g);
+    }
+    if (!any) return result;
+    // ATen's own way can be differentiated once more, and knows batches of gradients.
+    if (!ordinary) return replay(ctx, saved, grads, biased, std::move(result));
+
+    const c10::DeviceGuard guard(saved[0].device());
+    const Tensor &output = saved[3], &gates = saved[4], &cells = saved[5];
+    const Tensor x = saved[0].contiguous(), h0 = saved[1].contiguous(), c0 = saved[2].contiguous();
+    Queue& queue = queue_of(x);
+    const auto needs = [&](size_t i) { return ctx->needs_input_grad(i); };
+    Tensor grad_output = grads[0];
+    if (grad_output.defined() && grad_output.stride(2) != 1) grad_output = grad_output.contiguous();
+    Tensor grad_h = needs(1) ? at::empty(h0.sizes(), h0.options()) : Tensor();
+    Tensor grad_c = at::empty(c0.sizes(), c0.options());
+    const Tensor grad_gates = at::empty(gates.sizes().slice(1), gates.options());
+    for (int64_t d = 0; d < h0.size(0); d++) {
+      const Direction s(x, h0, d);
+      const Weights w = weights_of(params, biased, d);
+      const Incoming incoming{grad_output, grads[1].defined() ? grads[1][d] : Tensor(),
+                              grads[2].defined() ? grads[2][d] : Tensor()};
+      lstm_backward(s, grad_h.defined() ? grad_h[d] : Tensor(), c0[d], w, gates[d], cells[d], incoming, grad_gates,
+                    grad_c[d]);
+      const GemmMatrix g = rows(grad_gates, 0, s.gates());
+      const int64_t all_rows = s.steps * s.batch;
+      if (needs(0)) {
+        if (d == 0) result[0] = at::empty(x.sizes(), x.options());
+        const GemmMatrix to = rows(result[0], 0, s.inputs);
+        multiply(kLstmBackward, queue, all_rows, s.inputs, s.gates(), g, rows(w.ih, 0, s.inputs), to,
+                 d == 0 ? GemmMatrix{} : to);
+      }
+      const size_t first = 3 + d * (biased ? 4 : 2);
+      if (needs(first)) {
+        result[first] = at::empty(w.ih.sizes(), w.ih.options());
+        multiply(kLstmBackward, queue, s.gates(), s.inputs, all_rows, transposed(g), rows(x, 0, s.inputs),
+                 rows(result[first], 0, s.inputs));
+      }
+      if (needs(first + 1)) result[first + 1] = grad_hidden_weight(s, grad_gates, output, h0[d]);
+      if (biased && (needs(first + 2) || needs(first + 3)))
+        result[first + 2] = result[first + 3] = grad_gates.sum(at::IntArrayRef{0, 1});
+    }
+    result[1] = grad_h;
+    if (needs(2)) result[2] = grad_c;
+    return result;
+  }
+
+ private:
+  static constexpr size_t kSaved = 6;
+
+  // Gradients by way of ATen's composite, with a graph if grad mode is on.
+  static variable_list replay(AutogradContext* ctx, const variable_list& saved, const variable_list& grads, bool biased,
+                              variable_list result) {
+    const bool create_graph = at::GradMode::is_enabled();
+    const at::AutoGradMode enable(true);
+    // The tensors have their dtypes already.
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
+    // Inputs: 0 to 2 and the parameters. Aliases, since one tensor may be given in two places.
+    variable_list in, wanted;
+    std::vector<size_t> where;
+    for (size_t i = 0; i < saved.size(); i++) {
+      if (i >= 3 && i < kSaved) continue;
+      in.push_back(at::alias(saved[i]));
+      if (ctx->needs_input_grad(in.size() - 1)) {
+        wanted.push_back(in.back());
+        where.push_back(in.size() - 1);
+      }
+    }
+    const auto [y, h, c] =
+        at::native::lstm(in[0], TensorList(in).slice(1, 2), TensorList(in).slice(3), biased, /*num_layers=*/1,
+                         /*dropout=*/0, /*train=*/true, /*bidirectional=*/saved[1].size(0) == 2, /*batch_first=*/false);
+    variable_list out, grad_out;
+    const std::array<Tensor, 3> outputs{y, h, c};
+    for (size_t i = 0; i < grads.size(); i++)
+      if (grads[i].defined()) {
+        out.push_back(outputs[i]);
+        grad_out.push_back(grads[i]);
+      }
+    const variable_list found = torch::autograd::grad(out, wanted, grad_out, /*retain_graph=*/create_graph,
+                                                      create_graph, /*allow_unused=*/true);
+    for (size_t i = 0; i < where.size(); i++) result[where[i]] = found[i];
+    return result;
+  }
+};
+
+// --- the operator
+// -------------------------------------------------------------------------------------------------------- Does the
+// code above apply? All else, errors included, is ATen's: projections, empty sequences, odd tensors, sizes that do not
+// fit, functorch, forward-mode derivatives.
+bool takes(const Tensor& input, TensorList hx, TensorList params, bool biased, int64_t layers, bool bidirectional,
+           bool batch_first, int64_t gates) {
+  using c10::DispatchKey;
+  if (c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+      c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerBackMode))
+    return false;
+  const int64_t directions = bidirectional ? 2 : 1, each = biased ? 4 : 2;
+  const auto type = input.scalar_type();
+  const bool floating = type == c10::kFloat || type == c10::kHalf || type == c10::kBFloat16 || type == c10::kDouble;
+  if (!floating || input.dim() != 3 || input.numel() == 0 || layers < 1 ||
+      params.size() != static_cast<size_t>(layers * directions * each))
+    return false;
+  const auto fits = [&](const Tensor& t, c10::IntArrayRef sizes) {
+    return t.defined() && t.device() == input.device() && t.scalar_type() == type && t.layout() == c10::kStrided &&
+           plain(t) && !t._fw_grad(0).defined() && t.sizes() == sizes;
+  };
+  if (!input.device().is_privateuseone() || !fits(input, input.sizes())) return false;
+  const int64_t hidden = hx[0].dim() == 3 ? hx[0].size(2) : 0;
+  if (hidden == 0) return false;
+  for (const Tensor& h : hx)
+    if (!fits(h, {layers * directions, input.size(batch_first ? 0 : 1), hidden})) return false;
+  for (size_t i = 0; i < params.size(); i++) {
+    const int64_t layer = static_cast<int64_t>(i) / (directions * each), kind = static_cast<int64_t>(i) % each;
+    const int64_t inputs = layer == 0 ? input.size(2) : directions * hidden, rows = gates * hidden;
+    if (kind >= 2 ? !fits(params[i], {rows}) : !fits(params[i], {rows, kind == 0 ? inputs : hidden})) return false;
+  }
+  return true;
+}
+
+std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& input, TensorList hx, TensorList params, bool biased,
+                                        int64_t layers, double dropout, bool train, bool bidirectional,
+                                        bool batch_first) {
+  if (hx.size() != 2 || !takes(input, hx, params, biased, layers, bidirectional, batch_first, kGates))
+    return at::native::lstm(input, hx, params, biased, layers, dropout, train, bidirectional, batch_first);
+  check_dtype(netcl::device_of(input), input.scalar_type(), kLstm);
+  const int64_t directions = bidirectional ? 2 : 1, each = directions * (biased ? 4 : 2);
+  const auto tracked = [](const Tensor& t) { return t.requires_grad(); };
+  Tensor y = batch_first ? input.transpose(0, 1) : input;
+  variable_list h, c;
+  for (int64_t layer = 0; layer < layers; layer++) {
+    const Tensor h0 = hx[0].narrow(0, layer * directions, directions);
+    const Tensor c0 = hx[1].narrow(0, layer * directions, directions);
+    const TensorList own = params.slice(layer * each, each);
+    if (at::GradMode::is_enabled() &&
+        (tracked(y) || tracked(h0) || tracked(c0) || std::any_of(own.begin(), own.end(), tracked))) {
+      variable_list r = LstmLayer::apply(y, h0, c0, own, biased);
+      y = std::move(r[0]);
+      h.push_back(std::move(r[1]));
+      c.push_back(std::move(r[2]));
+    } else {
+      LayerResult r = lstm_layer(y, h0, c0, own, biased, false);
+      y = std::move(r.output);
+      h.push_back(std::move(r.h));
+      c.push_back(std::move(r.c));
+    }
+    if (dropout != 0 && train && layer < layers - 1) y = at::dropout(y, dropout, true);
+  }
+  return {batch_first ? y.transpose(0, 1) : y, layers == 1 ? h[0] : at::cat(h), layers == 1 ? c[0] : at::cat(c)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("lstm.input", &lstm); }
+// An implicit composite with a backend's kernel needs one above autograd too.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("lstm.input", &lstm); }
+
+}  // namespace netcl

@@ -59,12 +59,18 @@
 #define VSTORE_2 vstore2
 #define VSTORE_4 vstore4
 // PAST_CACHE: for what is larger than the cache, and aligned to whole vectors. An ordinary store reads each line before
-// it writes it. The end of a command is a locked instruction, which such stores do not pass.
+// it writes it. On x86 such stores may be seen after later ones: STORES_DONE() comes last in a kernel that has them.
 #if defined(PAST_CACHE) && defined(__has_builtin)
 #if __has_builtin(__builtin_nontemporal_store)
 #define VSTORE_8(v, i, p) __builtin_nontemporal_store(v, (__global __typeof__(v) *)(p) + (i))
 #define VSTORE_16 VSTORE_8
+#if __has_builtin(__builtin_ia32_sfence)
+#define STORES_DONE() __builtin_ia32_sfence()
 #endif
+#endif
+#endif
+#ifndef STORES_DONE
+#define STORES_DONE()
 #endif
 #ifndef VSTORE_16
 #define VSTORE_8 vstore8

@@ -245,6 +245,7 @@ inline void run(BUF_PARAMS const flat_t L, long begin, long end SCALARS) {
 __kernel void flat(BUFS const flat_t L SCALARS) {
   const long begin = (long)get_global_id(0) * L.chunk;
   run(BUF_ARGS L, begin, min(begin + L.chunk, L.n) SCALAR_ARGS);
+  STORES_DONE();
 }
 
 // The operands of one row.
@@ -305,4 +306,5 @@ __kernel void rows(BUFS const flat_t L, const outer_t O SCALARS) {
     }
     run(ROW_ARGS L, begin, end SCALAR_ARGS);
   }
+  STORES_DONE();
 }

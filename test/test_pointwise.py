@@ -124,6 +124,29 @@ class TestPointwise(TestCase):
                     self.assertEqual(got, t + s, msg=f"{shape} {dtype} {a}")
                     self.assertEqual(x.to(device).transpose(a, -1).contiguous(), s, rtol=0, atol=0)
 
+    def test_copies_move_bits(self, device):
+        x = torch.randn(40, 30, dtype=torch.complex64)
+        y = x.to(device)
+        for f in (
+            lambda t: t.t().contiguous(),
+            lambda t: t.conj().t().contiguous(),
+            lambda t: torch.empty_like(t).copy_(t.conj()),
+            lambda t: torch.empty_like(t.t()).conj().copy_(t.t()),
+            lambda t: torch.empty_like(t.t()).conj().copy_(t.t().conj()),
+            lambda t: t.conj().imag.t().contiguous(),
+            lambda t: torch.empty(30, 40, device=t.device).copy_(t.conj().imag.t()),
+        ):
+            self.assertEqual(f(y), f(x))
+        nan = torch.tensor([0x7F800001, 0x7FC12345, 0x00000001], dtype=torch.int32).repeat(400_000)
+        got = nan.to(device).view(torch.float32).clone().view(torch.int32)  # payloads, signalling ones, subnormals
+        self.assertEqual(got, nan)
+        self.assertEqual(
+            nan.to(device).view(torch.float32).view(3, -1).t().contiguous().view(torch.int32), nan.view(3, -1).t()
+        )
+        z = torch.arange(2_000_000, device=device)
+        with self.assertRaisesRegex(RuntimeError, "single memory location"):
+            z[1:].copy_(z[:-1])
+
     def test_outputs_larger_than_the_cache(self, device):
         # 32 MiB and more may be stored past the cache, where all of the output is aligned: whole and partial vectors,
         # rows, several dtypes, outputs that are not aligned, and one that is also an input.

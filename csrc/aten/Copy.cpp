@@ -20,20 +20,44 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
          (a.strides() == b.strides() ? a.is_non_overlapping_and_dense() : a.is_contiguous() && b.is_contiguous());
 }
 
+// On a CPU the driver copies with one core.
+bool better_by_kernel(const at::Tensor& t) {
+  constexpr size_t kManyBytes = size_t{4} << 20;
+  return t.nbytes() >= kManyBytes && netcl::device_of(t).is_cpu();
+}
+
+// The same memory as integers where there are some of that size: they need no arithmetic and no cl_khr_fp64, have
+// vectors where complex numbers have none, and one kernel serves all dtypes of a size. A lazily conjugated or negated
+// view has no view as another dtype.
+at::Tensor bits(const at::Tensor& t) {
+  switch (t.is_conj() || t.is_neg() ? 0 : t.element_size()) {
+    case 1:
+      return t.view(at::kByte);
+    case 2:
+      return t.view(at::kShort);
+    case 4:
+      return t.view(at::kInt);
+    case 8:
+      return t.view(at::kLong);
+    default:
+      return t;
+  }
+}
+
 void copy_within(const at::Tensor& dst, const at::Tensor& src) {
-  if (same_layout(dst, src)) {
+  const auto from = src.scalar_type(), to = dst.scalar_type();
+  if (same_layout(dst, src) && !better_by_kernel(dst)) {
     copy_on_device(dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes(), queue_of(dst));
     return;
   }
+  const bool moved = from == to && src.is_conj() == dst.is_conj() && src.is_neg() == dst.is_neg();
   auto iter = at::TensorIteratorConfig()
-                  .add_output(dst)
-                  .add_const_input(src)
+                  .add_owned_output(moved ? bits(dst) : dst)
+                  .add_owned_const_input(moved ? bits(src) : src)
                   .resize_outputs(false)
                   .check_all_same_dtype(false)
                   .check_all_same_device(true)
                   .build();
-  const auto from = src.scalar_type(), to = dst.scalar_type();
-  // Without a change of dtype only bytes move: then floats need no arithmetic, and no cl_khr_fp64.
   std::optional<c10::ScalarType> compute;
   if (c10::isComplexType(from) && !c10::isComplexType(to)) {
     compute = to == c10::kBool ? c10::kBool : c10::toRealValueType(from);

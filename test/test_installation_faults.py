@@ -2,19 +2,24 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
+import torch
 from torch.testing._internal.common_utils import TestCase, run_tests
+
+from torch_netcl import _opencl
 
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 
 
 def python(code, timeout=300, **env):
-    env = {**os.environ, **env}
+    """None unsets a variable."""
+    env = {k: v for k, v in {**os.environ, **env}.items() if v is not None}
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=timeout)
 
 
@@ -50,6 +55,51 @@ print(json.dumps([result, dict(torch.netcl.kernel_cache_stats())]))
             _, stats = self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
             self.assertEqual(stats["disk_hits"], 0)
 
+    def on_a_file_system_of_its_own(self, options):
+        """The results of two runs, one after the other, with the cache on a tmpfs that is mounted with `options`."""
+        with tempfile.TemporaryDirectory() as folder:
+            unshare = ["unshare", "--mount"] + ["--map-root-user"] * (os.geteuid() != 0)
+            mount = [
+                *unshare,
+                "sh",
+                "-c",
+                f'mount -t tmpfs -o mode=0700,{options} tmpfs "$0" && "$@" && exec "$@"',
+                folder,
+            ]
+            if not shutil.which("unshare") or subprocess.run([*mount, "true"], capture_output=True).returncode != 0:
+                self.skipTest("this process may not mount a file system")
+            env = {**os.environ, "NETCL_CACHE_DIR": folder}
+            command = [*mount, sys.executable, "-c", self.CODE]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_full_disk(self):
+        (first, _), (second, stats) = self.on_a_file_system_of_its_own("size=16k")
+        self.assertEqual(first, second)
+        self.assertGreater(stats["compiled"], 0)  # there was no room for all of them
+
+    def test_read_only_disk(self):
+        (first, _), (second, _) = self.on_a_file_system_of_its_own("ro")  # a temporary folder takes its place
+        self.assertEqual(first, second)
+
+    def test_another_driver(self):
+        """What one driver has built is not given to another one."""
+        with tempfile.TemporaryDirectory() as folder:
+            platforms = [r.library for r in _opencl.find_runtimes()]
+            if len(platforms) < 2:
+                self.skipTest("needs two runtimes")
+            results = []
+            for library in platforms:
+                icd = Path(folder) / "vendors" / "only.icd"
+                icd.parent.mkdir(exist_ok=True)
+                icd.write_text(library + "\n")
+                env = {"OCL_ICD_VENDORS": str(icd.parent), "NETCL_VISIBLE_DEVICES": "0", "NETCL_CACHE_DIR": folder}
+                result, stats = self.result(python(self.CODE, **env))
+                self.assertEqual(stats["disk_hits"], 0)
+                results.append(result)
+            torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=0)  # of sums in float32
+
     @unittest.skipIf(os.geteuid() == 0, "root may write to every folder")
     def test_read_only_folder(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -61,8 +111,6 @@ print(json.dumps([result, dict(torch.netcl.kernel_cache_stats())]))
 class TestDrivers(TestCase):
     def test_broken_driver_among_good_ones(self):
         """Missing, empty, no library at all, and a library that is no driver: the good one is found."""
-        from torch_netcl import _opencl
-
         runtimes = [r.library for r in _opencl.find_runtimes()]
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "text.so").write_text("not a library")
@@ -74,6 +122,23 @@ class TestDrivers(TestCase):
             code = "import torch; print((torch.ones(3, device='netcl') + 1).sum().item())"
             done = python(code, OCL_ICD_VENDORS=str(vendors))
             self.assertEqual((done.returncode, done.stdout), (0, "6.0\n"), done.stderr)
+
+    def test_driver_that_is_gone(self):
+        """Between two runs a driver's .icd file is removed: the other one's devices are left."""
+        libraries = [r.library for r in _opencl.find_runtimes()]
+        if len(libraries) < 2:
+            self.skipTest("needs two runtimes")
+        code = "import torch; print(torch.netcl.device_count(), (torch.ones(3, device='netcl') + 1).sum().item())"
+        with tempfile.TemporaryDirectory() as folder:
+            for i, library in enumerate(libraries):
+                (Path(folder) / f"{i}.icd").write_text(library + "\n")
+            env = {"OCL_ICD_VENDORS": folder, "NETCL_VISIBLE_DEVICES": None, "NETCL_SUBDEVICES": None}
+            for left in range(len(libraries), 0, -1):
+                done = python(code, **env)
+                self.assertEqual((done.returncode, done.stdout), (0, f"{left} 6.0\n"), done.stderr)
+                (Path(folder) / f"{left - 1}.icd").unlink()
+            done = python("import torch; print(torch.netcl.is_available())", **env)
+            self.assertEqual((done.returncode, done.stdout), (0, "False\n"), done.stderr)
 
     def test_imports_in_a_row(self):
         code = """

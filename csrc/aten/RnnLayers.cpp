@@ -30,8 +30,8 @@ constexpr const char* kLstmBackward = "aten::lstm_backward";
 constexpr int64_t kGates = 4;
 constexpr int64_t kGateElements = 1 << 20;  // of gates at a time where no backward pass will read them
 
-// --- addresses
-// ---------------------------------------------------------------------------------------------------------
+// --- addresses ---
+
 const void* element(const Tensor& t, int64_t index) {
   return static_cast<const char*>(t.const_data_ptr()) + index * static_cast<int64_t>(t.element_size());
 }
@@ -53,9 +53,9 @@ void multiply(const char* op, Queue& queue, int64_t m, int64_t n, int64_t k, con
   gemm(op, queue, g);
 }
 
-// --- one direction of one layer
-// ------------------------------------------------------------------------------------------ Contiguous weights; the
-// biases undefined where there are none.
+// --- one direction of one layer ---
+
+// Contiguous weights; the biases undefined where there are none.
 struct Weights {
   Tensor ih, hh, bias_ih, bias_hh;
 };
@@ -176,8 +176,8 @@ Tensor grad_hidden_weight(const Direction& s, const Tensor& grad_gates, const Te
   return grad;
 }
 
-// --- a layer
-// -------------------------------------------------------------------------------------------------------------
+// --- a layer ---
+
 struct LayerResult {
   Tensor output, h, c, gates, cells;  // the last two (directions, steps, batch, ...) if kept
 };
@@ -320,10 +320,10 @@ class LstmLayer : public torch::autograd::Function<LstmLayer> {
   }
 };
 
-// --- the operator
-// -------------------------------------------------------------------------------------------------------- Does the
-// code above apply? All else, errors included, is ATen's: projections, empty sequences, odd tensors, sizes that do not
-// fit, functorch, forward-mode derivatives.
+// --- the operator ---
+
+// Does the code above apply? All else, errors included, is ATen's: projections, empty sequences, odd tensors, sizes
+// that do not fit, functorch, forward-mode derivatives.
 bool takes(const Tensor& input, TensorList hx, TensorList params, bool biased, int64_t layers, bool bidirectional,
            bool batch_first, int64_t gates) {
   using c10::DispatchKey;

@@ -58,12 +58,16 @@
 #define VSTORE_1(v, i, p) ((p)[i] = (v))
 #define VSTORE_2 vstore2
 #define VSTORE_4 vstore4
-// PAST_CACHE: for what is larger than the cache, and aligned to whole vectors. An ordinary store reads each line before
-// it writes it. On x86 such stores may be seen after later ones: STORES_DONE() comes last in a kernel that has them.
+// PAST_CACHE: for what is larger than the cache. An ordinary store reads each line before it writes it. Whole vectors
+// must be aligned, which the host cannot know of memory that is not ours (CL_MEM_USE_HOST_PTR). On x86 such stores may
+// be seen after later ones: STORES_DONE() comes last in a kernel that has them.
 #if defined(PAST_CACHE) && defined(__has_builtin)
 #if __has_builtin(__builtin_nontemporal_store)
-#define VSTORE_8(v, i, p) __builtin_nontemporal_store(v, (__global __typeof__(v) *)(p) + (i))
-#define VSTORE_16 VSTORE_8
+#define PAST_CACHE_STORE(store, v, i, p)         \
+  ((ulong)(p) % sizeof(v) ? store(v, i, p)       \
+                          : __builtin_nontemporal_store(v, (__global __typeof__(v) *)(p) + (i)))
+#define VSTORE_8(v, i, p) PAST_CACHE_STORE(vstore8, v, i, p)
+#define VSTORE_16(v, i, p) PAST_CACHE_STORE(vstore16, v, i, p)
 #if __has_builtin(__builtin_ia32_sfence)
 #define STORES_DONE() __builtin_ia32_sfence()
 #endif

@@ -251,6 +251,17 @@ class TestCompileKernel(TestCase):
         scale(x, x, 3.0, 100, global_size=100)
         self.assertEqual(x.cpu(), torch.full((100,), 3.0))
 
+    def test_large_output_in_memory_that_is_hardly_aligned(self):
+        n = 9 << 20  # so large that it is stored past the cache, in whole vectors if they are aligned
+        raw = np.zeros(4 * n + 4096, np.uint8)
+        at = -raw.ctypes.data % 4096 + 16
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+        buffer = cl.Buffer(interop.context(), flags, hostbuf=raw[at : at + 4 * n])
+        y = interop.from_pyopencl(cl.array.Array(interop.current_queue(), (n,), np.float32, data=buffer))
+        x = torch.arange(n, dtype=torch.float32)
+        torch.add(x.to(D), x.to(D), out=y)
+        self.assertEqual(y.cpu(), x + x)
+
     def test_document(self):
         blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "interop.md").read_text(), re.S)
         self.assertGreaterEqual(len(blocks), 3)

@@ -129,7 +129,7 @@ bool past_cache(const Device& device, const Variant& v, const Layout& l, c10::Ar
     for (int d = 0; d < l.ndim; d++) places |= static_cast<uint64_t>(l.stride[d][k]);
     if (places % static_cast<uint64_t>(line) != 0) return false;
     for (int i = v.nout; i < v.nout + v.nin; i++) {
-      if (bufs[i].address == bufs[k].address) return false;
+      if (l.inner[i] != kImmediate && bufs[i].address == bufs[k].address) return false;
     }
   }
   return true;

@@ -3,6 +3,7 @@
 
 #include "aten/Fallback.h"
 #include "aten/Generator.h"
+#include "runtime/Exit.h"
 #include "runtime/FaultInjection.h"
 #include "runtime/Kernel.h"
 
@@ -69,6 +70,7 @@ c10::Dict<std::string, double> cache_stats() {
 TORCH_LIBRARY(netcl, m) {
   m.def("initialize(str loader, str kernels, str cache) -> str", &initialize);
   m.def("shutdown() -> ()", &set_shutting_down);
+  m.def("all_streams_idle() -> bool", [] { return all_streams_idle(); });
   m.def("in_bad_fork() -> bool", [] {
     try {
       check_not_forked();

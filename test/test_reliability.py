@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -271,6 +272,24 @@ print((x + 1).sum().item())
         for end in ends:
             done = python(start + work + end.replace("\\n", "\n"))
             self.assertEqual((done.returncode, done.stderr), (0, ""), end)
+
+    def test_exit_waits_for_what_is_queued(self):
+        """A driver may still compile for it (PoCL does), with what exit() destroys; and its memory may be unmapped."""
+        with tempfile.NamedTemporaryFile() as file:
+            file.truncate(4096)
+            done = python(f"""
+import numpy as np, pyopencl as cl, pyopencl.array, torch
+from torch_netcl import interop
+memory = np.memmap({file.name!r}, np.float32, "r+", shape=(1024,))
+buffer = cl.Buffer(interop.context(), cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
+y = interop.from_pyopencl(cl.array.Array(interop.current_queue(), (1024,), np.float32, data=buffer))
+x = torch.randn(800, 800, device="netcl")
+(x @ x + y.mean()).sum().item()
+for _ in range(150): x = x @ x / 800
+y.copy_(x.view(-1)[:1024]).fill_(1)
+""")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(np.fromfile(file.name, np.float32), np.ones(1024, np.float32))
 
     def test_exit_with_daemon_threads(self):
         """Threads that never end, in operators, backward, or a wait: they stay where they are, without noise."""

@@ -56,6 +56,10 @@ def _shutdown() -> None:
     torch.ops.netcl.shutdown()
     # Autograd's drop their last Python objects shortly after backward() has returned. Sleeping gives them the GIL.
     time.sleep(0.02)
+    # What is queued may need what exit() destroys. A command that waits for a user's event may never end, though.
+    limit = time.monotonic() + 10
+    while not torch.ops.netcl.all_streams_idle() and time.monotonic() < limit:
+        time.sleep(0.001)
 
 
 _load()

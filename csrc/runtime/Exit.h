@@ -10,4 +10,8 @@ namespace netcl {
 // waited for one, without locks held.
 void stay_if_exiting();
 
+// Whether every stream has come to its end, be it by an error. Until then the drivers' threads run, and may compile:
+// PoCL makes a kernel for a work-group's size when its first command runs, by LLVM, whose statics exit() destroys.
+bool all_streams_idle() noexcept;
+
 }  // namespace netcl

@@ -39,10 +39,11 @@ struct DeviceQueues {
   std::atomic<uint32_t> next{0};
 };
 
-DeviceQueues& queues_of(c10::DeviceIndex index) {
+std::array<DeviceQueues, 64>& all_queues() {
   static auto* all = new std::array<DeviceQueues, 64>();
-  return (*all).at(index);
+  return *all;
 }
+DeviceQueues& queues_of(c10::DeviceIndex index) { return all_queues().at(index); }
 
 Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
   auto& q = queues_of(index);
@@ -189,6 +190,18 @@ void synchronize_device(c10::DeviceIndex index) {
   for (auto& queue : q.queues) {
     if (queue) queue->synchronize();
   }
+}
+
+bool all_streams_idle() noexcept {
+  for (auto& of_device : all_queues()) {
+    for (auto& queue : of_device.queues) {
+      try {
+        if (queue && !queue->query()) return false;
+      } catch (const std::exception&) {  // it failed, or we are a forked child: nothing to wait for
+      }
+    }
+  }
+  return true;
 }
 
 uint64_t host_sync_count() { return host_syncs.load(); }

@@ -10,6 +10,13 @@
 #define NETCL_DTYPES_H
 #include "common.h"
 
+// Clang's own functions, where the CPU has the instructions: PoCL's convert halves one by one, by integer arithmetic.
+#if defined(__F16C__) && defined(__has_builtin)
+#if __has_builtin(__builtin_ia32_vcvtph2ps256) && __has_builtin(__builtin_ia32_vcvtps2ph256)
+#define NETCL_F16C
+#endif
+#endif
+
 #define STORAGE(S) CAT(st_, S)
 #define st_f32 float
 #define st_f64 double
@@ -24,7 +31,11 @@
 #define st_bool uchar
 #define st_c64 float2
 #define st_c128 double2
+#ifdef NETCL_F16C
+#define st_f16 ushort
+#else
 #define st_f16 half
+#endif
 #define st_bf16 ushort
 
 #define CTYPE(A) CAT(ct_, A)
@@ -110,7 +121,7 @@
 #define ld_u32 ld_real
 #define ld_u64 ld_real
 #define ld_bool ld_real
-#define ld_f16(A, V, p) CONVERT(A, V, CAT(vload_half, CAT(V_, V))(0, p))
+#define ld_f16(A, V, p) CONVERT(A, V, CAT(half_load, V)(p))
 #define ld_bf16(A, V, p) CONVERT(A, V, CAT(bf16_widen, V)(CAT(VLOAD_, V)(0, p)))
 // A complex number read as a real one gives its real part; as a bool, whether it differs from 0.
 #define ld_c64(A, V, p) CAT(from_complex_, A)((p)[0])
@@ -143,8 +154,8 @@
 #define sto_u32(A, V, p, v) sto_as(u32, A, V, p, CAT(wide_, A)(V, v))
 #define sto_u64(A, V, p, v) sto_as(u64, A, V, p, CAT(wide_, A)(V, v))
 #define sto_bool(A, V, p, v) CAT(VSTORE_, V)(CONVERT(u8, V, CAT(nonzero_, A)(V, v)), 0, p)
-#define sto_f16(A, V, p, v) CAT(vstore_half, CAT(V_, V))(CAT(half_from_, A)(V, v), 0, p)
-#define sto_bf16(A, V, p, v) CAT(VSTORE_, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, CAT(real_, A)(v))), 0, p)
+#define sto_f16(A, V, p, v) CAT(half_store, V)(CAT(half_from_, A)(V, v), p)
+#define sto_bf16(A, V, p, v) CAT(store_bits, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, CAT(real_, A)(v))), p)
 #define sto_c64(A, V, p, v) ((p)[0] = CAT(to_c64_, A)(v))
 #define sto_c128(A, V, p, v) ((p)[0] = CAT(to_c128_, A)(v))
 
@@ -187,7 +198,7 @@
 #define nonzero_c64(V, v) ((v).x != 0 || (v).y != 0)
 #define nonzero_c128 nonzero_c64
 #define half_from_f32(V, v) (v)
-#define half_from_f64(V, v) (v)
+#define half_from_f64(V, v) CONVERT(f32, V, v)
 #define half_from_i8(V, v) CONVERT(f32, V, v)
 #define half_from_i16(V, v) CONVERT(f32, V, v)
 #define half_from_i32(V, v) CONVERT(f32, V, v)
@@ -198,7 +209,7 @@
 #define half_from_u64(V, v) CONVERT(f32, V, v)
 #define half_from_bool(V, v) CONVERT(f32, V, v)
 #define half_from_c64(V, v) ((v).x)
-#define half_from_c128(V, v) ((v).x)
+#define half_from_c128(V, v) convert_float((v).x)
 #define to_c64_f32(v) ((float2)(convert_float(v), 0.0f))
 #define to_c128_f32(v) ((double2)(convert_double(v), 0.0))
 #define to_c64_f64(v) ((float2)(convert_float(v), 0.0f))
@@ -244,33 +255,66 @@
 #define rnd_bf16(A, V, x) CONVERT(A, V, CAT(bf16_widen, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, x))))
 #define rnd_f16(A, V, x) CONVERT(A, V, CAT(half_round, V)(CONVERT(f32, V, x)))
 
-#define NETCL_NARROW(W, F, U, US, I)                                                    \
+// PoCL's vstore takes a vector of shorts apart (a cast to bfloat16: half the speed). A packed struct asks for no
+// alignment, which costs a CPU nothing.
+#if defined(DEVICE_CPU) && !defined(PAST_CACHE)
+#define NETCL_STORE_BITS(W)                                                                              \
+  typedef struct __attribute__((packed)) {                                                               \
+    ushort##W v;                                                                                         \
+  } packed_bits##W;                                                                                      \
+  inline void store_bits##W(ushort##W v, __global ushort *p) { ((__global packed_bits##W *)p)->v = v; }
+#else
+#define NETCL_STORE_BITS(W) \
+  inline void store_bits##W(ushort##W v, __global ushort *p) { VSTORE_##W((ushort##W)(v), 0, p); }
+#endif
+inline void store_bits1(ushort v, __global ushort *p) { *p = v; }
+NETCL_STORE_BITS(2)
+NETCL_STORE_BITS(4)
+NETCL_STORE_BITS(8)
+NETCL_STORE_BITS(16)
+
+#define NETCL_NARROW(W, F, U, US)                                                       \
   inline F bf16_widen##W(US x) { return as_##F(convert_##U(x) << 16); }                 \
   inline US bf16_narrow##W(F x) {                                                       \
     const U u = as_##U(x);                                                              \
     const U r = (u + (U)(0x7fffu) + ((u >> 16) & (U)(1u))) >> 16;                       \
-    return convert_##US(isnan(x) ? (U)(0x7fc0u) : r);                                   \
+    return convert_##US(x != x ? (U)(0x7fc0u) : r);                                     \
   }
-NETCL_NARROW(1, float, uint, ushort, int)
-NETCL_NARROW(2, float2, uint2, ushort2, int2)
-NETCL_NARROW(4, float4, uint4, ushort4, int4)
-NETCL_NARROW(8, float8, uint8, ushort8, int8)
-NETCL_NARROW(16, float16, uint16, ushort16, int16)
+NETCL_NARROW(1, float, uint, ushort)
+NETCL_NARROW(2, float2, uint2, ushort2)
+NETCL_NARROW(4, float4, uint4, ushort4)
+NETCL_NARROW(8, float8, uint8, ushort8)
+NETCL_NARROW(16, float16, uint16, ushort16)
 
-inline float half_round1(float x) {
-  ushort h;
-  vstore_half(x, 0, (half *)&h);
-  return vload_half(0, (const half *)&h);
-}
-#define NETCL_HALF_ROUND(W)                        \
-  inline float##W half_round##W(float##W x) {      \
-    ushort h[W];                                   \
-    vstore_half##W(x, 0, (half *)h);               \
-    return vload_half##W(0, (half *)h);            \
+#ifdef NETCL_F16C
+inline float8 half_widen8(ushort8 h) { return __builtin_ia32_vcvtph2ps256(as_short8(h)); }
+inline ushort8 half_narrow8(float8 x) { return as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0)); }
+inline float4 half_widen4(ushort4 h) { return __builtin_ia32_vcvtph2ps((short8)(as_short4(h), (short4)(0))); }
+inline ushort4 half_narrow4(float4 x) { return as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo; }
+inline float2 half_widen2(ushort2 h) { return half_widen4((ushort4)(h, 0, 0)).lo; }
+inline ushort2 half_narrow2(float2 x) { return half_narrow4((float4)(x, 0, 0)).lo; }
+inline float half_widen1(ushort h) { return half_widen4((ushort4)(h, 0, 0, 0)).x; }
+inline ushort half_narrow1(float x) { return half_narrow4((float4)(x, 0, 0, 0)).x; }
+inline float16 half_widen16(ushort16 h) { return (float16)(half_widen8(h.lo), half_widen8(h.hi)); }
+inline ushort16 half_narrow16(float16 x) { return (ushort16)(half_narrow8(x.lo), half_narrow8(x.hi)); }
+#define NETCL_HALF(W, F)                                                                                \
+  inline F half_load##W(__global const ushort *p) { return half_widen##W(VLOAD_##W(0, p)); }            \
+  inline void half_store##W(F x, __global ushort *p) { store_bits##W(half_narrow##W(x), p); }           \
+  inline F half_round##W(F x) { return half_widen##W(half_narrow##W(x)); }
+#else
+#define NETCL_HALF(W, F)                                                                                \
+  inline F half_load##W(__global const half *p) { return CAT(vload_half, V_##W)(0, p); }                \
+  inline void half_store##W(F x, __global half *p) { CAT(vstore_half, V_##W)(x, 0, p); }                \
+  inline F half_round##W(F x) {                                                                         \
+    ushort h[W];                                                                                        \
+    CAT(vstore_half, V_##W)(x, 0, (half *)h);                                                           \
+    return CAT(vload_half, V_##W)(0, (half *)h);                                                        \
   }
-NETCL_HALF_ROUND(2)
-NETCL_HALF_ROUND(4)
-NETCL_HALF_ROUND(8)
-NETCL_HALF_ROUND(16)
+#endif
+NETCL_HALF(1, float)
+NETCL_HALF(2, float2)
+NETCL_HALF(4, float4)
+NETCL_HALF(8, float8)
+NETCL_HALF(16, float16)
 
 #endif

@@ -2,7 +2,8 @@
 // expression over vectors VT of the compute type (scalars of the operator: s0, s1, …), and ends with
 // `#include "pointwise_body.h"`.
 // -D: OP=OP_<name>, NIN, NOUT, NSCALARS, VEC, ACC (compute tag), COMMON (dtype that inputs are cast to first),
-// IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, PAST_CACHE (large, aligned outputs).
+// CAST_INPUTS (where any has another one), IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
+// PAST_CACHE (large, aligned outputs).
 // An operator of two outputs assigns the second one to `r1` in its expression.
 #ifndef NETCL_POINTWISE_H
 #define NETCL_POINTWISE_H

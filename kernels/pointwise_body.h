@@ -30,12 +30,17 @@ typedef struct {
 #define IMMEDIATE(u) ((VT)((ST)(u)[0]))
 #endif
 
-// One element, VEC elements, or `lanes` of them; always through the common dtype.
-#define READ1(S, p) ROUND(COMMON, ACC, 1, LOAD(S, ACC, 1, (__global const STORAGE(S) *)(p), 0))
+// One element, VEC elements, or `lanes` of them; in the common dtype.
+#ifdef CAST_INPUTS
+#define AS_COMMON(V, x) ROUND(COMMON, ACC, V, x)
+#else
+#define AS_COMMON(V, x) (x)
+#endif
+#define READ1(S, p) AS_COMMON(1, LOAD(S, ACC, 1, (__global const STORAGE(S) *)(p), 0))
 #if VEC == 1
 #define READ_VEC(S, p) READ1(S, p)
 #else
-#define READ_VEC(S, p) ROUND(COMMON, ACC, VEC, LOAD(S, ACC, VEC, (__global const STORAGE(S) *)(p), 0))
+#define READ_VEC(S, p) AS_COMMON(VEC, LOAD(S, ACC, VEC, (__global const STORAGE(S) *)(p), 0))
 #endif
 #define DEFINE_READ(k)                                                                                    \
   inline VT read##k(__global const uchar *p, long stride, int lanes, VT imm) {                            \

@@ -195,11 +195,33 @@ class TestPointwise(TestCase):
             self.assertEqual(x.to(device).to(to).cpu(), x.to(to), exact_dtype=True)
         self.assertEqual(torch.tensor([3 + 4j, 0j]).to(device).to(torch.bool).cpu(), torch.tensor([True, False]))
 
-    def test_all_bfloat16_round_to_nearest_even(self, device):
-        bits = torch.arange(-(2**31), 2**31, 65521, dtype=torch.int64).to(torch.int32)
-        x = bits.view(torch.float32)
-        self.assertEqual(x.to(device).to(torch.bfloat16).cpu(), x.to(torch.bfloat16))
-        self.assertEqual(x.to(device).to(torch.float16).cpu(), x.to(torch.float16))
+    def check_bits(self, got, expected):
+        # Bit for bit, the sign of 0 included; of a NaN only that it is one.
+        bits = {2: torch.int16, 4: torch.int32}[expected.element_size()]
+        got, nan = got.cpu(), expected.isnan()
+        self.assertEqual(got.isnan(), nan)
+        self.assertTrue((got.view(bits) == expected.view(bits))[~nan].all())
+
+    @dtypes(torch.float16, torch.bfloat16)
+    def test_all_16_bit_floats_are_read_and_rounded_to_nearest_even(self, device, dtype):
+        x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+        floats, on_device = x.float(), x.to(device)
+        self.check_bits(on_device.float(), floats)
+        self.check_bits(on_device[::3].float(), floats[::3])  # one by one
+        self.check_bits(on_device.float().to(dtype), x)
+        # Half way to the next one, and the floats around that; the largest ones round to infinity.
+        nearest = floats[floats.isfinite()]
+        half_way = (nearest.double() + torch.nextafter(nearest.to(dtype), x.new_tensor(math.inf)).double()) / 2
+        half_way = half_way[half_way.isfinite()].float()
+        for towards in (half_way, half_way.new_tensor(math.inf), half_way.new_tensor(-math.inf)):
+            y = torch.nextafter(half_way, towards)
+            self.check_bits(y.to(device).to(dtype), y.to(dtype))
+            self.check_bits(y.to(device)[::3].to(dtype), y[::3].to(dtype))
+
+    def test_floats_of_any_exponent_round_to_nearest_even(self, device):
+        x = torch.arange(-(2**31), 2**31, 65521, dtype=torch.int64).to(torch.int32).view(torch.float32)
+        self.check_bits(x.to(device).to(torch.bfloat16), x.to(torch.bfloat16))
+        self.check_bits(x.to(device).to(torch.float16), x.to(torch.float16))
 
     def test_gelu_over_its_range(self, device):
         # The distribution function is within 8e-8 (kernels/normal.h), its tail too, times x; the rest is rounding.

@@ -74,6 +74,9 @@ Defs defs_of(const Variant& v) {
   if (v.common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
   if (v.nin == 0) defs.set("INDEXED", "1");
   if (v.past_cache) defs.set("PAST_CACHE", "1");
+  // To round what is already of that dtype is no small part of a cast.
+  const auto ins = c10::ArrayRef(v.types).slice(v.nout, v.nin);
+  if (std::any_of(ins.begin(), ins.end(), [&](auto t) { return t != v.common; })) defs.set("CAST_INPUTS", "1");
   for (int k = 0; k < v.nout + v.nin; k++) {
     defs.set(k < v.nout ? kOutNames[k] : kInNames[k - v.nout], dtype_tag(v.types[k]));
   }

@@ -2,11 +2,7 @@
 // -D: S (storage tag), A (compute tag), VEC, FLAG (there are biases). A row of gates holds 4 (LSTM: input,
 // forget, cell, output) or 3 (GRU: reset, update, new) runs of `hidden` units. What the backward pass needs is in
 // `saved`: the activated gates, and for the GRU also the old state and the hidden part of the new gate.
-#include "dtypes.h"
-
-#define AT(p, V, i) LOAD(S, A, V, PTR(p, const STORAGE(S)), i)
-#define PUT(p, V, i, v) STORE(S, A, V, PTR(p, STORAGE(S)), i, v)
-#define SIGMOID(x) (1 / (1 + exp(-(x))))
+#include "rnn_cells.h"
 
 // Runs CELL(width, unit) over this work-item's units.
 #define FOR_UNITS(CELL)                                              \
@@ -25,19 +21,8 @@
 #define INPUT_PART(V, k, count) (AT(ig, V, (row * count + k) * hidden + j) BIAS(ib, V, k * hidden + j))
 #define HIDDEN_PART(V, k, count) (AT(hg, V, (row * count + k) * hidden + j) BIAS(hb, V, k * hidden + j))
 #define GATE(V, k, count) (INPUT_PART(V, k, count) + HIDDEN_PART(V, k, count))
-#define SAVE(V, k, count, v) PUT(saved, V, (row * count + k) * hidden + j, v)
-#define SAVED(V, k, count) AT(saved, V, (row * count + k) * hidden + j)
 
-#define LSTM_FORWARD(V)                                                                   \
-  const VTYPE(A, V) i = SIGMOID(GATE(V, 0, 4)), f = SIGMOID(GATE(V, 1, 4));               \
-  const VTYPE(A, V) g = tanh(GATE(V, 2, 4)), o = SIGMOID(GATE(V, 3, 4));                  \
-  const VTYPE(A, V) c = f * AT(cx, V, row * hidden + j) + i * g;                          \
-  PUT(cy, V, row * hidden + j, c);                                                        \
-  PUT(hy, V, row * hy_row + j, o * tanh(c));                                              \
-  SAVE(V, 0, 4, i);                                                                       \
-  SAVE(V, 1, 4, f);                                                                       \
-  SAVE(V, 2, 4, g);                                                                       \
-  SAVE(V, 3, 4, o);
+#define LSTM_FORWARD(V) LSTM_CELL(V, GATE(V, 0, 4), GATE(V, 1, 4), GATE(V, 2, 4), GATE(V, 3, 4))
 
 // `saved` may be ig and cy may be cx: a work-item reads what it writes first. hy_row: from one row of hy to the next.
 __kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(cx), BUF(ib), BUF(hb), long hy_row,
@@ -46,17 +31,10 @@ __kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(c
 }
 
 #define LSTM_BACKWARD(V)                                                                  \
-  const VTYPE(A, V) i = SAVED(V, 0, 4), f = SAVED(V, 1, 4);                               \
-  const VTYPE(A, V) g = SAVED(V, 2, 4), o = SAVED(V, 3, 4);                               \
-  const VTYPE(A, V) t = tanh(AT(cy, V, row * hidden + j));                                \
   const VTYPE(A, V) dh = has_gh ? AT(gh, V, row * hidden + j) : (VTYPE(A, V))(0);         \
   const VTYPE(A, V) later = has_gc ? AT(gc, V, row * hidden + j) : (VTYPE(A, V))(0);      \
-  const VTYPE(A, V) dc = dh * o * (1 - t * t) + later;                                    \
-  PUT(gcx, V, row * hidden + j, dc * f);                                                  \
-  PUT(gg, V, (row * 4 + 0) * hidden + j, dc * g * i * (1 - i));                           \
-  PUT(gg, V, (row * 4 + 1) * hidden + j, dc * AT(cx, V, row * hidden + j) * f * (1 - f)); \
-  PUT(gg, V, (row * 4 + 2) * hidden + j, dc * i * (1 - g * g));                           \
-  PUT(gg, V, (row * 4 + 3) * hidden + j, dh * t * o * (1 - o));
+  LSTM_CELL_BACKWARD(V, later)                                                            \
+  PUT(gcx, V, row * hidden + j, dcx);
 
 // gcx may be gc.
 __kernel void lstm_backward(BUF(gg), BUF(gcx), BUF(gh), BUF(gc), BUF(cx), BUF(cy), BUF(saved), int has_gh,

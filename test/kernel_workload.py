@@ -24,7 +24,8 @@ def training() -> None:
         q = torch.randn(2, 2, 9, 16, device=D, dtype=dtype, requires_grad=True)
         F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
     lstm = torch.nn.LSTM(4, 8, device=D)
-    lstm(torch.randn(3, 2, 4, device=D))[0].sum().backward()
+    for steps in (3, 4):
+        lstm(torch.randn(steps, 2, 4, device=D))[0].sum().backward()
     torch.nn.LSTMCell(4, 8).to(D)(torch.randn(2, 4, device=D))[0].sum().backward()
     table = torch.nn.Embedding(10, 4, device=D)
     table(torch.tensor([1, 2, 2], device=D)).sum().backward()

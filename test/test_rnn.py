@@ -176,8 +176,8 @@ class TestLstmLayers(TestCase):
     @parametrize("batch_first", [True, False])
     @parametrize("bidirectional", [True, False])
     def test_layers(self, bidirectional, batch_first, bias):
-        # Sizes on both sides of a vector and of a tile of rows.
-        for n, steps, inputs, hidden in [(5, 4, 3, 7), (1, 3, 20, 16), (7, 1, 4, 33), (2, 2, 1, 1)]:
+        # Sizes on both sides of a vector and of a tile of rows; as many steps as are worth packing for, and fewer.
+        for n, steps, inputs, hidden in [(5, 4, 3, 7), (1, 5, 20, 16), (14, 4, 4, 33), (7, 1, 4, 33), (2, 2, 1, 1)]:
             net = nn.LSTM(inputs, hidden, 2, bias=bias, bidirectional=bidirectional, batch_first=batch_first)
             x = torch.randn((n, steps, inputs) if batch_first else (steps, n, inputs))
             states = [torch.randn(2 * (1 + bidirectional), n, hidden) for _ in range(2)]
@@ -189,6 +189,13 @@ class TestLstmLayers(TestCase):
             net = nn.LSTM(5, 18, bidirectional=True).to(dtype)
             state = [torch.randn(2, 3, 18).to(dtype) for _ in range(2)]
             self.compare(net, torch.randn(6, 3, 5).to(dtype), state, tolerance=TOLERANCE[dtype])
+
+    def test_float64(self):
+        if not torch.netcl.get_device_properties().has_fp64:
+            self.skipTest("no fp64 on this device")
+        for steps in (3, 5):
+            net, x = nn.LSTM(5, 18, bidirectional=True).double(), torch.randn(steps, 7, 5, dtype=torch.float64)
+            self.compare(net, x, tolerance=1e-14)
 
     def test_which_gradients(self):
         # Each output alone (the others' gradients are then not there), and each input alone.

@@ -28,6 +28,7 @@ using torch::autograd::variable_list;
 constexpr const char* kLstm = "aten::lstm";
 constexpr const char* kLstmBackward = "aten::lstm_backward";
 constexpr int64_t kGates = 4;
+constexpr int64_t kFewSteps = 4;            // for which it does not pay to pack W_hh
 constexpr int64_t kGateElements = 1 << 20;  // of gates at a time where no backward pass will read them
 
 // --- addresses ---
@@ -86,6 +87,53 @@ struct Direction {
   int64_t output_at(int64_t time) const { return time * batch * width + column; }
 };
 
+// The product with W_hh and the cell in one launch (kernels/rnn_steps.cl), with W_hh packed once for all steps.
+class FusedSteps {
+ public:
+  static bool serve(const Direction& s, const Queue& queue) { return queue.device().is_cpu() && s.steps >= kFewSteps; }
+
+  FusedSteps(const char* op, const Direction& s, Queue& queue, const Tensor& hh, bool backward)
+      : op_(op), queue_(queue), batch_(s.batch), hidden_(s.hidden), levels_(backward ? s.gates() : s.hidden) {
+    const auto type = hh.scalar_type(), wide = compute_type(type);
+    const RegisterTile tile = register_tile(queue.device(), wide);
+    const int64_t rows = batch_ == 1 ? 1 : batch_ < 6 ? 3 : tile.rows;
+    const int64_t parts = backward ? 1 : kGates, panel = levels_ * 2 * tile.vec;
+    blocks_ = ceil_div(hidden_, backward ? 2 * tile.vec : tile.vec);
+    const int64_t tiles = ceil_div(batch_, rows), wanted = 4 * static_cast<int64_t>(queue.device().compute_units());
+    rows_each_ = ceil_div(tiles, std::min(tiles, ceil_div(wanted, blocks_))) * rows;
+    Defs d;
+    d.set("S", dtype_tag(type)).set("A", dtype_tag(wide)).set("VEC", tile.vec).set("ROWS", rows);
+    if (type != wide) {
+      d.set("COPY", 1);
+      kept_ = at::empty({2, batch_, levels_}, hh.options().dtype(wide));
+    }
+    kernel_ = &kernel(queue.device(), "rnn_steps.cl", backward ? "lstm_step_backward" : "lstm_step", d);
+    const int64_t panels = backward ? blocks_ : 2 * blocks_, gate = hidden_ * hidden_;
+    panels_ = at::empty({panels * panel}, hh.options().dtype(wide));
+    kernel(queue.device(), "rnn_steps.cl", "rnn_pack", d)
+        .launch(op, queue, {static_cast<size_t>(panels)}, {1}, buf(hh), buf(panels_), levels_, hidden_, parts, gate,
+                backward ? 1 : hidden_, backward ? hidden_ : 1);
+  }
+
+  // What step k leaves in the compute type for the next one, where the tensors are of another.
+  bool keeps() const { return kept_.defined(); }
+  Buf kept(int64_t k) const { return {keeps() ? element(kept_, (k & 1) * batch_ * levels_) : nullptr}; }
+
+  template <class... Args>
+  void launch(const Args&... args) const {
+    kernel_->launch(op_, queue_, {static_cast<size_t>(blocks_), static_cast<size_t>(ceil_div(batch_, rows_each_))},
+                    {1, 1}, args..., batch_, hidden_, rows_each_);
+  }
+  Buf panels() const { return buf(panels_); }
+
+ private:
+  const char* op_;
+  Queue& queue_;
+  int64_t batch_, hidden_, levels_, blocks_, rows_each_;
+  Kernel* kernel_;
+  Tensor panels_, kept_;
+};
+
 // All hidden states, written into `output`. x (steps, batch, inputs), h0 and c0 (batch, hidden) are contiguous.
 // `gates` (some steps, batch, 4 * hidden) and `cells` (steps or 1, batch, hidden) keep what the backward pass reads if
 // they hold all steps; else they are used again and again.
@@ -95,7 +143,14 @@ void lstm_forward(const Direction& s, const Tensor& x, const Tensor& h0, const T
   const int64_t at_once = gates.size(0), state = s.batch * s.hidden, wide = s.gates();
   const bool keep_cells = cells.size(0) == s.steps;
   const Tensor bias = w.bias_ih.defined() ? at::add(w.bias_ih, w.bias_hh) : Tensor();
-  const Tensor products = at::empty({s.batch, wide}, x.options());
+  std::optional<FusedSteps> fused;
+  Tensor products, first_h = h0;
+  if (FusedSteps::serve(s, queue)) {
+    fused.emplace(kLstm, s, queue, w.hh, false);
+    first_h = h0.to(compute_type(h0.scalar_type()));
+  } else {
+    products = at::empty({s.batch, wide}, x.options());
+  }
   const void* c_before = c0.const_data_ptr();
   for (int64_t k = 0; k < s.steps; k++) {
     if (k % at_once == 0) {
@@ -107,13 +162,21 @@ void lstm_forward(const Direction& s, const Tensor& x, const Tensor& h0, const T
     }
     const int64_t t = s.time(k), count = std::min(at_once, s.steps - k / at_once * at_once);
     const int64_t place = s.reverse ? count - 1 - k % at_once : k % at_once;
-    const GemmMatrix h_before = k == 0 ? rows(h0, 0, s.hidden) : rows(output, s.output_at(s.time(k - 1)), s.width);
-    multiply(kLstm, queue, s.batch, wide, s.hidden, h_before, transposed(rows(w.hh, 0, s.hidden)),
-             rows(products, 0, wide));
-    const Buf g{element(gates, place * s.batch * wide)}, c{element(cells, keep_cells ? t * state : 0)};
-    launch_cell(kLstm, "lstm_forward", queue, x.scalar_type(), false, s.batch, s.hidden,
-                Buf{element(output, s.output_at(t))}, c, g, g, buf(products), Buf{c_before}, Buf{nullptr}, Buf{nullptr},
-                s.width);
+    const bool first = k == 0;
+    const int64_t h_row = first ? s.hidden : s.width;
+    const void* h_before = first ? first_h.const_data_ptr() : element(output, s.output_at(s.time(k - 1)));
+    const Buf h{element(output, s.output_at(t))}, c{element(cells, keep_cells ? t * state : 0)};
+    const Buf g{element(gates, place * s.batch * wide)}, none{nullptr};
+    if (fused) {
+      const bool kept = !first && fused->keeps();
+      fused->launch(h, c, g, Buf{c_before}, fused->kept(k), kept ? fused->kept(k - 1) : Buf{h_before}, fused->panels(),
+                    s.width, kept ? s.hidden : h_row);
+    } else {
+      multiply(kLstm, queue, s.batch, wide, s.hidden, {h_before, x.scalar_type(), h_row, 1},
+               transposed(rows(w.hh, 0, s.hidden)), rows(products, 0, wide));
+      launch_cell(kLstm, "lstm_forward", queue, x.scalar_type(), false, s.batch, s.hidden, h, c, g, g, buf(products),
+                  Buf{c_before}, none, none, s.width);
+    }
     c_before = c.address;
   }
 }
@@ -128,21 +191,38 @@ struct Incoming {
 void lstm_backward(const Direction& s, const Tensor& h0_grad, const Tensor& c0, const Weights& w, const Tensor& gates,
                    const Tensor& cells, const Incoming& grad, const Tensor& grad_gates, const Tensor& grad_c) {
   Queue& queue = queue_of(gates);
+  const auto type = gates.scalar_type();
   const int64_t state = s.batch * s.hidden, wide = s.gates();
   const GemmMatrix hh = rows(w.hh, 0, s.hidden);
-  const Tensor grad_h = at::empty({s.batch, s.hidden}, gates.options());
-  if (grad.c.defined()) grad_c.copy_(grad.c);
+  std::optional<FusedSteps> fused;
+  Tensor grad_h, later = grad_c;
+  if (FusedSteps::serve(s, queue)) {
+    fused.emplace(kLstmBackward, s, queue, w.hh, true);
+    if (fused->keeps()) later = at::empty(grad_c.sizes(), grad_c.options().dtype(compute_type(type)));
+  } else {
+    grad_h = at::empty({s.batch, s.hidden}, gates.options());
+  }
+  if (grad.c.defined()) later.copy_(grad.c);
   for (int64_t k = s.steps - 1; k >= 0; k--) {
     const int64_t t = s.time(k);
     const bool last = k == s.steps - 1;
+    const int has_c = !last || grad.c.defined();
     GemmMatrix from_output;
     if (grad.output.defined())
-      from_output = {element(grad.output, t * grad.output.stride(0) + s.column), grad.output.scalar_type(),
-                     grad.output.stride(1), 1};
+      from_output = {element(grad.output, t * grad.output.stride(0) + s.column), type, grad.output.stride(1), 1};
+    const Buf to{element(grad_gates, t * s.batch * wide)}, g{element(gates, t * s.batch * wide)};
+    const Buf c{element(cells, t * state)}, c_before = k == 0 ? buf(c0) : Buf{element(cells, s.time(k - 1) * state)};
+    const void* next = last ? nullptr : element(grad_gates, s.time(k + 1) * s.batch * wide);
+    if (fused) {
+      fused->launch(to, buf(later), Buf{from_output.data}, buf_or_null(grad.h), c_before, c, g, fused->kept(k),
+                    last || !fused->keeps() ? Buf{next} : fused->kept(k + 1), fused->panels(), last ? int64_t{0} : wide,
+                    from_output.rs, int(grad.output.defined()), int(last && grad.h.defined()), has_c);
+      continue;
+    }
     bool has_h = true;
     if (!last) {
-      multiply(kLstmBackward, queue, s.batch, s.hidden, wide, rows(grad_gates, s.time(k + 1) * s.batch * wide, wide),
-               hh, rows(grad_h, 0, s.hidden), from_output);
+      multiply(kLstmBackward, queue, s.batch, s.hidden, wide, {next, type, wide, 1}, hh, rows(grad_h, 0, s.hidden),
+               from_output);
     } else if (grad.output.defined()) {
       grad_h.copy_(grad.output.select(0, t).narrow(1, s.column, s.hidden));
       if (grad.h.defined()) grad_h.add_(grad.h);
@@ -151,11 +231,10 @@ void lstm_backward(const Direction& s, const Tensor& h0_grad, const Tensor& c0, 
     } else {
       has_h = false;
     }
-    launch_cell(kLstmBackward, "lstm_backward", queue, gates.scalar_type(), false, s.batch, s.hidden,
-                Buf{element(grad_gates, t * s.batch * wide)}, buf(grad_c), buf(grad_h), buf(grad_c),
-                k == 0 ? buf(c0) : Buf{element(cells, s.time(k - 1) * state)}, Buf{element(cells, t * state)},
-                Buf{element(gates, t * s.batch * wide)}, int(has_h), int(!last || grad.c.defined()));
+    launch_cell(kLstmBackward, "lstm_backward", queue, type, false, s.batch, s.hidden, to, buf(later), buf(grad_h),
+                buf(later), c_before, c, g, int(has_h), has_c);
   }
+  if (!later.is_same(grad_c)) grad_c.copy_(later);
   if (h0_grad.defined())
     multiply(kLstmBackward, queue, s.batch, s.hidden, wide, rows(grad_gates, s.time(0) * s.batch * wide, wide), hh,
              rows(h0_grad, 0, s.hidden));
@@ -255,7 +334,7 @@ class LstmLayer : public torch::autograd::Function<LstmLayer> {
     for (int64_t d = 0; d < h0.size(0); d++) {
       const Direction s(x, h0, d);
       const Weights w = weights_of(params, biased, d);
-      const Incoming incoming{grad_output, grads[1].defined() ? grads[1][d] : Tensor(),
+      const Incoming incoming{grad_output, grads[1].defined() ? grads[1][d].contiguous() : Tensor(),
                               grads[2].defined() ? grads[2][d] : Tensor()};
       lstm_backward(s, grad_h.defined() ? grad_h[d] : Tensor(), c0[d], w, gates[d], cells[d], incoming, grad_gates,
                     grad_c[d]);

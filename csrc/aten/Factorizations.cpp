@@ -216,6 +216,8 @@ Tensor solve_triangular(const Tensor& self, const Tensor& b, bool upper, bool le
   return x;
 }
 Tensor& solve_triangular_out(const Tensor& self, const Tensor& b, bool upper, bool left, bool unit, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "linalg.solve_triangular: expected out to have dtype ",
+              self.scalar_type(), ", but got ", out.scalar_type());
   const Tensor x = solve_triangular(self, b, upper, left, unit);
   at::native::resize_output(out, x.sizes());
   return out.copy_(x);

@@ -38,6 +38,7 @@ constexpr int64_t kVectorRun = 8;                // vectors of a tile of one row
 constexpr int64_t kDepth = 1024;                 // levels of a panel of the packed path: one of b stays in L2
 constexpr int64_t kInPlaceDepth = 2048;          // most levels of a panel where a is read in place
 constexpr int64_t kInPlaceWork = 1 << 20;        // multiply-adds; beyond, to read it in place costs registers
+constexpr int64_t kOnceDepth = 8192;             // most levels of the only panel of b, which stays in L2
 constexpr int64_t kCachedElements = 1 << 18;     // of a matrix that may be read across its rows
 constexpr int64_t kNarrowInPlaceWork = 1 << 20;  // multiply-adds
 constexpr int64_t kPanelElements = 4 << 20;      // of one operand's panels at a time
@@ -327,7 +328,8 @@ void choose(Job job) {
   const bool in_place = g.a.dtype != job.acc ? work <= kNarrowInPlaceWork
                                              : (a_levels || g.m * g.k <= kCachedElements) && g.k <= kInPlaceDepth &&
                                                    (job.vec() > 8 || work <= kInPlaceWork);
-  if (job.k_step || g.k == 0 || ((in_place || g.m <= kFewRows) && panels <= 4 * kPanelElements))
+  const bool read_once = a_levels && g.n <= job.nr() && g.k <= kOnceDepth;  // a, then: packed, it would move three times
+  if (job.k_step || g.k == 0 || ((in_place || read_once || g.m <= kFewRows) && panels <= 4 * kPanelElements))
     return run_rows(job, job.direct_rows(), true);
   run_packed(job);
 }

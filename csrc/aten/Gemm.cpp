@@ -328,7 +328,8 @@ void choose(Job job) {
   const bool in_place = g.a.dtype != job.acc ? work <= kNarrowInPlaceWork
                                              : (a_levels || g.m * g.k <= kCachedElements) && g.k <= kInPlaceDepth &&
                                                    (job.vec() > 8 || work <= kInPlaceWork);
-  const bool read_once = a_levels && g.n <= job.nr() && g.k <= kOnceDepth;  // a, then: packed, it would move three times
+  // Packed, an a that is read but once would move three times.
+  const bool read_once = a_levels && g.n <= job.nr() && g.k <= kOnceDepth;
   if (job.k_step || g.k == 0 || ((in_place || read_once || g.m <= kFewRows) && panels <= 4 * kPanelElements))
     return run_rows(job, job.direct_rows(), true);
   run_packed(job);

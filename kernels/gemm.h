@@ -35,10 +35,8 @@ typedef union {
 #if defined(ACC_COMPLEX)
 #define MAC(a, b, c) ((c) + (ST)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
 #define MUL(a, b) ((ST)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
-#elif defined(ACC_FLOATING)
-#define MAC(a, b, c) mad(a, b, c)
-#define MUL(a, b) ((a) * (b))
 #else
+// OpenCL lets a compiler contract this to one instruction, and all do; PoCL's mad() stays a product and a sum.
 #define MAC(a, b, c) ((a) * (b) + (c))
 #define MUL(a, b) ((a) * (b))
 #endif

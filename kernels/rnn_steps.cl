@@ -44,8 +44,8 @@ __kernel void rnn_pack(BUF(w), BUF(panels), long levels, long hidden, long parts
 #define STEP(r)                 \
   {                             \
     const VT x = (VT)(a##r[k]); \
-    p##r = mad(x, b0, p##r);    \
-    q##r = mad(x, b1, q##r);    \
+    p##r = x * b0 + p##r;       \
+    q##r = x * b1 + q##r;       \
   }
 #define KEEP(r)              \
   sums[stride * r] = p##r;   \

@@ -5,8 +5,9 @@
 #   make test        the test suite, once per OpenCL runtime
 #   make test-full   the same, then with GPU-shaped kernels (also for work-groups of 64 and 16 KiB of local memory), and
 #                    on a device without fp16, fp64 and 64-bit atomics, then all checks of every operator, module and
-#                    model, which take hours; writes docs/operators.md. Parts of that, a dtype or a kind of check at a
-#                    time: see test/test_opinfo.py
+#                    model, 10,000 random cases, a million allocations and tensors of 2^31 elements, which take hours and
+#                    16 GiB; writes docs/operators.md. Parts of that, a dtype or a kind of check at a time: see
+#                    test/test_opinfo.py
 #   make check       what was found, and a self-test on every device
 #   make lint        ruff and clang-format; `make format` applies them
 #   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
@@ -22,6 +23,9 @@ EXTRAS ?= pocl,intel,test,demo,libraries
 RUNTIMES ?= intel pocl
 PYTEST_JOBS ?= 2
 PYTEST_ARGS ?=
+# The test classes that do more with NETCL_TEST_FULL=1.
+LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestMemory or TestProcesses or TestLarge or TestTiles \
+  or TestKernelCache or TestDrivers
 DEMO_ARGS ?=
 # e.g. BENCH_ARGS="gemm training --samples 11"; python -m benchmarks --help
 BENCH_ARGS ?=
@@ -95,7 +99,7 @@ test-full: test
 	@failed=; for runtime in $(RUNTIMES); do \
 	  echo "=== every operator with $$runtime"; \
 	  NETCL_TEST_FULL=1 NETCL_OPINFO_RESULTS=build/opinfo NETCL_VISIBLE_DEVICES=$$runtime \
-	    $(PYTEST) --dist load -k "TestOpInfo or TestModules or TestModels" || failed="$$failed $$runtime"; \
+	    $(PYTEST) --dist load -k "$(LONG_TESTS)" || failed="$$failed $$runtime"; \
 	done; \
 	$(PY) test/opinfo_table.py build/opinfo docs/operators.md && test -z "$$failed"
 

@@ -1,4 +1,4 @@
-"""The documents name files that exist and variables that the code reads."""
+"""The documents name files that exist and variables that the code reads, and the Makefile all long tests."""
 
 import re
 from pathlib import Path
@@ -35,6 +35,14 @@ class TestDocs(TestCase):
             for name in set(re.findall(r"\bNETCL_[A-Z_]*[A-Z]\b", document.read_text())):
                 if name not in ("NETCL_ASSERT_INDEX",) and not name.startswith("NETCL_MAP2"):
                     self.assertIn(name, text, f"{document.name} names {name}")
+
+    def test_full_tier_runs_every_long_test(self):
+        makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+        classes = re.search(r"^LONG_TESTS := (.*)$", makefile, re.M)[1].split(" or ")
+        for path in (ROOT / "test").glob("test_*.py"):
+            if path.name != Path(__file__).name and "NETCL_TEST_FULL" in path.read_text():
+                own = re.findall(r"^class (Test\w+)", path.read_text(), re.M)
+                self.assertTrue({c.strip() for c in classes} & set(own), f"add a class of {path.name} to LONG_TESTS")
 
 
 if __name__ == "__main__":

@@ -235,6 +235,7 @@ for round in range(2):
         if x is not None:
             ok = ok and refused(lambda: x + 1) and refused(x.cpu) and refused(lambda: x.copy_(torch.ones(5)))
             ok = ok and refused(torch.netcl.synchronize) and refused(torch.netcl.Event().record)
+            ok = ok and refused(torch.netcl.current_stream().query)
             del x
         os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -110,6 +110,7 @@ void Queue::synchronize() {
 }
 
 bool Queue::query() {
+  check_not_forked();
   const uint64_t now = enqueued_.load();
   if (!shared_.load(std::memory_order_relaxed) && done_.load() >= now) return true;
   // A marker takes a moment even on an idle queue, so it is kept until it is done or more work has come.
@@ -197,7 +198,7 @@ bool all_streams_idle() noexcept {
     for (auto& queue : of_device.queues) {
       try {
         if (queue && !queue->query()) return false;
-      } catch (const std::exception&) {  // it failed, or we are a forked child: nothing to wait for
+      } catch (const std::exception&) {  // a command failed, or this is a forked child: nothing to wait for
       }
     }
   }

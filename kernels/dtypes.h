@@ -267,7 +267,8 @@
 #define NETCL_STORE_BITS(W) \
   inline void store_bits##W(ushort##W v, __global ushort *p) { VSTORE_##W((ushort##W)(v), 0, p); }
 #endif
-inline void store_bits1(ushort v, __global ushort *p) { *p = v; }
+// One element may also lie in private memory.
+#define store_bits1(v, p) (*(p) = (v))
 NETCL_STORE_BITS(2)
 NETCL_STORE_BITS(4)
 NETCL_STORE_BITS(8)
@@ -297,21 +298,30 @@ inline float half_widen1(ushort h) { return half_widen4((ushort4)(h, 0, 0, 0)).x
 inline ushort half_narrow1(float x) { return half_narrow4((float4)(x, 0, 0, 0)).x; }
 inline float16 half_widen16(ushort16 h) { return (float16)(half_widen8(h.lo), half_widen8(h.hi)); }
 inline ushort16 half_narrow16(float16 x) { return (ushort16)(half_narrow8(x.lo), half_narrow8(x.hi)); }
-#define NETCL_HALF(W, F)                                                                                \
-  inline F half_load##W(__global const ushort *p) { return half_widen##W(VLOAD_##W(0, p)); }            \
-  inline void half_store##W(F x, __global ushort *p) { store_bits##W(half_narrow##W(x), p); }           \
+#define half_load1(p) half_widen1(*(p))
+#define half_store1(x, p) (*(p) = half_narrow1(x))
+inline float half_round1(float x) { return half_widen1(half_narrow1(x)); }
+#define NETCL_HALF(W, F)                                                                      \
+  inline F half_load##W(__global const ushort *p) { return half_widen##W(VLOAD_##W(0, p)); }  \
+  inline void half_store##W(F x, __global ushort *p) { store_bits##W(half_narrow##W(x), p); } \
   inline F half_round##W(F x) { return half_widen##W(half_narrow##W(x)); }
 #else
-#define NETCL_HALF(W, F)                                                                                \
-  inline F half_load##W(__global const half *p) { return CAT(vload_half, V_##W)(0, p); }                \
-  inline void half_store##W(F x, __global half *p) { CAT(vstore_half, V_##W)(x, 0, p); }                \
-  inline F half_round##W(F x) {                                                                         \
-    ushort h[W];                                                                                        \
-    CAT(vstore_half, V_##W)(x, 0, (half *)h);                                                           \
-    return CAT(vload_half, V_##W)(0, (half *)h);                                                        \
+#define half_load1(p) vload_half(0, p)
+#define half_store1(x, p) vstore_half(x, 0, p)
+inline float half_round1(float x) {
+  ushort h;
+  vstore_half(x, 0, (half *)&h);
+  return vload_half(0, (const half *)&h);
+}
+#define NETCL_HALF(W, F)                                                                \
+  inline F half_load##W(__global const half *p) { return vload_half##W(0, p); }         \
+  inline void half_store##W(F x, __global half *p) { vstore_half##W(x, 0, p); }         \
+  inline F half_round##W(F x) {                                                         \
+    ushort h[W];                                                                        \
+    vstore_half##W(x, 0, (half *)h);                                                    \
+    return vload_half##W(0, (half *)h);                                                 \
   }
 #endif
-NETCL_HALF(1, float)
 NETCL_HALF(2, float2)
 NETCL_HALF(4, float4)
 NETCL_HALF(8, float8)

@@ -23,6 +23,7 @@ class Case:
     ``make(device)`` prepares the operands and returns what is timed. ``bytes`` and ``flops`` are what one call must
     move and compute at least. ``cpu`` is false where torch's CPU device has nothing to compare with; ``once`` where a
     call is timed alone, without warming up. ``cpu_peak`` asks for the memory that torch's CPU device takes.
+    ``enqueue``: what ENQUEUED calls take to return, without the wait for what they enqueued.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Case:
     cpu: bool = True
     once: bool = False
     cpu_peak: bool = False
+    enqueue: bool = False
 
 
 @dataclass
@@ -84,6 +86,7 @@ def synchronize(device: str) -> None:
 
 
 PATIENCE_SECONDS = 3.0
+ENQUEUED = 256
 
 
 class Timer:
@@ -92,16 +95,17 @@ class Timer:
     ``only`` is the one timing of a call that takes longer than PATIENCE_SECONDS.
     """
 
-    def __init__(self, device: str, run: Run, sample_seconds: float, once: bool = False) -> None:
-        self.device, self.run, self.calls, self.only = device, run, 1, None
-        if once:
+    def __init__(self, device: str, case: Case, sample_seconds: float) -> None:
+        self.device, self.run, self.wait = device, case.make(device), not case.enqueue
+        self.calls, self.only = ENQUEUED if case.enqueue else 1, None
+        if case.once:
             return
         for _ in range(2):  # kernels are compiled, caches filled
             taken = self.sample()
         if taken > PATIENCE_SECONDS:  # torch CPU without instructions for a dtype takes hundreds of times as long
             self.only = taken
             return
-        while (taken := self.sample() * self.calls) < sample_seconds / 2 and self.calls < 100_000:
+        while self.wait and (taken := self.sample() * self.calls) < sample_seconds / 2 and self.calls < 100_000:
             self.calls = max(self.calls + 1, int(self.calls * min(10.0, sample_seconds / max(taken, 1e-7))))
 
     def sample(self) -> float:
@@ -109,8 +113,11 @@ class Timer:
         start = time.perf_counter()
         for _ in range(self.calls):
             self.run()
+        if self.wait:
+            synchronize(self.device)
+        taken = (time.perf_counter() - start) / self.calls
         synchronize(self.device)
-        return (time.perf_counter() - start) / self.calls
+        return taken
 
 
 def cpu_peak_of_call(run: Run) -> int:
@@ -132,11 +139,11 @@ def cpu_peak_of_call(run: Run) -> int:
 def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare: bool = True) -> Result:
     """Time `case` on netcl and on torch CPU, a sample of each in turn, so that both meet the same noise."""
     torch.manual_seed(0)
-    timers = [Timer("netcl", case.make("netcl"), sample_seconds, case.once)]
+    timers = [Timer("netcl", case, sample_seconds)]
     if case.once:
         return Result(case.name, Timing.of([timers[0].sample()], 1))
     if compare and case.cpu:
-        timers.append(Timer("cpu", case.make("cpu"), sample_seconds))
+        timers.append(Timer("cpu", case, sample_seconds))
     # Launches and fallbacks of one call, once everything is warm.
     torch.netcl.reset_cpu_fallback_ops()
     torch.netcl.reset_peak_memory_stats()

@@ -209,7 +209,7 @@ def random_numbers(n: int = 1 << 24) -> Iterator[Case]:
 
 
 def overheads() -> Iterator[Case]:
-    """What small things cost: a launch (enqueued back to back, and waited for), an allocation, a copy."""
+    """What small things cost: a launch (until it is enqueued, back to back, and waited for), an allocation, a copy."""
 
     def waited(function: Callable[[torch.Tensor], object], *shape: int) -> Callable[[str], Run]:
         def make(device: str) -> Run:
@@ -224,6 +224,7 @@ def overheads() -> Iterator[Case]:
 
         return make
 
+    yield Case("overhead/add_16_enqueue", of(torch.add, (16,), (16,)), enqueue=True)
     yield Case("overhead/add_16", of(torch.add, (16,), (16,)))
     yield Case("overhead/add_16_inplace", of(lambda x: x.add_(1.0), (16,)))
     yield Case("overhead/mm_16", of(torch.mm, (16, 16), (16, 16)))

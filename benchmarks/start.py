@@ -13,6 +13,7 @@ from .harness import Case, Run
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 STEP = """
+import os
 import sys
 import torch
 device = sys.argv[1]
@@ -28,12 +29,15 @@ scaler.scale(loss).backward()
 scaler.step(optimizer)
 scaler.update()
 loss.item()
+os._exit(0)  # the interpreter's end, of a second with torch._dynamo, is none of the start
 """
 
 
 def process(device: str, cache: str) -> None:
-    """Run it with this folder for compiled kernels."""
-    environment = {**os.environ, "NETCL_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])}
+    """Run it with this folder for compiled kernels, the driver's own as well."""
+    folders = {"NETCL_CACHE_DIR": os.path.join(cache, "netcl"), "POCL_CACHE_DIR": os.path.join(cache, "pocl")}
+    os.makedirs(folders["POCL_CACHE_DIR"], exist_ok=True)
+    environment = {**os.environ, **folders, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])}
     subprocess.run([sys.executable, "-c", STEP, device], env=environment, check=True)
 
 

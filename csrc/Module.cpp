@@ -91,14 +91,14 @@ TORCH_LIBRARY(netcl, m) {
   m.def("kernel_cache_stats() -> Dict(str, float)", &cache_stats);
   m.def("programs_in_use() -> str[]", [] {
     std::vector<std::string> r;
-    for (const auto& [index, file, options] : programs_in_use()) {
-      r.push_back(std::to_string(int(index)) + '\t' + file + '\t' + options);
+    for (const auto& [index, label, options] : programs_in_use()) {
+      r.push_back(std::to_string(int(index)) + '\t' + label + '\t' + options);
     }
     return r;
   });
-  m.def("build_log(int index, str file, str options) -> str",
-        [](int64_t index, const std::string& file, const std::string& options) {
-          return build_log_of(device(static_cast<c10::DeviceIndex>(index)), file, options);
+  m.def("build_log(int index, str file, str name, str options) -> str",
+        [](int64_t index, const std::string& file, const std::string& name, const std::string& options) {
+          return build_log_of(device(static_cast<c10::DeviceIndex>(index)), file, name, options);
         });
   m.def("set_memory_fraction(int index, float fraction) -> ()",
         [](int64_t index, double fraction) { set_memory_fraction(static_cast<c10::DeviceIndex>(index), fraction); });

@@ -78,7 +78,7 @@ __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const attentio
   }
   CLEAR_REST(s)
   if (LID == 0) *l = top + log(sum);
-}
+  }
 }
 
 // scores -> probabilities; grad of the probabilities -> grad of the scores.
@@ -101,5 +101,5 @@ __kernel void attention_backward(BUF(scores), BUF(grad), BUF(lse), BIAS_PARAM co
   }
   CLEAR_REST(s)
   CLEAR_REST(g)
-}
+  }
 }

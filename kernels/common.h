@@ -18,6 +18,12 @@
 #endif
 #endif
 
+// On a CPU device a work-group is one work-item, but in files that define WORK_GROUPS. Known at compile time, that makes
+// one kernel of each, which fits every launch, and neither loops over work-items nor vectors of them.
+#if defined(DEVICE_CPU) && !defined(WORK_GROUPS)
+#define __kernel __attribute__((reqd_work_group_size(1, 1, 1))) __kernel
+#endif
+
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 #define CAT3_(a, b, c) a##b##c

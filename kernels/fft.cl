@@ -3,6 +3,7 @@
 // `roots` makes the n-th roots of 1 by which it turns the elements, `chirp` the weights of Bluestein's algorithm.
 // -D: ACC (c64 or c128), ACC_DOUBLE; of a pass also RADIX, IN and OUT: ACC, or its real tag (reads with an imaginary
 // part of 0, writes the real part).
+#define WORK_GROUPS
 #include "dtypes.h"
 typedef CTYPE(ACC) VT;
 #include "complex.h"

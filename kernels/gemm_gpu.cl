@@ -1,6 +1,7 @@
 // Matrix multiplication for GPUs (and for complex numbers anywhere): a group of SIDE_X x SIDE_Y work-items makes a tile
 // in local memory, DEPTH levels at a time; each makes ROWS x COLS elements, SIDE apart so that neighbours write
 // neighbours. -D: INA, INB, OUT, ADD (storage tags), ACC, ACC_FLOATING | ACC_COMPLEX | neither, and csrc/aten/GroupTile.h.
+#define WORK_GROUPS
 #include "gemm.h"
 
 #define HEIGHT (SIDE_Y * ROWS)

@@ -1,6 +1,7 @@
 // Factorisations of dense matrices and triangular solves, the parts that matrix products do not do: blocks on the
 // diagonal, panels, exchanges of rows. A matrix is an address and three strides in elements: batch, row, column.
 // -D: ACC (f32, f64, c64, c128; i64 for exchanges only), ACC_COMPLEX | ACC_REAL | ACC_INTEGRAL, ACC_DOUBLE, BLOCK.
+#define WORK_GROUPS
 #include "dtypes.h"
 
 typedef CTYPE(ACC) VT;

@@ -86,8 +86,9 @@ def main() -> None:
     torch.netcl.synchronize()
     result = []
     for line in torch.ops.netcl.programs_in_use():
-        index, file, options = line.split("\t")
-        result.append([file, options, torch.ops.netcl.build_log(int(index), file, options)])
+        index, label, options = line.split("\t")
+        file, name = label.split()
+        result.append([file, options, torch.ops.netcl.build_log(int(index), file, name, options)])
     print(json.dumps(result))
 
 

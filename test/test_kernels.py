@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -41,8 +42,28 @@ class TestKernels(TestCase):
         known = {p.name for p in (HERE.parent / "kernels").glob("*.cl")}
         self.assertEqual(sorted(known - used - ELSEWHERE[device_class]), [], "extend kernel_workload.py")
 
+    def test_each_kernel_is_compiled_once_and_no_other(self):
+        """PoCL keeps what it compiles in a folder, so that it can be counted there."""
+        if "PoCL" not in torch.netcl.get_device_properties().platform_version:
+            self.skipTest("only PoCL shows what it compiles")
+        code = """
+import torch
+x = torch.ones(8, 40, device="netcl", requires_grad=True)
+(x.softmax(1) + x.t().contiguous().t()).sum().backward()
+torch.nn.functional.batch_norm(x, None, None, training=True).sum().item()
+print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in_use()))
+"""
+        with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as pocl:
+            environment = {k: v for k, v in os.environ.items() if k != "POCL_WORK_GROUP_SPECIALIZATION"}
+            environment |= {"NETCL_CACHE_DIR": ours, "POCL_CACHE_DIR": pocl}
+            run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            compiled = [path.stem for path in Path(pocl).rglob("*.so")]
+        self.assertEqual(sorted(compiled), sorted(run.stdout.split()))
+        self.assertIn("batch_norm_train", "".join(compiled))
+
     def test_a_broken_kernel_says_what_and_where(self):
-        log = torch.ops.netcl.build_log(0, "unary.cl", "-DOP=OP_no_such_operator")
+        log = torch.ops.netcl.build_log(0, "unary.cl", "flat", "-DOP=OP_no_such_operator")
         self.assertIn("error", log)
 
 

@@ -262,10 +262,13 @@ def _tame_pyopencl_loader(library: str | None) -> None:
 def configure(vendors: Path = SYSTEM_VENDORS) -> LoaderInfo:
     """Find the loader and the runtimes and make the loader see them all; never raises.
 
-    It may set OCL_ICD_VENDORS and PYOPENCL_HOME, so it must run before the first OpenCL call of the process:
-    loaders read their environment once.
+    It may set OCL_ICD_VENDORS, PYOPENCL_HOME and POCL_WORK_GROUP_SPECIALIZATION, so it must run before the first OpenCL
+    call of the process: loaders read their environment once.
     """
     library = find_loader()
+    # PoCL would compile a kernel twice: for its binary, and for the size of the work-groups when it is first launched.
+    # Ours say that size in the source.
+    os.environ.setdefault("POCL_WORK_GROUP_SPECIALIZATION", "0")
     _tame_pyopencl_loader(library)
     if (choice := _users_choice()) is not None:
         return LoaderInfo(library, (), choice, True)

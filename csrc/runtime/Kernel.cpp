@@ -236,8 +236,9 @@ Kernel& find_or_build(Device& device, std::string_view file, const char* name, s
 
 Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs) {
   stay_if_exiting();
-  return find_or_build(device, file, name, defs.view(),
-                       [&] { return program(device, file, kernel_file(file), std::string(defs.view())); });
+  return find_or_build(device, file, name, defs.view(), [&] {
+    return program(device, c10::str(file, ' ', name), kernel_source(file, name), std::string(defs.view()));
+  });
 }
 
 Kernel& kernel_from_source(Device& device, const std::string& source, const char* name, const std::string& options) {

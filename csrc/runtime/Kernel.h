@@ -133,10 +133,11 @@ struct KernelCacheStats {
   double compile_seconds = 0;
 };
 KernelCacheStats kernel_cache_stats();
-// Every program of this process: (device, file, options of the variant).
+// Every program of this process: (device, "file kernel" or "<source>", options of the variant).
 std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use();
-// What the compiler says of kernels/<file>: kept from the build if this process made it, else from a new one.
-std::string build_log_of(Device& device, const std::string& file, const std::string& options);
+// What the compiler says of a kernel in kernels/<file>: kept from the build if this process made it, else from a new
+// one.
+std::string build_log_of(Device& device, const std::string& file, const std::string& name, const std::string& options);
 void set_kernel_paths(const std::string& kernel_dir, const std::string& cache_dir);
 
 }  // namespace netcl

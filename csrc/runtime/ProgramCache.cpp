@@ -173,11 +173,11 @@ cl_program from_source(Device& device, const std::string& source) {
 
 std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use() { return in_use(); }
 
-std::string build_log_of(Device& device, const std::string& file, const std::string& options) {
-  const std::string all = common_options(device) + " " + options;
-  const auto known = build_logs().find(key_of(device, kernel_file(file), all));
+std::string build_log_of(Device& device, const std::string& file, const std::string& name, const std::string& options) {
+  const std::string all = common_options(device) + " " + options, source = kernel_source(file, name);
+  const auto known = build_logs().find(key_of(device, source, all));
   if (known != build_logs().end()) return known->second;
-  cl_program program = from_source(device, kernel_file(file));
+  cl_program program = from_source(device, source);
   const cl_device_id id = device.id();
   const cl_int err = cl().clBuildProgram(program, 1, &id, all.c_str(), nullptr, nullptr);
   std::string log = build_log(program, id);
@@ -190,14 +190,24 @@ void set_kernel_paths(const std::string& kernels, const std::string& cache) {
   cache_dir = cache;
 }
 
-const std::string& kernel_file(const std::string& file) {
+std::string kernel_source(const std::string& file, const std::string& name) {
   static auto* files = new std::unordered_map<std::string, std::string>();
   std::string& text = (*files)[file];
   if (text.empty()) {
     std::set<std::string> seen;
     expand(file, text, seen);
   }
-  return text;
+  // A kernel begins with a line of `__kernel … void <name>(` and ends with a brace at the start of a line. The other
+  // ones leave empty lines, so that the compiler's messages count as the text does.
+  std::string source;
+  bool other = false;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); source += '\n') {
+    if (line.rfind("__kernel", 0) == 0) other = line.find(" void " + name + "(") == std::string::npos;
+    if (!other) source += line;
+    if (line == "}") other = false;
+  }
+  return source;
 }
 
 cl_program program(Device& device, const std::string& label, const std::string& source, const std::string& options) {

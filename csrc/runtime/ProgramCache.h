@@ -8,10 +8,11 @@
 
 namespace netcl {
 
-// The text of kernels/<file>, with its #include "…" of other kernel files resolved.
-const std::string& kernel_file(const std::string& file);
+// The text of kernels/<file>, with its #include "…" of other kernel files resolved, and of its kernels just `name`:
+// drivers compile all that a program holds.
+std::string kernel_source(const std::string& file, const std::string& name);
 // The built program for this source and these options; built at most once a process and device.
-// `label` names it in errors. Callers hold the build lock of Kernel.cpp.
+// `label` names it in errors and lists. Callers hold the build lock of Kernel.cpp.
 cl_program program(Device& device, const std::string& label, const std::string& source, const std::string& options);
 void count_memory_hit();
 // The types of a kernel's arguments as its source names them ("float*"); empty strings where the driver does not tell,

@@ -63,7 +63,9 @@ def operators() -> None:
     a.bfloat16().t() @ a.bfloat16(), torch.randn(40, 9000, device=D) @ torch.randn(9000, 40, device=D)
     torch.cdist(x, x, 1.5), F.pdist(x, 2), torch.linalg.cross(x[:, :3], x[:, 3:6])
     F.fractional_max_pool2d(torch.randn(1, 2, 9, 9, device=D), 2, output_size=4)
-    F.conv2d(torch.randn(1, 4, 9, 9, device=D), torch.randn(4, 1, 3, 3, device=D), groups=4)
+    w = torch.randn(4, 1, 3, 3, device=D, requires_grad=True)
+    for dilation in (1, 2):
+        F.conv2d(torch.randn(1, 4, 9, 9, device=D), w, dilation=dilation, groups=4).sum().backward()
     F.embedding_bag(i, x, torch.tensor([0, 2], device=D))
     F.grid_sample(x[None, None], torch.rand(1, 4, 4, 2, device=D), align_corners=False)
     torch.special.i0e(x), torch.special.airy_ai(x), torch.erfinv(x), torch.igamma(x.abs(), x.abs()), torch.frexp(x)

@@ -25,6 +25,11 @@ CASES = {
     "2d_groups": (2, 6, 9, (8, 9), (3, 3), {"groups": 3, "padding": 1}),
     "2d_depthwise": (2, 5, 5, (9, 20), (3, 3), {"groups": 5, "padding": 1}),
     "2d_depthwise_strided": (2, 4, 8, (9, 21), (3, 5), {"groups": 4, "padding": (1, 2), "stride": (1, 2)}),
+    "2d_depthwise_dilated": (2, 3, 3, (9, 20), (3, 3), {"groups": 3, "padding": 2, "dilation": 2}),
+    # More rows than a work-item copies at once, and more taps than it keeps sums of.
+    "2d_depthwise_strips": (2, 2, 2, (70, 99), (5, 5), {"groups": 2, "padding": (2, 4)}),
+    "2d_depthwise_halved": (2, 3, 6, (13, 15), (3, 3), {"groups": 3, "padding": 1, "stride": 2}),
+    "2d_depthwise_cropped": (2, 3, 3, (12, 13), (2, 2), {"groups": 3, "padding": (0, 1), "stride": (3, 2)}),
     "2d_many_pixels": (2, 2, 3, (40, 40), (3, 3), {"padding": 2}),
     "3d": (2, 3, 5, (5, 6, 7), (3, 2, 3), {"stride": (1, 2, 2), "padding": (1, 0, 1)}),
     "3d_groups_dilated": (1, 4, 4, (7, 6, 8), (2, 3, 2), {"groups": 2, "dilation": (2, 1, 3), "padding": 1}),

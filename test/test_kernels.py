@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 # Used on devices of one class, or with a capability masked, only.
 ELSEWHERE = {
     "cpu": {"gemm_gpu.cl", "soft_double.cl"},
-    "gpu": {"gemm_cpu.cl", "gemm_pack.cl", "gemm_direct.cl", "rnn_steps.cl", "soft_double.cl"},
+    "gpu": {"conv_depthwise.cl", "gemm_cpu.cl", "gemm_pack.cl", "gemm_direct.cl", "rnn_steps.cl", "soft_double.cl"},
 }
 
 

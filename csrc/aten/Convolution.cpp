@@ -16,6 +16,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "aten/DepthwiseConvolution.h"
 #include "aten/Gemm.h"
 #include "aten/Launch.h"
 
@@ -326,11 +327,33 @@ void run_product(const char* op, const Geometry& g, int64_t rows, int64_t levels
   gemm(op, queue_of(out), a);
 }
 
+// A convolution of one plane to each of the output, without dilation; else nothing.
+std::optional<Depthwise> depthwise(const Geometry& g) {
+  if (g.c != 1 || g.groups == 1 || g.dil != Dims{1, 1, 1}) return {};
+  if (g.in[0] != 1 || g.ker[0] != 1 || g.out[0] != 1 || g.pad[0] != 0) return {};
+  return Depthwise{g.n,      g.groups, g.k,      g.in[1],  g.in[2],     g.out[1],    g.out[2],
+                   g.ker[1], g.ker[2], g.pad[1], g.pad[2], g.stride[1], g.stride[2], false};
+}
+// The gradient of the input as such a convolution of dy.
+std::optional<Depthwise> depthwise_transposed(const Geometry& g) {
+  auto d = depthwise(g);
+  if (!d || d->multiplier != 1 || d->step_h != 1 || d->step_w != 1) return {};
+  std::swap(d->in_h, d->out_h);
+  std::swap(d->in_w, d->out_w);
+  d->lo_h = d->ker_h - 1 - d->lo_h;
+  d->lo_w = d->ker_w - 1 - d->lo_w;
+  d->reversed = true;
+  return d;
+}
+
 void forward(const char* op, const Geometry& g, const Tensor& x, const Tensor& w, const Tensor& bias,
              const Tensor& out) {
   if (out.numel() == 0) return;
   if (is_product(g, g.k)) return run_product(op, g, g.k, g.c, g.c, 1, x, w, bias, out);
   const Context c(op, x);
+  const Tensor b = bias.defined() ? bias.to(c.acc).contiguous() : bias;
+  if (const auto d = depthwise(g); d && x.numel() > 0 && serves_depthwise(*d, x))
+    return depthwise_pass(op, *d, x, w, b, out);
   Pass p{};
   p.c_in = g.c;
   p.c_out = g.k;
@@ -346,7 +369,6 @@ void forward(const char* op, const Geometry& g, const Tensor& x, const Tensor& w
   p.w_out = g.taps();
   p.w_in = volume(g.ker);
   p.w_group = g.k * g.taps();
-  const Tensor b = bias.defined() ? bias.to(c.acc).contiguous() : bias;
   const int64_t step = images_at_once(c, g.n, g.groups * g.c * volume(p.padded));
   for (int64_t n0 = 0; n0 < g.n; n0 += step) {
     const int64_t images = std::min(step, g.n - n0);
@@ -379,6 +401,9 @@ void data_gradient(const char* op, const Geometry& g, const Tensor& dy, const Te
   if (dx.numel() == 0) return;
   if (is_product(g, g.c)) return run_product(op, g, g.c, g.k, 1, g.c, dy, w, bias, dx);
   const Context c(op, dy);
+  const Tensor b = bias.defined() ? bias.to(c.acc).contiguous() : bias;
+  if (const auto d = depthwise_transposed(g); d && dy.numel() > 0 && serves_depthwise(*d, dy))
+    return depthwise_pass(op, *d, dy, w, b, dx);
   Pass p{};
   p.c_in = g.k;
   p.c_out = g.c;
@@ -403,7 +428,6 @@ void data_gradient(const char* op, const Geometry& g, const Tensor& dy, const Te
     p.lo[d] = lo;
     p.padded[d] = g.out[d] + lo + hi;
   }
-  const Tensor b = bias.defined() ? bias.to(c.acc).contiguous() : bias;
   const int64_t step = images_at_once(c, g.n, g.groups * g.k * volume(p.padded));
   for (int64_t n0 = 0; n0 < g.n; n0 += step) {
     const int64_t images = std::min(step, g.n - n0);
@@ -460,6 +484,7 @@ void weight_gradient(const char* op, const Geometry& g, const Tensor& x, const T
     dw.zero_();
     return;
   }
+  if (const auto d = depthwise(g); d && serves_depthwise(*d, x)) return depthwise_weight(op, *d, x, dy, dw);
   const Context c(op, x);
   Dims padded;
   for (int d = 0; d < 3; d++) padded[d] = g.in[d] + 2 * g.pad[d];

@@ -2,10 +2,10 @@
 // -D: INA, INB (storage tags), ACC, VEC.
 #include "gemm_panels.h"
 
-// All panels of a work-item take so many levels (a multiple of 16) before any takes the next ones: where lines lie side
-// by side, neighbouring panels read neighbouring bytes of the same pages.
+// Where lines lie side by side, all panels of a work-item take so many levels (a multiple of 16) before any takes the
+// next ones: neighbouring panels read neighbouring bytes of the same pages. Lines of consecutive levels are read to
+// their ends.
 #define LEVELS 64
-#define EACH_LEVELS(q) for (long q = 0; q < kp; q += LEVELS)
 
 __kernel void gemm_pack(BUF(a), BUF(b), BUF(pa), BUF(pb), const gemm_t P) {
   const long batch = get_global_id(1), item = get_global_id(0);
@@ -16,18 +16,20 @@ __kernel void gemm_pack(BUF(a), BUF(b), BUF(pa), BUF(pb), const gemm_t P) {
     __global const STORAGE(INA)* A = PTR(a, const STORAGE(INA)) + i0 * P.a.b0 + i1 * P.a.b1;
     __global ST* to = PTR(pa, ST) + batch * P.a_batch;
     const long end = min((item + 1) * P.mb, (P.m + MR - 1) / MR);
-    EACH_LEVELS(q)
-    for (long p = item * P.mb; p < end; p++)
-      pack_a(A + p * MR * P.a.rs + q * P.a.cs, P.a.rs, P.a.cs, (int)min((long)MR, P.m - p * MR),
-             min(P.k - q, (long)LEVELS), min(kp - q, (long)LEVELS), to + p * MR * kp + q * MR);
+    const long levels = P.a.cs == 1 ? kp : LEVELS;
+    for (long q = 0; q < kp; q += levels)
+      for (long p = item * P.mb; p < end; p++)
+        pack_a(A + p * MR * P.a.rs + q * P.a.cs, P.a.rs, P.a.cs, (int)min((long)MR, P.m - p * MR),
+               min(P.k - q, levels), min(kp - q, levels), to + p * MR * kp + q * MR);
   } else {
     if (batch > 0 && P.b_batch == 0) return;
     __global const STORAGE(INB)* B = PTR(b, const STORAGE(INB)) + i0 * P.b.b0 + i1 * P.b.b1;
     __global ST* to = PTR(pb, ST) + batch * P.b_batch;
     const long end = min((item - P.a_items + 1) * P.nb, (P.n + NR - 1) / NR);
-    EACH_LEVELS(q)
-    for (long p = (item - P.a_items) * P.nb; p < end; p++)
-      pack_b(B + p * NR * P.b.cs + q * P.b.rs, P.b.cs, P.b.rs, (int)min((long)NR, P.n - p * NR),
-             min(P.k - q, (long)LEVELS), min(kp - q, (long)LEVELS), to + p * NR * kp + q * NR);
+    const long levels = P.b.rs == 1 ? kp : LEVELS;
+    for (long q = 0; q < kp; q += levels)
+      for (long p = (item - P.a_items) * P.nb; p < end; p++)
+        pack_b(B + p * NR * P.b.cs + q * P.b.rs, P.b.cs, P.b.rs, (int)min((long)NR, P.n - p * NR),
+               min(P.k - q, levels), min(kp - q, levels), to + p * NR * kp + q * NR);
   }
 }

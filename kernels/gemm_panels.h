@@ -60,6 +60,16 @@ inline void pack_a(__global const STORAGE(INA) * from, long rs, long ks, int lin
 #endif
 
 #ifdef INB
+// Four lines of four levels each, to four levels of a panel.
+#define STORE_4X4(to, a, b, c, d)                          \
+  {                                                        \
+    const V16 w = ((V16)(a, b, c, d)).TRANSPOSE_4X4;       \
+    __global ST* level = to;                               \
+    vstore4(w.lo.lo, 0, level);                            \
+    vstore4(w.lo.hi, 0, level + NR);                       \
+    vstore4(w.hi.lo, 0, level + 2 * NR);                   \
+    vstore4(w.hi.hi, 0, level + 3 * NR);                   \
+  }
 inline void pack_b(__global const STORAGE(INB) * from, long ns, long ks, int lines, long k, long kp,
                    __global ST* to) {
   long q = 0;
@@ -70,18 +80,24 @@ inline void pack_b(__global const STORAGE(INB) * from, long ns, long ks, int lin
     }
   } else if (ks == 1) {
     const int end = lines - 1;
+    // Whole cache lines at a time: the lines of a power of two's stride push each other out of the first-level cache.
+    for (; q + 16 <= k; q += 16)
+      for (int l = 0; l < lines; l += 4) {
+        __global const STORAGE(INB)* f = from + q;
+        const V16 v0 = LOAD(INB, ACC, 16, f + l * ns, 0), v1 = LOAD(INB, ACC, 16, f + min(l + 1, end) * ns, 0),
+                  v2 = LOAD(INB, ACC, 16, f + min(l + 2, end) * ns, 0),
+                  v3 = LOAD(INB, ACC, 16, f + min(l + 3, end) * ns, 0);
+        __global ST* t = to + q * NR + l;
+        STORE_4X4(t, v0.lo.lo, v1.lo.lo, v2.lo.lo, v3.lo.lo)
+        STORE_4X4(t + 4 * NR, v0.lo.hi, v1.lo.hi, v2.lo.hi, v3.lo.hi)
+        STORE_4X4(t + 8 * NR, v0.hi.lo, v1.hi.lo, v2.hi.lo, v3.hi.lo)
+        STORE_4X4(t + 12 * NR, v0.hi.hi, v1.hi.hi, v2.hi.hi, v3.hi.hi)
+      }
     for (; q < (k & ~3L); q += 4)
       for (int l = 0; l < lines; l += 4) {
         __global const STORAGE(INB)* f = from + q;
-        const V16 v = (V16)(LOAD(INB, ACC, 4, f + l * ns, 0), LOAD(INB, ACC, 4, f + min(l + 1, end) * ns, 0),
-                            LOAD(INB, ACC, 4, f + min(l + 2, end) * ns, 0),
-                            LOAD(INB, ACC, 4, f + min(l + 3, end) * ns, 0));
-        const V16 w = v.TRANSPOSE_4X4;
-        __global ST* t = to + q * NR + l;
-        vstore4(w.lo.lo, 0, t);
-        vstore4(w.lo.hi, 0, t + NR);
-        vstore4(w.hi.lo, 0, t + 2 * NR);
-        vstore4(w.hi.hi, 0, t + 3 * NR);
+        STORE_4X4(to + q * NR + l, LOAD(INB, ACC, 4, f + l * ns, 0), LOAD(INB, ACC, 4, f + min(l + 1, end) * ns, 0),
+                  LOAD(INB, ACC, 4, f + min(l + 2, end) * ns, 0), LOAD(INB, ACC, 4, f + min(l + 3, end) * ns, 0))
       }
   }
   const long done = q;

@@ -84,7 +84,7 @@ class TestGemm(TestCase):
 
     @parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_mm_larger(self, dtype):
-        for m, n, k in [(300, 500, 700), (65, 40, 2500), (200, 90, 4100)]:
+        for m, n, k in [(300, 500, 700), (65, 40, 2500), (200, 90, 4100), (97, 150, 335)]:
             a, b = data((m, k), dtype), data((k, n), dtype, 1)
             for ta, tb in itertools.product((False, True), repeat=2):
                 with self.subTest(m=m, n=n, k=k, ta=ta, tb=tb):

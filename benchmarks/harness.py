@@ -8,7 +8,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -23,7 +23,8 @@ class Case:
     ``make(device)`` prepares the operands and returns what is timed. ``bytes`` and ``flops`` are what one call must
     move and compute at least. ``cpu`` is false where torch's CPU device has nothing to compare with; ``once`` where a
     call is timed alone, without warming up. ``cpu_peak`` asks for the memory that torch's CPU device takes.
-    ``enqueue``: what ENQUEUED calls take to return, without the wait for what they enqueued.
+    ``enqueue``: what ENQUEUED calls take to return, without the wait for what they enqueued. ``float32`` makes the same
+    thing in that dtype, for a case of 16 bits that is compared with it.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Case:
     once: bool = False
     cpu_peak: bool = False
     enqueue: bool = False
+    float32: Callable[[str], Run] | None = None
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Result:
     name: str
     netcl: Timing
     cpu: Timing | None = None
+    float32: Timing | None = None
     bytes: float = 0.0
     flops: float = 0.0
     launches: float = 0.0
@@ -137,7 +140,7 @@ def cpu_peak_of_call(run: Run) -> int:
 
 
 def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare: bool = True) -> Result:
-    """Time `case` on netcl and on torch CPU, a sample of each in turn, so that both meet the same noise."""
+    """Time `case` on netcl, on torch CPU and in float32, a sample of each in turn, so that all meet the same noise."""
     torch.manual_seed(0)
     timers = [Timer("netcl", case, sample_seconds)]
     if case.once:
@@ -154,8 +157,10 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
     fallbacks = torch.netcl.cpu_fallback_ops()
     peak = torch.netcl.max_memory_allocated()
     cpu_peak = 0
-    if case.cpu_peak and len(timers) > 1:
+    if case.cpu_peak and compare:
         cpu_peak = before + cpu_peak_of_call(timers[1].run)  # what lives between calls is the same on both
+    if case.float32:  # only now, that its tensors are not counted
+        timers.append(Timer("netcl", replace(case, make=case.float32), sample_seconds))
     seconds: list[list[float]] = [[] for _ in timers]
     gc.collect()
     gc.disable()
@@ -165,11 +170,12 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
                 taken.append(timer.only or timer.sample())
     finally:
         gc.enable()
-    netcl, *cpu = (Timing.of(taken, timer.calls) for timer, taken in zip(timers, seconds, strict=True))
+    netcl, *others = (Timing.of(taken, timer.calls) for timer, taken in zip(timers, seconds, strict=True))
     return Result(
         case.name,
         netcl,
-        cpu[0] if cpu else None,
+        cpu=others[0] if compare and case.cpu else None,
+        float32=others[-1] if case.float32 else None,
         bytes=case.bytes,
         flops=case.flops,
         launches=launches,

@@ -19,9 +19,8 @@ COPY, FMA = "measured copy, GB/s", "measured float32 multiply-adds, GFLOP/s"
 
 @dataclass
 class Run:
-    """All results by name, and the facts of the environment."""
+    """The facts of the environment."""
 
-    results: dict[str, Result]
     facts: dict[str, object]
 
     @property
@@ -54,11 +53,7 @@ def of_own_bytes(result: Result, run: Run) -> float | None:
 
 def of_float32(result: Result, run: Run) -> float | None:
     """Netcl's time in float32 over that in this dtype."""
-    family, case, dtype = result.name.split("/")
-    if family == "gemm":
-        case, dtype = dtype, case
-    other = run.results.get(f"gemm/float32/{case}" if family == "gemm" else f"{family}/{case}/float32")
-    return other.netcl.seconds / result.netcl.seconds if other else None
+    return result.float32.seconds / result.netcl.seconds if result.float32 else None
 
 
 def memory(result: Result, run: Run) -> float | None:
@@ -181,7 +176,7 @@ def rate(value: float, most: object) -> str:
 
 def markdown(results: list[Result], facts: dict[str, object], baseline: dict[str, float] | None = None) -> str:
     """A table of all results; `baseline` maps names to netcl's seconds in an earlier run."""
-    run = Run({r.name: r for r in results}, facts)
+    run = Run(facts)
     lines = [f"# {facts['device']}, {facts['platform']}", ""]
     lines += [f"- {key}: {', '.join(value) if isinstance(value, list) else value}" for key, value in facts.items()]
     lines += [

@@ -111,9 +111,10 @@ def cases() -> Iterator[Case]:
         yield Case(f"optimizer/adamw_{name}", optimizer_step(torch.optim.AdamW, **how), 28 * n)
     yield Case("optimizer/sgd_fused", optimizer_step(torch.optim.SGD, fused=True), 12 * n)
     for name, build in MODELS.items():
-        yield Case(f"training/{name}/float32", training_step(build, None), cpu_peak=True)
+        own = training_step(build, None)
+        yield Case(f"training/{name}/float32", own, cpu_peak=True)
         # Without instructions for 16 bits torch CPU takes minutes, or refuses (lstm).
         small = name == "mlp"
-        yield Case(f"training/{name}/bfloat16", training_step(build, torch.bfloat16), cpu=small)
+        yield Case(f"training/{name}/bfloat16", training_step(build, torch.bfloat16), cpu=small, float32=own)
         if torch.float16 in torch.netcl.get_amp_supported_dtype():
-            yield Case(f"training/{name}/float16", training_step(build, torch.float16), cpu=small)
+            yield Case(f"training/{name}/float16", training_step(build, torch.float16), cpu=small, float32=own)

@@ -127,9 +127,10 @@ typedef union {
 
 // --- the layout ---------------------------------------------------------------------------------------------
 #define MAX_DIMS 8
-#define BLOCK 4096L  // elements summed into one set of lanes before a coarser level takes over
-#define ROWS 256L    // the same for `outer`, in rows
-#define FAN 64       // blocks a level
+#define BLOCK 16384L  // elements of `inner` that a coarser level takes over together
+#define STEPS 64L     // steps of four vectors that one set of lanes sums
+#define ROWS 256L     // rows that one set of lanes sums in `outer`
+#define FAN 64        // blocks a level
 
 typedef struct {
   long outputs, red;    // results; elements that make one
@@ -444,15 +445,31 @@ inline acc_t horizontal(const vacc_t *v, long at_lane) {
   return a[0];
 #endif
 }
-#define RUN(READ_AT)                                                                                                \
-  for (; i + 4 * V <= n; i += 4 * V)                                                                                \
-    vstep4(&v, READ_AT(i), READ_AT(i + V), READ_AT(i + 2 * V), READ_AT(i + 3 * V), at + i, V, p0);                  \
-  for (; i + V <= n; i += V) vstep(&v, READ_AT(i), at + i, p0);
+// The vectors of a step lie a quarter of the block apart: a core that reads four places at once has more of the memory's
+// bandwidth than one place gives it. Where the order counts, a step's vectors are neighbours.
+#if defined(KIND_ARG)
+#define APART V
+#define STEP (4 * V)
+#else
+#define APART (n / (4 * V) * V)
+#define STEP V
+#endif
+#define RUN(READ_AT)                                                                                        \
+  while (i < four) {                                                                                        \
+    const long end = min(i + STEPS * STEP, four);                                                           \
+    vacc_t w = videntity();                                                                                 \
+    for (; i < end; i += STEP)                                                                              \
+      vstep4(&w, READ_AT(i), READ_AT(i + apart), READ_AT(i + 2 * apart), READ_AT(i + 3 * apart), at + i,    \
+             apart, p0);                                                                                    \
+    vmerge(&v, &w);                                                                                         \
+  }                                                                                                         \
+  for (i = n / (4 * V) * (4 * V); i + V <= n; i += V) vstep(&v, READ_AT(i), at + i, p0);
 #define READ_DENSE(i) FROM(READ(p + (i) * size), (VT)(pivot))
 #define READ_STRIDED(i) FROM(gather(p + (i) * stride, stride, V), (VT)(pivot))
 
 inline acc_t run_block(src_t p, long stride, long n, long at, ST pivot, param_t p0) {
   const long size = sizeof(STORAGE(IN));
+  const long apart = APART, four = n / (4 * V) * STEP;
   acc_t a = identity();
   long i = 0;
   if (n >= V) {

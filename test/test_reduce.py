@@ -60,7 +60,7 @@ class TestReduce(TestCase):
 
     def test_lengths(self, device):
         # Around the vector width, the blocks and the segments of the kernels.
-        for n in (1, 2, 15, 16, 17, 63, 64, 65, 4095, 4097, 300007):
+        for n in (1, 2, 15, 16, 17, 63, 64, 65, 4095, 16383, 16449, 300007):
             x = make_tensor((n,), device="cpu", dtype=torch.float32, low=0.5, high=1.5)
             y = to_same_strides(x, device)
             self.assertEqual(y.sum().item(), x.double().sum().item(), rtol=1e-6, atol=0)
@@ -71,6 +71,7 @@ class TestReduce(TestCase):
             ((3, 20000), 0),
             ((20000, 3), 0),
             ((20000, 3), 1),
+            ((3, 20011), 1),
             ((2, 1030), 0),
             ((600, 1030), 0),
         ):

@@ -15,7 +15,7 @@ namespace netcl {
 namespace {
 
 constexpr int kMaxDims = 8;
-constexpr int64_t kBlock = 4096;           // BLOCK in reduce.cl
+constexpr int64_t kBlock = 16384;          // BLOCK in reduce.cl
 constexpr int64_t kRows = 256;             // ROWS in reduce.cl
 constexpr int64_t kFat = 8192;             // elements that make a work-item worth its while on a CPU
 constexpr int64_t kSegment = 65536;        // elements for which a second launch is worth its while

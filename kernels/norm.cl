@@ -26,6 +26,7 @@ DEFINE_LANES(ACC)
     const acc_t m_ = row_sum(s_) / n;                                                             \
     FOR_ROW(i, n) {                                                                               \
       const int lanes = LANES(i, n);                                                              \
+      FETCH_AHEAD(x, i, n);                                                                     \
       const vec_t d = KEEP_LANES(LOAD_LANES(IN, x, i, lanes, 0) - m_, lanes, 0);                  \
       d1_ += d;                                                                                   \
       d2_ += d * d;                                                                               \
@@ -61,6 +62,7 @@ __kernel void layer_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), B
       STORE_LANES(IN, y, i, lanes, z);
     }
   }
+  STORES_DONE();
 }
 
 // Each group adds up its rows' share of the weight's and bias's gradients in its own row of wpart and bpart.
@@ -89,11 +91,11 @@ __kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), B
       const vec_t xv = KEEP_LANES((LOAD_LANES(IN, x, i, lanes, 0) - m) * r, lanes, 0);
       if (wpart_buf) {
         const vec_t p = row == first ? (vec_t)(0) : LOAD_LANES(ACC, wp, i, lanes, 0);
-        STORE_LANES(ACC, wp, i, lanes, p + gv * xv);
+        STORE_SUMS(wp, i, lanes, p + gv * xv);
       }
       if (bpart_buf) {
         const vec_t p = row == first ? (vec_t)(0) : LOAD_LANES(ACC, bp, i, lanes, 0);
-        STORE_LANES(ACC, bp, i, lanes, p + gv);
+        STORE_SUMS(bp, i, lanes, p + gv);
       }
       if (weight_buf) gv *= LOAD_LANES(WT, w, i, lanes, 0);
       s1 += gv * xv;
@@ -108,12 +110,15 @@ __kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), B
 #endif
     if (gin_buf) FOR_ROW(i, n) {
       const int lanes = LANES(i, n);
+      FETCH_AHEAD(g, i, n);
+      FETCH_AHEAD(x, i, n);
       vec_t gv = LOAD_LANES(IN, g, i, lanes, 0);
       const vec_t xv = (LOAD_LANES(IN, x, i, lanes, 0) - m) * r;
       if (weight_buf) gv *= LOAD_LANES(WT, w, i, lanes, 0);
       STORE_LANES(IN, y, i, lanes, (gv - c2 - xv * c1) * r);
     }
   }
+  STORES_DONE();
 }
 
 // Sums over `parts` rows of n partial results, of the weight and of the bias.

@@ -19,6 +19,27 @@ typedef union {
 #define FOR_ROW(i, n) for (long i = LID * VEC; i < (n); i += LS * VEC)
 #define LANES(i, n) ((int)min((long)VEC, (n) - (i)))
 
+// The same as a macro of the place and the lanes: whole vectors are then a loop of their own.
+#define EACH_OF_ROW(STEP, n)                                        \
+  {                                                                 \
+    long i = LID * VEC;                                             \
+    for (; i + VEC <= (n); i += LS * VEC) STEP(i, VEC)              \
+    if (VEC > 1 && i < (n)) STEP(i, (int)((n) - i))                 \
+  }
+
+// A hint to fetch what follows a row's place i one row later (in a long row, somewhat later): the next row comes while
+// this one is computed. It may lie past the end.
+#if defined(DEVICE_CPU) && defined(__has_builtin)
+#if __has_builtin(__builtin_prefetch)
+#define FETCH_AHEAD(p, i, n)                                                                   \
+  for (ulong line_ = 0; line_ < VEC * sizeof(*(p)); line_ += 64)                               \
+    __builtin_prefetch((const void *)((ulong)((p) + (i) + min((long)(n), 8192L)) + line_))
+#endif
+#endif
+#ifndef FETCH_AHEAD
+#define FETCH_AHEAD(p, i, n)
+#endif
+
 // The same over `runs` runs of `len` adjacent elements: r is the run, k the place in it. A GPU's work-group
 // goes through all of them side by side.
 #if LS == 1
@@ -34,6 +55,7 @@ typedef union {
 #if VEC == 1
 #define LOAD_LANES(S, p, i, lanes, fill) LOAD(S, ACC, 1, p, i)
 #define STORE_LANES(S, p, i, lanes, x) STORE(S, ACC, 1, p, i, x)
+#define STORE_SUMS(p, i, lanes, x) ((p)[i] = (x))
 #define DEFINE_LANES(S)
 #define hsum(x) (x)
 #define hmax(x) (x)
@@ -60,6 +82,17 @@ typedef union {
     r.v = x;                                                                                  \
     for (int j = 0; j < lanes; j++) STORE(S, ACC, 1, p, j, r.s[j]);                           \
   }
+// Sums that the next row adds to: in the cache, PAST_CACHE or not.
+#define STORE_SUMS(p, i, lanes, x) store_sums((p) + (i), lanes, x)
+inline void store_sums(__global acc_t *p, int lanes, vec_t x) {
+  if (lanes == VEC) {
+    CAT(vstore, VEC)(x, 0, p);
+    return;
+  }
+  row_lanes_t r;
+  r.v = x;
+  for (int j = 0; j < lanes; j++) p[j] = r.s[j];
+}
 // x in the first `lanes` lanes, fill in the others.
 inline vec_t keep_lanes(vec_t x, int lanes, acc_t fill) {
   if (lanes == VEC) return x;

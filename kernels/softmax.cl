@@ -1,6 +1,6 @@
 // softmax and log_softmax, forward and backward.
 // -D: IN, OUT (forward) or GRAD, OUTPUT, GIN (backward) storage tags, ACC, VEC, LS, LOG (log_softmax),
-// KEEP_EXP (OUT is the compute type, so exponentials can wait in it).
+// KEEP_LOCAL (a row's exponentials wait in local memory) or KEEP_EXP (OUT is the compute type: they can wait in it).
 // A NaN that fmax passes over still reaches the sum, and by it the whole row; so does a row of -inf (inf -
 // inf).
 #include "rows.h"
@@ -9,8 +9,55 @@
 DEFINE_LANES(IN)
 DEFINE_LANES(OUT)
 
+// exp(x) of what is not above 0, or NaN: 2^k times a polynomial of x - k * ln 2, within 1 unit of the last place. What
+// would be subnormal is 0. About half the instructions of a library's exp, which has more to look after.
+#define single_f32 1
+#if defined(DEVICE_CPU) && CAT(single_, ACC) && VEC > 1
+inline vec_t exp_below(vec_t x) {
+  const vec_t shifted = fma(x, (vec_t)(1.44269504f), (vec_t)(12582912.0f));  // 1.5 * 2^23: k in the low bits
+  const vec_t k = shifted - 12582912.0f;
+  const vec_t f = fma(k, (vec_t)(-1.42860677e-6f), fma(k, (vec_t)(-0.693145752f), x));
+  vec_t q = fma(f, (vec_t)(0.00138145394f), (vec_t)(0.00836874545f));
+  q = fma(q, f, (vec_t)(0.041668389f));
+  q = fma(q, f, (vec_t)(0.166665211f));
+  q = fma(q, f, (vec_t)(0.49999994f));
+  q = fma(q, f * f, f) + 1;
+  const vec_t r = CAT(as_float, VEC)(CAT(as_int, VEC)(q) + (CAT(as_int, VEC)(shifted) << 23));
+  return x < -87.33654f ? (vec_t)(0) : x != x ? x : r;
+}
+#define EXP(x) exp_below(x)
+#else
+#define EXP(x) exp(x)
+#endif
+
+#if defined(KEEP_LOCAL)
+#define KEPT_ARG __local vec_t *kept,
+#define KEEP(i, lanes, e) kept[(i) / VEC] = e
+#define KEPT(i, lanes, top) kept[(i) / VEC]
+#elif defined(KEEP_EXP)
+#define KEEP(i, lanes, e) STORE_LANES(OUT, y, i, lanes, e)
+#define KEPT(i, lanes, top) LOAD_LANES(OUT, y, i, lanes, 0)
+#else
+#define KEEP(i, lanes, e)
+#define KEPT(i, lanes, top) EXP(LOAD_LANES(IN, x, i, lanes, top) - top)
+#endif
+
+#ifndef KEPT_ARG
+#define KEPT_ARG
+#endif
+
+#define TO_MAX(i, lanes) m = fmax(m, LOAD_LANES(IN, x, i, lanes, -INFINITY));
+#define TO_EXP(i, lanes)                                           \
+  {                                                                \
+    FETCH_AHEAD(x, i, n);                                        \
+    const vec_t e = EXP(LOAD_LANES(IN, x, i, lanes, top) - top);   \
+    KEEP(i, lanes, e);                                             \
+    s += KEEP_LANES(e, lanes, 0);                                  \
+  }
+#define TO_SCALE(i, lanes) STORE_LANES(OUT, y, i, lanes, KEPT(i, lanes, top) * scale);
+
 // `n` adjacent elements a row.
-__kernel void softmax_rows(BUF(out), BUF(in), long rows, long rows_per, long n) {
+__kernel void softmax_rows(BUF(out), BUF(in), KEPT_ARG long rows, long rows_per, long n) {
   ROW_SCRATCH
   const long first = (long)get_group_id(0) * rows_per;
   const long last = min(first + rows_per, rows);
@@ -18,17 +65,10 @@ __kernel void softmax_rows(BUF(out), BUF(in), long rows, long rows_per, long n) 
     __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * n;
     __global STORAGE(OUT) *y = PTR(out, STORAGE(OUT)) + row * n;
     vec_t m = (vec_t)(-INFINITY);
-    FOR_ROW(i, n) m = fmax(m, LOAD_LANES(IN, x, i, LANES(i, n), -INFINITY));
+    EACH_OF_ROW(TO_MAX, n)
     const acc_t top = row_max(m);
     vec_t s = (vec_t)(0);
-    FOR_ROW(i, n) {
-      const int lanes = LANES(i, n);
-      const vec_t e = exp(LOAD_LANES(IN, x, i, lanes, top) - top);
-#ifdef KEEP_EXP
-      STORE_LANES(OUT, y, i, lanes, e);
-#endif
-      s += KEEP_LANES(e, lanes, 0);
-    }
+    EACH_OF_ROW(TO_EXP, n)
     const acc_t sum = row_sum(s);
 #ifdef LOG
     const acc_t shift = log(sum);
@@ -38,16 +78,10 @@ __kernel void softmax_rows(BUF(out), BUF(in), long rows, long rows_per, long n) 
     }
 #else
     const acc_t scale = 1 / sum;
-    FOR_ROW(i, n) {
-      const int lanes = LANES(i, n);
-#ifdef KEEP_EXP
-      STORE_LANES(OUT, y, i, lanes, LOAD_LANES(OUT, y, i, lanes, 0) * scale);
-#else
-      STORE_LANES(OUT, y, i, lanes, exp(LOAD_LANES(IN, x, i, lanes, top) - top) * scale);
-#endif
-    }
+    EACH_OF_ROW(TO_SCALE, n)
 #endif
   }
+  STORES_DONE();
 }
 
 // n elements that lie `inner` apart; a work-item takes VEC neighbouring columns.
@@ -102,10 +136,13 @@ __kernel void softmax_backward_rows(BUF(gin), BUF(grad), BUF(output), long rows,
     const acc_t sum = row_sum(s);
     FOR_ROW(i, n) {
       const int lanes = LANES(i, n);
+      FETCH_AHEAD(g, i, n);
+      FETCH_AHEAD(y, i, n);
       const vec_t gv = LOAD_LANES(GRAD, g, i, lanes, 0), yv = LOAD_LANES(OUTPUT, y, i, lanes, 0);
       STORE_LANES(GIN, o, i, lanes, RESULT(gv, yv, sum));
     }
   }
+  STORES_DONE();
 }
 
 __kernel void softmax_backward_cols(BUF(gin), BUF(grad), BUF(output), long outer, long n, long inner) {

@@ -80,6 +80,28 @@ class TestNormalization(TestCase):
     def test_layer_norm_double(self, device):
         self.check(device, torch.float64, lambda x, w, b: F.layer_norm(x, (6,), w, b), (3, 6), (6,), (6,))
 
+    def test_layer_norm_larger_than_the_cache(self, device):
+        # Results of 32 MiB and more may be stored past the cache, the sums of the weight's gradient must not be.
+        f32, bf16 = torch.float32, torch.bfloat16
+        for dtype, shape in ((f32, (8400, 1024)), (bf16, (16800, 1040)), (f32, (9000, 1000))):
+            with self.subTest(dtype=dtype, shape=shape):
+                x, g = (torch.randn(shape, device=device, dtype=dtype) for _ in range(2))
+                w, b = (torch.randn(shape[1], device=device, dtype=dtype) for _ in range(2))
+                some = torch.tensor([0, 1, shape[0] // 2, shape[0] - 1])
+                y, mean, rstd = torch.native_layer_norm(x, shape[1:], w, b, 1e-5)
+                expected = F.layer_norm(x[some].cpu().double(), shape[1:], w.cpu().double(), b.cpu().double())
+                self.assertEqual(y[some].cpu(), expected.to(dtype))
+                back = torch.ops.aten.native_layer_norm_backward
+                gin, gw, gb = back(g, x, shape[1:], mean, rstd, w, b, [True] * 3)
+                cpu = [t.cpu().double() for t in (g[some], x[some], mean[some], rstd[some], w, b)]
+                expected = back(cpu[0], cpu[1], shape[1:], *cpu[2:], [True, False, False])[0]
+                self.assertEqual(gin[some].cpu(), expected.to(dtype))
+                xhat = (x.cpu().double() - mean.cpu().double()) * rstd.cpu().double()
+                # Sums of some 1e4 terms of a deviation of 1, in float32: 1e4 * eps32 / 2 at the very most.
+                tolerance = {"atol": 1e-3, "rtol": 2 * torch.finfo(dtype).eps}
+                self.assertEqual(gb.cpu().double(), g.cpu().double().sum(0), **tolerance)
+                self.assertEqual(gw.cpu().double(), (g.cpu().double() * xhat).sum(0), **tolerance)
+
     def test_layer_norm_large_mean(self, device):
         """The statistics of 1e4 +- 0.01, which E[x^2] - E[x]^2 in float32 would get wrong altogether."""
         x = 1e4 + 0.01 * torch.arange(64, dtype=torch.float32).repeat(3, 1)

@@ -51,6 +51,33 @@ class TestSoftmax(TestCase):
             with self.subTest(shape=shape, dim=dim):
                 self.check(device, dtype, F.log_softmax, shape, dim)
 
+    def test_rows_larger_than_the_cache(self, device):
+        # Results of 32 MiB and more may be stored past the cache, where whole vectors are aligned; rows whose
+        # exponentials do and do not fit local memory. A few rows against the CPU, the others by their sums.
+        for dtype, shape in (
+            (torch.float32, (8400, 1024)),
+            (torch.bfloat16, (16800, 1040)),
+            (torch.float16, (16800, 1024)),
+            (torch.float32, (9000, 1000)),
+            (torch.float32, (130, 70000)),
+        ):
+            with self.subTest(dtype=dtype, shape=shape):
+                x = torch.randn(shape, device=device, dtype=dtype)
+                x[3, 5] = float("nan")
+                x[4] = -float("inf")
+                some = torch.tensor([0, 3, 4, shape[0] // 2, shape[0] - 1])
+                for f in (F.softmax, F.log_softmax):
+                    y = f(x, 1)
+                    self.assertEqual(y[some].cpu(), f(x[some].cpu().double(), 1).to(dtype))
+                    self.assertEqual(y.isnan().any(1).sum().item(), 2)
+                    grad = torch.randn_like(x)
+                    back = torch.ops.aten._softmax_backward_data if f is F.softmax else torch._log_softmax_backward_data
+                    got = back(grad, y, 1, dtype)
+                    expected = back(grad[some].cpu().double(), y[some].cpu().double(), 1, torch.float64)
+                    # A term of the sum over n elements, below 5, is off by eps32 * 5 at most: 1e-6 * sqrt(n).
+                    self.assertEqual(got[some].cpu(), expected.to(dtype), atol=2e-4, rtol=2 * torch.finfo(dtype).eps)
+                    self.assertEqual(got.isnan().any(1).sum().item(), 2)
+
     def test_double(self, device):
         self.check(device, torch.float64, F.softmax, (3, 20), -1)
         self.check(device, torch.float64, F.log_softmax, (3, 4, 5), 1)

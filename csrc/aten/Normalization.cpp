@@ -8,6 +8,7 @@
 #include <ATen/ops/norm_except_dim.h>
 #include <torch/library.h>
 
+#include "aten/PastCache.h"
 #include "aten/Rows.h"
 
 namespace netcl {
@@ -82,6 +83,7 @@ LayerNorm layer_norm_forward(const char* op, bool rms, const Tensor& input, at::
   }
   Defs d = norm_defs(x, params, n);
   if (rms) d.set("RMS", 1);
+  past_cache(d, dev, r.out, n, row_vec(dev, n), {});
   const RowSplit split = row_split(dev, rows, n);
   const size_t local = row_group(dev);
   kernel(dev, "norm.cl", "layer_norm", d)
@@ -122,11 +124,13 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const char* op, bool rms,
   if (mask[2]) bpart = at::empty({groups, n}, stat_options(x));
   Defs d = norm_defs(x, params, n);
   if (rms) d.set("RMS", 1);
+  const Defs sums = d;
+  if (gin.defined()) past_cache(d, dev, gin, n, row_vec(dev, n), {});
   const size_t local = row_group(dev);
   kernel(dev, "norm.cl", "layer_norm_backward", d)
       .launch(op, queue_of(x), {size_t(groups) * local}, {local}, buf_or_null(gin), buf_or_null(wpart),
               buf_or_null(bpart), buf(g), buf(x), buf_or_null(m), buf(rs), buf_or_null(w), rows, per, n);
-  sum_parts(op, d, row_vec(dev, n), gw, gb, wpart, bpart);
+  sum_parts(op, sums, row_vec(dev, n), gw, gb, wpart, bpart);
   return {gin, gw, gb};
 }
 

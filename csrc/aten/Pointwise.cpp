@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "aten/Launch.h"
+#include "aten/PastCache.h"
 #include "aten/Scalars.h"
 #include "aten/SoftDouble.h"
 #include "runtime/OpName.h"
@@ -122,12 +123,11 @@ Kernel& kernel_of(Device& device, const Variant& v) {
 // Whether outputs are too large to be found in the cache by whoever reads them, and aligned for stores that pass it by.
 // What is written in place is in the cache already.
 bool past_cache(const Device& device, const Variant& v, const Layout& l, c10::ArrayRef<Buf> bufs) {
-  constexpr int64_t kCacheBytes = int64_t{32} << 20;
-  if (!device.is_cpu() || v.vec < 8) return false;
+  if (v.vec < 8) return false;
   for (int k = 0; k < v.nout; k++) {
     const int64_t element = static_cast<int64_t>(c10::elementSize(v.types[k])), line = element * v.vec;
     if (v.types[k] == at::kHalf) return false;  // vstore_half has no such form
-    if (l.inner[k] != element || l.n * l.rows * element < kCacheBytes) return false;
+    if (l.inner[k] != element || !larger_than_cache(device, l.n * l.rows * element)) return false;
     uint64_t places = c10::bit_cast<uintptr_t>(bufs[k].address);
     for (int d = 0; d < l.ndim; d++) places |= static_cast<uint64_t>(l.stride[d][k]);
     if (places % static_cast<uint64_t>(line) != 0) return false;

@@ -10,6 +10,7 @@
 
 #include <limits>
 
+#include "aten/PastCache.h"
 #include "aten/Rows.h"
 #include "aten/Structured.h"
 
@@ -31,21 +32,27 @@ struct Shape {
   }
 };
 
-template <class... Tensors>
-void launch(const char* op, const char* rows, const char* cols, Defs& d, const Tensor& out, const Shape& s,
-            const Tensors&... in) {
+template <class... Args>
+void launch(const char* op, const char* rows, const char* cols, const Defs& d, const Tensor& out, const Shape& s,
+            const Args&... args) {
   Device& dev = netcl::device_of(out);
   if (s.inner == 1) {
     const RowSplit split = row_split(dev, s.outer, s.n);
     const size_t local = row_group(dev);
     kernel(dev, "softmax.cl", rows, d)
-        .launch(op, queue_of(out), {split.groups * local}, {local}, buf(out), buf(in)..., s.outer, split.rows_per, s.n);
+        .launch(op, queue_of(out), {split.groups * local}, {local}, buf(out), args..., s.outer, split.rows_per, s.n);
   } else {
     const size_t columns = size_t(ceil_div(s.inner, row_vec(dev, s.inner)));
     const size_t local = dev.is_cpu() ? 1 : 64;
     kernel(dev, "softmax.cl", cols, d)
-        .launch(op, queue_of(out), {columns, size_t(s.outer)}, {local, 1}, buf(out), buf(in)..., s.outer, s.n, s.inner);
+        .launch(op, queue_of(out), {columns, size_t(s.outer)}, {local, 1}, buf(out), args..., s.outer, s.n, s.inner);
   }
+}
+
+// The local memory that a row's exponentials take on a CPU, where it is cache like any other; 0 if there is no room.
+size_t kept_bytes(const Device& dev, c10::ScalarType compute, int64_t n) {
+  const auto bytes = size_t(round_up(n, row_vec(dev, n))) * c10::elementSize(compute);
+  return dev.is_cpu() && bytes <= std::min<size_t>(dev.info().local_mem_size / 2, 128 << 10) ? bytes : 0;
 }
 
 void forward(const char* op, bool log, const Tensor& input, int64_t dim, const Tensor& out) {
@@ -53,14 +60,25 @@ void forward(const char* op, bool log, const Tensor& input, int64_t dim, const T
   check_floating(netcl::device_of(out), input.scalar_type(), op);
   const Tensor x = input.contiguous();
   const DenseOut y(out);
+  Device& dev = netcl::device_of(out);
   const c10::ScalarType compute = compute_type(x.scalar_type());
   Defs d;
   d.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(out.scalar_type()));
   const Shape shape(x, dim);
-  row_defs(d, netcl::device_of(out), compute, shape.adjacent());
-  if (log) d.set("LOG", 1);
-  if (out.scalar_type() == compute) d.set("KEEP_EXP", 1);
-  launch(op, "softmax_rows", "softmax_cols", d, y.get(), shape, x);
+  row_defs(d, dev, compute, shape.adjacent());
+  const char *rows = "softmax_rows", *cols = "softmax_cols";
+  if (log || shape.inner != 1) {  // no exponential is needed twice, or those of a row are not neighbours
+    if (log) d.set("LOG", 1);
+    if (shape.inner == 1) past_cache(d, dev, y.get(), shape.n, row_vec(dev, shape.n), {x});
+    launch(op, rows, cols, d, y.get(), shape, buf(x));
+  } else if (const size_t bytes = kept_bytes(dev, compute, shape.n)) {
+    d.set("KEEP_LOCAL", 1);
+    past_cache(d, dev, y.get(), shape.n, row_vec(dev, shape.n), {x});
+    launch(op, rows, cols, d, y.get(), shape, buf(x), Local{bytes});
+  } else {  // stores past the cache would take what waits in the output with them
+    if (out.scalar_type() == compute) d.set("KEEP_EXP", 1);
+    launch(op, rows, cols, d, y.get(), shape, buf(x));
+  }
   y.finish();
 }
 
@@ -69,13 +87,15 @@ void backward(const char* op, bool log, const Tensor& grad, const Tensor& output
   check_floating(netcl::device_of(out), grad.scalar_type(), op);
   const Tensor g = grad.contiguous(), y = output.contiguous();
   const DenseOut gin(out);
+  Device& dev = netcl::device_of(out);
   Defs d;
   d.set("GRAD", dtype_tag(g.scalar_type())).set("OUTPUT", dtype_tag(y.scalar_type()));
   d.set("GIN", dtype_tag(out.scalar_type()));
   const Shape shape(y, dim);
-  row_defs(d, netcl::device_of(out), compute_type(y.scalar_type()), shape.adjacent());
+  row_defs(d, dev, compute_type(y.scalar_type()), shape.adjacent());
   if (log) d.set("LOG", 1);
-  launch(op, "softmax_backward_rows", "softmax_backward_cols", d, gin.get(), shape, g, y);
+  if (shape.inner == 1) past_cache(d, dev, gin.get(), shape.n, row_vec(dev, shape.n), {g, y});
+  launch(op, "softmax_backward_rows", "softmax_backward_cols", d, gin.get(), shape, buf(g), buf(y));
   gin.finish();
 }
 

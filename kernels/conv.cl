@@ -196,7 +196,7 @@ __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, cons
 // rows: a(i); out_rows and out_cols: where C[i][j] goes. The reduction may be split; split s then writes its sum
 // to out + s * out_split.
 typedef struct {
-  long nrows, ncols, nred, tiles, panels, groups;
+  long nrows, ncols, nred, tiles, panels, panels_per_item, groups;
   long red_per_split, out_split;
   long x_group, out_group;
   long bias_row, bias_col, bias_group;  // bias element of (i, j), where there is one
@@ -217,98 +217,101 @@ typedef struct {
 #ifdef CONV_GEMM
 __kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const radix_t rows, const radix_t out_rows,
                         const radix_t out_cols, const gemm_t G) {
-  const long panel = get_global_id(1);
+  const long panel0 = get_global_id(1) * G.panels_per_item, panel1 = min(panel0 + G.panels_per_item, G.panels);
   const long split = (long)get_global_id(2) / G.groups, group = get_global_id(2) - split * G.groups;
   const long r0 = split * G.red_per_split, r1 = min(r0 + G.red_per_split, G.nred);
   __global const ST *x = PTR(x, const ST) + group * G.x_group;
   __global const OFFSET *table = PTR(table, const OFFSET);
-  __global const ST *b = PTR(b, const ST) + (group * G.panels + panel) * G.nred * COLS;
+  __global const ST *b = PTR(b, const ST) + group * G.panels * G.nred * COLS;
   __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT)) + split * G.out_split + group * G.out_group;
-  const long col0 = panel * COLS;
-  const int width = (int)min((long)COLS, G.ncols - col0);
   long tile_at = (long)get_global_id(0) * G.tiles * ROWS;
   for (long t = 0; t < G.tiles && tile_at < G.nrows; t++, tile_at += ROWS) {
     long a[ROWS];
     radix_run(&rows, tile_at, G.nrows, ROWS, a);
     const int height = (int)min((long)ROWS, G.nrows - tile_at);
-    // Sums of at most BLOCK products are added up: an error grows with the root of a block and of their number,
-    // not of both together. `total` lives in memory, the register tile does not feel it.
-    VT acc[ROWS][NV], total[ROWS][NV];
-    _Pragma("unroll") for (int i = 0; i < ROWS; i++)
-        _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] = (VT)(0);
     const int neighbours = height == ROWS && a[ROWS - 1] - a[0] == ROWS - 1;  // offsets of rows only grow
-    __global const ST *bp = b + r0 * COLS;
-    for (long block = r0; block < r1; block += BLOCK) {
-      const long end = min(block + BLOCK, r1);
-      if (block > r0) {
-        for (int i = 0; i < ROWS; i++)
-          for (int v = 0; v < NV; v++) {
-            total[i][v] = block == r0 + BLOCK ? acc[i][v] : total[i][v] + acc[i][v];
-            acc[i][v] = (VT)(0);
-          }
-      }
-      if (neighbours) {
-        __global const ST *x0 = x + a[0];
-        for (long r = block; r < end; r++, bp += COLS) {
-          __global const ST *xp = x0 + table[r];
-#define X_AT(i) xp[i]
-          MAD_TILE
-#undef X_AT
-        }
-      } else {
-        for (long r = block; r < end; r++, bp += COLS) {
-          __global const ST *xp = x + table[r];
-#define X_AT(i) xp[a[i]]
-          MAD_TILE
-#undef X_AT
-        }
-      }
-    }
-    if (r1 - r0 > BLOCK) {
-      _Pragma("unroll") for (int i = 0; i < ROWS; i++)
-          _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] += total[i][v];
-    }
-    if (bias_buf) {
-      __global const ST *bias = PTR(bias, const ST) + group * G.bias_group + tile_at * G.bias_row + col0 * G.bias_col;
-      ST add[COLS];
-      if (G.bias_col) {
-        for (int j = 0; j < COLS; j++) add[j] = bias[min(j, width - 1)];
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-#pragma unroll
-          for (int v = 0; v < NV; v++) acc[i][v] += CAT(VLOAD_, VEC)(v, add);
-      } else {
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-#pragma unroll
-          for (int v = 0; v < NV; v++) acc[i][v] += (VT)(bias[min(i, height - 1) * G.bias_row]);
-      }
-    }
     long orow[ROWS];
     radix_run(&out_rows, tile_at, G.nrows, ROWS, orow);
-    ST tile[ROWS * COLS];
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-      for (int v = 0; v < NV; v++) CAT(VSTORE_, VEC)(acc[i][v], i * NV + v, tile);
-    if (G.cols_linear) {
-      const long cs = out_cols.stride[3];
-      if (height == ROWS && orow[ROWS - 1] - orow[0] == ROWS - 1) {
-        __global STORAGE(OUT) *to = out + orow[0] + col0 * cs;
-        for (int j = 0; j < width; j++, to += cs)
-#pragma unroll
-          for (int i = 0; i < ROWS; i++) STORE(OUT, ACC, 1, to, i, tile[i * COLS + j]);
-      } else {
-        for (int i = 0; i < height; i++) {
-          __global STORAGE(OUT) *to = out + orow[i] + col0 * cs;
-          for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, to, j * cs, tile[i * COLS + j]);
+    // All panels at once: the elements of x that a tile takes are the same ones.
+    for (long panel = panel0; panel < panel1; panel++) {
+      const long col0 = panel * COLS;
+      const int width = (int)min((long)COLS, G.ncols - col0);
+      // Sums of at most BLOCK products are added up: an error grows with the root of a block and of their number,
+      // not of both together. `total` lives in memory, the register tile does not feel it.
+      VT acc[ROWS][NV], total[ROWS][NV];
+      _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+          _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] = (VT)(0);
+      __global const ST *bp = b + (panel * G.nred + r0) * COLS;
+      for (long block = r0; block < r1; block += BLOCK) {
+        const long end = min(block + BLOCK, r1);
+        if (block > r0) {
+          for (int i = 0; i < ROWS; i++)
+            for (int v = 0; v < NV; v++) {
+              total[i][v] = block == r0 + BLOCK ? acc[i][v] : total[i][v] + acc[i][v];
+              acc[i][v] = (VT)(0);
+            }
+        }
+        if (neighbours) {
+          __global const ST *x0 = x + a[0];
+          for (long r = block; r < end; r++, bp += COLS) {
+            __global const ST *xp = x0 + table[r];
+#define X_AT(i) xp[i]
+            MAD_TILE
+#undef X_AT
+          }
+        } else {
+          for (long r = block; r < end; r++, bp += COLS) {
+            __global const ST *xp = x + table[r];
+#define X_AT(i) xp[a[i]]
+            MAD_TILE
+#undef X_AT
+          }
         }
       }
-    } else {
-      long ocol[COLS];
-      radix_run(&out_cols, col0, G.ncols, COLS, ocol);
-      for (int i = 0; i < height; i++)
-        for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out, orow[i] + ocol[j], tile[i * COLS + j]);
+      if (r1 - r0 > BLOCK) {
+        _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+            _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] += total[i][v];
+      }
+      if (bias_buf) {
+        __global const ST *bias = PTR(bias, const ST) + group * G.bias_group + tile_at * G.bias_row + col0 * G.bias_col;
+        ST add[COLS];
+        if (G.bias_col) {
+          for (int j = 0; j < COLS; j++) add[j] = bias[min(j, width - 1)];
+#pragma unroll
+          for (int i = 0; i < ROWS; i++)
+#pragma unroll
+            for (int v = 0; v < NV; v++) acc[i][v] += CAT(VLOAD_, VEC)(v, add);
+        } else {
+#pragma unroll
+          for (int i = 0; i < ROWS; i++)
+#pragma unroll
+            for (int v = 0; v < NV; v++) acc[i][v] += (VT)(bias[min(i, height - 1) * G.bias_row]);
+        }
+      }
+      ST tile[ROWS * COLS];
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int v = 0; v < NV; v++) CAT(VSTORE_, VEC)(acc[i][v], i * NV + v, tile);
+      if (G.cols_linear) {
+        const long cs = out_cols.stride[3];
+        if (height == ROWS && orow[ROWS - 1] - orow[0] == ROWS - 1) {
+          __global STORAGE(OUT) *to = out + orow[0] + col0 * cs;
+          for (int j = 0; j < width; j++, to += cs)
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) STORE(OUT, ACC, 1, to, i, tile[i * COLS + j]);
+        } else {
+          for (int i = 0; i < height; i++) {
+            __global STORAGE(OUT) *to = out + orow[i] + col0 * cs;
+            for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, to, j * cs, tile[i * COLS + j]);
+          }
+        }
+      } else {
+        long ocol[COLS];
+        radix_run(&out_cols, col0, G.ncols, COLS, ocol);
+        for (int i = 0; i < height; i++)
+          for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out, orow[i] + ocol[j], tile[i * COLS + j]);
+      }
     }
   }
 }

@@ -28,7 +28,8 @@ using at::Tensor;
 using Dims = std::array<int64_t, 3>;  // depth, height, width; 1d and 2d have leading ones
 
 constexpr int64_t kScratchBytes = 32 << 20;
-constexpr int64_t kSplitRows = 2048;  // of a panel, so that it stays in a core's second-level cache
+constexpr int64_t kSplitRows = 2048;        // of a panel, so that it stays in a core's second-level cache
+constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that a tile is multiplied with before the next, likewise
 
 // As in kernels/conv.cl.
 struct Radix {
@@ -41,7 +42,7 @@ struct Pack {
   int64_t nred, ncols, panels, chunk, src_group, src_end;
 };
 struct Product {
-  int64_t nrows = 0, ncols = 0, nred = 0, tiles = 0, panels = 0, groups = 0;
+  int64_t nrows = 0, ncols = 0, nred = 0, tiles = 0, panels = 0, panels_per_item = 1, groups = 0;
   int64_t red_per_split = 0, out_split = 0, x_group = 0, out_group = 0;
   int64_t bias_row = 0, bias_col = 0, bias_group = 0, cols_linear = 0;
 };
@@ -185,12 +186,20 @@ void product(const Context& c, const Buf& x, const Table& table, const Tensor& p
              Product g, int64_t splits = 1) {
   g.panels = ceil_div(g.ncols, c.nv(g.ncols) * c.vec);
   if (g.red_per_split == 0) g.red_per_split = g.nred;
-  const int64_t all_tiles = ceil_div(g.nrows, c.rows);
+  const int64_t all_tiles = ceil_div(g.nrows, c.rows), parts = splits * g.groups;
   const int64_t want = int64_t(c.device.compute_units()) * (c.device.is_cpu() ? 16 : 1024);
-  g.tiles = std::clamp<int64_t>(all_tiles * g.panels * splits * g.groups / want, 1, all_tiles);
+  if (c.device.is_cpu()) {
+    const int64_t bytes = g.red_per_split * c.nv(g.ncols) * c.vec * int64_t(c10::elementSize(c.acc));
+    // Two or three save less of the tile's reads than they cost in places of the cache.
+    const int64_t room = kPanelBytes / std::max<int64_t>(bytes, 1);
+    const int64_t fit = room < 4 ? 1 : std::min(room, all_tiles * g.panels * parts / want);
+    g.panels_per_item = ceil_div(g.panels, ceil_div(g.panels, std::clamp<int64_t>(fit, 1, g.panels)));
+  }
+  const int64_t columns = ceil_div(g.panels, g.panels_per_item);
+  g.tiles = std::clamp<int64_t>(all_tiles * columns * parts / want, 1, all_tiles);
   kernel(c.device, "conv.cl", "conv_gemm", c.defs("CONV_GEMM", g.ncols, table.type).set("OUT", dtype_tag(out_dtype)))
-      .launch(c.op, c.queue, {size_t(ceil_div(all_tiles, g.tiles)), size_t(g.panels), size_t(splits * g.groups)},
-              {c.local, 1, 1}, x, buf(table.data), buf(packed), buf_or_null(bias), out, rows, out_rows, out_cols, g);
+      .launch(c.op, c.queue, {size_t(ceil_div(all_tiles, g.tiles)), size_t(columns), size_t(parts)}, {c.local, 1, 1}, x,
+              buf(table.data), buf(packed), buf_or_null(bias), out, rows, out_rows, out_cols, g);
 }
 
 struct Geometry {

@@ -47,8 +47,7 @@ inline void clear(ST *copy) {
 }
 
 #ifdef DEPTHWISE_PASS
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out),
-                                                                            const depthwise_t P) {
+__kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const depthwise_t P) {
   ST copy[SPACE];
   clear(copy);
   const long begin = get_global_id(0) * P.planes_per_item, end = min(begin + P.planes_per_item, P.planes);
@@ -87,8 +86,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void conv_depthwise(BUF(
 // Rows of the kernel whose sums are kept in registers.
 #define KR (KH * KW <= 10 ? KH : KW <= 5 ? 10 / KW : 1)
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw),
-                                                                                   const depthwise_t P) {
+__kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const depthwise_t P) {
   ST copy[SPACE];
   clear(copy);
   ST numbers[VEC];

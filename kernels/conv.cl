@@ -4,12 +4,20 @@
 // roles of pixels and taps. Where pixels are few and channels many, i is the channel, X the weight and B the
 // packed columns of pixels. See csrc/aten/Convolution.cpp.
 // -D CONV_<kernel>, ACC (compute tag, f32 or f64), IN / OUT (storage tags), OFFSET (int or long), and the shape of the
-// register tile: ROWS x NV*VEC; TRANSPOSE where ACC is f32 and that is a multiple of 16.
+// register tile: ROWS x NV*VEC; TRANSPOSE where ACC is f32 and that is a multiple of 16. With ENGINE_AMX or
+// ENGINE_AVX512_BF16 and PARTS, a matrix engine multiplies; panels are then as gemm_engine.h has them.
 #include "dtypes.h"
+#include "transpose.h"
 
 typedef CTYPE(ACC) ST;
 typedef VTYPE(ACC, VEC) VT;
 #define COLS (VEC * NV)
+#if defined(ENGINE_AMX) || defined(ENGINE_AVX512_BF16)
+#define ENGINE
+#define MR ROWS
+#define NR COLS
+#include "gemm_engine.h"
+#endif
 
 // offset(i) of a number written in a mixed radix: the last digit runs fastest.
 typedef struct {
@@ -130,33 +138,42 @@ typedef struct {
   long src_end;  // elements of src
 } pack_t;
 
-// 16 x 16 transposition in registers: four perfect shuffles.
-#define ZIP_LO(a, b)                                                                                            \
-  (float16)((a).s0, (b).s0, (a).s1, (b).s1, (a).s2, (b).s2, (a).s3, (b).s3, (a).s4, (b).s4, (a).s5, (b).s5,     \
-            (a).s6, (b).s6, (a).s7, (b).s7)
-#define ZIP_HI(a, b)                                                                                            \
-  (float16)((a).s8, (b).s8, (a).s9, (b).s9, (a).sa, (b).sa, (a).sb, (b).sb, (a).sc, (b).sc, (a).sd, (b).sd,     \
-            (a).se, (b).se, (a).sf, (b).sf)
-#define TRANSPOSE16(v)                                  \
-  for (int s_ = 0; s_ < 4; s_++) {                      \
-    float16 t_[16];                                     \
-    _Pragma("unroll") for (int k_ = 0; k_ < 8; k_++) {  \
-      t_[2 * k_] = ZIP_LO(v[k_], v[k_ + 8]);            \
-      t_[2 * k_ + 1] = ZIP_HI(v[k_], v[k_ + 8]);        \
-    }                                                   \
-    _Pragma("unroll") for (int k_ = 0; k_ < 16; k_++) v[k_] = t_[k_]; \
-  }
 #ifdef CONV_PACK
 __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, const pack_t P) {
   const long panel = get_global_id(1), group = get_global_id(2);
-  const long first = (long)get_global_id(0) * P.chunk, last = min(first + P.chunk, P.nred);
+#ifdef ENGINE
+  const long nred = (P.nred + 31) & ~31L;
+#else
+  const long nred = P.nred;
+#endif
+  const long first = (long)get_global_id(0) * P.chunk, last = min(first + P.chunk, nred);
   if (first >= last) return;
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN)) + group * P.src_group;
   __global const OFFSET *table = PTR(table, const OFFSET);
-  __global ST *dst = PTR(dst, ST) + (group * P.panels + panel) * P.nred * COLS;
   const int width = (int)min((long)COLS, P.ncols - panel * COLS);
   long off[COLS];
   radix_run(&cols, panel * COLS, P.ncols, COLS, off);
+#ifdef ENGINE
+  for (long q = first; q < last; q += 32) {
+    int run = 0;  // whether all levels are neighbours
+    if (q + 32 <= P.nred)
+      for (run = 1; run < 32 && table[q + run] - table[q] == run; run++);
+    for (int part = 0; part < PARTS; part++) {
+      __global panel_t *dst = PTR(dst, panel_t) + (group * P.panels + panel) * nred * COLS * PARTS + part * B_BLOCK;
+      if (run == 32) {
+        for (int l = 0; l < COLS; l += 16) {
+#define LINE(i) src + off[l + (i)] + table[q]
+          PACK_B_LINES(IN, LINE, dst, l, q, part)
+        }
+      } else {
+        for (long r = q; r < q + 32; r++)
+          for (int j = 0; j < COLS; j++)
+            dst[AT_B(j, r)] = r < P.nred ? part_of1(LOAD(IN, f32, 1, src, off[j] + table[r]), part) : (ushort)0;
+      }
+    }
+  }
+#else
+  __global ST *dst = PTR(dst, ST) + (group * P.panels + panel) * P.nred * COLS;
   long r = first;
 #ifdef TRANSPOSE
   if (width == COLS) {
@@ -176,7 +193,7 @@ __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, cons
         float16 v[16];
 #pragma unroll
         for (int k = 0; k < 16; k++) v[k] = LOAD(IN, ACC, 16, src, off[h * 16 + k] + at);
-        TRANSPOSE16(v)
+        TRANSPOSE16(float16, v)
 #pragma unroll
         for (int k = 0; k < 16; k++)
           if (k < run) vstore16(v[k], 0, dst + (r + k) * COLS + h * 16);
@@ -190,6 +207,7 @@ __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, cons
     for (int j = 0; j < width; j++) dst[r * COLS + j] = LOAD(IN, ACC, 1, src, off[j] + at);
     for (int j = width; j < COLS; j++) dst[r * COLS + j] = 0;
   }
+#endif
 }
 #endif
 
@@ -214,28 +232,65 @@ typedef struct {
   }
 #define BLOCK 256
 
+#if defined(ENGINE) && defined(CONV_GEMM)
+// The panel of a tile's rows: levels [r0, r1) of x[a[i] + table[r]], zeros behind.
+inline void pack_lines(__global const ST *x, __global const OFFSET *table, const long *a, long r0, long r1,
+                       __global panel_t *lines) {
+  for (long q = 0; r0 + q < r1; q += 32) {
+    const int count = (int)min(32L, r1 - r0 - q);
+    OFFSET at[32];
+    for (int l = 0; l < 32; l++) at[l] = table[r0 + q + min(l, count - 1)];
+    for (int i = 0; i < ROWS; i++) {
+      ST v[32];
+      for (int l = 0; l < 32; l++) v[l] = l < count ? x[a[i] + at[l]] : 0;
+      for (int part = 0; part < PARTS; part++) {
+        __global uint *to = (__global uint *)(lines + part * A_BLOCK + AT_A(i, q));
+        vstore8(as_uint8(part_of16(vload16(0, v), part)), 0, to);
+        vstore8(as_uint8(part_of16(vload16(1, v), part)), 1, to);
+      }
+    }
+  }
+}
+#endif
+
 #ifdef CONV_GEMM
 __kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const radix_t rows, const radix_t out_rows,
-                        const radix_t out_cols, const gemm_t G) {
+                        const radix_t out_cols, BUF(lines), const gemm_t G) {
   const long panel0 = get_global_id(1) * G.panels_per_item, panel1 = min(panel0 + G.panels_per_item, G.panels);
   const long split = (long)get_global_id(2) / G.groups, group = get_global_id(2) - split * G.groups;
   const long r0 = split * G.red_per_split, r1 = min(r0 + G.red_per_split, G.nred);
   __global const ST *x = PTR(x, const ST) + group * G.x_group;
   __global const OFFSET *table = PTR(table, const OFFSET);
+#ifdef ENGINE
+  const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
+  const long levels = (r1 - r0 + 31) & ~31L, all_levels = (G.nred + 31) & ~31L;
+  __global const panel_t *b = PTR(b, const panel_t) + (group * G.panels * all_levels + r0) * COLS * PARTS;
+  __global panel_t *lines = PTR(lines, panel_t) + item * ((G.red_per_split + 31) & ~31L) * ROWS * PARTS;
+  ENGINE_BEGIN();
+#else
   __global const ST *b = PTR(b, const ST) + group * G.panels * G.nred * COLS;
+#endif
   __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT)) + split * G.out_split + group * G.out_group;
   long tile_at = (long)get_global_id(0) * G.tiles * ROWS;
   for (long t = 0; t < G.tiles && tile_at < G.nrows; t++, tile_at += ROWS) {
     long a[ROWS];
     radix_run(&rows, tile_at, G.nrows, ROWS, a);
     const int height = (int)min((long)ROWS, G.nrows - tile_at);
+#ifdef ENGINE
+    pack_lines(x, table, a, r0, r1, lines);
+#else
     const int neighbours = height == ROWS && a[ROWS - 1] - a[0] == ROWS - 1;  // offsets of rows only grow
+#endif
     long orow[ROWS];
     radix_run(&out_rows, tile_at, G.nrows, ROWS, orow);
     // All panels at once: the elements of x that a tile takes are the same ones.
     for (long panel = panel0; panel < panel1; panel++) {
       const long col0 = panel * COLS;
       const int width = (int)min((long)COLS, G.ncols - col0);
+#ifdef ENGINE
+      VT acc[ROWS + (SPARE + 1) / 2][NV];
+      micro(lines, b + panel * all_levels * COLS * PARTS, levels, (VT *)acc);
+#else
       // Sums of at most BLOCK products are added up: an error grows with the root of a block and of their number,
       // not of both together. `total` lives in memory, the register tile does not feel it.
       VT acc[ROWS][NV], total[ROWS][NV];
@@ -272,6 +327,7 @@ __kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const r
         _Pragma("unroll") for (int i = 0; i < ROWS; i++)
             _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] += total[i][v];
       }
+#endif
       if (bias_buf) {
         __global const ST *bias = PTR(bias, const ST) + group * G.bias_group + tile_at * G.bias_row + col0 * G.bias_col;
         ST add[COLS];
@@ -314,6 +370,9 @@ __kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const r
       }
     }
   }
+#ifdef ENGINE
+  ENGINE_END();
+#endif
 }
 #endif
 

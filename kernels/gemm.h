@@ -10,7 +10,7 @@ typedef struct {
   long rs, cs, b0, b1;  // strides in elements: row, column, outer and inner batch
 } matrix_t;
 
-// One step of the packed path: `k` levels (a multiple of 4 in the panels) from level `k0` on.
+// One step of the packed path: `k` levels (in the panels a multiple of PANEL_LEVELS).
 typedef struct {
   long m, n, k;
   long batch0, batch1;    // index of the first matrix in the batch; size of the inner batch dimension
@@ -66,5 +66,16 @@ inline void finish(__global STORAGE(OUT) * c, long cs, __global const STORAGE(AD
 }
 #endif
 #endif
+
+#if defined(ENGINE_AMX) || defined(ENGINE_AVX512_BF16)
+#define ENGINE
+#include "transpose.h"
+#include "gemm_engine.h"
+#elif defined(ACC)
+typedef ST panel_t;  // what panels hold, how many for each level of a line, and of how many levels a panel is a multiple
+#define PER_LEVEL 1
+#define PANEL_LEVELS 4
+#endif
+#define PADDED(k) (((k) + PANEL_LEVELS - 1) & ~(long)(PANEL_LEVELS - 1))
 
 #endif

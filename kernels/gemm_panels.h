@@ -1,10 +1,12 @@
 // How panels of gemm_cpu.cl are filled from a matrix of any strides: in the compute type, padded with zero
 // levels. Lines beyond the matrix's edge hold anything: nothing of them is stored. A panel of a holds MR rows
-// as [k / 4][MR][4], one of b NR columns as [k][NR]; `k` levels, padded to `kp`. -D MR where a is packed.
+// as [k / 4][MR][4], one of b NR columns as [k][NR]; `k` levels, padded to `kp`. -D MR where a is packed. Those of a
+// matrix engine are in gemm_engine.h.
 #ifndef NETCL_GEMM_PANELS_H
 #define NETCL_GEMM_PANELS_H
 #include "gemm.h"
 
+#ifndef ENGINE
 typedef VTYPE(ACC, 16) V16;
 typedef VTYPE(ACC, 8) V8;
 #define TRANSPOSE_4X4 s048c159d26ae37bf
@@ -103,6 +105,8 @@ inline void pack_b(__global const STORAGE(INB) * from, long ns, long ks, int lin
   const long done = q;
   PACK_REST(INB, from, ns, ks, lines, done, k, kp, to, AT_B)
 }
+#endif
+
 #endif
 
 #endif

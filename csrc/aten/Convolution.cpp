@@ -19,6 +19,7 @@
 #include "aten/DepthwiseConvolution.h"
 #include "aten/Gemm.h"
 #include "aten/Launch.h"
+#include "aten/MatrixEngine.h"
 
 namespace netcl {
 namespace {
@@ -79,6 +80,7 @@ struct Context {
   c10::ScalarType acc;
   int64_t vec, rows;
   size_t local;
+  std::optional<EngineTile> engine;
 
   Context(const char* op, const Tensor& t)
       : op(op), device(netcl::device_of(t)), queue(queue_of(t)), acc(compute_type(t.scalar_type())) {
@@ -89,13 +91,31 @@ struct Context {
     // Addresses of rows take registers as well.
     rows = cpu ? std::min<int64_t>(tile.rows, 8) : 8;
     local = cpu ? 1 : 32;
+    if (t.scalar_type() != acc) engine = engine_tile(device, t.scalar_type(), t.scalar_type());
+    if (engine) {
+      vec = engine->kVec;
+      rows = engine->rows;
+    }
   }
-  int64_t nv(int64_t ncols) const { return ncols > vec ? 2 : 1; }
+  int64_t nv(int64_t ncols) const { return engine || ncols > vec ? 2 : 1; }
+  // What a panel or a tile's rows take for `nred` levels of `lines` lines.
+  int64_t panel(int64_t lines, int64_t nred) const {
+    return engine ? lines * round_up(nred, engine->kLevels) * engine->parts : lines * nred;
+  }
+  Tensor panels(int64_t elements) const {
+    return at::empty({std::max<int64_t>(elements, 1)}, engine ? options.dtype(at::kShort) : options);
+  }
+  // For the kernels that make or read panels.
+  Defs panel_defs(const char* which, int64_t ncols, const char* offset) const {
+    Defs d = defs(which, ncols, offset);
+    if (engine) d.set(engine->define, 1).set("PARTS", engine->parts);
+    return d;
+  }
   Defs defs(const char* which, int64_t ncols = 1, const char* offset = "int") const {
     Defs d;
     d.set(which, int64_t{1}).set("ACC", dtype_tag(acc)).set("VEC", vec);
     d.set("NV", nv(ncols)).set("ROWS", rows).set("OFFSET", offset);
-    if (device.is_cpu() && acc == c10::kFloat && nv(ncols) * vec % 16 == 0) d.set("TRANSPOSE", 1);
+    if (!engine && device.is_cpu() && acc == c10::kFloat && nv(ncols) * vec % 16 == 0) d.set("TRANSPOSE", 1);
     return d;
   }
   Tensor scratch(int64_t elements) const { return at::empty({std::max<int64_t>(elements, 1)}, options); }
@@ -171,11 +191,11 @@ Tensor pack(const Context& c, const Tensor& src, int64_t first, const Table& tab
             int64_t ncols, int64_t groups, int64_t src_group) {
   const int64_t width = c.nv(ncols) * c.vec;
   Pack p{nred, ncols, ceil_div(ncols, width), 0, src_group, src.numel() - first};
-  Tensor out = c.scratch(groups * p.panels * nred * width);
+  Tensor out = c.panels(groups * p.panels * c.panel(width, nred));
   if (nred == 0) return out;
   p.chunk = c.device.is_cpu() ? 128 : 16;
   kernel(c.device, "conv.cl", "conv_pack",
-         c.defs("CONV_PACK", ncols, table.type).set("IN", dtype_tag(src.scalar_type())))
+         c.panel_defs("CONV_PACK", ncols, table.type).set("IN", dtype_tag(src.scalar_type())))
       .launch(c.op, c.queue, {size_t(ceil_div(nred, p.chunk)), size_t(p.panels), size_t(groups)}, {1, 1, 1},
               at_element(src, first), buf(table.data), buf(out), cols, p);
   return out;
@@ -186,20 +206,26 @@ void product(const Context& c, const Buf& x, const Table& table, const Tensor& p
              Product g, int64_t splits = 1) {
   g.panels = ceil_div(g.ncols, c.nv(g.ncols) * c.vec);
   if (g.red_per_split == 0) g.red_per_split = g.nred;
+  if (c.engine && splits > 1) g.red_per_split = round_up(g.red_per_split, c.engine->kLevels);
   const int64_t all_tiles = ceil_div(g.nrows, c.rows), parts = splits * g.groups;
   const int64_t want = int64_t(c.device.compute_units()) * (c.device.is_cpu() ? 16 : 1024);
   if (c.device.is_cpu()) {
     const int64_t bytes = g.red_per_split * c.nv(g.ncols) * c.vec * int64_t(c10::elementSize(c.acc));
     // Two or three save less of the tile's reads than they cost in places of the cache.
     const int64_t room = kPanelBytes / std::max<int64_t>(bytes, 1);
-    const int64_t fit = room < 4 ? 1 : std::min(room, all_tiles * g.panels * parts / want);
+    int64_t fit = all_tiles * g.panels * parts / want;
+    if (!c.engine) fit = room < 4 ? 1 : std::min(room, fit);  // an engine has its rows packed once for all panels
     g.panels_per_item = ceil_div(g.panels, ceil_div(g.panels, std::clamp<int64_t>(fit, 1, g.panels)));
   }
   const int64_t columns = ceil_div(g.panels, g.panels_per_item);
   g.tiles = std::clamp<int64_t>(all_tiles * columns * parts / want, 1, all_tiles);
-  kernel(c.device, "conv.cl", "conv_gemm", c.defs("CONV_GEMM", g.ncols, table.type).set("OUT", dtype_tag(out_dtype)))
-      .launch(c.op, c.queue, {size_t(ceil_div(all_tiles, g.tiles)), size_t(columns), size_t(parts)}, {c.local, 1, 1}, x,
-              buf(table.data), buf(packed), buf_or_null(bias), out, rows, out_rows, out_cols, g);
+  const Range global{size_t(ceil_div(all_tiles, g.tiles)), size_t(columns), size_t(parts)};
+  Tensor lines;
+  if (c.engine) lines = c.panels(c.panel(c.rows, g.red_per_split) * int64_t(global.x * global.y * global.z));
+  kernel(c.device, "conv.cl", "conv_gemm",
+         c.panel_defs("CONV_GEMM", g.ncols, table.type).set("OUT", dtype_tag(out_dtype)))
+      .launch(c.op, c.queue, global, {c.local, 1, 1}, x, buf(table.data), buf(packed), buf_or_null(bias), out, rows,
+              out_rows, out_cols, buf_or_null(lines), g);
 }
 
 struct Geometry {

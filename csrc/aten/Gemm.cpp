@@ -6,9 +6,11 @@
 #include <c10/util/complex.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "aten/GroupTile.h"
+#include "aten/MatrixEngine.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -41,6 +43,8 @@ constexpr int64_t kInPlaceWork = 1 << 20;        // multiply-adds; beyond, to re
 constexpr int64_t kOnceDepth = 8192;             // most levels of the only panel of b, which stays in L2
 constexpr int64_t kCachedElements = 1 << 18;     // of a matrix that may be read across its rows
 constexpr int64_t kNarrowInPlaceWork = 1 << 20;  // multiply-adds
+constexpr int64_t kEngineWork = 1 << 19;         // multiply-adds; below, to pack is most of the work
+constexpr int64_t kEngineDepth = 512;            // levels of a panel for a matrix engine, which stays in L1
 constexpr int64_t kPanelElements = 4 << 20;      // of one operand's panels at a time
 constexpr int64_t kItemsPerUnit = 4;             // work-items for each compute unit, for balance
 constexpr int64_t kMinItemWork = 1 << 15;        // multiply-adds below which a work-item costs more than it saves
@@ -135,8 +139,9 @@ struct Job {
   Buf c() const { return {g.c.data}; }
   Buf d() const { return {add() ? g.d.data : g.c.data}; }
 
-  at::Tensor scratch(int64_t elements) const {
-    return at::empty({elements}, at::TensorOptions(acc).device(c10::DeviceType::PrivateUse1, device().index()));
+  at::Tensor scratch(int64_t elements) const { return scratch(elements, acc); }
+  at::Tensor scratch(int64_t elements, c10::ScalarType type) const {
+    return at::empty({elements}, at::TensorOptions(type).device(c10::DeviceType::PrivateUse1, device().index()));
   }
 };
 
@@ -223,23 +228,44 @@ void run_dots(const Job& job, int64_t rows) {
   });
 }
 
+// Panels for the packed kernels: `mr` rows of a, `nr` columns of b, in `type`.
+struct Panels {
+  int64_t vec, mr;
+  c10::ScalarType type;
+  int64_t depth, levels;         // most levels, and of what their number is a multiple
+  int64_t parts = 1;             // elements for each number
+  const char* engine = nullptr;  // -D for the matrix engine
+  int64_t nr() const { return 2 * vec; }
+  Defs& define(Defs& d) const {
+    d.set("VEC", vec).set("MR", mr);
+    return engine ? d.set(engine, 1).set("PARTS", parts) : d;
+  }
+};
+
+std::optional<Panels> engine_panels(const Job& job) {
+  if (job.acc != c10::kFloat) return std::nullopt;
+  const auto tile = engine_tile(job.device(), job.g.a.dtype, job.g.b.dtype);
+  if (!tile) return std::nullopt;
+  return Panels{tile->kVec, tile->rows, c10::kShort, kEngineDepth, tile->kLevels, tile->parts, tile->define};
+}
+
 // Panels of both operands, one block of m, n and k after the other; what is not the last block of k leaves
 // its sums in the accumulator's type.
-void run_packed(const Job& job) {
+void run_packed(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
   Defs pack_defs = job.defs(), defs = job.defs();
-  job.inputs(pack_defs).set("VEC", job.vec()).set("MR", job.mr());
+  panels.define(job.inputs(pack_defs));
   auto& pack = kernel(job.device(), "gemm_pack.cl", "gemm_pack", pack_defs);
 
-  const int64_t k_blocks = ceil_div(g.k, kDepth);
-  const int64_t depth = round_up(ceil_div(g.k, k_blocks), int64_t{4});
-  const int64_t mr = job.mr(), m_step = std::min(round_up(g.m, mr), kPanelElements / depth / mr * mr);
-  const int64_t n_step = std::min(round_up(g.n, job.nr()), kPanelElements / depth / job.nr() * job.nr());
-  const int64_t a_panels = m_step * depth, b_panels = n_step * depth;
+  const int64_t k_blocks = ceil_div(g.k, panels.depth), mr = panels.mr, nr = panels.nr();
+  const int64_t depth = round_up(ceil_div(g.k, k_blocks), panels.levels);
+  const int64_t m_step = std::min(round_up(g.m, mr), kPanelElements / depth / mr * mr);
+  const int64_t n_step = std::min(round_up(g.n, nr), kPanelElements / depth / nr * nr);
+  const int64_t a_panels = m_step * depth * panels.parts, b_panels = n_step * depth * panels.parts;
   const bool a_shared = g.a.bs[0] == 0 && g.a.bs[1] == 0, b_shared = g.b.bs[0] == 0 && g.b.bs[1] == 0;
   const int64_t batch_step = std::clamp<int64_t>(kPanelElements / std::max(a_panels, b_panels), 1, job.batches());
-  const at::Tensor pa = job.scratch(a_panels * (a_shared ? 1 : batch_step));
-  const at::Tensor pb = job.scratch(b_panels * (b_shared ? 1 : batch_step));
+  const at::Tensor pa = job.scratch(a_panels * (a_shared ? 1 : batch_step), panels.type);
+  const at::Tensor pb = job.scratch(b_panels * (b_shared ? 1 : batch_step), panels.type);
 
   // Where the sums of all but the last block of k go.
   GemmMatrix partial = g.c;
@@ -272,7 +298,7 @@ void run_packed(const Job& job) {
           p.batch0 = batch0;
           p.a_batch = a_shared ? 0 : a_panels;
           p.b_batch = b_shared ? 0 : b_panels;
-          const int64_t mp = ceil_div(p.m, mr), np = ceil_div(p.n, job.nr());
+          const int64_t mp = ceil_div(p.m, mr), np = ceil_div(p.n, nr);
           // Panels of a stay as they are while the blocks of m go by, those of b are packed with the first.
           const int64_t items = kItemsPerUnit * job.units();
           p.mb = ceil_div(mp, items);
@@ -283,7 +309,7 @@ void run_packed(const Job& job) {
                       part.b(), buf(pa), buf(pb), p);
 
           Defs mul_defs = defs;
-          part.outputs(mul_defs).set("VEC", job.vec()).set("MR", job.mr());
+          panels.define(part.outputs(mul_defs));
           auto& mul = kernel(job.device(), "gemm_cpu.cl", "gemm_packed", mul_defs);
           // Macro-tiles of up to 8 x 8 panels, fewer where the device would idle.
           p.mb = std::clamp<int64_t>(mp * np / items, 1, 8);
@@ -321,10 +347,13 @@ void choose(Job job) {
   if (b_columns && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows(), false);
   if (!a_levels && b_levels && g.n >= g.m / 4) swap();
   const int64_t panels = job.batches() * ceil_div(kItemsPerUnit * job.units(), job.batches()) * g.k * job.nr();
+  const int64_t work = g.m * g.n * g.k;
+  if (!job.k_step && std::min(g.m, g.n) > kFewRows && work > kEngineWork) {
+    if (const auto engine = engine_panels(job)) return run_packed(job, *engine);
+  }
   // Reading a in place suits levels that are consecutive or a matrix that stays in cache; elements of a
   // narrow type are converted once for each panel of b, one by one, which only pays for the smallest. With 16 vector
   // registers (AVX2) the addresses of the rows are too many beside them: 2048^3 makes 104 GFLOP/s so, 131 packed.
-  const int64_t work = g.m * g.n * g.k;
   const bool in_place = g.a.dtype != job.acc ? work <= kNarrowInPlaceWork
                                              : (a_levels || g.m * g.k <= kCachedElements) && g.k <= kInPlaceDepth &&
                                                    (job.vec() > 8 || work <= kInPlaceWork);
@@ -332,7 +361,7 @@ void choose(Job job) {
   const bool read_once = a_levels && g.n <= job.nr() && g.k <= kOnceDepth;
   if (job.k_step || g.k == 0 || ((in_place || read_once || g.m <= kFewRows) && panels <= 4 * kPanelElements))
     return run_rows(job, job.direct_rows(), true);
-  run_packed(job);
+  run_packed(job, {job.vec(), job.mr(), job.acc, kDepth, 4});
 }
 
 // Where the result is small and k is long, slices of k make the parallel work.

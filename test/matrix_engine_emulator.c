@@ -17,6 +17,8 @@ static int mistaken;  // EMULATOR_MISTAKE in the environment: a product is off b
 static unsigned long long executed[8];  // by kind, see below
 enum { CONFIG, ZERO, LOAD, STORE, PRODUCT, MOVE, BROADCAST, PAIRS };
 
+static void count(int kind) { __atomic_fetch_add(&executed[kind], 1, __ATOMIC_RELAXED); }
+
 static const int kGreg[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                               REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 
@@ -99,23 +101,23 @@ static int tile_instruction(const uint8_t* p, greg_t* r) {
     }
     memset(tile, 0, sizeof tile);
     configured = 1;
-    executed[CONFIG]++;
+    count(CONFIG);
   } else if (op == 0x49 && pp == 0 && o.is_register) {  // tilerelease
     configured = 0;
   } else if (!configured) {
     return 0;
   } else if (op == 0x49 && pp == 3 && o.is_register) {  // tilezero
     memset(tile[o.reg], 0, sizeof tile[0]);
-    executed[ZERO]++;
+    count(ZERO);
   } else if (op == 0x4b && pp == 3 && !o.is_register) {  // tileloadd
     memset(tile[o.reg], 0, sizeof tile[0]);
     for (int i = 0; i < tile_rows[o.reg]; i++)
       memcpy(tile[o.reg][i], (const void*)(o.address + i * o.index), tile_bytes[o.reg]);
-    executed[LOAD]++;
+    count(LOAD);
   } else if (op == 0x4b && pp == 2 && !o.is_register) {  // tilestored
     for (int i = 0; i < tile_rows[o.reg]; i++)
       memcpy((void*)(o.address + i * o.index), tile[o.reg][i], tile_bytes[o.reg]);
-    executed[STORE]++;
+    count(STORE);
   } else if (op == 0x5c && pp == 2 && o.is_register) {  // tdpbf16ps reg, rm, v
     // Sums of the even levels and of the odd ones, then both together.
     for (int m = 0; m < tile_rows[o.reg]; m++)
@@ -132,7 +134,7 @@ static int tile_instruction(const uint8_t* p, greg_t* r) {
         sum = flushed(flushed(sum) + flushed(even + odd)) + mistaken;
         memcpy(&tile[o.reg][m][4 * n], &sum, 4);
       }
-    executed[PRODUCT]++;
+    count(PRODUCT);
   } else {
     return 0;
   }
@@ -150,19 +152,19 @@ static int vector_instruction(const uint8_t* p, greg_t* r) {
   uint32_t* to = zmm[o.reg | high];
   if (map == 1 && pp == 0 && op == 0x10 && !o.is_register) {  // vmovups zmm, m512
     memcpy(to, (const void*)address, 64);
-    executed[MOVE]++;
+    count(MOVE);
   } else if (map == 1 && pp == 0 && op == 0x11 && !o.is_register) {  // vmovups m512, zmm
     memcpy((void*)address, to, 64);
-    executed[MOVE]++;
+    count(MOVE);
   } else if (map == 2 && pp == 1 && op == 0x58 && !o.is_register) {  // vpbroadcastd zmm, m32
     uint32_t one;
     memcpy(&one, (const void*)address, 4);
     for (int i = 0; i < 16; i++) to[i] = one;
-    executed[BROADCAST]++;
+    count(BROADCAST);
   } else if (map == 2 && pp == 2 && op == 0x52 && o.is_register) {  // vdpbf16ps reg, v, rm
     const uint32_t* y = zmm[o.rm | b << 3 | x << 4];
     for (int i = 0; i < 16; i++) to[i] = add_pair(to[i], zmm[v][i], y[i]) ^ (uint32_t)mistaken;
-    executed[PAIRS]++;
+    count(PAIRS);
   } else {
     return 0;
   }

@@ -172,6 +172,10 @@ class TestProducts(TestCase):
         y[:, 1::3] *= 2.0**-14
         y[:, 2::3] *= 2.0**-24  # denormal ones
         self.check(torch.mm, x, y)
+        # What the result's rounding hides, the product of the second parts: less what it is rounded to.
+        x = torch.diag(2 * whole((96,), 3, torch.float32, 511) + 1025).half()
+        y = (2 * whole((96, 64), 4, torch.float32, 511) + 1025).half() * 2.0**-11
+        self.check(torch.addmm, -(x.float() @ y.float()).half(), x, y)
 
     def test_half_is_not_for_avx512_bf16(self):
         self.use("avx512_bf16")
@@ -260,6 +264,31 @@ class TestProducts(TestCase):
         for a, e in zip(actual, expected, strict=True):
             self.assertEqual(a.cpu(), e.bfloat16().float(), atol=0, rtol=0)
         self.assert_used()
+
+
+    @parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_attention_amx(self, dtype):
+        # All five products: probabilities and their gradients go in as what query, key and value are.
+        self.use("amx")
+        q, k, v, dy = (normal((1, 1, 128, 40), i, dtype) for i in range(4))
+
+        def run(where, dtype):
+            inputs = [t.to(where, dtype).requires_grad_() for t in (q, k, v)]
+            y = F.scaled_dot_product_attention(*inputs)
+            torch.netcl.synchronize(device())
+            made = executions() if EMULATOR else 0
+            return (y.detach(), *torch.autograd.grad(y, inputs, dy.to(where, dtype))), made
+
+        (expected, _), (actual, forward) = run("cpu", torch.float64), run(device(), dtype)
+        torch.netcl.synchronize(device())
+        if EMULATOR:  # products of so many tiles: two forward, five backward
+            tiles = 4 * 4 * 2 + 4 * 2 * 4, 2 * (4 * 4 * 2) + 3 * (4 * 2 * 4)
+            each = 4 if dtype == torch.bfloat16 else 16
+            self.assertEqual((forward - self.made, executions() - forward), tuple(each * t for t in tiles))
+        eps = 2.0 ** (-9 if dtype == torch.bfloat16 else -12)  # of one rounding
+        for a, e in zip(actual, expected, strict=True):
+            # An operand's and the result's rounding, of sums of numbers whose spread is that of the result.
+            self.assertEqual(a.cpu().double(), e, atol=4 * eps * e.abs().max().item(), rtol=0)
 
 
 @unittest.skipIf(device() is None, NO_DEVICE)

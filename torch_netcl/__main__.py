@@ -103,6 +103,7 @@ def _device_rows(index: int) -> list[tuple[str, str]]:
         ("autocast to", ", ".join(str(d).removeprefix("torch.") for d in amp)),
         ("global memory", f"{_size(p.global_mem_size)}, one allocation up to {_size(p.max_mem_alloc_size)}"),
         ("local memory", _size(p.local_mem_size)),
+        ("matrix engine", torch.ops.netcl.matrix_engine(index)),
         ("compute units", f"{p.max_compute_units}, work-groups of up to {p.max_work_group_size}"),
     ]
 

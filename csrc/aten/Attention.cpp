@@ -139,6 +139,7 @@ struct Attention {
     g.b = b;
     g.c = c;
     g.alpha = alpha;
+    g.may_narrow = true;
     if (add) {
       g.d = c;
       g.beta = 1;

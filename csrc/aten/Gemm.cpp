@@ -244,7 +244,10 @@ struct Panels {
 
 std::optional<Panels> engine_panels(const Job& job) {
   if (job.acc != c10::kFloat) return std::nullopt;
-  const auto tile = engine_tile(job.device(), job.g.a.dtype, job.g.b.dtype);
+  c10::ScalarType a = job.g.a.dtype, b = job.g.b.dtype;
+  if (job.g.may_narrow && a == c10::kFloat) a = b;
+  if (job.g.may_narrow && b == c10::kFloat) b = a;
+  const auto tile = engine_tile(job.device(), a, b);
   if (!tile) return std::nullopt;
   return Panels{tile->kVec, tile->rows, c10::kShort, kEngineDepth, tile->kLevels, tile->parts, tile->define};
 }

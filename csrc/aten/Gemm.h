@@ -31,6 +31,8 @@ struct GemmArgs {
   std::array<int64_t, 2> batch{1, 1};
   GemmMatrix a, b, c, d;
   c10::Scalar alpha = 1, beta = 0;
+  // A matrix engine may take a float operand in the other one's narrower dtype, as fused attention does elsewhere.
+  bool may_narrow = false;
 };
 
 void gemm(const char* op, Queue& queue, const GemmArgs& args);

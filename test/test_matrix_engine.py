@@ -219,13 +219,13 @@ class TestProducts(TestCase):
         # Whole numbers: each direction is exact, and rounded once.
         self.use(engine)
         x_shape, w_shape, options = {
-            "plain": ((2, 5, 9, 11), (35, 5, 3, 3), dict(padding=1)),
-            "strided": ((2, 4, 12, 9), (33, 4, 3, 2), dict(stride=2, padding=(1, 0))),
-            "groups": ((1, 6, 10, 7), (12, 3, 3, 3), dict(padding=1, groups=2)),
-            "one_image": ((1, 40, 8, 8), (6, 40, 3, 3), dict(dilation=2)),
+            "plain": ((2, 18, 9, 11), (35, 18, 3, 3), dict(padding=1)),
+            "strided": ((2, 17, 12, 9), (33, 17, 3, 2), dict(stride=3, padding=(1, 0))),
+            "groups": ((1, 6, 10, 7), (40, 3, 3, 3), dict(padding=1, groups=2)),
+            "one_image": ((1, 40, 8, 8), (20, 40, 3, 3), dict(dilation=2)),
             "few_pixels": ((1, 16, 4, 4), (130, 16, 3, 3), dict()),
-            "transposed": ((1, 7, 6, 5), (7, 10, 3, 3), dict(stride=2, padding=1, output_padding=1)),
-            "3d": ((1, 3, 5, 6, 7), (8, 3, 2, 3, 3), dict(padding=1)),
+            "transposed": ((1, 7, 6, 5), (7, 20, 3, 3), dict(stride=2, padding=1, output_padding=1)),
+            "3d": ((1, 3, 5, 6, 7), (18, 3, 2, 3, 3), dict(padding=1)),
         }[case]
         function = F.conv_transpose2d if case == "transposed" else (F.conv3d if case == "3d" else F.conv2d)
         dtypes = [torch.bfloat16] + [torch.float16] * (engine == "amx" and case in ("plain", "few_pixels"))

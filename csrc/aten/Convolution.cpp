@@ -82,7 +82,8 @@ struct Context {
   size_t local;
   std::optional<EngineTile> engine;
 
-  Context(const char* op, const Tensor& t)
+  // `columns`: channels of a group in the result, or what stands for them.
+  Context(const char* op, const Tensor& t, int64_t columns)
       : op(op), device(netcl::device_of(t)), queue(queue_of(t)), acc(compute_type(t.scalar_type())) {
     options = t.options().dtype(acc).memory_format(std::nullopt).requires_grad(false);
     const bool cpu = device.is_cpu();
@@ -91,7 +92,9 @@ struct Context {
     // Addresses of rows take registers as well.
     rows = cpu ? std::min<int64_t>(tile.rows, 8) : 8;
     local = cpu ? 1 : 32;
-    if (t.scalar_type() != acc) engine = engine_tile(device, t.scalar_type(), t.scalar_type());
+    // An engine's panels of columns are 32 wide: fewer would mostly be zeros.
+    if (columns > EngineTile::kVec && t.scalar_type() != acc)
+      engine = engine_tile(device, t.scalar_type(), t.scalar_type());
     if (engine) {
       vec = engine->kVec;
       rows = engine->rows;
@@ -219,6 +222,11 @@ void product(const Context& c, const Buf& x, const Table& table, const Tensor& p
   }
   const int64_t columns = ceil_div(g.panels, g.panels_per_item);
   g.tiles = std::clamp<int64_t>(all_tiles * columns * parts / want, 1, all_tiles);
+  if (c.engine) {  // each work-item has room for its rows
+    const int64_t bytes = 2 * c.panel(c.rows, std::max<int64_t>(g.red_per_split, 1));
+    const int64_t most = std::max<int64_t>(kScratchBytes / bytes, 1);
+    g.tiles = std::min(all_tiles, std::max(g.tiles, ceil_div(all_tiles * columns * parts, most)));
+  }
   const Range global{size_t(ceil_div(all_tiles, g.tiles)), size_t(columns), size_t(parts)};
   Tensor lines;
   if (c.engine) lines = c.panels(c.panel(c.rows, g.red_per_split) * int64_t(global.x * global.y * global.z));
@@ -385,7 +393,7 @@ void forward(const char* op, const Geometry& g, const Tensor& x, const Tensor& w
              const Tensor& out) {
   if (out.numel() == 0) return;
   if (is_product(g, g.k)) return run_product(op, g, g.k, g.c, g.c, 1, x, w, bias, out);
-  const Context c(op, x);
+  const Context c(op, x, g.k);
   const Tensor b = bias.defined() ? bias.to(c.acc).contiguous() : bias;
   if (const auto d = depthwise(g); d && x.numel() > 0 && serves_depthwise(*d, x))
     return depthwise_pass(op, *d, x, w, b, out);
@@ -435,7 +443,7 @@ void data_gradient(const char* op, const Geometry& g, const Tensor& dy, const Te
                    const Tensor& dx) {
   if (dx.numel() == 0) return;
   if (is_product(g, g.c)) return run_product(op, g, g.c, g.k, 1, g.c, dy, w, bias, dx);
-  const Context c(op, dy);
+  const Context c(op, dy, g.c);
   const Tensor b = bias.defined() ? bias.to(c.acc).contiguous() : bias;
   if (const auto d = depthwise_transposed(g); d && dy.numel() > 0 && serves_depthwise(*d, dy))
     return depthwise_pass(op, *d, dy, w, b, dx);
@@ -520,7 +528,7 @@ void weight_gradient(const char* op, const Geometry& g, const Tensor& x, const T
     return;
   }
   if (const auto d = depthwise(g); d && serves_depthwise(*d, x)) return depthwise_weight(op, *d, x, dy, dw);
-  const Context c(op, x);
+  const Context c(op, x, g.k);
   Dims padded;
   for (int d = 0; d < 3; d++) padded[d] = g.in[d] + 2 * g.pad[d];
   const int64_t plane = volume(padded), pixels = volume(g.out), numel = dw.numel(), image = g.groups * g.k * pixels;

@@ -122,7 +122,7 @@
 #define ld_u64 ld_real
 #define ld_bool ld_real
 #define ld_f16(A, V, p) CONVERT(A, V, CAT(half_load, V)(p))
-#define ld_bf16(A, V, p) CONVERT(A, V, CAT(bf16_widen, V)(CAT(VLOAD_, V)(0, p)))
+#define ld_bf16(A, V, p) CONVERT(A, V, CAT(bf16_widen, V)(CAT(load_bits, V)(p)))
 // A complex number read as a real one gives its real part; as a bool, whether it differs from 0.
 #define ld_c64(A, V, p) CAT(from_complex_, A)((p)[0])
 #define ld_c128 ld_c64
@@ -255,24 +255,33 @@
 #define rnd_bf16(A, V, x) CONVERT(A, V, CAT(bf16_widen, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, x))))
 #define rnd_f16(A, V, x) CONVERT(A, V, CAT(half_round, V)(CONVERT(f32, V, x)))
 
-// PoCL's vstore takes a vector of shorts apart (a cast to bfloat16: half the speed). A packed struct asks for no
-// alignment, which costs a CPU nothing.
+// PoCL's vload and vstore take a vector of shorts apart, into 8 bytes or less (a cast to bfloat16: half the speed). A
+// packed struct asks for no alignment, which costs a CPU nothing.
+#if defined(DEVICE_CPU)
+#define NETCL_LOAD_BITS(W)                \
+  typedef struct __attribute__((packed)) { \
+    ushort##W v;                           \
+  } packed_bits##W;                        \
+  inline ushort##W load_bits##W(__global const ushort *p) { return ((__global const packed_bits##W *)p)->v; }
+#else
+#define NETCL_LOAD_BITS(W) \
+  inline ushort##W load_bits##W(__global const ushort *p) { return VLOAD_##W(0, p); }
+#endif
 #if defined(DEVICE_CPU) && !defined(PAST_CACHE)
-#define NETCL_STORE_BITS(W)                                                                              \
-  typedef struct __attribute__((packed)) {                                                               \
-    ushort##W v;                                                                                         \
-  } packed_bits##W;                                                                                      \
+#define NETCL_STORE_BITS(W) \
   inline void store_bits##W(ushort##W v, __global ushort *p) { ((__global packed_bits##W *)p)->v = v; }
 #else
 #define NETCL_STORE_BITS(W) \
   inline void store_bits##W(ushort##W v, __global ushort *p) { VSTORE_##W((ushort##W)(v), 0, p); }
 #endif
+#define NETCL_BITS(W) NETCL_LOAD_BITS(W) NETCL_STORE_BITS(W)
 // One element may also lie in private memory.
+#define load_bits1(p) (*(p))
 #define store_bits1(v, p) (*(p) = (v))
-NETCL_STORE_BITS(2)
-NETCL_STORE_BITS(4)
-NETCL_STORE_BITS(8)
-NETCL_STORE_BITS(16)
+NETCL_BITS(2)
+NETCL_BITS(4)
+NETCL_BITS(8)
+NETCL_BITS(16)
 
 #define NETCL_NARROW(W, F, U, US)                                                       \
   inline F bf16_widen##W(US x) { return as_##F(convert_##U(x) << 16); }                 \
@@ -302,7 +311,7 @@ inline ushort16 half_narrow16(float16 x) { return (ushort16)(half_narrow8(x.lo),
 #define half_store1(x, p) (*(p) = half_narrow1(x))
 inline float half_round1(float x) { return half_widen1(half_narrow1(x)); }
 #define NETCL_HALF(W, F)                                                                      \
-  inline F half_load##W(__global const ushort *p) { return half_widen##W(VLOAD_##W(0, p)); }  \
+  inline F half_load##W(__global const ushort *p) { return half_widen##W(load_bits##W(p)); }      \
   inline void half_store##W(F x, __global ushort *p) { store_bits##W(half_narrow##W(x), p); } \
   inline F half_round##W(F x) { return half_widen##W(half_narrow##W(x)); }
 #else

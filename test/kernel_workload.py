@@ -47,7 +47,7 @@ def optimizers() -> None:
 
 def operators() -> None:
     x = torch.zeros(17 << 20, device=D)
-    x + 1, x.bfloat16() + 1, x.double() + 1  # larger than the cache
+    x + 1, x.half() + 1, x.bfloat16() + 1, x.double() + 1  # larger than the cache
     x = torch.randn(40, 70, device=D)
     i = torch.randint(0, 40, (5,), device=D)
     (x + 1).sum(1), x.amax(0), x.std(), x.argmax(1), x.cumsum(0), x.sort(1), x.topk(3), x.tril(), x.flip(0)

@@ -113,6 +113,21 @@ class TestPointwise(TestCase):
         wide = torch.arange(70000.0).reshape(7, 10000)
         self.assertEqual((wide.to(device) + wide[0].to(device)).cpu(), wide + wide[0])
 
+    def test_dense_operands_beside_numbers(self, device):
+        # Whole vectors are read without a look at each operand's strides where all are dense, or the last one a number.
+        for dtype in (torch.float32, torch.float16, torch.uint8):
+            for n in (15, 16, 33, 2053):
+                x, y = (torch.randint(1, 9, (n + 1,)).to(dtype) for _ in range(2))
+                dx, dy = x.to(device), y.to(device)
+                self.assertEqual(dx[1:] + dy[:-1], x[1:] + y[:-1])
+                self.assertEqual(dx * 3, x * 3)
+                self.assertEqual(3 - dx, 3 - x)
+                self.assertEqual(dx + dy[2], x + y[2])
+                self.assertEqual(dx[::2] + 3, x[::2] + 3)
+                self.assertEqual(torch.where(dx > dy, dx, 0), torch.where(x > y, x, 0))
+                self.assertEqual(torch.where(dx > dy, 0, dx), torch.where(x > y, 0, x))
+                self.assertEqual(torch.addcmul(dx, dx, dy), torch.addcmul(x, x, y))
+
     def test_operands_across_rows(self, device):
         # These are taken in tiles of some columns and rows.
         for shape in ((131, 77), (16, 64), (15, 300), (3, 2, 70, 33), (1000, 1)):
@@ -166,8 +181,9 @@ class TestPointwise(TestCase):
         torch.neg(rows.to(device), out=padded[:, :4090])
         self.assertEqual(padded[:, :4090], -rows)
         self.assertEqual(padded[:, 4090:], torch.zeros(2049, 6))
-        small = (x % 256).bfloat16().repeat(3)[: (17 << 20) + 9]
-        self.assertEqual(small.to(device) + 1, small + 1)
+        small = (x % 256).repeat(3)[: (17 << 20) + 9]
+        for dtype in (torch.bfloat16, torch.float16):
+            self.assertEqual(small.to(device, dtype) + 1, small.to(dtype) + 1)
 
     def test_promotion(self, device):
         i, f, h = torch.arange(-3, 4), torch.linspace(-2, 2, 7), torch.linspace(-2, 2, 7).half()

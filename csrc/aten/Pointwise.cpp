@@ -126,7 +126,6 @@ bool past_cache(const Device& device, const Variant& v, const Layout& l, c10::Ar
   if (v.vec < 8) return false;
   for (int k = 0; k < v.nout; k++) {
     const int64_t element = static_cast<int64_t>(c10::elementSize(v.types[k])), line = element * v.vec;
-    if (v.types[k] == at::kHalf) return false;  // vstore_half has no such form
     if (l.inner[k] != element || !larger_than_cache(device, l.n * l.rows * element)) return false;
     uint64_t places = c10::bit_cast<uintptr_t>(bufs[k].address);
     for (int d = 0; d < l.ndim; d++) places |= static_cast<uint64_t>(l.stride[d][k]);

@@ -34,6 +34,16 @@
 #define BUF(name) __global uchar *name##_buf, ulong name##_off
 #define PTR(name, type) ((__global type *)(name##_buf + name##_off))
 
+// A hint to fetch the line of an address, which may lie past the end.
+#if defined(DEVICE_CPU) && defined(__has_builtin)
+#if __has_builtin(__builtin_prefetch)
+#define FETCH_LINE(p) __builtin_prefetch((const void *)((ulong)(p)))
+#endif
+#endif
+#ifndef FETCH_LINE
+#define FETCH_LINE(p) ((void)(p))
+#endif
+
 // Reports a bad index once and goes on with a safe one: err[0] = code of the op, err[1..2] = index (low, high),
 // err[3] = size. The host raises IndexError at its next synchronising call.
 inline void netcl_report(__global int *err, int code, long index, long size) {

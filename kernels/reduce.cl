@@ -454,18 +454,23 @@ inline acc_t horizontal(const vacc_t *v, long at_lane) {
 #define APART (n / (4 * V) * V)
 #define STEP V
 #endif
-#define RUN(READ_AT)                                                                                        \
+// Meanwhile what lies behind the block is fetched, mostly the next one: a core does not foresee four new places a block.
+#define RUN(READ_AT, FETCH_AT)                                                                              \
   while (i < four) {                                                                                        \
     const long end = min(i + STEPS * STEP, four);                                                           \
     vacc_t w = videntity();                                                                                 \
-    for (; i < end; i += STEP)                                                                              \
+    for (; i < end; i += STEP) {                                                                            \
+      FETCH_AT(i) FETCH_AT(i + apart) FETCH_AT(i + 2 * apart) FETCH_AT(i + 3 * apart)                       \
       vstep4(&w, READ_AT(i), READ_AT(i + apart), READ_AT(i + 2 * apart), READ_AT(i + 3 * apart), at + i,    \
              apart, p0);                                                                                    \
+    }                                                                                                       \
     vmerge(&v, &w);                                                                                         \
   }                                                                                                         \
   for (i = n / (4 * V) * (4 * V); i + V <= n; i += V) vstep(&v, READ_AT(i), at + i, p0);
 #define READ_DENSE(i) FROM(READ(p + (i) * size), (VT)(pivot))
+#define FETCH_DENSE(i) FETCH_LINE(p + ((i) + n) * size);
 #define READ_STRIDED(i) FROM(gather(p + (i) * stride, stride, V), (VT)(pivot))
+#define FETCH_STRIDED(i)
 
 inline acc_t run_block(src_t p, long stride, long n, long at, ST pivot, param_t p0) {
   const long size = sizeof(STORAGE(IN));
@@ -475,9 +480,9 @@ inline acc_t run_block(src_t p, long stride, long n, long at, ST pivot, param_t 
   if (n >= V) {
     vacc_t v = videntity();
     if (stride == size) {
-      RUN(READ_DENSE)
+      RUN(READ_DENSE, FETCH_DENSE)
     } else {
-      RUN(READ_STRIDED)
+      RUN(READ_STRIDED, FETCH_STRIDED)
     }
     a = horizontal(&v, 1);
   }
@@ -561,6 +566,7 @@ __kernel void outer(ARGS) {
         for (; j < dense; j++) {
           const src_t c = q + j * (V * size);
           const VT pivot = READ(src + j * (V * size));
+          for (int k = 4; k < 8; k++) FETCH_LINE(c + k * stride);
           vstep4(&acc[j], FROM(READ(c), pivot), FROM(READ(c + stride), pivot), FROM(READ(c + 2 * stride), pivot),
                  FROM(READ(c + 3 * stride), pivot), row, 1, p0);
         }

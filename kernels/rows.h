@@ -28,17 +28,10 @@ typedef union {
   }
 
 // A hint to fetch what follows a row's place i one row later (in a long row, somewhat later): the next row comes while
-// this one is computed. It may lie past the end.
-#if defined(DEVICE_CPU) && defined(__has_builtin)
-#if __has_builtin(__builtin_prefetch)
-#define FETCH_AHEAD(p, i, n)                                                                   \
-  for (ulong line_ = 0; line_ < VEC * sizeof(*(p)); line_ += 64)                               \
-    __builtin_prefetch((const void *)((ulong)((p) + (i) + min((long)(n), 8192L)) + line_))
-#endif
-#endif
-#ifndef FETCH_AHEAD
-#define FETCH_AHEAD(p, i, n)
-#endif
+// this one is computed.
+#define FETCH_AHEAD(p, i, n)                                           \
+  for (ulong line_ = 0; line_ < VEC * sizeof(*(p)); line_ += 64)       \
+    FETCH_LINE((ulong)((p) + (i) + min((long)(n), 8192L)) + line_)
 
 // The same over `runs` runs of `len` adjacent elements: r is the run, k the place in it. A GPU's work-group
 // goes through all of them side by side.

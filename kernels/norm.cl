@@ -9,28 +9,32 @@ DEFINE_LANES(WT)
 DEFINE_LANES(ACC)
 
 // Mean and biased variance of n adjacent elements.
+#define ADD_VALUE(i, lanes) s_ += LOAD_LANES(IN, x, i, lanes, 0);
+#define ADD_SQUARE(i, lanes)                           \
+  {                                                    \
+    const vec_t v_ = LOAD_LANES(IN, x, i, lanes, 0);   \
+    s_ += v_ * v_;                                     \
+  }
+#define ADD_DEVIATION(i, lanes)                                                     \
+  {                                                                                 \
+    FETCH_AHEAD(x, i, n);                                                           \
+    const vec_t d_ = KEEP_LANES(LOAD_LANES(IN, x, i, lanes, 0) - m_, lanes, 0);     \
+    d1_ += d_;                                                                      \
+    d2_ += d_ * d_;                                                                 \
+  }
 #ifdef RMS
-#define ROW_STATS(x, n, mean, var)                         \
-  vec_t squares_ = (vec_t)(0);                             \
-  FOR_ROW(i, n) {                                          \
-    const vec_t v = LOAD_LANES(IN, x, i, LANES(i, n), 0);  \
-    squares_ += v * v;                                     \
-  }                                                        \
-  const acc_t mean = 0, var = row_sum(squares_) / n;
+#define ROW_STATS(x, n, mean, var)           \
+  vec_t s_ = (vec_t)(0);                     \
+  EACH_OF_ROW(ADD_SQUARE, n)                 \
+  const acc_t mean = 0, var = row_sum(s_) / n;
 #else
 #define ROW_STATS(x, n, mean, var)                                                                \
   acc_t mean, var;                                                                                \
   {                                                                                               \
     vec_t s_ = (vec_t)(0), d1_ = (vec_t)(0), d2_ = (vec_t)(0);                                    \
-    FOR_ROW(i, n) s_ += LOAD_LANES(IN, x, i, LANES(i, n), 0);                                     \
+    EACH_OF_ROW(ADD_VALUE, n)                                                                     \
     const acc_t m_ = row_sum(s_) / n;                                                             \
-    FOR_ROW(i, n) {                                                                               \
-      const int lanes = LANES(i, n);                                                              \
-      FETCH_AHEAD(x, i, n);                                                                     \
-      const vec_t d = KEEP_LANES(LOAD_LANES(IN, x, i, lanes, 0) - m_, lanes, 0);                  \
-      d1_ += d;                                                                                   \
-      d2_ += d * d;                                                                               \
-    }                                                                                             \
+    EACH_OF_ROW(ADD_DEVIATION, n)                                                                 \
     const acc_t c_ = row_sum(d1_) / n, v_ = row_sum(d2_) / n;                                     \
     mean = isfinite(c_) ? m_ + c_ : m_;                                                           \
     var = isfinite(c_) ? (v_ > c_ * c_ ? v_ - c_ * c_ : 0) : v_;                                  \
@@ -38,6 +42,13 @@ DEFINE_LANES(ACC)
   }
 #endif
 
+#define TO_NORMAL(i, lanes)                                      \
+  {                                                              \
+    vec_t z = (LOAD_LANES(IN, x, i, lanes, 0) - m) * r;          \
+    if (weight_buf) z *= LOAD_LANES(WT, w, i, lanes, 0);         \
+    if (bias_buf) z += LOAD_LANES(WT, b, i, lanes, 0);           \
+    STORE_LANES(IN, y, i, lanes, z);                             \
+  }
 __kernel void layer_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), BUF(bias), long rows,
                          long rows_per, long n, WIDE(eps)) {
   ROW_SCRATCH
@@ -54,16 +65,36 @@ __kernel void layer_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), B
       if (mean_buf) PTR(mean, acc_t)[row] = m;
       PTR(rstd, acc_t)[row] = r;
     }
-    FOR_ROW(i, n) {
-      const int lanes = LANES(i, n);
-      vec_t z = (LOAD_LANES(IN, x, i, lanes, 0) - m) * r;
-      if (weight_buf) z *= LOAD_LANES(WT, w, i, lanes, 0);
-      if (bias_buf) z += LOAD_LANES(WT, b, i, lanes, 0);
-      STORE_LANES(IN, y, i, lanes, z);
-    }
+    EACH_OF_ROW(TO_NORMAL, n)
   }
   STORES_DONE();
 }
+
+#define TO_SUMS(i, lanes)                                                                       \
+  {                                                                                             \
+    vec_t gv = LOAD_LANES(IN, g, i, lanes, 0);                                                  \
+    const vec_t xv = KEEP_LANES((LOAD_LANES(IN, x, i, lanes, 0) - m) * r, lanes, 0);            \
+    if (wpart_buf) {                                                                            \
+      const vec_t p = row == first ? (vec_t)(0) : LOAD_LANES(ACC, wp, i, lanes, 0);             \
+      STORE_SUMS(wp, i, lanes, p + gv * xv);                                                    \
+    }                                                                                           \
+    if (bpart_buf) {                                                                            \
+      const vec_t p = row == first ? (vec_t)(0) : LOAD_LANES(ACC, bp, i, lanes, 0);             \
+      STORE_SUMS(bp, i, lanes, p + gv);                                                         \
+    }                                                                                           \
+    if (weight_buf) gv *= LOAD_LANES(WT, w, i, lanes, 0);                                       \
+    s1 += gv * xv;                                                                              \
+    s2 += gv;                                                                                   \
+  }
+#define TO_GRAD(i, lanes)                                        \
+  {                                                              \
+    FETCH_AHEAD(g, i, n);                                        \
+    FETCH_AHEAD(x, i, n);                                        \
+    vec_t gv = LOAD_LANES(IN, g, i, lanes, 0);                   \
+    const vec_t xv = (LOAD_LANES(IN, x, i, lanes, 0) - m) * r;   \
+    if (weight_buf) gv *= LOAD_LANES(WT, w, i, lanes, 0);        \
+    STORE_LANES(IN, y, i, lanes, (gv - c2 - xv * c1) * r);       \
+  }
 
 // Each group adds up its rows' share of the weight's and bias's gradients in its own row of wpart and bpart.
 __kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), BUF(in), BUF(mean), BUF(rstd),
@@ -85,22 +116,7 @@ __kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), B
 #endif
     const acc_t r = PTR(rstd, const acc_t)[row];
     vec_t s1 = (vec_t)(0), s2 = (vec_t)(0);
-    FOR_ROW(i, n) {
-      const int lanes = LANES(i, n);
-      vec_t gv = LOAD_LANES(IN, g, i, lanes, 0);
-      const vec_t xv = KEEP_LANES((LOAD_LANES(IN, x, i, lanes, 0) - m) * r, lanes, 0);
-      if (wpart_buf) {
-        const vec_t p = row == first ? (vec_t)(0) : LOAD_LANES(ACC, wp, i, lanes, 0);
-        STORE_SUMS(wp, i, lanes, p + gv * xv);
-      }
-      if (bpart_buf) {
-        const vec_t p = row == first ? (vec_t)(0) : LOAD_LANES(ACC, bp, i, lanes, 0);
-        STORE_SUMS(bp, i, lanes, p + gv);
-      }
-      if (weight_buf) gv *= LOAD_LANES(WT, w, i, lanes, 0);
-      s1 += gv * xv;
-      s2 += gv;
-    }
+    EACH_OF_ROW(TO_SUMS, n)
     // No condition around a barrier: PoCL then loses what idle work-items bring to their first sum.
     const acc_t c1 = row_sum(s1) / n;
 #ifdef RMS
@@ -108,15 +124,7 @@ __kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), B
 #else
     const acc_t c2 = row_sum(s2) / n;
 #endif
-    if (gin_buf) FOR_ROW(i, n) {
-      const int lanes = LANES(i, n);
-      FETCH_AHEAD(g, i, n);
-      FETCH_AHEAD(x, i, n);
-      vec_t gv = LOAD_LANES(IN, g, i, lanes, 0);
-      const vec_t xv = (LOAD_LANES(IN, x, i, lanes, 0) - m) * r;
-      if (weight_buf) gv *= LOAD_LANES(WT, w, i, lanes, 0);
-      STORE_LANES(IN, y, i, lanes, (gv - c2 - xv * c1) * r);
-    }
+    if (gin_buf) EACH_OF_ROW(TO_GRAD, n)
   }
   STORES_DONE();
 }

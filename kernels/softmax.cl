@@ -49,11 +49,12 @@ inline vec_t exp_below(vec_t x) {
 #define TO_MAX(i, lanes) m = fmax(m, LOAD_LANES(IN, x, i, lanes, -INFINITY));
 #define TO_EXP(i, lanes)                                           \
   {                                                                \
-    FETCH_AHEAD(x, i, n);                                        \
+    FETCH_AHEAD(x, i, n);                                          \
     const vec_t e = EXP(LOAD_LANES(IN, x, i, lanes, top) - top);   \
     KEEP(i, lanes, e);                                             \
     s += KEEP_LANES(e, lanes, 0);                                  \
   }
+#define TO_LOG(i, lanes) STORE_LANES(OUT, y, i, lanes, LOAD_LANES(IN, x, i, lanes, 0) - top - shift);
 #define TO_SCALE(i, lanes) STORE_LANES(OUT, y, i, lanes, KEPT(i, lanes, top) * scale);
 
 // `n` adjacent elements a row.
@@ -72,10 +73,7 @@ __kernel void softmax_rows(BUF(out), BUF(in), KEPT_ARG long rows, long rows_per,
     const acc_t sum = row_sum(s);
 #ifdef LOG
     const acc_t shift = log(sum);
-    FOR_ROW(i, n) {
-      const int lanes = LANES(i, n);
-      STORE_LANES(OUT, y, i, lanes, LOAD_LANES(IN, x, i, lanes, 0) - top - shift);
-    }
+    EACH_OF_ROW(TO_LOG, n)
 #else
     const acc_t scale = 1 / sum;
     EACH_OF_ROW(TO_SCALE, n)
@@ -120,6 +118,15 @@ DEFINE_LANES(GIN)
 #define RESULT(g, y, sum) (((g) - (sum)) * (y))
 #endif
 
+#define TO_DOT(i, lanes) s += TERM(LOAD_LANES(GRAD, g, i, lanes, 0), LOAD_LANES(OUTPUT, y, i, lanes, 0));
+#define TO_GRAD(i, lanes)                                                                             \
+  {                                                                                                   \
+    FETCH_AHEAD(g, i, n);                                                                             \
+    FETCH_AHEAD(y, i, n);                                                                             \
+    const vec_t gv = LOAD_LANES(GRAD, g, i, lanes, 0), yv = LOAD_LANES(OUTPUT, y, i, lanes, 0);       \
+    STORE_LANES(GIN, o, i, lanes, RESULT(gv, yv, sum));                                               \
+  }
+
 __kernel void softmax_backward_rows(BUF(gin), BUF(grad), BUF(output), long rows, long rows_per, long n) {
   ROW_SCRATCH
   const long first = (long)get_group_id(0) * rows_per;
@@ -129,18 +136,9 @@ __kernel void softmax_backward_rows(BUF(gin), BUF(grad), BUF(output), long rows,
     __global const STORAGE(OUTPUT) *y = PTR(output, const STORAGE(OUTPUT)) + row * n;
     __global STORAGE(GIN) *o = PTR(gin, STORAGE(GIN)) + row * n;
     vec_t s = (vec_t)(0);
-    FOR_ROW(i, n) {
-      const int lanes = LANES(i, n);
-      s += TERM(LOAD_LANES(GRAD, g, i, lanes, 0), LOAD_LANES(OUTPUT, y, i, lanes, 0));
-    }
+    EACH_OF_ROW(TO_DOT, n)
     const acc_t sum = row_sum(s);
-    FOR_ROW(i, n) {
-      const int lanes = LANES(i, n);
-      FETCH_AHEAD(g, i, n);
-      FETCH_AHEAD(y, i, n);
-      const vec_t gv = LOAD_LANES(GRAD, g, i, lanes, 0), yv = LOAD_LANES(OUTPUT, y, i, lanes, 0);
-      STORE_LANES(GIN, o, i, lanes, RESULT(gv, yv, sum));
-    }
+    EACH_OF_ROW(TO_GRAD, n)
   }
   STORES_DONE();
 }

@@ -17,7 +17,8 @@ namespace {
 constexpr int kMaxDims = 8;
 constexpr int64_t kBlock = 16384;          // BLOCK in reduce.cl
 constexpr int64_t kRows = 256;             // ROWS in reduce.cl
-constexpr int64_t kFat = 8192;             // elements that make a work-item worth its while on a CPU
+constexpr int64_t kFat = 65536;            // elements that make a work-item worth its while on a CPU
+constexpr int64_t kFold = 8192;            // elements that make it worth to take several rows side by side
 constexpr int64_t kSegment = 65536;        // elements for which a second launch is worth its while
 constexpr int64_t kLanesWorth = 32;        // a contiguous run at least this long is reduced along its lanes
 constexpr int64_t kGroup = 256;            // work-group of `group`, at most
@@ -84,7 +85,7 @@ int64_t fold_rows(Problem& p) {
   if (p.kept.size() != 1 || p.reduced.size() != 1) return 1;
   Dim &column = p.kept[0], &run = p.reduced[0];
   const int64_t element = c10::elementSize(p.in.dtype);
-  if (column.in != element || run.in != element * column.size || column.size > 64 || column.size * run.size < kFat)
+  if (column.in != element || run.in != element * column.size || column.size > 64 || column.size * run.size < kFold)
     return 1;
   int64_t fold = std::min(1024 / column.size, run.size / 16);
   while (fold > 1 && run.size % fold != 0) fold--;

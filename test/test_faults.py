@@ -29,8 +29,10 @@ CODE, SYMBOL = -5, "CL_OUT_OF_RESOURCES"
 # waits, an allocation is tried again, a freed block waits, a handle stays allocated, a trace lacks a line.
 SURVIVED = {
     "clCreateBuffer": "",
+    "clCreateUserEvent": "",
     "clCreateProgramWithBinary": "",
     "clGetKernelWorkGroupInfo": "",
+    "clGetEventInfo": "allocator",
     "clGetProgramBuildInfo": "",
     "clGetProgramInfo": "",
     "clReleaseEvent": "",
@@ -39,13 +41,15 @@ SURVIVED = {
     "clRetainEvent": "",
     "clSetEventCallback": "",
     "clSetMemObjectDestructorCallback": "",
-    "clGetEventInfo": "allocator",
+    "clSetUserEventStatus": "",
     "clGetKernelArgInfo": "user_kernel",
     "clEnqueueMarkerWithWaitList": "side_stream profiler",
     "clFlush": "side_stream profiler",
     "clWaitForEvents": "profiler",
     "clGetEventProfilingInfo": "profiler",
 }
+# Called where a launch is held back, which depends on how fast the device is (see test_held_launches.py).
+HOLDING = {"clCreateUserEvent", "clSetUserEventStatus"}
 # Called between two devices (see test_multi_device.py), and for a user's kernel whose types the driver has forgotten.
 ELSEWHERE = {"clEnqueueMapBuffer", "clEnqueueUnmapMemObject", "clReleaseKernel"}
 
@@ -322,7 +326,7 @@ class TestFaults(TestCase):
         unused = {"clReleaseProgram"}
         if torch.netcl.get_device_properties(D).device_type != "cpu":
             unused.add("clSetMemObjectDestructorCallback")
-        self.assertEqual(names - hit, STARTING | ELSEWHERE | unused)
+        self.assertEqual(names - hit - HOLDING, STARTING | ELSEWHERE | unused)
 
     def test_program_that_does_not_build(self):
         def build():

@@ -42,7 +42,11 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     return stream_from_pool(d.index(), high_priority);
   }
   c10::Stream exchangeStream(c10::Stream s) const override { return exchange_stream(s); }
-  void* getStreamNativeHandle(const c10::Stream s) const override { return queue_for(s).handle(); }
+  void* getStreamNativeHandle(const c10::Stream s) const override {
+    Queue& queue = queue_for(s);
+    queue.share();
+    return queue.handle();
+  }
   bool queryStream(const c10::Stream& s) const override { return queue_for(s).query(); }
   void synchronizeStream(const c10::Stream& s) const override { queue_for(s).synchronize(); }
   void synchronizeDevice(const c10::DeviceIndex index) const override { synchronize_device(index); }

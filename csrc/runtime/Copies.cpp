@@ -134,6 +134,7 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
     queue.enqueued();
   } else {
     count_host_sync();
+    queue.about_to_wait();
     NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, command.event()));
   }
 }
@@ -152,6 +153,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
     return;
   }
   count_host_sync();
+  queue.about_to_wait();
   NETCL_CL(
       clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
   stay_if_exiting();
@@ -174,6 +176,7 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
     const Location from = locate(src);
     cl_int err = CL_SUCCESS;
     count_host_sync();
+    src_queue.about_to_wait();
     void* mapped = cl().clEnqueueMapBuffer(src_queue.handle(), from.mem, CL_TRUE, CL_MAP_READ, from.offset, bytes, 0,
                                            nullptr, nullptr, &err);
     if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueMapBuffer");

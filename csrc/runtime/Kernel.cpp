@@ -11,12 +11,18 @@
 #include <unordered_map>
 
 #include "runtime/Exit.h"
+#include "runtime/Gate.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
 #include "runtime/Profiler.h"
 #include "runtime/ProgramCache.h"
 
 namespace netcl {
+
+namespace {
+// A launch of more work-items is worth being started at once (Gate.h): on a CPU they are fat.
+constexpr size_t kSmallItems = 8;
+}  // namespace
 
 Defs& Defs::set(const char* name, const char* value) {
   append(" -D");
@@ -95,8 +101,13 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
 
 void Kernel::submit(const char* op, Queue& queue, cl_uint dims, const size_t* global, const size_t* local) {
   Recorded command(Activity::kKernel, name_.c_str(), op, queue);
-  const cl_int err =
-      cl().clEnqueueNDRangeKernel(queue.handle(), handle_, dims, nullptr, global, local, 0, nullptr, command.event());
+  size_t items = 1;
+  for (cl_uint i = 0; i < dims; i++) items *= global[i];
+  const bool large = items > kSmallItems;
+  const cl_int err = queue.gate().launch(
+      command, !large && !queue.just_flushed(), [&](cl_uint count, const cl_event* events, cl_event* event) {
+        return cl().clEnqueueNDRangeKernel(queue.handle(), handle_, dims, nullptr, global, local, count, events, event);
+      });
   if (__builtin_expect(err != CL_SUCCESS, 0)) {
     const OpName scope(op);
     raise_cl_error(err, "clEnqueueNDRangeKernel");
@@ -109,7 +120,7 @@ void Kernel::submit(const char* op, Queue& queue, cl_uint dims, const size_t* gl
         sizes(global), ", local ", sizes(local));
   }
   count_launch();
-  queue.enqueued();
+  queue.enqueued(large);
 }
 
 namespace {

@@ -208,7 +208,10 @@ class Pool {
         waiting.events.push_back(queue->marker());
       } catch (const c10::Error&) {  // this runs in destructors: wait instead of raising
         count_host_sync();
-        if (queue) cl().clFinish(queue->handle());
+        if (queue) {
+          queue->about_to_wait();
+          cl().clFinish(queue->handle());
+        }
       }
     }
     block->used_by.clear();

@@ -43,6 +43,8 @@ namespace netcl {
   _(clEnqueueUnmapMemObject)          \
   _(clEnqueueMarkerWithWaitList)      \
   _(clEnqueueBarrierWithWaitList)     \
+  _(clCreateUserEvent)                \
+  _(clSetUserEventStatus)             \
   _(clSetEventCallback)               \
   _(clGetEventInfo)                   \
   _(clGetEventProfilingInfo)          \

@@ -12,6 +12,7 @@
 
 #include "runtime/Assertions.h"
 #include "runtime/Exit.h"
+#include "runtime/Gate.h"
 #include "runtime/Memory.h"
 #include "runtime/OpName.h"
 
@@ -85,12 +86,21 @@ int code_of(Device& device, const std::string& text, bool message) {
 
 }  // namespace
 
-Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id) {
+Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id), gate_(std::make_unique<Gate>(device)) {
   check_not_forked();
   cl_int err = CL_SUCCESS;
   // Profiling makes Event.elapsed_time possible and costs well under a microsecond a launch.
   handle_ = cl().clCreateCommandQueue(device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &err);
   if (err != CL_SUCCESS) raise_cl_error(err, "clCreateCommandQueue");
+}
+
+Queue::~Queue() = default;
+
+void Queue::about_to_wait() { gate_->open(); }
+
+void Queue::share() {
+  shared_.store(true);
+  gate_->disable();
 }
 
 c10::Stream Queue::stream() const {
@@ -103,6 +113,7 @@ void Queue::synchronize() {
   count_host_sync();
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
+  gate_->open();
   NETCL_CL(clFinish(handle_));
   done_.store(now);
   stay_if_exiting();
@@ -136,14 +147,18 @@ bool Queue::query() {
 
 void Queue::flush() {
   since_flush_.store(0, std::memory_order_relaxed);
+  gate_->open();
   NETCL_CL(clFlush(handle_));
 }
 
-void Queue::enqueued() {
+void Queue::enqueued(bool large) {
   enqueued_.fetch_add(1);
   if (__builtin_expect(blocking(), 0)) {
     synchronize();
-  } else if (since_flush_.fetch_add(1, std::memory_order_relaxed) + 1 >= kFlushEvery) {
+    return;
+  }
+  const uint32_t held = gate_->capacity(), count = since_flush_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (held ? large || count > held : count >= kFlushEvery) {
     flush();
   }
 }
@@ -218,6 +233,7 @@ const void* assert_buffer(Device& device) {
     const int zero = 0;
     Queue& queue = queue_at(device.index(), 0);
     fill_bytes(a.unfilled, &zero, sizeof(int), 16 * sizeof(int), queue);
+    queue.about_to_wait();
     NETCL_CL(clFinish(queue.handle()));
     a.address = a.unfilled;
   }
@@ -241,6 +257,7 @@ void raise_device_assertions(Queue& queue) {
     const uint64_t before = a.armed.fetch_and(~mine);
     auto arm_again = c10::make_scope_exit([&] { a.armed.fetch_or(before); });
     const Location at = locate(a.address);
+    queue.about_to_wait();
     NETCL_CL(clEnqueueReadBuffer(queue.handle(), at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0, nullptr,
                                  nullptr));
     if (report[0] == 0) {
@@ -251,6 +268,7 @@ void raise_device_assertions(Queue& queue) {
     const int zero = 0;
     try {
       fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
+      queue.about_to_wait();
       NETCL_CL(clFinish(queue.handle()));
       arm_again.release();
     } catch (const c10::Error& e) {  // then the same may be reported once more

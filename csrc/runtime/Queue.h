@@ -5,15 +5,19 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 #include "runtime/Device.h"
 
 namespace netcl {
 
+class Gate;
+
 class Queue {
  public:
   Queue(Device& device, c10::StreamId id);
+  ~Queue();
   cl_command_queue handle() const { return handle_; }
   Device& device() const { return device_; }
   c10::StreamId id() const { return id_; }
@@ -22,20 +26,29 @@ class Queue {
   // Waits for everything enqueued so far (a host wait: counted), then raises what device code reported.
   void synchronize();
   bool query();
+  // Submits everything enqueued so far.
   void flush();
-  // To be called after each enqueue: submits from time to time, and waits under NETCL_LAUNCH_BLOCKING=1.
-  void enqueued();
+  // Whether nothing was enqueued since the last flush().
+  bool just_flushed() const { return since_flush_.load(std::memory_order_relaxed) == 0; }
+  // What may hold launches of this queue back.
+  Gate& gate() const { return *gate_; }
+  // To be called before the host waits for a command of this queue by other means than those here.
+  void about_to_wait();
+  // To be called after each enqueue: submits from time to time, and waits under NETCL_LAUNCH_BLOCKING=1. What is
+  // `large` is submitted at once where it could be held back.
+  void enqueued(bool large = false);
   // Everything enqueued on this queue from now on waits for `event`.
   void wait(cl_event event);
   // A marker behind everything enqueued so far; the caller owns it. Submitted at once.
   cl_event marker();
   // Others (pyopencl) may enqueue on it too from now on: what netcl counted no longer says whether it is idle.
-  void share() { shared_.store(true); }
+  void share();
 
  private:
   Device& device_;
   c10::StreamId id_;
   cl_command_queue handle_ = nullptr;
+  std::unique_ptr<Gate> gate_;
   std::atomic<uint32_t> since_flush_{0};
   // What query() knows: how much was enqueued, how much of it is known to be done, and a marker on its way.
   std::atomic<uint64_t> enqueued_{0}, done_{0};

@@ -1,0 +1,155 @@
+#include "runtime/Gate.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "runtime/Events.h"
+
+namespace netcl {
+
+namespace {
+
+constexpr uint32_t kHeld = 16;
+constexpr auto kTick = std::chrono::microseconds(500);  // a gate found closed twice is opened
+constexpr int kIdleTicks = 20;                          // without a launch, then the keeper sleeps
+
+uint32_t capacity_for(const Device& device) {
+  if (const char* wanted = std::getenv("NETCL_HOLD"); wanted && *wanted) {
+    return static_cast<uint32_t>(std::clamp(std::atoi(wanted), 0, 1024));
+  }
+  const auto& info = device.info();
+  return (info.type & CL_DEVICE_TYPE_CPU) != 0 && info.platform_name == "Portable Computing Language" ? kHeld : 0;
+}
+
+}  // namespace
+
+// The thread that opens gates which nobody else opens.
+class GateKeeper {
+ public:
+  static GateKeeper& instance() {
+    static auto* keeper = new GateKeeper();
+    return *keeper;
+  }
+
+  void add(Gate* gate) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    gates_.push_back(gate);
+  }
+
+  // To be called after a gate was closed. False where there can be no such thread.
+  bool watch() {
+    if (awake_.load()) return true;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!started_) started_ = start();
+    if (!started_) return false;
+    awake_.store(true);
+    wake_.notify_one();
+    return true;
+  }
+
+ private:
+  bool start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
+    bool ok = true;
+    try {
+      std::thread([this] { run(); }).detach();
+    } catch (const std::system_error&) {
+      ok = false;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return ok;
+  }
+
+  void run() {
+    pthread_setname_np(pthread_self(), "netcl_gates");
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [this] { return awake_.load(); });
+      for (int idle = 0; idle < kIdleTicks; idle++) {
+        lock.unlock();
+        std::this_thread::sleep_for(kTick);
+        lock.lock();
+        if (look()) idle = 0;
+      }
+      awake_.store(false);
+      if (look()) awake_.store(true);  // closed by someone who still saw it awake
+    }
+  }
+
+  // Whether any gate was closed since the last look, or is.
+  bool look() {
+    bool any = false;
+    for (Gate* gate : gates_) {
+      const uint64_t times = gate->times_.load();
+      const bool closed = gate->closed_.load();
+      any |= closed || times != gate->times_seen_;
+      if (closed && times == gate->times_seen_) gate->open();
+      gate->times_seen_ = times;
+    }
+    return any;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Gate*> gates_;
+  std::atomic<bool> awake_{false};
+  bool started_ = false;
+};
+
+Gate::Gate(const Device& device) : device_(device), capacity_(capacity_for(device)) {
+  if (capacity()) GateKeeper::instance().add(this);
+}
+
+cl_event Gate::make() {
+  if (closed_.load(std::memory_order_relaxed) || shutting_down()) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (last_ && !is_over(last_)) return nullptr;  // whoever ends that command starts the next one
+  cl_int err = CL_SUCCESS;
+  cl_event gate = cl().clCreateUserEvent(device_.context(), &err);
+  return err == CL_SUCCESS ? gate : nullptr;  // without one nothing is held back
+}
+
+void Gate::close(cl_event gate) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    events_.push_back(gate);
+    times_.fetch_add(1);
+    closed_.store(true);
+  }
+  if (!GateKeeper::instance().watch()) disable();
+}
+
+void Gate::launched(cl_event event, Recorded& command) {
+  command.share(event);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::swap(last_, event);
+  }
+  if (event) cl().clReleaseEvent(event);
+}
+
+void Gate::open_all() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  size_t kept = 0;
+  for (cl_event gate : events_) {
+    if (cl().clSetUserEventStatus(gate, CL_COMPLETE) == CL_SUCCESS) {
+      cl().clReleaseEvent(gate);
+    } else {
+      events_[kept++] = gate;  // the keeper tries again
+    }
+  }
+  events_.resize(kept);
+  closed_.store(kept != 0);
+}
+
+}  // namespace netcl

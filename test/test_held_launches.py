@@ -57,6 +57,7 @@ class TestHeldLaunches(TestCase):
             torch.netcl.synchronize()
 
         for _ in range(TRIES):
+            torch.netcl.synchronize()  # opens what is closed
             counts = calls_of(work)
             done += 9
             self.assertEqual(counts["clSetUserEventStatus"], counts["clCreateUserEvent"])

@@ -18,6 +18,8 @@ typedef struct {
   long mb, nb;            // panels a work-item
   long a_items;           // packing: how many work-items pack a
   long k_step, k_total;   // where a batch entry is a slice of k: from one to the next, and the whole; else 0
+  // gemm_block: matrices; levels at a time; whether b is read where it lies; elements of a work-item's panels
+  long batches, k_block, b_in_place, item_panels;
   long add;               // whether there is a d
   matrix_t a, b, c, d;
 } gemm_t;

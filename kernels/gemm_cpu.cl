@@ -2,49 +2,13 @@
 // -D: ACC (compute tag), VEC and MR (the register tile is MR x 2 VEC), OUT and ADD (storage tags of c and d),
 // ACC_FLOATING. gemm_panels.h describes the panels. One work-item makes a macro-tile of `mb` x `nb` panels.
 // With ENGINE_AMX or ENGINE_AVX512_BF16 and PARTS, a matrix engine multiplies (gemm_engine.h).
-#include "gemm.h"
+#include "gemm_micro.h"
 
 #ifndef ENGINE
 #define ENGINE_BEGIN()
 #define ENGINE_END()
 #define SPARE 0
-
-#if MR == 12
-#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
-#elif MR == 6
-#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
-#endif
-#define DECLARE(r) VT l##r = (VT)(0), h##r = (VT)(0);
-#define STEP(r)                      \
-  {                                  \
-    const VT x = (VT)(a[4 * r + j]); \
-    l##r = MAC(x, b0, l##r);         \
-    h##r = MAC(x, b1, h##r);         \
-  }
-#define KEEP(r)    \
-  t[2 * r] = l##r; \
-  t[2 * r + 1] = h##r;
-
-// The accumulators stay in registers: named variables, since an array might not.
-inline void micro(__global const ST* a, __global const ST* b, long k, VT* t) {
-  EACH_ROW(DECLARE)
-  for (long q = 0; q < k; q += 4) {
-#define LEVEL(level)                              \
-  {                                               \
-    const int j = level;                          \
-    const VT b0 = CAT(VLOAD_, VEC)(2 * j, b);     \
-    const VT b1 = CAT(VLOAD_, VEC)(2 * j + 1, b); \
-    EACH_ROW(STEP)                                \
-  }
-    LEVEL(0)
-    LEVEL(1)
-    LEVEL(2)
-    LEVEL(3)
-    a += 4 * MR;
-    b += 4 * NR;
-  }
-  EACH_ROW(KEEP)
-}
+#define micro(a, b, k, t) multiply_tile(a, 4, 4 * MR, b, NR, k, t)
 #endif
 
 __kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const gemm_t P, const ST alpha, const ST beta) {
@@ -62,12 +26,7 @@ __kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const gemm_t P, cons
   for (long pn = n_begin; pn < n_end; pn++)
     for (long pm = m_begin; pm < m_end; pm++) {
       micro(A + pm * kp * MR * PER_LEVEL, B + pn * kp * NR * PER_LEVEL, kp, t);
-      const int rows = (int)min((long)MR, P.m - pm * MR);
-      for (int r = 0; r < 2 * rows; r++) {
-        const long row = pm * MR + (r >> 1), col = pn * NR + (r & 1) * VEC;
-        finish(C + row * P.c.rs + col * P.c.cs, P.c.cs, D + row * P.d.rs + col * P.d.cs, P.d.cs, P.add, t[r],
-               alpha, beta, 0, (int)clamp(P.n - col, 0L, (long)VEC));
-      }
+      finish_tile(C, P.c, D, P.d, P.add, t, alpha, beta, pm * MR, pn * NR, P.m, P.n);
     }
   ENGINE_END();
 }

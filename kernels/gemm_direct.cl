@@ -1,12 +1,14 @@
-// Matrix multiplication without packing, for CPUs: small or skinny matrices, in one launch.
-// -D: INA, INB, OUT, ADD (storage tags), ACC, VEC, ACC_FLOATING, ROWS (rows of a tile), KERNEL_ROWS |
-// KERNEL_DOTS. gemm_rows: the columns of b are consecutive and n >= VEC; or, with PACK_B, a work-item first
-// copies the panel of b that it works on, whatever its strides. gemm_dots: the levels of a and of b are
-// consecutive.
+// Matrix multiplication in one launch, for CPUs: small or skinny matrices.
+// -D: INA, INB, OUT, ADD (storage tags), ACC, VEC, ACC_FLOATING, and KERNEL_BLOCK with MR | KERNEL_ROWS
+// with ROWS (of a tile): the columns of b are consecutive and n >= VEC | KERNEL_VECTOR: the same for one row |
+// KERNEL_DOTS with ROWS: the levels of a and of b are consecutive.
+#include "gemm_micro.h"
 #include "gemm_panels.h"
 
 #define BEGIN                                                                             \
   const long batch = get_global_id(2);                                                    \
+  MATRICES
+#define MATRICES                                                                          \
   const long i0 = batch / P.batch1, i1 = batch % P.batch1;                                \
   const long k = P.k_step ? min(P.k, P.k_total - batch * P.k_step) : P.k;                 \
   __global const STORAGE(INA)* A =                                                        \
@@ -19,41 +21,21 @@
 #define LAST_ROW(r) min(row + (r), P.m - 1)
 
 #ifdef KERNEL_ROWS
-#ifdef PACK_B
-#define END(col) (int)clamp(P.n - (col), 0L, (long)VEC)
-#else
-#define END(col) VEC
-#endif
 // A tile is ROWS x 2 VEC. At the right edge the vectors move left over columns that are already made, and
 // only the new lanes are stored.
-__kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), BUF(pb), const gemm_t P, const ST alpha,
-                        const ST beta) {
+__kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const ST alpha, const ST beta) {
   BEGIN
-#ifdef PACK_B
-  const long item = (batch * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
-  __global ST* panel = PTR(pb, ST) + item * P.b_batch;
-#endif
   const long m_begin = get_global_id(0) * P.mb * ROWS, m_end = min(m_begin + P.mb * ROWS, P.m);
   const long n_begin = get_global_id(1) * P.nb * NR, n_end = min(n_begin + P.nb * NR, P.n);
   for (long col = n_begin; col < n_end; col += NR) {
-#ifdef PACK_B
-    const long c0 = col, c1 = col + VEC;
-    pack_b(B + col * P.b.cs, P.b.cs, P.b.rs, (int)min((long)NR, P.n - col), k, k, panel);
-#else
     const long c0 = min(col, P.n - VEC), c1 = min(col + VEC, P.n - VEC);
-#endif
     for (long row = m_begin; row < m_end; row += ROWS) {
       VT l[ROWS], h[ROWS];
 #pragma unroll
       for (int r = 0; r < ROWS; r++) l[r] = h[r] = (VT)(0);
       for (long q = 0; q < k; q++) {
-#ifdef PACK_B
-        const VT b0 = CAT(VLOAD_, VEC)(2 * q, panel);
-        const VT b1 = CAT(VLOAD_, VEC)(2 * q + 1, panel);
-#else
         const VT b0 = LOAD(INB, ACC, VEC, B + q * P.b.rs + c0, 0);
         const VT b1 = LOAD(INB, ACC, VEC, B + q * P.b.rs + c1, 0);
-#endif
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
           const VT x = (VT)(LOAD(INA, ACC, 1, A + LAST_ROW(r) * P.a.rs + q * P.a.cs, 0));
@@ -67,11 +49,65 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), BUF(pb), const gemm_t P,
           __global STORAGE(OUT)* to = C + (row + r) * P.c.rs;
           __global const STORAGE(ADD)* from = D + (row + r) * P.d.rs;
           finish(to + c0 * P.c.cs, P.c.cs, from + c0 * P.d.cs, P.d.cs, P.add, l[r], alpha, beta,
-                 (int)(col - c0), END(c0));
+                 (int)(col - c0), VEC);
           finish(to + c1 * P.c.cs, P.c.cs, from + c1 * P.d.cs, P.d.cs, P.add, h[r], alpha, beta,
-                 (int)min(col + VEC - c1, (long)VEC), END(c1));
+                 (int)min(col + VEC - c1, (long)VEC), VEC);
         }
     }
+  }
+}
+#endif
+
+#ifdef KERNEL_BLOCK
+// Work-items share out the matrices, the panels of rows and those of columns evenly, and each makes its part of c by
+// itself. It reads a (A_IN_PLACE) and b (b_in_place) where they lie if multiply_tile() can and it pays, and packs what it
+// needs of them if not, as it does at the edges. A k deeper than k_block goes in steps, whose sums are added up in c:
+// there c is of the compute type, and there is no d.
+#define SHARE(total, i) ((total) * (long)get_global_id(i) / (long)get_global_size(i))
+#define SHARE_END(total, i) ((total) * (long)(get_global_id(i) + 1) / (long)get_global_size(i))
+__kernel void gemm_block(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const gemm_t P, const ST alpha,
+                         const ST beta) {
+  const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
+  __global ST* pb = PTR(panels, ST) + item * P.item_panels;
+  __global ST* pa = pb + (P.b_in_place ? 1 : P.nb) * NR * P.k_block;
+  const long mp = (P.m + MR - 1) / MR, m_begin = SHARE(mp, 0), m_end = SHARE_END(mp, 0);
+  const long np = (P.n + NR - 1) / NR, n_begin = SHARE(np, 1), n_end = SHARE_END(np, 1);
+  const long n_packed = P.b_in_place ? min(P.n / NR, n_end) : n_begin;  // the first panel of b that is
+  VT t[2 * MR];
+  for (long batch = SHARE(P.batches, 2); batch < SHARE_END(P.batches, 2); batch++) {
+    MATRICES
+    long k0 = 0;
+    do {
+      const long depth = min(k - k0, P.k_block);
+      for (long pn = n_packed; pn < n_end; pn++)
+        pack_b(B + pn * NR * P.b.cs + k0 * P.b.rs, P.b.cs, P.b.rs, (int)min((long)NR, P.n - pn * NR), depth, depth,
+               pb + (pn - n_packed) * NR * depth);
+      for (long pm = m_begin; pm < m_end; pm++) {
+        const int rows = (int)min((long)MR, P.m - pm * MR);
+        __global const STORAGE(INA)* at = A + pm * MR * P.a.rs + k0 * P.a.cs;
+#ifdef A_IN_PLACE
+        const bool in_place = rows == MR;
+        if (!in_place) pack_a(at, P.a.rs, P.a.cs, rows, depth, depth, pa);
+        __global const ST* x = in_place ? at : pa;
+        const long rs = in_place ? P.a.rs : 4, as = in_place ? 4 : 4 * MR;
+#else
+        pack_a(at, P.a.rs, P.a.cs, rows, depth, depth, pa);
+        __global const ST* x = pa;
+        const long rs = 4, as = 4 * MR;  // constants save a register each
+#endif
+        for (long pn = n_begin; pn < n_end; pn++) {
+          const bool packed = pn >= n_packed;
+          multiply_tile(x, rs, as,
+                packed ? pb + (pn - n_packed) * NR * depth : (__global const ST*)B + pn * NR + k0 * P.b.rs,
+                packed ? NR : P.b.rs, depth, t);
+          if (k0)
+            finish_tile(C, P.c, (__global const STORAGE(ADD)*)C, P.c, 1, t, alpha, (ST)(1), pm * MR, pn * NR, P.m, P.n);
+          else
+            finish_tile(C, P.c, D, P.d, P.add, t, alpha, beta, pm * MR, pn * NR, P.m, P.n);
+        }
+      }
+      k0 += P.k_block;
+    } while (k0 < k);
   }
 }
 #endif

@@ -225,6 +225,29 @@ class TestGemm(TestCase):
                 if dtype not in (torch.float16, torch.bfloat16):  # elsewhere addr rounds twice
                     self.check(lambda a, y, x: torch.addr(a, y, x), a, y, x, k=2)
 
+    @parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_one_launch(self, dtype):
+        """Operands read in place beside packed ones, tails of levels, rows and columns, and NaN beyond the edges."""
+
+        def amid_nan(t, transpose):
+            shape = [size + 20 for size in t.shape]
+            wide = torch.full(shape[::-1] if transpose else shape, math.nan, dtype=dtype, device=DEVICE)
+            return (wide.T if transpose else wide)[: t.shape[0], : t.shape[1]].copy_(t)
+
+        for m, n, k in [(38, 70, 45), (40, 300, 502), (64, 48, 6001)]:
+            a, b = data((m, k), dtype), data((k, n), dtype, 1)
+            expected = reference(torch.mm, a, b)
+            for ta, tb in itertools.product((False, True), repeat=2):
+                with self.subTest(m=m, n=n, k=k, ta=ta, tb=tb):
+                    self.assertEqual((amid_nan(a, ta) @ amid_nan(b, tb)).cpu(), expected, **tolerance(dtype, k))
+
+    def test_batches_a_work_item(self):
+        a, b, c = (data(s, torch.float32, i) for i, s in enumerate([(70, 33, 21), (70, 21, 40), (70, 33, 40)]))
+        for count in (1, 9, 70):
+            x, y, z = a[:count], b[:count], c[:count]
+            self.check(lambda z, x, y: torch.baddbmm(z, x, y, beta=-1, alpha=2), z, x, y, k=60)
+            self.check(lambda x, y: torch.bmm(y.mT, x.mT), x, y, k=21)
+
     def test_dot_of_views_and_long_vectors(self):
         x = data((50000,), torch.float32)
         self.check(lambda x: torch.dot(x[::2], x[1::2]), x, k=25000)

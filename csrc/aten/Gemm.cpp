@@ -6,6 +6,8 @@
 #include <c10/util/complex.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -28,27 +30,27 @@ struct GemmArg {
   int64_t mb = 1, nb = 1;
   int64_t a_items = 0;
   int64_t k_step = 0, k_total = 0;
+  int64_t batches = 0, k_block = 0, b_in_place = 0, item_panels = 0;
   int64_t add = 0;
   MatrixArg a, b, c, d;
 };
 
 // --- parameters
 // -------------------------------------------------------------------------------------------------
-constexpr int64_t kFewRows = 16;                 // rows that are not worth packing b for
-constexpr int64_t kDotColumns = 4;               // columns of a tile of dot products
-constexpr int64_t kVectorRun = 8;                // vectors of a tile of one row (RUN in gemm_direct.cl)
-constexpr int64_t kDepth = 1024;                 // levels of a panel of the packed path: one of b stays in L2
-constexpr int64_t kInPlaceDepth = 2048;          // most levels of a panel where a is read in place
-constexpr int64_t kInPlaceWork = 1 << 20;        // multiply-adds; beyond, to read it in place costs registers
-constexpr int64_t kOnceDepth = 8192;             // most levels of the only panel of b, which stays in L2
-constexpr int64_t kCachedElements = 1 << 18;     // of a matrix that may be read across its rows
-constexpr int64_t kNarrowInPlaceWork = 1 << 20;  // multiply-adds
-constexpr int64_t kEngineWork = 1 << 19;         // multiply-adds; below, to pack is most of the work
-constexpr int64_t kEngineDepth = 512;            // levels of a panel for a matrix engine, which stays in L1
-constexpr int64_t kPanelElements = 4 << 20;      // of one operand's panels at a time
-constexpr int64_t kItemsPerUnit = 4;             // work-items for each compute unit, for balance
-constexpr int64_t kMinItemWork = 1 << 15;        // multiply-adds below which a work-item costs more than it saves
-constexpr int64_t kSplitDepth = 2048;            // levels of a slice where k is split
+constexpr int64_t kFewRows = 16;               // rows that are not worth packing b for
+constexpr int64_t kDotColumns = 4;             // columns of a tile of dot products
+constexpr int64_t kVectorRun = 8;              // vectors of a tile of one row (RUN in gemm_direct.cl)
+constexpr int64_t kDepth = 1024;               // levels of a panel of the packed path: one of b stays in L2
+constexpr double kPackCost = 8;                // of packing an operand again, over reading it again
+constexpr int64_t kBlockWork = 1 << 24;        // most multiply-adds of a product in one launch
+constexpr int64_t kInPlaceElements = 1 << 17;  // of a b that stays in L2 and may be read across its rows
+constexpr int64_t kOnceDepth = 8192;           // most levels of the only panel of b, which stays in L2
+constexpr int64_t kEngineWork = 1 << 19;       // multiply-adds; below, to pack is most of the work
+constexpr int64_t kEngineDepth = 512;          // levels of a panel for a matrix engine, which stays in L1
+constexpr int64_t kPanelElements = 4 << 20;    // of one operand's panels at a time
+constexpr int64_t kItemsPerUnit = 4;           // work-items for each compute unit, for balance
+constexpr int64_t kMinItemWork = 1 << 15;      // multiply-adds below which a work-item costs more than it saves
+constexpr int64_t kSplitDepth = 2048;          // levels of a slice where k is split
 
 c10::ScalarType accumulator(c10::ScalarType type) {
   switch (type) {
@@ -179,25 +181,59 @@ void run_tiled(const Job& job) {
   });
 }
 
-// Tiles of `rows` x 2 vectors with a read in place, and b as well unless `pack`.
-void run_rows(const Job& job, int64_t rows, bool pack) {
+// Tiles of `rows` x 2 vectors with a and b read in place.
+void run_rows(const Job& job, int64_t rows) {
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows).set("KERNEL_ROWS", 1);
-  if (pack) defs.set("PACK_B", 1);
   auto& k = kernel(job.device(), "gemm_direct.cl", "gemm_rows", defs);
   GemmArg p = job.arg();
   const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, job.nr()), rows * job.nr() * p.k);
   p.mb = parts.rows_each;
   p.nb = parts.cols_each;
-  at::Tensor panels;
-  if (pack) {
-    p.b_batch = p.k * job.nr();
-    panels = job.scratch(p.b_batch * job.batches() * static_cast<int64_t>(parts.rows * parts.cols));
-  }
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
     k.launch(job.op, job.queue, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(),
-             job.b(), job.c(), job.d(), buf_or_null(panels), p, alpha, beta);
+             job.b(), job.c(), job.d(), p, alpha, beta);
   });
+}
+
+// Everything in one launch: each work-item packs for itself what it cannot read in place. False, and nothing done,
+// where that would take too much memory.
+bool run_block(const Job& job) {
+  const GemmArgs& g = job.g;
+  GemmArg p = job.arg();
+  p.k_block = job.k_step ? std::min(g.k, kDepth) : g.k;
+  // Packed, an a that is read but once would move three times.
+  const bool a_in_place = g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
+  p.b_in_place = g.b.dtype == job.acc && g.b.cs == 1 && p.k_block * g.n <= kInPlaceElements;
+  const int64_t mp = ceil_div(g.m, job.mr()), np = ceil_div(g.n, job.nr());
+  const int64_t most = std::max<int64_t>(1, job.batches() * g.m * g.n * g.k / kMinItemWork);
+  const int64_t items = std::min(most, (p.b_in_place ? kItemsPerUnit : kItemsPerUnit / 2) * job.units());
+  // Matrices are shared out first. What parts of one remain are cut so that little is packed by several: each part of
+  // the columns packs all of a, each part of the rows all of b. Powers of two make halves that are equal: PoCL gives
+  // the first thread that comes half of the work-items.
+  p.batches = job.batches();
+  const int64_t batch_items = std::min(p.batches, 4 * items), parts = ceil_div(items, batch_items);
+  const double a_cost = g.m * (a_in_place ? 1 : kPackCost), b_cost = g.n * (p.b_in_place ? 1 : kPackCost);
+  const int64_t cols =
+      std::min<int64_t>(np, std::bit_floor(static_cast<uint64_t>(std::max(1.0, std::sqrt(parts * b_cost / a_cost)))));
+  const int64_t rows = std::min(mp, ceil_div(parts, cols));
+  p.nb = ceil_div(np, cols);
+  p.item_panels = round_up(
+      (p.b_in_place ? 1 : p.nb) * job.nr() * p.k_block + job.mr() * round_up(p.k_block, int64_t{4}), int64_t{16});
+  const int64_t panels = p.item_panels * rows * cols * batch_items;
+  if (panels > 4 * kPanelElements && !job.k_step) return false;
+
+  Defs defs = job.defs();
+  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("MR", job.mr()).set("KERNEL_BLOCK", 1);
+  if (a_in_place) defs.set("A_IN_PLACE", 1);
+  auto& k = kernel(job.device(), "gemm_direct.cl", "gemm_block", defs);
+  const at::Tensor scratch = job.scratch(panels);
+  with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
+    k.launch(job.op, job.queue,
+             {static_cast<size_t>(rows), static_cast<size_t>(cols), static_cast<size_t>(batch_items)}, {1, 1, 1},
+             job.a(), job.b(), job.c(), job.d(), buf(scratch), p, alpha, beta);
+  });
+  return true;
 }
 
 // One row times b, whose columns are consecutive.
@@ -347,23 +383,15 @@ void choose(Job job) {
     return run_dots(job, g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3));
   // Few rows: reading b once in place is all there is to do.
   if (b_columns && g.m == 1) return run_vector(job);
-  if (b_columns && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows(), false);
+  if (b_columns && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows());
   if (!a_levels && b_levels && g.n >= g.m / 4) swap();
-  const int64_t panels = job.batches() * ceil_div(kItemsPerUnit * job.units(), job.batches()) * g.k * job.nr();
   const int64_t work = g.m * g.n * g.k;
   if (!job.k_step && std::min(g.m, g.n) > kFewRows && work > kEngineWork) {
     if (const auto engine = engine_panels(job)) return run_packed(job, *engine);
   }
-  // Reading a in place suits levels that are consecutive or a matrix that stays in cache; elements of a
-  // narrow type are converted once for each panel of b, one by one, which only pays for the smallest. With 16 vector
-  // registers (AVX2) the addresses of the rows are too many beside them: 2048^3 makes 104 GFLOP/s so, 131 packed.
-  const bool in_place = g.a.dtype != job.acc ? work <= kNarrowInPlaceWork
-                                             : (a_levels || g.m * g.k <= kCachedElements) && g.k <= kInPlaceDepth &&
-                                                   (job.vec() > 8 || work <= kInPlaceWork);
-  // Packed, an a that is read but once would move three times.
   const bool read_once = a_levels && g.n <= job.nr() && g.k <= kOnceDepth;
-  if (job.k_step || g.k == 0 || ((in_place || read_once || g.m <= kFewRows) && panels <= 4 * kPanelElements))
-    return run_rows(job, job.direct_rows(), true);
+  const bool small = g.k <= kDepth && work <= kBlockWork;
+  if ((job.k_step || g.k == 0 || small || read_once || g.m <= kFewRows) && run_block(job)) return;
   run_packed(job, {job.vec(), job.mr(), job.acc, kDepth, 4});
 }
 

@@ -90,6 +90,9 @@ def synchronize(device: str) -> None:
 
 PATIENCE_SECONDS = 3.0
 ENQUEUED = 256
+# Threads of OpenMP and of OpenCL runtimes spin after their last work (libgomp's for 7 ms where the results were made),
+# and would take cores from what is timed next on the other device.
+SETTLE_SECONDS = 0.015
 
 
 class Timer:
@@ -113,6 +116,7 @@ class Timer:
 
     def sample(self) -> float:
         """Seconds a call."""
+        time.sleep(SETTLE_SECONDS)
         start = time.perf_counter()
         for _ in range(self.calls):
             self.run()

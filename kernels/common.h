@@ -19,9 +19,18 @@
 #endif
 
 // On a CPU device a work-group is one work-item, but in files that define WORK_GROUPS. Known at compile time, that makes
-// one kernel of each, which fits every launch, and neither loops over work-items nor vectors of them.
+// one kernel of each, which fits every launch, and neither loops over work-items nor vectors of them. Intel's compiler
+// makes those vectors all the same, and calls them nowhere, unless it is told: minutes for some kernels with AVX-512.
 #if defined(DEVICE_CPU) && !defined(WORK_GROUPS)
-#define __kernel __attribute__((reqd_work_group_size(1, 1, 1))) __kernel
+#ifdef __has_attribute
+#if __has_attribute(intel_vec_len_hint)
+#define ONE_WORK_ITEM __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1)))
+#endif
+#endif
+#ifndef ONE_WORK_ITEM
+#define ONE_WORK_ITEM __attribute__((reqd_work_group_size(1, 1, 1)))
+#endif
+#define __kernel ONE_WORK_ITEM __kernel
 #endif
 
 #define CAT_(a, b) a##b

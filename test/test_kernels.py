@@ -62,6 +62,29 @@ print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in
         self.assertEqual(sorted(compiled), sorted(run.stdout.split()))
         self.assertIn("batch_norm_train", "".join(compiled))
 
+    def test_no_vectors_of_work_items(self):
+        """Where a work-group is one work-item, Intel's compiler makes what its vectorizer's mode 1, off, makes."""
+        if "Intel" not in torch.netcl.get_device_properties().platform_name:
+            self.skipTest("only Intel's compiler makes vectors of work-items before it knows the work-group's size")
+        code = """
+import torch
+x = torch.ones(64, 40, device="netcl")
+((x @ x.t()).softmax(1).sum(0) + x.sum(1)).cumsum(0).cpu()
+"""
+        sizes = []
+        for mode in ({}, {"CL_CONFIG_CPU_VECTORIZER_MODE": "1"}):
+            with tempfile.TemporaryDirectory() as folder:
+                environment = {k: v for k, v in os.environ.items() if k != "CL_CONFIG_CPU_VECTORIZER_MODE"}
+                environment |= {"NETCL_CACHE_DIR": folder, "NETCL_DEVICE_CLASS": "cpu", **mode}
+                run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                sizes.append(sorted(path.stat().st_size for path in Path(folder).glob("*.bin")))
+        ours, without = sizes
+        self.assertEqual(len(ours), len(without))
+        self.assertGreater(len(ours), 4)
+        for size, least in zip(ours, without, strict=True):
+            self.assertLess(size, 1.1 * least)
+
     def test_a_broken_kernel_says_what_and_where(self):
         log = torch.ops.netcl.build_log(0, "unary.cl", "flat", "-DOP=OP_no_such_operator")
         self.assertIn("error", log)

@@ -196,7 +196,7 @@ class TestProducts(TestCase):
             torch.set_float32_matmul_precision(precision)
             made = executions() if EMULATOR else 0
             c = (x.to(device()) @ y.to(device())).cpu()
-            used = EMULATOR and executions() > made
+            used = bool(EMULATOR) and executions() > made
             return ((c - exact).abs() / terms).max().item(), used
 
         sums = 96 * 2.0**-24

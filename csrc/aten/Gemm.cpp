@@ -46,7 +46,7 @@ constexpr int64_t kBlockWork = 1 << 24;        // most multiply-adds of a produc
 constexpr int64_t kInPlaceElements = 1 << 17;  // of a b that stays in L2 and may be read across its rows
 constexpr int64_t kOnceDepth = 8192;           // most levels of the only panel of b, which stays in L2
 constexpr int64_t kEngineWork = 1 << 19;       // multiply-adds; below, to pack is most of the work
-constexpr int64_t kEngineDepth = 512;          // levels of a panel for a matrix engine, which stays in L1
+constexpr int64_t kEngineDepth = 2048;         // levels of a panel for a matrix engine, which stays in L1
 constexpr int64_t kPanelElements = 4 << 20;    // of one operand's panels at a time
 constexpr int64_t kItemsPerUnit = 4;           // work-items for each compute unit, for balance
 constexpr int64_t kMinItemWork = 1 << 15;      // multiply-adds below which a work-item costs more than it saves
@@ -285,7 +285,7 @@ std::optional<Panels> engine_panels(const Job& job) {
   if (job.g.may_narrow && b == c10::kFloat) b = a;
   const auto tile = engine_tile(job.device(), a, b);
   if (!tile) return std::nullopt;
-  return Panels{tile->kVec, tile->rows, c10::kShort, kEngineDepth, tile->kLevels, tile->parts, tile->define};
+  return Panels{tile->kVec, tile->rows, c10::kShort, tile->depth, tile->kLevels, tile->parts, tile->define};
 }
 
 // Panels of both operands, one block of m, n and k after the other; what is not the last block of k leaves

@@ -135,7 +135,9 @@ std::optional<EngineTile> engine_tile(const Device& device, c10::ScalarType a, c
   const bool amx = engine == MatrixEngine::kAmx;
   const int64_t parts = a == kHalf || b == kHalf || precision == Float32MatmulPrecision::HIGH ? 2 : 1;
   if (engine == MatrixEngine::kNone || (parts == 2 && !amx)) return std::nullopt;
-  return EngineTile{amx ? 32 : 8, parts, amx ? "ENGINE_AMX" : "ENGINE_AVX512_BF16"};
+  // AMX reads its panels at the rate of the first-level cache; of vectors, one of b may lie in the second.
+  if (amx) return EngineTile{32, 512, parts, "ENGINE_AMX"};
+  return EngineTile{8, 2048, parts, "ENGINE_AVX512_BF16"};
 }
 
 }  // namespace netcl

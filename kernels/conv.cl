@@ -5,9 +5,13 @@
 // packed columns of pixels. See csrc/aten/Convolution.cpp.
 // -D CONV_<kernel>, ACC (compute tag, f32 or f64), IN / OUT (storage tags), OFFSET (int or long), and the shape of the
 // register tile: ROWS x NV*VEC; TRANSPOSE where ACC is f32 and that is a multiple of 16. With ENGINE_AMX or
-// ENGINE_AVX512_BF16 and PARTS, a matrix engine multiplies; panels are then as gemm_engine.h has them.
+// ENGINE_AVX512_BF16 and PARTS, a matrix engine multiplies; panels are then as gemm_engine.h has them, and X (storage tag
+// of the operand that is not packed beforehand, else ACC) is what the tensors hold.
 #include "dtypes.h"
 #include "transpose.h"
+#ifndef X
+#define X ACC
+#endif
 
 typedef CTYPE(ACC) ST;
 typedef VTYPE(ACC, VEC) VT;
@@ -72,12 +76,17 @@ typedef struct {
   long out_d, out_h, out_w, in_d, in_h, in_w;
   long pad_d, pad_h, pad_w;  // in front
 } pad_t;
+// Of 16 bits that stay what they are (RAW), the bits move.
+#ifdef RAW
+typedef ushort move_t;
+#define MOVE(V, from, to, i) CAT(store_bits, V)(CAT(load_bits, V)((from) + (i)), (to) + (i))
+#else
+typedef STORAGE(X) move_t;
+#define MOVE(V, from, to, i) STORE(X, ACC, V, to, i, LOAD(IN, ACC, V, from, i))
+#endif
 // Whole vectors; the last one overlaps the one before it.
-#define COPY_BY(V, from, to, n)                                                                                \
-  for (long x = 0; x < (n); x += V) {                                                                          \
-    const long at = min(x, (n) - V);                                                                           \
-    STORE(ACC, ACC, V, to, at, LOAD(IN, ACC, V, from, at));                                                    \
-  }
+#define COPY_BY(V, from, to, n) \
+  for (long x = 0; x < (n); x += V) MOVE(V, from, to, min(x, (n) - V));
 #define COPY_ROW(from, to, n)                                                                                  \
   if ((n) >= 16) {                                                                                             \
     COPY_BY(16, from, to, n)                                                                                   \
@@ -89,24 +98,32 @@ typedef struct {
     COPY_BY(1, from, to, n)                                                                                    \
   }
 
+#define ZEROS(begin, end) \
+  for (long x = begin; x < end; x++) to[x] = 0;  // of every dtype, all bits
+
 #ifdef CONV_PAD
 __kernel void conv_pad(BUF(src), BUF(dst), const pad_t P) {
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
-  __global ST *dst = PTR(dst, ST);
+#ifdef RAW
+  typedef ushort in_t;
+#else
+  typedef STORAGE(IN) in_t;
+#endif
+  __global const in_t *src = PTR(src, const in_t);
+  __global move_t *dst = PTR(dst, move_t);
   const long first = (long)get_global_id(0) * P.rows_per_item;
   const long last = min(first + P.rows_per_item, P.rows);
   long zy = first / P.out_h, y = first - zy * P.out_h - P.pad_h;
   long plane = zy / P.out_d, z = zy - plane * P.out_d - P.pad_d;
   const long n = min(P.in_w, P.out_w - P.pad_w);
   for (long row = first; row < last; row++) {
-    __global ST *to = dst + row * P.out_w;
+    __global move_t *to = dst + row * P.out_w;
     if (y < 0 || y >= P.in_h || z < 0 || z >= P.in_d) {
-      for (long x = 0; x < P.out_w; x++) to[x] = 0;
+      ZEROS(0, P.out_w)
     } else {
-      __global const STORAGE(IN) *from = src + ((plane * P.in_d + z) * P.in_h + y) * P.in_w;
-      for (long x = 0; x < P.pad_w; x++) to[x] = 0;
+      __global const in_t *from = src + ((plane * P.in_d + z) * P.in_h + y) * P.in_w;
+      ZEROS(0, P.pad_w)
       COPY_ROW(from, to + P.pad_w, n)
-      for (long x = P.pad_w + n; x < P.out_w; x++) to[x] = 0;
+      ZEROS(P.pad_w + n, P.out_w)
     }
     if (++y == P.out_h - P.pad_h) {
       y = -P.pad_h;
@@ -135,8 +152,34 @@ __kernel void conv_table(BUF(table), const radix_t R, long n, long chunk) {
 // Panels of COLS columns: dst[group][panel][r][COLS] = src[group * src_group + cols(j) + table[r]].
 typedef struct {
   long nred, ncols, panels, chunk, src_group;
-  long src_end;  // elements of src
+  long src_end;    // elements of src
+  long level_run;  // levels that are neighbours, from each multiple of it on
 } pack_t;
+
+#ifdef ENGINE
+// Vectors of 16 bits to memory of any alignment, as store_bits() does in global memory.
+#define PUT(Q, V, v_, p) (((Q packed_bits##V *)(p))->v = (v_))
+// Levels [q, q + count) of a line, where table[r] says, to consecutive places in Q memory. `left`: of the run that q is
+// in.
+#define COPY_LEVELS(Q, S, line, table, q, count, left, run, to, part)                 \
+  for (int l_ = 0, left_ = left; l_ < (count);) {                                  \
+    const int n_ = min(min(left_, 16), (count) - l_);                              \
+    __global const STORAGE(S) *f_ = (line) + table[(q) + l_];                      \
+    if (n_ == 16) {                                                                \
+      PUT(Q, 16, PART(S, 16, f_, part), (to) + l_);                                \
+    } else if (n_ >= 8) {                                                          \
+      PUT(Q, 8, PART(S, 8, f_, part), (to) + l_);                                  \
+      PUT(Q, 8, PART(S, 8, f_ + n_ - 8, part), (to) + l_ + n_ - 8);                \
+    } else if (n_ >= 4) {                                                          \
+      PUT(Q, 4, PART(S, 4, f_, part), (to) + l_);                                  \
+      PUT(Q, 4, PART(S, 4, f_ + n_ - 4, part), (to) + l_ + n_ - 4);                \
+    } else {                                                                       \
+      for (int i_ = 0; i_ < n_; i_++) (to)[l_ + i_] = PART(S, 1, f_ + i_, part);   \
+    }                                                                              \
+    l_ += n_;                                                                      \
+    left_ = left_ == n_ ? (int)(run) : left_ - n_;                                 \
+  }
+#endif
 
 #ifdef CONV_PACK
 __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, const pack_t P) {
@@ -155,20 +198,33 @@ __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, cons
   radix_run(&cols, panel * COLS, P.ncols, COLS, off);
 #ifdef ENGINE
   for (long q = first; q < last; q += 32) {
-    int run = 0;  // whether all levels are neighbours
-    if (q + 32 <= P.nred)
-      for (run = 1; run < 32 && table[q + run] - table[q] == run; run++);
+    const int left = (int)(P.level_run - q % P.level_run), whole = q + 32 <= P.nred;
     for (int part = 0; part < PARTS; part++) {
       __global panel_t *dst = PTR(dst, panel_t) + (group * P.panels + panel) * nred * COLS * PARTS + part * B_BLOCK;
-      if (run == 32) {
+      if (whole && left >= 32) {
         for (int l = 0; l < COLS; l += 16) {
 #define LINE(i) src + off[l + (i)] + table[q]
           PACK_B_LINES(IN, LINE, dst, l, q, part)
         }
+      } else if (whole && P.level_run >= 4) {
+        for (int l = 0; l < COLS; l += 16) {
+          union {
+            ushort levels[32];
+            uint16 pairs;
+          } line[16];
+          for (int i = 0; i < 16; i++)
+            COPY_LEVELS(__private, IN, src + off[l + i], table, q, 32, left, P.level_run, line[i].levels, part)
+          uint16 v[16];
+#pragma unroll
+          for (int i = 0; i < 16; i++) v[i] = line[i].pairs;
+          TRANSPOSE16(uint16, v)
+#pragma unroll
+          for (int i = 0; i < 16; i++) vstore16(v[i], 0, (__global uint *)(dst + AT_B(l, q + 2 * i)));
+        }
       } else {
         for (long r = q; r < q + 32; r++)
           for (int j = 0; j < COLS; j++)
-            dst[AT_B(j, r)] = r < P.nred ? part_of1(LOAD(IN, f32, 1, src, off[j] + table[r]), part) : (ushort)0;
+            dst[AT_B(j, r)] = r < P.nred ? PART(IN, 1, src + off[j] + table[r], part) : (ushort)0;
       }
     }
   }
@@ -219,6 +275,7 @@ typedef struct {
   long x_group, out_group;
   long bias_row, bias_col, bias_group;  // bias element of (i, j), where there is one
   long cols_linear;                     // out_cols is j * out_cols.stride[3]
+  long level_run;                       // as in pack_t
 } gemm_t;
 
 #define MAD_TILE                                                                                                \
@@ -233,20 +290,64 @@ typedef struct {
 #define BLOCK 256
 
 #if defined(ENGINE) && defined(CONV_GEMM)
+// Whether `count` rows from a[0] on are neighbours in runs of `run`; the offsets of rows only grow.
+inline bool are_runs(const long *a, int count, int run) {
+  for (int i = 0; i < count; i += run)
+    if (a[i + run - 1] - a[i] != run - 1) return false;
+  return true;
+}
+
+// Two levels of A_ROWS rows as pairs, from x[a[i]]: all neighbours, or in runs of four.
+#define PAIRS_OF_ROWS(V, p, l0, l1, part) \
+  (CAT(convert_uint, V)(PART(X, V, (p) + (l0), part)) | CAT(convert_uint, V)(PART(X, V, (p) + (l1), part)) << 16)
+#if MR >= 16
+#define ROWS_BY_FOUR(x, a, l0, l1, part)                                                                  \
+  (uint16)(PAIRS_OF_ROWS(4, (x) + (a)[0], l0, l1, part), PAIRS_OF_ROWS(4, (x) + (a)[4], l0, l1, part),    \
+           PAIRS_OF_ROWS(4, (x) + (a)[8], l0, l1, part), PAIRS_OF_ROWS(4, (x) + (a)[12], l0, l1, part))
+#else
+#define ROWS_BY_FOUR(x, a, l0, l1, part) \
+  (uint8)(PAIRS_OF_ROWS(4, (x) + (a)[0], l0, l1, part), PAIRS_OF_ROWS(4, (x) + (a)[4], l0, l1, part))
+#endif
+#define PACK_ROWS(load)                                                                        \
+  for (int l = 0; l < ROWS; l += A_ROWS) {                                                     \
+    uint16 v[16];                                                                              \
+    _Pragma("unroll") for (int i = 0; i < 16; i++) {                                           \
+      const long l0 = table[q + 2 * i], l1 = table[q + 2 * i + 1];                             \
+      v[i] = SIXTEEN(load);                                                                    \
+    }                                                                                          \
+    TRANSPOSE16(uint16, v)                                                                     \
+    _Pragma("unroll") for (int i = 0; i < A_ROWS; i++)                                         \
+        vstore16(v[i], 0, (__global uint *)(to + AT_A(l + i, q - r0)));                        \
+  }
+
 // The panel of a tile's rows: levels [r0, r1) of x[a[i] + table[r]], zeros behind.
-inline void pack_lines(__global const ST *x, __global const OFFSET *table, const long *a, long r0, long r1,
-                       __global panel_t *lines) {
-  for (long q = 0; r0 + q < r1; q += 32) {
-    const int count = (int)min(32L, r1 - r0 - q);
-    OFFSET at[32];
-    for (int l = 0; l < 32; l++) at[l] = table[r0 + q + min(l, count - 1)];
-    for (int i = 0; i < ROWS; i++) {
-      ST v[32];
-      for (int l = 0; l < 32; l++) v[l] = l < count ? x[a[i] + at[l]] : 0;
-      for (int part = 0; part < PARTS; part++) {
-        __global uint *to = (__global uint *)(lines + part * A_BLOCK + AT_A(i, q));
-        vstore8(as_uint8(part_of16(vload16(0, v), part)), 0, to);
-        vstore8(as_uint8(part_of16(vload16(1, v), part)), 1, to);
+inline void pack_lines(__global const STORAGE(X) *x, __global const OFFSET *table, const long *a, int height, long r0,
+                       long r1, long run, __global panel_t *lines) {
+  const bool whole = height == ROWS && are_runs(a, ROWS, A_ROWS);
+  const bool fours = height == ROWS && are_runs(a, ROWS, 4);
+  for (int part = 0; part < PARTS; part++) {
+    __global panel_t *to = lines + part * A_BLOCK;
+    for (long q = r0; q < r1; q += 32) {
+      const int count = (int)min(32L, r1 - q);
+      if (count == 32 && whole && run < 16) {
+        PACK_ROWS(PAIRS_OF_ROWS(A_ROWS, x + a[l], l0, l1, part))
+      } else if (count == 32 && fours && run < 8) {
+        PACK_ROWS(ROWS_BY_FOUR(x, a + l, l0, l1, part))
+      } else if (count == 32 && run < 4) {
+        for (int i = 0; i < ROWS; i++) {
+          __global uint *line = (__global uint *)(to + AT_A(i, q - r0));
+          __global const STORAGE(X) *from = x + a[i];
+#pragma unroll
+          for (int l = 0; l < 16; l++)
+            line[l] = PART(X, 1, from + table[q + 2 * l], part) | (uint)PART(X, 1, from + table[q + 2 * l + 1], part) << 16;
+        }
+      } else {
+        const int left = (int)(run - q % run);
+        for (int i = 0; i < ROWS; i++) {
+          __global panel_t *line = to + AT_A(i, q - r0);
+          COPY_LEVELS(__global, X, x + a[i], table, q, count, left, run, line, part)
+          for (int l = count; l < 32; l++) line[l] = 0;
+        }
       }
     }
   }
@@ -259,7 +360,7 @@ __kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const r
   const long panel0 = get_global_id(1) * G.panels_per_item, panel1 = min(panel0 + G.panels_per_item, G.panels);
   const long split = (long)get_global_id(2) / G.groups, group = get_global_id(2) - split * G.groups;
   const long r0 = split * G.red_per_split, r1 = min(r0 + G.red_per_split, G.nred);
-  __global const ST *x = PTR(x, const ST) + group * G.x_group;
+  __global const STORAGE(X) *x = PTR(x, const STORAGE(X)) + group * G.x_group;
   __global const OFFSET *table = PTR(table, const OFFSET);
 #ifdef ENGINE
   const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
@@ -277,7 +378,7 @@ __kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const r
     radix_run(&rows, tile_at, G.nrows, ROWS, a);
     const int height = (int)min((long)ROWS, G.nrows - tile_at);
 #ifdef ENGINE
-    pack_lines(x, table, a, r0, r1, lines);
+    pack_lines(x, table, a, height, r0, r1, G.level_run, lines);
 #else
     const int neighbours = height == ROWS && a[ROWS - 1] - a[0] == ROWS - 1;  // offsets of rows only grow
 #endif
@@ -307,16 +408,16 @@ __kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const r
             }
         }
         if (neighbours) {
-          __global const ST *x0 = x + a[0];
+          __global const STORAGE(X) *x0 = x + a[0];
           for (long r = block; r < end; r++, bp += COLS) {
-            __global const ST *xp = x0 + table[r];
+            __global const STORAGE(X) *xp = x0 + table[r];
 #define X_AT(i) xp[i]
             MAD_TILE
 #undef X_AT
           }
         } else {
           for (long r = block; r < end; r++, bp += COLS) {
-            __global const ST *xp = x + table[r];
+            __global const STORAGE(X) *xp = x + table[r];
 #define X_AT(i) xp[a[i]]
             MAD_TILE
 #undef X_AT

@@ -26,11 +26,20 @@ typedef ushort panel_t;
 #define NETCL_PART_OF(V) \
   inline ushort##V part_of##V(float##V v, int part) { return bf16_narrow##V(v); }
 #endif
+NETCL_PART_OF(4)
 NETCL_PART_OF(8)
 NETCL_PART_OF(16)
 inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s0; }
 
-#define PART(S, V, p, part) CAT(part_of, V)(LOAD(S, f32, V, p, 0), part)
+// Of V numbers of storage tag S at p; bfloat16 is its own first part.
+#define PART(S, V, p, part) CAT(PART_, S)(V, p, part)
+#define PART_f32(V, p, part) CAT(part_of, V)(LOAD(f32, f32, V, p, 0), part)
+#define PART_f16(V, p, part) CAT(part_of, V)(LOAD(f16, f32, V, p, 0), part)
+#if PARTS == 2
+#define PART_bf16(V, p, part) ((part) ? (CAT(ushort, CAT(V_, V)))(0) : CAT(load_bits, V)(p))
+#else
+#define PART_bf16(V, p, part) CAT(load_bits, V)(p)
+#endif
 // Two levels of V lines as pairs.
 #define PAIRS(S, V, p, ks, part) \
   (CAT(convert_uint, V)(PART(S, V, p, part)) | CAT(convert_uint, V)(PART(S, V, (p) + (ks), part)) << 16)
@@ -43,7 +52,7 @@ inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s
 #define PACK_REST(S, from, ls, ks, lines, first, k, kp, to, at, part)             \
   for (long q = first; q < kp; q++)                                               \
     for (int l = 0; l < lines; l++)                                               \
-      (to)[at(l, q)] = q < k ? part_of1(LOAD(S, f32, 1, (from) + l * (ls) + q * (ks), 0), part) : (ushort)0;
+      (to)[at(l, q)] = q < k ? PART(S, 1, (from) + l * (ls) + q * (ks), part) : (ushort)0;
 
 // 16 lines of 32 consecutive levels each, to levels [q, q + 32) and lines [l, l + 16) of a panel of b.
 #define PACK_B_LINES(S, line, to, l, q, part)                                                       \
@@ -55,7 +64,7 @@ inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s
         vstore16(v_[i_], 0, (__global uint*)((to) + AT_B(l, (q) + 2 * i_)));                        \
   }
 
-#if defined(INA) && defined(MR)
+#ifdef MR
 #if MR >= 16
 #define A_ROWS 16
 #define SIXTEEN(v) (v)
@@ -63,6 +72,8 @@ inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s
 #define A_ROWS MR
 #define SIXTEEN(v) ((uint16)(v, v))
 #endif
+#endif
+#if defined(INA) && defined(MR)
 inline void pack_a(__global const STORAGE(INA) * from, long rs, long ks, int lines, long k, long kp,
                    __global panel_t* panel) {
   for (int part = 0; part < PARTS; part++) {

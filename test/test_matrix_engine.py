@@ -214,7 +214,7 @@ class TestProducts(TestCase):
         self.assertEqual(used, bool(EMULATOR))
 
     @parametrize("engine", ENGINES)
-    @parametrize("case", ["plain", "strided", "groups", "one_image", "few_pixels", "transposed", "3d"])
+    @parametrize("case", ["plain", "strided", "groups", "one_image", "rows_of_four", "few_pixels", "transposed", "3d"])
     def test_convolution(self, engine, case):
         # Whole numbers: each direction is exact, and rounded once.
         self.use(engine)
@@ -223,12 +223,14 @@ class TestProducts(TestCase):
             "strided": ((2, 17, 12, 9), (33, 17, 3, 2), dict(stride=3, padding=(1, 0))),
             "groups": ((1, 6, 10, 7), (40, 3, 3, 3), dict(padding=1, groups=2)),
             "one_image": ((1, 40, 8, 8), (20, 40, 3, 3), dict(dilation=2)),
+            "rows_of_four": ((2, 16, 4, 4), (40, 16, 3, 3), dict(padding=1)),
             "few_pixels": ((1, 16, 4, 4), (130, 16, 3, 3), dict()),
             "transposed": ((1, 7, 6, 5), (7, 20, 3, 3), dict(stride=2, padding=1, output_padding=1)),
             "3d": ((1, 3, 5, 6, 7), (18, 3, 2, 3, 3), dict(padding=1)),
         }[case]
         function = F.conv_transpose2d if case == "transposed" else (F.conv3d if case == "3d" else F.conv2d)
-        dtypes = [torch.bfloat16] + [torch.float16] * (engine == "amx" and case in ("plain", "few_pixels"))
+        halves = engine == "amx" and case in ("plain", "rows_of_four", "few_pixels")
+        dtypes = [torch.bfloat16] + [torch.float16] * halves
 
         def run(x, w, b, where, dtype):
             x, w, b = (t.to(where, dtype).requires_grad_() for t in (x, w, b))

@@ -40,12 +40,12 @@ struct Pad {
   int64_t rows, rows_per_item, out_d, out_h, out_w, in_d, in_h, in_w, pad_d, pad_h, pad_w;
 };
 struct Pack {
-  int64_t nred, ncols, panels, chunk, src_group, src_end;
+  int64_t nred, ncols, panels, chunk, src_group, src_end, level_run;
 };
 struct Product {
   int64_t nrows = 0, ncols = 0, nred = 0, tiles = 0, panels = 0, panels_per_item = 1, groups = 0;
   int64_t red_per_split = 0, out_split = 0, x_group = 0, out_group = 0;
-  int64_t bias_row = 0, bias_col = 0, bias_group = 0, cols_linear = 0;
+  int64_t bias_row = 0, bias_col = 0, bias_group = 0, cols_linear = 0, level_run = 1;
 };
 
 struct Direct {  // kernels/conv_direct.cl
@@ -78,6 +78,7 @@ struct Context {
   Queue& queue;
   at::TensorOptions options;  // of scratch in the compute type
   c10::ScalarType acc;
+  c10::ScalarType source;  // what the operand that is not packed beforehand is read as
   int64_t vec, rows;
   size_t local;
   std::optional<EngineTile> engine;
@@ -99,6 +100,7 @@ struct Context {
       vec = engine->kVec;
       rows = engine->rows;
     }
+    source = engine ? t.scalar_type() : acc;
   }
   int64_t nv(int64_t ncols) const { return engine || ncols > vec ? 2 : 1; }
   // What a panel or a tile's rows take for `nred` levels of `lines` lines.
@@ -111,7 +113,7 @@ struct Context {
   // For the kernels that make or read panels.
   Defs panel_defs(const char* which, int64_t ncols, const char* offset) const {
     Defs d = defs(which, ncols, offset);
-    if (engine) d.set(engine->define, 1).set("PARTS", engine->parts);
+    if (engine) d.set(engine->define, 1).set("PARTS", engine->parts).set("X", dtype_tag(source));
     return d;
   }
   Defs defs(const char* which, int64_t ncols = 1, const char* offset = "int") const {
@@ -128,13 +130,20 @@ struct Context {
 struct Table {
   Tensor data;
   const char* type;
+  int64_t run;  // consecutive offsets, from each multiple of it on
   bool is_wide() const { return data.scalar_type() == at::kLong; }
-  Table widened() const { return {data.to(at::kLong), "long"}; }
+  Table widened() const { return {data.to(at::kLong), "long", run}; }
 };
+int64_t run_of(const Radix& r) {
+  if (r.stride[3] != 1) return 1;
+  int64_t run = r.size[3];
+  for (int d = 2; d >= 0 && (r.size[d] == 1 || r.stride[d] == run); d--) run *= r.size[d];
+  return std::clamp<int64_t>(run, 1, std::numeric_limits<int32_t>::max());
+}
 Table write_table(const Context& c, const Radix& radix, int64_t count) {
   const bool wide = radix_max(radix) > std::numeric_limits<int32_t>::max();
-  Table t{at::empty({std::max<int64_t>(count, 1)}, c.options.dtype(wide ? at::kLong : at::kInt)),
-          wide ? "long" : "int"};
+  Table t{at::empty({std::max<int64_t>(count, 1)}, c.options.dtype(wide ? at::kLong : at::kInt)), wide ? "long" : "int",
+          run_of(radix)};
   if (count == 0) return t;
   const int64_t chunk = 2048;
   kernel(c.device, "conv.cl", "conv_table", c.defs("CONV_TABLE", 1, t.type))
@@ -175,12 +184,15 @@ Table make_table(const Context& c, const Radix& radix, int64_t count) {
 Tensor pad_source(const Context& c, const Tensor& src, int64_t n0, int64_t images, const Dims& in, const Dims& lo,
                   const Dims& padded, int64_t slack) {
   const Tensor part = src.narrow(0, n0, images);
-  if (slack == 0 && padded == in && src.scalar_type() == c.acc) return part;
+  if (slack == 0 && padded == in && src.scalar_type() == c.source) return part;
   const int64_t planes = images * src.size(1);
-  Tensor out = c.scratch(planes * volume(padded) + slack);
+  Tensor out = at::empty({std::max<int64_t>(planes * volume(padded) + slack, 1)}, c.options.dtype(c.source));
   Pad p{planes * padded[0] * padded[1], 0, padded[0], padded[1], padded[2], in[0], in[1], in[2], lo[0], lo[1], lo[2]};
   p.rows_per_item = ceil_div<int64_t>(c.device.is_cpu() ? 8192 : 256, padded[2]);
-  kernel(c.device, "conv.cl", "conv_pad", c.defs("CONV_PAD").set("IN", dtype_tag(src.scalar_type())))
+  Defs defs = c.defs("CONV_PAD");
+  defs.set("IN", dtype_tag(src.scalar_type())).set("X", dtype_tag(c.source));
+  if (c.source != c.acc) defs.set("RAW", 1);
+  kernel(c.device, "conv.cl", "conv_pad", defs)
       .launch(c.op, c.queue, {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(part), buf(out), p);
   return out;
 }
@@ -193,7 +205,7 @@ Buf at_element(const Tensor& t, int64_t element) {
 Tensor pack(const Context& c, const Tensor& src, int64_t first, const Table& table, const Radix& cols, int64_t nred,
             int64_t ncols, int64_t groups, int64_t src_group) {
   const int64_t width = c.nv(ncols) * c.vec;
-  Pack p{nred, ncols, ceil_div(ncols, width), 0, src_group, src.numel() - first};
+  Pack p{nred, ncols, ceil_div(ncols, width), 0, src_group, src.numel() - first, table.run};
   Tensor out = c.panels(groups * p.panels * c.panel(width, nred));
   if (nred == 0) return out;
   p.chunk = c.device.is_cpu() ? 128 : 16;
@@ -208,6 +220,7 @@ void product(const Context& c, const Buf& x, const Table& table, const Tensor& p
              const Buf& out, c10::ScalarType out_dtype, const Radix& rows, const Radix& out_rows, const Radix& out_cols,
              Product g, int64_t splits = 1) {
   g.panels = ceil_div(g.ncols, c.nv(g.ncols) * c.vec);
+  g.level_run = table.run;
   if (g.red_per_split == 0) g.red_per_split = g.nred;
   if (c.engine && splits > 1) g.red_per_split = round_up(g.red_per_split, c.engine->kLevels);
   const int64_t all_tiles = ceil_div(g.nrows, c.rows), parts = splits * g.groups;
@@ -319,7 +332,7 @@ void run_pass(const Context& c, const Pass& p, const Tensor& source, int64_t n0,
   // Either operand can be the one that is packed into panels. Few pixels are cheaper to pack than many
   // weights (measured: four times fewer, or eight where the weight is read across its rows).
   if (all * (p.w_out > p.w_in ? 4 : 8) <= p.c_out) {
-    const Tensor w = weight.to(c.acc);
+    const Tensor w = weight.to(c.source);
     const Tensor columns = pack(c, source, x_first, x_table, in_pixels, nred, all, groups, p.c_in * plane);
     g.nrows = p.c_out;
     g.ncols = all;

@@ -4,13 +4,6 @@
 // With ENGINE_AMX or ENGINE_AVX512_BF16 and PARTS, a matrix engine multiplies (gemm_engine.h).
 #include "gemm_micro.h"
 
-#ifndef ENGINE
-#define ENGINE_BEGIN()
-#define ENGINE_END()
-#define SPARE 0
-#define micro(a, b, k, t) multiply_tile(a, 4, 4 * MR, b, NR, k, t)
-#endif
-
 __kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const gemm_t P, const ST alpha, const ST beta) {
   const long batch = get_global_id(2);
   const long i0 = (P.batch0 + batch) / P.batch1, i1 = (P.batch0 + batch) % P.batch1;

@@ -62,30 +62,38 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const ST
 // Work-items share out the matrices, the panels of rows and those of columns evenly, and each makes its part of c by
 // itself. It reads a (A_IN_PLACE) and b (b_in_place) where they lie if multiply_tile() can and it pays, and packs what it
 // needs of them if not, as it does at the edges. A k deeper than k_block goes in steps, whose sums are added up in c:
-// there c is of the compute type, and there is no d.
+// there c is of the compute type, and there is no d. A matrix engine reads panels only.
+#ifdef ENGINE
+#define PACKED(depth) PADDED(depth)
+#else
+#define PACKED(depth) (depth)
+#endif
 #define SHARE(total, i) ((total) * (long)get_global_id(i) / (long)get_global_size(i))
 #define SHARE_END(total, i) ((total) * (long)(get_global_id(i) + 1) / (long)get_global_size(i))
 __kernel void gemm_block(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const gemm_t P, const ST alpha,
                          const ST beta) {
   const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
-  __global ST* pb = PTR(panels, ST) + item * P.item_panels;
-  __global ST* pa = pb + (P.b_in_place ? 1 : P.nb) * NR * P.k_block;
+  __global panel_t* pb = PTR(panels, panel_t) + item * P.item_panels;
+  __global panel_t* pa = pb + (P.b_in_place ? 1 : P.nb) * NR * PACKED(P.k_block) * PER_LEVEL;
   const long mp = (P.m + MR - 1) / MR, m_begin = SHARE(mp, 0), m_end = SHARE_END(mp, 0);
   const long np = (P.n + NR - 1) / NR, n_begin = SHARE(np, 1), n_end = SHARE_END(np, 1);
   const long n_packed = P.b_in_place ? min(P.n / NR, n_end) : n_begin;  // the first panel of b that is
-  VT t[2 * MR];
+  VT t[2 * MR + SPARE];
+  ENGINE_BEGIN();
   for (long batch = SHARE(P.batches, 2); batch < SHARE_END(P.batches, 2); batch++) {
     MATRICES
     long k0 = 0;
     do {
-      const long depth = min(k - k0, P.k_block);
+      const long depth = min(k - k0, P.k_block), kp = PACKED(depth);
       for (long pn = n_packed; pn < n_end; pn++)
-        pack_b(B + pn * NR * P.b.cs + k0 * P.b.rs, P.b.cs, P.b.rs, (int)min((long)NR, P.n - pn * NR), depth, depth,
-               pb + (pn - n_packed) * NR * depth);
+        pack_b(B + pn * NR * P.b.cs + k0 * P.b.rs, P.b.cs, P.b.rs, (int)min((long)NR, P.n - pn * NR), depth, kp,
+               pb + (pn - n_packed) * NR * kp * PER_LEVEL);
       for (long pm = m_begin; pm < m_end; pm++) {
         const int rows = (int)min((long)MR, P.m - pm * MR);
         __global const STORAGE(INA)* at = A + pm * MR * P.a.rs + k0 * P.a.cs;
-#ifdef A_IN_PLACE
+#if defined(ENGINE)
+        pack_a(at, P.a.rs, P.a.cs, rows, depth, kp, pa);
+#elif defined(A_IN_PLACE)
         const bool in_place = rows == MR;
         if (!in_place) pack_a(at, P.a.rs, P.a.cs, rows, depth, depth, pa);
         __global const ST* x = in_place ? at : pa;
@@ -96,10 +104,14 @@ __kernel void gemm_block(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const gemm
         const long rs = 4, as = 4 * MR;  // constants save a register each
 #endif
         for (long pn = n_begin; pn < n_end; pn++) {
+#ifdef ENGINE
+          micro(pa, pb + (pn - n_packed) * NR * kp * PER_LEVEL, kp, t);
+#else
           const bool packed = pn >= n_packed;
           multiply_tile(x, rs, as,
                 packed ? pb + (pn - n_packed) * NR * depth : (__global const ST*)B + pn * NR + k0 * P.b.rs,
                 packed ? NR : P.b.rs, depth, t);
+#endif
           if (k0)
             finish_tile(C, P.c, (__global const STORAGE(ADD)*)C, P.c, 1, t, alpha, (ST)(1), pm * MR, pn * NR, P.m, P.n);
           else
@@ -109,6 +121,7 @@ __kernel void gemm_block(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const gemm
       k0 += P.k_block;
     } while (k0 < k);
   }
+  ENGINE_END();
 }
 #endif
 

@@ -45,7 +45,10 @@ inline void multiply_tile(__global const ST* a, long rs, long as, __global const
   for (int q = 0; q < rest; q++) LEVEL(q)
   EACH_ROW(KEEP)
 }
-
+#define micro(a, b, k, t) multiply_tile(a, 4, 4 * MR, b, NR, k, t)  // of panels
+#define ENGINE_BEGIN()
+#define ENGINE_END()
+#define SPARE 0
 #endif
 
 #if defined(MR) && defined(OUT)

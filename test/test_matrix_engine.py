@@ -122,9 +122,10 @@ class TestProducts(TestCase):
         self.assert_used()
 
     @parametrize("engine", ENGINES)
-    @parametrize("shape", [(96, 64, 96), (100, 85, 67), (33, 300, 61), (40, 24, 1100)])
+    @parametrize("shape", [(96, 64, 96), (100, 85, 67), (33, 300, 61), (20, 24, 2100), (270, 260, 250)])
     def test_whole_numbers_are_exact(self, engine, shape):
-        # Sums stay below 2^24, so that the one rounding to bfloat16 is all.
+        # Sums stay below 2^24, so that the one rounding to bfloat16 is all. The last two shapes are too deep, and too
+        # large, for one launch.
         self.use(engine)
         m, n, k = shape
         xs, ys = list(orders(whole((m, k), 1))), list(orders(whole((k, n), 2)))
@@ -138,6 +139,8 @@ class TestProducts(TestCase):
         self.check(torch.bmm, x, y)
         self.check(torch.matmul, x, whole((97, 90), 5))
         self.check(lambda b, x, y: torch.baddbmm(b, x, y, beta=2, alpha=3), whole((2, 1, 90), 6), x, y)
+        x, y = whole((2, 20, 2100), 3), whole((2, 2100, 24), 4)
+        self.check(lambda b, x, y: torch.baddbmm(b, x, y, beta=2, alpha=3), whole((2, 20, 24), 6), x, y)
         self.check(F.linear, whole((2, 70, 97), 7), whole((80, 97), 8), whole((80,), 9))
 
     @parametrize("engine", ENGINES)

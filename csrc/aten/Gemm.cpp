@@ -196,16 +196,41 @@ void run_rows(const Job& job, int64_t rows) {
   });
 }
 
+// Panels for the packed kernels: `mr` rows of a, `nr` columns of b, in `type`.
+struct Panels {
+  int64_t vec, mr;
+  c10::ScalarType type;
+  int64_t depth, levels;         // most levels, and of what their number is a multiple
+  int64_t parts = 1;             // elements for each number
+  const char* engine = nullptr;  // -D for the matrix engine
+  int64_t nr() const { return 2 * vec; }
+  Defs& define(Defs& d) const {
+    d.set("VEC", vec).set("MR", mr);
+    return engine ? d.set(engine, 1).set("PARTS", parts) : d;
+  }
+};
+
+std::optional<Panels> engine_panels(const Job& job) {
+  if (job.acc != c10::kFloat) return std::nullopt;
+  c10::ScalarType a = job.g.a.dtype, b = job.g.b.dtype;
+  if (job.g.may_narrow && a == c10::kFloat) a = b;
+  if (job.g.may_narrow && b == c10::kFloat) b = a;
+  const auto tile = engine_tile(job.device(), a, b);
+  if (!tile) return std::nullopt;
+  return Panels{tile->kVec, tile->rows, c10::kShort, tile->depth, tile->kLevels, tile->parts, tile->define};
+}
+Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kDepth, 4}; }
+
 // Everything in one launch: each work-item packs for itself what it cannot read in place. False, and nothing done,
 // where that would take too much memory.
-bool run_block(const Job& job) {
+bool run_block(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
   GemmArg p = job.arg();
   p.k_block = job.k_step ? std::min(g.k, kDepth) : g.k;
   // Packed, an a that is read but once would move three times.
-  const bool a_in_place = g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
-  p.b_in_place = g.b.dtype == job.acc && g.b.cs == 1 && p.k_block * g.n <= kInPlaceElements;
-  const int64_t mp = ceil_div(g.m, job.mr()), np = ceil_div(g.n, job.nr());
+  const bool a_in_place = !panels.engine && g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
+  p.b_in_place = !panels.engine && g.b.dtype == job.acc && g.b.cs == 1 && p.k_block * g.n <= kInPlaceElements;
+  const int64_t mp = ceil_div(g.m, panels.mr), np = ceil_div(g.n, panels.nr());
   const int64_t most = std::max<int64_t>(1, job.batches() * g.m * g.n * g.k / kMinItemWork);
   const int64_t items = std::min(most, (p.b_in_place ? kItemsPerUnit : kItemsPerUnit / 2) * job.units());
   // Matrices are shared out first. What parts of one remain are cut so that little is packed by several: each part of
@@ -218,16 +243,16 @@ bool run_block(const Job& job) {
       std::min<int64_t>(np, std::bit_floor(static_cast<uint64_t>(std::max(1.0, std::sqrt(parts * b_cost / a_cost)))));
   const int64_t rows = std::min(mp, ceil_div(parts, cols));
   p.nb = ceil_div(np, cols);
-  p.item_panels = round_up(
-      (p.b_in_place ? 1 : p.nb) * job.nr() * p.k_block + job.mr() * round_up(p.k_block, int64_t{4}), int64_t{16});
-  const int64_t panels = p.item_panels * rows * cols * batch_items;
-  if (panels > 4 * kPanelElements && !job.k_step) return false;
+  const int64_t levels = round_up(p.k_block, panels.levels) * panels.parts;
+  p.item_panels = round_up(((p.b_in_place ? 1 : p.nb) * panels.nr() + panels.mr) * levels, int64_t{16});
+  const int64_t elements = p.item_panels * rows * cols * batch_items;
+  if (elements > 4 * kPanelElements && !job.k_step) return false;
 
   Defs defs = job.defs();
-  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("MR", job.mr()).set("KERNEL_BLOCK", 1);
+  panels.define(job.outputs(job.inputs(defs))).set("KERNEL_BLOCK", 1);
   if (a_in_place) defs.set("A_IN_PLACE", 1);
   auto& k = kernel(job.device(), "gemm_direct.cl", "gemm_block", defs);
-  const at::Tensor scratch = job.scratch(panels);
+  const at::Tensor scratch = job.scratch(elements, panels.type);
   with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
     k.launch(job.op, job.queue,
              {static_cast<size_t>(rows), static_cast<size_t>(cols), static_cast<size_t>(batch_items)}, {1, 1, 1},
@@ -262,30 +287,6 @@ void run_dots(const Job& job, int64_t rows) {
     k.launch(job.op, job.queue, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(),
              job.b(), job.c(), job.d(), p, alpha, beta);
   });
-}
-
-// Panels for the packed kernels: `mr` rows of a, `nr` columns of b, in `type`.
-struct Panels {
-  int64_t vec, mr;
-  c10::ScalarType type;
-  int64_t depth, levels;         // most levels, and of what their number is a multiple
-  int64_t parts = 1;             // elements for each number
-  const char* engine = nullptr;  // -D for the matrix engine
-  int64_t nr() const { return 2 * vec; }
-  Defs& define(Defs& d) const {
-    d.set("VEC", vec).set("MR", mr);
-    return engine ? d.set(engine, 1).set("PARTS", parts) : d;
-  }
-};
-
-std::optional<Panels> engine_panels(const Job& job) {
-  if (job.acc != c10::kFloat) return std::nullopt;
-  c10::ScalarType a = job.g.a.dtype, b = job.g.b.dtype;
-  if (job.g.may_narrow && a == c10::kFloat) a = b;
-  if (job.g.may_narrow && b == c10::kFloat) b = a;
-  const auto tile = engine_tile(job.device(), a, b);
-  if (!tile) return std::nullopt;
-  return Panels{tile->kVec, tile->rows, c10::kShort, tile->depth, tile->kLevels, tile->parts, tile->define};
 }
 
 // Panels of both operands, one block of m, n and k after the other; what is not the last block of k leaves
@@ -387,12 +388,15 @@ void choose(Job job) {
   if (!a_levels && b_levels && g.n >= g.m / 4) swap();
   const int64_t work = g.m * g.n * g.k;
   if (!job.k_step && std::min(g.m, g.n) > kFewRows && work > kEngineWork) {
-    if (const auto engine = engine_panels(job)) return run_packed(job, *engine);
+    if (const auto engine = engine_panels(job)) {
+      if (g.k > engine->depth || work > kBlockWork || !run_block(job, *engine)) run_packed(job, *engine);
+      return;
+    }
   }
   const bool read_once = a_levels && g.n <= job.nr() && g.k <= kOnceDepth;
   const bool small = g.k <= kDepth && work <= kBlockWork;
-  if ((job.k_step || g.k == 0 || small || read_once || g.m <= kFewRows) && run_block(job)) return;
-  run_packed(job, {job.vec(), job.mr(), job.acc, kDepth, 4});
+  if ((job.k_step || g.k == 0 || small || read_once || g.m <= kFewRows) && run_block(job, vector_panels(job))) return;
+  run_packed(job, vector_panels(job));
 }
 
 // Where the result is small and k is long, slices of k make the parallel work.

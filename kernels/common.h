@@ -43,10 +43,11 @@
 #define BUF(name) __global uchar *name##_buf, ulong name##_off
 #define PTR(name, type) ((__global type *)(name##_buf + name##_off))
 
-// A hint to fetch the line of an address, which may lie past the end.
+// A hint to fetch the line of an address, which may lie past the end, into the second-level cache: the callers look
+// some KB ahead, and a row and the next one would push each other out of the first.
 #if defined(DEVICE_CPU) && defined(__has_builtin)
 #if __has_builtin(__builtin_prefetch)
-#define FETCH_LINE(p) __builtin_prefetch((const void *)((ulong)(p)))
+#define FETCH_LINE(p) __builtin_prefetch((const void *)((ulong)(p)), 0, 2)
 #endif
 #endif
 #ifndef FETCH_LINE

@@ -293,10 +293,15 @@ inline void vstep(vacc_t *a, VT x, long at, param_t p0) {
   a->v = TAKES(x, a->v) ? x : a->v;
 }
 inline void vstep4(vacc_t *a, VT x0, VT x1, VT x2, VT x3, long at, long step, param_t p0) {
-  vstep(a, x0, at, p0);
-  vstep(a, x1, at + step, p0);
-  vstep(a, x2, at + 2 * step, p0);
-  vstep(a, x3, at + 3 * step, p0);
+  // A tree, so that only its root waits for the step before.
+  const IVT i0 = TAKES(x1, x0) ? (IVT)((IST)(at + step)) : (IVT)((IST)at);
+  const VT y0 = TAKES(x1, x0) ? x1 : x0;
+  const IVT i1 = TAKES(x3, x2) ? (IVT)((IST)(at + 3 * step)) : (IVT)((IST)(at + 2 * step));
+  const VT y1 = TAKES(x3, x2) ? x3 : x2;
+  const IVT i = TAKES(y1, y0) ? i1 : i0;
+  const VT y = TAKES(y1, y0) ? y1 : y0;
+  a->i = TAKES(y, a->v) ? i : a->i;
+  a->v = TAKES(y, a->v) ? y : a->v;
 }
 inline acc_t merge(acc_t a, acc_t b) { return TAKES(b.v, a.v) || (TIES(b.v, a.v) && b.i < a.i) ? b : a; }
 // b comes after a: a tie keeps a.

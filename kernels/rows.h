@@ -12,7 +12,11 @@ typedef union {
   acc_t s[VEC];
 } row_lanes_t;
 
+#if LS == 1
+#define LID 0L
+#else
 #define LID ((long)get_local_id(0))
+#endif
 
 // The vectors of [0, n) that belong to this work-item, in the same order each time; the last one may be
 // partial.

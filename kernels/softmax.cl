@@ -46,7 +46,11 @@ inline vec_t exp_below(vec_t x) {
 #define KEPT_ARG
 #endif
 
-#define TO_MAX(i, lanes) m = fmax(m, LOAD_LANES(IN, x, i, lanes, -INFINITY));
+#define TO_MAX(i, lanes)                                           \
+  {                                                                \
+    const vec_t xv = LOAD_LANES(IN, x, i, lanes, -INFINITY);       \
+    m = xv > m ? xv : m;                                           \
+  }
 #define TO_EXP(i, lanes)                                           \
   {                                                                \
     FETCH_AHEAD(x, i, n);                                          \

@@ -235,6 +235,16 @@ class TestReduce(TestCase):
         self.compare(lambda t: t.argmax(0), low, device)
         self.compare(lambda t: t.argmin(0), low, device)
 
+    def test_first_of_two_at_every_pair_of_places(self, device):
+        n = 131  # whole steps of four vectors, and a rest
+        i, j = torch.triu_indices(n, n)
+        for value in (1.0, NAN):
+            x = torch.full((i.numel(), n), 0.0 if value == 1 else INF)
+            x[torch.arange(i.numel()), i] = x[torch.arange(i.numel()), j] = value
+            self.compare(lambda t: t.argmax(1), x, device)
+            self.compare(lambda t: t.neg().argmin(1), x, device)
+            self.compare(lambda t: t.t().contiguous().max(0), x, device)
+
     def test_hash(self, device):
         for x in (torch.randn(3, 40, 5), torch.randn(70000).bfloat16(), torch.randint(-9, 9, (5, 33)),
                   torch.rand(4, 5) > 0.5, torch.tensor(2.5)):

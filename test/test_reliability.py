@@ -115,6 +115,16 @@ class TestMemory(TestCase):
         torch.netcl.empty_cache()
         self.assertLessEqual(torch.netcl.memory_reserved(), before + 64 * MIB)
 
+    def test_phases_keep_their_memory(self):
+        """What each step wants first in one kind of slab and then in the other stays with the process."""
+        torch.netcl.empty_cache()
+        calls = []
+        for _ in range(4):
+            for count, size in ((10, MIB), (3, 6 * MIB), (1, 11 * MIB)):
+                del [torch.empty(size, dtype=torch.uint8, device=D) for _ in range(count)][:]
+            calls.append(torch.netcl.memory_stats()["num_device_alloc"])
+        self.assertEqual(calls[1:], calls[:1] * 3)
+
     def test_memory_given_back_leaves_the_process(self):
         if torch.netcl.get_device_properties(D).device_type != "cpu":
             self.skipTest("the device has memory of its own")

@@ -32,6 +32,7 @@ constexpr size_t kSmall = size_t{1} << 20;    // blocks up to this size share 2 
 constexpr size_t kSmallSlab = size_t{2} << 20;
 constexpr size_t kLargeSlab = size_t{20} << 20;
 constexpr size_t kMinLarge = size_t{10} << 20;
+constexpr size_t kSpare = size_t{32} << 20;  // that may lie idle beyond the most ever in use
 
 struct Slab {
   cl_mem mem;
@@ -175,6 +176,7 @@ class Pool {
       stats_.active_bytes[int(t)].increase(block->size);
       stats_.requested_bytes[int(t)].increase(bytes);
     });
+    most_ = std::max(most_, static_cast<size_t>(stats_.allocated_bytes[0].current));
     if (logs(LogTopic::kAlloc)) {
       log("alloc ", bytes, " bytes at ", as_pointer(block->address), " on netcl:", int(device.index()), " stream ",
           stream);
@@ -227,6 +229,7 @@ class Pool {
   void empty_cache() {
     const std::lock_guard<std::mutex> lock(mutex_);
     release_cached();
+    most_ = static_cast<size_t>(stats_.allocated_bytes[0].current);
   }
 
   c10::CachingDeviceAllocator::DeviceStats stats() {
@@ -307,9 +310,11 @@ class Pool {
                      human(requested), " at once, but CL_DEVICE_MAX_MEM_ALLOC_SIZE of ", info.name, " is ",
                      human(info.max_mem_alloc_size), ". Split the tensor.");
     const auto limit = static_cast<size_t>(fraction_ * static_cast<double>(info.global_mem_size));
-    // Whole slabs that lie idle though memory has to grow do not suit the sizes now in use. As many as the new one
-    // takes make room, but not the last few, so that batches of changing sizes do not come and go each step.
-    if (idle_bytes() > reserved_ / 256) release_idle(bytes);
+    // Whole slabs that lie idle though memory has to grow do not suit the sizes now in use. Twice what the new one
+    // takes make room, but not the last few, so that batches of changing sizes do not come and go each step; and not
+    // while memory stays near the most in use, since a training step wants first the one kind of slab, then the other.
+    const bool near = reserved_ + bytes <= most_ + kSpare;
+    if (!near && idle_bytes() > reserved_ / 256) release_idle(2 * bytes);
     cl_mem mem = nullptr;
     cl_int err = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     for (int attempt = 0; attempt < 3 && !mem; attempt++) {
@@ -488,7 +493,7 @@ class Pool {
   std::set<Block*, BySize> free_small_, free_large_;
   std::unordered_map<uintptr_t, Block*> active_;
   std::vector<Waiting> waiting_;
-  size_t reserved_ = 0;
+  size_t reserved_ = 0, most_ = 0;  // most_: in use by tensors since the cache was last emptied
   double fraction_ = 1.0;
   c10::CachingDeviceAllocator::DeviceStats stats_;
 };

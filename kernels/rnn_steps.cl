@@ -1,33 +1,30 @@
 // One time step of an LSTM layer in one launch, for CPUs: the product with W_hh in registers, then the cell.
 // -D: S (storage tag), A (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), COPY (S is not A: what
-// the next step multiplies is kept in the compute type too). W_hh comes packed, once for all steps: panels
-// [level][2][VEC]; going forward, two panels hold the four gates of VEC units, going back a panel has 2 VEC units.
+// the next step multiplies is kept in the compute type too); ACC = A and INB = S for gemm_panels.h. W_hh comes packed,
+// once for all steps: panels [level][2][VEC]; going forward, two panels hold the four gates of VEC units, going back a
+// panel has 2 VEC units.
+#include "gemm_panels.h"
 #include "rnn_cells.h"
 
-typedef CTYPE(A) ST;
-typedef VTYPE(A, VEC) VT;
-typedef union {
-  VT v;
-  ST s[VEC];
-} lanes_t;
-
-// Vector v of all panels is part v % parts of units v / parts * VEC on, zeros beyond `hidden`.
+// Vector v of all panels is part v % parts of units v / parts * VEC on. Lanes beyond `hidden` may hold anything: none is
+// stored.
 __kernel void rnn_pack(BUF(w), BUF(panels), long levels, long hidden, long parts, long part_stride, long unit_stride,
                        long level_stride) {
-  const long panel = get_global_id(0);
-  __global ST* to = PTR(panels, ST) + panel * levels * 2 * VEC;
-  for (long k = 0; k < levels; k++)
-    for (long l = 0; l < 2 * VEC; l++) {
-      const long v = 2 * panel + l / VEC, unit = v / parts * VEC + l % VEC;
-      to[k * 2 * VEC + l] =
-          unit < hidden ? AT(w, 1, v % parts * part_stride + unit * unit_stride + k * level_stride) : (ST)(0);
-    }
+  const long panel = get_global_id(0), run = parts == 1 ? NR : VEC;
+  for (int l = 0; l < NR; l += run) {
+    const long v = 2 * panel + l / VEC, unit = v / parts * VEC;
+    pack_b(PTR(w, const STORAGE(S)) + v % parts * part_stride + unit * unit_stride, unit_stride, level_stride,
+           (int)min(run, hidden - unit), levels, levels, PTR(panels, ST) + panel * levels * NR + l);
+  }
 }
 
 #define THREE_ROWS(X) X(0) X(1) X(2)
 #define SIX_ROWS(X) THREE_ROWS(X) X(3) X(4) X(5)
+#define EIGHT_ROWS(X) SIX_ROWS(X) X(6) X(7)
 #if ROWS == 12
-#define EACH_ROW(X) SIX_ROWS(X) X(6) X(7) X(8) X(9) X(10) X(11)
+#define EACH_ROW(X) EIGHT_ROWS(X) X(8) X(9) X(10) X(11)
+#elif ROWS == 8
+#define EACH_ROW EIGHT_ROWS
 #elif ROWS == 6
 #define EACH_ROW SIX_ROWS
 #elif ROWS == 3
@@ -35,7 +32,7 @@ __kernel void rnn_pack(BUF(w), BUF(panels), long levels, long hidden, long parts
 #elif ROWS == 1
 #define EACH_ROW(X) X(0)
 #else
-#error "ROWS must be 1, 3, 6 or 12"
+#error "ROWS must be 1, 3, 6, 8 or 12"
 #endif
 // Rows beyond the last are the last once more, and not stored. Named variables stay in registers.
 #define DECLARE(r)                                                \

@@ -14,6 +14,9 @@ from torch.testing._internal.common_utils import (
 )
 
 DTYPES = [subtest(d, name=str(d).split(".")[1]) for d in (torch.float32, torch.float16, torch.bfloat16)]
+# Batch, steps, inputs, units: on both sides of a vector and of all tiles of rows; as many steps as are worth packing
+# for, and fewer.
+SIZES = [(5, 4, 3, 7), (1, 5, 20, 16), (14, 4, 4, 33), (23, 4, 2, 68), (7, 1, 4, 33), (2, 2, 1, 1)]
 # One rounding each of gates, state and saved gates, which the cell keeps in the storage dtype: u = 2**-11 or
 # 2**-8, values below 4 in size; the CPU reference is computed in float64 from the same rounded inputs.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 8 * 2**-11, torch.bfloat16: 8 * 2**-8}
@@ -176,8 +179,7 @@ class TestLstmLayers(TestCase):
     @parametrize("batch_first", [True, False])
     @parametrize("bidirectional", [True, False])
     def test_layers(self, bidirectional, batch_first, bias):
-        # Sizes on both sides of a vector and of a tile of rows; as many steps as are worth packing for, and fewer.
-        for n, steps, inputs, hidden in [(5, 4, 3, 7), (1, 5, 20, 16), (14, 4, 4, 33), (7, 1, 4, 33), (2, 2, 1, 1)]:
+        for n, steps, inputs, hidden in SIZES:
             net = nn.LSTM(inputs, hidden, 2, bias=bias, bidirectional=bidirectional, batch_first=batch_first)
             x = torch.randn((n, steps, inputs) if batch_first else (steps, n, inputs))
             states = [torch.randn(2 * (1 + bidirectional), n, hidden) for _ in range(2)]
@@ -186,9 +188,10 @@ class TestLstmLayers(TestCase):
 
     def test_narrow_dtypes(self):
         for dtype in (torch.float16, torch.bfloat16):
-            net = nn.LSTM(5, 18, bidirectional=True).to(dtype)
-            state = [torch.randn(2, 3, 18).to(dtype) for _ in range(2)]
-            self.compare(net, torch.randn(6, 3, 5).to(dtype), state, tolerance=TOLERANCE[dtype])
+            for n, hidden in [(3, 18), (9, 37), (12, 64), (1, 5)]:
+                net = nn.LSTM(5, hidden, bidirectional=True).to(dtype)
+                state = [torch.randn(2, n, hidden).to(dtype) for _ in range(2)]
+                self.compare(net, torch.randn(6, n, 5).to(dtype), state, tolerance=TOLERANCE[dtype])
 
     def test_float64(self):
         if not torch.netcl.get_device_properties().has_fp64:

@@ -96,13 +96,15 @@ class FusedSteps {
       : op_(op), queue_(queue), batch_(s.batch), hidden_(s.hidden), levels_(backward ? s.gates() : s.hidden) {
     const auto type = hh.scalar_type(), wide = compute_type(type);
     const RegisterTile tile = register_tile(queue.device(), wide);
-    const int64_t rows = batch_ == 1 ? 1 : batch_ < 6 ? 3 : tile.rows;
+    int64_t rows = batch_ == 1 ? 1 : batch_ < 6 ? 3 : tile.rows;
+    if (rows == 12 && round_up(batch_, int64_t{8}) < round_up(batch_, rows)) rows = 8;
     const int64_t parts = backward ? 1 : kGates, panel = levels_ * 2 * tile.vec;
     blocks_ = ceil_div(hidden_, backward ? 2 * tile.vec : tile.vec);
     const int64_t tiles = ceil_div(batch_, rows), wanted = 4 * static_cast<int64_t>(queue.device().compute_units());
     rows_each_ = ceil_div(tiles, std::min(tiles, ceil_div(wanted, blocks_))) * rows;
     Defs d;
     d.set("S", dtype_tag(type)).set("A", dtype_tag(wide)).set("VEC", tile.vec).set("ROWS", rows);
+    d.set("INB", dtype_tag(type)).set("ACC", dtype_tag(wide));
     if (type != wide) {
       d.set("COPY", 1);
       kept_ = at::empty({2, batch_, levels_}, hh.options().dtype(wide));

@@ -31,11 +31,11 @@ typedef union {
     if (VEC > 1 && i < (n)) STEP(i, (int)((n) - i))                 \
   }
 
-// A hint to fetch what follows a row's place i one row later (in a long row, somewhat later): the next row comes while
-// this one is computed.
+// A hint to fetch what follows a row's place i one row later (several short rows, somewhat later in a long one): it
+// comes while this one is computed.
 #define FETCH_AHEAD(p, i, n)                                           \
   for (ulong line_ = 0; line_ < VEC * sizeof(*(p)); line_ += 64)       \
-    FETCH_LINE((ulong)((p) + (i) + min((long)(n), 8192L)) + line_)
+    FETCH_LINE((ulong)((p) + (i) + clamp((long)(n), 4096L, 8192L)) + line_)
 
 // The same over `runs` runs of `len` adjacent elements: r is the run, k the place in it. A GPU's work-group
 // goes through all of them side by side.

@@ -22,8 +22,8 @@ inline vec_t exp_below(vec_t x) {
   q = fma(q, f, (vec_t)(0.166665211f));
   q = fma(q, f, (vec_t)(0.49999994f));
   q = fma(q, f * f, f) + 1;
-  const vec_t r = CAT(as_float, VEC)(CAT(as_int, VEC)(q) + (CAT(as_int, VEC)(shifted) << 23));
-  return x < -87.33654f ? (vec_t)(0) : x != x ? x : r;
+  const vec_t r = q * CAT(as_float, VEC)((CAT(as_int, VEC)(shifted) << 23) + 0x3f800000);  // NaN stays NaN
+  return x < -87.33654f ? (vec_t)(0) : r;
 }
 #define EXP(x) exp_below(x)
 #else

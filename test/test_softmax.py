@@ -100,6 +100,7 @@ class TestSoftmax(TestCase):
         x = torch.randn(4, 19)
         x[1, 18] = nan
         x[2] = -inf
+        x.view(torch.int32)[3, 2] = 0x7FC001FF  # a NaN whose low bits are set
         self.assertEqual(F.softmax(x.to(device), 1).cpu(), F.softmax(x, 1))
 
     def test_shapes_without_elements_or_dimensions(self, device):

@@ -1,5 +1,6 @@
 // Bags of embeddings: sums, means and maxima, with dense gradients.
 #include <ATen/ops/_embedding_bag_dense_backward.h>
+#include <ATen/ops/_embedding_bag_sparse_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>

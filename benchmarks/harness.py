@@ -57,6 +57,7 @@ class Timing:
 class Result:
     """A case's timings; ``ratio`` is CPU time over netcl time: above 1, netcl is faster.
 
+    ``copy_rate`` is the bytes a second of copies that were timed in turn with the call, where memory is what limits it.
     ``peak_bytes`` is the most device memory that was allocated at once during a call; ``cpu_peak_bytes`` the same of
     torch's CPU device, where it was asked for.
     """
@@ -67,6 +68,7 @@ class Result:
     float32: Timing | None = None
     bytes: float = 0.0
     flops: float = 0.0
+    copy_rate: float | None = None
     launches: float = 0.0
     peak_bytes: int = 0
     cpu_peak_bytes: int = 0
@@ -93,6 +95,16 @@ ENQUEUED = 256
 # Threads of OpenMP and of OpenCL runtimes spin after their last work (libgomp's for 7 ms where the results were made),
 # and would take cores from what is timed next on the other device.
 SETTLE_SECONDS = 0.015
+# Calls that move as much as this and compute little are timed in turn with a copy: the memory of a shared machine
+# changes its speed within seconds.
+LARGE_BYTES, COPY_BYTES = 1 << 24, 1 << 26
+
+
+def copy_within(device: str) -> Run:
+    """A copy of COPY_BYTES within the device's memory."""
+    source = torch.ones(COPY_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
 
 
 class Timer:
@@ -165,6 +177,10 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
         cpu_peak = before + cpu_peak_of_call(timers[1].run)  # what lives between calls is the same on both
     if case.float32:  # only now, that its tensors are not counted
         timers.append(Timer("netcl", replace(case, make=case.float32), sample_seconds))
+    copy = None
+    if case.bytes >= LARGE_BYTES and not case.flops and not case.enqueue:
+        copy = Timer("netcl", Case("copy", copy_within), sample_seconds)
+        timers.append(copy)
     seconds: list[list[float]] = [[] for _ in timers]
     gc.collect()
     gc.disable()
@@ -179,9 +195,10 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
         case.name,
         netcl,
         cpu=others[0] if compare and case.cpu else None,
-        float32=others[-1] if case.float32 else None,
+        float32=others[-1 if copy is None else -2] if case.float32 else None,
         bytes=case.bytes,
         flops=case.flops,
+        copy_rate=2 * COPY_BYTES / others[-1].seconds if copy else None,
         launches=launches,
         peak_bytes=peak,
         cpu_peak_bytes=cpu_peak,

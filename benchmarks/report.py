@@ -43,7 +43,12 @@ def ratio(result: Result, run: Run) -> float | None:
 
 def of_copy(result: Result, run: Run) -> float | None:
     """The part of a copy's GB/s that the call's least bytes reach."""
-    return result.bytes / result.netcl.seconds * 1e-9 / run.facts[COPY] if result.bytes else None
+    return result.bytes / result.netcl.seconds / copy_rate(result, run) if result.bytes else None
+
+
+def copy_rate(result: Result, run: Run) -> float:
+    """Bytes a second of the copies that were timed in turn with the call, or else before all."""
+    return result.copy_rate or float(str(run.facts[COPY])) * 1e9
 
 
 def of_own_bytes(result: Result, run: Run) -> float | None:
@@ -183,7 +188,8 @@ def markdown(results: list[Result], facts: dict[str, object], baseline: dict[str
         "",
         "Medians, ± half the distance between the quartiles. Ratio: torch CPU's time over netcl's; above 1, netcl is",
         "faster. GB/s and GFLOP/s: least bytes and operations of a call over its time, and their part of the measured",
-        "copy and multiply-adds (more than 100 % of a copy: in cache). Peak: device memory in use at once.",
+        "copy and multiply-adds (more than 100 % of a copy: in cache). What moves 16 MiB or more and computes little",
+        "is timed in turn with a copy, the one it is then compared with. Peak: device memory in use at once.",
         "",
         "TARGETS",
         "",
@@ -203,7 +209,7 @@ def markdown(results: list[Result], facts: dict[str, object], baseline: dict[str
             f"{seconds(r.cpu.seconds)} ± {r.cpu.spread:.0%}" if r.cpu else "",
             f"{r.ratio:.2f}" if r.ratio else "",
             "; ".join(text for text, _ in judged),
-            rate(r.bytes / r.netcl.seconds * 1e-9, facts[COPY]),
+            rate(r.bytes / r.netcl.seconds * 1e-9, copy_rate(r, run) * 1e-9),
             rate(r.flops / r.netcl.seconds * 1e-9, facts[FMA]),
             f"{r.launches:g}",
             f"{r.peak_bytes / 2**20:.1f} MiB",

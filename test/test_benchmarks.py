@@ -33,6 +33,8 @@ class TestBenchmarks(TestCase):
                 self.assertEqual(result["ratio"], result["cpu"]["seconds"] / result["netcl"]["seconds"])
                 self.assertEqual(result["fallbacks"], {})
             self.assertGreaterEqual(unscale["peak_bytes"], 100 * 100_000 * 4)
+            self.assertGreater(unscale["copy_rate"], 0)
+            self.assertIsNone(add["copy_rate"])
             facts = content["environment"]
             self.assertTrue(facts["driver"])
             self.assertGreater(min(v for k, v in facts.items() if k.startswith("measured")), 0)

@@ -248,7 +248,8 @@ class TestPointwise(TestCase):
         self.assertEqual(F.gelu(got).cpu().double(), F.gelu(exact), atol=3e-7, rtol=1.3e-6)
         self.assertEqual(got.grad.cpu().double(), exact.grad, atol=3e-7, rtol=1.3e-6)
         special = torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0, -0.0, -30.0])
-        self.assertEqual(F.gelu(special.to(device)).cpu(), F.gelu(special))
+        # torch CPU's AVX-512 code for float makes a NaN of Inf, its code for double does not.
+        self.assertEqual(F.gelu(special.to(device)).cpu(), F.gelu(special.double()).float())
 
     def test_rrelu_noise_is_the_slope(self, device):
         x = torch.randn(1000)

@@ -210,7 +210,8 @@ struct Table {
     // From here on the runtimes have threads, which a forked child lacks: its first command would never end.
     initialized.store(!found.empty());
     for (const auto& f : found) {
-      devices.push_back(std::make_unique<Device>(static_cast<c10::DeviceIndex>(devices.size()), f.platform, f.id));
+      devices.push_back(
+          std::make_unique<Device>(static_cast<c10::DeviceIndex>(devices.size()), f.platform, f.id, f.root));
     }
   }
 };
@@ -244,7 +245,7 @@ bool holds_gil() {
 
 }  // namespace
 
-Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id)
+Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id, cl_device_id whole)
     : index_(index), platform_(platform), id_(id), info_(query(platform, id)) {
   cpu_shape_ = (info_.type & CL_DEVICE_TYPE_CPU) != 0;
   const char* wanted = std::getenv("NETCL_DEVICE_CLASS");
@@ -253,6 +254,8 @@ Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id)
     TORCH_CHECK(w == "cpu" || w == "gpu", "NETCL_DEVICE_CLASS must be cpu or gpu, got ", wanted);
     cpu_shape_ = w == "cpu";
   }
+  // PoCL builds for the whole device, and compiles again for the part that runs a kernel.
+  repair_pocl_cpu_name(whole, info_.platform_version.c_str(), info_.version.c_str());
   const char* cpu = repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
   if (cpu) info_.version += std::string(" as ") + cpu;
   fingerprint_ = info_.platform_name + '\n' + info_.platform_version + '\n' + info_.name + '\n' + info_.version + '\n' +

@@ -29,7 +29,7 @@ struct DeviceInfo {
 
 class Device {
  public:
-  Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id);
+  Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id, cl_device_id whole);
 
   c10::DeviceIndex index() const { return index_; }
   cl_device_id id() const { return id_; }

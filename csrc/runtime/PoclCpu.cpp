@@ -57,6 +57,7 @@ const char* repair_pocl_cpu_name(cl_device_id device, const char* platform_versi
   for (size_t i = 0; i < count; i++) {
     std::array<char, 16> text{};  // no name of a CPU is longer
     if (words[i] < 0x10000 || !read_memory(words[i], text.data(), text.size() - 1)) continue;
+    if (words[i] == reinterpret_cast<uintptr_t>(name)) return name;  // mended before, for another part of it
     const std::string_view word(text.data());
     if (word.size() >= 3 && is_last_word(word)) {
       reinterpret_cast<const char**>(base)[i] = name;

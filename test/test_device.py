@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import hashlib
 import io
 import os
 import pickle
@@ -11,10 +12,13 @@ import threading
 import warnings
 from pathlib import Path
 
+import pyopencl as cl
 import torch
 from common import quiet
 from torch.testing._internal.common_utils import TestCase, run_tests
 from torch.utils.data import DataLoader, TensorDataset
+
+import torch_netcl
 
 D = torch.device("netcl", 0)
 COUNT = torch.netcl.device_count()
@@ -363,6 +367,14 @@ class TestKernelCache(TestCase):
             for i, entry in enumerate(sorted(folder.glob("*.bin"))):
                 entry.write_bytes(entry.read_bytes()[: 100 + i] if i % 2 else b"something else")
             self.assertGreater(self.run_with(folder)["compiled"], 0)
+            # So are binaries that load, and hold no kernel.
+            first = self.run_with(folder)
+            self.assertEqual(first["compiled"], 0)
+            context = torch_netcl.interop.context(D)
+            empty = cl.Program(context, "int one(void) { return 1; }").build().binaries[0]
+            for entry in folder.glob("*.bin"):
+                entry.write_bytes(b"NETCLBIN2" + hashlib.sha1(empty).hexdigest().encode() + empty)
+            self.assertEqual(self.run_with(folder)["compiled"], first["disk_hits"])
             # What others may write to is not read.
             for entry in folder.glob("*.bin"):
                 entry.chmod(0o666)

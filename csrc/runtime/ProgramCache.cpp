@@ -138,7 +138,11 @@ cl_program from_binary(Device& device, const std::vector<unsigned char>& binary,
     if (program) cl().clReleaseProgram(program);
     return nullptr;
   }
-  if (cl().clBuildProgram(program, 1, &id, options.c_str(), nullptr, nullptr) != CL_SUCCESS) {
+  // A compiler that a bug or a signal upset may have left a binary that loads, and holds no kernel.
+  size_t kernels = 0;
+  if (cl().clBuildProgram(program, 1, &id, options.c_str(), nullptr, nullptr) != CL_SUCCESS ||
+      cl().clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof(kernels), &kernels, nullptr) != CL_SUCCESS ||
+      kernels == 0) {
     cl().clReleaseProgram(program);
     return nullptr;
   }

@@ -1,7 +1,8 @@
 // The two kernels behind every element-wise operator; see pointwise.h.
 // `flat`: operands that collapse to one dimension. `rows`: the rest; a work-item covers `chunk` columns of
-// `rows_per` rows. An operand's inner stride (bytes) decides how it is read: the element size (one vector load),
-// 0 (splat), anything else (lane by lane); STRIDE_IMMEDIATE marks a CPU scalar passed by value.
+// `rows_per` rows. `across`: as `rows`, where an input's neighbours lie in a column. An operand's inner stride (bytes)
+// decides how it is read: the element size (one vector load), 0 (splat), anything else (lane by lane); STRIDE_IMMEDIATE
+// marks a CPU scalar passed by value.
 #define STRIDE_IMMEDIATE (-1L)
 #define MAX_OUTER 5
 #define NARGS (NIN + NOUT)
@@ -191,3 +192,61 @@ __kernel void rows(BUFS const flat_t L, const outer_t O SCALARS) {
   }
   STORES_DONE();
 }
+
+#if VEC == 16 && NIN > 0 && !defined(ACC_COMPLEX)
+#include "transpose.h"
+// Of an input whose columns are dense (rows being the first outer dimension), 16 x 16 elements are read as vectors down the
+// columns and transposed in registers.
+#define ACROSS(k) (O.stride[0][NOUT + k] == sizeof(STORAGE(IN##k)) && !(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || \
+                   L.inner[NOUT + k] == 0 || L.inner[NOUT + k] == STRIDE_IMMEDIATE))
+#define IN_ACROSS(k) const bool across##k = ACROSS(k);
+#define IN_TILE(k)                                                                                          \
+  VT tile##k[16];                                                                                           \
+  if (across##k) {                                                                                          \
+    _Pragma("unroll") for (int c = 0; c < 16; c++)                                                          \
+      tile##k[c] = READ_VEC(IN##k, i##k##_buf + i##k##_off + off[NOUT + k] + (at + c) * L.inner[NOUT + k]); \
+    TRANSPOSE16(VT, tile##k)                                                                                \
+  }
+#define IN_READ_TILE(k)                                                                                      \
+  const VT x##k = across##k ? tile##k[r]                                                                     \
+                            : read##k(i##k##_buf + i##k##_off + off[NOUT + k] + r * O.stride[0][NOUT + k] +  \
+                                          at * L.inner[NOUT + k],                                            \
+                                      L.inner[NOUT + k], VEC, IMMEDIATE(L.imm[k]));
+#define OUT_WRITE_TILE(k) \
+  write##k(o##k##_buf + o##k##_off + off[k] + r * O.stride[0][k] + at * L.inner[k], L.inner[k], VEC, r##k);
+
+__kernel void across(BUFS const flat_t L, const outer_t O SCALARS) {
+  EACH_SCALAR(SPLAT)
+  EACH_IN(IN_ACROSS)
+  const long begin = (long)get_global_id(0) * L.chunk;
+  const long end = min(begin + L.chunk, L.n);
+  const long last = min((long)(get_global_id(1) + 1) * L.rows_per, L.rows);
+  long height;
+  for (long row = get_global_id(1) * L.rows_per; row < last; row += height) {
+    long off[NARGS];
+    for (int k = 0; k < NARGS; k++) off[k] = 0;
+    long rest = row;
+    for (int d = 0; d < L.ndim; d++) {
+      const long q = rest / O.size[d], r = rest - q * O.size[d];
+      for (int k = 0; k < NARGS; k++) off[k] += r * O.stride[d][k];
+      rest = q;
+    }
+    height = min(min(16L, last - row), O.size[0] - row % O.size[0]);
+    long at = begin;
+    for (; height == 16 && at + 16 <= end; at += 16) {
+      EACH_IN(IN_TILE)
+      for (int r = 0; r < 16; r++) {
+        EACH_IN(IN_READ_TILE)
+        DECLARE_R1
+        const VT r0 = APPLY;
+        EACH_OUT(OUT_WRITE_TILE)
+      }
+    }
+    for (int r = 0; r < height && at < end; r++) {
+      run(ROW_ARGS L, at, end SCALAR_ARGS);
+      for (int k = 0; k < NARGS; k++) off[k] += O.stride[0][k];
+    }
+  }
+  STORES_DONE();
+}
+#endif

@@ -129,15 +129,31 @@ class TestPointwise(TestCase):
                 self.assertEqual(torch.addcmul(dx, dx, dy), torch.addcmul(x, x, y))
 
     def test_operands_across_rows(self, device):
-        # These are taken in tiles of some columns and rows.
-        for shape in ((131, 77), (16, 64), (15, 300), (3, 2, 70, 33), (1000, 1)):
-            for dtype in (torch.float32, torch.float16, torch.complex64, torch.uint8):
+        # These are taken in tiles of 16 columns and rows, or of some more.
+        for shape in ((131, 77), (16, 64), (15, 300), (3, 2, 70, 33), (1000, 1), (64, 800)):
+            for dtype in (torch.float32, torch.float16, torch.int64, torch.complex64, torch.uint8):
                 x, y = (torch.randn(shape).mul(9).abs().to(dtype) for _ in range(2))
                 for a in range(len(shape) - 1):
                     s, t = x.transpose(a, -1), y.transpose(a, -1).contiguous()
                     got = t.to(device) + x.to(device).transpose(a, -1)
                     self.assertEqual(got, t + s, msg=f"{shape} {dtype} {a}")
                     self.assertEqual(x.to(device).transpose(a, -1).contiguous(), s, rtol=0, atol=0)
+        # Beside dense, broadcast and other inputs, casts, numbers and outputs that are inputs.
+        x, y = torch.randn(100, 50), torch.randn(50, 100)
+        for f in (
+            lambda x, y: torch.addcmul(y, x.t(), y),
+            lambda x, y: torch.addcmul(x.t(), y, x.t(), value=3),
+            lambda x, y: torch.where(y > 0, x.t(), 2),
+            lambda x, y: x.t() + y[:, :1],
+            lambda x, y: y[:1] * x.t(),
+            lambda x, y: y.double().mul_(x.t()),
+            lambda x, y: y.mul_(x.t()).sub_(x.t(), alpha=2),
+            lambda x, y: x[1:, 3:].t() - y[3:, 1:],
+            lambda x, y: x[::2].t() - y[:, ::2].bfloat16(),
+            lambda x, y: torch.empty(100, 50, device=x.device).t().copy_(y),
+            lambda x, y: torch.frexp(x.t().contiguous() + x.t())[0],
+        ):
+            self.assertEqual(f(x.to(device), y.to(device)), f(x.clone(), y.clone()))
 
     def test_copies_move_bits(self, device):
         x = torch.randn(40, 30, dtype=torch.complex64)
@@ -158,9 +174,11 @@ class TestPointwise(TestCase):
         self.assertEqual(
             nan.to(device).view(torch.float32).view(3, -1).t().contiguous().view(torch.int32), nan.view(3, -1).t()
         )
-        z = torch.arange(2_000_000, device=device)
-        with self.assertRaisesRegex(RuntimeError, "single memory location"):
-            z[1:].copy_(z[:-1])
+        for n in (20, 2_000_000):
+            z = torch.arange(n, device=device)
+            with self.assertRaisesRegex(RuntimeError, "single memory location"):
+                z[1:].copy_(z[:-1])
+            self.assertEqual(z.copy_(z.view_as(z)), torch.arange(n))
 
     def test_outputs_larger_than_the_cache(self, device):
         # 32 MiB and more may be stored past the cache, where all of the output is aligned: whole and partial vectors,

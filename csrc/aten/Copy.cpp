@@ -1,4 +1,5 @@
 // Copies and casts: within a device, between host and device, between devices; and reading one element.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/_copy_from.h>
 #include <ATen/ops/empty.h>
@@ -47,6 +48,7 @@ at::Tensor bits(const at::Tensor& t) {
 void copy_within(const at::Tensor& dst, const at::Tensor& src) {
   const auto from = src.scalar_type(), to = dst.scalar_type();
   if (same_layout(dst, src) && !better_by_kernel(dst)) {
+    at::assert_no_partial_overlap(dst, src);
     copy_on_device(dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes(), queue_of(dst));
     return;
   }

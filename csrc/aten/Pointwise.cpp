@@ -53,6 +53,9 @@ struct PackedOuter {
   Bytes bytes() const { return {words.data(), count * sizeof(int64_t)}; }
 };
 
+// The kernels of pointwise_body.h, as Variant::rows.
+enum : uint8_t { kFlat, kRows, kAcross };
+
 // All that a kernel's -D options follow from. `file` and `op` are literals: the same address, the same text.
 struct Variant {
   const char *file, *op;
@@ -93,7 +96,7 @@ bool lacks_operator(std::string_view log, const std::string& op) {
 
 Kernel& build(Device& device, const Variant& v) {
   try {
-    return kernel(device, v.file, v.rows ? "rows" : "flat", defs_of(v));
+    return kernel(device, v.file, v.rows == kAcross ? "across" : v.rows == kRows ? "rows" : "flat", defs_of(v));
   } catch (const c10::Error& error) {
     TORCH_CHECK_NOT_IMPLEMENTED(!lacks_operator(error.what(), v.op), '"', v.op, "\" not implemented for '",
                                 c10::toString(v.common), "' on netcl");
@@ -151,12 +154,13 @@ void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs,
   const int64_t vec = variant.vec;
   Split s = split(device, l.n, vec);
   int64_t enough = std::max<int64_t>(1, 4096 / std::max<int64_t>(l.n, vec));
-  if (device.is_cpu() && across_rows(variant, l)) {
+  const bool across = device.is_cpu() && across_rows(variant, l), tiles = across && vec == 16;
+  if (across) {
     // Few columns and many rows: the lines of such an operand stay in the cache until all of them is used. A power of
-    // two as its stride leaves room for a dozen or two.
-    s.chunk = std::max<int64_t>(vec, 16);
+    // two as its stride leaves room for a dozen or two. (A tile uses all of each line at once.)
+    s.chunk = tiles ? 256 : 16;
     s.items = static_cast<size_t>(ceil_div(l.n, s.chunk));
-    enough = 64;
+    enough = tiles ? 256 : 64;
   }
   l.chunk = s.chunk;
   size_t row_items = 1;
@@ -164,7 +168,7 @@ void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs,
     // Short rows: several a work-item, as long as every core keeps some.
     if (device.is_cpu()) {
       const auto spread = ceil_div<int64_t>(l.rows, static_cast<int64_t>(device.compute_units()) * 8);
-      l.rows_per = std::clamp<int64_t>(spread, 1, enough);
+      l.rows_per = std::clamp<int64_t>(tiles ? round_up(spread, int64_t{16}) : spread, 1, enough);
     }
     row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per));
   }
@@ -186,7 +190,7 @@ void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs,
   for (int d = 0; d < kMaxOuter; d++) {
     for (int k = 0; k < nargs; k++) outer.put(l.stride[d][k]);
   }
-  variant.rows = 1;
+  variant.rows = tiles ? kAcross : kRows;
   kernel_of(device, variant)
       .launch(variant.op, queue, {s.items, row_items}, {s.local}, bufs, flat.bytes(), outer.bytes(), scalars);
 }

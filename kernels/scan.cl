@@ -1,8 +1,10 @@
 // Scans along one dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A work-item runs down up to P * V lines that
 // are neighbours in memory (P = V = 1 where the scanned dimension is the dense one), for one segment of them: `totals`
 // reduces each segment, `scan` starts each with what the totals before it make. No item ever waits for another.
+// `scan_rows`: 16 lines that are dense go down together, transposed in registers 16 x 16 elements at a time.
 // -D: OP, IN, ACC, OUT0 (dtype tags), V, P, ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, WITH_INDEX (cummax, cummin),
-// FORM_SCAN | FORM_TOTALS.
+// FORM_SCAN | FORM_TOTALS | FORM_ROWS (V = 16, P = 1;
+// PAST_CACHE).
 #include "dtypes.h"
 
 typedef VTYPE(ACC, V) VT;
@@ -163,7 +165,7 @@ __kernel void totals(ARGS) {
 }
 #endif
 
-#if defined(FORM_SCAN)
+#if defined(FORM_SCAN) || defined(FORM_ROWS)
 #define WRITE1(S, A, p, v) STORE(S, A, 1, (__global STORAGE(S) *)(p), 0, v)
 inline void write_lanes(__global uchar *out0, __global uchar *out1, long stride0, long stride1, int lanes, acc_t a) {
 #if !defined(WITH_INDEX) && V > 1
@@ -182,6 +184,7 @@ inline void write_lanes(__global uchar *out0, __global uchar *out1, long stride0
 #endif
 }
 
+#if defined(FORM_SCAN)
 __kernel void scan(ARGS) {
   const layout_t *L = &layout;
   const long first = (long)get_global_id(0) * L->per, last = min(first + L->per, L->tiles);
@@ -201,4 +204,37 @@ __kernel void scan(ARGS) {
       }
   }
 }
+#endif
+
+#if defined(FORM_ROWS)
+#include "transpose.h"
+__kernel void scan_rows(ARGS) {
+  const layout_t *L = &layout;
+  const long first = (long)get_global_id(0) * L->per, last = min(first + L->per, L->tiles);
+  for (long tile = first; tile < last; tile++) {
+    TILE
+    __global uchar *o0 = out0_buf + out0_off + at0;
+    acc_t acc = identity();
+    long i = 0;
+    for (; i + V <= L->n; i += V) {
+      VT v[V];
+      _Pragma("unroll") for (int k = 0; k < V; k++)
+        v[k] = READ(src + i * sizeof(STORAGE(IN)) + min(k, width - 1) * L->d_in[0]);
+      TRANSPOSE16(VT, v)
+      _Pragma("unroll") for (int k = 0; k < V; k++) {
+        step(&acc, v[k], i + k);
+        v[k] = acc.v;
+      }
+      TRANSPOSE16(VT, v)
+      for (int k = 0; k < width; k++)
+        STORE(OUT0, ACC, V, (__global STORAGE(OUT0) *)(o0 + i * sizeof(STORAGE(OUT0)) + k * L->d_out0[0]), 0, v[k]);
+    }
+    for (; i < L->n; i++) {
+      step(&acc, read_lanes(src + i * L->in, L->d_in[0], width), i);
+      write_lanes(o0 + i * L->out0, 0, L->d_out0[0], 0, width, acc);
+    }
+  }
+  STORES_DONE();
+}
+#endif
 #endif

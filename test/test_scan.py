@@ -54,6 +54,27 @@ class TestScan(TestCase):
         out = torch.empty(40, 33, 6, device=device).permute(2, 1, 0)
         self.assertEqual(torch.cumsum(y, 2, out=out).cpu(), x.cumsum(2))
 
+    @dtypes(torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8)
+    def test_many_dense_lines(self, device, dtype):
+        # Where cores are few, 16 of them go down together: whole blocks of 16, what is left of lines and of elements.
+        close = {torch.float16: dict(rtol=1e-3, atol=1e-3), torch.bfloat16: dict(rtol=8e-3, atol=8e-3)}
+        close = close.get(dtype, {})
+        for shape in ((4096, 16), (2050, 35), (7, 400, 50)):
+            x = make_tensor(shape, device="cpu", dtype=dtype, low=-1, high=2)
+            if dtype.is_floating_point:
+                x[3, 5], x[5, 9], x[6, 1] = torch.nan, torch.inf, -torch.inf
+            self.compare(lambda t: t.cumsum(-1), x, device, **close)
+            self.compare(lambda t: t[1:, 2:].cumsum(-1), x, device, **close)
+            self.compare(lambda t: t.clamp(0.5, 1.5).cumprod(-1), x, device, **close)
+            y = x.to(device)
+            self.assertEqual(y.cumsum_(-1), x.clone().cumsum_(-1), **close)
+            out = torch.empty(*shape, 2, device=device, dtype=dtype)
+            self.assertEqual(
+                torch.cumsum(x.to(device), -1, dtype=dtype, out=out[..., 1]), x.cumsum(-1, dtype=dtype), **close
+            )
+        if dtype == torch.float32:  # 32 MiB and more are stored past the cache
+            self.compare(lambda t: t.cumsum(1), torch.randint(-8, 9, (2100, 4096)).to(dtype), device)  # exact
+
     def test_long(self, device):
         for shape, dim in (((100001,), 0), ((2, 30000), 1), ((30000, 3), 0), ((9000, 40), 0)):
             x = make_tensor(shape, device="cpu", dtype=torch.float32, low=-1, high=1)

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "aten/Launch.h"
+#include "aten/PastCache.h"
 #include "aten/Reduce.h"
 #include "aten/Structured.h"
 
@@ -82,12 +83,17 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   TORCH_CHECK_NOT_IMPLEMENTED(!index.defined() || wide || layout.n <= std::numeric_limits<int32_t>::max(), aten,
                               ": a dimension of more than 2^31 elements");
 
+  const std::string_view op = name;
+  const bool cheap = (op == "sum" || op == "prod") && !c10::isComplexType(acc);
   // Lines that are neighbours go down together; on a GPU each has a work-item of its own.
   const bool together = device.is_cpu() && !c10::isComplexType(acc) && lines[0].in == in_size && lines[0].size >= 4;
-  const int64_t v = together ? (wide ? 8 : 16) : 1, panel = together ? 128 / v : 1;
-  layout.tiles = ceil_div(lines[0].size, v * panel) * rest;
   const int64_t units = static_cast<int64_t>(device.compute_units()),
                 target = device.is_cpu() ? 4 * units : 512 * units;
+  // So do dense ones, where there are enough of them, and what there is to do for an element takes less than its turn.
+  const bool rows = device.is_cpu() && cheap && !together && layout.in == in_size && layout.out0 == out_size &&
+                    layout.n >= 16 && lines[0].size >= 16 && lines[0].size / 16 * rest >= target;
+  const int64_t v = rows ? 16 : together ? (wide ? 8 : 16) : 1, panel = together ? 128 / v : 1;
+  layout.tiles = ceil_div(lines[0].size, v * panel) * rest;
   const int64_t width = std::min(lines[0].size, v * panel);
   layout.segs = 1;
   if (layout.tiles < target) {
@@ -116,8 +122,10 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
     kernel(device, "scan.cl", "totals", first)
         .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf(totals), layout);
   }
-  defs.set("FORM_SCAN", 1);
-  kernel(device, "scan.cl", "scan", defs)
+  // Stores past the cache, on 16 rows in turn, want whole lines of it.
+  if (rows && out.is_contiguous() && v * out_size == 64) past_cache(defs, device, out, layout.n, v, {self});
+  defs.set(rows ? "FORM_ROWS" : "FORM_SCAN", 1);
+  kernel(device, "scan.cl", rows ? "scan_rows" : "scan", defs)
       .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), layout);
 }
 

@@ -46,23 +46,25 @@ __kernel void lstm_backward(BUF(gg), BUF(gcx), BUF(gh), BUF(gc), BUF(cx), BUF(cy
   const VTYPE(A, V) r = SIGMOID(GATE(V, 0, 3)), z = SIGMOID(GATE(V, 1, 3));               \
   const VTYPE(A, V) part = HIDDEN_PART(V, 2, 3);                                          \
   const VTYPE(A, V) n = tanh(INPUT_PART(V, 2, 3) + r * part);                             \
-  const VTYPE(A, V) h = AT(hx, V, row * hidden + j);                                      \
-  PUT(hy, V, row * hidden + j, n + z * (h - n));                                          \
+  const VTYPE(A, V) h = AT(hx, V, row * hx_row + j);                                      \
+  PUT(hy, V, row * hy_row + j, n + z * (h - n));                                          \
   SAVE(V, 0, 5, r);                                                                       \
   SAVE(V, 1, 5, z);                                                                       \
   SAVE(V, 2, 5, n);                                                                       \
   SAVE(V, 3, 5, h);                                                                       \
   SAVE(V, 4, 5, part);
 
-__kernel void gru_forward(BUF(hy), BUF(saved), BUF(ig), BUF(hg), BUF(hx), BUF(ib), BUF(hb), long hidden,
-                          long chunk) {
+// hx_row, hy_row: from one row of hx and hy to the next.
+__kernel void gru_forward(BUF(hy), BUF(saved), BUF(ig), BUF(hg), BUF(hx), BUF(ib), BUF(hb), long hx_row, long hy_row,
+                          long hidden, long chunk) {
   FOR_UNITS(GRU_FORWARD)
 }
 
 #define GRU_BACKWARD(V)                                                                   \
   const VTYPE(A, V) r = SAVED(V, 0, 5), z = SAVED(V, 1, 5), n = SAVED(V, 2, 5);           \
   const VTYPE(A, V) h = SAVED(V, 3, 5), part = SAVED(V, 4, 5);                            \
-  const VTYPE(A, V) dh = AT(gh, V, row * hidden + j);                                     \
+  VTYPE(A, V) dh = has_gh ? AT(gh, V, row * hidden + j) : (VTYPE(A, V))(0);               \
+  if (has_go) dh += AT(go, V, row * go_row + j);                                          \
   const VTYPE(A, V) dn = dh * (1 - z) * (1 - n * n);                                      \
   const VTYPE(A, V) dr = dn * part * r * (1 - r), dz = dh * (h - n) * z * (1 - z);        \
   PUT(gig, V, (row * 3 + 0) * hidden + j, dr);                                            \
@@ -73,6 +75,8 @@ __kernel void gru_forward(BUF(hy), BUF(saved), BUF(ig), BUF(hg), BUF(hx), BUF(ib
   PUT(ghg, V, (row * 3 + 2) * hidden + j, dn * r);                                        \
   PUT(ghx, V, row * hidden + j, dh * z);
 
-__kernel void gru_backward(BUF(gig), BUF(ghg), BUF(ghx), BUF(gh), BUF(saved), long hidden, long chunk) {
+// gh and go: what reaches hy from the next step and from outside.
+__kernel void gru_backward(BUF(gig), BUF(ghg), BUF(ghx), BUF(gh), BUF(saved), BUF(go), long go_row, int has_gh,
+                           int has_go, long hidden, long chunk) {
   FOR_UNITS(GRU_BACKWARD)
 }

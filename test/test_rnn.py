@@ -138,17 +138,26 @@ class TestRnn(TestCase):
 
 
 def run_layers(net, x, state, used):
-    """Outputs of an nn.LSTM, and the gradients that (weighted) outputs `used` of (output, h_n, c_n) give."""
-    output, (h, c) = net(x, state)
-    outputs = [output, h, c]
+    """Outputs of an nn.LSTM or nn.GRU, and the gradients that (weighted) outputs `used` of (output, h_n, c_n) give."""
+    lstm = isinstance(net, nn.LSTM)
+    output, last = net(x, state if lstm or state is None else state[0])
+    outputs = [output, *(last if lstm else [last])]
     weights = [torch.linspace(0.5, 1.5, t.numel()).view_as(t).to(x) for t in outputs]
-    loss = sum((outputs[i] * weights[i]).sum() for i in used)
+    loss = sum((outputs[i] * weights[i]).sum() for i in used if i < len(outputs))
     leaves = [t for t in (x, *(state or ()), *net.parameters()) if t.requires_grad]
     return outputs, torch.autograd.grad(loss, leaves, allow_unused=True) if leaves else []
 
 
-class TestLstmLayers(TestCase):
-    """nn.LSTM as one operator a layer."""
+BOTH = parametrize("module", [nn.LSTM, nn.GRU], name_fn=lambda m: m.__name__)
+
+
+def states_of(module, *shape):
+    """Hidden states, and the LSTM's cell states."""
+    return [torch.randn(shape) for _ in range(2 if module is nn.LSTM else 1)]
+
+
+class TestWholeLayers(TestCase):
+    """nn.LSTM and nn.GRU as one operator a layer."""
 
     def setUp(self):
         super().setUp()
@@ -161,51 +170,54 @@ class TestLstmLayers(TestCase):
         results = []
         for device, dtype in (("netcl", x.dtype), ("cpu", wide)):
             model = copy.deepcopy(net).to(device, dtype)
-            leaves = [t if t is None else t.clone().to(device, dtype) for t in (x, *(state or (None, None)))]
-            for leaf, wanted in zip(leaves, requires_grad, strict=True):
-                if leaf is not None:
-                    leaf.requires_grad_(wanted)
+            leaves = [t.clone().to(device, dtype) for t in (x, *(state or ()))]
+            for leaf, wanted in zip(leaves, requires_grad, strict=False):
+                leaf.requires_grad_(wanted)
             results.append(run_layers(model, leaves[0], tuple(leaves[1:]) if state else None, used))
         (outputs, grads), (expected, expected_grads) = results
         self.assertEqual(outputs, expected, rtol=tolerance, atol=tolerance, exact_dtype=x.dtype == torch.float32)
-        self.assertEqual([t.dtype for t in outputs], [x.dtype] * 3)
+        self.assertEqual([t.dtype for t in outputs], [x.dtype] * len(outputs))
         for a, e in zip(grads, expected_grads, strict=True):
             # Sums of at most some hundred terms of the size of the largest.
             atol = 20 * tolerance * (1 if e is None or e.numel() == 0 else max(1, e.abs().max().item()))
             self.assertEqual(a, e, rtol=20 * tolerance, atol=atol, exact_dtype=x.dtype == torch.float32)
         self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
 
+    @BOTH
     @parametrize("bias", [True, False])
     @parametrize("batch_first", [True, False])
     @parametrize("bidirectional", [True, False])
-    def test_layers(self, bidirectional, batch_first, bias):
+    def test_layers(self, module, bidirectional, batch_first, bias):
         for n, steps, inputs, hidden in SIZES:
-            net = nn.LSTM(inputs, hidden, 2, bias=bias, bidirectional=bidirectional, batch_first=batch_first)
+            net = module(inputs, hidden, 2, bias=bias, bidirectional=bidirectional, batch_first=batch_first)
             x = torch.randn((n, steps, inputs) if batch_first else (steps, n, inputs))
-            states = [torch.randn(2 * (1 + bidirectional), n, hidden) for _ in range(2)]
+            states = states_of(module, 2 * (1 + bidirectional), n, hidden)
             self.compare(net, x, states)
             self.compare(net, x)
 
-    def test_narrow_dtypes(self):
+    @BOTH
+    def test_narrow_dtypes(self, module):
         for dtype in (torch.float16, torch.bfloat16):
             for n, hidden in [(3, 18), (9, 37), (12, 64), (1, 5)]:
-                net = nn.LSTM(5, hidden, bidirectional=True).to(dtype)
-                state = [torch.randn(2, n, hidden).to(dtype) for _ in range(2)]
+                net = module(5, hidden, bidirectional=True).to(dtype)
+                state = [t.to(dtype) for t in states_of(module, 2, n, hidden)]
                 self.compare(net, torch.randn(6, n, 5).to(dtype), state, tolerance=TOLERANCE[dtype])
 
-    def test_float64(self):
+    @BOTH
+    def test_float64(self, module):
         if not torch.netcl.get_device_properties().has_fp64:
             self.skipTest("no fp64 on this device")
         for steps in (3, 5):
-            net, x = nn.LSTM(5, 18, bidirectional=True).double(), torch.randn(steps, 7, 5, dtype=torch.float64)
+            net, x = module(5, 18, bidirectional=True).double(), torch.randn(steps, 7, 5, dtype=torch.float64)
             self.compare(net, x, tolerance=1e-14)
 
-    def test_which_gradients(self):
+    @BOTH
+    def test_which_gradients(self, module):
         # Each output alone (the others' gradients are then not there), and each input alone.
-        state = [torch.randn(2, 3, 5) for _ in range(2)]
+        state = states_of(module, 2, 3, 5)
         x = torch.randn(4, 3, 6)
-        net = nn.LSTM(6, 5, 2)
-        for used in ((0,), (1,), (2,), (1, 2)):
+        net = module(6, 5, 2)
+        for used in ((0,), (1,), (2,), (1, 2))[: 4 if module is nn.LSTM else 2]:
             self.compare(net, x, state, used)
         for i in range(3):
             self.compare(net, x, state, requires_grad=[j == i for j in range(3)])
@@ -225,8 +237,9 @@ class TestLstmLayers(TestCase):
             grads.append((first, torch.autograd.grad(first.square().sum(), state)[0]))
         self.assertEqual(grads[0], grads[1], rtol=1e-4, atol=1e-5)
 
-    def test_no_graph(self):
-        net = nn.LSTM(6, 40, 2, bidirectional=True)
+    @BOTH
+    def test_no_graph(self, module):
+        net = module(6, 40, 2, bidirectional=True)
         x = torch.randn(5, 3, 6)
         expected = net(x)
         actual_net = copy.deepcopy(net).to("netcl")
@@ -235,22 +248,25 @@ class TestLstmLayers(TestCase):
                 self.assertEqual(actual_net(x.to("netcl")), expected, rtol=1e-5, atol=1e-5)
         self.assertEqual(actual_net(x[:, 0].to("netcl")), net(x[:, 0]), rtol=1e-5, atol=1e-5)
         # More gates than are held at a time without a graph.
-        long = nn.LSTM(2, 300, bidirectional=True)
+        long = module(2, 300, bidirectional=True)
         x = torch.randn(9, 256, 2)
         with torch.no_grad():
             self.assertEqual(copy.deepcopy(long).to("netcl")(x.to("netcl")), long(x), rtol=1e-5, atol=1e-5)
 
-    def test_views(self):
-        net = nn.LSTM(4, 5).to("netcl")
+    @BOTH
+    def test_views(self, module):
+        net = module(4, 5).to("netcl")
         x = torch.randn(3, 2, 8, device="netcl")
         h = torch.randn(1, 5, 2, device="netcl").transpose(1, 2)
         c = torch.randn(1, 2, 10, device="netcl")[..., ::2]
-        expected = net(x[..., ::2].contiguous(), (h.contiguous(), c.contiguous()))
-        self.assertEqual(net(x[..., ::2], (h, c)), expected)
-        self.assertEqual(net(torch._neg_view(-x[..., ::2]), (h, c)), expected)
+        state, dense = ((h, c), (h.contiguous(), c.contiguous())) if module is nn.LSTM else (h, h.contiguous())
+        expected = net(x[..., ::2].contiguous(), dense)
+        self.assertEqual(net(x[..., ::2], state), expected)
+        self.assertEqual(net(torch._neg_view(-x[..., ::2]), state), expected)
 
-    def test_double_backward(self):
-        x, net = torch.randn(3, 2, 4), nn.LSTM(4, 5, bidirectional=True)
+    @BOTH
+    def test_double_backward(self, module):
+        x, net = torch.randn(3, 2, 4), module(4, 5, bidirectional=True)
         results = []
         for device in ("netcl", "cpu"):
             model, leaf = copy.deepcopy(net).to(device), x.clone().to(device).requires_grad_()
@@ -260,9 +276,10 @@ class TestLstmLayers(TestCase):
         for a, e in zip(*results, strict=True):
             self.assertEqual(a, e, rtol=1e-4, atol=1e-4 * max(1, e.abs().max().item()))
 
-    def test_transforms(self):
+    @BOTH
+    def test_transforms(self, module):
         """torch.func and batches of gradients take ATen's own way; its cells have no forward-mode derivative."""
-        net, x = nn.LSTM(4, 5), torch.randn(3, 2, 4)
+        net, x = module(4, 5), torch.randn(3, 2, 4)
         results = []
         for device in ("netcl", "cpu"):
             model, value = copy.deepcopy(net).to(device), x.to(device)
@@ -280,9 +297,10 @@ class TestLstmLayers(TestCase):
         with self.assertRaisesRegex(NotImplementedError, "forward AD"):
             torch.func.jvp(lambda v: model(v)[0], (value,), (value,))
 
-    def test_dropout(self):
+    @BOTH
+    def test_dropout(self, module):
         # The same masks whenever the seed is the same, other ones between layers in training only.
-        net, x = nn.LSTM(4, 50, 2, dropout=0.5).to("netcl"), torch.randn(3, 2, 4, device="netcl", requires_grad=True)
+        net, x = module(4, 50, 2, dropout=0.5).to("netcl"), torch.randn(3, 2, 4, device="netcl", requires_grad=True)
         outputs = []
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
@@ -319,14 +337,16 @@ class TestLstmLayers(TestCase):
             with self.assertRaisesRegex(RuntimeError, message):
                 torch.lstm(x, state, weights, True, 1, 0.0, True, False, False)
 
-    def test_empty_batch(self):
-        net = nn.LSTM(4, 5)
+    @BOTH
+    def test_empty_batch(self, module):
+        net = module(4, 5)
         self.compare(net, torch.zeros(3, 0, 4))
 
-    def test_autocast_gradients(self):
+    @BOTH
+    def test_autocast_gradients(self, module):
         """Outputs have autocast's dtype whatever the states', gradients that of what they belong to."""
-        net = nn.LSTM(5, 7, 2, bidirectional=True)
-        x, state = torch.randn(4, 2, 5), [torch.randn(4, 2, 7) for _ in range(2)]
+        net = module(5, 7, 2, bidirectional=True)
+        x, state = torch.randn(4, 2, 5), states_of(module, 4, 2, 7)
         expected = run_layers(net, x.requires_grad_(), state, (0, 1, 2))
         actual_net = copy.deepcopy(net).to("netcl")
         with torch.autocast("netcl", dtype=torch.bfloat16):
@@ -338,9 +358,10 @@ class TestLstmLayers(TestCase):
             limit = 8 * 2**-8 * max(1, e.abs().max().item())
             self.assertEqual(a.float(), e, rtol=0, atol=limit)
 
-    def test_launches(self):
+    @BOTH
+    def test_launches(self, module):
         """A time step costs a product and a cell in each direction of the pass, and what surrounds them is constant."""
-        net = nn.LSTM(16, 32).to("netcl")
+        net = module(16, 32).to("netcl")
         counts = []
         for steps in (8, 24):
             x = torch.randn(steps, 20, 16, device="netcl")
@@ -352,7 +373,7 @@ class TestLstmLayers(TestCase):
 
 
 instantiate_parametrized_tests(TestRnn)
-instantiate_parametrized_tests(TestLstmLayers)
+instantiate_parametrized_tests(TestWholeLayers)
 
 if __name__ == "__main__":
     run_tests()

@@ -83,7 +83,7 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hid
   TORCH_CHECK(ib.defined() == hb.defined(), op, ": expected two biases or none");
   Tensor hy = at::empty_like(h), workspace = at::empty({h.size(0), 5 * h.size(1)}, h.options());
   launch(op, "gru_forward", ib.defined(), h, buf(hy), buf(workspace), buf(ig), buf(hg), buf(h), buf_or_null(ib),
-         buf_or_null(hb));
+         buf_or_null(hb), h.size(1), h.size(1));
   return {hy, workspace};
 }
 
@@ -95,7 +95,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
   const Tensor gh = grad_hy.contiguous(), saved = workspace.contiguous();
   Tensor grad_ig = at::empty({gh.size(0), 3 * gh.size(1)}, gh.options());
   Tensor grad_hg = at::empty_like(grad_ig), grad_hx = at::empty_like(gh);
-  launch(op, "gru_backward", false, gh, buf(grad_ig), buf(grad_hg), buf(grad_hx), buf(gh), buf(saved));
+  launch(op, "gru_backward", false, gh, buf(grad_ig), buf(grad_hg), buf(grad_hx), buf(gh), buf(saved), Buf{nullptr},
+         int64_t{0}, 1, 0);
   return {grad_ig, grad_hg, grad_hx, has_bias ? grad_ig.sum(0) : Tensor(), has_bias ? grad_hg.sum(0) : Tensor()};
 }
 

@@ -14,34 +14,19 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "aten/Gemm.h"
-#include "aten/Rnn.h"
+#include "aten/RnnLayers.h"
 
 namespace netcl {
-namespace {
 
 using at::Tensor;
 using at::TensorList;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr const char* kLstm = "aten::lstm";
-constexpr const char* kLstmBackward = "aten::lstm_backward";
-constexpr int64_t kGates = 4;
-constexpr int64_t kFewSteps = 4;            // for which it does not pay to pack W_hh
-constexpr int64_t kGateElements = 1 << 20;  // of gates at a time where no backward pass will read them
+// --- what the layers have in common ---
 
-// --- addresses ---
-
-const void* element(const Tensor& t, int64_t index) {
-  return static_cast<const char*>(t.const_data_ptr()) + index * static_cast<int64_t>(t.element_size());
-}
-// Rows of consecutive elements from element `first` on, `row` elements from one to the next.
-GemmMatrix rows(const Tensor& t, int64_t first, int64_t row) { return {element(t, first), t.scalar_type(), row, 1}; }
-
-// c (m x n) = a (m x k) * b (k x n) + d, where d is given.
 void multiply(const char* op, Queue& queue, int64_t m, int64_t n, int64_t k, const GemmMatrix& a, const GemmMatrix& b,
-              const GemmMatrix& c, const GemmMatrix& d = {}) {
+              const GemmMatrix& c, const GemmMatrix& d) {
   GemmArgs g;
   g.m = m;
   g.n = n;
@@ -54,38 +39,111 @@ void multiply(const char* op, Queue& queue, int64_t m, int64_t n, int64_t k, con
   gemm(op, queue, g);
 }
 
-// --- one direction of one layer ---
-
-// Contiguous weights; the biases undefined where there are none.
-struct Weights {
-  Tensor ih, hh, bias_ih, bias_hh;
-};
-
-// Parameters of a direction, in nn.LSTM's order.
 Weights weights_of(TensorList params, bool biased, int64_t direction) {
   const auto p = params.slice(direction * (biased ? 4 : 2));
   return {p[0].contiguous(), p[1].contiguous(), biased ? p[2] : Tensor(), biased ? p[3] : Tensor()};
 }
 
-// The sizes of a layer and where one direction's hidden states lie in the output (steps, batch, width).
-struct Direction {
-  int64_t steps, batch, inputs, hidden, width, column;
-  bool reverse;
+Buf InputGates::of(int64_t k) const {
+  const int64_t wide = s_.gates(), at_once = gates_.size(0);
+  const int64_t begin = k / at_once * at_once, count = std::min(at_once, s_.steps - begin);
+  if (k == begin) {
+    const int64_t first = s_.reverse ? s_.steps - k - count : k;
+    GemmMatrix add;
+    if (bias_.defined()) add = {bias_.const_data_ptr(), bias_.scalar_type(), 0, 1};
+    multiply(op_, queue_of(x_), count * s_.batch, wide, s_.inputs, rows(x_, first * s_.batch * s_.inputs, s_.inputs),
+             transposed(rows(weight_, 0, s_.inputs)), rows(gates_, 0, wide), add);
+  }
+  const int64_t place = s_.reverse ? count - 1 - k % at_once : k % at_once;
+  return {element(gates_, place * s_.batch * wide)};
+}
 
-  Direction(const Tensor& x, const Tensor& hx, int64_t index)
-      : steps(x.size(0)),
-        batch(x.size(1)),
-        inputs(x.size(2)),
-        hidden(hx.size(2)),
-        width(hx.size(0) * hidden),
-        column(index * hidden),
-        reverse(index == 1) {}
+Tensor grad_hidden_weight(const char* op, const Direction& s, const Tensor& grad_gates, const Tensor& output,
+                          const Tensor& h0) {
+  Queue& queue = queue_of(grad_gates);
+  const int64_t wide = s.gates();
+  const Tensor grad = at::empty({wide, s.hidden}, grad_gates.options());
+  const GemmMatrix g = rows(grad, 0, s.hidden);
+  multiply(op, queue, wide, s.hidden, s.batch, transposed(rows(grad_gates, s.time(0) * s.batch * wide, wide)),
+           rows(h0, 0, s.hidden), g);
+  if (s.steps > 1)
+    multiply(op, queue, wide, s.hidden, (s.steps - 1) * s.batch,
+             transposed(rows(grad_gates, s.reverse ? 0 : s.batch * wide, wide)),
+             rows(output, s.output_at(s.reverse ? 1 : 0), s.width), g, g);
+  return grad;
+}
 
-  int64_t gates() const { return kGates * hidden; }
-  // The time of the k-th step.
-  int64_t time(int64_t k) const { return reverse ? steps - 1 - k : k; }
-  int64_t output_at(int64_t time) const { return time * batch * width + column; }
-};
+bool plain(const Tensor& t) {
+  constexpr c10::DispatchKeySet lazy(
+      {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
+  return !at::isTensorSubclassLike(t) && !t.key_set().has_any(lazy);
+}
+
+bool takes(const Tensor& input, TensorList hx, TensorList params, bool biased, int64_t layers, bool bidirectional,
+           bool batch_first, int64_t gates) {
+  using c10::DispatchKey;
+  if (c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+      c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerBackMode))
+    return false;
+  const int64_t directions = bidirectional ? 2 : 1, each = biased ? 4 : 2;
+  const auto type = input.scalar_type();
+  const bool floating = type == c10::kFloat || type == c10::kHalf || type == c10::kBFloat16 || type == c10::kDouble;
+  if (!floating || input.dim() != 3 || input.numel() == 0 || layers < 1 ||
+      params.size() != static_cast<size_t>(layers * directions * each))
+    return false;
+  const auto fits = [&](const Tensor& t, c10::IntArrayRef sizes) {
+    return t.defined() && t.device() == input.device() && t.scalar_type() == type && t.layout() == c10::kStrided &&
+           plain(t) && !t._fw_grad(0).defined() && t.sizes() == sizes;
+  };
+  if (!input.device().is_privateuseone() || !fits(input, input.sizes())) return false;
+  const int64_t hidden = hx[0].dim() == 3 ? hx[0].size(2) : 0;
+  if (hidden == 0) return false;
+  for (const Tensor& h : hx)
+    if (!fits(h, {layers * directions, input.size(batch_first ? 0 : 1), hidden})) return false;
+  for (size_t i = 0; i < params.size(); i++) {
+    const int64_t layer = static_cast<int64_t>(i) / (directions * each), kind = static_cast<int64_t>(i) % each;
+    const int64_t inputs = layer == 0 ? input.size(2) : directions * hidden, rows = gates * hidden;
+    if (kind >= 2 ? !fits(params[i], {rows}) : !fits(params[i], {rows, kind == 0 ? inputs : hidden})) return false;
+  }
+  return true;
+}
+
+variable_list replay(AutogradContext* ctx, TensorList inputs, const variable_list& grads, const Composite& composite,
+                     variable_list result) {
+  const bool create_graph = at::GradMode::is_enabled();
+  const at::AutoGradMode enable(true);
+  // The tensors have their dtypes already.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
+  // Aliases, since one tensor may be given in two places.
+  variable_list in, wanted;
+  std::vector<size_t> where;
+  for (const Tensor& t : inputs) {
+    in.push_back(at::alias(t));
+    if (ctx->needs_input_grad(in.size() - 1)) {
+      wanted.push_back(in.back());
+      where.push_back(in.size() - 1);
+    }
+  }
+  const variable_list outputs = composite(in);
+  variable_list out, grad_out;
+  for (size_t i = 0; i < grads.size(); i++)
+    if (grads[i].defined()) {
+      out.push_back(outputs[i]);
+      grad_out.push_back(grads[i]);
+    }
+  const variable_list found = torch::autograd::grad(out, wanted, grad_out, /*retain_graph=*/create_graph, create_graph,
+                                                    /*allow_unused=*/true);
+  for (size_t i = 0; i < where.size(); i++) result[where[i]] = found[i];
+  return result;
+}
+
+namespace {
+
+constexpr const char* kLstm = "aten::lstm";
+constexpr const char* kLstmBackward = "aten::lstm_backward";
+constexpr int64_t kGates = 4;
+constexpr int64_t kFewSteps = 4;            // for which it does not pay to pack W_hh
+constexpr int64_t kGateElements = 1 << 20;  // of gates at a time where no backward pass will read them
 
 // The product with W_hh and the cell in one launch (kernels/rnn_steps.cl), with W_hh packed once for all steps.
 class FusedSteps {
@@ -142,9 +200,10 @@ class FusedSteps {
 void lstm_forward(const Direction& s, const Tensor& x, const Tensor& h0, const Tensor& c0, const Weights& w,
                   const Tensor& output, const Tensor& gates, const Tensor& cells) {
   Queue& queue = queue_of(x);
-  const int64_t at_once = gates.size(0), state = s.batch * s.hidden, wide = s.gates();
+  const int64_t state = s.batch * s.hidden, wide = s.gates();
   const bool keep_cells = cells.size(0) == s.steps;
   const Tensor bias = w.bias_ih.defined() ? at::add(w.bias_ih, w.bias_hh) : Tensor();
+  const InputGates inputs(kLstm, s, x, w.ih, bias, gates);
   std::optional<FusedSteps> fused;
   Tensor products, first_h = h0;
   if (FusedSteps::serve(s, queue)) {
@@ -155,20 +214,13 @@ void lstm_forward(const Direction& s, const Tensor& x, const Tensor& h0, const T
   }
   const void* c_before = c0.const_data_ptr();
   for (int64_t k = 0; k < s.steps; k++) {
-    if (k % at_once == 0) {
-      const int64_t count = std::min(at_once, s.steps - k), first = s.reverse ? s.steps - k - count : k;
-      GemmMatrix add;
-      if (bias.defined()) add = {bias.const_data_ptr(), bias.scalar_type(), 0, 1};
-      multiply(kLstm, queue, count * s.batch, wide, s.inputs, rows(x, first * s.batch * s.inputs, s.inputs),
-               transposed(rows(w.ih, 0, s.inputs)), rows(gates, 0, wide), add);
-    }
-    const int64_t t = s.time(k), count = std::min(at_once, s.steps - k / at_once * at_once);
-    const int64_t place = s.reverse ? count - 1 - k % at_once : k % at_once;
+    const Buf g = inputs.of(k);
+    const int64_t t = s.time(k);
     const bool first = k == 0;
     const int64_t h_row = first ? s.hidden : s.width;
     const void* h_before = first ? first_h.const_data_ptr() : element(output, s.output_at(s.time(k - 1)));
     const Buf h{element(output, s.output_at(t))}, c{element(cells, keep_cells ? t * state : 0)};
-    const Buf g{element(gates, place * s.batch * wide)}, none{nullptr};
+    const Buf none{nullptr};
     if (fused) {
       const bool kept = !first && fused->keeps();
       fused->launch(h, c, g, Buf{c_before}, fused->kept(k), kept ? fused->kept(k - 1) : Buf{h_before}, fused->panels(),
@@ -242,21 +294,6 @@ void lstm_backward(const Direction& s, const Tensor& h0_grad, const Tensor& c0, 
              rows(h0_grad, 0, s.hidden));
 }
 
-// The gradient of W_hh: grad_gates^T times the hidden state before each step, which is h0 before the first.
-Tensor grad_hidden_weight(const Direction& s, const Tensor& grad_gates, const Tensor& output, const Tensor& h0) {
-  Queue& queue = queue_of(grad_gates);
-  const int64_t wide = s.gates();
-  const Tensor grad = at::empty({wide, s.hidden}, grad_gates.options());
-  const GemmMatrix g = rows(grad, 0, s.hidden);
-  multiply(kLstmBackward, queue, wide, s.hidden, s.batch,
-           transposed(rows(grad_gates, s.time(0) * s.batch * wide, wide)), rows(h0, 0, s.hidden), g);
-  if (s.steps > 1)
-    multiply(kLstmBackward, queue, wide, s.hidden, (s.steps - 1) * s.batch,
-             transposed(rows(grad_gates, s.reverse ? 0 : s.batch * wide, wide)),
-             rows(output, s.output_at(s.reverse ? 1 : 0), s.width), g, g);
-  return grad;
-}
-
 // --- a layer ---
 
 struct LayerResult {
@@ -278,7 +315,7 @@ LayerResult lstm_layer(const Tensor& input, const Tensor& hx, const Tensor& cx, 
   r.gates = at::empty({keep ? directions : 1, at_once, batch, wide}, x.options());
   if (keep) r.cells = at::empty({directions, steps, batch, hidden}, x.options());
   for (int64_t d = 0; d < directions; d++) {
-    const Direction s(x, h0, d);
+    const Direction s(x, h0, d, kGates);
     const Tensor cells = keep ? r.cells[d] : r.c.narrow(0, d, 1);
     lstm_forward(s, x, h0[d], c0[d], weights_of(params, biased, d), r.output, r.gates[keep ? d : 0], cells);
     const int64_t last = s.time(steps - 1);
@@ -286,14 +323,6 @@ LayerResult lstm_layer(const Tensor& input, const Tensor& hx, const Tensor& cx, 
     if (keep) r.c[d].copy_(cells[last]);
   }
   return r;
-}
-
-// Can its memory be read as it is? Not so for wrappers (functorch, subclasses, modes), lazily negated tensors, and
-// zeros that have none.
-bool plain(const Tensor& t) {
-  constexpr c10::DispatchKeySet lazy(
-      {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
-  return !at::isTensorSubclassLike(t) && !t.key_set().has_any(lazy);
 }
 
 class LstmLayer : public torch::autograd::Function<LstmLayer> {
@@ -334,7 +363,7 @@ class LstmLayer : public torch::autograd::Function<LstmLayer> {
     Tensor grad_c = at::empty(c0.sizes(), c0.options());
     const Tensor grad_gates = at::empty(gates.sizes().slice(1), gates.options());
     for (int64_t d = 0; d < h0.size(0); d++) {
-      const Direction s(x, h0, d);
+      const Direction s(x, h0, d, kGates);
       const Weights w = weights_of(params, biased, d);
       const Incoming incoming{grad_output, grads[1].defined() ? grads[1][d].contiguous() : Tensor(),
                               grads[2].defined() ? grads[2][d] : Tensor()};
@@ -354,7 +383,7 @@ class LstmLayer : public torch::autograd::Function<LstmLayer> {
         multiply(kLstmBackward, queue, s.gates(), s.inputs, all_rows, transposed(g), rows(x, 0, s.inputs),
                  rows(result[first], 0, s.inputs));
       }
-      if (needs(first + 1)) result[first + 1] = grad_hidden_weight(s, grad_gates, output, h0[d]);
+      if (needs(first + 1)) result[first + 1] = grad_hidden_weight(kLstmBackward, s, grad_gates, output, h0[d]);
       if (biased && (needs(first + 2) || needs(first + 3)))
         result[first + 2] = result[first + 3] = grad_gates.sum(at::IntArrayRef{0, 1});
     }
@@ -366,73 +395,20 @@ class LstmLayer : public torch::autograd::Function<LstmLayer> {
  private:
   static constexpr size_t kSaved = 6;
 
-  // Gradients by way of ATen's composite, with a graph if grad mode is on.
   static variable_list replay(AutogradContext* ctx, const variable_list& saved, const variable_list& grads, bool biased,
                               variable_list result) {
-    const bool create_graph = at::GradMode::is_enabled();
-    const at::AutoGradMode enable(true);
-    // The tensors have their dtypes already.
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
-    // Inputs: 0 to 2 and the parameters. Aliases, since one tensor may be given in two places.
-    variable_list in, wanted;
-    std::vector<size_t> where;
-    for (size_t i = 0; i < saved.size(); i++) {
-      if (i >= 3 && i < kSaved) continue;
-      in.push_back(at::alias(saved[i]));
-      if (ctx->needs_input_grad(in.size() - 1)) {
-        wanted.push_back(in.back());
-        where.push_back(in.size() - 1);
-      }
-    }
-    const auto [y, h, c] =
-        at::native::lstm(in[0], TensorList(in).slice(1, 2), TensorList(in).slice(3), biased, /*num_layers=*/1,
-                         /*dropout=*/0, /*train=*/true, /*bidirectional=*/saved[1].size(0) == 2, /*batch_first=*/false);
-    variable_list out, grad_out;
-    const std::array<Tensor, 3> outputs{y, h, c};
-    for (size_t i = 0; i < grads.size(); i++)
-      if (grads[i].defined()) {
-        out.push_back(outputs[i]);
-        grad_out.push_back(grads[i]);
-      }
-    const variable_list found = torch::autograd::grad(out, wanted, grad_out, /*retain_graph=*/create_graph,
-                                                      create_graph, /*allow_unused=*/true);
-    for (size_t i = 0; i < where.size(); i++) result[where[i]] = found[i];
-    return result;
+    variable_list inputs(saved.begin(), saved.begin() + 3);
+    inputs.insert(inputs.end(), saved.begin() + kSaved, saved.end());
+    const auto composite = [biased](TensorList in) -> variable_list {
+      auto [y, h, c] = at::native::lstm(in[0], in.slice(1, 2), in.slice(3), biased, /*num_layers=*/1, /*dropout=*/0,
+                                        /*train=*/true, /*bidirectional=*/in[1].size(0) == 2, /*batch_first=*/false);
+      return {y, h, c};
+    };
+    return netcl::replay(ctx, inputs, grads, composite, std::move(result));
   }
 };
 
 // --- the operator ---
-
-// Does the code above apply? All else, errors included, is ATen's: projections, empty sequences, odd tensors, sizes
-// that do not fit, functorch, forward-mode derivatives.
-bool takes(const Tensor& input, TensorList hx, TensorList params, bool biased, int64_t layers, bool bidirectional,
-           bool batch_first, int64_t gates) {
-  using c10::DispatchKey;
-  if (c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerFrontMode) ||
-      c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerBackMode))
-    return false;
-  const int64_t directions = bidirectional ? 2 : 1, each = biased ? 4 : 2;
-  const auto type = input.scalar_type();
-  const bool floating = type == c10::kFloat || type == c10::kHalf || type == c10::kBFloat16 || type == c10::kDouble;
-  if (!floating || input.dim() != 3 || input.numel() == 0 || layers < 1 ||
-      params.size() != static_cast<size_t>(layers * directions * each))
-    return false;
-  const auto fits = [&](const Tensor& t, c10::IntArrayRef sizes) {
-    return t.defined() && t.device() == input.device() && t.scalar_type() == type && t.layout() == c10::kStrided &&
-           plain(t) && !t._fw_grad(0).defined() && t.sizes() == sizes;
-  };
-  if (!input.device().is_privateuseone() || !fits(input, input.sizes())) return false;
-  const int64_t hidden = hx[0].dim() == 3 ? hx[0].size(2) : 0;
-  if (hidden == 0) return false;
-  for (const Tensor& h : hx)
-    if (!fits(h, {layers * directions, input.size(batch_first ? 0 : 1), hidden})) return false;
-  for (size_t i = 0; i < params.size(); i++) {
-    const int64_t layer = static_cast<int64_t>(i) / (directions * each), kind = static_cast<int64_t>(i) % each;
-    const int64_t inputs = layer == 0 ? input.size(2) : directions * hidden, rows = gates * hidden;
-    if (kind >= 2 ? !fits(params[i], {rows}) : !fits(params[i], {rows, kind == 0 ? inputs : hidden})) return false;
-  }
-  return true;
-}
 
 std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& input, TensorList hx, TensorList params, bool biased,
                                         int64_t layers, double dropout, bool train, bool bidirectional,

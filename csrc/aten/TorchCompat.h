@@ -11,3 +11,12 @@
 #define NETCL_NAMES_PARAM
 #define NETCL_NAMES_ARG
 #endif
+
+// torch.nn.functional.interpolate's mode "lanczos" is newer than torch 2.11.
+#if __has_include(<ATen/ops/_upsample_lanczos2d_aa_meta.h>)
+#include <ATen/ops/_upsample_lanczos2d_aa_backward_meta.h>
+#include <ATen/ops/_upsample_lanczos2d_aa_meta.h>
+#define NETCL_LANCZOS(REGISTER) REGISTER(_upsample_lanczos2d_aa, kLanczos)
+#else
+#define NETCL_LANCZOS(REGISTER)
+#endif

@@ -5,8 +5,6 @@
 #include <ATen/ops/_upsample_bicubic2d_aa_meta.h>
 #include <ATen/ops/_upsample_bilinear2d_aa_backward_meta.h>
 #include <ATen/ops/_upsample_bilinear2d_aa_meta.h>
-#include <ATen/ops/_upsample_lanczos2d_aa_backward_meta.h>
-#include <ATen/ops/_upsample_lanczos2d_aa_meta.h>
 #include <ATen/ops/empty.h>
 
 #include <cmath>
@@ -107,7 +105,7 @@ struct Backward : Meta {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   NETCL_ANTIALIAS(_upsample_bilinear2d_aa, kLinear)
   NETCL_ANTIALIAS(_upsample_bicubic2d_aa, kCubic)
-  NETCL_ANTIALIAS(_upsample_lanczos2d_aa, kLanczos)
+  NETCL_LANCZOS(NETCL_ANTIALIAS)
 }
 
 }  // namespace

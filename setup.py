@@ -173,7 +173,7 @@ setup(
     packages=[*find_packages(include=["torch_netcl", "torch_netcl.*"]), "torch_netcl.kernels"],
     # Kernels live beside the package in the tree and inside it once installed.
     package_dir={"torch_netcl.kernels": "kernels"},
-    package_data={"torch_netcl.kernels": ["*.cl", "*.h"]},
+    package_data={"torch_netcl.kernels": ["**/*.cl", "**/*.h"]},
     include_package_data=False,
     ext_modules=[extension()],
     cmdclass={

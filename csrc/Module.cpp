@@ -1,8 +1,8 @@
 // What Python calls, as operators of the `netcl` library: no Python C API, so one binary serves every Python.
 #include <torch/library.h>
 
-#include "aten/Fallback.h"
-#include "aten/Generator.h"
+#include "aten/support/Fallback.h"
+#include "aten/support/Generator.h"
 #include "runtime/Exit.h"
 #include "runtime/FaultInjection.h"
 #include "runtime/Kernel.h"

@@ -1,5 +1,5 @@
 // What GradScaler runs on the device.
-#include "multi_tensor.h"
+#include "common/multi_tensor.h"
 
 // grad *= inv_scale in place for every gradient; found_inf becomes 1 where one was Inf or NaN, and is never cleared.
 // S: dtype of the gradients.

@@ -1,7 +1,7 @@
 // What lies between the matrix products of attention: scores become probabilities, and on the way back the
 // gradient of the probabilities that of the scores. Both in place, on scores of the compute type that are
 // dense. -D: ACC, VEC, LS (see rows.h), BIAS (storage tag) where a bias is added to the scores.
-#include "rows.h"
+#include "common/rows.h"
 
 typedef struct {
   long heads, queries, keys;  // sizes; a row is one query of one head

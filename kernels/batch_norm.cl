@@ -3,7 +3,7 @@
 // Two layouts: a channel as `runs` runs of hw adjacent elements (one group a channel), or channels adjacent
 // to each other in `runs` rows (`cols`: a work-item takes VEC channels). Saved statistics are of the compute
 // type. Operands that are absent come as null. Statistics as in norm.cl: two-pass, with a corrected mean.
-#include "rows.h"
+#include "common/rows.h"
 
 DEFINE_LANES(IN)
 DEFINE_LANES(WT)

@@ -1,8 +1,8 @@
 // Element-wise operators of two inputs. One line an operator; x and y are vectors VT of the compute type.
-#include "pointwise.h"
+#include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)
-#include "complex.h"
+#include "common/complex.h"
 #define OP_add(x, y) ((x) + c_mul(s0, y))
 #define OP_mul(x, y) c_mul(x, y)
 #define OP_div_true(x, y) c_div(x, y)
@@ -111,7 +111,7 @@ NETCL_MAP2(right_shift)
 #define OP_lcm(x, y) map_lcm_int(x, y)
 
 #elif defined(ACC_FLOATING)
-#include "normal.h"
+#include "special/normal.h"
 inline VT floor_rest(VT x, VT y) {
   const VT r = fmod(x, y);
   return r != (VT)0 && ((y < (VT)0) != (r < (VT)0)) ? r + y : r;
@@ -198,4 +198,4 @@ inline VT mish_backward(VT g, VT x) {
 #define OP_prelu(x, w) ((x) > (VT)0 ? (x) : (w) * (x))
 #endif
 
-#include "pointwise_body.h"
+#include "common/pointwise_body.h"

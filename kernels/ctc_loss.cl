@@ -1,7 +1,7 @@
 // CTC loss in log space. The states of a target of n labels are its labels with blanks around them, 2 n + 1; `spans`
 // holds (3, batch) lengths of inputs and targets, and where the targets begin. log_probs is (steps, batch, classes),
 // alpha and beta are (batch, steps, states). -D: T, the dtype.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(T) acc_t;
 #define NONE (-(acc_t)INFINITY)

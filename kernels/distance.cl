@@ -1,6 +1,6 @@
 // p-norm distances between the rows of two matrices (cdist) or of one (pdist), with their gradients. -D: IN (f32, f64),
 // NORM (0, 1, 2, 3 = another p, 4 = infinity), PAIRS (1: only the pairs i < j of one matrix, densely, as pdist has them).
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(IN) T;
 

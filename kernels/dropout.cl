@@ -1,6 +1,6 @@
 // Dropout: out = in * mask / (1 - p), mask drawn as in random.cl. -D: IO (storage tag), ACC.
-#include "dtypes.h"
-#include "philox.h"
+#include "common/dtypes.h"
+#include "common/philox.h"
 
 typedef CTYPE(ACC) ST;
 

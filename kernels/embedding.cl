@@ -1,7 +1,7 @@
 // The gradient of an embedding table, and its renormalisation. Deterministic: a row of the table is added to
 // by one work-item, in the order of the indices. -D: IN (gradient, table), INDEX (i32 or i64), ACC, VEC.
 #define LS 1
-#include "rows.h"
+#include "common/rows.h"
 
 DEFINE_LANES(IN)
 DEFINE_LANES(ACC)

@@ -2,7 +2,7 @@
 // Deterministic: a row of the gradient is added to by one work-item, in the order of the indices.
 // -D: IN (table, output, gradients, sample weights), ACC, VEC, MODE_SUM | MODE_MEAN | MODE_MAX.
 #define LS 1
-#include "rows.h"
+#include "common/rows.h"
 
 DEFINE_LANES(IN)
 DEFINE_LANES(ACC)

@@ -1,5 +1,5 @@
 // Operators without inputs; `index` is the position in the flat output.
-#include "pointwise.h"
+#include "common/pointwise.h"
 
 #define OP_fill() (s0)
 #define OP_arange() (s0 + index * s1)
@@ -7,4 +7,4 @@
 #define OP_linspace() (index * 2 < s2 ? s0 + index * LINSPACE_STEP : s1 - (s2 - 1 - index) * LINSPACE_STEP)
 #define LINSPACE_STEP ((s1 - s0) / (s2 - 1))
 
-#include "pointwise_body.h"
+#include "common/pointwise_body.h"

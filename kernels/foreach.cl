@@ -1,7 +1,7 @@
 // The foreach operators: one expression an operator, over x0 (self), x1, x2 and the row's scalar s.
 // -D: OP=OP_<name>, NIN (inputs), those of multi_tensor.h; S0, S1 where the dtypes of output and input differ (copy);
 // SCALAR_TENSOR where s is an element of a tensor. Column 0 of the table is the output.
-#include "multi_tensor.h"
+#include "common/multi_tensor.h"
 #ifndef OP
 #define OP OP_lerp_list
 #define NIN 3

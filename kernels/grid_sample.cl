@@ -2,7 +2,7 @@
 // -D: IN, ACC, DIMS (2: the depth is 1), INTERP (0 bilinear, 1 nearest, 2 bicubic), PADDING (0 zeros, 1 border, 2 reflection), ALIGN
 // (0, 1). The gradient of the input belongs to one work-item a sample and channel, which adds in a fixed
 // order: deterministic, no atomics.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(ACC) acc_t;
 

@@ -1,7 +1,7 @@
 // Moves of whole elements through index tensors; no arithmetic, so the variant is the element's size, not its dtype.
 // -D: BYTES (1, 2, 4, 8, 16), MODE (GATHER: the index looks up the source, SCATTER: the destination,
 // FILL: the destination, which is given the value), NIDX, IDX.
-#include "index_space.h"
+#include "common/index_space.h"
 
 #define GATHER 1
 #define SCATTER 2

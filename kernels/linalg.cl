@@ -2,14 +2,14 @@
 // diagonal, panels, exchanges of rows. A matrix is an address and three strides in elements: batch, row, column.
 // -D: ACC (f32, f64, c64, c128; i64 for exchanges only), ACC_COMPLEX | ACC_REAL | ACC_INTEGRAL, ACC_DOUBLE, BLOCK.
 #define WORK_GROUPS
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(ACC) VT;
 #define MATRIX(name) BUF(name), long name##_batch, long name##_row, long name##_col
 #define AT(name, batch, i, j) PTR(name, VT)[(batch) * name##_batch + (i) * name##_row + (j) * name##_col]
 
 #if defined(ACC_COMPLEX)
-#include "complex.h"
+#include "common/complex.h"
 #define MUL(a, b) c_mul(a, b)
 #define DIV(a, b) c_div(a, b)
 #define CONJ(a) c_conj(a)

@@ -1,6 +1,6 @@
 // Negative log likelihood, forward and backward, over (n, C) or (n, C, inner); inner is 1 for a plain class
 // axis. -D: IN (input, output, gradients), TARGET (i64 or u8), ACC. The weight is of IN's dtype or null.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(ACC) acc_t;
 

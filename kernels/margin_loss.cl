@@ -1,7 +1,7 @@
 // multi_margin_loss and multilabel_margin_loss over rows of C scores: the loss of each row in the compute
 // type, and the gradient. A work-item takes a row. -D: IN, ACC. The weight is of IN's dtype or null. `scale`
 // is what a row's gradient is multiplied by.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(ACC) acc_t;
 #define X(j) LOAD(IN, ACC, 1, x, j)

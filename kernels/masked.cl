@@ -1,7 +1,7 @@
 // Masks: masked_fill, and compaction (nonzero, masked_select, masked_scatter) in three steps: count per chunk,
 // scan of the counts by one work-item, and the move.
 // -D: BYTES (element size).
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 #if BYTES == 1
 typedef uchar elem_t;

@@ -2,7 +2,7 @@
 // the second pass finds, so that a large mean costs no accuracy. -D: IN (input and its gradient), WT (weight
 // and bias), ACC, VEC, LS; RMS: no mean, as in rms_norm. weight, bias and gradients that are not wanted come
 // as null.
-#include "rows.h"
+#include "common/rows.h"
 
 DEFINE_LANES(IN)
 DEFINE_LANES(WT)

@@ -2,7 +2,7 @@
 // -D: P (dtype of parameters and gradients), S (dtype of the states), those of multi_tensor.h, AMSGRAD.
 // found_inf, where given and not 0, means that nothing is touched. grad_scale, where given, divides the gradients,
 // which are stored unscaled.
-#include "multi_tensor.h"
+#include "common/multi_tensor.h"
 #ifndef P
 #define P f32
 #endif

@@ -1,6 +1,6 @@
 // Reflection and replication padding over up to three dimensions, and the sliding windows of unfold and fold.
 // -D PAD_<kernel>, ACC (compute tag), IN (storage tag). Forward kernels move bits, so IN is any type of that size.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(ACC) ST;
 

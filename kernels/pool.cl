@@ -1,7 +1,7 @@
 // Max and average pooling over up to three dimensions, with windows that slide or adapt to the output size.
 // -D POOL_<kernel>, ACC (compute tag), IN (storage tag), IDX (int, or long where a plane has 2^31 elements), and for
 // float with int indices LANES: how many windows along x that lie inside the image are done at once.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(ACC) ST;
 

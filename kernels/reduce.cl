@@ -6,7 +6,7 @@
 // An operator is a name and what it does to an element (MAP), to two accumulators (COMBINE), at the end (FINISH).
 // -D: FORM_INNER | FORM_OUTER | FORM_GROUP | FORM_COMBINE, OP, KIND_SIMPLE | KIND_ARG | KIND_VAR, IN, ACC, OUT0, OUT1
 // (dtype tags), V (lanes), P (vectors a panel), LOCAL, ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef VTYPE(ACC, V) VT;
 typedef CTYPE(ACC) ST;

@@ -5,7 +5,7 @@
 // -D: OP, IN, ACC, OUT0 (dtype tags), V, P, ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, WITH_INDEX (cummax, cummin),
 // FORM_SCAN | FORM_TOTALS | FORM_ROWS (V = 16, P = 1;
 // PAST_CACHE).
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef VTYPE(ACC, V) VT;
 typedef CTYPE(ACC) ST;
@@ -29,7 +29,7 @@ typedef union {
 #define highest_u64 ULONG_MAX
 
 #if defined(ACC_COMPLEX)
-#include "complex.h"
+#include "common/complex.h"
 #define lowest_c64 ((float2)(-INFINITY, 0))
 #define lowest_c128 ((double2)(-INFINITY, 0))
 #define COMPLEX_ONE ((ST)(1, 0))
@@ -207,7 +207,7 @@ __kernel void scan(ARGS) {
 #endif
 
 #if defined(FORM_ROWS)
-#include "transpose.h"
+#include "common/transpose.h"
 __kernel void scan_rows(ARGS) {
   const layout_t *L = &layout;
   const long first = (long)get_global_id(0) * L->per, last = min(first + L->per, L->tiles);

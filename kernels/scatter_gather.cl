@@ -2,7 +2,7 @@
 // -D: VAL (storage dtype), ACC (its compute dtype), RED (sum, prod, amax, amin), VEC, NIDX, IDX,
 // ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
 // and ATOMIC where work-items may meet in one place; without it the host has laid out the space so that they cannot.
-#include "index_space.h"
+#include "common/index_space.h"
 
 typedef CTYPE(ACC) acc_t;
 

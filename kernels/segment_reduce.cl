@@ -1,7 +1,7 @@
 // Reductions of runs of rows, of data (outer, rows, inner); offsets are (outer, count + 1). A work-item has one segment
 // of one column, so that nothing is added in an order that changes. -D: IN, ACC,
 // R_MAX | R_MIN | R_MEAN | R_PROD | R_SUM.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(ACC) acc_t;
 

@@ -1,6 +1,6 @@
 // Kernels that move or generate elements by position: cat, tril/triu, ranges, triangle indices, unfold's gradient.
 // Moves take -D BYTES (element size), generators OUT and ACC (dtype tags).
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 #ifdef BYTES
 #if BYTES == 1

@@ -1,7 +1,7 @@
 // float64 by integer arithmetic, for devices without cl_khr_fp64: what torch.amp.GradScaler needs of it,
 // scale.double().reciprocal().float(). All three are exact or rounded to nearest even, subnormal numbers included.
 #define WORK_GROUPS
-#include "common.h"
+#include "common/common.h"
 
 #define MANTISSA 0x000fffffffffffffUL
 #define IMPLICIT 0x0010000000000000UL

@@ -3,7 +3,7 @@
 // KEEP_LOCAL (a row's exponentials wait in local memory) or KEEP_EXP (OUT is the compute type: they can wait in it).
 // A NaN that fmax passes over still reaches the sum, and by it the whole row; so does a row of -inf (inf -
 // inf).
-#include "rows.h"
+#include "common/rows.h"
 
 #ifdef IN
 DEFINE_LANES(IN)

@@ -5,7 +5,7 @@
 // -D: IN (dtype tag), ACC (f32 i32: keys of 32 bits; f64 i64 u64: 64), DESCENDING, RAW (unsigned type of an element's
 // size), FORM_RUNS | FORM_MERGE | FORM_FINISH | FORM_SELECT | FORM_PICK | FORM_SEARCH, PICK_MEDIAN | PICK_NANMEDIAN |
 // PICK_MODE, OUT and RIGHT and SORTER (search).
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 #define MAX_DIMS 8
 #define RUN 32

@@ -1,8 +1,8 @@
 // Element-wise operators of three and more inputs. One line an operator.
-#include "pointwise.h"
+#include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)
-#include "complex.h"
+#include "common/complex.h"
 #define OP_where(c, a, b) ((c).x != 0 ? (a) : (b))
 #define OP_addcmul(x, a, b) ((x) + c_mul(s0, c_mul(a, b)))
 #define OP_addcdiv(x, a, b) ((x) + c_mul(s0, c_div(a, b)))
@@ -44,4 +44,4 @@ inline VT prelu_backward(VT x, VT w, VT g, VT *weight) {
 }
 #endif
 
-#include "pointwise_body.h"
+#include "common/pointwise_body.h"

@@ -1,8 +1,8 @@
 // Element-wise operators of one input. One line an operator; x is a vector VT of the compute type.
-#include "pointwise.h"
+#include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)
-#include "complex.h"
+#include "common/complex.h"
 #define OP_copy(x) (x)
 #define OP_neg(x) (-(x))
 #define OP_abs(x) c_real(c_abs(x))
@@ -83,7 +83,7 @@ inline VT pow_lanes(VT x, VT n) {
 #define OP_threshold_scalar(x) ((x) <= s0 ? s1 : (x))
 
 #else
-#include "normal.h"
+#include "special/normal.h"
 #define OP_copy(x) (x)
 #define OP_neg(x) (-(x))
 #define OP_abs(x) fabs(x)
@@ -172,4 +172,4 @@ inline VT frexp_lanes(VT x, VT *exponents) {
 #define OP_hardswish(x) ((x) * clamp_nan((x) + 3, (VT)0, (VT)6) / 6)
 #endif
 
-#include "pointwise_body.h"
+#include "common/pointwise_body.h"

@@ -2,7 +2,7 @@
 // -D: IN, ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM.
 // The gradient of a plane belongs to one work-item, which adds to it in a fixed order: deterministic, no
 // atomics.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(ACC) acc_t;
 

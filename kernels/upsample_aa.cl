@@ -1,7 +1,7 @@
 // Anti-aliased resampling along one dimension: x is (outer, in, inner), y (outer, out, inner). The weights of output o
 // are in row o of a table of `taps` columns; starts[2 o] is the input of the first, starts[2 o + 1] their number.
 // -D: IN, OUT (read and written), ACC; aa_weights: FILTER 1 linear, 2 cubic, 3 lanczos, which reaches that far.
-#include "dtypes.h"
+#include "common/dtypes.h"
 
 typedef CTYPE(ACC) acc_t;
 

@@ -1,4 +1,4 @@
-// Executes the instructions of kernels/gemm_engine.h where the CPU lacks them: a handler of SIGILL decodes the few
+// Executes the instructions of kernels/gemm/gemm_engine.h where the CPU lacks them: a handler of SIGILL decodes the few
 // forms that are used, works on registers of its own (one set a thread) and goes on behind the instruction. After the
 // pseudo code of the Intel 64 and IA-32 Software Developer's Manual, volume 2. For tests: a step costs a microsecond.
 // Loaded before all else (LD_PRELOAD). What it does not know ends the process, as it would without.

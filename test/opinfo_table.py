@@ -17,9 +17,13 @@ ELEMENT_WISE = {
     "one, two or three tensors": (
         "unary.cl binary.cl ternary.cl", "UnaryOps.cpp BinaryOps.cpp Activation.cpp Complex.cpp"),
     "special functions": (
-        "erf.cl gamma.cl bessel.cl polynomials.cl special.h special_tables.h scalar_math.h", "SpecialFunctions.cpp"),
+        "special/erf.cl special/gamma.cl special/bessel.cl special/polynomials.cl special/special.h "
+        "special/special_tables.h common/scalar_math.h", "SpecialFunctions.cpp"),
 }
-SHARED = ["kernels/pointwise.h", "kernels/pointwise_body.h", "csrc/aten/Pointwise.cpp", "csrc/aten/Pointwise.h"]
+SHARED = [
+    "kernels/common/pointwise.h", "kernels/common/pointwise_body.h",
+    "csrc/aten/support/Pointwise.cpp", "csrc/aten/support/Pointwise.h",
+]
 Results = dict[tuple[str, str], dict[str, dict]]  # (operator, dtype) -> kind of check -> what it found
 
 
@@ -107,9 +111,10 @@ def costs() -> list[str]:
         rows.append(f"| {name} | {row[0]} | {row[1]} | {row[2]} | {(row[1] + row[2]) / row[0]:.1f} |")
     shared = code_lines(SHARED)
     return [*rows, f"| all | {total[0]} | {total[1]} | {total[2]} | {(total[1] + total[2]) / total[0]:.1f} |", "",
-            f"The {shared} lines that launch all of them (`csrc/aten/Pointwise.cpp`, `kernels/pointwise_body.h`) are "
-            f"{shared / total[0]:.1f} more an\noperator. Every form and dtype of an operator is in it: functional, "
-            "in-place, `out=`. Lines of comments are not counted."]
+            f"The {shared} lines that launch all of them (`csrc/aten/support/Pointwise.cpp`, "
+            f"`kernels/common/pointwise_body.h`) are {shared / total[0]:.1f} more per\noperator. "
+            "Every form and dtype of an operator is in it: functional, in-place, `out=`. Lines of comments are not "
+            "counted."]
 
 
 def document(found: dict[str, Results]) -> str:

@@ -14,8 +14,11 @@ from torch.testing._internal.common_utils import TestCase, instantiate_parametri
 HERE = Path(__file__).parent
 # Used on devices of one class, or with a capability masked, only.
 ELSEWHERE = {
-    "cpu": {"gemm_gpu.cl", "soft_double.cl"},
-    "gpu": {"conv_depthwise.cl", "gemm_cpu.cl", "gemm_pack.cl", "gemm_direct.cl", "rnn_steps.cl", "soft_double.cl"},
+    "cpu": {"gemm/gemm_gpu.cl", "soft_double.cl"},
+    "gpu": {
+        "conv/conv_depthwise.cl", "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "rnn/rnn_steps.cl",
+        "soft_double.cl",
+    },
 }
 
 
@@ -39,7 +42,8 @@ class TestKernels(TestCase):
         for file, options, log in built:
             self.assertNotRegex(log, re.compile("warning:|error:|CL_BUILD", re.I), f"{file}{options}")
         used = {file for file, _, _ in built}
-        known = {p.name for p in (HERE.parent / "kernels").glob("*.cl")}
+        folder = HERE.parent / "kernels"
+        known = {str(p.relative_to(folder)) for p in folder.rglob("*.cl")}
         self.assertEqual(sorted(known - used - ELSEWHERE[device_class]), [], "extend kernel_workload.py")
 
     def test_each_kernel_is_compiled_once_and_no_other(self):

@@ -1,4 +1,6 @@
-"""Products of bfloat16 by a CPU's matrix engine (AMX, AVX512-BF16): kernels/gemm_engine.h, csrc/aten/MatrixEngine.cpp.
+"""Products of bfloat16 by a CPU's matrix engine (AMX, AVX512-BF16).
+
+The sources are kernels/gemm/gemm_engine.h and csrc/aten/gemm/MatrixEngine.cpp.
 
 Where the CPU lacks the instructions, TestEmulated runs TestProducts again in a process that emulates them.
 """

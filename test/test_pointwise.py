@@ -258,7 +258,7 @@ class TestPointwise(TestCase):
         self.check_bits(x.to(device).to(torch.float16), x.to(torch.float16))
 
     def test_gelu_over_its_range(self, device):
-        # The distribution function is within 8e-8 (kernels/normal.h), its tail too, times x; the rest is rounding.
+        # The distribution function is within 8e-8 (special/normal.h), its tail too, times x; the rest is rounding.
         x = torch.linspace(-12, 12, 20001)
         exact, got = x.double().requires_grad_(), x.to(device).requires_grad_()
         F.gelu(exact).sum().backward()

@@ -1,9 +1,10 @@
-"""Writes kernels/special_tables.h: Chebyshev and Taylor coefficients of special functions, computed with mpmath.
+"""Writes kernels/special/special_tables.h: Chebyshev and Taylor coefficients, computed with mpmath.
 
-    pip install mpmath && python tools/special_tables.py > kernels/special_tables.h
+    pip install mpmath && python tools/special_tables.py > kernels/special/special_tables.h
 
 Each table holds what `double` needs; `float` takes the first entries, as many as its precision asks for. The
-functions and the intervals are those of the comments in the tables' users, kernels/bessel.cl, erf.cl and gamma.cl.
+functions and the intervals are those of the comments in the tables' users (bessel.cl, erf.cl and gamma.cl of
+kernels/special).
 """
 
 from __future__ import annotations

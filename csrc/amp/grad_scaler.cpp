@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "aten/MultiTensor.h"
+#include "aten/support/MultiTensor.h"
 
 namespace netcl {
 namespace {

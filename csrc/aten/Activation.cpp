@@ -46,8 +46,8 @@
 #include <ATen/ops/threshold_backward_native.h>
 #include <ATen/ops/threshold_native.h>
 
-#include "aten/Pointwise.h"
-#include "aten/Structured.h"
+#include "aten/support/Pointwise.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 

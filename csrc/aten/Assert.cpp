@@ -2,7 +2,7 @@
 #include <ATen/ops/ne.h>
 #include <torch/library.h>
 
-#include "aten/Launch.h"
+#include "aten/support/Launch.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {

@@ -13,8 +13,8 @@
 #include <optional>
 #include <tuple>
 
-#include "aten/Gemm.h"
-#include "aten/Rows.h"
+#include "aten/gemm/Gemm.h"
+#include "aten/support/Rows.h"
 
 namespace netcl {
 namespace {

@@ -5,7 +5,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
-#include "aten/Rows.h"
+#include "aten/support/Rows.h"
 
 namespace netcl {
 namespace {

@@ -53,8 +53,8 @@
 #include <ATen/ops/where_native.h>
 #include <ATen/ops/xlogy_native.h>
 
-#include "aten/Pointwise.h"
-#include "aten/Structured.h"
+#include "aten/support/Pointwise.h"
+#include "aten/support/Structured.h"
 
 // Structured, overload Tensor, with an in-place form.
 #define NETCL_BINARY_OPS(_) \

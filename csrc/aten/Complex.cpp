@@ -7,7 +7,7 @@
 #include <ATen/ops/polar_native.h>
 #include <torch/library.h>
 
-#include "aten/Pointwise.h"
+#include "aten/support/Pointwise.h"
 
 namespace netcl {
 namespace {

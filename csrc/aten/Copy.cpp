@@ -7,8 +7,8 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
-#include "aten/Launch.h"
-#include "aten/Pointwise.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Pointwise.h"
 #include "runtime/OpName.h"
 
 namespace netcl {

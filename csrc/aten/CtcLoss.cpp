@@ -7,7 +7,7 @@
 #include <ATen/ops/tensor.h>
 #include <torch/library.h>
 
-#include "aten/Launch.h"
+#include "aten/support/Launch.h"
 
 namespace netcl {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "aten/Rows.h"
+#include "aten/support/Rows.h"
 
 namespace netcl {
 namespace {

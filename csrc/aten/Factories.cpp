@@ -17,8 +17,8 @@
 #include <ATen/ops/zero_native.h>
 #include <torch/library.h>
 
-#include "aten/Launch.h"
-#include "aten/Pointwise.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Pointwise.h"
 #include "runtime/Nowhere.h"
 
 namespace netcl {

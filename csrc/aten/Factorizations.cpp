@@ -18,8 +18,8 @@
 #include <ATen/ops/lu_unpack_native.h>
 #include <ATen/ops/triangular_solve_native.h>
 
-#include "aten/Launch.h"
-#include "aten/Structured.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {

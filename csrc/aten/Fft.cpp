@@ -14,7 +14,7 @@
 #include <bit>
 #include <cmath>
 
-#include "aten/Launch.h"
+#include "aten/support/Launch.h"
 
 namespace netcl {
 namespace {

@@ -27,7 +27,7 @@
 
 #include <limits>
 
-#include "aten/MultiTensor.h"
+#include "aten/support/MultiTensor.h"
 
 namespace netcl {
 namespace {

@@ -2,7 +2,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "aten/Generator.h"
+#include "aten/support/Generator.h"
 #include "runtime/Exit.h"
 #include "runtime/Memory.h"
 

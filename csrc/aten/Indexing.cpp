@@ -10,8 +10,8 @@
 #include <ATen/native/IndexingUtils.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
 
-#include "aten/IndexSpace.h"
-#include "aten/Structured.h"
+#include "aten/support/IndexSpace.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

@@ -12,8 +12,8 @@
 #include <ATen/ops/mm_meta.h>
 #include <ATen/ops/relu.h>
 
-#include "aten/Gemm.h"
-#include "aten/Structured.h"
+#include "aten/gemm/Gemm.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

@@ -7,9 +7,9 @@
 #include <ATen/ops/nll_loss_backward_meta.h>
 #include <ATen/ops/nll_loss_forward_meta.h>
 
-#include "aten/Launch.h"
-#include "aten/Rows.h"
-#include "aten/Structured.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Rows.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

@@ -8,7 +8,7 @@
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
-#include "aten/IndexSpace.h"
+#include "aten/support/IndexSpace.h"
 
 namespace netcl {
 namespace {

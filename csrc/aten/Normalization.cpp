@@ -8,8 +8,8 @@
 #include <ATen/ops/norm_except_dim.h>
 #include <torch/library.h>
 
-#include "aten/PastCache.h"
-#include "aten/Rows.h"
+#include "aten/support/PastCache.h"
+#include "aten/support/Rows.h"
 
 namespace netcl {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "aten/MultiTensor.h"
+#include "aten/support/MultiTensor.h"
 
 namespace netcl {
 namespace {

@@ -13,8 +13,8 @@
 #include <ATen/ops/replication_pad2d_meta.h>
 #include <ATen/ops/replication_pad3d_meta.h>
 
-#include "aten/Launch.h"
-#include "aten/Structured.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

@@ -21,8 +21,8 @@
 #include <optional>
 #include <tuple>
 
-#include "aten/Launch.h"
-#include "aten/Structured.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

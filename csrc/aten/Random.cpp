@@ -18,10 +18,10 @@
 #include <ATen/ops/uniform_native.h>
 #include <torch/library.h>
 
-#include "aten/Generator.h"
-#include "aten/Launch.h"
-#include "aten/Pointwise.h"
-#include "aten/Scalars.h"
+#include "aten/support/Generator.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Pointwise.h"
+#include "aten/support/Scalars.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {

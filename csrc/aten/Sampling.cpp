@@ -7,9 +7,9 @@
 
 #include <limits>
 
-#include "aten/Generator.h"
-#include "aten/Launch.h"
-#include "aten/Pointwise.h"
+#include "aten/support/Generator.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Pointwise.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {
@@ -71,7 +71,7 @@ Tensor sample_dirichlet(const Tensor& alpha, Generator generator) {
 Tensor standard_gamma_grad(const Tensor& alpha, const Tensor& drawn) {
   Tensor out;
   auto iter = at::TensorIterator::borrowing_binary_op(out, alpha, drawn);
-  pointwise(iter, "gamma.cl", "standard_gamma_grad");
+  pointwise(iter, "special/gamma.cl", "standard_gamma_grad");
   return iter.output();
 }
 
@@ -83,7 +83,7 @@ Tensor dirichlet_grad(const Tensor& x, const Tensor& alpha, const Tensor& total)
                   .add_const_input(alpha)
                   .add_const_input(total)
                   .build();
-  pointwise(iter, "gamma.cl", "dirichlet_grad");
+  pointwise(iter, "special/gamma.cl", "dirichlet_grad");
   return iter.output();
 }
 

@@ -7,10 +7,10 @@
 #include <ATen/ops/cumsum_native.h>
 #include <torch/library.h>
 
-#include "aten/Launch.h"
-#include "aten/PastCache.h"
-#include "aten/Reduce.h"
-#include "aten/Structured.h"
+#include "aten/support/Launch.h"
+#include "aten/support/PastCache.h"
+#include "aten/support/Reduce.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

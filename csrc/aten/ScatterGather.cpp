@@ -5,8 +5,8 @@
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
 
-#include "aten/IndexSpace.h"
-#include "aten/Structured.h"
+#include "aten/support/IndexSpace.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <limits>
 
-#include "aten/Rows.h"
+#include "aten/support/Rows.h"
 
 namespace netcl {
 namespace {

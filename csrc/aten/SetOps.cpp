@@ -3,8 +3,8 @@
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/TensorCompare.h>
 
-#include "aten/Launch.h"
-#include "aten/Structured.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

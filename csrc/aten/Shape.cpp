@@ -9,8 +9,8 @@
 #include <ATen/ops/imag.h>
 #include <ATen/ops/real.h>
 
-#include "aten/IndexSpace.h"
-#include "aten/Structured.h"
+#include "aten/support/IndexSpace.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

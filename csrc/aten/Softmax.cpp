@@ -10,9 +10,9 @@
 
 #include <limits>
 
-#include "aten/PastCache.h"
-#include "aten/Rows.h"
-#include "aten/Structured.h"
+#include "aten/support/PastCache.h"
+#include "aten/support/Rows.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

@@ -9,9 +9,9 @@
 #include <ATen/ops/topk_native.h>
 #include <torch/library.h>
 
-#include "aten/Launch.h"
-#include "aten/Reduce.h"
-#include "aten/Structured.h"
+#include "aten/support/Launch.h"
+#include "aten/support/Reduce.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

@@ -44,32 +44,32 @@
 
 #include <cmath>
 
-#include "aten/Pointwise.h"
-#include "aten/Structured.h"
+#include "aten/support/Pointwise.h"
+#include "aten/support/Structured.h"
 
 // Of one tensor: structured, stub <op>_stub, expression OP_<op> of the file.
-#define NETCL_SPECIAL_UNARY(_)                      \
-  _("bessel.cl", special_airy_ai)                   \
-  _("bessel.cl", special_bessel_j0)                 \
-  _("bessel.cl", special_bessel_j1)                 \
-  _("bessel.cl", special_bessel_y0)                 \
-  _("bessel.cl", special_bessel_y1)                 \
-  _("bessel.cl", special_i0e)                       \
-  _("bessel.cl", special_i1)                        \
-  _("bessel.cl", special_i1e)                       \
-  _("bessel.cl", special_modified_bessel_k0)        \
-  _("bessel.cl", special_modified_bessel_k1)        \
-  _("bessel.cl", special_scaled_modified_bessel_k0) \
-  _("bessel.cl", special_scaled_modified_bessel_k1) \
-  _("bessel.cl", special_spherical_bessel_j0)       \
-  _("erf.cl", special_erfcx)                        \
-  _("erf.cl", special_log_ndtr)                     \
-  _("erf.cl", special_ndtri)
+#define NETCL_SPECIAL_UNARY(_)                              \
+  _("special/bessel.cl", special_airy_ai)                   \
+  _("special/bessel.cl", special_bessel_j0)                 \
+  _("special/bessel.cl", special_bessel_j1)                 \
+  _("special/bessel.cl", special_bessel_y0)                 \
+  _("special/bessel.cl", special_bessel_y1)                 \
+  _("special/bessel.cl", special_i0e)                       \
+  _("special/bessel.cl", special_i1)                        \
+  _("special/bessel.cl", special_i1e)                       \
+  _("special/bessel.cl", special_modified_bessel_k0)        \
+  _("special/bessel.cl", special_modified_bessel_k1)        \
+  _("special/bessel.cl", special_scaled_modified_bessel_k0) \
+  _("special/bessel.cl", special_scaled_modified_bessel_k1) \
+  _("special/bessel.cl", special_spherical_bessel_j0)       \
+  _("special/erf.cl", special_erfcx)                        \
+  _("special/erf.cl", special_log_ndtr)                     \
+  _("special/erf.cl", special_ndtri)
 // The same with an in-place form.
 #define NETCL_SPECIAL_UNARY_INPLACE(_) \
-  _("bessel.cl", i0)                   \
-  _("erf.cl", erfinv)                  \
-  _("gamma.cl", digamma)
+  _("special/bessel.cl", i0)           \
+  _("special/erf.cl", erfinv)          \
+  _("special/gamma.cl", digamma)
 
 // Of x and a degree: operator special_<op>, stub <op>_stub.
 #define NETCL_POLYNOMIALS(_)        \
@@ -100,14 +100,14 @@ void special(at::TensorIteratorBase& iter, const char* file, const char* op, c10
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #define NETCL_IMPL(file, op) structured<at::native::structured_##op##_out>(m, #op, nullptr, #op ".out");
   NETCL_SPECIAL_UNARY(NETCL_IMPL)
-  NETCL_IMPL("gamma.cl", special_zeta)
-  NETCL_IMPL("bessel.cl", special_modified_bessel_i0)
-  NETCL_IMPL("bessel.cl", special_modified_bessel_i1)
+  NETCL_IMPL("special/gamma.cl", special_zeta)
+  NETCL_IMPL("special/bessel.cl", special_modified_bessel_i0)
+  NETCL_IMPL("special/bessel.cl", special_modified_bessel_i1)
 #undef NETCL_IMPL
 #define NETCL_IMPL(file, op) structured<at::native::structured_##op##_out>(m, #op, #op "_", #op ".out");
   NETCL_SPECIAL_UNARY_INPLACE(NETCL_IMPL)
-  NETCL_IMPL("gamma.cl", igamma)
-  NETCL_IMPL("gamma.cl", igammac)
+  NETCL_IMPL("special/gamma.cl", igamma)
+  NETCL_IMPL("special/gamma.cl", igammac)
 #undef NETCL_IMPL
 #define NETCL_IMPL(op) \
   structured<at::native::structured_special_##op##_out>(m, "special_" #op, nullptr, "special_" #op ".out");
@@ -120,15 +120,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 void polygamma_kernel(at::TensorIteratorBase& iter, int64_t n) {
   if (n == 0) {
-    special(iter, "gamma.cl", "digamma");
+    special(iter, "special/gamma.cl", "digamma");
   } else {
     // (-1)^(n + 1) n! zeta(n + 1, x), DLMF 25.11.12
     const double factorial = std::tgamma(static_cast<double>(n) + 1);
-    special(iter, "gamma.cl", "polygamma", {static_cast<double>(n) + 1, n % 2 ? factorial : -factorial});
+    special(iter, "special/gamma.cl", "polygamma", {static_cast<double>(n) + 1, n % 2 ? factorial : -factorial});
   }
 }
 void kaiser_window_kernel(at::TensorIteratorBase& iter, int64_t length, double beta) {
-  pointwise(iter, "bessel.cl", "kaiser_window", {(static_cast<double>(length) - 1) / 2, beta});
+  pointwise(iter, "special/bessel.cl", "kaiser_window", {(static_cast<double>(length) - 1) / 2, beta});
 }
 
 }  // namespace
@@ -142,11 +142,11 @@ namespace {
   REGISTER_PRIVATEUSE1_DISPATCH(op##_stub, &netcl_##op)
 NETCL_SPECIAL_UNARY(NETCL_STUB)
 NETCL_SPECIAL_UNARY_INPLACE(NETCL_STUB)
-NETCL_STUB("gamma.cl", zeta)
-NETCL_STUB("gamma.cl", igamma)
-NETCL_STUB("gamma.cl", igammac)
+NETCL_STUB("special/gamma.cl", zeta)
+NETCL_STUB("special/gamma.cl", igamma)
+NETCL_STUB("special/gamma.cl", igammac)
 NETCL_STUB("unary.cl", frexp)
-#define NETCL_POLYNOMIAL_STUB(op) NETCL_STUB("polynomials.cl", op)
+#define NETCL_POLYNOMIAL_STUB(op) NETCL_STUB("special/polynomials.cl", op)
 NETCL_POLYNOMIALS(NETCL_POLYNOMIAL_STUB)
 #undef NETCL_POLYNOMIAL_STUB
 #undef NETCL_STUB

@@ -55,8 +55,8 @@
 #include <cmath>
 #include <limits>
 
-#include "aten/Pointwise.h"
-#include "aten/Structured.h"
+#include "aten/support/Pointwise.h"
+#include "aten/support/Structured.h"
 
 // Structured: functional, in-place and out forms, stub <op>_stub, expression OP_<op>.
 #define NETCL_UNARY_OPS(_) \

@@ -23,8 +23,8 @@
 #include <ATen/ops/upsample_trilinear3d_meta.h>
 #include <ATen/ops/zeros.h>
 
-#include "aten/Rows.h"
-#include "aten/Structured.h"
+#include "aten/support/Rows.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

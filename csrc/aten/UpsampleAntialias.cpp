@@ -9,8 +9,8 @@
 
 #include <cmath>
 
-#include "aten/Rows.h"
-#include "aten/Structured.h"
+#include "aten/support/Rows.h"
+#include "aten/support/Structured.h"
 
 namespace netcl {
 namespace {

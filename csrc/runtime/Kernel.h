@@ -31,7 +31,7 @@ class Defs {
   size_t size_ = 0;
 };
 
-// A device address as a kernel argument: becomes two arguments, BUF(x) in OpenCL C (kernels/common.h):
+// A device address as a kernel argument: becomes two arguments, BUF(x) in OpenCL C (kernels/common/common.h):
 // a __global pointer and a byte offset. A null address becomes a null pointer and 0.
 struct Buf {
   const void* address;

@@ -73,7 +73,7 @@ void count_launch();
 
 // --- device-side assertions -----------------------------------------------------------------------------
 // A kernel that can meet a bad index takes `__global int* err` (Buf of assert_buffer()) and calls
-// NETCL_ASSERT_INDEX (kernels/common.h); the next synchronising call raises IndexError naming the op.
+// NETCL_ASSERT_INDEX (kernels/common/common.h); the next synchronising call raises IndexError naming the op.
 // assert_slot registers (op name) and returns the code that the kernel must report, and marks the
 // device as having something to check.
 const void* assert_buffer(Device& device);

@@ -1,0 +1,461 @@
+// Matrix multiplication: which kernel multiplies, and the operators on it.
+#include "aten/gemm/Gemm.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/complex.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "aten/gemm/GroupTile.h"
+#include "aten/gemm/MatrixEngine.h"
+#include "runtime/OpName.h"
+
+namespace netcl {
+namespace {
+
+// --- what the kernels get (kernels/gemm/gemm.h)
+// ----------------------------------------------------------------------
+struct MatrixArg {
+  int64_t rs = 0, cs = 0, b0 = 0, b1 = 0;
+};
+struct GemmArg {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t batch0 = 0, batch1 = 1;
+  int64_t a_batch = 0, b_batch = 0;
+  int64_t mb = 1, nb = 1;
+  int64_t a_items = 0;
+  int64_t k_step = 0, k_total = 0;
+  int64_t batches = 0, k_block = 0, b_in_place = 0, item_panels = 0;
+  int64_t add = 0;
+  MatrixArg a, b, c, d;
+};
+
+// --- parameters
+// -------------------------------------------------------------------------------------------------
+constexpr int64_t kFewRows = 16;               // rows that are not worth packing b for
+constexpr int64_t kDotColumns = 4;             // columns of a tile of dot products
+constexpr int64_t kVectorRun = 8;              // vectors of a tile of one row (RUN in gemm_direct.cl)
+constexpr int64_t kDepth = 1024;               // levels of a panel of the packed path: one of b stays in L2
+constexpr double kPackCost = 8;                // of packing an operand again, over reading it again
+constexpr int64_t kBlockWork = 1 << 24;        // most multiply-adds of a product in one launch
+constexpr int64_t kInPlaceElements = 1 << 17;  // of a b that stays in L2 and may be read across its rows
+constexpr int64_t kOnceDepth = 8192;           // most levels of the only panel of b, which stays in L2
+constexpr int64_t kEngineWork = 1 << 19;       // multiply-adds; below, to pack is most of the work
+constexpr int64_t kEngineDepth = 2048;         // levels of a panel for a matrix engine, which stays in L1
+constexpr int64_t kPanelElements = 4 << 20;    // of one operand's panels at a time
+constexpr int64_t kItemsPerUnit = 4;           // work-items for each compute unit, for balance
+constexpr int64_t kMinItemWork = 1 << 15;      // multiply-adds below which a work-item costs more than it saves
+constexpr int64_t kSplitDepth = 2048;          // levels of a slice where k is split
+
+c10::ScalarType accumulator(c10::ScalarType type) {
+  switch (type) {
+    case c10::kByte:
+    case c10::kChar:
+    case c10::kShort:
+      return c10::kInt;  // wraps to the same bits when stored
+    default:
+      return compute_type(type);
+  }
+}
+
+MatrixArg strides(const GemmMatrix& x) { return {x.rs, x.cs, x.bs[0], x.bs[1]}; }
+
+const void* advance(const GemmMatrix& x, int64_t elements) {
+  if (!x.data) return nullptr;
+  return static_cast<const char*>(x.data) + elements * static_cast<int64_t>(c10::elementSize(x.dtype));
+}
+
+// alpha and beta in the accumulator's type.
+template <class F>
+void with_scalars(c10::ScalarType acc, const c10::Scalar& alpha, const c10::Scalar& beta, F&& f) {
+  switch (acc) {
+    case c10::kFloat:
+      return f(alpha.to<float>(), beta.to<float>());
+    case c10::kDouble:
+      return f(alpha.to<double>(), beta.to<double>());
+    case c10::kInt:
+      return f(static_cast<int32_t>(alpha.to<int64_t>()), static_cast<int32_t>(beta.to<int64_t>()));
+    case c10::kLong:
+      return f(alpha.to<int64_t>(), beta.to<int64_t>());
+    case c10::kComplexFloat:
+      return f(alpha.to<c10::complex<float>>(), beta.to<c10::complex<float>>());
+    case c10::kComplexDouble:
+      return f(alpha.to<c10::complex<double>>(), beta.to<c10::complex<double>>());
+    default:
+      TORCH_CHECK(false, "netcl: matrix multiplication is not implemented for '", toString(acc), "'");
+  }
+}
+
+// One multiplication on its way to a kernel.
+struct Job {
+  const char* op;
+  Queue& queue;
+  GemmArgs g;
+  c10::ScalarType acc;
+  int64_t k_step = 0, k_total = 0;  // see GemmArg
+
+  Device& device() const { return queue.device(); }
+  bool add() const { return g.d.data != nullptr; }
+  int64_t batches() const { return g.batch[0] * g.batch[1]; }
+  int64_t vec() const { return register_tile(device(), acc).vec; }
+  int64_t mr() const { return register_tile(device(), acc).rows; }  // of the packed micro-tile
+  // Rows of a tile that reads a in place: their addresses take registers too.
+  int64_t direct_rows() const { return std::min<int64_t>(mr(), 8); }
+  int64_t nr() const { return 2 * vec(); }
+  int64_t units() const { return static_cast<int64_t>(device().compute_units()); }
+
+  GemmArg arg() const {
+    GemmArg p;
+    p.m = g.m;
+    p.n = g.n;
+    p.k = g.k;
+    p.batch1 = g.batch[1];
+    p.add = add();
+    p.k_step = k_step;
+    p.k_total = k_total;
+    p.a = strides(g.a);
+    p.b = strides(g.b);
+    p.c = strides(g.c);
+    p.d = strides(g.d);
+    return p;
+  }
+  // Defs that all kernels share; without a d its tag follows c, so that there is no further variant.
+  Defs defs() const {
+    Defs d;
+    d.set("ACC", dtype_tag(acc));
+    if (c10::isComplexType(acc)) d.set("ACC_COMPLEX", 1);
+    if (c10::isFloatingType(acc)) d.set("ACC_FLOATING", 1);
+    return d;
+  }
+  Defs& inputs(Defs& d) const { return d.set("INA", dtype_tag(g.a.dtype)).set("INB", dtype_tag(g.b.dtype)); }
+  Defs& outputs(Defs& d) const {
+    return d.set("OUT", dtype_tag(g.c.dtype)).set("ADD", dtype_tag(add() ? g.d.dtype : g.c.dtype));
+  }
+  Buf a() const { return {g.a.data}; }
+  Buf b() const { return {g.b.data}; }
+  Buf c() const { return {g.c.data}; }
+  Buf d() const { return {add() ? g.d.data : g.c.data}; }
+
+  at::Tensor scratch(int64_t elements) const { return scratch(elements, acc); }
+  at::Tensor scratch(int64_t elements, c10::ScalarType type) const {
+    return at::empty({elements}, at::TensorOptions(type).device(c10::DeviceType::PrivateUse1, device().index()));
+  }
+};
+
+// Cuts `rows` x `cols` tiles into work-items: enough of them to keep the device busy, none too small to be
+// worth it. Columns are cut first, since a work-item reuses what it has of b for all its rows.
+struct Cut {
+  int64_t rows_each, cols_each;
+  size_t rows, cols;
+};
+Cut cut(const Job& job, int64_t rows, int64_t cols, int64_t tile_work) {
+  const int64_t work = rows * cols * std::max<int64_t>(tile_work, 1);
+  const int64_t most = std::max<int64_t>(1, work / kMinItemWork);
+  const int64_t wanted = std::min(most, ceil_div(kItemsPerUnit * job.units(), job.batches()));
+  const int64_t col_parts = std::min(cols, wanted);
+  const int64_t row_parts = std::min(rows, ceil_div(wanted, col_parts));
+  Cut r;
+  r.cols_each = ceil_div(cols, col_parts);
+  r.rows_each = ceil_div(rows, row_parts);
+  r.cols = ceil_div(cols, r.cols_each);
+  r.rows = ceil_div(rows, r.rows_each);
+  return r;
+}
+
+void run_tiled(const Job& job) {
+  const GroupTile tile = group_tile(job.device(), job.acc, job.g.m, job.g.n, job.batches());
+  Defs defs = job.defs();
+  job.outputs(job.inputs(defs)).set("SIDE_X", tile.x).set("SIDE_Y", tile.y).set("COLS", tile.cols);
+  defs.set("ROWS", tile.rows).set("DEPTH", tile.depth);
+  auto& k = kernel(job.device(), "gemm/gemm_gpu.cl", "gemm_tiled", defs);
+  const Range local{static_cast<size_t>(tile.x), static_cast<size_t>(tile.y)};
+  const Range global{ceil_div<size_t>(job.g.n, tile.width()) * local.x,
+                     ceil_div<size_t>(job.g.m, tile.height()) * local.y, static_cast<size_t>(job.batches())};
+  with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
+    k.launch(job.op, job.queue, global, local, job.a(), job.b(), job.c(), job.d(), job.arg(), alpha, beta);
+  });
+}
+
+// Tiles of `rows` x 2 vectors with a and b read in place.
+void run_rows(const Job& job, int64_t rows) {
+  Defs defs = job.defs();
+  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows).set("KERNEL_ROWS", 1);
+  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_rows", defs);
+  GemmArg p = job.arg();
+  const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, job.nr()), rows * job.nr() * p.k);
+  p.mb = parts.rows_each;
+  p.nb = parts.cols_each;
+  with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
+    k.launch(job.op, job.queue, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(),
+             job.b(), job.c(), job.d(), p, alpha, beta);
+  });
+}
+
+// Panels for the packed kernels: `mr` rows of a, `nr` columns of b, in `type`.
+struct Panels {
+  int64_t vec, mr;
+  c10::ScalarType type;
+  int64_t depth, levels;         // most levels, and of what their number is a multiple
+  int64_t parts = 1;             // elements for each number
+  const char* engine = nullptr;  // -D for the matrix engine
+  int64_t nr() const { return 2 * vec; }
+  Defs& define(Defs& d) const {
+    d.set("VEC", vec).set("MR", mr);
+    return engine ? d.set(engine, 1).set("PARTS", parts) : d;
+  }
+};
+
+std::optional<Panels> engine_panels(const Job& job) {
+  if (job.acc != c10::kFloat) return std::nullopt;
+  c10::ScalarType a = job.g.a.dtype, b = job.g.b.dtype;
+  if (job.g.may_narrow && a == c10::kFloat) a = b;
+  if (job.g.may_narrow && b == c10::kFloat) b = a;
+  const auto tile = engine_tile(job.device(), a, b);
+  if (!tile) return std::nullopt;
+  return Panels{tile->kVec, tile->rows, c10::kShort, tile->depth, tile->kLevels, tile->parts, tile->define};
+}
+Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kDepth, 4}; }
+
+// Everything in one launch: each work-item packs for itself what it cannot read in place. False, and nothing done,
+// where that would take too much memory.
+bool run_block(const Job& job, const Panels& panels) {
+  const GemmArgs& g = job.g;
+  GemmArg p = job.arg();
+  p.k_block = job.k_step ? std::min(g.k, kDepth) : g.k;
+  // Packed, an a that is read but once would move three times.
+  const bool a_in_place = !panels.engine && g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
+  p.b_in_place = !panels.engine && g.b.dtype == job.acc && g.b.cs == 1 && p.k_block * g.n <= kInPlaceElements;
+  const int64_t mp = ceil_div(g.m, panels.mr), np = ceil_div(g.n, panels.nr());
+  const int64_t most = std::max<int64_t>(1, job.batches() * g.m * g.n * g.k / kMinItemWork);
+  const int64_t items = std::min(most, (p.b_in_place ? kItemsPerUnit : kItemsPerUnit / 2) * job.units());
+  // Matrices are shared out first. What parts of one remain are cut so that little is packed by several: each part of
+  // the columns packs all of a, each part of the rows all of b. Powers of two make halves that are equal: PoCL gives
+  // the first thread that comes half of the work-items.
+  p.batches = job.batches();
+  const int64_t batch_items = std::min(p.batches, 4 * items), parts = ceil_div(items, batch_items);
+  const double a_cost = g.m * (a_in_place ? 1 : kPackCost), b_cost = g.n * (p.b_in_place ? 1 : kPackCost);
+  const int64_t cols =
+      std::min<int64_t>(np, std::bit_floor(static_cast<uint64_t>(std::max(1.0, std::sqrt(parts * b_cost / a_cost)))));
+  const int64_t rows = std::min(mp, ceil_div(parts, cols));
+  p.nb = ceil_div(np, cols);
+  const int64_t levels = round_up(p.k_block, panels.levels) * panels.parts;
+  p.item_panels = round_up(((p.b_in_place ? 1 : p.nb) * panels.nr() + panels.mr) * levels, int64_t{16});
+  const int64_t elements = p.item_panels * rows * cols * batch_items;
+  if (elements > 4 * kPanelElements && !job.k_step) return false;
+
+  Defs defs = job.defs();
+  panels.define(job.outputs(job.inputs(defs))).set("KERNEL_BLOCK", 1);
+  if (a_in_place) defs.set("A_IN_PLACE", 1);
+  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_block", defs);
+  const at::Tensor scratch = job.scratch(elements, panels.type);
+  with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
+    k.launch(job.op, job.queue,
+             {static_cast<size_t>(rows), static_cast<size_t>(cols), static_cast<size_t>(batch_items)}, {1, 1, 1},
+             job.a(), job.b(), job.c(), job.d(), buf(scratch), p, alpha, beta);
+  });
+  return true;
+}
+
+// One row times b, whose columns are consecutive.
+void run_vector(const Job& job) {
+  Defs defs = job.defs();
+  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("KERNEL_VECTOR", 1);
+  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_vector", defs);
+  GemmArg p = job.arg();
+  const Cut parts = cut(job, 1, ceil_div(p.n, kVectorRun * job.vec()), kVectorRun * job.vec() * p.k);
+  p.nb = parts.cols_each;
+  with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
+    k.launch(job.op, job.queue, {1, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(), job.b(),
+             job.c(), job.d(), p, alpha, beta);
+  });
+}
+
+void run_dots(const Job& job, int64_t rows) {
+  Defs defs = job.defs();
+  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows).set("KERNEL_DOTS", 1);
+  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_dots", defs);
+  GemmArg p = job.arg();
+  const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, kDotColumns), rows * kDotColumns * p.k);
+  p.mb = parts.rows_each;
+  p.nb = parts.cols_each;
+  with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
+    k.launch(job.op, job.queue, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(),
+             job.b(), job.c(), job.d(), p, alpha, beta);
+  });
+}
+
+// Panels of both operands, one block of m, n and k after the other; what is not the last block of k leaves
+// its sums in the accumulator's type.
+void run_packed(const Job& job, const Panels& panels) {
+  const GemmArgs& g = job.g;
+  Defs pack_defs = job.defs(), defs = job.defs();
+  panels.define(job.inputs(pack_defs));
+  auto& pack = kernel(job.device(), "gemm/gemm_pack.cl", "gemm_pack", pack_defs);
+
+  const int64_t k_blocks = ceil_div(g.k, panels.depth), mr = panels.mr, nr = panels.nr();
+  const int64_t depth = round_up(ceil_div(g.k, k_blocks), panels.levels);
+  const int64_t m_step = std::min(round_up(g.m, mr), kPanelElements / depth / mr * mr);
+  const int64_t n_step = std::min(round_up(g.n, nr), kPanelElements / depth / nr * nr);
+  const int64_t a_panels = m_step * depth * panels.parts, b_panels = n_step * depth * panels.parts;
+  const bool a_shared = g.a.bs[0] == 0 && g.a.bs[1] == 0, b_shared = g.b.bs[0] == 0 && g.b.bs[1] == 0;
+  const int64_t batch_step = std::clamp<int64_t>(kPanelElements / std::max(a_panels, b_panels), 1, job.batches());
+  const at::Tensor pa = job.scratch(a_panels * (a_shared ? 1 : batch_step), panels.type);
+  const at::Tensor pb = job.scratch(b_panels * (b_shared ? 1 : batch_step), panels.type);
+
+  // Where the sums of all but the last block of k go.
+  GemmMatrix partial = g.c;
+  at::Tensor sums;
+  if (k_blocks > 1 && g.c.dtype != job.acc) {
+    sums = job.scratch(job.batches() * g.m * g.n);
+    partial = {sums.const_data_ptr(), job.acc, g.n, 1, {g.batch[1] * g.m * g.n, g.m * g.n}};
+  }
+  for (int64_t batch0 = 0; batch0 < job.batches(); batch0 += batch_step)
+    for (int64_t n0 = 0; n0 < g.n; n0 += n_step)
+      for (int64_t k0 = 0; k0 < g.k; k0 += depth)
+        for (int64_t m0 = 0; m0 < g.m; m0 += m_step) {
+          const bool first = k0 == 0, last = k0 + depth >= g.k;
+          const size_t batches = std::min(batch_step, job.batches() - batch0);
+          Job part = job;
+          part.g.m = std::min(m_step, g.m - m0);
+          part.g.n = std::min(n_step, g.n - n0);
+          part.g.k = std::min(depth, g.k - k0);
+          part.g.a.data = advance(g.a, m0 * g.a.rs + k0 * g.a.cs);
+          part.g.b.data = advance(g.b, k0 * g.b.rs + n0 * g.b.cs);
+          if (!last) part.g.c = partial;
+          if (!first) {
+            part.g.d = partial;
+            part.g.beta = 1;
+          }
+          part.g.c.data = advance(part.g.c, m0 * part.g.c.rs + n0 * part.g.c.cs);
+          part.g.d.data = advance(part.g.d, m0 * part.g.d.rs + n0 * part.g.d.cs);
+
+          GemmArg p = part.arg();
+          p.batch0 = batch0;
+          p.a_batch = a_shared ? 0 : a_panels;
+          p.b_batch = b_shared ? 0 : b_panels;
+          const int64_t mp = ceil_div(p.m, mr), np = ceil_div(p.n, nr);
+          // Panels of a stay as they are while the blocks of m go by, those of b are packed with the first.
+          const int64_t items = kItemsPerUnit * job.units();
+          p.mb = ceil_div(mp, items);
+          p.nb = ceil_div(np, items);
+          p.a_items = ceil_div(mp, p.mb);
+          const int64_t b_items = m0 == 0 ? ceil_div(np, p.nb) : 0;
+          pack.launch(job.op, job.queue, {static_cast<size_t>(p.a_items + b_items), batches}, {1, 1}, part.a(),
+                      part.b(), buf(pa), buf(pb), p);
+
+          Defs mul_defs = defs;
+          panels.define(part.outputs(mul_defs));
+          auto& mul = kernel(job.device(), "gemm/gemm_cpu.cl", "gemm_packed", mul_defs);
+          // Macro-tiles of up to 8 x 8 panels, fewer where the device would idle.
+          p.mb = std::clamp<int64_t>(mp * np / items, 1, 8);
+          p.nb = std::clamp<int64_t>(mp * np / items / p.mb, 1, 8);
+          const Range global{static_cast<size_t>(ceil_div(mp, p.mb)), static_cast<size_t>(ceil_div(np, p.nb)), batches};
+          with_scalars(job.acc, part.g.alpha, part.g.beta, [&](auto alpha, auto beta) {
+            mul.launch(job.op, job.queue, global, {1, 1, 1}, buf(pa), buf(pb), part.c(), part.d(), p, alpha, beta);
+          });
+        }
+}
+
+// The kernel for one job; see kernels/gemm_*.cl for what each is good at.
+void choose(Job job) {
+  GemmArgs& g = job.g;
+  if (!job.device().is_cpu() || c10::isComplexType(job.acc)) return run_tiled(job);
+
+  const auto unit = [](int64_t stride, int64_t size) { return stride == 1 || size <= 1; };
+  bool a_levels = unit(g.a.cs, g.k), b_levels = unit(g.b.rs, g.k);
+  // c^T = b^T a^T: brings the side that is short, or the operand that runs the wrong way, to the left.
+  const auto swap = [&] {
+    GemmMatrix a = transposed(g.b);
+    g.b = transposed(g.a);
+    g.a = a;
+    g.c = transposed(g.c);
+    g.d = transposed(g.d);
+    std::swap(g.m, g.n);
+    std::swap(a_levels, b_levels);
+  };
+  if (g.n < g.m && g.n <= kFewRows) swap();
+  const bool b_columns = unit(g.b.cs, g.n) && g.n >= job.vec();
+  if (a_levels && b_levels && !(b_columns && g.k < 64) && (g.m <= 4 ? g.k >= job.vec() : g.m <= 16 && g.k >= 128))
+    return run_dots(job, g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3));
+  // Few rows: reading b once in place is all there is to do.
+  if (b_columns && g.m == 1) return run_vector(job);
+  if (b_columns && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows());
+  if (!a_levels && b_levels && g.n >= g.m / 4) swap();
+  const int64_t work = g.m * g.n * g.k;
+  if (!job.k_step && std::min(g.m, g.n) > kFewRows && work > kEngineWork) {
+    if (const auto engine = engine_panels(job)) {
+      if (g.k > engine->depth || work > kBlockWork || !run_block(job, *engine)) run_packed(job, *engine);
+      return;
+    }
+  }
+  const bool read_once = a_levels && g.n <= job.nr() && g.k <= kOnceDepth;
+  const bool small = g.k <= kDepth && work <= kBlockWork;
+  if ((job.k_step || g.k == 0 || small || read_once || g.m <= kFewRows) && run_block(job, vector_panels(job))) return;
+  run_packed(job, vector_panels(job));
+}
+
+// Where the result is small and k is long, slices of k make the parallel work.
+bool run_split(const Job& job) {
+  const GemmArgs& g = job.g;
+  const int64_t tiles = ceil_div(g.m, int64_t{64}) * ceil_div(g.n, int64_t{64});
+  if (job.batches() != 1 || g.k < 2 * kSplitDepth || tiles >= 2 * job.units()) return false;
+  const int64_t slices = std::min(ceil_div(g.k, kSplitDepth), ceil_div(kItemsPerUnit * job.units(), tiles));
+  if (slices < 2) return false;
+  const int64_t step = round_up(ceil_div(g.k, slices), int64_t{16}), count = ceil_div(g.k, step);
+  const at::Tensor sums = job.scratch(count * g.m * g.n);
+
+  Job part = job;
+  part.g.k = step;
+  part.k_step = step;
+  part.k_total = g.k;
+  part.g.batch = {count, 1};
+  part.g.a.bs = part.g.b.bs = {0, 0};
+  part.g.c = {sums.const_data_ptr(), job.acc, g.n, 1, {g.m * g.n, 0}};
+  part.g.d = {};
+  part.g.alpha = 1;
+  choose(part);
+
+  Defs defs = job.defs();
+  job.outputs(defs);
+  GemmArg p = job.arg();
+  p.a = {g.n, 1, g.m * g.n, 0};
+  p.k = count;
+  p.nb = std::min<int64_t>(g.n, job.device().is_cpu() ? 256 : 1);
+  with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
+    kernel(job.device(), "gemm/gemm_sum.cl", "gemm_sum", defs)
+        .launch(job.op, job.queue, {static_cast<size_t>(ceil_div(g.n, p.nb)), static_cast<size_t>(g.m)}, {1, 1},
+                buf(sums), job.c(), job.d(), p, alpha, beta);
+  });
+  return true;
+}
+
+}  // namespace
+
+void gemm(const char* op, Queue& queue, const GemmArgs& args) {
+  const OpName scope(op);
+  Job job{op, queue, args, accumulator(args.c.dtype)};
+  if (args.m == 0 || args.n == 0 || job.batches() == 0) return;
+  for (const auto type : {args.a.dtype, args.b.dtype, args.c.dtype}) {
+    TORCH_CHECK(type != c10::kBool, "netcl: ", op, " is not implemented for 'Bool'");
+    check_dtype(queue.device(), type, op);
+  }
+  if (args.beta.equal(0)) job.g.d = {};
+  if (args.alpha.equal(0)) job.g.k = 0;  // as in BLAS: a and b are not read, their NaNs do not show
+  if (!run_split(job)) choose(job);
+}
+
+GemmMatrix gemm_matrix(const at::Tensor& t) {
+  const int64_t dim = t.dim();
+  TORCH_INTERNAL_ASSERT(dim >= 2 && dim <= 4);
+  GemmMatrix r{t.const_data_ptr(), t.scalar_type(), t.stride(dim - 2), t.stride(dim - 1)};
+  if (dim > 2) r.bs[1] = t.stride(dim - 3);
+  if (dim > 3) r.bs[0] = t.stride(0);
+  return r;
+}
+
+}  // namespace netcl

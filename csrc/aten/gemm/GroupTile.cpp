@@ -1,0 +1,140 @@
+// Which tiles fit a device, which one is used, and the tuner's way in.
+#include "aten/gemm/GroupTile.h"
+
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include "aten/support/Launch.h"
+#include "runtime/ProgramCache.h"
+
+namespace netcl {
+namespace {
+
+// From large to small; the last one fits any device that OpenCL's embedded profile allows.
+constexpr std::array<GroupTile, 11> kTiles{{
+    {16, 16, 8, 8, 16},
+    {16, 16, 8, 8, 8},
+    {16, 16, 8, 4, 16},
+    {16, 8, 4, 8, 16},
+    {16, 16, 4, 4, 16},
+    {32, 8, 4, 4, 16},
+    {8, 8, 8, 8, 8},
+    {16, 16, 4, 4, 8},
+    {8, 8, 4, 4, 16},
+    {8, 8, 4, 4, 8},
+    {8, 8, 2, 2, 8},
+}};
+constexpr GroupTile kUsual{16, 16, 4, 4, 16};
+
+// The vendors' usual tile for large products. 64 sums a work-item suit devices with 255 registers each; none of these
+// was measured, so `python -m torch_netcl.tune` is worth its minute.
+struct VendorTile {
+  const char* vendor;  // part of CL_DEVICE_VENDOR
+  GroupTile tile;
+};
+constexpr std::array<VendorTile, 2> kVendors{{
+    {"NVIDIA", {16, 16, 8, 8, 8}},
+    {"Advanced Micro Devices", {16, 16, 8, 8, 8}},
+}};
+
+bool fits(const Device& device, c10::ScalarType acc, const GroupTile& t) {
+  // One column more than the tile has keeps neighbours in different banks of local memory.
+  const int64_t bytes = t.depth * (t.width() + t.height() + 2) * static_cast<int64_t>(c10::elementSize(acc));
+  return t.x * t.y <= static_cast<int64_t>(device.info().max_work_group_size) &&
+         bytes <= static_cast<int64_t>(device.info().local_mem_size);
+}
+
+GroupTile first_fitting(const Device& device, c10::ScalarType acc, const GroupTile& wanted) {
+  if (fits(device, acc, wanted)) return wanted;
+  // Smaller ones only: what does not fit because of its registers would be slow, too.
+  for (const GroupTile& t : kTiles)
+    if (t.width() * t.height() <= wanted.width() * wanted.height() && fits(device, acc, t)) return t;
+  return kTiles.back();
+}
+
+std::string note_key(const Device& device, c10::ScalarType acc) {
+  return std::string("gemm tile\n") + c10::toString(acc) + '\n' + device.fingerprint();
+}
+
+std::optional<GroupTile> known(c10::ArrayRef<int64_t> v) {
+  if (v.size() != 5) return std::nullopt;
+  const GroupTile t{v[0], v[1], v[2], v[3], v[4]};
+  return std::find(kTiles.begin(), kTiles.end(), t) == kTiles.end() ? std::nullopt : std::optional(t);
+}
+
+// The tiles for large products: set, kept on disk by an earlier run, or the vendor's.
+class Choices {
+ public:
+  GroupTile get(const Device& device, c10::ScalarType acc) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto [found, is_new] = tiles_.try_emplace({device.index(), acc});
+    if (is_new) found->second = stored(device, acc);
+    return found->second;
+  }
+  void set(const Device& device, c10::ScalarType acc, const GroupTile& tile) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tiles_[{device.index(), acc}] = tile;
+  }
+
+ private:
+  static GroupTile stored(const Device& device, c10::ScalarType acc) {
+    std::istringstream note(load_note(note_key(device, acc)));
+    std::vector<int64_t> numbers;
+    for (int64_t n; note >> n;) numbers.push_back(n);
+    if (const auto tile = known(numbers); tile && fits(device, acc, *tile)) return *tile;
+    GroupTile wanted = kUsual;
+    for (const auto& v : kVendors)
+      if (device.info().vendor.find(v.vendor) != std::string::npos) wanted = v.tile;
+    return first_fitting(device, acc, wanted);
+  }
+
+  std::mutex mutex_;
+  std::map<std::pair<c10::DeviceIndex, c10::ScalarType>, GroupTile> tiles_;
+};
+
+Choices& choices() {
+  static auto& all = *new Choices;
+  return all;
+}
+
+std::vector<int64_t> numbers(const GroupTile& t) { return {t.x, t.y, t.cols, t.rows, t.depth}; }
+
+std::vector<std::vector<int64_t>> candidates(int64_t index, c10::ScalarType acc) {
+  std::vector<std::vector<int64_t>> r;
+  for (const GroupTile& t : kTiles)
+    if (fits(device(static_cast<c10::DeviceIndex>(index)), acc, t)) r.push_back(numbers(t));
+  return r;
+}
+
+void set_tile(int64_t index, c10::ScalarType acc, c10::ArrayRef<int64_t> tile, bool keep) {
+  const Device& d = device(static_cast<c10::DeviceIndex>(index));
+  const auto t = known(tile);
+  TORCH_CHECK_VALUE(t && fits(d, acc, *t), "netcl: gemm tile ", tile, " is not one of gemm_tiles() of ", d.info().name);
+  choices().set(d, acc, *t);
+  if (keep) store_note(note_key(d, acc), c10::Join(" ", tile));
+}
+
+TORCH_LIBRARY_FRAGMENT(netcl, m) {
+  m.def("gemm_tiles(int index, ScalarType acc) -> int[][]", &candidates);
+  m.def("gemm_tile(int index, ScalarType acc) -> int[]", [](int64_t index, c10::ScalarType acc) {
+    return numbers(choices().get(device(static_cast<c10::DeviceIndex>(index)), acc));
+  });
+  m.def("set_gemm_tile(int index, ScalarType acc, int[] tile, bool keep) -> ()", &set_tile);
+}
+
+}  // namespace
+
+GroupTile group_tile(const Device& device, c10::ScalarType acc, int64_t m, int64_t n, int64_t batches) {
+  const GroupTile tile = choices().get(device, acc);
+  const int64_t groups = ceil_div(m, tile.height()) * ceil_div(n, tile.width()) * batches;
+  if (device.is_cpu() || groups >= static_cast<int64_t>(device.compute_units())) return tile;
+  const GroupTile usual = first_fitting(device, acc, kUsual);
+  return usual.width() * usual.height() < tile.width() * tile.height() ? usual : tile;
+}
+
+}  // namespace netcl

@@ -1,0 +1,258 @@
+#include "aten/support/IndexSpace.h"
+
+#include <ATen/Context.h>
+#include <ATen/Dispatch_v2.h>
+
+namespace netcl {
+namespace {
+
+constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
+constexpr int kGather = 1, kScatter = 2, kFill = 3;
+constexpr int64_t kGrain = 4096;  // elements a work-item on CPU-shaped devices
+
+}  // namespace
+
+Bits scalar_bits(const c10::Scalar& value, c10::ScalarType type) {
+  uint64_t raw[2] = {0, 0};
+  AT_DISPATCH_V2(type, "scalar_bits", AT_WRAP([&] {
+                   const auto x = value.to<scalar_t>();
+                   static_assert(sizeof(x) <= sizeof(raw));
+                   std::memcpy(raw, &x, sizeof(x));
+                 }),
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kHalf, at::kBFloat16,
+                 at::kBool);
+  return {raw[0], raw[1]};
+}
+
+void IndexSpace::shape(at::IntArrayRef sizes) {
+  dims_.resize(sizes.size());
+  for (size_t d = 0; d < sizes.size(); d++) dims_[d].size = sizes[d];
+}
+
+void IndexSpace::operand(int k, const void* data, at::IntArrayRef strides, int64_t itemsize) {
+  data_[k] = data;
+  for (size_t d = 0; d < dims_.size() && d < strides.size(); d++) dims_[d].stride[k] = strides[d] * itemsize;
+}
+void IndexSpace::destination(const void* data, at::IntArrayRef strides, int64_t itemsize) {
+  operand(kDestination, data, strides, itemsize);
+}
+void IndexSpace::source(const void* data, at::IntArrayRef strides, int64_t itemsize) {
+  operand(kSource, data, strides, itemsize);
+}
+void IndexSpace::index(const void* data, at::IntArrayRef strides, c10::ScalarType type, int64_t lookup_size,
+                       int64_t lookup_stride) {
+  TORCH_CHECK(indices_ < kMaxIndices, op_, ": more than ", kMaxIndices, " index tensors are not supported on netcl");
+  TORCH_CHECK(type == at::kLong || type == at::kInt, op_, ": indices must be int32 or int64, got ", type);
+  index_type_ = type;
+  operand(kFirstIndex + indices_, data, strides, static_cast<int64_t>(c10::elementSize(type)));
+  lookup_size_[indices_] = lookup_size;
+  lookup_stride_[indices_] = lookup_stride;
+  indices_++;
+}
+
+void IndexSpace::from_iterator(const at::TensorIteratorBase& iter, int destination, int source, int first_index,
+                               at::IntArrayRef lookup_sizes, at::IntArrayRef lookup_strides) {
+  from_iterator_ = true;
+  shape(iter.shape());
+  const auto take = [&](int k, int arg) { operand(k, iter.data_ptr(arg), iter.strides(arg), 1); };
+  take(kDestination, destination);
+  if (source >= 0) take(kSource, source);
+  TORCH_CHECK(lookup_sizes.size() <= static_cast<size_t>(kMaxIndices), op_, ": more than ", kMaxIndices,
+              " index tensors are not supported on netcl; index in two steps");
+  for (size_t k = 0; k < lookup_sizes.size(); k++) {
+    const int arg = first_index + static_cast<int>(k);
+    TORCH_CHECK(iter.dtype(arg) == at::kLong || iter.dtype(arg) == at::kInt, op_, ": indices must be int32 or int64");
+    index_type_ = iter.dtype(arg);
+    take(kFirstIndex + indices_, arg);
+    lookup_size_[indices_] = lookup_sizes[k];
+    lookup_stride_[indices_] = lookup_strides[k];
+    indices_++;
+  }
+}
+
+void IndexSpace::conflicts_by_index() {
+  for (Dim& d : dims_) {
+    for (int k = 0; k < indices_; k++) d.serial |= d.stride[kFirstIndex + k] != 0;
+  }
+}
+
+int64_t IndexSpace::numel() const {
+  int64_t n = 1;
+  for (const Dim& d : dims_) n *= d.size;
+  return n;
+}
+
+// Drops dimensions of size 1, orders the rest innermost first, and merges neighbours.
+void IndexSpace::normalize() {
+  const int ops = kFirstIndex + indices_;
+  c10::SmallVector<Dim, 8> kept;
+  for (const Dim& d : dims_) {
+    if (d.size != 1) kept.push_back(d);
+  }
+  if (!from_iterator_) {
+    std::reverse(kept.begin(), kept.end());
+    // The stable order by stride that TensorIterator uses: the first operand that tells two dimensions apart
+    // decides.
+    const auto before = [&](const Dim& a, const Dim& b) {
+      for (int k = 0; k < ops; k++) {
+        if (a.stride[k] == 0 || b.stride[k] == 0 || a.stride[k] == b.stride[k]) continue;
+        return a.stride[k] < b.stride[k];
+      }
+      return false;
+    };
+    for (size_t i = 1; i < kept.size(); i++) {
+      for (size_t j = i; j > 0 && before(kept[j], kept[j - 1]); j--) std::swap(kept[j], kept[j - 1]);
+    }
+  }
+  dims_.clear();
+  for (const Dim& d : kept) {
+    bool merge = !dims_.empty() && dims_.back().serial == d.serial;
+    for (int k = 0; merge && k < ops; k++) merge = d.stride[k] == dims_.back().size * dims_.back().stride[k];
+    if (merge) {
+      dims_.back().size *= d.size;
+    } else {
+      dims_.push_back(d);
+    }
+  }
+  if (dims_.empty()) dims_.emplace_back();
+  TORCH_CHECK(dims_.size() <= kMaxIndexOuter + 1, op_, ": ", dims_.size(),
+              " dimensions that do not merge are not supported on netcl (at most ", kMaxIndexOuter + 1, ")");
+  for (int k = 0; k < indices_; k++) {
+    TORCH_CHECK_INDEX(lookup_size_[k] > 0 || numel() == 0, op_, ": index is out of bounds for a dimension of size 0");
+  }
+}
+
+bool IndexSpace::has_serial() const {
+  return std::any_of(dims_.begin(), dims_.end(), [](const Dim& d) { return d.serial; });
+}
+int64_t IndexSpace::parallelism() const {
+  int64_t n = 1;
+  for (const Dim& d : dims_) n *= d.serial ? 1 : d.size;
+  return n;
+}
+
+IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
+  Plan p{};
+  SpaceArgs& a = p.args;
+  a.n = dims_[0].size;
+  a.wrap = wrap_;
+  a.rows = 1;
+  // Rows that may meet belong to one work-item: they come first in the order of rows.
+  int64_t together = 1;
+  const auto add_outer = [&](const Dim& d) {
+    a.size[a.ndim] = d.size;
+    for (int k = 0; k < kMaxIndexOps; k++) a.stride[a.ndim][k] = d.stride[k];
+    a.ndim++;
+    a.rows *= d.size;
+  };
+  for (size_t i = 1; serial && i < dims_.size(); i++) {
+    if (dims_[i].serial) add_outer(dims_[i]);
+  }
+  together = a.rows;
+  for (size_t i = 1; i < dims_.size(); i++) {
+    if (!(serial && dims_[i].serial)) add_outer(dims_[i]);
+  }
+  for (int k = 0; k < kMaxIndexOps; k++) a.inner[k] = dims_[0].stride[k];
+  for (int k = 0; k < indices_; k++) {
+    a.isize[k] = lookup_size_[k];
+    a.istride[k] = lookup_stride_[k];
+  }
+
+  const bool whole = serial && dims_[0].serial;  // the inner dimension may not be cut
+  const int64_t groups = a.rows / together;
+  p.local = {1, 1};
+  if (device.is_cpu()) {
+    a.chunk = whole ? a.n : std::min(a.n, kGrain);
+    if (!whole && serial && together > 1) {
+      // Few columns and many rows that belong together: cut columns so that every core has work.
+      const int64_t wanted = ceil_div<int64_t>(2 * device.compute_units(), groups);
+      a.chunk = std::min(a.chunk, round_up<int64_t>(ceil_div(a.n, wanted), 16));
+    }
+    a.rows_per = together * std::max<int64_t>(1, std::min(kGrain / std::max<int64_t>(1, a.chunk * together), groups));
+  } else if (!whole && a.n >= 32) {
+    a.chunk = 1;
+    a.rows_per = together;
+    p.local = {64, 1};
+  } else {
+    a.chunk = a.n;
+    a.rows_per = together;
+    p.local = {1, 64};
+  }
+  p.global = {static_cast<size_t>(ceil_div(a.n, a.chunk)), static_cast<size_t>(ceil_div(a.rows, a.rows_per))};
+  return p;
+}
+
+Defs IndexSpace::defs() const {
+  Defs d;
+  d.set("NIDX", static_cast<int64_t>(indices_ > 3 ? kMaxIndices : indices_)).set("IDX", dtype_tag(index_type_));
+  return d;
+}
+
+template <class... Args>
+void IndexSpace::launch(const char* file, const char* name, const Defs& defs, const Plan& plan, const Args&... args) {
+  Device& dev = device(locate(data_[kDestination]).device);
+  Queue& queue = current_queue(dev.index());
+  Kernel& k = kernel(dev, file, name, defs);
+  const Buf o{data_[kDestination]}, s{data_[kSource]}, err{assert_buffer(dev)};
+  const int32_t code = indices_ ? assert_code(dev, op_) : 0;
+  // A missing index repeats the first one; its strides of 0 make it add nothing.
+  const auto i = [&](int n) { return Buf{data_[kFirstIndex + (n < indices_ ? n : 0)]}; };
+  switch (indices_) {
+    case 0:
+      return k.launch(op_, queue, plan.global, plan.local, o, s, err, code, args..., plan.args);
+    case 1:
+      return k.launch(op_, queue, plan.global, plan.local, o, s, i(0), err, code, args..., plan.args);
+    case 2:
+      return k.launch(op_, queue, plan.global, plan.local, o, s, i(0), i(1), err, code, args..., plan.args);
+    case 3:
+      return k.launch(op_, queue, plan.global, plan.local, o, s, i(0), i(1), i(2), err, code, args..., plan.args);
+    default:
+      return k.launch(op_, queue, plan.global, plan.local, o, s, i(0), i(1), i(2), i(3), i(4), i(5), i(6), i(7), err,
+                      code, args..., plan.args);
+  }
+}
+
+void IndexSpace::move(const Device& device, int64_t itemsize, int mode, Bits value) {
+  if (numel() == 0) return;
+  normalize();
+  const bool serial = mode != kGather && has_serial() && at::globalContext().deterministicAlgorithms();
+  Plan p = plan(device, serial);
+  for (int k = indices_; indices_ > 3 && k < kMaxIndices; k++) p.args.isize[k] = INT64_MAX;
+  Defs d = defs();
+  d.set("BYTES", itemsize).set("MODE", static_cast<int64_t>(mode));
+  launch("indexing.cl", "indexed", d, p, value);
+}
+
+void IndexSpace::gather(const Device& device, int64_t itemsize) { move(device, itemsize, kGather, {}); }
+void IndexSpace::scatter(const Device& device, int64_t itemsize) { move(device, itemsize, kScatter, {}); }
+void IndexSpace::fill(const Device& device, int64_t itemsize, Bits value) { move(device, itemsize, kFill, value); }
+
+void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, const c10::Scalar& alpha, bool fill) {
+  if (numel() == 0) return;
+  check_dtype(device, type, op_);
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(type) || red[0] != 'a', op_, ": ", red, " is not implemented for ",
+                              type, ": complex numbers have no order");
+  normalize();
+  const int64_t bytes = static_cast<int64_t>(c10::elementSize(type));
+  const bool can_swap = bytes <= 4 || (bytes == 8 && device.info().has_int64_atomics);
+  // Without atomics the result does not depend on timing; they are for when too few work-items would remain.
+  // A contended compare-and-swap costs a CPU ten times what a plain addition does.
+  const int64_t enough = device.is_cpu() ? ceil_div<int64_t>(device.compute_units(), 8) : 1024;
+  const bool atomic = has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() &&
+                      parallelism() < enough && numel() > 1024;
+  Plan p = plan(device, has_serial() && !atomic);
+  for (int k = indices_; indices_ > 3 && k < kMaxIndices; k++) p.args.isize[k] = INT64_MAX;
+  const c10::ScalarType acc = compute_type(type);
+  Defs d = defs();
+  d.set("VAL", dtype_tag(type)).set("ACC", dtype_tag(acc)).set("RED", red).set("VAL_BYTES", bytes);
+  d.set("VEC", static_cast<int64_t>(c10::isComplexType(type) ? 1 : bytes == 8 ? 8 : 16));
+  d.set(c10::isComplexType(acc)    ? "ACC_COMPLEX"
+        : c10::isFloatingType(acc) ? "ACC_FLOATING"
+                                   : "ACC_INTEGRAL",
+        int64_t{1});
+  if (atomic) d.set("ATOMIC", int64_t{1});
+  const int32_t scaled = !fill && !(alpha.equal(1));
+  launch("scatter_gather.cl", "indexed_reduce", d, p, scaled, static_cast<int32_t>(fill), scalar_bits(alpha, acc));
+}
+
+}  // namespace netcl

@@ -1,0 +1,96 @@
+// The iteration space of indexed operators: sizes and byte strides of a destination, a source and index
+// tensors, brought into the few dimensions that kernels/common/index_space.h walks, and cut into work-items.
+#pragma once
+
+#include <ATen/native/TensorIterator.h>
+
+#include <array>
+
+#include "aten/support/Launch.h"
+
+namespace netcl {
+
+constexpr int kMaxIndexOuter = 6, kMaxIndices = 8, kMaxIndexOps = kMaxIndices + 2;
+
+// Mirrors space_t of kernels/common/index_space.h.
+struct SpaceArgs {
+  int64_t n, chunk, rows, rows_per, ndim, wrap;
+  int64_t size[kMaxIndexOuter];
+  int64_t inner[kMaxIndexOps];
+  int64_t stride[kMaxIndexOuter][kMaxIndexOps];
+  int64_t isize[kMaxIndices], istride[kMaxIndices];
+};
+
+// An element of any dtype, as bits.
+struct Bits {
+  uint64_t x = 0, y = 0;
+};
+Bits scalar_bits(const c10::Scalar& value, c10::ScalarType type);
+
+class IndexSpace {
+ public:
+  // `op` is a string literal: it names the operator in errors.
+  explicit IndexSpace(const char* op) : op_(op) {}
+
+  // Either dimension by dimension (in elements; dimensions in any order) …
+  void shape(at::IntArrayRef sizes);
+  void destination(const void* data, at::IntArrayRef strides, int64_t itemsize);
+  void source(const void* data, at::IntArrayRef strides, int64_t itemsize);
+  // `lookup_size` and `lookup_stride` (bytes): of the dimension that the index looks up.
+  void index(const void* data, at::IntArrayRef strides, c10::ScalarType type, int64_t lookup_size,
+             int64_t lookup_stride);
+  // … or from a TensorIterator: which of its operands is the destination, the source (-1: none), and the
+  // first of `lookup_sizes.size()` indices.
+  void from_iterator(const at::TensorIteratorBase& iter, int destination, int source, int first_index,
+                     at::IntArrayRef lookup_sizes, at::IntArrayRef lookup_strides);
+
+  // Negative indices count from the end (else they are errors).
+  void allow_negative() { wrap_ = true; }
+  // Positions that differ along this dimension (of shape()) may meet in one place of the destination.
+  void conflicts_along(int64_t dim) { dims_[dim].serial = true; }
+  // … along every dimension along which an index changes.
+  void conflicts_by_index();
+
+  // Moves elements of `itemsize` bytes: the indices look up the source.
+  void gather(const Device& device, int64_t itemsize);
+  // … the destination. The last of several writes to one place wins in deterministic mode.
+  void scatter(const Device& device, int64_t itemsize);
+  void fill(const Device& device, int64_t itemsize, Bits value);
+  // destination = destination (red) source * alpha; with `fill`, (red) alpha. `red`: sum, prod, amax, amin.
+  void reduce(Device& device, c10::ScalarType type, const char* red, const c10::Scalar& alpha, bool fill = false);
+
+  int64_t numel() const;
+
+ private:
+  struct Dim {
+    int64_t size = 1;
+    std::array<int64_t, kMaxIndexOps> stride{};
+    bool serial = false;
+  };
+  struct Plan {
+    SpaceArgs args;
+    Range global, local;
+  };
+
+  void move(const Device& device, int64_t itemsize, int mode, Bits value);
+  void operand(int k, const void* data, at::IntArrayRef strides, int64_t itemsize);
+  void normalize();
+  Plan plan(const Device& device, bool serial) const;
+  // Work-items that can run without meeting when serial dimensions stay within one of them.
+  int64_t parallelism() const;
+  bool has_serial() const;
+  Defs defs() const;
+  template <class... Args>
+  void launch(const char* file, const char* name, const Defs& defs, const Plan& plan, const Args&... args);
+
+  const char* op_;
+  c10::SmallVector<Dim, 8> dims_;
+  std::array<const void*, kMaxIndexOps> data_{};
+  std::array<int64_t, kMaxIndices> lookup_size_{}, lookup_stride_{};
+  int indices_ = 0;
+  c10::ScalarType index_type_ = at::kLong;
+  bool wrap_ = false;
+  bool from_iterator_ = false;
+};
+
+}  // namespace netcl

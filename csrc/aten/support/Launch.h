@@ -1,0 +1,48 @@
+// Helpers between ATen tensors and the runtime's kernels.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+
+#include "aten/support/Dtypes.h"
+#include "runtime/Kernel.h"
+
+namespace netcl {
+
+// The address of a tensor's first element, as a kernel argument.
+inline Buf buf(const at::Tensor& t) { return {t.const_data_ptr()}; }
+inline Buf buf_or_null(const at::Tensor& t) { return {t.defined() ? t.const_data_ptr() : nullptr}; }
+
+inline Device& device_of(const at::Tensor& t) { return device(t.device().index()); }
+inline Queue& queue_of(const at::Tensor& t) { return current_queue(t.device().index()); }
+
+template <class T>
+constexpr T ceil_div(T a, T b) {
+  return (a + b - 1) / b;
+}
+template <class T>
+constexpr T round_up(T a, T b) {
+  return ceil_div(a, b) * b;
+}
+
+// How a one-dimensional range of n elements is cut: `chunk` elements a work-item (a multiple of `vec`),
+// `items` work-items in groups of `local`.
+struct Split {
+  int64_t chunk;
+  size_t items, local;
+};
+Split split(const Device& device, int64_t n, int64_t vec);
+
+// The sums that a matrix kernel for CPUs holds in registers: `rows` x 2 vectors of `vec` elements, next to two vectors
+// of one operand and one of the other. AVX-512 has 32 registers of 16 floats, AVX2 16 of 8.
+struct RegisterTile {
+  int64_t vec, rows;
+};
+inline RegisterTile register_tile(const Device& device, c10::ScalarType acc) {
+  const int64_t floats = device.info().native_floats >= 16 ? 16 : 8;
+  return {c10::elementSize(acc) == 8 ? floats / 2 : floats, floats == 16 ? 12 : 6};
+}
+
+}  // namespace netcl

@@ -1,0 +1,109 @@
+#include "aten/support/MultiTensor.h"
+
+#include <c10/util/bit_cast.h>
+
+namespace netcl {
+namespace {
+
+// kernels/common/multi_tensor.h unpacks these.
+constexpr int kSlabShift = 56;
+constexpr int64_t kChunk = 4096;
+
+uint64_t scalar_bits(const c10::Scalar& s, c10::ScalarType compute) {
+  if (compute == c10::kDouble) return c10::bit_cast<uint64_t>(s.toDouble());
+  if (compute == c10::kFloat) return c10::bit_cast<uint32_t>(static_cast<float>(s.toDouble()));
+  return static_cast<uint64_t>(s.toLong());
+}
+
+}  // namespace
+
+MultiTensor::MultiTensor(const char* op, c10::Device device, size_t columns, c10::ScalarType compute)
+    : op_(op),
+      device_(netcl::device(device.index())),
+      queue_(current_queue(device_.index())),
+      columns_(columns),
+      // A CPU's work-item takes a chunk alone; a GPU's group shares one.
+      lanes_(device_.is_cpu() ? 1 : 64),
+      compute_(compute) {
+  check_dtype(device_, compute, op);
+}
+
+MultiTensor::Group& MultiTensor::group_for(c10::ArrayRef<Location> where) {
+  const size_t row_bytes = (kHeader + columns_) * sizeof(uint64_t);
+  for (Group& g : groups_) {
+    if ((g.table.size() * sizeof(uint64_t)) + row_bytes > kMaxTable) continue;
+    auto slabs = g.slabs;
+    size_t used = g.used;
+    bool fits = true;
+    for (const Location& l : where) {
+      const auto end = slabs.begin() + used;
+      if (std::find(slabs.begin(), end, l.mem) != end) continue;
+      if (used == kSlabs) {
+        fits = false;
+        break;
+      }
+      slabs[used++] = l.mem;
+    }
+    if (fits) {
+      g.slabs = slabs;
+      g.used = used;
+      return g;
+    }
+  }
+  Group& g = groups_.emplace_back();
+  for (const Location& l : where) {
+    const auto end = g.slabs.begin() + g.used;
+    if (std::find(g.slabs.begin(), end, l.mem) == end) g.slabs[g.used++] = l.mem;
+  }
+  return g;
+}
+
+void MultiTensor::add(int64_t numel, c10::ArrayRef<const at::Tensor*> tensors, const c10::Scalar& scalar,
+                      bool keep_empty) {
+  TORCH_INTERNAL_ASSERT(tensors.size() == columns_ && columns_ <= kSlabs);
+  if (numel == 0 && !keep_empty) return;
+  c10::SmallVector<Location, kSlabs> where;
+  for (const at::Tensor* t : tensors) {
+    if (t->numel() != 0) {
+      where.push_back(locate(t->const_data_ptr()));
+    } else if (!where.empty()) {
+      where.push_back(where.front());  // an empty tensor has no address, and is not read
+    } else {
+      TORCH_INTERNAL_ASSERT(false, "the first column of a row may not be empty");
+    }
+  }
+  Group& g = group_for(where);
+  g.table.push_back(static_cast<uint64_t>(g.chunks));
+  g.table.push_back(static_cast<uint64_t>(numel));
+  g.table.push_back(scalar_bits(scalar, compute_));
+  for (const Location& l : where) {
+    const uint64_t slab = std::find(g.slabs.begin(), g.slabs.end(), l.mem) - g.slabs.begin();
+    g.table.push_back(slab << kSlabShift | l.offset);
+  }
+  const int64_t n = ceil_div(numel, kChunk);
+  g.chunks += n;
+  chunks_ += n;
+  rows_++;
+}
+
+void MultiTensor::upload(Group& group) {
+  if (group.uploaded) return;
+  const size_t bytes = group.table.size() * sizeof(uint64_t);
+  group.uploaded = allocator()->allocate(bytes);
+  copy_to_device(group.uploaded.get(), group.table.data(), bytes, queue_);
+}
+
+void MultiTensor::finish(Defs& defs) {
+  int64_t base = 0;
+  for (Group& g : groups_) {
+    g.base = base;
+    base += g.chunks;
+  }
+  defs.set("ACC", dtype_tag(compute_)).set("CHUNK", kChunk).set("LANES", static_cast<int64_t>(lanes_));
+  defs.set("COLUMNS", static_cast<int64_t>(columns_));
+  if (compute_ == c10::kDouble) defs.set("ACC_DOUBLE", 1);
+  // As wide as the registers: PoCL passes wider vectors to its functions through memory (AdamW: half the speed).
+  defs.set("VEC", device_.is_cpu() ? register_tile(device_, compute_).vec : 4);
+}
+
+}  // namespace netcl

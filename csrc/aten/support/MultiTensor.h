@@ -1,0 +1,83 @@
+// One launch over many tensors: the machinery under the foreach operators, the fused optimizers and GradScaler.
+//
+// A call gathers rows; a row is one tensor of each of a few parallel lists (parameter, gradient, state …) of equal
+// length and layout, with one scalar of its own. Tensors share a few cl_mem slabs, so a kernel gets the slabs as
+// arguments and a table of (slab, offset, length) rows, and runs over all their chunks at once. Rows are grouped by
+// the slabs they touch; nearly always there is one group, so one launch. Nothing here waits for the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include "aten/support/Launch.h"
+
+namespace netcl {
+
+class MultiTensor {
+ public:
+  // `columns`: how many tensors (1 to 6) make a row. `compute`: the dtype the kernel computes in (its ACC).
+  MultiTensor(const char* op, c10::Device device, size_t columns, c10::ScalarType compute);
+
+  // A row of `numel` elements. `tensors[k]` has as many in memory, or is one that the kernel reads one element of.
+  // A row without elements is dropped, unless `keep_empty`.
+  void add(int64_t numel, c10::ArrayRef<const at::Tensor*> tensors, const c10::Scalar& scalar = 0,
+           bool keep_empty = false);
+
+  // Chunks of all rows so far, numbered in the order of the rows (see first_chunk in kernels/common/multi_tensor.h).
+  int64_t chunks() const { return chunks_; }
+  int64_t rows() const { return rows_; }
+
+  // Runs `name` of kernels/<file> over every chunk of every row: MT_PARAMS first, then `args`.
+  template <class... Args>
+  void launch(const char* file, const char* name, Defs defs, const Args&... args) {
+    run(file, name, std::move(defs), /*per_row=*/false, args...);
+  }
+  // The same with one work-item a row, for what follows a reduction.
+  template <class... Args>
+  void launch_rows(const char* file, const char* name, Defs defs, const Args&... args) {
+    run(file, name, std::move(defs), /*per_row=*/true, args...);
+  }
+
+ private:
+  static constexpr size_t kSlabs = 8;         // slabs a launch; MT_PARAMS agrees
+  static constexpr size_t kHeader = 3;        // words before the addresses of a row
+  static constexpr size_t kMaxTable = 32768;  // bytes of one table, so that its upload is staged and never waits
+
+  struct Group {
+    std::array<cl_mem, kSlabs> slabs{};
+    size_t used = 0;
+    std::vector<uint64_t> table;  // kHeader + columns words a row: first chunk, length, scalar, (slab, offset)…
+    int64_t chunks = 0;           // of this group
+    int64_t base = 0;             // chunks of the groups before it
+    c10::DataPtr uploaded;
+  };
+  Group& group_for(c10::ArrayRef<Location> where);
+  void upload(Group& group);
+  void finish(Defs& defs);
+
+  template <class... Args>
+  void run(const char* file, const char* name, Defs defs, bool per_row, const Args&... args) {
+    if (groups_.empty()) return;
+    finish(defs);
+    Kernel& k = kernel(device_, file, name, defs);
+    for (Group& g : groups_) {
+      upload(g);
+      const int64_t rows = static_cast<int64_t>(g.table.size() / (kHeader + columns_));
+      const size_t items = static_cast<size_t>(per_row ? rows : g.chunks) * (per_row ? 1 : lanes_);
+      if (items == 0) continue;
+      const auto m = [&](size_t i) { return Mem{g.slabs[i < g.used ? i : 0]}; };
+      k.launch(op_, queue_, {items}, {per_row ? 1 : lanes_}, m(0), m(1), m(2), m(3), m(4), m(5), m(6), m(7),
+               Buf{g.uploaded.get()}, rows, g.base, args...);
+    }
+  }
+
+  const char* op_;
+  Device& device_;
+  Queue& queue_;
+  size_t columns_, lanes_;
+  c10::ScalarType compute_;
+  int64_t chunks_ = 0, rows_ = 0;
+  c10::SmallVector<Group, 1> groups_;
+};
+
+}  // namespace netcl

@@ -1,0 +1,299 @@
+#include "aten/support/Pointwise.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/bit_cast.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "aten/support/Launch.h"
+#include "aten/support/PastCache.h"
+#include "aten/support/Scalars.h"
+#include "aten/support/SoftDouble.h"
+#include "runtime/OpName.h"
+
+namespace netcl {
+
+namespace {
+
+constexpr int kMaxInputs = 6, kMaxOutputs = 2, kMaxArgs = kMaxInputs + kMaxOutputs;
+constexpr int kMaxOuter = 5;  // MAX_OUTER of kernels/common/pointwise_body.h
+constexpr int64_t kImmediate = -1;
+
+constexpr std::array<const char*, kMaxInputs> kInNames{"IN0", "IN1", "IN2", "IN3", "IN4", "IN5"};
+constexpr std::array<const char*, kMaxOutputs> kOutNames{"OUT0", "OUT1"};
+
+// flat_t and outer_t of pointwise_body.h, whose sizes depend on the number of operands.
+struct Layout {
+  int64_t n = 1, chunk = 1, rows = 1, rows_per = 1, ndim = 0;
+  std::array<int64_t, kMaxArgs> inner{};
+  std::array<std::array<uint64_t, 2>, kMaxInputs + 1> immediates{};
+  std::array<int64_t, kMaxOuter> size{};
+  std::array<std::array<int64_t, kMaxArgs>, kMaxOuter> stride{};
+};
+
+// Undefined where the iterator computed no common dtype; its accessor would assert.
+struct Promoted : at::TensorIteratorBase {
+  static c10::ScalarType of(const at::TensorIteratorBase& iter) { return iter.*(&Promoted::common_dtype_); }
+};
+
+struct Packed {
+  std::array<int64_t, 5 + kMaxArgs + 2 * (kMaxInputs + 1)> words;
+  size_t count = 0;
+  void put(int64_t v) { words[count++] = v; }
+  Bytes bytes() const { return {words.data(), count * sizeof(int64_t)}; }
+};
+struct PackedOuter {
+  std::array<int64_t, kMaxOuter * (1 + kMaxArgs)> words;
+  size_t count = 0;
+  void put(int64_t v) { words[count++] = v; }
+  Bytes bytes() const { return {words.data(), count * sizeof(int64_t)}; }
+};
+
+// The kernels of pointwise_body.h, as Variant::rows.
+enum : uint8_t { kFlat, kRows, kAcross };
+
+// All that a kernel's -D options follow from. `file` and `op` are literals: the same address, the same text.
+struct Variant {
+  const char *file, *op;
+  std::array<c10::ScalarType, kMaxArgs> types;  // outputs first
+  c10::ScalarType acc, common;
+  uint8_t nin, nout, nscalars, vec, rows : 4, past_cache : 4;
+  c10::DeviceIndex device;
+  bool operator==(const Variant&) const = default;
+};
+static_assert(std::has_unique_object_representations_v<Variant>);
+
+Defs defs_of(const Variant& v) {
+  const bool complex = c10::isComplexType(v.acc), floating = c10::isFloatingType(v.acc);
+  Defs defs;
+  defs.set("OP", ("OP_" + std::string(v.op)).c_str());
+  defs.set("NIN", v.nin).set("NOUT", v.nout).set("NSCALARS", v.nscalars);
+  defs.set("VEC", v.vec).set("ACC", dtype_tag(v.acc)).set("COMMON", dtype_tag(v.common));
+  defs.set(complex ? "ACC_COMPLEX" : floating ? "ACC_FLOATING" : "ACC_INTEGRAL", "1");
+  if (v.acc == c10::ScalarType::Double || v.acc == c10::ScalarType::ComplexDouble) defs.set("ACC_DOUBLE", "1");
+  if (v.common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
+  if (v.nin == 0) defs.set("INDEXED", "1");
+  if (v.past_cache) defs.set("PAST_CACHE", "1");
+  // To round what is already of that dtype is no small part of a cast.
+  const auto ins = c10::ArrayRef(v.types).slice(v.nout, v.nin);
+  if (std::any_of(ins.begin(), ins.end(), [&](auto t) { return t != v.common; })) defs.set("CAST_INPUTS", "1");
+  for (int k = 0; k < v.nout + v.nin; k++) {
+    defs.set(k < v.nout ? kOutNames[k] : kInNames[k - v.nout], dtype_tag(v.types[k]));
+  }
+  return defs;
+}
+
+// A file defines an operator for some of the classes of dtypes (integers, floats, complex numbers): of another one the
+// compiler says that it does not know OP_<op>, clang in one of two ways.
+bool lacks_operator(std::string_view log, const std::string& op) {
+  return log.find("identifier 'OP_" + op + "'") != std::string_view::npos ||
+         log.find("function 'OP_" + op + "'") != std::string_view::npos;
+}
+
+Kernel& build(Device& device, const Variant& v) {
+  try {
+    return kernel(device, v.file, v.rows == kAcross ? "across" : v.rows == kRows ? "rows" : "flat", defs_of(v));
+  } catch (const c10::Error& error) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!lacks_operator(error.what(), v.op), '"', v.op, "\" not implemented for '",
+                                c10::toString(v.common), "' on netcl");
+    throw;
+  }
+}
+
+// To write the options and hash them would take as long as all else that a launch needs from us.
+Kernel& kernel_of(Device& device, const Variant& v) {
+  struct Slot {
+    Variant variant;
+    Kernel* kernel;
+  };
+  static thread_local std::array<Slot, 256> recent{};
+  uint64_t hash = 0;
+  for (const uint64_t word : c10::bit_cast<std::array<uint64_t, sizeof(Variant) / sizeof(uint64_t)>>(v)) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 32;
+  }
+  Slot& slot = recent[hash % recent.size()];
+  if (!slot.kernel || !(slot.variant == v)) {
+    slot = {v, &build(device, v)};
+  }
+  return *slot.kernel;
+}
+
+// Whether outputs are too large to be found in the cache by whoever reads them, and aligned for stores that pass it by.
+// What is written in place is in the cache already.
+bool past_cache(const Device& device, const Variant& v, const Layout& l, c10::ArrayRef<Buf> bufs) {
+  if (v.vec < 8) return false;
+  for (int k = 0; k < v.nout; k++) {
+    const int64_t element = static_cast<int64_t>(c10::elementSize(v.types[k])), line = element * v.vec;
+    if (l.inner[k] != element || !larger_than_cache(device, l.n * l.rows * element)) return false;
+    uint64_t places = c10::bit_cast<uintptr_t>(bufs[k].address);
+    for (int d = 0; d < l.ndim; d++) places |= static_cast<uint64_t>(l.stride[d][k]);
+    if (places % static_cast<uint64_t>(line) != 0) return false;
+    for (int i = v.nout; i < v.nout + v.nin; i++) {
+      if (l.inner[i] != kImmediate && bufs[i].address == bufs[k].address) return false;
+    }
+  }
+  return true;
+}
+
+// Whether an operand runs along the rows: its elements in a column are neighbours, those in a row are not.
+bool across_rows(const Variant& v, const Layout& l) {
+  for (int k = v.nout; k < v.nout + v.nin && l.ndim > 0; k++) {
+    const auto element = static_cast<int64_t>(c10::elementSize(v.types[k]));
+    if (l.inner[k] != element && l.inner[k] != 0 && l.inner[k] != kImmediate && l.stride[0][k] == element) return true;
+  }
+  return false;
+}
+
+void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs, c10::ArrayRef<Bytes> scalars) {
+  const int nin = variant.nin, nargs = nin + variant.nout;
+  const int64_t vec = variant.vec;
+  Split s = split(device, l.n, vec);
+  int64_t enough = std::max<int64_t>(1, 4096 / std::max<int64_t>(l.n, vec));
+  const bool across = device.is_cpu() && across_rows(variant, l), tiles = across && vec == 16;
+  if (across) {
+    // Few columns and many rows: the lines of such an operand stay in the cache until all of them is used. A power of
+    // two as its stride leaves room for a dozen or two. (A tile uses all of each line at once.)
+    s.chunk = tiles ? 256 : 16;
+    s.items = static_cast<size_t>(ceil_div(l.n, s.chunk));
+    enough = tiles ? 256 : 64;
+  }
+  l.chunk = s.chunk;
+  size_t row_items = 1;
+  if (l.rows > 1) {
+    // Short rows: several a work-item, as long as every core keeps some.
+    if (device.is_cpu()) {
+      const auto spread = ceil_div<int64_t>(l.rows, static_cast<int64_t>(device.compute_units()) * 8);
+      l.rows_per = std::clamp<int64_t>(tiles ? round_up(spread, int64_t{16}) : spread, 1, enough);
+    }
+    row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per));
+  }
+  variant.past_cache = past_cache(device, variant, l, bufs);
+  Packed flat;
+  for (const int64_t v : {l.n, l.chunk, l.rows, l.rows_per, l.ndim}) flat.put(v);
+  for (int k = 0; k < nargs; k++) flat.put(l.inner[k]);
+  for (int k = 0; k <= nin; k++) {
+    flat.put(static_cast<int64_t>(l.immediates[k][0]));
+    flat.put(static_cast<int64_t>(l.immediates[k][1]));
+  }
+  Queue& queue = current_queue(device.index());
+  if (l.ndim == 0) {
+    kernel_of(device, variant).launch(variant.op, queue, {s.items}, {s.local}, bufs, flat.bytes(), scalars);
+    return;
+  }
+  PackedOuter outer;
+  for (int d = 0; d < kMaxOuter; d++) outer.put(l.size[d]);
+  for (int d = 0; d < kMaxOuter; d++) {
+    for (int k = 0; k < nargs; k++) outer.put(l.stride[d][k]);
+  }
+  variant.rows = tiles ? kAcross : kRows;
+  kernel_of(device, variant)
+      .launch(variant.op, queue, {s.items, row_items}, {s.local}, bufs, flat.bytes(), outer.bytes(), scalars);
+}
+
+}  // namespace
+
+Split split(const Device& device, int64_t n, int64_t vec) {
+  if (!device.is_cpu()) return {vec, static_cast<size_t>(ceil_div(n, vec)), 64};
+  // A few pieces a core, none too small to pay for its scheduling.
+  const int64_t share = ceil_div<int64_t>(n, static_cast<int64_t>(device.compute_units()) * 4);
+  const int64_t chunk = round_up(std::clamp<int64_t>(share, 2048, 32768), vec);
+  return {chunk, static_cast<size_t>(ceil_div(n, chunk)), 1};
+}
+
+void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c10::ArrayRef<c10::Scalar> scalars,
+               std::optional<c10::ScalarType> compute) {
+  if (iter.numel() == 0) return;
+  const OpName scope(op);
+  const int nin = iter.ninputs(), nout = iter.noutputs(), nargs = nin + nout;
+  TORCH_INTERNAL_ASSERT(nin <= kMaxInputs && nout <= kMaxOutputs && scalars.size() <= 4, op);
+  const c10::ScalarType promoted = Promoted::of(iter);
+  const c10::ScalarType common = compute                                  ? *compute
+                                 : promoted != c10::ScalarType::Undefined ? promoted
+                                 : nin                                    ? iter.input_dtype(0)
+                                                                          : iter.dtype(0);
+  const c10::ScalarType acc = compute_type(common);
+  Device& device = netcl::device(iter.device(0).index());
+  if (!device.info().has_fp64 && soft_double(iter, op)) return;
+  check_dtype(device, acc, op);
+
+  bool pairs = c10::isComplexType(acc);  // these have no vectors, not even as the output of a real operator
+  for (int k = 0; k < nargs; k++) pairs |= c10::isComplexType(iter.dtype(k));
+  const int64_t vec = pairs ? 1 : !device.is_cpu() ? 4 : c10::elementSize(acc) == 8 ? 8 : 16;
+  Variant variant{file, op, {}, acc, common};
+  variant.types.fill(c10::ScalarType::Undefined);
+  variant.nin = static_cast<uint8_t>(nin);
+  variant.nout = static_cast<uint8_t>(nout);
+  variant.nscalars = static_cast<uint8_t>(scalars.size());
+  variant.vec = static_cast<uint8_t>(vec);
+  variant.device = device.index();
+
+  Layout l;
+  std::array<Buf, kMaxArgs> bufs{};
+  for (int k = 0; k < nargs; k++) {
+    const bool input = k >= nout;
+    const bool by_value = input && iter.is_cpu_scalar(k);
+    // A number of Python's is a double on the host; by value it asks for no cl_khr_fp64, and for no variant of its own.
+    const c10::ScalarType type = by_value ? common : iter.dtype(k);
+    check_dtype(device, type, op);
+    variant.types[k] = type;
+    if (by_value) {
+      const auto packed = pack_scalar(iter.tensor(k).item(), acc);
+      // IMMEDIATE of pointwise_body.h reads a complex number's parts from the two words.
+      l.immediates[k - nout] = packed.words;
+      if (acc == c10::ScalarType::ComplexFloat) {
+        l.immediates[k - nout] = {packed.words[0] & 0xffffffffu, packed.words[0] >> 32};
+      }
+      bufs[k] = {iter.data_ptr(0)};
+      l.inner[k] = kImmediate;
+    } else {
+      TORCH_CHECK(iter.data_ptr(k), op, ": the storage of a tensor was resized to 0 bytes");
+      bufs[k] = {iter.data_ptr(k)};
+      l.inner[k] = iter.ndim() > 0 ? iter.strides(k)[0] : 0;
+    }
+  }
+  std::array<PackedScalar, 4> packed;
+  std::array<Bytes, 4> scalar_bytes{};
+  for (size_t i = 0; i < scalars.size(); i++) {
+    packed[i] = pack_scalar(scalars[i], acc);
+    scalar_bytes[i] = {packed[i].words.data(), packed[i].size};
+  }
+  const c10::ArrayRef<Buf> buf_list(bufs.data(), nargs);
+  const c10::ArrayRef<Bytes> scalar_list(scalar_bytes.data(), scalars.size());
+
+  const auto shape = iter.shape();
+  const int ndim = iter.ndim();
+  l.n = ndim > 0 ? shape[0] : 1;
+  l.ndim = std::clamp(ndim - 1, 0, kMaxOuter);
+  for (int d = 0; d < l.ndim; d++) {
+    l.size[d] = shape[d + 1];
+    l.rows *= shape[d + 1];
+    for (int k = 0; k < nargs; k++) l.stride[d][k] = l.inner[k] == kImmediate ? 0 : iter.strides(k)[d + 1];
+  }
+  if (ndim - 1 <= kMaxOuter) {
+    launch(device, variant, l, buf_list, scalar_list);
+    return;
+  }
+  // More dimensions than the kernel counts: one launch for each position in the rest.
+  int64_t rest = 1;
+  for (int d = kMaxOuter + 1; d < ndim; d++) rest *= shape[d];
+  for (int64_t r = 0; r < rest; r++) {
+    auto shifted = bufs;
+    int64_t left = r;
+    for (int d = kMaxOuter + 1; d < ndim; d++) {
+      const int64_t at = left % shape[d];
+      left /= shape[d];
+      for (int k = 0; k < nargs; k++) {
+        if (l.inner[k] == kImmediate) continue;
+        shifted[k].address = static_cast<const char*>(shifted[k].address) + at * iter.strides(k)[d];
+      }
+    }
+    launch(device, variant, l, {shifted.data(), static_cast<size_t>(nargs)}, scalar_list);
+  }
+}
+
+}  // namespace netcl

@@ -1,0 +1,284 @@
+// Reductions over any dimensions of tensors of any layout: picks the shape of the work, launches
+// kernels/reduce.cl.
+#include "aten/support/Reduce.h"
+
+#include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/native/ReduceOpsUtils.h>
+#include <c10/util/SmallVector.h>
+
+#include <bit>
+
+#include "aten/support/Launch.h"
+#include "runtime/OpName.h"
+
+namespace netcl {
+namespace {
+
+constexpr int kMaxDims = 8;
+constexpr int64_t kBlock = 16384;          // BLOCK in reduce.cl
+constexpr int64_t kRows = 256;             // ROWS in reduce.cl
+constexpr int64_t kFat = 65536;            // elements that make a work-item worth its while on a CPU
+constexpr int64_t kFold = 8192;            // elements that make it worth to take several rows side by side
+constexpr int64_t kSegment = 65536;        // elements for which a second launch is worth its while
+constexpr int64_t kLanesWorth = 32;        // a contiguous run at least this long is reduced along its lanes
+constexpr int64_t kGroup = 256;            // work-group of `group`, at most
+constexpr int64_t kCombineGroup = 64;      // work-group of `combine` on a GPU
+constexpr int64_t kThin = 128;             // work-group of `outer` on a GPU, at most
+constexpr int64_t kMaxSegment = 1L << 30;  // indices within a segment are 32 bits
+
+// As in reduce.cl.
+struct Layout {
+  int64_t outputs, red, segs, seg, tiles, per, kdims, rdims, keep_partial;
+  int64_t k_size[kMaxDims], k_in[kMaxDims], k_out0[kMaxDims], k_out1[kMaxDims];
+  int64_t r_size[kMaxDims], r_in[kMaxDims];
+  uint64_t p0;
+};
+
+struct Dim {
+  int64_t size, in, out0, out1;
+};
+using Dims = c10::SmallVector<Dim, 8>;
+
+struct Operand {
+  const void* data = nullptr;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+};
+
+struct Problem {
+  Operand in, out0, out1;
+  Dims kept, reduced;
+  void add(Dim d, bool is_reduced) {
+    if (d.size == 1) return;
+    if (is_reduced) d.out0 = d.out1 = 0;
+    (is_reduced ? reduced : kept).push_back(d);
+  }
+};
+
+// Smallest input stride first (expanded dimensions last), neighbours that form one dimension merged.
+void simplify(Dims& dims) {
+  const auto rank = [](const Dim& d) { return d.in == 0 ? std::numeric_limits<int64_t>::max() : std::abs(d.in); };
+  std::stable_sort(dims.begin(), dims.end(), [&](const Dim& a, const Dim& b) { return rank(a) < rank(b); });
+  size_t n = 0;
+  for (const Dim& d : dims) {
+    if (n > 0) {
+      Dim& p = dims[n - 1];
+      if (d.in == p.in * p.size && d.out0 == p.out0 * p.size && d.out1 == p.out1 * p.size) {
+        p.size *= d.size;
+        continue;
+      }
+    }
+    dims[n++] = d;
+  }
+  dims.resize(n);
+  if (n == 0) dims.push_back({1, 0, 0, 0});
+}
+
+int64_t product(const Dims& dims) {
+  int64_t n = 1;
+  for (const Dim& d : dims) n *= d.size;
+  return n;
+}
+
+// Few dense columns of many rows leave most lanes empty: a row then takes several of them, side by side.
+// Returns how many.
+int64_t fold_rows(Problem& p) {
+  if (p.kept.size() != 1 || p.reduced.size() != 1) return 1;
+  Dim &column = p.kept[0], &run = p.reduced[0];
+  const int64_t element = c10::elementSize(p.in.dtype);
+  if (column.in != element || run.in != element * column.size || column.size > 64 || column.size * run.size < kFold)
+    return 1;
+  int64_t fold = std::min(1024 / column.size, run.size / 16);
+  while (fold > 1 && run.size % fold != 0) fold--;
+  if (fold <= 1) return 1;
+  column.size *= fold;
+  run.size /= fold;
+  run.in *= fold;
+  return fold;
+}
+
+struct Plan {
+  const char* kernel;
+  const char* form;
+  int64_t lanes, panel, local;
+  Range global, group;
+};
+
+void cut(Layout& layout, int64_t segments, int64_t multiple) {
+  layout.seg = std::min(round_up(ceil_div(layout.red, std::max<int64_t>(segments, 1)), multiple), kMaxSegment);
+  layout.segs = ceil_div(layout.red, layout.seg);
+}
+
+Plan plan_cpu(const Device& device, const Problem& p, int64_t lanes, Layout& layout) {
+  const Dim &run = p.reduced[0], &column = p.kept[0];
+  const int64_t element = c10::elementSize(p.in.dtype);
+  const int64_t target = 4 * static_cast<int64_t>(device.compute_units());
+  const bool dense_run = run.in == element && run.size >= kLanesWorth;
+  const bool inner = layout.outputs == 1 || dense_run || (column.in != element && column.size < lanes) ||
+                     column.size < std::min<int64_t>(lanes, 4);
+  Plan plan{inner ? "inner" : "outer", inner ? "FORM_INNER" : "FORM_OUTER", lanes, lanes == 1 ? 64 : 1024 / lanes, 1};
+  int64_t width = 1;
+  layout.tiles = layout.outputs;
+  if (!inner) {
+    width = std::min(column.size, plan.lanes * plan.panel);
+    layout.tiles = ceil_div(column.size, plan.lanes * plan.panel) * (layout.outputs / column.size);
+  }
+  int64_t segments = 1;
+  if (layout.tiles < target) {
+    segments = std::min(ceil_div(target, layout.tiles), std::max<int64_t>(layout.red * width / kSegment, 1));
+  }
+  cut(layout, segments, inner ? kBlock : kRows);
+  layout.per = std::clamp<int64_t>(ceil_div(kFat, layout.seg * width), 1, ceil_div(layout.tiles, target));
+  plan.global = {static_cast<size_t>(ceil_div(layout.tiles, layout.per)), static_cast<size_t>(layout.segs)};
+  return plan;
+}
+
+Plan plan_gpu(const Device& device, const Problem& p, Layout& layout) {
+  const Dim &run = p.reduced[0], &column = p.kept[0];
+  const int64_t element = c10::elementSize(p.in.dtype), units = static_cast<int64_t>(device.compute_units());
+  // Work-items that are neighbours read neighbours: along the run in a group, along the columns in `outer`.
+  const bool groups = layout.red >= kCombineGroup &&
+                      (layout.outputs < kThin || run.in == element || (column.in != element && layout.outputs < 16384));
+  const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
+  const int64_t group = std::min(groups ? kGroup : kThin, most);
+  Plan plan{groups ? "group" : "outer", groups ? "FORM_GROUP" : "FORM_OUTER", 1, 1, groups ? group : 1};
+  layout.tiles = layout.outputs;
+  layout.per = 1;
+  if (groups) {
+    cut(layout, std::min(ceil_div(16 * units, layout.outputs), ceil_div(layout.red, group * 16)), group);
+    plan.global = {static_cast<size_t>(layout.outputs * group), static_cast<size_t>(layout.segs)};
+  } else {
+    cut(layout, std::min(ceil_div(2048 * units, layout.outputs), ceil_div(layout.red, int64_t{64})), 4);
+    plan.global = {static_cast<size_t>(layout.tiles), static_cast<size_t>(layout.segs)};
+  }
+  plan.group = {static_cast<size_t>(group)};
+  return plan;
+}
+
+void run(Device& device, Problem& p, const ReduceOp& op) {
+  const OpName scope(op.aten);
+  TORCH_CHECK(p.in.data || product(p.kept) * product(p.reduced) == 0, op.aten,
+              ": the storage of a tensor was resized to 0 bytes");
+  simplify(p.kept);
+  simplify(p.reduced);
+  const int64_t fold = device.is_cpu() && op.kind == ReduceOp::kSimple ? fold_rows(p) : 1;
+  TORCH_CHECK_NOT_IMPLEMENTED(p.kept.size() <= kMaxDims && p.reduced.size() <= kMaxDims, op.aten,
+                              ": the netcl backend reduces tensors of at most ", kMaxDims,
+                              " separate dimensions of each sort; make the tensor contiguous first");
+  for (const Operand* o : {&p.in, &p.out0, &p.out1}) {
+    if (o->dtype != c10::ScalarType::Undefined) check_dtype(device, o->dtype, op.aten);
+  }
+  check_dtype(device, op.acc, op.aten);
+
+  Layout layout{};
+  layout.outputs = product(p.kept);
+  layout.red = product(p.reduced);
+  layout.kdims = static_cast<int64_t>(p.kept.size());
+  layout.rdims = static_cast<int64_t>(p.reduced.size());
+  for (size_t d = 0; d < p.kept.size(); d++) {
+    layout.k_size[d] = p.kept[d].size;
+    layout.k_in[d] = p.kept[d].in;
+    layout.k_out0[d] = p.kept[d].out0;
+    layout.k_out1[d] = p.kept[d].out1;
+  }
+  for (size_t d = 0; d < p.reduced.size(); d++) {
+    layout.r_size[d] = p.reduced[d].size;
+    layout.r_in[d] = p.reduced[d].in;
+  }
+  const bool wide = c10::elementSize(op.acc) == 8 && !c10::isComplexType(op.acc);
+  const bool is_double = op.acc == at::kDouble || op.acc == at::kComplexDouble;
+  layout.p0 = is_double ? std::bit_cast<uint64_t>(op.p0) : std::bit_cast<uint32_t>(static_cast<float>(op.p0));
+
+  const bool complex_acc = c10::isComplexType(op.acc), complex_abs = c10::isComplexType(p.in.dtype) && !complex_acc;
+  const int64_t lanes = complex_acc || complex_abs ? 1 : wide ? 8 : 16;
+  const Plan plan = device.is_cpu() ? plan_cpu(device, p, lanes, layout) : plan_gpu(device, p, layout);
+
+  Defs defs;
+  defs.set("OP", op.name).set("IN", dtype_tag(p.in.dtype)).set("ACC", dtype_tag(op.acc));
+  defs.set("OUT0", dtype_tag(p.out0.dtype)).set("V", plan.lanes).set("P", plan.panel);
+  if (p.out1.data) defs.set("OUT1", dtype_tag(p.out1.dtype));
+  if (complex_abs) defs.set("IN_ABS", 1);
+  if (is_double) defs.set("ACC_DOUBLE", 1);
+  if (wide) defs.set("ACC_WIDE", 1);
+  if (op.flag) defs.set(op.flag, 1);
+  defs.set(complex_acc ? "ACC_COMPLEX" : c10::isFloatingType(op.acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
+  defs.set(op.kind == ReduceOp::kSimple ? "KIND_SIMPLE" : op.kind == ReduceOp::kArg ? "KIND_ARG" : "KIND_VAR", 1);
+
+  at::Tensor partial;
+  layout.keep_partial = layout.segs > 1 || fold > 1;
+  if (layout.keep_partial) {  // accumulators take at most 32 bytes
+    partial = at::empty({layout.segs * layout.outputs * 32},
+                        at::TensorOptions().dtype(at::kByte).device(at::kPrivateUse1, device.index()));
+  }
+  Queue& queue = current_queue(device.index());
+  Defs first = defs;
+  first.set("LOCAL", plan.local).set(plan.form, 1);
+  kernel(device, "reduce.cl", plan.kernel, first)
+      .launch(op.aten, queue, plan.global, plan.group, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data},
+              buf_or_null(partial), layout);
+  if (layout.segs == 1 && fold == 1) return;
+  if (fold > 1) {  // a segment's accumulators, folded out again, are those of `fold` segments
+    layout.outputs /= fold;
+    layout.k_size[0] /= fold;
+    layout.segs *= fold;
+  }
+  const int64_t local = device.is_cpu() ? 1 : kCombineGroup;
+  layout.per = device.is_cpu() ? std::max<int64_t>(1024 / layout.segs, 1) : 1;
+  defs.set("LOCAL", local).set("FORM_COMBINE", 1);
+  kernel(device, "reduce.cl", "combine", defs)
+      .launch(op.aten, queue, {static_cast<size_t>(ceil_div(layout.outputs, layout.per) * local)},
+              {static_cast<size_t>(local)}, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data}, buf_or_null(partial),
+              layout);
+}
+
+}  // namespace
+
+c10::ScalarType sum_type(c10::ScalarType result) {
+  return c10::isIntegralType(result, /*includeBool=*/true) ? at::kLong : compute_type(result);
+}
+
+c10::ScalarType value_type(c10::ScalarType input) {
+  if (c10::isComplexType(input)) return c10::toRealValueType(input);
+  if (c10::isFloatingType(input)) return compute_type(input);
+  if (input == at::kUInt64 || input == at::kLong) return input;
+  return input == at::kUInt32 ? at::kLong : at::kInt;
+}
+
+c10::ScalarType ordered_type(c10::ScalarType input, const char* op) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(input), op, " is not implemented for ", input,
+                              ": complex numbers have no order");
+  return value_type(input);
+}
+
+void reduce(at::TensorIteratorBase& iter, const ReduceOp& op) {
+  if (iter.numel() == 0) return;
+  Problem p;
+  const int outs = iter.noutputs();
+  p.in = {iter.data_ptr(outs), iter.dtype(outs)};
+  p.out0 = {iter.data_ptr(0), iter.dtype(0)};
+  if (outs > 1) p.out1 = {iter.data_ptr(1), iter.dtype(1)};
+  for (int d = 0; d < iter.ndim(); d++) {
+    const int64_t out0 = iter.strides(0)[d];
+    p.add({iter.shape()[d], iter.strides(outs)[d], out0, outs > 1 ? iter.strides(1)[d] : 0}, out0 == 0);
+  }
+  run(device(iter.device(0).index()), p, op);
+}
+
+void reduce(const at::Tensor& self, std::bitset<64> mask, bool keepdim, const at::Tensor& out0, const at::Tensor& out1,
+            const ReduceOp& op) {
+  if (self.numel() == 0) return;
+  Problem p;
+  p.in = {self.const_data_ptr(), self.scalar_type()};
+  p.out0 = {out0.mutable_data_ptr(), out0.scalar_type()};
+  if (out1.defined()) p.out1 = {out1.mutable_data_ptr(), out1.scalar_type()};
+  const int64_t size0 = out0.element_size(), size1 = out1.defined() ? out1.element_size() : 0;
+  for (int64_t d = 0, k = 0; d < self.dim(); d++) {
+    const bool reduced = mask[d];
+    p.add({self.size(d), self.stride(d) * self.element_size(), reduced ? 0 : out0.stride(k) * size0,
+           reduced || !size1 ? 0 : out1.stride(k) * size1},
+          reduced);
+    if (keepdim || !reduced) k++;
+  }
+  run(netcl::device_of(self), p, op);
+}
+
+}  // namespace netcl

@@ -1,0 +1,72 @@
+// How kernels that include kernels/common/rows.h are launched: a row to a work-item (CPU) or to a work-group (GPU).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "aten/support/Launch.h"
+
+namespace netcl {
+
+constexpr int64_t kRowVec = 16;
+constexpr int64_t kRowGroup = 128;
+
+// The vector for rows of n elements: a short row would be all remainder in a vector of 16.
+inline int64_t row_vec(const Device& dev, int64_t n) { return !dev.is_cpu() ? 1 : n < kRowVec ? 4 : kRowVec; }
+inline size_t row_group(const Device& dev) {
+  return dev.is_cpu() ? 1 : std::min<size_t>(kRowGroup, std::bit_floor(dev.info().max_work_group_size));
+}
+
+// Raises NotImplementedError for what is no float32, float64, float16 or bfloat16, and as check_dtype() does.
+inline void check_floating(const Device& dev, c10::ScalarType type, const char* op) {
+  TORCH_CHECK_NOT_IMPLEMENTED(type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16,
+                              '"', op, "\" not implemented for '", c10::toString(type),
+                              "' on netcl: it takes float32, float64, float16 and bfloat16");
+  check_dtype(dev, type, op);
+}
+
+// The -D options that rows.h asks for, for rows of n elements.
+inline Defs& row_defs(Defs& d, const Device& dev, c10::ScalarType compute, int64_t n) {
+  return d.set("ACC", dtype_tag(compute)).set("VEC", row_vec(dev, n)).set("LS", int64_t(row_group(dev)));
+}
+
+// `rows` rows of n elements in groups of `rows_per`: enough elements in a work-item to pay for it, and work
+// for every core.
+struct RowSplit {
+  int64_t rows_per;
+  size_t groups;
+};
+inline RowSplit row_split(const Device& dev, int64_t rows, int64_t n) {
+  int64_t per = 1;
+  if (dev.is_cpu()) {
+    const int64_t cores = int64_t(dev.compute_units());
+    per = std::max<int64_t>(1, std::min(ceil_div<int64_t>(4096, std::max<int64_t>(n, 1)), ceil_div(rows, 4 * cores)));
+  }
+  return {per, size_t(ceil_div(rows, per))};
+}
+
+// The two floats of kernels/common/rows.h's WIDE.
+inline float wide_high(double x) { return float(x); }
+inline float wide_low(double x) { return std::isfinite(float(x)) ? float(x - double(float(x))) : 0.0f; }
+
+// The tensor itself where it is dense in the default order, else a scratch tensor to compute into; finish()
+// then copies it back.
+class DenseOut {
+ public:
+  explicit DenseOut(const at::Tensor& out)
+      : out_(out), dense_(out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous)) {}
+  const at::Tensor& get() const { return dense_; }
+  void finish() const {
+    if (!dense_.is_same(out_)) out_.copy_(dense_);
+  }
+
+ private:
+  const at::Tensor& out_;
+  at::Tensor dense_;
+};
+
+}  // namespace netcl

@@ -1,0 +1,339 @@
+// Storage types and compute types are two things. A dtype is a tag (f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32
+// u64 bool c64 c128). For a storage tag S, a compute tag A and a vector width V (1, 2, 4, 8 or 16):
+//   STORAGE(S)               the storage type, CTYPE(A) the compute type, VTYPE(A, V) a vector of it
+//   LOAD(S, A, V, ptr, i)    V consecutive elements from element i on, converted to A
+//   STORE(S, A, V, ptr, i, v)
+// with `ptr` a `__global STORAGE(S)*` that is aligned to one element. half is storage on every device (vload_half
+// needs no extension); bf16 is a ushort, rounded to nearest even. half and bf16 are never compute types;
+// complex numbers are pairs and have vectors of width 1 only.
+#ifndef NETCL_DTYPES_H
+#define NETCL_DTYPES_H
+#include "common/common.h"
+
+// Clang's own functions, where the CPU has the instructions: PoCL's convert halves one by one, by integer arithmetic.
+#if defined(__F16C__) && defined(__has_builtin)
+#if __has_builtin(__builtin_ia32_vcvtph2ps256) && __has_builtin(__builtin_ia32_vcvtps2ph256)
+#define NETCL_F16C
+#endif
+#endif
+
+#define STORAGE(S) CAT(st_, S)
+#define st_f32 float
+#define st_f64 double
+#define st_i8 char
+#define st_i16 short
+#define st_i32 int
+#define st_i64 long
+#define st_u8 uchar
+#define st_u16 ushort
+#define st_u32 uint
+#define st_u64 ulong
+#define st_bool uchar
+#define st_c64 float2
+#define st_c128 double2
+#ifdef NETCL_F16C
+#define st_f16 ushort
+#else
+#define st_f16 half
+#endif
+#define st_bf16 ushort
+
+#define CTYPE(A) CAT(ct_, A)
+#define ct_f32 float
+#define ct_f64 double
+#define ct_i8 char
+#define ct_i16 short
+#define ct_i32 int
+#define ct_i64 long
+#define ct_u8 uchar
+#define ct_u16 ushort
+#define ct_u32 uint
+#define ct_u64 ulong
+#define ct_bool uchar
+#define ct_c64 float2
+#define ct_c128 double2
+
+// The suffix of a vector's name: none for width 1.
+#define V_1
+#define V_2 2
+#define V_4 4
+#define V_8 8
+#define V_16 16
+#define VTYPE(A, V) CAT(CTYPE(A), CAT(V_, V))
+// vload/vstore by width; OpenCL has none for width 1.
+#define VLOAD_1(i, p) ((p)[i])
+#define VLOAD_2 vload2
+#define VLOAD_4 vload4
+#define VLOAD_8 vload8
+#define VLOAD_16 vload16
+#define VSTORE_1(v, i, p) ((p)[i] = (v))
+#define VSTORE_2 vstore2
+#define VSTORE_4 vstore4
+// PAST_CACHE: for what is larger than the cache. An ordinary store reads each line before it writes it. Whole vectors
+// must be aligned, which the host cannot know of memory that is not ours (CL_MEM_USE_HOST_PTR). On x86 such stores may
+// be seen after later ones: STORES_DONE() comes last in a kernel that has them.
+#if defined(PAST_CACHE) && defined(__has_builtin)
+#if __has_builtin(__builtin_nontemporal_store)
+#define PAST_CACHE_STORE(store, v, i, p)         \
+  ((ulong)(p) % sizeof(v) ? store(v, i, p)       \
+                          : __builtin_nontemporal_store(v, (__global __typeof__(v) *)(p) + (i)))
+#define VSTORE_8(v, i, p) PAST_CACHE_STORE(vstore8, v, i, p)
+#define VSTORE_16(v, i, p) PAST_CACHE_STORE(vstore16, v, i, p)
+#if __has_builtin(__builtin_ia32_sfence)
+#define STORES_DONE() __builtin_ia32_sfence()
+#endif
+#endif
+#endif
+#ifndef STORES_DONE
+#define STORES_DONE()
+#endif
+#ifndef VSTORE_16
+#define VSTORE_8 vstore8
+#define VSTORE_16 vstore16
+#endif
+
+// CONVERT(A, V, x): a real vector x as compute type A.
+#define CONVERT(A, V, x) CAT(cv_, A)(V, x)
+#define cv_f32(V, x) CAT(convert_float, CAT(V_, V))(x)
+#define cv_f64(V, x) CAT(convert_double, CAT(V_, V))(x)
+#define cv_i8(V, x) CAT(convert_char, CAT(V_, V))(x)
+#define cv_i16(V, x) CAT(convert_short, CAT(V_, V))(x)
+#define cv_i32(V, x) CAT(convert_int, CAT(V_, V))(x)
+#define cv_i64(V, x) CAT(convert_long, CAT(V_, V))(x)
+#define cv_u8(V, x) CAT(convert_uchar, CAT(V_, V))(x)
+#define cv_u16(V, x) CAT(convert_ushort, CAT(V_, V))(x)
+#define cv_u32(V, x) CAT(convert_uint, CAT(V_, V))(x)
+#define cv_u64(V, x) CAT(convert_ulong, CAT(V_, V))(x)
+#define cv_bool(V, x) CAT(convert_uchar, CAT(V_, V))(x)
+#define cv_c64(V, x) ((float2)(convert_float(x), 0.0f))
+#define cv_c128(V, x) ((double2)(convert_double(x), 0.0))
+
+#define LOAD(S, A, V, p, i) CAT(ld_, S)(A, V, (p) + (i))
+#define ld_real(A, V, p) CONVERT(A, V, CAT(VLOAD_, V)(0, p))
+#define ld_f32 ld_real
+#define ld_f64 ld_real
+#define ld_i8 ld_real
+#define ld_i16 ld_real
+#define ld_i32 ld_real
+#define ld_i64 ld_real
+#define ld_u8 ld_real
+#define ld_u16 ld_real
+#define ld_u32 ld_real
+#define ld_u64 ld_real
+#define ld_bool ld_real
+#define ld_f16(A, V, p) CONVERT(A, V, CAT(half_load, V)(p))
+#define ld_bf16(A, V, p) CONVERT(A, V, CAT(bf16_widen, V)(CAT(load_bits, V)(p)))
+// A complex number read as a real one gives its real part; as a bool, whether it differs from 0.
+#define ld_c64(A, V, p) CAT(from_complex_, A)((p)[0])
+#define ld_c128 ld_c64
+#define from_complex_f32(z) convert_float((z).x)
+#define from_complex_f64(z) convert_double((z).x)
+#define from_complex_i8(z) convert_char((z).x)
+#define from_complex_i16(z) convert_short((z).x)
+#define from_complex_i32(z) convert_int((z).x)
+#define from_complex_i64(z) convert_long((z).x)
+#define from_complex_u8(z) convert_uchar((z).x)
+#define from_complex_u16(z) convert_ushort((z).x)
+#define from_complex_u32(z) convert_uint((z).x)
+#define from_complex_u64(z) convert_ulong((z).x)
+#define from_complex_bool(z) ((uchar)((z).x != 0 || (z).y != 0))
+#define from_complex_c64(z) convert_float2(z)
+#define from_complex_c128(z) convert_double2(z)
+
+#define STORE(S, A, V, p, i, v) CAT(sto_, S)(A, V, (p) + (i), v)
+#define sto_as(T, A, V, p, v) CAT(VSTORE_, V)(CONVERT(T, V, v), 0, p)
+#define sto_f32(A, V, p, v) sto_as(f32, A, V, p, CAT(real_, A)(v))
+#define sto_f64(A, V, p, v) sto_as(f64, A, V, p, CAT(real_, A)(v))
+#define sto_i32(A, V, p, v) sto_as(i32, A, V, p, CAT(real_, A)(v))
+#define sto_i64(A, V, p, v) sto_as(i64, A, V, p, CAT(real_, A)(v))
+// A float outside a narrow or unsigned integer's range wraps as on the CPU, through int64.
+#define sto_i8(A, V, p, v) sto_as(i8, A, V, p, CAT(wide_, A)(V, v))
+#define sto_i16(A, V, p, v) sto_as(i16, A, V, p, CAT(wide_, A)(V, v))
+#define sto_u8(A, V, p, v) sto_as(u8, A, V, p, CAT(wide_, A)(V, v))
+#define sto_u16(A, V, p, v) sto_as(u16, A, V, p, CAT(wide_, A)(V, v))
+#define sto_u32(A, V, p, v) sto_as(u32, A, V, p, CAT(wide_, A)(V, v))
+#define sto_u64(A, V, p, v) sto_as(u64, A, V, p, CAT(wide_, A)(V, v))
+#define sto_bool(A, V, p, v) CAT(VSTORE_, V)(CONVERT(u8, V, CAT(nonzero_, A)(V, v)), 0, p)
+#define sto_f16(A, V, p, v) CAT(half_store, V)(CAT(half_from_, A)(V, v), p)
+#define sto_bf16(A, V, p, v) CAT(store_bits, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, CAT(real_, A)(v))), p)
+#define sto_c64(A, V, p, v) ((p)[0] = CAT(to_c64_, A)(v))
+#define sto_c128(A, V, p, v) ((p)[0] = CAT(to_c128_, A)(v))
+
+#define real_f32(v) (v)
+#define real_f64(v) (v)
+#define real_i8(v) (v)
+#define real_i16(v) (v)
+#define real_i32(v) (v)
+#define real_i64(v) (v)
+#define real_u8(v) (v)
+#define real_u16(v) (v)
+#define real_u32(v) (v)
+#define real_u64(v) (v)
+#define real_bool(v) (v)
+#define real_c64(v) ((v).x)
+#define real_c128(v) ((v).x)
+#define wide_f32(V, v) CONVERT(i64, V, v)
+#define wide_f64(V, v) CONVERT(i64, V, v)
+#define wide_i8(V, v) (v)
+#define wide_i16(V, v) (v)
+#define wide_i32(V, v) (v)
+#define wide_i64(V, v) (v)
+#define wide_u8(V, v) (v)
+#define wide_u16(V, v) (v)
+#define wide_u32(V, v) (v)
+#define wide_u64(V, v) (v)
+#define wide_bool(V, v) (v)
+// A mask has the width of what was compared, and so has the 1 that normalises it.
+#define nonzero_f32(V, v) (((v) != (VTYPE(f32, V))(0)) & 1)
+#define nonzero_f64(V, v) (((v) != (VTYPE(f64, V))(0)) & 1L)
+#define nonzero_i8(V, v) (((v) != (VTYPE(i8, V))(0)) & (char)1)
+#define nonzero_i16(V, v) (((v) != (VTYPE(i16, V))(0)) & (short)1)
+#define nonzero_i32(V, v) (((v) != (VTYPE(i32, V))(0)) & 1)
+#define nonzero_i64(V, v) (((v) != (VTYPE(i64, V))(0)) & 1L)
+#define nonzero_u8(V, v) (((v) != (VTYPE(u8, V))(0)) & (char)1)
+#define nonzero_u16(V, v) (((v) != (VTYPE(u16, V))(0)) & (short)1)
+#define nonzero_u32(V, v) (((v) != (VTYPE(u32, V))(0)) & 1)
+#define nonzero_u64(V, v) (((v) != (VTYPE(u64, V))(0)) & 1L)
+#define nonzero_bool(V, v) (((v) != (VTYPE(bool, V))(0)) & (char)1)
+#define nonzero_c64(V, v) ((v).x != 0 || (v).y != 0)
+#define nonzero_c128 nonzero_c64
+#define half_from_f32(V, v) (v)
+#define half_from_f64(V, v) CONVERT(f32, V, v)
+#define half_from_i8(V, v) CONVERT(f32, V, v)
+#define half_from_i16(V, v) CONVERT(f32, V, v)
+#define half_from_i32(V, v) CONVERT(f32, V, v)
+#define half_from_i64(V, v) CONVERT(f32, V, v)
+#define half_from_u8(V, v) CONVERT(f32, V, v)
+#define half_from_u16(V, v) CONVERT(f32, V, v)
+#define half_from_u32(V, v) CONVERT(f32, V, v)
+#define half_from_u64(V, v) CONVERT(f32, V, v)
+#define half_from_bool(V, v) CONVERT(f32, V, v)
+#define half_from_c64(V, v) ((v).x)
+#define half_from_c128(V, v) convert_float((v).x)
+#define to_c64_f32(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_f32(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_f64(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_f64(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_i8(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_i8(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_i16(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_i16(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_i32(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_i32(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_i64(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_i64(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_u8(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_u8(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_u16(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_u16(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_u32(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_u32(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_u64(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_u64(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_bool(v) ((float2)(convert_float(v), 0.0f))
+#define to_c128_bool(v) ((double2)(convert_double(v), 0.0))
+#define to_c64_c64(z) (z)
+#define to_c64_c128(z) convert_float2(z)
+#define to_c128_c64(z) convert_double2(z)
+#define to_c128_c128(z) (z)
+
+// Rounds a compute value through a narrow storage dtype, as an explicit cast to it would (ROUND(f16, f32, V, x)).
+#define ROUND(S, A, V, x) CAT(rnd_, S)(A, V, x)
+#define rnd_f32(A, V, x) (x)
+#define rnd_f64(A, V, x) (x)
+#define rnd_i8(A, V, x) (x)
+#define rnd_i16(A, V, x) (x)
+#define rnd_i32(A, V, x) (x)
+#define rnd_i64(A, V, x) (x)
+#define rnd_u8(A, V, x) (x)
+#define rnd_u16(A, V, x) (x)
+#define rnd_u32(A, V, x) (x)
+#define rnd_u64(A, V, x) (x)
+#define rnd_bool(A, V, x) (x)
+#define rnd_c64(A, V, x) (x)
+#define rnd_c128(A, V, x) (x)
+#define rnd_bf16(A, V, x) CONVERT(A, V, CAT(bf16_widen, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, x))))
+#define rnd_f16(A, V, x) CONVERT(A, V, CAT(half_round, V)(CONVERT(f32, V, x)))
+
+// PoCL's vload and vstore take a vector of shorts apart, into 8 bytes or less (a cast to bfloat16: half the speed). A
+// packed struct asks for no alignment, which costs a CPU nothing.
+#if defined(DEVICE_CPU)
+#define NETCL_LOAD_BITS(W)                \
+  typedef struct __attribute__((packed)) { \
+    ushort##W v;                           \
+  } packed_bits##W;                        \
+  inline ushort##W load_bits##W(__global const ushort *p) { return ((__global const packed_bits##W *)p)->v; }
+#else
+#define NETCL_LOAD_BITS(W) \
+  inline ushort##W load_bits##W(__global const ushort *p) { return VLOAD_##W(0, p); }
+#endif
+#if defined(DEVICE_CPU) && !defined(PAST_CACHE)
+#define NETCL_STORE_BITS(W) \
+  inline void store_bits##W(ushort##W v, __global ushort *p) { ((__global packed_bits##W *)p)->v = v; }
+#else
+#define NETCL_STORE_BITS(W) \
+  inline void store_bits##W(ushort##W v, __global ushort *p) { VSTORE_##W((ushort##W)(v), 0, p); }
+#endif
+#define NETCL_BITS(W) NETCL_LOAD_BITS(W) NETCL_STORE_BITS(W)
+// One element may also lie in private memory.
+#define load_bits1(p) (*(p))
+#define store_bits1(v, p) (*(p) = (v))
+NETCL_BITS(2)
+NETCL_BITS(4)
+NETCL_BITS(8)
+NETCL_BITS(16)
+
+#define NETCL_NARROW(W, F, U, US)                                                       \
+  inline F bf16_widen##W(US x) { return as_##F(convert_##U(x) << 16); }                 \
+  inline US bf16_narrow##W(F x) {                                                       \
+    const U u = as_##U(x);                                                              \
+    const U r = (u + (U)(0x7fffu) + ((u >> 16) & (U)(1u))) >> 16;                       \
+    return convert_##US(x != x ? (U)(0x7fc0u) : r);                                     \
+  }
+NETCL_NARROW(1, float, uint, ushort)
+NETCL_NARROW(2, float2, uint2, ushort2)
+NETCL_NARROW(4, float4, uint4, ushort4)
+NETCL_NARROW(8, float8, uint8, ushort8)
+NETCL_NARROW(16, float16, uint16, ushort16)
+
+#ifdef NETCL_F16C
+inline float8 half_widen8(ushort8 h) { return __builtin_ia32_vcvtph2ps256(as_short8(h)); }
+inline ushort8 half_narrow8(float8 x) { return as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0)); }
+inline float4 half_widen4(ushort4 h) { return __builtin_ia32_vcvtph2ps((short8)(as_short4(h), (short4)(0))); }
+inline ushort4 half_narrow4(float4 x) { return as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo; }
+inline float2 half_widen2(ushort2 h) { return half_widen4((ushort4)(h, 0, 0)).lo; }
+inline ushort2 half_narrow2(float2 x) { return half_narrow4((float4)(x, 0, 0)).lo; }
+inline float half_widen1(ushort h) { return half_widen4((ushort4)(h, 0, 0, 0)).x; }
+inline ushort half_narrow1(float x) { return half_narrow4((float4)(x, 0, 0, 0)).x; }
+inline float16 half_widen16(ushort16 h) { return (float16)(half_widen8(h.lo), half_widen8(h.hi)); }
+inline ushort16 half_narrow16(float16 x) { return (ushort16)(half_narrow8(x.lo), half_narrow8(x.hi)); }
+#define half_load1(p) half_widen1(*(p))
+#define half_store1(x, p) (*(p) = half_narrow1(x))
+inline float half_round1(float x) { return half_widen1(half_narrow1(x)); }
+#define NETCL_HALF(W, F)                                                                      \
+  inline F half_load##W(__global const ushort *p) { return half_widen##W(load_bits##W(p)); }      \
+  inline void half_store##W(F x, __global ushort *p) { store_bits##W(half_narrow##W(x), p); } \
+  inline F half_round##W(F x) { return half_widen##W(half_narrow##W(x)); }
+#else
+#define half_load1(p) vload_half(0, p)
+#define half_store1(x, p) vstore_half(x, 0, p)
+inline float half_round1(float x) {
+  ushort h;
+  vstore_half(x, 0, (half *)&h);
+  return vload_half(0, (const half *)&h);
+}
+#define NETCL_HALF(W, F)                                                                \
+  inline F half_load##W(__global const half *p) { return vload_half##W(0, p); }         \
+  inline void half_store##W(F x, __global half *p) { vstore_half##W(x, 0, p); }         \
+  inline F half_round##W(F x) {                                                         \
+    ushort h[W];                                                                        \
+    vstore_half##W(x, 0, (half *)h);                                                    \
+    return vload_half##W(0, (half *)h);                                                 \
+  }
+#endif
+NETCL_HALF(2, float2)
+NETCL_HALF(4, float4)
+NETCL_HALF(8, float8)
+NETCL_HALF(16, float16)
+
+#endif

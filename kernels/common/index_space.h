@@ -1,0 +1,134 @@
+// The iteration space of every indexed operator: an inner dimension of n elements and up to MAX_OUTER outer ones,
+// a destination, a source, and NIDX index tensors that are read at each position. An index k adds
+// index * istride[k] bytes to the offset of the operand that it looks up. Mirrors SpaceArgs (csrc/aten/support/IndexSpace.h).
+// -D: NIDX (0 to 8), IDX (dtype tag of the indices).
+#ifndef NETCL_INDEX_SPACE_H
+#define NETCL_INDEX_SPACE_H
+#include "common/dtypes.h"
+
+#define MAX_OUTER 6
+#define MAX_OPS 10
+
+typedef struct {
+  long n, chunk;        // inner length, columns a work-item
+  long rows, rows_per;  // product of the outer dimensions, rows a work-item
+  long ndim;            // outer dimensions
+  long wrap;            // 1: an index may be negative
+  long size[MAX_OUTER];
+  long inner[MAX_OPS];  // strides in bytes: destination, source, indices
+  long stride[MAX_OUTER][MAX_OPS];
+  long isize[8], istride[8];
+} space_t;
+
+// The position of the current row, advanced like an odometer: a division only at the start.
+typedef struct {
+  long at[MAX_OUTER];
+  long off[NIDX + 2];
+} row_t;
+
+inline row_t first_row(const space_t *L, long row) {
+  row_t r;
+  for (int k = 0; k < NIDX + 2; k++) r.off[k] = 0;
+  for (int d = 0; d < MAX_OUTER; d++) {
+    r.at[d] = 0;
+    if (d < L->ndim) {
+      const long q = row / L->size[d];
+      r.at[d] = row - q * L->size[d];
+      row = q;
+      for (int k = 0; k < NIDX + 2; k++) r.off[k] += r.at[d] * L->stride[d][k];
+    }
+  }
+  return r;
+}
+inline void next_row(const space_t *L, row_t *r) {
+  for (int d = 0; d < L->ndim; d++) {
+    if (++r->at[d] < L->size[d]) {
+      for (int k = 0; k < NIDX + 2; k++) r->off[k] += L->stride[d][k];
+      return;
+    }
+    r->at[d] = 0;
+    for (int k = 0; k < NIDX + 2; k++) r->off[k] -= (L->size[d] - 1) * L->stride[d][k];
+  }
+}
+
+// The bytes that index k adds; a bad index is reported and becomes 0.
+inline long lookup(const space_t *L, int k, long index, __global int *err, int code) {
+  const long size = L->isize[k];
+  if (index >= size || index < (L->wrap ? -size : 0)) {
+    netcl_report(err, code, index, size);
+    index = 0;
+  }
+  return (index < 0 ? index + size : index) * L->istride[k];
+}
+
+#if NIDX > 0
+typedef STORAGE(IDX) idx_t;
+#define READ_INDEX(k) lookup(L, k, (long)*(__global const idx_t *)(i##k + r->off[2 + k] + j * L->inner[2 + k]), err, code)
+#define IDX_FIXED_0 (L.inner[2] == 0)
+#define IDX_BUF_0 BUF(i0),
+#define IDX_ARG_0 , i0_buf + i0_off
+#define IDX_PARAM_0 , __global const uchar *i0
+#define IDX_SUM_0 READ_INDEX(0)
+#else
+#define IDX_FIXED_0 1
+#define IDX_BUF_0
+#define IDX_ARG_0
+#define IDX_PARAM_0
+#define IDX_SUM_0 0
+#endif
+#if NIDX > 1
+#define IDX_FIXED_1 &&(L.inner[3] == 0)
+#define IDX_BUF_1 BUF(i1),
+#define IDX_ARG_1 , i1_buf + i1_off
+#define IDX_PARAM_1 , __global const uchar *i1
+#define IDX_SUM_1 +READ_INDEX(1)
+#else
+#define IDX_FIXED_1
+#define IDX_BUF_1
+#define IDX_ARG_1
+#define IDX_PARAM_1
+#define IDX_SUM_1
+#endif
+#if NIDX > 2
+#define IDX_FIXED_2 &&(L.inner[4] == 0)
+#define IDX_BUF_2 BUF(i2),
+#define IDX_ARG_2 , i2_buf + i2_off
+#define IDX_PARAM_2 , __global const uchar *i2
+#define IDX_SUM_2 +READ_INDEX(2)
+#else
+#define IDX_FIXED_2
+#define IDX_BUF_2
+#define IDX_ARG_2
+#define IDX_PARAM_2
+#define IDX_SUM_2
+#endif
+// Beyond three index tensors, 8 arguments are declared and those that are not there repeat the last one
+// with a stride of 0.
+#if NIDX > 3
+#define IDX_FIXED_3 &&(L.inner[5] == 0 && L.inner[6] == 0 && L.inner[7] == 0 && L.inner[8] == 0 && L.inner[9] == 0)
+#define IDX_BUF_3 BUF(i3), BUF(i4), BUF(i5), BUF(i6), BUF(i7),
+#define IDX_ARG_3 , i3_buf + i3_off, i4_buf + i4_off, i5_buf + i5_off, i6_buf + i6_off, i7_buf + i7_off
+#define IDX_PARAM_3                                                                                      \
+  , __global const uchar *i3, __global const uchar *i4, __global const uchar *i5, __global const uchar *i6, \
+      __global const uchar *i7
+#define IDX_SUM_3 +READ_INDEX(3) + READ_INDEX(4) + READ_INDEX(5) + READ_INDEX(6) + READ_INDEX(7)
+#else
+#define IDX_FIXED_3
+#define IDX_BUF_3
+#define IDX_ARG_3
+#define IDX_PARAM_3
+#define IDX_SUM_3
+#endif
+
+// All indices are the same along the inner dimension: a row is one run.
+#define INDEX_FIXED (IDX_FIXED_0 IDX_FIXED_1 IDX_FIXED_2 IDX_FIXED_3)
+#define INDEX_BUFS IDX_BUF_0 IDX_BUF_1 IDX_BUF_2 IDX_BUF_3
+#define INDEX_ARGS IDX_ARG_0 IDX_ARG_1 IDX_ARG_2 IDX_ARG_3
+
+inline long indexed_offset(const space_t *L, const row_t *r, long j, __global int *err, int code IDX_PARAM_0 IDX_PARAM_1
+                               IDX_PARAM_2 IDX_PARAM_3) {
+  return IDX_SUM_0 IDX_SUM_1 IDX_SUM_2 IDX_SUM_3;
+}
+#define INDEXED_OFFSET(j) indexed_offset(&L, &r, j, err, code INDEX_ARGS)
+
+#endif

@@ -1,0 +1,52 @@
+// The skeleton of every element-wise kernel. A family's file includes this, defines OP_<name>(x0, x1, …) as an
+// expression over vectors VT of the compute type (scalars of the operator: s0, s1, …), and ends with
+// `#include "common/pointwise_body.h"`.
+// -D: OP=OP_<name>, NIN, NOUT, NSCALARS, VEC, ACC (compute tag), COMMON (dtype that inputs are cast to first),
+// CAST_INPUTS (where any has another one), IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
+// PAST_CACHE (large, aligned outputs).
+// An operator of two outputs assigns the second one to `r1` in its expression.
+#ifndef NETCL_POINTWISE_H
+#define NETCL_POINTWISE_H
+#include "common/dtypes.h"
+
+typedef VTYPE(ACC, VEC) VT;
+typedef CTYPE(ACC) ST;
+
+// A mask (result of a comparison) as 0 or 1 of the compute type.
+#if defined(ACC_COMPLEX)
+#define AS_BOOL(mask) ((VT)((mask) ? 1 : 0, 0))
+#else
+#define AS_BOOL(mask) ((mask) ? (VT)(1) : (VT)(0))
+#endif
+
+// Where a function has no vector form: NETCL_MAPn(f) defines map_f, which applies the scalar f lane by lane.
+typedef union {
+  VT v;
+  ST s[VEC];
+} lanes_t;
+#define NETCL_MAP1(f)                                      \
+  inline VT map_##f(VT x) {                                \
+    lanes_t a, r;                                          \
+    a.v = x;                                               \
+    for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k]);      \
+    return r.v;                                            \
+  }
+#define NETCL_MAP2(f)                                                  \
+  inline VT map_##f(VT x, VT y) {                                      \
+    lanes_t a, b, r;                                                   \
+    a.v = x;                                                           \
+    b.v = y;                                                           \
+    for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k], b.s[k]);          \
+    return r.v;                                                        \
+  }
+#define NETCL_MAP3(f)                                                  \
+  inline VT map_##f(VT x, VT y, VT z) {                                \
+    lanes_t a, b, c, r;                                                \
+    a.v = x;                                                           \
+    b.v = y;                                                           \
+    c.v = z;                                                           \
+    for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k], b.s[k], c.s[k]);  \
+    return r.v;                                                        \
+  }
+
+#endif

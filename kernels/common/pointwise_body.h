@@ -1,0 +1,252 @@
+// The two kernels behind every element-wise operator; see pointwise.h.
+// `flat`: operands that collapse to one dimension. `rows`: the rest; a work-item covers `chunk` columns of
+// `rows_per` rows. `across`: as `rows`, where an input's neighbours lie in a column. An operand's inner stride (bytes)
+// decides how it is read: the element size (one vector load), 0 (splat), anything else (lane by lane); STRIDE_IMMEDIATE
+// marks a CPU scalar passed by value.
+#define STRIDE_IMMEDIATE (-1L)
+#define MAX_OUTER 5
+#define NARGS (NIN + NOUT)
+
+typedef struct {
+  long n;       // length of the inner dimension
+  long chunk;   // columns a work-item
+  long rows, rows_per, ndim;
+  long inner[NARGS];
+  ulong imm[NIN + 1][2];
+} flat_t;
+typedef struct {
+  long size[MAX_OUTER];
+  long stride[MAX_OUTER][NARGS];  // bytes; outputs first
+} outer_t;
+
+#if defined(ACC_COMPLEX) && defined(ACC_DOUBLE)
+#define IMMEDIATE(u) ((VT)(as_double((u)[0]), as_double((u)[1])))
+#elif defined(ACC_COMPLEX)
+#define IMMEDIATE(u) ((VT)(as_float((uint)(u)[0]), as_float((uint)(u)[1])))
+#elif defined(ACC_DOUBLE)
+#define IMMEDIATE(u) ((VT)(as_double((u)[0])))
+#elif defined(ACC_FLOATING)
+#define IMMEDIATE(u) ((VT)(as_float((uint)(u)[0])))
+#else
+#define IMMEDIATE(u) ((VT)((ST)(u)[0]))
+#endif
+
+// One element, VEC elements, or `lanes` of them; in the common dtype.
+#ifdef CAST_INPUTS
+#define AS_COMMON(V, x) ROUND(COMMON, ACC, V, x)
+#else
+#define AS_COMMON(V, x) (x)
+#endif
+#define READ1(S, p) AS_COMMON(1, LOAD(S, ACC, 1, (__global const STORAGE(S) *)(p), 0))
+#if VEC == 1
+#define READ_VEC(S, p) READ1(S, p)
+#else
+#define READ_VEC(S, p) AS_COMMON(VEC, LOAD(S, ACC, VEC, (__global const STORAGE(S) *)(p), 0))
+#endif
+#define DEFINE_READ(k)                                                                                    \
+  inline VT read##k(__global const uchar *p, long stride, int lanes, VT imm) {                            \
+    if (stride == STRIDE_IMMEDIATE) return imm;                                                           \
+    if (stride == sizeof(STORAGE(IN##k)) && lanes == VEC) return READ_VEC(IN##k, p);                      \
+    if (stride == 0) return (VT)(READ1(IN##k, p));                                                        \
+    lanes_t r;                                                                                            \
+    for (int j = 0; j < VEC; j++) r.s[j] = READ1(IN##k, p + stride * min(j, lanes - 1));                  \
+    return r.v;                                                                                           \
+  }
+#define DEFINE_WRITE(k)                                                                                   \
+  inline void write##k(__global uchar *p, long stride, int lanes, VT v) {                                 \
+    if (stride == sizeof(STORAGE(OUT##k)) && lanes == VEC) {                                              \
+      STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k) *)p, 0, v);                                       \
+      return;                                                                                             \
+    }                                                                                                     \
+    lanes_t r;                                                                                            \
+    r.v = v;                                                                                              \
+    for (int j = 0; j < lanes; j++)                                                                       \
+      STORE(OUT##k, ACC, 1, (__global STORAGE(OUT##k) *)(p + stride * j), 0, r.s[j]);                     \
+  }
+
+// M(0) M(1) … of the inputs, the outputs and the operator's scalars. The inputs are named, so that an expression may use
+// one twice.
+#if NIN == 0
+#define EACH_IN(M)
+#define APPLY OP()
+#elif NIN == 1
+#define EACH_IN(M) M(0)
+#define APPLY OP(x0)
+#elif NIN == 2
+#define EACH_IN(M) M(0) M(1)
+#define APPLY OP(x0, x1)
+#elif NIN == 3
+#define EACH_IN(M) M(0) M(1) M(2)
+#define APPLY OP(x0, x1, x2)
+#elif NIN == 4
+#define EACH_IN(M) M(0) M(1) M(2) M(3)
+#define APPLY OP(x0, x1, x2, x3)
+#elif NIN == 5
+#define EACH_IN(M) M(0) M(1) M(2) M(3) M(4)
+#define APPLY OP(x0, x1, x2, x3, x4)
+#else
+#define EACH_IN(M) M(0) M(1) M(2) M(3) M(4) M(5)
+#define APPLY OP(x0, x1, x2, x3, x4, x5)
+#endif
+#if NOUT == 1
+#define EACH_OUT(M) M(0)
+#define DECLARE_R1
+#else
+#define EACH_OUT(M) M(0) M(1)
+#define DECLARE_R1 VT r1;
+#endif
+#if NSCALARS == 0
+#define EACH_SCALAR(M)
+#elif NSCALARS == 1
+#define EACH_SCALAR(M) M(0)
+#elif NSCALARS == 2
+#define EACH_SCALAR(M) M(0) M(1)
+#elif NSCALARS == 3
+#define EACH_SCALAR(M) M(0) M(1) M(2)
+#else
+#define EACH_SCALAR(M) M(0) M(1) M(2) M(3)
+#endif
+
+EACH_IN(DEFINE_READ)
+EACH_OUT(DEFINE_WRITE)
+
+// The arguments of a kernel, and of `run` for all of it or for a row.
+#define IN_BUF(k) BUF(i##k),
+#define OUT_BUF(k) BUF(o##k),
+#define IN_ARG(k) i##k##_buf + i##k##_off,
+#define OUT_ARG(k) o##k##_buf + o##k##_off,
+#define IN_ROW(k) i##k##_buf + i##k##_off + off[NOUT + k],
+#define OUT_ROW(k) o##k##_buf + o##k##_off + off[k],
+#define IN_PARAM(k) __global const uchar *i##k,
+#define OUT_PARAM(k) __global uchar *o##k,
+#define SCALAR_PARAM(k) , const ST s##k##_arg
+#define SCALAR_ARG(k) , s##k##_arg
+#define BUFS EACH_OUT(OUT_BUF) EACH_IN(IN_BUF)
+#define BUF_ARGS EACH_OUT(OUT_ARG) EACH_IN(IN_ARG)
+#define ROW_ARGS EACH_OUT(OUT_ROW) EACH_IN(IN_ROW)
+#define BUF_PARAMS EACH_OUT(OUT_PARAM) EACH_IN(IN_PARAM)
+#define SCALARS EACH_SCALAR(SCALAR_PARAM)
+#define SCALAR_ARGS EACH_SCALAR(SCALAR_ARG)
+#define SPLAT(k) const VT s##k = (VT)(s##k##_arg);
+
+#define IN_READ(k) \
+  const VT x##k = read##k(i##k + at * L.inner[NOUT + k], L.inner[NOUT + k], lanes, IMMEDIATE(L.imm[k]));
+#define OUT_WRITE(k) write##k(o##k + at * L.inner[k], L.inner[k], lanes, r##k);
+
+// What most operands are, dense or (the last one) a number by value, a CPU finds out once: to decide for each vector how
+// it is read takes longer than to move it.
+#define IS_NUMBER(k) (NIN > 1 && k == NIN - 1 && L.inner[NOUT + k] == STRIDE_IMMEDIATE)
+#define IN_DENSE(k) && (L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || IS_NUMBER(k))
+#define OUT_DENSE(k) && L.inner[k] == sizeof(STORAGE(OUT##k))
+#define IN_READ_DENSE(k) \
+  const VT x##k = IS_NUMBER(k) ? IMMEDIATE(L.imm[k]) : READ_VEC(IN##k, i##k + at * sizeof(STORAGE(IN##k)));
+#define OUT_WRITE_DENSE(k) STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k) *)o##k, at, r##k);
+
+inline void run(BUF_PARAMS const flat_t L, long begin, long end SCALARS) {
+  EACH_SCALAR(SPLAT)
+  long at = begin;
+#if defined(DEVICE_CPU) && NIN > 0 && VEC > 1
+  if (true EACH_OUT(OUT_DENSE) EACH_IN(IN_DENSE)) {
+    for (; at + VEC <= end; at += VEC) {
+      EACH_IN(IN_READ_DENSE)
+      DECLARE_R1
+      const VT r0 = APPLY;
+      EACH_OUT(OUT_WRITE_DENSE)
+    }
+  }
+#endif
+  for (; at < end; at += VEC) {
+    const int lanes = (int)min((long)VEC, end - at);
+#ifdef INDEXED
+    lanes_t ramp;
+    for (int k = 0; k < VEC; k++) ramp.s[k] = (ST)(at + k);
+    const VT index = ramp.v;  // position in a flat range, for arange and its like
+#endif
+    EACH_IN(IN_READ)
+    DECLARE_R1
+    const VT r0 = APPLY;
+    EACH_OUT(OUT_WRITE)
+  }
+}
+
+__kernel void flat(BUFS const flat_t L SCALARS) {
+  const long begin = (long)get_global_id(0) * L.chunk;
+  run(BUF_ARGS L, begin, min(begin + L.chunk, L.n) SCALAR_ARGS);
+  STORES_DONE();
+}
+
+__kernel void rows(BUFS const flat_t L, const outer_t O SCALARS) {
+  const long begin = (long)get_global_id(0) * L.chunk;
+  const long end = min(begin + L.chunk, L.n);
+  const long last = min((long)(get_global_id(1) + 1) * L.rows_per, L.rows);
+  for (long row = get_global_id(1) * L.rows_per; row < last; row++) {
+    long off[NARGS];
+    for (int k = 0; k < NARGS; k++) off[k] = 0;
+    long rest = row;
+    for (int d = 0; d < L.ndim; d++) {
+      const long q = rest / O.size[d], r = rest - q * O.size[d];
+      for (int k = 0; k < NARGS; k++) off[k] += r * O.stride[d][k];
+      rest = q;
+    }
+    run(ROW_ARGS L, begin, end SCALAR_ARGS);
+  }
+  STORES_DONE();
+}
+
+#if VEC == 16 && NIN > 0 && !defined(ACC_COMPLEX)
+#include "common/transpose.h"
+// Of an input whose columns are dense (rows being the first outer dimension), 16 x 16 elements are read as vectors down the
+// columns and transposed in registers.
+#define ACROSS(k) (O.stride[0][NOUT + k] == sizeof(STORAGE(IN##k)) && !(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || \
+                   L.inner[NOUT + k] == 0 || L.inner[NOUT + k] == STRIDE_IMMEDIATE))
+#define IN_ACROSS(k) const bool across##k = ACROSS(k);
+#define IN_TILE(k)                                                                                          \
+  VT tile##k[16];                                                                                           \
+  if (across##k) {                                                                                          \
+    _Pragma("unroll") for (int c = 0; c < 16; c++)                                                          \
+      tile##k[c] = READ_VEC(IN##k, i##k##_buf + i##k##_off + off[NOUT + k] + (at + c) * L.inner[NOUT + k]); \
+    TRANSPOSE16(VT, tile##k)                                                                                \
+  }
+#define IN_READ_TILE(k)                                                                                      \
+  const VT x##k = across##k ? tile##k[r]                                                                     \
+                            : read##k(i##k##_buf + i##k##_off + off[NOUT + k] + r * O.stride[0][NOUT + k] +  \
+                                          at * L.inner[NOUT + k],                                            \
+                                      L.inner[NOUT + k], VEC, IMMEDIATE(L.imm[k]));
+#define OUT_WRITE_TILE(k) \
+  write##k(o##k##_buf + o##k##_off + off[k] + r * O.stride[0][k] + at * L.inner[k], L.inner[k], VEC, r##k);
+
+__kernel void across(BUFS const flat_t L, const outer_t O SCALARS) {
+  EACH_SCALAR(SPLAT)
+  EACH_IN(IN_ACROSS)
+  const long begin = (long)get_global_id(0) * L.chunk;
+  const long end = min(begin + L.chunk, L.n);
+  const long last = min((long)(get_global_id(1) + 1) * L.rows_per, L.rows);
+  long height;
+  for (long row = get_global_id(1) * L.rows_per; row < last; row += height) {
+    long off[NARGS];
+    for (int k = 0; k < NARGS; k++) off[k] = 0;
+    long rest = row;
+    for (int d = 0; d < L.ndim; d++) {
+      const long q = rest / O.size[d], r = rest - q * O.size[d];
+      for (int k = 0; k < NARGS; k++) off[k] += r * O.stride[d][k];
+      rest = q;
+    }
+    height = min(min(16L, last - row), O.size[0] - row % O.size[0]);
+    long at = begin;
+    for (; height == 16 && at + 16 <= end; at += 16) {
+      EACH_IN(IN_TILE)
+      for (int r = 0; r < 16; r++) {
+        EACH_IN(IN_READ_TILE)
+        DECLARE_R1
+        const VT r0 = APPLY;
+        EACH_OUT(OUT_WRITE_TILE)
+      }
+    }
+    for (int r = 0; r < height && at < end; r++) {
+      run(ROW_ARGS L, at, end SCALAR_ARGS);
+      for (int k = 0; k < NARGS; k++) off[k] += O.stride[0][k];
+    }
+  }
+  STORES_DONE();
+}
+#endif

@@ -1,0 +1,154 @@
+// What kernels that reduce over rows share. One source serves both shapes of device: a row belongs to one
+// work-item with vectors of 16 or 4 (LS=1), or to a work-group of LS work-items (LS=128, VEC=1).
+// -D: ACC (compute tag), VEC, LS.
+#ifndef NETCL_ROWS_H
+#define NETCL_ROWS_H
+#include "common/dtypes.h"
+
+typedef CTYPE(ACC) acc_t;
+typedef VTYPE(ACC, VEC) vec_t;
+typedef union {
+  vec_t v;
+  acc_t s[VEC];
+} row_lanes_t;
+
+#if LS == 1
+#define LID 0L
+#else
+#define LID ((long)get_local_id(0))
+#endif
+
+// The vectors of [0, n) that belong to this work-item, in the same order each time; the last one may be
+// partial.
+#define FOR_ROW(i, n) for (long i = LID * VEC; i < (n); i += LS * VEC)
+#define LANES(i, n) ((int)min((long)VEC, (n) - (i)))
+
+// The same as a macro of the place and the lanes: whole vectors are then a loop of their own.
+#define EACH_OF_ROW(STEP, n)                                        \
+  {                                                                 \
+    long i = LID * VEC;                                             \
+    for (; i + VEC <= (n); i += LS * VEC) STEP(i, VEC)              \
+    if (VEC > 1 && i < (n)) STEP(i, (int)((n) - i))                 \
+  }
+
+// A hint to fetch what follows a row's place i one row later (several short rows, somewhat later in a long one): it
+// comes while this one is computed.
+#define FETCH_AHEAD(p, i, n)                                           \
+  for (ulong line_ = 0; line_ < VEC * sizeof(*(p)); line_ += 64)       \
+    FETCH_LINE((ulong)((p) + (i) + clamp((long)(n), 4096L, 8192L)) + line_)
+
+// The same over `runs` runs of `len` adjacent elements: r is the run, k the place in it. A GPU's work-group
+// goes through all of them side by side.
+#if LS == 1
+#define FOR_RUNS(r, k, runs, len)         \
+  for (long r = 0; r < (runs); r++)       \
+    for (long k = 0; k < (len); k += VEC)
+#else
+#define FOR_RUNS(r, k, runs, len)                              \
+  for (long flat_ = LID; flat_ < (runs) * (len); flat_ += LS)  \
+    for (long r = flat_ / (len), k = flat_ - r * (len), once_ = 1; once_; once_ = 0)
+#endif
+
+#if VEC == 1
+#define LOAD_LANES(S, p, i, lanes, fill) LOAD(S, ACC, 1, p, i)
+#define STORE_LANES(S, p, i, lanes, x) STORE(S, ACC, 1, p, i, x)
+#define STORE_SUMS(p, i, lanes, x) ((p)[i] = (x))
+#define DEFINE_LANES(S)
+#define hsum(x) (x)
+#define hmax(x) (x)
+#define KEEP_LANES(x, lanes, fill) (x)
+#else
+// LOAD_LANES(S, p, i, lanes, fill) needs one DEFINE_LANES(S) for each storage tag (the macro's name, not its
+// value).
+#define LOAD_LANES(S, p, i, lanes, fill) load_lanes_##S((p) + (i), lanes, fill)
+#define STORE_LANES(S, p, i, lanes, x) store_lanes_##S((p) + (i), lanes, x)
+#define DEFINE_LANES(S)                                                                       \
+  inline vec_t load_lanes_##S(__global const STORAGE(S) *p, int lanes, acc_t fill) {          \
+    if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                         \
+    row_lanes_t r;                                                                            \
+    r.v = (vec_t)(fill);                                                                      \
+    for (int j = 0; j < lanes; j++) r.s[j] = LOAD(S, ACC, 1, p, j);                           \
+    return r.v;                                                                               \
+  }                                                                                           \
+  inline void store_lanes_##S(__global STORAGE(S) *p, int lanes, vec_t x) {                   \
+    if (lanes == VEC) {                                                                       \
+      STORE(S, ACC, VEC, p, 0, x);                                                            \
+      return;                                                                                 \
+    }                                                                                         \
+    row_lanes_t r;                                                                            \
+    r.v = x;                                                                                  \
+    for (int j = 0; j < lanes; j++) STORE(S, ACC, 1, p, j, r.s[j]);                           \
+  }
+// Sums that the next row adds to: in the cache, PAST_CACHE or not.
+#define STORE_SUMS(p, i, lanes, x) store_sums((p) + (i), lanes, x)
+inline void store_sums(__global acc_t *p, int lanes, vec_t x) {
+  if (lanes == VEC) {
+    CAT(vstore, VEC)(x, 0, p);
+    return;
+  }
+  row_lanes_t r;
+  r.v = x;
+  for (int j = 0; j < lanes; j++) p[j] = r.s[j];
+}
+// x in the first `lanes` lanes, fill in the others.
+inline vec_t keep_lanes(vec_t x, int lanes, acc_t fill) {
+  if (lanes == VEC) return x;
+  row_lanes_t r;
+  r.v = x;
+  for (int j = lanes; j < VEC; j++) r.s[j] = fill;
+  return r.v;
+}
+#define KEEP_LANES(x, lanes, fill) keep_lanes(x, lanes, fill)
+// By halves: T is the element's type.
+#if VEC == 4
+#define HALVE(T, name, op)                 \
+  inline acc_t name(vec_t x) {             \
+    const CAT(T, 2) c = op(x.lo, x.hi);    \
+    return op(c.lo, c.hi);                 \
+  }
+#else
+#define HALVE(T, name, op)                 \
+  inline acc_t name(vec_t x) {             \
+    const CAT(T, 8) a = op(x.lo, x.hi);    \
+    const CAT(T, 4) b = op(a.lo, a.hi);    \
+    const CAT(T, 2) c = op(b.lo, b.hi);    \
+    return op(c.lo, c.hi);                 \
+  }
+#endif
+#define ADD_(a, b) ((a) + (b))
+HALVE(CTYPE(ACC), hsum, ADD_)
+HALVE(CTYPE(ACC), hmax, fmax)
+#endif
+
+// A double of the host as two floats: a device without fp64 takes no double as an argument.
+#define WIDE(x) const float x, const float x##_low
+#define WIDE_VALUE(x) ((acc_t)(x) + (acc_t)(x##_low))
+
+#if LS == 1
+#define ROW_SCRATCH
+#define row_sum(x) hsum(x)
+#define row_max(x) hmax(x)
+#else
+// To be named once at the top of a kernel that reduces.
+#define ROW_SCRATCH __local acc_t row_scratch[LS];
+#define row_sum(x) group_sum(hsum(x), row_scratch)
+#define row_max(x) group_max(hmax(x), row_scratch)
+#define GROUP_REDUCE(name, op)                                     \
+  inline acc_t name(acc_t x, __local acc_t *s) {                   \
+    const int lid = (int)get_local_id(0);                          \
+    s[lid] = x;                                                    \
+    barrier(CLK_LOCAL_MEM_FENCE);                                  \
+    for (int k = LS / 2; k > 0; k >>= 1) {                         \
+      if (lid < k) s[lid] = op(s[lid], s[lid + k]);                \
+      barrier(CLK_LOCAL_MEM_FENCE);                                \
+    }                                                              \
+    const acc_t r = s[0];                                          \
+    barrier(CLK_LOCAL_MEM_FENCE);                                  \
+    return r;                                                      \
+  }
+#define GROUP_ADD_(a, b) ((a) + (b))
+GROUP_REDUCE(group_sum, GROUP_ADD_)
+GROUP_REDUCE(group_max, fmax)
+#endif
+
+#endif

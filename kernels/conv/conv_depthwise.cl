@@ -1,0 +1,145 @@
+// Depthwise convolution of rows of pixels on a CPU. A work-item copies a plane, or a strip of one, with its zeros into
+// private memory, which stays in the first-level cache, and slides the kernel over it: no padded copy in memory, and
+// the distance of any tap is known to the compiler. See csrc/aten/conv/DepthwiseConvolution.cpp.
+// -D DEPTHWISE_<kernel>, ACC (compute tag), IO (storage tag), VEC (at most the width of the output), KH and KW (the
+// kernel), STEP (1 or 2: stride along a row), PITCH (elements of a row of the copy), SPACE (elements of the copy).
+#include "common/dtypes.h"
+
+typedef CTYPE(ACC) ST;
+typedef VTYPE(ACC, VEC) VT;
+
+typedef struct {
+  long planes, planes_per_item;         // (image, channel) pairs, or channels of the output
+  long images, channels, multiplier;    // channels of the input, and of the output for each of them
+  long in_h, in_w, out_h, out_w;
+  long lo_h, lo_w, row_w;               // zeros in front; elements of a row of the input that are used
+  long step_h, strip;                   // stride; rows of the output at once
+  long reversed;                        // the kernel is read backwards
+} depthwise_t;
+
+// Columns of the copy are sorted by their residue modulo STEP, so that the pixels of a tap are neighbours.
+#define COLUMN(c) ((c) % STEP * (PITCH / STEP) + (c) / STEP)
+
+// Rows [first, first + rows) of a plane; the zeros in front of a row and behind it are there already.
+inline void copy_rows(__global const STORAGE(IO) *plane, ST *copy, long first, long rows, const depthwise_t *P) {
+  for (long r = 0; r < rows; r++) {
+    ST *to = copy + r * PITCH;
+    const long y = first + r;
+    if (y < 0 || y >= P->in_h) {
+      for (int c = 0; c < PITCH; c += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, to + c);
+      continue;
+    }
+    __global const STORAGE(IO) *from = plane + y * P->in_w;
+#if STEP == 1
+    if (P->row_w >= VEC) {
+      for (long x = 0; x < P->row_w; x += VEC) {
+        const long at = min(x, P->row_w - VEC);
+        CAT(VSTORE_, VEC)(LOAD(IO, ACC, VEC, from, at), 0, to + P->lo_w + at);
+      }
+      continue;
+    }
+#endif
+    for (long x = 0; x < P->row_w; x++) to[COLUMN(P->lo_w + x)] = LOAD(IO, ACC, 1, from, x);
+  }
+}
+inline void clear(ST *copy) {
+  for (int c = 0; c < SPACE; c += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, copy + c);
+}
+
+#ifdef DEPTHWISE_PASS
+__kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const depthwise_t P) {
+  ST copy[SPACE];
+  clear(copy);
+  const long begin = get_global_id(0) * P.planes_per_item, end = min(begin + P.planes_per_item, P.planes);
+  for (long plane = begin; plane < end; plane++)
+    for (long y0 = 0; y0 < P.out_h; y0 += P.strip) {
+      const long rows = min(P.strip, P.out_h - y0);
+      copy_rows(PTR(x, const STORAGE(IO)) + plane * P.in_h * P.in_w, copy, y0 * P.step_h - P.lo_h,
+                (rows - 1) * P.step_h + KH, &P);
+      for (long m = 0; m < P.multiplier; m++) {
+        const long channel = plane % P.channels * P.multiplier + m;
+        VT weight[KH * KW];
+#pragma unroll
+        for (int t = 0; t < KH * KW; t++)
+          weight[t] = (VT)(LOAD(IO, ACC, 1, PTR(w, const STORAGE(IO)),
+                                channel * (KH * KW) + (P.reversed ? KH * KW - 1 - t : t)));
+        const VT start = (VT)(bias_buf ? PTR(bias, const ST)[channel] : 0);
+        __global STORAGE(IO) *to = PTR(out, STORAGE(IO)) + ((plane * P.multiplier + m) * P.out_h + y0) * P.out_w;
+        const ST *from = copy;
+        for (long y = 0; y < rows; y++, from += P.step_h * PITCH, to += P.out_w)
+          for (long x = 0; x < P.out_w; x += VEC) {
+            const long at = min(x, P.out_w - VEC);  // the last vector overlaps the one before it
+            VT sum = start;
+#pragma unroll
+            for (int ky = 0; ky < KH; ky++)
+#pragma unroll
+              for (int kx = 0; kx < KW; kx++)
+                sum = fma(CAT(VLOAD_, VEC)(0, from + ky * PITCH + COLUMN(kx) + at), weight[ky * KW + kx], sum);
+            STORE(IO, ACC, VEC, to, at, sum);
+          }
+      }
+    }
+}
+#endif
+
+#ifdef DEPTHWISE_WEIGHT
+// Rows of the kernel whose sums are kept in registers.
+#define KR (KH * KW <= 10 ? KH : KW <= 5 ? 10 / KW : 1)
+
+__kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const depthwise_t P) {
+  ST copy[SPACE];
+  clear(copy);
+  ST numbers[VEC];
+  for (int k = 0; k < VEC; k++) numbers[k] = k;
+  // The last vector of a row overlaps the one before it: lanes that were there before are dropped, of both operands,
+  // since either may be infinite.
+  const long whole = P.out_w - P.out_w % VEC;
+  const VT number = CAT(VLOAD_, VEC)(0, numbers), seen = (VT)((ST)(VEC - (P.out_w - whole)));
+  const long begin = get_global_id(0) * P.planes_per_item, end = min(begin + P.planes_per_item, P.planes);
+  for (long channel = begin; channel < end; channel++) {
+    VT sums[KH * KW];
+    for (int t = 0; t < KH * KW; t++) sums[t] = (VT)(0);
+    for (long image = 0; image < P.images; image++)
+      for (long y0 = 0; y0 < P.out_h; y0 += P.strip) {
+        const long rows = min(P.strip, P.out_h - y0);
+        copy_rows(PTR(x, const STORAGE(IO)) + (image * P.channels + channel / P.multiplier) * P.in_h * P.in_w, copy,
+                  y0 * P.step_h - P.lo_h, (rows - 1) * P.step_h + KH, &P);
+        __global const STORAGE(IO) *first =
+            PTR(dy, const STORAGE(IO)) + ((image * P.planes + channel) * P.out_h + y0) * P.out_w;
+        for (int k0 = 0; k0 < KH; k0 = k0 + KR) {
+          const int ky0 = min(k0, KH - KR);  // rows that were there before are computed again, and dropped below
+          VT part[KR * KW];  // of a strip: short sums lose less
+#pragma unroll
+          for (int t = 0; t < KR * KW; t++) part[t] = (VT)(0);
+          const ST *from = copy + ky0 * PITCH;
+          __global const STORAGE(IO) *g = first;
+#define EACH_TAP(KEEP)                                                                                          \
+  {                                                                                                             \
+    const VT gv = KEEP(LOAD(IO, ACC, VEC, g, at));                                                              \
+    _Pragma("unroll") for (int t = 0; t < KR * KW; t++) part[t] =                                               \
+        fma(KEEP(CAT(VLOAD_, VEC)(0, from + t / KW * PITCH + COLUMN(t % KW) + at)), gv, part[t]);               \
+  }
+#define ALL(v) (v)
+#define UNSEEN(v) (number >= seen ? (v) : (VT)(0))
+          for (long y = 0; y < rows; y++, from += P.step_h * PITCH, g += P.out_w) {
+            long at = 0;
+            for (; at < whole; at += VEC) EACH_TAP(ALL)
+            if (at < P.out_w) {
+              at = P.out_w - VEC;
+              EACH_TAP(UNSEEN)
+            }
+          }
+#pragma unroll
+          for (int t = 0; t < KR * KW; t++)
+            if (ky0 + t / KW >= k0) sums[ky0 * KW + t] += part[t];
+        }
+      }
+    for (int t = 0; t < KH * KW; t++) {
+      ST lanes[VEC], sum = 0;
+      CAT(VSTORE_, VEC)(sums[t], 0, lanes);
+      for (int k = 0; k < VEC; k++) sum += lanes[k];
+      STORE(IO, ACC, 1, PTR(dw, STORAGE(IO)), channel * (KH * KW) + t, sum);
+    }
+  }
+}
+#endif

@@ -1,0 +1,239 @@
+// The matrix engines of x86 CPUs (AMX; AVX512-BF16) under the products of gemm_cpu.cl and conv.cl: bfloat16 in, float sums.
+// Included by gemm.h and conv.cl where ENGINE_AMX or ENGINE_AVX512_BF16 is defined; csrc/aten/gemm/MatrixEngine.h says who may.
+//
+// Panels hold bfloat16 in blocks of 32 levels, zeros after the last: of a as [k / 32][PARTS][MR][32], of b as
+// [k / 32][PARTS][16][NR][2]: the engines multiply pairs of levels. With PARTS 1 a number is rounded to bfloat16; with
+// PARTS 2 it is the sum of two, which is exact for half and keeps 16 bits of a float.
+#ifndef NETCL_GEMM_ENGINE_H
+#define NETCL_GEMM_ENGINE_H
+
+typedef ushort panel_t;
+#define PANEL_LEVELS 32
+#define PER_LEVEL PARTS
+#define A_BLOCK (32 * MR)
+#define B_BLOCK (32 * NR)
+
+// --- packing ------------------------------------------------------------------------------------------------------
+// Part `part` of each number. The first part of two is cut off, not rounded, so that no finite number becomes Inf.
+#if PARTS == 2
+#define NETCL_PART_OF(V)                                                                                   \
+  inline ushort##V part_of##V(float##V v, int part) {                                                      \
+    const uint##V bits = as_uint##V(v), top = bits & 0xffff0000u, nan = (uint##V)(0x7fc00000u);            \
+    const uint##V high = (bits & 0x7fffffffu) > (uint##V)(0x7f800000u) ? nan : top;                        \
+    return part ? bf16_narrow##V(v - as_float##V(high)) : convert_ushort##V(high >> 16);                   \
+  }
+#else
+#define NETCL_PART_OF(V) \
+  inline ushort##V part_of##V(float##V v, int part) { return bf16_narrow##V(v); }
+#endif
+NETCL_PART_OF(4)
+NETCL_PART_OF(8)
+NETCL_PART_OF(16)
+inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s0; }
+
+// Of V numbers of storage tag S at p; bfloat16 is its own first part.
+#define PART(S, V, p, part) CAT(PART_, S)(V, p, part)
+#define PART_f32(V, p, part) CAT(part_of, V)(LOAD(f32, f32, V, p, 0), part)
+#define PART_f16(V, p, part) CAT(part_of, V)(LOAD(f16, f32, V, p, 0), part)
+#if PARTS == 2
+#define PART_bf16(V, p, part) ((part) ? (CAT(ushort, CAT(V_, V)))(0) : CAT(load_bits, V)(p))
+#else
+#define PART_bf16(V, p, part) CAT(load_bits, V)(p)
+#endif
+// Two levels of V lines as pairs.
+#define PAIRS(S, V, p, ks, part) \
+  (CAT(convert_uint, V)(PART(S, V, p, part)) | CAT(convert_uint, V)(PART(S, V, (p) + (ks), part)) << 16)
+// 32 consecutive levels of a line as pairs.
+#define PAIRS_OF_LINE(S, p, part) \
+  (uint16)(as_uint8(PART(S, 16, p, part)), as_uint8(PART(S, 16, (p) + 16, part)))
+
+#define AT_A(l, q) (((q) >> 5) * (A_BLOCK * PARTS) + (l) * 32 + ((q) & 31))
+#define AT_B(l, q) (((q) >> 5) * (B_BLOCK * PARTS) + (((q) & 31) >> 1) * (2 * NR) + (l) * 2 + ((q) & 1))
+#define PACK_REST(S, from, ls, ks, lines, first, k, kp, to, at, part)             \
+  for (long q = first; q < kp; q++)                                               \
+    for (int l = 0; l < lines; l++)                                               \
+      (to)[at(l, q)] = q < k ? PART(S, 1, (from) + l * (ls) + q * (ks), part) : (ushort)0;
+
+// 16 lines of 32 consecutive levels each, to levels [q, q + 32) and lines [l, l + 16) of a panel of b.
+#define PACK_B_LINES(S, line, to, l, q, part)                                                       \
+  {                                                                                                 \
+    uint16 v_[16];                                                                                  \
+    _Pragma("unroll") for (int i_ = 0; i_ < 16; i_++) v_[i_] = PAIRS_OF_LINE(S, line(i_), part);    \
+    TRANSPOSE16(uint16, v_)                                                                         \
+    _Pragma("unroll") for (int i_ = 0; i_ < 16; i_++)                                               \
+        vstore16(v_[i_], 0, (__global uint*)((to) + AT_B(l, (q) + 2 * i_)));                        \
+  }
+
+#ifdef MR
+#if MR >= 16
+#define A_ROWS 16
+#define SIXTEEN(v) (v)
+#else
+#define A_ROWS MR
+#define SIXTEEN(v) ((uint16)(v, v))
+#endif
+#endif
+#if defined(INA) && defined(MR)
+inline void pack_a(__global const STORAGE(INA) * from, long rs, long ks, int lines, long k, long kp,
+                   __global panel_t* panel) {
+  for (int part = 0; part < PARTS; part++) {
+    __global panel_t* to = panel + part * A_BLOCK;
+    long q = 0;
+    if (ks == 1) {
+      for (; q + 32 <= k; q += 32)
+        for (int l = 0; l < MR; l++)
+          vstore16(PAIRS_OF_LINE(INA, from + min(l, lines - 1) * rs + q, part), 0, (__global uint*)(to + AT_A(l, q)));
+    } else if (rs == 1 && lines == MR) {
+      for (; q + 32 <= k; q += 32)
+        for (int l = 0; l < MR; l += A_ROWS) {
+          uint16 v[16];
+#pragma unroll
+          for (int i = 0; i < 16; i++)
+            v[i] = SIXTEEN(PAIRS(INA, A_ROWS, from + (q + 2 * i) * ks + l, ks, part));
+          TRANSPOSE16(uint16, v)
+#pragma unroll
+          for (int i = 0; i < A_ROWS; i++) vstore16(v[i], 0, (__global uint*)(to + AT_A(l + i, q)));
+        }
+    }
+    const long done = q;
+    PACK_REST(INA, from, rs, ks, lines, done, k, kp, to, AT_A, part)
+  }
+}
+#endif
+
+#ifdef INB
+inline void pack_b(__global const STORAGE(INB) * from, long ns, long ks, int lines, long k, long kp,
+                   __global panel_t* panel) {
+  for (int part = 0; part < PARTS; part++) {
+    __global panel_t* to = panel + part * B_BLOCK;
+    long q = 0;
+    if (lines == NR && ns == 1) {
+      for (; q + 2 <= k; q += 2)
+        for (int l = 0; l < NR; l += 16)
+          vstore16(PAIRS(INB, 16, from + q * ks + l, ks, part), 0, (__global uint*)(to + AT_B(l, q)));
+    } else if (ks == 1) {
+      for (; q + 32 <= k; q += 32)
+        for (int l = 0; l < lines; l += 16) {
+#define LINE(i) from + min(l + (i), lines - 1) * ns + q
+          PACK_B_LINES(INB, LINE, to, l, q, part)
+#undef LINE
+        }
+    }
+    const long done = q;
+    PACK_REST(INB, from, ns, ks, lines, done, k, kp, to, AT_B, part)
+  }
+}
+#endif
+
+// --- the product --------------------------------------------------------------------------------------------------
+// t (MR x NR floats, and SPARE vectors behind) += one part of a panel of a times one of b. Registers that a compiler does not know of only live
+// within one asm statement, but for the tiles: nothing else uses those.
+#ifdef ENGINE_AMX
+#if MR != 32 || VEC != 16
+#error "two by two tiles of 16 x 16"
+#endif
+// Palette 1; eight tiles of 16 rows (bytes 48..) of 64 bytes (bytes 16.., two each).
+__constant uchar tile_config[64] __attribute__((aligned(64))) = {
+    1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16};
+#define ENGINE_BEGIN() __asm__ volatile("ldtilecfg (%0)" ::"r"(tile_config) : "memory")
+// Tiles that are in use would be saved at each switch of threads.
+#define ENGINE_END() __asm__ volatile("tilerelease" ::: "memory")
+#define SPARE 0
+
+inline void multiply(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
+  __asm__ volatile(
+      "tileloadd (%[t], %[row], 1), %%tmm0\n\t"
+      "tileloadd 64(%[t], %[row], 1), %%tmm1\n\t"
+      "tileloadd 2048(%[t], %[row], 1), %%tmm2\n\t"
+      "tileloadd 2112(%[t], %[row], 1), %%tmm3\n"
+      "1:\n\t"
+      "tileloadd (%[a], %[line], 1), %%tmm4\n\t"
+      "tileloadd (%[b], %[row], 1), %%tmm6\n\t"
+      "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t"
+      "tileloadd 64(%[b], %[row], 1), %%tmm7\n\t"
+      "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
+      "tileloadd 1024(%[a], %[line], 1), %%tmm5\n\t"
+      "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"
+      "tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n\t"
+      "addq %[ahead], %[a]\n\t"
+      "addq %[ahead], %[b]\n\t"
+      "decq %[n]\n\t"
+      "jnz 1b\n\t"
+      "tilestored %%tmm0, (%[t], %[row], 1)\n\t"
+      "tilestored %%tmm1, 64(%[t], %[row], 1)\n\t"
+      "tilestored %%tmm2, 2048(%[t], %[row], 1)\n\t"
+      "tilestored %%tmm3, 2112(%[t], %[row], 1)"
+      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(blocks)
+      : [t] "r"(t), [line] "r"(64L), [row] "r"(128L), [ahead] "r"(2048L * PARTS)
+      : "memory", "cc");
+}
+#else
+#if MR != 8 || VEC != 16
+#error "eight rows of two vectors"
+#endif
+#define ENGINE_BEGIN()
+#define ENGINE_END()
+#define SPARE 19
+// Sums of row r in zmm(2 r) and zmm(2 r + 1), the row's pair everywhere in zmm18, those of b in zmm16 and zmm17. Not
+// every compiler of OpenCL C knows the registers' names, so what was in them is kept behind t.
+#define ROWS8(X) X(0, 0, 1) X(1, 2, 3) X(2, 4, 5) X(3, 6, 7) X(4, 8, 9) X(5, 10, 11) X(6, 12, 13) X(7, 14, 15)
+#define SAVE(n) "vmovups %%zmm" #n ", 1024+64*" #n "(%[t])\n\t"
+#define RESTORE(n) "vmovups 1024+64*" #n "(%[t]), %%zmm" #n "\n\t"
+#define SAVE_ROW(r, l, h) SAVE(l) SAVE(h)
+#define RESTORE_ROW(r, l, h) RESTORE(l) RESTORE(h)
+#define FETCH_ROW(r, l, h)                       \
+  "vmovups 128*" #r "(%[t]), %%zmm" #l "\n\t"    \
+  "vmovups 128*" #r "+64(%[t]), %%zmm" #h "\n\t"
+#define KEEP_ROW(r, l, h)                        \
+  "vmovups %%zmm" #l ", 128*" #r "(%[t])\n\t"    \
+  "vmovups %%zmm" #h ", 128*" #r "+64(%[t])\n\t"
+#define ADD_ROW(r, l, h)                           \
+  "vpbroadcastd 64*" #r "(%[a]), %%zmm18\n\t"      \
+  "vdpbf16ps %%zmm16, %%zmm18, %%zmm" #l "\n\t"    \
+  "vdpbf16ps %%zmm17, %%zmm18, %%zmm" #h "\n\t"
+inline void multiply(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
+  long pairs;
+  __asm__ volatile(
+      ROWS8(SAVE_ROW) SAVE(16) SAVE(17) SAVE(18)
+      ROWS8(FETCH_ROW)
+      "1:\n\t"
+      "movq $16, %[pairs]\n"
+      "2:\n\t"
+      "vmovups (%[b]), %%zmm16\n\t"
+      "vmovups 64(%[b]), %%zmm17\n\t"
+      ROWS8(ADD_ROW)
+      "addq $4, %[a]\n\t"
+      "addq $128, %[b]\n\t"
+      "decq %[pairs]\n\t"
+      "jnz 2b\n\t"
+      "addq %[skip_a], %[a]\n\t"
+      "addq %[skip_b], %[b]\n\t"
+      "decq %[n]\n\t"
+      "jnz 1b\n\t"
+      ROWS8(KEEP_ROW)
+      ROWS8(RESTORE_ROW) RESTORE(16) RESTORE(17) RESTORE(18)
+      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(blocks), [pairs] "=&r"(pairs)
+      : [t] "r"(t), [skip_a] "r"(2L * A_BLOCK * PARTS - 64), [skip_b] "r"(2L * B_BLOCK * (PARTS - 1))
+      : "memory", "cc");
+}
+#endif
+
+#ifdef OUT
+inline void micro(__global const panel_t* a, __global const panel_t* b, long k, VT* t) {
+  const long blocks = k / 32;
+  for (int i = 0; i < 2 * MR; i++) t[i] = (VT)(0);
+  if (blocks <= 0) return;
+  multiply(a, b, blocks, (float*)t);
+#if PARTS == 2
+  VT low[2 * MR + SPARE];
+  for (int i = 0; i < 2 * MR; i++) low[i] = (VT)(0);
+  multiply(a, b + B_BLOCK, blocks, (float*)low);
+  multiply(a + A_BLOCK, b, blocks, (float*)low);
+  multiply(a + A_BLOCK, b + B_BLOCK, blocks, (float*)low);
+  // The first parts alone say where a sum is Inf or NaN: Inf times a second part of 0 would be one NaN too many.
+  for (int i = 0; i < 2 * MR; i++) t[i] += isfinite(t[i]) ? low[i] : (VT)(0);
+#endif
+}
+#endif
+#endif

@@ -1,0 +1,141 @@
+// One time step of an LSTM layer in one launch, for CPUs: the product with W_hh in registers, then the cell.
+// -D: S (storage tag), A (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), COPY (S is not A: what
+// the next step multiplies is kept in the compute type too); ACC = A and INB = S for gemm_panels.h. W_hh comes packed,
+// once for all steps: panels [level][2][VEC]; going forward, two panels hold the four gates of VEC units, going back a
+// panel has 2 VEC units.
+#include "gemm/gemm_panels.h"
+#include "rnn/rnn_cells.h"
+
+// Vector v of all panels is part v % parts of units v / parts * VEC on. Lanes beyond `hidden` may hold anything: none is
+// stored.
+__kernel void rnn_pack(BUF(w), BUF(panels), long levels, long hidden, long parts, long part_stride, long unit_stride,
+                       long level_stride) {
+  const long panel = get_global_id(0), run = parts == 1 ? NR : VEC;
+  for (int l = 0; l < NR; l += run) {
+    const long v = 2 * panel + l / VEC, unit = v / parts * VEC;
+    pack_b(PTR(w, const STORAGE(S)) + v % parts * part_stride + unit * unit_stride, unit_stride, level_stride,
+           (int)min(run, hidden - unit), levels, levels, PTR(panels, ST) + panel * levels * NR + l);
+  }
+}
+
+#define THREE_ROWS(X) X(0) X(1) X(2)
+#define SIX_ROWS(X) THREE_ROWS(X) X(3) X(4) X(5)
+#define EIGHT_ROWS(X) SIX_ROWS(X) X(6) X(7)
+#if ROWS == 12
+#define EACH_ROW(X) EIGHT_ROWS(X) X(8) X(9) X(10) X(11)
+#elif ROWS == 8
+#define EACH_ROW EIGHT_ROWS
+#elif ROWS == 6
+#define EACH_ROW SIX_ROWS
+#elif ROWS == 3
+#define EACH_ROW THREE_ROWS
+#elif ROWS == 1
+#define EACH_ROW(X) X(0)
+#else
+#error "ROWS must be 1, 3, 6, 8 or 12"
+#endif
+// Rows beyond the last are the last once more, and not stored. Named variables stay in registers.
+#define DECLARE(r)                                                \
+  __global const ST* a##r = from + min(first + r, n - 1) * a_row; \
+  VT p##r = (VT)(0), q##r = (VT)(0);
+#define STEP(r)                 \
+  {                             \
+    const VT x = (VT)(a##r[k]); \
+    p##r = x * b0 + p##r;       \
+    q##r = x * b1 + q##r;       \
+  }
+#define KEEP(r)              \
+  sums[stride * r] = p##r;   \
+  sums[stride * r + 1] = q##r;
+
+inline void product(__global const ST* from, long a_row, long first, long n, __global const ST* b, long levels,
+                    VT* sums, int stride) {
+  EACH_ROW(DECLARE)
+  for (long k = 0; k < levels; k++) {
+    const VT b0 = CAT(VLOAD_, VEC)(0, b), b1 = CAT(VLOAD_, VEC)(1, b);
+    EACH_ROW(STEP)
+    b += 2 * VEC;
+  }
+  EACH_ROW(KEEP)
+}
+
+// The tiles of a work-item: block of units get_global_id(0), rows_each rows.
+#define EACH_TILE(width)                                                                         \
+  const long block = get_global_id(0), end = min((long)(get_global_id(1) + 1) * rows_each, n);   \
+  VT sums[width * ROWS];                                                                         \
+  for (long first = get_global_id(1) * rows_each; first < end; first += ROWS)
+
+#ifdef COPY
+#define KEEP_WIDE(p, V, i, v) STORE(A, A, V, PTR(p, ST), i, v);
+#else
+#define KEEP_WIDE(p, V, i, v)
+#endif
+
+// `saved` holds what inputs and biases add to the gates, then the gates. a: the hidden states before.
+#define FORWARD(V, k0, k1, k2, k3)                                                                     \
+  LSTM_CELL(V, SAVED(V, 0, 4) + k0, SAVED(V, 1, 4) + k1, SAVED(V, 2, 4) + k2, SAVED(V, 3, 4) + k3)     \
+  KEEP_WIDE(wide, V, row * hidden + j, h)
+
+__kernel void lstm_step(BUF(hy), BUF(cy), BUF(saved), BUF(cx), BUF(wide), BUF(a), BUF(panels), long hy_row, long a_row,
+                        long n, long hidden, long rows_each) {
+  EACH_TILE(4) {
+    __global const ST* b = PTR(panels, const ST) + block * hidden * 4 * VEC;
+    product(PTR(a, const ST), a_row, first, n, b, hidden, sums, 4);
+    product(PTR(a, const ST), a_row, first, n, b + hidden * 2 * VEC, hidden, sums + 2, 4);
+    const int lanes = (int)min(hidden - block * VEC, (long)VEC);
+    for (int r = 0; r < ROWS && first + r < end; r++) {
+      const long row = first + r;
+      if (lanes == VEC) {
+        const long j = block * VEC;
+        FORWARD(VEC, sums[4 * r], sums[4 * r + 1], sums[4 * r + 2], sums[4 * r + 3])
+      } else {
+        lanes_t p, q, s, t;
+        p.v = sums[4 * r];
+        q.v = sums[4 * r + 1];
+        s.v = sums[4 * r + 2];
+        t.v = sums[4 * r + 3];
+        for (int x = 0; x < lanes; x++) {
+          const long j = block * VEC + x;
+          FORWARD(1, p.s[x], q.s[x], s.s[x], t.s[x])
+        }
+      }
+    }
+  }
+}
+
+// a: the gradients of the gates one step later, none (levels = 0) at the last. dc (compute type) holds the gradient of
+// the cell states and takes that of those before; gh and gl are what reaches the hidden states from outside.
+#define BACKWARD(V, sum)                                                                       \
+  VTYPE(A, V) dh = sum;                                                                        \
+  if (has_gh) dh += AT(gh, V, row * gh_row + j);                                               \
+  if (has_gl) dh += AT(gl, V, row * hidden + j);                                               \
+  const VTYPE(A, V) later =                                                                    \
+      has_dc ? LOAD(A, A, V, PTR(dc_, const ST), row * hidden + j) : (VTYPE(A, V))(0);         \
+  LSTM_CELL_BACKWARD(V, later)                                                                 \
+  STORE(A, A, V, PTR(dc_, ST), row * hidden + j, dcx);                                         \
+  KEEP_WIDE(wide, V, (row * 4 + 0) * hidden + j, d0)                                           \
+  KEEP_WIDE(wide, V, (row * 4 + 1) * hidden + j, d1)                                           \
+  KEEP_WIDE(wide, V, (row * 4 + 2) * hidden + j, d2)                                           \
+  KEEP_WIDE(wide, V, (row * 4 + 3) * hidden + j, d3)
+
+__kernel void lstm_step_backward(BUF(gg), BUF(dc_), BUF(gh), BUF(gl), BUF(cx), BUF(cy), BUF(saved), BUF(wide), BUF(a),
+                                 BUF(panels), long levels, long gh_row, int has_gh, int has_gl, int has_dc, long n,
+                                 long hidden, long rows_each) {
+  EACH_TILE(2) {
+    product(PTR(a, const ST), levels, first, n, PTR(panels, const ST) + block * levels * 2 * VEC, levels, sums, 2);
+    for (int r = 0; r < ROWS && first + r < end; r++)
+      for (int m = 0; m < 2; m++) {
+        const long row = first + r, unit = (2 * block + m) * VEC;
+        if (unit + VEC <= hidden) {
+          const long j = unit;
+          BACKWARD(VEC, sums[2 * r + m])
+        } else {
+          lanes_t lanes;
+          lanes.v = sums[2 * r + m];
+          for (long j = unit; j < hidden; j++) {
+            BACKWARD(1, lanes.s[j - unit])
+          }
+        }
+      }
+  }
+}

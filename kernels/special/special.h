@@ -1,0 +1,28 @@
+// What the special functions share. They have no vector form: each is a function of ST, mapped over the lanes.
+// Coefficients carry the digits of double (K of scalar_math.h).
+#ifndef NETCL_SPECIAL_H
+#define NETCL_SPECIAL_H
+#include "common/pointwise.h"
+#include "common/scalar_math.h"
+
+// sum of c_k T_k(u) by Clenshaw's recurrence.
+#define CHEBYSHEV(table, u) chebyshev_sum(table, (int)(sizeof(table) / sizeof(ST)), u)
+inline ST chebyshev_sum(__constant const ST *c, int n, ST u) {
+  ST b1 = 0, b2 = 0;
+  for (int k = n - 1; k > 0; k--) {
+    const ST b = 2 * u * b1 - b2 + c[k];
+    b2 = b1;
+    b1 = b;
+  }
+  return u * b1 - b2 + c[0];
+}
+
+// sum of c_k u^k by Horner's rule.
+#define POLYNOMIAL(table, u) polynomial_sum(table, (int)(sizeof(table) / sizeof(ST)), u)
+inline ST polynomial_sum(__constant const ST *c, int n, ST u) {
+  ST s = 0;
+  for (int k = n - 1; k >= 0; k--) s = s * u + c[k];
+  return s;
+}
+
+#endif

@@ -206,6 +206,58 @@ class TestComplex(NetclTestCase):
         self.check(device, lambda m, x: torch.block_diag(x[0], x[:2].real), m, x)
 
 
+def lazy(x, bits):
+    for bit in bits:
+        x = x.conj() if bit == "c" else torch._neg_view(x)
+    return x
+
+
+class TestLazyBits(NetclTestCase):
+    """Conjugated and negated views as what is read and as what is written."""
+
+    BITS = ("", "c", "n", "cn", "nc")
+
+    def test_copies(self, device):
+        values = torch.tensor([1 + 2j, 3 - 4j, -5 + 0.5j, 7j, -127, 9 - 1j])
+        for to, source, bits, target_bits in itertools.product(
+            (torch.complex64, torch.float32, torch.int8), (torch.complex64, torch.float32), self.BITS, self.BITS
+        ):
+            results = []
+            for devices in (("cpu", "cpu"), (device, device), (device, "cpu"), ("cpu", device)):
+                for step, non_blocking in ((1, False), (2, True)):
+                    x = values if source.is_complex else values.real
+                    x = lazy(x.to(devices[0], source)[::step], bits)
+                    own = target_bits if to.is_complex else target_bits.replace("c", "")
+                    y = lazy(torch.zeros(len(x), dtype=to, device=devices[1]), own)
+                    y.copy_(x, non_blocking=non_blocking)
+                    torch.netcl.synchronize()
+                    self.assertEqual((y.is_conj(), y.is_neg()), ("c" in own, "n" in own))
+                    results.append(y.cpu().resolve_conj().resolve_neg())
+            for i, result in enumerate(results):
+                self.assertEqual(result, results[i % 2], (source, to, bits, target_bits, i))
+
+    def test_writes(self, device):
+        writes = (
+            lambda x: x.fill_(1 + 3j),
+            lambda x: x.zero_(),
+            lambda x: x.mul_(2j),
+            lambda x: x.neg_(),
+            lambda x: x.conj_physical_(),
+            lambda x: x.imag.mul_(3),
+            lambda x: torch.add(x, 1j, out=x),
+            lambda x: x.index_fill_(0, torch.tensor([1], device=x.device), 5j),
+            lambda x: x.masked_fill_(x.real > 1, 2j),
+            lambda x: x.resolve_conj().resolve_neg(),
+            lambda x: x[1].item(),
+        )
+        for bits, write in itertools.product(self.BITS, writes):
+            results = []
+            for d in ("cpu", device):
+                x = lazy(torch.tensor([1 + 2j, 3 - 4j], device=d), bits)
+                results.append((write(x), x.resolve_conj().resolve_neg()))
+            self.assertEqual(results[1], results[0], exact_device=False)
+
+
 class TestCounts(NetclTestCase):
     @dtypes(torch.int64, torch.int32, torch.uint8)
     def test_bincount(self, device, dtype):
@@ -271,7 +323,7 @@ class TestCounts(NetclTestCase):
             self.check(device, lambda g: torch.ops.aten.unfold_backward(g, shape, dim, size, step), g)
 
 
-for case in (TestCat, TestTriangles, TestFlipRoll, TestSequences, TestComplex, TestCounts):
+for case in (TestCat, TestTriangles, TestFlipRoll, TestSequences, TestComplex, TestLazyBits, TestCounts):
     instantiate_device_type_tests(case, globals(), only_for=("privateuse1",))
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/_copy_from.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
@@ -28,10 +29,9 @@ bool better_by_kernel(const at::Tensor& t) {
 }
 
 // The same memory as integers where there are some of that size: they need no arithmetic and no cl_khr_fp64, have
-// vectors where complex numbers have none, and one kernel serves all dtypes of a size. A lazily conjugated or negated
-// view has no view as another dtype.
+// vectors where complex numbers have none, and one kernel serves all dtypes of a size.
 at::Tensor bits(const at::Tensor& t) {
-  switch (t.is_conj() || t.is_neg() ? 0 : t.element_size()) {
+  switch (t.element_size()) {
     case 1:
       return t.view(at::kByte);
     case 2:
@@ -52,7 +52,7 @@ void copy_within(const at::Tensor& dst, const at::Tensor& src) {
     copy_on_device(dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes(), queue_of(dst));
     return;
   }
-  const bool moved = from == to && src.is_conj() == dst.is_conj() && src.is_neg() == dst.is_neg();
+  const bool moved = from == to;
   auto iter = at::TensorIteratorConfig()
                   .add_owned_output(moved ? bits(dst) : dst)
                   .add_owned_const_input(moved ? bits(src) : src)
@@ -103,23 +103,34 @@ void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
   if (!direct) copy_within(dst, target);
 }
 
+// The same memory as it is, if `t` is a lazily conjugated or negated view. An operator that writes to one with both
+// bits would resolve the first of them by a copy, which is such an operator again, for ever.
+at::Tensor plain(const at::Tensor& t) {
+  const at::Tensor u = t.is_conj() ? t.conj() : t;
+  return u.is_neg() ? at::_neg_view(u) : u;
+}
+
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(self.defined() && dst.defined(), "copy_: both tensors must be defined");
   if (dst.numel() == 0 || self.is_same(dst)) return dst;
   const OpName scope("aten::copy_");
-  const at::Tensor src = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());
-  if (!dst.is_privateuseone()) {
-    copy_from_device(dst, src, non_blocking);
+  // Negation comes before a conversion: it has other limits in another dtype, and bool has none.
+  const at::Tensor from = self.scalar_type() == dst.scalar_type() ? self : self.resolve_neg();
+  const bool conj = from.is_conj() != dst.is_conj(), neg = from.is_neg() != dst.is_neg();
+  const at::Tensor src = plain(from.sizes() == dst.sizes() ? from : from.expand(dst.sizes()));
+  const at::Tensor to = plain(dst);
+  non_blocking = non_blocking && !conj && !neg;
+  if (!to.is_privateuseone()) {
+    copy_from_device(to, src, non_blocking);
   } else if (!src.is_privateuseone()) {
-    copy_from_host(dst, src, non_blocking);
-  } else if (src.device() == dst.device()) {
-    copy_within(dst, src);
+    copy_from_host(to, src, non_blocking);
+  } else if (src.device() == to.device()) {
+    copy_within(to, src);
   } else {
-    copy_between_devices(dst, src);
+    copy_between_devices(to, src);
   }
-  // The bytes moved as they are: where one side is a lazily conjugated or negated view, apply that now.
-  if (src.is_conj() != dst.is_conj()) dst.conj_physical_();
-  if (src.is_neg() != dst.is_neg()) dst.neg_();
+  if (conj) to.conj_physical_();
+  if (neg) to.neg_();
   return dst;
 }
 

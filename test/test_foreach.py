@@ -226,6 +226,13 @@ class TestForeach(TestCase):
             torch._foreach_add(a, a[:1])
         with self.assertRaisesRegex(RuntimeError, "same number of elements as scalar list"):
             torch._foreach_add(a, [1.0])
+        ones = torch.ones(16, 1, device=DEV)
+        for target in (torch.empty(0, 1), torch.empty(0, 1, device=DEV), torch.empty(4, 1, device=DEV)):
+            for source in (ones, ones.cpu()) if target.device.type == DEV else (ones,):
+                with self.assertRaisesRegex(RuntimeError, "size"):
+                    target.copy_(source)
+                with self.assertRaisesRegex(RuntimeError, "size"):
+                    torch._foreach_copy_([target, target], [target, source])
 
     def test_many_slabs(self):
         """More slabs than one launch takes: grouped, not wrong."""

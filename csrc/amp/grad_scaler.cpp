@@ -1,4 +1,5 @@
 // What torch.amp.GradScaler runs: both operators stay on the device, so a scaled step never waits for the host.
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/bit_cast.h>
@@ -55,6 +56,8 @@ void non_finite_check_and_unscale_(at::TensorList grads, at::Tensor& found_inf, 
     defs.set("S", dtype_tag(type));
     tensors.launch("amp.cl", "unscale", defs, buf(found_inf), buf(inv_scale));
   }
+  // CPU and CUDA do not count this write either.
+  const at::AutoDispatchBelowADInplaceOrView uncounted;
   for (const auto& [grad, dense] : write_back) grad.copy_(dense);
 }
 

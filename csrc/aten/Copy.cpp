@@ -112,12 +112,13 @@ at::Tensor plain(const at::Tensor& t) {
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(self.defined() && dst.defined(), "copy_: both tensors must be defined");
+  const at::Tensor sized = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());  // or an error
   if (dst.numel() == 0 || self.is_same(dst)) return dst;
   const OpName scope("aten::copy_");
   // Negation comes before a conversion: it has other limits in another dtype, and bool has none.
-  const at::Tensor from = self.scalar_type() == dst.scalar_type() ? self : self.resolve_neg();
+  const at::Tensor from = sized.scalar_type() == dst.scalar_type() ? sized : sized.resolve_neg();
   const bool conj = from.is_conj() != dst.is_conj(), neg = from.is_neg() != dst.is_neg();
-  const at::Tensor src = plain(from.sizes() == dst.sizes() ? from : from.expand(dst.sizes()));
+  const at::Tensor src = plain(from);
   const at::Tensor to = plain(dst);
   non_blocking = non_blocking && !conj && !neg;
   if (!to.is_privateuseone()) {

@@ -86,6 +86,17 @@ void map(const char* name, const char* op, TensorList out, ArrayRef<TensorList> 
   }
 }
 
+// Autograd has no wrapper for operators that return nothing, so these tell it themselves that they wrote.
+void increment_version(TensorList tensors) {
+  for (const Tensor& t : tensors) t.unsafeGetTensorImpl()->bump_version();
+}
+
+void map_(const char* name, const char* op, TensorList self, ArrayRef<TensorList> in, Scalars scalars = {},
+          const Tensor& scalar_tensor = {}) {
+  map(name, op, self, in, scalars, scalar_tensor);
+  increment_version(self);
+}
+
 // --- one input --------------------------------------------------------------------------------------------
 
 #define NETCL_FOREACH_UNARY(op)                                                \
@@ -97,7 +108,7 @@ void map(const char* name, const char* op, TensorList out, ArrayRef<TensorList> 
   }                                                                            \
   void op##_(TensorList self) {                                                \
     if (!native({self})) return at::native::foreach_tensor_##op##_slow_(self); \
-    map("aten::_foreach_" #op "_", "OP_" #op, self, {self});                   \
+    map_("aten::_foreach_" #op "_", "OP_" #op, self, {self});                  \
   }
 NETCL_FOREACH_UNARY(abs)
 NETCL_FOREACH_UNARY(exp)
@@ -119,7 +130,7 @@ NETCL_FOREACH_UNARY(sqrt)
   }                                                                                                            \
   void op##_scalar_(TensorList self, const Scalar& s) {                                                        \
     if (!native({self}, s)) return at::native::foreach_tensor_##aten##_scalar_kernel_slow_(self, s);           \
-    map("aten::_foreach_" #op "_", "OP_" #op, self, {self}, s);                                                \
+    map_("aten::_foreach_" #op "_", "OP_" #op, self, {self}, s);                                               \
   }                                                                                                            \
   Tensors op##_scalars(TensorList self, Scalars s) {                                                           \
     if (!native({self}, s, true)) return at::native::foreach_tensor_##aten##_scalarlist_kernel_slow(self, s);  \
@@ -129,7 +140,7 @@ NETCL_FOREACH_UNARY(sqrt)
   }                                                                                                            \
   void op##_scalars_(TensorList self, Scalars s) {                                                             \
     if (!native({self}, s, true)) return at::native::foreach_tensor_##aten##_scalarlist_kernel_slow_(self, s); \
-    map("aten::_foreach_" #op "_", "OP_" #op, self, {self}, s);                                                \
+    map_("aten::_foreach_" #op "_", "OP_" #op, self, {self}, s);                                               \
   }
 NETCL_FOREACH_SCALAR(add, add)
 NETCL_FOREACH_SCALAR(sub, sub)
@@ -158,7 +169,7 @@ Tensors pow_of(const Scalar& self, TensorList exponent) {
   }                                                                                                        \
   void op##_list_(TensorList self, TensorList other) {                                                     \
     if (!native({self, other})) return at::native::foreach_tensor_##aten##_list_kernel_slow_(self, other); \
-    map("aten::_foreach_" #op "_", "OP_" #op "_list", self, {self, other});                                \
+    map_("aten::_foreach_" #op "_", "OP_" #op "_list", self, {self, other});                               \
   }
 NETCL_FOREACH_LIST(mul, mul)
 NETCL_FOREACH_LIST(div, div)
@@ -175,7 +186,7 @@ NETCL_FOREACH_LIST(minimum, clamp_max)
   }                                                                                                                    \
   void op##_list_(TensorList self, TensorList other, const Scalar& alpha) {                                            \
     if (!native({self, other}, alpha)) return at::native::foreach_tensor_##op##_list_kernel_slow_(self, other, alpha); \
-    map("aten::_foreach_" #op "_", "OP_" #op "_list", self, {self, other}, alpha);                                     \
+    map_("aten::_foreach_" #op "_", "OP_" #op "_list", self, {self, other}, alpha);                                    \
   }
 NETCL_FOREACH_LIST_ALPHA(add)
 NETCL_FOREACH_LIST_ALPHA(sub)
@@ -197,7 +208,7 @@ bool native_with(TensorList self, const Tensor& other) {
   }                                                                                                           \
   void op##_tensor_(TensorList self, const Tensor& other) {                                                   \
     if (!native_with(self, other)) return at::native::foreach_tensor_##op##_tensor_kernel_slow_(self, other); \
-    map("aten::_foreach_" #op "_", "OP_" #op, self, {self}, {}, other);                                       \
+    map_("aten::_foreach_" #op "_", "OP_" #op, self, {self}, {}, other);                                      \
   }
 NETCL_FOREACH_TENSOR(mul)
 NETCL_FOREACH_TENSOR(div)
@@ -213,7 +224,7 @@ NETCL_FOREACH_TENSOR(div)
   }                                                                                                               \
   void op##_scalar_(TensorList self, TensorList a, TensorList b, const Scalar& s) {                               \
     if (!native({self, a, b}, s)) return at::native::foreach_tensor_##op##_scalar_slow_(self, a, b, s);           \
-    map("aten::_foreach_" #op "_", "OP_" #op, self, {self, a, b}, s);                                             \
+    map_("aten::_foreach_" #op "_", "OP_" #op, self, {self, a, b}, s);                                            \
   }                                                                                                               \
   Tensors op##_scalars(TensorList self, TensorList a, TensorList b, Scalars s) {                                  \
     if (!native({self, a, b}, s, true)) return at::native::foreach_tensor_##op##_scalarlist_slow(self, a, b, s);  \
@@ -223,7 +234,7 @@ NETCL_FOREACH_TENSOR(div)
   }                                                                                                               \
   void op##_scalars_(TensorList self, TensorList a, TensorList b, Scalars s) {                                    \
     if (!native({self, a, b}, s, true)) return at::native::foreach_tensor_##op##_scalarlist_slow_(self, a, b, s); \
-    map("aten::_foreach_" #op "_", "OP_" #op, self, {self, a, b}, s);                                             \
+    map_("aten::_foreach_" #op "_", "OP_" #op, self, {self, a, b}, s);                                            \
   }                                                                                                               \
   Tensors op##_tensor(TensorList self, TensorList a, TensorList b, const Tensor& s) {                             \
     return op##_scalars(self, a, b, at::native::convert_tensor_to_scalar_list(s, self.size()));                   \
@@ -242,7 +253,7 @@ Tensors lerp_list(TensorList self, TensorList end, TensorList weight) {
 }
 void lerp_list_(TensorList self, TensorList end, TensorList weight) {
   if (!native({self, end, weight})) return at::native::foreach_tensor_ternary_lerp_slow_(self, end, weight);
-  map("aten::_foreach_lerp_", "OP_lerp_list", self, {self, end, weight});
+  map_("aten::_foreach_lerp_", "OP_lerp_list", self, {self, end, weight});
 }
 Tensors lerp_scalar(TensorList self, TensorList end, const Scalar& s) {
   if (!native({self, end}, s)) return at::native::foreach_tensor_lerp_list_kernel_slow(self, end, s);
@@ -252,7 +263,7 @@ Tensors lerp_scalar(TensorList self, TensorList end, const Scalar& s) {
 }
 void lerp_scalar_(TensorList self, TensorList end, const Scalar& s) {
   if (!native({self, end}, s)) return at::native::foreach_tensor_lerp_list_kernel_slow_(self, end, s);
-  map("aten::_foreach_lerp_", "OP_lerp", self, {self, end}, s);
+  map_("aten::_foreach_lerp_", "OP_lerp", self, {self, end}, s);
 }
 Tensors lerp_scalars(TensorList self, TensorList end, Scalars s) {
   if (!native({self, end}, s, true)) return at::native::foreach_tensor_lerp_scalarlist_kernel_slow(self, end, s);
@@ -262,7 +273,7 @@ Tensors lerp_scalars(TensorList self, TensorList end, Scalars s) {
 }
 void lerp_scalars_(TensorList self, TensorList end, Scalars s) {
   if (!native({self, end}, s, true)) return at::native::foreach_tensor_lerp_scalarlist_kernel_slow_(self, end, s);
-  map("aten::_foreach_lerp_", "OP_lerp", self, {self, end}, s);
+  map_("aten::_foreach_lerp_", "OP_lerp", self, {self, end}, s);
 }
 
 // --- copy, zero, norm ---------------------------------------------------------------------------------------
@@ -276,7 +287,7 @@ void copy_(TensorList self, TensorList src, bool non_blocking) {
       at::native::_check_tensors_share_sizes_and_strides({self, src}) &&
       (to == from || (at::isFloatingType(to) && at::isFloatingType(from))) && !at::isComplexType(to);
   if (!one_launch) return at::native::foreach_tensor_copy_list_kernel_slow_(self, src, non_blocking);
-  map("aten::_foreach_copy_", "OP_copy", self, {src});
+  map_("aten::_foreach_copy_", "OP_copy", self, {src});
 }
 
 void zero_(TensorList self) {
@@ -294,6 +305,7 @@ void zero_(TensorList self) {
   Defs defs;
   defs.set("OP", "OP_copy").set("NIN", 1).set("S", dtype_tag(type));
   tensors.launch("foreach.cl", "zero", defs);
+  increment_version(self);
 }
 
 Tensors norm(TensorList self, const Scalar& ord, std::optional<at::ScalarType> dtype) {

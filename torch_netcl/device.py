@@ -130,6 +130,11 @@ class DeviceProperties:
     cl_device_id: int  # the handle, for interop
 
     @property
+    def supports_fp16(self) -> bool:
+        """Another name of has_fp16."""
+        return self.has_fp16
+
+    @property
     def total_memory(self) -> int:
         """The name that torch.cuda has for global_mem_size."""
         return self.global_mem_size

@@ -15,6 +15,11 @@ from .random import default_generator as _default_generator
 from .streams import *  # noqa: F403
 
 
+def _lazy_init() -> None:
+    """Called by PyTorch once, when something first asks for a netcl device."""
+    amp.autocast_mode.set_default_dtype()
+
+
 def __getattr__(name: str) -> object:
     if name == "default_generators":  # made when first asked for, since that makes OpenCL look for devices
         return tuple(_default_generator(i) for i in range(device_count()))  # noqa: F405

@@ -4,6 +4,88 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include "runtime/Device.h"
+
+namespace netcl {
+namespace {
+
+bool lacks_fp16(c10::DeviceIndex index) { return !device(index).info().has_fp16; }
+
+// Whether some devices have it and others do not.
+bool fp16_differs() {
+  static const bool differs = [] {
+    int lacking = 0;
+    for (c10::DeviceIndex i = 0; i < device_count(); i++) lacking += lacks_fp16(i) ? 1 : 0;
+    return lacking > 0 && lacking < device_count();
+  }();
+  return differs;
+}
+
+// The device of an argument; -1 if it is no netcl tensor.
+template <class T>
+int device_index_of(const T&) {
+  return -1;
+}
+int device_index_of(const at::Tensor& t) { return t.defined() && t.is_privateuseone() ? t.device().index() : -1; }
+int device_index_of(const std::optional<at::Tensor>& t) { return t ? device_index_of(*t) : -1; }
+int device_index_of(const at::ITensorListRef& list) {
+  for (const at::Tensor& t : list) {
+    if (const int index = device_index_of(t); index >= 0) return index;
+  }
+  return -1;
+}
+int device_index_of(const at::TensorList& list) { return device_index_of(at::ITensorListRef(list)); }
+
+// Where devices differ, float16 stands for the 16-bit float of the tensors' device, whichever is current: bfloat16
+// without cl_khr_fp16.
+class DtypeOfDevice {
+ public:
+  template <class... Args>
+  explicit DtypeOfDevice(const Args&... args) {
+    if (at::autocast::get_autocast_dtype(at::kPrivateUse1) != at::kHalf || !fp16_differs()) return;
+    int index = -1;
+    ((index = index < 0 ? device_index_of(args) : index), ...);
+    changed_ = index >= 0 && lacks_fp16(static_cast<c10::DeviceIndex>(index));
+    if (changed_) at::autocast::set_autocast_dtype(at::kPrivateUse1, at::kBFloat16);
+  }
+  ~DtypeOfDevice() {
+    if (changed_) at::autocast::set_autocast_dtype(at::kPrivateUse1, at::kHalf);
+  }
+  DtypeOfDevice(const DtypeOfDevice&) = delete;
+  DtypeOfDevice& operator=(const DtypeOfDevice&) = delete;
+
+ private:
+  bool changed_ = false;
+};
+
+}  // namespace
+}  // namespace netcl
+
+// The two policies that look at the autocast dtype: ATen's own, with the dtype of the tensors' device.
+namespace at::autocast {
+
+template <class Redispatch, Redispatch* F, class Ret, class... Args>
+struct WrapFunction_<CastPolicy::lower_precision_fp, at::kPrivateUse1, Redispatch, F, Ret,
+                     guts::typelist::typelist<Args...>> {
+  static Ret call(Args... args) {
+    const netcl::DtypeOfDevice dtype(args...);
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
+    return (*F)(cached_cast(get_autocast_dtype(at::kPrivateUse1), args, at::kPrivateUse1)...);
+  }
+};
+
+template <class Redispatch, Redispatch* F, class Ret, class... Args>
+struct WrapFunction_<CastPolicy::promote, at::kPrivateUse1, Redispatch, F, Ret, guts::typelist::typelist<Args...>> {
+  static Ret call(Args... args) {
+    const netcl::DtypeOfDevice dtype(args...);
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
+    const auto to_type = promote_type(get_autocast_dtype(at::kPrivateUse1), at::kPrivateUse1, args...);
+    return (*F)(cached_cast(to_type, args, at::kPrivateUse1)...);
+  }
+};
+
+}  // namespace at::autocast
+
 namespace netcl {
 namespace {
 

@@ -44,11 +44,18 @@ def __getattr__(name: str):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def custom_fwd(fwd=None, *, cast_inputs: torch.dtype | None = None):
+def _only_netcl(device_type: str) -> None:
+    if device_type != "netcl":
+        raise ValueError(f"torch.netcl.amp is for netcl; use torch.amp with device_type={device_type!r}")
+
+
+def custom_fwd(fwd=None, *, device_type: str = "netcl", cast_inputs: torch.dtype | None = None):
     """``torch.amp.custom_fwd`` with ``device_type="netcl"``: decorates ``forward`` of an autograd function."""
+    _only_netcl(device_type)
     return torch.amp.custom_fwd(fwd, device_type="netcl", cast_inputs=cast_inputs)
 
 
-def custom_bwd(bwd=None):
+def custom_bwd(bwd=None, *, device_type: str = "netcl"):
     """``torch.amp.custom_bwd`` with ``device_type="netcl"``: decorates ``backward`` of an autograd function."""
+    _only_netcl(device_type)
     return torch.amp.custom_bwd(bwd, device_type="netcl")

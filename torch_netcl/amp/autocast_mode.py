@@ -1,5 +1,7 @@
 """What autocast may choose on a device, and ``torch.autocast`` with the device type filled in."""
 
+import functools
+import sys
 from typing import Any
 
 import torch
@@ -9,7 +11,9 @@ def _device_index(device: Any) -> int:
     """The index of a device given as an index, a string, a torch.device, a stream, a queue or None (current)."""
     if device is None:
         return torch.netcl.current_device()
-    if isinstance(device, int):
+    if isinstance(device, int) and not isinstance(device, bool):
+        if device < 0:
+            raise ValueError(f"a device index is 0 or more, not {device}")
         return device
     if isinstance(device, torch.Stream):
         device = device.device
@@ -41,62 +45,144 @@ def supports_fp16(device: Any = None) -> bool:
         return False
 
 
+@functools.cache
+def _any_device_has_fp16() -> bool:
+    return any(supports_fp16(index) for index in range(torch.netcl.device_count()))
+
+
+def set_default_dtype() -> None:
+    """Makes bfloat16 this thread's autocast dtype if no device has float16. Runs at the first use of a device.
+
+    PyTorch starts each thread with float16. Where some devices have it and others not, that stays: operators then take
+    the 16-bit float of the device that their tensors are on (csrc/amp/autocast_mode.cpp).
+    """
+    nested = torch.autocast_increment_nesting() > 1
+    torch.autocast_decrement_nesting()
+    untouched = not nested and torch.get_autocast_dtype("netcl") == torch.float16
+    if untouched and torch.netcl.device_count() and not _any_device_has_fp16():
+        torch.set_autocast_dtype("netcl", torch.bfloat16)
+
+
 def get_amp_supported_dtype() -> list[torch.dtype]:
     """The dtypes that ``torch.autocast("netcl", dtype)`` may use on the current device.
 
     float16 needs ``cl_khr_fp16``; bfloat16 is storage with arithmetic in float32, which every device has.
     """
+    caller = sys._getframe(1)
+    if caller.f_code is torch.autocast.__init__.__code__:
+        return _supported_by_region(caller.f_locals)
+    set_default_dtype()
     return [torch.float16, torch.bfloat16] if supports_fp16() else [torch.bfloat16]
 
 
-def is_autocast_enabled() -> bool:
-    """Whether autocast is on for netcl in this thread."""
-    return torch.is_autocast_enabled("netcl")
+def _supported_by_region(arguments: Any) -> list[torch.dtype]:
+    """The same, asked by the constructor of ``torch.autocast``: of all devices, as operators decide by their tensors'.
+
+    It has read the thread's default dtype by now, and asks a backend nothing else, so the first region of a thread
+    that names no dtype is put right here.
+    """
+    if _any_device_has_fp16():
+        return [torch.float16, torch.bfloat16]
+    set_default_dtype()
+    region = arguments["self"]
+    if arguments["dtype"] is None and region.fast_dtype == torch.float16:
+        region.fast_dtype = torch.bfloat16
+    return [torch.bfloat16]
+
+
+def is_autocast_enabled(device_type: str = "netcl") -> bool:
+    """Whether autocast is on for netcl (or for another type of device) in this thread."""
+    return torch.is_autocast_enabled(device_type)
 
 
 def autocast_enabled(profile_supports_fp16: bool) -> bool:
-    """Whether autocast is on and, given whether the device has fp16, has any effect with its current dtype."""
-    return is_autocast_enabled() and (profile_supports_fp16 or torch.get_autocast_dtype("netcl") != torch.float16)
+    """What it is given, as a bool: ``autocast(enabled=autocast_enabled(device_profile().supports_fp16))``.
+
+    :func:`is_autocast_enabled` tells whether a region is on.
+    """
+    return bool(profile_supports_fp16)
 
 
-class autocast(torch.autocast):
-    """``torch.autocast("netcl", ...)``: context manager and decorator.
+_HOW = (
+    "write torch.netcl.amp.autocast(dtype=torch.bfloat16), torch.netcl.amp.autocast(enabled, device_queue, dtype, "
+    'cache_enabled) or, as torch.autocast, torch.netcl.amp.autocast("netcl", dtype, enabled, cache_enabled)'
+)
 
-    Unlike ``torch.autocast``, it runs in float32 without a warning where the device has no fp16.
+
+def _torch_style(
+    device_type: str = "netcl",
+    dtype: torch.dtype | None = None,
+    enabled: bool = True,
+    cache_enabled: bool | None = None,
+) -> torch.autocast:
+    if device_type != "netcl":
+        raise ValueError(f"torch.netcl.amp.autocast is for netcl, not {device_type!r}; {_HOW}")
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be a torch.dtype, not {dtype!r}; {_HOW}")
+    return torch.autocast("netcl", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+
+
+def _own_style(
+    enabled: bool = True,
+    device_queue: Any = None,
+    dtype: torch.dtype | None = None,
+    cache_enabled: bool | None = None,
+) -> torch.autocast:
+    if isinstance(enabled, torch.dtype) or isinstance(device_queue, torch.dtype):
+        raise TypeError(f"a dtype stands where enabled or device_queue belongs; {_HOW}")
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be a torch.dtype, not {dtype!r}; {_HOW}")
+    dtype, able = _own_dtype(dtype, device_queue)
+    return torch.autocast("netcl", dtype=dtype, enabled=bool(enabled) and able, cache_enabled=cache_enabled)
+
+
+def _own_dtype(dtype: torch.dtype | None, device_queue: Any) -> tuple[torch.dtype, bool]:
+    """The dtype of a region in this module's own style, and whether the device can."""
+    if dtype is None:
+        dtype = torch.get_autocast_dtype("netcl")
+        if not torch.is_autocast_enabled("netcl") and not _any_device_has_fp16():
+            dtype = torch.float16
+    return dtype, dtype != torch.float16 or supports_fp16(device_queue)
+
+
+# torch.compile takes the answer for a constant: a device does not change.
+_own_dtype._dynamo_marked_constant = True
+
+
+def autocast(*args: Any, **kwargs: Any) -> torch.autocast:
+    """``torch.autocast`` for netcl: context manager and decorator, which ``torch.compile`` takes as its own.
+
+    Called as ``autocast(enabled=True, device_queue=None, dtype=None, cache_enabled=None)``. float16 on a device
+    that has none is float32 without a warning. Also takes the arguments of ``torch.autocast``, beginning with
+    ``"netcl"`` or with ``device_type=``; then it is ``torch.autocast``, warnings included.
 
     Args:
         enabled: whether to cast at all.
         device_queue: the device whose abilities count: an index, a device, a stream or a pyopencl queue; the
             current device by default.
-        dtype: float16 (default) or bfloat16.
+        dtype: float16 (default) or bfloat16; another one warns and casts nothing, as in ``torch.autocast``.
         cache_enabled: whether casts of weights are cached.
+
+    Returns:
+        A ``torch.autocast``. What it does is decided here, not on entry.
+
+    Raises:
+        TypeError, ValueError: arguments of neither style; the message tells how to write it.
     """
-
-    def __init__(
-        self,
-        enabled: bool = True,
-        device_queue: Any = None,
-        dtype: torch.dtype | None = None,
-        cache_enabled: bool | None = None,
-    ) -> None:
-        dtype = torch.get_autocast_dtype("netcl") if dtype is None else dtype
-        self._wanted = enabled
-        self._device_queue = device_queue
-        # The device is asked on entry; the base class would warn here.
-        super().__init__("netcl", dtype=dtype, enabled=False, cache_enabled=cache_enabled)
-
-    def __enter__(self):
-        self._enabled = self._wanted and (self.fast_dtype != torch.float16 or supports_fp16(self._device_queue))
-        return super().__enter__()
+    torchs = "device_type" in kwargs or (len(args) > 0 and isinstance(args[0], str))
+    return _torch_style(*args, **kwargs) if torchs else _own_style(*args, **kwargs)
 
 
 def maybe_cast_tensor(tensor: Any) -> Any:
-    """``tensor`` in the autocast dtype if autocast is on, the device can, and it is a float32 netcl tensor.
+    """``tensor`` in the autocast dtype of its device if autocast is on and it is a float32 netcl tensor.
 
     Anything else comes back as it is. Differentiable.
     """
     if not isinstance(tensor, torch.Tensor) or tensor.device.type != "netcl" or tensor.dtype != torch.float32:
         return tensor
-    if not autocast_enabled(supports_fp16(tensor.device)):
+    if not is_autocast_enabled():
         return tensor
-    return tensor.to(torch.get_autocast_dtype("netcl"))
+    dtype = torch.get_autocast_dtype("netcl")
+    if dtype == torch.float16 and not supports_fp16(tensor.device):
+        return tensor.to(torch.bfloat16) if _any_device_has_fp16() else tensor
+    return tensor.to(dtype)

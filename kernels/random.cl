@@ -11,27 +11,35 @@ typedef VTYPE(ACC, 16) VT;
 #define VALUES 2
 #define LONG16(hi, lo) ((convert_ulong16(hi) << 32) | convert_ulong16(lo))
 #ifdef HAVE_FP64
-// [0, 1) and (0, 1] with 53 bits.
+// [0, 1), (0, 1] and (-1/2, 1/2) with 53 bits.
 inline double16 wide_closed_open(uint16 hi, uint16 lo) { return convert_double16(LONG16(hi, lo) >> 11) * 0x1p-53; }
 inline double16 wide_open_closed(uint16 hi, uint16 lo) { return convert_double16((LONG16(hi, lo) >> 11) + 1) * 0x1p-53; }
+inline double16 wide_centred(uint16 hi, uint16 lo) {
+  return (convert_double16(as_long16(LONG16(hi, lo) >> 11) - (1L << 52)) + 0.5) * 0x1p-53;
+}
+#define HALF_EPSILON 0x1p-53
 #endif
 #define UNIFORM(k) wide_closed_open(words.w[2 * (k)], words.w[2 * (k) + 1])
 #define UNIFORM_POSITIVE(k) wide_open_closed(words.w[2 * (k)], words.w[2 * (k) + 1])
+#define UNIFORM_CENTRED(k) wide_centred(words.w[2 * (k)], words.w[2 * (k) + 1])
 #define BITS(k) as_long16(LONG16(words.w[2 * (k)], words.w[2 * (k) + 1]))
 #else
 #define VALUES 4
 #define UNIFORM(k) uniform_closed_open(words.w[k])
 #define UNIFORM_POSITIVE(k) uniform_open_closed(words.w[k])
+#define UNIFORM_CENTRED(k) uniform_centred(words.w[k])
+#define HALF_EPSILON 0x1p-24f
 #define BITS(k) convert_long16(words.w[k])
 #endif
 
-// Value k (0 … VALUES - 1) of each block; a and b are the distribution's parameters.
+// Value k (0 … VALUES - 1) of each block; a and b are the distribution's parameters. No exponential is 0 (as on CUDA the
+// least is half of epsilon, which is no 0 in half either), no geometric below 1, no Cauchy infinite.
 #define DIST_uniform(k) uniform_between(UNIFORM(k), a, b)
 #define DIST_normal(k) (a + b * normal_pair(UNIFORM_POSITIVE((k) & ~1), UNIFORM((k) | 1), (k) & 1))
 #define DIST_log_normal(k) exp(DIST_normal(k))
-#define DIST_exponential(k) (-log(UNIFORM_POSITIVE(k)) / a)
-#define DIST_cauchy(k) (a + b * tan((VT)M_PI * (UNIFORM_POSITIVE(k) - (VT)0.5)))
-#define DIST_geometric(k) ceil(log(UNIFORM_POSITIVE(k)) / log1p(-(VT)(a)))
+#define DIST_exponential(k) (fmax(-log(UNIFORM_POSITIVE(k)), (VT)(HALF_EPSILON)) / a)
+#define DIST_cauchy(k) (a + b * tan((VT)M_PI * UNIFORM_CENTRED(k)))
+#define DIST_geometric(k) fmax(ceil(log(UNIFORM_POSITIVE(k)) / log1p(-(VT)(a))), (VT)1)
 #define DIST_bernoulli(k) (UNIFORM(k) < (VT)(a) ? (VT)1 : (VT)0)
 #define DIST_bernoulli_tensor(k) (UNIFORM(k) < p ? (VT)1 : (VT)0)
 // a + bits mod b; b = 0 stands for the full range of 64 bits.

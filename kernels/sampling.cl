@@ -17,7 +17,7 @@ inline ST uniform(philox_stream_t *s) {
   return (((high << 32 | philox_next(s)) >> 11) + 1) * 0x1p-53;
 }
 #else
-inline ST uniform(philox_stream_t *s) { return ((philox_next(s) >> 8) + 1) * 0x1p-24f; }
+inline ST uniform(philox_stream_t *s) { return philox_next(s) * 0x1p-32f + 0x1p-33f; }
 #endif
 inline ST normal(philox_stream_t *s) {
   const ST r = sqrt(-2 * log(uniform(s)));
@@ -34,9 +34,17 @@ inline ST stirling_rest(ST k) {
 // k log(k / mean) + mean - k without its cancellation (Loader 2000).
 inline ST deviance(ST k, ST mean) { return -k * log1p_minus((mean - k) / k); }
 
+// The least normal number of IO: a gamma is not 0, whose logarithm the densities take.
+#define LEAST ((ST)CAT3(least_, IO, ))
+#define least_f64 DBL_MIN
+#define least_f32 FLT_MIN
+#define least_bf16 FLT_MIN
+#define least_f16 0x1p-14f
+
 // Marsaglia and Tsang (2000); a shape below 1 by way of shape + 1.
 inline ST draw_gamma(philox_stream_t *s, ST shape, ST unused) {
   if (!(shape >= 0)) return (ST)NAN;
+  if (shape == 0) return LEAST;
   const ST boost = shape < 1 ? pow(uniform(s), 1 / shape) : 1;
   const ST d = (shape < 1 ? shape + 1 : shape) - K(1.) / 3, c = 1 / sqrt(9 * d);
   ST v = 1;
@@ -45,12 +53,7 @@ inline ST draw_gamma(philox_stream_t *s, ST shape, ST unused) {
     v = t * t * t;
     if (t > 0 && log(u) < x * x / 2 + d * (1 - v + log(v))) break;
   }
-  // Not 0, whose logarithm the densities take.
-#if defined(ACC_DOUBLE)
-  return fmax(boost * d * v, DBL_MIN);
-#else
-  return fmax(boost * d * v, FLT_MIN);
-#endif
+  return fmax(boost * d * v, LEAST);
 }
 
 // Products of uniforms for a small rate, else Hörmann's transformed rejection PTRS (1993).

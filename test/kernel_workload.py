@@ -77,7 +77,7 @@ def operators() -> None:
     b = x[:, :40] @ x[:, :40].t() + 40 * torch.eye(40, device=D)
     torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x)
     torch.fft.fft(x[:, :30]), torch.fft.rfft(x, 17, dim=0), torch.fft.irfft(torch.fft.rfft(x))
-    torch.poisson(x.abs()), torch._standard_gamma(x.double().abs())
+    torch.poisson(x.abs()), torch._standard_gamma(x.double().abs()), torch.multinomial(x.abs(), 3, True)
     x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)
 
 

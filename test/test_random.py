@@ -1,14 +1,19 @@
 """Random numbers: moments, distributions, reproducibility, generators, and the same numbers on every device."""
 
+import itertools
 import math
+import os
 
 import torch
 from common import no_fallback
+from random_ends import TAGS, Chosen
 from scipy import stats
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 DEVICES = [torch.device("netcl", i) for i in range(torch.netcl.device_count())]
 N = 1_000_000
+FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
+FP64 = torch.netcl.get_device_properties(DEVICES[0]).has_fp64
 
 
 def draw(fill, device, n=N, dtype=torch.float32):
@@ -125,6 +130,179 @@ class TestRandom(TestCase):
         self.assertEqual(counts[1].item(), 0)
         self.assertLess(abs(counts[2].item() - 75_000), 5 * math.sqrt(100_000 * 0.1875))
         self.assertEqual(torch.multinomial(weights, 2).sort().values.cpu(), torch.tensor([0, 2]))
+
+    def test_integers_are_even(self):
+        # A range of 3e9 out of 2^32: a remainder of 32 bits would draw the lower 1.29e9 twice as often as the others.
+        x = draw(lambda x: x.random_(0, 3_000_000_000), DEVICES[0], dtype=torch.int64)
+        below = (x < 1_294_967_296).double().mean().item()
+        self.assertLess(abs(below - 1_294_967_296 / 3e9), 5 * math.sqrt(0.25 / N))
+
+    def test_randperm_that_its_dtype_cannot_hold(self):
+        for dtype, n in ((torch.uint8, 257), (torch.float16, 2050)):
+            for device in ("cpu", DEVICES[0]):
+                with self.assertRaisesRegex(RuntimeError, "n is too large|n cannot be greater|cannot be converted"):
+                    torch.randperm(n, dtype=dtype, device=device)
+
+    def test_weights_are_checked(self):
+        """On the device, so that the next synchronising call raises."""
+        for bad in (-0.5, math.nan, math.inf):
+            weights = torch.tensor([[1.0, 2.0, 3.0], [1.0, bad, 3.0]], device=DEVICES[0])
+            for samples, replacement in ((4, True), (1, True), (2, False)):
+                with self.assertRaisesRegex(RuntimeError, "either `inf`, `nan` or element < 0"):
+                    torch.multinomial(weights, samples, replacement)
+                    torch.netcl.synchronize()
+        torch.multinomial(torch.zeros(5, device=DEVICES[0]), 4, replacement=True)
+        with self.assertRaisesRegex(RuntimeError, "sum of probabilities <= 0"):
+            torch.netcl.synchronize()
+
+
+#: Words at and near the ends and the middle; the first of a pair is the even words, the second the odd ones.
+WORDS = [0, 1, 0xFF, 0x100, 0x7FFFFFFF, 0x80000000, 0xFFFFFEFF, 0xFFFFFF00, 0xFFFFFFFE, 0xFFFFFFFF]
+PAIRS = list(itertools.product(WORDS, repeat=2))
+
+
+class TestEnds(TestCase):
+    """The transforms at the extreme words, and (make test-full) what large draws meet of the ends."""
+
+    def values(self, dist, dtype, a, b=0.0, probabilities=None):
+        """(pairs, values of a group) that a distribution makes of each pair of words."""
+        wide = dtype == torch.float64
+        acc = "f64" if wide else "f32"
+        defs = {"DIST": dist, "OUT": TAGS[dtype], "ACC": acc, **({"WIDE": 1} if wide else {})}
+        if probabilities is not None:
+            defs["WITH_TENSOR"] = 1
+        fill = Chosen("random.cl", "fill", DEVICES[0], **defs)
+        out = torch.full((len(PAIRS), 32 if wide else 64), math.nan, dtype=dtype, device=DEVICES[0])
+        err = torch.zeros(4, dtype=torch.int32, device=DEVICES[0])
+        for row, (even, odd) in zip(out, PAIRS, strict=True):
+            fill(row, probabilities, row.numel(), 1, odd << 32 | even, 0, a, b, err, 1)
+        self.assertEqual(err[0].item(), 0)
+        return out.cpu().double()
+
+    def dtypes(self, *more):
+        return [torch.float32, *more, *([torch.float64] if FP64 else [])]
+
+    def test_uniform(self):
+        for dtype in self.dtypes(torch.float16):
+            for low, high in ((0.0, 1.0), (-2.0, 3.0), (1.0, 1.0 + 2 * torch.finfo(dtype).eps)):
+                x = self.values("uniform", dtype, low, high)
+                self.assertEqual(((x >= low) & (x < high)).all().item(), True, f"{dtype} {low}")
+
+    def test_exponential(self):
+        for dtype in self.dtypes(torch.float16, torch.bfloat16):
+            x = self.values("exponential", dtype, 1.0)
+            self.assertTrue((x > 0).all(), dtype)
+            # The least and the largest, as CUDA has them: half of epsilon, and -log(2^-33) (2^-53 of doubles).
+            compute = torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32)
+            self.assertEqual(x.min().item(), compute.eps / 2, rtol=1e-3, atol=0)
+            largest = 53 if dtype == torch.float64 else 33
+            self.assertEqual(x.max().item(), largest * math.log(2), rtol=torch.finfo(dtype).eps, atol=0)
+            # What gumbel_softmax makes of it.
+            self.assertTrue(x.log().isfinite().all(), dtype)
+
+    def test_normal(self):
+        for dtype in self.dtypes():
+            x = self.values("normal", dtype, 0.0, 1.0)
+            bits = 53 if dtype == torch.float64 else 33
+            self.assertLessEqual(x.abs().max().item(), math.sqrt(2 * bits * math.log(2)) + 1e-6)
+            self.assertGreater(x.abs().max().item(), 6.7)
+            y = self.values("log_normal", dtype, 0.0, 1.0)
+            self.assertEqual(y, x.exp(), rtol=1e-5, atol=0)
+
+    def test_cauchy(self):
+        for dtype in self.dtypes(torch.bfloat16):
+            x = self.values("cauchy", dtype, 0.0, 1.0)
+            self.assertTrue(x.isfinite().all(), dtype)
+            # The word and its complement are a number and its opposite; the lower half is negative.
+            table = dict(zip(PAIRS, x, strict=True))
+            for even, odd in PAIRS:
+                opposite = table.get((even ^ 0xFFFFFFFF, odd ^ 0xFFFFFFFF))
+                if opposite is not None:
+                    self.assertEqual(opposite, -table[even, odd], rtol=0, atol=0)
+            first = torch.tensor([table[w, w][0] for w in WORDS])
+            self.assertEqual(first.sign(), torch.tensor([-1.0 if w < 1 << 31 else 1.0 for w in WORDS]).double())
+            self.assertTrue((first.diff() >= 0).all(), dtype)
+
+    def test_geometric(self):
+        for dtype in (*self.dtypes(torch.float16), torch.int64):
+            for p in (0.25, 1 - 1e-12, 1e-3):
+                x = self.values("geometric", dtype, p)
+                self.assertTrue(((x >= 1) & x.isfinite()).all(), f"{dtype} {p}")
+
+    def test_bernoulli_and_dropout(self):
+        n = 64
+        for p in (0.0, 1.0):
+            self.assertTrue((self.values("bernoulli", torch.float32, p) == p).all(), p)
+            given = torch.full((n,), p, device=DEVICES[0])
+            self.assertTrue((self.values("bernoulli_tensor", torch.float32, 0.0, 0.0, given) == p).all(), p)
+        drop = Chosen("dropout.cl", "dropout", DEVICES[0], IO="f32", ACC="f32")
+        x, out = torch.ones(n, device=DEVICES[0]), torch.empty(n, device=DEVICES[0])
+        mask = torch.empty(n, dtype=torch.bool, device=DEVICES[0])
+        for keep in (0.0, 1.0):
+            for even, odd in PAIRS:
+                drop(out, mask, x, n, 1, odd << 32 | even, 0, keep, 1.0)
+                self.assertEqual(out.cpu(), torch.full((n,), keep))
+                self.assertEqual(mask.cpu(), torch.full((n,), keep == 1))
+
+    def test_rejection(self):
+        """Gamma, Poisson and binomial numbers, whose first eight words are chosen."""
+        counts = (0.0, 1.0, 15.0, 1e4)
+        cases = [
+            ("gamma", dtype, (0.0, 1e-30, 0.1, 1.0, 3.0, 300.0), 0.0, lambda x, a, b: (x > 0) & x.isfinite())
+            for dtype in self.dtypes(torch.float16)
+        ] + [
+            ("poisson", torch.float32, (0.0, 1e-20, 0.5, 9.9, 10.0, 1e4), 0.0, lambda x, a, b: (x >= 0) & (x % 1 == 0)),
+            ("binomial", torch.float32, counts, 0.3, lambda x, a, b: (x >= 0) & (x <= a) & (x % 1 == 0)),
+            ("binomial", torch.float32, counts, 1.0, lambda x, a, b: x == a),
+        ]
+        for dist, dtype, firsts, second, valid in cases:
+            acc = {"ACC": "f64", "ACC_DOUBLE": 1} if dtype == torch.float64 else {"ACC": "f32"}
+            draw = Chosen("sampling.cl", "sample", DEVICES[0], DIST=dist, IO=TAGS[dtype], **acc)
+            first = torch.tensor(firsts, dtype=dtype, device=DEVICES[0])
+            other = torch.full_like(first, second)
+            err = torch.zeros(4, dtype=torch.int32, device=DEVICES[0])
+            n = len(firsts)
+            rows = torch.full((len(PAIRS), 64), math.nan, dtype=dtype, device=DEVICES[0])
+            for row, (even, odd) in zip(rows, PAIRS, strict=True):
+                draw(row, first, other, n, n, odd << 32 | even, 0, err, 1)
+            out = rows[:, :n]
+            good = valid(out.cpu(), first.cpu(), other.cpu())
+            self.assertTrue(good.all(), f"{dist} {dtype}: {out.cpu()[~good]} of {first.cpu().expand_as(good)[~good]}")
+
+    def test_multinomial(self):
+        """A class of no weight is never drawn, be the point at an end or the sums not monotonic."""
+        pick = Chosen("multinomial.cl", "pick", DEVICES[0], ACC="f32")
+        weights = torch.tensor([0.0, 0.0, 1.0, 0.0, 2.0, 0.0, 3.0, 0.0, 0.0], device=DEVICES[0])
+        points = torch.tensor([0.0, 2**-24, 1 / 6, 0.5, 1 - 2**-24, 1.0], device=DEVICES[0])
+        points = torch.cat([points, points * (1 + 2**-22), points * (1 - 2**-22)])
+        err = torch.zeros(4, dtype=torch.int32, device=DEVICES[0])
+        found = torch.empty(points.numel(), dtype=torch.int64, device=DEVICES[0])
+        for wrong in (0.0, 2**-20):
+            sums = weights.cumsum(0)
+            sums[[3, 5, 7]] += wrong  # as sums of several work-items may be off
+            pick(found, points, sums, weights, found.numel(), found.numel(), found.numel(), sums.numel(), err, 1)
+            self.assertTrue((weights[found] > 0).all().item(), found)
+            if wrong == 0:
+                self.assertEqual(found[:6].cpu(), torch.tensor([2, 2, 4, 6, 6, 6]))
+        self.assertEqual(err[0].item(), 0)
+
+    def test_large_draws(self):
+        n = 400_000_000 if FULL else 4_000_000
+        torch.manual_seed(9)
+        x = torch.empty(n, device=DEVICES[0])
+        inside = {
+            "exponential_": lambda: (x.exponential_() > 0).all() & x.amax().isfinite(),
+            "gumbel": lambda: x.exponential_().log_().amin().isfinite(),
+            "uniform_": lambda: (x.uniform_() >= 0).all() & (x.amax() < 1),
+            "cauchy_": lambda: x.cauchy_().abs_().amax().isfinite(),
+            "geometric_": lambda: (x.geometric_(0.3) >= 1).all(),
+            "normal_": lambda: (x.normal_().abs_() < 7).all(),
+        }
+        for name, test in inside.items():
+            self.assertTrue(test().item(), name)
+        weights = torch.zeros(1000, device=DEVICES[0])
+        weights[1::2] = 1
+        self.assertTrue((torch.multinomial(weights, n // 40, replacement=True) % 2 == 1).all().item())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Random fills and dropout, by counter: the numbers depend on seed and offset only, not on how a device cuts the work.
 #include <ATen/TensorOperators.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/bernoulli_native.h>
@@ -14,9 +15,10 @@
 #include <ATen/ops/normal_native.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/random_native.h>
-#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/uniform_native.h>
 #include <torch/library.h>
+
+#include <bit>
 
 #include "aten/support/Generator.h"
 #include "aten/support/Launch.h"
@@ -120,9 +122,10 @@ void bernoulli_tensor_kernel(const TensorBase& self, const TensorBase& p, Genera
        probabilities.expand(out.sizes()).contiguous());
 }
 
-// Integers base + [0, range); range 0 stands for all 64 bits.
+// Integers base + [0, range); range 0 stands for all 64 bits. The remainder of 32 bits by a range from 2^28 on, as on
+// CUDA, favours the small ones visibly, unless it is a power of two.
 void fill_integers(const Tensor& self, int64_t base, uint64_t range, const Generator& gen) {
-  const bool wide = range == 0 || range > 0xffffffffULL;
+  const bool wide = range == 0 || range > 0xffffffffULL || (range >= 1ULL << 28 && !std::has_single_bit(range));
   fill("aten::random_", "integers", self, base, static_cast<int64_t>(range), true, wide, gen);
 }
 void random_from_to_kernel(TensorIteratorBase& iter, uint64_t range, int64_t base, Generator gen) {
@@ -160,20 +163,34 @@ void random_kernel(TensorIteratorBase& iter, Generator gen) {
   fill_integers(iter.tensor(0), 0, range, gen);
 }
 
+// Inverse of the cumulative distribution at uniform points.
 void multinomial_kernel(Tensor& result, const Tensor& self, int64_t samples, Generator gen) {
-  // Inverse of the cumulative distribution at uniform points.
+  const char* op = "aten::multinomial";
   const bool rows = self.dim() == 2;
-  const Tensor weights = rows ? self : self.unsqueeze(0);
   const auto acc = self.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat;
-  const Tensor cumulative = weights.to(acc).cumsum(-1);
-  Tensor points = at::empty({weights.size(0), samples}, cumulative.options()).uniform_(0, 1, gen);
-  points = points * cumulative.narrow(-1, -1, 1);
-  const Tensor found = at::searchsorted(cumulative, points, false, /*right=*/true).clamp_max_(weights.size(1) - 1);
+  const Tensor weights = (rows ? self : self.unsqueeze(0)).to(acc).contiguous();
+  const Tensor cumulative = weights.cumsum(-1);
+  const Tensor points = at::empty({weights.size(0), samples}, cumulative.options()).uniform_(0, 1, gen);
+  Tensor found = at::empty(points.sizes(), points.options().dtype(at::kLong));
+  Device& device = netcl::device_of(self);
+  Defs defs;
+  defs.set("ACC", dtype_tag(acc));
+  const Buf err{assert_buffer(device)};
+  const Split all = split(device, weights.numel(), 1), each = split(device, points.numel(), 1);
+  kernel(device, "multinomial.cl", "check_weights", defs)
+      .launch(op, queue_of(self), {all.items}, {all.local}, buf(weights), weights.numel(), all.chunk, err,
+              assert_message_code(device, "probability tensor contains either `inf`, `nan` or element < 0"));
+  kernel(device, "multinomial.cl", "pick", defs)
+      .launch(op, queue_of(self), {each.items}, {each.local}, buf(found), buf(points), buf(cumulative), buf(weights),
+              points.numel(), each.chunk, samples, weights.size(1), err,
+              assert_message_code(device, "invalid multinomial distribution (sum of probabilities <= 0)"));
   result.copy_(rows ? found : found.squeeze(0));
 }
 
 Tensor& randperm_out(int64_t n, Generator generator, Tensor& result) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
+  // On the CPU, whose scalar_tensor raises on overflow.
+  at::native::check_supported_max_int_with_precision(n, at::empty({0}, at::dtype(result.scalar_type())));
   at::native::resize_output(result, {n});
   if (n < 2) return result.zero_();
   // Random keys of 63 bits, sorted: equal keys are too rare to bias the order.

@@ -52,8 +52,11 @@ inline uint philox_next(philox_stream_t *s) {
   return k == 0 ? s->words.x : k == 1 ? s->words.y : k == 2 ? s->words.z : s->words.w;
 }
 
-// [0, 1) with 24 bits; (0, 1] with 24 bits, for logarithms.
+// [0, 1) with 24 bits; (0, 1] with 32 bits, for logarithms, from 2^-33 on as on CUDA; (-1/2, 1/2), symmetric and exact.
 inline float16 uniform_closed_open(uint16 w) { return convert_float16(w >> 8) * 0x1p-24f; }
-inline float16 uniform_open_closed(uint16 w) { return convert_float16((w >> 8) + 1) * 0x1p-24f; }
+inline float16 uniform_open_closed(uint16 w) { return convert_float16(w) * 0x1p-32f + 0x1p-33f; }
+inline float16 uniform_centred(uint16 w) {
+  return (convert_float16(as_int16(w >> 8) - 0x800000) + 0.5f) * 0x1p-24f;
+}
 
 #endif

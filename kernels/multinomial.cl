@@ -1,0 +1,38 @@
+// Draws from rows of weights by the inverse of their cumulative sums. -D: ACC (f32 or f64), of weights and sums.
+#include "common/dtypes.h"
+
+typedef CTYPE(ACC) ST;
+
+__kernel void check_weights(BUF(weights), long n, long chunk, BUF(err), int code) {
+  const long begin = (long)get_global_id(0) * chunk, end = min(begin + chunk, n);
+  int bad = 0;
+  for (long i = begin; i < end; i++) {
+    const ST w = PTR(weights, const ST)[i];
+    bad |= !(w >= 0 && w < INFINITY);
+  }
+  if (bad) netcl_report(PTR(err, int), code, 0, 0);
+}
+
+// The first class whose cumulative sum exceeds the point, a share of the whole. Sums made in parallel may step where a
+// weight is 0, or stay below the point: then the nearest class before that has a weight, as on CUDA.
+__kernel void pick(BUF(found), BUF(points), BUF(cumulative), BUF(weights), long n, long chunk, long samples,
+                   long classes, BUF(err), int code) {
+  const long begin = (long)get_global_id(0) * chunk, end = min(begin + chunk, n);
+  for (long i = begin; i < end; i++) {
+    const long row = i / samples * classes;
+    __global const ST *sums = PTR(cumulative, const ST) + row;
+    const ST total = sums[classes - 1], point = PTR(points, const ST)[i] * total;
+    if (!(total > 0)) netcl_report(PTR(err, int), code, 0, 0);
+    long low = 0, high = classes;
+    while (low < high) {
+      const long mid = (low + high) / 2;
+      if (sums[mid] > point)
+        high = mid;
+      else
+        low = mid + 1;
+    }
+    if (low == classes) low--;
+    while (low > 0 && PTR(weights, const ST)[row + low] == 0) low--;
+    PTR(found, long)[i] = low;
+  }
+}

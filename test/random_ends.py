@@ -1,0 +1,63 @@
+"""The transforms of kernels/random.cl, dropout.cl and sampling.cl at chosen words instead of Philox's: the ends, to
+which one draw in four thousand million comes near."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import torch_netcl
+
+KERNELS = Path(__file__).parent.parent / "kernels"
+#: The tags of kernels/common/dtypes.h.
+TAGS = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64"}
+
+#: All words of even number are the low half of the seed, the others its high half. Draws by rejection get them in turn
+#: for the first eight, and then Philox's own, so that they end.
+CHOSEN = """
+#include "common/philox.h"
+inline words_t chosen16(ulong seed) {
+  words_t r;
+  for (int k = 0; k < 4; k++) r.w[k] = (uint16)((uint)(k & 1 ? seed >> 32 : seed));
+  return r;
+}
+inline uint chosen(philox_stream_t *s) {
+  if (s->used >= 8) return philox_next(s);
+  return (uint)(s->used++ & 1 ? s->seed >> 32 : s->seed);
+}
+#define philox16(seed, first) chosen16(seed)
+#define philox_next(s) chosen(s)
+"""
+
+
+def expanded(text: str, seen: set[str]) -> str:
+    """The text with its includes in their places."""
+
+    def include(match: re.Match) -> str:
+        name = match[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        return expanded((KERNELS / name).read_text(), seen)
+
+    return re.sub(r'^#include "(.*)"$', include, text, flags=re.M)
+
+
+class Chosen:
+    """A kernel of the file with its words chosen."""
+
+    def __init__(self, file: str, name: str, device: torch.device, **defs: object) -> None:
+        properties = torch.netcl.get_device_properties(device)
+        if properties.device_class == "cpu":
+            defs["DEVICE_CPU"] = 1
+        if properties.has_fp64:
+            defs["HAVE_FP64"] = 1
+        text = expanded(CHOSEN + (KERNELS / file).read_text(), set())
+        self.float_type = np.float64 if defs["ACC"] == "f64" else np.float32
+        self.kernel = torch_netcl.compile_kernel(text, name, [f"-D{k}={v}" for k, v in defs.items()])
+
+    def __call__(self, *args: object) -> None:
+        args = [self.float_type(a) if isinstance(a, float) else a for a in args]
+        flat = [part for a in args for part in ((a, 0) if a is None or isinstance(a, torch.Tensor) else (a,))]
+        self.kernel(*flat, global_size=1, local_size=1)

@@ -79,6 +79,8 @@ def operators() -> None:
     torch.fft.fft(x[:, :30]), torch.fft.rfft(x, 17, dim=0), torch.fft.irfft(torch.fft.rfft(x))
     torch.poisson(x.abs()), torch._standard_gamma(x.double().abs()), torch.multinomial(x.abs(), 3, True)
     x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)
+    jagged = torch.nested.nested_tensor([x, x[:9]], layout=torch.jagged, requires_grad=True)
+    torch.nested.to_padded_tensor(jagged, 0.0).sum().backward()
 
 
 def main() -> None:

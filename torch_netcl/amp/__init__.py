@@ -18,14 +18,17 @@ from torch_netcl.amp.autocast_mode import (
     maybe_cast_tensor,
     supports_fp16,
 )
+from torch_netcl.amp.blame import Blame, blame
 from torch_netcl.amp.grad_scaler import GradScaler
 from torch_netcl.amp.master import MasterParams, master_param
 
 __all__ = [
+    "Blame",
     "GradScaler",
     "MasterParams",
     "autocast",
     "autocast_enabled",
+    "blame",
     "custom_bwd",
     "custom_fwd",
     "device_profile",

@@ -1,16 +1,22 @@
-"""``torch.amp.GradScaler`` with the device filled in, and a second way to use it: one call a step."""
+"""``torch.amp.GradScaler`` with the device filled in, blame, and a second way to use it: one call a step."""
 
+import math
 from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import nn
+from torch.amp.grad_scaler import OptState
+
+from torch_netcl.amp.blame import Blame, Record
 
 
 class GradScaler(torch.amp.GradScaler):
-    """``torch.amp.GradScaler("netcl", ...)``.
+    """``torch.amp.GradScaler("netcl", ...)``, which can also say which gradients a step was skipped for.
 
-    Beside PyTorch's way (``scale``, ``step``, ``update``) it has one that scales, checks and adapts in a single call::
+    Called as ``GradScaler(init_scale, growth_factor, backoff_factor, growth_interval, enabled)``, or with a device
+    first, as PyTorch's. Beside PyTorch's way (``scale``, ``step``, ``update``) it has one that scales, checks and
+    adapts in a single call::
 
         scaler.scale_loss(loss).backward()
         scaler.step(optimizer, model.parameters())
@@ -19,31 +25,54 @@ class GradScaler(torch.amp.GradScaler):
     One scaler keeps to one of the two ways.
 
     Args:
-        init_scale: the first scale.
-        growth_factor: what the scale is multiplied by after ``growth_interval`` steps without Inf or NaN.
-        backoff_factor: what it is multiplied by after a step that was skipped.
+        init_scale: the first scale, above 0.
+        growth_factor: what the scale is multiplied by after ``growth_interval`` steps without Inf or NaN; above 1.
+        backoff_factor: what it is multiplied by after a step that was skipped; below 1.
         growth_interval: how many clean steps in a row make it grow.
         enabled: False makes every method do nothing but call the optimizer.
+        device: "netcl".
+
+    Raises:
+        ValueError: another device, a scale that is not above 0 and finite, an interval below 1.
     """
 
-    def __init__(
-        self,
-        init_scale: float = 2.0**16,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        enabled: bool = True,
-    ) -> None:
-        super().__init__(
-            "netcl",
-            init_scale=init_scale,
-            growth_factor=growth_factor,
-            backoff_factor=backoff_factor,
-            growth_interval=growth_interval,
-            enabled=enabled,
-        )
+    def __init__(self, *args: Any, device: str | torch.device | None = None, **kwargs: Any) -> None:
+        if args and isinstance(args[0], (str, torch.device)):
+            if device is not None:
+                raise TypeError("GradScaler() got two devices")
+            device, *args = args
+        if device is not None and torch.device(device).type != "netcl":
+            raise ValueError(f"torch.netcl.amp.GradScaler is for netcl, not {device}: use torch.amp.GradScaler")
+        super().__init__("netcl", *args, **kwargs)
+        if self._enabled:
+            if not (isinstance(self._init_scale, (int, float)) and 0 < self._init_scale < math.inf):
+                raise ValueError(f"init_scale must be a finite number above 0, not {self._init_scale!r}")
+            if not (isinstance(self._growth_interval, int) and self._growth_interval >= 1):
+                raise ValueError(f"growth_interval must be a whole number of at least 1, not {self._growth_interval!r}")
         self._one_call: bool | None = None  # which of the two ways is in use
         self._found_inf: torch.Tensor | None = None  # of unscale_grads(), until step() consumes it
+        self._records: dict[int, Record] = {}  # of the last check of each optimizer, by id
+
+    # The attributes that older frameworks' scalers have. `scale` is PyTorch's method: get_scale() tells the number.
+    @property
+    def enabled(self) -> bool:
+        """As ``is_enabled()``."""
+        return self._enabled
+
+    @property
+    def growth_factor(self) -> float:
+        """As ``get_growth_factor()``."""
+        return self._growth_factor
+
+    @property
+    def backoff_factor(self) -> float:
+        """As ``get_backoff_factor()``."""
+        return self._backoff_factor
+
+    @property
+    def growth_interval(self) -> int:
+        """As ``get_growth_interval()``."""
+        return self._growth_interval
 
     def _use(self, one_call: bool, name: str) -> None:
         if self._one_call is None:
@@ -61,15 +90,57 @@ class GradScaler(torch.amp.GradScaler):
             self._use(False, "scale()")
         return super().scale(outputs)
 
+    def _check(self, params: Iterable[torch.Tensor], inv_scale: torch.Tensor, allow_fp16: bool, of: Any) -> Record:
+        """Unscales, and keeps the record for :meth:`blame`; ``of`` is the optimizer, None in the one-call way."""
+        record = Record(of)
+        self._records[id(of)] = record
+        record.check(params, inv_scale, allow_fp16)
+        return record
+
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
         """As ``torch.amp.GradScaler.unscale_``."""
-        if self._enabled:
-            self._use(False, "unscale_()")
-        super().unscale_(optimizer)
+        if not self._enabled:
+            return
+        self._use(False, "unscale_()")
+        scale, _ = self._check_scale_growth_tracker("unscale_")
+        state = self._per_optimizer_states[id(optimizer)]
+        if state["stage"] is not OptState.READY:
+            return super().unscale_(optimizer)  # raises
+        inv_scale = scale.double().reciprocal().float()
+        state["found_inf_per_device"] = self._check(_params(optimizer), inv_scale, False, optimizer).found
+        state["stage"] = OptState.UNSCALED
+
+    def _check_inf_per_device(self, optimizer: torch.optim.Optimizer) -> dict[torch.device, torch.Tensor]:
+        scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
+        one = torch.ones((), device=scale.device)
+        found = self._check(_params(optimizer), one, True, optimizer).found
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
+        return found
+
+    def blame(
+        self,
+        names: nn.Module | Iterable[tuple[str, torch.Tensor]] | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> list[Blame]:
+        """Which gradients of the last step held an Inf or a NaN, how many elements, and where; [] if it was clean.
+
+        Clean steps cost nothing for it and nothing waits before it is asked; this waits. It can be asked until the next
+        step unscales gradients, also when the gradients are gone.
+
+        Args:
+            names: the model, or pairs of name and parameter, to name parameters by; an optimizer that was made of
+                named parameters does so by itself.
+            optimizer: to ask about one of several; all of them by default.
+        """
+        records = self._records.values() if optimizer is None else [self._records.get(id(optimizer), Record())]
+        return [found for record in records for found in record.blame(names)]
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """As ``torch.amp.GradScaler.update``; nothing is left to do after ``step(optimizer, params)``."""
-        if self._enabled and self._one_call and new_scale is None:
+        """As ``torch.amp.GradScaler.update``; nothing is left to do after ``step(optimizer, params)``.
+
+        On a scaler that was not used yet it does nothing; PyTorch's raises AssertionError.
+        """
+        if self._enabled and new_scale is None and (self._one_call or self._scale is None):
             return
         super().update(new_scale)
 
@@ -81,21 +152,26 @@ class GradScaler(torch.amp.GradScaler):
         return super().scale(loss)
 
     def unscale_grads(self, params: Iterable[torch.Tensor]) -> bool:
-        """Divides the gradients of ``params`` by the scale. True if one of them was Inf or NaN (one device read)."""
+        """Divides the gradients of ``params`` by the scale. True if one of them was Inf or NaN (one device read).
+
+        Before the first ``scale_loss`` the scale is ``init_scale``.
+        """
         if not self._enabled:
             return False
         self._use(True, "unscale_grads()")
         if self._found_inf is not None:
             raise RuntimeError("unscale_grads() has already been called since the last step()")
+        params = list(params)
+        if self._scale is None:
+            self._lazy_init_scale_growth_tracker(params[0].device if params else torch.device("netcl"))
         scale, _ = self._check_scale_growth_tracker("unscale_grads")
         inv_scale = scale.double().reciprocal().float()
-        found = torch.zeros((), device=scale.device)
-        holder = SimpleNamespace(param_groups=[{"params": list(params)}])
-        per_device = self._unscale_grads_(holder, inv_scale, found, allow_fp16=True)
-        for other in per_device.values():
-            found = found + other.to(scale.device)
-        self._found_inf = found
-        return bool(found.item())
+        found = None
+        for one in self._check(params, inv_scale, True, None).found.values():
+            one = one.to(scale.device)
+            found = one if found is None else found + one
+        self._found_inf = torch.zeros((), device=scale.device) if found is None else found
+        return bool(self._found_inf.item())
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
         """``step(optimizer)`` as ``torch.amp.GradScaler.step``; ``step(optimizer, params)`` does the whole of it.
@@ -113,11 +189,23 @@ class GradScaler(torch.amp.GradScaler):
         if not self._enabled:
             return optimizer.step()
         self._use(True, "step(optimizer, params)")
-        scale, tracker = self._check_scale_growth_tracker("step")
         skip = self.unscale_grads(params) if self._found_inf is None else bool(self._found_inf.item())
+        found, self._found_inf = self._found_inf, None  # also where the optimizer raises
         result = None if skip else optimizer.step()
+        scale, tracker = self._check_scale_growth_tracker("step")
         torch._amp_update_scale_(
-            scale, tracker, self._found_inf, self._growth_factor, self._backoff_factor, self._growth_interval
+            scale, tracker, found, self._growth_factor, self._backoff_factor, self._growth_interval
         )
-        self._found_inf = None
         return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._enabled and self._found_inf is not None:
+            raise AssertionError(
+                "A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after "
+                "scaler.step(optimizer, params): unscale_grads() has been called, and its step() is still to come."
+            )
+        return {**super().__getstate__(), "_records": {}}
+
+
+def _params(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
+    return (p for group in optimizer.param_groups for p in group["params"])

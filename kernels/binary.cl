@@ -185,7 +185,6 @@ inline VT mish_backward(VT g, VT x) {
 }
 #define OP_log_sigmoid_backward(x, g) ((g) * (1 / (1 + exp(x))))
 // log is held at -100, as ATen holds it.
-#define OP_binary_cross_entropy(x, y) (((y) - 1) * fmax(log1p(-(x)), (VT)(-100)) - (y) * fmax(log(x), (VT)(-100)))
 #define OP_elu_backward(g, x) ((x) <= (VT)0 ? (g) * s2 * (s0 * s1) * exp((x) * s2) : (g) * s1)
 #define OP_elu_backward_result(g, y) ((y) <= (VT)0 ? (g) * s2 * ((y) + s0 * s1) : (g) * s1)
 #define OP_leaky_relu_backward(x, g) ((x) > (VT)0 ? (g) : (g) * s0)

@@ -10,15 +10,18 @@ DEFINE_LANES(ACC)
 #define INDEX(i) (PTR(index, const long)[i])
 #define SAMPLE(i) (sample_buf ? LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), i) : (acc_t)(1))
 
-// Work-item (columns, bag). The last bag takes all that remains, as on the CPU and CUDA.
+// Work-item (columns, bag). The last bag takes all that remains, as on CUDA, even if one more offset
+// (of `count_of_offsets`) says where it ends.
 __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BUF(table), BUF(index),
-                            BUF(offsets), BUF(sample), BUF(err), int code, long n, long bags, long rows,
-                            long width, long padding) {
+                            BUF(offsets), BUF(sample), BUF(err), int code, int bad_offset, long n,
+                            long count_of_offsets, long bags, long rows, long width, long padding) {
   const long c = (long)get_global_id(0) * VEC, bag = get_global_id(1);
   if (c >= width && c > 0) return;
   const int lanes = LANES(c, width);
-  const long begin = clamp(PTR(offsets, const long)[bag], 0L, n);
-  const long end = bag + 1 < bags ? clamp(PTR(offsets, const long)[bag + 1], begin, n) : n;
+  const long given = PTR(offsets, const long)[bag];
+  const long after = bag + 1 < count_of_offsets ? PTR(offsets, const long)[bag + 1] : n;
+  const long begin = clamp(given, 0L, n), end = bag + 1 < bags ? clamp(after, begin, n) : n;
+  if (begin != given || after < begin || after > n || (bag == 0 && begin != 0)) netcl_report(PTR(err, int), bad_offset, 0, 0);
   row_lanes_t sum;
   sum.v = (vec_t)(0);
 #ifdef MODE_MAX
@@ -29,11 +32,11 @@ __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BU
   for (long i = begin; i < end; i++) {
     if (c == 0) PTR(bag_of, long)[i] = bag;
     const long row = INDEX(i);
-    if (row == padding) continue;
     if (row < 0 || row >= rows) {
       netcl_report(PTR(err, int), code, row, rows);
       continue;
     }
+    if (row == padding) continue;
     row_lanes_t x;
     x.v = LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
 #ifdef MODE_MAX

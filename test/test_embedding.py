@@ -113,6 +113,43 @@ class TestEmbedding(TestCase):
         with self.assertRaisesRegex(IndexError, "embedding_bag"):
             F.embedding_bag(torch.tensor([[7]], device=device), a).cpu()
 
+    def test_embedding_bag_checks(self, device):
+        """What the CPU refuses: dtypes and shapes at once, indices and offsets at the next synchronising call."""
+        index, first, table, ones = torch.tensor([0, 1, 2, 4]), torch.tensor([0, 2]), torch.randn(5, 3), torch.ones(4)
+        cases = [
+            (index.float(), first, {}),
+            (index.short(), first.short(), {}),
+            (index, first.double(), {}),
+            (index, first + 1, {}),
+            (index, first + 3, {}),
+            (index, torch.tensor([0, 9]), {}),
+            (index, torch.tensor([0, -1]), {}),
+            (index, torch.tensor([0, 3, 1]), {}),
+            (index, torch.tensor([0, 2, 9]), {"include_last_offset": True}),
+            (index, first[None], {}),
+            (index, first[:0], {"include_last_offset": True}),
+            (index + 1, first, {}),
+            (index - 1, first, {}),
+            (index - 1, first, {"padding_idx": 2}),
+            (index, first, {"per_sample_weights": ones}),
+            (index, first, {"per_sample_weights": ones.double(), "mode": 0}),
+            (index, first, {"per_sample_weights": ones[:3], "mode": 0}),
+        ]
+        for i, (indices, offsets, kwargs) in enumerate(cases):
+            defaults = {"mode": 1, "padding_idx": None, "include_last_offset": False, "per_sample_weights": None}
+            arguments = {**defaults, **kwargs}
+            for where in ("cpu", device):
+                with self.assertRaises((RuntimeError, IndexError), msg=f"case {i} on {where}"):
+                    weights = arguments["per_sample_weights"]
+                    torch.embedding_bag(
+                        table.to(where), indices.to(where), offsets.to(where), False, arguments["mode"], False,
+                        weights if weights is None else weights.to(where), arguments["include_last_offset"],
+                        arguments["padding_idx"],
+                    )
+                    torch.netcl.synchronize()
+        y = torch.embedding_bag(table.to(device), index.int().to(device), first.to(device))[0]
+        self.assertEqual(y.cpu(), torch.embedding_bag(table, index.int(), first)[0])
+
     def test_module_needs_no_cpu(self, device):
         module = nn.Embedding(10, 6, padding_idx=0).to(device)
         index = torch.randint(10, (3, 4)).to(device)

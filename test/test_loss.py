@@ -151,6 +151,23 @@ class TestLoss(TestCase):
         images, labels = torch.randn(2, 5, 3, 4), torch.randint(5, (2, 3, 4))
         self.check(device, lambda t, c: F.cross_entropy(t, c, label_smoothing=0.1), images, labels)
 
+    def test_binary_cross_entropy_of_other_layouts(self, device):
+        p, t = torch.rand(3, 20, 5, 7), torch.rand(3, 20, 5, 7)
+        views = [
+            lambda x: x.contiguous(memory_format=torch.channels_last),
+            lambda x: x[:, ::2],
+            lambda x: x[:1].expand(4, 20, 5, 7),
+        ]
+        for view in views:
+            a, b = view(p), view(t)
+            for c in (b, b.contiguous()):
+                y = F.binary_cross_entropy(view(p.to(device)), c.to(device), reduction="none")
+                self.assertEqual(y.cpu(), F.binary_cross_entropy(a, c, reduction="none"))
+        empty = torch.empty(0, 3, device=device)
+        self.assertEqual(F.binary_cross_entropy(empty, empty, reduction="sum").item(), 0)
+        with self.assertRaisesRegex(RuntimeError, "Found dtype"):
+            F.binary_cross_entropy(p.to(device), t.to(device).half())
+
     @dtypes(*FLOATS)
     def test_binary_cross_entropy(self, device, dtype):
         p, t = torch.rand(5, 7), torch.rand(5, 7)

@@ -46,8 +46,11 @@
 #include <ATen/ops/threshold_backward_native.h>
 #include <ATen/ops/threshold_native.h>
 
+#include "aten/support/Launch.h"
 #include "aten/support/Pointwise.h"
+#include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 
@@ -127,9 +130,24 @@ Tensor& reduce_loss(const Tensor& loss, const std::optional<Tensor>& weight, int
 Tensor bce_elements(const Tensor& self, const Tensor& target) {
   TORCH_CHECK(self.sizes() == target.sizes(), "binary_cross_entropy: target size ", target.sizes(),
               " must be the same as input size ", self.sizes());
-  Tensor loss = at::empty_like(self);
-  auto iter = at::TensorIteratorConfig().add_output(loss).add_const_input(self).add_const_input(target).build();
-  pointwise(iter, "binary.cl", "binary_cross_entropy");
+  const char* op = "aten::binary_cross_entropy";
+  Device& dev = netcl::device_of(self);
+  check_floating(dev, self.scalar_type(), op);
+  TORCH_CHECK(self.scalar_type() == target.scalar_type(), "Found dtype ", target.scalar_type(), " but expected ",
+              self.scalar_type());
+  // Element i of one belongs to element i of the other in memory, too.
+  const bool alike = self.is_non_overlapping_and_dense() && self.strides() == target.strides();
+  const Tensor x = alike ? self : self.contiguous(), y = alike ? target : target.contiguous();
+  const Tensor loss = at::empty_like(x);
+  if (x.numel() == 0) return loss;
+  const int64_t vec = dev.is_cpu() ? 16 : 4;
+  const Split s = split(dev, x.numel(), vec);
+  Defs defs;
+  defs.set("IN", dtype_tag(x.scalar_type())).set("ACC", compute_tag(x.scalar_type())).set("VEC", vec);
+  kernel(dev, "binary_cross_entropy.cl", "binary_cross_entropy", defs)
+      .launch(op, queue_of(x), {s.items}, {s.local}, buf(loss), buf(x), buf(y), x.numel(), s.chunk,
+              Buf{assert_buffer(dev)}, assert_message_code(dev, "all elements of input should be between 0 and 1"),
+              assert_message_code(dev, "all elements of target should be between 0 and 1"));
   return loss;
 }
 Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,

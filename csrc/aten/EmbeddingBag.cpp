@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "aten/support/Rows.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 namespace {
@@ -30,22 +31,43 @@ Defs bag_defs(const Tensor& table, int64_t width, int64_t mode) {
 }
 Range bag_local(const Device& dev) { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
 
+// As the CPU, but for the values of indices and offsets, which the kernel sees.
+void check_arguments(const Tensor& weight, const Tensor& indices, const Tensor& offsets, int64_t mode,
+                     OptTensor per_sample_weights, bool include_last_offset) {
+  TORCH_CHECK(weight.dim() == 2, "weight has to be a 2D Tensor, but got Tensor of dimension ", weight.dim());
+  TORCH_CHECK(indices.dim() == 1, "input has to be a 1D Tensor, but got Tensor of dimension ", indices.dim());
+  TORCH_CHECK(offsets.dim() == 1, "offsets has to be a 1D Tensor, but got Tensor of dimension ", offsets.dim());
+  // Of indices and offsets of two dtypes the CPU takes the wider one.
+  const auto type = c10::promoteTypes(indices.scalar_type(), offsets.scalar_type());
+  TORCH_CHECK(
+      type == at::kLong || type == at::kInt,
+      "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got ", type,
+      " instead (while checking arguments for embedding_bag)");
+  TORCH_CHECK(mode == kSum || mode == kMean || mode == kMax, "embedding_bag: unknown mode ", mode);
+  TORCH_CHECK(!include_last_offset || offsets.numel() >= 1,
+              "include_last_offset: number of offset should be at least 1");
+  if (!per_sample_weights.has_value() || !per_sample_weights->defined()) return;
+  const Tensor& sample = *per_sample_weights;
+  TORCH_CHECK(mode == kSum, "embedding_bag: per_sample_weights only supported with mode='sum'");
+  TORCH_CHECK(sample.dim() == 1 && sample.numel() == indices.numel(),
+              "embedding_bag: expected per_sample_weights of the shape of the indices, ", indices.sizes(), ", got ",
+              sample.sizes());
+  TORCH_CHECK(sample.scalar_type() == weight.scalar_type(),
+              "Expected tensor for argument #1 'weight' to have the same ",
+              "type as tensor for argument #2 'per_sample_weights'; but type ", weight.scalar_type(),
+              " does not equal ", sample.scalar_type(), " (while checking arguments for embedding_bag)");
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(const Tensor& weight, const Tensor& indices,
                                                          const Tensor& offsets, bool scale_grad_by_freq, int64_t mode,
                                                          bool sparse, OptTensor per_sample_weights,
                                                          bool include_last_offset, int64_t padding_idx) {
   const char* op = "aten::_embedding_bag";
-  TORCH_CHECK(weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1, op,
-              ": expected a table of 2 dimensions and indices and offsets of 1, got ", weight.sizes(), ", ",
-              indices.sizes(), ", ", offsets.sizes());
-  TORCH_CHECK(!include_last_offset || offsets.numel() >= 1,
-              "include_last_offset: number of offset should be at least 1");
+  check_arguments(weight, indices, offsets, mode, per_sample_weights, include_last_offset);
   Device& dev = netcl::device_of(weight);
   check_floating(dev, weight.scalar_type(), op);
   const Tensor table = weight.contiguous(), index = as_long(indices), offset = as_long(offsets);
   const Tensor sample = dense_or_undefined(per_sample_weights, table.scalar_type());
-  TORCH_CHECK(!sample.defined() || (mode == kSum && sample.sizes() == index.sizes()),
-              "embedding_bag: per_sample_weights needs mode='sum' and the shape of the indices");
   const int64_t n = index.numel(), rows = table.size(0), width = table.size(1);
   const int64_t bags = offset.numel() - (include_last_offset ? 1 : 0);
   Tensor out = at::empty({bags, width}, table.options());
@@ -57,7 +79,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(const Tensor& weight, c
     kernel(dev, "embedding_bag.cl", "embedding_bag", bag_defs(table, width, mode))
         .launch(op, queue_of(table), {size_t(columns), size_t(bags)}, bag_local(dev), buf(out), buf(bag_of),
                 buf(bag_size), buf(where), buf(table), buf(index), buf(offset), buf_or_null(sample),
-                Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), n, bags, rows, width, padding_idx);
+                Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)),
+                assert_message_code(dev,
+                                    "embedding_bag: offsets have to begin with 0, must not decrease, and can not be "
+                                    "greater than input's length"),
+                n, offset.numel(), bags, rows, width, padding_idx);
   }
   return {out, bag_of, bag_size, where};
 }

@@ -95,7 +95,8 @@ class TestVersions(TestCase):
             warnings.simplefilter("ignore")
             for op in op_db:
                 checked += self.run_operator(op)
-        self.assertEqual(self.problems, [], "\n".join(self.problems))
+        if self.problems:
+            self.fail("\n".join(self.problems))
         self.assertGreater(checked, 700)
 
     def test_foreach(self):
@@ -108,7 +109,8 @@ class TestVersions(TestCase):
                     for name, call in (("", op.method_variant), ("in place", op.inplace_variant)):
                         if call is not None:
                             checked += self.compare(op, sample, name, call)
-        self.assertEqual(self.problems, [], "\n".join(self.problems))
+        if self.problems:
+            self.fail("\n".join(self.problems))
         self.assertGreater(checked, 300)
 
     def test_fused_optimizers(self):

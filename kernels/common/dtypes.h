@@ -120,7 +120,13 @@
 #define ld_u16 ld_real
 #define ld_u32 ld_real
 #define ld_u64 ld_real
-#define ld_bool ld_real
+// Any byte but 0 is True, whoever wrote it: on the way to every operator it becomes 1.
+#define ld_bool(A, V, p) CONVERT(A, V, CAT(truth_, V)(CAT(VLOAD_, V)(0, p)))
+#define truth_1(x) ((uchar)((x) != 0))
+#define truth_2(x) min(x, (uchar2)(1))
+#define truth_4(x) min(x, (uchar4)(1))
+#define truth_8(x) min(x, (uchar8)(1))
+#define truth_16(x) min(x, (uchar16)(1))
 #define ld_f16(A, V, p) CONVERT(A, V, CAT(half_load, V)(p))
 #define ld_bf16(A, V, p) CONVERT(A, V, CAT(bf16_widen, V)(CAT(load_bits, V)(p)))
 // A complex number read as a real one gives its real part; as a bool, whether it differs from 0.

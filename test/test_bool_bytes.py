@@ -1,0 +1,68 @@
+"""bool tensors with bytes other than 0 and 1, as a view of uint8 has them: any byte but 0 is True."""
+
+import os
+import warnings
+
+import torch
+from common import DEVICE
+from opinfo import UNINITIALISED, arguments, compare, moved, on_cpu, samples, seeded, tensors
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.utils._pytree import tree_map
+
+FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
+# They show the storage, have no one result, or cannot be compared.
+OTHERS = {"as_strided", "as_strided_copy", "chalf", "mode", "native_dropout_backward", "to_sparse", "view",
+          *UNINITIALISED}
+
+
+def spoil(x):
+    """The same truth in other bytes: 2, 255, 128, 1, ..."""
+    if isinstance(x, torch.Tensor) and x.dtype == torch.bool and x.numel() and 0 not in x.stride():
+        raw = x.view(torch.uint8)
+        factors = torch.tensor([2, 255, 128, 1, 254, 3], dtype=torch.uint8, device=x.device)
+        n = x.numel()
+        raw.copy_(raw * factors.repeat((n + 5) // 6)[:n].view(x.shape))
+    return x
+
+
+def plain(x):
+    """On the host, in bytes 0 and 1."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    x = x.detach().cpu()
+    return x.view(torch.uint8).ne(0) if x.dtype == torch.bool else x
+
+
+class TestBoolBytes(TestCase):
+    def check(self, op, dtype, sample):
+        if not any(t.dtype == torch.bool for t in tensors(arguments(sample))):
+            return 0
+        expected = on_cpu(op, dtype, sample)
+        inputs, args, kwargs = tree_map(spoil, moved(op, arguments(sample), DEVICE))
+        got = seeded(lambda: op.op(inputs, *args, **kwargs))
+        compare(op, tree_map(plain, got), expected, lambda f: f(arguments(sample)))
+        return 1
+
+    def test_operators(self):
+        problems, checked = [], 0
+        for op in op_db:
+            # Few operators take a mask beside numbers.
+            masks = FULL or op.name.startswith(("where", "masked", "index", "nn.functional.scaled_dot", "__getitem__"))
+            for dtype in {torch.bool, torch.float32 if masks else torch.bool} & set(op.supported_dtypes("cpu")):
+                if op.name in OTHERS or "jiterator" in op.name:
+                    continue
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    try:
+                        for sample in samples(op, dtype, 6 if FULL else 1):
+                            checked += self.check(op, dtype, sample)
+                    except Exception as error:
+                        problems.append(f"{op.full_name} {dtype}: {type(error).__name__} {str(error)[:200]}")
+        if problems:
+            self.fail("\n".join(problems))
+        self.assertGreater(checked, 200)
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -548,6 +548,88 @@ class TestPolicies(TestCase):
         self.assertGreater(checked, 80)
 
 
+def stand_in_for_torchvision():
+    """The operators of torchvision that have autocast wrappers, by their schemas: they ask for one dtype."""
+    roi = "Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width"
+    conv = ", ".join(f"SymInt {n}_{d}" for n in ("stride", "pad", "dilation") for d in "hw")
+    schemas = {
+        "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+        "roi_align": f"({roi}, int sampling_ratio, bool aligned) -> Tensor",
+        "roi_pool": f"({roi}) -> (Tensor, Tensor)",
+        "ps_roi_align": f"({roi}, int sampling_ratio) -> (Tensor, Tensor)",
+        "ps_roi_pool": f"({roi}) -> (Tensor, Tensor)",
+        "deform_conv2d": "(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, "
+        f"{conv}, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor",
+    }
+    library = torch.library.Library("torchvision", "DEF")
+    seen = []
+
+    def make(name, pair):
+        def operator(*args):
+            tensors = [a for a in args if isinstance(a, torch.Tensor)]
+            seen.append({t.dtype for t in tensors})
+            if name == "nms":
+                return torch.arange(2, device=tensors[0].device)
+            return (tensors[0] * 2, torch.ones(2, device=tensors[0].device).long()) if pair else tensors[0] * 2
+
+        return operator
+
+    for name, schema in schemas.items():
+        library.define(name + schema)
+        library.impl(name, make(name, schema.endswith("(Tensor, Tensor)")), "CompositeImplicitAutograd")
+    return library, seen
+
+
+@unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
+class TestBoxedPolicies(TestCase):
+    @parametrize("low", LOWER)
+    def test_transforms(self, low):
+        """Fourier transforms run in float32, as under CPU autocast; without it there is none of 16-bit numbers."""
+        x, window = torch.randn(3, 8, 12, device=DEV), torch.hann_window(6, device=DEV)
+        half = x.to(low)
+        calls = {n: getattr(torch.fft, n) for n in dir(torch.fft) if re.fullmatch("i?[rh]?fft[2n]?", n)}
+        self.assertEqual(len(calls), 18)
+        calls["stft"] = lambda t: torch.stft(t[0], 6, 3, window=window.to(low).to(t.dtype), return_complex=True)
+        for name, call in calls.items():
+            with self.subTest(op=name):
+                want = call(half.float())
+                with autocast_policies(low):
+                    got = call(half)
+                self.assertEqual((got.dtype, got.cpu()), (want.dtype, want.cpu()), atol=0, rtol=0)
+                if name != "stft":
+                    with self.assertRaisesRegex(RuntimeError, "Unsupported dtype (Half|BFloat16)"):
+                        call(half)
+        with autocast_policies(low):
+            back = torch.istft(calls["stft"](half), 6, 3, window=window.to(low))
+            leaf = half.clone().requires_grad_()
+            torch.fft.rfft(leaf).abs().sum().backward()
+        self.assertEqual((back.dtype, leaf.grad.dtype), (torch.float32, low))
+
+    @parametrize("low", LOWER)
+    def test_torchvision(self, low):
+        library, seen = stand_in_for_torchvision()
+        ops = torch.ops.torchvision
+        x, boxes = torch.randn(1, 4, 6, 6, device=DEV).to(low), torch.rand(5, 4, device=DEV)
+        try:
+            with autocast_policies(low):
+                kept = ops.nms(boxes.to(low), boxes[:, 0], 0.5)
+                results = [
+                    ops.roi_align(x, boxes, 1.0, 2, 2, 1, True), ops.roi_pool(x, boxes, 1.0, 2, 2),
+                    ops.ps_roi_align(x, boxes, 1.0, 2, 2, 1), ops.ps_roi_pool(x, boxes, 1.0, 2, 2),
+                    ops.deform_conv2d(x, boxes, boxes.to(low), boxes, boxes, 1, 1, 0, 0, 1, 1, 1, 1, False),
+                ]  # fmt: skip
+                wide = ops.roi_align(x.double(), boxes.double(), 1.0, 2, 2, 1, True)
+            self.assertEqual(kept.dtype, torch.int64)
+            self.assertEqual(seen, [{torch.float32}] * 6 + [{torch.float64}])
+            self.assertEqual([tensors(r)[0].dtype for r in results], [low] * 5)
+            self.assertEqual([tensors(r)[1].dtype for r in results[1:4]], [torch.int64] * 3)
+            self.assertEqual(wide.dtype, torch.float64)
+            ops.roi_align(x, boxes, 1.0, 2, 2, 1, True)
+            self.assertEqual(seen[-1], {torch.float32, low})
+        finally:
+            library._destroy()
+
+
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestAutocast(TestCase):
     def test_supported_dtypes(self):
@@ -786,6 +868,7 @@ class TestAutocast(TestCase):
 
 
 instantiate_parametrized_tests(TestPolicies)
+instantiate_parametrized_tests(TestBoxedPolicies)
 
 if __name__ == "__main__":
     run_tests()

@@ -106,6 +106,25 @@ def mamba(t):
     return t.MambaForCausalLM(config), text()
 
 
+def fnet(t):
+    small = {k: v for k, v in SMALL.items() if k != "num_attention_heads"}
+    config = t.FNetConfig(vocab_size=99, max_position_embeddings=64, hidden_dropout_prob=0.0, **small, **TOKENS)
+    return t.FNetForMaskedLM(config), text()
+
+
+def autoformer(t):
+    config = t.AutoformerConfig(prediction_length=4, context_length=12, lags_sequence=[1, 2], num_time_features=1,
+                                d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32, decoder_ffn_dim=32,
+                                dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, encoder_layerdrop=0.0,
+                                decoder_layerdrop=0.0, moving_average=5, encoder_attention_heads=2,
+                                decoder_attention_heads=2)  # fmt: skip
+    time = torch.linspace(0, 1, 18).expand(2, 18)[..., None]
+    return t.AutoformerForPrediction(config), {
+        "past_values": torch.randn(2, 14), "past_time_features": time[:, :14], "future_time_features": time[:, 14:],
+        "past_observed_mask": torch.ones(2, 14), "future_values": torch.randn(2, 4),
+    }  # fmt: skip
+
+
 class Block(nn.Module):
     """Two convolutions with the time's embedding between them, as in the usual UNet of diffusion models."""
 
@@ -153,8 +172,8 @@ def unet(_):
                     "steps": torch.tensor([100, 700])}
 
 
-EVERY = {f.__name__: f for f in (bert, gpt2, llama, mixtral, vit, whisper, t5, clip, mamba, unet)}
-QUICK = ("bert", "llama", "unet")
+EVERY = {f.__name__: f for f in (bert, gpt2, llama, mixtral, vit, whisper, t5, clip, mamba, fnet, unet)}
+QUICK = ("bert", "llama", "fnet", "unet")
 DECODERS = ("gpt2", "llama", "mixtral", "whisper", "t5", "mamba")
 
 
@@ -166,7 +185,7 @@ def build(name):
             raise unittest.SkipTest("needs transformers: pip install 'torch_netcl[libraries]'")
         import transformers
     torch.manual_seed(0)
-    model, inputs = EVERY[name](transformers)
+    model, inputs = {**EVERY, "autoformer": autoformer}[name](transformers)
     return model.train(), inputs
 
 
@@ -217,6 +236,19 @@ class TestModels(TestCase):
                 noise = want.get(f"gradient of {n[4:]}", exact_value).abs() < 32 * eps * largest
                 allowed += 2 * LR * noise.sum().sqrt()
             self.assertLessEqual(off, allowed, f"{n}: the CPU is {own} off")
+
+    @parametrize("dtype", [None, torch.float16, torch.bfloat16] if FULL else [torch.bfloat16])
+    def test_autoformer(self, dtype):
+        # It makes float32 tensors of its own, so it does not run in float64, and it picks delays by their correlation,
+        # which roundings may change: the loss against the CPU's float32 alone.
+        model, inputs = build("autoformer")
+        with torch.no_grad():
+            want = model(**inputs)["loss"]
+        with torch.autocast(DEVICE, dtype, enabled=dtype is not None), torch.set_grad_enabled(FULL), no_fallback():
+            got = model.to(DEVICE)(**to_device(inputs, DEVICE))["loss"]
+            if FULL:
+                got.backward()
+        self.assertEqual(got.detach().cpu(), want, atol=0, rtol=1e-4 if dtype is None else 0.05)
 
     @parametrize("name", [n for n in DECODERS if FULL or n in QUICK])
     def test_generate(self, name):

@@ -6,6 +6,7 @@ typedef CTYPE(ACC) ST;
 
 typedef struct {
   long rows, rows_per_item;  // rows of what is written
+  long inner;                // elements of a place: 1, or all channels if they come last
   long in[3], out[3], before[3];
 } pad_t;
 
@@ -29,13 +30,15 @@ __kernel void pad_forward(BUF(src), BUF(dst), const pad_t P) {
   for (long row = first; row < last; row++) {
     const long zy = row / P.out[1], plane = zy / P.out[0];
     const long z = source(&P, 0, zy - plane * P.out[0]), y = source(&P, 1, row - zy * P.out[1]);
-    __global const STORAGE(IN) *from = src + ((plane * P.in[0] + z) * P.in[1] + y) * P.in[2];
-    __global STORAGE(IN) *to = dst + row * P.out[2];
+    __global const STORAGE(IN) *from = src + ((plane * P.in[0] + z) * P.in[1] + y) * P.in[2] * P.inner;
+    __global STORAGE(IN) *to = dst + row * P.out[2] * P.inner;
     // The middle is a plain copy.
     const long m0 = clamp(P.before[2], 0L, P.out[2]), m1 = clamp(P.in[2] + P.before[2], m0, P.out[2]);
-    for (long x = 0; x < m0; x++) to[x] = from[source(&P, 2, x)];
-    for (long x = m0; x < m1; x++) to[x] = from[x - P.before[2]];
-    for (long x = m1; x < P.out[2]; x++) to[x] = from[source(&P, 2, x)];
+    for (long x = 0; x < m0; x++)
+      for (long c = 0; c < P.inner; c++) to[x * P.inner + c] = from[source(&P, 2, x) * P.inner + c];
+    for (long i = m0 * P.inner; i < m1 * P.inner; i++) to[i] = from[i - P.before[2] * P.inner];
+    for (long x = m1; x < P.out[2]; x++)
+      for (long c = 0; c < P.inner; c++) to[x * P.inner + c] = from[source(&P, 2, x) * P.inner + c];
   }
 }
 #endif
@@ -75,16 +78,18 @@ __kernel void pad_backward(BUF(src), BUF(dst), const pad_t P) {
     const copies_t cz = copies(&P, 0, zy - plane * P.in[0]), cy = copies(&P, 1, row - zy * P.in[1]);
     for (long ix = 0; ix < P.in[2]; ix++) {
       const copies_t cx = copies(&P, 2, ix);
-      ST sum = (ST)(0);
-      for (int kz = 0; kz < 3; kz++)
-        for (long z = cz.begin[kz]; z < cz.end[kz]; z++)
-          for (int ky = 0; ky < 3; ky++)
-            for (long y = cy.begin[ky]; y < cy.end[ky]; y++) {
-              __global const STORAGE(IN) *from = src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2];
-              for (int kx = 0; kx < 3; kx++)
-                for (long x = cx.begin[kx]; x < cx.end[kx]; x++) sum += LOAD(IN, ACC, 1, from, x);
-            }
-      STORE(IN, ACC, 1, dst, row * P.in[2] + ix, sum);
+      for (long c = 0; c < P.inner; c++) {
+        ST sum = (ST)(0);
+        for (int kz = 0; kz < 3; kz++)
+          for (long z = cz.begin[kz]; z < cz.end[kz]; z++)
+            for (int ky = 0; ky < 3; ky++)
+              for (long y = cy.begin[ky]; y < cy.end[ky]; y++) {
+                __global const STORAGE(IN) *from = src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2] * P.inner + c;
+                for (int kx = 0; kx < 3; kx++)
+                  for (long x = cx.begin[kx]; x < cx.end[kx]; x++) sum += LOAD(IN, ACC, 1, from, x * P.inner);
+              }
+        STORE(IN, ACC, 1, dst, (row * P.in[2] + ix) * P.inner + c, sum);
+      }
     }
   }
 }

@@ -119,13 +119,11 @@ Tensor glu_backward(const Tensor& grad, const Tensor& self, int64_t dim) {
   return glu_backward_out(grad, self, dim, grad_input);
 }
 
-Tensor& reduce_loss(const Tensor& loss, const std::optional<Tensor>& weight, int64_t reduction, Tensor& out) {
+Tensor reduce_loss(const Tensor& loss, const std::optional<Tensor>& weight, int64_t reduction) {
   const Tensor weighted = weight && weight->defined() ? loss * *weight : loss;
-  const Tensor result = reduction == at::Reduction::Mean  ? weighted.mean()
-                        : reduction == at::Reduction::Sum ? weighted.sum()
-                                                          : weighted;
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return reduction == at::Reduction::Mean  ? weighted.mean()
+         : reduction == at::Reduction::Sum ? weighted.sum()
+                                           : weighted;
 }
 Tensor bce_elements(const Tensor& self, const Tensor& target) {
   TORCH_CHECK(self.sizes() == target.sizes(), "binary_cross_entropy: target size ", target.sizes(),
@@ -150,14 +148,15 @@ Tensor bce_elements(const Tensor& self, const Tensor& target) {
               assert_message_code(dev, "all elements of target should be between 0 and 1"));
   return loss;
 }
-Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
-                                 int64_t reduction, Tensor& out) {
-  return reduce_loss(bce_elements(self, target), weight, reduction, out);
-}
 Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
                             int64_t reduction) {
-  Tensor out = at::empty({0}, self.options());
-  return binary_cross_entropy_out(self, target, weight, reduction, out);
+  return reduce_loss(bce_elements(self, target), weight, reduction);
+}
+Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
+                                 int64_t reduction, Tensor& out) {
+  const Tensor result = reduce_loss(bce_elements(self, target), weight, reduction);
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
 }
 Tensor& binary_cross_entropy_backward_out(const Tensor& grad, const Tensor& self, const Tensor& target,
                                           const std::optional<Tensor>& weight, int64_t reduction, Tensor& grad_input) {
@@ -191,7 +190,7 @@ Tensor& rrelu_out(const Tensor& self, Tensor& noise, const Scalar& lower, const 
 }
 Tensor rrelu(const Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
              std::optional<at::Generator> generator) {
-  Tensor out = at::empty_like(self);
+  Tensor out = at::empty_like(self, at::MemoryFormat::Contiguous);  // as CPU and CUDA
   return rrelu_out(self, noise, lower, upper, training, generator, out);
 }
 Tensor& rrelu_(Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,

@@ -172,9 +172,17 @@ Tensor& nonzero_out(const Tensor& self, Tensor& out) {
   write_positions(name, chunks, x, out);
   return out;
 }
+// Each dimension's positions lie side by side, as on CUDA.
 Tensor nonzero(const Tensor& self) {
-  Tensor out = at::empty({0}, self.options().dtype(at::kLong));
-  return nonzero_out(self, out);
+  constexpr const char* name = "aten::nonzero";
+  TORCH_CHECK(self.dim() <= kMaxDims, "nonzero is not supported for tensor with more than ", kMaxDims, " dimensions");
+  const auto options = self.options().dtype(at::kLong).memory_format(std::nullopt);
+  if (self.numel() == 0) return at::empty({0, self.dim()}, options);
+  const Tensor x = self.contiguous();
+  const Chunks chunks = count_chunks(name, x);
+  const Tensor out = at::empty({self.dim(), chunks.total()}, options).t();
+  write_positions(name, chunks, x, out);
+  return out;
 }
 Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value, Tensor& out) {
   TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");

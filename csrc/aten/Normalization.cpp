@@ -205,7 +205,7 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, OptTen
   kernel(dev, "norm.cl", "group_norm", norm_defs(x, params, HxW))
       .launch(op, queue_of(x), {split.groups * local}, {local}, buf(out), buf(mean), buf(rstd), buf(x), buf_or_null(w),
               buf_or_null(b), rows, split.rows_per, channels, HxW, group, wide_high(eps), wide_low(eps));
-  return {out, mean, rstd};
+  return {out.contiguous(input.suggest_memory_format()), mean, rstd};
 }
 
 std::tuple<Tensor, Tensor, Tensor> native_group_norm_backward(const Tensor& grad_out, const Tensor& input,

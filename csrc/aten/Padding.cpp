@@ -24,7 +24,7 @@ using at::Tensor;
 
 // As in kernels/pad.cl.
 struct Pad {
-  int64_t rows = 0, rows_per_item = 0;
+  int64_t rows = 0, rows_per_item = 0, inner = 1;
   int64_t in[3], out[3], before[3];
 };
 struct Unfold {
@@ -82,12 +82,16 @@ void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, c
     return;
   }
   const c10::DeviceGuard guard(src.device());
-  const Tensor from = src.contiguous();
-  const Tensor to = dst.is_contiguous() ? dst : at::empty(dst.sizes(), dst.options());
+  // With the channels last, a place holds all of them.
+  const bool batched = dst.dim() == int64_t(padding.size()) / 2 + 2;
+  const auto format = batched ? dst.suggest_memory_format() : at::MemoryFormat::Contiguous;
+  const Tensor from = src.contiguous(format);
+  const Tensor to = dst.is_contiguous(format) ? dst : at::empty(dst.sizes(), dst.options().memory_format(format));
   Device& device = netcl::device_of(src);
   if (Backward) check_dtype(device, src.scalar_type(), op);
   Pad p = Backward ? describe(padding, to, from) : describe(padding, from, to);
-  const int64_t width = to.size(-1);
+  if (format != at::MemoryFormat::Contiguous) p.inner = to.size(1);
+  const int64_t width = to.size(-1) * p.inner;
   set_rows(device, p, to.numel() / width, width);
   Defs d = pad_defs(Backward ? "PAD_BACKWARD" : "PAD_FORWARD", src.scalar_type(), !Backward);
   if (reflect) d.set("REFLECT", int64_t{1});
@@ -117,6 +121,26 @@ NETCL_PAD_BACKWARD(ReflectionPad1dBackward, reflection_pad1d_backward, true)
 NETCL_PAD_BACKWARD(ReflectionPad3dBackward, reflection_pad3d_backward, true)
 NETCL_PAD_BACKWARD(ReplicationPad1dBackward, replication_pad1d_backward, false)
 
+// An output in the memory format of the input, as on the CPU.
+Tensor like(const Tensor& input, IntArrayRef sizes) {
+  return at::empty(sizes, input.options().memory_format(input.suggest_memory_format()));
+}
+template <class Class>
+Tensor pad_like(const Tensor& self, IntArrayRef padding) {
+  structured_detail::Op<Class, structured_detail::Form::kFunctional, 1> op;
+  op.meta(self, padding);
+  const Tensor out = like(self, op.outputs[0].sizes());
+  op.impl(self, padding, out);
+  return out;
+}
+Tensor reflection_pad3d_backward(const Tensor& grad, const Tensor& self, IntArrayRef padding) {
+  structured_detail::Op<ReflectionPad3dBackward, structured_detail::Form::kFunctional, 1> op;
+  op.meta(grad, self, padding);
+  const Tensor grad_input = like(self, op.outputs[0].sizes());
+  op.impl(grad, self, padding, grad_input);
+  return grad_input;
+}
+
 // The forms that ATen has no meta class for.
 at::DimVector padded_sizes(const char* op, const Tensor& self, IntArrayRef padding) {
   at::DimVector sizes(self.sizes());
@@ -128,7 +152,7 @@ at::DimVector padded_sizes(const char* op, const Tensor& self, IntArrayRef paddi
   return sizes;
 }
 
-Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
+void check_reflection_pad2d(const Tensor& self, IntArrayRef padding) {
   at::native::padding::check_valid_input<2>(self, padding);
   for (int64_t i = 0; i < 2; i++) {
     const int64_t size = self.size(-1 - i);
@@ -137,13 +161,18 @@ Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& ou
                 padding[2 * i], ", ", padding[2 * i + 1], ") at dimension ", self.dim() - 1 - i, " of input ",
                 self.sizes());
   }
+}
+Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
+  check_reflection_pad2d(self, padding);
   at::native::resize_output(out, padded_sizes("reflection_pad2d", self, padding));
   pad<false>("aten::reflection_pad2d", true, self, padding, out);
   return out;
 }
 Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) {
-  Tensor out = at::empty({0}, self.options().memory_format(std::nullopt));
-  return reflection_pad2d_out(self, padding, out);
+  check_reflection_pad2d(self, padding);
+  const Tensor out = like(self, padded_sizes("reflection_pad2d", self, padding));
+  pad<false>("aten::reflection_pad2d", true, self, padding, out);
+  return out;
 }
 
 Tensor& pad_backward_out(const char* op, bool reflect, const Tensor& grad, const Tensor& self, IntArrayRef padding,
@@ -160,7 +189,7 @@ Tensor& pad_backward_out(const char* op, bool reflect, const Tensor& grad, const
     return pad_backward_out("aten::" #name, reflect, grad, self, padding, grad_input);                  \
   }                                                                                                     \
   Tensor name(const Tensor& grad, const Tensor& self, IntArrayRef padding) {                            \
-    Tensor grad_input = at::empty({0}, self.options().memory_format(std::nullopt));                     \
+    Tensor grad_input = like(self, self.sizes());                                                       \
     return name##_out(grad, self, padding, grad_input);                                                 \
   }
 NETCL_PAD_BACKWARD_PAIR(reflection_pad2d_backward, true)
@@ -242,13 +271,17 @@ Tensor col2im(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArrayRef
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<ReflectionPad1d>(m, "reflection_pad1d", nullptr, "reflection_pad1d.out");
   structured<ReflectionPad1dBackward>(m, "reflection_pad1d_backward", nullptr, "reflection_pad1d_backward.grad_input");
-  structured<ReflectionPad3d>(m, "reflection_pad3d", nullptr, "reflection_pad3d.out");
-  structured<ReflectionPad3dBackward>(m, "reflection_pad3d_backward", nullptr, "reflection_pad3d_backward.grad_input");
+  structured<ReflectionPad3d>(m, nullptr, nullptr, "reflection_pad3d.out");
+  m.impl("reflection_pad3d", &pad_like<ReflectionPad3d>);
+  structured<ReflectionPad3dBackward>(m, nullptr, nullptr, "reflection_pad3d_backward.grad_input");
+  m.impl("reflection_pad3d_backward", &reflection_pad3d_backward);
   structured<ReplicationPad1d>(m, "replication_pad1d", nullptr, "replication_pad1d.out");
   structured<ReplicationPad1dBackward>(m, "replication_pad1d_backward", nullptr,
                                        "replication_pad1d_backward.grad_input");
-  structured<ReplicationPad2d>(m, "replication_pad2d", nullptr, "replication_pad2d.out");
-  structured<ReplicationPad3d>(m, "replication_pad3d", nullptr, "replication_pad3d.out");
+  structured<ReplicationPad2d>(m, nullptr, nullptr, "replication_pad2d.out");
+  m.impl("replication_pad2d", &pad_like<ReplicationPad2d>);
+  structured<ReplicationPad3d>(m, nullptr, nullptr, "replication_pad3d.out");
+  m.impl("replication_pad3d", &pad_like<ReplicationPad3d>);
   m.impl("reflection_pad2d", &reflection_pad2d);
   m.impl("reflection_pad2d.out", &reflection_pad2d_out);
   m.impl("reflection_pad2d_backward", &reflection_pad2d_backward);

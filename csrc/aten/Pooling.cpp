@@ -311,7 +311,8 @@ Tensor& max_unpool2d_out(const Tensor& self, const Tensor& indices, IntArrayRef 
 }
 Tensor max_unpool2d(const Tensor& self, const Tensor& indices, IntArrayRef size) {
   Tensor out = at::empty({0}, self.options());
-  return max_unpool2d_out(self, indices, size, out);
+  max_unpool2d_out(self, indices, size, out);
+  return out.contiguous(self.suggest_memory_format());
 }
 Tensor& max_unpool3d_out(const Tensor& self, const Tensor& indices, IntArrayRef size, IntArrayRef, IntArrayRef,
                          Tensor& out) {
@@ -443,6 +444,11 @@ at::DimVector adaptive_sizes(const char* op, int64_t dims, const Tensor& self, I
   return sizes;
 }
 
+// Over three dimensions CPU and CUDA return contiguous tensors.
+template <int64_t Dims>
+at::MemoryFormat adaptive_format(const Tensor& self) {
+  return Dims == 2 ? self.suggest_memory_format() : at::MemoryFormat::Contiguous;
+}
 template <int64_t Dims>
 Tensor& adaptive_avg_out(const Tensor& self, IntArrayRef size, Tensor& out) {
   const char* op = Dims == 2 ? "adaptive_avg_pool2d" : "adaptive_avg_pool3d";
@@ -456,7 +462,7 @@ template <int64_t Dims>
 Tensor adaptive_avg(const Tensor& self, IntArrayRef size) {
   const char* op = Dims == 2 ? "adaptive_avg_pool2d" : "adaptive_avg_pool3d";
   const auto sizes = adaptive_sizes(op, Dims, self, size);
-  Tensor out = at::empty(sizes, self.options().memory_format(self.suggest_memory_format()));
+  Tensor out = at::empty(sizes, self.options().memory_format(adaptive_format<Dims>(self)));
   avg_forward(op, self, {Dims}, out);
   return out;
 }
@@ -477,7 +483,7 @@ Tensor& adaptive_avg_backward_out(const Tensor& grad_output, const Tensor& self,
 }
 template <int64_t Dims>
 Tensor adaptive_avg_backward(const Tensor& grad_output, const Tensor& self) {
-  Tensor grad_input = at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
+  Tensor grad_input = at::empty(self.sizes(), self.options().memory_format(adaptive_format<Dims>(self)));
   return adaptive_avg_backward_out<Dims>(grad_output, self, grad_input);
 }
 

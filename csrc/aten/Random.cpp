@@ -203,7 +203,8 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& self, double p, std::opt
   if (!train.value_or(true) || p == 0 || self.numel() == 0) {
     return {self.clone(), at::ones_like(self, self.options().dtype(at::kBool))};
   }
-  const Tensor in = self.contiguous();
+  // In the order of the memory, so that strides are kept.
+  const Tensor in = self.is_non_overlapping_and_dense() ? self : self.clone();
   Tensor out = at::empty_like(in), mask = at::empty_like(in, in.options().dtype(at::kBool));
   Device& device = netcl::device_of(in);
   check_dtype(device, in.scalar_type(), "aten::native_dropout");

@@ -142,7 +142,9 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, b
   }
   const Runs r = runs(first_of_run(rows.index_select(0, order)), return_inverse, return_counts);
   const Tensor inverse = return_inverse ? at::empty_like(order).scatter_(0, order, r.of_each) : none;
-  return {self.index_select(d, order.index_select(0, r.starts)), inverse, r.counts};
+  c10::DimVector sizes(self.movedim(d, 0).sizes());
+  sizes[0] = r.starts.size(0);
+  return {rows.index_select(0, order.index_select(0, r.starts)).view(sizes).movedim(0, d), inverse, r.counts};
 }
 
 void isin_kernel(const Tensor& elements, const Tensor& test, bool invert, const Tensor& out) {

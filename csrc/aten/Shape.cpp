@@ -3,6 +3,7 @@
 
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/IndexKernel.h>
+#include <ATen/native/PixelShuffle.h>
 #include <ATen/native/RangeFactories.h>
 #include <ATen/native/TensorShape.h>
 #include <ATen/native/UnfoldBackward.h>
@@ -379,6 +380,50 @@ Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t 
   return out.copy_(part);
 }
 
+// One copy between views of both ends, so that channels_last stays what it is.
+Tensor like(const Tensor& self, at::IntArrayRef sizes) {
+  return at::empty(sizes, self.options().memory_format(self.suggest_memory_format()));
+}
+Tensor channel_shuffle(const Tensor& self, int64_t groups) {
+  TORCH_CHECK(self.dim() > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes ", self.sizes());
+  const int64_t c = self.size(1);
+  TORCH_CHECK(groups > 0, "Number of groups to divide channels in must be positive. Value of groups:", groups);
+  TORCH_CHECK(c % groups == 0, "Number of channels must be divisible by groups. Got ", c, " channels and ", groups,
+              " groups.");
+  Tensor out = like(self, self.sizes());
+  if (out.numel() == 0) return out;
+  out.unflatten(1, {c / groups, groups}).copy_(self.unflatten(1, {groups, c / groups}).transpose(1, 2));
+  return out;
+}
+// (..., c * r * r, h, w) as a view (..., c, h, r, w, r).
+Tensor pixel_blocks(const Tensor& deep, int64_t r) {
+  return deep.unflatten(-3, {deep.size(-3) / (r * r), r, r}).movedim({-4, -3}, {-3, -1});
+}
+// (..., c, h * r, w * r) likewise.
+Tensor pixel_grid(const Tensor& wide, int64_t r) {
+  return wide.unflatten(-1, {wide.size(-1) / r, r}).unflatten(-3, {wide.size(-2) / r, r});
+}
+Tensor pixel_shuffle(const Tensor& self, int64_t r) {
+  at::native::check_pixel_shuffle_shapes(self, r);
+  c10::DimVector sizes(self.sizes());
+  sizes.end()[-3] /= r * r;
+  sizes.end()[-2] *= r;
+  sizes.end()[-1] *= r;
+  Tensor out = like(self, sizes);
+  if (out.numel() > 0) pixel_grid(out, r).copy_(pixel_blocks(self, r));
+  return out;
+}
+Tensor pixel_unshuffle(const Tensor& self, int64_t r) {
+  at::native::check_pixel_unshuffle_shapes(self, r);
+  c10::DimVector sizes(self.sizes());
+  sizes.end()[-3] *= r * r;
+  sizes.end()[-2] /= r;
+  sizes.end()[-1] /= r;
+  Tensor out = like(self, sizes);
+  if (out.numel() > 0) pixel_blocks(out, r).copy_(pixel_grid(self, r));
+  return out;
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("cat", &cat);
   m.impl("cat.out", &cat_out);
@@ -398,6 +443,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("trace", &trace);
   m.impl("narrow_copy.out", &narrow_copy_out);
   m.impl("channel_shuffle", &at::native::channel_shuffle);
+  m.impl("native_channel_shuffle", &channel_shuffle);
+  m.impl("pixel_shuffle", &pixel_shuffle);
+  m.impl("pixel_unshuffle", &pixel_unshuffle);
 }
 
 }  // namespace

@@ -627,6 +627,12 @@ void check_inputs(const char* op, const Tensor& input, const Tensor& weight) {
   check_dtype(netcl::device_of(input), dtype, op);
 }
 
+// What the results are returned in: as on CUDA, channels_last if the input or the weight is.
+at::MemoryFormat result_format(const Tensor& input, const Tensor& weight) {
+  const auto format = input.suggest_memory_format();
+  return format == at::MemoryFormat::Contiguous ? weight.suggest_memory_format() : format;
+}
+
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, IntArrayRef stride,
                    IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef output_padding,
                    int64_t groups) {
@@ -650,7 +656,7 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   } else {
     forward(op, geometry(x.sizes(), sizes, w.sizes(), stride, padding, dilation, groups), x, w, b, out);
   }
-  return out;
+  return out.contiguous(result_format(input, weight));
 }
 
 std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_output, const Tensor& input,
@@ -665,6 +671,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
   const Tensor x = input.contiguous(), w = weight.contiguous(), dy = grad_output.contiguous();
   const Geometry g = transposed ? geometry(dy.sizes(), x.sizes(), w.sizes(), stride, padding, dilation, groups)
                                 : geometry(x.sizes(), dy.sizes(), w.sizes(), stride, padding, dilation, groups);
+  const auto format = result_format(input, weight);
   Tensor dx, dw, db;
   if (mask[0]) {
     dx = at::empty(x.sizes(), x.options());
@@ -675,10 +682,12 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
     } else {
       data_gradient(op, g, dy, w, Tensor(), dx);
     }
+    dx = dx.contiguous(format);
   }
   if (mask[1]) {
     dw = at::empty(w.sizes(), w.options());
     weight_gradient(op, g, transposed ? dy : x, transposed ? x : dy, dw);
+    dw = dw.contiguous(format);
   }
   if (mask[2]) {
     at::DimVector others{0};

@@ -7,6 +7,7 @@
 // register tile: ROWS x NV*VEC; TRANSPOSE where ACC is f32 and that is a multiple of 16. With ENGINE_AMX or
 // ENGINE_AVX512_BF16 and PARTS, a matrix engine multiplies; panels are then as gemm_engine.h has them, and X (storage tag
 // of the operand that is not packed beforehand, else ACC) is what the tensors hold.
+#include "args/conv.h"
 #include "common/dtypes.h"
 #include "common/transpose.h"
 #ifndef X
@@ -23,13 +24,7 @@ typedef VTYPE(ACC, VEC) VT;
 #include "gemm/gemm_engine.h"
 #endif
 
-// offset(i) of a number written in a mixed radix: the last digit runs fastest.
-typedef struct {
-  long size[4];
-  long stride[4];
-} radix_t;
-
-inline long radix_offset(const radix_t *R, long i) {
+inline long radix_offset(const MixedRadix *R, long i) {
   long off = 0;
   for (int d = 3; d > 0; d--) {
     if (R->size[d] == 1) continue;
@@ -41,7 +36,7 @@ inline long radix_offset(const radix_t *R, long i) {
 }
 
 // Offsets of `count` consecutive indices from `first` on; those at or past `limit` repeat the last valid one.
-inline void radix_run(const radix_t *R, long first, long limit, int count, long *off) {
+inline void radix_run(const MixedRadix *R, long first, long limit, int count, long *off) {
   long digit[4];
   long i = first;
   for (int d = 3; d > 0; d--) {
@@ -70,12 +65,6 @@ inline void radix_run(const radix_t *R, long first, long limit, int count, long 
   }
 }
 
-// dst[row][0..out_w) = src row between zeros; rows of (plane, z, y).
-typedef struct {
-  long rows, rows_per_item;
-  long out_d, out_h, out_w, in_d, in_h, in_w;
-  long pad_d, pad_h, pad_w;  // in front
-} pad_t;
 // Of 16 bits that stay what they are (RAW), the bits move.
 #ifdef RAW
 typedef ushort move_t;
@@ -102,7 +91,7 @@ typedef STORAGE(X) move_t;
   for (long x = begin; x < end; x++) to[x] = 0;  // of every dtype, all bits
 
 #ifdef CONV_PAD
-__kernel void conv_pad(BUF(src), BUF(dst), const pad_t P) {
+__kernel void conv_pad(BUF(src), BUF(dst), const ConvPadParams P) {
 #ifdef RAW
   typedef ushort in_t;
 #else
@@ -138,7 +127,7 @@ __kernel void conv_pad(BUF(src), BUF(dst), const pad_t P) {
 
 // table[i] = offset(i)
 #ifdef CONV_TABLE
-__kernel void conv_table(BUF(table), const radix_t R, long n, long chunk) {
+__kernel void conv_table(BUF(table), const MixedRadix R, long n, long chunk) {
   __global OFFSET *table = PTR(table, OFFSET);
   const long first = (long)get_global_id(0) * chunk, last = min(first + chunk, n);
   for (long at = first; at < last; at += 16) {
@@ -150,12 +139,6 @@ __kernel void conv_table(BUF(table), const radix_t R, long n, long chunk) {
 #endif
 
 // Panels of COLS columns: dst[group][panel][r][COLS] = src[group * src_group + cols(j) + table[r]].
-typedef struct {
-  long nred, ncols, panels, chunk, src_group;
-  long src_end;    // elements of src
-  long level_run;  // levels that are neighbours, from each multiple of it on
-} pack_t;
-
 #ifdef ENGINE
 // Vectors of 16 bits to memory of any alignment, as store_bits() does in global memory.
 #define PUT(Q, V, v_, p) (((Q packed_bits##V *)(p))->v = (v_))
@@ -182,23 +165,23 @@ typedef struct {
 #endif
 
 #ifdef CONV_PACK
-__kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, const pack_t P) {
+__kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const MixedRadix cols, const ConvPackParams P) {
   const long panel = get_global_id(1), group = get_global_id(2);
 #ifdef ENGINE
-  const long nred = (P.nred + 31) & ~31L;
+  const long nred = (P.k + 31) & ~31L;
 #else
-  const long nred = P.nred;
+  const long nred = P.k;
 #endif
-  const long first = (long)get_global_id(0) * P.chunk, last = min(first + P.chunk, nred);
+  const long first = (long)get_global_id(0) * P.k_per_item, last = min(first + P.k_per_item, nred);
   if (first >= last) return;
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN)) + group * P.src_group;
   __global const OFFSET *table = PTR(table, const OFFSET);
-  const int width = (int)min((long)COLS, P.ncols - panel * COLS);
+  const int width = (int)min((long)COLS, P.n - panel * COLS);
   long off[COLS];
-  radix_run(&cols, panel * COLS, P.ncols, COLS, off);
+  radix_run(&cols, panel * COLS, P.n, COLS, off);
 #ifdef ENGINE
   for (long q = first; q < last; q += 32) {
-    const int left = (int)(P.level_run - q % P.level_run), whole = q + 32 <= P.nred;
+    const int left = (int)(P.contiguous - q % P.contiguous), whole = q + 32 <= P.k;
     for (int part = 0; part < PARTS; part++) {
       __global panel_t *dst = PTR(dst, panel_t) + (group * P.panels + panel) * nred * COLS * PARTS + part * B_BLOCK;
       if (whole && left >= 32) {
@@ -206,14 +189,14 @@ __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, cons
 #define LINE(i) src + off[l + (i)] + table[q]
           PACK_B_LINES(IN, LINE, dst, l, q, part)
         }
-      } else if (whole && P.level_run >= 4) {
+      } else if (whole && P.contiguous >= 4) {
         for (int l = 0; l < COLS; l += 16) {
           union {
             ushort levels[32];
             uint16 pairs;
           } line[16];
           for (int i = 0; i < 16; i++)
-            COPY_LEVELS(__private, IN, src + off[l + i], table, q, 32, left, P.level_run, line[i].levels, part)
+            COPY_LEVELS(__private, IN, src + off[l + i], table, q, 32, left, P.contiguous, line[i].levels, part)
           uint16 v[16];
 #pragma unroll
           for (int i = 0; i < 16; i++) v[i] = line[i].pairs;
@@ -224,12 +207,12 @@ __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, cons
       } else {
         for (long r = q; r < q + 32; r++)
           for (int j = 0; j < COLS; j++)
-            dst[AT_B(j, r)] = r < P.nred ? PART(IN, 1, src + off[j] + table[r], part) : (ushort)0;
+            dst[AT_B(j, r)] = r < P.k ? PART(IN, 1, src + off[j] + table[r], part) : (ushort)0;
       }
     }
   }
 #else
-  __global ST *dst = PTR(dst, ST) + (group * P.panels + panel) * P.nred * COLS;
+  __global ST *dst = PTR(dst, ST) + (group * P.panels + panel) * P.k * COLS;
   long r = first;
 #ifdef TRANSPOSE
   if (width == COLS) {
@@ -269,15 +252,6 @@ __kernel void conv_pack(BUF(src), BUF(table), BUF(dst), const radix_t cols, cons
 
 // rows: a(i); out_rows and out_cols: where C[i][j] goes. The reduction may be split; split s then writes its sum
 // to out + s * out_split.
-typedef struct {
-  long nrows, ncols, nred, tiles, panels, panels_per_item, groups;
-  long red_per_split, out_split;
-  long x_group, out_group;
-  long bias_row, bias_col, bias_group;  // bias element of (i, j), where there is one
-  long cols_linear;                     // out_cols is j * out_cols.stride[3]
-  long level_run;                       // as in pack_t
-} gemm_t;
-
 #define MAD_TILE                                                                                                \
   {                                                                                                             \
     VT w[NV];                                                                                                   \
@@ -355,39 +329,39 @@ inline void pack_lines(__global const STORAGE(X) *x, __global const OFFSET *tabl
 #endif
 
 #ifdef CONV_GEMM
-__kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const radix_t rows, const radix_t out_rows,
-                        const radix_t out_cols, BUF(lines), const gemm_t G) {
-  const long panel0 = get_global_id(1) * G.panels_per_item, panel1 = min(panel0 + G.panels_per_item, G.panels);
+__kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const MixedRadix rows, const MixedRadix out_rows,
+                        const MixedRadix out_cols, BUF(lines), const ConvGemmParams G) {
+  const long panel0 = get_global_id(1) * G.n_panels_per_item, panel1 = min(panel0 + G.n_panels_per_item, G.n_panels);
   const long split = (long)get_global_id(2) / G.groups, group = get_global_id(2) - split * G.groups;
-  const long r0 = split * G.red_per_split, r1 = min(r0 + G.red_per_split, G.nred);
+  const long r0 = split * G.k_slice, r1 = min(r0 + G.k_slice, G.k);
   __global const STORAGE(X) *x = PTR(x, const STORAGE(X)) + group * G.x_group;
   __global const OFFSET *table = PTR(table, const OFFSET);
 #ifdef ENGINE
   const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
-  const long levels = (r1 - r0 + 31) & ~31L, all_levels = (G.nred + 31) & ~31L;
-  __global const panel_t *b = PTR(b, const panel_t) + (group * G.panels * all_levels + r0) * COLS * PARTS;
-  __global panel_t *lines = PTR(lines, panel_t) + item * ((G.red_per_split + 31) & ~31L) * ROWS * PARTS;
+  const long levels = (r1 - r0 + 31) & ~31L, all_levels = (G.k + 31) & ~31L;
+  __global const panel_t *b = PTR(b, const panel_t) + (group * G.n_panels * all_levels + r0) * COLS * PARTS;
+  __global panel_t *lines = PTR(lines, panel_t) + item * ((G.k_slice + 31) & ~31L) * ROWS * PARTS;
   ENGINE_BEGIN();
 #else
-  __global const ST *b = PTR(b, const ST) + group * G.panels * G.nred * COLS;
+  __global const ST *b = PTR(b, const ST) + group * G.n_panels * G.k * COLS;
 #endif
-  __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT)) + split * G.out_split + group * G.out_group;
-  long tile_at = (long)get_global_id(0) * G.tiles * ROWS;
-  for (long t = 0; t < G.tiles && tile_at < G.nrows; t++, tile_at += ROWS) {
+  __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT)) + split * G.out_slice + group * G.out_group;
+  long tile_at = (long)get_global_id(0) * G.m_tiles * ROWS;
+  for (long t = 0; t < G.m_tiles && tile_at < G.m; t++, tile_at += ROWS) {
     long a[ROWS];
-    radix_run(&rows, tile_at, G.nrows, ROWS, a);
-    const int height = (int)min((long)ROWS, G.nrows - tile_at);
+    radix_run(&rows, tile_at, G.m, ROWS, a);
+    const int height = (int)min((long)ROWS, G.m - tile_at);
 #ifdef ENGINE
-    pack_lines(x, table, a, height, r0, r1, G.level_run, lines);
+    pack_lines(x, table, a, height, r0, r1, G.contiguous, lines);
 #else
     const int neighbours = height == ROWS && a[ROWS - 1] - a[0] == ROWS - 1;  // offsets of rows only grow
 #endif
     long orow[ROWS];
-    radix_run(&out_rows, tile_at, G.nrows, ROWS, orow);
+    radix_run(&out_rows, tile_at, G.m, ROWS, orow);
     // All panels at once: the elements of x that a tile takes are the same ones.
     for (long panel = panel0; panel < panel1; panel++) {
       const long col0 = panel * COLS;
-      const int width = (int)min((long)COLS, G.ncols - col0);
+      const int width = (int)min((long)COLS, G.n - col0);
 #ifdef ENGINE
       VT acc[ROWS + (SPARE + 1) / 2][NV];
       micro(lines, b + panel * all_levels * COLS * PARTS, levels, (VT *)acc);
@@ -397,7 +371,7 @@ __kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const r
       VT acc[ROWS][NV], total[ROWS][NV];
       _Pragma("unroll") for (int i = 0; i < ROWS; i++)
           _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] = (VT)(0);
-      __global const ST *bp = b + (panel * G.nred + r0) * COLS;
+      __global const ST *bp = b + (panel * G.k + r0) * COLS;
       for (long block = r0; block < r1; block += BLOCK) {
         const long end = min(block + BLOCK, r1);
         if (block > r0) {
@@ -465,7 +439,7 @@ __kernel void conv_gemm(BUF(x), BUF(table), BUF(b), BUF(bias), BUF(out), const r
         }
       } else {
         long ocol[COLS];
-        radix_run(&out_cols, col0, G.ncols, COLS, ocol);
+        radix_run(&out_cols, col0, G.n, COLS, ocol);
         for (int i = 0; i < height; i++)
           for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out, orow[i] + ocol[j], tile[i * COLS + j]);
       }

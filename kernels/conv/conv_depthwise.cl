@@ -3,25 +3,17 @@
 // the distance of any tap is known to the compiler. See csrc/aten/conv/DepthwiseConvolution.cpp.
 // -D DEPTHWISE_<kernel>, ACC (compute tag), IO (storage tag), VEC (at most the width of the output), KH and KW (the
 // kernel), STEP (1 or 2: stride along a row), PITCH (elements of a row of the copy), SPACE (elements of the copy).
+#include "args/conv.h"
 #include "common/dtypes.h"
 
 typedef CTYPE(ACC) ST;
 typedef VTYPE(ACC, VEC) VT;
 
-typedef struct {
-  long planes, planes_per_item;         // (image, channel) pairs, or channels of the output
-  long images, channels, multiplier;    // channels of the input, and of the output for each of them
-  long in_h, in_w, out_h, out_w;
-  long lo_h, lo_w, row_w;               // zeros in front; elements of a row of the input that are used
-  long step_h, strip;                   // stride; rows of the output at once
-  long reversed;                        // the kernel is read backwards
-} depthwise_t;
-
 // Columns of the copy are sorted by their residue modulo STEP, so that the pixels of a tap are neighbours.
 #define COLUMN(c) ((c) % STEP * (PITCH / STEP) + (c) / STEP)
 
 // Rows [first, first + rows) of a plane; the zeros in front of a row and behind it are there already.
-inline void copy_rows(__global const STORAGE(IO) *plane, ST *copy, long first, long rows, const depthwise_t *P) {
+inline void copy_rows(__global const STORAGE(IO) *plane, ST *copy, long first, long rows, const ConvDepthwiseParams *P) {
   for (long r = 0; r < rows; r++) {
     ST *to = copy + r * PITCH;
     const long y = first + r;
@@ -47,7 +39,7 @@ inline void clear(ST *copy) {
 }
 
 #ifdef DEPTHWISE_PASS
-__kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const depthwise_t P) {
+__kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvDepthwiseParams P) {
   ST copy[SPACE];
   clear(copy);
   const long begin = get_global_id(0) * P.planes_per_item, end = min(begin + P.planes_per_item, P.planes);
@@ -86,7 +78,7 @@ __kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const depthwis
 // Rows of the kernel whose sums are kept in registers.
 #define KR (KH * KW <= 10 ? KH : KW <= 5 ? 10 / KW : 1)
 
-__kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const depthwise_t P) {
+__kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const ConvDepthwiseParams P) {
   ST copy[SPACE];
   clear(copy);
   ST numbers[VEC];

@@ -2,19 +2,11 @@
 // a group, where a tile of channels would be empty. See csrc/aten/conv/Convolution.cpp.
 // -D DIRECT_<kernel>, ACC (compute tag), IN / OUT (storage tags), OFFSET (type of the tables), VEC,
 // NCO (output channels of a group), TAPS (weights of a work-item).
+#include "args/conv.h"
 #include "common/dtypes.h"
 
 typedef CTYPE(ACC) ST;
 typedef VTYPE(ACC, VEC) VT;
-
-typedef struct {
-  long rows, rows_per_item, width, height;  // of the pixel grid: rows = depth * height
-  long planes, planes_per_item;             // images * groups, or channels of all groups
-  long nred, images, groups, c_out;
-  long x_image, x_group, x_z, x_y, x_x;
-  long out_image, out_group, out_channel, out_z, out_y, out_x;
-  long w_group, w_out;
-} direct_t;
 
 // VEC elements, `step` apart; a step of 2 reads nothing beyond the last of them.
 inline VT load_row(__global const ST *p, long step) {
@@ -31,7 +23,7 @@ inline VT load_row(__global const ST *p, long step) {
 
 // A work-item computes NCO output channels at once, each from the same pixels. x has room behind its last row: a
 // vector may reach beyond it.
-__kernel void conv_direct(BUF(x), BUF(x_table), BUF(w), BUF(w_table), BUF(bias), BUF(out), const direct_t P) {
+__kernel void conv_direct(BUF(x), BUF(x_table), BUF(w), BUF(w_table), BUF(bias), BUF(out), const ConvDirectParams P) {
   __global const OFFSET *x_table = PTR(x_table, const OFFSET), *w_table = PTR(w_table, const OFFSET);
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   const long end = min((long)(get_global_id(1) + 1) * P.planes_per_item, P.planes);
@@ -59,7 +51,7 @@ __kernel void conv_direct(BUF(x), BUF(x_table), BUF(w), BUF(w_table), BUF(bias),
           for (int b = 0; b < BLOCK; b++) sum[b][co] = start;
         }
 #define EACH_TAP(load)                                                                                           \
-  for (long r = 0; r < P.nred; r++) {                                                                            \
+  for (long r = 0; r < P.taps; r++) {                                                                            \
     const long tap = x_at + x_table[r];                                                                          \
     __global const ST *wr = w + w_table[r];                                                                      \
     VT weight[NCO];                                                                                              \
@@ -98,9 +90,9 @@ __kernel void conv_direct(BUF(x), BUF(x_table), BUF(w), BUF(w_table), BUF(bias),
 #ifdef DIRECT_WEIGHT
 // A work-item makes TAPS weights of a channel: products of a plane of dy and shifted planes of x, over all images.
 // c_out is the number of channels of dy in a group, out_* its strides.
-__kernel void conv_direct_weight(BUF(x), BUF(x_table), BUF(dy), BUF(dw), const direct_t P) {
+__kernel void conv_direct_weight(BUF(x), BUF(x_table), BUF(dy), BUF(dw), const ConvDirectParams P) {
   const long r = (long)get_global_id(0) * TAPS;
-  if (r >= P.nred) return;
+  if (r >= P.taps) return;
   const long end = min((long)(get_global_id(1) + 1) * P.planes_per_item, P.planes);
   // What whole vectors leave of a row is read by one that ends with it; lanes that were there before are dropped.
   const long whole = P.width - P.width % VEC;
@@ -115,7 +107,7 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_table), BUF(dy), BUF(dw), const d
     ST sum[TAPS];
 #pragma unroll
     for (int t = 0; t < TAPS; t++) {
-      tap[t] = PTR(x_table, const OFFSET)[min(r + t, P.nred - 1)];
+      tap[t] = PTR(x_table, const OFFSET)[min(r + t, P.taps - 1)];
       sums[t] = (VT)(0);
       sum[t] = 0;
     }
@@ -158,11 +150,11 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_table), BUF(dy), BUF(dw), const d
     }
 #pragma unroll
     for (int t = 0; t < TAPS; t++) {
-      if (r + t >= P.nred) continue;
+      if (r + t >= P.taps) continue;
       ST lanes[VEC];
       CAT(VSTORE_, VEC)(sums[t], 0, lanes);
       for (int k = 0; k < VEC; k++) sum[t] += lanes[k];
-      STORE(OUT, ACC, 1, PTR(dw, STORAGE(OUT)), channel * P.nred + r + t, sum[t]);
+      STORE(OUT, ACC, 1, PTR(dw, STORAGE(OUT)), channel * P.taps + r + t, sum[t]);
     }
   }
 }

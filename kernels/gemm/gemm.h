@@ -1,28 +1,11 @@
-// What the kernels of matrix multiplication share. The structs match csrc/aten/gemm/Gemm.cpp.
+// What the kernels of matrix multiplication share.
 #ifndef NETCL_GEMM_H
 #define NETCL_GEMM_H
+#include "args/gemm.h"
 #include "common/dtypes.h"
 
 // A micro-tile of the packed kernel: MR rows (a multiple of 2) by NR columns.
 #define NR (2 * VEC)
-
-typedef struct {
-  long rs, cs, b0, b1;  // strides in elements: row, column, outer and inner batch
-} matrix_t;
-
-// One step of the packed path: `k` levels (in the panels a multiple of PANEL_LEVELS).
-typedef struct {
-  long m, n, k;
-  long batch0, batch1;    // index of the first matrix in the batch; size of the inner batch dimension
-  long a_batch, b_batch;  // from one matrix's panels to the next, 0 where all share them
-  long mb, nb;            // panels a work-item
-  long a_items;           // packing: how many work-items pack a
-  long k_step, k_total;   // where a batch entry is a slice of k: from one to the next, and the whole; else 0
-  // gemm_block: matrices; levels at a time; whether b is read where it lies; elements of a work-item's panels
-  long batches, k_block, b_in_place, item_panels;
-  long add;               // whether there is a d
-  matrix_t a, b, c, d;
-} gemm_t;
 
 #ifdef ACC
 typedef CTYPE(ACC) ST;

@@ -10,11 +10,11 @@
   MATRICES
 #define MATRICES                                                                          \
   const long i0 = batch / P.batch1, i1 = batch % P.batch1;                                \
-  const long k = P.k_step ? min(P.k, P.k_total - batch * P.k_step) : P.k;                 \
+  const long k = P.k_slice ? min(P.k, P.k_whole - batch * P.k_slice) : P.k;                 \
   __global const STORAGE(INA)* A =                                                        \
-      PTR(a, const STORAGE(INA)) + i0 * P.a.b0 + i1 * P.a.b1 + batch * P.k_step * P.a.cs; \
+      PTR(a, const STORAGE(INA)) + i0 * P.a.b0 + i1 * P.a.b1 + batch * P.k_slice * P.a.cs; \
   __global const STORAGE(INB)* B =                                                        \
-      PTR(b, const STORAGE(INB)) + i0 * P.b.b0 + i1 * P.b.b1 + batch * P.k_step * P.b.rs; \
+      PTR(b, const STORAGE(INB)) + i0 * P.b.b0 + i1 * P.b.b1 + batch * P.k_slice * P.b.rs; \
   __global STORAGE(OUT)* C = PTR(c, STORAGE(OUT)) + i0 * P.c.b0 + i1 * P.c.b1;            \
   __global const STORAGE(ADD)* D = PTR(d, const STORAGE(ADD)) + i0 * P.d.b0 + i1 * P.d.b1;
 
@@ -23,10 +23,10 @@
 #ifdef KERNEL_ROWS
 // A tile is ROWS x 2 VEC. At the right edge the vectors move left over columns that are already made, and
 // only the new lanes are stored.
-__kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const ST alpha, const ST beta) {
+__kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   BEGIN
-  const long m_begin = get_global_id(0) * P.mb * ROWS, m_end = min(m_begin + P.mb * ROWS, P.m);
-  const long n_begin = get_global_id(1) * P.nb * NR, n_end = min(n_begin + P.nb * NR, P.n);
+  const long m_begin = get_global_id(0) * P.m_tiles * ROWS, m_end = min(m_begin + P.m_tiles * ROWS, P.m);
+  const long n_begin = get_global_id(1) * P.n_tiles * NR, n_end = min(n_begin + P.n_tiles * NR, P.n);
   for (long col = n_begin; col < n_end; col += NR) {
     const long c0 = min(col, P.n - VEC), c1 = min(col + VEC, P.n - VEC);
     for (long row = m_begin; row < m_end; row += ROWS) {
@@ -48,9 +48,9 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const ST
         if (row + r < P.m) {
           __global STORAGE(OUT)* to = C + (row + r) * P.c.rs;
           __global const STORAGE(ADD)* from = D + (row + r) * P.d.rs;
-          finish(to + c0 * P.c.cs, P.c.cs, from + c0 * P.d.cs, P.d.cs, P.add, l[r], alpha, beta,
+          finish(to + c0 * P.c.cs, P.c.cs, from + c0 * P.d.cs, P.d.cs, P.has_d, l[r], alpha, beta,
                  (int)(col - c0), VEC);
-          finish(to + c1 * P.c.cs, P.c.cs, from + c1 * P.d.cs, P.d.cs, P.add, h[r], alpha, beta,
+          finish(to + c1 * P.c.cs, P.c.cs, from + c1 * P.d.cs, P.d.cs, P.has_d, h[r], alpha, beta,
                  (int)min(col + VEC - c1, (long)VEC), VEC);
         }
     }
@@ -70,11 +70,11 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const ST
 #endif
 #define SHARE(total, i) ((total) * (long)get_global_id(i) / (long)get_global_size(i))
 #define SHARE_END(total, i) ((total) * (long)(get_global_id(i) + 1) / (long)get_global_size(i))
-__kernel void gemm_block(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const gemm_t P, const ST alpha,
+__kernel void gemm_block(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const GemmParams P, const ST alpha,
                          const ST beta) {
   const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
   __global panel_t* pb = PTR(panels, panel_t) + item * P.item_panels;
-  __global panel_t* pa = pb + (P.b_in_place ? 1 : P.nb) * NR * PACKED(P.k_block) * PER_LEVEL;
+  __global panel_t* pa = pb + (P.b_in_place ? 1 : P.n_tiles) * NR * PACKED(P.kc) * PER_LEVEL;
   const long mp = (P.m + MR - 1) / MR, m_begin = SHARE(mp, 0), m_end = SHARE_END(mp, 0);
   const long np = (P.n + NR - 1) / NR, n_begin = SHARE(np, 1), n_end = SHARE_END(np, 1);
   const long n_packed = P.b_in_place ? min(P.n / NR, n_end) : n_begin;  // the first panel of b that is
@@ -84,7 +84,7 @@ __kernel void gemm_block(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const gemm
     MATRICES
     long k0 = 0;
     do {
-      const long depth = min(k - k0, P.k_block), kp = PACKED(depth);
+      const long depth = min(k - k0, P.kc), kp = PACKED(depth);
       for (long pn = n_packed; pn < n_end; pn++)
         pack_b(B + pn * NR * P.b.cs + k0 * P.b.rs, P.b.cs, P.b.rs, (int)min((long)NR, P.n - pn * NR), depth, kp,
                pb + (pn - n_packed) * NR * kp * PER_LEVEL);
@@ -115,10 +115,10 @@ __kernel void gemm_block(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const gemm
           if (k0)
             finish_tile(C, P.c, (__global const STORAGE(ADD)*)C, P.c, 1, t, alpha, (ST)(1), pm * MR, pn * NR, P.m, P.n);
           else
-            finish_tile(C, P.c, D, P.d, P.add, t, alpha, beta, pm * MR, pn * NR, P.m, P.n);
+            finish_tile(C, P.c, D, P.d, P.has_d, t, alpha, beta, pm * MR, pn * NR, P.m, P.n);
         }
       }
-      k0 += P.k_block;
+      k0 += P.kc;
     } while (k0 < k);
   }
   ENGINE_END();
@@ -128,9 +128,9 @@ __kernel void gemm_block(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const gemm
 #ifdef KERNEL_VECTOR
 // One row times b: a tile is 8 vectors, so that each level reads a long run of b.
 #define RUN 8
-__kernel void gemm_vector(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const ST alpha, const ST beta) {
+__kernel void gemm_vector(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   BEGIN
-  const long n_begin = get_global_id(1) * P.nb * RUN * VEC, n_end = min(n_begin + P.nb * RUN * VEC, P.n);
+  const long n_begin = get_global_id(1) * P.n_tiles * RUN * VEC, n_end = min(n_begin + P.n_tiles * RUN * VEC, P.n);
   for (long col = n_begin; col < n_end; col += RUN * VEC) {
     VT t[RUN];
     long at[RUN];
@@ -145,7 +145,7 @@ __kernel void gemm_vector(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const 
       for (int j = 0; j < RUN; j++) t[j] = MAC(x, LOAD(INB, ACC, VEC, B + q * P.b.rs + at[j], 0), t[j]);
     }
     for (int j = 0; j < RUN; j++)
-      finish(C + at[j] * P.c.cs, P.c.cs, D + at[j] * P.d.cs, P.d.cs, P.add, t[j], alpha, beta,
+      finish(C + at[j] * P.c.cs, P.c.cs, D + at[j] * P.d.cs, P.d.cs, P.has_d, t[j], alpha, beta,
              (int)min(col + j * VEC - at[j], (long)VEC), VEC);
   }
 }
@@ -167,10 +167,10 @@ inline ST sum4(VTYPE(ACC, 4) v) {
 
 // A tile is ROWS x 4 dot products, each kept as a vector over the levels.
 #define COLS 4
-__kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const ST alpha, const ST beta) {
+__kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   BEGIN
-  const long m_begin = get_global_id(0) * P.mb * ROWS, m_end = min(m_begin + P.mb * ROWS, P.m);
-  const long n_begin = get_global_id(1) * P.nb * COLS, n_end = min(n_begin + P.nb * COLS, P.n);
+  const long m_begin = get_global_id(0) * P.m_tiles * ROWS, m_end = min(m_begin + P.m_tiles * ROWS, P.m);
+  const long n_begin = get_global_id(1) * P.n_tiles * COLS, n_end = min(n_begin + P.n_tiles * COLS, P.n);
   for (long col = n_begin; col < n_end; col += COLS)
     for (long row = m_begin; row < m_end; row += ROWS) {
       VT t[ROWS][COLS];
@@ -209,7 +209,7 @@ __kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const gemm_t P, const ST
       for (int r = 0; r < min((long)ROWS, P.m - row); r++)
         for (int s = 0; s < min((long)COLS, P.n - col); s++)
           finish1(C + (row + r) * P.c.rs + (col + s) * P.c.cs, D + (row + r) * P.d.rs + (col + s) * P.d.cs,
-                  P.add, sum[r][s], alpha, beta);
+                  P.has_d, sum[r][s], alpha, beta);
     }
 }
 #endif

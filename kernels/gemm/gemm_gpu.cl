@@ -9,16 +9,16 @@
 #define ITEMS (SIDE_X * SIDE_Y)
 
 __kernel __attribute__((reqd_work_group_size(SIDE_X, SIDE_Y, 1))) void gemm_tiled(BUF(a), BUF(b), BUF(c), BUF(d),
-                                                                                  const gemm_t P, const ST alpha,
+                                                                                  const GemmParams P, const ST alpha,
                                                                                   const ST beta) {
   __local ST ta[DEPTH * (HEIGHT + 1)], tb[DEPTH * (WIDTH + 1)];
   const long batch = get_global_id(2);
   const long i0 = batch / P.batch1, i1 = batch % P.batch1;
-  const long k = P.k_step ? min(P.k, P.k_total - batch * P.k_step) : P.k;
+  const long k = P.k_slice ? min(P.k, P.k_whole - batch * P.k_slice) : P.k;
   __global const STORAGE(INA)* A =
-      PTR(a, const STORAGE(INA)) + i0 * P.a.b0 + i1 * P.a.b1 + batch * P.k_step * P.a.cs;
+      PTR(a, const STORAGE(INA)) + i0 * P.a.b0 + i1 * P.a.b1 + batch * P.k_slice * P.a.cs;
   __global const STORAGE(INB)* B =
-      PTR(b, const STORAGE(INB)) + i0 * P.b.b0 + i1 * P.b.b1 + batch * P.k_step * P.b.rs;
+      PTR(b, const STORAGE(INB)) + i0 * P.b.b0 + i1 * P.b.b1 + batch * P.k_slice * P.b.rs;
   __global STORAGE(OUT)* C = PTR(c, STORAGE(OUT)) + i0 * P.c.b0 + i1 * P.c.b1;
   __global const STORAGE(ADD)* D = PTR(d, const STORAGE(ADD)) + i0 * P.d.b0 + i1 * P.d.b1;
   const int x = get_local_id(0), y = get_local_id(1), id = y * SIDE_X + x;
@@ -64,7 +64,7 @@ __kernel __attribute__((reqd_work_group_size(SIDE_X, SIDE_Y, 1))) void gemm_tile
     for (int s = 0; s < COLS; s++) {
       const long row = row0 + y + r * SIDE_Y, col = col0 + x + s * SIDE_X;
       if (row < P.m && col < P.n)
-        finish1(C + row * P.c.rs + col * P.c.cs, D + row * P.d.rs + col * P.d.cs, P.add, t[r][s], alpha,
+        finish1(C + row * P.c.rs + col * P.c.cs, D + row * P.d.rs + col * P.d.cs, P.has_d, t[r][s], alpha,
                 beta);
     }
 }

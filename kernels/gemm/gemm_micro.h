@@ -53,7 +53,7 @@ inline void multiply_tile(__global const ST* a, long rs, long as, __global const
 
 #if defined(MR) && defined(OUT)
 // Stores the micro-tile at (row, col) of an m x n matrix, what of it is inside.
-inline void finish_tile(__global STORAGE(OUT) * C, matrix_t c, __global const STORAGE(ADD) * D, matrix_t d, long add,
+inline void finish_tile(__global STORAGE(OUT) * C, MatrixStrides c, __global const STORAGE(ADD) * D, MatrixStrides d, long add,
                         const VT* t, ST alpha, ST beta, long row, long col, long m, long n) {
   const int rows = (int)min((long)MR, m - row);
   if (c.rs == 1 && !add && rows == MR && n - col >= NR) {  // a product that was swapped: columns of c lie side by side

@@ -16,6 +16,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "args/conv.h"
 #include "aten/conv/DepthwiseConvolution.h"
 #include "aten/gemm/Gemm.h"
 #include "aten/gemm/MatrixEngine.h"
@@ -32,40 +33,15 @@ constexpr int64_t kScratchBytes = 32 << 20;
 constexpr int64_t kSplitRows = 2048;        // of a panel, so that it stays in a core's second-level cache
 constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that a tile is multiplied with before the next, likewise
 
-// As in kernels/conv/conv.cl.
-struct Radix {
-  int64_t size[4], stride[4];
-};
-struct Pad {
-  int64_t rows, rows_per_item, out_d, out_h, out_w, in_d, in_h, in_w, pad_d, pad_h, pad_w;
-};
-struct Pack {
-  int64_t nred, ncols, panels, chunk, src_group, src_end, level_run;
-};
-struct Product {
-  int64_t nrows = 0, ncols = 0, nred = 0, tiles = 0, panels = 0, panels_per_item = 1, groups = 0;
-  int64_t red_per_split = 0, out_split = 0, x_group = 0, out_group = 0;
-  int64_t bias_row = 0, bias_col = 0, bias_group = 0, cols_linear = 0, level_run = 1;
-};
-
-struct Direct {  // kernels/conv/conv_direct.cl
-  int64_t rows, rows_per_item, width, height;
-  int64_t planes, planes_per_item;
-  int64_t nred, images, groups, c_out;
-  int64_t x_image, x_group, x_z, x_y, x_x;
-  int64_t out_image, out_group, out_channel, out_z, out_y, out_x;
-  int64_t w_group, w_out;
-};
-
 int64_t volume(const Dims& d) { return d[0] * d[1] * d[2]; }
 // Digits (outer, d, h, w) with the strides of a grid whose rows have the given extents.
-Radix grid_radix(int64_t outer, int64_t outer_stride, const Dims& count, const Dims& extent, const Dims& step) {
+MixedRadix grid_radix(int64_t outer, int64_t outer_stride, const Dims& count, const Dims& extent, const Dims& step) {
   return {{outer, count[0], count[1], count[2]},
           {outer_stride, extent[1] * extent[2] * step[0], extent[2] * step[1], step[2]}};
 }
-Radix linear_radix(int64_t count, int64_t stride) { return {{1, 1, 1, count}, {0, 0, 0, stride}}; }
+MixedRadix linear_radix(int64_t count, int64_t stride) { return {{1, 1, 1, count}, {0, 0, 0, stride}}; }
 int64_t grid_offset(const Dims& at, const Dims& extent) { return (at[0] * extent[1] + at[1]) * extent[2] + at[2]; }
-int64_t radix_max(const Radix& r) {
+int64_t radix_max(const MixedRadix& r) {
   int64_t top = 0;
   for (int d = 0; d < 4; d++) top += std::max<int64_t>(r.size[d] - 1, 0) * std::abs(r.stride[d]);
   return top;
@@ -134,13 +110,13 @@ struct Table {
   bool is_wide() const { return data.scalar_type() == at::kLong; }
   Table widened() const { return {data.to(at::kLong), "long", run}; }
 };
-int64_t run_of(const Radix& r) {
+int64_t run_of(const MixedRadix& r) {
   if (r.stride[3] != 1) return 1;
   int64_t run = r.size[3];
   for (int d = 2; d >= 0 && (r.size[d] == 1 || r.stride[d] == run); d--) run *= r.size[d];
   return std::clamp<int64_t>(run, 1, std::numeric_limits<int32_t>::max());
 }
-Table write_table(const Context& c, const Radix& radix, int64_t count) {
+Table write_table(const Context& c, const MixedRadix& radix, int64_t count) {
   const bool wide = radix_max(radix) > std::numeric_limits<int32_t>::max();
   Table t{at::empty({std::max<int64_t>(count, 1)}, c.options.dtype(wide ? at::kLong : at::kInt)), wide ? "long" : "int",
           run_of(radix)};
@@ -153,7 +129,7 @@ Table write_table(const Context& c, const Radix& radix, int64_t count) {
 
 // Tables follow from shapes alone, and shapes come again and again: the latest are kept. Each queue has its
 // own, so that a table is written before it is read.
-Table make_table(const Context& c, const Radix& radix, int64_t count) {
+Table make_table(const Context& c, const MixedRadix& radix, int64_t count) {
   constexpr int64_t kLongest = 1 << 14;
   constexpr size_t kMost = 256;
   using Key = std::array<int64_t, 11>;
@@ -187,7 +163,8 @@ Tensor pad_source(const Context& c, const Tensor& src, int64_t n0, int64_t image
   if (slack == 0 && padded == in && src.scalar_type() == c.source) return part;
   const int64_t planes = images * src.size(1);
   Tensor out = at::empty({std::max<int64_t>(planes * volume(padded) + slack, 1)}, c.options.dtype(c.source));
-  Pad p{planes * padded[0] * padded[1], 0, padded[0], padded[1], padded[2], in[0], in[1], in[2], lo[0], lo[1], lo[2]};
+  ConvPadParams p{
+      planes * padded[0] * padded[1], 0, padded[0], padded[1], padded[2], in[0], in[1], in[2], lo[0], lo[1], lo[2]};
   p.rows_per_item = ceil_div<int64_t>(c.device.is_cpu() ? 8192 : 256, padded[2]);
   Defs defs = c.defs("CONV_PAD");
   defs.set("IN", dtype_tag(src.scalar_type())).set("X", dtype_tag(c.source));
@@ -202,49 +179,50 @@ Buf at_element(const Tensor& t, int64_t element) {
 }
 
 // Panels of columns: [group][panel][nred][nv * vec] of src[group * src_group + cols(j) + table[r]].
-Tensor pack(const Context& c, const Tensor& src, int64_t first, const Table& table, const Radix& cols, int64_t nred,
-            int64_t ncols, int64_t groups, int64_t src_group) {
+Tensor pack(const Context& c, const Tensor& src, int64_t first, const Table& table, const MixedRadix& cols,
+            int64_t nred, int64_t ncols, int64_t groups, int64_t src_group) {
   const int64_t width = c.nv(ncols) * c.vec;
-  Pack p{nred, ncols, ceil_div(ncols, width), 0, src_group, src.numel() - first, table.run};
+  ConvPackParams p{nred, ncols, ceil_div(ncols, width), 0, src_group, src.numel() - first, table.run};
   Tensor out = c.panels(groups * p.panels * c.panel(width, nred));
   if (nred == 0) return out;
-  p.chunk = c.device.is_cpu() ? 128 : 16;
+  p.k_per_item = c.device.is_cpu() ? 128 : 16;
   kernel(c.device, "conv/conv.cl", "conv_pack",
          c.panel_defs("CONV_PACK", ncols, table.type).set("IN", dtype_tag(src.scalar_type())))
-      .launch(c.op, c.queue, {size_t(ceil_div(nred, p.chunk)), size_t(p.panels), size_t(groups)}, {1, 1, 1},
+      .launch(c.op, c.queue, {size_t(ceil_div(nred, p.k_per_item)), size_t(p.panels), size_t(groups)}, {1, 1, 1},
               at_element(src, first), buf(table.data), buf(out), cols, p);
   return out;
 }
 
 void product(const Context& c, const Buf& x, const Table& table, const Tensor& packed, const Tensor& bias,
-             const Buf& out, c10::ScalarType out_dtype, const Radix& rows, const Radix& out_rows, const Radix& out_cols,
-             Product g, int64_t splits = 1) {
-  g.panels = ceil_div(g.ncols, c.nv(g.ncols) * c.vec);
-  g.level_run = table.run;
-  if (g.red_per_split == 0) g.red_per_split = g.nred;
-  if (c.engine && splits > 1) g.red_per_split = round_up(g.red_per_split, c.engine->kLevels);
-  const int64_t all_tiles = ceil_div(g.nrows, c.rows), parts = splits * g.groups;
+             const Buf& out, c10::ScalarType out_dtype, const MixedRadix& rows, const MixedRadix& out_rows,
+             const MixedRadix& out_cols, ConvGemmParams g, int64_t splits = 1) {
+  g.n_panels_per_item = 1;
+  g.n_panels = ceil_div(g.n, c.nv(g.n) * c.vec);
+  g.contiguous = table.run;
+  if (g.k_slice == 0) g.k_slice = g.k;
+  if (c.engine && splits > 1) g.k_slice = round_up(g.k_slice, c.engine->kLevels);
+  const int64_t all_tiles = ceil_div(g.m, c.rows), parts = splits * g.groups;
   const int64_t want = int64_t(c.device.compute_units()) * (c.device.is_cpu() ? 16 : 1024);
   if (c.device.is_cpu()) {
-    const int64_t bytes = g.red_per_split * c.nv(g.ncols) * c.vec * int64_t(c10::elementSize(c.acc));
+    const int64_t bytes = g.k_slice * c.nv(g.n) * c.vec * int64_t(c10::elementSize(c.acc));
     // Two or three save less of the tile's reads than they cost in places of the cache.
     const int64_t room = kPanelBytes / std::max<int64_t>(bytes, 1);
-    int64_t fit = all_tiles * g.panels * parts / want;
+    int64_t fit = all_tiles * g.n_panels * parts / want;
     if (!c.engine) fit = room < 4 ? 1 : std::min(room, fit);  // an engine has its rows packed once for all panels
-    g.panels_per_item = ceil_div(g.panels, ceil_div(g.panels, std::clamp<int64_t>(fit, 1, g.panels)));
+    g.n_panels_per_item = ceil_div(g.n_panels, ceil_div(g.n_panels, std::clamp<int64_t>(fit, 1, g.n_panels)));
   }
-  const int64_t columns = ceil_div(g.panels, g.panels_per_item);
-  g.tiles = std::clamp<int64_t>(all_tiles * columns * parts / want, 1, all_tiles);
+  const int64_t columns = ceil_div(g.n_panels, g.n_panels_per_item);
+  g.m_tiles = std::clamp<int64_t>(all_tiles * columns * parts / want, 1, all_tiles);
   if (c.engine) {  // each work-item has room for its rows
-    const int64_t bytes = 2 * c.panel(c.rows, std::max<int64_t>(g.red_per_split, 1));
+    const int64_t bytes = 2 * c.panel(c.rows, std::max<int64_t>(g.k_slice, 1));
     const int64_t most = std::max<int64_t>(kScratchBytes / bytes, 1);
-    g.tiles = std::min(all_tiles, std::max(g.tiles, ceil_div(all_tiles * columns * parts, most)));
+    g.m_tiles = std::min(all_tiles, std::max(g.m_tiles, ceil_div(all_tiles * columns * parts, most)));
   }
-  const Range global{size_t(ceil_div(all_tiles, g.tiles)), size_t(columns), size_t(parts)};
+  const Range global{size_t(ceil_div(all_tiles, g.m_tiles)), size_t(columns), size_t(parts)};
   Tensor lines;
-  if (c.engine) lines = c.panels(c.panel(c.rows, g.red_per_split) * int64_t(global.x * global.y * global.z));
+  if (c.engine) lines = c.panels(c.panel(c.rows, g.k_slice) * int64_t(global.x * global.y * global.z));
   kernel(c.device, "conv/conv.cl", "conv_gemm",
-         c.panel_defs("CONV_GEMM", g.ncols, table.type).set("OUT", dtype_tag(out_dtype)))
+         c.panel_defs("CONV_GEMM", g.n, table.type).set("OUT", dtype_tag(out_dtype)))
       .launch(c.op, c.queue, global, {c.local, 1, 1}, x, buf(table.data), buf(packed), buf_or_null(bias), out, rows,
               out_rows, out_cols, buf_or_null(lines), g);
 }
@@ -284,17 +262,18 @@ void run_pass(const Context& c, const Pass& p, const Tensor& source, int64_t n0,
   if (pixels == 0) return;
   const int64_t all = images * pixels, nred = p.c_in * volume(p.taps);
   const int64_t out_image = groups * p.c_out * volume(p.dst);
-  const Radix taps = grid_radix(p.c_in, plane, p.taps, p.padded, p.tap_step);
-  const Radix in_pixels = grid_radix(images, groups * p.c_in * plane, p.grid, p.padded, p.src_step);
-  const Radix out_pixels = grid_radix(images, out_image, p.grid, p.dst, p.dst_step);
-  const Radix kernel_taps = grid_radix(p.c_in, p.w_in, p.taps, p.ker, p.ker_step);
+  const MixedRadix taps = grid_radix(p.c_in, plane, p.taps, p.padded, p.tap_step);
+  const MixedRadix in_pixels = grid_radix(images, groups * p.c_in * plane, p.grid, p.padded, p.src_step);
+  const MixedRadix out_pixels = grid_radix(images, out_image, p.grid, p.dst, p.dst_step);
+  const MixedRadix kernel_taps = grid_radix(p.c_in, p.w_in, p.taps, p.ker, p.ker_step);
   const int64_t x_first = nred ? grid_offset(p.tap_first, p.padded) : 0;
   const int64_t w_first = nred ? grid_offset(p.ker_first, p.ker) : 0;
   const Buf to = at_element(out, n0 * out_image + grid_offset(p.dst_first, p.dst));
   const Table x_table = make_table(c, taps, nred), w_table = make_table(c, kernel_taps, nred);
   if (is_direct(p.c_out)) {
     const int64_t row = p.padded[2], slice = p.padded[1] * row, out_slice = p.dst[1] * p.dst[2];
-    Direct d{p.grid[0] * p.grid[1], 0, p.grid[2], p.grid[1], images * groups, 1, nred, images, groups, p.c_out};
+    ConvDirectParams d{
+        p.grid[0] * p.grid[1], 0, p.grid[2], p.grid[1], images * groups, 1, nred, images, groups, p.c_out};
     d.rows_per_item =
         std::clamp<int64_t>((c.device.is_cpu() ? 65536 : 64) / (d.width * std::max<int64_t>(nred, 1)), 1, d.rows);
     d.planes_per_item = planes_per_item(c, d.planes, d.rows_per_item * d.width * nred);
@@ -324,8 +303,8 @@ void run_pass(const Context& c, const Pass& p, const Tensor& source, int64_t n0,
                 d);
     return;
   }
-  Product g;
-  g.nred = nred;
+  ConvGemmParams g{};
+  g.k = nred;
   g.groups = groups;
   g.out_group = p.c_out * volume(p.dst);
   g.bias_group = p.c_out;
@@ -334,8 +313,8 @@ void run_pass(const Context& c, const Pass& p, const Tensor& source, int64_t n0,
   if (all * (p.w_out > p.w_in ? 4 : 8) <= p.c_out) {
     const Tensor w = weight.to(c.source);
     const Tensor columns = pack(c, source, x_first, x_table, in_pixels, nred, all, groups, p.c_in * plane);
-    g.nrows = p.c_out;
-    g.ncols = all;
+    g.m = p.c_out;
+    g.n = all;
     g.x_group = p.w_group;
     g.bias_row = 1;
     product(c, at_element(w, w_first), w_table, columns, bias, to, out.scalar_type(), linear_radix(p.c_out, p.w_out),
@@ -343,8 +322,8 @@ void run_pass(const Context& c, const Pass& p, const Tensor& source, int64_t n0,
   } else {
     const Tensor panels =
         pack(c, weight, w_first, w_table, linear_radix(p.c_out, p.w_out), nred, p.c_out, groups, p.w_group);
-    g.nrows = all;
-    g.ncols = p.c_out;
+    g.m = all;
+    g.n = p.c_out;
     g.x_group = p.c_in * plane;
     g.bias_col = 1;
     g.cols_linear = 1;
@@ -507,12 +486,12 @@ void data_gradient(const char* op, const Geometry& g, const Tensor& dy, const Te
 
 // The depthwise case, for the images of a chunk.
 void weight_gradient_direct(const Context& c, const Geometry& g, const Dims& padded, int64_t images,
-                            const Tensor& source, const Radix& taps, const Buf& dy, c10::ScalarType dy_dtype,
+                            const Tensor& source, const MixedRadix& taps, const Buf& dy, c10::ScalarType dy_dtype,
                             const Tensor& to) {
   const int64_t row = padded[2], out_row = g.out[2], pixels = volume(g.out);
   // Of a work-item, which keeps a sum of each in a register.
   const int64_t taps_items = ceil_div<int64_t>(g.taps(), 9), taps_each = ceil_div(g.taps(), taps_items);
-  Direct d{g.out[0] * g.out[1], 0, out_row, g.out[1], g.groups * g.k, 1, g.taps(), images, g.groups, g.k};
+  ConvDirectParams d{g.out[0] * g.out[1], 0, out_row, g.out[1], g.groups * g.k, 1, g.taps(), images, g.groups, g.k};
   d.planes_per_item = planes_per_item(c, d.planes, images * pixels * taps_each);
   d.x_image = g.groups * g.c * volume(padded);
   d.x_group = g.c * volume(padded);
@@ -561,22 +540,22 @@ void weight_gradient(const char* op, const Geometry& g, const Tensor& x, const T
     }
     const Tensor& to = at_once ? dw : parts;
     const Tensor source = pad_source(c, x, n0, images, g.in, g.pad, padded, 0);
-    const Radix taps = grid_radix(g.c, plane, g.ker, padded, g.dil);
+    const MixedRadix taps = grid_radix(g.c, plane, g.ker, padded, g.dil);
     if (direct) {
       weight_gradient_direct(c, g, padded, images, source, taps, at_element(dy, n0 * image), dy.scalar_type(), to);
     } else {
-      const Radix in_pixels = grid_radix(images, g.groups * g.c * plane, g.out, padded, g.stride);
-      const Radix dy_pixels{{1, 1, images, pixels}, {0, 0, image, 1}};
+      const MixedRadix in_pixels = grid_radix(images, g.groups * g.c * plane, g.out, padded, g.stride);
+      const MixedRadix dy_pixels{{1, 1, images, pixels}, {0, 0, image, 1}};
       const Table x_table = make_table(c, in_pixels, nred), dy_table = make_table(c, dy_pixels, nred);
       const Tensor panels =
           pack(c, dy, n0 * image, dy_table, linear_radix(g.k, pixels), nred, g.k, g.groups, g.k * pixels);
-      Product m;
-      m.nrows = g.taps();
-      m.ncols = g.k;
-      m.nred = nred;
+      ConvGemmParams m{};
+      m.m = g.taps();
+      m.n = g.k;
+      m.k = nred;
       m.groups = g.groups;
-      m.red_per_split = ceil_div(nred, splits);
-      m.out_split = numel;
+      m.k_slice = ceil_div(nred, splits);
+      m.out_slice = numel;
       m.x_group = g.c * plane;
       m.out_group = g.k * g.taps();
       m.cols_linear = 1;

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "args/conv.h"
 #include "aten/support/Launch.h"
 
 namespace netcl {
@@ -10,16 +11,6 @@ namespace {
 constexpr int64_t kCopyElements = 4096;  // of a strip of a plane: half of a first-level cache of 32 KiB in fp32
 constexpr int64_t kMostTaps = 49;        // unrolled
 constexpr int64_t kItemWork = 1 << 16;   // multiply-adds that are worth a work-item
-
-// As in kernels/conv/conv_depthwise.cl.
-struct Arg {
-  int64_t planes, planes_per_item;
-  int64_t images, channels, multiplier;
-  int64_t in_h, in_w, out_h, out_w;
-  int64_t lo_h, lo_w, row_w;
-  int64_t step_h, strip;
-  int64_t reversed;
-};
 
 // Columns of the padded input that a row of the output needs.
 int64_t columns(const Depthwise& d) { return (d.out_w - 1) * d.step_w + d.ker_w; }
@@ -38,7 +29,8 @@ void launch(const char* name, const char* which, const char* op, const Depthwise
   const auto acc = compute_type(x.scalar_type());
   const int64_t units = queue.device().compute_units();
   const int64_t strip = ceil_div(d.out_h, ceil_div(d.out_h, strip_rows(d)));
-  Arg p{planes, 1, d.images, d.channels, d.multiplier, d.in_h, d.in_w, d.out_h, d.out_w, d.lo_h, d.lo_w};
+  ConvDepthwiseParams p{planes, 1,       d.images, d.channels, d.multiplier, d.in_h,
+                        d.in_w, d.out_h, d.out_w,  d.lo_h,     d.lo_w};
   p.row_w = std::min(d.in_w, columns(d) - d.lo_w);
   p.step_h = d.step_h;
   p.strip = strip;

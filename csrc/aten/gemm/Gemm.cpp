@@ -11,29 +11,13 @@
 #include <optional>
 #include <utility>
 
+#include "args/gemm.h"
 #include "aten/gemm/GroupTile.h"
 #include "aten/gemm/MatrixEngine.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
 namespace {
-
-// --- what the kernels get (kernels/gemm/gemm.h)
-// ----------------------------------------------------------------------
-struct MatrixArg {
-  int64_t rs = 0, cs = 0, b0 = 0, b1 = 0;
-};
-struct GemmArg {
-  int64_t m = 0, n = 0, k = 0;
-  int64_t batch0 = 0, batch1 = 1;
-  int64_t a_batch = 0, b_batch = 0;
-  int64_t mb = 1, nb = 1;
-  int64_t a_items = 0;
-  int64_t k_step = 0, k_total = 0;
-  int64_t batches = 0, k_block = 0, b_in_place = 0, item_panels = 0;
-  int64_t add = 0;
-  MatrixArg a, b, c, d;
-};
 
 // --- parameters
 // -------------------------------------------------------------------------------------------------
@@ -63,7 +47,7 @@ c10::ScalarType accumulator(c10::ScalarType type) {
   }
 }
 
-MatrixArg strides(const GemmMatrix& x) { return {x.rs, x.cs, x.bs[0], x.bs[1]}; }
+MatrixStrides strides(const GemmMatrix& x) { return {x.rs, x.cs, x.bs[0], x.bs[1]}; }
 
 const void* advance(const GemmMatrix& x, int64_t elements) {
   if (!x.data) return nullptr;
@@ -97,7 +81,7 @@ struct Job {
   Queue& queue;
   GemmArgs g;
   c10::ScalarType acc;
-  int64_t k_step = 0, k_total = 0;  // see GemmArg
+  int64_t k_slice = 0, k_whole = 0;  // see GemmParams
 
   Device& device() const { return queue.device(); }
   bool add() const { return g.d.data != nullptr; }
@@ -109,15 +93,16 @@ struct Job {
   int64_t nr() const { return 2 * vec(); }
   int64_t units() const { return static_cast<int64_t>(device().compute_units()); }
 
-  GemmArg arg() const {
-    GemmArg p;
+  GemmParams params() const {
+    GemmParams p{};
     p.m = g.m;
     p.n = g.n;
     p.k = g.k;
     p.batch1 = g.batch[1];
-    p.add = add();
-    p.k_step = k_step;
-    p.k_total = k_total;
+    p.m_tiles = p.n_tiles = 1;
+    p.has_d = add();
+    p.k_slice = k_slice;
+    p.k_whole = k_whole;
     p.a = strides(g.a);
     p.b = strides(g.b);
     p.c = strides(g.c);
@@ -177,7 +162,7 @@ void run_tiled(const Job& job) {
   const Range global{ceil_div<size_t>(job.g.n, tile.width()) * local.x,
                      ceil_div<size_t>(job.g.m, tile.height()) * local.y, static_cast<size_t>(job.batches())};
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
-    k.launch(job.op, job.queue, global, local, job.a(), job.b(), job.c(), job.d(), job.arg(), alpha, beta);
+    k.launch(job.op, job.queue, global, local, job.a(), job.b(), job.c(), job.d(), job.params(), alpha, beta);
   });
 }
 
@@ -186,10 +171,10 @@ void run_rows(const Job& job, int64_t rows) {
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows).set("KERNEL_ROWS", 1);
   auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_rows", defs);
-  GemmArg p = job.arg();
+  GemmParams p = job.params();
   const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, job.nr()), rows * job.nr() * p.k);
-  p.mb = parts.rows_each;
-  p.nb = parts.cols_each;
+  p.m_tiles = parts.rows_each;
+  p.n_tiles = parts.cols_each;
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
     k.launch(job.op, job.queue, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(),
              job.b(), job.c(), job.d(), p, alpha, beta);
@@ -225,11 +210,11 @@ Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kDe
 // where that would take too much memory.
 bool run_block(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
-  GemmArg p = job.arg();
-  p.k_block = job.k_step ? std::min(g.k, kDepth) : g.k;
+  GemmParams p = job.params();
+  p.kc = job.k_slice ? std::min(g.k, kDepth) : g.k;
   // Packed, an a that is read but once would move three times.
   const bool a_in_place = !panels.engine && g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
-  p.b_in_place = !panels.engine && g.b.dtype == job.acc && g.b.cs == 1 && p.k_block * g.n <= kInPlaceElements;
+  p.b_in_place = !panels.engine && g.b.dtype == job.acc && g.b.cs == 1 && p.kc * g.n <= kInPlaceElements;
   const int64_t mp = ceil_div(g.m, panels.mr), np = ceil_div(g.n, panels.nr());
   const int64_t most = std::max<int64_t>(1, job.batches() * g.m * g.n * g.k / kMinItemWork);
   const int64_t items = std::min(most, (p.b_in_place ? kItemsPerUnit : kItemsPerUnit / 2) * job.units());
@@ -242,11 +227,11 @@ bool run_block(const Job& job, const Panels& panels) {
   const int64_t cols =
       std::min<int64_t>(np, std::bit_floor(static_cast<uint64_t>(std::max(1.0, std::sqrt(parts * b_cost / a_cost)))));
   const int64_t rows = std::min(mp, ceil_div(parts, cols));
-  p.nb = ceil_div(np, cols);
-  const int64_t levels = round_up(p.k_block, panels.levels) * panels.parts;
-  p.item_panels = round_up(((p.b_in_place ? 1 : p.nb) * panels.nr() + panels.mr) * levels, int64_t{16});
+  p.n_tiles = ceil_div(np, cols);
+  const int64_t levels = round_up(p.kc, panels.levels) * panels.parts;
+  p.item_panels = round_up(((p.b_in_place ? 1 : p.n_tiles) * panels.nr() + panels.mr) * levels, int64_t{16});
   const int64_t elements = p.item_panels * rows * cols * batch_items;
-  if (elements > 4 * kPanelElements && !job.k_step) return false;
+  if (elements > 4 * kPanelElements && !job.k_slice) return false;
 
   Defs defs = job.defs();
   panels.define(job.outputs(job.inputs(defs))).set("KERNEL_BLOCK", 1);
@@ -266,9 +251,9 @@ void run_vector(const Job& job) {
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("KERNEL_VECTOR", 1);
   auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_vector", defs);
-  GemmArg p = job.arg();
+  GemmParams p = job.params();
   const Cut parts = cut(job, 1, ceil_div(p.n, kVectorRun * job.vec()), kVectorRun * job.vec() * p.k);
-  p.nb = parts.cols_each;
+  p.n_tiles = parts.cols_each;
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
     k.launch(job.op, job.queue, {1, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(), job.b(),
              job.c(), job.d(), p, alpha, beta);
@@ -279,10 +264,10 @@ void run_dots(const Job& job, int64_t rows) {
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows).set("KERNEL_DOTS", 1);
   auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_dots", defs);
-  GemmArg p = job.arg();
+  GemmParams p = job.params();
   const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, kDotColumns), rows * kDotColumns * p.k);
-  p.mb = parts.rows_each;
-  p.nb = parts.cols_each;
+  p.m_tiles = parts.rows_each;
+  p.n_tiles = parts.cols_each;
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
     k.launch(job.op, job.queue, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(),
              job.b(), job.c(), job.d(), p, alpha, beta);
@@ -334,17 +319,17 @@ void run_packed(const Job& job, const Panels& panels) {
           part.g.c.data = advance(part.g.c, m0 * part.g.c.rs + n0 * part.g.c.cs);
           part.g.d.data = advance(part.g.d, m0 * part.g.d.rs + n0 * part.g.d.cs);
 
-          GemmArg p = part.arg();
+          GemmParams p = part.params();
           p.batch0 = batch0;
-          p.a_batch = a_shared ? 0 : a_panels;
-          p.b_batch = b_shared ? 0 : b_panels;
+          p.a_panels = a_shared ? 0 : a_panels;
+          p.b_panels = b_shared ? 0 : b_panels;
           const int64_t mp = ceil_div(p.m, mr), np = ceil_div(p.n, nr);
           // Panels of a stay as they are while the blocks of m go by, those of b are packed with the first.
           const int64_t items = kItemsPerUnit * job.units();
-          p.mb = ceil_div(mp, items);
-          p.nb = ceil_div(np, items);
-          p.a_items = ceil_div(mp, p.mb);
-          const int64_t b_items = m0 == 0 ? ceil_div(np, p.nb) : 0;
+          p.m_tiles = ceil_div(mp, items);
+          p.n_tiles = ceil_div(np, items);
+          p.a_items = ceil_div(mp, p.m_tiles);
+          const int64_t b_items = m0 == 0 ? ceil_div(np, p.n_tiles) : 0;
           pack.launch(job.op, job.queue, {static_cast<size_t>(p.a_items + b_items), batches}, {1, 1}, part.a(),
                       part.b(), buf(pa), buf(pb), p);
 
@@ -352,9 +337,10 @@ void run_packed(const Job& job, const Panels& panels) {
           panels.define(part.outputs(mul_defs));
           auto& mul = kernel(job.device(), "gemm/gemm_cpu.cl", "gemm_packed", mul_defs);
           // Macro-tiles of up to 8 x 8 panels, fewer where the device would idle.
-          p.mb = std::clamp<int64_t>(mp * np / items, 1, 8);
-          p.nb = std::clamp<int64_t>(mp * np / items / p.mb, 1, 8);
-          const Range global{static_cast<size_t>(ceil_div(mp, p.mb)), static_cast<size_t>(ceil_div(np, p.nb)), batches};
+          p.m_tiles = std::clamp<int64_t>(mp * np / items, 1, 8);
+          p.n_tiles = std::clamp<int64_t>(mp * np / items / p.m_tiles, 1, 8);
+          const Range global{static_cast<size_t>(ceil_div(mp, p.m_tiles)), static_cast<size_t>(ceil_div(np, p.n_tiles)),
+                             batches};
           with_scalars(job.acc, part.g.alpha, part.g.beta, [&](auto alpha, auto beta) {
             mul.launch(job.op, job.queue, global, {1, 1, 1}, buf(pa), buf(pb), part.c(), part.d(), p, alpha, beta);
           });
@@ -387,7 +373,7 @@ void choose(Job job) {
   if (b_columns && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows());
   if (!a_levels && b_levels && g.n >= g.m / 4) swap();
   const int64_t work = g.m * g.n * g.k;
-  if (!job.k_step && std::min(g.m, g.n) > kFewRows && work > kEngineWork) {
+  if (!job.k_slice && std::min(g.m, g.n) > kFewRows && work > kEngineWork) {
     if (const auto engine = engine_panels(job)) {
       if (g.k > engine->depth || work > kBlockWork || !run_block(job, *engine)) run_packed(job, *engine);
       return;
@@ -395,7 +381,7 @@ void choose(Job job) {
   }
   const bool read_once = a_levels && g.n <= job.nr() && g.k <= kOnceDepth;
   const bool small = g.k <= kDepth && work <= kBlockWork;
-  if ((job.k_step || g.k == 0 || small || read_once || g.m <= kFewRows) && run_block(job, vector_panels(job))) return;
+  if ((job.k_slice || g.k == 0 || small || read_once || g.m <= kFewRows) && run_block(job, vector_panels(job))) return;
   run_packed(job, vector_panels(job));
 }
 
@@ -411,8 +397,8 @@ bool run_split(const Job& job) {
 
   Job part = job;
   part.g.k = step;
-  part.k_step = step;
-  part.k_total = g.k;
+  part.k_slice = step;
+  part.k_whole = g.k;
   part.g.batch = {count, 1};
   part.g.a.bs = part.g.b.bs = {0, 0};
   part.g.c = {sums.const_data_ptr(), job.acc, g.n, 1, {g.m * g.n, 0}};
@@ -422,13 +408,13 @@ bool run_split(const Job& job) {
 
   Defs defs = job.defs();
   job.outputs(defs);
-  GemmArg p = job.arg();
+  GemmParams p = job.params();
   p.a = {g.n, 1, g.m * g.n, 0};
   p.k = count;
-  p.nb = std::min<int64_t>(g.n, job.device().is_cpu() ? 256 : 1);
+  p.n_tiles = std::min<int64_t>(g.n, job.device().is_cpu() ? 256 : 1);
   with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
     kernel(job.device(), "gemm/gemm_sum.cl", "gemm_sum", defs)
-        .launch(job.op, job.queue, {static_cast<size_t>(ceil_div(g.n, p.nb)), static_cast<size_t>(g.m)}, {1, 1},
+        .launch(job.op, job.queue, {static_cast<size_t>(ceil_div(g.n, p.n_tiles)), static_cast<size_t>(g.m)}, {1, 1},
                 buf(sums), job.c(), job.d(), p, alpha, beta);
   });
   return true;

@@ -1,0 +1,21 @@
+// The structs that the host passes to kernels live in kernels/args: one definition, which OpenCL C and C++ both read.
+// They hold fixed-width numbers only. SAME_SIZE makes each compiler check that it sees the size that is written down.
+#ifndef NETCL_ARGS_H
+#define NETCL_ARGS_H
+
+#ifdef __OPENCL_VERSION__
+typedef int int32_t;
+typedef long int64_t;
+typedef uint uint32_t;
+typedef ulong uint64_t;
+#define BEGIN_ARGS
+#define END_ARGS
+#define SAME_SIZE(type, bytes) typedef char type##_size_t[sizeof(type) == (bytes) ? 1 : -1];
+#else
+#include <cstdint>
+#define BEGIN_ARGS namespace netcl {
+#define END_ARGS }
+#define SAME_SIZE(type, bytes) static_assert(sizeof(type) == (bytes));
+#endif
+
+#endif

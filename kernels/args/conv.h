@@ -1,0 +1,68 @@
+// Arguments of the convolution kernels (csrc/aten/conv, kernels/conv). All strides count elements.
+#ifndef NETCL_ARGS_CONV_H
+#define NETCL_ARGS_CONV_H
+#include "args/args.h"
+BEGIN_ARGS
+
+// Offsets of indices that are numbers in a mixed radix: digits (outer, d, h, w), the last runs fastest.
+typedef struct {
+  int64_t size[4], stride[4];
+} MixedRadix;
+SAME_SIZE(MixedRadix, 8 * 8)
+
+// conv_pad: a row is out_w elements of a (plane, z, y); pad_* zeros stand in front.
+typedef struct {
+  int64_t rows, rows_per_item;
+  int64_t out_d, out_h, out_w, in_d, in_h, in_w;
+  int64_t pad_d, pad_h, pad_w;
+} ConvPadParams;
+SAME_SIZE(ConvPadParams, 11 * 8)
+
+// conv_pack: the k x n operand of conv_gemm as panels of NR columns.
+typedef struct {
+  int64_t k, n, panels;
+  int64_t k_per_item;
+  int64_t src_group;   // from one group's source to the next one's
+  int64_t src_end;     // elements of the source
+  int64_t contiguous;  // from each multiple of it on, so many offsets of the table are consecutive
+} ConvPackParams;
+SAME_SIZE(ConvPackParams, 7 * 8)
+
+// conv_gemm: out (m x n) = gathered (m x k) * packed (k x n) + bias, for each group. If k is split, slice s writes its
+// sum to out + s * out_slice.
+typedef struct {
+  int64_t m, n, k, groups;
+  int64_t m_tiles;                          // tiles of a work-item, down
+  int64_t n_panels, n_panels_per_item;      // panels of the packed operand
+  int64_t k_slice, out_slice;
+  int64_t x_group, out_group;
+  int64_t bias_row, bias_col, bias_group;   // strides of the bias, if there is one
+  int64_t cols_linear;                      // column j lies at j * out_cols.stride[3]
+  int64_t contiguous;                       // as in ConvPackParams
+} ConvGemmParams;
+SAME_SIZE(ConvGemmParams, 16 * 8)
+
+// conv_direct, conv_direct_weight.
+typedef struct {
+  int64_t rows, rows_per_item, width, height;  // of the pixel grid: rows = depth * height
+  int64_t planes, planes_per_item;             // images * groups, or channels of all groups
+  int64_t taps, images, groups, c_out;
+  int64_t x_image, x_group, x_z, x_y, x_x;
+  int64_t out_image, out_group, out_channel, out_z, out_y, out_x;
+  int64_t w_group, w_out;
+} ConvDirectParams;
+SAME_SIZE(ConvDirectParams, 23 * 8)
+
+// conv_depthwise, conv_depthwise_weight.
+typedef struct {
+  int64_t planes, planes_per_item;       // (image, channel) pairs, or channels of the output
+  int64_t images, channels, multiplier;  // channels of the input, and of the output for each of them
+  int64_t in_h, in_w, out_h, out_w;
+  int64_t lo_h, lo_w, row_w;             // zeros in front; elements of a row of the input that are used
+  int64_t step_h, strip;                 // stride; rows of the output at once
+  int64_t reversed;                      // the kernel is read backwards
+} ConvDepthwiseParams;
+SAME_SIZE(ConvDepthwiseParams, 15 * 8)
+
+END_ARGS
+#endif

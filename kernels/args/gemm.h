@@ -1,0 +1,28 @@
+// Arguments of the matrix multiplication kernels (csrc/aten/gemm, kernels/gemm).
+#ifndef NETCL_ARGS_GEMM_H
+#define NETCL_ARGS_GEMM_H
+#include "args/args.h"
+BEGIN_ARGS
+
+// How a matrix lies in memory, in elements: from a row, column, outer and inner batch entry to the next.
+typedef struct {
+  int64_t rs, cs, b0, b1;
+} MatrixStrides;
+
+// One launch. A tile is what a kernel keeps in registers; of the packed kernels it is MR x NR (kernels/gemm/gemm.h).
+typedef struct {
+  int64_t m, n, k;
+  int64_t batch0, batch1;      // index of the first matrix in the batch; size of the inner batch dimension
+  int64_t a_panels, b_panels;  // elements from one matrix's panels to the next one's, 0 if all share them
+  int64_t m_tiles, n_tiles;    // tiles of a work-item, down and across; when packing: panels of a and of b
+  int64_t a_items;             // when packing: how many work-items pack a
+  int64_t k_slice, k_whole;    // split-k: each batch entry is a slice of k_slice, of k_whole in all; else 0
+  // gemm_block: matrices; the depth of a block of k; whether b is read in place; elements of a work-item's panels
+  int64_t batches, kc, b_in_place, item_panels;
+  int64_t has_d;
+  MatrixStrides a, b, c, d;
+} GemmParams;
+SAME_SIZE(GemmParams, 33 * 8)
+
+END_ARGS
+#endif

@@ -1,10 +1,11 @@
 // Depthwise convolution of rows of pixels on a CPU. A work-item copies a plane, or a strip of one, with its zeros into
 // private memory, which stays in the first-level cache, and slides the kernel over it: no padded copy in memory, and
 // the distance of any tap is known to the compiler. See csrc/aten/conv/DepthwiseConvolution.cpp.
-// -D DEPTHWISE_<kernel>, ACC (compute tag), IO (storage tag), VEC (at most the width of the output), KH and KW (the
+// -D: ACC (compute tag), IO (storage tag), VEC (at most the width of the output), KH and KW (the
 // kernel), STEP (1 or 2: stride along a row), PITCH (elements of a row of the copy), SPACE (elements of the copy).
 #include "args/conv.h"
 #include "common/dtypes.h"
+#include "common/vector.h"
 
 typedef CTYPE(ACC) ST;
 typedef VTYPE(ACC, VEC) VT;
@@ -38,7 +39,6 @@ inline void clear(ST *copy) {
   for (int c = 0; c < SPACE; c += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, copy + c);
 }
 
-#ifdef DEPTHWISE_PASS
 __kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvDepthwiseParams P) {
   ST copy[SPACE];
   clear(copy);
@@ -72,21 +72,37 @@ __kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvDept
       }
     }
 }
-#endif
 
-#ifdef DEPTHWISE_WEIGHT
 // Rows of the kernel whose sums are kept in registers.
 #define KR (KH * KW <= 10 ? KH : KW <= 5 ? 10 / KW : 1)
+
+// The last vector of a row overlaps the one before it. Its lanes below `first` were there before: they are dropped of
+// both operands, since either may be infinite.
+ALWAYS_INLINE VT keep_from(VT first, VT v) {
+  return (VT)LANE_NUMBERS(VEC) >= first ? v : (VT)(0);
+}
+
+// part[t] += a row of pixels of tap t in the copy * a row of dy.
+ALWAYS_INLINE void add_row(const ST *copy, __global const STORAGE(IO) *dy, long width, VT *part) {
+  const long whole = width - width % VEC, rest = width - VEC;
+  for (long at = 0; at < whole; at += VEC) {
+    const VT g = LOAD(IO, ACC, VEC, dy, at);
+#pragma unroll
+    for (int t = 0; t < KR * KW; t++)
+      part[t] = fma(CAT(VLOAD_, VEC)(0, copy + t / KW * PITCH + COLUMN(t % KW) + at), g, part[t]);
+  }
+  if (whole == width) return;
+  const VT first = (VT)((ST)(VEC - (width - whole)));
+  const VT g = keep_from(first, LOAD(IO, ACC, VEC, dy, rest));
+#pragma unroll
+  for (int t = 0; t < KR * KW; t++)
+    part[t] =
+        fma(keep_from(first, CAT(VLOAD_, VEC)(0, copy + t / KW * PITCH + COLUMN(t % KW) + rest)), g, part[t]);
+}
 
 __kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const ConvDepthwiseParams P) {
   ST copy[SPACE];
   clear(copy);
-  ST numbers[VEC];
-  for (int k = 0; k < VEC; k++) numbers[k] = k;
-  // The last vector of a row overlaps the one before it: lanes that were there before are dropped, of both operands,
-  // since either may be infinite.
-  const long whole = P.out_w - P.out_w % VEC;
-  const VT number = CAT(VLOAD_, VEC)(0, numbers), seen = (VT)((ST)(VEC - (P.out_w - whole)));
   const long begin = get_global_id(0) * P.planes_per_item, end = min(begin + P.planes_per_item, P.planes);
   for (long channel = begin; channel < end; channel++) {
     VT sums[KH * KW];
@@ -105,22 +121,7 @@ __kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const ConvDepthwis
           for (int t = 0; t < KR * KW; t++) part[t] = (VT)(0);
           const ST *from = copy + ky0 * PITCH;
           __global const STORAGE(IO) *g = first;
-#define EACH_TAP(KEEP)                                                                                          \
-  {                                                                                                             \
-    const VT gv = KEEP(LOAD(IO, ACC, VEC, g, at));                                                              \
-    _Pragma("unroll") for (int t = 0; t < KR * KW; t++) part[t] =                                               \
-        fma(KEEP(CAT(VLOAD_, VEC)(0, from + t / KW * PITCH + COLUMN(t % KW) + at)), gv, part[t]);               \
-  }
-#define ALL(v) (v)
-#define UNSEEN(v) (number >= seen ? (v) : (VT)(0))
-          for (long y = 0; y < rows; y++, from += P.step_h * PITCH, g += P.out_w) {
-            long at = 0;
-            for (; at < whole; at += VEC) EACH_TAP(ALL)
-            if (at < P.out_w) {
-              at = P.out_w - VEC;
-              EACH_TAP(UNSEEN)
-            }
-          }
+          for (long y = 0; y < rows; y++, from += P.step_h * PITCH, g += P.out_w) add_row(from, g, P.out_w, part);
 #pragma unroll
           for (int t = 0; t < KR * KW; t++)
             if (ky0 + t / KW >= k0) sums[ky0 * KW + t] += part[t];
@@ -134,4 +135,3 @@ __kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const ConvDepthwis
     }
   }
 }
-#endif

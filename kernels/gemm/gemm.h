@@ -55,6 +55,7 @@ inline void finish(__global STORAGE(OUT) * c, long cs, __global const STORAGE(AD
 #if defined(ENGINE_AMX) || defined(ENGINE_AVX512_BF16)
 #define ENGINE
 #include "common/transpose.h"
+#include "common/vector.h"
 #include "gemm/gemm_engine.h"
 #elif defined(ACC)
 typedef ST panel_t;  // what panels hold, how many for each level of a line, and of how many levels a panel is a multiple

@@ -1,5 +1,5 @@
-// The matrix engines of x86 CPUs (AMX; AVX512-BF16) under the products of gemm_cpu.cl and conv.cl: bfloat16 in, float sums.
-// Included by gemm.h and conv.cl where ENGINE_AMX or ENGINE_AVX512_BF16 is defined; csrc/aten/gemm/MatrixEngine.h says who may.
+// The matrix engines of x86 CPUs (AMX; AVX512-BF16) under the products of gemm_cpu.cl and conv_gemm.cl: bfloat16 in, float sums.
+// Included by gemm.h and conv.h where ENGINE_AMX or ENGINE_AVX512_BF16 is defined; csrc/aten/gemm/MatrixEngine.h says who may.
 //
 // Panels hold bfloat16 in blocks of 32 levels, zeros after the last: of a as [k / 32][PARTS][MR][32], of b as
 // [k / 32][PARTS][16][NR][2]: the engines multiply pairs of levels. With PARTS 1 a number is rounded to bfloat16; with
@@ -54,15 +54,12 @@ inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s
     for (int l = 0; l < lines; l++)                                               \
       (to)[at(l, q)] = q < k ? PART(S, 1, (from) + l * (ls) + q * (ks), part) : (ushort)0;
 
-// 16 lines of 32 consecutive levels each, to levels [q, q + 32) and lines [l, l + 16) of a panel of b.
-#define PACK_B_LINES(S, line, to, l, q, part)                                                       \
-  {                                                                                                 \
-    uint16 v_[16];                                                                                  \
-    _Pragma("unroll") for (int i_ = 0; i_ < 16; i_++) v_[i_] = PAIRS_OF_LINE(S, line(i_), part);    \
-    TRANSPOSE16(uint16, v_)                                                                         \
-    _Pragma("unroll") for (int i_ = 0; i_ < 16; i_++)                                               \
-        vstore16(v_[i_], 0, (__global uint*)((to) + AT_B(l, (q) + 2 * i_)));                        \
-  }
+// Pairs of 16 columns, 32 consecutive levels of each, to levels [q, q + 32) and columns [j, j + 16) of a panel of b.
+ALWAYS_INLINE void store_b_pairs(uint16 *v, __global panel_t *panel, int j, long q) {
+  TRANSPOSE16(uint16, v)
+#pragma unroll
+  for (int i = 0; i < 16; i++) vstore16(v[i], 0, (__global uint *)(panel + AT_B(j, q + 2 * i)));
+}
 
 #ifdef MR
 #if MR >= 16
@@ -114,9 +111,10 @@ inline void pack_b(__global const STORAGE(INB) * from, long ns, long ks, int lin
     } else if (ks == 1) {
       for (; q + 32 <= k; q += 32)
         for (int l = 0; l < lines; l += 16) {
-#define LINE(i) from + min(l + (i), lines - 1) * ns + q
-          PACK_B_LINES(INB, LINE, to, l, q, part)
-#undef LINE
+          uint16 v[16];
+#pragma unroll
+          for (int i = 0; i < 16; i++) v[i] = PAIRS_OF_LINE(INB, from + min(l + i, lines - 1) * ns + q, part);
+          store_b_pairs(v, to, l, q);
         }
     }
     const long done = q;

@@ -1,0 +1,146 @@
+#include "aten/conv/ConvContext.h"
+
+#include <ATen/Functions.h>
+
+#include <limits>
+#include <mutex>
+#include <unordered_map>
+
+namespace netcl {
+
+ConvContext::ConvContext(const ConvCall& call)
+    : op(call.op),
+      device(netcl::device_of(call.result())),
+      queue(queue_of(call.result())),
+      acc(compute_type(call.result().scalar_type())) {
+  const auto dtype = call.result().scalar_type();
+  const RegisterTile tile = register_tile(device, acc);
+  vec = device.is_cpu() ? tile.vec : 4;
+  // Addresses of rows take registers as well.
+  mr = device.is_cpu() ? std::min<int64_t>(tile.rows, 8) : 8;
+  // An engine's panels of columns are 32 wide: fewer would mostly be zeros.
+  if (call.result_channels() > EngineTile::kVec && dtype != acc) engine = engine_tile(device, dtype, dtype);
+  if (engine) {
+    vec = engine->kVec;
+    mr = engine->rows;
+  }
+  source_type = engine ? dtype : acc;
+}
+
+at::Tensor ConvContext::scratch(int64_t elements, c10::ScalarType type) const {
+  return at::empty({std::max<int64_t>(elements, 1)},
+                   at::TensorOptions(type).device(c10::DeviceType::PrivateUse1, device.index()));
+}
+
+Defs ConvContext::defs() const {
+  Defs d;
+  d.set("ACC", dtype_tag(acc)).set("VEC", vec);
+  return d;
+}
+
+Defs ConvContext::tile_defs(int64_t n, const char* offset_type) const {
+  Defs d = defs();
+  d.set("MR", mr).set("NV", vectors(n)).set("OFFSET", offset_type);
+  if (engine) d.set(engine->define, 1).set("PARTS", engine->parts);
+  return d;
+}
+
+int64_t ConvContext::images_at_once(int64_t images, int64_t elements_per_image) const {
+  const int64_t bytes = std::max<int64_t>(elements_per_image * static_cast<int64_t>(c10::elementSize(acc)), 1);
+  return std::clamp<int64_t>(kConvScratchBytes / bytes, 1, std::max<int64_t>(images, 1));
+}
+
+int64_t ConvContext::planes_per_item(int64_t planes, int64_t work) const {
+  if (!device.is_cpu()) return 1;
+  const int64_t fair = ceil_div<int64_t>(planes, 4 * static_cast<int64_t>(device.compute_units()));
+  return std::clamp<int64_t>(65536 / std::max<int64_t>(work, 1), 1, fair);
+}
+
+MixedRadix ConvGrid::radix() const {
+  return {{outer, count[0], count[1], count[2]},
+          {outer_stride, extent[1] * extent[2] * step[0], extent[2] * step[1], step[2]}};
+}
+MixedRadix linear_radix(int64_t count, int64_t stride) { return {{1, 1, 1, count}, {0, 0, 0, stride}}; }
+
+namespace {
+
+int64_t largest_offset(const MixedRadix& r) {
+  int64_t top = 0;
+  for (int d = 0; d < 4; d++) top += std::max<int64_t>(r.size[d] - 1, 0) * std::abs(r.stride[d]);
+  return top;
+}
+
+int64_t contiguous_offsets(const MixedRadix& r) {
+  if (r.stride[3] != 1) return 1;
+  int64_t n = r.size[3];
+  for (int d = 2; d >= 0 && (r.size[d] == 1 || r.stride[d] == n); d--) n *= r.size[d];
+  return std::clamp<int64_t>(n, 1, std::numeric_limits<int32_t>::max());
+}
+
+OffsetTable write_table(const ConvContext& c, const MixedRadix& radix, int64_t count) {
+  const bool wide = largest_offset(radix) > std::numeric_limits<int32_t>::max();
+  OffsetTable t{c.scratch(count, wide ? c10::kLong : c10::kInt), contiguous_offsets(radix)};
+  if (count == 0) return t;
+  const int64_t per_item = 2048;
+  kernel(c.device, "conv/conv_table.cl", "conv_table", c.defs().set("OFFSET", t.type()))
+      .launch(c.op, c.queue, {size_t(ceil_div(count, per_item))}, {1}, buf(t.data), radix, count, per_item);
+  return t;
+}
+
+}  // namespace
+
+// Tables follow from shapes alone, and shapes come again and again: the latest are kept. Each queue has its own, so
+// that a table is written before it is read.
+OffsetTable offset_table(const ConvContext& c, const MixedRadix& radix, int64_t count) {
+  constexpr int64_t kLongest = 1 << 14;
+  constexpr size_t kMost = 256;
+  using Key = std::array<int64_t, 11>;
+  struct Hash {
+    size_t operator()(const Key& key) const {
+      size_t h = 0;
+      for (const int64_t k : key) h = (h ^ static_cast<size_t>(k)) * 0x9e3779b97f4a7c15ULL;
+      return h ^ (h >> 32);
+    }
+  };
+  static auto& mutex = *new std::mutex;  // never destroyed: the driver may be gone by then
+  static auto& kept = *new std::unordered_map<Key, OffsetTable, Hash>;
+  if (count > kLongest) return write_table(c, radix, count);
+  Key key;
+  std::copy_n(radix.size, 4, key.begin());
+  std::copy_n(radix.stride, 4, key.begin() + 4);
+  key[8] = count;
+  key[9] = c.device.index();
+  key[10] = c.queue.id();
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (const auto found = kept.find(key); found != kept.end()) return found->second;
+  if (kept.size() >= kMost) kept.clear();
+  return kept.emplace(key, write_table(c, radix, count)).first->second;
+}
+
+at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
+  const at::Tensor part = p.src.narrow(0, p.first, p.images);
+  const auto from_type = p.src.scalar_type();
+  if (p.slack == 0 && p.padded == p.in && from_type == c.source_type) return part;
+  const int64_t planes = p.images * p.src.size(1);
+  const at::Tensor out = c.scratch(planes * volume(p.padded) + p.slack, c.source_type);
+  ConvPadParams a{};
+  a.rows = planes * p.padded[0] * p.padded[1];
+  a.rows_per_item = ceil_div<int64_t>(c.device.is_cpu() ? 8192 : 256, p.padded[2]);
+  a.out_d = p.padded[0];
+  a.out_h = p.padded[1];
+  a.out_w = p.padded[2];
+  a.in_d = p.in[0];
+  a.in_h = p.in[1];
+  a.in_w = p.in[2];
+  a.pad_d = p.before[0];
+  a.pad_h = p.before[1];
+  a.pad_w = p.before[2];
+  Defs defs = c.defs();
+  defs.set("IN", dtype_tag(from_type)).set("OUT", dtype_tag(c.source_type));
+  if (c.source_type != c.acc) defs.set("RAW", 1);
+  kernel(c.device, "conv/conv_pad.cl", "conv_pad", defs)
+      .launch(c.op, c.queue, {size_t(ceil_div(a.rows, a.rows_per_item))}, {1}, buf(part), buf(out), a);
+  return out;
+}
+
+}  // namespace netcl

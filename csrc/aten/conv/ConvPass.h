@@ -1,0 +1,59 @@
+// How a convolution is cut into passes: pieces of the batch, and for a gradient of the input one for each residue of
+// the stride. A pass is what DirectConvolution.cpp and ImplicitGemm.cpp compute.
+#pragma once
+
+#include "aten/conv/ConvContext.h"
+
+namespace netcl {
+
+// out[image][c][dst] = bias[c] + sum over taps of source * weight, for the pixels of a grid. For a dimension d, pixel i
+// lies at i * src_step of the source (after `padded`, its extent with zeros around) and at dst_first + i * dst_step of
+// the result; tap t is at tap_first + t * tap_step of the source and at ker_first + t * ker_step of the kernel.
+struct ConvPass {
+  int64_t images, first_image, groups;
+  int64_t c_in, c_out;  // of a group
+  ConvDims padded, src_step;
+  ConvDims grid, dst, dst_first, dst_step;
+  ConvDims taps, tap_first, tap_step;
+  ConvDims ker, ker_first, ker_step;
+  int64_t w_out, w_in, w_group;  // strides of the weight
+  at::Tensor source, weight, bias, out;
+
+  int64_t pixels() const { return images * volume(grid); }
+  int64_t k() const { return c_in * volume(taps); }
+  int64_t source_group() const { return c_in * volume(padded); }
+  int64_t out_group() const { return c_out * volume(dst); }
+  // The first tap in the source and in the weight, and the first pixel of the result.
+  int64_t source_first() const { return k() ? grid_offset(tap_first, padded) : 0; }
+  int64_t weight_first() const { return k() ? grid_offset(ker_first, ker) : 0; }
+  Buf result() const { return at_element(out, first_image * groups * out_group() + grid_offset(dst_first, dst)); }
+  MixedRadix source_taps() const { return ConvGrid{c_in, volume(padded), taps, padded, tap_step}.radix(); }
+  MixedRadix source_pixels() const { return ConvGrid{images, groups * source_group(), grid, padded, src_step}.radix(); }
+  MixedRadix result_pixels() const { return ConvGrid{images, groups * out_group(), grid, dst, dst_step}.radix(); }
+  MixedRadix weight_taps() const { return ConvGrid{c_in, w_in, taps, ker, ker_step}.radix(); }
+};
+
+using RunConvPass = void (*)(const ConvContext&, const ConvPass&);
+// A forward pass or a gradient of the input. `read_ahead`: vectors that a kernel may read behind the source.
+void run_passes(const ConvContext& c, const ConvCall& call, int64_t read_ahead, RunConvPass run);
+
+// The gradient of the weight from some images; slices of the sum over their pixels go to `slices` results in `out`.
+struct ConvWeightPass {
+  const ConvGeometry& g;
+  int64_t images, first_image;
+  ConvDims padded;
+  at::Tensor source, grad;  // the padded images; the whole gradient of the result
+  int64_t slices;
+  at::Tensor out;
+
+  int64_t result_image() const { return g.groups * g.c_out * volume(g.out); }
+  MixedRadix source_taps() const { return ConvGrid{g.c_in, volume(padded), g.kernel, padded, g.dilation}.radix(); }
+};
+
+using RunConvWeightPass = void (*)(const ConvContext&, const ConvWeightPass&);
+// `scratch_per_image`: elements that a pass makes besides the padded image; `slice_k`: pixels of a slice, 0 if a pass
+// makes one sum of all of them.
+void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image, int64_t slice_k,
+                       RunConvWeightPass run);
+
+}  // namespace netcl

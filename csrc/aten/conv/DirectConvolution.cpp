@@ -1,0 +1,103 @@
+// Few output channels per group (depthwise, or the last layer of an image model): a tile of channels would be empty,
+// vectors along a row of pixels do better (kernels/conv/conv_direct.cl).
+#include "aten/conv/ConvPass.h"
+
+namespace netcl {
+namespace {
+
+constexpr int64_t kMostChannels = 4;
+constexpr int64_t kReadAhead = 2;  // vectors that a row's last one may read behind the source
+constexpr int64_t kTapsPerItem = 9;
+
+void direct_pass(const ConvContext& c, const ConvPass& p) {
+  const int64_t row = p.padded[2], slice = p.padded[1] * row, out_slice = p.dst[1] * p.dst[2];
+  ConvDirectParams d{};
+  d.rows = p.grid[0] * p.grid[1];
+  d.width = p.grid[2];
+  d.height = p.grid[1];
+  d.planes = p.images * p.groups;
+  d.taps = p.k();
+  d.images = p.images;
+  d.groups = p.groups;
+  d.c_out = p.c_out;
+  d.rows_per_item =
+      std::clamp<int64_t>((c.device.is_cpu() ? 65536 : 64) / (d.width * std::max<int64_t>(d.taps, 1)), 1, d.rows);
+  d.planes_per_item = c.planes_per_item(d.planes, d.rows_per_item * d.width * d.taps);
+  d.x_image = p.groups * p.source_group();
+  d.x_group = p.source_group();
+  d.x_z = p.src_step[0] * slice;
+  d.x_y = p.src_step[1] * row;
+  d.x_x = p.src_step[2];
+  d.out_image = p.groups * p.out_group();
+  d.out_group = p.out_group();
+  d.out_channel = volume(p.dst);
+  d.out_z = p.dst_step[0] * out_slice;
+  d.out_y = p.dst_step[1] * p.dst[2];
+  d.out_x = p.dst_step[2];
+  d.w_group = p.w_group;
+  d.w_out = p.w_out;
+  const at::Tensor w = p.weight.to(c.acc);
+  OffsetTable x_taps = offset_table(c, p.source_taps(), d.taps), w_taps = offset_table(c, p.weight_taps(), d.taps);
+  if (x_taps.is_wide() || w_taps.is_wide()) {
+    x_taps = x_taps.widened();
+    w_taps = w_taps.widened();
+  }
+  Defs defs = c.defs();
+  defs.set("NCO", p.c_out).set("OUT", dtype_tag(p.out.scalar_type())).set("OFFSET", x_taps.type());
+  kernel(c.device, "conv/conv_direct.cl", "conv_direct", defs)
+      .launch(c.op, c.queue, {size_t(ceil_div(d.rows, d.rows_per_item)), size_t(ceil_div(d.planes, d.planes_per_item))},
+              {1, 1}, at_element(p.source, p.source_first()), buf(x_taps.data), at_element(w, p.weight_first()),
+              buf(w_taps.data), buf_or_null(p.bias), p.result(), d);
+}
+
+// Of depthwise convolutions.
+void direct_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
+  const ConvGeometry& g = p.g;
+  const int64_t row = p.padded[2], out_row = g.out[2], pixels = volume(g.out);
+  // A work-item keeps a sum of each of its taps in a register.
+  const int64_t items = ceil_div(g.taps(), kTapsPerItem), taps_per_item = ceil_div(g.taps(), items);
+  ConvDirectParams d{};
+  d.rows = g.out[0] * g.out[1];
+  d.width = out_row;
+  d.height = g.out[1];
+  d.planes = g.groups * g.c_out;
+  d.taps = g.taps();
+  d.images = p.images;
+  d.groups = g.groups;
+  d.c_out = g.c_out;
+  d.planes_per_item = c.planes_per_item(d.planes, p.images * pixels * taps_per_item);
+  d.x_image = g.groups * g.c_in * volume(p.padded);
+  d.x_group = g.c_in * volume(p.padded);
+  d.x_z = g.stride[0] * p.padded[1] * row;
+  d.x_y = g.stride[1] * row;
+  d.x_x = g.stride[2];
+  d.out_image = p.result_image();
+  d.out_channel = pixels;
+  d.out_z = g.out[1] * out_row;
+  d.out_y = out_row;
+  const OffsetTable taps = offset_table(c, p.source_taps(), d.taps);
+  Defs defs;
+  // A row shorter than a vector would be taken one by one.
+  defs.set("ACC", dtype_tag(c.acc)).set("VEC", out_row < c.vec ? 4 : c.vec).set("TAPS", taps_per_item);
+  defs.set("IN", dtype_tag(p.grad.scalar_type())).set("OUT", dtype_tag(p.out.scalar_type())).set("OFFSET", taps.type());
+  kernel(c.device, "conv/conv_direct_weight.cl", "conv_direct_weight", defs)
+      .launch(c.op, c.queue, {size_t(items), size_t(ceil_div(d.planes, d.planes_per_item))}, {1, 1}, buf(p.source),
+              buf(taps.data), at_element(p.grad, p.first_image * p.result_image()), buf(p.out), d);
+}
+
+}  // namespace
+
+bool serves_direct(const ConvCall& call) {
+  if (call.direction != ConvDirection::kWeightGradient) return call.result_channels() <= kMostChannels;
+  return call.g.c_in == 1 && call.g.c_out <= kMostChannels && call.g.groups > 1;
+}
+
+void run_direct(const ConvCall& call) {
+  const ConvContext c(call);
+  if (call.direction == ConvDirection::kWeightGradient)
+    run_weight_passes(c, call, 0, 0, &direct_weight_pass);
+  else
+    run_passes(c, call, kReadAhead, &direct_pass);
+}
+
+}  // namespace netcl

@@ -1,0 +1,187 @@
+// Convolution as a product of matrices, one of which is gathered from the padded input and one packed beforehand
+// (kernels/conv/conv_gemm.cl): no im2col matrix is made.
+//
+// A forward pass is  out[p][co] = sum over r of x[pixel(p) + tap(r)] * w[r][co]  over taps r = (channel, kernel
+// position). The gradient of the weight exchanges pixels and taps.
+#include "aten/conv/ConvPass.h"
+
+namespace netcl {
+namespace {
+
+constexpr int64_t kSliceDepth = 2048;       // of a split sum: its panel stays in a core's second-level cache
+constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that a tile is multiplied with before the next, likewise
+constexpr int64_t kDepthPerItem = 128;      // of a panel that a work-item packs
+
+// Element (r, j) of group g is src[first + g * src_group + cols(j) + taps(r)].
+struct PackedOperand {
+  const at::Tensor& src;
+  int64_t first;
+  const OffsetTable& taps;
+  MixedRadix cols;
+  int64_t k, n, groups, src_group;
+};
+
+// Its panels of columns: [group][panel][k][columns].
+at::Tensor pack(const ConvContext& c, const PackedOperand& o) {
+  const int64_t nr = c.nr(o.n);
+  ConvPackParams p{};
+  p.k = o.k;
+  p.n = o.n;
+  p.panels = ceil_div(o.n, nr);
+  p.k_per_item = c.device.is_cpu() ? kDepthPerItem : 16;
+  p.src_group = o.src_group;
+  p.src_end = o.src.numel() - o.first;
+  p.contiguous = o.taps.contiguous;
+  const at::Tensor out = c.panels(o.groups * p.panels * c.panel(nr, o.k));
+  if (o.k == 0) return out;
+  Defs defs = c.tile_defs(o.n, o.taps.type());
+  defs.set("IN", dtype_tag(o.src.scalar_type()));
+  if (!c.engine && c.device.is_cpu() && c.acc == c10::kFloat && nr % 16 == 0) defs.set("TRANSPOSE", 1);
+  kernel(c.device, "conv/conv_pack.cl", "conv_pack", defs)
+      .launch(c.op, c.queue, {size_t(ceil_div(o.k, p.k_per_item)), size_t(p.panels), size_t(o.groups)}, {1, 1, 1},
+              at_element(o.src, o.first), buf(o.taps.data), buf(out), o.cols, p);
+  return out;
+}
+
+// out (m x n) = gathered (m x k) * packed (k x n) + bias, as kernels/conv/conv.h draws it.
+struct GatheredProduct {
+  Buf x;
+  const OffsetTable& taps;
+  at::Tensor packed, bias;
+  Buf out;
+  c10::ScalarType out_dtype;
+  MixedRadix rows, out_rows, out_cols;
+  int64_t slices = 1;       // of k, each with a result of its own
+  ConvGemmParams params{};  // m, n, k, groups and strides; multiply() sets the others
+};
+
+// Cuts the tiles of all slices and groups into work-items: enough to keep the device busy.
+void set_work(const ConvContext& c, ConvGemmParams& g, int64_t slices) {
+  const int64_t nr = c.nr(g.n), tiles = ceil_div(g.m, c.mr), parts = slices * g.groups;
+  const int64_t want = static_cast<int64_t>(c.device.compute_units()) * (c.device.is_cpu() ? 16 : 1024);
+  g.n_panels = ceil_div(g.n, nr);
+  g.n_panels_per_item = 1;
+  if (c.device.is_cpu()) {
+    const int64_t bytes = g.k_slice * nr * static_cast<int64_t>(c10::elementSize(c.acc));
+    // Two or three save less of the tile's reads than they cost in places of the cache.
+    const int64_t room = kPanelBytes / std::max<int64_t>(bytes, 1);
+    int64_t fit = tiles * g.n_panels * parts / want;
+    if (!c.engine) fit = room < 4 ? 1 : std::min(room, fit);  // an engine has its rows packed once for all panels
+    g.n_panels_per_item = ceil_div(g.n_panels, ceil_div(g.n_panels, std::clamp<int64_t>(fit, 1, g.n_panels)));
+  }
+  const int64_t items = ceil_div(g.n_panels, g.n_panels_per_item) * parts;
+  g.m_tiles = std::clamp<int64_t>(tiles * items / want, 1, tiles);
+  if (c.engine) {  // each work-item has room for its rows
+    const int64_t bytes = 2 * c.panel(c.mr, std::max<int64_t>(g.k_slice, 1));
+    const int64_t most = std::max<int64_t>(kConvScratchBytes / bytes, 1);
+    g.m_tiles = std::min(tiles, std::max(g.m_tiles, ceil_div(tiles * items, most)));
+  }
+}
+
+void multiply(const ConvContext& c, GatheredProduct p) {
+  ConvGemmParams& g = p.params;
+  g.contiguous = p.taps.contiguous;
+  g.k_slice = p.slices > 1 ? ceil_div(g.k, p.slices) : g.k;
+  if (c.engine && p.slices > 1) g.k_slice = round_up(g.k_slice, c.engine->kLevels);
+  set_work(c, g, p.slices);
+  const Range global{size_t(ceil_div(ceil_div(g.m, c.mr), g.m_tiles)),
+                     size_t(ceil_div(g.n_panels, g.n_panels_per_item)), size_t(p.slices * g.groups)};
+  at::Tensor rows;
+  if (c.engine) rows = c.panels(c.panel(c.mr, g.k_slice) * static_cast<int64_t>(global.x * global.y * global.z));
+  Defs defs = c.tile_defs(g.n, p.taps.type());
+  defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
+  kernel(c.device, "conv/conv_gemm.cl", "conv_gemm", defs)
+      .launch(c.op, c.queue, global, {size_t(c.device.is_cpu() ? 1 : 32), 1, 1}, p.x, buf(p.taps.data), buf(p.packed),
+              buf_or_null(p.bias), p.out, p.rows, p.out_rows, p.out_cols, buf_or_null(rows), g);
+}
+
+void gemm_pass(const ConvContext& c, const ConvPass& p) {
+  const int64_t pixels = p.pixels(), k = p.k(), out_channel = volume(p.dst);
+  const OffsetTable x_taps = offset_table(c, p.source_taps(), k), w_taps = offset_table(c, p.weight_taps(), k);
+  const MixedRadix out_channels = linear_radix(p.c_out, out_channel), w_rows = linear_radix(p.c_out, p.w_out);
+  ConvGemmParams g{};
+  g.k = k;
+  g.groups = p.groups;
+  g.out_group = p.out_group();
+  g.bias_group = p.c_out;
+  // Either operand can be the one that is packed. Few pixels are cheaper to pack than many weights (measured: four
+  // times fewer, or eight if the weight is read across its rows).
+  if (pixels * (p.w_out > p.w_in ? 4 : 8) <= p.c_out) {
+    const at::Tensor w = p.weight.to(c.source_type);
+    g.m = p.c_out;
+    g.n = pixels;
+    g.x_group = p.w_group;
+    g.bias_row = 1;
+    multiply(c, {.x = at_element(w, p.weight_first()),
+                 .taps = w_taps,
+                 .packed = pack(
+                     c, {p.source, p.source_first(), x_taps, p.source_pixels(), k, pixels, p.groups, p.source_group()}),
+                 .bias = p.bias,
+                 .out = p.result(),
+                 .out_dtype = p.out.scalar_type(),
+                 .rows = w_rows,
+                 .out_rows = out_channels,
+                 .out_cols = p.result_pixels(),
+                 .params = g});
+  } else {
+    g.m = pixels;
+    g.n = p.c_out;
+    g.x_group = p.source_group();
+    g.bias_col = 1;
+    g.cols_linear = 1;
+    multiply(c, {.x = at_element(p.source, p.source_first()),
+                 .taps = x_taps,
+                 .packed = pack(c, {p.weight, p.weight_first(), w_taps, w_rows, k, p.c_out, p.groups, p.w_group}),
+                 .bias = p.bias,
+                 .out = p.result(),
+                 .out_dtype = p.out.scalar_type(),
+                 .rows = p.source_pixels(),
+                 .out_rows = p.result_pixels(),
+                 .out_cols = out_channels,
+                 .params = g});
+  }
+}
+
+// Here pixels are what is summed over: they are the taps, and the weight's taps are the rows.
+void gemm_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
+  const ConvGeometry& w = p.g;
+  const int64_t pixels = volume(w.out), plane = volume(p.padded), taps = w.taps(), k = p.images * pixels;
+  const MixedRadix grad_pixels{{1, 1, p.images, pixels}, {0, 0, p.result_image(), 1}};
+  const OffsetTable x_pixels = offset_table(
+                        c, ConvGrid{p.images, w.groups * w.c_in * plane, w.out, p.padded, w.stride}.radix(), k),
+                    y_pixels = offset_table(c, grad_pixels, k);
+  ConvGemmParams g{};
+  g.m = taps;
+  g.n = w.c_out;
+  g.k = k;
+  g.groups = w.groups;
+  g.out_slice = w.groups * w.c_out * taps;
+  g.x_group = w.c_in * plane;
+  g.out_group = w.c_out * taps;
+  g.cols_linear = 1;
+  multiply(c, {.x = buf(p.source),
+               .taps = x_pixels,
+               .packed = pack(c, {p.grad, p.first_image * p.result_image(), y_pixels, linear_radix(w.c_out, pixels), k,
+                                  w.c_out, w.groups, w.c_out * pixels}),
+               .out = buf(p.out),
+               .out_dtype = p.out.scalar_type(),
+               .rows = p.source_taps(),
+               .out_rows = linear_radix(taps, 1),
+               .out_cols = linear_radix(w.c_out, taps),
+               .slices = p.slices,
+               .params = g});
+}
+
+}  // namespace
+
+void run_implicit_gemm(const ConvCall& call) {
+  const ConvContext c(call);
+  const ConvGeometry& g = call.g;
+  if (call.direction == ConvDirection::kWeightGradient)
+    run_weight_passes(c, call, g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out), kSliceDepth,
+                      &gemm_weight_pass);
+  else
+    run_passes(c, call, 0, &gemm_pass);
+}
+
+}  // namespace netcl

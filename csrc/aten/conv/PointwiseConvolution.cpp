@@ -1,0 +1,41 @@
+// Kernels of one element (most layers of ResNet-50 and MobileNet): a product of matrices for each image and group.
+#include "aten/conv/Convolution.h"
+#include "aten/gemm/Gemm.h"
+
+namespace netcl {
+namespace {
+
+constexpr int64_t kFewestPixels = 128;
+
+}  // namespace
+
+bool serves_pointwise(const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  if (call.direction == ConvDirection::kWeightGradient || serves_direct(call)) return false;
+  // An image of few pixels would leave the last panel of columns half empty: the pixels of all images do better.
+  return volume(g.kernel) == 1 && g.stride == ConvDims{1, 1, 1} && g.padding == ConvDims{} &&
+         volume(g.in) >= kFewestPixels;
+}
+
+// result[image][group] (channels x pixels) = w[group] * source[image][group]; the gradient of the input takes w^T.
+void run_pointwise(const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  const at::Tensor &w = call.w, &source = call.source(), &result = call.result();
+  const int64_t pixels = volume(g.in);
+  GemmArgs a;
+  a.m = call.forward() ? g.c_out : g.c_in;
+  a.n = pixels;
+  a.k = call.forward() ? g.c_in : g.c_out;
+  a.batch = {g.images, g.groups};
+  a.a = {w.const_data_ptr(), w.scalar_type(), g.c_in, 1, {0, g.c_out * g.c_in}};
+  if (!call.forward()) a.a = transposed(a.a);
+  a.b = {source.const_data_ptr(), source.scalar_type(), pixels, 1, {g.groups * a.k * pixels, a.k * pixels}};
+  a.c = {result.const_data_ptr(), result.scalar_type(), pixels, 1, {g.groups * a.m * pixels, a.m * pixels}};
+  if (call.bias.defined()) {
+    a.d = {call.bias.const_data_ptr(), call.bias.scalar_type(), 1, 0, {0, a.m}};
+    a.beta = 1;
+  }
+  gemm(call.op, queue_of(result), a);
+}
+
+}  // namespace netcl

@@ -1,0 +1,80 @@
+// The gradient of a depthwise convolution's weight: products of a plane of dy and shifted planes of x, over all images.
+// c_out is the number of channels of dy in a group, out_* its strides.
+// -D: ACC (compute tag), IN (storage tag of dy), OUT, OFFSET (type of the table), VEC, TAPS (weights of a work-item).
+#include "conv/conv_rows.h"
+
+// What whole vectors leave of a row is read by one that ends with it. Its lanes below `first` were there before: they are
+// dropped of both operands, since either may be infinite.
+ALWAYS_INLINE VT keep_from(VT first, VT v) {
+  return (VT)LANE_NUMBERS(VEC) >= first ? v : (VT)(0);
+}
+
+// part[t] += a row of pixels of tap t * a row of dy, `step` and 1 apart.
+ALWAYS_INLINE void add_row(__global const ST *x, const long *tap, long step, __global const STORAGE(IN) *dy, long width,
+                    VT *part) {
+  const long whole = width - width % VEC, rest = width - VEC;
+  for (long at = 0; at < whole; at += VEC) {
+    const VT g = LOAD(IN, ACC, VEC, dy, at);
+#pragma unroll
+    for (int t = 0; t < TAPS; t++) part[t] = fma(load_row(x + tap[t] + at * step, step), g, part[t]);
+  }
+  if (whole == width || whole == 0) return;
+  const VT first = (VT)((ST)(VEC - (width - whole)));
+  const VT g = keep_from(first, LOAD(IN, ACC, VEC, dy, rest));
+#pragma unroll
+  for (int t = 0; t < TAPS; t++)
+    part[t] = fma(keep_from(first, load_row(x + tap[t] + rest * step, step)), g, part[t]);
+}
+// The same of a row that is shorter than a vector.
+ALWAYS_INLINE void add_short_row(__global const ST *x, const long *tap, long step, __global const STORAGE(IN) *dy, long width,
+                          ST *sum) {
+  for (long at = 0; at < width; at++)
+#pragma unroll
+    for (int t = 0; t < TAPS; t++) sum[t] = fma(x[tap[t] + at * step], LOAD(IN, ACC, 1, dy, at), sum[t]);
+}
+
+// A work-item makes TAPS weights of some channels.
+__kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const ConvDirectParams P) {
+  const long r = (long)get_global_id(0) * TAPS;
+  if (r >= P.taps) return;
+  const long end = min((long)(get_global_id(1) + 1) * P.planes_per_item, P.planes);
+  for (long channel = get_global_id(1) * P.planes_per_item; channel < end; channel++) {
+    __global const ST *x = PTR(x, const ST) + channel / P.c_out * P.x_group;
+    __global const STORAGE(IN) *dy = PTR(dy, const STORAGE(IN)) + channel * P.out_channel;
+    long tap[TAPS];
+    VT sums[TAPS];
+    ST sum[TAPS];
+#pragma unroll
+    for (int t = 0; t < TAPS; t++) {
+      tap[t] = PTR(x_tap, const OFFSET)[min(r + t, P.taps - 1)];
+      sums[t] = (VT)(0);
+      sum[t] = 0;
+    }
+    for (long image = 0; image < P.images; image++) {
+      VT part[TAPS];  // of an image: short sums lose less
+#pragma unroll
+      for (int t = 0; t < TAPS; t++) part[t] = (VT)(0);
+      for (long z = 0; z * P.height < P.rows; z++)
+        for (long y = 0; y < P.height; y++) {
+          __global const ST *p = x + image * P.x_image + z * P.x_z + y * P.x_y;
+          __global const STORAGE(IN) *g = dy + image * P.out_image + z * P.out_z + y * P.out_y;
+          if (P.width < VEC)
+            add_short_row(p, tap, P.x_x, g, P.width, sum);
+          else if (P.x_x == 1)
+            add_row(p, tap, 1, g, P.width, part);
+          else
+            add_row(p, tap, P.x_x, g, P.width, part);
+        }
+#pragma unroll
+      for (int t = 0; t < TAPS; t++) sums[t] += part[t];
+    }
+#pragma unroll
+    for (int t = 0; t < TAPS; t++) {
+      if (r + t >= P.taps) continue;
+      ST lanes[VEC];
+      CAT(VSTORE_, VEC)(sums[t], 0, lanes);
+      for (int k = 0; k < VEC; k++) sum[t] += lanes[k];
+      STORE(OUT, ACC, 1, PTR(dw, STORAGE(OUT)), channel * P.taps + r + t, sum[t]);
+    }
+  }
+}

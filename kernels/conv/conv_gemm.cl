@@ -1,0 +1,109 @@
+// The product of a convolution, gathered (m x k) times packed (k x n): see conv.h. A work-item makes some tiles of rows
+// with some panels of columns. prepare_rows() and accumulate() multiply, in vectors (conv_vector.h) or with a matrix
+// engine (conv_engine.h).
+#include "conv/conv.h"
+
+// A tile of the left operand: element (i, r) is x[row[i] + tap[r]]. It has `height` rows (the others repeat the last
+// one) and the taps [begin, end), of whose offsets `contiguous` at a time are consecutive.
+typedef struct {
+  __global const STORAGE(IN) *x;
+  __global const OFFSET *tap;
+  const long *row;
+  int height;
+  long begin, end, contiguous;
+  __global panel_t *packed;  // room for a matrix engine's panel
+} Tile;
+
+#ifdef ENGINE
+#include "conv/conv_engine.h"
+#else
+#include "conv/conv_vector.h"
+#endif
+
+// The bias runs along the columns or along the rows.
+ALWAYS_INLINE void add_bias(__global const ST *bias, const ConvGemmParams *G, int height, int width, VT (*sum)[NV]) {
+  if (G->bias_col) {
+    ST b[NR];
+    for (int j = 0; j < NR; j++) b[j] = bias[min(j, width - 1)];
+#pragma unroll
+    for (int i = 0; i < MR; i++)
+#pragma unroll
+      for (int v = 0; v < NV; v++) sum[i][v] += CAT(VLOAD_, VEC)(v, b);
+  } else {
+#pragma unroll
+    for (int i = 0; i < MR; i++)
+#pragma unroll
+      for (int v = 0; v < NV; v++) sum[i][v] += (VT)(bias[min(i, height - 1) * G->bias_row]);
+  }
+}
+
+// Columns [col, col + width) of a tile whose rows go to out[row[i]]; column j goes `cs` further per column.
+ALWAYS_INLINE void store_linear(const ST *tile, __global STORAGE(OUT) *out, const long *row, long cs, int height, int width) {
+  if (height == MR && row[MR - 1] - row[0] == MR - 1) {
+    __global STORAGE(OUT) *to = out + row[0];
+    for (int j = 0; j < width; j++, to += cs)
+#pragma unroll
+      for (int i = 0; i < MR; i++) STORE(OUT, ACC, 1, to, i, tile[i * NR + j]);
+  } else {
+    for (int i = 0; i < height; i++)
+      for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out + row[i], j * cs, tile[i * NR + j]);
+  }
+}
+
+// Row i and column j of the tile go to out[row[i] + offset of column col + j].
+ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT) *out, const long *row, const MixedRadix *cols, long col,
+                       const ConvGemmParams *G, int height) {
+  const int width = (int)min((long)NR, G->n - col);
+  ST tile[MR * NR];
+#pragma unroll
+  for (int i = 0; i < MR; i++)
+#pragma unroll
+    for (int v = 0; v < NV; v++) CAT(VSTORE_, VEC)(sum[i][v], i * NV + v, tile);
+  if (G->cols_linear) {
+    const long cs = cols->stride[3];
+    store_linear(tile, out + col * cs, row, cs, height, width);
+    return;
+  }
+  long at[NR];
+  offsets_from(cols, col, G->n, NR, at);
+  for (int i = 0; i < height; i++)
+    for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out, row[i] + at[j], tile[i * NR + j]);
+}
+
+__kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const MixedRadix rows, const MixedRadix out_rows,
+                        const MixedRadix out_cols, BUF(packed), const ConvGemmParams G) {
+  const long panel0 = get_global_id(1) * G.n_panels_per_item, panel1 = min(panel0 + G.n_panels_per_item, G.n_panels);
+  const long slice = (long)get_global_id(2) / G.groups, group = get_global_id(2) - slice * G.groups;
+  const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
+  const long begin = slice * G.k_slice, k = PADDED(G.k);
+  __global const panel_t *b = PTR(b, const panel_t) + (group * G.n_panels * k + begin) * NR * PARTS;
+  __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT)) + slice * G.out_slice + group * G.out_group;
+  long row[MR], out_row[MR];
+  Tile T;
+  T.x = PTR(x, const STORAGE(IN)) + group * G.x_group;
+  T.tap = PTR(tap, const OFFSET);
+  T.row = row;
+  T.begin = begin;
+  T.end = min(begin + G.k_slice, G.k);
+  T.contiguous = G.contiguous;
+  T.packed = PTR(packed, panel_t) + item * PADDED(G.k_slice) * MR * PARTS;
+  ENGINE_BEGIN();
+  long first = (long)get_global_id(0) * G.m_tiles * MR;
+  for (long t = 0; t < G.m_tiles && first < G.m; t++, first += MR) {
+    T.height = (int)min((long)MR, G.m - first);
+    offsets_from(&rows, first, G.m, MR, row);
+    offsets_from(&out_rows, first, G.m, MR, out_row);
+    prepare_rows(&T);
+    // All panels at once: the elements of x that a tile takes are the same ones.
+    for (long panel = panel0; panel < panel1; panel++) {
+      const long col = panel * NR;
+      VT sum[MR + (SPARE + 1) / 2][NV];
+      accumulate(&T, b + panel * k * NR * PARTS, sum);
+      if (bias_buf)
+        add_bias(PTR(bias, const ST) + group * G.bias_group + first * G.bias_row + col * G.bias_col, &G, T.height,
+                 (int)min((long)NR, G.n - col), sum);
+      store_tile(sum, out, out_row, &out_cols, col, &G, T.height);
+    }
+  }
+  ENGINE_END();
+}

@@ -1,0 +1,57 @@
+// Copies images with zeros around them, so that no tap of a pixel lies outside. Converts from IN to OUT on the way;
+// if RAW is defined, both are the same 16 bits, which move as they are.
+#include "conv/conv.h"
+
+#ifdef RAW
+typedef ushort in_t;
+typedef ushort out_t;
+#define MOVE(V, from, to, i) CAT(store_bits, V)(CAT(load_bits, V)((from) + (i)), (to) + (i))
+#else
+typedef STORAGE(IN) in_t;
+typedef STORAGE(OUT) out_t;
+#define MOVE(V, from, to, i) STORE(OUT, ACC, V, to, i, LOAD(IN, ACC, V, from, i))
+#endif
+
+inline void zero_fill(__global out_t *to, long begin, long end) {
+  for (long x = begin; x < end; x++) to[x] = 0;  // of every dtype, all bits
+}
+
+// Whole vectors; the last one overlaps the one before it.
+inline void copy_row(__global const in_t *from, __global out_t *to, long n) {
+  if (n >= 16) {
+    for (long x = 0; x < n; x += 16) MOVE(16, from, to, min(x, n - 16));
+  } else if (n >= 8) {
+    for (long x = 0; x < n; x += 8) MOVE(8, from, to, min(x, n - 8));
+  } else if (n >= 4) {
+    for (long x = 0; x < n; x += 4) MOVE(4, from, to, min(x, n - 4));
+  } else {
+    for (long x = 0; x < n; x++) MOVE(1, from, to, x);
+  }
+}
+
+__kernel void conv_pad(BUF(src), BUF(dst), const ConvPadParams P) {
+  __global const in_t *src = PTR(src, const in_t);
+  __global out_t *dst = PTR(dst, out_t);
+  const long first = (long)get_global_id(0) * P.rows_per_item;
+  const long last = min(first + P.rows_per_item, P.rows);
+  long zy = first / P.out_h, y = first - zy * P.out_h - P.pad_h;
+  long plane = zy / P.out_d, z = zy - plane * P.out_d - P.pad_d;
+  const long n = min(P.in_w, P.out_w - P.pad_w);
+  for (long row = first; row < last; row++) {
+    __global out_t *to = dst + row * P.out_w;
+    if (y < 0 || y >= P.in_h || z < 0 || z >= P.in_d) {
+      zero_fill(to, 0, P.out_w);
+    } else {
+      zero_fill(to, 0, P.pad_w);
+      copy_row(src + ((plane * P.in_d + z) * P.in_h + y) * P.in_w, to + P.pad_w, n);
+      zero_fill(to, P.pad_w + n, P.out_w);
+    }
+    if (++y == P.out_h - P.pad_h) {
+      y = -P.pad_h;
+      if (++z == P.out_d - P.pad_d) {
+        z = -P.pad_d;
+        plane++;
+      }
+    }
+  }
+}

@@ -1,0 +1,27 @@
+// Adds the slices of a product that was split along k, for the gradient of the weight:
+// sum[i] = (first ? 0 : sum[i]) + part[0][i] + part[1][i] + …; the last sum goes to `out` in its own dtype.
+#include "conv/conv.h"
+
+__kernel void conv_sum(BUF(part), BUF(sum), BUF(out), long n, long parts, long n_per_item, int first, int final) {
+  __global const ST *part = PTR(part, const ST);
+  __global ST *sum = PTR(sum, ST);
+  __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT));
+  const long begin = (long)get_global_id(0) * n_per_item, end = min(begin + n_per_item, n);
+  long i = begin;
+  for (; i + VEC <= end; i += VEC) {
+    VT s = first ? (VT)(0) : LOAD(ACC, ACC, VEC, sum, i);
+    for (long p = 0; p < parts; p++) s += LOAD(ACC, ACC, VEC, part, p * n + i);
+    if (final)
+      STORE(OUT, ACC, VEC, out, i, s);
+    else
+      STORE(ACC, ACC, VEC, sum, i, s);
+  }
+  for (; i < end; i++) {
+    ST s = first ? 0 : sum[i];
+    for (long p = 0; p < parts; p++) s += part[p * n + i];
+    if (final)
+      STORE(OUT, ACC, 1, out, i, s);
+    else
+      sum[i] = s;
+  }
+}

@@ -1,6 +1,12 @@
 // What GradScaler runs on the device.
 #include "common/multi_tensor.h"
 
+// Whether there is an Inf or NaN.
+#define CHECK_AT(V, i)                                  \
+  {                                                     \
+    const VTYPE(ACC, V) x = LOAD(S, ACC, V, g, i);      \
+    bad |= MT_ANY(V, isnan(x - x));                     \
+  }
 // Two words for each gradient: how many of its elements are Inf or NaN, and FIRST_AT minus the index of the first, so that
 // zero says that there is none. Indexes from FIRST_AT - 1 on count as that one.
 #define FIRST_AT 0xffffffffu
@@ -34,11 +40,6 @@ __kernel void unscale(MT_PARAMS, BUF(found_inf), BUF(inv_scale), BUF(record)) {
   int bad = 0;
   // A factor of 1 only looks: what a fused optimizer asks for, which divides by the scale itself. One above 1 may make
   // an Inf of a finite gradient, so what there was is told first.
-#define CHECK_AT(V, i)                                  \
-  {                                                     \
-    const VTYPE(ACC, V) x = LOAD(S, ACC, V, g, i);      \
-    bad |= MT_ANY(V, isnan(x - x));                     \
-  }
 #define UNSCALE_AT(V, i)                                \
   {                                                     \
     const VTYPE(ACC, V) x = LOAD(S, ACC, V, g, i);      \
@@ -62,7 +63,7 @@ __kernel void take_back(MT_PARAMS, BUF(found_inf)) {
   if (*PTR(found_inf, const float) == 0.0f) return;
   MT_CHUNK
   __global STORAGE(S) *live = MT_PTR(0, S);
-  __global const STORAGE(S) *saved = MT_PTR(1, const S);
+  __global const STORAGE(S) *saved = MT_PTR(1, S);
 #define TAKE_BACK_AT(V, i) \
   for (int k = 0; k < V; k++) live[i + k] = saved[i + k];
   MT_FOR_EACH(TAKE_BACK_AT)

@@ -122,6 +122,7 @@ class Recording(torch.amp.GradScaler):
 
 
 def make_state(dev=DEV, make_scaler=None, **kwargs):
+    kwargs.setdefault("amp_dtype", torch.bfloat16)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 4)).to(dev)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=dev == DEV)
@@ -154,7 +155,7 @@ class TestState(TestCase):
 
     def test_order(self):
         calls = []
-        state = make_state(make_scaler=lambda: Recording(calls, init_scale=16.0))
+        state = make_state(make_scaler=lambda: Recording(calls, init_scale=16.0), max_norm=1e6)
         state.loss_fn = lambda out, y: calls.append("forward") or nn.functional.mse_loss(out, y)
         state.optimizer.register_step_post_hook(lambda *_: calls.append("optimizer.step"))
         clip = nn.utils.clip_grads_with_norm_
@@ -198,7 +199,8 @@ class TestState(TestCase):
     def test_matches_training_by_hand(self, amp_dtype):
         if amp_dtype == torch.float16 and not torch.netcl.amp.supports_fp16():
             self.skipTest("no fp16 on this device")
-        state, other = (make_state(amp_dtype=amp_dtype, max_norm=0.5) for _ in range(2))
+        make_scaler = None if amp_dtype else lambda: torch.amp.GradScaler(DEV, enabled=False)
+        state, other = (make_state(amp_dtype=amp_dtype, max_norm=0.5, make_scaler=make_scaler) for _ in range(2))
         model, optimizer, scaler = other.model, other.optimizer, other.scaler
         logs = []
         for n in range(6):
@@ -221,8 +223,8 @@ class TestState(TestCase):
             got = (log.step, log.lr, log.loss, log.grad_l2_pre_clip)
             self.assertEqual(got, (n, lr, loss.item(), norm), atol=0, rtol=0)
             self.assertEqual(log.grad_l2_post_clip, min(norm, 0.5))
-            self.assertEqual(log.scaler_scale, 1024.0 if n < 3 else 2048.0)
-            self.assertEqual(log.scaler_scale, max(scale, 1024.0))  # get_scale() is 1024 before the first step as well
+            self.assertEqual(log.scaler_scale, 1.0 if amp_dtype is None else 1024.0 if n < 3 else 2048.0)
+            self.assertEqual(log.scaler_scale, scale)  # get_scale() is 1024 before the first step as well
         self.assertBitEqual(snapshot(state), snapshot(other))
 
     @parametrize("reason", ["non-finite loss", "non-finite gradient"])
@@ -270,7 +272,7 @@ class TestState(TestCase):
         with self.assertRaisesRegex(ValueError, "autocast is on netcl, but .* on cpu: move the model with .to"):
             training.AmpTrainState(model, on_cpu, device=DEV)
         with self.assertRaisesRegex(ValueError, "the scaler is for cpu"):
-            training.AmpTrainState(model, optimizer, torch.amp.GradScaler("cpu"), DEV)
+            training.AmpTrainState(model, optimizer, torch.amp.GradScaler("cpu"), DEV, amp_dtype=torch.bfloat16)
         state = training.AmpTrainState(model, optimizer)
         with self.assertRaisesRegex(ValueError, "inputs are on cpu, the model is on netcl"):
             state.step(torch.ones(1, 2), torch.ones(1, 2, device=DEV))
@@ -337,10 +339,10 @@ class TestMonitorAndCsv(TestCase):
             text = path.read_text()
             self.assertEqual(
                 text,
-                "step,lr,grad_l2_pre_clip,grad_l2_post_clip,loss,skipped,skip_reason,scaler_scale\n"
-                "0,0.1,2,1,0.25,0,,8\n"
-                "1,0.1,nan,nan,inf,1,non-finite loss,8\n"
-                "2,0.1,2,1,0.25,0,,8\n",
+                "step,lr,grad_l2_pre_clip,grad_l2_post_clip,loss,skipped,skip_reason,scaler_scale,blame\n"
+                "0,0.1,2,1,0.25,0,,8,\n"
+                "1,0.1,nan,nan,inf,1,non-finite loss,8,\n"
+                "2,0.1,2,1,0.25,0,,8,\n",
             )
             path.write_text(text + "3,0.1,2")  # a power cut
             with training.CsvLog(path, first_step=2) as log:

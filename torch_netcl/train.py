@@ -9,19 +9,23 @@ A small network is to give 1 for an image's digit and 0 for the nine others, so 
     python -m torch_netcl.train --resume run.pt          # goes on, bit for bit
 
 Options come from the flags, then ``--config`` (YAML or JSON, keys as the flags), then the checkpoint that is resumed.
-Exit status 3: ``--stop-on-skips`` ended the run.
+Exit status 3: ``--stop-on-skips`` ended the run. Ctrl-C and SIGTERM let the step end, save the checkpoint and give
+130 and 143; a second Ctrl-C ends at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import json
 import math
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -86,7 +90,26 @@ class TrainConfig:
                 wanted = f"one of {', '.join(choices)}" if choices else type(default).__name__
                 raise ValueError(f"{source}: {key} must be {wanted}, not {value!r}")
             setattr(result, name, value)
+        result._check(source)
         return result
+
+    def _check(self, source: str) -> None:
+        """Raises ValueError for a number that nothing can be done with."""
+        counts = ("steps", "batch_size", "growth_interval", "log_every", "skip_window", "skip_patience")
+        for name in (*counts, "checkpoint_every", "seed"):
+            least = 1 if name in counts else 0
+            if (value := getattr(self, name)) < least:
+                raise ValueError(f"{source}: {name} must be at least {least}, not {value}")
+        for name in ("init_scale", "lr"):
+            if not 0 < (value := getattr(self, name)) < math.inf:
+                raise ValueError(f"{source}: {name} must be a finite number above 0, not {value}")
+        if not self.max_norm > 0:
+            raise ValueError(f"{source}: max_norm must be above 0, inf for no clipping, not {self.max_norm}")
+        if not 0 <= self.skip_threshold <= 1:
+            raise ValueError(f"{source}: skip_threshold must be from 0 to 1, not {self.skip_threshold}")
+        for name in ("inject_inf", "spike"):
+            if any(type(step) is not int or step < 0 for step in getattr(self, name)):
+                raise ValueError(f"{source}: {name} must be steps, 0 or more, not {getattr(self, name)}")
 
 
 def _need(name: str) -> ModuleType:
@@ -133,13 +156,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _load_checkpoint(path: str) -> dict[str, Any]:
+    """What :func:`_save` wrote. Raises ValueError for another file."""
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever the unpickler says of foreign bytes
+        saved = None
+    if not isinstance(saved, dict) or not {"config", "state", "monitor"} <= saved.keys():
+        raise ValueError(f"{path} is no checkpoint of this program")
+    return saved
+
+
 def parse(arguments: Sequence[str] | None = None) -> tuple[TrainConfig, dict[str, Any] | None]:
     """The configuration, and the checkpoint to go on from if any."""
     parser = _parser()
     flags = vars(parser.parse_args(arguments))
     file, resume = flags.pop("config"), flags.pop("resume")
     try:
-        saved = torch.load(resume, map_location="cpu", weights_only=True) if resume else None
+        saved = _load_checkpoint(resume) if resume else None
         values = dict(saved["config"]) if saved else {}
         values.update({k.replace("-", "_"): v for k, v in read_config(file).items()} if file else {})
         return TrainConfig.from_dict({**values, **flags}, source=file or "options"), saved
@@ -214,7 +250,7 @@ def _save(path: str, config: TrainConfig, state: AmpTrainState, monitor: SkipMon
 def _line(log: StepLog | SkipLog) -> str:
     text = f"{log.step:6d}  loss {log.loss:<11.5g} scale {log.scaler_scale:<9g}"
     if isinstance(log, SkipLog):
-        return f"SKIP {text} {log.skip_reason}"
+        return f"SKIP {text} {log.skip_reason}" + (" in " + ", ".join(map(str, log.blame)) if log.blame else "")
     return f"STEP {text} norm {log.grad_l2_pre_clip:.4g} -> {log.grad_l2_post_clip:.4g}  lr {log.lr:.3g}"
 
 
@@ -230,6 +266,29 @@ def _one_step(config: TrainConfig, state: AmpTrainState, data: Digits) -> StepLo
         return state.step(inputs, targets)
     finally:
         hook.remove()
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """The signals that asked to stop so far: the first is only noted here, a second one does what it always does."""
+    seen: list[int] = []
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: Any) -> None:
+        seen.append(number)
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        before.clear()
+
+    if threading.current_thread() is threading.main_thread():  # no other may set handlers
+        before.update({number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)})
+    try:
+        yield seen
+    finally:
+        restore()
 
 
 def plot(csv_file: str, png_file: str) -> None:
@@ -273,9 +332,12 @@ def train(config: TrainConfig, saved: dict[str, Any] | None = None) -> int:
         monitor.load_state_dict(saved["monitor"])
     data = Digits(config.seed, config.batch_size, device)
     first, skipped, status = state.steps, 0, 0
-    log = CsvLog(config.csv, first) if config.csv else None
     try:
-        with tqdm(total=config.steps, initial=first, unit="step", mininterval=0.5) as bar:
+        log = CsvLog(config.csv, first) if config.csv else None
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+    try:
+        with _stop_signals() as stop, tqdm(total=config.steps, initial=first, unit="step", mininterval=0.5) as bar:
             while state.steps < config.steps:
                 done = _one_step(config, state, data)
                 if log:
@@ -295,11 +357,15 @@ def train(config: TrainConfig, saved: dict[str, Any] | None = None) -> int:
                     bar.write(f"STOP {done.step:6d}  above {monitor.threshold:.1%} for {monitor.patience} steps")
                     status = TOO_MANY_SKIPS
                     break
+                if stop:
+                    bar.write(f"STOP {done.step:6d}  {signal.Signals(stop[0]).name}")
+                    status = 128 + stop[0]
+                    break
+            if config.checkpoint:
+                _save(config.checkpoint, config, state, monitor)
     finally:
         if log:
             log.close()
-    if config.checkpoint:
-        _save(config.checkpoint, config, state, monitor)
     if config.png:
         plot(config.csv, config.png)
     name = str(state.amp_dtype or torch.float32).removeprefix("torch.")

@@ -21,6 +21,7 @@ from torch_netcl.amp.autocast_mode import (
 from torch_netcl.amp.blame import Blame, blame
 from torch_netcl.amp.grad_scaler import GradScaler
 from torch_netcl.amp.master import MasterParams, master_param
+from torch_netcl.amp.transactional import transactional
 
 __all__ = [
     "Blame",
@@ -37,6 +38,7 @@ __all__ = [
     "master_param",
     "maybe_cast_tensor",
     "supports_fp16",
+    "transactional",
 ]
 
 

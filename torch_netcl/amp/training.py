@@ -7,132 +7,71 @@ Everything here is built on ``torch.amp`` and ``torch.nn.utils`` and runs on any
 
 from __future__ import annotations
 
-import csv
+import copy
 import math
-import os
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from torch_netcl.amp.blame import Blame, Record, blame
+from torch_netcl.amp.gradients import (
+    check_max_norm,
+    clip_global_l2_norm,
+    clip_to,
+    global_l2_norm,
+    grads_of,
+    has_non_finite_grad,
+)
+from torch_netcl.amp.run_log import CSV_COLUMNS, CsvLog, SkipLog, SkipMonitor, StepLog, read_csv
+from torch_netcl.amp.transactional import transactional
 
 __all__ = [
     "CSV_COLUMNS",
     "AmpTrainState",
+    "Blame",
     "CsvLog",
     "SkipLog",
     "SkipMonitor",
     "StepLog",
     "clip_global_l2_norm",
     "has_non_finite_grad",
+    "read_csv",
 ]
 
-CSV_COLUMNS = (
-    "step",
-    "lr",
-    "grad_l2_pre_clip",
-    "grad_l2_post_clip",
-    "loss",
-    "skipped",
-    "skip_reason",
-    "scaler_scale",
-)
-
-
-def _grads(params: Iterable[Tensor]) -> list[Tensor]:
-    return [p.grad for p in params if p.grad is not None]
-
-
-def _clip(params: list[Tensor], pre: Tensor, max_norm: float) -> Tensor:
-    """Clips to ``max_norm``, given the norm; the norm that is left."""
-    nn.utils.clip_grads_with_norm_(params, max_norm, pre)
-    return pre * torch.clamp(max_norm / (pre + 1e-6), max=1.0)  # the factor of clip_grads_with_norm_
-
-
-def clip_global_l2_norm(params: Iterable[Tensor], max_norm: float) -> tuple[Tensor, Tensor]:
-    """Scales the gradients of ``params`` down, all by one factor, so that their common L2 norm is at most ``max_norm``.
-
-    Args:
-        params: parameters; those without a gradient do not count.
-        max_norm: the largest norm allowed; ``inf`` only measures.
-
-    Returns:
-        The norm before and after, 0-dim tensors on the device; nothing waits for it. ``torch.nn.utils`` does the
-        work, so the second is ``max_norm`` less some 1e-6 of it where gradients were clipped.
-    """
-    params = list(params)
-    pre = nn.utils.get_total_norm(_grads(params))
-    return pre, _clip(params, pre, max_norm)
-
-
-def has_non_finite_grad(params: Iterable[Tensor]) -> bool:
-    """Whether a gradient of ``params`` holds an Inf or NaN: one reduction and one host read a device.
-
-    Unlike a look at the norm it takes finite gradients for finite where the sum of their squares is not.
-    """
-    by_device: dict[torch.device, list[Tensor]] = {}
-    for grad in _grads(params):
-        by_device.setdefault(grad.device, []).append(grad._values() if grad.is_sparse else grad)
-    flags = []
-    for device, grads in by_device.items():
-        flag = torch.zeros((), device=device)
-        # GradScaler's own check, with a factor that changes nothing.
-        torch._amp_foreach_non_finite_check_and_unscale_(grads, flag, torch.ones((), device=device))
-        flags.append(flag)
-    return any(bool(flag.item()) for flag in flags)
-
-
-@dataclass(frozen=True)
-class _Log:
-    step: int  # from 0
-    lr: float  # of the first parameter group
-    grad_l2_pre_clip: float
-    grad_l2_post_clip: float
-    loss: float
-    scaler_scale: float  # that this step's loss was multiplied by
-
-
-@dataclass(frozen=True)
-class StepLog(_Log):
-    """A step that was taken. Norms are those of the unscaled gradients."""
-
-    def row(self) -> tuple[Any, ...]:
-        """Its values in the order of ``CSV_COLUMNS``."""
-        return (self.step, self.lr, self.grad_l2_pre_clip, self.grad_l2_post_clip, self.loss, 0, "", self.scaler_scale)
-
-
-@dataclass(frozen=True)
-class SkipLog(_Log):
-    """A step that was not taken: parameters and optimizer stay as they were. What was not measured is NaN."""
-
-    skip_reason: str  # "non-finite loss" or "non-finite gradient"
-
-    def row(self) -> tuple[Any, ...]:
-        """Its values in the order of ``CSV_COLUMNS``."""
-        norms = (self.grad_l2_pre_clip, self.grad_l2_post_clip)
-        return (self.step, self.lr, *norms, self.loss, 1, self.skip_reason, self.scaler_scale)
+# Gradients below it have squares and sums that float32 holds: Adam's moments and momentum stay finite.
+LARGE = 1e18
 
 
 @dataclass
 class AmpTrainState:
     """A model in training: one call of :meth:`step` a batch, ``state_dict()`` for all that a checkpoint needs.
 
+    A skipped step changes nothing but the scale: parameters, optimizer and the model's buffers (BatchNorm's statistics)
+    are bit for bit what they were. ``state.transaction.register(ema_model)`` adds what else a step writes.
+
     Args:
-        model: called with the inputs of a batch.
+        model: called with the inputs of a batch; may be compiled.
         optimizer: its parameters are those whose norm is taken and clipped.
         scaler: a ``torch.amp.GradScaler``; None or a disabled one for bfloat16 and float32.
         device: where the model, the batches and autocast are.
-        max_norm: the L2 norm to which gradients are clipped; ``inf`` for none.
+        max_norm: the L2 norm to which gradients are clipped, 0 or more; ``inf`` for none.
         scheduler: advanced after each step that was taken.
-        amp_dtype: the dtype of autocast; None for none.
-        loss_fn: ``loss_fn(model(inputs), targets)``, a 0-dim tensor.
+        amp_dtype: the dtype of autocast, float16 or bfloat16; None for none.
+        loss_fn: ``loss_fn(model(inputs), targets)``, a 0-dim floating point tensor, a mean over the batch.
+        accumulate: how many parts each batch is cut into, along dimension 0; their gradients are added up.
+        wait: False never waits for the device: :meth:`step` returns the log of the step before (None at first) and
+            :meth:`flush` the last one. Needs a fused optimizer; the scheduler follows a step later.
 
     Raises:
-        ValueError: the optimizer's parameters, the scaler and autocast are not on the same type of device.
+        ValueError: the optimizer's parameters, the scaler and autocast are not on the same type of device; a scaler
+            without autocast; another ``amp_dtype``, ``max_norm`` or ``accumulate``; ``wait=False`` with an optimizer
+            that cannot skip on the device.
+        TypeError: ``scaler`` is no GradScaler.
 
     Warns:
         Where autocast is to float16 and nothing scales the loss, so that small gradients become zero.
@@ -146,80 +85,198 @@ class AmpTrainState:
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
     amp_dtype: torch.dtype | None = None
     loss_fn: Callable[[Tensor, Tensor], Tensor] = nn.functional.mse_loss
+    accumulate: int = 1
+    wait: bool = True
     steps: int = field(default=0, init=False)  # done or skipped
+    transaction: transactional = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.device = torch.device(self.device)
         kind = self.device.type
+        self.max_norm = check_max_norm(self.max_norm)
+        if self.amp_dtype not in (None, torch.float16, torch.bfloat16):
+            raise ValueError(f"amp_dtype must be torch.float16, torch.bfloat16 or None, not {self.amp_dtype!r}")
+        if not isinstance(self.accumulate, int) or self.accumulate < 1:
+            raise ValueError(f"accumulate must be a whole number of at least 1, not {self.accumulate!r}")
         for where in {p.device for p in self._params()}:
             if where.type != kind:
                 raise ValueError(
                     f"autocast is on {kind}, but the optimizer has parameters on {where}: move the model with "
                     f'.to("{kind}") before making the optimizer, or pass device="{where.type}"'
                 )
+        self._check_scaler(kind)
+        if not self.wait and not getattr(self.optimizer, "_step_supports_amp_scaling", False):
+            kind = type(self.optimizer).__name__
+            raise ValueError(f"wait=False needs an optimizer that skips on the device: {kind} with fused=True")
+        self.transaction = transactional(self.model)
+        self._late: _Late | None = None  # of wait=False: the step whose numbers are on their way
+        self._ready: StepLog | SkipLog | None = None  # a log that state_dict() had to fetch
+
+    def _check_scaler(self, kind: str) -> None:
         if self.scaler is None:
             self.scaler = torch.amp.GradScaler(kind, enabled=False)
-        elif self.scaler.is_enabled() and torch.device(self.scaler._device).type != kind:
-            raise ValueError(
-                f"autocast is on {kind}, but the scaler is for {self.scaler._device}: "
-                f'use torch.amp.GradScaler("{kind}")'
-            )
-        if self.amp_dtype == torch.float16 and not self.scaler.is_enabled():
+        if not isinstance(self.scaler, torch.amp.GradScaler):
+            raise TypeError(f"scaler must be a torch.amp.GradScaler or None, not {type(self.scaler).__name__}")
+        if self.scaler.is_enabled():
+            if torch.device(self.scaler._device).type != kind:
+                raise ValueError(
+                    f"autocast is on {kind}, but the scaler is for {self.scaler._device}: "
+                    f'use torch.amp.GradScaler("{kind}")'
+                )
+            if self.amp_dtype is None:
+                raise ValueError(
+                    "a GradScaler without autocast scales gradients that float32 holds anyway: pass amp_dtype, or "
+                    "scaler=None"
+                )
+        elif self.amp_dtype == torch.float16:
             warnings.warn(
                 "float16 autocast without a GradScaler: gradients below 6e-8 become zero. Pass scaler="
                 f'torch.amp.GradScaler("{kind}"), or use bfloat16',
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _params(self) -> list[Tensor]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
-    def step(self, inputs: Tensor, targets: Tensor) -> StepLog | SkipLog:
+    def step(self, inputs: Tensor, targets: Tensor) -> StepLog | SkipLog | None:
         """Trains on one batch, or skips it where its loss or a gradient is Inf or NaN.
 
         In this order: forward under autocast; loss check; scale, backward, ``unscale_``; norm; check of the gradients;
-        clip; ``step`` or skip; ``update``, also after a skip; ``zero_grad``.
+        clip; ``step`` or skip; ``update``, also after a skip; ``zero_grad``. With ``accumulate`` above 1 the loss is
+        checked after all parts have gone backward. An exception on the way, as Ctrl-C, leaves the buffers, gradients
+        and scaler as they were before the step; if it comes while the optimizer writes, some parameters may be new.
+
+        Returns:
+            What was done; with ``wait=False``, what the step before has done.
 
         Raises:
-            ValueError: the batch is on another type of device.
+            ValueError: the batch is on another type of device, or smaller than ``accumulate``.
+            TypeError: ``loss_fn`` gave something else than a 0-dim floating point tensor.
         """
         for name, tensor in (("inputs", inputs), ("targets", targets)):
             if isinstance(tensor, Tensor) and tensor.device.type != self.device.type:
                 raise ValueError(f"{name} are on {tensor.device}, the model is on {self.device}")
-        scaler, optimizer, params = self.scaler, self.optimizer, self._params()
-        lr = float(optimizer.param_groups[0]["lr"])
+        parts = self._parts(inputs, targets)
+        self.transaction.begin()
+        try:
+            if self.wait:
+                return self._step(parts)
+            return self._enqueue(parts)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def flush(self) -> StepLog | SkipLog | None:
+        """The log of the last step of ``wait=False``, which waits for it; None if it was returned before."""
+        log = self._fetch()
+        self._ready = None
+        return log
+
+    # --- the parts of a step ----------------------------------------------------------------------------------
+
+    def _parts(self, inputs: Any, targets: Any) -> list[tuple[Any, Any, float]]:
+        """Inputs, targets and share of the batch of each part."""
+        if self.accumulate == 1:
+            return [(inputs, targets, 1.0)]
+        leaves, spec = tree_flatten((inputs, targets))
+        sizes = {len(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()}
+        if len(sizes) != 1 or (size := sizes.pop()) < self.accumulate:
+            raise ValueError(f"a batch must have one length, of at least accumulate={self.accumulate}, in dimension 0")
+        cut = [
+            leaf.tensor_split(self.accumulate) if isinstance(leaf, Tensor) and leaf.dim() else [leaf] * self.accumulate
+            for leaf in leaves
+        ]
+        shares = [len(part) / size for part in torch.empty(size, 0).tensor_split(self.accumulate)]
+        parts = [tree_unflatten(list(leaves), spec) for leaves in zip(*cut, strict=True)]
+        return [(x, y, share) for (x, y), share in zip(parts, shares, strict=True)]
+
+    def _loss(self, inputs: Any, targets: Any) -> Tensor:
         with torch.autocast(self.device.type, dtype=self.amp_dtype, enabled=self.amp_dtype is not None):
             loss = self.loss_fn(self.model(inputs), targets)
+        if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
+            what = f"a {loss.dim()}-dim tensor of {loss.dtype}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise TypeError(f"loss_fn must give a 0-dim floating point tensor, not {what}")
         # float32, so that a half-precision loss does not overflow by being scaled.
-        loss = loss.float() if loss.dtype in (torch.float16, torch.bfloat16) else loss
-        number = loss.item()
+        return loss.float() if loss.dtype in (torch.float16, torch.bfloat16) else loss
+
+    def _backward(self, parts: list[tuple[Any, Any, float]], first: Tensor) -> Tensor:
+        """Adds up the gradients of all parts, of which the first has its loss; the loss of the batch."""
+        if len(parts) == 1:
+            self.scaler.scale(first).backward()
+            return first
+        total: Tensor | None = None
+        for x, y, share in parts:
+            loss = (first if total is None else self._loss(x, y)) * share
+            self.scaler.scale(loss).backward()
+            total = loss.detach() if total is None else total + loss.detach()
+        return total
+
+    def _step(self, parts: list[tuple[Any, Any, float]]) -> StepLog | SkipLog:
+        scaler, optimizer, params = self.scaler, self.optimizer, self._params()
+        lr = float(optimizer.param_groups[0]["lr"])
+        loss = self._loss(*parts[0][:2])
         scale = scaler.scale(torch.ones((), device=loss.device))  # get_scale() would wait for the device
-        pre = post = torch.full((), math.nan, device=loss.device)
-        reason = ""
+        pre, post, reason, who = math.nan, math.nan, "", ()
+        if len(parts) > 1:
+            loss = self._backward(parts, loss)
+        number = loss.item()
         if not math.isfinite(number):
-            reason = "non-finite loss"
+            reason, scale = "non-finite loss", scale.item()
             self._back_off()
         else:
-            scaler.scale(loss).backward()
+            if len(parts) == 1:
+                self._backward(parts, loss)
             scaler.unscale_(optimizer)
-            pre = nn.utils.get_total_norm(_grads(params))
-            if has_non_finite_grad(params):
-                reason = "non-finite gradient"
+            norm = nn.utils.get_total_norm(grads_of(params))
+            bad = has_non_finite_grad(params)
+            pre, scale = torch.stack([norm.to(scale), scale]).tolist()
+            if bad:
+                reason, who = "non-finite gradient", tuple(blame(optimizer, self.model))
             else:
-                post = _clip(params, pre, self.max_norm)
-                scaler.step(optimizer)
-                if self.scheduler is not None:
-                    self.scheduler.step()
+                if not math.isfinite(pre):  # the sum of squares did not fit
+                    norm = global_l2_norm(grads_of(params))
+                    pre = norm.item()
+                reason, post = self._apply(params, norm, pre)
+            if reason:
+                self._mark_skipped()
             scaler.update()
+        if reason:
+            self.transaction.rollback()
+        elif self.scheduler is not None:
+            self.scheduler.step()
         optimizer.zero_grad(set_to_none=True)
-        pre, post, scale = torch.stack([t.to(scale) for t in (pre, post, scale)]).tolist()
         done, self.steps = self.steps, self.steps + 1
         if reason:
-            return SkipLog(done, lr, pre, post, number, scale, reason)
+            return SkipLog(done, lr, pre, post, number, scale, reason, who)
         return StepLog(done, lr, pre, post, number, scale)
 
-    def _back_off(self) -> None:
-        """What ``scaler.update()`` does after non-finite gradients, where none were computed."""
+    def _apply(self, params: list[Tensor], norm: Tensor, pre: float) -> tuple[str, float]:
+        """Clips finite gradients and lets the optimizer step: why it did not, and the norm that was left."""
+        if not math.isfinite(pre):
+            return "non-finite gradient norm", math.nan
+        post = pre
+        if self.max_norm < math.inf:
+            clip_to(params, norm, self.max_norm)
+            post = pre * min(1.0, self.max_norm / (pre + 1e-6))
+        if post <= LARGE:
+            self.scaler.step(self.optimizer)
+            return "", post
+        before = _snapshot(self.optimizer)
+        self.scaler.step(self.optimizer)
+        if _all_finite(self.optimizer):
+            return "", post
+        _restore(self.optimizer, before)
+        return "non-finite update", post
+
+    def _mark_skipped(self) -> None:
+        """Lets ``scaler.update()`` back off, whatever made the step be skipped."""
+        if self.scaler.is_enabled():
+            for state in self.scaler._per_optimizer_states.values():
+                for found in state["found_inf_per_device"].values():
+                    found.fill_(1.0)
+
+    def _back_off(self, found: Tensor | None = None) -> None:
+        """What ``scaler.update()`` does after non-finite gradients, where none were computed; or as ``found`` says."""
         scaler = self.scaler
         if not scaler.is_enabled():
             return
@@ -227,17 +284,79 @@ class AmpTrainState:
         torch._amp_update_scale_(
             scale,
             tracker,
-            torch.ones_like(scale),
+            torch.ones_like(scale) if found is None else found.to(scale.device),
             scaler.get_growth_factor(),
             scaler.get_backoff_factor(),
             scaler.get_growth_interval(),
         )
+        scaler._per_optimizer_states.clear()
+
+    def _abandon(self) -> None:
+        """After an exception: nothing of the step is left that would be in the way of the next one."""
+        self.transaction.rollback()
+        self.scaler.__dict__.get("_per_optimizer_states", {}).clear()
+        for name in ("grad_scale", "found_inf"):  # set by the scaler for a fused optimizer
+            self.optimizer.__dict__.pop(name, None)
+        self.optimizer.zero_grad(set_to_none=True)
+
+    # --- without waiting --------------------------------------------------------------------------------------
+
+    def _enqueue(self, parts: list[tuple[Any, Any, float]]) -> StepLog | SkipLog | None:
+        """A step of which the host learns nothing: loss, gradients and norm decide on the device."""
+        scaler, optimizer, params = self.scaler, self.optimizer, self._params()
+        lr = float(optimizer.param_groups[0]["lr"])
+        loss = self._loss(*parts[0][:2])
+        scale = scaler.scale(torch.ones((), device=loss.device))
+        loss = self._backward(parts, loss).detach()
+        record = Record(optimizer)
+        record.check(params, scale.double().reciprocal().float(), allow_fp16=not scaler.is_enabled())
+        pre = global_l2_norm(grads_of(params)).to(scale)
+        post = clip_to(params, pre, self.max_norm)
+        found = ~(loss.isfinite() & (post <= LARGE))
+        for flag in record.found.values():
+            found = found | (flag.to(scale.device) != 0)
+        found = found.float()
+        optimizer.grad_scale, optimizer.found_inf = None, found
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.grad_scale, optimizer.found_inf
+        self._back_off(found)
+        self.transaction.settle(found)
+        optimizer.zero_grad(set_to_none=True)
+        numbers = torch.stack([t.to(scale) for t in (loss, pre, post, scale, found)]).to("cpu", non_blocking=True)
+        before = self._fetch()  # of the step before, which the device has finished by now
+        self._ready = None
+        done, self.steps = self.steps, self.steps + 1
+        self._late = _Late(done, lr, numbers, self._event(), record)
+        return before
+
+    def _event(self) -> Any:
+        if self.device.type == "cpu":
+            return None
+        event = torch.get_device_module(self.device).Event()
+        event.record()
+        return event
+
+    def _fetch(self) -> StepLog | SkipLog | None:
+        if self._late is None:
+            return self._ready
+        late, self._late = self._late, None
+        if late.event is not None and not late.event.query():
+            late.event.synchronize()
+        self._ready = late.log(self.model)
+        if self.scheduler is not None and isinstance(self._ready, StepLog):
+            self.scheduler.step()
+        return self._ready
+
+    # --- checkpoints ------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer, scaler, scheduler, random numbers and step: training goes on from it bit for bit.
 
         ``torch.save`` writes it, and ``torch.load(..., map_location="cpu")`` reads it with ``weights_only``.
         """
+        self._fetch()
         rng = {"cpu": torch.get_rng_state()}
         if self.device.type != "cpu":
             rng[self.device.type] = torch.get_device_module(self.device).get_rng_state(self.device)
@@ -252,6 +371,7 @@ class AmpTrainState:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what :meth:`state_dict` gave. Raises as the ``load_state_dict`` of its parts do."""
+        self._late = self._ready = None
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scaler.is_enabled() and state["scaler"]:
@@ -264,93 +384,57 @@ class AmpTrainState:
             torch.get_device_module(self.device).set_rng_state(state["rng"][self.device.type], self.device)
 
 
-class CsvLog:
-    """A CSV file of steps, each row handed to the operating system at once: it survives Ctrl-C and SIGKILL.
+@dataclass
+class _Late:
+    """A step whose numbers are on their way to the host: loss, norm before and after, scale, 1 if it was skipped."""
 
-    Args:
-        path: the file; its folder is made.
-        first_step: where the run begins. Rows of earlier steps are kept, so that a run that was resumed goes on in
-            its file; 0 begins a new one.
-    """
+    step: int
+    lr: float
+    numbers: Tensor
+    event: Any
+    record: Record
 
-    def __init__(self, path: str | os.PathLike[str], first_step: int = 0) -> None:
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [row for row in read_csv(path) if int(row["step"]) < first_step] if first_step and path.exists() else []
-        fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        self._file = open(fresh, "w", newline="")  # noqa: SIM115 - closed by close()
-        self._writer = csv.writer(self._file, lineterminator="\n")
-        self._writer.writerows([CSV_COLUMNS, *(row.values() for row in kept)])
-        self._file.flush()
-        fresh.replace(path)  # an interrupted start leaves the old file as it was
-
-    def add(self, log: StepLog | SkipLog) -> None:
-        """Writes one row."""
-        self._writer.writerow([f"{v:.9g}" if isinstance(v, float) else v for v in log.row()])
-        self._file.flush()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def __enter__(self) -> CsvLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def log(self, model: nn.Module) -> StepLog | SkipLog:
+        loss, pre, post, scale, skipped = self.numbers.tolist()
+        if not skipped:
+            return StepLog(self.step, self.lr, pre, post, loss, scale)
+        who = tuple(self.record.blame(model))
+        reason = "non-finite gradient"
+        if not math.isfinite(loss):
+            reason, pre, post, who = "non-finite loss", math.nan, math.nan, ()
+        elif not who:
+            reason = "non-finite update" if math.isfinite(post) else "non-finite gradient norm"
+        post = post if reason == "non-finite update" else math.nan
+        return SkipLog(self.step, self.lr, pre, post, loss, scale, reason, who)
 
 
-def read_csv(path: str | os.PathLike[str]) -> list[dict[str, str]]:
-    """The rows of a :class:`CsvLog` by column; a last line that was cut off is left out."""
-    with open(path, newline="") as file:
-        rows = list(csv.DictReader(line for line in file if line.endswith("\n")))
-    return [row for row in rows if tuple(row) == CSV_COLUMNS]
+# --- steps of huge gradients --------------------------------------------------------------------------------------
 
 
-class SkipMonitor:
-    """The share of steps that were skipped, over the last ``window`` of them.
+def _tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    return params + [t for s in optimizer.state.values() for t in s.values() if isinstance(t, Tensor)]
 
-    Before there are as many, the missing ones count as taken: the few skips by which GradScaler finds its first scale
-    are no alarm.
 
-    Args:
-        window: over how many steps.
-        threshold: the share above which :attr:`alert` is True.
-        patience: how many steps in a row it may be above before :attr:`exceeded` is True.
-    """
+@torch.no_grad()
+def _snapshot(optimizer: torch.optim.Optimizer) -> tuple[list[Tensor], dict[Tensor, dict[str, Any]]]:
+    """Copies of parameters and state."""
+    params = [p.detach().clone() for group in optimizer.param_groups for p in group["params"]]
+    return params, {
+        p: {k: v.clone() if isinstance(v, Tensor) else copy.deepcopy(v) for k, v in s.items()}
+        for p, s in optimizer.state.items()
+    }
 
-    def __init__(self, window: int = 1000, threshold: float = 0.05, patience: int = 100) -> None:
-        if window < 1 or patience < 1:
-            raise ValueError(f"window and patience must be at least 1, not {window} and {patience}")
-        self.window, self.threshold, self.patience = window, threshold, patience
-        self._skips: deque[bool] = deque(maxlen=window)
-        self._above = 0
 
-    def add(self, skipped: bool) -> None:
-        """Notes a step."""
-        self._skips.append(bool(skipped))
-        self._above = self._above + 1 if self.rate > self.threshold else 0
+@torch.no_grad()
+def _restore(optimizer: torch.optim.Optimizer, before: tuple[list[Tensor], dict[Tensor, dict[str, Any]]]) -> None:
+    params, state = before
+    for p, saved in zip((p for g in optimizer.param_groups for p in g["params"]), params, strict=True):
+        p.copy_(saved)
+    optimizer.state.clear()
+    optimizer.state.update(state)
 
-    @property
-    def rate(self) -> float:
-        """Skipped steps among the last ``window``, 0 to 1."""
-        return sum(self._skips) / self.window
 
-    @property
-    def alert(self) -> bool:
-        """Whether the rate is above the threshold."""
-        return self._above > 0
-
-    @property
-    def exceeded(self) -> bool:
-        """Whether it has been for ``patience`` steps in a row."""
-        return self._above >= self.patience
-
-    def state_dict(self) -> dict[str, Any]:
-        """The steps noted, for a checkpoint."""
-        return {"skips": list(self._skips), "above": self._above}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes up what :meth:`state_dict` gave."""
-        self._skips = deque(state["skips"], maxlen=self.window)
-        self._above = state["above"]
+def _all_finite(optimizer: torch.optim.Optimizer) -> bool:
+    floats = [t for t in _tensors(optimizer) if t.is_floating_point()]
+    return all(bool(t.isfinite().all()) for t in floats)

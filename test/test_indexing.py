@@ -273,6 +273,74 @@ class TestIndex(NetclTestCase):
         self.check(device, lambda x, i, v: x.index_fill(0, i, v[0, 0, 0]), x, i, v)
 
 
+class TestManyDimensions(NetclTestCase):
+    """More dimensions than a kernel's arguments hold, none of which merges with its neighbour."""
+
+    def make(self, device, dims):
+        x = torch.randn((2,) * dims).permute(torch.randperm(dims).tolist())
+        return x, torch.empty_strided(x.shape, x.stride(), device=device).copy_(x)
+
+    def test_many_index_tensors(self, device):
+        for dims in (9, 12):
+            x, d = self.make(device, dims)
+            indices = [torch.randint(-2, 2, (3, 1) if k % 2 else (5,)) for k in range(dims)]
+            there = [i.to(device) for i in indices]
+            for given in (
+                range(dims), range(9), range(dims - 9, dims), [k for k in range(dims) if k != 2], [0, *range(2, dims)]
+            ):  # fmt: skip
+                with self.subTest(dims=dims, given=given):
+                    at = tuple(indices[k] if k in given else slice(None) for k in range(dims))
+                    on_device = tuple(there[k] if k in given else slice(None) for k in range(dims))
+                    want = x[at]
+                    self.assertEqual(d[on_device].cpu(), want)
+                    out = torch.empty(0, device=device)
+                    listed = [[i[k] if k in given else None for k in range(dims)] for i in (there, indices)]
+                    torch.ops.aten.index.Tensor_out(d, listed[0], out=out)
+                    self.assertEqual(out.cpu(), want)
+                    # Positions may repeat: added up in any order, and one value where they are set.
+                    values = torch.randn(want.shape)
+                    got = torch.ops.aten.index_put(d, listed[0], values.to(device), True)
+                    self.assertEqual(got.cpu(), torch.ops.aten.index_put(x, listed[1], values, True))
+                    got, want = d.clone(), x.clone()
+                    got[on_device] = 7.0
+                    want[at] = 7.0
+                    self.assertEqual(got.cpu(), want)
+                    # The flattened dimensions are a copy of the permuted ones, and a view of these.
+                    got, want = d.clone(memory_format=torch.contiguous_format), x.clone()
+                    got[on_device] = 7.0
+                    want[at] = 7.0
+                    self.assertEqual(got.cpu(), want)
+            leaf, own = d.clone().requires_grad_(), x.clone().requires_grad_()
+            leaf[tuple(there)].square().sum().backward()
+            own[tuple(indices)].square().sum().backward()
+            self.assertEqual(leaf.grad.cpu(), own.grad)
+            self.assertEqual(d[d > 0].cpu(), x[x > 0])
+            for bad in (2, -3, 2**40):
+                there[-1] = torch.tensor([0, bad, 1, 0, 0], device=device)
+                there[-2] = torch.tensor([0, 0, 1, 0, 0], device=device)
+                with self.assertRaises(IndexError):
+                    d[tuple(there)]
+                    torch.netcl.synchronize()
+
+    def test_many_dimensions(self, device):
+        operators = (
+            lambda x, i, y: x.index_select(3, i), lambda x, i, y: x.index_add(3, i, y), lambda x, i, y: x[:, i, i],
+            lambda x, i, y: x.index_copy(3, i, y), lambda x, i, y: x.index_fill(3, i, 2.0),
+            lambda x, i, y: x.flip(0, 3),
+            lambda x, i, y: x.gather(2, (y > 0).long()), lambda x, i, y: x.scatter_add(2, (y > 0).long(), y),
+            lambda x, i, y: x.scatter(2, torch.ones_like(y).long(), 2.0), lambda x, i, y: x.masked_fill(y > 0, 2.0),
+            lambda x, i, y: x.scatter_reduce(2, (y > 0).long(), y, "amax"),
+            lambda x, i, y: x.masked_fill(y > 0, x.max()),
+            lambda x, i, y: torch.take_along_dim(x, (y > 0).long(), 1), lambda x, i, y: x.index_reduce(3, i, y, "amin"),
+        )  # fmt: skip
+        for dims in (9, 12):
+            x, d = self.make(device, dims)
+            i = torch.tensor([1, 0])
+            for k, f in enumerate(operators):
+                with self.subTest(dims=dims, k=k):
+                    self.assertEqual(f(d, i.to(device), d.transpose(0, 1)).cpu(), f(x, i, x.transpose(0, 1)))
+
+
 class TestGatherScatter(NetclTestCase):
     @dtypes(*SIZES)
     def test_gather(self, device, dtype):
@@ -436,7 +504,7 @@ class TestOtherShape(TestCase):
         self.assertEqual(done.returncode, 0, done.stdout[-4000:])
 
 
-for case in (TestIndex, TestGatherScatter, TestMasks):
+for case in (TestIndex, TestManyDimensions, TestGatherScatter, TestMasks):
     instantiate_device_type_tests(case, globals(), only_for=("privateuse1",))
 
 if __name__ == "__main__":

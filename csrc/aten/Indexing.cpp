@@ -5,6 +5,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/NativeFunctions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/IndexKernel.h>
 #include <ATen/native/IndexingUtils.h>
@@ -23,8 +24,54 @@ using Indices = c10::List<std::optional<Tensor>>;
 
 // --- index, index_put -------------------------------------------------------------------------------------
 
+// Where more dimensions are indexed than a kernel takes index tensors: the last of them as one dimension, and their
+// indices as one index.
+struct Folded {
+  Tensor self, moved;  // `self` is `moved` with dimensions flattened: a view of it if it can be one
+  Indices indices;
+};
+
+// The place of (a, b, …) in the flattened dimensions. A bad index becomes one that is out of bounds there too.
+Tensor flat_index(const Tensor& self, at::TensorList indices, int64_t first) {
+  Tensor flat, good;
+  int64_t total = 1;
+  for (size_t k = 0; k < indices.size(); k++) {
+    const int64_t size = self.size(first + static_cast<int64_t>(k));
+    const Tensor i = indices[k].to(at::kLong), inside = i.ge(-size).logical_and_(i.lt(size));
+    const Tensor place = at::where(i.lt(0), i + size, i);
+    flat = k ? flat * size + place : place;
+    good = k ? good.logical_and_(inside) : inside;
+    total *= size;
+  }
+  return at::where(good, flat, total);
+}
+
+std::optional<Folded> fold(const Tensor& self, const Indices& list) {
+  if (self.dim() <= kMaxIndices) return std::nullopt;
+  at::native::checkIndexTensorTypes(list, /*allow_int=*/true);
+  std::vector<Tensor> indices = at::native::expandTensors(self, list, /*ensure_same_device=*/true);
+  const auto count = std::count_if(indices.begin(), indices.end(), [](const Tensor& t) { return t.defined(); });
+  if (count <= kMaxIndices || static_cast<int64_t>(indices.size()) > self.dim()) return std::nullopt;
+  indices = at::expand_outplace(indices);
+  indices.resize(self.dim());
+  Folded f{{}, self, Indices()};
+  if (!at::native::hasContiguousSubspace(indices)) {
+    std::tie(f.moved, indices) = at::native::transposeToFront(self, indices);
+  }
+  const auto begin = std::find_if(indices.begin(), indices.end(), [](const Tensor& t) { return t.defined(); });
+  const int64_t first = begin - indices.begin() + kMaxIndices - 1, behind = begin - indices.begin() + count;
+  const Tensor flat = flat_index(f.moved, at::TensorList(indices).slice(first, behind - first), first);
+  f.self = f.moved.flatten(first, behind - 1);
+  for (int64_t d = 0; d < first; d++) {
+    f.indices.push_back(indices[d].defined() ? std::optional<Tensor>(indices[d]) : std::nullopt);
+  }
+  f.indices.push_back(flat);
+  return f;
+}
+
 template <Form F>
 Tensor run_index(Tensor out, const Tensor& self, const Indices& indices) {
+  if (const auto folded = fold(self, indices)) return run_index<F>(std::move(out), folded->self, folded->indices);
   Op<at::native::structured_index_out, F, 1> op;
   op.outputs[0] = std::move(out);
   auto pre = op.meta(self, at::IOptTensorListRef(indices));
@@ -115,6 +162,14 @@ void index_put_ordered(Tensor& self, const Indices& indices_list, const Tensor& 
   } else {
     space.scatter(dev, self.itemsize());
   }
+}
+
+Tensor& index_put(Tensor& self, const Indices& indices, const Tensor& value, bool accumulate, bool unsafe) {
+  auto folded = fold(self, indices);
+  if (!folded) return at::native::_index_put_impl_(self, indices, value, accumulate, unsafe);
+  at::native::_index_put_impl_(folded->self, folded->indices, value, accumulate, unsafe);
+  if (!folded->self.is_alias_of(self)) folded->moved.copy_(folded->self.view(folded->moved.sizes()));
+  return self;
 }
 
 // --- one index vector along a dimension -------------------------------------------------------------------
@@ -312,7 +367,7 @@ void put_kernel(at::TensorIterator& iter, const at::TensorBase& self_, const boo
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index.Tensor", &index);
   m.impl("index.Tensor_out", &index_out);
-  m.impl("_index_put_impl_", &at::native::_index_put_impl_);
+  m.impl("_index_put_impl_", &index_put);
   m.impl("index_select", &index_select);
   m.impl("index_select.out", &index_select_out);
   using Add = Along<IndexAdd, const Tensor&, const Tensor&, const at::Scalar&>;

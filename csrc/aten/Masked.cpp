@@ -32,19 +32,21 @@ struct FillArgs {
   int64_t size[kMaxOuter], o_stride[kMaxOuter], m_stride[kMaxOuter];
 };
 
-void fill_where(at::TensorIteratorBase& iter, Bits imm, const void* value) {
-  if (iter.numel() == 0) return;
+// The first `ndim` dimensions, from these addresses on; of those beyond what a kernel takes one position at a time.
+void fill_part(at::TensorIteratorBase& iter, int ndim, const char* out, const char* mask, Bits imm, const void* value) {
   constexpr const char* name = "aten::masked_fill_";
-  TORCH_CHECK(iter.ndim() <= kMaxOuter + 1, name, ": ", iter.ndim(), " dimensions that do not merge; netcl takes ",
-              kMaxOuter + 1);
   Device& dev = device(iter.device(0).index());
   const auto shape = iter.shape(), os = iter.strides(0), ms = iter.strides(1);
+  if (const int d = ndim - 1; ndim > kMaxOuter + 1) {
+    for (int64_t i = 0; i < shape[d]; i++) fill_part(iter, d, out + i * os[d], mask + i * ms[d], imm, value);
+    return;
+  }
   FillArgs a{};
-  a.n = iter.ndim() ? shape[0] : 1;
-  a.o_inner = iter.ndim() ? os[0] : 0;
-  a.m_inner = iter.ndim() ? ms[0] : 0;
+  a.n = ndim ? shape[0] : 1;
+  a.o_inner = ndim ? os[0] : 0;
+  a.m_inner = ndim ? ms[0] : 0;
   a.rows = 1;
-  for (int d = 1; d < iter.ndim(); d++) {
+  for (int d = 1; d < ndim; d++) {
     a.size[d - 1] = shape[d], a.o_stride[d - 1] = os[d], a.m_stride[d - 1] = ms[d];
     a.rows *= shape[d];
     a.ndim++;
@@ -55,7 +57,13 @@ void fill_where(at::TensorIteratorBase& iter, Bits imm, const void* value) {
   kernel(dev, "masked.cl", "masked_fill", bytes_defs(iter.element_size(0)))
       .launch(name, current_queue(dev.index()),
               {static_cast<size_t>(ceil_div(a.n, a.chunk)), static_cast<size_t>(ceil_div(a.rows, a.rows_per))},
-              local_range(dev), Buf{iter.data_ptr(0)}, Buf{iter.data_ptr(1)}, Buf{value}, imm, a);
+              local_range(dev), Buf{out}, Buf{mask}, Buf{value}, imm, a);
+}
+
+void fill_where(at::TensorIteratorBase& iter, Bits imm, const void* value) {
+  if (iter.numel() == 0) return;
+  fill_part(iter, iter.ndim(), static_cast<const char*>(iter.data_ptr(0)), static_cast<const char*>(iter.data_ptr(1)),
+            imm, value);
 }
 
 void masked_fill_kernel(at::TensorIterator& iter, const at::Scalar& value) {

@@ -41,7 +41,7 @@ void IndexSpace::source(const void* data, at::IntArrayRef strides, int64_t items
 }
 void IndexSpace::index(const void* data, at::IntArrayRef strides, c10::ScalarType type, int64_t lookup_size,
                        int64_t lookup_stride) {
-  TORCH_CHECK(indices_ < kMaxIndices, op_, ": more than ", kMaxIndices, " index tensors are not supported on netcl");
+  TORCH_CHECK(indices_ < kMaxIndices, op_, ": more than ", kMaxIndices, " index tensors in one kernel");
   TORCH_CHECK(type == at::kLong || type == at::kInt, op_, ": indices must be int32 or int64, got ", type);
   index_type_ = type;
   operand(kFirstIndex + indices_, data, strides, static_cast<int64_t>(c10::elementSize(type)));
@@ -58,7 +58,7 @@ void IndexSpace::from_iterator(const at::TensorIteratorBase& iter, int destinati
   take(kDestination, destination);
   if (source >= 0) take(kSource, source);
   TORCH_CHECK(lookup_sizes.size() <= static_cast<size_t>(kMaxIndices), op_, ": more than ", kMaxIndices,
-              " index tensors are not supported on netcl; index in two steps");
+              " index tensors in one kernel");
   for (size_t k = 0; k < lookup_sizes.size(); k++) {
     const int arg = first_index + static_cast<int>(k);
     TORCH_CHECK(iter.dtype(arg) == at::kLong || iter.dtype(arg) == at::kInt, op_, ": indices must be int32 or int64");
@@ -115,11 +115,24 @@ void IndexSpace::normalize() {
     }
   }
   if (dims_.empty()) dims_.emplace_back();
-  TORCH_CHECK(dims_.size() <= kMaxIndexOuter + 1, op_, ": ", dims_.size(),
-              " dimensions that do not merge are not supported on netcl (at most ", kMaxIndexOuter + 1, ")");
   for (int k = 0; k < indices_; k++) {
     TORCH_CHECK_INDEX(lookup_size_[k] > 0 || numel() == 0, op_, ": index is out of bounds for a dimension of size 0");
   }
+}
+
+// Calls f for a space of few enough dimensions: at each position along those beyond what a kernel takes.
+template <class F>
+void IndexSpace::in_parts(const F& f) {
+  if (dims_.size() <= kMaxIndexOuter + 1) return f();
+  const Dim outer = dims_.back();
+  const auto data = data_;
+  dims_.pop_back();
+  for (int64_t i = 0; i < outer.size; i++) {
+    for (int k = 0; k < kMaxIndexOps; k++) data_[k] = static_cast<const char*>(data[k]) + i * outer.stride[k];
+    in_parts(f);
+  }
+  dims_.push_back(outer);
+  data_ = data;
 }
 
 bool IndexSpace::has_serial() const {
@@ -157,6 +170,8 @@ IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
     a.isize[k] = lookup_size_[k];
     a.istride[k] = lookup_stride_[k];
   }
+  // Beyond three, a kernel reads as many index tensors as there can be: those that are missing are in every bound.
+  for (int k = indices_; indices_ > 3 && k < kMaxIndices; k++) a.isize[k] = INT64_MAX;
 
   const bool whole = serial && dims_[0].serial;  // the inner dimension may not be cut
   const int64_t groups = a.rows / together;
@@ -216,11 +231,9 @@ void IndexSpace::move(const Device& device, int64_t itemsize, int mode, Bits val
   if (numel() == 0) return;
   normalize();
   const bool serial = mode != kGather && has_serial() && at::globalContext().deterministicAlgorithms();
-  Plan p = plan(device, serial);
-  for (int k = indices_; indices_ > 3 && k < kMaxIndices; k++) p.args.isize[k] = INT64_MAX;
   Defs d = defs();
   d.set("BYTES", itemsize).set("MODE", static_cast<int64_t>(mode));
-  launch("indexing.cl", "indexed", d, p, value);
+  in_parts([&] { launch("indexing.cl", "indexed", d, plan(device, serial), value); });
 }
 
 void IndexSpace::gather(const Device& device, int64_t itemsize) { move(device, itemsize, kGather, {}); }
@@ -240,8 +253,7 @@ void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, c
   const int64_t enough = device.is_cpu() ? ceil_div<int64_t>(device.compute_units(), 8) : 1024;
   const bool atomic = has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() &&
                       parallelism() < enough && numel() > 1024;
-  Plan p = plan(device, has_serial() && !atomic);
-  for (int k = indices_; indices_ > 3 && k < kMaxIndices; k++) p.args.isize[k] = INT64_MAX;
+  const bool serial = has_serial() && !atomic;
   const c10::ScalarType acc = compute_type(type);
   Defs d = defs();
   d.set("VAL", dtype_tag(type)).set("ACC", dtype_tag(acc)).set("RED", red).set("VAL_BYTES", bytes);
@@ -252,7 +264,10 @@ void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, c
         int64_t{1});
   if (atomic) d.set("ATOMIC", int64_t{1});
   const int32_t scaled = !fill && !(alpha.equal(1));
-  launch("scatter_gather.cl", "indexed_reduce", d, p, scaled, static_cast<int32_t>(fill), scalar_bits(alpha, acc));
+  in_parts([&] {
+    launch("scatter_gather.cl", "indexed_reduce", d, plan(device, serial), scaled, static_cast<int32_t>(fill),
+           scalar_bits(alpha, acc));
+  });
 }
 
 }  // namespace netcl

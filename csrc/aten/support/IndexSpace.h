@@ -75,6 +75,8 @@ class IndexSpace {
   void move(const Device& device, int64_t itemsize, int mode, Bits value);
   void operand(int k, const void* data, at::IntArrayRef strides, int64_t itemsize);
   void normalize();
+  template <class F>
+  void in_parts(const F& f);
   Plan plan(const Device& device, bool serial) const;
   // Work-items that can run without meeting when serial dimensions stay within one of them.
   int64_t parallelism() const;

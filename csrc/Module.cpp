@@ -3,9 +3,11 @@
 
 #include "aten/support/Fallback.h"
 #include "aten/support/Generator.h"
+#include "runtime/Backpressure.h"
 #include "runtime/Exit.h"
 #include "runtime/FaultInjection.h"
 #include "runtime/Kernel.h"
+#include "runtime/Start.h"
 
 namespace netcl {
 
@@ -79,10 +81,20 @@ TORCH_LIBRARY(netcl, m) {
     }
     return false;
   });
+  m.def("start() -> ()", &start);
+  m.def("is_started() -> bool", [] { return is_started(); });
   m.def("device_count() -> int", [] { return static_cast<int64_t>(device_count()); });
   m.def("device_strings(int index) -> Dict(str, str)", &device_strings);
   m.def("device_numbers(int index) -> Dict(str, int)", &device_numbers);
   m.def("host_sync_count() -> int", [] { return static_cast<int64_t>(host_sync_count()); });
+  // For tests: bytes of staged copies at present and at most so far, and how often a launch had to wait.
+  m.def("_backpressure() -> Dict(str, int)", [] {
+    Dict r;
+    r.insert("staged_bytes", static_cast<int64_t>(staged().bytes));
+    r.insert("most_staged_bytes", static_cast<int64_t>(staged().most));
+    r.insert("throttles", static_cast<int64_t>(throttle_count()));
+    return r;
+  });
   m.def("launch_count() -> int", [] { return static_cast<int64_t>(launch_count()); });
   m.def("cpu_fallback_ops() -> Dict(str, int)", &fallback_ops);
   m.def("reset_cpu_fallback_ops() -> ()", &reset_cpu_fallback_ops);
@@ -120,6 +132,14 @@ TORCH_LIBRARY(netcl, m) {
     Dict r;
     for (const auto& [name, calls] : end_injection()) r.insert(name, calls);
     return r;
+  });
+  // Of every device that there may be: to ask how many there are would take longer.
+  m.def("manual_seed_all(Generator? like) -> ()", [](const std::optional<at::Generator>& like) {
+    for (c10::DeviceIndex i = 0; i < 64; i++) {
+      at::Generator generator = default_generator(i);
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      generator.set_current_seed(like->current_seed());
+    }
   });
   m.def("default_generator(int index) -> Generator?",
         [](int64_t index) { return std::optional(default_generator(static_cast<c10::DeviceIndex>(index))); });

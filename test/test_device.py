@@ -4,6 +4,7 @@ import copy
 import gc
 import hashlib
 import io
+import itertools
 import os
 import pickle
 import subprocess
@@ -165,7 +166,46 @@ class TestDevice(TestCase):
         with self.assertRaisesRegex(RuntimeError, "out of bounds|storage"):
             torch.ones(4, device=D).as_strided((10,), (1,)).cpu()
 
+    def test_is_set_to(self):
+        x, y = torch.arange(6, device=D), torch.arange(6, device=D)
+        self.assertEqual([x.is_set_to(t) for t in (x, x[:], y, x[1:], x.view(2, 3))], [True, True, False, False, False])
+
+    def test_resize_is_filled_under_deterministic_algorithms(self):
+        torch.use_deterministic_algorithms(True)
+        try:
+            for dtype in (torch.float32, torch.float16, torch.int32, torch.complex64, torch.bool):
+                x, y = torch.ones(3, dtype=dtype, device=D), torch.ones(3, dtype=dtype)
+                for size in ((5,), (2,), (4, 4)):
+                    self.assertEqual(x.resize_(size).cpu(), y.resize_(size), equal_nan=True)
+        finally:
+            torch.use_deterministic_algorithms(False)
+
     # --- copies
+
+    def test_copies_of_lazily_conjugated_and_negated_views(self):
+        views = (
+            lambda x: x,
+            lambda x: x.conj(),
+            torch._neg_view,
+            lambda x: torch._neg_view(x).conj(),
+            lambda x: x.conj().imag,
+            lambda x: torch._neg_view(x).t().conj(),
+        )
+        for to, source in itertools.product(views, (*views, lambda x: x.real.bool())):
+            for devices in ((D, D), (D, "cpu"), ("cpu", D)):
+                wanted, x = torch.randn(2, 3, 3, dtype=torch.complex64)
+                got = wanted.to(devices[0], copy=True)
+                given = x.to(devices[1])
+                with quiet():
+                    to(wanted).copy_(source(x))
+                    to(got).copy_(source(given))
+                self.assertEqual(got.cpu(), wanted)
+        x = torch.ones(3, dtype=torch.complex64, device=D)
+        for operation in (lambda v: v.fill_(1j), lambda v: v.mul_(2), lambda v: v.zero_(), lambda v: v.add_(v)):
+            y = x.cpu()
+            operation(torch._neg_view(x).conj())
+            operation(torch._neg_view(y).conj())
+            self.assertEqual(x.cpu(), y)
 
     def test_copies(self):
         x = torch.randn(30, 40)

@@ -1,5 +1,6 @@
-"""Several devices in one process: those of NETCL_SUBDEVICES=2, so that any CPU will do."""
+"""Several devices in one process: those of NETCL_SUBDEVICES=2, so that any CPU will do, and those of two platforms."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import torch_netcl
 
 COUNT = torch.netcl.device_count()
 SPLIT = bool(os.environ.get("NETCL_SUBDEVICES"))
+PLATFORMS = "intel(r) opencl,portable computing language"
+TWO = SPLIT or os.environ.get("NETCL_VISIBLE_DEVICES") == PLATFORMS  # then TestSubdevices has started this process
 
 
 def run(arguments, **env):
@@ -25,14 +28,22 @@ def run(arguments, **env):
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
-@unittest.skipIf(SPLIT, "runs itself with NETCL_SUBDEVICES")
+@unittest.skipIf(TWO, "runs itself with two devices")
 class TestSubdevices(TestCase):
     def test_two_parts(self):
-        done = run(["test_multi_device.py", "TestTwoDevices"], NETCL_SUBDEVICES="2")
+        done = run(["test_multi_device.py", "TestTwoDevices", "TestOrderAcrossDevices"], NETCL_SUBDEVICES="2")
         if "NETCL_SUBDEVICES=2 is ignored" in done.stderr:
             raise unittest.SkipTest("this device cannot be split in two")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 6 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 10 tests(.|\n)*OK\n")
+
+    def test_two_platforms(self):
+        count = "import torch; print(torch.netcl.device_count())"
+        if run(["-c", count], NETCL_VISIBLE_DEVICES=PLATFORMS).stdout.strip() != "2":
+            raise unittest.SkipTest("this machine has not both runtimes")
+        done = run(["test_multi_device.py", "TestOrderAcrossDevices"], NETCL_VISIBLE_DEVICES=PLATFORMS)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"Ran 4 tests(.|\n)*OK\n")
 
     def test_more_parts_than_units(self):
         done = run(["-c", "import torch; print(torch.netcl.device_count())"], NETCL_SUBDEVICES="100000")
@@ -132,6 +143,92 @@ class TestTwoDevices(TestCase):
         self.assertEqual(errors, [])
         self.assertEqual(results[self.A], results[self.B], rtol=0, atol=0)
         self.assertEqual(results[self.A], results[torch.device("cpu")], rtol=1e-4, atol=1e-5)
+
+
+def chain(devices, steps=3):
+    """The weights after a few steps of a model whose two halves are on two devices, with autocast and a GradScaler that
+    skips one of the steps."""
+    generator = torch.Generator().manual_seed(0)
+    halves = [torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 16)) for _ in devices]
+    with torch.no_grad():
+        for p in itertools.chain(*(h.parameters() for h in halves)):
+            p.copy_(torch.randn(p.shape, generator=generator) / 4)
+    for half, device in zip(halves, devices, strict=True):
+        half.to(device)
+    optimizer = torch.optim.SGD([p for h in halves for p in h.parameters()], lr=0.1, momentum=0.9)
+    scaler = torch.amp.GradScaler("netcl", init_scale=1024.0)
+    scales = []
+    for step in range(steps):
+        parts = torch.randn(2, 24, 16, generator=generator)  # two micro-batches
+        optimizer.zero_grad()
+        for x in parts:
+            with torch.autocast("netcl", dtype=torch.bfloat16):
+                for half, device in zip(halves, devices, strict=True):
+                    x = half(x.to(device))
+            loss = x.float().square().mean() * (torch.inf if step == 1 else 1)
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return scales, [p.detach().cpu() for h in halves for p in h.parameters()]
+
+
+@unittest.skipIf(not TWO or COUNT < 2, "TestSubdevices runs it")
+class TestOrderAcrossDevices(TestCase):
+    A, B = torch.device("netcl", 0), torch.device("netcl", 1)
+
+    def test_backward(self):
+        for here, there in ((self.A, self.B), (self.B, self.A)):
+            x = torch.arange(3.0, device=here, requires_grad=True)
+            y = (x.to(there) * 2).exp()
+            (y.sum().to(here) * x.sum()).backward()
+            z = torch.arange(3.0, requires_grad=True)
+            ((z * 2).exp().sum() * z.sum()).backward()
+            self.assertEqual(x.grad.cpu(), z.grad)
+            self.assertEqual(x.grad.device, here)
+
+    def test_streams_wait_for_each_other(self):
+        """Without the host: what one device has under way, the other waits for."""
+        a, b = torch.netcl.Stream(self.A), torch.netcl.Stream(self.B)
+        x = torch.randn(400, 400, device=self.A) / 20
+        torch.netcl.synchronize(self.A)
+        waits = torch.netcl.host_sync_count()
+        done = []
+        for _ in range(20):
+            with a:
+                y = x @ x
+                done.append(a.record_event())
+            b.wait_stream(a)
+            done.append(b.record_event())
+            a.wait_event(done[-1])
+        self.assertEqual(torch.netcl.host_sync_count(), waits)
+        done[-1].synchronize()
+        self.assertTrue(all(event.query() for event in done))
+        self.assertEqual(y.cpu(), x.cpu() @ x.cpu(), rtol=1e-4, atol=1e-4)
+
+    def test_waiting_that_cannot_be_left_to_the_device(self):
+        a, b = torch.netcl.Stream(self.A), torch.netcl.Stream(self.B)
+        for entry in ("clCreateUserEvent", "clSetEventCallback"):
+            with a:
+                torch.ones(5, device=self.A)
+            torch.ops.netcl._inject_error(entry, -5, 0)
+            try:
+                waits = torch.netcl.host_sync_count()
+                b.wait_event(torch.netcl.default_stream(self.A).record_event())
+                self.assertEqual(torch.netcl.host_sync_count(), waits + 1)
+            finally:
+                torch.ops.netcl._end_injection()
+        b.synchronize()
+
+    def test_halves_of_a_model(self):
+        expected = chain([self.A, self.A])
+        for devices in ([self.A, self.B], [self.B, self.A]):
+            scales, weights = chain(devices)
+            self.assertEqual(scales, [1024.0, 512.0, 512.0])
+            self.assertEqual(scales, expected[0])
+            # bfloat16 has 8 bits: a sum that is rounded otherwise moves a weight by a part of lr times a gradient.
+            for w, e in zip(weights, expected[1], strict=True):
+                self.assertEqual(w, e, rtol=1e-2, atol=2e-3)
 
 
 if __name__ == "__main__":

@@ -225,10 +225,10 @@ class TestThreads(TestCase):
 
 class TestProcesses(TestCase):
     def test_fork(self):
-        """After the first look for devices a child says spawn, whatever it does, and ends in peace."""
+        """Once a device may be used a child says spawn, whatever it does, and ends in peace."""
         done = python("""
 import os, torch
-torch.netcl.device_count()
+torch.netcl.init()
 x = torch.ones(5, device="netcl") if os.environ.get("USED") else None
 def refused(f):
     try:
@@ -404,6 +404,19 @@ class TestHostileInput(TestCase):
         meta = torch.empty(5, device="meta")
         with self.assertRaises((RuntimeError, NotImplementedError)):
             torch.ones(5, device=D) + meta.to(D)
+
+    def test_storages_that_shrink(self):
+        """Their tensors keep their sizes, so what they had stays theirs: a kernel past it would end the process."""
+        x = torch.ones(5_000_000, device=D)
+        for sizes in ((4,), (0, 4), (4, 400, 16), (0, 4, 0, 8)):
+            for size in sizes:
+                x.untyped_storage().resize_(size)
+                self.assertEqual(x.untyped_storage().nbytes(), size)
+            for operation in (x.sum, x.cumsum, x.cpu, lambda: x.fill_(2), lambda: x.view(500, -1) @ x.view(-1, 500)):
+                operation(*([0] if operation == x.cumsum else []))
+                torch.netcl.synchronize()
+        x.untyped_storage().resize_(20_000_000)
+        self.assertEqual(x.fill_(3).sum().item(), 15_000_000)
 
     def test_memory_that_cannot_be_had(self):
         """A tensor whose storage cannot grow keeps its sizes, as it has no memory for others."""

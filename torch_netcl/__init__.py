@@ -6,6 +6,7 @@ Importing torch is enough (the ``torch.backends`` entry point calls :func:`_auto
 from __future__ import annotations
 
 import atexit
+import importlib
 import time
 from pathlib import Path
 
@@ -66,7 +67,9 @@ _load()
 
 # These call operators of the extension.
 from . import distributed, interop, multiprocessing  # noqa: E402
+from ._after_import import after_import  # noqa: E402
 from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel  # noqa: E402
 
+after_import("torch._dynamo.device_interface", lambda: importlib.import_module("torch_netcl._dynamo"))
 distributed.register()
 multiprocessing.register()

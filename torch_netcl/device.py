@@ -55,16 +55,19 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """True once netcl can be used; contexts are made at first use."""
-    return is_available()
+    """True once this process has used a device; then a forked child can use none."""
+    return _netcl.is_started() and not _is_in_bad_fork()
 
 
 def init() -> None:
-    """Does nothing: devices initialise themselves at first use."""
+    """Looks for devices now rather than at first use. Raises RuntimeError where there is none, and in a forked child of
+    a process that has used one."""
+    _netcl.start()
 
 
 def device_count() -> int:
-    """The number of visible devices (see NETCL_VISIBLE_DEVICES); 0 where there is none."""
+    """The number of visible devices (see NETCL_VISIBLE_DEVICES); 0 where there is none. Until one is used a child
+    process counts them, so that processes forked later can use them."""
     return _netcl.device_count()
 
 

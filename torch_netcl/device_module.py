@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import _utils as _utils
 from . import amp as amp
 from . import memory as memory
 from . import random as random
@@ -11,7 +12,7 @@ from .device import *  # noqa: F403
 from .device import _is_in_bad_fork as _is_in_bad_fork
 from .memory import *  # noqa: F403
 from .random import *  # noqa: F403
-from .random import default_generator as _default_generator
+from .random import default_generator as _get_generator
 from .streams import *  # noqa: F403
 
 
@@ -22,5 +23,7 @@ def _lazy_init() -> None:
 
 def __getattr__(name: str) -> object:
     if name == "default_generators":  # made when first asked for, since that makes OpenCL look for devices
-        return tuple(_default_generator(i) for i in range(device_count()))  # noqa: F405
+        return tuple(_get_generator(i) for i in range(device_count()))  # noqa: F405
+    if name == "_initialized":  # torch.utils.checkpoint keeps the state of generators only where it is true
+        return is_initialized()  # noqa: F405
     raise AttributeError(f"module 'torch.netcl' has no attribute {name!r}")

@@ -49,15 +49,13 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """Seeds the current device; does nothing where there is no device."""
-    if device_count():
-        default_generator().manual_seed(int(seed))
+    """Seeds the current device."""
+    default_generator().manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds all devices."""
-    for i in range(device_count()):
-        default_generator(i).manual_seed(int(seed))
+    """Seeds all devices, without looking for them."""
+    torch.ops.netcl.manual_seed_all(torch.Generator().manual_seed(int(seed)))
 
 
 def seed() -> None:

@@ -9,6 +9,7 @@
 #include <ATen/ops/arange_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/fill_native.h>
+#include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -19,7 +20,7 @@
 
 #include "aten/support/Launch.h"
 #include "aten/support/Pointwise.h"
-#include "runtime/Nowhere.h"
+#include "runtime/ResizedStorage.h"
 
 namespace netcl {
 
@@ -40,11 +41,13 @@ c10::Device checked(std::optional<c10::Device> wanted) {
 }
 
 // Under torch.use_deterministic_algorithms fresh memory is filled (NaN, or the largest integer), as on other devices.
-at::Tensor fresh(at::Tensor t) {
+bool fills_fresh_memory() {
   auto& context = at::globalContext();
-  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
-    at::native::fill_empty_deterministic_(t);
-  }
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+}
+
+at::Tensor fresh(at::Tensor t) {
+  if (C10_UNLIKELY(fills_fresh_memory())) at::native::fill_empty_deterministic_(t);
   return t;
 }
 
@@ -74,11 +77,28 @@ at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<c10::ScalarTy
                                    c10::dtype_or_default(dtype), std::nullopt);
 }
 
+void delete_size(void* size) { delete static_cast<size_t*>(size); }
+
+// The most bytes that a storage ever had: what its tensors may still reach for.
+size_t reach(const c10::Storage& storage) {
+  const c10::DataPtr& data = storage.data_ptr();
+  if (data.get_deleter() == &delete_size) return *static_cast<const size_t*>(data.get_context());
+  return std::max(storage.nbytes(), allocated_bytes(data.get()));
+}
+
+// A storage made smaller keeps the memory it had, but for one of 0 bytes: its tensors keep their sizes, no kernel
+// checks them, and past its memory a driver ends the process.
 void resize_bytes(const c10::Storage& storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const c10::DeviceGuard guard(storage.device());
+  const size_t most = std::max(bytes, reach(storage));
+  if (bytes && most == allocated_bytes(storage.data())) {
+    storage.set_nbytes(bytes);
+    return;
+  }
   c10::DataPtr data =
-      bytes ? allocator()->allocate(bytes) : c10::DataPtr(reinterpret_cast<void*>(kNowhere), storage.device());
+      bytes ? allocator()->allocate(most)
+            : c10::DataPtr(reinterpret_cast<void*>(kNowhere), new size_t(most), &delete_size, storage.device());
   Queue& queue = current_queue(storage.device().index());
   copy_on_device(data.get(), storage.data(), std::min(bytes, storage.nbytes()), queue);
   storage.set_data_ptr_noswap(std::move(data));
@@ -97,6 +117,7 @@ void make_room(const c10::Storage& storage, at::IntArrayRef size, at::OptionalIn
 
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
   auto* impl = self.unsafeGetTensorImpl();
+  const auto old_bytes = static_cast<int64_t>(self.storage().nbytes());
   if (impl->sizes() != size) {
     make_room(self.storage(), size, std::nullopt, self.dtype().itemsize(), impl->storage_offset());
     impl->set_sizes_contiguous(size);
@@ -105,6 +126,7 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
     TORCH_CHECK(*format != c10::MemoryFormat::Preserve, "Unsupported memory format ", *format);
     impl->empty_tensor_restride(*format);
   }
+  if (C10_UNLIKELY(fills_fresh_memory())) at::native::fill_resize_deterministic_(self, old_bytes);
   return self;
 }
 
@@ -165,6 +187,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage", &set_from_storage);
   m.impl("set_.source_Tensor", &at::native::set_tensor_);
   m.impl("set_", &set_empty);
+  m.impl("is_set_to", &at::native::is_set_to);
   m.impl("record_stream", &record_stream);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);

@@ -1,10 +1,13 @@
 // What PyTorch asks of a device: the guard (devices, streams, events) and the accelerator hooks.
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "aten/support/Generator.h"
 #include "runtime/Exit.h"
 #include "runtime/Memory.h"
+#include "runtime/PinnedMemory.h"
+#include "runtime/Start.h"
 
 namespace netcl {
 
@@ -30,6 +33,21 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     }
   }
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
+  // The dtypes that have kernels.
+  c10::DeviceCapability getDeviceCapability(c10::Device d) const override {
+    using namespace c10;
+    c10::DeviceCapability can;
+    auto& bits = can.capability_data.capability_bits;
+    bits = 0;
+    for (const auto type : {kByte, kChar, kShort, kInt, kLong, kUInt16, kUInt32, kUInt64, kHalf, kBFloat16, kFloat,
+                            kBool, kComplexFloat}) {
+      bits |= uint64_t{1} << static_cast<int>(type);
+    }
+    if (device(d.index()).info().has_fp64) {
+      for (const auto type : {kDouble, kComplexDouble}) bits |= uint64_t{1} << static_cast<int>(type);
+    }
+    return can;
+  }
 
   c10::Stream getStream(c10::Device d) const override { return current_queue(d.index()).stream(); }
   c10::Stream getDefaultStream(c10::Device d) const override {
@@ -102,11 +120,37 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
+// What torch.accelerator asks of pinned memory. It is freed as soon as copies allow, so nothing is cached.
+struct PinnedHostMemory final : public at::HostAllocator {
+  c10::DataPtr allocate(size_t bytes) override { return pinned_allocator()->allocate(bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return pinned_allocator()->raw_deleter(); }
+  void copy_data(void* dst, const void* src, std::size_t bytes) const override {
+    pinned_allocator()->copy_data(dst, src, bytes);
+  }
+  bool record_event(void* pointer, void* /*context*/, c10::Stream stream) override {
+    return keep_pinned(pointer, queue_for(stream));
+  }
+  void empty_cache() override { free_finished_pinned(); }
+  at::HostStats get_stats() override {
+    const auto now = pinned_bytes();
+    at::HostStats stats;
+    for (auto* count : {&stats.active_requests, &stats.allocations}) count->increase(now.allocations);
+    for (auto* bytes : {&stats.active_bytes, &stats.allocated_bytes}) bytes->increase(now.bytes);
+    return stats;
+  }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
+};
+PinnedHostMemory* pinned_host_memory() {
+  static auto* memory = new PinnedHostMemory();
+  return memory;
+}
+
 struct Hooks final : public at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return device_count() > 0; }
-  void init() const override {}
-  bool hasPrimaryContext(c10::DeviceIndex index) const override { return index < device_count(); }
+  void init() const override {}  // devices start at first use; pinned memory needs none
+  bool hasPrimaryContext(c10::DeviceIndex index) const override { return is_started() && index < device_count(); }
   c10::DeviceIndex deviceCount() const override { return device_count(); }
   void setCurrentDevice(c10::DeviceIndex index) const override { set_current_device(index); }
   c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
@@ -116,7 +160,7 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex index) const override { return make_generator(index); }
   at::Device getDeviceFromPtr(void* data) const override { return {kType, locate(data).device}; }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
-  at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return pinned_host_memory(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     resize_storage(storage, bytes);
   }
@@ -126,6 +170,7 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, allocator())
 [[maybe_unused]] const bool hooks_registered = [] {
   at::RegisterPrivateUse1HooksInterface(new Hooks());
+  at::setHostAllocator(kType, pinned_host_memory());
   return true;
 }();
 

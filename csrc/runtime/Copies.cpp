@@ -3,27 +3,57 @@
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/Backpressure.h"
 #include "runtime/Events.h"
 #include "runtime/Exit.h"
 #include "runtime/Memory.h"
 #include "runtime/OpName.h"
+#include "runtime/PinnedMemory.h"
 #include "runtime/Profiler.h"
 
 namespace netcl {
 
 namespace {
 
-constexpr size_t kStaged = size_t{1} << 20;  // pageable writes up to this size are staged and do not block
+constexpr size_t kStaged = size_t{1} << 20;       // pageable writes up to this size are staged and do not block,
+constexpr size_t kMostStaged = size_t{64} << 20;  // unless this much is staged already
 
-void CL_CALLBACK free_staging(cl_event, cl_int, void* staging) { std::free(staging); }
+std::atomic<size_t> staged_bytes{0}, most_staged{0};
+
+// Host memory that holds what a copy still has to read.
+struct alignas(std::max_align_t) Staging {
+  size_t bytes;
+
+  static Staging* copy_of(const void* src, size_t bytes) {
+    const size_t all = staged_bytes.fetch_add(bytes) + bytes;
+    void* memory = all <= kMostStaged ? std::malloc(sizeof(Staging) + bytes) : nullptr;
+    if (!memory) {
+      staged_bytes.fetch_sub(bytes);
+      return nullptr;
+    }
+    for (size_t most = most_staged.load(); most < all && !most_staged.compare_exchange_weak(most, all);) {}
+    auto* staging = new (memory) Staging{bytes};
+    std::memcpy(staging + 1, src, bytes);
+    return staging;
+  }
+  static void destroy(Staging* staging) {
+    staged_bytes.fetch_sub(staging->bytes);
+    std::free(staging);
+  }
+};
+
+void CL_CALLBACK free_staging(cl_event, cl_int, void* staging) { Staging::destroy(static_cast<Staging*>(staging)); }
 
 // --- pinned host memory ------------------------------------------------------------------------------------
 // Ordinary page-aligned memory that netcl knows: copies from it may be asynchronous, since it is not given back
@@ -114,21 +144,18 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
     command.share(event);
     note_pinned_use(src, event);
     queue.enqueued();
-  } else if (bytes <= kStaged) {
-    void* staging = std::malloc(bytes);
-    TORCH_CHECK(staging, "netcl: no host memory for a staged copy of ", bytes, " bytes");
-    std::memcpy(staging, src, bytes);
+  } else if (Staging* staging = bytes <= kStaged ? Staging::copy_of(src, bytes) : nullptr) {
     const cl_int err =
-        cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, staging, 0, nullptr, &event);
+        cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, staging + 1, 0, nullptr, &event);
     if (err != CL_SUCCESS) {
-      std::free(staging);
+      Staging::destroy(staging);
       raise_cl_error(err, "clEnqueueWriteBuffer");
     }
     command.share(event);
     // Without a call-back: wait for the copy. If not even that works, the memory stays for good.
     if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, staging) != CL_SUCCESS &&
         cl().clWaitForEvents(1, &event) == CL_SUCCESS) {
-      std::free(staging);
+      Staging::destroy(staging);
     }
     cl().clReleaseEvent(event);
     queue.enqueued();
@@ -210,9 +237,31 @@ void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t byt
   queue.enqueued();
 }
 
+Staged staged() { return {staged_bytes.load(), most_staged.load()}; }
+
 c10::Allocator* pinned_allocator() {
   static auto* a = new PinnedMemory();
   return a;
+}
+
+void free_finished_pinned() {
+  auto& p = pinned();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  p.sweep();
+}
+
+bool keep_pinned(const void* host, Queue& queue) {
+  if (!is_pinned(host)) return false;
+  note_pinned_use(host, queue.marker());
+  return true;
+}
+
+PinnedBytes pinned_bytes() {
+  auto& p = pinned();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  PinnedBytes all{static_cast<int64_t>(p.live.size()), 0};
+  for (const auto& [address, bytes] : p.live) all.bytes += static_cast<int64_t>(bytes);
+  return all;
 }
 
 bool is_pinned(const void* host_pointer) {

@@ -3,19 +3,28 @@
 #include <c10/util/Exception.h>
 #include <c10/util/thread_name.h>
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <thread>
 
 #include "runtime/Exit.h"
 #include "runtime/PoclCpu.h"
+#include "runtime/Start.h"
 
 namespace netcl {
 
@@ -60,6 +69,35 @@ bool listed(const char* variable, const std::string& item) {
     if (lower(word) == item) return true;
   }
   return false;
+}
+
+// Raises for words that mean nothing in the variables that are lists of words.
+void check_environment() {
+  const auto check = [](const char* variable, std::initializer_list<const char*> allowed) {
+    const char* value = std::getenv(variable);
+    std::stringstream list(value ? value : "");
+    for (std::string word; std::getline(list, word, ',');) {
+      if (word.empty() || std::find(allowed.begin(), allowed.end(), lower(word)) != allowed.end()) continue;
+      std::string names;
+      for (const char* name : allowed) names += (names.empty() ? "" : ", ") + std::string(name);
+      TORCH_CHECK_VALUE(false, variable, ": '", word, "' is none of ", names);
+    }
+  };
+  check("NETCL_MASK", {"fp16", "fp64", "int64_atomics", "subgroups", "work_groups", "local_memory"});
+  check("NETCL_LOG", {"compile", "launch", "alloc"});
+  check("NETCL_MATRIX_ENGINE", {"none", "avx512_bf16", "amx"});
+}
+
+// What was said once need not be said again. The child that counts devices leaves it to its parent.
+std::string* heard_by_child = nullptr;
+
+void warn_once(const std::string& text) {
+  static auto* said = new std::set<std::string>();
+  if (heard_by_child) {
+    heard_by_child->append(text).push_back('\0');
+  } else if (said->insert(text).second) {
+    TORCH_WARN(text);
+  }
 }
 
 DeviceInfo query(cl_platform_id platform, cl_device_id id) {
@@ -111,8 +149,8 @@ std::vector<cl_device_id> parts_of(cl_device_id id) {
     err = cl().clCreateSubDevices(id, how, count, parts.data(), nullptr);
   }
   if (err != CL_SUCCESS || count < n) {
-    TORCH_WARN("netcl: NETCL_SUBDEVICES=", n, " is ignored for a device of ", units,
-               " compute units: ", err != CL_SUCCESS ? error_symbol(err) : "too few");
+    warn_once(c10::str("netcl: NETCL_SUBDEVICES=", n, " is ignored for a device of ", units,
+                       " compute units: ", err != CL_SUCCESS ? error_symbol(err) : "too few"));
     return {id};
   }
   parts.resize(n);
@@ -140,7 +178,7 @@ std::string& failures() {
 }
 
 void leave_out(const char* what, const std::string& why) {
-  TORCH_WARN("netcl: a ", what, " was left out, since its driver fails: ", why);
+  warn_once(c10::str("netcl: a ", what, " was left out, since its driver fails: ", why));
   failures() += " " + why + (why.back() == '.' ? "" : ".");
 }
 
@@ -205,6 +243,7 @@ struct Table {
     pthread_atfork(nullptr, nullptr, [] {
       if (initialized.load()) forked.store(true);
     });
+    check_environment();
     failures().clear();  // of an earlier try that raised
     const auto found = enumerate();
     // From here on the runtimes have threads, which a forked child lacks: its first command would never end.
@@ -217,9 +256,69 @@ struct Table {
 };
 
 // Never destroyed: drivers may be unloaded before static destructors run.
+std::atomic<Table*> started{nullptr};
+std::mutex& starting() {
+  static auto* mutex = new std::mutex();
+  return *mutex;
+}
+
 Table& table() {
-  static Table* t = new Table();
-  return *t;
+  if (Table* known = started.load(std::memory_order_acquire)) return *known;
+  const std::lock_guard<std::mutex> lock(starting());
+  if (!started.load()) started.store(new Table());
+  return *started.load();
+}
+
+// --- counting devices in a child process ------------------------------------------------------------------------
+
+// In the child: writes the count and what there was to warn of.
+[[noreturn]] void tell_count(int pipe) {
+  std::string heard(sizeof(int32_t), '\0');
+  heard_by_child = &heard;
+  int32_t count = 0;
+  try {
+    count = static_cast<int32_t>((new Table())->devices.size());
+  } catch (...) {  // whoever uses a device learns of it
+  }
+  std::memcpy(heard.data(), &count, sizeof(count));
+  for (size_t done = 0; done < heard.size();) {
+    const ssize_t n = write(pipe, heard.data() + done, heard.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    done += static_cast<size_t>(n);
+  }
+  _exit(0);
+}
+
+// -1 where there can be no child, or it tells nothing.
+int32_t count_in_child() {
+  constexpr int kPatience = 20'000;  // milliseconds, for a driver that takes no fork well
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return -1;
+  const pid_t child = fork();
+  if (child == 0) tell_count(ends[1]);
+  close(ends[1]);
+  std::string heard;
+  if (child > 0) {
+    std::array<char, 512> piece{};
+    for (;;) {
+      pollfd ready{ends[0], POLLIN, 0};
+      const int some = poll(&ready, 1, kPatience);
+      const ssize_t n = some > 0 ? read(ends[0], piece.data(), piece.size()) : some;
+      if (n > 0) heard.append(piece.data(), static_cast<size_t>(n));
+      if (n > 0 || (n < 0 && errno == EINTR)) continue;
+      if (some <= 0) kill(child, SIGKILL);
+      break;
+    }
+    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {}
+  }
+  close(ends[0]);
+  int32_t count = -1;
+  if (heard.size() < sizeof(count)) return -1;
+  std::memcpy(&count, heard.data(), sizeof(count));
+  std::stringstream warnings(heard.substr(sizeof(count)));
+  for (std::string text; std::getline(warnings, text, '\0');) warn_once(text);
+  return count;
 }
 
 thread_local c10::DeviceIndex current = 0;
@@ -276,10 +375,25 @@ cl_context Device::context() const {
 
 c10::DeviceIndex device_count() noexcept {
   try {
+    if (!is_started() && opencl_loaded()) {
+      static int32_t counted = -1;
+      const std::lock_guard<std::mutex> lock(starting());
+      if (!is_started()) {
+        if (counted < 0) counted = count_in_child();
+        if (counted >= 0) return static_cast<c10::DeviceIndex>(counted);
+      }
+    }
     return static_cast<c10::DeviceIndex>(table().devices.size());
   } catch (...) {
     return 0;
   }
+}
+
+bool is_started() noexcept { return started.load(std::memory_order_acquire) != nullptr; }
+
+void start() {
+  check_not_forked();
+  device();
 }
 
 Device& device(c10::DeviceIndex index) {
@@ -297,7 +411,8 @@ Device& device(c10::DeviceIndex index) {
 
 c10::DeviceIndex current_device() noexcept { return current; }
 void set_current_device(c10::DeviceIndex index) {
-  device(index);
+  // Autograd's threads come here for each device that there is: no reason to start one.
+  if (is_started() || index >= device_count()) device(index);
   if (index >= 0) current = index;
 }
 c10::DeviceIndex exchange_device(c10::DeviceIndex index) {

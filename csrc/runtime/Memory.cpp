@@ -17,8 +17,8 @@
 #include "runtime/Exit.h"
 #include "runtime/HugePages.h"
 #include "runtime/Log.h"
-#include "runtime/Nowhere.h"
 #include "runtime/OpName.h"
+#include "runtime/ResizedStorage.h"
 
 namespace netcl {
 
@@ -224,6 +224,12 @@ class Pool {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto it = active_.find(reinterpret_cast<uintptr_t>(pointer));
     if (it != active_.end() && it->second->stream != stream) it->second->used_by.insert(stream);
+  }
+
+  size_t requested(const void* pointer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = active_.find(reinterpret_cast<uintptr_t>(pointer));
+    return it == active_.end() ? 0 : it->second->requested;
   }
 
   void empty_cache() {
@@ -529,7 +535,10 @@ class DeviceMemory final : public c10::DeviceAllocator {
     for (c10::DeviceIndex i = 0; i < device_count(); i++) pool(i).empty_cache();
   }
   void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override {
-    if (ptr.get()) pool(ptr.device().index()).record_stream(ptr.get_context(), stream.id());
+    // No kernel on a stream of another device reaches this memory, and copies between devices wait for their source.
+    if (ptr.get() && ptr.device() == stream.device()) {
+      pool(ptr.device().index()).record_stream(ptr.get_context(), stream.id());
+    }
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
     return pool(device(index).index()).stats();
@@ -566,6 +575,11 @@ bool is_device_address(const void* address) noexcept {
 c10::DeviceAllocator* allocator() {
   static auto* a = new DeviceMemory();
   return a;
+}
+
+size_t allocated_bytes(const void* address) {
+  const Slab* slab = arena().find(reinterpret_cast<uintptr_t>(address));
+  return slab ? pool(slab->device).requested(address) : 0;
 }
 
 void* allocate_on(Device& device, c10::StreamId stream, size_t bytes) {

@@ -62,6 +62,10 @@ std::string common_options(const Device& device) {
   if (info.has_fp16) o += " -DHAVE_FP16";
   if (info.has_fp64) o += " -DHAVE_FP64";
   if (info.has_int64_atomics) o += " -DHAVE_INT64_ATOMICS";
+  // The compilers known to take clang's builtins. Others say that they have them, and fail or make an invalid program.
+  if (info.platform_name == "Portable Computing Language" || info.platform_name == "Intel(R) OpenCL") {
+    o += " -DHAVE_CPU_BUILTINS";
+  }
   cl_device_fp_config config = 0;
   NETCL_CL(clGetDeviceInfo(device.id(), CL_DEVICE_SINGLE_FP_CONFIG, sizeof(config), &config, nullptr));
   // Division and square root as CPU and CUDA round them, where the device can.
@@ -82,15 +86,39 @@ std::string build_log(cl_program program, cl_device_id id) {
 
 std::string entry_path(const std::string& key) { return cache_dir + "/" + key + ".bin"; }
 
-// Only binaries that nobody else could have written are loaded.
-bool trusted(const std::string& path) {
+// Only what nobody else could have written is loaded, or overwritten.
+bool is_ours(const struct stat& st) { return st.st_uid == geteuid() && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0; }
+
+bool trusted_folder() {
   struct stat st{};
-  return stat(path.c_str(), &st) == 0 && st.st_uid == geteuid() && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  if (cache_dir.empty() || stat(cache_dir.c_str(), &st) != 0) return false;
+  if (is_ours(st)) return true;
+  TORCH_WARN_ONCE("netcl: compiled kernels are not kept, since others can write to the folder for them, ", cache_dir,
+                  ". It must belong to the user of this process, with mode 0755 or less (NETCL_CACHE_DIR names another "
+                  "one).");
+  return false;
+}
+
+// The content of a file of ours; empty for a link, a file of others, or none.
+std::string read_trusted(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return {};
+  const auto closing = c10::make_scope_exit([fd] { close(fd); });
+  struct stat st{};
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || !is_ours(st)) return {};
+  std::string data(static_cast<size_t>(st.st_size), '\0');
+  size_t done = 0;
+  while (done < data.size()) {
+    const ssize_t n = read(fd, data.data() + done, data.size() - done);
+    if (n <= 0) return {};
+    done += static_cast<size_t>(n);
+  }
+  return data;
 }
 
 std::vector<unsigned char> load_binary(const std::string& key) {
-  if (cache_dir.empty() || !trusted(cache_dir) || !trusted(entry_path(key))) return {};
-  const std::string data = read_file(entry_path(key));
+  if (!trusted_folder()) return {};
+  const std::string data = read_trusted(entry_path(key));
   const size_t header = sizeof(kMagic) - 1 + 40;
   if (data.size() <= header || data.compare(0, sizeof(kMagic) - 1, kMagic) != 0) return {};
   const std::string payload = data.substr(header);
@@ -100,12 +128,13 @@ std::vector<unsigned char> load_binary(const std::string& key) {
 
 // Written beside its place and renamed, so that a reader sees all of it or nothing. Failure is no error.
 void store_binary(const std::string& key, const std::vector<unsigned char>& binary) {
-  if (cache_dir.empty() || binary.empty()) return;
+  if (binary.empty() || !trusted_folder()) return;
   const std::string path = entry_path(key);
-  const std::string temporary = path + "." + std::to_string(getpid());
   const std::string payload(binary.begin(), binary.end());
   const std::string data = std::string(kMagic) + c10::sha1(payload).str() + payload;
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  // A name that nobody can foresee, made anew or not at all: another container may have the same process id.
+  std::string temporary = path + ".XXXXXX";
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return;
   size_t done = 0;
   while (done < data.size()) {

@@ -11,6 +11,8 @@
 #include <unordered_map>
 
 #include "runtime/Assertions.h"
+#include "runtime/Backpressure.h"
+#include "runtime/Events.h"
 #include "runtime/Exit.h"
 #include "runtime/Gate.h"
 #include "runtime/Memory.h"
@@ -22,6 +24,8 @@ namespace {
 
 constexpr int kPoolStreams = 32;
 constexpr uint32_t kFlushEvery = 32;
+constexpr uint64_t kMarkEvery = 512;  // commands, of which at most five times as many are under way in a queue
+constexpr size_t kMarks = 4;
 
 std::atomic<uint64_t> host_syncs{0};
 std::atomic<uint64_t> launches{0};
@@ -54,6 +58,43 @@ Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
 }
 
 thread_local std::array<c10::StreamId, 64> current_streams{};
+
+// Markers in a queue, so that a host that runs ahead of the device waits before the driver's list of commands has taken
+// all memory.
+struct Marks {
+  std::mutex mutex;
+  std::deque<cl_event> events;
+};
+Marks& marks_of(const Queue& queue) {
+  static auto* all = new std::array<std::array<Marks, kPoolStreams + 1>, 64>();
+  return all->at(queue.device().index()).at(queue.id());
+}
+std::atomic<uint64_t> throttles{0};
+
+void throttle(Queue& queue) {
+  if (shutting_down()) return;
+  Marks& marks = marks_of(queue);
+  cl_event oldest = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(marks.mutex);
+    marks.events.push_back(queue.marker());
+    if (marks.events.size() <= kMarks) return;
+    oldest = marks.events.front();
+    marks.events.pop_front();
+  }
+  if (!is_over(oldest)) {
+    throttles.fetch_add(1);
+    cl().clWaitForEvents(1, &oldest);  // what failed there is for synchronize() to tell
+  }
+  cl().clReleaseEvent(oldest);
+}
+
+// The end of another context's command, for the user event that stands in for it in ours.
+void CL_CALLBACK pass_on(cl_event /*theirs*/, cl_int status, void* ours) {
+  auto* event = static_cast<cl_event>(ours);
+  cl().clSetUserEventStatus(event, status < CL_COMPLETE ? status : CL_COMPLETE);
+  cl().clReleaseEvent(event);
+}
 
 // What device code asserts, one buffer a device: [0] = 1 + index into `texts`, [1..2] = the index, [3] = the size.
 struct Assertions {
@@ -152,11 +193,12 @@ void Queue::flush() {
 }
 
 void Queue::enqueued(bool large) {
-  enqueued_.fetch_add(1);
+  const uint64_t commands = enqueued_.fetch_add(1) + 1;
   if (__builtin_expect(blocking(), 0)) {
     synchronize();
     return;
   }
+  if (__builtin_expect(commands % kMarkEvery == 0, 0)) throttle(*this);
   const uint32_t held = gate_->capacity(), count = since_flush_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (held ? large || count > held : count >= kFlushEvery) {
     flush();
@@ -165,6 +207,21 @@ void Queue::enqueued(bool large) {
 
 void Queue::wait(cl_event event) {
   check_not_forked();
+  cl_context theirs = nullptr;
+  NETCL_CL(clGetEventInfo(event, CL_EVENT_CONTEXT, sizeof(theirs), &theirs, nullptr));
+  if (theirs != device_.context()) {
+    // A queue waits only for events of its own context.
+    cl_int err = CL_SUCCESS;
+    cl_event ours = cl().clCreateUserEvent(device_.context(), &err);
+    if (err == CL_SUCCESS && cl().clRetainEvent(ours) == CL_SUCCESS) {
+      const auto release = c10::make_scope_exit([ours] { cl().clReleaseEvent(ours); });
+      if (cl().clSetEventCallback(event, CL_COMPLETE, &pass_on, ours) == CL_SUCCESS) return wait(ours);
+      cl().clReleaseEvent(ours);
+    }
+    count_host_sync();
+    NETCL_CL(clWaitForEvents(1, &event));
+    return;
+  }
   NETCL_CL(clEnqueueBarrierWithWaitList(handle_, 1, &event, nullptr));
   enqueued();
 }
@@ -220,6 +277,7 @@ bool all_streams_idle() noexcept {
   return true;
 }
 
+uint64_t throttle_count() { return throttles.load(); }
 uint64_t host_sync_count() { return host_syncs.load(); }
 void count_host_sync() { host_syncs.fetch_add(1, std::memory_order_relaxed); }
 uint64_t launch_count() { return launches.load(); }

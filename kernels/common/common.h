@@ -45,12 +45,9 @@
 
 // A hint to fetch the line of an address, which may lie past the end, into the second-level cache: the callers look
 // some KB ahead, and a row and the next one would push each other out of the first.
-#if defined(DEVICE_CPU) && defined(__has_builtin)
-#if __has_builtin(__builtin_prefetch)
+#if defined(DEVICE_CPU) && defined(HAVE_CPU_BUILTINS)
 #define FETCH_LINE(p) __builtin_prefetch((const void *)((ulong)(p)), 0, 2)
-#endif
-#endif
-#ifndef FETCH_LINE
+#else
 #define FETCH_LINE(p) ((void)(p))
 #endif
 

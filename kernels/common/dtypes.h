@@ -11,7 +11,7 @@
 #include "common/common.h"
 
 // Clang's own functions, where the CPU has the instructions: PoCL's convert halves one by one, by integer arithmetic.
-#if defined(__F16C__) && defined(__has_builtin)
+#if defined(__F16C__) && defined(HAVE_CPU_BUILTINS)
 #if __has_builtin(__builtin_ia32_vcvtph2ps256) && __has_builtin(__builtin_ia32_vcvtps2ph256)
 #define NETCL_F16C
 #endif
@@ -72,7 +72,7 @@
 // PAST_CACHE: for what is larger than the cache. An ordinary store reads each line before it writes it. Whole vectors
 // must be aligned, which the host cannot know of memory that is not ours (CL_MEM_USE_HOST_PTR). On x86 such stores may
 // be seen after later ones: STORES_DONE() comes last in a kernel that has them.
-#if defined(PAST_CACHE) && defined(__has_builtin)
+#if defined(PAST_CACHE) && defined(HAVE_CPU_BUILTINS)
 #if __has_builtin(__builtin_nontemporal_store)
 #define PAST_CACHE_STORE(store, v, i, p)         \
   ((ulong)(p) % sizeof(v) ? store(v, i, p)       \

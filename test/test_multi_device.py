@@ -1,11 +1,13 @@
 """Several devices in one process: those of NETCL_SUBDEVICES=2, so that any CPU will do, and those of two platforms."""
 
+import copy
 import itertools
 import os
 import subprocess
 import sys
 import threading
 import unittest
+import warnings
 from pathlib import Path
 
 import torch
@@ -35,7 +37,7 @@ class TestSubdevices(TestCase):
         if "NETCL_SUBDEVICES=2 is ignored" in done.stderr:
             raise unittest.SkipTest("this device cannot be split in two")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 10 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 12 tests(.|\n)*OK\n")
 
     def test_two_platforms(self):
         count = "import torch; print(torch.netcl.device_count())"
@@ -43,7 +45,7 @@ class TestSubdevices(TestCase):
             raise unittest.SkipTest("this machine has not both runtimes")
         done = run(["test_multi_device.py", "TestOrderAcrossDevices"], NETCL_VISIBLE_DEVICES=PLATFORMS)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 4 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 6 tests(.|\n)*OK\n")
 
     def test_more_parts_than_units(self):
         done = run(["-c", "import torch; print(torch.netcl.device_count())"], NETCL_SUBDEVICES="100000")
@@ -229,6 +231,64 @@ class TestOrderAcrossDevices(TestCase):
             # bfloat16 has 8 bits: a sum that is rounded otherwise moves a weight by a part of lr times a gradient.
             for w, e in zip(weights, expected[1], strict=True):
                 self.assertEqual(w, e, rtol=1e-2, atol=2e-3)
+
+    def test_data_parallel(self):
+        """Outputs, gradients and updates of nn.DataParallel are those of one device."""
+        generator = torch.Generator().manual_seed(0)
+        data = torch.randn(10, 6, generator=generator)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(6, 16), torch.nn.BatchNorm1d(16), torch.nn.Tanh(), torch.nn.Linear(16, 3)
+        )
+        model.register_buffer("factor", torch.tensor([1 + 2j]))
+        alone, spread = copy.deepcopy(model).eval().to(self.A), torch.nn.DataParallel(model.eval().to(self.A))
+        self.assertEqual(spread.device_ids, [0, 1])
+        for x in (data, data.to(self.A), data[:1]):
+            y, z = alone(x.to(self.A)), spread(x)
+            self.assertEqual((y, y.device), (z, self.A))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch says that it has no NCCL
+                for out in (y, z):
+                    out.square().sum().backward()
+            for p, q in zip(alone.parameters(), spread.module.parameters(), strict=True):
+                self.assertEqual(p.grad, q.grad, rtol=1e-4, atol=1e-5)
+        spread.train()(data)  # statistics are those of the first device's half
+        alone.train()(data[:5].to(self.A))
+        self.assertEqual(spread.module[1].running_mean, alone[1].running_mean)
+        places = torch.nn.DataParallel(Where())(data)
+        self.assertEqual(places.tolist(), [0] * 5 + [1] * 5)
+
+    def test_comm(self):
+        comm = torch.nn.parallel.comm
+        x, z = torch.arange(12.0, device=self.A).view(6, 2), torch.ones(3, dtype=torch.complex64, device=self.A)
+        for out in (
+            comm.broadcast(x, [0, 1]),
+            comm.broadcast(x, out=[torch.empty_like(x), torch.empty_like(x, device=self.B)]),
+        ):
+            self.assertEqual([o.device for o in out], [self.A, self.B])
+            self.assertEqual(out[1].cpu(), x.cpu())
+        small = comm.broadcast_coalesced([x, x[0], z], [0, 1], buffer_size=50)
+        self.assertEqual([t.cpu() for t in small[1]], [t.cpu() for t in small[0]])
+        parts = comm.scatter(x, [0, 1], [1, 5])
+        self.assertEqual([p.shape[0] for p in parts], [1, 5])
+        self.assertEqual(comm.gather(parts, 0, 1).cpu(), x.cpu())
+        self.assertEqual(comm.gather(parts, 0, "cpu"), x.cpu())
+        self.assertEqual(comm.gather(parts, out=torch.empty_like(x)), x)
+        comm.scatter(x, out=[torch.empty(2, 2, device=self.A), torch.empty(4, 2, device=self.B)])
+        self.assertEqual(comm.reduce_add([x, x.to(self.B)], 0), 2 * x)
+        for bad in (
+            lambda: comm.broadcast(x, [1, 0]),
+            lambda: comm.scatter(x, [0, 1], [1, 2, 3]),
+            lambda: comm.scatter(x, []),
+        ):
+            with self.assertRaises(RuntimeError):
+                bad()
+
+
+class Where(torch.nn.Module):
+    """Tells where each row of its input was."""
+
+    def forward(self, x):
+        return torch.full(x.shape[:1], x.device.index, device=x.device)
 
 
 if __name__ == "__main__":

@@ -66,10 +66,11 @@ def _shutdown() -> None:
 _load()
 
 # These call operators of the extension.
-from . import distributed, interop, multiprocessing  # noqa: E402
+from . import _scatter_gather, distributed, interop, multiprocessing  # noqa: E402
 from ._after_import import after_import  # noqa: E402
 from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel  # noqa: E402
 
 after_import("torch._dynamo.device_interface", lambda: importlib.import_module("torch_netcl._dynamo"))
+_scatter_gather.register()
 distributed.register()
 multiprocessing.register()

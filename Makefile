@@ -24,8 +24,8 @@ RUNTIMES ?= intel pocl
 PYTEST_JOBS ?= 2
 PYTEST_ARGS ?=
 # The test classes that do more with NETCL_TEST_FULL=1.
-LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestMemory or TestProcesses or TestLarge or TestTiles \
-  or TestKernelCache or TestDrivers or TestEnds
+LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestPrograms or TestGarbage or TestMemory \
+  or TestProcesses or TestLarge or TestTiles or TestKernelCache or TestDrivers or TestEnds
 DEMO_ARGS ?=
 # e.g. BENCH_ARGS="gemm training --samples 11"; python -m benchmarks --help
 BENCH_ARGS ?=

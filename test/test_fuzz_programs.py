@@ -1,0 +1,39 @@
+"""Random programs of 5 to 30 lines on netcl against the same on the CPU. NETCL_TEST_FULL=1 tries 10,000."""
+
+import os
+import sys
+import warnings
+
+import torch
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import programs  # noqa: E402
+
+FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
+FP64 = torch.netcl.get_device_properties(0).has_fp64
+FIRST = int(os.environ.get("NETCL_TEST_SEED", "0"))  # others try other programs
+
+
+class TestPrograms(TestCase):
+    def test_programs(self):
+        quick = [torch.float32, torch.int64]
+        dtypes = quick
+        if FULL:
+            dtypes = 2 * quick + programs.FLOATS + programs.INTEGERS + ([torch.float64] if FP64 else [])
+        before = torch.netcl.get_cpu_fallback_mode()
+        torch.netcl.set_cpu_fallback_mode("silent")
+        self.addCleanup(torch.netcl.set_cpu_fallback_mode, before)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of outputs that are resized
+            for seed in range(FIRST, FIRST + (10_000 if FULL else 200)):
+                lines = programs.Writer(seed, dtypes, quick=not FULL).program()
+                each = seed % 2 == 0  # the others run without a wait in between
+                if programs.failure(lines, "netcl", each):
+                    few = programs.shrunk(lines, "netcl", each)
+                    found = programs.failure(few, "netcl", each)
+                    self.fail(f"program {seed}: {found}\n\n{programs.snippet(few, 'netcl')}")
+
+
+if __name__ == "__main__":
+    run_tests()

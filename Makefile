@@ -25,7 +25,7 @@ PYTEST_JOBS ?= 2
 PYTEST_ARGS ?=
 # The test classes that do more with NETCL_TEST_FULL=1.
 LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestPrograms or TestGarbage or TestMemory \
-  or TestProcesses or TestLarge or TestTiles or TestKernelCache or TestDrivers or TestEnds
+  or TestProcesses or TestLarge or TestTiles or TestKernelCache or TestDrivers or TestInjected or TestEnds
 DEMO_ARGS ?=
 # e.g. BENCH_ARGS="gemm training --samples 11"; python -m benchmarks --help
 BENCH_ARGS ?=

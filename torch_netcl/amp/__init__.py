@@ -19,20 +19,26 @@ from torch_netcl.amp.autocast_mode import (
     supports_fp16,
 )
 from torch_netcl.amp.blame import Blame, blame
+from torch_netcl.amp.detect_overflow import Overflow, detect_overflow
+from torch_netcl.amp.explain import Explanation, explain
 from torch_netcl.amp.grad_scaler import GradScaler
 from torch_netcl.amp.master import MasterParams, master_param
 from torch_netcl.amp.transactional import transactional
 
 __all__ = [
     "Blame",
+    "Explanation",
     "GradScaler",
     "MasterParams",
+    "Overflow",
     "autocast",
     "autocast_enabled",
     "blame",
     "custom_bwd",
     "custom_fwd",
+    "detect_overflow",
     "device_profile",
+    "explain",
     "get_amp_supported_dtype",
     "is_autocast_enabled",
     "master_param",

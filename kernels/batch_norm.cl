@@ -17,6 +17,13 @@ DEFINE_LANES(ACC)
 #define PARAM_LANES(T, p, i, lanes, absent) \
   (p##_buf ? load_##T(PTR(p, const STORAGE(T)), i, lanes, absent) : (vec_t)(absent))
 
+#define ADD_VALUE(at, lanes) s += LOAD_LANES(IN, x, at, lanes, 0);
+#define ADD_DEVIATION(at, lanes)                                                          \
+  {                                                                                       \
+    const vec_t d = KEEP_LANES(LOAD_LANES(IN, x, at, lanes, 0) - m0, lanes, 0);           \
+    s1 += d;                                                                              \
+    s2 += d * d;                                                                          \
+  }
 __kernel void batch_norm_train(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(weight), BUF(bias),
                                BUF(run_mean), BUF(run_var), long runs, long channels, long hw, WIDE(momentum),
                                WIDE(eps)) {
@@ -24,16 +31,13 @@ __kernel void batch_norm_train(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(we
   const long c = get_group_id(0), stride = channels * hw, n = runs * hw;
   __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c * hw;
   __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + c * hw;
-  vec_t s = (vec_t)(0), s1 = (vec_t)(0), s2 = (vec_t)(0);
-  FOR_RUNS(r, k, runs, hw) s += LOAD_LANES(IN, x, r * stride + k, LANES(k, hw), 0);
-  const acc_t m0 = row_sum(s) / n;
-  FOR_RUNS(r, k, runs, hw) {
-    const int lanes = LANES(k, hw);
-    const vec_t d = KEEP_LANES(LOAD_LANES(IN, x, r * stride + k, lanes, 0) - m0, lanes, 0);
-    s1 += d;
-    s2 += d * d;
-  }
-  const acc_t sum1 = row_sum(s1), sum2 = row_sum(s2);
+  SUMS(s)
+  SUMS(s1)
+  SUMS(s2)
+  SUM_OF_RUNS(ADD_VALUE, FOLD(s), runs, hw, stride)
+  const acc_t m0 = row_sum(TOTAL(s)) / n;
+  SUM_OF_RUNS(ADD_DEVIATION, FOLD(s1) FOLD(s2), runs, hw, stride)
+  const acc_t sum1 = row_sum(TOTAL(s1)), sum2 = row_sum(TOTAL(s2));
   const acc_t shift = isfinite(sum1) ? sum1 / n : 0;
   const acc_t m = m0 + shift;
   acc_t var = sum2 / n - shift * shift;
@@ -78,6 +82,12 @@ __kernel void batch_norm_eval(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run
   }
 }
 
+#define TO_SUMS(at, lanes)                                                        \
+  {                                                                               \
+    const vec_t gv = LOAD_LANES(IN, g, at, lanes, 0);                             \
+    v1 += gv * KEEP_LANES(LOAD_LANES(IN, x, at, lanes, 0) - m, lanes, 0);         \
+    v2 += gv;                                                                     \
+  }
 // `stat` is the saved inverse deviation in training, the running variance in evaluation.
 __kernel void batch_norm_backward(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in), BUF(weight), BUF(mean),
                                   BUF(stat), long runs, long channels, long hw, int train, WIDE(eps)) {
@@ -90,14 +100,10 @@ __kernel void batch_norm_backward(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in)
   const acc_t is = train ? PTR(stat, const acc_t)[c] : 1 / sqrt(PARAM(RT, stat, c, 1) + WIDE_VALUE(eps));
   acc_t c1 = 0, c2 = 0;
   if (train || gw_buf || gb_buf) {
-    vec_t v1 = (vec_t)(0), v2 = (vec_t)(0);
-    FOR_RUNS(r, k, runs, hw) {
-      const int lanes = LANES(k, hw);
-      const vec_t gv = LOAD_LANES(IN, g, r * stride + k, lanes, 0);
-      v1 += gv * KEEP_LANES(LOAD_LANES(IN, x, r * stride + k, lanes, 0) - m, lanes, 0);
-      v2 += gv;
-    }
-    const acc_t s1 = row_sum(v1) * is, s2 = row_sum(v2);
+    SUMS(v1)
+    SUMS(v2)
+    SUM_OF_RUNS(TO_SUMS, FOLD(v1) FOLD(v2), runs, hw, stride)
+    const acc_t s1 = row_sum(TOTAL(v1)) * is, s2 = row_sum(TOTAL(v2));
     if (LID == 0) {
       if (gw_buf) STORE(WT, ACC, 1, PTR(gw, STORAGE(WT)), c, s1);
       if (gb_buf) STORE(WT, ACC, 1, PTR(gb, STORAGE(WT)), c, s2);
@@ -124,6 +130,13 @@ __kernel void batch_norm_backward(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in)
   }
 }
 
+#define ADD_COLUMNS(r) s += LOAD_LANES(IN, x, r * channels, lanes, 0);
+#define ADD_DEVIATIONS(r)                                                \
+  {                                                                      \
+    const vec_t d = LOAD_LANES(IN, x, r * channels, lanes, 0) - m0;      \
+    s1 += d;                                                             \
+    s2 += d * d;                                                         \
+  }
 __kernel void batch_norm_train_cols(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(weight), BUF(bias),
                                     BUF(run_mean), BUF(run_var), long n, long channels, WIDE(momentum),
                                     WIDE(eps)) {
@@ -132,17 +145,15 @@ __kernel void batch_norm_train_cols(BUF(out), BUF(mean), BUF(invstd), BUF(in), B
   const int lanes = LANES(c, channels);
   __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c;
   __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + c;
-  vec_t s = (vec_t)(0), s1 = (vec_t)(0), s2 = (vec_t)(0);
-  for (long r = 0; r < n; r++) s += LOAD_LANES(IN, x, r * channels, lanes, 0);
-  const vec_t m0 = s / n;
-  for (long r = 0; r < n; r++) {
-    const vec_t d = LOAD_LANES(IN, x, r * channels, lanes, 0) - m0;
-    s1 += d;
-    s2 += d * d;
-  }
-  const vec_t shift = isfinite(s1) ? s1 / n : (vec_t)(0);
+  SUMS(s)
+  SUMS(s1)
+  SUMS(s2)
+  SUM_OF_COLUMNS(ADD_COLUMNS, FOLD(s), n)
+  const vec_t m0 = TOTAL(s) / n;
+  SUM_OF_COLUMNS(ADD_DEVIATIONS, FOLD(s1) FOLD(s2), n)
+  const vec_t shift = isfinite(TOTAL(s1)) ? TOTAL(s1) / n : (vec_t)(0);
   const vec_t m = m0 + shift;
-  vec_t var = s2 / n - shift * shift;
+  vec_t var = TOTAL(s2) / n - shift * shift;
   var = var < 0 ? (vec_t)(0) : var;
   const vec_t is = 1 / sqrt(var + WIDE_VALUE(eps));
   STORE_LANES(ACC, PTR(mean, acc_t), c, lanes, m);
@@ -178,6 +189,12 @@ __kernel void batch_norm_eval_cols(BUF(out), BUF(in), BUF(weight), BUF(bias), BU
     STORE_LANES(IN, y, r * channels, lanes, (LOAD_LANES(IN, x, r * channels, lanes, 0) - m) * w + b);
 }
 
+#define TO_COLUMN_SUMS(r)                                                \
+  {                                                                      \
+    const vec_t gv = LOAD_LANES(IN, g, r * channels, lanes, 0);          \
+    v1 += gv * (LOAD_LANES(IN, x, r * channels, lanes, 0) - m);          \
+    v2 += gv;                                                            \
+  }
 __kernel void batch_norm_backward_cols(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in), BUF(weight), BUF(mean),
                                        BUF(stat), long n, long channels, int train, WIDE(eps)) {
   const long c = (long)get_global_id(0) * VEC;
@@ -194,13 +211,10 @@ __kernel void batch_norm_backward_cols(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BU
     m = PARAM_LANES(RT, mean, c, lanes, 0);
     is = 1 / sqrt(PARAM_LANES(RT, stat, c, lanes, 1) + WIDE_VALUE(eps));
   }
-  vec_t s1 = (vec_t)(0), s2 = (vec_t)(0);
-  for (long r = 0; r < n; r++) {
-    const vec_t gv = LOAD_LANES(IN, g, r * channels, lanes, 0);
-    s1 += gv * (LOAD_LANES(IN, x, r * channels, lanes, 0) - m);
-    s2 += gv;
-  }
-  s1 *= is;
+  SUMS(v1)
+  SUMS(v2)
+  SUM_OF_COLUMNS(TO_COLUMN_SUMS, FOLD(v1) FOLD(v2), n)
+  const vec_t s1 = TOTAL(v1) * is, s2 = TOTAL(v2);
   if (gw_buf) STORE_LANES(WT, PTR(gw, STORAGE(WT)), c, lanes, s1);
   if (gb_buf) STORE_LANES(WT, PTR(gb, STORAGE(WT)), c, lanes, s2);
   if (!gin_buf) return;

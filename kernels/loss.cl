@@ -36,12 +36,19 @@ __kernel void nll_parts(BUF(part), BUF(in), BUF(target), BUF(weight), BUF(err), 
   const long p = get_global_id(0), first = p * per, last = min(first + per, n);
   if (first >= n && p > 0) return;
   acc_t loss = 0, total = 0;
-  for (long i = first; i < last; i++) {
-    const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
-    if (c < 0) continue;
-    const acc_t w = WEIGHT(c);
-    loss -= w * LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), SCORE(i, c));
-    total += w;
+  // In blocks, so that rounding errors do not grow with their number.
+  for (long from = first; from < last; from += 512) {
+    const long to = min(from + 512, last);
+    acc_t some_loss = 0, some_weight = 0;
+    for (long i = from; i < to; i++) {
+      const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
+      if (c < 0) continue;
+      const acc_t w = WEIGHT(c);
+      some_loss -= w * LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), SCORE(i, c));
+      some_weight += w;
+    }
+    loss += some_loss;
+    total += some_weight;
   }
   PTR(part, acc_t)[2 * p] = loss;
   PTR(part, acc_t)[2 * p + 1] = total;

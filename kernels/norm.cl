@@ -24,18 +24,20 @@ DEFINE_LANES(ACC)
   }
 #ifdef RMS
 #define ROW_STATS(x, n, mean, var)           \
-  vec_t s_ = (vec_t)(0);                     \
-  EACH_OF_ROW(ADD_SQUARE, n)                 \
-  const acc_t mean = 0, var = row_sum(s_) / n;
+  SUMS(s_)                                   \
+  SUM_OF_ROW(ADD_SQUARE, FOLD(s_), n)        \
+  const acc_t mean = 0, var = row_sum(TOTAL(s_)) / n;
 #else
 #define ROW_STATS(x, n, mean, var)                                                                \
   acc_t mean, var;                                                                                \
   {                                                                                               \
-    vec_t s_ = (vec_t)(0), d1_ = (vec_t)(0), d2_ = (vec_t)(0);                                    \
-    EACH_OF_ROW(ADD_VALUE, n)                                                                     \
-    const acc_t m_ = row_sum(s_) / n;                                                             \
-    EACH_OF_ROW(ADD_DEVIATION, n)                                                                 \
-    const acc_t c_ = row_sum(d1_) / n, v_ = row_sum(d2_) / n;                                     \
+    SUMS(s_)                                                                                      \
+    SUMS(d1_)                                                                                     \
+    SUMS(d2_)                                                                                     \
+    SUM_OF_ROW(ADD_VALUE, FOLD(s_), n)                                                            \
+    const acc_t m_ = row_sum(TOTAL(s_)) / n;                                                     \
+    SUM_OF_ROW(ADD_DEVIATION, FOLD(d1_) FOLD(d2_), n)                                             \
+    const acc_t c_ = row_sum(TOTAL(d1_)) / n, v_ = row_sum(TOTAL(d2_)) / n;                      \
     mean = isfinite(c_) ? m_ + c_ : m_;                                                           \
     var = isfinite(c_) ? (v_ > c_ * c_ ? v_ - c_ * c_ : 0) : v_;                                  \
     if (isnan(v_)) var = v_;                                                                      \
@@ -115,14 +117,15 @@ __kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), B
     const acc_t m = PTR(mean, const acc_t)[row];
 #endif
     const acc_t r = PTR(rstd, const acc_t)[row];
-    vec_t s1 = (vec_t)(0), s2 = (vec_t)(0);
-    EACH_OF_ROW(TO_SUMS, n)
+    SUMS(s1)
+    SUMS(s2)
+    SUM_OF_ROW(TO_SUMS, FOLD(s1) FOLD(s2), n)
     // No condition around a barrier: PoCL then loses what idle work-items bring to their first sum.
-    const acc_t c1 = row_sum(s1) / n;
+    const acc_t c1 = row_sum(TOTAL(s1)) / n;
 #ifdef RMS
     const acc_t c2 = 0;
 #else
-    const acc_t c2 = row_sum(s2) / n;
+    const acc_t c2 = row_sum(TOTAL(s2)) / n;
 #endif
     if (gin_buf) EACH_OF_ROW(TO_GRAD, n)
   }
@@ -175,6 +178,12 @@ __kernel void group_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), B
   }
 }
 
+#define TO_CHANNEL_SUMS(k, lanes)                                                                  \
+  {                                                                                                \
+    const vec_t gv = LOAD_LANES(IN, g, c * hw + k, lanes, 0);                                      \
+    v1 += gv * KEEP_LANES((LOAD_LANES(IN, x, c * hw + k, lanes, 0) - m) * r, lanes, 0);            \
+    v2 += gv;                                                                                      \
+  }
 // wpart and bpart: a row for each sample, a column for each channel.
 __kernel void group_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), BUF(in), BUF(mean), BUF(rstd),
                                   BUF(weight), long rows, long rows_per, long channels, long hw,
@@ -191,14 +200,10 @@ __kernel void group_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), B
     const acc_t m = PTR(mean, const acc_t)[row], r = PTR(rstd, const acc_t)[row];
     acc_t c1 = 0, c2 = 0;
     for (long c = 0; c < channels; c++) {
-      vec_t v1 = (vec_t)(0), v2 = (vec_t)(0);
-      FOR_ROW(k, hw) {
-        const int lanes = LANES(k, hw);
-        const vec_t gv = LOAD_LANES(IN, g, c * hw + k, lanes, 0);
-        v1 += gv * KEEP_LANES((LOAD_LANES(IN, x, c * hw + k, lanes, 0) - m) * r, lanes, 0);
-        v2 += gv;
-      }
-      const acc_t s1 = row_sum(v1), s2 = row_sum(v2);
+      SUMS(v1)
+      SUMS(v2)
+      SUM_OF_ROW(TO_CHANNEL_SUMS, FOLD(v1) FOLD(v2), hw)
+      const acc_t s1 = row_sum(TOTAL(v1)), s2 = row_sum(TOTAL(v2));
       if (LID == 0) {
         if (wpart_buf) PTR(wpart, acc_t)[row * channels + c] = s1;
         if (bpart_buf) PTR(bpart, acc_t)[row * channels + c] = s2;

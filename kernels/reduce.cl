@@ -682,8 +682,17 @@ __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void combine(ARGS) {
 #endif
   const long first = (long)get_group_id(0) * L->per, last = min(first + L->per, L->outputs);
   for (long o = first; o < last; o++) {
-    acc_t a = identity();
-    for (long s = get_local_id(0); s < L->segs; s += LOCAL) a = merge(a, PARTIAL[s * L->outputs + o]);
+    acc_t a = identity(), level = identity();
+    int merged = 0;
+    for (long s = get_local_id(0); s < L->segs; s += LOCAL) {
+      level = merge(level, PARTIAL[s * L->outputs + o]);
+      if (++merged == FAN) {
+        a = merge(a, level);
+        level = identity();
+        merged = 0;
+      }
+    }
+    a = merge(a, level);
 #if LOCAL > 1
     a = tree(a, shared);
 #endif

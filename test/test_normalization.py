@@ -350,6 +350,28 @@ class TestNormalization(TestCase):
     def test_local_response_norm(self, device):
         self.check(device, torch.float32, lambda x: F.local_response_norm(x, 3), (2, 6, 4, 4))
 
+    def test_long_rows(self, device):
+        """Sums of many elements: in blocks of 512, so the error is about epsilon times the root of 512 + n / 8192."""
+        cases = {
+            "layer_norm": lambda x: F.layer_norm(x.view(1, -1), (x.numel(),)),
+            "rms_norm": lambda x: F.rms_norm(x.view(1, -1), (x.numel(),)),
+            "group_norm": lambda x: F.group_norm(x.view(1, 4, -1), 1),
+            "instance_norm": lambda x: F.instance_norm(x.view(1, 2, -1)),
+            "batch_norm": lambda x: F.batch_norm(x.view(8, 1, -1), None, None, training=True),
+            "batch_norm of columns": lambda x: F.batch_norm(x.view(-1, 8), None, None, training=True),
+        }
+        for n, names in ((1 << 20, list(cases)), (9_400_000, ["layer_norm"])):
+            x, g = torch.randn(n), torch.randn(n)
+            for name in names:
+                f = cases[name]
+                a, b = x.to(device).requires_grad_(), x.double().requires_grad_()
+                y, expected = f(a), f(b)
+                y.backward(g.to(device).view_as(y))
+                expected.backward(g.double().view_as(expected))
+                for got, want in ((y, expected), (a.grad, b.grad)):
+                    error = (got.detach().cpu() - want.detach()).abs().max() / want.detach().abs().max()
+                    self.assertLess(error.item(), 1e-6, f"{name} of {n}")
+
 
 instantiate_device_type_tests(TestNormalization, globals(), only_for="netcl")
 

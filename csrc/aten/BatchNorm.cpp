@@ -61,6 +61,7 @@ Defs batch_norm_defs(const Tensor& input, const Layout& layout, c10::ScalarType 
   d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params));
   d.set("RT", dtype_tag(some.defined() ? some.scalar_type() : compute));
   row_defs(d, netcl::device_of(input), compute, layout.adjacent());
+  if (layout.runs * layout.hw > (layout.cols ? kLongColumn : kLongRow)) d.set("LONG_ROWS", 1);
   return d;
 }
 

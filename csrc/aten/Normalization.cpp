@@ -29,11 +29,12 @@ c10::ScalarType param_type(const Tensor& input, OptTensor weight, OptTensor bias
   return input.scalar_type();
 }
 
-// `n`: how many elements lie side by side.
-Defs norm_defs(const Tensor& input, c10::ScalarType params, int64_t n) {
+// `n`: how many elements lie side by side; `row`: how many are one row.
+Defs norm_defs(const Tensor& input, c10::ScalarType params, int64_t n, int64_t row) {
   Defs d;
   d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params));
   row_defs(d, netcl::device_of(input), compute_type(input.scalar_type()), n);
+  if (row > kLongRow) d.set("LONG_ROWS", 1);
   return d;
 }
 
@@ -81,7 +82,7 @@ LayerNorm layer_norm_forward(const char* op, bool rms, const Tensor& input, at::
     if (rows != 0) r.rstd.fill_(std::numeric_limits<double>::quiet_NaN());
     return r;
   }
-  Defs d = norm_defs(x, params, n);
+  Defs d = norm_defs(x, params, n, n);
   if (rms) d.set("RMS", 1);
   past_cache(d, dev, r.out, n, row_vec(dev, n), {});
   const RowSplit split = row_split(dev, rows, n);
@@ -122,7 +123,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const char* op, bool rms,
   Tensor wpart, bpart;
   if (mask[1]) wpart = at::empty({groups, n}, stat_options(x));
   if (mask[2]) bpart = at::empty({groups, n}, stat_options(x));
-  Defs d = norm_defs(x, params, n);
+  Defs d = norm_defs(x, params, n, n);
   if (rms) d.set("RMS", 1);
   const Defs sums = d;
   if (gin.defined()) past_cache(d, dev, gin, n, row_vec(dev, n), {});
@@ -202,7 +203,7 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, OptTen
   }
   const RowSplit split = row_split(dev, rows, channels * HxW);
   const size_t local = row_group(dev);
-  kernel(dev, "norm.cl", "group_norm", norm_defs(x, params, HxW))
+  kernel(dev, "norm.cl", "group_norm", norm_defs(x, params, HxW, channels * HxW))
       .launch(op, queue_of(x), {split.groups * local}, {local}, buf(out), buf(mean), buf(rstd), buf(x), buf_or_null(w),
               buf_or_null(b), rows, split.rows_per, channels, HxW, group, wide_high(eps), wide_low(eps));
   return {out.contiguous(input.suggest_memory_format()), mean, rstd};
@@ -233,7 +234,7 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm_backward(const Tensor& grad
   if (!mask[0] && !mask[1] && !mask[2]) return {};
   if (mask[1]) wpart = at::empty({N, C}, stat_options(x));
   if (mask[2]) bpart = at::empty({N, C}, stat_options(x));
-  const Defs d = norm_defs(x, params, HxW);
+  const Defs d = norm_defs(x, params, HxW, channels * HxW);
   const RowSplit split = row_split(dev, rows, channels * HxW);
   const size_t local = row_group(dev);
   kernel(dev, "norm.cl", "group_norm_backward", d)

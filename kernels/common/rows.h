@@ -1,6 +1,6 @@
 // What kernels that reduce over rows share. One source serves both shapes of device: a row belongs to one
 // work-item with vectors of 16 or 4 (LS=1), or to a work-group of LS work-items (LS=128, VEC=1).
-// -D: ACC (compute tag), VEC, LS.
+// -D: ACC (compute tag), VEC, LS; LONG_ROWS for sums of many elements.
 #ifndef NETCL_ROWS_H
 #define NETCL_ROWS_H
 #include "common/dtypes.h"
@@ -31,6 +31,30 @@ typedef union {
     if (VEC > 1 && i < (n)) STEP(i, (int)((n) - i))                 \
   }
 
+// As EACH_OF_ROW for sums. SUMS(a) declares one, TOTAL(a) is what a work-item has of it. With LONG_ROWS, FOLD(a) adds what
+// a block of steps gathered to the total, so that rounding errors grow with the root of a block's length, not the row's.
+#define BLOCK_STEPS 512
+#define ROW_BLOCK ((long)(LS * VEC * BLOCK_STEPS))
+#ifdef LONG_ROWS
+#define SUMS(a) vec_t a = (vec_t)(0), a##_all = (vec_t)(0);
+#define TOTAL(a) a##_all
+#define FOLD(a)     \
+  a##_all += a;     \
+  a = (vec_t)(0);
+#define SUM_OF_ROW(STEP, FOLDS, n)                                      \
+  for (long from_ = 0; from_ < (n); from_ += ROW_BLOCK) {               \
+    const long to_ = min(from_ + ROW_BLOCK, (long)(n));                 \
+    long i = from_ + LID * VEC;                                         \
+    for (; i + VEC <= to_; i += LS * VEC) STEP(i, VEC)                  \
+    if (VEC > 1 && i < to_) STEP(i, (int)(to_ - i))                     \
+    FOLDS                                                               \
+  }
+#else
+#define SUMS(a) vec_t a = (vec_t)(0);
+#define TOTAL(a) a
+#define SUM_OF_ROW(STEP, FOLDS, n) EACH_OF_ROW(STEP, n)
+#endif
+
 // A hint to fetch what follows a row's place i one row later (several short rows, somewhat later in a long one): it
 // comes while this one is computed.
 #define FETCH_AHEAD(p, i, n)                                           \
@@ -47,6 +71,46 @@ typedef union {
 #define FOR_RUNS(r, k, runs, len)                              \
   for (long flat_ = LID; flat_ < (runs) * (len); flat_ += LS)  \
     for (long r = flat_ / (len), k = flat_ - r * (len), once_ = 1; once_; once_ = 0)
+#endif
+// Sums over runs that lie `stride` apart, and over n rows of the columns that belong to this work-item: STEP takes the
+// place and the lanes, or the row.
+#if !defined(LONG_ROWS)
+#define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride) \
+  FOR_RUNS(r_, k_, runs, len) STEP(r_ * (stride) + k_, LANES(k_, len))
+#define SUM_OF_COLUMNS(STEP, FOLDS, n) \
+  for (long r = 0; r < (n); r++) STEP(r)
+#else
+#if LS == 1
+#define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride)                              \
+  for (long r_ = 0, since_ = 0; r_ < (runs); r_++)                               \
+    for (long from_ = 0; from_ < (len); from_ += ROW_BLOCK) {                    \
+      const long to_ = min(from_ + ROW_BLOCK, (long)(len));                      \
+      long k_ = from_;                                                           \
+      for (; k_ + VEC <= to_; k_ += VEC) STEP(r_ * (stride) + k_, VEC)           \
+      if (k_ < to_) STEP(r_ * (stride) + k_, (int)(to_ - k_))                    \
+      since_ += to_ - from_;                                                     \
+      if (since_ >= ROW_BLOCK || (r_ == (runs) - 1 && to_ == (len))) {           \
+        FOLDS                                                                    \
+        since_ = 0;                                                              \
+      }                                                                          \
+    }
+#else
+#define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride)                              \
+  for (long from_ = 0; from_ < (runs) * (len); from_ += ROW_BLOCK) {             \
+    const long to_ = min(from_ + ROW_BLOCK, (long)((runs) * (len)));             \
+    for (long flat_ = from_ + LID; flat_ < to_; flat_ += LS) {                   \
+      const long r_ = flat_ / (len);                                             \
+      STEP(r_ * (stride) + flat_ - r_ * (len), 1)                                \
+    }                                                                            \
+    FOLDS                                                                        \
+  }
+#endif
+#define SUM_OF_COLUMNS(STEP, FOLDS, n)                                           \
+  for (long from_ = 0; from_ < (n); from_ += BLOCK_STEPS) {                      \
+    const long to_ = min(from_ + BLOCK_STEPS, (long)(n));                        \
+    for (long r = from_; r < to_; r++) STEP(r)                                   \
+    FOLDS                                                                        \
+  }
 #endif
 
 #if VEC == 1

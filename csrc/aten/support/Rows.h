@@ -34,6 +34,9 @@ inline Defs& row_defs(Defs& d, const Device& dev, c10::ScalarType compute, int64
   return d.set("ACC", dtype_tag(compute)).set("VEC", row_vec(dev, n)).set("LS", int64_t(row_group(dev)));
 }
 
+// Where more than these are summed, kernels of rows.h add them in blocks: 65536 elements of a row, 4096 of a column.
+constexpr int64_t kLongRow = 65536, kLongColumn = 4096;
+
 // `rows` rows of n elements in groups of `rows_per`: enough elements in a work-item to pay for it, and work
 // for every core.
 struct RowSplit {

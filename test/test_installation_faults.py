@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,38 @@ print(json.dumps([result, dict(torch.netcl.kernel_cache_stats())]))
             os.chmod(folder, 0o777)
             _, stats = self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
             self.assertEqual(stats["disk_hits"], 0)
+
+    def test_nothing_is_written_where_it_would_not_be_read(self):
+        """Nor through links, nor over what others planted; and the warning comes once."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o777)
+            done = python(self.CODE, NETCL_CACHE_DIR=folder)
+            self.result(done)
+            self.assertEqual([p for p in Path(folder).iterdir() if p.suffix == ".bin"], [])
+            self.assertEqual(done.stderr.count("compiled kernels are not kept"), 1, done.stderr)
+            self.assertEqual(list(Path(folder).glob("torch_netcl-icd-*")), [])  # what it names would be loaded
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+            self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
+            entries = list(Path(folder).glob("*.bin"))
+            for entry in entries:
+                entry.rename(Path(other) / entry.name)
+                entry.symlink_to(Path(other) / entry.name)
+            before = {p.name: p.read_bytes() for p in Path(other).iterdir()}
+            _, stats = self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
+            self.assertEqual((stats["disk_hits"], stats["compiled"]), (0, len(entries)))
+            self.assertEqual({p.name: p.read_bytes() for p in Path(other).iterdir()}, before)
+            self.assertFalse(any(entry.is_symlink() for entry in entries))
+
+    def test_flipped_bits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            good, _ = self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
+            rng = random.Random(0)
+            for entry in sorted(Path(folder).glob("*.bin")):
+                data = bytearray(entry.read_bytes())
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+                entry.write_bytes(data)
+            again, stats = self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
+            self.assertEqual((again, stats["disk_hits"]), (good, 0))
 
     def on_a_file_system_of_its_own(self, options):
         """The results of two runs, one after the other, with the cache on a tmpfs that is mounted with `options`."""

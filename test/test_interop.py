@@ -251,6 +251,37 @@ class TestCompileKernel(TestCase):
         scale(x, x, 3.0, 100, global_size=100)
         self.assertEqual(x.cpu(), torch.full((100,), 3.0))
 
+    def test_included_files_are_part_of_the_program(self):
+        source = '#include "outer.h"\n__kernel void set(__global int* x) { x[0] = VALUE; }'
+        x = torch.zeros(1, dtype=torch.int32, device=D)
+        with tempfile.TemporaryDirectory() as folder:
+            outer, inner = Path(folder) / "outer.h", Path(folder) / "inner.h"
+            outer.write_text('#include "inner.h"\n')
+            for value in (1, 2, 3, 2):
+                inner.write_text(f"#define VALUE {value}\n")
+                for options in (f"-I {folder}", [f"-I{folder}", "-DOTHER"]):
+                    torch_netcl.compile_kernel(source, "set", options)(x, global_size=1)
+                    self.assertEqual(x.item(), value)
+        with self.assertRaisesRegex(RuntimeError, "outer.h"):
+            torch_netcl.compile_kernel(source, "set")(x, global_size=1)
+
+    def test_names_that_no_kernel_can_have(self):
+        good = "__kernel void good(__global int* x) { x[0] = 7; }\n"
+        long = "k" * 100_000
+        for name, source in (
+            (long, good),
+            (long, good.replace("good", long)),
+            ("good", good + good.replace("good", long)),
+            ("", good),
+            ("no name", good),
+            ("good\0", good),
+        ):
+            with self.assertRaisesRegex(ValueError, "cannot name a kernel"):
+                torch_netcl.compile_kernel(source, name)
+        x, name = torch.zeros(1, dtype=torch.int32, device=D), "k" * 200
+        torch_netcl.compile_kernel(good.replace("good", name), name)(x, global_size=1)
+        self.assertEqual(x.item(), 7)
+
     def test_large_output_in_memory_that_is_hardly_aligned(self):
         n = 9 << 20  # so large that it is stored past the cache, in whole vectors if they are aligned
         raw = np.zeros(4 * n + 4096, np.uint8)

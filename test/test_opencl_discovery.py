@@ -256,6 +256,25 @@ def test_unwritable_cache_uses_a_temporary_folder(monkeypatch, tmp_path):
     assert Path(info.vendors).parent == tmp_path / f"torch_netcl-{os.getuid()}"
 
 
+def test_folder_that_others_may_write_to_is_not_used(tmp_path):
+    """What an .icd file names is loaded into the process."""
+    runtime = [oc.Runtime("a", "/a.so", "python")]
+    folder = oc.write_vendors(runtime, tmp_path)
+    assert oc.write_vendors(runtime, tmp_path) == folder
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError):
+        oc.write_vendors(runtime, tmp_path)
+    folder.chmod(0o700)
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError):
+        oc.write_vendors(runtime, tmp_path)
+    folder.unlink()
+    tmp_path.chmod(0o777)
+    with pytest.raises(PermissionError):
+        oc.write_vendors(runtime, tmp_path)
+
+
 def test_failing_write_leaves_nothing_behind(monkeypatch, tmp_path):
     monkeypatch.setattr(oc.os, "rename", lambda a, b: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):

@@ -174,6 +174,54 @@ class TestMemory(TestCase):
         self.assertLess(grown, 8 * MIB if FULL else 4 * MIB)
 
 
+class TestHostThatRunsAhead(TestCase):
+    """Of a device that is held up by an event, so that nothing of what follows is done meanwhile."""
+
+    def run_ahead(self, work, counter):
+        """Does `work` while the device waits for an event, which comes once `counter` has grown, or `work` is done."""
+        event = pyopencl.UserEvent(torch_netcl.interop.context())
+        pyopencl.enqueue_barrier(torch_netcl.interop.current_queue(), wait_for=[event])
+        before, done = counter(), threading.Event()
+
+        def go_on():
+            while counter() == before and not done.wait(0.01):
+                pass
+            event.set_status(pyopencl.command_execution_status.COMPLETE)
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            work()
+        finally:
+            done.set()
+            thread.join()
+        self.assertGreater(counter(), before)
+
+    def test_staged_copies_are_bounded(self):
+        torch.netcl.synchronize()
+        x, host = torch.empty(MIB // 4, device=D), torch.ones(MIB // 4)
+
+        def copies():
+            for i in range(200):
+                x.copy_(host.fill_(i), non_blocking=i % 2 == 0)
+
+        self.run_ahead(copies, torch.netcl.host_sync_count)
+        self.assertEqual(torch.ops.netcl._backpressure()["most_staged_bytes"], 64 * MIB)
+        self.assertEqual(x.mean().item(), 199)
+        while torch.ops.netcl._backpressure()["staged_bytes"]:  # until the driver's call-backs have come
+            threading.Event().wait(0.01)
+
+    def test_launches_are_bounded(self):
+        x = torch.zeros(10, device=D)
+
+        def launches():
+            for _ in range(4000):
+                x.add_(1)
+
+        self.run_ahead(launches, lambda: torch.ops.netcl._backpressure()["throttles"])
+        self.assertEqual(x.cpu(), torch.full((10,), 4000.0))
+
+
 class TestThreads(TestCase):
     def test_eight_threads_with_streams_and_autograd(self):
         """Kernels, copies, backward and a stream of its own in each: the results are those of one thread."""

@@ -63,6 +63,14 @@ def _private_dir(path: Path) -> bool:
     return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
 
 
+def _only_ours(path: Path) -> bool:
+    """Whether `path` is a folder that belongs to this user, and that nobody else can write to."""
+    info = path.stat()
+    return (
+        stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
+
+
 def _temporary_dir() -> Path:
     """A folder below the system's one for temporary files that nobody else can have prepared."""
     path = Path(tempfile.gettempdir()) / f"torch_netcl-{os.getuid()}"
@@ -223,6 +231,9 @@ def write_vendors(runtimes: Iterable[Runtime], parent: Path) -> Path:
     files = {f"{i:02}-{r.name}.icd": r.library + "\n" for i, r in enumerate(runtimes)}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
     folder = parent / (_FOLDER_PREFIX + digest)
+    # What it names is loaded into this process: nobody else may have written it.
+    if not _only_ours(parent) or folder.is_symlink() or (folder.exists() and not _only_ours(folder)):
+        raise PermissionError(f"others can write to {folder}")
     if folder.is_dir():
         return folder
     # Filled under another name and renamed: another process sees all of it or nothing.

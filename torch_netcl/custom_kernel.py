@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import shlex
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,6 +55,48 @@ class LocalMemory:
     nbytes: int
 
 
+#: PoCL makes files of kernels' names, and ends the process where a name is too long for one.
+_LONGEST_NAME = 200
+_KERNELS = re.compile(r"\bvoid\s+(\w+)\s*\(")
+_INCLUDES = re.compile(r'^\s*#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+
+
+def _check_names(source: str, name: str) -> None:
+    for each in (name, *_KERNELS.findall(source)):
+        if not each.isidentifier() or len(each) > _LONGEST_NAME:
+            shown = each if len(each) < 50 else each[:50] + "..."
+            raise ValueError(
+                f"{shown!r} cannot name a kernel: that takes a C identifier of at most {_LONGEST_NAME} characters"
+            )
+
+
+def _included(text: str, folders: list[Path], seen: set[Path]) -> Iterator[bytes]:
+    """The files that `text` includes, and those that they include, but for a compiler's own, which do not change."""
+    for match in _INCLUDES.finditer(text):
+        for path in (folder / (match[1] or match[2]) for folder in folders):
+            if path.is_file():
+                if (path := path.resolve()) not in seen:
+                    seen.add(path)
+                    content = path.read_bytes()
+                    yield content
+                    yield from _included(content.decode(errors="replace"), [path.parent, *folders], seen)
+                break
+
+
+def _with_includes(source: str, options: str) -> str:
+    """The source, with a hash of what it includes at its end: programs are known by their text."""
+    if "include" not in source:
+        return source
+    words, folders = shlex.split(options), [Path.cwd()]
+    for i, word in enumerate(words):
+        if word.startswith("-I"):
+            folders.append(Path(word[2:] or (words[i + 1] if i + 1 < len(words) else "")))
+    contents = list(_included(source, folders, set()))
+    if not contents:
+        return source
+    return f"{source}\n// {hashlib.sha256(repr(contents).encode()).hexdigest()}\n"
+
+
 def _type_name(name: str) -> str:
     return name.replace("unsigned ", "u")
 
@@ -75,7 +121,8 @@ class CompiledKernel:
     def _for(self, index: int) -> tuple[int, list[str]]:
         built = self._built.get(index)
         if built is None:
-            number = _netcl.compile_kernel(index, self._source, self.name, self._options)
+            source = _with_includes(self._source, self._options)
+            number = _netcl.compile_kernel(index, source, self.name, self._options)
             built = number, [_type_name(t) for t in _netcl.kernel_argument_types(number)]
             self._built[index] = built
         return built
@@ -168,8 +215,9 @@ def compile_kernel(source: str, name: str, options: str | Sequence[str] = ()) ->
     """The kernel `name` of a program in OpenCL C, to be launched on netcl tensors.
 
     `options` go to the OpenCL compiler (``-DN=4``). It compiles at the first launch on a device (see
-    :meth:`CompiledKernel.build`); binaries are kept on disk beside netcl's own. Raises RuntimeError with the
-    compiler's log where it does not compile, at that point.
+    :meth:`CompiledKernel.build`); binaries are kept on disk beside netcl's own, and made anew where a file that the
+    source includes has changed. Raises RuntimeError with the compiler's log where it does not compile, at that point,
+    and ValueError for a name that is no C identifier or has more than 200 characters.
 
     >>> scale = torch_netcl.compile_kernel(
     ...     "__kernel void scale(__global float* x, float by) { x[get_global_id(0)] *= by; }", "scale"
@@ -179,5 +227,6 @@ def compile_kernel(source: str, name: str, options: str | Sequence[str] = ()) ->
 
     For autograd wrap it in ``torch.library.custom_op``; docs/interop.md shows how.
     """
+    _check_names(source, name)
     text = options if isinstance(options, str) else " ".join(options)
     return CompiledKernel(source, name, f"-cl-kernel-arg-info {text}".strip())

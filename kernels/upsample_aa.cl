@@ -71,4 +71,19 @@ __kernel void aa_backward(BUF(gx), BUF(gy), BUF(weights), BUF(starts), long n, l
     STORE(OUT, ACC, 1, PTR(gx, STORAGE(OUT)), k, sum);
   }
 }
+
+// Bytes by whole numbers: weights have `precision` bits behind the point.
+__kernel void bytes_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), long n, long per, long in, long out, long inner,
+                            long taps, int precision) {
+  const long begin = get_global_id(0) * per, end = min(begin + per, n);
+  for (long k = begin; k < end; k++) {
+    const long o = k / inner % out, block = k / inner / out;
+    const long first = PTR(starts, const long)[2 * o], count = PTR(starts, const long)[2 * o + 1];
+    __global const short *w = PTR(weights, const short) + o * taps;
+    __global const uchar *p = PTR(x, const uchar) + (block * in + first) * inner + k % inner;
+    int sum = 1 << (precision - 1);
+    for (long i = 0; i < count; i++) sum += w[i] * p[i * inner];
+    PTR(y, uchar)[k] = convert_uchar_sat(sum >> precision);
+  }
+}
 #endif

@@ -74,6 +74,7 @@ def operators() -> None:
     torch._assert_async(x[0, 0].isfinite()), torch.segment_reduce(x, "mean", lengths=torch.tensor([40], device=D))
     torch.ops.aten._ctc_loss(x[:, None].log_softmax(2), i[None].clamp(1), [40], [5])
     F.interpolate(x[None, None].requires_grad_(), size=(9, 9), mode="bicubic", antialias=True).sum().backward()
+    F.interpolate(x[None, None].byte(), size=(9, 9), mode="bilinear")
     x = x.detach()
     b = x[:, :40] @ x[:, :40].t() + 40 * torch.eye(40, device=D)
     torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x)

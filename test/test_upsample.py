@@ -1,5 +1,7 @@
 """Interpolation, forward and backward, against the CPU."""
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
@@ -70,6 +72,38 @@ class TestUpsample(TestCase):
                     self.check(device, dtype, (2, 3, 9, 16), mode=mode, antialias=True, **kwargs)
         self.check(device, dtype, (2, 3, 9, 16), channels_last=True, mode="bilinear", size=(4, 5), antialias=True)
         self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+
+    def test_bytes(self, device):
+        """uint8 as on the CPU, bit for bit: it adds whole numbers in the same passes."""
+        g = torch.Generator().manual_seed(0)
+        torch.netcl.reset_cpu_fallback_ops()
+        sizes = [(3, 4), (1, 1), (11, 23), (9, 16), (9, 5), (40, 16), (2, 60)]
+        forms = [{"size": s, "align_corners": a} for s in sizes for a in (False, True)]
+        forms += [{"scale_factor": f} for f in (0.37, 1.7, (2.0, 0.4))]
+        modes = [(m, aa) for m in ("bilinear", "bicubic") for aa in (False, True)]
+        modes += [("lanczos", True)] if hasattr(torch.ops.aten, "_upsample_lanczos2d_aa") else []
+        images = {
+            "noise": torch.randint(256, (2, 3, 9, 16), dtype=torch.uint8, generator=g),
+            "extremes": 255 * torch.randint(2, (1, 5, 9, 16), dtype=torch.uint8, generator=g),
+            "channels last": torch.randint(256, (2, 3, 9, 16), dtype=torch.uint8, generator=g).contiguous(
+                memory_format=torch.channels_last),
+            "small": torch.randint(256, (1, 1, 3, 5), dtype=torch.uint8, generator=g),
+        }  # fmt: skip
+        for (mode, antialias), (name, image), form in itertools.product(modes, images.items(), forms):
+            if mode == "lanczos" and form.get("align_corners"):
+                continue  # F.interpolate refuses it
+            with self.subTest(mode=mode, antialias=antialias, image=name, **form):
+                # torch's code for up to 4 channels ends with an internal assertion where the output is one pixel.
+                few = form.get("size") != (1, 1)
+                source = image if few else image.repeat(1, 5, 1, 1)
+                want = F.interpolate(source, mode=mode, antialias=antialias, **form)[:, : image.shape[1]]
+                got = F.interpolate(image.to(device), mode=mode, antialias=antialias, **form)
+                self.assertEqual(got.cpu(), want, atol=0, rtol=0)
+                self.assertEqual(got.dtype, torch.uint8)
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+        for mode, shape in (("linear", (1, 2, 9)), ("trilinear", (1, 2, 4, 5, 6))):
+            with self.assertRaisesRegex(RuntimeError, "floating-point"):
+                F.interpolate(torch.zeros(shape, dtype=torch.uint8, device=device), scale_factor=2, mode=mode)
 
     def test_grid_sample(self, device):
         torch.netcl.reset_cpu_fallback_ops()

@@ -23,6 +23,7 @@
 #include <ATen/ops/upsample_trilinear3d_meta.h>
 #include <ATen/ops/zeros.h>
 
+#include "aten/UpsampleBytes.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
 
@@ -67,6 +68,10 @@ void run(const char* op, Mode mode, bool backward, const Tensor& from, const Ten
   Device& dev = netcl::device_of(from);
   check_dtype(dev, from.scalar_type(), op);
   const bool interpolates = mode == Mode::kLinear || mode == Mode::kCubic;
+  if (interpolates && !backward && from.scalar_type() == at::kByte && from.dim() == 4) {
+    return resample_bytes(op, mode == Mode::kLinear ? 1 : 2, false, extra.align_corners, extra.scales[0],
+                          extra.scales[1], from, to);
+  }
   // A byte is exact in float32, and so is its copy by way of it.
   const bool byte = from.scalar_type() == at::kByte && !backward && !interpolates;
   TORCH_CHECK(byte || from.is_floating_point(), op, ": expected a floating-point tensor",

@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "aten/UpsampleBytes.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
 
@@ -72,6 +73,9 @@ struct Pass {
 void resample(const char* op, Filter filter, bool backward, const Tensor& from, bool align, const ScaleOpt& scale_h,
               const ScaleOpt& scale_w, const Tensor& to) {
   if (to.numel() == 0) return;
+  if (from.scalar_type() == at::kByte && !backward) {
+    return resample_bytes(op, static_cast<int>(filter), true, align, scale_h, scale_w, from, to);
+  }
   check_floating(netcl::device_of(from), from.scalar_type(), op);
   const Tensor &small = backward ? to : from, &large = backward ? from : to;
   const Pass rows(op, filter, from, small.size(3), large.size(3), align, scale_w);

@@ -1,0 +1,69 @@
+"""Writes docs/host_operators.md, the operators that have a kernel for the CPU and none for netcl, from the dispatcher's
+tables: ``python test/host_operators.py``. test_docs.py holds the file to them."""
+
+import re
+from pathlib import Path
+
+import torch
+
+FILE = Path(__file__).parent.parent / "docs" / "host_operators.md"
+# What is no operator of a program's: PyTorch's tests of itself.
+INTERNAL = re.compile(r"_test_|_foobar|_make_dep_token")
+# A title, what its operators are for, and their names; the last takes the rest.
+GROUPS = [
+    ("Linear algebra", "The LAPACK routines that netcl has no kernels for.",
+     r"linalg_|_linalg_|geqrf|ormqr|_compute_linear_combination"),
+    ("Quantisation", "They make or take quantised tensors, of which netcl has none: most raise on the host as well.",
+     r".*quant|.*_fq_|_int_mm|_scaled_mm|.*int4pack|.*int8pack"),
+    ("Sparse layouts", "Layouts other than COO, and sparse arithmetic beyond what sparse gradients need.",
+     r".*sparse|.*spdiags|sspaddmm|_convert_indices|.*compressed"),
+    ("Made for the CPU", "Other operators call them for CPU tensors; nothing does for netcl's.",
+     r".*mkldnn|.*for_cpu|_?slow_conv|from_file|_nested_compute"),
+    ("Others", "", r""),
+]  # fmt: skip
+
+
+def host_operators() -> dict[str, list[str]]:
+    """Overloads by name (without ``aten::``): no kernel for netcl nor for any device, so the fallback takes them."""
+
+    def kernels(key: str) -> set[str]:
+        names = torch._C._dispatch_get_registrations_for_dispatch_key(key)
+        return {n.removeprefix("aten::") for n in names if n.startswith("aten::")}
+
+    found = kernels("CPU") - kernels("PrivateUse1")
+    for key in ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"):
+        found -= kernels(key)
+    operators: dict[str, list[str]] = {}
+    for full in sorted(found):
+        name, _, overload = full.partition(".")
+        if not INTERNAL.match(name):
+            operators.setdefault(name, []).append(overload)
+    return operators
+
+
+TEXT = """# Operators that run on the host
+
+Written by `test/host_operators.py` from the dispatcher's tables of torch {version}; do not edit. Each waits for the
+device, copies its tensors to the host, runs PyTorch's kernel for the CPU and copies back, with one warning that names
+it. `torch.netcl.cpu_fallback_ops()` counts them, `NETCL_CPU_FALLBACK=error` forbids them. Overloads in brackets: only
+these forms of the operator do so.
+"""
+
+
+def page() -> str:
+    """The text of the file."""
+    operators = host_operators()
+    lines = [TEXT.format(version=torch.__version__.split("+")[0]).rstrip()]
+    native = {n.partition(".")[0] for n in torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1")}
+    for title, text, pattern in GROUPS:
+        names = [n for n in operators if re.match(pattern, n)]
+        lines += ["", f"## {title} ({len(names)})", ""] + ([text, ""] if text else [])
+        for name in names:
+            overloads = operators.pop(name)
+            partly = f"aten::{name}" in native
+            lines.append(f"- `{name}`" + (f" ({', '.join(o or 'the functional form' for o in overloads)})" * partly))
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(page())

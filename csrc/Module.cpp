@@ -9,6 +9,10 @@
 #include "runtime/Kernel.h"
 #include "runtime/Start.h"
 
+// torch_netcl/_library.py looks for this text before it loads the file: see there.
+extern "C" __attribute__((used, visibility("default"))) const char netcl_built_for[] =
+    "netcl built for torch " NETCL_BUILD_TORCH_VERSION;
+
 namespace netcl {
 
 namespace {

@@ -18,7 +18,7 @@ def _autoload() -> None:
 
 import torch  # noqa: E402
 
-from . import _opencl  # noqa: E402
+from . import _library, _opencl  # noqa: E402
 from ._version import __version__  # noqa: E402
 
 __all__ = ["CompiledKernel", "LocalMemory", "__version__", "compile_kernel", "interop"]
@@ -33,12 +33,7 @@ def _kernel_dir() -> Path:
 
 
 def _load() -> None:
-    library = _HERE / "_C.so"
-    if not library.exists():
-        raise ImportError(
-            f"torch_netcl is not built: {library} is missing. "
-            "Run `pip install --no-build-isolation -e .` in its folder."
-        )
+    library = _library.choose(_HERE, torch.__version__)
     loader = _opencl.configure()
     torch.ops.load_library(str(library))
     torch.ops.netcl.initialize(loader.library or "", str(_kernel_dir()), str(_opencl.cache_dir()))
@@ -63,14 +58,27 @@ def _shutdown() -> None:
         time.sleep(0.001)
 
 
-_load()
+failure: Exception | None = None  # why the extension was not loaded, if torch asked for it
+try:
+    _load()
+except Exception as error:
+    if not _library.torch_is_being_imported():
+        raise
+    failure = error
+    _library.give_up(error)
+else:
+    # These call operators of the extension.
+    from . import _scatter_gather, distributed, interop, multiprocessing
+    from ._after_import import after_import
+    from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel
 
-# These call operators of the extension.
-from . import _scatter_gather, distributed, interop, multiprocessing  # noqa: E402
-from ._after_import import after_import  # noqa: E402
-from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel  # noqa: E402
+    after_import("torch._dynamo.device_interface", lambda: importlib.import_module("torch_netcl._dynamo"))
+    _scatter_gather.register()
+    distributed.register()
+    multiprocessing.register()
 
-after_import("torch._dynamo.device_interface", lambda: importlib.import_module("torch_netcl._dynamo"))
-_scatter_gather.register()
-distributed.register()
-multiprocessing.register()
+
+def __getattr__(name: str) -> object:
+    if failure is not None and name in __all__:
+        raise ImportError(f"torch_netcl.{name}: {failure}") from failure
+    raise AttributeError(f"module 'torch_netcl' has no attribute {name!r}")

@@ -9,7 +9,6 @@
 #include <ATen/ops/_linalg_slogdet_native.h>
 #include <ATen/ops/_linalg_solve_ex_native.h>
 #include <ATen/ops/cholesky_inverse_native.h>
-#include <ATen/ops/cholesky_native.h>
 #include <ATen/ops/linalg_cholesky_ex_native.h>
 #include <ATen/ops/linalg_inv_ex_native.h>
 #include <ATen/ops/linalg_lu_factor_ex_native.h>
@@ -237,8 +236,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<structured_triangular_solve_out>(m, "triangular_solve", nullptr, "triangular_solve.X");
   m.impl("linalg_solve_triangular", &solve_triangular);
   m.impl("linalg_solve_triangular.out", &solve_triangular_out);
-  m.impl("cholesky", &at::native::cholesky);
-  m.impl("cholesky.out", &at::native::cholesky_out);
+  NETCL_IMPL_CHOLESKY(m)
   m.impl("cholesky_inverse", &at::native::cholesky_inverse);
   m.impl("cholesky_inverse.out", &at::native::cholesky_inverse_out);
   m.impl("_cholesky_solve_helper", &cholesky_solve_helper);

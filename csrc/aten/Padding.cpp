@@ -153,7 +153,7 @@ at::DimVector padded_sizes(const char* op, const Tensor& self, IntArrayRef paddi
 }
 
 void check_reflection_pad2d(const Tensor& self, IntArrayRef padding) {
-  at::native::padding::check_valid_input<2>(self, padding);
+  check_padding<2>(self, padding);
   for (int64_t i = 0; i < 2; i++) {
     const int64_t size = self.size(-1 - i);
     TORCH_CHECK(padding[2 * i] < size && padding[2 * i + 1] < size,

@@ -1,0 +1,100 @@
+"""Which library is loaded for which torch, and that `import torch` survives a torch_netcl that cannot be loaded."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+import torch_netcl
+from torch_netcl import _library
+
+PACKAGE = Path(torch_netcl.__file__).parent
+MARK = b"netcl built for torch "
+
+
+class TestChoice(TestCase):
+    def folder(self, **libraries):
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for name, version in libraries.items():
+            (folder / f"{name.replace('_2', '-2.')}.so").write_bytes(b"\x7fELF" + MARK + version.encode() + b"\0")
+        return folder
+
+    def test_minor_version(self):
+        self.assertEqual([_library.minor_version(v) for v in ("2.13.0+cpu", "2.9.1", "2.15.0a0+git12")],
+                         ["2.13", "2.9", "2.15"])
+
+    def test_the_library_of_this_torch(self):
+        folder = self.folder(_C_213="2.13.0", _C_214="2.14.1")
+        self.assertEqual(_library.choose(folder, "2.13.2+cpu").name, "_C-2.13.so")
+        self.assertEqual(_library.choose(folder, "2.14.0").name, "_C-2.14.so")
+
+    def test_a_library_of_another_torch_is_refused(self):
+        folder = self.folder(_C="2.13.0")
+        for version in ("2.1.3", "2.12.1", "2.130.0"):
+            with self.assertRaisesRegex(ImportError, "built for torch 2.13 and this is torch " + version):
+                _library.choose(folder, version)
+
+    def test_no_library(self):
+        with self.assertRaisesRegex(ImportError, "not built"):
+            _library.choose(self.folder(), "2.13.0")
+
+    def test_the_loaded_library_says_its_version(self):
+        library = _library.choose(PACKAGE, torch.__version__)
+        self.assertEqual(_library.built_for(library), _library.minor_version(torch.__version__))
+
+
+class TestImport(TestCase):
+    def run_with(self, code, *, library=None, autoload="1"):
+        """Runs `code` where a copy of the package with another library, or with none, comes first."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "torch_netcl"
+            shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_C*.so", "__pycache__"))
+            if library is not None:
+                (copy / "_C.so").write_bytes(library)
+            env = {**os.environ, "PYTHONPATH": folder, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}
+            return subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True)
+
+    def other_torch(self):
+        content = _library.choose(PACKAGE, torch.__version__).read_bytes()
+        self.assertEqual(content.count(MARK), 1)
+        at = content.index(MARK) + len(MARK)
+        return content[:at] + b"2.10" + content[at + 4 :]
+
+    def test_import_torch_survives(self):
+        code = """
+import torch
+assert not torch.netcl.is_available() and torch.netcl.device_count() == 0
+print(torch.ones(2).sum().item())
+def compile_kernel():
+    from torch_netcl import compile_kernel
+for f in (torch.netcl.__getattr__, lambda _: torch.ones(1, device="netcl"), lambda _: compile_kernel()):
+    try:
+        f("synchronize")
+    except (AttributeError, ImportError, RuntimeError) as error:
+        print(type(error).__name__, error)
+"""
+        broken = MARK + _library.minor_version(torch.__version__).encode() + b".0"
+        cases = {"is not built": None, "built for torch 2.10": self.other_torch(), "ELF header|too short": broken}
+        for expected, library in cases.items():
+            done = self.run_with(code, library=library)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stderr, f"not available.*({expected})")
+            first, *refusals = done.stdout.splitlines()
+            self.assertEqual(first, "2.0")
+            self.assertEqual([line.split()[0] for line in refusals], ["AttributeError", "RuntimeError", "ImportError"])
+            for line in refusals:
+                self.assertRegex(line, "compile_kernel" if line.startswith("ImportError") else expected)
+
+    def test_an_explicit_import_raises(self):
+        done = self.run_with("import torch, torch_netcl", autoload="0")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "ImportError: torch_netcl is not built")
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -1,0 +1,91 @@
+"""Which build of the extension fits the torch that runs, and what becomes of ``torch.netcl`` if none does."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import types
+import warnings
+from pathlib import Path
+
+import torch
+
+# As in csrc/Module.cpp. The file is searched before it is loaded: the initialisers of one that was built for another
+# torch would end the process.
+_MARK = re.compile(rb"netcl built for torch (\d+\.\d+)")
+
+
+def minor_version(version: str) -> str:
+    """``"2.13.0+cpu"`` -> ``"2.13"``: the part that the C++ interface follows."""
+    return ".".join(version.split(".")[:2])
+
+
+def built_for(library: Path) -> str:
+    """The minor version of torch that a library was built for, ``""`` if it does not say."""
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        mark = _MARK.search(content)
+        return mark[1].decode() if mark else ""
+
+
+def choose(folder: Path, torch_version: str) -> Path:
+    """The library below ``folder`` that was built for ``torch_version``; raises ImportError if there is none.
+
+    A build in the source tree makes ``_C.so``. A wheel may hold one library per version, ``_C-2.13.so`` and so on.
+    """
+    wanted = minor_version(torch_version)
+    found = {library: built_for(library) for library in sorted(folder.glob("_C*.so"))}
+    for library, version in found.items():
+        if version == wanted:
+            return library
+    if found:
+        versions = " and ".join(sorted(set(filter(None, found.values()))))
+        raise ImportError(
+            f"torch_netcl was built for torch {versions or 'of another version'} and this is torch {torch_version}: "
+            f"install torch {versions}, or run `pip install --no-build-isolation .` in torch_netcl's sources."
+        )
+    raise ImportError(
+        f"torch_netcl is not built: there is no _C.so in {folder}. Run `pip install --no-build-isolation -e .` in its "
+        "folder, or start Python elsewhere if torch_netcl is installed."
+    )
+
+
+def torch_is_being_imported() -> bool:
+    """Whether torch imports this package, through its entry point, in the middle of its own import."""
+    return bool(getattr(torch.__spec__, "_initializing", False))
+
+
+class Unavailable(types.ModuleType):
+    """``torch.netcl`` where the extension did not load: no device, and the reason in every other attribute's error."""
+
+    def __init__(self, reason: str):
+        super().__init__("torch.netcl", "The OpenCL backend, which could not be loaded.")
+        self.reason = reason
+
+    def is_available(self) -> bool:
+        """False."""
+        return False
+
+    def is_initialized(self) -> bool:
+        """False."""
+        return False
+
+    def device_count(self) -> int:
+        """0."""
+        return 0
+
+    def _lazy_init(self) -> None:
+        raise RuntimeError(self.reason)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"torch.netcl.{name}: {self.reason}")
+
+
+def give_up(error: Exception) -> None:
+    """Warn, and leave ``torch.netcl`` without a device: ``import torch`` must not fail for our sake."""
+    cause = f": {error.__cause__}" if error.__cause__ else ""
+    reason = f"The OpenCL backend is not available. {error}{cause}"
+    warnings.warn(reason, stacklevel=2)
+    torch.utils.rename_privateuse1_backend("netcl")
+    torch._register_device_module("netcl", Unavailable(reason))

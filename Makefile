@@ -8,6 +8,8 @@
 #                    model, 10,000 random cases, a million allocations and tensors of 2^31 elements, which take hours and
 #                    16 GiB; writes docs/operators.md. Parts of that, a dtype or a kind of check at a time: see
 #                    test/test_opinfo.py
+#   make test-torch TORCH=torch==2.15.0
+#                    builds with another torch, in a copy of the tree below build/, and runs a smoke suite there
 #   make check       what was found, and a self-test on every device
 #   make lint        ruff and clang-format; `make format` applies them
 #   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
@@ -26,6 +28,8 @@ PYTEST_ARGS ?=
 # The test classes that do more with NETCL_TEST_FULL=1.
 LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestPrograms or TestGarbage or TestMemory \
   or TestProcesses or TestLarge or TestTiles or TestKernelCache or TestDrivers or TestInjected or TestEnds
+# What another torch is tried with: the loading of the library, AMP, training, files, and the families with most C++.
+SMOKE := library autocast grad_scaler training serialization api gemm convolution reduce normalization opinfo
 DEMO_ARGS ?=
 # e.g. BENCH_ARGS="gemm training --samples 11"; python -m benchmarks --help
 BENCH_ARGS ?=
@@ -39,7 +43,7 @@ SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
 # tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup demo demo-short test test-full check lint format bench clean distclean
+.PHONY: setup demo demo-short test test-full test-torch smoke check lint format bench clean distclean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.installed $(LIBRARY)
@@ -102,6 +106,20 @@ test-full: test
 	    $(PYTEST) --dist load -k "$(LONG_TESTS)" || failed="$$failed $$runtime"; \
 	done; \
 	$(PY) test/opinfo_table.py build/opinfo docs/operators.md && test -z "$$failed"
+
+# The sources are copied, since a tree holds one library: that of its own torch.
+test-torch:
+	@folder=build/$(subst ==,-,$(TORCH)); mkdir -p $$folder; \
+	git ls-files -z | xargs -0 cp --parents --update --target-directory=$$folder; \
+	env -u PYTHONPATH $(MAKE) -C $$folder smoke TORCH="$(TORCH)" PYTHON="$(PYTHON)" VENV=.venv EXTRAS=pocl,intel,test
+
+smoke: setup
+	@failed=; for runtime in $(RUNTIMES); do \
+	  echo "=== $$runtime, torch $$($(PY) -c 'import torch; print(torch.__version__)')"; \
+	  NETCL_VISIBLE_DEVICES=$$runtime $(PY) -m pytest $(SMOKE:%=test/test_%.py) -n $(PYTEST_JOBS) --dist loadfile \
+	    $(PYTEST_ARGS) || failed="$$failed $$runtime"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "FAILED with:$$failed" >&2; exit 1; fi
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

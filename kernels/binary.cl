@@ -79,8 +79,9 @@ inline ST gcd_int(ST a, ST b) {
 NETCL_MAP2(gcd_int)
 inline ST lcm_int(ST a, ST b) {
   const ST g = gcd_int(a, b);
-  const ST r = g == 0 ? 0 : a / g * b;
-  return r < 0 ? -r : r;
+  if (g == 0) return 0;
+  // Narrow integers are multiplied as int and wrap at the end, as on the CPU.
+  return a / g * b < 0 ? -(a / g * b) : a / g * b;
 }
 NETCL_MAP2(lcm_int)
 // Shifts by the width or more (or negative ones) give 0, or the sign for a right shift, as on the CPU.
@@ -137,6 +138,27 @@ inline VT log_add_exp2(VT x, VT y) {
   return isinf(x) && x == y ? x
          : isnan(x) || isnan(y) ? x + y : m + log1p(exp2(-fabs(x - y))) * (VT)M_LOG2E;
 }
+#if !defined(ACC_DOUBLE)
+// The neighbour of x in the dtype of which x, held in a float, is a number: a unit in the last place is 1 << 16 of the
+// bits of a bfloat16, and 1 << 13 of those of a half, which has other denormal numbers and another infinity.
+inline ST next_bfloat16(ST x, ST y) {
+  if (isnan(x) || isnan(y)) return x + y;
+  if (x == y) return y;
+  if (x == 0) return copysign(as_float(0x10000), y);
+  return as_float(as_int(x) + ((x < y) == (x > 0) ? 0x10000 : -0x10000));
+}
+inline ST next_half(ST x, ST y) {
+  if (isnan(x) || isnan(y)) return x + y;
+  if (x == y) return y;
+  if (isinf(x)) return copysign(65504.0f, x);
+  const bool away = (x < y) == (x > 0);
+  if (x == 0) return copysign(0x1p-24f, y);
+  if (fabs(x) < 0x1p-14f || (fabs(x) == 0x1p-14f && !away)) return copysign(x < y ? x + 0x1p-24f : x - 0x1p-24f, x);
+  return as_float(as_int(x) + (away ? 0x2000 : -0x2000));
+}
+NETCL_MAP2(next_bfloat16)
+NETCL_MAP2(next_half)
+#endif
 #define OP_div_true(x, y) ((x) / (y))
 #define OP_div_floor(x, y) floor_quotient(x, y)
 #define OP_div_trunc(x, y) trunc(NARROW((x) / (y)))
@@ -152,7 +174,11 @@ inline VT log_add_exp2(VT x, VT y) {
 #define OP_clamp_min(x, y) OP_maximum(x, y)
 #define OP_clamp_max(x, y) OP_minimum(x, y)
 #define OP_hypot(x, y) hypot(x, y)
-#define OP_nextafter(x, y) nextafter(x, y)
+#define OP_nextafter(x, y) CAT(nextafter_, COMMON)(x, y)
+#define nextafter_f32(x, y) nextafter(x, y)
+#define nextafter_f64(x, y) nextafter(x, y)
+#define nextafter_f16(x, y) map_next_half(x, y)
+#define nextafter_bf16(x, y) map_next_bfloat16(x, y)
 #define OP_copysign(x, y) copysign(x, y)
 #define OP_logaddexp(x, y) log_add_exp(x, y)
 #define OP_logaddexp2(x, y) log_add_exp2(x, y)

@@ -99,6 +99,23 @@ class TestPointwise(TestCase):
             self.assertEqual(f(x.to(device), y.to(device)).cpu()[1:], f(x[1:], y[1:]))
         torch.remainder(x.to(device), torch.zeros_like(y).to(device)).cpu()
 
+    @dtypes(torch.float16, torch.bfloat16)
+    def test_nextafter_of_every_number(self, device, dtype):
+        x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+        for towards in (math.inf, -math.inf, 0.0, -0.0, 1.0, math.nan):
+            y = torch.full_like(x, towards)
+            got, want = torch.nextafter(x.to(device), y.to(device)).cpu(), torch.nextafter(x, y)
+            same = (got.view(torch.int16) == want.view(torch.int16)) | (got.isnan() & want.isnan())
+            self.assertTrue(same.all(), f"{x[~same][:4]} -> {towards}: {got[~same][:4]}, not {want[~same][:4]}")
+
+    @dtypes(torch.int8, torch.int16, torch.uint8, torch.int32)
+    def test_lcm_wraps(self, device, dtype):
+        x = make_tensor(500, device="cpu", dtype=dtype, low=None, high=None)
+        y = make_tensor(500, device="cpu", dtype=dtype, low=None, high=None)
+        low = torch.iinfo(dtype).min
+        x[:4], y[:4] = torch.tensor([-127, 127, low, 0]).to(dtype), torch.tensor([-2, 2, 3, 0]).to(dtype)
+        self.assertEqual(torch.lcm(x.to(device), y.to(device)).cpu(), torch.lcm(x, y))
+
     def test_layouts(self, device):
         x = make_tensor((3, 4, 5, 6, 7, 2, 3, 2), device="cpu", dtype=torch.float32)
         y = make_tensor((4, 1, 6, 1, 2, 1, 2), device="cpu", dtype=torch.float32)

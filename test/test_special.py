@@ -127,6 +127,19 @@ class TestSpecial(TestCase):
             expected = torch.special.chebyshev_polynomial_u(y, n if math.isfinite(n) else -1)
             self.assertEqual(got, expected, **TOLERANCE)
 
+    def test_ends_of_the_range(self, device):
+        names = {"erfcx": [-1e10, -27.0, -9.35, 1e10], "ndtri": [1e-45, 1e-40, 1e-30, 1e-12],
+                 "modified_bessel_k0": [1e-45, 1e-40], "scaled_modified_bessel_k0": [1e-45], "bessel_y0": [1e-45]}
+        for name, values in names.items():
+            f, x = getattr(torch.special, name), torch.tensor(values)
+            # In double on the CPU; exp(x^2) of erfcx has x^2 = 87 roundings of 2^-24 from its argument.
+            self.assertEqual(f(x.to(device)).cpu(), f(x.double()).float(), rtol=6e-6, atol=0, msg=name)
+        if torch.netcl.get_device_properties().has_fp64:
+            # SciPy's ndtri, to 15 digits, where the CPU has them too.
+            x = torch.tensor([5e-324, 1e-300, 1e-100, 1e-30, 1e-12, 1e-11, 1e-10, 1e-9], dtype=torch.float64)
+            got, want = torch.special.ndtri(x.to(device)).cpu(), torch.from_numpy(special.ndtri(x.numpy()))
+            self.assertEqual(got, want, rtol=4e-15, atol=0)
+
     def test_zeta_far_below_zero(self, device):
         # Exact: the terms right and left of 0 from -n + 1/2 on; for n without end pi^2, less a tail of about 1 / n.
         x = torch.tensor([-0.5, -1000.5, -4e6 - 0.5], device=device)

@@ -25,17 +25,19 @@ inline ST bessel_i1(ST x) {
   return isinf(x) ? x : e * i1_scaled(x) * e;
 }
 
+// log(x / 2): the half of the least denormal number is 0.
+inline ST log_half(ST x) { return log(x) - K(0.69314718055994530942); }
 // K0 and K1, times exp(x) where `scaled`.
 inline ST bessel_k0(ST x, int scaled) {
   if (!(x > 0)) return x == 0 ? (ST)INFINITY : (ST)NAN;
   if (x > 2) return CHEBYSHEV(k0_large, 4 / x - 1) / sqrt(x) * (scaled ? 1 : exp(-x));
-  const ST k = CHEBYSHEV(k0_small, x * x / 2 - 1) - log(x / 2) * bessel_i0(x);
+  const ST k = CHEBYSHEV(k0_small, x * x / 2 - 1) - log_half(x) * bessel_i0(x);
   return scaled ? k * exp(x) : k;
 }
 inline ST bessel_k1(ST x, int scaled) {
   if (!(x > 0)) return x == 0 ? (ST)INFINITY : (ST)NAN;
   if (x > 2) return CHEBYSHEV(k1_large, 4 / x - 1) / sqrt(x) * (scaled ? 1 : exp(-x));
-  const ST k = CHEBYSHEV(k1_small, x * x / 2 - 1) / x + log(x / 2) * bessel_i1(x);
+  const ST k = CHEBYSHEV(k1_small, x * x / 2 - 1) / x + log_half(x) * bessel_i1(x);
   return scaled ? k * exp(x) : k;
 }
 inline ST k0_plain(ST x) { return bessel_k0(x, 0); }

@@ -3,11 +3,32 @@
 #include "special/special.h"
 #include "special/special_tables.h"
 
+// exp(x^2) erfc(x); Shepherd and Laframboise (1981) for its variable.
+inline ST erfcx_scalar(ST x) {
+  if (isnan(x)) return x;
+  const ST a = fabs(x);
+  const ST r = isinf(x) ? (ST)0 : CHEBYSHEV(erfcx_scaled, (a - K(3.75)) / (a + K(3.75))) / (1 + 2 * a);
+  if (x >= 0) return r;
+  // exp(x^2) with x^2 in two parts.
+  const ST square = x * x, rest = fma(x, x, -square);
+  const ST e = 2 * exp(square);
+  return isinf(e) ? e : e * (1 + rest) - r;  // beside an infinite one the rest may be any number
+}
+
 // y with erf(y) = 1 - t for 0 < t <= 1; `x` is 1 - t, exact where t is not. Winitzki's formula (2008) is good to 2e-3;
 // two of Halley's steps triple the digits each.
 inline ST erf_inverse(ST x, ST t) {
   const ST a = K(0.147), l = log(t * (2 - t)), b = 2 / (PI * a) + l / 2;
   ST y = sqrt(fmax(-l / a / (b + sqrt(b * b - l / a)), (ST)0));
+  // In the tail, where exp(y^2) overflows and erfc(y) vanishes: three of Newton's steps for log(erfc(y)) = log(t), which
+  // square an error of 0.05 three times.
+  if (t < K(1e-10)) {
+    for (int k = 0; k < 3; k++) {
+      const ST scaled = erfcx_scalar(y);
+      y += (log(scaled) - y * y - log(t)) * scaled * (sqrt(PI) / 2);
+    }
+    return y;
+  }
   for (int k = 0; k < 2; k++) {
     const ST miss = x < K(0.5) ? erf(y) - x : t - erfc(y);
     const ST step = miss * (sqrt(PI) / 2) * exp(y * y);
@@ -26,16 +47,6 @@ inline ST ndtri_scalar(ST p) {
   if (p > K(0.25) && p < K(0.75)) return erfinv_scalar(2 * p - 1) / SQRT1_2;
   const ST tail = 2 * (p < K(0.5) ? p : 1 - p), y = erf_inverse(1 - tail, tail) / SQRT1_2;
   return p < K(0.5) ? -y : y;
-}
-// exp(x^2) erfc(x); Shepherd and Laframboise (1981) for its variable.
-inline ST erfcx_scalar(ST x) {
-  if (isnan(x)) return x;
-  const ST a = fabs(x);
-  const ST r = isinf(x) ? (ST)0 : CHEBYSHEV(erfcx_scaled, (a - K(3.75)) / (a + K(3.75))) / (1 + 2 * a);
-  if (x >= 0) return r;
-  // exp(x^2) with x^2 in two parts.
-  const ST square = x * x, rest = fma(x, x, -square);
-  return isinf(square) ? (ST)INFINITY : 2 * exp(square) * (1 + rest) - r;
 }
 // log(erfc(-x / sqrt(2)) / 2)
 inline ST log_ndtr_scalar(ST x) {

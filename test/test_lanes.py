@@ -1,0 +1,92 @@
+"""A vector's lanes are computed alike whatever their neighbours hold: tiny, huge, denormal numbers, NaN, Inf."""
+
+import math
+import os
+import warnings
+
+import torch
+from common import DEVICE, to_device
+from opinfo import samples
+from torch.testing._internal.common_methods_invocations import BinaryUfuncInfo, UnaryUfuncInfo, op_db
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
+# Those whose vector form may take another way for all lanes because of one.
+QUICK = """sin cos tan sinc exp log log1p expm1 tanh sigmoid erf lgamma asinh atan special.bessel_j0 pow atan2 fmod
+    hypot remainder nn.functional.gelu""".split()
+LANES = 16
+VALUES = [0.0, 1e-45, 1e-40, 1.2e-38, 1e-28, 1e-10, 1e-4, 0.1, 0.5, 0.9999, 1.0, 1.5, 2.0, math.pi / 2, math.pi, 5.0,
+          10.0, 20.5, 88.0, 100.0, 128.0, 1e3, 39000.0, 1e5, 1e7, 1e10, 1e20, 1e30, 3.4e38, math.inf]
+VALUES = [s * v for v in VALUES for s in (1, -1)] + [math.nan]
+FEW = [0.0, -0.0, 1e-40, -1e-28, 0.5, -1.0, 3.0, -20.5, 1e3, 1e10, -1e20, 3.4e38, math.inf, -math.inf, math.nan]
+
+
+def ulps(x):
+    """Floats as integers in the order of the numbers; all NaNs are one."""
+    bits = x.view(torch.int32 if x.dtype == torch.float32 else torch.int64)
+    low = torch.iinfo(bits.dtype).min
+    return torch.where(x.isnan(), low, torch.where(bits < 0, low - bits, bits))
+
+
+class TestLanes(TestCase):
+    def problem(self, f, columns, dtype):
+        """What differs between mixed vectors and vectors of one value each; `columns` are the arguments' values."""
+        n = len(columns[0])
+        x = [torch.tensor(c, dtype=dtype, device=DEVICE) for c in columns]
+        alone = f(*(t.repeat_interleave(LANES) for t in x))
+        generator = torch.Generator().manual_seed(0)
+        order = torch.cat([torch.randperm(n, generator=generator) for _ in range(8)])
+        order = torch.cat([order, order[: -len(order) % LANES]]) if len(order) % LANES else order
+        mixed = f(*(t[order.to(DEVICE)] for t in x))
+        if not isinstance(mixed, torch.Tensor) or not mixed.is_floating_point():
+            return None
+        alone, mixed = alone.cpu()[::LANES][order], mixed.cpu()
+        off = (ulps(alone) - ulps(mixed)).abs() if alone.dtype in (torch.float32, torch.float64) else alone != mixed
+        # OpenCL C lets sin and cos be 4 units in the last place off, and a function may have two ways to compute them.
+        bad = (off > 4).nonzero().flatten().tolist()
+        if not bad:
+            return None
+        k = bad[0]
+        at = [t.cpu()[order[k]].item() for t in x]
+        return f"at {at}: {mixed[k].item()} beside others, {alone[k].item()} alone ({len(bad)} of {len(off)})"
+
+    def table(self, kind, arity, values, dtype):
+        problems, checked = [], 0
+        for op in op_db:
+            if not isinstance(op, kind) or not (FULL or op.name in QUICK):
+                continue
+            if dtype not in op.supported_dtypes("cpu"):
+                continue
+            sample = samples(op, dtype, 1)[0]
+            args = () if arity == 2 else to_device(sample.args, DEVICE)
+            kwargs = to_device(sample.kwargs, DEVICE)
+            try:
+                found = self.problem(lambda *x, o=op, a=args, k=kwargs: o.op(*x, *a, **k), values, dtype)
+            except AssertionError:  # jiterator wants CUDA
+                continue
+            except (RuntimeError, TypeError) as error:
+                problems.append(f"{op.full_name}: {error}")
+                continue
+            checked += 1
+            if found:
+                problems.append(f"{op.full_name} {found}")
+        return problems, checked
+
+    def check(self, kind, arity, values, least):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            problems, checked = self.table(kind, arity, values, torch.float32)
+        if problems:
+            self.fail("\n".join(problems))
+        self.assertGreater(checked, least)
+
+    def test_unary(self):
+        self.check(UnaryUfuncInfo, 1, [VALUES], 80 if FULL else 10)
+
+    def test_binary(self):
+        pairs = [[a for a in FEW for _ in FEW], [b for _ in FEW for b in FEW]]
+        self.check(BinaryUfuncInfo, 2, pairs, 25 if FULL else 3)
+
+
+if __name__ == "__main__":
+    run_tests()

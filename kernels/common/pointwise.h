@@ -3,7 +3,7 @@
 // `#include "common/pointwise_body.h"`.
 // -D: OP=OP_<name>, NIN, NOUT, NSCALARS, VEC, ACC (compute tag), COMMON (dtype that inputs are cast to first),
 // CAST_INPUTS (where any has another one), IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
-// PAST_CACHE (large, aligned outputs).
+// PAST_CACHE (large, aligned outputs), ROUND_RESULT (the result is one of a narrower dtype than an output's).
 // An operator of two outputs assigns the second one to `r1` in its expression.
 #ifndef NETCL_POINTWISE_H
 #define NETCL_POINTWISE_H

@@ -37,6 +37,15 @@ typedef struct {
 #else
 #define AS_COMMON(V, x) (x)
 #endif
+// The result as a number of the common dtype, which an output of another dtype can tell from one of the compute type.
+#ifdef ROUND_RESULT
+#define RESULT CAT(result_, COMMON)(APPLY)
+#define result_f16(r) ROUND(f16, ACC, VEC, r)
+#define result_bf16(r) ROUND(bf16, ACC, VEC, r)
+#define result_bool(r) AS_BOOL((r) != (VT)0)
+#else
+#define RESULT APPLY
+#endif
 #define READ1(S, p) AS_COMMON(1, LOAD(S, ACC, 1, (__global const STORAGE(S) *)(p), 0))
 #if VEC == 1
 #define READ_VEC(S, p) READ1(S, p)
@@ -150,7 +159,7 @@ inline void run(BUF_PARAMS const flat_t L, long begin, long end SCALARS) {
     for (; at + VEC <= end; at += VEC) {
       EACH_IN(IN_READ_DENSE)
       DECLARE_R1
-      const VT r0 = APPLY;
+      const VT r0 = RESULT;
       EACH_OUT(OUT_WRITE_DENSE)
     }
   }
@@ -164,7 +173,7 @@ inline void run(BUF_PARAMS const flat_t L, long begin, long end SCALARS) {
 #endif
     EACH_IN(IN_READ)
     DECLARE_R1
-    const VT r0 = APPLY;
+    const VT r0 = RESULT;
     EACH_OUT(OUT_WRITE)
   }
 }
@@ -238,7 +247,7 @@ __kernel void across(BUFS const flat_t L, const outer_t O SCALARS) {
       for (int r = 0; r < 16; r++) {
         EACH_IN(IN_READ_TILE)
         DECLARE_R1
-        const VT r0 = APPLY;
+        const VT r0 = RESULT;
         EACH_OUT(OUT_WRITE_TILE)
       }
     }

@@ -61,7 +61,7 @@ struct Variant {
   const char *file, *op;
   std::array<c10::ScalarType, kMaxArgs> types;  // outputs first
   c10::ScalarType acc, common;
-  uint8_t nin, nout, nscalars, vec, rows : 4, past_cache : 4;
+  uint8_t nin, nout, nscalars, vec, rows : 4, past_cache : 2, round_result : 2;
   c10::DeviceIndex device;
   bool operator==(const Variant&) const = default;
 };
@@ -78,6 +78,7 @@ Defs defs_of(const Variant& v) {
   if (v.common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
   if (v.nin == 0) defs.set("INDEXED", "1");
   if (v.past_cache) defs.set("PAST_CACHE", "1");
+  if (v.round_result) defs.set("ROUND_RESULT", "1");
   // To round what is already of that dtype is no small part of a cast.
   const auto ins = c10::ArrayRef(v.types).slice(v.nout, v.nin);
   if (std::any_of(ins.begin(), ins.end(), [&](auto t) { return t != v.common; })) defs.set("CAST_INPUTS", "1");
@@ -231,6 +232,13 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
   variant.nscalars = static_cast<uint8_t>(scalars.size());
   variant.vec = static_cast<uint8_t>(vec);
   variant.device = device.index();
+
+  // An out= of another dtype gets what the common one holds: inf of 60000 + 60000 in half, True of True + True. What
+  // computes no common dtype (a copy) converts to the output's at once.
+  const bool narrow = common == c10::kHalf || common == c10::kBFloat16 || common == c10::kBool;
+  for (int k = 0; k < nout && narrow && !compute && promoted != c10::ScalarType::Undefined; k++) {
+    if (iter.dtype(k) != common && iter.dtype(k) != c10::kBool) variant.round_result = 1;
+  }
 
   Layout l;
   std::array<Buf, kMaxArgs> bufs{};

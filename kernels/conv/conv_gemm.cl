@@ -54,6 +54,14 @@ ALWAYS_INLINE void store_linear(const ST *tile, __global STORAGE(OUT) *out, cons
 ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT) *out, const long *row, const MixedRadix *cols, long col,
                        const ConvGemmParams *G, int height) {
   const int width = (int)min((long)NR, G->n - col);
+  if (G->cols_linear && cols->stride[3] == 1 && width == NR) {
+#pragma unroll
+    for (int i = 0; i < MR; i++)
+#pragma unroll
+      for (int v = 0; v < NV; v++)
+        if (i < height) STORE(OUT, ACC, VEC, out + row[i] + col, v * VEC, sum[i][v]);
+    return;
+  }
   ST tile[MR * NR];
 #pragma unroll
   for (int i = 0; i < MR; i++)

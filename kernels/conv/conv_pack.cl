@@ -35,6 +35,13 @@ ALWAYS_INLINE void pack_transposed(__global const STORAGE(IN) *src, const long *
 ALWAYS_INLINE void pack_panel(__global const STORAGE(IN) *src, const long *col, __global const OFFSET *tap, int width,
                        long begin, long end, long left, __global ST *panel) {
   long r = begin;
+  if (width == NR && col[NR - 1] - col[0] == NR - 1) {  // offsets of columns only grow
+    for (; r < end; r++)
+#pragma unroll
+      for (int v = 0; v < NV; v++)
+        CAT(VSTORE_, VEC)(LOAD(IN, ACC, VEC, src + col[0] + tap[r], v * VEC), v, panel + r * NR);
+    return;
+  }
 #ifdef TRANSPOSE
   while (width == NR && r < end) {
     // Consecutive offsets are transposed, 16 at once; what a vector reads beyond them must still exist.

@@ -56,9 +56,13 @@ int64_t ConvContext::planes_per_item(int64_t planes, int64_t work) const {
   return std::clamp<int64_t>(65536 / std::max<int64_t>(work, 1), 1, fair);
 }
 
-MixedRadix ConvGrid::radix() const {
-  return {{outer, count[0], count[1], count[2]},
-          {outer_stride, extent[1] * extent[2] * step[0], extent[2] * step[1], step[2]}};
+MixedRadix ConvGrid::points_first() const {
+  return {{others, count[0], count[1], count[2]},
+          {other_stride, extent[1] * extent[2] * step[0] * point, extent[2] * step[1] * point, step[2] * point}};
+}
+MixedRadix ConvGrid::others_first() const {
+  return {{count[0], count[1], count[2], others},
+          {extent[1] * extent[2] * step[0] * point, extent[2] * step[1] * point, step[2] * point, other_stride}};
 }
 MixedRadix linear_radix(int64_t count, int64_t stride) { return {{1, 1, 1, count}, {0, 0, 0, stride}}; }
 
@@ -121,20 +125,21 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   const at::Tensor part = p.src.narrow(0, p.first, p.images);
   const auto from_type = p.src.scalar_type();
   if (p.slack == 0 && p.padded == p.in && from_type == c.source_type) return part;
-  const int64_t planes = p.images * p.src.size(1);
-  const at::Tensor out = c.scratch(planes * volume(p.padded) + p.slack, c.source_type);
+  // A point holds all channels, or there is a plane for each.
+  const int64_t point = p.channels_last ? p.src.size(1) : 1, planes = p.images * p.src.size(1) / point;
+  const at::Tensor out = c.scratch(planes * volume(p.padded) * point + p.slack, c.source_type);
   ConvPadParams a{};
   a.rows = planes * p.padded[0] * p.padded[1];
-  a.rows_per_item = ceil_div<int64_t>(c.device.is_cpu() ? 8192 : 256, p.padded[2]);
+  a.rows_per_item = ceil_div<int64_t>(c.device.is_cpu() ? 8192 : 256, p.padded[2] * point);
   a.out_d = p.padded[0];
   a.out_h = p.padded[1];
-  a.out_w = p.padded[2];
+  a.out_w = p.padded[2] * point;
   a.in_d = p.in[0];
   a.in_h = p.in[1];
-  a.in_w = p.in[2];
+  a.in_w = p.in[2] * point;
   a.pad_d = p.before[0];
   a.pad_h = p.before[1];
-  a.pad_w = p.before[2];
+  a.pad_w = p.before[2] * point;
   Defs defs = c.defs();
   defs.set("IN", dtype_tag(from_type)).set("OUT", dtype_tag(c.source_type));
   if (c.source_type != c.acc) defs.set("RAW", 1);

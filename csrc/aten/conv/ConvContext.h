@@ -43,12 +43,14 @@ struct ConvContext {
   int64_t planes_per_item(int64_t planes, int64_t work) const;
 };
 
-// Offsets of a grid of points, in rows whose extents are those of the tensor.
+// Offsets of a grid of points, in rows whose extents are those of the tensor and whose points are `point` apart.
 struct ConvGrid {
-  int64_t outer, outer_stride;  // of images, or channels
+  int64_t others, other_stride;  // images, or channels
   ConvDims count, extent, step;
+  int64_t point = 1;
 
-  MixedRadix radix() const;
+  MixedRadix points_first() const;  // of the digits, the points' run fastest
+  MixedRadix others_first() const;
 };
 MixedRadix linear_radix(int64_t count, int64_t stride);
 inline int64_t grid_offset(const ConvDims& at, const ConvDims& extent) {
@@ -72,6 +74,7 @@ struct ConvPadding {
   const at::Tensor& src;
   int64_t first, images;
   ConvDims in, before, padded;
+  bool channels_last;
   int64_t slack = 0;
 };
 at::Tensor pad_images(const ConvContext& c, const ConvPadding& p);

@@ -24,7 +24,7 @@ Phase phase(const ConvGeometry& g, int d, int64_t residue) {
   return p;
 }
 
-ConvPass forward_pass(const ConvGeometry& g) {
+ConvPass forward_pass(const ConvGeometry& g, bool channels_last) {
   ConvPass p{};
   p.groups = g.groups;
   p.c_in = g.c_in;
@@ -37,13 +37,15 @@ ConvPass forward_pass(const ConvGeometry& g) {
   p.tap_step = g.dilation;
   p.ker_step = {1, 1, 1};
   p.w_out = g.taps();
-  p.w_in = volume(g.kernel);
+  p.w_in = channels_last ? 1 : volume(g.kernel);
+  p.w_point = channels_last ? g.c_in : 1;
+  p.channels_last = channels_last;
   p.w_group = g.c_out * g.taps();
   return p;
 }
 
 // What the passes of all residues share; `before`: zeros in front of the source.
-ConvPass gradient_pass(const ConvGeometry& g, const ConvDims& residues, ConvDims& before) {
+ConvPass gradient_pass(const ConvGeometry& g, const ConvDims& residues, ConvDims& before, bool channels_last) {
   ConvPass p{};
   p.groups = g.groups;
   p.c_in = g.c_out;
@@ -52,8 +54,10 @@ ConvPass gradient_pass(const ConvGeometry& g, const ConvDims& residues, ConvDims
   p.src_step = {1, 1, 1};
   p.dst_step = g.stride;
   p.ker = g.kernel;
-  p.w_out = volume(g.kernel);
+  p.w_out = channels_last ? 1 : volume(g.kernel);
   p.w_in = g.taps();
+  p.w_point = channels_last ? g.c_in : 1;
+  p.channels_last = channels_last;
   p.w_group = g.c_out * g.taps();
   for (int d = 0; d < 3; d++) {
     int64_t front = 0, back = 0;
@@ -91,16 +95,17 @@ void run_passes(const ConvContext& c, const ConvCall& call, int64_t read_ahead, 
   ConvDims residues{1, 1, 1}, before = g.padding;
   if (!call.forward())
     for (int d = 0; d < 3; d++) residues[d] = std::min(g.stride[d], g.in[d]);
-  ConvPass p = call.forward() ? forward_pass(g) : gradient_pass(g, residues, before);
+  ConvPass p =
+      call.forward() ? forward_pass(g, call.channels_last) : gradient_pass(g, residues, before, call.channels_last);
   p.weight = call.w;
   p.bias = call.bias.defined() ? call.bias.to(c.acc).contiguous() : call.bias;
   p.out = call.result();
   const int64_t slack = read_ahead * c.vec * p.src_step[2];
-  const int64_t step = c.images_at_once(g.images, p.groups * p.source_group());
+  const int64_t step = c.images_at_once(g.images, p.source_image());
   for (p.first_image = 0; p.first_image < g.images; p.first_image += step) {
     p.images = std::min(step, g.images - p.first_image);
-    p.source =
-        pad_images(c, {call.source(), p.first_image, p.images, call.forward() ? g.in : g.out, before, p.padded, slack});
+    p.source = pad_images(c, {call.source(), p.first_image, p.images, call.forward() ? g.in : g.out, before, p.padded,
+                              call.channels_last, slack});
     for (int64_t r = 0; r < volume(residues); r++) {
       const ConvDims residue{r / (residues[1] * residues[2]), r / residues[2] % residues[1], r % residues[2]};
       if (!call.forward()) set_residue(p, g, residue, before);
@@ -112,7 +117,8 @@ void run_passes(const ConvContext& c, const ConvCall& call, int64_t read_ahead, 
 void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image, int64_t slice_k,
                        RunConvWeightPass run) {
   const ConvGeometry& g = call.g;
-  const at::Tensor& dw = call.w;
+  // A sum over pixels reads them one after the other, a few channels at a time.
+  const at::Tensor &dw = call.w, x = call.x.contiguous();
   ConvDims padded;
   for (int d = 0; d < 3; d++) padded[d] = g.in[d] + 2 * g.padding[d];
   const int64_t numel = dw.numel(), elements = g.groups * g.c_in * volume(padded);
@@ -128,8 +134,8 @@ void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scrat
       parts = c.scratch(slices * numel);
       sum = step < g.images ? c.scratch(numel) : parts;
     }
-    const at::Tensor source = pad_images(c, {call.x, first, images, g.in, g.padding, padded});
-    run(c, {g, images, first, padded, source, call.y, slices, at_once ? dw : parts});
+    const at::Tensor source = pad_images(c, {x, first, images, g.in, g.padding, padded, false});
+    run(c, {g, images, first, padded, source, call.y, slices, at_once ? dw : parts, call.channels_last});
     if (at_once) continue;
     const int64_t per_item = 4096;
     kernel(c.device, "conv/conv_sum.cl", "conv_sum", c.defs().set("OUT", dtype_tag(dw.scalar_type())))

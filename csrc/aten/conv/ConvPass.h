@@ -16,21 +16,36 @@ struct ConvPass {
   ConvDims grid, dst, dst_first, dst_step;
   ConvDims taps, tap_first, tap_step;
   ConvDims ker, ker_first, ker_step;
-  int64_t w_out, w_in, w_group;  // strides of the weight
+  int64_t w_out, w_in, w_point, w_group;  // strides of the weight: of channels, positions in the kernel, groups
+  bool channels_last;
   at::Tensor source, weight, bias, out;
 
   int64_t pixels() const { return images * volume(grid); }
   int64_t k() const { return c_in * volume(taps); }
-  int64_t source_group() const { return c_in * volume(padded); }
-  int64_t out_group() const { return c_out * volume(dst); }
+  // Strides of the source and of the result.
+  int64_t source_image() const { return groups * c_in * volume(padded); }
+  int64_t source_group() const { return channels_last ? c_in : c_in * volume(padded); }
+  int64_t source_channel() const { return channels_last ? 1 : volume(padded); }
+  int64_t source_point() const { return channels_last ? groups * c_in : 1; }
+  int64_t out_image() const { return groups * c_out * volume(dst); }
+  int64_t out_group() const { return channels_last ? c_out : c_out * volume(dst); }
+  int64_t out_channel() const { return channels_last ? 1 : volume(dst); }
+  int64_t out_point() const { return channels_last ? groups * c_out : 1; }
   // The first tap in the source and in the weight, and the first pixel of the result.
-  int64_t source_first() const { return k() ? grid_offset(tap_first, padded) : 0; }
-  int64_t weight_first() const { return k() ? grid_offset(ker_first, ker) : 0; }
-  Buf result() const { return at_element(out, first_image * groups * out_group() + grid_offset(dst_first, dst)); }
-  MixedRadix source_taps() const { return ConvGrid{c_in, volume(padded), taps, padded, tap_step}.radix(); }
-  MixedRadix source_pixels() const { return ConvGrid{images, groups * source_group(), grid, padded, src_step}.radix(); }
-  MixedRadix result_pixels() const { return ConvGrid{images, groups * out_group(), grid, dst, dst_step}.radix(); }
-  MixedRadix weight_taps() const { return ConvGrid{c_in, w_in, taps, ker, ker_step}.radix(); }
+  int64_t source_first() const { return k() ? grid_offset(tap_first, padded) * source_point() : 0; }
+  int64_t weight_first() const { return k() ? grid_offset(ker_first, ker) * w_point : 0; }
+  Buf result() const { return at_element(out, first_image * out_image() + grid_offset(dst_first, dst) * out_point()); }
+  MixedRadix source_pixels() const {
+    return ConvGrid{images, source_image(), grid, padded, src_step, source_point()}.points_first();
+  }
+  MixedRadix result_pixels() const {
+    return ConvGrid{images, out_image(), grid, dst, dst_step, out_point()}.points_first();
+  }
+  MixedRadix source_taps() const { return tap_order({c_in, source_channel(), taps, padded, tap_step, source_point()}); }
+  MixedRadix weight_taps() const { return tap_order({c_in, w_in, taps, ker, ker_step, w_point}); }
+
+  // As they lie in memory.
+  MixedRadix tap_order(const ConvGrid& g) const { return channels_last ? g.others_first() : g.points_first(); }
 };
 
 using RunConvPass = void (*)(const ConvContext&, const ConvPass&);
@@ -45,9 +60,21 @@ struct ConvWeightPass {
   at::Tensor source, grad;  // the padded images; the whole gradient of the result
   int64_t slices;
   at::Tensor out;
+  bool channels_last;  // the gradients are; the source is not
 
+  int64_t source_group() const { return g.c_in * volume(padded); }
   int64_t result_image() const { return g.groups * g.c_out * volume(g.out); }
-  MixedRadix source_taps() const { return ConvGrid{g.c_in, volume(padded), g.kernel, padded, g.dilation}.radix(); }
+  int64_t result_group() const { return channels_last ? g.c_out : g.c_out * volume(g.out); }
+  int64_t result_channel() const { return channels_last ? 1 : volume(g.out); }
+  int64_t result_point() const { return channels_last ? g.groups * g.c_out : 1; }
+  MixedRadix source_pixels() const {
+    return ConvGrid{images, g.groups * source_group(), g.out, padded, g.stride}.points_first();
+  }
+  // In the order of the weight's elements.
+  MixedRadix source_taps() const {
+    const ConvGrid taps{g.c_in, volume(padded), g.kernel, padded, g.dilation};
+    return channels_last ? taps.others_first() : taps.points_first();
+  }
 };
 
 using RunConvWeightPass = void (*)(const ConvContext&, const ConvWeightPass&);

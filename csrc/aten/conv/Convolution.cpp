@@ -21,13 +21,30 @@ ConvAlgorithm choose_algorithm(const ConvCall& call) {
   return ConvAlgorithm::kImplicitGemm;
 }
 
+void run(const ConvCall& call);
+
+// For what works along rows of pixels.
+void run_contiguous(const ConvCall& call) {
+  ConvCall c = call;
+  c.channels_last = false;
+  for (Tensor* t : {&c.x, &c.w, &c.y}) {
+    const bool written = t->is_same(call.result());
+    *t = written ? at::empty(t->sizes(), t->options()) : t->contiguous();
+  }
+  run(c);
+  call.result().copy_(c.result());
+}
+
 void run(const ConvCall& call) {
   if (call.result().numel() == 0) return;
   if (call.direction == ConvDirection::kWeightGradient && (call.x.numel() == 0 || call.y.numel() == 0)) {
     call.w.zero_();
     return;
   }
-  switch (choose_algorithm(call)) {
+  const ConvAlgorithm algorithm = choose_algorithm(call);
+  const bool by_rows = algorithm == ConvAlgorithm::kDepthwise || algorithm == ConvAlgorithm::kDirect;
+  if (call.channels_last && by_rows) return run_contiguous(call);
+  switch (algorithm) {
     case ConvAlgorithm::kPointwise:
       return run_pointwise(call);
     case ConvAlgorithm::kDepthwise:
@@ -108,13 +125,15 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   const c10::DeviceGuard guard(input.device());
   const ConvOptions options{stride, padding, dilation, groups};
   const at::DimVector sizes = output_sizes(op, input, weight, options, transposed, output_padding);
-  const Tensor out = at::empty(sizes, input.options().memory_format(std::nullopt));
-  const Tensor in = input.contiguous(), w = weight.contiguous(), b = bias.value_or(Tensor());
+  const auto format = result_format(input, weight);
+  const bool last = format != at::MemoryFormat::Contiguous;
+  const Tensor out = at::empty(sizes, input.options().memory_format(format));
+  const Tensor in = input.contiguous(format), w = weight.contiguous(format), b = bias.value_or(Tensor());
   if (transposed)
-    run({op, ConvDirection::kInputGradient, geometry(sizes, in.sizes(), w.sizes(), options), out, w, in, b});
+    run({op, ConvDirection::kInputGradient, geometry(sizes, in.sizes(), w.sizes(), options), out, w, in, b, last});
   else
-    run({op, ConvDirection::kForward, geometry(in.sizes(), sizes, w.sizes(), options), in, w, out, b});
-  return out.contiguous(result_format(input, weight));
+    run({op, ConvDirection::kForward, geometry(in.sizes(), sizes, w.sizes(), options), in, w, out, b, last});
+  return out;
 }
 
 std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_output, const Tensor& input,
@@ -126,25 +145,24 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
   check_inputs(op, input, weight);
   check_inputs(op, grad_output, weight);
   const c10::DeviceGuard guard(input.device());
-  const Tensor in = input.contiguous(), w = weight.contiguous(), grad = grad_output.contiguous();
+  const auto format = result_format(input, weight);
+  const bool last = format != at::MemoryFormat::Contiguous;
+  const Tensor in = input.contiguous(format), w = weight.contiguous(format), grad = grad_output.contiguous(format);
   const ConvGeometry g = geometry((transposed ? grad : in).sizes(), (transposed ? in : grad).sizes(), w.sizes(),
                                   {stride, padding, dilation, groups});
-  const auto format = result_format(input, weight);
   Tensor grad_in, grad_w, grad_b;
   if (mask[0]) {
-    grad_in = at::empty(in.sizes(), in.options());
+    grad_in = at::empty(in.sizes(), in.options().memory_format(format));
     if (grad.numel() == 0)
       grad_in.zero_();
     else if (transposed)
-      run({op, ConvDirection::kForward, g, grad, w, grad_in, {}});
+      run({op, ConvDirection::kForward, g, grad, w, grad_in, {}, last});
     else
-      run({op, ConvDirection::kInputGradient, g, grad_in, w, grad, {}});
-    grad_in = grad_in.contiguous(format);
+      run({op, ConvDirection::kInputGradient, g, grad_in, w, grad, {}, last});
   }
   if (mask[1]) {
-    grad_w = at::empty(w.sizes(), w.options());
-    run({op, ConvDirection::kWeightGradient, g, transposed ? grad : in, grad_w, transposed ? in : grad, {}});
-    grad_w = grad_w.contiguous(format);
+    grad_w = at::empty(w.sizes(), w.options().memory_format(format));
+    run({op, ConvDirection::kWeightGradient, g, transposed ? grad : in, grad_w, transposed ? in : grad, {}, last});
   }
   if (mask[2]) {
     at::DimVector others{0};

@@ -23,12 +23,14 @@ enum class ConvDirection { kForward, kInputGradient, kWeightGradient };
 
 // y = convolution of x and w, plus a bias if there is one. `direction` says which tensor is written: y, or x or w,
 // which then are the gradients of the others'. A transposed convolution is the gradient of a plain one with respect to
-// its input, bias included. All tensors are contiguous.
+// its input, bias included. All tensors are contiguous, or all are channels_last: then the channels of a pixel, and
+// those of a position in the kernel, lie side by side.
 struct ConvCall {
   const char* op;
   ConvDirection direction;
   ConvGeometry g;
   at::Tensor x, w, y, bias;
+  bool channels_last = false;
 
   bool forward() const { return direction == ConvDirection::kForward; }
   const at::Tensor& result() const { return forward() ? y : direction == ConvDirection::kInputGradient ? x : w; }
@@ -37,15 +39,15 @@ struct ConvCall {
   int64_t result_channels() const { return direction == ConvDirection::kInputGradient ? g.c_in : g.c_out; }
 };
 
-// Kernels of one element: a product of matrices for each image (PointwiseConvolution.cpp).
+// Kernels of one element: a product of matrices for each image, or for all if channels_last (PointwiseConvolution.cpp).
 bool serves_pointwise(const ConvCall& call);
 void run_pointwise(const ConvCall& call);
 
-// One plane of the input to each plane of the output, on a CPU (DepthwiseConvolution.cpp).
+// One plane of the input to each plane of the output, on a CPU (DepthwiseConvolution.cpp). Not for channels_last.
 bool serves_depthwise(const ConvCall& call);
 void run_depthwise(const ConvCall& call);
 
-// Few output channels per group: vectors along a row of pixels (DirectConvolution.cpp).
+// Few output channels per group: vectors along a row of pixels (DirectConvolution.cpp). Not for channels_last.
 bool serves_direct(const ConvCall& call);
 void run_direct(const ConvCall& call);
 

@@ -23,12 +23,12 @@ void direct_pass(const ConvContext& c, const ConvPass& p) {
   d.rows_per_item =
       std::clamp<int64_t>((c.device.is_cpu() ? 65536 : 64) / (d.width * std::max<int64_t>(d.taps, 1)), 1, d.rows);
   d.planes_per_item = c.planes_per_item(d.planes, d.rows_per_item * d.width * d.taps);
-  d.x_image = p.groups * p.source_group();
+  d.x_image = p.source_image();
   d.x_group = p.source_group();
   d.x_z = p.src_step[0] * slice;
   d.x_y = p.src_step[1] * row;
   d.x_x = p.src_step[2];
-  d.out_image = p.groups * p.out_group();
+  d.out_image = p.out_image();
   d.out_group = p.out_group();
   d.out_channel = volume(p.dst);
   d.out_z = p.dst_step[0] * out_slice;

@@ -96,9 +96,9 @@ void multiply(const ConvContext& c, GatheredProduct p) {
 }
 
 void gemm_pass(const ConvContext& c, const ConvPass& p) {
-  const int64_t pixels = p.pixels(), k = p.k(), out_channel = volume(p.dst);
+  const int64_t pixels = p.pixels(), k = p.k();
   const OffsetTable x_taps = offset_table(c, p.source_taps(), k), w_taps = offset_table(c, p.weight_taps(), k);
-  const MixedRadix out_channels = linear_radix(p.c_out, out_channel), w_rows = linear_radix(p.c_out, p.w_out);
+  const MixedRadix out_channels = linear_radix(p.c_out, p.out_channel()), w_rows = linear_radix(p.c_out, p.w_out);
   ConvGemmParams g{};
   g.k = k;
   g.groups = p.groups;
@@ -145,24 +145,22 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
 // Here pixels are what is summed over: they are the taps, and the weight's taps are the rows.
 void gemm_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   const ConvGeometry& w = p.g;
-  const int64_t pixels = volume(w.out), plane = volume(p.padded), taps = w.taps(), k = p.images * pixels;
-  const MixedRadix grad_pixels{{1, 1, p.images, pixels}, {0, 0, p.result_image(), 1}};
-  const OffsetTable x_pixels = offset_table(
-                        c, ConvGrid{p.images, w.groups * w.c_in * plane, w.out, p.padded, w.stride}.radix(), k),
-                    y_pixels = offset_table(c, grad_pixels, k);
+  const int64_t pixels = volume(w.out), taps = w.taps(), k = p.images * pixels;
+  const MixedRadix grad_pixels{{1, 1, p.images, pixels}, {0, 0, p.result_image(), p.result_point()}};
+  const OffsetTable x_pixels = offset_table(c, p.source_pixels(), k), y_pixels = offset_table(c, grad_pixels, k);
   ConvGemmParams g{};
   g.m = taps;
   g.n = w.c_out;
   g.k = k;
   g.groups = w.groups;
   g.out_slice = w.groups * w.c_out * taps;
-  g.x_group = w.c_in * plane;
+  g.x_group = p.source_group();
   g.out_group = w.c_out * taps;
   g.cols_linear = 1;
   multiply(c, {.x = buf(p.source),
                .taps = x_pixels,
-               .packed = pack(c, {p.grad, p.first_image * p.result_image(), y_pixels, linear_radix(w.c_out, pixels), k,
-                                  w.c_out, w.groups, w.c_out * pixels}),
+               .packed = pack(c, {p.grad, p.first_image * p.result_image(), y_pixels,
+                                  linear_radix(w.c_out, p.result_channel()), k, w.c_out, w.groups, p.result_group()}),
                .out = buf(p.out),
                .out_dtype = p.out.scalar_type(),
                .rows = p.source_taps(),

@@ -11,14 +11,55 @@ constexpr int64_t kFewestPixels = 128;
 
 bool serves_pointwise(const ConvCall& call) {
   const ConvGeometry& g = call.g;
-  if (call.direction == ConvDirection::kWeightGradient || serves_direct(call)) return false;
+  if (volume(g.kernel) != 1 || g.stride != ConvDims{1, 1, 1} || g.padding != ConvDims{}) return false;
+  if (call.channels_last) return g.groups == 1 || !serves_direct(call);
+  if (call.direction == ConvDirection::kWeightGradient) return false;
   // An image of few pixels would leave the last panel of columns half empty: the pixels of all images do better.
-  return volume(g.kernel) == 1 && g.stride == ConvDims{1, 1, 1} && g.padding == ConvDims{} &&
-         volume(g.in) >= kFewestPixels;
+  return volume(g.in) >= kFewestPixels && !serves_direct(call);
 }
+
+namespace {
+
+// The gradient of w = y^T * x for each group, which are (pixels x channels).
+void run_weight_channels_last(const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  GemmArgs a;
+  a.m = g.c_out;
+  a.n = g.c_in;
+  a.k = g.images * volume(g.in);
+  a.batch = {1, g.groups};
+  a.a = {call.y.const_data_ptr(), call.y.scalar_type(), 1, g.groups * g.c_out, {0, g.c_out}};
+  a.b = {call.x.const_data_ptr(), call.x.scalar_type(), g.groups * g.c_in, 1, {0, g.c_in}};
+  a.c = {call.w.const_data_ptr(), call.w.scalar_type(), g.c_in, 1, {0, g.c_out * g.c_in}};
+  gemm(call.op, queue_of(call.w), a);
+}
+
+// result (pixels x channels) = source (pixels x channels) * w^T for each group; the gradient of the input takes w.
+void run_channels_last(const ConvCall& call) {
+  if (call.direction == ConvDirection::kWeightGradient) return run_weight_channels_last(call);
+  const ConvGeometry& g = call.g;
+  const at::Tensor &w = call.w, &source = call.source(), &result = call.result();
+  GemmArgs a;
+  a.m = g.images * volume(g.in);
+  a.n = call.result_channels();
+  a.k = call.forward() ? g.c_in : g.c_out;
+  a.batch = {1, g.groups};
+  a.a = {source.const_data_ptr(), source.scalar_type(), g.groups * a.k, 1, {0, a.k}};
+  a.b = {w.const_data_ptr(), w.scalar_type(), g.c_in, 1, {0, g.c_out * g.c_in}};
+  if (call.forward()) a.b = transposed(a.b);
+  a.c = {result.const_data_ptr(), result.scalar_type(), g.groups * a.n, 1, {0, a.n}};
+  if (call.bias.defined()) {
+    a.d = {call.bias.const_data_ptr(), call.bias.scalar_type(), 0, 1, {0, a.n}};
+    a.beta = 1;
+  }
+  gemm(call.op, queue_of(result), a);
+}
+
+}  // namespace
 
 // result[image][group] (channels x pixels) = w[group] * source[image][group]; the gradient of the input takes w^T.
 void run_pointwise(const ConvCall& call) {
+  if (call.channels_last) return run_channels_last(call);
   const ConvGeometry& g = call.g;
   const at::Tensor &w = call.w, &source = call.source(), &result = call.result();
   const int64_t pixels = volume(g.in);

@@ -30,6 +30,26 @@ class TestRegistrations(TestCase):
         found = torch._C._dispatch_find_dangling_impls()
         self.assertEqual([text for text in found if "PrivateUse1" in text], [])
 
+    def test_none_that_the_cpu_cannot_stand_in_for(self):
+        """The fallback gives the CPU copies of the tensors: a view of one, or what is said of its storage, is then of
+        the copy. So all such operators have kernels, but for those that look at values alone."""
+        values_alone = {"aten::_validate_compressed_sparse_indices"}
+        has = torch._C._dispatch_has_kernel_for_dispatch_key
+        composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+        without = set()
+        for name in torch._C._dispatch_get_all_op_names():
+            if not name.startswith("aten::") or any(has(name, key) for key in ("PrivateUse1", *composite)):
+                continue
+            if not has(name, "CPU") and not has(name, "CUDA"):
+                continue
+            schema = torch._C._get_schema(*(name.split(".") + [""])[:2])
+            takes = any("Tensor" in str(a.type) for a in schema.arguments)
+            gives = any("Tensor" in str(r.type) for r in schema.returns)
+            view = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+            if view or (takes and not gives):
+                without.add(name)
+        self.assertEqual(without, values_alone)
+
 
 class TestApi(TestCase):
     def test_methods_and_storages(self):

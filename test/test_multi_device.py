@@ -226,6 +226,7 @@ class TestOrderAcrossDevices(TestCase):
         expected = chain([self.A, self.A])
         for devices in ([self.A, self.B], [self.B, self.A]):
             scales, weights = chain(devices)
+            self.assertEqual(chain(devices)[1], weights, rtol=0, atol=0)  # again the same bits
             self.assertEqual(scales, [1024.0, 512.0, 512.0])
             self.assertEqual(scales, expected[0])
             # bfloat16 has 8 bits: a sum that is rounded otherwise moves a weight by a part of lr times a gradient.

@@ -1,13 +1,17 @@
 """What the device must survive: running out of memory, fragmentation, leaks, threads, fork, exit, signals, hostile
 input. docs/reliability.md lists the faults."""
 
+import collections
 import gc
+import io
 import os
+import pickle
 import random
 import subprocess
 import sys
 import tempfile
 import threading
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +73,54 @@ class TestMemory(TestCase):
             self.assertLess(step(batch), last)
         finally:
             torch.netcl.set_per_process_memory_fraction(1.0)
+
+    def test_out_of_memory_in_each_part_of_a_step(self):
+        """Forward, backward and the optimizer's first step run out one after the other, as the limit rises; what was
+        trained before stands, and the same step then gives what it gives with memory enough."""
+        total = torch.netcl.get_device_properties(D).global_mem_size
+        data = torch.randn(64, 1024, generator=torch.Generator().manual_seed(0))
+
+        def fresh():
+            generator = torch.Generator().manual_seed(1)
+            model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False) for _ in range(6)))
+            for p in model.parameters():
+                p.data = torch.randn(p.shape, generator=generator) / 32
+            model.to(D)
+            return model, torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)  # an update is all or nothing
+
+        def step(model, optimizer, stage):
+            stage[0] = "forward"
+            loss = model(data.to(D)).square().mean()
+            stage[0] = "backward"
+            loss.backward()
+            stage[0] = "optimizer"
+            optimizer.step()
+
+        expected, optimizer = fresh()
+        step(expected, optimizer, [None])
+        expected = [p.detach().cpu() for p in expected.parameters()]
+        del optimizer
+        model, optimizer = fresh()
+        before = [p.detach().cpu() for p in model.parameters()]
+        gc.collect()
+        torch.netcl.empty_cache()
+        limit, failed, stage = torch.netcl.memory_reserved(), [], [None]
+        try:
+            while True:
+                torch.netcl.set_per_process_memory_fraction(limit / total)
+                try:
+                    step(model, optimizer, stage)
+                    break
+                except torch.OutOfMemoryError:
+                    failed.append(stage[0])
+                optimizer.zero_grad()
+                optimizer.state.clear()  # torch's AdamW is left with half of what it makes at its first step
+                self.assertEqual([p.detach().cpu() for p in model.parameters()], before, rtol=0, atol=0)
+                limit += 8 * MIB
+        finally:
+            torch.netcl.set_per_process_memory_fraction(1.0)
+        self.assertEqual(sorted(set(failed)), ["backward", "forward", "optimizer"])
+        self.assertEqual([p.detach().cpu() for p in model.parameters()], expected)
 
     def test_cached_blocks_are_given_back_first(self):
         total = torch.netcl.get_device_properties(D).global_mem_size
@@ -312,6 +364,32 @@ print((x + 1).sum().item())
             total = sum(x.to(D, non_blocking=True).sum().item() for (x,) in loader)
             self.assertEqual(total, 66.0)
 
+    def test_workers_that_persist(self):
+        data = TensorDataset(torch.arange(12.0))
+        loader = DataLoader(data, batch_size=4, num_workers=2, persistent_workers=True, pin_memory=True)
+        for _ in range(3):
+            self.assertEqual([x.to(D, non_blocking=True).sum().item() for (x,) in loader], [6.0, 22.0, 38.0])
+
+    def test_signals_in_the_middle_of_a_queue(self):
+        done = python("""
+import signal, torch
+hits = []
+signal.signal(signal.SIGALRM, lambda *_: hits.append(1))
+x = torch.randn(200, 200, device="netcl") / 15
+def work():
+    y = x
+    for _ in range(100): y = (y @ x).tanh()
+    for _ in range(30): y = y.cpu().to("netcl")
+    torch.netcl.synchronize()
+    return y.sum().item()
+expected = work()
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+while len(hits) < 20: assert work() == expected
+signal.setitimer(signal.ITIMER_REAL, 0)
+print("same")
+""")
+        self.assertEqual((done.returncode, done.stdout), (0, "same\n"), done.stderr)
+
     def test_exit_at_any_point(self):
         """Queued work, live tensors, graphs, threads, streams and exit handlers: no noise, no signal."""
         start = "import atexit, sys, threading, torch\nx = torch.randn(300, 300, device='netcl', requires_grad=True)\n"
@@ -500,6 +578,42 @@ class TestHostileInput(TestCase):
                 operation()
         self.assertEqual(torch.ones(3, device=D).expand(1 << 40, 3).shape, (1 << 40, 3))
         self.assertEqual(torch.ones(3, device=D).sum().item(), 3)
+
+    def test_crafted_files(self):
+        """torch.load of places, sizes, strides and offsets that cannot be: an error, or as on the CPU."""
+
+        class Crafted:
+            def __init__(self, *how):
+                self.how = how
+
+            def __reduce__(self):
+                return torch._utils._rebuild_tensor_v2, (STORAGE, *self.how, False, collections.OrderedDict())
+
+        STORAGE = torch.device("meta")  # stands for the storage: pickled by its persistent id
+
+        def load(where="netcl:0", offset=0, size=(4,), stride=(1,), numel=4):
+            saved, crafted, text = io.BytesIO(), io.BytesIO(), io.BytesIO()
+            torch.save(torch.arange(4.0), saved)
+            pickler = pickle.Pickler(text, protocol=2)
+            storage = ("storage", torch.FloatStorage, "0", where, numel)
+            pickler.persistent_id = lambda x: storage if x is STORAGE else None
+            pickler.dump(Crafted(offset, size, stride))
+            with zipfile.ZipFile(saved) as old, zipfile.ZipFile(crafted, "w") as new:
+                for name in old.namelist():
+                    new.writestr(name, text.getvalue() if name.endswith("data.pkl") else old.read(name))
+            crafted.seek(0)
+            return torch.load(crafted).sum().item()
+
+        self.assertEqual(load(), 6)
+        for how in (
+            *({"where": f"netcl:{w}"} for w in (99, -1, "x", 300, 1 << 70)),
+            *({"size": s} for s in ((1 << 40,), (-3,), (1 << 62, 1 << 62))),
+            *({"stride": s} for s in ((1 << 50,), (-5,), (1, 1))),
+            *({"offset": o} for o in (1 << 60, -5)),
+            *({"numel": n} for n in (1 << 20, -4)),
+        ):
+            with self.subTest(how), self.assertRaises((RuntimeError, TypeError, ValueError, pickle.UnpicklingError)):
+                load(**how)
 
     def test_indices_out_of_range(self):
         x = torch.randn(5, 4, device=D)

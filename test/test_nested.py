@@ -144,6 +144,21 @@ class TestStrided(TestCase):
         with self.assertRaisesRegex(RuntimeError, "do not fit"):
             torch._nested_from_padded(x.to(D), torch.tensor([[5, 4], [6, 4], [1, 4]]))
 
+    def test_garbage(self):
+        x, sizes = torch.randn(3, 5, 4, device=D), torch.tensor([[5, 4], [2, 4], [1, 4]])
+        for bad in (sizes.to(D), sizes.float(), sizes[0], sizes[:0], -sizes, sizes.int(), sizes.t(), sizes.to("meta")):
+            with self.assertRaises((RuntimeError, NotImplementedError)):
+                torch._nested_from_padded(x, bad)
+            with self.assertRaises((RuntimeError, NotImplementedError)):
+                torch._nested_view_from_buffer(x.flatten(), bad, sizes.clone(), torch.tensor([0, 5, 7]))
+            with self.assertRaises((RuntimeError, NotImplementedError)):
+                torch._nested_view_from_buffer(x.flatten(), sizes, sizes.clone(), bad)
+        with self.assertRaises((RuntimeError, NotImplementedError)):
+            torch._nested_from_padded(x, sizes, True)
+        for name in ("_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"):
+            with self.assertRaises((RuntimeError, NotImplementedError)):
+                getattr(x, name)()
+
 
 class TestJagged(TestCase):
     @parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.float64, torch.bool])

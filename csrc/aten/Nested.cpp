@@ -75,6 +75,7 @@ Tensor from_padded(const Tensor& padded_, const Tensor& offsets_, int64_t total)
   sizes.append(padded.sizes().begin() + 2, padded.sizes().end());
   Tensor values = at::empty(sizes, padded.options());
   if (values.numel() == 0) return values;
+  if (batch == 0) return values.zero_();
   Device& dev = netcl::device_of(padded);
   const int64_t run = values.numel() / total;
   // The lengths are on the device: each sequence in as many shares as the average one fills.
@@ -145,7 +146,28 @@ Tensor nested_to_padded(const Tensor& nested, double padding, at::OptionalIntArr
   return to_padded(impl->get_buffer().view(shape), offsets.to(nested.device(), /*non_blocking=*/true), length, padding);
 }
 
+// ATen reads such tensors where they are, whatever their device and dtype.
+void check_on_host(const char* op, const Tensor& t) {
+  TORCH_CHECK(t.is_cpu() && t.scalar_type() == at::kLong && t.is_contiguous() && t.layout() == at::kStrided, op,
+              ": sizes, strides and offsets must be contiguous int64 tensors on the CPU, got ", t.scalar_type(), " ",
+              t.sizes(), " on ", t.device());
+}
+
+Tensor view_from_buffer(const Tensor& buffer, const Tensor& sizes, const Tensor& strides, const Tensor& offsets) {
+  for (const Tensor* t : {&sizes, &strides, &offsets}) check_on_host("_nested_view_from_buffer", *t);
+  TORCH_CHECK(
+      sizes.dim() == 2 && strides.sizes() == sizes.sizes() && offsets.dim() == 1 && offsets.size(0) == sizes.size(0),
+      "_nested_view_from_buffer: expected sizes and strides of one shape and an offset for each row, got ",
+      sizes.sizes(), ", ", strides.sizes(), " and ", offsets.sizes());
+  return at::native::_nested_view_from_buffer(buffer, sizes, strides, offsets);
+}
+
 Tensor nested_from_padded(const Tensor& padded_, const Tensor& sizes, bool transform_0213) {
+  check_on_host("_nested_from_padded", sizes);
+  TORCH_CHECK(sizes.dim() == 2 && sizes.numel() > 0 && sizes.ge(0).all().item<bool>(),
+              "_nested_from_padded: expected sizes of at least one sequence, none negative, got ", sizes.sizes());
+  TORCH_CHECK(!transform_0213 || padded_.dim() == 4, "_nested_from_padded: expected 4 dimensions to transform, got ",
+              padded_.sizes());
   const Tensor padded = transform_0213 ? padded_.transpose(1, 2).flatten(2) : padded_;
   const auto row = row_sizes(sizes);
   if (!row || padded.dim() != sizes.size(1) + 1 || padded.size(0) != sizes.size(0) ||
@@ -321,7 +343,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_nested_from_padded", &nested_from_padded);
   m.impl("_nested_tensor_from_mask", &at::native::NestedTensor_nested_tensor_from_mask);
   m.impl("_nested_tensor_from_mask_left_aligned", &at::native::NestedTensor_nested_tensor_from_mask_left_aligned);
-  m.impl("_nested_view_from_buffer", &at::native::_nested_view_from_buffer);
+  m.impl("_nested_view_from_buffer", &view_from_buffer);
 }
 
 }  // namespace

@@ -237,8 +237,9 @@ class TestProducts(TestCase):
         halves = engine == "amx" and case in ("plain", "rows_of_four", "few_pixels")
         dtypes = [torch.bfloat16] + [torch.float16] * halves
 
-        def run(x, w, b, where, dtype):
-            x, w, b = (t.to(where, dtype).requires_grad_() for t in (x, w, b))
+        def run(x, w, b, where, dtype, memory_format):
+            x, w = (t.to(where, dtype).contiguous(memory_format=memory_format).requires_grad_() for t in (x, w))
+            b = b.to(where, dtype)
             y = function(x, w, b, **options)
             dy = whole(y.shape, 4, torch.float32).to(where, dtype)
             return y.detach(), *torch.autograd.grad(y, (x, w), dy)
@@ -247,10 +248,11 @@ class TestProducts(TestCase):
             top = 4 if dtype == torch.bfloat16 else 300  # halves that no bfloat16 holds
             x, w = whole(x_shape, 1, torch.float32, top), whole(w_shape, 2, torch.float32)
             b = whole((w_shape[1] if case == "transposed" else w_shape[0],), 3, torch.float32)
-            for actual, expected in zip(
-                run(x, w, b, device(), dtype), run(x, w, b, "cpu", torch.float32), strict=True
-            ):
-                self.assertEqual(actual.cpu(), expected.to(dtype), atol=0, rtol=0)
+            every = run(x, w, b, "cpu", torch.float32, torch.contiguous_format)
+            last = torch.channels_last_3d if case == "3d" else torch.channels_last
+            for memory_format in (torch.contiguous_format, last):
+                for actual, expected in zip(run(x, w, b, device(), dtype, memory_format), every, strict=True):
+                    self.assertEqual(actual.cpu(), expected.to(dtype), atol=0, rtol=0)
         self.assert_used()
 
     @parametrize("engine", ENGINES)

@@ -43,6 +43,10 @@ def optimizers() -> None:
         scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()
+    norm = torch.nn.BatchNorm1d(4).to(D)
+    with torch.netcl.amp.detect_overflow(norm), torch.netcl.amp.transactional(norm) as transaction:
+        norm(torch.randn(3, 4, device=D))
+        transaction.settle(torch.ones((), device=D))
 
 
 def operators() -> None:

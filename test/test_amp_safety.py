@@ -67,7 +67,7 @@ def snapshot(state):
 
 def same_bits(a, b):
     def bits(t):
-        return t.contiguous().flatten().view(torch.uint8)
+        return t.detach().contiguous().flatten().view(torch.uint8)
 
     return len(a) == len(b) and all(torch.equal(bits(x), bits(y)) for x, y in zip(a, b, strict=True))
 
@@ -77,6 +77,8 @@ class TestNorm(TestCase):
     @parametrize("dev", ["cpu", DEV])
     @parametrize("double", [True, False])
     def test_against_float64(self, dev, double):
+        if double and not gradients._has_double(torch.device(dev)):
+            self.skipTest("no fp64 on this device")
         gen = torch.Generator().manual_seed(0)
         rng = random.Random(0)
         with mock.patch.object(gradients, "_has_double", lambda device: double):
@@ -261,6 +263,35 @@ class TestModes(TestCase):
         self.assertEqual(torch.netcl.host_sync_count(), waits)
         with self.assertRaisesRegex(ValueError, "SGD with fused=True"):
             make_state(fused=False, wait=False)
+
+    @parametrize("wait", [True, False])
+    def test_a_scale_per_optimizer(self, wait):
+        """Two states on one model: each skips, backs off and grows alone, and leaves the other's gradients alone."""
+        if not torch.netcl.amp.supports_fp16():
+            self.skipTest("no fp16 on this device")
+        torch.manual_seed(0)
+        model = nn.ModuleDict({"trunk": nn.Linear(8, 8), "first": nn.Linear(8, 4), "second": nn.Linear(8, 4)}).to(DEV)
+        alone = nn.ModuleDict({k: nn.Linear(8, 4 if k == "second" else 8) for k in ("trunk", "second")}).to(DEV)
+        alone.load_state_dict({k: v for k, v in model.state_dict().items() if not k.startswith("first")})
+
+        def make(root, head, scale):
+            net = nn.Sequential(root["trunk"], root[head])
+            params = [p for n, p in root.named_parameters() if n.startswith(head) or (head == "first" and "trunk" in n)]
+            scaler = torch.amp.GradScaler(DEV, init_scale=scale, growth_interval=2)
+            opt = torch.optim.SGD(params, lr=0.0 if head == "first" else 0.1, fused=True)
+            return training.AmpTrainState(net, opt, scaler, amp_dtype=torch.float16, wait=wait)
+
+        first, second = make(model, "first", 2.0**40), make(model, "second", 2.0**8)
+        reference = make(alone, "second", 2.0**8)
+        scales = []
+        for n in range(6):
+            for state in (first, second, reference):
+                state.step(*batch(n))
+                self.assertTrue(all(p.grad is None for p in (*model.parameters(), *alone.parameters())))
+            scales.append((first.scaler.get_scale(), second.scaler.get_scale()))
+        self.assertEqual([a for a, _ in scales], [2.0 ** (39 - n) for n in range(6)])
+        self.assertEqual([b for _, b in scales], [2.0**k for k in (8, 9, 9, 10, 10, 11)])
+        self.assertTrue(same_bits(list(second.model.parameters()), list(reference.model.parameters())))
 
     def test_late_logs_survive_a_checkpoint(self):
         state = make_state(wait=False)

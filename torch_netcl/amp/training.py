@@ -54,6 +54,9 @@ class AmpTrainState:
     A skipped step changes nothing but the scale: parameters, optimizer and the model's buffers (BatchNorm's statistics)
     are bit for bit what they were. ``state.transaction.register(ema_model)`` adds what else a step writes.
 
+    A model with several optimizers has a state for each, with a loss, a scaler and so a scale of its own: a step
+    touches the gradients of its optimizer's parameters only.
+
     Args:
         model: called with the inputs of a batch; may be compiled.
         optimizer: its parameters are those whose norm is taken and clipped.
@@ -201,13 +204,15 @@ class AmpTrainState:
 
     def _backward(self, parts: list[tuple[Any, Any, float]], first: Tensor) -> Tensor:
         """Adds up the gradients of all parts, of which the first has its loss; the loss of the batch."""
+        # Gradients of other parameters are another optimizer's affair.
+        own = [p for p in self._params() if p.requires_grad]
         if len(parts) == 1:
-            self.scaler.scale(first).backward()
+            self.scaler.scale(first).backward(inputs=own)
             return first
         total: Tensor | None = None
         for x, y, share in parts:
             loss = (first if total is None else self._loss(x, y)) * share
-            self.scaler.scale(loss).backward()
+            self.scaler.scale(loss).backward(inputs=own)
             total = loss.detach() if total is None else total + loss.detach()
         return total
 

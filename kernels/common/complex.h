@@ -24,11 +24,23 @@ inline VT c_div(VT a, VT b) {
 inline R c_abs(VT a) { return hypot(a.x, a.y); }
 inline R c_arg(VT a) { return atan2(a.y, a.x); }
 inline VT c_real(R r) { return (VT)(r, 0); }
+// e^x (cos y, sin y). e^x overflows before its product with a small sine does; where x is infinite, so is or vanishes
+// the result, though the angle be none.
 inline VT c_exp(VT a) {
   const R e = exp(a.x);
-  return a.y == 0 ? (VT)(e, a.y) : (VT)(e * cos(a.y), e * sin(a.y));
+  if (a.y == 0) return (VT)(e, a.y);
+  if (isinf(a.x) && !isfinite(a.y)) return a.x < 0 ? (VT)(0, copysign((R)0, a.y)) : (VT)(a.x, NAN);
+  if (!isinf(e) || isinf(a.x)) return (VT)(e * cos(a.y), e * sin(a.y));
+  const R root = exp(a.x / 2);
+  return (VT)(root * cos(a.y) * root, root * sin(a.y) * root);
 }
-inline VT c_log(VT a) { return (VT)(log(c_abs(a)), c_arg(a)); }
+// The magnitude may overflow or lose its digits where its logarithm does not.
+inline VT c_log(VT a) {
+  const R most = fmax(fabs(a.x), fabs(a.y));
+  if (most > (R)1e30f && !isinf(most)) return (VT)(log(c_abs(a * (R)0x1p-4f)) + 4 * (R)M_LN2, c_arg(a));
+  if (most < (R)1e-30f && most > 0) return (VT)(log(c_abs(a * (R)0x1p48f)) - 48 * (R)M_LN2, c_arg(a));
+  return (VT)(log(c_abs(a)), c_arg(a));
+}
 // Near 0, where 1 + a and e^a - 1 would lose a's digits.
 inline VT c_log1p(VT a) {
   if (fabs(a.x) + fabs(a.y) > (R)0.5) return c_log((VT)(1, 0) + a);
@@ -40,25 +52,57 @@ inline VT c_expm1(VT a) {
   return fabs(a.x) + fabs(a.y) > (R)0.5 ? e - (VT)(1, 0) : (VT)(expm1(a.x) * cos(a.y) - 2 * s * s, e.y);
 }
 inline VT c_sqrt(VT a) {
-  const R m = c_abs(a);
-  if (m == 0) return (VT)(0, a.y);
+  const R most = fmax(fabs(a.x), fabs(a.y));
+  if (a.x == 0 && a.y == 0) return (VT)(0, a.y);
   if (isinf(a.y)) return (VT)(INFINITY, a.y);
-  const R t = sqrt((m + fabs(a.x)) / 2);
-  return a.x >= 0 ? (VT)(t, a.y / (2 * t)) : (VT)(fabs(a.y) / (2 * t), copysign(t, a.y));
+  // By a power of 4, so that neither the sum overflows nor its half vanishes.
+  const R scale = most > (R)1e30f ? (R)0x1p-4f : most < (R)1e-30f ? (R)0x1p48f : (R)1;
+  const R back = most > (R)1e30f ? (R)4 : most < (R)1e-30f ? (R)0x1p-24f : (R)1;
+  const VT z = a * scale;
+  const R t = sqrt((c_abs(z) + fabs(z.x)) / 2);
+  return (z.x >= 0 ? (VT)(t, z.y / (2 * t)) : (VT)(fabs(z.y) / (2 * t), copysign(t, z.y))) * back;
 }
 inline VT c_pow(VT a, VT b) {
   if (b.x == 0 && b.y == 0) return (VT)(1, 0);
   if (a.x == 0 && a.y == 0) return (VT)(0, 0);
   return c_exp(c_mul(b, c_log(a)));
 }
-inline VT c_sinh(VT a) { return (VT)(sinh(a.x) * cos(a.y), cosh(a.x) * sin(a.y)); }
-inline VT c_cosh(VT a) { return (VT)(cosh(a.x) * cos(a.y), sinh(a.x) * sin(a.y)); }
-inline VT c_sin(VT a) { return (VT)(sin(a.x) * cosh(a.y), cos(a.x) * sinh(a.y)); }
-inline VT c_cos(VT a) { return (VT)(cos(a.x) * cosh(a.y), -sin(a.x) * sinh(a.y)); }
+// (sinh x cos y, cosh x sin y). Of a zero part the other one, infinite or NaN, makes no NaN; for a large x, e^(x / 2)
+// twice, as in c_exp.
+inline VT c_sinh(VT a) {
+  if (a.y == 0) return (VT)(sinh(a.x), a.y);
+  if (a.x == 0) return (VT)(a.x, sin(a.y));
+  if (isinf(a.x) && !isfinite(a.y)) return (VT)(a.x, NAN);
+  const R c = cos(a.y), s = sin(a.y);
+  if (fabs(a.x) < 80 || isinf(a.x)) return (VT)(sinh(a.x) * c, cosh(a.x) * s);
+  const R root = exp(fabs(a.x) / 2);
+  return (VT)(copysign(root / 2, a.x) * c * root, root / 2 * s * root);
+}
+// (cosh x cos y, sinh x sin y)
+inline VT c_cosh(VT a) {
+  if (a.y == 0) return (VT)(cosh(a.x), copysign((R)0, a.x) * copysign((R)1, a.y));
+  const R c = cos(a.y), s = sin(a.y);
+  if (a.x == 0) return (VT)(c, isfinite(a.y) ? a.x * s : (R)0);
+  if (isinf(a.x) && !isfinite(a.y)) return (VT)(INFINITY, NAN);
+  if (fabs(a.x) < 80 || isinf(a.x)) return (VT)(cosh(a.x) * c, sinh(a.x) * s);
+  const R root = exp(fabs(a.x) / 2);
+  return (VT)(root / 2 * c * root, copysign(root / 2, a.x) * s * root);
+}
+// By sinh and cosh of i a.
+inline VT c_sin(VT a) {
+  const VT w = c_sinh((VT)(-a.y, a.x));
+  return (VT)(w.y, -w.x);
+}
+inline VT c_cos(VT a) { return c_cosh((VT)(-a.y, a.x)); }
 inline VT c_tanh(VT a) {
   // cosh overflows where tanh has long reached 1.
-  if (fabs(a.x) > 20) return (VT)(copysign((R)1, a.x), 4 * sin(a.y) * cos(a.y) * exp(-2 * fabs(a.x)));
-  return c_div(c_sinh(a), c_cosh(a));
+  if (fabs(a.x) > 20) {
+    if (!isfinite(a.y)) return isinf(a.x) ? (VT)(copysign((R)1, a.x), 0) : (VT)(NAN, NAN);
+    return (VT)(copysign((R)1, a.x), 4 * sin(a.y) * cos(a.y) * exp(-2 * fabs(a.x)));
+  }
+  if (a.x == 0) return (VT)(a.x, tan(a.y));
+  const R c = cos(a.y), s = sinh(a.x), d = s * s + c * c;
+  return (VT)(s * cosh(a.x) / d, a.y == 0 ? a.y : sin(a.y) * c / d);
 }
 inline VT c_tan(VT a) {
   const VT t = c_tanh((VT)(-a.y, a.x));
@@ -69,12 +113,29 @@ inline VT c_times_i(VT a) { return (VT)(-a.y, a.x); }
 inline VT c_over_i(VT a) { return (VT)(a.y, -a.x); }
 inline VT c_asinh(VT a) {
   // log(z + sqrt(z^2 + 1)) loses digits on the left half-plane; asinh is odd.
-  const VT z = a.x < 0 ? -a : a;
-  const VT r = c_log(z + c_sqrt(c_mul(z, z) + (VT)(1, 0)));
-  return a.x < 0 ? -r : r;
+  const VT z = signbit(a.x) ? -a : a;
+  const R most = fmax(fabs(a.x), fabs(a.y));
+  if (most < (R)1e-4f) return a - c_mul(c_mul(a, a), a) / 6;
+  if (most > (R)1e9f) {
+    const VT far = c_log(z) + (VT)(M_LN2, 0);
+    return signbit(a.x) ? -far : far;
+  }
+  // z^2 + 1 by hand: a sum of complex numbers would lose the sign of a zero part, which names the side of the cut.
+  const VT r = c_log(z + c_sqrt((VT)(1 + (z.x - z.y) * (z.x + z.y), 2 * z.x * z.y)));
+  return signbit(a.x) ? -r : r;
 }
-inline VT c_atanh(VT a) { return c_scale(c_log((VT)(1, 0) + a) - c_log((VT)(1, 0) - a), (R)0.5); }
-inline VT c_acosh(VT a) { return c_log(a + c_mul(c_sqrt(a + (VT)(1, 0)), c_sqrt(a - (VT)(1, 0)))); }
+inline VT c_atanh(VT a) {
+  const R most = fmax(fabs(a.x), fabs(a.y));
+  if (most < (R)1e-4f) return a + c_mul(c_mul(a, a), a) / 3;
+  if (isinf(most)) return (VT)(copysign((R)0, a.x), copysign((R)M_PI_2, a.y));
+  if (most > (R)1e9f) return (VT)(c_div((VT)(1, 0), a).x, copysign((R)M_PI_2, a.y));
+  const R rest = 1 - a.x;
+  return (VT)(log1p(4 * a.x / (rest * rest + a.y * a.y)) / 4, atan2(2 * a.y, rest * (1 + a.x) - a.y * a.y) / 2);
+}
+inline VT c_acosh(VT a) {
+  if (fmax(fabs(a.x), fabs(a.y)) > (R)1e9f) return c_log(a) + (VT)(M_LN2, 0);
+  return c_log(a + c_mul(c_sqrt(a + (VT)(1, 0)), c_sqrt(a - (VT)(1, 0))));
+}
 inline VT c_asin(VT a) { return c_over_i(c_asinh(c_times_i(a))); }
 inline VT c_acos(VT a) { return (VT)((R)M_PI_2, 0) - c_asin(a); }
 inline VT c_atan(VT a) { return c_over_i(c_atanh(c_times_i(a))); }

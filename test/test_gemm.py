@@ -123,8 +123,13 @@ class TestGemm(TestCase):
         self.check(lambda c, a, b: torch.addmm(c, a, b, beta=-2, alpha=3), c, a, b, k=20)
         big = torch.full((4, 4), 2**40 + 1)
         self.check(torch.mm, big, big, k=4)  # wraps
-        with self.assertRaisesRegex(RuntimeError, "integral"):
-            torch.addmm(c.to(DEVICE), a.to(DEVICE), b.to(DEVICE), beta=0.5)
+        # Factors that are no integers are truncated, as on the CPU.
+        for alpha, beta in ((2.5, 1), (1, -1.5), (2.0, 0.5)):
+            factors = dict(alpha=alpha, beta=beta)
+            self.check(partial(torch.addmm, **factors), c, a, b, k=20)
+            self.check(partial(torch.addmv, **factors), c[:9], a, b[:, 0], k=20)
+            self.check(partial(torch.addbmm, **factors), c, a[None], b[None], k=20)
+            self.check(partial(torch.baddbmm, **factors), c.long(), a[None].long(), b[None].long(), k=20)
 
     def test_out_and_inplace(self):
         a, b = data((20, 30), torch.float32), data((30, 40), torch.float32, 1)

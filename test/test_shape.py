@@ -297,6 +297,39 @@ class TestCounts(NetclTestCase):
             x[1, 2], x[2, 3] = float("nan"), float("nan")
             self.check(device, lambda x: torch.unique(x, return_counts=True), x)
 
+    def test_histogram(self, device):
+        """Bins by number, range and edges, of one and three dimensions; values on an edge, outside, NaN and Inf."""
+        x = torch.randn(400, 3).mul(3).round(decimals=1)
+        weight, x1 = torch.rand(400), x[:, 0]
+        edges = [torch.tensor([-2.0, -1.0, 0.5, 3.0]), torch.linspace(-3, 3, 7), torch.tensor([0.0, 1.0])]
+        odd = torch.cat([x1, torch.tensor([float("nan"), float("inf"), -float("inf")])])
+
+        def calls(d):
+            for density in (False, True):
+                for w in (None, weight.to(d)):
+                    options = {"weight": w, "density": density}
+                    yield torch.histogram(x1.to(d), 13, **options)
+                    yield torch.histogram(x1.to(d), 13, range=(-1.0, 2.0), **options)
+                    yield torch.histogram(x1.to(d), edges[1].to(d), **options)
+                    yield torch.histogramdd(x.to(d), [3, 4, 5], **options)
+                    yield torch.histogramdd(x.to(d), [3, 4, 5], range=[-1.0, 1.0, -2.0, 2.0, -3.0, 3.0], **options)
+                    yield torch.histogramdd(x.to(d), [e.to(d) for e in edges], **options)
+            yield torch.histogram(torch.ones(5, device=d), 3)
+            yield torch.histogram(torch.ones(0, device=d), 3)
+            yield torch.histogram(x.t().to(d), 5)
+            yield torch.histogram(odd.to(d), edges[0].to(d))
+
+        torch.netcl.reset_cpu_fallback_ops()
+        for got, expected in zip(calls(device), calls("cpu"), strict=True):
+            self.assertEqual(got.hist.cpu(), expected.hist)
+            if isinstance(got.bin_edges, torch.Tensor):
+                got, expected = [got.bin_edges], [expected.bin_edges]
+            else:
+                got, expected = got.bin_edges, expected.bin_edges
+            for a, b in zip(got, expected, strict=True):
+                self.assertEqual(a.cpu(), b)
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+
     def test_histc_isin(self, device):
         x = torch.randint(-6, 7, (500,)).float()
         self.check(device, lambda x: x.histc(10), x)

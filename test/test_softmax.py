@@ -170,7 +170,9 @@ class TestSoftmax(TestCase):
 
     def test_masked(self, device):
         x = torch.randn(2, 3, 4, 4)
-        masks = [(torch.rand(4, 4) > 0.6, 0), (torch.rand(2, 4) > 0.6, 1), (torch.rand(2, 3, 4, 4) > 0.6, 2)]
+        full = torch.rand(2, 3, 4, 4) > 0.6
+        masks = [(torch.rand(4, 4) > 0.6, 0), (torch.rand(2, 4) > 0.6, 1)]
+        masks += [(full, kind) for kind in (0, 1, None, 2)]
         for mask, kind in masks:
             mask[..., 0] = False  # in each row something is left
             for dim in (None, 3, 1):

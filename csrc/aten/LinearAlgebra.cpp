@@ -27,10 +27,16 @@ bool narrow_integral(c10::ScalarType type) { return type == c10::kByte || type =
 // Lazy conjugation and negation reach these operators unresolved.
 Tensor plain(const Tensor& t, c10::ScalarType type) { return t.resolve_conj().resolve_neg().to(type); }
 
+// A factor of integral matrices is truncated, as on the CPU.
+Scalar in_type(const Scalar& factor, c10::ScalarType type) {
+  if (!factor.isFloatingPoint() || !c10::isIntegralType(type, /*includeBool=*/true)) return factor;
+  return type == at::kBool ? Scalar(int64_t{factor.toDouble() != 0}) : Scalar(factor.toLong());
+}
+
 // out = alpha * a @ b + beta * self for matrices or batches of them; `self` may be undefined and is
 // broadcast.
-void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
-              const Scalar& alpha, const Tensor& out) {
+void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& given_beta,
+              const Scalar& given_alpha, const Tensor& out) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), op,
               ": expected both matrices to have the same dtype, but got: ", a.scalar_type(), " != ", b.scalar_type());
   TORCH_CHECK(out.scalar_type() == a.scalar_type() && (!self.defined() || self.scalar_type() == a.scalar_type()), op,
@@ -40,9 +46,7 @@ void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor&
                 ": expected all tensors to be on the same device, but found at least two, ", out.device(), " and ",
                 t.device());
   if (out.numel() == 0) return;
-  const bool integral = c10::isIntegralType(a.scalar_type(), /*includeBool=*/true);
-  TORCH_CHECK(!integral || (!alpha.isFloatingPoint() && !beta.isFloatingPoint()), op,
-              ": for integral matrices, alpha and beta must not be floating point numbers");
+  const Scalar beta = in_type(given_beta, a.scalar_type()), alpha = in_type(given_alpha, a.scalar_type());
   const auto type = narrow_integral(out.scalar_type()) ? c10::kInt : out.scalar_type();
   const Tensor x = plain(a, type), y = plain(b, type);
   const bool direct = !out.is_conj() && !out.is_neg() && type == out.scalar_type();

@@ -1,5 +1,6 @@
 // Pooling: max (with indices), average, their adaptive forms, fractional, and max-unpooling, over two or three
 // dimensions (1d pooling is a composite). Shapes are checked by ATen's meta functions where it has them.
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Pool.h>
@@ -289,6 +290,8 @@ Tensor max_pool3d_backward(const Tensor& grad_output, const Tensor& self, IntArr
 
 Tensor& max_unpool_out(const char* op, int64_t dims, const Tensor& self, const Tensor& indices, IntArrayRef size,
                        Tensor& out) {
+  // Of places that are named twice, any one of the values stays, as on CPU and CUDA.
+  at::globalContext().alertNotDeterministic(dims == 2 ? "max_unpooling2d_forward_out" : "max_unpooling3d_forward_out");
   TORCH_CHECK(indices.scalar_type() == at::kLong,
               "elements in indices should be type int64 but got: ", indices.scalar_type());
   TORCH_CHECK(int64_t(size.size()) == dims, op, ": expected ", dims, " elements in output_size, but got ", size.size());

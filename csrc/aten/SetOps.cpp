@@ -1,6 +1,7 @@
 // Counting and sets: bincount, histc, unique, isin. Composed of sort, scans and scatters on the device.
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
+#include <ATen/native/Histogram.h>
 #include <ATen/native/TensorCompare.h>
 
 #include "aten/support/Launch.h"
@@ -57,6 +58,47 @@ Tensor& histc_out(const Tensor& self, int64_t bins, const at::Scalar& min, const
 Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   Tensor out = at::empty({bins}, self.options());
   return histc_out(self, bins, min, max, out);
+}
+
+// --- histogram: the front half is ATen's -----------------------------------------------------------------
+
+// Every bin but the last one is open at its upper end. `samples` is (M, D), `edges` hold D tensors.
+void histogramdd_kernel(const Tensor& samples, const std::optional<Tensor>& weight, bool density, Tensor& hist,
+                        const at::TensorList& edges) {
+  Tensor bin = at::zeros({samples.size(0)}, samples.options().dtype(at::kLong));
+  Tensor inside = at::ones({samples.size(0)}, samples.options().dtype(at::kBool));
+  for (int64_t d = 0; d < samples.size(1); d++) {
+    const Tensor x = samples.select(1, d).contiguous(), edge = edges[d].contiguous();
+    const int64_t bins = edge.numel() - 1;
+    inside.logical_and_(x.ge(edge[0])).logical_and_(x.le(edge[bins]));
+    bin.mul_(bins).add_(at::searchsorted(edge, x, false, /*right=*/true).sub_(1).clamp_(0, bins - 1));
+  }
+  const bool weighted = weight.has_value() && weight->defined();
+  const Tensor amount = weighted ? weight->reshape({-1}).to(hist.scalar_type()).masked_fill(inside.logical_not(), 0)
+                                 : inside.to(hist.scalar_type());
+  Tensor counts = at::zeros({hist.numel()}, hist.options()).scatter_add_(0, bin, amount).view(hist.sizes());
+  if (density) {
+    counts.div_(counts.sum());
+    for (int64_t d = 0; d < samples.size(1); d++) {
+      std::vector<int64_t> shape(hist.dim(), 1);
+      shape[d] = hist.size(d);
+      counts.div_(edges[d].diff().view(shape));
+    }
+  }
+  hist.copy_(counts);
+}
+// Edges of equal distances; ATen asks for a look at the edges around, which is what a search among them gives.
+void histogramdd_linear_kernel(const Tensor& samples, const std::optional<Tensor>& weight, bool density, Tensor& hist,
+                               const at::TensorList& edges, bool) {
+  histogramdd_kernel(samples, weight, density, hist, edges);
+}
+void outer_bin_edges_kernel(const Tensor& input, const int64_t dims, std::vector<double>& leftmost,
+                            std::vector<double>& rightmost) {
+  const Tensor low = input.amin(0).to(at::kCPU, at::kDouble), high = input.amax(0).to(at::kCPU, at::kDouble);
+  for (int64_t d = 0; d < dims; d++) {
+    leftmost[d] = low[d].item<double>();
+    rightmost[d] = high[d].item<double>();
+  }
 }
 
 // --- unique -----------------------------------------------------------------------------------------------
@@ -156,6 +198,24 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("bincount", &bincount);
   m.impl("histc", &histc);
   m.impl("histc.out", &histc_out);
+  using Range = std::optional<at::ArrayRef<double>>;
+  using Weight = const std::optional<Tensor>&;
+  using Pair = std::tuple<Tensor, Tensor>;
+  using PairRef = std::tuple<Tensor&, Tensor&>;
+  m.impl("histogram.bins_tensor",
+         static_cast<Pair (*)(const Tensor&, const Tensor&, Weight, bool)>(at::native::histogram));
+  m.impl("histogram.bins_tensor_out",
+         static_cast<PairRef (*)(const Tensor&, const Tensor&, Weight, bool, Tensor&, Tensor&)>(
+             at::native::histogram_out));
+  m.impl("histogram.bin_ct", static_cast<Pair (*)(const Tensor&, int64_t, Range, Weight, bool)>(at::native::histogram));
+  m.impl("histogram.bin_ct_out",
+         static_cast<PairRef (*)(const Tensor&, int64_t, Range, Weight, bool, Tensor&, Tensor&)>(
+             at::native::histogram_out));
+  m.impl("_histogramdd_bin_edges", &at::native::histogramdd_bin_edges);
+  m.impl("_histogramdd_from_bin_cts",
+         static_cast<Tensor (*)(const Tensor&, at::IntArrayRef, Range, Weight, bool)>(at::native::_histogramdd));
+  m.impl("_histogramdd_from_bin_tensors",
+         static_cast<Tensor (*)(const Tensor&, at::TensorList, Weight, bool)>(at::native::_histogramdd));
   m.impl("_unique", &unique);
   m.impl("_unique2", &unique2);
   m.impl("unique_dim", &unique_dim);
@@ -169,5 +229,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }  // namespace netcl
 
 namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(histogramdd_stub, &netcl::histogramdd_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(histogramdd_linear_stub, &netcl::histogramdd_linear_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(histogram_select_outer_bin_edges_stub, &netcl::outer_bin_edges_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(isin_default_stub, &netcl::isin_kernel)
 }  // namespace at::native

@@ -121,13 +121,13 @@ struct LogSoftmaxBackward : at::meta::structured__log_softmax_backward_data {
 };
 
 // A mask of attention (true: left out) in the shape of the scores (batch, heads, length, length). Its type, as in ATen:
-// 0 is (length, length), 1 is (batch, length) over the keys, 2 has the scores' shape.
+// 0 is (length, length), 1 is (batch, length) over the keys, 2 (or none) has the scores' shape; so may the others.
 Tensor expand_mask(const Tensor& x, const Tensor& mask, std::optional<int64_t> type) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be a boolean tensor");
-  TORCH_CHECK(type.has_value() && *type >= 0 && *type <= 2,
+  TORCH_CHECK(type.value_or(2) >= 0 && type.value_or(2) <= 2,
               "Mask Type should be 0 (src_mask), 1 (src_key_padding_mask), "
               "or 2 (default_mask)");
-  if (*type == 2) {
+  if (type.value_or(2) == 2 || mask.sizes() == x.sizes()) {
     TORCH_CHECK(mask.sizes() == x.sizes(), "Mask shape should match input. mask: ", mask.sizes(),
                 " input: ", x.sizes());
     return mask;

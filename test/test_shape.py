@@ -236,6 +236,16 @@ class TestLazyBits(NetclTestCase):
             for i, result in enumerate(results):
                 self.assertEqual(result, results[i % 2], (source, to, bits, target_bits, i))
 
+    def test_source_that_overlaps_what_it_is_expanded_to(self, device):
+        for d in ("cpu", device):
+            x = torch.ones(2, 8, device=d)
+            with self.assertRaisesRegex(RuntimeError, "refer to a single memory location"):
+                x.copy_(x[:1])
+            with self.assertRaisesRegex(RuntimeError, "refer to a single memory location"):
+                x.copy_(x[0])
+            y = torch.ones(3, device=d).expand(2, 3)
+            y.copy_(y.detach())  # nothing to do
+
     def test_writes(self, device):
         writes = (
             lambda x: x.fill_(1 + 3j),

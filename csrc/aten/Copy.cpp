@@ -103,6 +103,13 @@ void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
   if (!direct) copy_within(dst, target);
 }
 
+// The same elements in the same order: nothing is to be done, even where some of them share their place.
+bool same_view(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_same(b) || (a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.strides() == b.strides() &&
+                          a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() &&
+                          a.is_neg() == b.is_neg());
+}
+
 // The same memory as it is, if `t` is a lazily conjugated or negated view. An operator that writes to one with both
 // bits would resolve the first of them by a copy, which is such an operator again, for ever.
 at::Tensor plain(const at::Tensor& t) {
@@ -113,8 +120,9 @@ at::Tensor plain(const at::Tensor& t) {
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(self.defined() && dst.defined(), "copy_: both tensors must be defined");
   const at::Tensor sized = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());  // or an error
-  if (dst.numel() == 0 || self.is_same(dst)) return dst;
+  if (dst.numel() == 0 || same_view(self, dst)) return dst;
   const OpName scope("aten::copy_");
+  if (self.sizes() != dst.sizes()) at::assert_no_partial_overlap(dst, self);  // not found once it is expanded
   // Negation comes before a conversion: it has other limits in another dtype, and bool has none.
   const at::Tensor from = sized.scalar_type() == dst.scalar_type() ? sized : sized.resolve_neg();
   const bool conj = from.is_conj() != dst.is_conj(), neg = from.is_neg() != dst.is_neg();

@@ -81,11 +81,11 @@ class TestLanes(TestCase):
         self.assertGreater(checked, least)
 
     def test_unary(self):
-        self.check(UnaryUfuncInfo, 1, [VALUES], 80 if FULL else 10)
+        self.check(UnaryUfuncInfo, 1, [VALUES], 60 if FULL else 10)
 
     def test_binary(self):
         pairs = [[a for a in FEW for _ in FEW], [b for _ in FEW for b in FEW]]
-        self.check(BinaryUfuncInfo, 2, pairs, 25 if FULL else 3)
+        self.check(BinaryUfuncInfo, 2, pairs, 15 if FULL else 3)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class TestOutDtypes(TestCase):
                                 problems.append(f"{op.full_name} {dtype} into {wide}: {found}")
         if problems:
             self.fail("\n".join(problems))
-        self.assertGreater(checked, 150)
+        self.assertGreater(checked, 100)
 
     def test_overflow(self):
         for name, dtype, x, y, wide in (

@@ -97,7 +97,7 @@ class TestVersions(TestCase):
                 checked += self.run_operator(op)
         if self.problems:
             self.fail("\n".join(self.problems))
-        self.assertGreater(checked, 700)
+        self.assertGreater(checked, 300)
 
     def test_foreach(self):
         # All of their samples of a dtype with a kernel and one without: one launch, and a loop over the tensors.

@@ -27,8 +27,9 @@ class TestTable(TestCase):
 class TestRegistrations(TestCase):
     def test_all_are_of_operators_that_exist(self):
         """A wrong overload name is no error to the dispatcher, and its operator runs on the CPU."""
-        found = torch._C._dispatch_find_dangling_impls()
-        self.assertEqual([text for text in found if "PrivateUse1" in text], [])
+        found = [text for text in torch._C._dispatch_find_dangling_impls() if "PrivateUse1" in text]
+        # torchvision's operators come with its import.
+        self.assertEqual([text for text in found if not text.startswith("name: torchvision::")], [])
 
     def test_none_that_the_cpu_cannot_stand_in_for(self):
         """The fallback gives the CPU copies of the tensors: a view of one, or what is said of its storage, is then of

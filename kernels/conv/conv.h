@@ -41,12 +41,12 @@ typedef VTYPE(ACC, VEC) VT;
 #else
 typedef ST panel_t;
 #define PARTS 1
-#define SPARE 0
-#define PANEL_LEVELS 1
+#define SPARE_VECTORS 0
+#define K_UNROLL 1
 #define ENGINE_BEGIN()
 #define ENGINE_END()
 #endif
-#define PADDED(k) (((k) + PANEL_LEVELS - 1) & ~(long)(PANEL_LEVELS - 1))
+#define PADDED_K(k) (((k) + K_UNROLL - 1) & ~(long)(K_UNROLL - 1))
 #endif
 
 // Offsets of `count` consecutive indices from `first` on; those at or past `limit` repeat the last valid one.

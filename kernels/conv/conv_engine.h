@@ -49,7 +49,7 @@ ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN) *src, const long *col
     uint16 v[16];
     if (left >= 32) {
 #pragma unroll
-      for (int i = 0; i < 16; i++) v[i] = PAIRS_OF_LINE(IN, src + col[j + i] + tap[r], part);
+      for (int i = 0; i < 16; i++) v[i] = PAIRS_ALONG_K(IN, src + col[j + i] + tap[r], part);
     } else {
       union {
         ushort numbers[32];
@@ -123,7 +123,7 @@ ALWAYS_INLINE void prepare_rows(const Tile *T) {
   for (int part = 0; part < PARTS; part++)
     for (long r = T->begin; r < T->end; r += 32) {
       __global const OFFSET *tap = T->tap + r;
-      __global panel_t *to = T->packed + part * A_BLOCK + (r - T->begin) * (MR * PARTS);
+      __global panel_t *to = T->packed + part * A_PART + (r - T->begin) * (MR * PARTS);
       const int count = (int)min(32L, T->end - r);
       if (count == 32 && neighbours && contiguous < 16) {
         pack_across(T->x, T->row, tap, true, part, to);
@@ -141,7 +141,7 @@ ALWAYS_INLINE void prepare_rows(const Tile *T) {
     }
 }
 ALWAYS_INLINE void accumulate(const Tile *T, __global const panel_t *b, VT (*sum)[NV]) {
-  micro(T->packed, b, PADDED(T->end - T->begin), (VT *)sum);
+  micro_kernel(T->packed, b, PADDED_K(T->end - T->begin), (VT *)sum);
 }
 #endif
 

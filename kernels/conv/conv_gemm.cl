@@ -83,7 +83,7 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const Mix
   const long panel0 = get_global_id(1) * G.n_panels_per_item, panel1 = min(panel0 + G.n_panels_per_item, G.n_panels);
   const long slice = (long)get_global_id(2) / G.groups, group = get_global_id(2) - slice * G.groups;
   const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
-  const long begin = slice * G.k_slice, k = PADDED(G.k);
+  const long begin = slice * G.k_slice, k = PADDED_K(G.k);
   __global const panel_t *b = PTR(b, const panel_t) + (group * G.n_panels * k + begin) * NR * PARTS;
   __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT)) + slice * G.out_slice + group * G.out_group;
   long row[MR], out_row[MR];
@@ -94,7 +94,7 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const Mix
   T.begin = begin;
   T.end = min(begin + G.k_slice, G.k);
   T.contiguous = G.contiguous;
-  T.packed = PTR(packed, panel_t) + item * PADDED(G.k_slice) * MR * PARTS;
+  T.packed = PTR(packed, panel_t) + item * PADDED_K(G.k_slice) * MR * PARTS;
   ENGINE_BEGIN();
   long first = (long)get_global_id(0) * G.m_tiles * MR;
   for (long t = 0; t < G.m_tiles && first < G.m; t++, first += MR) {
@@ -105,7 +105,7 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const Mix
     // All panels at once: the elements of x that a tile takes are the same ones.
     for (long panel = panel0; panel < panel1; panel++) {
       const long col = panel * NR;
-      VT sum[MR + (SPARE + 1) / 2][NV];
+      VT sum[MR + (SPARE_VECTORS + 1) / 2][NV];
       accumulate(&T, b + panel * k * NR * PARTS, sum);
       if (bias_buf)
         add_bias(PTR(bias, const ST) + group * G.bias_group + first * G.bias_row + col * G.bias_col, &G, T.height,

@@ -61,7 +61,7 @@ ALWAYS_INLINE void pack_panel(__global const STORAGE(IN) *src, const long *col, 
 #endif
 
 __kernel void conv_pack(BUF(src), BUF(tap), BUF(dst), const MixedRadix cols, const ConvPackParams P) {
-  const long panel = get_global_id(1), group = get_global_id(2), k = PADDED(P.k);
+  const long panel = get_global_id(1), group = get_global_id(2), k = PADDED_K(P.k);
   const long begin = (long)get_global_id(0) * P.k_per_item, end = min(begin + P.k_per_item, k);
   if (begin >= end) return;
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN)) + group * P.src_group;
@@ -71,7 +71,7 @@ __kernel void conv_pack(BUF(src), BUF(tap), BUF(dst), const MixedRadix cols, con
   offsets_from(&cols, panel * NR, P.n, NR, col);
 #ifdef ENGINE
   for (long r = begin; r < end; r += 32)
-    for (int part = 0; part < PARTS; part++) pack_k_block(src, col, tap, r, part, &P, dst + part * B_BLOCK);
+    for (int part = 0; part < PARTS; part++) pack_k_block(src, col, tap, r, part, &P, dst + part * B_PART);
 #else
   const int width = (int)min((long)NR, P.n - panel * NR);
   pack_panel(src, col, tap, width, begin, end, P.src_end - group * P.src_group, dst);

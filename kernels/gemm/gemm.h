@@ -1,10 +1,37 @@
-// What the kernels of matrix multiplication share.
+// What the kernels of matrix multiplication share, and their words, which are those of BLIS and the literature:
+// C (m x n) = alpha * A (m x k) * B (k x n) + beta * D.
+//
+//                                 n
+//                          NR    NR    NR
+//                        +-----+-----+-----+
+//                        |  p  |     |     |
+//                      k |  a  |     |     |   B
+//            k           |  n  |     |     |
+//     +--------------+   |  e  |     |     |
+//  MR |  panel       |   |  l  |     |     |
+//     +--------------+   +-----+-----+-----+
+//  MR |              |   |tile |     |     |
+//   m +--------------+   +-----+-----+-----+
+//  MR |              |   |     |     |     |   C
+//     +--------------+   +-----+-----+-----+
+//            A
+//
+//   tile          MR x NR elements of C, which a work-item of a CPU keeps in registers: MR rows of two vectors
+//   panel         what a tile needs of A (MR rows) or of B (NR columns), copied to consecutive memory: packed
+//   micro-kernel  makes a tile from two panels
+//   kc            the depth of a block of k: panels of that depth stay in a cache
+//   slice         of a k that is split among work-items; gemm_sum.cl adds the slices up (split-k)
+//   epilogue      alpha, beta and D, as a tile is stored: store_element(), store_vector(), store_tile()
+//   batch         A, B, C and D may be many matrices; two strides lead from one to the next
+//
+// In the kernels kk counts along k. -D: INA, INB, OUT, ADD (storage tags of A, B, C, D), ACC (tag of the compute type),
+// ACC_FLOATING or ACC_COMPLEX or neither, VEC (elements of a vector), MR.
 #ifndef NETCL_GEMM_H
 #define NETCL_GEMM_H
 #include "args/gemm.h"
 #include "common/dtypes.h"
+#include "common/vector.h"
 
-// A micro-tile of the packed kernel: MR rows (a multiple of 2) by NR columns.
 #define NR (2 * VEC)
 
 #ifdef ACC
@@ -28,40 +55,77 @@ typedef union {
 #endif
 
 #if defined(OUT) && defined(ADD)
-// c = alpha * v + beta * d for one element.
-inline void finish1(__global STORAGE(OUT) * c, __global const STORAGE(ADD) * d, long add, ST v, ST alpha,
-                    ST beta) {
-  v = MUL(v, alpha);
-  if (add) v = MAC(beta, LOAD(ADD, ACC, 1, d, 0), v);
-  STORE(OUT, ACC, 1, c, 0, v);
+// One matrix C of the batch, and what becomes of a sum that is stored there: c = alpha * sum + beta * d.
+typedef struct {
+  __global STORAGE(OUT) *c;
+  __global const STORAGE(ADD) *d;
+  long c_row, c_col, d_row, d_col;  // strides
+  long has_d;
+  ST alpha, beta;
+} Epilogue;
+
+inline Epilogue epilogue(__global STORAGE(OUT) *c, __global const STORAGE(ADD) *d, const GemmParams *P, long batch,
+                         ST alpha, ST beta) {
+  const long outer = batch / P->batch1, inner = batch % P->batch1;
+  Epilogue E;
+  E.c = c + outer * P->c.b0 + inner * P->c.b1;
+  E.d = d + outer * P->d.b0 + inner * P->d.b1;
+  E.c_row = P->c.rs;
+  E.c_col = P->c.cs;
+  E.d_row = P->d.rs;
+  E.d_col = P->d.cs;
+  E.has_d = P->has_d;
+  E.alpha = alpha;
+  E.beta = beta;
+  return E;
 }
+
+inline void store_element(const Epilogue *E, long row, long col, ST v) {
+  v = MUL(v, E->alpha);
+  if (E->has_d) v = MAC(E->beta, LOAD(ADD, ACC, 1, E->d, row * E->d_row + col * E->d_col), v);
+  STORE(OUT, ACC, 1, E->c, row * E->c_row + col * E->c_col, v);
+}
+
 #ifdef VEC
-// The same for lanes [first, end) of a vector that runs along a row.
-inline void finish(__global STORAGE(OUT) * c, long cs, __global const STORAGE(ADD) * d, long ds, long add,
-                   VT v, ST alpha, ST beta, int first, int end) {
-  if (first == 0 && end == VEC && cs == 1 && (!add || ds <= 1)) {
-    v = v * alpha;
-    if (add) v = MAC((VT)(beta), ds ? LOAD(ADD, ACC, VEC, d, 0) : (VT)(LOAD(ADD, ACC, 1, d, 0)), v);
-    STORE(OUT, ACC, VEC, c, 0, v);
+// Lanes [first, end) of a vector along a row, whose lane 0 belongs to (row, col).
+inline void store_vector(const Epilogue *E, long row, long col, VT v, int first, int end) {
+  if (first == 0 && end == VEC && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
+    v = v * E->alpha;
+    __global const STORAGE(ADD) *d = E->d + row * E->d_row + col * E->d_col;
+    if (E->has_d) v = MAC((VT)(E->beta), E->d_col ? LOAD(ADD, ACC, VEC, d, 0) : (VT)(LOAD(ADD, ACC, 1, d, 0)), v);
+    STORE(OUT, ACC, VEC, E->c, row * E->c_row + col, v);
     return;
   }
   lanes_t t;
   t.v = v;
-  for (int x = first; x < end; x++) finish1(c + x * cs, d + x * ds, add, t.s[x], alpha, beta);
+  for (int x = first; x < end; x++) store_element(E, row, col + x, t.s[x]);
 }
 #endif
 #endif
 
+// Where the matrices of a batch entry begin, and how deep they are: an entry may be a slice of k.
+#if defined(INA) && defined(INB)
+inline __global const STORAGE(INA) *matrix_a(__global const STORAGE(INA) *a, const GemmParams *P, long batch) {
+  return a + batch / P->batch1 * P->a.b0 + batch % P->batch1 * P->a.b1 + batch * P->k_slice * P->a.cs;
+}
+inline __global const STORAGE(INB) *matrix_b(__global const STORAGE(INB) *b, const GemmParams *P, long batch) {
+  return b + batch / P->batch1 * P->b.b0 + batch % P->batch1 * P->b.b1 + batch * P->k_slice * P->b.rs;
+}
+inline long depth_of(const GemmParams *P, long batch) {
+  return P->k_slice ? min(P->k, P->k_whole - batch * P->k_slice) : P->k;
+}
+#endif
+
+// What panels hold: numbers of panel_t, PARTS for each element; their depth is a multiple of K_UNROLL.
 #if defined(ENGINE_AMX) || defined(ENGINE_AVX512_BF16)
 #define ENGINE
 #include "common/transpose.h"
-#include "common/vector.h"
 #include "gemm/gemm_engine.h"
 #elif defined(ACC)
-typedef ST panel_t;  // what panels hold, how many for each level of a line, and of how many levels a panel is a multiple
-#define PER_LEVEL 1
-#define PANEL_LEVELS 4
+typedef ST panel_t;
+#define PARTS 1
+#define K_UNROLL 4
 #endif
-#define PADDED(k) (((k) + PANEL_LEVELS - 1) & ~(long)(PANEL_LEVELS - 1))
+#define PADDED_K(k) (((k) + K_UNROLL - 1) & ~(long)(K_UNROLL - 1))
 
 #endif

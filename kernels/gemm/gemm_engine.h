@@ -1,17 +1,17 @@
 // The matrix engines of x86 CPUs (AMX; AVX512-BF16) under the products of gemm_cpu.cl and conv_gemm.cl: bfloat16 in, float sums.
 // Included by gemm.h and conv.h where ENGINE_AMX or ENGINE_AVX512_BF16 is defined; csrc/aten/gemm/MatrixEngine.h says who may.
 //
-// Panels hold bfloat16 in blocks of 32 levels, zeros after the last: of a as [k / 32][PARTS][MR][32], of b as
-// [k / 32][PARTS][16][NR][2]: the engines multiply pairs of levels. With PARTS 1 a number is rounded to bfloat16; with
+// Panels hold bfloat16 in blocks of 32 along k, zeros after the last: of A as [k / 32][PARTS][MR][32], of B as
+// [k / 32][PARTS][16][NR][2]: the engines multiply pairs along k. With PARTS 1 a number is rounded to bfloat16; with
 // PARTS 2 it is the sum of two, which is exact for half and keeps 16 bits of a float.
 #ifndef NETCL_GEMM_ENGINE_H
 #define NETCL_GEMM_ENGINE_H
 
 typedef ushort panel_t;
-#define PANEL_LEVELS 32
-#define PER_LEVEL PARTS
-#define A_BLOCK (32 * MR)
-#define B_BLOCK (32 * NR)
+#define K_UNROLL 32
+// Elements of one part of 32 columns of a panel of A, or 32 rows of one of B.
+#define A_PART (32 * MR)
+#define B_PART (32 * NR)
 
 // --- packing ------------------------------------------------------------------------------------------------------
 // Part `part` of each number. The first part of two is cut off, not rounded, so that no finite number becomes Inf.
@@ -40,25 +40,22 @@ inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s
 #else
 #define PART_bf16(V, p, part) CAT(load_bits, V)(p)
 #endif
-// Two levels of V lines as pairs.
+// Two rows of V columns of B (or two columns of V rows of A) as pairs.
 #define PAIRS(S, V, p, ks, part) \
   (CAT(convert_uint, V)(PART(S, V, p, part)) | CAT(convert_uint, V)(PART(S, V, (p) + (ks), part)) << 16)
-// 32 consecutive levels of a line as pairs.
-#define PAIRS_OF_LINE(S, p, part) \
+// 32 consecutive elements along k as pairs.
+#define PAIRS_ALONG_K(S, p, part) \
   (uint16)(as_uint8(PART(S, 16, p, part)), as_uint8(PART(S, 16, (p) + 16, part)))
 
-#define AT_A(l, q) (((q) >> 5) * (A_BLOCK * PARTS) + (l) * 32 + ((q) & 31))
-#define AT_B(l, q) (((q) >> 5) * (B_BLOCK * PARTS) + (((q) & 31) >> 1) * (2 * NR) + (l) * 2 + ((q) & 1))
-#define PACK_REST(S, from, ls, ks, lines, first, k, kp, to, at, part)             \
-  for (long q = first; q < kp; q++)                                               \
-    for (int l = 0; l < lines; l++)                                               \
-      (to)[at(l, q)] = q < k ? PART(S, 1, (from) + l * (ls) + q * (ks), part) : (ushort)0;
+// Where element (i, kk) of A, or (kk, j) of B, goes in its panel.
+#define AT_A(i, kk) (((kk) >> 5) * (A_PART * PARTS) + (i) * 32 + ((kk) & 31))
+#define AT_B(j, kk) (((kk) >> 5) * (B_PART * PARTS) + (((kk) & 31) >> 1) * (2 * NR) + (j) * 2 + ((kk) & 1))
 
-// Pairs of 16 columns, 32 consecutive levels of each, to levels [q, q + 32) and columns [j, j + 16) of a panel of b.
-ALWAYS_INLINE void store_b_pairs(uint16 *v, __global panel_t *panel, int j, long q) {
+// Pairs of 16 columns, 32 consecutive elements of each, to rows [kk, kk + 32) and columns [j, j + 16) of a panel of B.
+ALWAYS_INLINE void store_b_pairs(uint16 *v, __global panel_t *panel, int j, long kk) {
   TRANSPOSE16(uint16, v)
 #pragma unroll
-  for (int i = 0; i < 16; i++) vstore16(v[i], 0, (__global uint *)(panel + AT_B(j, q + 2 * i)));
+  for (int i = 0; i < 16; i++) vstore16(v[i], 0, (__global uint *)(panel + AT_B(j, kk + 2 * i)));
 }
 
 #ifdef MR
@@ -71,61 +68,62 @@ ALWAYS_INLINE void store_b_pairs(uint16 *v, __global panel_t *panel, int j, long
 #endif
 #endif
 #if defined(INA) && defined(MR)
-inline void pack_a(__global const STORAGE(INA) * from, long rs, long ks, int lines, long k, long kp,
-                   __global panel_t* panel) {
+inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows, long k, long kp,
+                   __global panel_t *panel) {
   for (int part = 0; part < PARTS; part++) {
-    __global panel_t* to = panel + part * A_BLOCK;
-    long q = 0;
+    __global panel_t *to = panel + part * A_PART;
+    long kk = 0;
     if (ks == 1) {
-      for (; q + 32 <= k; q += 32)
-        for (int l = 0; l < MR; l++)
-          vstore16(PAIRS_OF_LINE(INA, from + min(l, lines - 1) * rs + q, part), 0, (__global uint*)(to + AT_A(l, q)));
-    } else if (rs == 1 && lines == MR) {
-      for (; q + 32 <= k; q += 32)
-        for (int l = 0; l < MR; l += A_ROWS) {
+      for (; kk + 32 <= k; kk += 32)
+        for (int i = 0; i < MR; i++)
+          vstore16(PAIRS_ALONG_K(INA, from + min(i, rows - 1) * rs + kk, part), 0, (__global uint *)(to + AT_A(i, kk)));
+    } else if (rs == 1 && rows == MR) {
+      for (; kk + 32 <= k; kk += 32)
+        for (int i = 0; i < MR; i += A_ROWS) {
           uint16 v[16];
 #pragma unroll
-          for (int i = 0; i < 16; i++)
-            v[i] = SIXTEEN(PAIRS(INA, A_ROWS, from + (q + 2 * i) * ks + l, ks, part));
+          for (int x = 0; x < 16; x++) v[x] = SIXTEEN(PAIRS(INA, A_ROWS, from + (kk + 2 * x) * ks + i, ks, part));
           TRANSPOSE16(uint16, v)
 #pragma unroll
-          for (int i = 0; i < A_ROWS; i++) vstore16(v[i], 0, (__global uint*)(to + AT_A(l + i, q)));
+          for (int x = 0; x < A_ROWS; x++) vstore16(v[x], 0, (__global uint *)(to + AT_A(i + x, kk)));
         }
     }
-    const long done = q;
-    PACK_REST(INA, from, rs, ks, lines, done, k, kp, to, AT_A, part)
+    for (; kk < kp; kk++)
+      for (int i = 0; i < rows; i++)
+        to[AT_A(i, kk)] = kk < k ? PART(INA, 1, from + i * rs + kk * ks, part) : (ushort)0;
   }
 }
 #endif
 
 #ifdef INB
-inline void pack_b(__global const STORAGE(INB) * from, long ns, long ks, int lines, long k, long kp,
-                   __global panel_t* panel) {
+inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, int cols, long k, long kp,
+                   __global panel_t *panel) {
   for (int part = 0; part < PARTS; part++) {
-    __global panel_t* to = panel + part * B_BLOCK;
-    long q = 0;
-    if (lines == NR && ns == 1) {
-      for (; q + 2 <= k; q += 2)
-        for (int l = 0; l < NR; l += 16)
-          vstore16(PAIRS(INB, 16, from + q * ks + l, ks, part), 0, (__global uint*)(to + AT_B(l, q)));
+    __global panel_t *to = panel + part * B_PART;
+    long kk = 0;
+    if (cols == NR && cs == 1) {
+      for (; kk + 2 <= k; kk += 2)
+        for (int j = 0; j < NR; j += 16)
+          vstore16(PAIRS(INB, 16, from + kk * ks + j, ks, part), 0, (__global uint *)(to + AT_B(j, kk)));
     } else if (ks == 1) {
-      for (; q + 32 <= k; q += 32)
-        for (int l = 0; l < lines; l += 16) {
+      for (; kk + 32 <= k; kk += 32)
+        for (int j = 0; j < cols; j += 16) {
           uint16 v[16];
 #pragma unroll
-          for (int i = 0; i < 16; i++) v[i] = PAIRS_OF_LINE(INB, from + min(l + i, lines - 1) * ns + q, part);
-          store_b_pairs(v, to, l, q);
+          for (int x = 0; x < 16; x++) v[x] = PAIRS_ALONG_K(INB, from + min(j + x, cols - 1) * cs + kk, part);
+          store_b_pairs(v, to, j, kk);
         }
     }
-    const long done = q;
-    PACK_REST(INB, from, ns, ks, lines, done, k, kp, to, AT_B, part)
+    for (; kk < kp; kk++)
+      for (int j = 0; j < cols; j++)
+        to[AT_B(j, kk)] = kk < k ? PART(INB, 1, from + j * cs + kk * ks, part) : (ushort)0;
   }
 }
 #endif
 
 // --- the product --------------------------------------------------------------------------------------------------
-// t (MR x NR floats, and SPARE vectors behind) += one part of a panel of a times one of b. Registers that a compiler does not know of only live
-// within one asm statement, but for the tiles: nothing else uses those.
+// t (MR x NR floats, and SPARE_VECTORS vectors behind) += one part of a panel of A times one of B. Registers that a
+// compiler does not know of only live within one asm statement, but for the tiles: nothing else uses those.
 #ifdef ENGINE_AMX
 #if MR != 32 || VEC != 16
 #error "two by two tiles of 16 x 16"
@@ -137,9 +135,9 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
 #define ENGINE_BEGIN() __asm__ volatile("ldtilecfg (%0)" ::"r"(tile_config) : "memory")
 // Tiles that are in use would be saved at each switch of threads.
 #define ENGINE_END() __asm__ volatile("tilerelease" ::: "memory")
-#define SPARE 0
+#define SPARE_VECTORS 0
 
-inline void multiply(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
+inline void multiply_part(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
   __asm__ volatile(
       "tileloadd (%[t], %[row], 1), %%tmm0\n\t"
       "tileloadd 64(%[t], %[row], 1), %%tmm1\n\t"
@@ -172,7 +170,7 @@ inline void multiply(__global const panel_t* a, __global const panel_t* b, long 
 #endif
 #define ENGINE_BEGIN()
 #define ENGINE_END()
-#define SPARE 19
+#define SPARE_VECTORS 19
 // Sums of row r in zmm(2 r) and zmm(2 r + 1), the row's pair everywhere in zmm18, those of b in zmm16 and zmm17. Not
 // every compiler of OpenCL C knows the registers' names, so what was in them is kept behind t.
 #define ROWS8(X) X(0, 0, 1) X(1, 2, 3) X(2, 4, 5) X(3, 6, 7) X(4, 8, 9) X(5, 10, 11) X(6, 12, 13) X(7, 14, 15)
@@ -190,7 +188,7 @@ inline void multiply(__global const panel_t* a, __global const panel_t* b, long 
   "vpbroadcastd 64*" #r "(%[a]), %%zmm18\n\t"      \
   "vdpbf16ps %%zmm16, %%zmm18, %%zmm" #l "\n\t"    \
   "vdpbf16ps %%zmm17, %%zmm18, %%zmm" #h "\n\t"
-inline void multiply(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
+inline void multiply_part(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
   long pairs;
   __asm__ volatile(
       ROWS8(SAVE_ROW) SAVE(16) SAVE(17) SAVE(18)
@@ -212,23 +210,23 @@ inline void multiply(__global const panel_t* a, __global const panel_t* b, long 
       ROWS8(KEEP_ROW)
       ROWS8(RESTORE_ROW) RESTORE(16) RESTORE(17) RESTORE(18)
       : [a] "+r"(a), [b] "+r"(b), [n] "+r"(blocks), [pairs] "=&r"(pairs)
-      : [t] "r"(t), [skip_a] "r"(2L * A_BLOCK * PARTS - 64), [skip_b] "r"(2L * B_BLOCK * (PARTS - 1))
+      : [t] "r"(t), [skip_a] "r"(2L * A_PART * PARTS - 64), [skip_b] "r"(2L * B_PART * (PARTS - 1))
       : "memory", "cc");
 }
 #endif
 
 #ifdef OUT
-inline void micro(__global const panel_t* a, __global const panel_t* b, long k, VT* t) {
+inline void micro_kernel(__global const panel_t* a, __global const panel_t* b, long k, VT* t) {
   const long blocks = k / 32;
   for (int i = 0; i < 2 * MR; i++) t[i] = (VT)(0);
   if (blocks <= 0) return;
-  multiply(a, b, blocks, (float*)t);
+  multiply_part(a, b, blocks, (float*)t);
 #if PARTS == 2
-  VT low[2 * MR + SPARE];
+  VT low[2 * MR + SPARE_VECTORS];
   for (int i = 0; i < 2 * MR; i++) low[i] = (VT)(0);
-  multiply(a, b + B_BLOCK, blocks, (float*)low);
-  multiply(a + A_BLOCK, b, blocks, (float*)low);
-  multiply(a + A_BLOCK, b + B_BLOCK, blocks, (float*)low);
+  multiply_part(a, b + B_PART, blocks, (float*)low);
+  multiply_part(a + A_PART, b, blocks, (float*)low);
+  multiply_part(a + A_PART, b + B_PART, blocks, (float*)low);
   // The first parts alone say where a sum is Inf or NaN: Inf times a second part of 0 would be one NaN too many.
   for (int i = 0; i < 2 * MR; i++) t[i] += isfinite(t[i]) ? low[i] : (VT)(0);
 #endif

@@ -1,5 +1,5 @@
-// The register tile of matrix multiplication on CPUs, MR x 2 VEC: how it is made, in explicit vectors, and stored.
-// -D: ACC, VEC, MR; OUT and ADD (storage tags of c and d) to store it.
+// The tile of matrix multiplication on CPUs, MR x 2 VEC: how it is made, in explicit vectors, and stored.
+// -D: ACC, VEC, MR; OUT and ADD (storage tags) to store it.
 #ifndef NETCL_GEMM_MICRO_H
 #define NETCL_GEMM_MICRO_H
 #include "gemm/gemm.h"
@@ -10,69 +10,69 @@
 #elif MR == 6
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
 #endif
-#define DECLARE(r) VT l##r = (VT)(0), h##r = (VT)(0);
-#define STEP(r)                       \
-  {                                   \
-    const VT x = (VT)(a[r * rs + j]); \
-    l##r = MAC(x, b0, l##r);          \
-    h##r = MAC(x, b1, h##r);          \
+// Row r of the tile is the vectors l<r> and h<r>.
+#define DECLARE_ROW(r) VT l##r = (VT)(0), h##r = (VT)(0);
+#define UPDATE_ROW(r)                  \
+  {                                    \
+    const VT x = (VT)(a[r * rs + kk]); \
+    l##r = MAC(x, b0, l##r);           \
+    h##r = MAC(x, b1, h##r);           \
   }
-#define LEVEL(level)                               \
-  {                                                \
-    const int j = level;                           \
-    const VT b0 = CAT(VLOAD_, VEC)(0, b + j * bs); \
-    const VT b1 = CAT(VLOAD_, VEC)(1, b + j * bs); \
-    EACH_ROW(STEP)                                 \
+// Adds column kk_ of a times row kk_ of b.
+#define RANK_1_UPDATE(kk_)                          \
+  {                                                 \
+    const int kk = kk_;                             \
+    const VT b0 = CAT(VLOAD_, VEC)(0, b + kk * bs); \
+    const VT b1 = CAT(VLOAD_, VEC)(1, b + kk * bs); \
+    EACH_ROW(UPDATE_ROW)                            \
   }
-#define KEEP(r)    \
-  t[2 * r] = l##r; \
+#define KEEP_ROW(r) \
+  t[2 * r] = l##r;  \
   t[2 * r + 1] = h##r;
 
-// t = a (MR x k) * b (k x NR). Level q of row r is a[r * rs + q / 4 * as + q % 4], level q of b starts at b + q * bs: panels
-// (rs = 4, as = 4 * MR, bs = NR), or matrices where the levels of a are consecutive (as = 4), and the columns of b.
-// The accumulators stay in registers: named variables, since an array might not.
-inline void multiply_tile(__global const ST* a, long rs, long as, __global const ST* b, long bs, long k, VT* t) {
-  EACH_ROW(DECLARE)
-  for (long q = k >> 2; q > 0; q--) {
-    LEVEL(0)
-    LEVEL(1)
-    LEVEL(2)
-    LEVEL(3)
+// t = a (MR x k) * b (k x NR). Element (r, kk) of a is a[r * rs + kk / 4 * as + kk % 4], row kk of b starts at
+// b + kk * bs: panels (rs = 4, as = 4 * MR, bs = NR), or matrices whose rows are consecutive (as = 4). The sums stay in
+// registers: named variables, since an array might not.
+inline void micro_kernel_of(__global const ST *a, long rs, long as, __global const ST *b, long bs, long k, VT *t) {
+  EACH_ROW(DECLARE_ROW)
+  for (long fours = k >> 2; fours > 0; fours--) {
+    RANK_1_UPDATE(0)
+    RANK_1_UPDATE(1)
+    RANK_1_UPDATE(2)
+    RANK_1_UPDATE(3)
     a += as;
     b += 4 * bs;
   }
   const int rest = k & 3;
-  for (int q = 0; q < rest; q++) LEVEL(q)
-  EACH_ROW(KEEP)
+  for (int i = 0; i < rest; i++) RANK_1_UPDATE(i)
+  EACH_ROW(KEEP_ROW)
 }
-#define micro(a, b, k, t) multiply_tile(a, 4, 4 * MR, b, NR, k, t)  // of panels
+#define micro_kernel(a, b, k, t) micro_kernel_of(a, 4, 4 * MR, b, NR, k, t)  // of panels
 #define ENGINE_BEGIN()
 #define ENGINE_END()
-#define SPARE 0
+#define SPARE_VECTORS 0
 #endif
 
 #if defined(MR) && defined(OUT)
-// Stores the micro-tile at (row, col) of an m x n matrix, what of it is inside.
-inline void finish_tile(__global STORAGE(OUT) * C, MatrixStrides c, __global const STORAGE(ADD) * D, MatrixStrides d, long add,
-                        const VT* t, ST alpha, ST beta, long row, long col, long m, long n) {
+// Stores the tile at (row, col) of an m x n matrix, what of it is inside.
+inline void store_tile(const Epilogue *E, const VT *t, long row, long col, long m, long n) {
   const int rows = (int)min((long)MR, m - row);
-  if (c.rs == 1 && !add && rows == MR && n - col >= NR) {  // a product that was swapped: columns of c lie side by side
-    const ST* s = (const ST*)t;
+  if (E->c_row == 1 && !E->has_d && rows == MR && n - col >= NR) {  // a product that was swapped: c's columns are consecutive
+    const ST *s = (const ST *)t;
     for (int j = 0; j < NR; j++) {
-      __global STORAGE(OUT)* to = C + row + (col + j) * c.cs;
+      __global STORAGE(OUT) *to = E->c + row + (col + j) * E->c_col;
       for (int r = 0; r + 4 <= MR; r += 4)
         STORE(OUT, ACC, 4, to, r,
-              alpha * (VTYPE(ACC, 4))(s[r * NR + j], s[(r + 1) * NR + j], s[(r + 2) * NR + j], s[(r + 3) * NR + j]));
+              E->alpha * (VTYPE(ACC, 4))(s[r * NR + j], s[(r + 1) * NR + j], s[(r + 2) * NR + j], s[(r + 3) * NR + j]));
 #if MR % 4 == 2
-      STORE(OUT, ACC, 2, to, MR - 2, alpha * (VTYPE(ACC, 2))(s[(MR - 2) * NR + j], s[(MR - 1) * NR + j]));
+      STORE(OUT, ACC, 2, to, MR - 2, E->alpha * (VTYPE(ACC, 2))(s[(MR - 2) * NR + j], s[(MR - 1) * NR + j]));
 #endif
     }
     return;
   }
   for (int r = 0; r < 2 * rows; r++) {
-    const long i = row + (r >> 1), j = col + (r & 1) * VEC;
-    finish(C + i * c.rs + j * c.cs, c.cs, D + i * d.rs + j * d.cs, d.cs, add, t[r], alpha, beta, 0,
-           (int)clamp(n - j, 0L, (long)VEC));
+    const long j = col + (r & 1) * VEC;
+    store_vector(E, row + (r >> 1), j, t[r], 0, (int)clamp(n - j, 0L, (long)VEC));
   }
 }
 #endif

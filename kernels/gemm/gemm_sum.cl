@@ -1,16 +1,15 @@
-// Adds the slices of a matrix multiplication that was split along k: c = alpha * (sum over slices of a) +
-// beta * d. -D: OUT, ADD (storage tags), ACC (also of the slices), ACC_FLOATING | ACC_COMPLEX | neither. A
-// work-item makes `nb` columns of one row; a.b0 is from one slice to the next, k their number.
+// Adds the slices of a product whose k was split: c = alpha * (sum over slices of a) + beta * d. -D: OUT, ADD (storage
+// tags), ACC (also of the slices), ACC_FLOATING or ACC_COMPLEX or neither. A work-item makes n_tiles columns of one row;
+// a.b0 leads from one slice to the next, k is their number.
 #include "gemm/gemm.h"
 
 __kernel void gemm_sum(BUF(a), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long row = get_global_id(1), begin = get_global_id(0) * P.n_tiles, end = min(begin + P.n_tiles, P.n);
-  __global const ST* A = PTR(a, const ST) + row * P.a.rs;
-  __global STORAGE(OUT)* C = PTR(c, STORAGE(OUT)) + row * P.c.rs;
-  __global const STORAGE(ADD)* D = PTR(d, const STORAGE(ADD)) + row * P.d.rs;
+  __global const ST *A = PTR(a, const ST) + row * P.a.rs;
+  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, 0, alpha, beta);
   for (long col = begin; col < end; col++) {
-    ST v = (ST)(0);
-    for (long s = 0; s < P.k; s++) v += A[s * P.a.b0 + col];
-    finish1(C + col * P.c.cs, D + col * P.d.cs, P.has_d, v, alpha, beta);
+    ST sum = (ST)(0);
+    for (long slice = 0; slice < P.k; slice++) sum += A[slice * P.a.b0 + col];
+    store_element(&E, row, col, sum);
   }
 }

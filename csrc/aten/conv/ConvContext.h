@@ -27,7 +27,7 @@ struct ConvContext {
   int64_t nr(int64_t n) const { return vectors(n) * vec; }
   // Elements of a panel of `width` rows or columns and k taps.
   int64_t panel(int64_t width, int64_t k) const {
-    return engine ? width * round_up(k, engine->kLevels) * engine->parts : width * k;
+    return engine ? width * round_up(k, engine->kUnroll) * engine->parts : width * k;
   }
   at::Tensor scratch(int64_t elements) const { return scratch(elements, acc); }
   at::Tensor scratch(int64_t elements, c10::ScalarType type) const;

@@ -82,7 +82,7 @@ void multiply(const ConvContext& c, GatheredProduct p) {
   ConvGemmParams& g = p.params;
   g.contiguous = p.taps.contiguous;
   g.k_slice = p.slices > 1 ? ceil_div(g.k, p.slices) : g.k;
-  if (c.engine && p.slices > 1) g.k_slice = round_up(g.k_slice, c.engine->kLevels);
+  if (c.engine && p.slices > 1) g.k_slice = round_up(g.k_slice, c.engine->kUnroll);
   set_work(c, g, p.slices);
   const Range global{size_t(ceil_div(ceil_div(g.m, c.mr), g.m_tiles)),
                      size_t(ceil_div(g.n_panels, g.n_panels_per_item)), size_t(p.slices * g.groups)};

@@ -19,22 +19,20 @@
 namespace netcl {
 namespace {
 
-// --- parameters
-// -------------------------------------------------------------------------------------------------
-constexpr int64_t kFewRows = 16;               // rows that are not worth packing b for
-constexpr int64_t kDotColumns = 4;             // columns of a tile of dot products
-constexpr int64_t kVectorRun = 8;              // vectors of a tile of one row (RUN in gemm_direct.cl)
-constexpr int64_t kDepth = 1024;               // levels of a panel of the packed path: one of b stays in L2
+// The words are those of kernels/gemm/gemm.h.
+constexpr int64_t kFewRows = 16;               // rows that are not worth packing B for
+constexpr int64_t kDotColumns = 4;             // columns of a tile of dot products (DOT_COLS in gemm_direct.cl)
+constexpr int64_t kGemvVectors = 8;            // vectors of a tile of one row (VECTORS in gemm_direct.cl)
+constexpr int64_t kPanelDepth = 1024;          // kc of the packed path: a panel of B stays in L2
 constexpr double kPackCost = 8;                // of packing an operand again, over reading it again
-constexpr int64_t kBlockWork = 1 << 24;        // most multiply-adds of a product in one launch
-constexpr int64_t kInPlaceElements = 1 << 17;  // of a b that stays in L2 and may be read across its rows
-constexpr int64_t kOnceDepth = 8192;           // most levels of the only panel of b, which stays in L2
+constexpr int64_t kFusedWork = 1 << 24;        // most multiply-adds of a product in one launch
+constexpr int64_t kInPlaceElements = 1 << 17;  // of a B that stays in L2 and may be read across its rows
+constexpr int64_t kReadOnceDepth = 8192;       // most k of the only panel of B, which stays in L2
 constexpr int64_t kEngineWork = 1 << 19;       // multiply-adds; below, to pack is most of the work
-constexpr int64_t kEngineDepth = 2048;         // levels of a panel for a matrix engine, which stays in L1
 constexpr int64_t kPanelElements = 4 << 20;    // of one operand's panels at a time
 constexpr int64_t kItemsPerUnit = 4;           // work-items for each compute unit, for balance
 constexpr int64_t kMinItemWork = 1 << 15;      // multiply-adds below which a work-item costs more than it saves
-constexpr int64_t kSplitDepth = 2048;          // levels of a slice where k is split
+constexpr int64_t kSliceDepth = 2048;          // k of a slice, if k is split
 
 c10::ScalarType accumulator(c10::ScalarType type) {
   switch (type) {
@@ -156,7 +154,7 @@ void run_tiled(const Job& job) {
   const GroupTile tile = group_tile(job.device(), job.acc, job.g.m, job.g.n, job.batches());
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("SIDE_X", tile.x).set("SIDE_Y", tile.y).set("COLS", tile.cols);
-  defs.set("ROWS", tile.rows).set("DEPTH", tile.depth);
+  defs.set("ROWS", tile.rows).set("KC", tile.kc);
   auto& k = kernel(job.device(), "gemm/gemm_gpu.cl", "gemm_tiled", defs);
   const Range local{static_cast<size_t>(tile.x), static_cast<size_t>(tile.y)};
   const Range global{ceil_div<size_t>(job.g.n, tile.width()) * local.x,
@@ -166,10 +164,10 @@ void run_tiled(const Job& job) {
   });
 }
 
-// Tiles of `rows` x 2 vectors with a and b read in place.
+// Tiles of `rows` x 2 vectors; A and B are read in place.
 void run_rows(const Job& job, int64_t rows) {
   Defs defs = job.defs();
-  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows).set("KERNEL_ROWS", 1);
+  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows);
   auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_rows", defs);
   GemmParams p = job.params();
   const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, job.nr()), rows * job.nr() * p.k);
@@ -185,7 +183,7 @@ void run_rows(const Job& job, int64_t rows) {
 struct Panels {
   int64_t vec, mr;
   c10::ScalarType type;
-  int64_t depth, levels;         // most levels, and of what their number is a multiple
+  int64_t kc, k_unroll;          // most of k in a panel, and of what it is a multiple
   int64_t parts = 1;             // elements for each number
   const char* engine = nullptr;  // -D for the matrix engine
   int64_t nr() const { return 2 * vec; }
@@ -202,20 +200,20 @@ std::optional<Panels> engine_panels(const Job& job) {
   if (job.g.may_narrow && b == c10::kFloat) b = a;
   const auto tile = engine_tile(job.device(), a, b);
   if (!tile) return std::nullopt;
-  return Panels{tile->kVec, tile->rows, c10::kShort, tile->depth, tile->kLevels, tile->parts, tile->define};
+  return Panels{tile->kVec, tile->rows, c10::kShort, tile->kc, tile->kUnroll, tile->parts, tile->define};
 }
-Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kDepth, 4}; }
+Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kPanelDepth, 4}; }
 
-// Everything in one launch: each work-item packs for itself what it cannot read in place. False, and nothing done,
-// where that would take too much memory.
-bool run_block(const Job& job, const Panels& panels) {
+// Everything in one launch: each work-item packs for itself what it cannot read in place. If that would take too much
+// memory, it does nothing and returns false.
+bool run_fused(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
   GemmParams p = job.params();
-  p.kc = job.k_slice ? std::min(g.k, kDepth) : g.k;
-  // Packed, an a that is read but once would move three times.
+  p.kc = job.k_slice ? std::min(g.k, kPanelDepth) : g.k;
+  // Each element of A is used once: a packed copy of it would only be written and read again.
   const bool a_in_place = !panels.engine && g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
   p.b_in_place = !panels.engine && g.b.dtype == job.acc && g.b.cs == 1 && p.kc * g.n <= kInPlaceElements;
-  const int64_t mp = ceil_div(g.m, panels.mr), np = ceil_div(g.n, panels.nr());
+  const int64_t m_panels = ceil_div(g.m, panels.mr), n_panels = ceil_div(g.n, panels.nr());
   const int64_t most = std::max<int64_t>(1, job.batches() * g.m * g.n * g.k / kMinItemWork);
   const int64_t items = std::min(most, (p.b_in_place ? kItemsPerUnit : kItemsPerUnit / 2) * job.units());
   // Matrices are shared out first. What parts of one remain are cut so that little is packed by several: each part of
@@ -224,19 +222,19 @@ bool run_block(const Job& job, const Panels& panels) {
   p.batches = job.batches();
   const int64_t batch_items = std::min(p.batches, 4 * items), parts = ceil_div(items, batch_items);
   const double a_cost = g.m * (a_in_place ? 1 : kPackCost), b_cost = g.n * (p.b_in_place ? 1 : kPackCost);
-  const int64_t cols =
-      std::min<int64_t>(np, std::bit_floor(static_cast<uint64_t>(std::max(1.0, std::sqrt(parts * b_cost / a_cost)))));
-  const int64_t rows = std::min(mp, ceil_div(parts, cols));
-  p.n_tiles = ceil_div(np, cols);
-  const int64_t levels = round_up(p.kc, panels.levels) * panels.parts;
-  p.item_panels = round_up(((p.b_in_place ? 1 : p.n_tiles) * panels.nr() + panels.mr) * levels, int64_t{16});
+  const int64_t cols = std::min<int64_t>(
+      n_panels, std::bit_floor(static_cast<uint64_t>(std::max(1.0, std::sqrt(parts * b_cost / a_cost)))));
+  const int64_t rows = std::min(m_panels, ceil_div(parts, cols));
+  p.n_tiles = ceil_div(n_panels, cols);
+  const int64_t depth = round_up(p.kc, panels.k_unroll) * panels.parts;
+  p.item_panels = round_up(((p.b_in_place ? 1 : p.n_tiles) * panels.nr() + panels.mr) * depth, int64_t{16});
   const int64_t elements = p.item_panels * rows * cols * batch_items;
   if (elements > 4 * kPanelElements && !job.k_slice) return false;
 
   Defs defs = job.defs();
-  panels.define(job.outputs(job.inputs(defs))).set("KERNEL_BLOCK", 1);
+  panels.define(job.outputs(job.inputs(defs)));
   if (a_in_place) defs.set("A_IN_PLACE", 1);
-  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_block", defs);
+  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_fused", defs);
   const at::Tensor scratch = job.scratch(elements, panels.type);
   with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
     k.launch(job.op, job.queue,
@@ -246,13 +244,13 @@ bool run_block(const Job& job, const Panels& panels) {
   return true;
 }
 
-// One row times b, whose columns are consecutive.
-void run_vector(const Job& job) {
+// One row times B, whose rows are consecutive.
+void run_gemv(const Job& job) {
   Defs defs = job.defs();
-  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("KERNEL_VECTOR", 1);
-  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_vector", defs);
+  job.outputs(job.inputs(defs)).set("VEC", job.vec());
+  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemv", defs);
   GemmParams p = job.params();
-  const Cut parts = cut(job, 1, ceil_div(p.n, kVectorRun * job.vec()), kVectorRun * job.vec() * p.k);
+  const Cut parts = cut(job, 1, ceil_div(p.n, kGemvVectors * job.vec()), kGemvVectors * job.vec() * p.k);
   p.n_tiles = parts.cols_each;
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
     k.launch(job.op, job.queue, {1, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(), job.b(),
@@ -262,7 +260,7 @@ void run_vector(const Job& job) {
 
 void run_dots(const Job& job, int64_t rows) {
   Defs defs = job.defs();
-  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows).set("KERNEL_DOTS", 1);
+  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows);
   auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_dots", defs);
   GemmParams p = job.params();
   const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, kDotColumns), rows * kDotColumns * p.k);
@@ -274,19 +272,19 @@ void run_dots(const Job& job, int64_t rows) {
   });
 }
 
-// Panels of both operands, one block of m, n and k after the other; what is not the last block of k leaves
-// its sums in the accumulator's type.
+// Packs panels of both operands, block after block (mc x kc of A, kc x nc of B), and multiplies them. All but the last
+// block of k leave their sums in the compute type.
 void run_packed(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
   Defs pack_defs = job.defs(), defs = job.defs();
   panels.define(job.inputs(pack_defs));
   auto& pack = kernel(job.device(), "gemm/gemm_pack.cl", "gemm_pack", pack_defs);
 
-  const int64_t k_blocks = ceil_div(g.k, panels.depth), mr = panels.mr, nr = panels.nr();
-  const int64_t depth = round_up(ceil_div(g.k, k_blocks), panels.levels);
-  const int64_t m_step = std::min(round_up(g.m, mr), kPanelElements / depth / mr * mr);
-  const int64_t n_step = std::min(round_up(g.n, nr), kPanelElements / depth / nr * nr);
-  const int64_t a_panels = m_step * depth * panels.parts, b_panels = n_step * depth * panels.parts;
+  const int64_t k_blocks = ceil_div(g.k, panels.kc), mr = panels.mr, nr = panels.nr();
+  const int64_t kc = round_up(ceil_div(g.k, k_blocks), panels.k_unroll);
+  const int64_t mc = std::min(round_up(g.m, mr), kPanelElements / kc / mr * mr);
+  const int64_t nc = std::min(round_up(g.n, nr), kPanelElements / kc / nr * nr);
+  const int64_t a_panels = mc * kc * panels.parts, b_panels = nc * kc * panels.parts;
   const bool a_shared = g.a.bs[0] == 0 && g.a.bs[1] == 0, b_shared = g.b.bs[0] == 0 && g.b.bs[1] == 0;
   const int64_t batch_step = std::clamp<int64_t>(kPanelElements / std::max(a_panels, b_panels), 1, job.batches());
   const at::Tensor pa = job.scratch(a_panels * (a_shared ? 1 : batch_step), panels.type);
@@ -300,15 +298,15 @@ void run_packed(const Job& job, const Panels& panels) {
     partial = {sums.const_data_ptr(), job.acc, g.n, 1, {g.batch[1] * g.m * g.n, g.m * g.n}};
   }
   for (int64_t batch0 = 0; batch0 < job.batches(); batch0 += batch_step)
-    for (int64_t n0 = 0; n0 < g.n; n0 += n_step)
-      for (int64_t k0 = 0; k0 < g.k; k0 += depth)
-        for (int64_t m0 = 0; m0 < g.m; m0 += m_step) {
-          const bool first = k0 == 0, last = k0 + depth >= g.k;
+    for (int64_t n0 = 0; n0 < g.n; n0 += nc)
+      for (int64_t k0 = 0; k0 < g.k; k0 += kc)
+        for (int64_t m0 = 0; m0 < g.m; m0 += mc) {
+          const bool first = k0 == 0, last = k0 + kc >= g.k;
           const size_t batches = std::min(batch_step, job.batches() - batch0);
           Job part = job;
-          part.g.m = std::min(m_step, g.m - m0);
-          part.g.n = std::min(n_step, g.n - n0);
-          part.g.k = std::min(depth, g.k - k0);
+          part.g.m = std::min(mc, g.m - m0);
+          part.g.n = std::min(nc, g.n - n0);
+          part.g.k = std::min(kc, g.k - k0);
           part.g.a.data = advance(g.a, m0 * g.a.rs + k0 * g.a.cs);
           part.g.b.data = advance(g.b, k0 * g.b.rs + n0 * g.b.cs);
           if (!last) part.g.c = partial;
@@ -323,13 +321,13 @@ void run_packed(const Job& job, const Panels& panels) {
           p.batch0 = batch0;
           p.a_panels = a_shared ? 0 : a_panels;
           p.b_panels = b_shared ? 0 : b_panels;
-          const int64_t mp = ceil_div(p.m, mr), np = ceil_div(p.n, nr);
+          const int64_t m_panels = ceil_div(p.m, mr), n_panels = ceil_div(p.n, nr);
           // Panels of a stay as they are while the blocks of m go by, those of b are packed with the first.
           const int64_t items = kItemsPerUnit * job.units();
-          p.m_tiles = ceil_div(mp, items);
-          p.n_tiles = ceil_div(np, items);
-          p.a_items = ceil_div(mp, p.m_tiles);
-          const int64_t b_items = m0 == 0 ? ceil_div(np, p.n_tiles) : 0;
+          p.m_tiles = ceil_div(m_panels, items);
+          p.n_tiles = ceil_div(n_panels, items);
+          p.a_items = ceil_div(m_panels, p.m_tiles);
+          const int64_t b_items = m0 == 0 ? ceil_div(n_panels, p.n_tiles) : 0;
           pack.launch(job.op, job.queue, {static_cast<size_t>(p.a_items + b_items), batches}, {1, 1}, part.a(),
                       part.b(), buf(pa), buf(pb), p);
 
@@ -337,10 +335,10 @@ void run_packed(const Job& job, const Panels& panels) {
           panels.define(part.outputs(mul_defs));
           auto& mul = kernel(job.device(), "gemm/gemm_cpu.cl", "gemm_packed", mul_defs);
           // Macro-tiles of up to 8 x 8 panels, fewer where the device would idle.
-          p.m_tiles = std::clamp<int64_t>(mp * np / items, 1, 8);
-          p.n_tiles = std::clamp<int64_t>(mp * np / items / p.m_tiles, 1, 8);
-          const Range global{static_cast<size_t>(ceil_div(mp, p.m_tiles)), static_cast<size_t>(ceil_div(np, p.n_tiles)),
-                             batches};
+          p.m_tiles = std::clamp<int64_t>(m_panels * n_panels / items, 1, 8);
+          p.n_tiles = std::clamp<int64_t>(m_panels * n_panels / items / p.m_tiles, 1, 8);
+          const Range global{static_cast<size_t>(ceil_div(m_panels, p.m_tiles)),
+                             static_cast<size_t>(ceil_div(n_panels, p.n_tiles)), batches};
           with_scalars(job.acc, part.g.alpha, part.g.beta, [&](auto alpha, auto beta) {
             mul.launch(job.op, job.queue, global, {1, 1, 1}, buf(pa), buf(pb), part.c(), part.d(), p, alpha, beta);
           });
@@ -353,7 +351,7 @@ void choose(Job job) {
   if (!job.device().is_cpu() || c10::isComplexType(job.acc)) return run_tiled(job);
 
   const auto unit = [](int64_t stride, int64_t size) { return stride == 1 || size <= 1; };
-  bool a_levels = unit(g.a.cs, g.k), b_levels = unit(g.b.rs, g.k);
+  bool a_along_k = unit(g.a.cs, g.k), b_along_k = unit(g.b.rs, g.k);
   // c^T = b^T a^T: brings the side that is short, or the operand that runs the wrong way, to the left.
   const auto swap = [&] {
     GemmMatrix a = transposed(g.b);
@@ -362,35 +360,35 @@ void choose(Job job) {
     g.c = transposed(g.c);
     g.d = transposed(g.d);
     std::swap(g.m, g.n);
-    std::swap(a_levels, b_levels);
+    std::swap(a_along_k, b_along_k);
   };
   if (g.n < g.m && g.n <= kFewRows) swap();
-  const bool b_columns = unit(g.b.cs, g.n) && g.n >= job.vec();
-  if (a_levels && b_levels && !(b_columns && g.k < 64) && (g.m <= 4 ? g.k >= job.vec() : g.m <= 16 && g.k >= 128))
+  const bool b_along_n = unit(g.b.cs, g.n) && g.n >= job.vec();
+  if (a_along_k && b_along_k && !(b_along_n && g.k < 64) && (g.m <= 4 ? g.k >= job.vec() : g.m <= 16 && g.k >= 128))
     return run_dots(job, g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3));
   // Few rows: reading b once in place is all there is to do.
-  if (b_columns && g.m == 1) return run_vector(job);
-  if (b_columns && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows());
-  if (!a_levels && b_levels && g.n >= g.m / 4) swap();
+  if (b_along_n && g.m == 1) return run_gemv(job);
+  if (b_along_n && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows());
+  if (!a_along_k && b_along_k && g.n >= g.m / 4) swap();
   const int64_t work = g.m * g.n * g.k;
   if (!job.k_slice && std::min(g.m, g.n) > kFewRows && work > kEngineWork) {
     if (const auto engine = engine_panels(job)) {
-      if (g.k > engine->depth || work > kBlockWork || !run_block(job, *engine)) run_packed(job, *engine);
+      if (g.k > engine->kc || work > kFusedWork || !run_fused(job, *engine)) run_packed(job, *engine);
       return;
     }
   }
-  const bool read_once = a_levels && g.n <= job.nr() && g.k <= kOnceDepth;
-  const bool small = g.k <= kDepth && work <= kBlockWork;
-  if ((job.k_slice || g.k == 0 || small || read_once || g.m <= kFewRows) && run_block(job, vector_panels(job))) return;
+  const bool read_once = a_along_k && g.n <= job.nr() && g.k <= kReadOnceDepth;
+  const bool small = g.k <= kPanelDepth && work <= kFusedWork;
+  if ((job.k_slice || g.k == 0 || small || read_once || g.m <= kFewRows) && run_fused(job, vector_panels(job))) return;
   run_packed(job, vector_panels(job));
 }
 
-// Where the result is small and k is long, slices of k make the parallel work.
-bool run_split(const Job& job) {
+// Split-k: if the result is small and k is long, slices of k make the parallel work.
+bool run_split_k(const Job& job) {
   const GemmArgs& g = job.g;
   const int64_t tiles = ceil_div(g.m, int64_t{64}) * ceil_div(g.n, int64_t{64});
-  if (job.batches() != 1 || g.k < 2 * kSplitDepth || tiles >= 2 * job.units()) return false;
-  const int64_t slices = std::min(ceil_div(g.k, kSplitDepth), ceil_div(kItemsPerUnit * job.units(), tiles));
+  if (job.batches() != 1 || g.k < 2 * kSliceDepth || tiles >= 2 * job.units()) return false;
+  const int64_t slices = std::min(ceil_div(g.k, kSliceDepth), ceil_div(kItemsPerUnit * job.units(), tiles));
   if (slices < 2) return false;
   const int64_t step = round_up(ceil_div(g.k, slices), int64_t{16}), count = ceil_div(g.k, step);
   const at::Tensor sums = job.scratch(count * g.m * g.n);
@@ -432,7 +430,7 @@ void gemm(const char* op, Queue& queue, const GemmArgs& args) {
   }
   if (args.beta.equal(0)) job.g.d = {};
   if (args.alpha.equal(0)) job.g.k = 0;  // as in BLAS: a and b are not read, their NaNs do not show
-  if (!run_split(job)) choose(job);
+  if (!run_split_k(job)) choose(job);
 }
 
 GemmMatrix gemm_matrix(const at::Tensor& t) {

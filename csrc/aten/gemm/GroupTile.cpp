@@ -44,7 +44,7 @@ constexpr std::array<VendorTile, 2> kVendors{{
 
 bool fits(const Device& device, c10::ScalarType acc, const GroupTile& t) {
   // One column more than the tile has keeps neighbours in different banks of local memory.
-  const int64_t bytes = t.depth * (t.width() + t.height() + 2) * static_cast<int64_t>(c10::elementSize(acc));
+  const int64_t bytes = t.kc * (t.width() + t.height() + 2) * static_cast<int64_t>(c10::elementSize(acc));
   return t.x * t.y <= static_cast<int64_t>(device.info().max_work_group_size) &&
          bytes <= static_cast<int64_t>(device.info().local_mem_size);
 }
@@ -102,7 +102,7 @@ Choices& choices() {
   return all;
 }
 
-std::vector<int64_t> numbers(const GroupTile& t) { return {t.x, t.y, t.cols, t.rows, t.depth}; }
+std::vector<int64_t> numbers(const GroupTile& t) { return {t.x, t.y, t.cols, t.rows, t.kc}; }
 
 std::vector<std::vector<int64_t>> candidates(int64_t index, c10::ScalarType acc) {
   std::vector<std::vector<int64_t>> r;

@@ -10,7 +10,7 @@ namespace netcl {
 struct GroupTile {
   int64_t x, y;        // work-items
   int64_t cols, rows;  // elements of each, x and y apart
-  int64_t depth;       // levels in local memory at a time
+  int64_t kc;          // of k in local memory at a time
 
   int64_t width() const { return x * cols; }
   int64_t height() const { return y * rows; }

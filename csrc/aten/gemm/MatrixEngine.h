@@ -24,10 +24,10 @@ MatrixEngine matrix_engine(const Device& device);
 // How products of numbers of one dtype by those of another, summed in float, go through the device's engine.
 struct EngineTile {
   int64_t rows;                                      // of a tile, with 2 vectors of 16 columns
-  int64_t depth;                                     // most levels of a panel
+  int64_t kc;                                        // most of k in a panel
   int64_t parts;                                     // bfloat16 numbers for each number
   const char* define;                                // -D for the kernels, with PARTS
-  static constexpr int64_t kVec = 16, kLevels = 32;  // panels hold a multiple of so many levels
+  static constexpr int64_t kVec = 16, kUnroll = 32;  // the k of a panel is a multiple of kUnroll
 };
 // Nothing where there is no engine or it would not pay: bfloat16 goes in as it is; half as the exact sum of two parts,
 // which only AMX makes up for; float (of products of matrices) as torch.set_float32_matmul_precision says.

@@ -79,7 +79,8 @@ def opencl_include() -> str:
 
 def extension() -> CppExtension:
     """torch_netcl._C from every .cpp below csrc."""
-    csrc = str(ROOT / "csrc")  # absolute: ninja runs in the build folder
+    # Absolute: ninja runs in the build folder. Host and device share kernels/args.
+    ours = [str(ROOT / "csrc"), str(ROOT / "kernels")]
     sources = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"))
     if not sources:
         raise SystemExit("torch_netcl: no C++ source below csrc/")
@@ -109,11 +110,11 @@ def extension() -> CppExtension:
     ext = CppExtension(
         "torch_netcl._C",
         sources,
-        include_dirs=[csrc],
+        include_dirs=ours,
         extra_compile_args={"cxx": cflags},
         extra_link_args=ldflags,
     )
-    ext.include_dirs = [csrc]  # torch's are in cflags
+    ext.include_dirs = ours  # torch's are in cflags
     ext.libraries = [name for name in ext.libraries if name != "torch_python"]
     return ext
 

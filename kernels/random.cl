@@ -17,7 +17,7 @@ inline double16 wide_open_closed(uint16 hi, uint16 lo) { return convert_double16
 inline double16 wide_centred(uint16 hi, uint16 lo) {
   return (convert_double16(as_long16(LONG16(hi, lo) >> 11) - (1L << 52)) + 0.5) * 0x1p-53;
 }
-#define HALF_EPSILON 0x1p-53
+#define EPSILON_OVER_2 0x1p-53
 #endif
 #define UNIFORM(k) wide_closed_open(words.w[2 * (k)], words.w[2 * (k) + 1])
 #define UNIFORM_POSITIVE(k) wide_open_closed(words.w[2 * (k)], words.w[2 * (k) + 1])
@@ -28,7 +28,7 @@ inline double16 wide_centred(uint16 hi, uint16 lo) {
 #define UNIFORM(k) uniform_closed_open(words.w[k])
 #define UNIFORM_POSITIVE(k) uniform_open_closed(words.w[k])
 #define UNIFORM_CENTRED(k) uniform_centred(words.w[k])
-#define HALF_EPSILON 0x1p-24f
+#define EPSILON_OVER_2 0x1p-24f
 #define BITS(k) convert_long16(words.w[k])
 #endif
 
@@ -37,7 +37,7 @@ inline double16 wide_centred(uint16 hi, uint16 lo) {
 #define DIST_uniform(k) uniform_between(UNIFORM(k), a, b)
 #define DIST_normal(k) (a + b * normal_pair(UNIFORM_POSITIVE((k) & ~1), UNIFORM((k) | 1), (k) & 1))
 #define DIST_log_normal(k) exp(DIST_normal(k))
-#define DIST_exponential(k) (fmax(-log(UNIFORM_POSITIVE(k)), (VT)(HALF_EPSILON)) / a)
+#define DIST_exponential(k) (fmax(-log(UNIFORM_POSITIVE(k)), (VT)(EPSILON_OVER_2)) / a)
 #define DIST_cauchy(k) (a + b * tan((VT)M_PI * UNIFORM_CENTRED(k)))
 #define DIST_geometric(k) fmax(ceil(log(UNIFORM_POSITIVE(k)) / log1p(-(VT)(a))), (VT)1)
 #define DIST_bernoulli(k) (UNIFORM(k) < (VT)(a) ? (VT)1 : (VT)0)

@@ -1,7 +1,11 @@
-"""Writes docs/host_operators.md, the operators that have a kernel for the CPU and none for netcl, from the dispatcher's
-tables: ``python test/host_operators.py``. test_docs.py holds the file to them."""
+"""Writes docs/host_operators.md, the operators that have a kernel for the CPU and none for netcl.
+
+They come from the dispatcher's tables: ``python test/host_operators.py``; ``--print`` writes to the standard output.
+test_docs.py holds the file to them, in a process of its own: parts of PyTorch register kernels when they are imported.
+"""
 
 import re
+import sys
 from pathlib import Path
 
 import torch
@@ -66,4 +70,7 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(page())
+    if sys.argv[1:] == ["--print"]:
+        print(page(), end="")
+    else:
+        FILE.write_text(page())

@@ -247,7 +247,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         ):
             done = python("import torch; print(torch.netcl.is_available()); torch.netcl.init()", **{variable: "fp61"})
             self.assertEqual(done.stdout, "False\n")
-            self.assertIn(f"{variable}: 'fp61' is none of {allowed}", done.stderr)
+            self.assertIn(f"{variable}: 'fp61' is not one of {allowed}", done.stderr)
 
 
 if __name__ == "__main__":

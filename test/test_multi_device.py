@@ -241,8 +241,10 @@ class TestOrderAcrossDevices(TestCase):
             torch.nn.Linear(6, 16), torch.nn.BatchNorm1d(16), torch.nn.Tanh(), torch.nn.Linear(16, 3)
         )
         model.register_buffer("factor", torch.tensor([1 + 2j]))
-        alone, spread = copy.deepcopy(model).eval().to(self.A), torch.nn.DataParallel(model.eval().to(self.A))
+        alone, spread = copy.deepcopy(model).eval().to(self.A), torch.nn.DataParallel(model.eval().to(self.A), [0, 1])
         self.assertEqual(spread.device_ids, [0, 1])
+        every = torch.nn.DataParallel(model)
+        self.assertEqual(every.device_ids, list(range(torch.netcl.device_count())))
         for x in (data, data.to(self.A), data[:1]):
             y, z = alone(x.to(self.A)), spread(x)
             self.assertEqual((y, y.device), (z, self.A))
@@ -255,7 +257,7 @@ class TestOrderAcrossDevices(TestCase):
         spread.train()(data)  # statistics are those of the first device's half
         alone.train()(data[:5].to(self.A))
         self.assertEqual(spread.module[1].running_mean, alone[1].running_mean)
-        places = torch.nn.DataParallel(Where())(data)
+        places = torch.nn.DataParallel(Where(), [0, 1])(data)
         self.assertEqual(places.tolist(), [0] * 5 + [1] * 5)
 
     def test_comm(self):

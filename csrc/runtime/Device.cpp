@@ -80,7 +80,7 @@ void check_environment() {
       if (word.empty() || std::find(allowed.begin(), allowed.end(), lower(word)) != allowed.end()) continue;
       std::string names;
       for (const char* name : allowed) names += (names.empty() ? "" : ", ") + std::string(name);
-      TORCH_CHECK_VALUE(false, variable, ": '", word, "' is none of ", names);
+      TORCH_CHECK_VALUE(false, variable, ": '", word, "' is not one of ", names);
     }
   };
   check("NETCL_MASK", {"fp16", "fp64", "int64_atomics", "subgroups", "work_groups", "local_memory"});

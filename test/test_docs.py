@@ -26,6 +26,15 @@ class TestDocs(TestCase):
                     self.assertTrue((ROOT / path).exists(), f"{document.name} names {path}")
         self.assertGreater(found, 20)
 
+    def test_names_of_the_walk_exist(self):
+        text = (ROOT / "CONTRIBUTING.md").read_text()
+        stops = re.findall(r"^\| `([\w./]+)` \| `(\w+)` \|", text, re.M)
+        places = re.findall(r"^\| [^|`]+ \| `([\w ]+)` in `([\w./]+)` \|", text, re.M)
+        self.assertGreater(len(stops), 7)
+        self.assertGreater(len(places), 9)
+        for file, name in [*stops, *((file, name) for name, file in places)]:
+            self.assertRegex((ROOT / file).read_text(), rf"\b{name}\b", f"CONTRIBUTING.md names {name} of {file}")
+
     def test_tests_of_reliability_exist(self):
         names = re.findall(r"`(test_\w+)(?:\.py)?::(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text())
         self.assertGreater(len(names), 20)

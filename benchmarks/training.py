@@ -88,13 +88,20 @@ def optimizer_step(kind: type[torch.optim.Optimizer], count: int = 100, size: in
     return make
 
 
-def unscale(count: int = 100, size: int = 100_000) -> Callable[[str], Run]:
-    """A `make` for GradScaler's check and unscaling of `count` gradients."""
+def unscale(count: int = 100, size: int = 100_000, blame: bool = False) -> Callable[[str], Run]:
+    """A `make` for GradScaler's check and unscaling of `count` gradients; `blame`: as netcl's does it."""
 
     def make(device: str) -> Run:
         grads = [torch.randn(size, device=device) for _ in range(count)]
         found, inverse = torch.zeros(1, device=device), torch.ones(1, device=device)
-        return lambda: torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)
+        if not blame:
+            return lambda: torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)
+
+        def check() -> None:
+            words = torch.zeros(1 + 2 * count, device=device)
+            torch.ops.netcl._amp_check_and_unscale_(grads, words[0], inverse, words[1:].view(torch.int32))
+
+        return check
 
     return make
 
@@ -103,6 +110,7 @@ def cases() -> Iterator[Case]:
     """All of them."""
     n = 100 * 100_000
     yield Case("optimizer/unscale", unscale(), 8 * n)
+    yield Case("optimizer/unscale_blame", unscale(blame=True), 8 * n, cpu=False)
     for name, how in {
         "loop": {"foreach": False, "fused": False},
         "foreach": {"foreach": True},

@@ -1,4 +1,4 @@
-"""The code of docs/amp.md runs as it stands, and prints what the page says."""
+"""The code of docs/amp.md and docs/amp_differences.md runs as it stands, and prints what the page says."""
 
 import contextlib
 import io
@@ -16,7 +16,8 @@ from torch.testing._internal.common_utils import TestCase, run_tests
 
 import torch_netcl
 
-PAGE = Path(__file__).resolve().parents[1] / "docs/amp.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE = DOCS / "amp.md"
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
 
 
@@ -47,13 +48,19 @@ class TestAmpPage(TestCase):
         return run.stdout
 
     def test_blocks_run_in_order(self):
-        text = PAGE.read_text()
+        self.assertGreater(self.run_page(PAGE), 12)
+
+    def test_page_of_differences(self):
+        self.assertGreater(self.run_page(DOCS / "amp_differences.md"), 0)
+
+    def run_page(self, page):
+        """Runs the blocks of code of a page, in one namespace; how many there are."""
+        text = page.read_text()
         blocks = list(re.finditer(r"```python\n(.*?)```\n(?:```text\n(.*?)```)?", text, re.S))
-        self.assertGreater(len(blocks), 12)
         namespace = {"__name__": "amp_page"}
         for block in blocks:
             code, line = block[1], text.count("\n", 0, block.start()) + 1
-            place = f"{PAGE.name}:{line}"
+            place = f"{page.name}:{line}"
             self.assertIsNotNone(block[2], msg=f"{place} has no output")
             if name := re.match(r"# file: (\S+)", code):
                 out = self.run_file(name[1], code)
@@ -61,9 +68,10 @@ class TestAmpPage(TestCase):
                 said = io.StringIO()
                 with contextlib.redirect_stdout(said):
                     # Line numbers of the page, for tracebacks.
-                    exec(compile("\n" * line + code, str(PAGE), "exec"), namespace)
+                    exec(compile("\n" * line + code, str(page), "exec"), namespace)
                 out = said.getvalue()
             self.assertPrints(out, block[2], place)
+        return len(blocks)
 
     def test_launches(self):
         table = re.search(r"\| optimizer \|.*?\n((?:\|.*\n)+)", PAGE.read_text())[1].splitlines()[1:]

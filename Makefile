@@ -13,6 +13,8 @@
 #   make check       what was found, and a self-test on every device
 #   make lint        ruff and clang-format; `make format` applies them
 #   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
+#   make gpu-lab     the kernels for GPUs through NVIDIA's, AMD's and Intel's compilers, which need no GPU; on Debian 12,
+#                    whose packages it unpacks below build/. Writes benchmarks/results/gpu-static.md
 #   make clean, make distclean
 
 PYTHON ?= python3
@@ -44,7 +46,7 @@ SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
 # tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup demo demo-short test test-full test-torch smoke check lint format bench clean distclean
+.PHONY: setup demo demo-short test test-full test-torch smoke check lint format bench gpu-lab clean distclean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.installed $(LIBRARY)
@@ -135,6 +137,12 @@ bench: setup
 	@set -e; for r in $(RUNTIMES); do \
 	  NETCL_VISIBLE_DEVICES=$$r $(PY) -m benchmarks --markdown build/bench-$$r.md --json build/bench-$$r.json $(BENCH_ARGS); \
 	done
+
+# Any runtime will do: it shows which programs there are. The first run takes some twenty minutes on two cores, later
+# ones compile what changed.
+gpu-lab: setup
+	PYTHON=$(PY) PIP_ARGS="$(PIP_ARGS)" tools/gpu_lab_setup.sh build/gpu-lab
+	NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) $(PY) tools/gpu_lab.py
 
 clean:
 	rm -rf build dist *.egg-info $(LIBRARY) demo-output .pytest_cache .ruff_cache .hypothesis $(VENV)/.installed

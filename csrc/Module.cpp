@@ -7,6 +7,7 @@
 #include "runtime/Exit.h"
 #include "runtime/FaultInjection.h"
 #include "runtime/Kernel.h"
+#include "runtime/ProgramCache.h"
 #include "runtime/Start.h"
 
 // torch_netcl/_library.py looks for this text before it loads the file: see there.
@@ -112,6 +113,8 @@ TORCH_LIBRARY(netcl, m) {
     }
     return r;
   });
+  m.def("kernel_source(str file, str name) -> str",
+        [](const std::string& file, const std::string& name) { return kernel_source(file, name); });
   m.def("build_log(int index, str file, str name, str options) -> str",
         [](int64_t index, const std::string& file, const std::string& name, const std::string& options) {
           return build_log_of(device(static_cast<c10::DeviceIndex>(index)), file, name, options);

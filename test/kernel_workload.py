@@ -1,7 +1,9 @@
 """Uses every file of kernels/ on device 0, then builds each program that was used anew and prints the compilers' logs
-as JSON: [[file, options, log], ...]. test_kernels.py runs it once for each device class."""
+as JSON: [[file, options, log], ...]. test_kernels.py runs it once for each device class. With --sources it prints
+[[file, kernel, options, source], ...] and builds nothing again, for tools/gpu_lab.py."""
 
 import json
+import sys
 import warnings
 
 import torch
@@ -89,11 +91,28 @@ def operators() -> None:
     torch.nested.to_padded_tensor(jagged, 0.0).sum().backward()
 
 
+def sources() -> list:
+    """The programs in use, and those of each tile that a GPU's matrix products may use."""
+    a = torch.randn(700, 9, device=D)  # enough tiles, lest smaller ones be taken
+    for tile in torch.ops.netcl.gemm_tiles(0, torch.float32):
+        torch.ops.netcl.set_gemm_tile(0, torch.float32, tile, False)
+        for dtype in (torch.float32, torch.bfloat16):
+            a.to(dtype) @ a.to(dtype).t()
+    result = []
+    for line in torch.ops.netcl.programs_in_use():
+        _, label, options = line.split("\t")
+        file, name = label.split()
+        result.append([file, name, options, torch.ops.netcl.kernel_source(file, name)])
+    return result
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     for part in (training, optimizers, operators):
         part()
     torch.netcl.synchronize()
+    if "--sources" in sys.argv:
+        return print(json.dumps(sources()))
     result = []
     for line in torch.ops.netcl.programs_in_use():
         index, label, options = line.split("\t")

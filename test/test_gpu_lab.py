@@ -1,0 +1,151 @@
+"""tools/gpu_lab.py reads what the GPU vendors' compilers print; the texts here were recorded."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+PATH = Path(__file__).parent.parent / "tools/gpu_lab.py"
+spec = importlib.util.spec_from_file_location("gpu_lab", PATH)
+lab = importlib.util.module_from_spec(spec)
+sys.modules["gpu_lab"] = lab
+spec.loader.exec_module(lab)
+
+PTXAS = """\
+ptxas info    : Compiling entry function 'gemm_tiled' for 'sm_80'
+ptxas info    : Function properties for gemm_tiled
+    384 bytes stack frame, {} bytes spill stores, {} bytes spill loads
+ptxas info    : Used 128 registers, used 1 barriers, 384 bytes cumulative stack size, 8256 bytes smem, 688 bytes cmem[0]
+"""
+SASS = """\
+.text.gemm_tiled:
+        /*0000*/                   LDG.E.128 R4, [R2.64] ;
+.L_x_2:
+        /*0010*/                   LDG.E.U16 R9, [R2.64] ;
+.L_x_1:
+        /*0020*/                   LDS.128 R4, [R18] ;
+        /*0030*/                   LDS R16, [R19+0x40] ;
+        /*0040*/                   FFMA R20, R4, R16, R20 ;
+        /*0050*/               @!P1 FFMA R21, R5, R16, R21 ;
+        /*0060*/                   NOP ;
+        /*0070*/               @P0 BRA `(.L_x_1) ;
+        /*0080*/                   STS.64 [R18], R8 ;
+        /*0090*/               @P2 BRA `(.L_x_2) ;
+        /*00a0*/                   EXIT ;
+.L_x_3:
+        /*00b0*/                   BRA `(.L_x_3);
+"""
+AMD = """\
+.LBB0_1:                                ; %bb
+\tglobal_load_b128 v[2:5], v[0:1], off
+\tds_load_2addr_stride64_b32 v[6:7], v8 offset1:1
+\tds_read_b128 v[10:13], v8
+\ts_waitcnt lgkmcnt(0)
+\tv_fmac_f32_e32 v20, v6, v7
+\tv_dual_fmac_f32 v21, v6, v7 :: v_dual_fmac_f32 v22, v6, v7
+\tv_wmma_f32_16x16x16_bf16 v[30:37], v[2:5], v[6:9], v[30:37]
+\tv_mad_u64_u32 v[0:1], s0, v2, v3, v[0:1]
+\ts_cbranch_scc1 .LBB0_1
+\ts_endpgm
+    .vgpr_spill_count: {}
+; NumVgprs: 104
+; ScratchSize: 400
+; Occupancy: 9
+; LDSByteSize: 8256 bytes/workgroup (compile time only)
+"""
+ZE_INFO = """\
+---
+version:         '1.20'
+kernels:
+  - name:            gemm_tiled
+    execution_env:
+      grf_count:       128
+      simd_size:       16
+      slm_size:        8320
+    per_thread_memory_buffers:
+      - type:            scratch
+        usage:           {}
+        size:            1024
+...
+"""
+INTEL = """\
+// B002: Preds:{B003},  Succs:{B003}
+_0_200:
+        send.dc1 (16|M0)   r10  r12  null  0x0  0x04205EFE  {@1,$4} // wr:2+0, rd:2; untyped surface read with xyzw
+        send.dc1 (16|M0)   r10  r12  null  0x0  0x04205E00  {@1,$4} // wr:2+0, rd:2; untyped surface read with xy
+        mad (16|M0)              r20.0<1>:f    r21.0<8;1>:f      r22.0<8;1>:f      r23.0<1>:f       // $1
+        mad (16|M0)              r24.0<1>:d    r21.0<8;1>:d      r22.0<8;1>:d      r23.0<1>:d       // $2
+(f0.1)  while (16|M0)                        _0_200                                                  // $131
+"""
+
+
+class TestReports(TestCase):
+    def test_ptxas(self):
+        r = lab.parse_ptxas(PTXAS.format(0, 0))
+        self.assertEqual((r.registers, r.spills, r.stack, r.local), (128, 0, 384, 8256))
+        self.assertEqual(lab.parse_ptxas(PTXAS.format(40, 60)).spills, 60)
+
+    def test_amd(self):
+        r = lab.parse_amdgcn(AMD.format(0))
+        self.assertEqual((r.registers, r.spills, r.stack, r.local, r.occupancy), (104, 0, 400, 8256, "9 waves"))
+        self.assertEqual(lab.parse_amdgcn(AMD.format(7)).spills, 28)
+
+    def test_intel(self):
+        r = lab.parse_ze_info(ZE_INFO.format("private_space"))
+        self.assertEqual((r.registers, r.spills, r.stack, r.local, r.occupancy), (128, 0, 64, 8320, "SIMD16"))
+        r = lab.parse_ze_info(ZE_INFO.format("spill_fill_space"))
+        self.assertEqual((r.spills, r.stack), (64, 0))
+
+    def test_occupancy(self):
+        target = next(t for t in lab.TARGETS if t.name == "sm_80")
+        cases = ((32, 0, 256, "100%"), (128, 8256, 256, "25%"), (40, 80 << 10, 128, "12%"))
+        for registers, local, group, share in cases:
+            self.assertEqual(lab.occupancy(target, lab.Report(registers=registers, local=local), group), share)
+
+
+class TestLoops(TestCase):
+    def check(self, vendor, text, widest, instructions, multiply_adds, local):
+        found, loop = lab.mix(vendor, text)
+        self.assertEqual((found, loop.instructions, loop.multiply_adds), (widest, instructions, multiply_adds))
+        self.assertEqual(loop.local, local)
+
+    def test_nvidia(self):
+        self.check("NVIDIA", SASS, 16, 5, 2, {"4": 1, "16": 1})
+
+    def test_amd(self):
+        self.check("AMD", AMD, 16, 8, 3, {"8": 1, "16": 1})
+
+    def test_intel(self):
+        self.check("Intel", INTEL, 8, 5, 1, {"16": 1})
+
+
+class TestBounds(TestCase):
+    def test_judge(self):
+        program = lab.Program("gemm/gemm_gpu.cl", "gemm_tiled", "-DACC=f32 -DINA=f32 -DINB=f32", "", 256)
+        good = dict(registers=128, local=32 << 10, widest=16, loop=lab.Loop(100, 75))
+        for change, bound in (
+            ({}, None),
+            ({"spills": 4}, "spills"),
+            ({"stack": 4}, "stack"),
+            ({"registers": 129}, "registers"),
+            ({"local": (32 << 10) + 4}, "local"),
+            ({"widest": 4}, "width"),
+            ({"loop": lab.Loop(100, 74)}, "multiply-adds"),
+            ({"error": "no such function"}, "compiles"),
+        ):
+            results = {program: {"sm_80": lab.Report(**(good | change))}}
+            line = f"gemm/gemm_gpu.cl gemm_tiled NVIDIA {bound}"
+            found, mended = lab.judge(results, {line})
+            self.assertEqual(list(found), [line] if bound else [], msg=str(change))
+            self.assertEqual(mended, set() if bound else {line})
+            self.assertIn("gemm_tiled", lab.page(results))
+
+    def test_work_group(self):
+        source = "__kernel __attribute__((reqd_work_group_size(SIDE_X, SIDE_Y, 1))) void f(int x) {"
+        self.assertEqual(lab.Program("a.cl", "f", "-DSIDE_X=8 -DSIDE_Y=4", source, 64).group, 32)
+        self.assertEqual(lab.Program("a.cl", "f", "", "__kernel void f(int x) {", 64).group, 64)
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -1,0 +1,564 @@
+"""Compiles the kernels in their shape for GPUs with the vendors' own compilers, on a machine without a GPU.
+
+    tools/gpu_lab_setup.sh build/gpu-lab && python tools/gpu_lab.py        (or: make gpu-lab)
+
+test/kernel_workload.py says which programs there are: a file, a kernel and -D options. Each goes through clang and
+NVIDIA's ptxas, clang for AMD, and Intel's ocloc. What they report is held against BOUNDS, and for the kernels in HOT
+the loop with most multiply-adds in the vendor's assembly as well. The result is benchmarks/results/gpu-static.md. The
+status is 1 if a kernel breaks a bound and tools/gpu_lab_known.txt does not say so, or if a line there is no longer
+true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = "1"  # of what is kept of earlier runs; another number after a change in how kernels are compiled or read
+
+# What no kernel may exceed.
+BOUNDS = {
+    "spills": 0,  # bytes a work-item
+    "stack": 0,  # bytes a work-item: private memory that is no register
+    "registers": 128,  # of a work-item, in work-groups of 256 and more
+    "local": 32 << 10,  # bytes of local memory a work-group
+}
+# Kernels in which a GPU spends its time: the least bytes a work-item reads from global memory in one access, and the
+# least share of multiply-adds in the innermost loop, on the targets of FMA_TARGETS.
+HOT = {
+    "attention.cl attention_softmax": (8, 0.0),
+    "batch_norm.cl batch_norm_train": (8, 0.0),
+    "conv/conv_gemm.cl conv_gemm": (8, 0.75),
+    "gemm/gemm_gpu.cl gemm_tiled": (8, 0.75),
+    "norm.cl layer_norm": (8, 0.0),
+    "norm.cl layer_norm_backward": (8, 0.0),
+    "reduce.cl group": (8, 0.0),
+    "softmax.cl softmax_rows": (8, 0.0),
+    "unary.cl flat": (8, 0.0),
+}
+FMA_TARGETS = ("sm_80", "gfx1030")
+# Float is what the share of multiply-adds is for: other types have conversions, or no such instruction.
+FMA_OPTIONS = ("-DACC=f32", "-DINA=f32", "-DINB=f32")
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A GPU that is compiled for."""
+
+    name: str
+    vendor: str
+    has: tuple[str, ...]  # what its driver says it has: -DHAVE_...
+    registers: int = 0  # a unit's, and below what a unit holds at most: for NVIDIA's occupancy
+    local: int = 0
+    threads: int = 0
+    groups: int = 0
+
+
+_NVIDIA = ("FP64", "INT64_ATOMICS")
+_AMD = ("FP16", "FP64", "INT64_ATOMICS")
+_INTEL = ("FP16", "INT64_ATOMICS")
+TARGETS = (
+    Target("sm_75", "NVIDIA", _NVIDIA, 65536, 64 << 10, 1024, 16),
+    Target("sm_80", "NVIDIA", _NVIDIA, 65536, 164 << 10, 2048, 32),
+    Target("sm_90", "NVIDIA", _NVIDIA, 65536, 228 << 10, 2048, 32),
+    Target("gfx906", "AMD", _AMD),
+    Target("gfx90a", "AMD", _AMD),
+    Target("gfx1030", "AMD", _AMD),
+    Target("gfx1100", "AMD", _AMD),
+    Target("dg2", "Intel", _INTEL),
+    Target("tgllp", "Intel", _INTEL),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One kernel as the library compiles it."""
+
+    file: str
+    name: str
+    options: str
+    source: str
+    launched: int  # work-items of the largest work-group that a kernel of this name was launched with
+
+    @property
+    def label(self) -> str:
+        """What HOT and the list of known cases call it."""
+        return f"{self.file} {self.name}"
+
+    @property
+    def group(self) -> int:
+        """Work-items of a work-group: what the source asks for, else what was launched."""
+        line = re.search(rf"^__kernel.* void {self.name}\(", self.source, re.M)
+        asked = line and re.search(r"reqd_work_group_size\((\w+), (\w+), (\w+)\)", line[0])
+        values = dict(re.findall(r"-D(\w+)=(\w+)", self.options))
+        sizes = [values.get(x, x) for x in asked.groups()] if asked else []
+        return math.prod(map(int, sizes)) if sizes and all(x.isdigit() for x in sizes) else self.launched
+
+
+@dataclasses.dataclass
+class Loop:
+    """Instructions of a loop, without those of the loops inside."""
+
+    instructions: int = 0
+    multiply_adds: int = 0  # instructions; those of matrix units included
+    local: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes of an access -> how many
+
+    @property
+    def share(self) -> float:
+        """Multiply-adds over instructions."""
+        return self.multiply_adds / self.instructions if self.instructions else 0.0
+
+
+@dataclasses.dataclass
+class Report:
+    """What a compiler says of a kernel; bytes are those of a work-item, local ones of a work-group."""
+
+    registers: int = 0
+    spills: int = 0
+    stack: int = 0
+    local: int = 0
+    occupancy: str = ""
+    error: str = ""
+    widest: int = 0  # bytes of the widest global access in the kernel
+    loop: Loop | None = None
+
+
+# --- what the compilers report -----------------------------------------------------------------------------------
+
+
+def parse_ptxas(text: str) -> Report:
+    """The report of `ptxas -v`."""
+    r = Report()
+    if m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", text):
+        r.spills = max(int(m[2]), int(m[3]))
+        r.stack = 0 if r.spills else int(m[1])
+    if m := re.search(r"Used (\d+) registers", text):
+        r.registers = int(m[1])
+    if m := re.search(r"(\d+) bytes smem", text):
+        r.local = int(m[1])
+    return r
+
+
+def parse_amdgcn(text: str) -> Report:
+    """The comments behind a kernel in clang's assembly for AMD."""
+
+    def number(name: str) -> int:
+        m = re.search(rf"^; {name}: (\d+)", text, re.M)
+        return int(m[1]) if m else 0
+
+    spills = sum(int(n) for n in re.findall(r"^\s+\.vgpr_spill_count: (\d+)", text, re.M))
+    scratch = number("ScratchSize")
+    return Report(
+        registers=number("NumVgprs"),
+        spills=4 * spills,
+        stack=0 if spills else scratch,
+        local=number("LDSByteSize"),
+        occupancy=f"{number('Occupancy')} waves",
+    )
+
+
+def parse_ze_info(text: str) -> Report:
+    """The .ze_info of an Intel binary (YAML, of which a few lines are wanted)."""
+
+    def number(name: str) -> int:
+        m = re.search(rf"^\s+{name}:\s+(\d+)", text, re.M)
+        return int(m[1]) if m else 0
+
+    simd = max(number("simd_size"), 1)
+    r = Report(registers=number("grf_count"), local=number("slm_size"), occupancy=f"SIMD{simd}")
+    for kind, usage, size in re.findall(
+        r"- type:\s+(\w+)\s+usage:\s+(\w+)\s+size:\s+(\d+)", text.partition("per_thread_memory_buffers:")[2]
+    ):
+        if usage == "spill_fill_space":
+            r.spills += int(size) // simd
+        elif usage == "private_space" or kind == "scratch":
+            r.stack += int(size) // simd
+    r.spills = max(r.spills, number("spill_size") // simd)
+    return r
+
+
+def occupancy(target: Target, r: Report, group: int) -> str:
+    """The share of NVIDIA's warps that can be resident, from registers, local memory and the work-group's size."""
+    warps = -(-group // 32)
+    by_registers = target.registers // (-(-max(r.registers, 1) * 32 // 256) * 256) // warps
+    by_local = target.local // (r.local + 1024) if r.local else target.groups
+    groups = min(by_registers, by_local, target.threads // (warps * 32), target.groups)
+    return f"{100 * groups * warps * 32 // target.threads}%"
+
+
+# --- the instructions --------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Syntax:
+    """How a vendor's assembly looks."""
+
+    label: re.Pattern
+    instruction: re.Pattern  # 1: the mnemonic
+    branch: re.Pattern  # 1: the label
+    multiply_add: re.Pattern  # of the instruction's text
+
+
+SYNTAX = {
+    "NVIDIA": Syntax(
+        re.compile(r"^(\.L_x_\d+):"),
+        re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)"),
+        re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)"),
+        re.compile(r"\b(FFMA|DFMA|HFMA2|HMMA|IMMA|DMMA|HGMMA)\b"),
+    ),
+    "AMD": Syntax(
+        re.compile(r"^(\.LBB\w+):"),
+        re.compile(r"^\t([a-z]\w+)"),
+        re.compile(r"^\ts_c?branch\w*\s+(\.LBB\w+)"),
+        re.compile(r"^\tv_(dual_)?(fma|fmac|mac|mad|pk_fma|mfma|wmma|dot)\w*f(16|32|64)|v_dual_fma|v_wmma|v_mfma"),
+    ),
+    "Intel": Syntax(
+        re.compile(r"^(\w+):"),
+        re.compile(r"^(?:\([^)]*\))?\s+([a-z][\w.]*)\s+(?:\(\d+\|M\d+\)|\w)"),
+        re.compile(r"^(?:\([^)]*\))?\s+(?:while|jmpi|goto|brc|brd)\b[^/]*?\s([A-Za-z_]\w*)"),
+        re.compile(r"^(?:\([^)]*\))?\s+(mad\s+.*:(f|hf|bf|df)\b|dpas)"),
+    ),
+}
+_WAITS = ("nop", "s_nop", "sync.nop", "s_waitcnt", "s_delay_alu")
+_WORDS = {
+    "b8": 1, "u8": 1, "i8": 1, "ubyte": 1, "sbyte": 1, "byte": 1, "b16": 2, "u16": 2, "i16": 2, "ushort": 2,
+    "sshort": 2, "short": 2, "b32": 4, "dword": 4, "b64": 8, "dwordx2": 8, "b96": 12, "dwordx3": 12, "b128": 16,
+    "dwordx4": 16,
+}  # fmt: skip
+
+
+def access(vendor: str, line: str) -> tuple[str, int] | None:
+    """("global" | "local", bytes a work-item) of an instruction that reads or writes memory."""
+    if vendor == "NVIDIA":
+        m = re.search(r"\b(LDG|STG|LD|ST|LDS|STS)\b((?:\.\w+)*)", line)
+        if not m:
+            return None
+        bits = re.search(r"\.(128|64|U8|S8|U16|S16)\b", m[2])
+        size = {"128": 16, "64": 8, "U8": 1, "S8": 1, "U16": 2, "S16": 2}[bits[1]] if bits else 4
+        return ("local" if m[1] in ("LDS", "STS") else "global"), size
+    if vendor == "AMD":
+        pair = "2|2st64|_2addr_stride64|_2addr"
+        m = re.search(rf"\t(global|flat|buffer|ds)_(?:load|store|read|write)({pair})?_([a-z]\w+)", line)
+        if not m or (size := _WORDS.get(re.sub(r"_?d16(_hi)?_?", "", m[3]))) is None:
+            return None
+        return ("local" if m[1] == "ds" else "global"), size * (2 if m[2] else 1)
+    m = re.search(r"(?:surface|a64) (?:read|write) with ([xyzw]+)", line)
+    if m:
+        return ("local" if re.search(r"0x[0-9A-F]+FE\b", line) else "global"), 4 * len(m[1])
+    m = re.search(r"(?:load|store)\.(ugm|slm)\.d(\d+)\w*?(?:x(\d+))?\b", line)
+    if m:
+        return ("local" if m[1] == "slm" else "global"), int(m[2]) // 8 * int(m[3] or 1)
+    m = re.search(r"byte (?:gathering|scattering|scaled|gather|scatter)", line)
+    return ("global", 1) if m else None
+
+
+def loops(vendor: str, lines: list[str]) -> list[list[str]]:
+    """The instructions of each loop: from a label to a branch back to it, without those of the loops inside."""
+    syntax = SYNTAX[vendor]
+    start, end = {}, {}
+    for i, line in enumerate(lines):
+        if m := syntax.label.match(line):
+            start[m[1]] = i
+        elif (m := syntax.branch.search(line)) and m[1] in start:
+            end[start[m[1]]] = i
+    bodies = []
+    for a, b in end.items():
+        inside = {i for c, d in end.items() if a <= c and d <= b and (c, d) != (a, b) for i in range(c, d + 1)}
+        body = [lines[i] for i in range(a, b + 1) if i not in inside and syntax.instruction.match(lines[i])]
+        if len(body) > 1:  # ptxas ends a kernel with a branch to itself
+            bodies.append(body)
+    return bodies
+
+
+def mix(vendor: str, text: str) -> tuple[int, Loop | None]:
+    """Of a kernel's assembly the widest global access, and the loop with most multiply-adds."""
+    lines = text.splitlines()
+    syntax = SYNTAX[vendor]
+    accesses = [access(vendor, x) for x in lines if syntax.instruction.match(x)]
+    widest = max((size for kind, size in filter(None, accesses) if kind == "global"), default=0)
+    best = None
+    for body in loops(vendor, lines):
+        body = [x for x in body if syntax.instruction.match(x)[1].lower() not in _WAITS]
+        accesses = [access(vendor, x) for x in body]
+        local = collections.Counter(size for kind, size in filter(None, accesses) if kind == "local")
+        multiply_adds = sum(bool(syntax.multiply_add.search(x)) for x in body)
+        loop = Loop(len(body), multiply_adds, {str(size): count for size, count in sorted(local.items())})
+        if not best or (loop.multiply_adds, loop.instructions) > (best.multiply_adds, best.instructions):
+            best = loop
+    return widest, best
+
+
+# --- the compilers -----------------------------------------------------------------------------------------------
+
+
+class Compilers:
+    """The tools in the folder of gpu_lab_setup.sh."""
+
+    def __init__(self, folder: Path) -> None:
+        if not (folder / ".complete").exists():
+            sys.exit(f"{folder} holds no compilers: tools/gpu_lab_setup.sh {folder}")
+        root = folder / "root/usr"
+        self.clang = root / "lib/llvm-19/bin/clang"
+        self.ocloc = root / "bin/ocloc"
+        self.libclc = root / "lib/clc"
+        self.ptxas = next(folder.glob("python/nvidia/*/bin/ptxas"))
+        self.nvdisasm = next(folder.glob("python/nvidia/*/bin/nvdisasm"))
+        libraries = [root / "lib/x86_64-linux-gnu", root / "lib/llvm-19/lib", folder / "root/lib/x86_64-linux-gnu"]
+        self.env = dict(os.environ, LD_LIBRARY_PATH=":".join(map(str, libraries)), IGC_EnableZEBinary="1")
+        self.version = (folder / ".complete").read_text()
+
+    def run(self, *command: object, **env: str) -> subprocess.CompletedProcess:
+        """Run one of the tools."""
+        return subprocess.run(
+            list(map(str, command)), env=self.env | env, capture_output=True, text=True, errors="replace", timeout=900
+        )
+
+    def options(self, program: Program, target: Target) -> list[str]:
+        """What the library would pass to the target's driver."""
+        have = [f"-DHAVE_{x}" for x in target.has]
+        return ["-cl-std=CL1.2", "-DDEVICE_GPU", *have, *program.options.split()]
+
+    def front_end(self, program: Program, target: Target, triple: str, cpu: str, library: str, folder: Path) -> str:
+        """OpenCL C to assembly (or PTX) by clang; returns what went wrong."""
+        extensions = "+cl_khr_int64_base_atomics,+cl_khr_int64_extended_atomics,+cl_khr_fp64"
+        done = self.run(
+            self.clang, "-x", "cl", "-target", triple, cpu, "-O3", "-w", "-nogpulib", "-D__OPENCL_VERSION__=120",
+            f"-cl-ext={extensions}", "-Xclang", "-finclude-default-header",
+            "-Xclang", "-mlink-builtin-bitcode", "-Xclang", self.libclc / library,
+            *self.options(program, target), "-S", folder / "k.cl", "-o", folder / "k.s",
+        )  # fmt: skip
+        return done.stderr if done.returncode else ""
+
+    def nvidia(self, program: Program, target: Target, folder: Path) -> Report:
+        """OpenCL C to PTX to SASS."""
+        cpu, library = f"-march={target.name}", "nvptx64--nvidiacl.bc"
+        if error := self.front_end(program, target, "nvptx64-nvidia-nvcl", cpu, library, folder):
+            return Report(error=error)
+        done = self.run(self.ptxas, f"-arch={target.name}", "-v", folder / "k.s", "-o", folder / "k.cubin")
+        if done.returncode:
+            return Report(error=done.stderr)
+        r = parse_ptxas(done.stderr)
+        r.occupancy = occupancy(target, r, program.group)
+        if program.label in HOT:
+            r.widest, r.loop = mix("NVIDIA", self.run(self.nvdisasm, "-c", folder / "k.cubin").stdout)
+        return r
+
+    def amd(self, program: Program, target: Target, folder: Path) -> Report:
+        """OpenCL C to AMD's assembly."""
+        cpu, library = f"-mcpu={target.name}", "amdgcn--amdhsa.bc"
+        if error := self.front_end(program, target, "amdgcn-amd-amdhsa", cpu, library, folder):
+            return Report(error=error)
+        text = (folder / "k.s").read_text()
+        r = parse_amdgcn(text)
+        if program.label in HOT:
+            r.widest, r.loop = mix("AMD", text)
+        return r
+
+    def intel(self, program: Program, target: Target, folder: Path) -> Report:
+        """OpenCL C to Intel's binary, with its assembly for hot kernels."""
+        dump = folder / "dump"
+        env = {"IGC_ShaderDumpEnable": "1", "IGC_DumpToCustomDir": str(dump)} if program.label in HOT else {}
+        done = self.run(
+            self.ocloc, "compile", "-q", "-file", folder / "k.cl", "-device", target.name, "-out_dir", folder,
+            "-output", "k", "-output_no_suffix", "-options", " ".join(self.options(program, target)), **env,
+        )  # fmt: skip
+        binary = next((p for p in (folder / "k", folder / "k.bin") if p.exists()), None)
+        if done.returncode or not binary:
+            return Report(error=done.stdout + done.stderr)
+        data = binary.read_bytes()
+        start = data.find(b"---\nversion:")
+        r = parse_ze_info(data[start : data.find(b"\n...", start)].decode(errors="replace"))
+        if assembly := sorted(dump.glob("*.asm"), key=lambda p: p.stat().st_mtime):
+            r.widest, r.loop = mix("Intel", assembly[-1].read_text(errors="replace"))
+        return r
+
+    def compile(self, program: Program, target: Target) -> Report:
+        """One program for one target."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "k.cl").write_text(program.source)
+            return {"NVIDIA": self.nvidia, "AMD": self.amd, "Intel": self.intel}[target.vendor](program, target, folder)
+
+
+class Lab:
+    """Compiles and remembers, by the content of what went in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.compilers = Compilers(folder)
+        self.kept = folder / "reports"
+        self.kept.mkdir(exist_ok=True)
+
+    def report(self, program: Program, target: Target) -> Report:
+        """One program for one target, from an earlier run if there was one."""
+        parts = (REPORTS, self.compilers.version, program.source, program.options, str(program.group), target.name)
+        path = self.kept / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.json"
+        if path.exists():
+            found = json.loads(path.read_text())
+            return Report(**(found | {"loop": Loop(**found["loop"]) if found["loop"] else None}))
+        r = self.compilers.compile(program, target)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(dataclasses.asdict(r)))
+        temporary.rename(path)
+        return r
+
+
+def programs() -> list[Program]:
+    """Runs the workload on a CPU runtime in GPU shape."""
+    env = dict(os.environ, NETCL_DEVICE_CLASS="gpu", NETCL_CPU_FALLBACK="silent", NETCL_LOG="launch")
+    env["PYTHONPATH"] = f"{ROOT}:{env.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "test/kernel_workload.py"), "--sources"], env=env, capture_output=True, text=True
+    )
+    if done.returncode:
+        sys.exit(f"test/kernel_workload.py failed:\n{done.stderr[-4000:]}")
+    groups: dict[str, int] = {}
+    for m in re.finditer(r"^netcl: launch (\w+) for .* local \[([\d, ]+)\]$", done.stderr, re.M):
+        groups[m[1]] = max(groups.get(m[1], 1), math.prod(map(int, m[2].split(","))))
+    rows = json.loads(done.stdout.splitlines()[-1])
+    unique = {(f, n, o): Program(f, n, o.strip(), s, groups.get(n, 64)) for f, n, o, s in rows}
+    return [unique[key] for key in sorted(unique)]
+
+
+def applies(program: Program, target: Target) -> bool:
+    """Whether the device has what the program needs."""
+    return "FP64" in target.has or not re.search(r"=(f64|c128)\b", program.options)
+
+
+# --- the bounds --------------------------------------------------------------------------------------------------
+
+
+def broken(program: Program, target: Target, r: Report) -> list[str]:
+    """The bounds that a kernel breaks, with what it has."""
+    if r.error:
+        return ["compiles"]
+    found = [f"{name} {getattr(r, name)}" for name in ("spills", "stack", "local") if getattr(r, name) > BOUNDS[name]]
+    if program.group >= 256 and target.vendor != "Intel" and r.registers > BOUNDS["registers"]:
+        found.append(f"registers {r.registers}")
+    if program.label in HOT:
+        width, share = HOT[program.label]
+        if r.widest < width:
+            found.append(f"width {r.widest}")
+        if target.name in FMA_TARGETS and all(o in program.options.split() for o in FMA_OPTIONS if share):
+            if r.loop and r.loop.share < share:
+                found.append(f"multiply-adds {r.loop.share:.0%}")
+    return found
+
+
+def page(results: dict[Program, dict[str, Report]]) -> str:
+    """benchmarks/results/gpu-static.md."""
+    out = [
+        "# GPU-shaped kernels, as three vendors' compilers see them",
+        "",
+        "Written by `make gpu-lab` (tools/gpu_lab.py); nothing here was measured on a GPU. Each kernel is compiled for",
+        "every set of options that `test/kernel_workload.py` uses, in the shape for GPUs.",
+        "",
+        "## Hot kernels",
+        "",
+        "Registers of a work-item (Intel: of a thread), occupancy, bytes of local memory; multiply-adds and all",
+        "instructions of the loop that has most of them, loops inside left out; the widest global access; the accesses",
+        "to local memory in that loop (bytes x count).",
+        "",
+    ]
+    header = "target registers spills stack occupancy local loop share global local_in_the_loop".split()
+    head = [f"| {' | '.join(header).replace('_', ' ')} |", "|---|" + 8 * "--:|" + "---|"]
+    for label in HOT:
+        for program, reports in results.items():
+            if program.label != label:
+                continue
+            out += [
+                f"### {label}",
+                "",
+                f"`{program.options}`, work-groups of {program.group}",
+                "",
+                *head,
+            ]
+            for name, r in reports.items():
+                loop = r.loop or Loop()
+                local = ", ".join(f"{b} x {n}" for b, n in loop.local.items())
+                out.append(
+                    f"| {name} | {r.registers} | {r.spills} | {r.stack} | {r.occupancy} | {r.local} | "
+                    f"{loop.multiply_adds} of {loop.instructions} | {loop.share:.0%} | {r.widest} | {local} |"
+                    if not r.error
+                    else f"| {name} | does not compile |||||||||"
+                )
+            out.append("")
+    out += ["## All kernels", "", "The most registers over a kernel's variants; s: bytes spilled, p: bytes of stack."]
+    names = [t.name for t in TARGETS]
+    out += ["", f"| kernel | variants | group | {' | '.join(names)} |", f"|---|--:|--:|{'--:|' * len(names)}"]
+    by_label: dict[str, list[Program]] = {}
+    for program in results:
+        by_label.setdefault(program.label, []).append(program)
+    for label, variants in by_label.items():
+        cells = []
+        for name in names:
+            found = [results[p][name] for p in variants if name in results[p]]
+            cell = str(max((r.registers for r in found), default="-"))
+            for mark, key in (("s", "spills"), ("p", "stack")):
+                if most := max((getattr(r, key) for r in found), default=0):
+                    cell += f" {mark}{most}"
+            cells.append("fails" if any(r.error for r in found) else cell)
+        out.append(f"| {label} | {len(variants)} | {max(p.group for p in variants)} | {' | '.join(cells)} |")
+    return "\n".join(out) + "\n"
+
+
+def judge(results: dict[Program, dict[str, Report]], known: set[str]) -> tuple[dict[str, str], set[str]]:
+    """What is broken as `file kernel vendor bound` -> an example, and the lines of `known` that are not."""
+    by_name = {t.name: t for t in TARGETS}
+    found: dict[str, str] = {}
+    for program, reports in results.items():
+        for name, r in reports.items():
+            for text in broken(program, by_name[name], r):
+                line = f"{program.label} {by_name[name].vendor} {text.split()[0]}"
+                found.setdefault(line, f"{name}: {text} {program.options}\n{r.error[:600]}".strip())
+    return found, known - set(found)
+
+
+def main() -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tools", type=Path, default=ROOT / "build/gpu-lab", help="the folder of gpu_lab_setup.sh")
+    parser.add_argument("--only", default="", help="a regular expression for `file kernel options`; writes no page")
+    parser.add_argument("--targets", default="", help="a regular expression for the targets; writes no page")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--known", type=Path, default=ROOT / "tools/gpu_lab_known.txt")
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/gpu-static.md")
+    args = parser.parse_args()
+    lab = Lab(args.tools)
+    chosen = [p for p in programs() if re.search(args.only, f"{p.label} {p.options}")]
+    targets = [t for t in TARGETS if re.search(args.targets, t.name)]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        pending = {p: {t.name: pool.submit(lab.report, p, t) for t in targets if applies(p, t)} for p in chosen}
+        results = {p: {name: f.result() for name, f in by_target.items()} for p, by_target in pending.items()}
+    text = page(results)
+    whole = not args.only and not args.targets
+    if whole:
+        args.output.write_text(text)
+    else:
+        print(text)
+    lines = args.known.read_text().splitlines() if args.known.exists() else []
+    known = {x for x in lines if x and not x.startswith("#")}
+    found, mended = judge(results, known)
+    for line in sorted(set(found) - known):
+        print(f"{line}\n    {found[line]}")
+    if whole and mended:
+        print(f"no longer broken, take them out of {args.known.name}:", *sorted(mended), sep="\n")
+    new, old = set(found) - known, set(found) & known
+    count = sum(map(len, results.values()))
+    print(f"{len(results)} programs, {count} compilations: {len(new)} broken bounds beside {len(old)} known ones")
+    return int(bool(new) or (whole and bool(mended)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,5 @@
 // What GradScaler runs on the device.
+#include "args/amp.h"
 #include "common/multi_tensor.h"
 
 // Whether there is an Inf or NaN.
@@ -86,15 +87,9 @@ __kernel void flag_non_finite(MT_PARAMS, BUF(flag)) {
   if (bits) atomic_or((volatile __global int *)PTR(flag, int), bits);
 }
 
-// A double, and as two floats what devices without double can use of it.
-typedef struct {
-  ulong bits;
-  float high, low;
-} factor_t;
-
 // s * factor as in float64, then rounded to float32; without double, rounded once, which differs in the last place
 // where the product is within 2^-48 of the middle of two floats.
-inline float times(float s, const factor_t f) {
+inline float times(float s, const ScaleFactor f) {
 #ifdef HAVE_FP64
   return (float)((double)s * as_double(f.bits));
 #else
@@ -104,7 +99,7 @@ inline float times(float s, const factor_t f) {
 }
 
 // The scale of the next step.
-__kernel void update_scale(BUF(scale), BUF(tracker), BUF(found_inf), const factor_t growth, const factor_t backoff,
+__kernel void update_scale(BUF(scale), BUF(tracker), BUF(found_inf), const ScaleFactor growth, const ScaleFactor backoff,
                            int interval) {
   __global float *s = PTR(scale, float);
   __global int *t = PTR(tracker, int);

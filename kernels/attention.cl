@@ -1,16 +1,8 @@
 // What lies between the matrix products of attention: scores become probabilities, and on the way back the
 // gradient of the probabilities that of the scores. Both in place, on scores of the compute type that are
 // dense. -D: ACC, VEC, LS (see rows.h), BIAS (storage tag) where a bias is added to the scores.
+#include "args/attention.h"
 #include "common/rows.h"
-
-typedef struct {
-  long heads, queries, keys;  // sizes; a row is one query of one head
-  long rows, rows_per;
-  long first_batch, first_head, first_query;  // of the scores within lse and bias
-  long all_heads, all_queries;                // of lse
-  long causal;                          // a query sees the keys up to its own place
-  long bias_b, bias_h, bias_q, bias_k;  // strides of the bias in elements
-} attention_t;
 
 DEFINE_LANES(ACC)
 #ifdef BIAS
@@ -35,8 +27,8 @@ inline vec_t load_bias(__global const STORAGE(BIAS) * p, long stride, long i, in
 
 #define ROW_BEGIN                                                                 \
   ROW_SCRATCH                                                                     \
-  const long first = (long)get_group_id(0) * P.rows_per;                          \
-  const long last = min(first + P.rows_per, P.rows);                              \
+  const long first = (long)get_group_id(0) * P.rows_per_item;                          \
+  const long last = min(first + P.rows_per_item, P.rows);                              \
   for (long row = first; row < last; row++) {                                     \
     const long bh = row / P.queries, q = P.first_query + row - bh * P.queries;    \
     const long b = P.first_batch + bh / P.heads, h = P.first_head + bh % P.heads; \
@@ -50,7 +42,7 @@ inline vec_t load_bias(__global const STORAGE(BIAS) * p, long stride, long i, in
   for (long i = n + LID * VEC; i < P.keys; i += LS * VEC) \
     STORE_LANES(ACC, p, i, LANES(i, P.keys), (vec_t)(0));
 
-__kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const attention_t P) {
+__kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const AttentionParams P) {
   ROW_BEGIN
   vec_t m = (vec_t)(-INFINITY);
   FOR_ROW(i, n) {
@@ -82,7 +74,7 @@ __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const attentio
 }
 
 // scores -> probabilities; grad of the probabilities -> grad of the scores.
-__kernel void attention_backward(BUF(scores), BUF(grad), BUF(lse), BIAS_PARAM const attention_t P) {
+__kernel void attention_backward(BUF(scores), BUF(grad), BUF(lse), BIAS_PARAM const AttentionParams P) {
   ROW_BEGIN
   __global acc_t* g = PTR(grad, acc_t) + row * P.keys;
   const acc_t total = *l;

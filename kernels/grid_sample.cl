@@ -2,13 +2,10 @@
 // -D: IN, ACC, DIMS (2: the depth is 1), INTERP (0 bilinear, 1 nearest, 2 bicubic), PADDING (0 zeros, 1 border, 2 reflection), ALIGN
 // (0, 1). The gradient of the input belongs to one work-item a sample and channel, which adds in a fixed
 // order: deterministic, no atomics.
+#include "args/grid_sample.h"
 #include "common/dtypes.h"
 
 typedef CTYPE(ACC) acc_t;
-
-typedef struct {
-  long n, c, id, ih, iw, od, oh, ow;
-} grid_t;
 
 // A coordinate of the grid in [-1, 1] as one of pixels, and its derivative.
 inline acc_t unnormalize(acc_t x, long size, acc_t *slope) {
@@ -109,8 +106,8 @@ inline void taps(acc_t x, long size, long *at, acc_t *w, acc_t *dw) {
 #define TAPS_Z TAPS
 #define DEPTH                                                       \
   acc_t slope_z;                                                    \
-  const acc_t pz = source(LOAD(IN, ACC, 1, xyz, 2), s.id, &slope_z); \
-  taps(pz, s.id, az, wz, dz);
+  const acc_t pz = source(LOAD(IN, ACC, 1, xyz, 2), s.in_d, &slope_z); \
+  taps(pz, s.in_d, az, wz, dz);
 #else
 #define TAPS_Z 1
 #define DEPTH           \
@@ -120,12 +117,12 @@ inline void taps(acc_t x, long size, long *at, acc_t *w, acc_t *dw) {
 #define AT_POINT(point)                                                           \
   __global const STORAGE(IN) *xyz = PTR(grid, const STORAGE(IN)) + DIMS * (point); \
   acc_t slope_x, slope_y;                                                         \
-  const acc_t px = source(LOAD(IN, ACC, 1, xyz, 0), s.iw, &slope_x);              \
-  const acc_t py = source(LOAD(IN, ACC, 1, xyz, 1), s.ih, &slope_y);              \
+  const acc_t px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &slope_x);              \
+  const acc_t py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &slope_y);              \
   long ax[TAPS], ay[TAPS], az[TAPS_Z];                                            \
   acc_t wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];           \
-  taps(px, s.iw, ax, wx, dx);                                                     \
-  taps(py, s.ih, ay, wy, dy);                                                     \
+  taps(px, s.in_w, ax, wx, dx);                                                     \
+  taps(py, s.in_h, ay, wy, dy);                                                     \
   DEPTH
 // Every tap inside the input, with its place there.
 #define FOR_TAPS                        \
@@ -133,11 +130,11 @@ inline void taps(acc_t x, long size, long *at, acc_t *w, acc_t *dw) {
     for (int j = 0; j < TAPS; j++)      \
       for (int i = 0; i < TAPS; i++)    \
         if (ax[i] >= 0 && ay[j] >= 0 && az[k] >= 0)
-#define PLACE ((az[k] * s.ih + ay[j]) * s.iw + ax[i])
+#define PLACE ((az[k] * s.in_h + ay[j]) * s.in_w + ax[i])
 
 // A work-item takes `per` points of the output, all channels.
-__kernel void sample(BUF(out), BUF(in), BUF(grid), const grid_t s, long per) {
-  const long plane = s.od * s.oh * s.ow, size = s.id * s.ih * s.iw, points = s.n * plane;
+__kernel void sample(BUF(out), BUF(in), BUF(grid), const GridSampleParams s, long per) {
+  const long plane = s.out_d * s.out_h * s.out_w, size = s.in_d * s.in_h * s.in_w, points = s.n * plane;
   const long first = (long)get_global_id(0) * per, last = min(first + per, points);
   for (long point = first; point < last; point++) {
     AT_POINT(point)
@@ -152,10 +149,10 @@ __kernel void sample(BUF(out), BUF(in), BUF(grid), const grid_t s, long per) {
 }
 
 // Into a gradient of the compute type that is zero; work-item (sample, channel).
-__kernel void sample_backward_input(BUF(gin), BUF(grad), BUF(grid), const grid_t s) {
-  const long nc = get_global_id(0), plane = s.od * s.oh * s.ow;
+__kernel void sample_backward_input(BUF(gin), BUF(grad), BUF(grid), const GridSampleParams s) {
+  const long nc = get_global_id(0), plane = s.out_d * s.out_h * s.out_w;
   if (nc >= s.n * s.c) return;
-  __global acc_t *x = PTR(gin, acc_t) + nc * s.id * s.ih * s.iw;
+  __global acc_t *x = PTR(gin, acc_t) + nc * s.in_d * s.in_h * s.in_w;
   __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + nc * plane;
   for (long o = 0; o < plane; o++) {
     AT_POINT(nc / s.c * plane + o)
@@ -164,8 +161,8 @@ __kernel void sample_backward_input(BUF(gin), BUF(grad), BUF(grid), const grid_t
   }
 }
 
-__kernel void sample_backward_grid(BUF(ggrid), BUF(grad), BUF(in), BUF(grid), const grid_t s, long per) {
-  const long plane = s.od * s.oh * s.ow, size = s.id * s.ih * s.iw, points = s.n * plane;
+__kernel void sample_backward_grid(BUF(ggrid), BUF(grad), BUF(in), BUF(grid), const GridSampleParams s, long per) {
+  const long plane = s.out_d * s.out_h * s.out_w, size = s.in_d * s.in_h * s.in_w, points = s.n * plane;
   const long first = (long)get_global_id(0) * per, last = min(first + per, points);
   for (long point = first; point < last; point++) {
     AT_POINT(point)

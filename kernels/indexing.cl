@@ -33,11 +33,11 @@ inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
   for (; j < n; j++) d[j] = s[j];
 }
 
-__kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value, const space_t L) {
+__kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value, const IndexSpaceParams L) {
   __global int *err = PTR(e, int);
-  const long begin = (long)get_global_id(0) * L.chunk, end = min(begin + L.chunk, L.n);
-  long row = (long)get_global_id(1) * L.rows_per;
-  const long last = min(row + L.rows_per, L.rows);
+  const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);
+  long row = (long)get_global_id(1) * L.rows_per_item;
+  const long last = min(row + L.rows_per_item, L.rows);
   if (row >= last || begin >= end) return;
   const long os = L.inner[0], ss = L.inner[1];
   row_t r = first_row(&L, row);

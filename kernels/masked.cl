@@ -1,6 +1,7 @@
 // Masks: masked_fill, and compaction (nonzero, masked_select, masked_scatter) in three steps: count per chunk,
 // scan of the counts by one work-item, and the move.
 // -D: BYTES (element size).
+#include "args/masked.h"
 #include "common/dtypes.h"
 
 #if BYTES == 1
@@ -25,36 +26,29 @@ typedef ulong2 elem_t;
 #define HIGH(v) ((v).y)
 #endif
 
-#define MAX_OUTER 6
-typedef struct {
-  long n, chunk, rows, rows_per, ndim;
-  long o_inner, m_inner;  // strides in bytes
-  long size[MAX_OUTER], o_stride[MAX_OUTER], m_stride[MAX_OUTER];
-} fill_t;
-
 // The value is `imm`, or, where there is one, the element at v.
-__kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const fill_t L) {
-  const long begin = (long)get_global_id(0) * L.chunk, end = min(begin + L.chunk, L.n);
-  const long last = min((long)(get_global_id(1) + 1) * L.rows_per, L.rows);
+__kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillParams L) {
+  const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);
+  const long last = min((long)(get_global_id(1) + 1) * L.rows_per_item, L.rows);
 #if BYTES == 16
   elem_t value = imm;
 #else
   elem_t value = (elem_t)imm.x;
 #endif
   if (v_buf) value = *PTR(v, const elem_t);
-  for (long row = (long)get_global_id(1) * L.rows_per; row < last; row++) {
+  for (long row = (long)get_global_id(1) * L.rows_per_item; row < last; row++) {
     __global uchar *o = PTR(o, uchar);
     __global const uchar *m = PTR(m, const uchar);
     long rest = row;
     for (int d = 0; d < L.ndim; d++) {
       const long q = rest / L.size[d], at = rest - q * L.size[d];
-      o += at * L.o_stride[d];
-      m += at * L.m_stride[d];
+      o += at * L.out_stride[d];
+      m += at * L.mask_stride[d];
       rest = q;
     }
     long j = begin;
 #if BYTES < 16
-    if (L.o_inner == BYTES && L.m_inner == 1) {
+    if (L.out_inner == BYTES && L.mask_inner == 1) {
       for (; j + 16 <= end; j += 16) {
         const uchar16 on = vload16(0, m + j);
         __global elem_t *p = (__global elem_t *)o + j;
@@ -72,7 +66,7 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const fill_t L) {
     }
 #endif
     for (; j < end; j++) {
-      if (m[j * L.m_inner]) *(__global elem_t *)(o + j * L.o_inner) = value;
+      if (m[j * L.mask_inner]) *(__global elem_t *)(o + j * L.out_inner) = value;
     }
   }
 }
@@ -99,13 +93,7 @@ __kernel void scan(BUF(counts), long n) {
   counts[n] = sum;
 }
 
-#define MAX_DIMS 16
-typedef struct {
-  long ndim, limit;  // at most `limit` positions are written
-  long o_row, o_column;
-  long size[MAX_DIMS];
-} positions_t;
-__kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high, const positions_t L) {
+__kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high, const PositionParams L) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;
   __global const elem_t *x = PTR(x, const elem_t);
@@ -117,15 +105,15 @@ __kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong l
   long row = begin / inner, column = begin - row * inner;
   for (long i = begin; i < end && rank < limit; i++) {
     // Written before it is known whether it counts: no branch to mispredict, and the next one overwrites it.
-    __global long *p = o + rank * L.o_row;
-    p[(L.ndim - 1) * L.o_column] = column;
+    __global long *p = o + rank * L.out_row;
+    p[(L.ndim - 1) * L.out_column] = column;
     if (L.ndim == 2) p[0] = row;
     const int counts_in = NONZERO(x[i]);
     if (L.ndim > 2 && counts_in) {
       long rest = row;
       for (int d = (int)L.ndim - 2; d > 0; d--) {
         const long q = rest / L.size[d];
-        p[d * L.o_column] = rest - q * L.size[d];
+        p[d * L.out_column] = rest - q * L.size[d];
         rest = q;
       }
       p[0] = rest;

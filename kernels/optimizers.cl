@@ -3,6 +3,7 @@
 // found_inf, where given and not 0, means that nothing is touched. grad_scale, where given, divides the gradients,
 // which are stored unscaled.
 #include "common/multi_tensor.h"
+#include "args/optimizers.h"
 #ifndef P
 #define P f32
 #endif
@@ -24,13 +25,8 @@
 // 1 - beta^step, accurate also where beta^step is close to 1; log_beta comes from float64.
 inline real bias_correction(real log_beta, real step) { return -expm1(log_beta * step); }
 
-typedef struct {
-  real lr, beta1, beta2, one_minus_beta1, one_minus_beta2, log_beta1, log_beta2, weight_decay, eps;
-  real maximize, decoupled;
-} adam_t;
-
 // Columns: parameter, gradient, exp_avg, exp_avg_sq, step and, with AMSGRAD, max_exp_avg_sq.
-__kernel void adam(MT_PARAMS, const adam_t h, FUSED_PARAMS) {
+__kernel void adam(MT_PARAMS, const AdamParams h, FUSED_PARAMS) {
   if (SKIP_STEP) return;
   MT_CHUNK
   __global STORAGE(P) *param = MT_PTR(0, P);
@@ -75,13 +71,8 @@ __kernel void adam(MT_PARAMS, const adam_t h, FUSED_PARAMS) {
   MT_FOR_EACH(ADAM_AT)
 }
 
-typedef struct {
-  real lr, weight_decay, momentum, one_minus_dampening;
-  real nesterov, maximize, first_step;
-} sgd_t;
-
 // Columns: parameter, gradient and, with MOMENTUM, its buffer.
-__kernel void sgd(MT_PARAMS, const sgd_t h, FUSED_PARAMS) {
+__kernel void sgd(MT_PARAMS, const SgdParams h, FUSED_PARAMS) {
   MT_CHUNK
 #ifdef MOMENTUM
   __global STORAGE(S) *buffer = MT_PTR(2, S);
@@ -117,13 +108,8 @@ __kernel void sgd(MT_PARAMS, const sgd_t h, FUSED_PARAMS) {
   MT_FOR_EACH(SGD_AT)
 }
 
-typedef struct {
-  real lr, lr_decay, weight_decay, eps;
-  real maximize;
-} adagrad_t;
-
 // Columns: parameter, gradient, sum of squares, step.
-__kernel void adagrad(MT_PARAMS, const adagrad_t h, FUSED_PARAMS) {
+__kernel void adagrad(MT_PARAMS, const AdagradParams h, FUSED_PARAMS) {
   if (SKIP_STEP) return;
   MT_CHUNK
   __global STORAGE(P) *param = MT_PTR(0, P);

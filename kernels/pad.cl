@@ -1,18 +1,13 @@
 // Reflection and replication padding over up to three dimensions, and the sliding windows of unfold and fold.
 // -D PAD_<kernel>, ACC (compute tag), IN (storage tag). Forward kernels move bits, so IN is any type of that size.
+#include "args/pad.h"
 #include "common/dtypes.h"
 
 typedef CTYPE(ACC) ST;
 
-typedef struct {
-  long rows, rows_per_item;  // rows of what is written
-  long inner;                // elements of a place: 1, or all channels if they come last
-  long in[3], out[3], before[3];
-} pad_t;
-
 #if defined(PAD_FORWARD) || defined(PAD_BACKWARD)
 // The input that output `o` repeats.
-inline long source(const pad_t *P, int d, long o) {
+inline long source(const PadParams *P, int d, long o) {
   const long i = o - P->before[d];
 #ifdef REFLECT
   return i < 0 ? -i : i >= P->in[d] ? 2 * (P->in[d] - 1) - i : i;
@@ -23,7 +18,7 @@ inline long source(const pad_t *P, int d, long o) {
 #endif
 
 #ifdef PAD_FORWARD
-__kernel void pad_forward(BUF(src), BUF(dst), const pad_t P) {
+__kernel void pad_forward(BUF(src), BUF(dst), const PadParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
@@ -49,7 +44,7 @@ typedef struct {
   long begin[3], end[3];
 } copies_t;
 
-inline copies_t copies(const pad_t *P, int d, long i) {
+inline copies_t copies(const PadParams *P, int d, long i) {
   copies_t c;
   const long in = P->in[d], out = P->out[d], before = P->before[d];
   long at[3] = {i + before, -1, -1};
@@ -69,7 +64,7 @@ inline copies_t copies(const pad_t *P, int d, long i) {
   return c;
 }
 
-__kernel void pad_backward(BUF(src), BUF(dst), const pad_t P) {
+__kernel void pad_backward(BUF(src), BUF(dst), const PadParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
@@ -95,15 +90,9 @@ __kernel void pad_backward(BUF(src), BUF(dst), const pad_t P) {
 }
 #endif
 
-// Sliding windows over two dimensions; `blocks` is how many there are of them.
-typedef struct {
-  long rows, rows_per_item;
-  long size[2], ker[2], stride[2], pad[2], dil[2], blocks[2];
-} unfold_t;
-
 #ifdef PAD_UNFOLD
 // dst row (plane, ky, kx, block y) = a strided row of the image.
-__kernel void unfold(BUF(src), BUF(dst), const unfold_t P) {
+__kernel void unfold(BUF(src), BUF(dst), const UnfoldParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
@@ -125,7 +114,7 @@ __kernel void unfold(BUF(src), BUF(dst), const unfold_t P) {
 
 #ifdef PAD_FOLD
 // dst row (plane, y): every element gathers from the windows that hold it, in a fixed order.
-__kernel void fold(BUF(src), BUF(dst), const unfold_t P) {
+__kernel void fold(BUF(src), BUF(dst), const UnfoldParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);

@@ -1,15 +1,10 @@
 // Max and average pooling over up to three dimensions, with windows that slide or adapt to the output size.
 // -D POOL_<kernel>, ACC (compute tag), IN (storage tag), IDX (int, or long where a plane has 2^31 elements), and for
 // float with int indices LANES: how many windows along x that lie inside the image are done at once.
+#include "args/pool.h"
 #include "common/dtypes.h"
 
 typedef CTYPE(ACC) ST;
-
-typedef struct {
-  long rows, rows_per_item;  // rows of the tensor that is written: (plane, z, y)
-  long in[3], out[3], ker[3], stride[3], pad[3], dil[3];
-  long adaptive, include_pad, divisor;
-} pool_t;
 
 #define LOWEST CAT(lowest_, ACC)
 #define lowest_f32 (-INFINITY)
@@ -34,7 +29,7 @@ typedef struct {
   long begin, end, length;
 } window_t;
 
-inline window_t window(const pool_t *P, int d, long o) {
+inline window_t window(const PoolParams *P, int d, long o) {
   window_t w;
   if (P->adaptive) {
     w.begin = o * P->in[d] / P->out[d];
@@ -52,7 +47,7 @@ inline window_t window(const pool_t *P, int d, long o) {
 }
 
 // The windows along x that lie inside the image: [begin, end), empty where vectors are of no use.
-inline window_t inner_windows(const pool_t *P) {
+inline window_t inner_windows(const PoolParams *P) {
   window_t w;
   w.begin = w.end = w.length = 0;
 #ifdef LANES
@@ -84,7 +79,7 @@ inline VI lane_numbers(int step) {
 #endif
 
 #ifdef POOL_MAX
-__kernel void pool_max(BUF(src), BUF(dst), BUF(index), const pool_t P) {
+__kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
   __global long *index = PTR(index, long);
@@ -143,13 +138,13 @@ __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const pool_t P) {
 // Windows of one size whose first elements are drawn: sample[plane] holds a number of [0, 1) for each of the last `dims`
 // dimensions. (Graham, "Fractional Max-Pooling", 2014)
 #ifdef POOL_FRACTIONAL
-inline long fractional_begin(const pool_t *P, int d, long o, ST sample) {
+inline long fractional_begin(const PoolParams *P, int d, long o, ST sample) {
   if (o == P->out[d] - 1) return P->in[d] - P->ker[d];
   const ST step = (ST)(P->in[d] - P->ker[d]) / (ST)(P->out[d] - 1);
   return (long)((o + sample) * step) - (long)(sample * step);
 }
 
-__kernel void pool_fractional(BUF(src), BUF(sample), BUF(dst), BUF(index), const pool_t P, int dims) {
+__kernel void pool_fractional(BUF(src), BUF(sample), BUF(dst), BUF(index), const PoolParams P, int dims) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   for (long row = first; row < last; row++) {
@@ -204,7 +199,7 @@ __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes
 #endif
 
 #ifdef POOL_AVG
-__kernel void pool_avg(BUF(src), BUF(dst), const pool_t P) {
+__kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
   const window_t inner = inner_windows(&P);
@@ -242,7 +237,7 @@ __kernel void pool_avg(BUF(src), BUF(dst), const pool_t P) {
 #endif
 
 // The outputs whose window holds input `i`: [begin, end).
-inline window_t covering(const pool_t *P, int d, long i) {
+inline window_t covering(const PoolParams *P, int d, long i) {
   window_t w;
   w.length = 0;
   if (P->adaptive) {
@@ -258,7 +253,7 @@ inline window_t covering(const pool_t *P, int d, long i) {
 
 #ifdef POOL_AVG_BACKWARD
 // dst (of the compute type): each row gathers, in a fixed order, what the rows of windows over it give.
-__kernel void pool_avg_backward(BUF(src), BUF(dst), const pool_t P) {
+__kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
   __global ST *dst = PTR(dst, ST);
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);

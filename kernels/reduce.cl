@@ -6,6 +6,7 @@
 // An operator is a name and what it does to an element (MAP), to two accumulators (COMBINE), at the end (FINISH).
 // -D: FORM_INNER | FORM_OUTER | FORM_GROUP | FORM_COMBINE, OP, KIND_SIMPLE | KIND_ARG | KIND_VAR, IN, ACC, OUT0, OUT1
 // (dtype tags), V (lanes), P (vectors a panel), LOCAL, ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX.
+#include "args/reduce.h"
 #include "common/dtypes.h"
 
 typedef VTYPE(ACC, V) VT;
@@ -126,22 +127,10 @@ typedef union {
 #define normp_FINISH(a) pow(a, 1 / p0)
 
 // --- the layout ---------------------------------------------------------------------------------------------
-#define MAX_DIMS 8
 #define BLOCK 16384L  // elements of `inner` that a coarser level takes over together
 #define STEPS 64L     // steps of four vectors that one set of lanes sums
 #define ROWS 256L     // rows that one set of lanes sums in `outer`
 #define FAN 64        // blocks a level
-
-typedef struct {
-  long outputs, red;    // results; elements that make one
-  long segs, seg;       // segments of the reduction and their length
-  long tiles, per;      // pieces of work; pieces a work-item
-  long kdims, rdims;
-  long keep_partial;    // whether `combine` follows
-  long k_size[MAX_DIMS], k_in[MAX_DIMS], k_out0[MAX_DIMS], k_out1[MAX_DIMS];  // kept dimensions, strides in bytes
-  long r_size[MAX_DIMS], r_in[MAX_DIMS];                                     // reduced ones
-  ulong p0;
-} layout_t;
 
 #if defined(ACC_DOUBLE)
 #define P0 as_double(L->p0)
@@ -155,28 +144,28 @@ typedef struct {
   long in, out0, out1;
 } offsets_t;
 
-inline offsets_t kept_offsets(const layout_t *L, long o, int first) {
+inline offsets_t kept_offsets(const ReduceParams *L, long o, int first) {
   offsets_t r = {0, 0, 0};
-  for (int d = first; d < L->kdims; d++) {
-    if (d == L->kdims - 1) {  // what remains: no division
-      r.in += o * L->k_in[d];
-      r.out0 += o * L->k_out0[d];
-      r.out1 += o * L->k_out1[d];
+  for (int d = first; d < L->kept_dims; d++) {
+    if (d == L->kept_dims - 1) {  // what remains: no division
+      r.in += o * L->kept_in[d];
+      r.out0 += o * L->kept_out0[d];
+      r.out1 += o * L->kept_out1[d];
       break;
     }
-    const long q = o / L->k_size[d], k = o - q * L->k_size[d];
-    r.in += k * L->k_in[d];
-    r.out0 += k * L->k_out0[d];
-    r.out1 += k * L->k_out1[d];
+    const long q = o / L->kept_size[d], k = o - q * L->kept_size[d];
+    r.in += k * L->kept_in[d];
+    r.out0 += k * L->kept_out0[d];
+    r.out1 += k * L->kept_out1[d];
     o = q;
   }
   return r;
 }
-inline long run_offset(const layout_t *L, long run) {
+inline long run_offset(const ReduceParams *L, long run) {
   long r = 0;
-  for (int d = 1; d < L->rdims; d++) {
-    const long q = run / L->r_size[d];
-    r += (run - q * L->r_size[d]) * L->r_in[d];
+  for (int d = 1; d < L->reduced_dims; d++) {
+    const long q = run / L->reduced_size[d];
+    r += (run - q * L->reduced_size[d]) * L->reduced_in[d];
     run = q;
   }
   return r;
@@ -421,12 +410,12 @@ inline void write_result(acc_t a, src_t first, __global uchar *out0, __global uc
 #endif
 }
 
-#define ARGS BUF(out0), BUF(out1), BUF(in), BUF(partial), const layout_t layout
+#define ARGS BUF(out0), BUF(out1), BUF(in), BUF(partial), const ReduceParams params
 #define OUT0_PTR (out0_buf + out0_off)
 #define OUT1_PTR (out1_buf + out1_off)
 #define PARTIAL PTR(partial, acc_t)
 #define PROLOGUE                \
-  const layout_t *L = &layout;  \
+  const ReduceParams *L = &params;  \
   const param_t p0 = P0;
 
 // --- inner: lanes along the reduced dimension ---------------------------------------------------------------
@@ -497,9 +486,9 @@ inline acc_t run_block(src_t p, long stride, long n, long at, ST pivot, param_t 
 
 __kernel void inner(ARGS) {
   PROLOGUE
-  const long first = (long)get_global_id(0) * L->per, last = min(first + L->per, L->outputs);
-  const long seg = get_global_id(1), begin = seg * L->seg, end = min(begin + L->seg, L->red);
-  const long len = L->r_size[0], stride = L->r_in[0];
+  const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->outputs);
+  const long seg = get_global_id(1), begin = seg * L->segment, end = min(begin + L->segment, L->reduced);
+  const long len = L->reduced_size[0], stride = L->reduced_in[0];
   for (long o = first; o < last; o++) {
     const offsets_t off = kept_offsets(L, o, 0);
     const src_t src = in_buf + in_off + off.in;
@@ -507,7 +496,7 @@ __kernel void inner(ARGS) {
     acc_t total = identity(), level = identity();
     int blocks = 0;
     for (long pos = begin; pos < end;) {
-      const long run = L->rdims > 1 ? pos / len : 0, at = pos - run * len;
+      const long run = L->reduced_dims > 1 ? pos / len : 0, at = pos - run * len;
       const long n = min(min(len - at, end - pos), BLOCK);
       level = merge(level, run_block(src + run_offset(L, run) + at * stride, stride, n, pos - begin, pivot,
                                      p0));
@@ -522,7 +511,7 @@ __kernel void inner(ARGS) {
 #if defined(KIND_ARG)
     total.i += begin;
 #endif
-    if (L->keep_partial)
+    if (L->has_partial)
       PARTIAL[seg * L->outputs + o] = total;
     else
       write_result(total, src, OUT0_PTR + off.out0, OUT1_PTR + off.out1, p0);
@@ -534,9 +523,9 @@ __kernel void inner(ARGS) {
 #if defined(FORM_OUTER)
 __kernel void outer(ARGS) {
   PROLOGUE
-  const long first = (long)get_global_id(0) * L->per, last = min(first + L->per, L->tiles);
-  const long seg = get_global_id(1), begin = seg * L->seg, end = min(begin + L->seg, L->red);
-  const long len = L->r_size[0], stride = L->r_in[0], lane_stride = L->k_in[0], columns = L->k_size[0];
+  const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
+  const long seg = get_global_id(1), begin = seg * L->segment, end = min(begin + L->segment, L->reduced);
+  const long len = L->reduced_size[0], stride = L->reduced_in[0], lane_stride = L->kept_in[0], columns = L->kept_size[0];
   const long panels = (columns + P * V - 1) / (P * V), size = sizeof(STORAGE(IN)), vec = V * lane_stride;
   vacc_t acc[P], coarse[P];
   for (long tile = first; tile < last; tile++) {
@@ -560,7 +549,7 @@ __kernel void outer(ARGS) {
         since = 0;
         levels = 1;
       }
-      const long run = L->rdims > 1 ? pos / len : 0, at = pos - run * len;
+      const long run = L->reduced_dims > 1 ? pos / len : 0, at = pos - run * len;
       const long n = min(min(len - at, end - pos), ROWS - since);
       const src_t p = src + run_offset(L, run) + at * stride;
       long i = 0;
@@ -599,29 +588,29 @@ __kernel void outer(ARGS) {
       since += n;
       pos += n;
     }
-    __global uchar *out0 = OUT0_PTR + off.out0 + column * L->k_out0[0];
-    __global uchar *out1 = OUT1_PTR + off.out1 + column * L->k_out1[0];
+    __global uchar *out0 = OUT0_PTR + off.out0 + column * L->kept_out0[0];
+    __global uchar *out1 = OUT1_PTR + off.out1 + column * L->kept_out1[0];
     for (int j = 0; j < np; j++) {
       if (levels) {
         vmerge(&coarse[j], &acc[j]);
         acc[j] = coarse[j];
       }
       const int lanes = j == np - 1 ? tail : V;
-      if (L->keep_partial) {
+      if (L->has_partial) {
         for (int k = 0; k < lanes; k++)
           PARTIAL[seg * L->outputs + rest * columns + column + j * V + k] = lane(&acc[j], k, begin);
         continue;
       }
 #if defined(HAS_VECTOR_STORE)
-      if (lanes == V && L->k_out0[0] == sizeof(STORAGE(OUT0))) {
+      if (lanes == V && L->kept_out0[0] == sizeof(STORAGE(OUT0))) {
         const VT r = FINISH(acc[j].v);
         STORE(OUT0, ACC, V, (__global STORAGE(OUT0) *)out0, j * V, r);
         continue;
       }
 #endif
       for (int k = 0; k < lanes; k++)
-        write_result(lane(&acc[j], k, begin), src + (j * V + k) * lane_stride, out0 + (j * V + k) * L->k_out0[0],
-                     out1 + (j * V + k) * L->k_out1[0], p0);
+        write_result(lane(&acc[j], k, begin), src + (j * V + k) * lane_stride, out0 + (j * V + k) * L->kept_out0[0],
+                     out1 + (j * V + k) * L->kept_out1[0], p0);
     }
   }
 }
@@ -647,15 +636,15 @@ __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void group(ARGS) {
   PROLOGUE
   __local acc_t shared[LOCAL];
   const long o = get_group_id(0), seg = get_group_id(1);
-  const long begin = seg * L->seg, end = min(begin + L->seg, L->red);
-  const long len = L->r_size[0], stride = L->r_in[0];
+  const long begin = seg * L->segment, end = min(begin + L->segment, L->reduced);
+  const long len = L->reduced_size[0], stride = L->reduced_in[0];
   const offsets_t off = kept_offsets(L, o, 0);
   const src_t src = in_buf + in_off + off.in;
   const ST pivot = READ1(src);
   vacc_t v = videntity(), coarse = videntity();
   int steps = 0;
   for (long pos = begin + get_local_id(0); pos < end; pos += LOCAL) {
-    const long run = L->rdims > 1 ? pos / len : 0;
+    const long run = L->reduced_dims > 1 ? pos / len : 0;
     vstep(&v, FROM(READ1(src + run_offset(L, run) + (pos - run * len) * stride), pivot), pos - begin, p0);
     if (++steps == FAN) {
       vmerge(&coarse, &v);
@@ -666,7 +655,7 @@ __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void group(ARGS) {
   vmerge(&coarse, &v);
   const acc_t total = tree(lane(&coarse, 0, begin), shared);
   if (get_local_id(0) != 0) return;
-  if (L->keep_partial)
+  if (L->has_partial)
     PARTIAL[seg * L->outputs + o] = total;
   else
     write_result(total, src, OUT0_PTR + off.out0, OUT1_PTR + off.out1, p0);
@@ -680,11 +669,11 @@ __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void combine(ARGS) {
 #if LOCAL > 1
   __local acc_t shared[LOCAL];
 #endif
-  const long first = (long)get_group_id(0) * L->per, last = min(first + L->per, L->outputs);
+  const long first = (long)get_group_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->outputs);
   for (long o = first; o < last; o++) {
     acc_t a = identity(), level = identity();
     int merged = 0;
-    for (long s = get_local_id(0); s < L->segs; s += LOCAL) {
+    for (long s = get_local_id(0); s < L->segments; s += LOCAL) {
       level = merge(level, PARTIAL[s * L->outputs + o]);
       if (++merged == FAN) {
         a = merge(a, level);

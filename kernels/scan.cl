@@ -5,6 +5,7 @@
 // -D: OP, IN, ACC, OUT0 (dtype tags), V, P, ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, WITH_INDEX (cummax, cummin),
 // FORM_SCAN | FORM_TOTALS | FORM_ROWS (V = 16, P = 1;
 // PAST_CACHE).
+#include "args/scan.h"
 #include "common/dtypes.h"
 
 typedef VTYPE(ACC, V) VT;
@@ -109,15 +110,6 @@ inline void combine(acc_t *a, acc_t b) { a->v = COMBINE(a->v, b.v); }
 inline void step(acc_t *a, VT x, long at) { a->v = COMBINE(a->v, x); }
 #endif
 
-#define MAX_DIMS 8
-typedef struct {
-  long n, in, out0, out1;  // the scanned dimension: length, strides in bytes
-  long segs, seg;          // segments and their length
-  long tiles, per;         // tiles of lines, tiles a work-item
-  long dims;
-  long size[MAX_DIMS], d_in[MAX_DIMS], d_out0[MAX_DIMS], d_out1[MAX_DIMS];  // of the lines, neighbours first
-} layout_t;
-
 typedef __global const uchar *src_t;
 #define READ1(p) LOAD(IN, ACC, 1, (__global const STORAGE(IN) *)(p), 0)
 #define READ(p) LOAD(IN, ACC, V, (__global const STORAGE(IN) *)(p), 0)
@@ -134,32 +126,32 @@ inline VT read_lanes(src_t p, long stride, int lanes) {
   long rest = tile / panels;                                                                 \
   const long column = (tile - rest * panels) * (P * V);                                      \
   const int width = (int)min((long)(P * V), columns - column), np = (width + V - 1) / V;     \
-  src_t src = in_buf + in_off + column * L->d_in[0];                                         \
-  long at0 = column * L->d_out0[0], at1 = column * L->d_out1[0];                             \
-  for (int d = 1; d < L->dims; d++) {                                                        \
+  src_t src = in_buf + in_off + column * L->in[0];                                         \
+  long at0 = column * L->out0[0], at1 = column * L->out1[0];                             \
+  for (int d = 1; d < L->ndim; d++) {                                                        \
     const long q = rest / L->size[d], k = rest - q * L->size[d];                             \
-    src += k * L->d_in[d];                                                                   \
-    at0 += k * L->d_out0[d];                                                                 \
-    at1 += k * L->d_out1[d];                                                                 \
+    src += k * L->in[d];                                                                   \
+    at0 += k * L->out0[d];                                                                 \
+    at1 += k * L->out1[d];                                                                 \
     rest = q;                                                                                \
   }
 #define LANES(j) min(V, width - (j) * V)
 
-#define ARGS BUF(out0), BUF(out1), BUF(in), BUF(total), const layout_t layout
+#define ARGS BUF(out0), BUF(out1), BUF(in), BUF(total), const ScanParams params
 #define TOTAL PTR(total, acc_t)
 
 #if defined(FORM_TOTALS)
 __kernel void totals(ARGS) {
-  const layout_t *L = &layout;
-  const long first = (long)get_global_id(0) * L->per, last = min(first + L->per, L->tiles);
-  const long seg = get_global_id(1), begin = seg * L->seg, end = min(begin + L->seg, L->n);
+  const ScanParams *L = &params;
+  const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
+  const long seg = get_global_id(1), begin = seg * L->segment, end = min(begin + L->segment, L->n);
   for (long tile = first; tile < last; tile++) {
     TILE
     acc_t acc[P];
     for (int j = 0; j < np; j++) acc[j] = identity();
     for (long i = begin; i < end; i++)
       for (int j = 0; j < np; j++)
-        step(&acc[j], read_lanes(src + i * L->in + j * V * L->d_in[0], L->d_in[0], LANES(j)), i);
+        step(&acc[j], read_lanes(src + i * L->in_stride + j * V * L->in[0], L->in[0], LANES(j)), i);
     for (int j = 0; j < np; j++) TOTAL[(seg * L->tiles + tile) * P + j] = acc[j];
   }
 }
@@ -186,9 +178,9 @@ inline void write_lanes(__global uchar *out0, __global uchar *out1, long stride0
 
 #if defined(FORM_SCAN)
 __kernel void scan(ARGS) {
-  const layout_t *L = &layout;
-  const long first = (long)get_global_id(0) * L->per, last = min(first + L->per, L->tiles);
-  const long seg = get_global_id(1), begin = seg * L->seg, end = min(begin + L->seg, L->n);
+  const ScanParams *L = &params;
+  const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
+  const long seg = get_global_id(1), begin = seg * L->segment, end = min(begin + L->segment, L->n);
   for (long tile = first; tile < last; tile++) {
     TILE
     acc_t acc[P];
@@ -198,9 +190,9 @@ __kernel void scan(ARGS) {
     __global uchar *o0 = out0_buf + out0_off + at0, *o1 = out1_buf + out1_off + at1;
     for (long i = begin; i < end; i++)
       for (int j = 0; j < np; j++) {
-        step(&acc[j], read_lanes(src + i * L->in + j * V * L->d_in[0], L->d_in[0], LANES(j)), i);
-        write_lanes(o0 + i * L->out0 + j * V * L->d_out0[0], o1 + i * L->out1 + j * V * L->d_out1[0], L->d_out0[0],
-                    L->d_out1[0], LANES(j), acc[j]);
+        step(&acc[j], read_lanes(src + i * L->in_stride + j * V * L->in[0], L->in[0], LANES(j)), i);
+        write_lanes(o0 + i * L->out0_stride + j * V * L->out0[0], o1 + i * L->out1_stride + j * V * L->out1[0], L->out0[0],
+                    L->out1[0], LANES(j), acc[j]);
       }
   }
 }
@@ -209,8 +201,8 @@ __kernel void scan(ARGS) {
 #if defined(FORM_ROWS)
 #include "common/transpose.h"
 __kernel void scan_rows(ARGS) {
-  const layout_t *L = &layout;
-  const long first = (long)get_global_id(0) * L->per, last = min(first + L->per, L->tiles);
+  const ScanParams *L = &params;
+  const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
   for (long tile = first; tile < last; tile++) {
     TILE
     __global uchar *o0 = out0_buf + out0_off + at0;
@@ -219,7 +211,7 @@ __kernel void scan_rows(ARGS) {
     for (; i + V <= L->n; i += V) {
       VT v[V];
       _Pragma("unroll") for (int k = 0; k < V; k++)
-        v[k] = READ(src + i * sizeof(STORAGE(IN)) + min(k, width - 1) * L->d_in[0]);
+        v[k] = READ(src + i * sizeof(STORAGE(IN)) + min(k, width - 1) * L->in[0]);
       TRANSPOSE16(VT, v)
       _Pragma("unroll") for (int k = 0; k < V; k++) {
         step(&acc, v[k], i + k);
@@ -227,11 +219,11 @@ __kernel void scan_rows(ARGS) {
       }
       TRANSPOSE16(VT, v)
       for (int k = 0; k < width; k++)
-        STORE(OUT0, ACC, V, (__global STORAGE(OUT0) *)(o0 + i * sizeof(STORAGE(OUT0)) + k * L->d_out0[0]), 0, v[k]);
+        STORE(OUT0, ACC, V, (__global STORAGE(OUT0) *)(o0 + i * sizeof(STORAGE(OUT0)) + k * L->out0[0]), 0, v[k]);
     }
     for (; i < L->n; i++) {
-      step(&acc, read_lanes(src + i * L->in, L->d_in[0], width), i);
-      write_lanes(o0 + i * L->out0, 0, L->d_out0[0], 0, width, acc);
+      step(&acc, read_lanes(src + i * L->in_stride, L->in[0], width), i);
+      write_lanes(o0 + i * L->out0_stride, 0, L->out0[0], 0, width, acc);
     }
   }
   STORES_DONE();

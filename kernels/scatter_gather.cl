@@ -73,7 +73,7 @@ inline void combine(__global uchar *base, ulong offset, acc_t v) {
 
 // `scaled`: source values are multiplied by alpha first (index_add). `fill`: the value is alpha itself.
 __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int scaled, int fill,
-                             ulong2 alpha_bits, const space_t L) {
+                             ulong2 alpha_bits, const IndexSpaceParams L) {
   union {
     ulong2 bits;
     acc_t value;
@@ -81,9 +81,9 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int sc
   arg.bits = alpha_bits;
   const acc_t alpha = arg.value;
   __global int *err = PTR(e, int);
-  const long begin = (long)get_global_id(0) * L.chunk, end = min(begin + L.chunk, L.n);
-  long row = (long)get_global_id(1) * L.rows_per;
-  const long last = min(row + L.rows_per, L.rows);
+  const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);
+  long row = (long)get_global_id(1) * L.rows_per_item;
+  const long last = min(row + L.rows_per_item, L.rows);
   if (row >= last || begin >= end) return;
   const long os = L.inner[0], ss = L.inner[1];
   row_t r = first_row(&L, row);

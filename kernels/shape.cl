@@ -1,5 +1,6 @@
 // Kernels that move or generate elements by position: cat, tril/triu, ranges, triangle indices, unfold's gradient.
 // Moves take -D BYTES (element size), generators OUT and ACC (dtype tags).
+#include "args/shape.h"
 #include "common/dtypes.h"
 
 #ifdef BYTES
@@ -26,17 +27,12 @@ inline void zero_run(__global elem_t *d, long n) {
   for (long j = 0; j < n; j++) d[j] = (elem_t)(0);
 }
 
-// Eight contiguous inputs side by side: row r of input k (width[k] elements) goes to column start[k] of row r of the
-// output. A work-item takes `chunk` consecutive elements of one input, wherever rows begin and end.
-typedef struct {
-  long rows, out_width, chunk;
-  long width[8], start[8];
-} cat_t;
-__kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), BUF(i6), BUF(i7), const cat_t L) {
+// A work-item takes consecutive elements of one input, wherever rows begin and end.
+__kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), BUF(i6), BUF(i7), const CatParams L) {
   const int k = get_global_id(1);
   const long width = L.width[k], total = width * L.rows;
-  long at = (long)get_global_id(0) * L.chunk;
-  const long end = min(at + L.chunk, total);
+  long at = (long)get_global_id(0) * L.per_item;
+  const long end = min(at + L.per_item, total);
   if (at >= end) return;
   __global const uchar *p = k == 0   ? i0_buf + i0_off
                             : k == 1 ? i1_buf + i1_off
@@ -58,35 +54,29 @@ __kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), 
 }
 
 // Rows of matrices: keeps the columns j with j - i <= diagonal (lower) or j - i >= diagonal (upper).
-#define TRI_DIMS 8
-typedef struct {
-  long rows, columns, batches, rows_per, diagonal, upper, ndim;
-  long o_row, o_column, s_row, s_column;  // strides in elements
-  long size[TRI_DIMS], o_stride[TRI_DIMS], s_stride[TRI_DIMS];
-} tri_t;
-__kernel void triangle(BUF(o), BUF(s), const tri_t L) {
-  long first = (long)get_global_id(0) * L.rows_per;
-  const long last = min(first + L.rows_per, L.rows * L.batches);
+__kernel void triangle(BUF(o), BUF(s), const TriangleParams L) {
+  long first = (long)get_global_id(0) * L.rows_per_item;
+  const long last = min(first + L.rows_per_item, L.rows * L.batches);
   for (; first < last; first++) {
     long batch = first / L.rows;
     const long i = first - batch * L.rows;
-    __global elem_t *o = PTR(o, elem_t) + i * L.o_row;
-    __global const elem_t *s = PTR(s, elem_t) + i * L.s_row;
+    __global elem_t *o = PTR(o, elem_t) + i * L.out_row;
+    __global const elem_t *s = PTR(s, elem_t) + i * L.in_row;
     for (int d = 0; d < L.ndim; d++) {
       const long q = batch / L.size[d], at = batch - q * L.size[d];
-      o += at * L.o_stride[d];
-      s += at * L.s_stride[d];
+      o += at * L.out_stride[d];
+      s += at * L.in_stride[d];
       batch = q;
     }
     const long edge = clamp(i + L.diagonal + (L.upper ? 0 : 1), 0L, L.columns);
     const long from = L.upper ? edge : 0, to = L.upper ? L.columns : edge;
-    if (L.o_column == 1 && L.s_column == 1) {
+    if (L.out_column == 1 && L.in_column == 1) {
       zero_run(o, from);
       if (o != s) copy_run(o + from, s + from, to - from);
       zero_run(o + to, L.columns - to);
     } else {
       for (long j = 0; j < L.columns; j++) {
-        o[j * L.o_column] = j >= from && j < to ? s[j * L.s_column] : (elem_t)(0);
+        o[j * L.out_column] = j >= from && j < to ? s[j * L.in_column] : (elem_t)(0);
       }
     }
   }
@@ -132,12 +122,8 @@ __kernel void triangle_indices(BUF(o), long rows, long columns, long shift, int 
 }
 
 // The gradient of unfold: an element of the input sums the windows that it was copied to.
-// grad: [outer, windows, inner, size], out: [outer, length, inner].
-typedef struct {
-  long length, inner, windows, size, step, chunk, total;
-} unfold_t;
-__kernel void unfold_backward(BUF(o), BUF(g), const unfold_t L) {
-  const long first = (long)get_global_id(0) * L.chunk, last = min(first + L.chunk, L.total);
+__kernel void unfold_backward(BUF(o), BUF(g), const UnfoldBackwardParams L) {
+  const long first = (long)get_global_id(0) * L.per_item, last = min(first + L.per_item, L.total);
   for (long at = first; at < last; at++) {
     const long q = at / L.inner, x = at - q * L.inner, outer = q / L.length, i = q - outer * L.length;
     const long lo = i < L.size ? 0 : (i - L.size) / L.step + 1, hi = min(i / L.step, L.windows - 1);

@@ -5,19 +5,8 @@
 // -D: IN (dtype tag), ACC (f32 i32: keys of 32 bits; f64 i64 u64: 64), DESCENDING, RAW (unsigned type of an element's
 // size), FORM_RUNS | FORM_MERGE | FORM_FINISH | FORM_SELECT | FORM_PICK | FORM_SEARCH, PICK_MEDIAN | PICK_NANMEDIAN |
 // PICK_MODE, OUT and RIGHT and SORTER (search).
+#include "args/sort.h"
 #include "common/dtypes.h"
-
-#define MAX_DIMS 8
-#define RUN 32
-typedef struct {
-  long rows, n, in, out0, out1;  // rows and their length; strides in bytes along them
-  long units, per;               // pieces of work, pieces a work-item
-  long width;                    // of a sorted run
-  long chunk;                    // elements a piece
-  long take;                     // elements of a row that are wanted
-  long dims;
-  long size[MAX_DIMS], d_in[MAX_DIMS], d_out0[MAX_DIMS], d_out1[MAX_DIMS];  // of the rows
-} layout_t;
 
 typedef CTYPE(ACC) ST;
 #define READ(p) LOAD(IN, ACC, 1, (__global const STORAGE(IN) *)(p), 0)
@@ -99,37 +88,38 @@ inline key_t ascending_key(ST x) {
 typedef struct {
   long in, out0, out1;
 } offsets_t;
-inline offsets_t row_offsets(const layout_t *L, long row) {
+inline offsets_t row_offsets(const SortParams *L, long row) {
   offsets_t r = {0, 0, 0};
-  for (int d = 0; d < L->dims; d++) {
+  for (int d = 0; d < L->ndim; d++) {
     const long q = row / L->size[d], k = row - q * L->size[d];
-    r.in += k * L->d_in[d];
-    r.out0 += k * L->d_out0[d];
-    r.out1 += k * L->d_out1[d];
+    r.in += k * L->in[d];
+    r.out0 += k * L->out0[d];
+    r.out1 += k * L->out1[d];
     row = q;
   }
   return r;
 }
 
-// A piece of work is `chunk` elements of a row.
-#define FOR_EACH_PIECE                                                                                             \
-  const layout_t *L = &layout;                                                                                     \
-  const long first = (long)get_global_id(0) * L->per, last = min(first + L->per, L->units);                        \
-  const long pieces = (L->n + L->chunk - 1) / L->chunk;                                                            \
-  for (long unit = first; unit < last; unit++) {                                                                   \
-    const long row = unit / pieces, begin = (unit - row * pieces) * L->chunk, end = min(begin + L->chunk, L->n);
+// A piece of work is `piece` elements of a row.
+#define FOR_EACH_PIECE                                                                                        \
+  const SortParams *L = &params;                                                                              \
+  const long first = (long)get_global_id(0) * L->pieces_per_item;                                             \
+  const long last = min(first + L->pieces_per_item, L->pieces);                                               \
+  const long each = (L->n + L->piece - 1) / L->piece;                                                         \
+  for (long piece = first; piece < last; piece++) {                                                           \
+    const long row = piece / each, begin = (piece - row * each) * L->piece, end = min(begin + L->piece, L->n);
 
 #if defined(FORM_RUNS)
-__kernel void runs(BUF(in), BUF(to), const layout_t layout) {
+__kernel void runs(BUF(in), BUF(to), const SortParams params) {
   FOR_EACH_PIECE
     const offsets_t off = row_offsets(L, row);
     __global const uchar *src = in_buf + in_off + off.in;
     __global pair_t *to = PTR(to, pair_t) + row * L->n;
-    pair_t run[RUN];
-    for (long at = begin; at < end; at += RUN) {
-      const int n = (int)min((long)RUN, end - at);
+    pair_t run[kShortRun];
+    for (long at = begin; at < end; at += kShortRun) {
+      const int n = (int)min((long)kShortRun, end - at);
       for (int i = 0; i < n; i++) {
-        const pair_t p = PAIR(KEY_OF(READ(src + (at + i) * L->in)), at + i);
+        const pair_t p = PAIR(KEY_OF(READ(src + (at + i) * L->in_stride)), at + i);
         int j = i;
         for (; j > 0 && LESS(p, run[j - 1]); j--) run[j] = run[j - 1];
         run[j] = p;
@@ -141,17 +131,17 @@ __kernel void runs(BUF(in), BUF(to), const layout_t layout) {
 #endif
 
 #if defined(FORM_SELECT)
-// The `take` first of each segment of `chunk` elements, in order.
-__kernel void select_first(BUF(in), BUF(to), const layout_t layout) {
+// The `take` first of each segment of `piece` elements, in order.
+__kernel void select_first(BUF(in), BUF(to), const SortParams params) {
   FOR_EACH_PIECE
     const offsets_t off = row_offsets(L, row);
     __global const uchar *src = in_buf + in_off + off.in;
-    __global pair_t *to = PTR(to, pair_t) + unit * L->take;
+    __global pair_t *to = PTR(to, pair_t) + piece * L->take;
     const long k = L->take;
     long held = 0;
     pair_t worst = LAST_PAIR;
     for (long i = begin; i < end; i++) {
-      const pair_t p = PAIR(KEY_OF(READ(src + i * L->in)), i);
+      const pair_t p = PAIR(KEY_OF(READ(src + i * L->in_stride)), i);
       if (held == k && !LESS(p, worst)) continue;
       long j = held < k ? held++ : k - 1;
       for (; j > 0 && LESS(p, to[j - 1]); j--) to[j] = to[j - 1];
@@ -164,8 +154,8 @@ __kernel void select_first(BUF(in), BUF(to), const layout_t layout) {
 #endif
 
 #if defined(FORM_MERGE)
-// Elements [begin, end) of what the runs of `width` make when merged two by two; `chunk` divides 2 * width.
-__kernel void merge(BUF(from), BUF(to), const layout_t layout) {
+// Elements [begin, end) of what the runs of `width` make when merged two by two; `piece` divides 2 * width.
+__kernel void merge(BUF(from), BUF(to), const SortParams params) {
   FOR_EACH_PIECE
     __global const pair_t *from = PTR(from, pair_t) + row * L->n;
     __global pair_t *to = PTR(to, pair_t) + row * L->n;
@@ -195,12 +185,12 @@ __kernel void merge(BUF(from), BUF(to), const layout_t layout) {
 }
 #endif
 
-#define FETCH(place) *(__global RAW *)(out0_buf + out0_off + off.out0 + i * L->out0) =                       \
-    *(__global const RAW *)(in_buf + in_off + off.in + (place) * L->in)
+#define FETCH(place) *(__global RAW *)(out0_buf + out0_off + off.out0 + i * L->out0_stride) = \
+    *(__global const RAW *)(in_buf + in_off + off.in + (place) * L->in_stride)
 
 #if defined(FORM_FINISH)
 // n is the length of a row of `from`, of which the first `take` go out.
-__kernel void finish(BUF(out0), BUF(out1), BUF(in), BUF(from), const layout_t layout) {
+__kernel void finish(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams params) {
   FOR_EACH_PIECE
     const offsets_t off = row_offsets(L, row);
     __global const pair_t *from = PTR(from, pair_t) + row * L->n;
@@ -208,7 +198,7 @@ __kernel void finish(BUF(out0), BUF(out1), BUF(in), BUF(from), const layout_t la
     for (long i = begin; i < stop; i++) {
       const long place = PLACE(from[i]);
       FETCH(place);
-      *(__global long *)(out1_buf + out1_off + off.out1 + i * L->out1) = place;
+      *(__global long *)(out1_buf + out1_off + off.out1 + i * L->out1_stride) = place;
     }
   }
 }
@@ -216,7 +206,7 @@ __kernel void finish(BUF(out0), BUF(out1), BUF(in), BUF(from), const layout_t la
 
 #if defined(FORM_PICK)
 // One element of a sorted row; `take` is which (kthvalue).
-__kernel void pick(BUF(out0), BUF(out1), BUF(in), BUF(from), const layout_t layout) {
+__kernel void pick(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams params) {
   FOR_EACH_PIECE
     const offsets_t off = row_offsets(L, row);
     __global const pair_t *from = PTR(from, pair_t) + row * L->n;

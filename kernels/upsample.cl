@@ -2,6 +2,7 @@
 // -D: IN, ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM.
 // The gradient of a plane belongs to one work-item, which adds to it in a fixed order: deterministic, no
 // atomics.
+#include "args/upsample.h"
 #include "common/dtypes.h"
 
 typedef CTYPE(ACC) acc_t;
@@ -16,14 +17,6 @@ typedef CTYPE(ACC) acc_t;
 // Dimensions that do not exist have one tap.
 #define TAPS_D (NDIM > 2 ? TAPS : 1)
 #define TAPS_H (NDIM > 1 ? TAPS : 1)
-
-typedef struct {
-  long planes, in_d, in_h, in_w, out_d, out_h, out_w, align;
-} shape_t;
-// A double of the host as two floats, for each dimension.
-typedef struct {
-  float d, d_low, h, h_low, w, w_low;
-} scales_t;
 
 // Where output `o` comes from: TAPS positions and their weights.
 inline void taps(long o, long size, acc_t scale, long align, long *at, acc_t *weight) {
@@ -50,36 +43,36 @@ inline void taps(long o, long size, acc_t scale, long align, long *at, acc_t *we
   }
 #endif
 }
-#define SCALE(k) ((acc_t)scales.k + (acc_t)scales.k##_low)
+#define SCALE(d) ((acc_t)scales.high[d] + (acc_t)scales.low[d])
 // The taps of the row (od, oh) of a plane.
-#define ROW_TAPS                                                \
-  long dat[TAPS] = {0}, hat[TAPS] = {0}, wat[TAPS];             \
-  acc_t dw[TAPS] = {1}, hw[TAPS] = {1}, ww[TAPS];               \
-  if (NDIM > 2) taps(od, s.in_d, SCALE(d), s.align, dat, dw);   \
-  if (NDIM > 1) taps(oh, s.in_h, SCALE(h), s.align, hat, hw);
+#define ROW_TAPS                                                       \
+  long dat[TAPS] = {0}, hat[TAPS] = {0}, wat[TAPS];                    \
+  acc_t dw[TAPS] = {1}, hw[TAPS] = {1}, ww[TAPS];                      \
+  if (NDIM > 2) taps(od, s.in[0], SCALE(0), s.align_corners, dat, dw); \
+  if (NDIM > 1) taps(oh, s.in[1], SCALE(1), s.align_corners, hat, hw);
 
 // Work-item (columns, rows of all planes).
-__kernel void resample(BUF(out), BUF(in), const shape_t s, const scales_t scales, long cols_per,
-                       long rows_per) {
-  const long begin = (long)get_global_id(0) * cols_per, end = min(begin + cols_per, s.out_w);
-  const long rows = s.planes * s.out_d * s.out_h;
+__kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const UpsampleScales scales,
+                       long cols_per, long rows_per) {
+  const long begin = (long)get_global_id(0) * cols_per, end = min(begin + cols_per, s.out[2]);
+  const long rows = s.planes * s.out[0] * s.out[1];
   const long last = min((long)(get_global_id(1) + 1) * rows_per, rows);
   for (long row = get_global_id(1) * rows_per; row < last; row++) {
-    const long oh = row % s.out_h, od = row / s.out_h % s.out_d, plane = row / s.out_h / s.out_d;
+    const long oh = row % s.out[1], od = row / s.out[1] % s.out[0], plane = row / s.out[1] / s.out[0];
     ROW_TAPS
-    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + plane * s.in_d * s.in_h * s.in_w;
-    __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + row * s.out_w;
+    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + plane * s.in[0] * s.in[1] * s.in[2];
+    __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + row * s.out[2];
     for (long ow = begin; ow < end; ow++) {
-      taps(ow, s.in_w, SCALE(w), s.align, wat, ww);
+      taps(ow, s.in[2], SCALE(2), s.align_corners, wat, ww);
 #if TAPS == 1
-      STORE(IN, ACC, 1, y, ow, LOAD(IN, ACC, 1, x, (dat[0] * s.in_h + hat[0]) * s.in_w + wat[0]));
+      STORE(IN, ACC, 1, y, ow, LOAD(IN, ACC, 1, x, (dat[0] * s.in[1] + hat[0]) * s.in[2] + wat[0]));
 #else
       acc_t sum = 0;
       for (int i = 0; i < TAPS_D; i++)
         for (int j = 0; j < TAPS_H; j++) {
           acc_t line = 0;
           for (int k = 0; k < TAPS; k++)
-            line += ww[k] * LOAD(IN, ACC, 1, x, (dat[i] * s.in_h + hat[j]) * s.in_w + wat[k]);
+            line += ww[k] * LOAD(IN, ACC, 1, x, (dat[i] * s.in[1] + hat[j]) * s.in[2] + wat[k]);
           sum += dw[i] * hw[j] * line;
         }
       STORE(IN, ACC, 1, y, ow, sum);
@@ -89,21 +82,21 @@ __kernel void resample(BUF(out), BUF(in), const shape_t s, const scales_t scales
 }
 
 // Into a gradient of the compute type that is zero.
-__kernel void resample_backward(BUF(gin), BUF(grad), const shape_t s, const scales_t scales) {
+__kernel void resample_backward(BUF(gin), BUF(grad), const UpsampleParams s, const UpsampleScales scales) {
   const long plane = get_global_id(0);
   if (plane >= s.planes) return;
-  __global acc_t *x = PTR(gin, acc_t) + plane * s.in_d * s.in_h * s.in_w;
-  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + plane * s.out_d * s.out_h * s.out_w;
-  for (long od = 0; od < s.out_d; od++)
-    for (long oh = 0; oh < s.out_h; oh++) {
+  __global acc_t *x = PTR(gin, acc_t) + plane * s.in[0] * s.in[1] * s.in[2];
+  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + plane * s.out[0] * s.out[1] * s.out[2];
+  for (long od = 0; od < s.out[0]; od++)
+    for (long oh = 0; oh < s.out[1]; oh++) {
       ROW_TAPS
-      for (long ow = 0; ow < s.out_w; ow++) {
-        taps(ow, s.in_w, SCALE(w), s.align, wat, ww);
-        const acc_t v = LOAD(IN, ACC, 1, g, (od * s.out_h + oh) * s.out_w + ow);
+      for (long ow = 0; ow < s.out[2]; ow++) {
+        taps(ow, s.in[2], SCALE(2), s.align_corners, wat, ww);
+        const acc_t v = LOAD(IN, ACC, 1, g, (od * s.out[1] + oh) * s.out[2] + ow);
         for (int i = 0; i < TAPS_D; i++)
           for (int j = 0; j < TAPS_H; j++)
             for (int k = 0; k < TAPS; k++)
-              x[(dat[i] * s.in_h + hat[j]) * s.in_w + wat[k]] += v * dw[i] * hw[j] * ww[k];
+              x[(dat[i] * s.in[1] + hat[j]) * s.in[2] + wat[k]] += v * dw[i] * hw[j] * ww[k];
       }
     }
 }

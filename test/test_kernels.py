@@ -89,6 +89,31 @@ x = torch.ones(64, 40, device="netcl")
         for size, least in zip(ours, without, strict=True):
             self.assertLess(size, 1.1 * least)
 
+    def test_arguments_of_host_and_device_have_one_definition(self):
+        """A struct that a kernel takes is in kernels/args, which C++ includes too, and nowhere else."""
+        root = HERE.parent
+        kernels = {p: p.read_text() for p in (root / "kernels").rglob("*") if p.suffix in (".cl", ".h")}
+        shared = {p: text for p, text in kernels.items() if p.parent.name == "args"}
+        names = set()
+        for text in shared.values():
+            names |= set(re.findall(r"^\} (\w+);", text, re.M))
+            names |= set(re.findall(r"^TEMPLATE_STRUCT\([\w ]+, (\w+)\)", text, re.M))
+        self.assertGreater(len(names), 25)
+        others = [text for p, text in kernels.items() if p not in shared]
+        others += [p.read_text() for p in (root / "csrc").rglob("*") if p.suffix in (".cpp", ".h")]
+        for text in others:
+            defined = set(re.findall(r"^\} (\w+);|^\s*struct (\w+)[^;(){]*\{", text, re.M))
+            self.assertEqual(names & {name for pair in defined for name in pair}, set())
+        taken = set()
+        for p, text in kernels.items():
+            structs = [] if p in shared else re.findall(r"^typedef struct\b[^;{]*\{[^}]*\} (\w+);", text, re.M)
+            arguments = re.findall(r"^__kernel\b(.*?)\) \{", text, re.M | re.S)
+            arguments += re.findall(r"^#define ARGS (.*)$", text, re.M)
+            types = set(re.findall(r"\bconst (\w+) \w+\b", " ".join(arguments)))
+            self.assertEqual(types & set(structs), set(), f"{p.name}: define it in kernels/args")
+            taken |= types & names
+        self.assertGreater(len(taken), 20)
+
     def test_a_broken_kernel_says_what_and_where(self):
         log = torch.ops.netcl.build_log(0, "unary.cl", "flat", "-DOP=OP_no_such_operator")
         self.assertIn("error", log)

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 
+#include "args/amp.h"
 #include "aten/support/MultiTensor.h"
 
 namespace netcl {
@@ -131,15 +132,11 @@ void flag_non_finite_(at::TensorList tensors, at::Tensor flags, int64_t at) {
   }
 }
 
-// factor_t of kernels/amp.cl.
-struct Factor {
-  uint64_t bits;
-  float high, low;
-  explicit Factor(double x) : bits(c10::bit_cast<uint64_t>(x)), high(static_cast<float>(x)) {
-    const double rest = x - static_cast<double>(high);
-    low = std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
-  }
-};
+ScaleFactor scale_factor(double x) {
+  const auto high = static_cast<float>(x);
+  const double rest = x - static_cast<double>(high);
+  return {c10::bit_cast<uint64_t>(x), high, std::isfinite(rest) ? static_cast<float>(rest) : 0.0f};
+}
 
 at::Tensor& update_scale_(at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf, double growth,
                           double backoff, int64_t interval) {
@@ -155,7 +152,7 @@ at::Tensor& update_scale_(at::Tensor& scale, at::Tensor& growth_tracker, const a
   const int32_t every = static_cast<int32_t>(std::min<int64_t>(interval, INT32_MAX));
   kernel(netcl::device_of(scale), "amp.cl", "update_scale", Defs())
       .launch("aten::_amp_update_scale_", queue_of(scale), {1}, {1}, buf(scale), buf(growth_tracker), buf(found_inf),
-              Factor(growth), Factor(backoff), every);
+              scale_factor(growth), scale_factor(backoff), every);
   return scale;
 }
 

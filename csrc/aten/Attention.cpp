@@ -13,6 +13,7 @@
 #include <optional>
 #include <tuple>
 
+#include "args/attention.h"
 #include "aten/gemm/Gemm.h"
 #include "aten/support/Rows.h"
 
@@ -27,12 +28,6 @@ int64_t most_scores(const Device& device) { return device.is_cpu() ? 2 << 20 : 1
 constexpr int64_t kCausalQueries = 256;
 
 // kernels/attention.cl
-struct AttentionArg {
-  int64_t heads, queries, keys, rows, rows_per = 1, first_batch, first_head, first_query, all_heads, all_queries,
-                                      causal;
-  int64_t bias_b = 0, bias_h = 0, bias_q = 0, bias_k = 0;
-};
-
 bool expandable(const Tensor& mask, at::IntArrayRef sizes) {
   if (mask.dim() > 4) return false;
   for (int64_t i = 1; i <= mask.dim(); i++)
@@ -153,12 +148,20 @@ struct Attention {
     if (bias.defined()) d.set("BIAS", dtype_tag(bias.scalar_type()));
     return d;
   }
-  AttentionArg arg(const Part& part, RowSplit* split) const {
-    AttentionArg p{part.heads, part.queries, part.keys, part.batches * part.heads * part.queries,
-                   1,          part.b,       part.h,    part.query,
-                   q.size(1),  q.size(2),    causal};
+  AttentionParams arg(const Part& part, RowSplit* split) const {
+    AttentionParams p{};
+    p.heads = part.heads;
+    p.queries = part.queries;
+    p.keys = part.keys;
+    p.rows = part.batches * part.heads * part.queries;
+    p.first_batch = part.b;
+    p.first_head = part.h;
+    p.first_query = part.query;
+    p.all_heads = q.size(1);
+    p.all_queries = q.size(2);
+    p.causal = causal;
     *split = row_split(netcl::device_of(q), p.rows, p.keys);
-    p.rows_per = split->rows_per;
+    p.rows_per_item = split->rows_per;
     if (bias.defined()) {
       p.bias_b = bias.stride(0);
       p.bias_h = bias.stride(1);
@@ -169,7 +172,7 @@ struct Attention {
   }
   // Launches a kernel of attention.cl over all rows of a part, with the bias where there is one.
   template <class... Args>
-  void rows(const char* name, const AttentionArg& p, const RowSplit& split, const Args&... args) const {
+  void rows(const char* name, const AttentionParams& p, const RowSplit& split, const Args&... args) const {
     Device& dev = netcl::device_of(q);
     const size_t local = row_group(dev);
     Kernel& k = kernel(dev, "attention.cl", name, defs());
@@ -198,7 +201,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
     a.multiply(part, part.of_queries(a.q), transposed(part.of_keys(a.k)), s, part.queries, part.keys, query.size(3),
                a.scale);
     RowSplit split;
-    const AttentionArg p = a.arg(part, &split);
+    const AttentionParams p = a.arg(part, &split);
     a.rows("attention_softmax", p, split, buf(scores), buf(lse));
     a.multiply(part, s, part.of_keys(a.v), part.of_queries(out), part.queries, width, part.keys, 1);
   });
@@ -227,7 +230,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
     a.multiply(part, part.of_queries(a.q), transposed(part.of_keys(a.k)), s, part.queries, part.keys, depth, a.scale);
     a.multiply(part, go, transposed(part.of_keys(a.v)), g, part.queries, part.keys, width, 1);
     RowSplit split;
-    const AttentionArg p = a.arg(part, &split);
+    const AttentionParams p = a.arg(part, &split);
     a.rows("attention_backward", p, split, buf(scores), buf(grads), buf(lse));
     if (dv.defined()) a.multiply(part, transposed(s), go, part.of_keys(dv), part.keys, width, part.queries, 1, add);
     if (dq.defined())

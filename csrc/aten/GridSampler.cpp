@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include "args/grid_sample.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -12,16 +13,11 @@ namespace {
 
 using at::Tensor;
 
-// grid_t of kernels/grid_sample.cl.
-struct Shape {
-  int64_t n, c, id, ih, iw, od, oh, ow;
-};
-
 struct Sampler {
   const char* op;
   Device& dev;
   Tensor input, grid;
-  Shape shape;
+  GridSampleParams shape;
   Defs defs;
 
   Sampler(const char* op, const Tensor& input_, const Tensor& grid_, int64_t interpolation, int64_t padding,
@@ -42,7 +38,7 @@ struct Sampler {
     defs.set("IN", dtype_tag(input.scalar_type())).set("ACC", compute_tag(input.scalar_type()));
     defs.set("INTERP", interpolation).set("PADDING", padding).set("ALIGN", int64_t(align_corners));
   }
-  int64_t points() const { return shape.n * shape.od * shape.oh * shape.ow; }
+  int64_t points() const { return shape.n * shape.out_d * shape.out_h * shape.out_w; }
   int64_t per() const { return dev.is_cpu() ? row_split(dev, points(), 16 * shape.c).rows_per : 1; }
   Range items() const { return {size_t(ceil_div(points(), per()))}; }
   Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }

@@ -8,14 +8,13 @@
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
+#include "args/masked.h"
 #include "aten/support/IndexSpace.h"
 
 namespace netcl {
 namespace {
 
 using at::Tensor;
-
-constexpr int kMaxOuter = 6, kMaxDims = 16;
 
 Defs bytes_defs(size_t bytes) {
   Defs d;
@@ -26,38 +25,33 @@ Range local_range(const Device& device) { return {device.is_cpu() ? size_t{1} : 
 
 // --- masked_fill ------------------------------------------------------------------------------------------
 
-struct FillArgs {
-  int64_t n, chunk, rows, rows_per, ndim;
-  int64_t o_inner, m_inner;
-  int64_t size[kMaxOuter], o_stride[kMaxOuter], m_stride[kMaxOuter];
-};
-
 // The first `ndim` dimensions, from these addresses on; of those beyond what a kernel takes one position at a time.
 void fill_part(at::TensorIteratorBase& iter, int ndim, const char* out, const char* mask, Bits imm, const void* value) {
   constexpr const char* name = "aten::masked_fill_";
   Device& dev = device(iter.device(0).index());
   const auto shape = iter.shape(), os = iter.strides(0), ms = iter.strides(1);
-  if (const int d = ndim - 1; ndim > kMaxOuter + 1) {
+  if (const int d = ndim - 1; ndim > kMaxFillOuter + 1) {
     for (int64_t i = 0; i < shape[d]; i++) fill_part(iter, d, out + i * os[d], mask + i * ms[d], imm, value);
     return;
   }
-  FillArgs a{};
+  MaskedFillParams a{};
   a.n = ndim ? shape[0] : 1;
-  a.o_inner = ndim ? os[0] : 0;
-  a.m_inner = ndim ? ms[0] : 0;
+  a.out_inner = ndim ? os[0] : 0;
+  a.mask_inner = ndim ? ms[0] : 0;
   a.rows = 1;
   for (int d = 1; d < ndim; d++) {
-    a.size[d - 1] = shape[d], a.o_stride[d - 1] = os[d], a.m_stride[d - 1] = ms[d];
+    a.size[d - 1] = shape[d], a.out_stride[d - 1] = os[d], a.mask_stride[d - 1] = ms[d];
     a.rows *= shape[d];
     a.ndim++;
   }
   const int64_t grain = dev.is_cpu() ? 4096 : 16;
-  a.chunk = std::min(a.n, grain);
-  a.rows_per = std::max<int64_t>(1, grain / a.chunk);
+  a.n_per_item = std::min(a.n, grain);
+  a.rows_per_item = std::max<int64_t>(1, grain / a.n_per_item);
   kernel(dev, "masked.cl", "masked_fill", bytes_defs(iter.element_size(0)))
-      .launch(name, current_queue(dev.index()),
-              {static_cast<size_t>(ceil_div(a.n, a.chunk)), static_cast<size_t>(ceil_div(a.rows, a.rows_per))},
-              local_range(dev), Buf{out}, Buf{mask}, Buf{value}, imm, a);
+      .launch(
+          name, current_queue(dev.index()),
+          {static_cast<size_t>(ceil_div(a.n, a.n_per_item)), static_cast<size_t>(ceil_div(a.rows, a.rows_per_item))},
+          local_range(dev), Buf{out}, Buf{mask}, Buf{value}, imm, a);
 }
 
 void fill_where(at::TensorIteratorBase& iter, Bits imm, const void* value) {
@@ -145,17 +139,13 @@ Chunks count_chunks(const char* op, const Tensor& x) {
   return c;
 }
 
-struct PositionArgs {
-  int64_t ndim, limit, o_row, o_column;
-  int64_t size[kMaxDims];
-};
 void write_positions(const char* op, const Chunks& chunks, const Tensor& x, const Tensor& out) {
   if (out.numel() == 0) return;
-  PositionArgs a{};
+  PositionParams a{};
   a.ndim = std::max<int64_t>(1, x.dim());
   a.limit = out.size(0);
-  a.o_row = out.stride(0);
-  a.o_column = out.stride(1);
+  a.out_row = out.stride(0);
+  a.out_column = out.stride(1);
   for (int64_t d = 0; d < x.dim(); d++) a.size[d] = x.size(d);
   chunks.launch(op, "positions", x.itemsize(), buf(out), buf(x), buf(chunks.starts), chunks.n, chunks.chunk, chunks.low,
                 chunks.high, a);
@@ -163,7 +153,8 @@ void write_positions(const char* op, const Chunks& chunks, const Tensor& x, cons
 
 Tensor& nonzero_out(const Tensor& self, Tensor& out) {
   constexpr const char* name = "aten::nonzero";
-  TORCH_CHECK(self.dim() <= kMaxDims, "nonzero is not supported for tensor with more than ", kMaxDims, " dimensions");
+  TORCH_CHECK(self.dim() <= kMaxPositionDims, "nonzero is not supported for tensor with more than ", kMaxPositionDims,
+              " dimensions");
   TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero: Expected out tensor to have scalar type Long but got ",
               out.scalar_type());
   TORCH_CHECK(out.device() == self.device(), "nonzero: expected out and self on the same device, got ", out.device(),
@@ -183,7 +174,8 @@ Tensor& nonzero_out(const Tensor& self, Tensor& out) {
 // Each dimension's positions lie side by side, as on CUDA.
 Tensor nonzero(const Tensor& self) {
   constexpr const char* name = "aten::nonzero";
-  TORCH_CHECK(self.dim() <= kMaxDims, "nonzero is not supported for tensor with more than ", kMaxDims, " dimensions");
+  TORCH_CHECK(self.dim() <= kMaxPositionDims, "nonzero is not supported for tensor with more than ", kMaxPositionDims,
+              " dimensions");
   const auto options = self.options().dtype(at::kLong).memory_format(std::nullopt);
   if (self.numel() == 0) return at::empty({0, self.dim()}, options);
   const Tensor x = self.contiguous();
@@ -194,7 +186,8 @@ Tensor nonzero(const Tensor& self) {
 }
 Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value, Tensor& out) {
   TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");
-  TORCH_CHECK(self.dim() <= kMaxDims, "nonzero is not supported for tensor with more than ", kMaxDims, " dimensions");
+  TORCH_CHECK(self.dim() <= kMaxPositionDims, "nonzero is not supported for tensor with more than ", kMaxPositionDims,
+              " dimensions");
   TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero_static: Expected out tensor to have scalar type ", at::kLong,
               " but got ", out.scalar_type());
   at::native::resize_output(out, {size, self.dim()});

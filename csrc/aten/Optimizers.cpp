@@ -1,11 +1,13 @@
 // The fused optimizers: one launch for all parameters. They take GradScaler's scale and its flag of a non-finite
 // gradient from the device, so that a scaled step needs no answer from it.
 #include <ATen/core/Tensor.h>
+#include <c10/util/bit_cast.h>
 #include <torch/library.h>
 
 #include <array>
 #include <cmath>
 
+#include "args/optimizers.h"
 #include "aten/support/MultiTensor.h"
 
 namespace netcl {
@@ -48,11 +50,21 @@ bool same_layout(const Tensor& a, const Tensor& b) {
   return true;
 }
 
+template <template <class> class Params>
+Params<float> as_floats(const Params<double>& h) {
+  constexpr size_t n = sizeof(h) / sizeof(double);
+  static_assert(sizeof(Params<float>) == n * sizeof(float));
+  const auto numbers = c10::bit_cast<std::array<double, n>>(h);
+  std::array<float, n> floats;
+  for (size_t k = 0; k < n; k++) floats[k] = static_cast<float>(numbers[k]);
+  return c10::bit_cast<Params<float>>(floats);
+}
+
 // Runs `kernel_name` over the rows of `lists` (parameters, gradients, states, and with `steps` a step count each);
-// `h` are the hyperparameters, in the order of the kernel's struct.
-template <size_t N>
+// `h` are the hyperparameters.
+template <template <class> class Params>
 void fused(const char* op, const char* kernel_name, std::initializer_list<TensorList> lists, size_t step_list,
-           const std::array<double, N>& h, const Rate& lr, const MaybeTensor& grad_scale, const MaybeTensor& found_inf,
+           const Params<double>& h, const Rate& lr, const MaybeTensor& grad_scale, const MaybeTensor& found_inf,
            Defs defs) {
   const TensorList params = *lists.begin();
   if (params.empty()) return;
@@ -103,9 +115,7 @@ void fused(const char* op, const char* kernel_name, std::initializer_list<Tensor
     if (compute == at::kDouble) {
       launch(h);
     } else {
-      std::array<float, N> values;
-      for (size_t k = 0; k < N; k++) values[k] = static_cast<float>(h[k]);
-      launch(values);
+      launch(as_floats(h));
     }
   }
 }
@@ -114,9 +124,18 @@ void adam(const char* op, bool decoupled, TensorList params, TensorList grads, T
           TensorList exp_avg_sqs, TensorList max_exp_avg_sqs, TensorList steps, const Rate& lr, double beta1,
           double beta2, double weight_decay, double eps, bool amsgrad, bool maximize, const MaybeTensor& grad_scale,
           const MaybeTensor& found_inf) {
-  const std::array<double, 11> h{lr.value,         beta1,           beta2,        1 - beta1, 1 - beta2,
-                                 std::log(beta1),  std::log(beta2), weight_decay, eps,       double(maximize),
-                                 double(decoupled)};
+  AdamParams<double> h;
+  h.lr = lr.value;
+  h.beta1 = beta1;
+  h.beta2 = beta2;
+  h.one_minus_beta1 = 1 - beta1;
+  h.one_minus_beta2 = 1 - beta2;
+  h.log_beta1 = std::log(beta1);
+  h.log_beta2 = std::log(beta2);
+  h.weight_decay = weight_decay;
+  h.eps = eps;
+  h.maximize = maximize;
+  h.decoupled = decoupled;
   Defs defs;
   if (amsgrad) {
     defs.set("AMSGRAD", 1);
@@ -141,8 +160,14 @@ void fused_sgd_(TensorList params, TensorList grads, TensorList buffers, double 
                 const MaybeTensor& found_inf) {
   constexpr size_t kNoSteps = 8;
   const Rate rate(lr);
-  const std::array<double, 7> h{rate.value,       weight_decay,         momentum, 1 - dampening, double(nesterov),
-                                double(maximize), double(is_first_step)};
+  SgdParams<double> h;
+  h.lr = rate.value;
+  h.weight_decay = weight_decay;
+  h.momentum = momentum;
+  h.one_minus_dampening = 1 - dampening;
+  h.nesterov = nesterov;
+  h.maximize = maximize;
+  h.first_step = is_first_step;
   Defs defs;
   if (buffers.empty()) {
     TORCH_CHECK(momentum == 0, "aten::_fused_sgd_: momentum needs a list of buffers");
@@ -158,7 +183,12 @@ void fused_adagrad_(TensorList params, TensorList grads, TensorList sums, Tensor
                     double weight_decay, double eps, bool maximize, const MaybeTensor& grad_scale,
                     const MaybeTensor& found_inf) {
   const Rate rate(lr);
-  const std::array<double, 5> h{rate.value, lr_decay, weight_decay, eps, double(maximize)};
+  AdagradParams<double> h;
+  h.lr = rate.value;
+  h.lr_decay = lr_decay;
+  h.weight_decay = weight_decay;
+  h.eps = eps;
+  h.maximize = maximize;
   fused("aten::_fused_adagrad_", "adagrad", {params, grads, sums, steps}, 3, h, rate, grad_scale, found_inf, Defs());
 }
 

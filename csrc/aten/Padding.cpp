@@ -13,6 +13,7 @@
 #include <ATen/ops/replication_pad2d_meta.h>
 #include <ATen/ops/replication_pad3d_meta.h>
 
+#include "args/pad.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Structured.h"
 
@@ -21,16 +22,6 @@ namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
-
-// As in kernels/pad.cl.
-struct Pad {
-  int64_t rows = 0, rows_per_item = 0, inner = 1;
-  int64_t in[3], out[3], before[3];
-};
-struct Unfold {
-  int64_t rows = 0, rows_per_item = 0;
-  int64_t size[2], ker[2], stride[2], pad[2], dil[2], blocks[2];
-};
 
 template <class P>
 void set_rows(const Device& device, P& p, int64_t rows, int64_t row_size) {
@@ -62,9 +53,10 @@ Defs pad_defs(const char* which, c10::ScalarType type, bool bits) {
 }
 
 // `large` is the padded end: the output of the forward pass, the input of the backward one.
-Pad describe(IntArrayRef padding, const Tensor& small, const Tensor& large) {
+PadParams describe(IntArrayRef padding, const Tensor& small, const Tensor& large) {
   const int64_t dims = padding.size() / 2;
-  Pad p;
+  PadParams p{};
+  p.inner = 1;
   for (int64_t d = 0; d < 3; d++) {
     const int64_t i = 2 - d;  // padding lists the last dimension first
     p.in[d] = i < dims ? small.size(-1 - i) : 1;
@@ -89,7 +81,7 @@ void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, c
   const Tensor to = dst.is_contiguous(format) ? dst : at::empty(dst.sizes(), dst.options().memory_format(format));
   Device& device = netcl::device_of(src);
   if (Backward) check_dtype(device, src.scalar_type(), op);
-  Pad p = Backward ? describe(padding, to, from) : describe(padding, from, to);
+  PadParams p = Backward ? describe(padding, to, from) : describe(padding, from, to);
   if (format != at::MemoryFormat::Contiguous) p.inner = to.size(1);
   const int64_t width = to.size(-1) * p.inner;
   set_rows(device, p, to.numel() / width, width);
@@ -198,8 +190,8 @@ NETCL_PAD_BACKWARD_PAIR(replication_pad3d_backward, false)
 
 // --- unfold and fold ------------------------------------------------------------------------------------
 
-Unfold describe(IntArrayRef size, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad, IntArrayRef stride) {
-  Unfold p;
+UnfoldParams describe(IntArrayRef size, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad, IntArrayRef stride) {
+  UnfoldParams p{};
   for (int64_t d = 0; d < 2; d++) {
     p.size[d] = size[d];
     p.ker[d] = ker[d];
@@ -219,7 +211,7 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArra
                    Tensor& out) {
   check_pairs("im2col", {ker, dil, pad, stride});
   at::native::im2col_shape_check(self, Tensor(), ker[0], ker[1], dil[0], dil[1], pad[0], pad[1], stride[0], stride[1]);
-  Unfold p = describe(self.sizes().slice(self.dim() - 2), ker, dil, pad, stride);
+  UnfoldParams p = describe(self.sizes().slice(self.dim() - 2), ker, dil, pad, stride);
   at::DimVector sizes{self.size(-3) * ker[0] * ker[1], p.blocks[0] * p.blocks[1]};
   if (self.dim() == 4) sizes.insert(sizes.begin(), self.size(0));
   at::native::resize_output(out, sizes);
@@ -244,7 +236,7 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArr
   check_pairs("col2im", {size, ker, dil, pad, stride});
   at::native::col2im_shape_check(self, Tensor(), size[0], size[1], ker[0], ker[1], dil[0], dil[1], pad[0], pad[1],
                                  stride[0], stride[1]);
-  Unfold p = describe(size, ker, dil, pad, stride);
+  UnfoldParams p = describe(size, ker, dil, pad, stride);
   at::DimVector sizes{self.size(-2) / (ker[0] * ker[1]), size[0], size[1]};
   if (self.dim() == 3) sizes.insert(sizes.begin(), self.size(0));
   at::native::resize_output(out, sizes);

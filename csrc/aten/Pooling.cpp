@@ -22,6 +22,7 @@
 #include <optional>
 #include <tuple>
 
+#include "args/pool.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Structured.h"
 
@@ -32,13 +33,6 @@ using at::IntArrayRef;
 using at::Tensor;
 using structured_detail::Form;
 
-// As in kernels/pool.cl; the dimensions are depth, height, width.
-struct Pool {
-  int64_t rows = 0, rows_per_item = 0;
-  int64_t in[3], out[3], ker[3], stride[3], pad[3], dil[3];
-  int64_t adaptive = 0, include_pad = 0, divisor = 0;
-};
-
 // A window over the last `dims` dimensions, as the arguments of an operator describe it.
 struct Window {
   int64_t dims;
@@ -47,11 +41,11 @@ struct Window {
   std::optional<int64_t> divisor = std::nullopt;
 };
 
-Pool describe(const Window& w, IntArrayRef in, IntArrayRef out) {
+PoolParams describe(const Window& w, IntArrayRef in, IntArrayRef out) {
   const auto get = [](IntArrayRef v, int64_t i, int64_t otherwise) {
     return v.empty() ? otherwise : v.size() == 1 ? v[0] : v[i];
   };
-  Pool p;
+  PoolParams p{};
   p.adaptive = w.ker.empty();
   p.include_pad = w.include_pad;
   p.divisor = w.divisor.value_or(0);
@@ -74,14 +68,14 @@ int64_t spatial(const Tensor& t, int64_t dims) {
 }
 
 // Work-items of some thousand loads each.
-void set_rows(const Device& device, Pool& p, int64_t rows, int64_t row_cost) {
+void set_rows(const Device& device, PoolParams& p, int64_t rows, int64_t row_cost) {
   p.rows = rows;
   const int64_t per_item = ceil_div<int64_t>(device.is_cpu() ? 8192 : 64, std::max<int64_t>(row_cost, 1));
   p.rows_per_item =
       std::clamp<int64_t>(per_item, 1, std::max<int64_t>(1, rows / (8 * int64_t(device.compute_units()))));
 }
 
-Defs pool_defs(const char* which, const Tensor& t, const Pool& p) {
+Defs pool_defs(const char* which, const Tensor& t, const PoolParams& p) {
   const bool wide = p.in[0] * p.in[1] * p.in[2] > std::numeric_limits<int32_t>::max();
   Defs d;
   d.set(which, int64_t{1}).set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type()));
@@ -114,7 +108,7 @@ void max_forward(const char* op, const Tensor& self, const Window& w, const Tens
   const Target to(out), to_indices(indices);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
-  Pool p = describe(w, x.sizes(), out.sizes());
+  PoolParams p = describe(w, x.sizes(), out.sizes());
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
   kernel(device, "pool.cl", "pool_max", pool_defs("POOL_MAX", x, p))
@@ -159,7 +153,7 @@ void avg_forward(const char* op, const Tensor& self, const Window& w, const Tens
   const Target to(out);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
-  Pool p = describe(w, x.sizes(), out.sizes());
+  PoolParams p = describe(w, x.sizes(), out.sizes());
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
   kernel(device, "pool.cl", "pool_avg", pool_defs("POOL_AVG", x, p))
@@ -182,7 +176,7 @@ void avg_backward(const char* op, const Tensor& grad_output, const Window& w, co
   const bool direct = grad_input.is_contiguous() && grad_input.scalar_type() == acc;
   const Tensor to =
       direct ? grad_input : at::empty(grad_input.sizes(), grad_input.options().dtype(acc).memory_format(std::nullopt));
-  Pool p = describe(w, grad_input.sizes(), dy.sizes());
+  PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
   set_rows(device, p, grad_input.numel() / p.in[2], p.in[2] * 8);
   kernel(device, "pool.cl", "pool_avg_backward", pool_defs("POOL_AVG_BACKWARD", dy, p))
       .launch(op, queue_of(dy), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(dy), buf(to), p);
@@ -340,7 +334,7 @@ void fractional_forward(const char* op, const Tensor& self, IntArrayRef ker, con
   const Target to(out), to_indices(indices);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
-  Pool p = describe({dims, ker}, x.sizes(), out.sizes());
+  PoolParams p = describe({dims, ker}, x.sizes(), out.sizes());
   TORCH_CHECK(drawn.numel() >= out.numel() / spatial(out, dims) * dims, op, ": expected ", dims,
               " random samples for each channel, got shape ", samples.sizes());
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * p.ker[0] * p.ker[1] * p.ker[2]);

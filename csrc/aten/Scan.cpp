@@ -7,6 +7,7 @@
 #include <ATen/ops/cumsum_native.h>
 #include <torch/library.h>
 
+#include "args/scan.h"
 #include "aten/support/Launch.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/Reduce.h"
@@ -18,15 +19,9 @@ namespace {
 using at::ScalarType;
 using at::Tensor;
 
-constexpr int kMaxDims = 8;
 constexpr int64_t kFat = 4096;        // elements that make a work-item worth its while
 constexpr int64_t kMaxSegments = 64;  // each segment adds up the totals of all before it
 
-// As in scan.cl.
-struct Layout {
-  int64_t n, in, out0, out1, segs, seg, tiles, per, dims;
-  int64_t size[kMaxDims], d_in[kMaxDims], d_out0[kMaxDims], d_out1[kMaxDims];
-};
 struct Dim {
   int64_t size, in, out0, out1;
 };
@@ -39,21 +34,21 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   check_dtype(device, self.scalar_type(), aten);
   check_dtype(device, acc, aten);
   const int64_t in_size = self.element_size(), out_size = out.element_size();
-  Layout layout{};
+  ScanParams params{};
   c10::SmallVector<Dim, 8> lines;
   for (int64_t d = 0; d < self.dim(); d++) {
     const Dim x{self.size(d), self.stride(d) * in_size, out.stride(d) * out_size,
                 index.defined() ? index.stride(d) * index.element_size() : 0};
     if (d == dim) {
-      layout.n = x.size;
-      layout.in = x.in;
-      layout.out0 = x.out0;
-      layout.out1 = x.out1;
+      params.n = x.size;
+      params.in_stride = x.in;
+      params.out0_stride = x.out0;
+      params.out1_stride = x.out1;
     } else if (x.size != 1) {
       lines.push_back(x);
     }
   }
-  if (self.dim() == 0) layout.n = 1;
+  if (self.dim() == 0) params.n = 1;
   std::stable_sort(lines.begin(), lines.end(), [](const Dim& a, const Dim& b) { return a.in < b.in; });
   size_t used = 0;
   for (const Dim& x : lines) {
@@ -68,19 +63,19 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   }
   lines.resize(used);
   if (lines.empty()) lines.push_back({1, 0, 0, 0});
-  TORCH_CHECK_NOT_IMPLEMENTED(lines.size() <= kMaxDims, aten, ": the netcl backend scans tensors of at most ", kMaxDims,
-                              " separate dimensions; make the tensor contiguous first");
-  layout.dims = static_cast<int64_t>(lines.size());
+  TORCH_CHECK_NOT_IMPLEMENTED(lines.size() <= kMaxScanDims, aten, ": the netcl backend scans tensors of at most ",
+                              kMaxScanDims, " separate dimensions; make the tensor contiguous first");
+  params.ndim = static_cast<int64_t>(lines.size());
   int64_t rest = 1;
   for (size_t d = 0; d < lines.size(); d++) {
-    layout.size[d] = lines[d].size;
-    layout.d_in[d] = lines[d].in;
-    layout.d_out0[d] = lines[d].out0;
-    layout.d_out1[d] = lines[d].out1;
+    params.size[d] = lines[d].size;
+    params.in[d] = lines[d].in;
+    params.out0[d] = lines[d].out0;
+    params.out1[d] = lines[d].out1;
     if (d > 0) rest *= lines[d].size;
   }
   const bool wide = c10::elementSize(acc) == 8 && !c10::isComplexType(acc);
-  TORCH_CHECK_NOT_IMPLEMENTED(!index.defined() || wide || layout.n <= std::numeric_limits<int32_t>::max(), aten,
+  TORCH_CHECK_NOT_IMPLEMENTED(!index.defined() || wide || params.n <= std::numeric_limits<int32_t>::max(), aten,
                               ": a dimension of more than 2^31 elements");
 
   const std::string_view op = name;
@@ -90,19 +85,20 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   const int64_t units = static_cast<int64_t>(device.compute_units()),
                 target = device.is_cpu() ? 4 * units : 512 * units;
   // So do dense ones, where there are enough of them, and what there is to do for an element takes less than its turn.
-  const bool rows = device.is_cpu() && cheap && !together && layout.in == in_size && layout.out0 == out_size &&
-                    layout.n >= 16 && lines[0].size >= 16 && lines[0].size / 16 * rest >= target;
+  const bool rows = device.is_cpu() && cheap && !together && params.in_stride == in_size &&
+                    params.out0_stride == out_size && params.n >= 16 && lines[0].size >= 16 &&
+                    lines[0].size / 16 * rest >= target;
   const int64_t v = rows ? 16 : together ? (wide ? 8 : 16) : 1, panel = together ? 128 / v : 1;
-  layout.tiles = ceil_div(lines[0].size, v * panel) * rest;
+  params.tiles = ceil_div(lines[0].size, v * panel) * rest;
   const int64_t width = std::min(lines[0].size, v * panel);
-  layout.segs = 1;
-  if (layout.tiles < target) {
-    layout.segs = std::clamp<int64_t>(std::min(target / layout.tiles, layout.n * width / kFat), 1, kMaxSegments);
+  params.segments = 1;
+  if (params.tiles < target) {
+    params.segments = std::clamp<int64_t>(std::min(target / params.tiles, params.n * width / kFat), 1, kMaxSegments);
   }
-  layout.seg = ceil_div(layout.n, layout.segs);
-  layout.segs = ceil_div(layout.n, layout.seg);
-  layout.per =
-      device.is_cpu() ? std::clamp<int64_t>(kFat / (layout.seg * width), 1, ceil_div(layout.tiles, target)) : 1;
+  params.segment = ceil_div(params.n, params.segments);
+  params.segments = ceil_div(params.n, params.segment);
+  params.tiles_per_item =
+      device.is_cpu() ? std::clamp<int64_t>(kFat / (params.segment * width), 1, ceil_div(params.tiles, target)) : 1;
 
   Defs defs;
   defs.set("OP", name).set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc));
@@ -112,21 +108,22 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   defs.set(c10::isComplexType(acc) ? "ACC_COMPLEX" : c10::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
   if (acc == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
   Tensor totals;
-  const Range items{static_cast<size_t>(ceil_div(layout.tiles, layout.per)), static_cast<size_t>(layout.segs)};
+  const Range items{static_cast<size_t>(ceil_div(params.tiles, params.tiles_per_item)),
+                    static_cast<size_t>(params.segments)};
   const Range group{device.is_cpu() ? size_t{1} : size_t{64}};
   Queue& queue = queue_of(self);
-  if (layout.segs > 1) {
-    totals = at::empty({layout.segs * layout.tiles * panel * v * 16}, self.options().dtype(at::kByte));
+  if (params.segments > 1) {
+    totals = at::empty({params.segments * params.tiles * panel * v * 16}, self.options().dtype(at::kByte));
     Defs first = defs;
     first.set("FORM_TOTALS", 1);
     kernel(device, "scan.cl", "totals", first)
-        .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf(totals), layout);
+        .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf(totals), params);
   }
   // Stores past the cache, on 16 rows in turn, want whole lines of it.
-  if (rows && out.is_contiguous() && v * out_size == 64) past_cache(defs, device, out, layout.n, v, {self});
+  if (rows && out.is_contiguous() && v * out_size == 64) past_cache(defs, device, out, params.n, v, {self});
   defs.set(rows ? "FORM_ROWS" : "FORM_SCAN", 1);
   kernel(device, "scan.cl", rows ? "scan_rows" : "scan", defs)
-      .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), layout);
+      .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), params);
 }
 
 // A running sum feels every rounding of the past: where double costs nothing, floats are summed in it, as on

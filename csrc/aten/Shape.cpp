@@ -10,6 +10,7 @@
 #include <ATen/ops/imag.h>
 #include <ATen/ops/real.h>
 
+#include "args/shape.h"
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Structured.h"
 
@@ -25,12 +26,6 @@ int64_t grain(const Device& device) { return device.is_cpu() ? kGrain : 16; }
 Range local_range(const Device& device) { return {device.is_cpu() ? size_t{1} : size_t{64}}; }
 
 // --- cat --------------------------------------------------------------------------------------------------
-
-constexpr int kCatInputs = 8;
-struct CatArgs {
-  int64_t rows, out_width, chunk;
-  int64_t width[kCatInputs], start[kCatInputs];
-};
 
 // Inputs and output are contiguous in one memory format and of one dtype: rows side by side, 8 inputs a
 // launch.
@@ -50,17 +45,17 @@ void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::Me
   Defs defs;
   defs.set("BYTES", static_cast<int64_t>(out.itemsize()));
   Kernel& k = kernel(dev, "shape.cl", "cat", defs);
-  CatArgs args{};
+  CatParams args{};
   args.out_width = out.size(dim) * inner;
   args.rows = out.numel() / args.out_width;
-  args.chunk = dev.is_cpu() ? 4 * kGrain : 64;
-  Buf in[kCatInputs]{};
+  args.per_item = dev.is_cpu() ? 4 * kGrain : 64;
+  Buf in[kMaxCatInputs]{};
   int used = 0;
   int64_t start = 0, longest = 0;
   const auto flush = [&] {
     if (longest > 0) {
       k.launch("aten::cat", queue_of(out),
-               {static_cast<size_t>(ceil_div(longest, args.chunk)), static_cast<size_t>(used)}, local_range(dev),
+               {static_cast<size_t>(ceil_div(longest, args.per_item)), static_cast<size_t>(used)}, local_range(dev),
                buf(out), in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], args);
     }
     used = 0;
@@ -75,7 +70,7 @@ void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::Me
     args.start[used] = start;
     start += args.width[used];
     longest = std::max(longest, t.numel());
-    if (++used == kCatInputs) flush();
+    if (++used == kMaxCatInputs) flush();
   }
   flush();
 }
@@ -115,43 +110,36 @@ Tensor& cat_out(const at::ITensorListRef& tensors, int64_t dim, Tensor& out) {
 
 // --- tril, triu -------------------------------------------------------------------------------------------
 
-constexpr int kTriDims = 8;
-struct TriArgs {
-  int64_t rows, columns, batches, rows_per, diagonal, upper, ndim;
-  int64_t o_row, o_column, s_row, s_column;
-  int64_t size[kTriDims], o_stride[kTriDims], s_stride[kTriDims];
-};
-
 void triangle(const char* name, const Tensor& self, int64_t diagonal, bool upper, const Tensor& out) {
   if (out.numel() == 0) return;
   Device& dev = netcl::device_of(out);
   const int64_t nd = out.dim();
-  TriArgs a{};
+  TriangleParams a{};
   a.rows = out.size(-2);
   a.columns = out.size(-1);
   a.batches = out.numel() / (a.rows * a.columns);
   a.diagonal = diagonal;
   a.upper = upper;
-  a.o_row = out.stride(-2), a.o_column = out.stride(-1);
-  a.s_row = self.stride(-2), a.s_column = self.stride(-1);
+  a.out_row = out.stride(-2), a.out_column = out.stride(-1);
+  a.in_row = self.stride(-2), a.in_column = self.stride(-1);
   for (int64_t d = nd - 3; d >= 0; d--) {
     const int64_t size = out.size(d), os = out.stride(d), ss = self.stride(d);
     if (size == 1) continue;
     const int64_t k = a.ndim - 1;
-    if (k >= 0 && os == a.size[k] * a.o_stride[k] && ss == a.size[k] * a.s_stride[k]) {
+    if (k >= 0 && os == a.size[k] * a.out_stride[k] && ss == a.size[k] * a.in_stride[k]) {
       a.size[k] *= size;
       continue;
     }
-    TORCH_CHECK(a.ndim < kTriDims, name, ": too many batch dimensions for netcl; make the input contiguous");
-    a.size[a.ndim] = size, a.o_stride[a.ndim] = os, a.s_stride[a.ndim] = ss;
+    TORCH_CHECK(a.ndim < kMaxTriangleDims, name, ": too many batch dimensions for netcl; make the input contiguous");
+    a.size[a.ndim] = size, a.out_stride[a.ndim] = os, a.in_stride[a.ndim] = ss;
     a.ndim++;
   }
-  a.rows_per = std::max<int64_t>(1, grain(dev) / a.columns);
+  a.rows_per_item = std::max<int64_t>(1, grain(dev) / a.columns);
   Defs defs;
   defs.set("BYTES", static_cast<int64_t>(out.itemsize()));
   kernel(dev, "shape.cl", "triangle", defs)
-      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(a.rows * a.batches, a.rows_per))}, local_range(dev),
-              buf(out), buf(self), a);
+      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(a.rows * a.batches, a.rows_per_item))},
+              local_range(dev), buf(out), buf(self), a);
 }
 struct Tril : at::meta::structured_tril {
   void impl(const Tensor& self, int64_t diagonal, const Tensor& out) {
@@ -309,9 +297,6 @@ Tensor& range_out(const at::Scalar& start, const at::Scalar& end, const at::Scal
 
 // --- the rest ---------------------------------------------------------------------------------------------
 
-struct UnfoldArgs {
-  int64_t length, inner, windows, size, step, chunk, total;
-};
 void unfold_backward_kernel(Tensor& grad_in, const Tensor& grad_, int64_t dim, int64_t size, int64_t step) {
   if (grad_in.numel() == 0) return;
   dim = at::maybe_wrap_dim(dim, grad_in.dim());
@@ -326,7 +311,7 @@ void unfold_backward_kernel(Tensor& grad_in, const Tensor& grad_, int64_t dim, i
   TORCH_CHECK(grad_in.is_contiguous(), "aten::unfold_backward: needs a contiguous gradient on netcl");
   const Tensor grad = grad_.contiguous();
   Device& dev = netcl::device_of(grad_in);
-  UnfoldArgs a{};
+  UnfoldBackwardParams a{};
   a.length = grad_in.dim() ? grad_in.size(dim) : 1;
   a.inner = 1;
   for (int64_t d = dim + 1; d < grad_in.dim(); d++) a.inner *= grad_in.size(d);
@@ -334,11 +319,11 @@ void unfold_backward_kernel(Tensor& grad_in, const Tensor& grad_, int64_t dim, i
   a.size = size;
   a.step = step;
   a.total = grad_in.numel();
-  a.chunk = std::max<int64_t>(1, grain(dev) / 4);
+  a.per_item = std::max<int64_t>(1, grain(dev) / 4);
   Defs defs;
   defs.set("OUT", dtype_tag(grad.scalar_type())).set("ACC", compute_tag(grad.scalar_type()));
   kernel(dev, "shape.cl", "unfold_backward", defs)
-      .launch("aten::unfold_backward", queue_of(grad_in), {static_cast<size_t>(ceil_div(a.total, a.chunk))},
+      .launch("aten::unfold_backward", queue_of(grad_in), {static_cast<size_t>(ceil_div(a.total, a.per_item))},
               local_range(dev), buf(grad_in), buf(grad), a);
 }
 

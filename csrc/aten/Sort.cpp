@@ -9,6 +9,7 @@
 #include <ATen/ops/topk_native.h>
 #include <torch/library.h>
 
+#include "args/sort.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Reduce.h"
 #include "aten/support/Structured.h"
@@ -19,15 +20,7 @@ namespace {
 using at::ScalarType;
 using at::Tensor;
 
-constexpr int kMaxDims = 8;
-constexpr int64_t kRun = 32;           // RUN in sort.cl
 constexpr int64_t kMostSelected = 64;  // topk up to here keeps a short list; beyond, it sorts
-
-// As in sort.cl.
-struct Layout {
-  int64_t rows, n, in, out0, out1, units, per, width, chunk, take, dims;
-  int64_t size[kMaxDims], d_in[kMaxDims], d_out0[kMaxDims], d_out1[kMaxDims];
-};
 
 int64_t stride_of(const Tensor& t, int64_t dim) { return t.dim() > 0 ? t.stride(dim) * t.element_size() : 0; }
 
@@ -47,25 +40,24 @@ class Sorter {
     wide_ = c10::elementSize(acc) == 8;
     L.n = self.dim() > 0 ? self.size(dim) : 1;
     L.rows = self.numel() / L.n;
-    L.in = stride_of(self, dim);
-    L.out0 = stride_of(values, dim);
-    L.out1 = stride_of(indices, dim);
+    L.in_stride = stride_of(self, dim);
+    L.out0_stride = stride_of(values, dim);
+    L.out1_stride = stride_of(indices, dim);
     TORCH_CHECK_NOT_IMPLEMENTED(wide_ || L.n <= std::numeric_limits<uint32_t>::max(), aten,
                                 ": a dimension of more than 2^32 elements");
     for (int64_t d = self.dim() - 1; d >= 0; d--) {
       if (d == dim || self.size(d) == 1) continue;
-      const int64_t in = stride_of(self, d), out0 = stride_of(values, d), out1 = stride_of(indices, d), p = L.dims - 1;
-      if (L.dims > 0 && in == L.d_in[p] * L.size[p] && out0 == L.d_out0[p] * L.size[p] &&
-          out1 == L.d_out1[p] * L.size[p]) {
+      const int64_t in = stride_of(self, d), out0 = stride_of(values, d), out1 = stride_of(indices, d), p = L.ndim - 1;
+      if (L.ndim > 0 && in == L.in[p] * L.size[p] && out0 == L.out0[p] * L.size[p] && out1 == L.out1[p] * L.size[p]) {
         L.size[p] *= self.size(d);
         continue;
       }
-      TORCH_CHECK_NOT_IMPLEMENTED(L.dims < kMaxDims, aten, ": the netcl backend sorts tensors of at most ", kMaxDims,
-                                  " separate dimensions; make the tensor contiguous first");
-      L.size[L.dims] = self.size(d);
-      L.d_in[L.dims] = in;
-      L.d_out0[L.dims] = out0;
-      L.d_out1[L.dims++] = out1;
+      TORCH_CHECK_NOT_IMPLEMENTED(L.ndim < kMaxSortDims, aten, ": the netcl backend sorts tensors of at most ",
+                                  kMaxSortDims, " separate dimensions; make the tensor contiguous first");
+      L.size[L.ndim] = self.size(d);
+      L.in[L.ndim] = in;
+      L.out0[L.ndim] = out0;
+      L.out1[L.ndim++] = out1;
     }
     static constexpr const char* kRaw[] = {"", "uchar", "ushort", "", "uint", "", "", "", "ulong"};
     defs_.set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc)).set("RAW", kRaw[self.element_size()]);
@@ -77,8 +69,8 @@ class Sorter {
 
   void sort() {
     from_ = scratch(L.rows * L.n);
-    launch("runs", "FORM_RUNS", device_.is_cpu() ? 1024 : kRun, buf(self_), buf(from_));
-    merge(kRun);
+    launch("runs", "FORM_RUNS", device_.is_cpu() ? 1024 : kShortRun, buf(self_), buf(from_));
+    merge(kShortRun);
   }
   // Keeps the first k of every row. Each segment gives its own first k; merged, they give the row's.
   void select(int64_t k) {
@@ -119,14 +111,15 @@ class Sorter {
 
   template <class... Bufs>
   void launch(const char* name, const char* form, int64_t chunk, const Bufs&... bufs) {
-    L.chunk = chunk;
-    L.units = L.rows * ceil_div(L.n, L.chunk);
+    L.piece = chunk;
+    L.pieces = L.rows * ceil_div(L.n, L.piece);
     const int64_t target = 8 * static_cast<int64_t>(device_.compute_units());
-    L.per = device_.is_cpu() ? std::clamp<int64_t>(4096 / std::min(L.chunk, L.n), 1, ceil_div(L.units, target)) : 1;
+    L.pieces_per_item =
+        device_.is_cpu() ? std::clamp<int64_t>(4096 / std::min(L.piece, L.n), 1, ceil_div(L.pieces, target)) : 1;
     Defs defs = defs_;
     defs.set(form, 1);
     kernel(device_, "sort.cl", name, defs)
-        .launch(aten_, queue_, {static_cast<size_t>(ceil_div(L.units, L.per))},
+        .launch(aten_, queue_, {static_cast<size_t>(ceil_div(L.pieces, L.pieces_per_item))},
                 {device_.is_cpu() ? size_t{1} : size_t{64}}, bufs..., L);
   }
 
@@ -137,7 +130,7 @@ class Sorter {
   Device& device_;
   Queue& queue_;
   bool wide_ = false;
-  Layout L{};
+  SortParams L{};
   Defs defs_;
   Tensor from_;
 };
@@ -165,7 +158,7 @@ struct Topk : at::meta::structured_topk {
     dim = at::maybe_wrap_dim(dim, self.dim());
     const Tensor from = apart_from(self, values);
     Sorter sorter("aten::topk", from, dim, values, indices, largest);
-    if (k <= kMostSelected && self.dim() > 0 && self.size(dim) >= std::max<int64_t>(4 * k, kRun)) {
+    if (k <= kMostSelected && self.dim() > 0 && self.size(dim) >= std::max<int64_t>(4 * k, kShortRun)) {
       sorter.select(k);
     } else {
       sorter.sort();

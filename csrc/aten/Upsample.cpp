@@ -23,6 +23,7 @@
 #include <ATen/ops/upsample_trilinear3d_meta.h>
 #include <ATen/ops/zeros.h>
 
+#include "args/upsample.h"
 #include "aten/UpsampleBytes.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
@@ -42,16 +43,6 @@ struct Extra {
   void add(bool align) { align_corners = align; }
   void add(const ScaleOpt& scale) { scales.push_back(scale); }
   void add(at::IntArrayRef) {}  // the input's size, which meta() has used
-};
-
-// shape_t and scales_t of kernels/upsample.cl.
-struct Shape {
-  int64_t planes = 1;
-  std::array<int64_t, 3> in{1, 1, 1}, out{1, 1, 1};
-  int64_t align = 0;
-};
-struct Scales {
-  std::array<float, 6> values{1, 0, 1, 0, 1, 0};
 };
 
 // The step in the input for one in the output, as ATen computes it: in float32, except for float64 data.
@@ -79,17 +70,16 @@ void run(const char* op, Mode mode, bool backward, const Tensor& from, const Ten
   const Tensor& small = backward ? to : from;
   const Tensor& large = backward ? from : to;
   const int64_t ndim = small.dim() - 2;
-  Shape shape;
-  Scales scales;
+  UpsampleParams shape{0, {1, 1, 1}, {1, 1, 1}, extra.align_corners};
+  UpsampleScales scales{{1, 1, 1}, {0, 0, 0}};
   shape.planes = small.size(0) * small.size(1);
-  shape.align = extra.align_corners;
   for (int64_t d = 0; d < ndim; d++) {
     const int64_t k = 3 - ndim + d, in = small.size(2 + d), out = large.size(2 + d);
     shape.in[k] = in;
     shape.out[k] = out;
     const double s = step(mode, extra, in, out, extra.scales[d], from.scalar_type() == at::kDouble);
-    scales.values[2 * k] = wide_high(s);
-    scales.values[2 * k + 1] = wide_low(s);
+    scales.high[k] = wide_high(s);
+    scales.low[k] = wide_low(s);
   }
   constexpr std::array<const char*, 4> kModes{"MODE_NEAREST", "MODE_EXACT", "MODE_LINEAR", "MODE_CUBIC"};
   Defs d;

@@ -11,11 +11,20 @@ typedef ulong uint64_t;
 #define BEGIN_ARGS
 #define END_ARGS
 #define SAME_SIZE(type, bytes) typedef char type##_size_t[sizeof(type) == (bytes) ? 1 : -1];
+#define CONSTANT(name, value) enum { name = value };
+// A struct whose fields have a type or a number that only a kernel's -D options fix.
+#define TEMPLATE_STRUCT(parameters, name) \
+  typedef struct name name;               \
+  struct name
 #else
 #include <cstdint>
 #define BEGIN_ARGS namespace netcl {
 #define END_ARGS }
 #define SAME_SIZE(type, bytes) static_assert(sizeof(type) == (bytes));
+#define CONSTANT(name, value) constexpr int name = value;
+#define TEMPLATE_STRUCT(parameters, name) \
+  template <parameters>                   \
+  struct name
 #endif
 
 #endif

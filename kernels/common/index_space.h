@@ -1,35 +1,22 @@
-// The iteration space of every indexed operator: an inner dimension of n elements and up to MAX_OUTER outer ones,
+// The iteration space of every indexed operator: an inner dimension of n elements and up to kMaxIndexOuter outer ones,
 // a destination, a source, and NIDX index tensors that are read at each position. An index k adds
-// index * istride[k] bytes to the offset of the operand that it looks up. Mirrors SpaceArgs (csrc/aten/support/IndexSpace.h).
+// index * index_stride[k] bytes to the offset of the operand that it looks up. kernels/args/index_space.h says the rest.
 // -D: NIDX (0 to 8), IDX (dtype tag of the indices).
 #ifndef NETCL_INDEX_SPACE_H
 #define NETCL_INDEX_SPACE_H
+#include "args/index_space.h"
 #include "common/dtypes.h"
-
-#define MAX_OUTER 6
-#define MAX_OPS 10
-
-typedef struct {
-  long n, chunk;        // inner length, columns a work-item
-  long rows, rows_per;  // product of the outer dimensions, rows a work-item
-  long ndim;            // outer dimensions
-  long wrap;            // 1: an index may be negative
-  long size[MAX_OUTER];
-  long inner[MAX_OPS];  // strides in bytes: destination, source, indices
-  long stride[MAX_OUTER][MAX_OPS];
-  long isize[8], istride[8];
-} space_t;
 
 // The position of the current row, advanced like an odometer: a division only at the start.
 typedef struct {
-  long at[MAX_OUTER];
+  long at[kMaxIndexOuter];
   long off[NIDX + 2];
 } row_t;
 
-inline row_t first_row(const space_t *L, long row) {
+inline row_t first_row(const IndexSpaceParams *L, long row) {
   row_t r;
   for (int k = 0; k < NIDX + 2; k++) r.off[k] = 0;
-  for (int d = 0; d < MAX_OUTER; d++) {
+  for (int d = 0; d < kMaxIndexOuter; d++) {
     r.at[d] = 0;
     if (d < L->ndim) {
       const long q = row / L->size[d];
@@ -40,7 +27,7 @@ inline row_t first_row(const space_t *L, long row) {
   }
   return r;
 }
-inline void next_row(const space_t *L, row_t *r) {
+inline void next_row(const IndexSpaceParams *L, row_t *r) {
   for (int d = 0; d < L->ndim; d++) {
     if (++r->at[d] < L->size[d]) {
       for (int k = 0; k < NIDX + 2; k++) r->off[k] += L->stride[d][k];
@@ -52,13 +39,13 @@ inline void next_row(const space_t *L, row_t *r) {
 }
 
 // The bytes that index k adds; a bad index is reported and becomes 0.
-inline long lookup(const space_t *L, int k, long index, __global int *err, int code) {
-  const long size = L->isize[k];
+inline long lookup(const IndexSpaceParams *L, int k, long index, __global int *err, int code) {
+  const long size = L->index_size[k];
   if (index >= size || index < (L->wrap ? -size : 0)) {
     netcl_report(err, code, index, size);
     index = 0;
   }
-  return (index < 0 ? index + size : index) * L->istride[k];
+  return (index < 0 ? index + size : index) * L->index_stride[k];
 }
 
 #if NIDX > 0
@@ -125,7 +112,7 @@ typedef STORAGE(IDX) idx_t;
 #define INDEX_BUFS IDX_BUF_0 IDX_BUF_1 IDX_BUF_2 IDX_BUF_3
 #define INDEX_ARGS IDX_ARG_0 IDX_ARG_1 IDX_ARG_2 IDX_ARG_3
 
-inline long indexed_offset(const space_t *L, const row_t *r, long j, __global int *err, int code IDX_PARAM_0 IDX_PARAM_1
+inline long indexed_offset(const IndexSpaceParams *L, const row_t *r, long j, __global int *err, int code IDX_PARAM_0 IDX_PARAM_1
                                IDX_PARAM_2 IDX_PARAM_3) {
   return IDX_SUM_0 IDX_SUM_1 IDX_SUM_2 IDX_SUM_3;
 }

@@ -1,23 +1,10 @@
 // The two kernels behind every element-wise operator; see pointwise.h.
-// `flat`: operands that collapse to one dimension. `rows`: the rest; a work-item covers `chunk` columns of
-// `rows_per` rows. `across`: as `rows`, where an input's neighbours lie in a column. An operand's inner stride (bytes)
-// decides how it is read: the element size (one vector load), 0 (splat), anything else (lane by lane); STRIDE_IMMEDIATE
+// `flat`: operands that collapse to one dimension. `rows`: the rest; a work-item covers n_per_item columns of
+// rows_per_item rows. `across`: as `rows`, where an input's neighbours lie in a column. An operand's inner stride (bytes)
+// decides how it is read: the element size (one vector load), 0 (splat), anything else (lane by lane); kStrideImmediate
 // marks a CPU scalar passed by value.
-#define STRIDE_IMMEDIATE (-1L)
-#define MAX_OUTER 5
 #define NARGS (NIN + NOUT)
-
-typedef struct {
-  long n;       // length of the inner dimension
-  long chunk;   // columns a work-item
-  long rows, rows_per, ndim;
-  long inner[NARGS];
-  ulong imm[NIN + 1][2];
-} flat_t;
-typedef struct {
-  long size[MAX_OUTER];
-  long stride[MAX_OUTER][NARGS];  // bytes; outputs first
-} outer_t;
+#include "args/pointwise.h"
 
 #if defined(ACC_COMPLEX) && defined(ACC_DOUBLE)
 #define IMMEDIATE(u) ((VT)(as_double((u)[0]), as_double((u)[1])))
@@ -54,7 +41,7 @@ typedef struct {
 #endif
 #define DEFINE_READ(k)                                                                                    \
   inline VT read##k(__global const uchar *p, long stride, int lanes, VT imm) {                            \
-    if (stride == STRIDE_IMMEDIATE) return imm;                                                           \
+    if (stride == kStrideImmediate) return imm;                                                           \
     if (stride == sizeof(STORAGE(IN##k)) && lanes == VEC) return READ_VEC(IN##k, p);                      \
     if (stride == 0) return (VT)(READ1(IN##k, p));                                                        \
     lanes_t r;                                                                                            \
@@ -139,19 +126,19 @@ EACH_OUT(DEFINE_WRITE)
 #define SPLAT(k) const VT s##k = (VT)(s##k##_arg);
 
 #define IN_READ(k) \
-  const VT x##k = read##k(i##k + at * L.inner[NOUT + k], L.inner[NOUT + k], lanes, IMMEDIATE(L.imm[k]));
+  const VT x##k = read##k(i##k + at * L.inner[NOUT + k], L.inner[NOUT + k], lanes, IMMEDIATE(L.immediate[k]));
 #define OUT_WRITE(k) write##k(o##k + at * L.inner[k], L.inner[k], lanes, r##k);
 
 // What most operands are, dense or (the last one) a number by value, a CPU finds out once: to decide for each vector how
 // it is read takes longer than to move it.
-#define IS_NUMBER(k) (NIN > 1 && k == NIN - 1 && L.inner[NOUT + k] == STRIDE_IMMEDIATE)
+#define IS_NUMBER(k) (NIN > 1 && k == NIN - 1 && L.inner[NOUT + k] == kStrideImmediate)
 #define IN_DENSE(k) && (L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || IS_NUMBER(k))
 #define OUT_DENSE(k) && L.inner[k] == sizeof(STORAGE(OUT##k))
 #define IN_READ_DENSE(k) \
-  const VT x##k = IS_NUMBER(k) ? IMMEDIATE(L.imm[k]) : READ_VEC(IN##k, i##k + at * sizeof(STORAGE(IN##k)));
+  const VT x##k = IS_NUMBER(k) ? IMMEDIATE(L.immediate[k]) : READ_VEC(IN##k, i##k + at * sizeof(STORAGE(IN##k)));
 #define OUT_WRITE_DENSE(k) STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k) *)o##k, at, r##k);
 
-inline void run(BUF_PARAMS const flat_t L, long begin, long end SCALARS) {
+inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end SCALARS) {
   EACH_SCALAR(SPLAT)
   long at = begin;
 #if defined(DEVICE_CPU) && NIN > 0 && VEC > 1
@@ -178,17 +165,17 @@ inline void run(BUF_PARAMS const flat_t L, long begin, long end SCALARS) {
   }
 }
 
-__kernel void flat(BUFS const flat_t L SCALARS) {
-  const long begin = (long)get_global_id(0) * L.chunk;
-  run(BUF_ARGS L, begin, min(begin + L.chunk, L.n) SCALAR_ARGS);
+__kernel void flat(BUFS const PointwiseParams L SCALARS) {
+  const long begin = (long)get_global_id(0) * L.n_per_item;
+  run(BUF_ARGS L, begin, min(begin + L.n_per_item, L.n) SCALAR_ARGS);
   STORES_DONE();
 }
 
-__kernel void rows(BUFS const flat_t L, const outer_t O SCALARS) {
-  const long begin = (long)get_global_id(0) * L.chunk;
-  const long end = min(begin + L.chunk, L.n);
-  const long last = min((long)(get_global_id(1) + 1) * L.rows_per, L.rows);
-  for (long row = get_global_id(1) * L.rows_per; row < last; row++) {
+__kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS) {
+  const long begin = (long)get_global_id(0) * L.n_per_item;
+  const long end = min(begin + L.n_per_item, L.n);
+  const long last = min((long)(get_global_id(1) + 1) * L.rows_per_item, L.rows);
+  for (long row = get_global_id(1) * L.rows_per_item; row < last; row++) {
     long off[NARGS];
     for (int k = 0; k < NARGS; k++) off[k] = 0;
     long rest = row;
@@ -207,7 +194,7 @@ __kernel void rows(BUFS const flat_t L, const outer_t O SCALARS) {
 // Of an input whose columns are dense (rows being the first outer dimension), 16 x 16 elements are read as vectors down the
 // columns and transposed in registers.
 #define ACROSS(k) (O.stride[0][NOUT + k] == sizeof(STORAGE(IN##k)) && !(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || \
-                   L.inner[NOUT + k] == 0 || L.inner[NOUT + k] == STRIDE_IMMEDIATE))
+                   L.inner[NOUT + k] == 0 || L.inner[NOUT + k] == kStrideImmediate))
 #define IN_ACROSS(k) const bool across##k = ACROSS(k);
 #define IN_TILE(k)                                                                                          \
   VT tile##k[16];                                                                                           \
@@ -220,18 +207,18 @@ __kernel void rows(BUFS const flat_t L, const outer_t O SCALARS) {
   const VT x##k = across##k ? tile##k[r]                                                                     \
                             : read##k(i##k##_buf + i##k##_off + off[NOUT + k] + r * O.stride[0][NOUT + k] +  \
                                           at * L.inner[NOUT + k],                                            \
-                                      L.inner[NOUT + k], VEC, IMMEDIATE(L.imm[k]));
+                                      L.inner[NOUT + k], VEC, IMMEDIATE(L.immediate[k]));
 #define OUT_WRITE_TILE(k) \
   write##k(o##k##_buf + o##k##_off + off[k] + r * O.stride[0][k] + at * L.inner[k], L.inner[k], VEC, r##k);
 
-__kernel void across(BUFS const flat_t L, const outer_t O SCALARS) {
+__kernel void across(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS) {
   EACH_SCALAR(SPLAT)
   EACH_IN(IN_ACROSS)
-  const long begin = (long)get_global_id(0) * L.chunk;
-  const long end = min(begin + L.chunk, L.n);
-  const long last = min((long)(get_global_id(1) + 1) * L.rows_per, L.rows);
+  const long begin = (long)get_global_id(0) * L.n_per_item;
+  const long end = min(begin + L.n_per_item, L.n);
+  const long last = min((long)(get_global_id(1) + 1) * L.rows_per_item, L.rows);
   long height;
-  for (long row = get_global_id(1) * L.rows_per; row < last; row += height) {
+  for (long row = get_global_id(1) * L.rows_per_item; row < last; row += height) {
     long off[NARGS];
     for (int k = 0; k < NARGS; k++) off[k] = 0;
     long rest = row;

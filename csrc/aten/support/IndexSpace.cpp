@@ -146,7 +146,7 @@ int64_t IndexSpace::parallelism() const {
 
 IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
   Plan p{};
-  SpaceArgs& a = p.args;
+  IndexSpaceParams& a = p.args;
   a.n = dims_[0].size;
   a.wrap = wrap_;
   a.rows = 1;
@@ -167,33 +167,34 @@ IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
   }
   for (int k = 0; k < kMaxIndexOps; k++) a.inner[k] = dims_[0].stride[k];
   for (int k = 0; k < indices_; k++) {
-    a.isize[k] = lookup_size_[k];
-    a.istride[k] = lookup_stride_[k];
+    a.index_size[k] = lookup_size_[k];
+    a.index_stride[k] = lookup_stride_[k];
   }
   // Beyond three, a kernel reads as many index tensors as there can be: those that are missing are in every bound.
-  for (int k = indices_; indices_ > 3 && k < kMaxIndices; k++) a.isize[k] = INT64_MAX;
+  for (int k = indices_; indices_ > 3 && k < kMaxIndices; k++) a.index_size[k] = INT64_MAX;
 
   const bool whole = serial && dims_[0].serial;  // the inner dimension may not be cut
   const int64_t groups = a.rows / together;
   p.local = {1, 1};
   if (device.is_cpu()) {
-    a.chunk = whole ? a.n : std::min(a.n, kGrain);
+    a.n_per_item = whole ? a.n : std::min(a.n, kGrain);
     if (!whole && serial && together > 1) {
       // Few columns and many rows that belong together: cut columns so that every core has work.
       const int64_t wanted = ceil_div<int64_t>(2 * device.compute_units(), groups);
-      a.chunk = std::min(a.chunk, round_up<int64_t>(ceil_div(a.n, wanted), 16));
+      a.n_per_item = std::min(a.n_per_item, round_up<int64_t>(ceil_div(a.n, wanted), 16));
     }
-    a.rows_per = together * std::max<int64_t>(1, std::min(kGrain / std::max<int64_t>(1, a.chunk * together), groups));
+    a.rows_per_item =
+        together * std::max<int64_t>(1, std::min(kGrain / std::max<int64_t>(1, a.n_per_item * together), groups));
   } else if (!whole && a.n >= 32) {
-    a.chunk = 1;
-    a.rows_per = together;
+    a.n_per_item = 1;
+    a.rows_per_item = together;
     p.local = {64, 1};
   } else {
-    a.chunk = a.n;
-    a.rows_per = together;
+    a.n_per_item = a.n;
+    a.rows_per_item = together;
     p.local = {1, 64};
   }
-  p.global = {static_cast<size_t>(ceil_div(a.n, a.chunk)), static_cast<size_t>(ceil_div(a.rows, a.rows_per))};
+  p.global = {static_cast<size_t>(ceil_div(a.n, a.n_per_item)), static_cast<size_t>(ceil_div(a.rows, a.rows_per_item))};
   return p;
 }
 

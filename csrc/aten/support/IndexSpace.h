@@ -6,20 +6,10 @@
 
 #include <array>
 
+#include "args/index_space.h"
 #include "aten/support/Launch.h"
 
 namespace netcl {
-
-constexpr int kMaxIndexOuter = 6, kMaxIndices = 8, kMaxIndexOps = kMaxIndices + 2;
-
-// Mirrors space_t of kernels/common/index_space.h.
-struct SpaceArgs {
-  int64_t n, chunk, rows, rows_per, ndim, wrap;
-  int64_t size[kMaxIndexOuter];
-  int64_t inner[kMaxIndexOps];
-  int64_t stride[kMaxIndexOuter][kMaxIndexOps];
-  int64_t isize[kMaxIndices], istride[kMaxIndices];
-};
 
 // An element of any dtype, as bits.
 struct Bits {
@@ -68,7 +58,7 @@ class IndexSpace {
     bool serial = false;
   };
   struct Plan {
-    SpaceArgs args;
+    IndexSpaceParams args;
     Range global, local;
   };
 

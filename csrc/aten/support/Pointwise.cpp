@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
+#include "args/pointwise.h"
 #include "aten/support/Launch.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/Scalars.h"
@@ -20,20 +22,12 @@ namespace netcl {
 namespace {
 
 constexpr int kMaxInputs = 6, kMaxOutputs = 2, kMaxArgs = kMaxInputs + kMaxOutputs;
-constexpr int kMaxOuter = 5;  // MAX_OUTER of kernels/common/pointwise_body.h
-constexpr int64_t kImmediate = -1;
 
 constexpr std::array<const char*, kMaxInputs> kInNames{"IN0", "IN1", "IN2", "IN3", "IN4", "IN5"};
 constexpr std::array<const char*, kMaxOutputs> kOutNames{"OUT0", "OUT1"};
 
-// flat_t and outer_t of pointwise_body.h, whose sizes depend on the number of operands.
-struct Layout {
-  int64_t n = 1, chunk = 1, rows = 1, rows_per = 1, ndim = 0;
-  std::array<int64_t, kMaxArgs> inner{};
-  std::array<std::array<uint64_t, 2>, kMaxInputs + 1> immediates{};
-  std::array<int64_t, kMaxOuter> size{};
-  std::array<std::array<int64_t, kMaxArgs>, kMaxOuter> stride{};
-};
+// What a launch is about, for as many operands as there can be; pack() takes out what a kernel with fewer reads.
+struct PointwiseSpace : PointwiseParams<kMaxInputs, kMaxArgs>, PointwiseOuter<kMaxInputs, kMaxArgs> {};
 
 // Undefined where the iterator computed no common dtype; its accessor would assert.
 struct Promoted : at::TensorIteratorBase {
@@ -41,17 +35,39 @@ struct Promoted : at::TensorIteratorBase {
 };
 
 struct Packed {
-  std::array<int64_t, 5 + kMaxArgs + 2 * (kMaxInputs + 1)> words;
+  std::array<int64_t, sizeof(PointwiseOuter<kMaxInputs, kMaxArgs>) / sizeof(int64_t)> words;
   size_t count = 0;
   void put(int64_t v) { words[count++] = v; }
   Bytes bytes() const { return {words.data(), count * sizeof(int64_t)}; }
 };
-struct PackedOuter {
-  std::array<int64_t, kMaxOuter * (1 + kMaxArgs)> words;
-  size_t count = 0;
-  void put(int64_t v) { words[count++] = v; }
-  Bytes bytes() const { return {words.data(), count * sizeof(int64_t)}; }
-};
+static_assert(sizeof(PointwiseParams<kMaxInputs, kMaxArgs>) <= sizeof(Packed::words));
+
+// PointwiseParams<nin, nargs>.
+Packed pack(const PointwiseSpace& l, int nin, int nargs) {
+  using Params = PointwiseParams<1, 3>;
+  static_assert(offsetof(Params, inner) == 5 * 8 && offsetof(Params, immediate) == (5 + 3) * 8);
+  static_assert(sizeof(Params) == (5 + 3 + 2 * 2) * 8);
+  Packed packed;
+  for (const int64_t v : {l.n, l.n_per_item, l.rows, l.rows_per_item, l.ndim}) packed.put(v);
+  for (int k = 0; k < nargs; k++) packed.put(l.inner[k]);
+  for (int k = 0; k <= nin; k++) {
+    packed.put(static_cast<int64_t>(l.immediate[k][0]));
+    packed.put(static_cast<int64_t>(l.immediate[k][1]));
+  }
+  return packed;
+}
+
+// PointwiseOuter<nin, nargs>.
+Packed pack_outer(const PointwiseSpace& l, int nargs) {
+  using Outer = PointwiseOuter<1, 3>;
+  static_assert(offsetof(Outer, stride) == kMaxPointwiseOuter * 8 && sizeof(Outer) == kMaxPointwiseOuter * (1 + 3) * 8);
+  Packed packed;
+  for (int d = 0; d < kMaxPointwiseOuter; d++) packed.put(l.size[d]);
+  for (int d = 0; d < kMaxPointwiseOuter; d++) {
+    for (int k = 0; k < nargs; k++) packed.put(l.stride[d][k]);
+  }
+  return packed;
+}
 
 // The kernels of pointwise_body.h, as Variant::rows.
 enum : uint8_t { kFlat, kRows, kAcross };
@@ -126,7 +142,7 @@ Kernel& kernel_of(Device& device, const Variant& v) {
 
 // Whether outputs are too large to be found in the cache by whoever reads them, and aligned for stores that pass it by.
 // What is written in place is in the cache already.
-bool past_cache(const Device& device, const Variant& v, const Layout& l, c10::ArrayRef<Buf> bufs) {
+bool past_cache(const Device& device, const Variant& v, const PointwiseSpace& l, c10::ArrayRef<Buf> bufs) {
   if (v.vec < 8) return false;
   for (int k = 0; k < v.nout; k++) {
     const int64_t element = static_cast<int64_t>(c10::elementSize(v.types[k])), line = element * v.vec;
@@ -135,22 +151,23 @@ bool past_cache(const Device& device, const Variant& v, const Layout& l, c10::Ar
     for (int d = 0; d < l.ndim; d++) places |= static_cast<uint64_t>(l.stride[d][k]);
     if (places % static_cast<uint64_t>(line) != 0) return false;
     for (int i = v.nout; i < v.nout + v.nin; i++) {
-      if (l.inner[i] != kImmediate && bufs[i].address == bufs[k].address) return false;
+      if (l.inner[i] != kStrideImmediate && bufs[i].address == bufs[k].address) return false;
     }
   }
   return true;
 }
 
 // Whether an operand runs along the rows: its elements in a column are neighbours, those in a row are not.
-bool across_rows(const Variant& v, const Layout& l) {
+bool across_rows(const Variant& v, const PointwiseSpace& l) {
   for (int k = v.nout; k < v.nout + v.nin && l.ndim > 0; k++) {
     const auto element = static_cast<int64_t>(c10::elementSize(v.types[k]));
-    if (l.inner[k] != element && l.inner[k] != 0 && l.inner[k] != kImmediate && l.stride[0][k] == element) return true;
+    if (l.inner[k] != element && l.inner[k] != 0 && l.inner[k] != kStrideImmediate && l.stride[0][k] == element)
+      return true;
   }
   return false;
 }
 
-void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs, c10::ArrayRef<Bytes> scalars) {
+void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Buf> bufs, c10::ArrayRef<Bytes> scalars) {
   const int nin = variant.nin, nargs = nin + variant.nout;
   const int64_t vec = variant.vec;
   Split s = split(device, l.n, vec);
@@ -163,37 +180,27 @@ void launch(Device& device, Variant variant, Layout& l, c10::ArrayRef<Buf> bufs,
     s.items = static_cast<size_t>(ceil_div(l.n, s.chunk));
     enough = tiles ? 256 : 64;
   }
-  l.chunk = s.chunk;
+  l.n_per_item = s.chunk;
   size_t row_items = 1;
   if (l.rows > 1) {
     // Short rows: several a work-item, as long as every core keeps some.
     if (device.is_cpu()) {
       const auto spread = ceil_div<int64_t>(l.rows, static_cast<int64_t>(device.compute_units()) * 8);
-      l.rows_per = std::clamp<int64_t>(tiles ? round_up(spread, int64_t{16}) : spread, 1, enough);
+      l.rows_per_item = std::clamp<int64_t>(tiles ? round_up(spread, int64_t{16}) : spread, 1, enough);
     }
-    row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per));
+    row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per_item));
   }
   variant.past_cache = past_cache(device, variant, l, bufs);
-  Packed flat;
-  for (const int64_t v : {l.n, l.chunk, l.rows, l.rows_per, l.ndim}) flat.put(v);
-  for (int k = 0; k < nargs; k++) flat.put(l.inner[k]);
-  for (int k = 0; k <= nin; k++) {
-    flat.put(static_cast<int64_t>(l.immediates[k][0]));
-    flat.put(static_cast<int64_t>(l.immediates[k][1]));
-  }
+  const Packed params = pack(l, nin, nargs);
   Queue& queue = current_queue(device.index());
   if (l.ndim == 0) {
-    kernel_of(device, variant).launch(variant.op, queue, {s.items}, {s.local}, bufs, flat.bytes(), scalars);
+    kernel_of(device, variant).launch(variant.op, queue, {s.items}, {s.local}, bufs, params.bytes(), scalars);
     return;
   }
-  PackedOuter outer;
-  for (int d = 0; d < kMaxOuter; d++) outer.put(l.size[d]);
-  for (int d = 0; d < kMaxOuter; d++) {
-    for (int k = 0; k < nargs; k++) outer.put(l.stride[d][k]);
-  }
+  const Packed outer = pack_outer(l, nargs);
   variant.rows = tiles ? kAcross : kRows;
   kernel_of(device, variant)
-      .launch(variant.op, queue, {s.items, row_items}, {s.local}, bufs, flat.bytes(), outer.bytes(), scalars);
+      .launch(variant.op, queue, {s.items, row_items}, {s.local}, bufs, params.bytes(), outer.bytes(), scalars);
 }
 
 }  // namespace
@@ -240,7 +247,7 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
     if (iter.dtype(k) != common && iter.dtype(k) != c10::kBool) variant.round_result = 1;
   }
 
-  Layout l;
+  PointwiseSpace l{};
   std::array<Buf, kMaxArgs> bufs{};
   for (int k = 0; k < nargs; k++) {
     const bool input = k >= nout;
@@ -252,12 +259,11 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
     if (by_value) {
       const auto packed = pack_scalar(iter.tensor(k).item(), acc);
       // IMMEDIATE of pointwise_body.h reads a complex number's parts from the two words.
-      l.immediates[k - nout] = packed.words;
-      if (acc == c10::ScalarType::ComplexFloat) {
-        l.immediates[k - nout] = {packed.words[0] & 0xffffffffu, packed.words[0] >> 32};
-      }
+      const bool split = acc == c10::ScalarType::ComplexFloat;
+      l.immediate[k - nout][0] = split ? packed.words[0] & 0xffffffffu : packed.words[0];
+      l.immediate[k - nout][1] = split ? packed.words[0] >> 32 : packed.words[1];
       bufs[k] = {iter.data_ptr(0)};
-      l.inner[k] = kImmediate;
+      l.inner[k] = kStrideImmediate;
     } else {
       TORCH_CHECK(iter.data_ptr(k), op, ": the storage of a tensor was resized to 0 bytes");
       bufs[k] = {iter.data_ptr(k)};
@@ -276,27 +282,28 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
   const auto shape = iter.shape();
   const int ndim = iter.ndim();
   l.n = ndim > 0 ? shape[0] : 1;
-  l.ndim = std::clamp(ndim - 1, 0, kMaxOuter);
+  l.rows = l.rows_per_item = 1;
+  l.ndim = std::clamp(ndim - 1, 0, kMaxPointwiseOuter);
   for (int d = 0; d < l.ndim; d++) {
     l.size[d] = shape[d + 1];
     l.rows *= shape[d + 1];
-    for (int k = 0; k < nargs; k++) l.stride[d][k] = l.inner[k] == kImmediate ? 0 : iter.strides(k)[d + 1];
+    for (int k = 0; k < nargs; k++) l.stride[d][k] = l.inner[k] == kStrideImmediate ? 0 : iter.strides(k)[d + 1];
   }
-  if (ndim - 1 <= kMaxOuter) {
+  if (ndim - 1 <= kMaxPointwiseOuter) {
     launch(device, variant, l, buf_list, scalar_list);
     return;
   }
   // More dimensions than the kernel counts: one launch for each position in the rest.
   int64_t rest = 1;
-  for (int d = kMaxOuter + 1; d < ndim; d++) rest *= shape[d];
+  for (int d = kMaxPointwiseOuter + 1; d < ndim; d++) rest *= shape[d];
   for (int64_t r = 0; r < rest; r++) {
     auto shifted = bufs;
     int64_t left = r;
-    for (int d = kMaxOuter + 1; d < ndim; d++) {
+    for (int d = kMaxPointwiseOuter + 1; d < ndim; d++) {
       const int64_t at = left % shape[d];
       left /= shape[d];
       for (int k = 0; k < nargs; k++) {
-        if (l.inner[k] == kImmediate) continue;
+        if (l.inner[k] == kStrideImmediate) continue;
         shifted[k].address = static_cast<const char*>(shifted[k].address) + at * iter.strides(k)[d];
       }
     }

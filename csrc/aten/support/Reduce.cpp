@@ -8,13 +8,13 @@
 
 #include <bit>
 
+#include "args/reduce.h"
 #include "aten/support/Launch.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
 namespace {
 
-constexpr int kMaxDims = 8;
 constexpr int64_t kBlock = 16384;          // BLOCK in reduce.cl
 constexpr int64_t kRows = 256;             // ROWS in reduce.cl
 constexpr int64_t kFat = 65536;            // elements that make a work-item worth its while on a CPU
@@ -25,14 +25,6 @@ constexpr int64_t kGroup = 256;            // work-group of `group`, at most
 constexpr int64_t kCombineGroup = 64;      // work-group of `combine` on a GPU
 constexpr int64_t kThin = 128;             // work-group of `outer` on a GPU, at most
 constexpr int64_t kMaxSegment = 1L << 30;  // indices within a segment are 32 bits
-
-// As in reduce.cl.
-struct Layout {
-  int64_t outputs, red, segs, seg, tiles, per, kdims, rdims, keep_partial;
-  int64_t k_size[kMaxDims], k_in[kMaxDims], k_out0[kMaxDims], k_out1[kMaxDims];
-  int64_t r_size[kMaxDims], r_in[kMaxDims];
-  uint64_t p0;
-};
 
 struct Dim {
   int64_t size, in, out0, out1;
@@ -103,52 +95,54 @@ struct Plan {
   Range global, group;
 };
 
-void cut(Layout& layout, int64_t segments, int64_t multiple) {
-  layout.seg = std::min(round_up(ceil_div(layout.red, std::max<int64_t>(segments, 1)), multiple), kMaxSegment);
-  layout.segs = ceil_div(layout.red, layout.seg);
+void cut(ReduceParams& params, int64_t segments, int64_t multiple) {
+  params.segment = std::min(round_up(ceil_div(params.reduced, std::max<int64_t>(segments, 1)), multiple), kMaxSegment);
+  params.segments = ceil_div(params.reduced, params.segment);
 }
 
-Plan plan_cpu(const Device& device, const Problem& p, int64_t lanes, Layout& layout) {
+Plan plan_cpu(const Device& device, const Problem& p, int64_t lanes, ReduceParams& params) {
   const Dim &run = p.reduced[0], &column = p.kept[0];
   const int64_t element = c10::elementSize(p.in.dtype);
   const int64_t target = 4 * static_cast<int64_t>(device.compute_units());
   const bool dense_run = run.in == element && run.size >= kLanesWorth;
-  const bool inner = layout.outputs == 1 || dense_run || (column.in != element && column.size < lanes) ||
+  const bool inner = params.outputs == 1 || dense_run || (column.in != element && column.size < lanes) ||
                      column.size < std::min<int64_t>(lanes, 4);
   Plan plan{inner ? "inner" : "outer", inner ? "FORM_INNER" : "FORM_OUTER", lanes, lanes == 1 ? 64 : 1024 / lanes, 1};
   int64_t width = 1;
-  layout.tiles = layout.outputs;
+  params.tiles = params.outputs;
   if (!inner) {
     width = std::min(column.size, plan.lanes * plan.panel);
-    layout.tiles = ceil_div(column.size, plan.lanes * plan.panel) * (layout.outputs / column.size);
+    params.tiles = ceil_div(column.size, plan.lanes * plan.panel) * (params.outputs / column.size);
   }
   int64_t segments = 1;
-  if (layout.tiles < target) {
-    segments = std::min(ceil_div(target, layout.tiles), std::max<int64_t>(layout.red * width / kSegment, 1));
+  if (params.tiles < target) {
+    segments = std::min(ceil_div(target, params.tiles), std::max<int64_t>(params.reduced * width / kSegment, 1));
   }
-  cut(layout, segments, inner ? kBlock : kRows);
-  layout.per = std::clamp<int64_t>(ceil_div(kFat, layout.seg * width), 1, ceil_div(layout.tiles, target));
-  plan.global = {static_cast<size_t>(ceil_div(layout.tiles, layout.per)), static_cast<size_t>(layout.segs)};
+  cut(params, segments, inner ? kBlock : kRows);
+  params.tiles_per_item =
+      std::clamp<int64_t>(ceil_div(kFat, params.segment * width), 1, ceil_div(params.tiles, target));
+  plan.global = {static_cast<size_t>(ceil_div(params.tiles, params.tiles_per_item)),
+                 static_cast<size_t>(params.segments)};
   return plan;
 }
 
-Plan plan_gpu(const Device& device, const Problem& p, Layout& layout) {
+Plan plan_gpu(const Device& device, const Problem& p, ReduceParams& params) {
   const Dim &run = p.reduced[0], &column = p.kept[0];
   const int64_t element = c10::elementSize(p.in.dtype), units = static_cast<int64_t>(device.compute_units());
   // Work-items that are neighbours read neighbours: along the run in a group, along the columns in `outer`.
-  const bool groups = layout.red >= kCombineGroup &&
-                      (layout.outputs < kThin || run.in == element || (column.in != element && layout.outputs < 16384));
+  const bool groups = params.reduced >= kCombineGroup &&
+                      (params.outputs < kThin || run.in == element || (column.in != element && params.outputs < 16384));
   const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
   const int64_t group = std::min(groups ? kGroup : kThin, most);
   Plan plan{groups ? "group" : "outer", groups ? "FORM_GROUP" : "FORM_OUTER", 1, 1, groups ? group : 1};
-  layout.tiles = layout.outputs;
-  layout.per = 1;
+  params.tiles = params.outputs;
+  params.tiles_per_item = 1;
   if (groups) {
-    cut(layout, std::min(ceil_div(16 * units, layout.outputs), ceil_div(layout.red, group * 16)), group);
-    plan.global = {static_cast<size_t>(layout.outputs * group), static_cast<size_t>(layout.segs)};
+    cut(params, std::min(ceil_div(16 * units, params.outputs), ceil_div(params.reduced, group * 16)), group);
+    plan.global = {static_cast<size_t>(params.outputs * group), static_cast<size_t>(params.segments)};
   } else {
-    cut(layout, std::min(ceil_div(2048 * units, layout.outputs), ceil_div(layout.red, int64_t{64})), 4);
-    plan.global = {static_cast<size_t>(layout.tiles), static_cast<size_t>(layout.segs)};
+    cut(params, std::min(ceil_div(2048 * units, params.outputs), ceil_div(params.reduced, int64_t{64})), 4);
+    plan.global = {static_cast<size_t>(params.tiles), static_cast<size_t>(params.segments)};
   }
   plan.group = {static_cast<size_t>(group)};
   return plan;
@@ -161,36 +155,36 @@ void run(Device& device, Problem& p, const ReduceOp& op) {
   simplify(p.kept);
   simplify(p.reduced);
   const int64_t fold = device.is_cpu() && op.kind == ReduceOp::kSimple ? fold_rows(p) : 1;
-  TORCH_CHECK_NOT_IMPLEMENTED(p.kept.size() <= kMaxDims && p.reduced.size() <= kMaxDims, op.aten,
-                              ": the netcl backend reduces tensors of at most ", kMaxDims,
+  TORCH_CHECK_NOT_IMPLEMENTED(p.kept.size() <= kMaxReduceDims && p.reduced.size() <= kMaxReduceDims, op.aten,
+                              ": the netcl backend reduces tensors of at most ", kMaxReduceDims,
                               " separate dimensions of each sort; make the tensor contiguous first");
   for (const Operand* o : {&p.in, &p.out0, &p.out1}) {
     if (o->dtype != c10::ScalarType::Undefined) check_dtype(device, o->dtype, op.aten);
   }
   check_dtype(device, op.acc, op.aten);
 
-  Layout layout{};
-  layout.outputs = product(p.kept);
-  layout.red = product(p.reduced);
-  layout.kdims = static_cast<int64_t>(p.kept.size());
-  layout.rdims = static_cast<int64_t>(p.reduced.size());
+  ReduceParams params{};
+  params.outputs = product(p.kept);
+  params.reduced = product(p.reduced);
+  params.kept_dims = static_cast<int64_t>(p.kept.size());
+  params.reduced_dims = static_cast<int64_t>(p.reduced.size());
   for (size_t d = 0; d < p.kept.size(); d++) {
-    layout.k_size[d] = p.kept[d].size;
-    layout.k_in[d] = p.kept[d].in;
-    layout.k_out0[d] = p.kept[d].out0;
-    layout.k_out1[d] = p.kept[d].out1;
+    params.kept_size[d] = p.kept[d].size;
+    params.kept_in[d] = p.kept[d].in;
+    params.kept_out0[d] = p.kept[d].out0;
+    params.kept_out1[d] = p.kept[d].out1;
   }
   for (size_t d = 0; d < p.reduced.size(); d++) {
-    layout.r_size[d] = p.reduced[d].size;
-    layout.r_in[d] = p.reduced[d].in;
+    params.reduced_size[d] = p.reduced[d].size;
+    params.reduced_in[d] = p.reduced[d].in;
   }
   const bool wide = c10::elementSize(op.acc) == 8 && !c10::isComplexType(op.acc);
   const bool is_double = op.acc == at::kDouble || op.acc == at::kComplexDouble;
-  layout.p0 = is_double ? std::bit_cast<uint64_t>(op.p0) : std::bit_cast<uint32_t>(static_cast<float>(op.p0));
+  params.p0 = is_double ? std::bit_cast<uint64_t>(op.p0) : std::bit_cast<uint32_t>(static_cast<float>(op.p0));
 
   const bool complex_acc = c10::isComplexType(op.acc), complex_abs = c10::isComplexType(p.in.dtype) && !complex_acc;
   const int64_t lanes = complex_acc || complex_abs ? 1 : wide ? 8 : 16;
-  const Plan plan = device.is_cpu() ? plan_cpu(device, p, lanes, layout) : plan_gpu(device, p, layout);
+  const Plan plan = device.is_cpu() ? plan_cpu(device, p, lanes, params) : plan_gpu(device, p, params);
 
   Defs defs;
   defs.set("OP", op.name).set("IN", dtype_tag(p.in.dtype)).set("ACC", dtype_tag(op.acc));
@@ -204,9 +198,9 @@ void run(Device& device, Problem& p, const ReduceOp& op) {
   defs.set(op.kind == ReduceOp::kSimple ? "KIND_SIMPLE" : op.kind == ReduceOp::kArg ? "KIND_ARG" : "KIND_VAR", 1);
 
   at::Tensor partial;
-  layout.keep_partial = layout.segs > 1 || fold > 1;
-  if (layout.keep_partial) {  // accumulators take at most 32 bytes
-    partial = at::empty({layout.segs * layout.outputs * 32},
+  params.has_partial = params.segments > 1 || fold > 1;
+  if (params.has_partial) {  // accumulators take at most 32 bytes
+    partial = at::empty({params.segments * params.outputs * 32},
                         at::TensorOptions().dtype(at::kByte).device(at::kPrivateUse1, device.index()));
   }
   Queue& queue = current_queue(device.index());
@@ -214,20 +208,20 @@ void run(Device& device, Problem& p, const ReduceOp& op) {
   first.set("LOCAL", plan.local).set(plan.form, 1);
   kernel(device, "reduce.cl", plan.kernel, first)
       .launch(op.aten, queue, plan.global, plan.group, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data},
-              buf_or_null(partial), layout);
-  if (layout.segs == 1 && fold == 1) return;
+              buf_or_null(partial), params);
+  if (params.segments == 1 && fold == 1) return;
   if (fold > 1) {  // a segment's accumulators, folded out again, are those of `fold` segments
-    layout.outputs /= fold;
-    layout.k_size[0] /= fold;
-    layout.segs *= fold;
+    params.outputs /= fold;
+    params.kept_size[0] /= fold;
+    params.segments *= fold;
   }
   const int64_t local = device.is_cpu() ? 1 : kCombineGroup;
-  layout.per = device.is_cpu() ? std::max<int64_t>(1024 / layout.segs, 1) : 1;
+  params.tiles_per_item = device.is_cpu() ? std::max<int64_t>(1024 / params.segments, 1) : 1;
   defs.set("LOCAL", local).set("FORM_COMBINE", 1);
   kernel(device, "reduce.cl", "combine", defs)
-      .launch(op.aten, queue, {static_cast<size_t>(ceil_div(layout.outputs, layout.per) * local)},
+      .launch(op.aten, queue, {static_cast<size_t>(ceil_div(params.outputs, params.tiles_per_item) * local)},
               {static_cast<size_t>(local)}, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data}, buf_or_null(partial),
-              layout);
+              params);
 }
 
 }  // namespace

@@ -1,0 +1,15 @@
+// Arguments of GradScaler's kernels (csrc/amp/grad_scaler.cpp, kernels/amp.cl).
+#ifndef NETCL_ARGS_AMP_H
+#define NETCL_ARGS_AMP_H
+#include "args/args.h"
+BEGIN_ARGS
+
+// A double, and as two floats what devices without double can use of it.
+typedef struct {
+  uint64_t bits;
+  float high, low;
+} ScaleFactor;
+SAME_SIZE(ScaleFactor, 16)
+
+END_ARGS
+#endif

@@ -1,0 +1,24 @@
+// Arguments of indexed operators (csrc/aten/support/IndexSpace.cpp, kernels/common/index_space.h).
+#ifndef NETCL_ARGS_INDEX_SPACE_H
+#define NETCL_ARGS_INDEX_SPACE_H
+#include "args/args.h"
+BEGIN_ARGS
+
+CONSTANT(kMaxIndexOuter, 6)
+CONSTANT(kMaxIndices, 8)
+CONSTANT(kMaxIndexOps, 10)  // destination, source, indices
+
+typedef struct {
+  int64_t n, n_per_item;        // inner length, and what a work-item takes of it
+  int64_t rows, rows_per_item;  // product of the outer dimensions
+  int64_t ndim;                 // outer dimensions
+  int64_t wrap;                 // 1: an index may be negative
+  int64_t size[kMaxIndexOuter];
+  int64_t inner[kMaxIndexOps];  // strides in bytes along the inner dimension, and along the outer ones
+  int64_t stride[kMaxIndexOuter][kMaxIndexOps];
+  int64_t index_size[kMaxIndices], index_stride[kMaxIndices];  // of the dimension that an index looks up
+} IndexSpaceParams;
+SAME_SIZE(IndexSpaceParams, (6 + 6 + 10 + 60 + 16) * 8)
+
+END_ARGS
+#endif

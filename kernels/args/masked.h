@@ -1,0 +1,27 @@
+// Arguments of masks (csrc/aten/Masked.cpp, kernels/masked.cl).
+#ifndef NETCL_ARGS_MASKED_H
+#define NETCL_ARGS_MASKED_H
+#include "args/args.h"
+BEGIN_ARGS
+
+CONSTANT(kMaxFillOuter, 6)
+CONSTANT(kMaxPositionDims, 16)
+
+// masked_fill: strides in bytes, of the output and of the mask.
+typedef struct {
+  int64_t n, n_per_item, rows, rows_per_item, ndim;
+  int64_t out_inner, mask_inner;
+  int64_t size[kMaxFillOuter], out_stride[kMaxFillOuter], mask_stride[kMaxFillOuter];
+} MaskedFillParams;
+SAME_SIZE(MaskedFillParams, 25 * 8)
+
+// positions (nonzero): at most `limit` of them are written; strides in elements.
+typedef struct {
+  int64_t ndim, limit;
+  int64_t out_row, out_column;
+  int64_t size[kMaxPositionDims];
+} PositionParams;
+SAME_SIZE(PositionParams, 20 * 8)
+
+END_ARGS
+#endif

@@ -1,0 +1,24 @@
+// Arguments of reductions (csrc/aten/support/Reduce.cpp, kernels/reduce). All strides count bytes.
+#ifndef NETCL_ARGS_REDUCE_H
+#define NETCL_ARGS_REDUCE_H
+#include "args/args.h"
+BEGIN_ARGS
+
+CONSTANT(kMaxReduceDims, 8)
+
+typedef struct {
+  int64_t outputs, reduced;       // results; elements that make one
+  int64_t segments, segment;      // segments of those, and their length
+  int64_t tiles, tiles_per_item;  // a tile is the outputs that a work-item makes side by side, or one
+  int64_t kept_dims, reduced_dims;
+  int64_t has_partial;            // whether accumulators are kept for `combine`, which follows
+  // Dimensions with the smallest stride of the input first.
+  int64_t kept_size[kMaxReduceDims], kept_in[kMaxReduceDims];
+  int64_t kept_out0[kMaxReduceDims], kept_out1[kMaxReduceDims];
+  int64_t reduced_size[kMaxReduceDims], reduced_in[kMaxReduceDims];
+  uint64_t p0;  // the operator's parameter: bits of a float, or of a double if the compute type is one
+} ReduceParams;
+SAME_SIZE(ReduceParams, 58 * 8)
+
+END_ARGS
+#endif

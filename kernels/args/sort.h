@@ -1,0 +1,22 @@
+// Arguments of sorting (csrc/aten/Sort.cpp, kernels/sort.cl). All strides count bytes.
+#ifndef NETCL_ARGS_SORT_H
+#define NETCL_ARGS_SORT_H
+#include "args/args.h"
+BEGIN_ARGS
+
+CONSTANT(kMaxSortDims, 8)
+CONSTANT(kShortRun, 32)  // elements of a row that are sorted by insertion, before runs are merged
+
+typedef struct {
+  int64_t rows, n, in_stride, out0_stride, out1_stride;  // rows, their length, strides along them
+  int64_t pieces, pieces_per_item;                       // pieces of work, of all rows
+  int64_t piece;                                         // elements of a piece
+  int64_t width;                                         // of a sorted run
+  int64_t take;                                          // elements of a row that are wanted
+  int64_t ndim;                                          // of the rows
+  int64_t size[kMaxSortDims], in[kMaxSortDims], out0[kMaxSortDims], out1[kMaxSortDims];
+} SortParams;
+SAME_SIZE(SortParams, 43 * 8)
+
+END_ARGS
+#endif

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "runtime/AddressSpace.h"
 #include "runtime/Kernel.h"
 #include "runtime/ProgramCache.h"
 

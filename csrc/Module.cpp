@@ -3,12 +3,13 @@
 
 #include "aten/support/Fallback.h"
 #include "aten/support/Generator.h"
-#include "runtime/Backpressure.h"
-#include "runtime/Exit.h"
+#include "runtime/CachingAllocator.h"
+#include "runtime/Copies.h"
+#include "runtime/Counters.h"
 #include "runtime/FaultInjection.h"
-#include "runtime/Kernel.h"
 #include "runtime/ProgramCache.h"
-#include "runtime/Start.h"
+#include "runtime/Queue.h"
+#include "runtime/Shutdown.h"
 
 // torch_netcl/_library.py looks for this text before it loads the file: see there.
 extern "C" __attribute__((used, visibility("default"))) const char netcl_built_for[] =
@@ -76,7 +77,7 @@ c10::Dict<std::string, double> cache_stats() {
 
 TORCH_LIBRARY(netcl, m) {
   m.def("initialize(str loader, str kernels, str cache) -> str", &initialize);
-  m.def("shutdown() -> ()", &set_shutting_down);
+  m.def("shutdown() -> ()", &begin_shutdown);
   m.def("all_streams_idle() -> bool", [] { return all_streams_idle(); });
   m.def("in_bad_fork() -> bool", [] {
     try {
@@ -86,21 +87,21 @@ TORCH_LIBRARY(netcl, m) {
     }
     return false;
   });
-  m.def("start() -> ()", &start);
-  m.def("is_started() -> bool", [] { return is_started(); });
+  m.def("start() -> ()", &start_devices);
+  m.def("is_started() -> bool", [] { return devices_started(); });
   m.def("device_count() -> int", [] { return static_cast<int64_t>(device_count()); });
   m.def("device_strings(int index) -> Dict(str, str)", &device_strings);
   m.def("device_numbers(int index) -> Dict(str, int)", &device_numbers);
-  m.def("host_sync_count() -> int", [] { return static_cast<int64_t>(host_sync_count()); });
+  m.def("host_sync_count() -> int", [] { return static_cast<int64_t>(counters.host_syncs.load()); });
   // For tests: bytes of staged copies at present and at most so far, and how often a launch had to wait.
   m.def("_backpressure() -> Dict(str, int)", [] {
     Dict r;
-    r.insert("staged_bytes", static_cast<int64_t>(staged().bytes));
-    r.insert("most_staged_bytes", static_cast<int64_t>(staged().most));
-    r.insert("throttles", static_cast<int64_t>(throttle_count()));
+    r.insert("staged_bytes", static_cast<int64_t>(staged_bytes().now));
+    r.insert("most_staged_bytes", static_cast<int64_t>(staged_bytes().most));
+    r.insert("throttles", static_cast<int64_t>(counters.throttles.load()));
     return r;
   });
-  m.def("launch_count() -> int", [] { return static_cast<int64_t>(launch_count()); });
+  m.def("launch_count() -> int", [] { return static_cast<int64_t>(counters.launches.load()); });
   m.def("cpu_fallback_ops() -> Dict(str, int)", &fallback_ops);
   m.def("reset_cpu_fallback_ops() -> ()", &reset_cpu_fallback_ops);
   m.def("cpu_fallback_mode() -> str", &cpu_fallback_mode);

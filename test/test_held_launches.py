@@ -1,4 +1,4 @@
-"""Small launches that are held back for a moment (csrc/runtime/Gate.h): which, until when, and that nobody notices.
+"""Small launches that are held back (csrc/runtime/LaunchGate.h): which, until when, and that nobody notices.
 PoCL is held by itself; NETCL_HOLD=16 holds other runtimes too, so that order and errors are tested on all."""
 
 import os

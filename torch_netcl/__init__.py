@@ -48,7 +48,7 @@ def _load() -> None:
 def _shutdown() -> None:
     """Let other threads come to rest, and release nothing to the driver any more."""
     # A thread that waits for the GIL in C++ when the interpreter ends takes the process down with it: from now on they
-    # stay in the operators that they come to (csrc/runtime/Exit.h).
+    # stay in the operators that they come to (csrc/runtime/Shutdown.h).
     torch.ops.netcl.shutdown()
     # Autograd's drop their last Python objects shortly after backward() has returned. Sleeping gives them the GIL.
     time.sleep(0.02)

@@ -10,6 +10,7 @@
 
 #include "aten/support/Launch.h"
 #include "aten/support/Pointwise.h"
+#include "runtime/Copies.h"
 #include "runtime/OpName.h"
 
 namespace netcl {

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "aten/support/Launch.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 namespace {

@@ -20,7 +20,9 @@
 
 #include "aten/support/Launch.h"
 #include "aten/support/Pointwise.h"
-#include "runtime/ResizedStorage.h"
+#include "runtime/AddressSpace.h"
+#include "runtime/CachingAllocator.h"
+#include "runtime/Copies.h"
 
 namespace netcl {
 
@@ -98,7 +100,7 @@ void resize_bytes(const c10::Storage& storage, size_t bytes) {
   }
   c10::DataPtr data =
       bytes ? allocator()->allocate(most)
-            : c10::DataPtr(reinterpret_cast<void*>(kNowhere), new size_t(most), &delete_size, storage.device());
+            : c10::DataPtr(reinterpret_cast<void*>(kEmptiedStorage), new size_t(most), &delete_size, storage.device());
   Queue& queue = current_queue(storage.device().index());
   copy_on_device(data.get(), storage.data(), std::min(bytes, storage.nbytes()), queue);
   storage.set_data_ptr_noswap(std::move(data));

@@ -4,10 +4,10 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "aten/support/Generator.h"
-#include "runtime/Exit.h"
-#include "runtime/Memory.h"
+#include "runtime/AddressSpace.h"
+#include "runtime/CachingAllocator.h"
+#include "runtime/Event.h"
 #include "runtime/PinnedMemory.h"
-#include "runtime/Start.h"
 
 namespace netcl {
 
@@ -16,10 +16,6 @@ void resize_storage(const c10::Storage& storage, size_t bytes);  // Factories.cp
 namespace {
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
-
-struct Event {
-  cl_event handle = nullptr;
-};
 
 struct Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
@@ -73,50 +69,29 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
               const c10::EventFlag /*flag*/) const override {
     TORCH_CHECK(index == -1 || index == stream.device_index(), "Event device index ", int(index),
                 " does not match recording stream's device index ", int(stream.device_index()), ".");
-    auto* e = static_cast<Event*>(*event);
-    if (!e) *event = e = new Event();
-    cl_event marker = queue_for(stream).marker();
-    if (e->handle) cl().clReleaseEvent(e->handle);
-    e->handle = marker;
+    if (!*event) *event = new Event();
+    event_of(*event)->record(queue_for(stream));
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event && static_cast<Event*>(event)->handle) queue_for(stream).wait(static_cast<Event*>(event)->handle);
+    if (event) event_of(event)->block(queue_for(stream));
   }
-  bool queryEvent(void* event) const override {
-    if (!event || !static_cast<Event*>(event)->handle) return true;
-    cl_int status = CL_COMPLETE;
-    NETCL_CL(clGetEventInfo(static_cast<Event*>(event)->handle, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status),
-                            &status, nullptr));
-    // A command that failed is over too: who polls for the end must learn of it.
-    if (status < CL_COMPLETE) raise_cl_error(status, "a command before the event");
-    return status == CL_COMPLETE;
-  }
+  bool queryEvent(void* event) const override { return !event || event_of(event)->query(); }
   void synchronizeEvent(void* event) const override {
-    if (!event || !static_cast<Event*>(event)->handle) return;
-    count_host_sync();
-    NETCL_CL(clWaitForEvents(1, &static_cast<Event*>(event)->handle));
-    stay_if_exiting();
+    if (event) event_of(event)->synchronize();
   }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex /*index*/) const override {
-    return static_cast<double>(finished_at(end) - finished_at(start)) * 1e-6;
+    return static_cast<double>(finished_at(end) - finished_at(start)) * 1e-6;  // milliseconds
   }
-  void destroyEvent(void* event, const c10::DeviceIndex /*index*/) const noexcept override {
-    auto* e = static_cast<Event*>(event);
-    if (e && e->handle && !shutting_down()) cl().clReleaseEvent(e->handle);
-    delete e;
-  }
+  void destroyEvent(void* event, const c10::DeviceIndex /*index*/) const noexcept override { delete event_of(event); }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     allocator()->recordStream(data, stream);
   }
 
  private:
-  // Nanoseconds of the device's clock.
+  static Event* event_of(void* event) { return static_cast<Event*>(event); }
   static int64_t finished_at(void* event) {
-    auto* e = static_cast<Event*>(event);
-    TORCH_CHECK(e && e->handle, "Both events must be recorded before calculating elapsed time.");
-    cl_ulong when = 0;
-    NETCL_CL(clGetEventProfilingInfo(e->handle, CL_PROFILING_COMMAND_END, sizeof(when), &when, nullptr));
-    return static_cast<int64_t>(when);
+    TORCH_CHECK(event, "Both events must be recorded before calculating elapsed time.");
+    return event_of(event)->finished_at();
   }
 };
 
@@ -150,7 +125,7 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return device_count() > 0; }
   void init() const override {}  // devices start at first use; pinned memory needs none
-  bool hasPrimaryContext(c10::DeviceIndex index) const override { return is_started() && index < device_count(); }
+  bool hasPrimaryContext(c10::DeviceIndex index) const override { return devices_started() && index < device_count(); }
   c10::DeviceIndex deviceCount() const override { return device_count(); }
   void setCurrentDevice(c10::DeviceIndex index) const override { set_current_device(index); }
   c10::DeviceIndex getCurrentDevice() const override { return current_device(); }

@@ -10,6 +10,7 @@
 #include "aten/support/Launch.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 namespace {

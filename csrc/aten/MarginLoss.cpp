@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "aten/support/Rows.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 namespace {

@@ -10,6 +10,8 @@
 
 #include "args/masked.h"
 #include "aten/support/IndexSpace.h"
+#include "runtime/Assertions.h"
+#include "runtime/Copies.h"
 
 namespace netcl {
 namespace {

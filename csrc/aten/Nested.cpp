@@ -19,6 +19,7 @@
 #include "aten/Nested.h"
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Rows.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 namespace {

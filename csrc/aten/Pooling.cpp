@@ -25,6 +25,7 @@
 #include "args/pool.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Structured.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 namespace {

@@ -13,6 +13,7 @@
 #include "args/shape.h"
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Structured.h"
+#include "runtime/Assertions.h"
 
 namespace netcl {
 namespace {

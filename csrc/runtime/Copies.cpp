@@ -1,26 +1,22 @@
-// Copies between host and devices, and host memory that copies may use while the host goes on.
+#include "runtime/Copies.h"
+
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <new>
-#include <unordered_map>
-#include <vector>
 
-#include "runtime/Backpressure.h"
-#include "runtime/Events.h"
-#include "runtime/Exit.h"
-#include "runtime/Memory.h"
+#include "runtime/AddressSpace.h"
+#include "runtime/Assertions.h"
+#include "runtime/Counters.h"
 #include "runtime/OpName.h"
 #include "runtime/PinnedMemory.h"
 #include "runtime/Profiler.h"
+#include "runtime/Shutdown.h"
 
 namespace netcl {
 
@@ -29,17 +25,17 @@ namespace {
 constexpr size_t kStaged = size_t{1} << 20;       // pageable writes up to this size are staged and do not block,
 constexpr size_t kMostStaged = size_t{64} << 20;  // unless this much is staged already
 
-std::atomic<size_t> staged_bytes{0}, most_staged{0};
+std::atomic<size_t> staged{0}, most_staged{0};
 
 // Host memory that holds what a copy still has to read.
 struct alignas(std::max_align_t) Staging {
   size_t bytes;
 
   static Staging* copy_of(const void* src, size_t bytes) {
-    const size_t all = staged_bytes.fetch_add(bytes) + bytes;
+    const size_t all = staged.fetch_add(bytes) + bytes;
     void* memory = all <= kMostStaged ? std::malloc(sizeof(Staging) + bytes) : nullptr;
     if (!memory) {
-      staged_bytes.fetch_sub(bytes);
+      staged.fetch_sub(bytes);
       return nullptr;
     }
     for (size_t most = most_staged.load(); most < all && !most_staged.compare_exchange_weak(most, all);) {}
@@ -48,87 +44,12 @@ struct alignas(std::max_align_t) Staging {
     return staging;
   }
   static void destroy(Staging* staging) {
-    staged_bytes.fetch_sub(staging->bytes);
+    staged.fetch_sub(staging->bytes);
     std::free(staging);
   }
 };
 
 void CL_CALLBACK free_staging(cl_event, cl_int, void* staging) { Staging::destroy(static_cast<Staging*>(staging)); }
-
-// --- pinned host memory ------------------------------------------------------------------------------------
-// Ordinary page-aligned memory that netcl knows: copies from it may be asynchronous, since it is not given back
-// before they are done.
-struct Pinned {
-  std::mutex mutex;
-  std::map<uintptr_t, size_t> live;
-  std::unordered_map<uintptr_t, std::vector<cl_event>> uses;
-  std::vector<std::pair<void*, std::vector<cl_event>>> doomed;
-
-  void sweep() {
-    for (size_t i = 0; i < doomed.size();) {
-      auto& [p, events] = doomed[i];
-      if (!std::all_of(events.begin(), events.end(), is_over)) {
-        i++;
-        continue;
-      }
-      for (auto* e : events) cl().clReleaseEvent(e);
-      std::free(p);
-      doomed.erase(doomed.begin() + static_cast<long>(i));
-    }
-  }
-};
-Pinned& pinned() {
-  static auto* p = new Pinned();
-  return *p;
-}
-
-void delete_pinned(void* pointer) {
-  if (!pointer) return;
-  auto& p = pinned();
-  const std::lock_guard<std::mutex> lock(p.mutex);
-  p.live.erase(reinterpret_cast<uintptr_t>(pointer));
-  const auto it = p.uses.find(reinterpret_cast<uintptr_t>(pointer));
-  if (it == p.uses.end() || shutting_down()) {
-    std::free(pointer);
-    return;
-  }
-  p.doomed.emplace_back(pointer, std::move(it->second));
-  p.uses.erase(it);
-  p.sweep();
-}
-
-// Keeps the pinned block that holds `host` alive until `event`; takes over the event.
-void note_pinned_use(const void* host, cl_event event) {
-  auto& p = pinned();
-  const std::lock_guard<std::mutex> lock(p.mutex);
-  auto it = p.live.upper_bound(reinterpret_cast<uintptr_t>(host));
-  if (it == p.live.begin()) return;
-  --it;
-  auto& events = p.uses[it->first];
-  const auto finished = std::remove_if(events.begin(), events.end(), [](cl_event e) {
-    if (!is_over(e)) return false;
-    cl().clReleaseEvent(e);
-    return true;
-  });
-  events.erase(finished, events.end());
-  events.push_back(event);
-}
-
-class PinnedMemory final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    auto& p = pinned();
-    const std::lock_guard<std::mutex> lock(p.mutex);
-    p.sweep();
-    if (bytes == 0) return {nullptr, c10::Device(c10::DeviceType::CPU)};
-    void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    TORCH_CHECK(memory, "netcl: cannot allocate ", bytes, " bytes of pinned memory");
-    p.live[reinterpret_cast<uintptr_t>(memory)] = bytes;
-    return {memory, memory, &delete_pinned, c10::Device(c10::DeviceType::CPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &delete_pinned; }
-  void copy_data(void* dst, const void* src, std::size_t bytes) const override { std::memcpy(dst, src, bytes); }
-};
 
 }  // namespace
 
@@ -142,8 +63,8 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   if (async_from_pinned && is_pinned(src)) {
     NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event));
     command.share(event);
-    note_pinned_use(src, event);
-    queue.enqueued();
+    keep_pinned_until(src, event);
+    queue.after_enqueue();
   } else if (Staging* staging = bytes <= kStaged ? Staging::copy_of(src, bytes) : nullptr) {
     const cl_int err =
         cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, staging + 1, 0, nullptr, &event);
@@ -158,10 +79,10 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
       Staging::destroy(staging);
     }
     cl().clReleaseEvent(event);
-    queue.enqueued();
+    queue.after_enqueue();
   } else {
-    count_host_sync();
-    queue.about_to_wait();
+    increment(counters.host_syncs);
+    queue.prepare_wait();
     NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, command.event()));
   }
 }
@@ -175,12 +96,12 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
     cl_event event = nullptr;
     NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
     command.share(event);
-    note_pinned_use(dst, event);
-    queue.enqueued();
+    keep_pinned_until(dst, event);
+    queue.after_enqueue();
     return;
   }
-  count_host_sync();
-  queue.about_to_wait();
+  increment(counters.host_syncs);
+  queue.prepare_wait();
   NETCL_CL(
       clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
   stay_if_exiting();
@@ -194,7 +115,7 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
   Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), queue, bytes);
   NETCL_CL(clEnqueueCopyBuffer(queue.handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
                                command.event()));
-  queue.enqueued();
+  queue.after_enqueue();
 }
 
 void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes) {
@@ -202,8 +123,8 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
   if (src_queue.device().info().host_unified) {  // then a map is the memory itself: one copy instead of two
     const Location from = locate(src);
     cl_int err = CL_SUCCESS;
-    count_host_sync();
-    src_queue.about_to_wait();
+    increment(counters.host_syncs);
+    src_queue.prepare_wait();
     void* mapped = cl().clEnqueueMapBuffer(src_queue.handle(), from.mem, CL_TRUE, CL_MAP_READ, from.offset, bytes, 0,
                                            nullptr, nullptr, &err);
     if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueMapBuffer");
@@ -215,7 +136,7 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
     copy_to_device(dst, mapped, bytes, dst_queue);
     after_an_error.release();
     if (const cl_int failed = unmap(); failed != CL_SUCCESS) raise_cl_error(failed, "clEnqueueUnmapMemObject");
-    src_queue.enqueued();
+    src_queue.after_enqueue();
     return;
   }
   constexpr size_t kPiece = size_t{64} << 20;
@@ -234,43 +155,9 @@ void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t byt
   Recorded command(Activity::kFill, "Memset", current_op(), queue, bytes);
   NETCL_CL(clEnqueueFillBuffer(queue.handle(), to.mem, pattern, pattern_bytes, to.offset, bytes, 0, nullptr,
                                command.event()));
-  queue.enqueued();
+  queue.after_enqueue();
 }
 
-Staged staged() { return {staged_bytes.load(), most_staged.load()}; }
-
-c10::Allocator* pinned_allocator() {
-  static auto* a = new PinnedMemory();
-  return a;
-}
-
-void free_finished_pinned() {
-  auto& p = pinned();
-  const std::lock_guard<std::mutex> lock(p.mutex);
-  p.sweep();
-}
-
-bool keep_pinned(const void* host, Queue& queue) {
-  if (!is_pinned(host)) return false;
-  note_pinned_use(host, queue.marker());
-  return true;
-}
-
-PinnedBytes pinned_bytes() {
-  auto& p = pinned();
-  const std::lock_guard<std::mutex> lock(p.mutex);
-  PinnedBytes all{static_cast<int64_t>(p.live.size()), 0};
-  for (const auto& [address, bytes] : p.live) all.bytes += static_cast<int64_t>(bytes);
-  return all;
-}
-
-bool is_pinned(const void* host_pointer) {
-  auto& p = pinned();
-  const std::lock_guard<std::mutex> lock(p.mutex);
-  auto it = p.live.upper_bound(reinterpret_cast<uintptr_t>(host_pointer));
-  if (it == p.live.begin()) return false;
-  --it;
-  return reinterpret_cast<uintptr_t>(host_pointer) < it->first + it->second;
-}
+StagedBytes staged_bytes() { return {staged.load(), most_staged.load()}; }
 
 }  // namespace netcl

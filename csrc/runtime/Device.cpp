@@ -1,11 +1,8 @@
 #include "runtime/Device.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/thread_name.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,26 +10,19 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <set>
 #include <sstream>
-#include <thread>
 
-#include "runtime/Exit.h"
 #include "runtime/PoclCpu.h"
-#include "runtime/Start.h"
+#include "runtime/Shutdown.h"
 
 namespace netcl {
 
 namespace {
-
-std::atomic<bool> exiting{false};
-std::atomic<bool> initialized{false};
-std::atomic<bool> forked{false};
 
 std::string platform_string(cl_platform_id id, cl_platform_info what) {
   size_t size = 0;
@@ -240,14 +230,10 @@ std::vector<Found> enumerate() {
 struct Table {
   std::vector<std::unique_ptr<Device>> devices;
   Table() {
-    pthread_atfork(nullptr, nullptr, [] {
-      if (initialized.load()) forked.store(true);
-    });
     check_environment();
     failures().clear();  // of an earlier try that raised
     const auto found = enumerate();
-    // From here on the runtimes have threads, which a forked child lacks: its first command would never end.
-    initialized.store(!found.empty());
+    note_drivers_used(!found.empty());
     for (const auto& f : found) {
       devices.push_back(
           std::make_unique<Device>(static_cast<c10::DeviceIndex>(devices.size()), f.platform, f.id, f.root));
@@ -322,26 +308,6 @@ int32_t count_in_child() {
 }
 
 thread_local c10::DeviceIndex current = 0;
-
-// --- the end of the interpreter ---------------------------------------------------------------------------------
-std::thread::id ending;  // the thread that runs the exit handlers
-std::atomic<int> users{0}, staying{0};
-
-// Counts the threads that have used a device, but for those of autograd: backward() waits for them.
-struct User {
-  const bool counted = c10::getThreadName().rfind("pt_autograd", 0) != 0;
-  User() { users.fetch_add(counted); }
-  ~User() { users.fetch_sub(counted); }
-  User(const User&) = delete;
-  User& operator=(const User&) = delete;
-};
-
-// One binary serves every Python version, so it is not linked with any. Without Python nobody holds the GIL.
-bool holds_gil() {
-  static const auto check = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
-  return !check || check() != 0;
-}
-
 }  // namespace
 
 Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id, cl_device_id whole)
@@ -375,10 +341,10 @@ cl_context Device::context() const {
 
 c10::DeviceIndex device_count() noexcept {
   try {
-    if (!is_started() && opencl_loaded()) {
+    if (!devices_started() && opencl_loaded()) {
       static int32_t counted = -1;
       const std::lock_guard<std::mutex> lock(starting());
-      if (!is_started()) {
+      if (!devices_started()) {
         if (counted < 0) counted = count_in_child();
         if (counted >= 0) return static_cast<c10::DeviceIndex>(counted);
       }
@@ -389,9 +355,9 @@ c10::DeviceIndex device_count() noexcept {
   }
 }
 
-bool is_started() noexcept { return started.load(std::memory_order_acquire) != nullptr; }
+bool devices_started() noexcept { return started.load(std::memory_order_acquire) != nullptr; }
 
-void start() {
+void start_devices() {
   check_not_forked();
   device();
 }
@@ -412,38 +378,13 @@ Device& device(c10::DeviceIndex index) {
 c10::DeviceIndex current_device() noexcept { return current; }
 void set_current_device(c10::DeviceIndex index) {
   // Autograd's threads come here for each device that there is: no reason to start one.
-  if (is_started() || index >= device_count()) device(index);
+  if (devices_started() || index >= device_count()) device(index);
   if (index >= 0) current = index;
 }
 c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
   const auto previous = current;
   if (index >= 0 && index != previous) set_current_device(index);
   return previous;
-}
-
-// A forked child has its parent's handles, but no driver behind them.
-bool shutting_down() { return exiting.load(std::memory_order_relaxed) || forked.load(std::memory_order_relaxed); }
-void set_shutting_down() {
-  ending = std::this_thread::get_id();
-  exiting.store(true);
-  stay_if_exiting();  // so that this thread is counted
-  for (int ms = 0; ms < 1000 && staying.load() + 1 < users.load(); ms++) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
-void stay_if_exiting() {
-  static thread_local const User user;
-  if (__builtin_expect(!exiting.load(), 1)) return;
-  if (!user.counted || ending == std::this_thread::get_id() || holds_gil()) return;
-  staying.fetch_add(1);
-  for (;;) pause();
-}
-
-void check_not_forked() {
-  TORCH_CHECK(!forked.load(std::memory_order_relaxed),
-              "netcl cannot be used in a process forked from one that has used it: OpenCL runtimes do not survive "
-              "fork. Start workers with multiprocessing's 'spawn' method.");
 }
 
 }  // namespace netcl

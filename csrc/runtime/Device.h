@@ -63,10 +63,10 @@ c10::DeviceIndex current_device() noexcept;
 void set_current_device(c10::DeviceIndex index);
 c10::DeviceIndex exchange_device(c10::DeviceIndex index);
 
-// True once the interpreter shuts down: nothing may be released to the driver any more.
-bool shutting_down();
-void set_shutting_down();
-// Raises when this process was forked from one that had already used OpenCL.
-void check_not_forked();
+// When OpenCL starts: its drivers start threads as soon as they are asked for devices, and no thread survives a fork.
+// Whether this process has asked the drivers itself. device_count() alone does not: until then a child process counts.
+bool devices_started() noexcept;
+// Asks them now. Raises if there is no device, and in a process that was forked from one that had asked.
+void start_devices();
 
 }  // namespace netcl

@@ -11,9 +11,6 @@
 
 namespace netcl {
 
-// The table behind cl().
-Api& mutable_api();
-
 // From now on every call of an entry point is counted; that of `function` with number `after` (0 = the next one)
 // returns `code` without reaching the driver. An empty `function` only counts. No other thread may be in an OpenCL
 // call.

@@ -10,17 +10,19 @@
 #include <shared_mutex>
 #include <unordered_map>
 
-#include "runtime/Exit.h"
-#include "runtime/Gate.h"
+#include "runtime/AddressSpace.h"
+#include "runtime/Counters.h"
+#include "runtime/LaunchGate.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
 #include "runtime/Profiler.h"
 #include "runtime/ProgramCache.h"
+#include "runtime/Shutdown.h"
 
 namespace netcl {
 
 namespace {
-// A launch of more work-items is worth being started at once (Gate.h): on a CPU they are fat.
+// A launch of more work-items is worth being started at once (LaunchGate.h): on a CPU they are fat.
 constexpr size_t kSmallItems = 8;
 }  // namespace
 
@@ -119,8 +121,8 @@ void Kernel::submit(const char* op, Queue& queue, cl_uint dims, const size_t* gl
     log("launch ", name_, " for ", op, " on netcl:", int(device_.index()), " stream ", queue.id(), ", global ",
         sizes(global), ", local ", sizes(local));
   }
-  count_launch();
-  queue.enqueued(large);
+  increment(counters.launches);
+  queue.after_enqueue(large);
 }
 
 namespace {

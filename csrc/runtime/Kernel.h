@@ -6,14 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
-#include "runtime/Memory.h"
 #include "runtime/Queue.h"
 
 namespace netcl {
@@ -127,17 +124,5 @@ class Kernel {
 Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs);
 // Like kernel(), for program text that is not a file of kernels/ (e.g. compile_kernel of users).
 Kernel& kernel_from_source(Device& device, const std::string& source, const char* name, const std::string& options);
-
-struct KernelCacheStats {
-  uint64_t compiled = 0, disk_hits = 0, memory_hits = 0;
-  double compile_seconds = 0;
-};
-KernelCacheStats kernel_cache_stats();
-// Every program of this process: (device, "file kernel" or "<source>", options of the variant).
-std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use();
-// What the compiler says of a kernel in kernels/<file>: kept from the build if this process made it, else from a new
-// one.
-std::string build_log_of(Device& device, const std::string& file, const std::string& name, const std::string& options);
-void set_kernel_paths(const std::string& kernel_dir, const std::string& cache_dir);
 
 }  // namespace netcl

@@ -5,7 +5,6 @@
 
 #include <mutex>
 
-#include "runtime/FaultInjection.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -14,7 +13,6 @@ namespace {
 Api api;
 bool loaded = false;
 std::string load_error = "the OpenCL loader was not opened yet";
-thread_local const char* op_name = nullptr;
 }  // namespace
 
 std::string load_opencl(const std::string& path) {
@@ -121,9 +119,5 @@ void raise_cl_error(cl_int code, const char* call) {
   TORCH_CHECK(false, "netcl: ", function, " failed with ", error_symbol(code), " (", code, ")", where,
               ". Set NETCL_LAUNCH_BLOCKING=1 to see the operator that caused it.");
 }
-
-const char* current_op() { return op_name; }
-OpName::OpName(const char* name) : previous_(op_name) { op_name = name; }
-OpName::~OpName() { op_name = previous_; }
 
 }  // namespace netcl

@@ -65,6 +65,8 @@ std::string load_opencl(const std::string& path);
 bool opencl_loaded();
 // The entry points; raises a clear error when no loader was found.
 const Api& cl();
+// The table behind cl(), for fault injection.
+Api& mutable_api();
 
 // "CL_OUT_OF_RESOURCES" for -5, and so on.
 const char* error_symbol(cl_int code);

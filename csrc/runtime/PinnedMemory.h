@@ -1,14 +1,21 @@
-// What PyTorch asks of an allocator of pinned memory beyond allocating (see Memory.h).
+// Pinned host memory: ordinary page-aligned memory that netcl knows. Copies from and to it may be asynchronous, since
+// it is not given back before they are done.
 #pragma once
+
+#include <c10/core/Allocator.h>
 
 #include "runtime/Queue.h"
 
 namespace netcl {
 
+c10::Allocator* pinned_allocator();
+bool is_pinned(const void* host);
+// Keeps the pinned block that holds `host`, if any, until `event`; takes over the event.
+void keep_pinned_until(const void* host, cl_event event);
+// Keeps it until what is enqueued on `queue` is done. False if there is no such block.
+bool keep_pinned(const void* host, Queue& queue);
 // Frees what waited for copies that are done.
 void free_finished_pinned();
-// Keeps the pinned block that holds `host` until what is enqueued on `queue` is done. False where there is none.
-bool keep_pinned(const void* host, Queue& queue);
 
 struct PinnedBytes {
   int64_t allocations, bytes;

@@ -65,7 +65,7 @@ int64_t clock_offset(c10::DeviceIndex index) {
     const int64_t before = now();
     if (cl().clEnqueueMarkerWithWaitList(queue.handle(), 0, nullptr, &event) != CL_SUCCESS) continue;
     const int64_t after = now();
-    queue.about_to_wait();
+    queue.prepare_wait();
     cl().clFlush(queue.handle());
     cl().clWaitForEvents(1, &event);
     int64_t queued = device_time(event, CL_PROFILING_COMMAND_QUEUED);

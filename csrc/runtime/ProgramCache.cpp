@@ -20,6 +20,7 @@
 #include "runtime/Kernel.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
+#include "runtime/Shutdown.h"
 
 namespace netcl {
 

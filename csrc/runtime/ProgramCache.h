@@ -1,7 +1,9 @@
 // Programs: built from source, or loaded from binaries on disk.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "runtime/Device.h"
@@ -24,5 +26,17 @@ std::vector<std::string> argument_types_in_source(Device& device, const std::str
 // A few words kept on disk under `key`, beside the binaries and as safely; empty when there are none.
 std::string load_note(const std::string& key);
 void store_note(const std::string& key, const std::string& text);
+
+struct KernelCacheStats {
+  uint64_t compiled = 0, disk_hits = 0, memory_hits = 0;
+  double compile_seconds = 0;
+};
+KernelCacheStats kernel_cache_stats();
+// Every program of this process: (device, "file kernel" or "<source>", options of the variant).
+std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use();
+// What the compiler says of a kernel in kernels/<file>: kept from the build if this process made it, else from a new
+// one.
+std::string build_log_of(Device& device, const std::string& file, const std::string& name, const std::string& options);
+void set_kernel_paths(const std::string& kernel_dir, const std::string& cache_dir);
 
 }  // namespace netcl

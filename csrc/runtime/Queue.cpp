@@ -7,16 +7,12 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
-#include <string>
-#include <unordered_map>
 
 #include "runtime/Assertions.h"
-#include "runtime/Backpressure.h"
-#include "runtime/Events.h"
-#include "runtime/Exit.h"
-#include "runtime/Gate.h"
-#include "runtime/Memory.h"
-#include "runtime/OpName.h"
+#include "runtime/Counters.h"
+#include "runtime/Event.h"
+#include "runtime/LaunchGate.h"
+#include "runtime/Shutdown.h"
 
 namespace netcl {
 
@@ -26,9 +22,6 @@ constexpr int kPoolStreams = 32;
 constexpr uint32_t kFlushEvery = 32;
 constexpr uint64_t kMarkEvery = 512;  // commands, of which at most five times as many are under way in a queue
 constexpr size_t kMarks = 4;
-
-std::atomic<uint64_t> host_syncs{0};
-std::atomic<uint64_t> launches{0};
 
 bool blocking() {
   static const bool on = [] {
@@ -69,7 +62,6 @@ Marks& marks_of(const Queue& queue) {
   static auto* all = new std::array<std::array<Marks, kPoolStreams + 1>, 64>();
   return all->at(queue.device().index()).at(queue.id());
 }
-std::atomic<uint64_t> throttles{0};
 
 void throttle(Queue& queue) {
   if (shutting_down()) return;
@@ -77,13 +69,13 @@ void throttle(Queue& queue) {
   cl_event oldest = nullptr;
   {
     const std::lock_guard<std::mutex> lock(marks.mutex);
-    marks.events.push_back(queue.marker());
+    marks.events.push_back(queue.enqueue_marker());
     if (marks.events.size() <= kMarks) return;
     oldest = marks.events.front();
     marks.events.pop_front();
   }
   if (!is_over(oldest)) {
-    throttles.fetch_add(1);
+    increment(counters.throttles);
     cl().clWaitForEvents(1, &oldest);  // what failed there is for synchronize() to tell
   }
   cl().clReleaseEvent(oldest);
@@ -96,38 +88,9 @@ void CL_CALLBACK pass_on(cl_event /*theirs*/, cl_int status, void* ours) {
   cl().clReleaseEvent(event);
 }
 
-// What device code asserts, one buffer a device: [0] = 1 + index into `texts`, [1..2] = the index, [3] = the size.
-struct Assertions {
-  // The name of an operator that was given a bad index, or a message that says all.
-  struct Text {
-    std::string text;
-    bool message;
-  };
-  std::mutex mutex;
-  void *address = nullptr, *unfilled = nullptr;  // the same, once it holds zeros
-  std::deque<Text> texts;
-  std::unordered_map<std::string, int> codes;
-  std::atomic<uint64_t> armed{0};  // a bit for each stream whose kernels may have reported since it was last looked at
-};
-Assertions& assertions_of(c10::DeviceIndex index) {
-  static auto* all = new std::array<Assertions, 64>();
-  return (*all).at(index);
-}
-
-int code_of(Device& device, const std::string& text, bool message) {
-  auto& a = assertions_of(device.index());
-  const std::lock_guard<std::mutex> lock(a.mutex);
-  int& code = a.codes[(message ? "message " : "op ") + text];
-  if (code == 0) {
-    a.texts.push_back({text, message});
-    code = static_cast<int>(a.texts.size());
-  }
-  return code;
-}
-
 }  // namespace
 
-Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id), gate_(std::make_unique<Gate>(device)) {
+Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id), gate_(std::make_unique<LaunchGate>(device)) {
   check_not_forked();
   cl_int err = CL_SUCCESS;
   // Profiling makes Event.elapsed_time possible and costs well under a microsecond a launch.
@@ -137,7 +100,7 @@ Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id), gate_
 
 Queue::~Queue() = default;
 
-void Queue::about_to_wait() { gate_->open(); }
+void Queue::prepare_wait() { gate_->open(); }
 
 void Queue::share() {
   shared_.store(true);
@@ -151,7 +114,7 @@ c10::Stream Queue::stream() const {
 void Queue::synchronize() {
   check_not_forked();
   if (shutting_down()) return stay_if_exiting();
-  count_host_sync();
+  increment(counters.host_syncs);
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
   gate_->open();
@@ -172,7 +135,7 @@ bool Queue::query() {
     probe_ = nullptr;
   }
   if (!probe_) {
-    probe_ = marker();
+    probe_ = enqueue_marker();
     probe_at_ = now;
   }
   cl_int status = CL_COMPLETE;
@@ -192,7 +155,7 @@ void Queue::flush() {
   NETCL_CL(clFlush(handle_));
 }
 
-void Queue::enqueued(bool large) {
+void Queue::after_enqueue(bool large) {
   const uint64_t commands = enqueued_.fetch_add(1) + 1;
   if (__builtin_expect(blocking(), 0)) {
     synchronize();
@@ -218,15 +181,15 @@ void Queue::wait(cl_event event) {
       if (cl().clSetEventCallback(event, CL_COMPLETE, &pass_on, ours) == CL_SUCCESS) return wait(ours);
       cl().clReleaseEvent(ours);
     }
-    count_host_sync();
+    increment(counters.host_syncs);
     NETCL_CL(clWaitForEvents(1, &event));
     return;
   }
   NETCL_CL(clEnqueueBarrierWithWaitList(handle_, 1, &event, nullptr));
-  enqueued();
+  after_enqueue();
 }
 
-cl_event Queue::marker() {
+cl_event Queue::enqueue_marker() {
   check_not_forked();
   cl_event event = nullptr;
   NETCL_CL(clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event));
@@ -275,69 +238,6 @@ bool all_streams_idle() noexcept {
     }
   }
   return true;
-}
-
-uint64_t throttle_count() { return throttles.load(); }
-uint64_t host_sync_count() { return host_syncs.load(); }
-void count_host_sync() { host_syncs.fetch_add(1, std::memory_order_relaxed); }
-uint64_t launch_count() { return launches.load(); }
-void count_launch() { launches.fetch_add(1, std::memory_order_relaxed); }
-
-const void* assert_buffer(Device& device) {
-  auto& a = assertions_of(device.index());
-  const std::lock_guard<std::mutex> lock(a.mutex);
-  if (!a.address) {
-    if (!a.unfilled) a.unfilled = allocate_on(device, 0, 16 * sizeof(int));
-    const int zero = 0;
-    Queue& queue = queue_at(device.index(), 0);
-    fill_bytes(a.unfilled, &zero, sizeof(int), 16 * sizeof(int), queue);
-    queue.about_to_wait();
-    NETCL_CL(clFinish(queue.handle()));
-    a.address = a.unfilled;
-  }
-  a.armed.fetch_or(uint64_t{1} << current_queue(device.index()).id());
-  return a.address;
-}
-
-int assert_code(Device& device, const char* op) { return code_of(device, op, false); }
-int assert_message_code(Device& device, const std::string& message) { return code_of(device, message, true); }
-
-void raise_device_assertions(Queue& queue) {
-  auto& a = assertions_of(queue.device().index());
-  // What other streams reported is raised as well, but they stay armed: more may come of them.
-  if (!a.armed.load(std::memory_order_relaxed)) return;
-  const uint64_t mine = uint64_t{1} << queue.id();
-  std::array<int, 4> report{};
-  Assertions::Text found;
-  std::string failure;
-  {
-    const std::lock_guard<std::mutex> lock(a.mutex);
-    const uint64_t before = a.armed.fetch_and(~mine);
-    auto arm_again = c10::make_scope_exit([&] { a.armed.fetch_or(before); });
-    const Location at = locate(a.address);
-    queue.about_to_wait();
-    NETCL_CL(clEnqueueReadBuffer(queue.handle(), at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0, nullptr,
-                                 nullptr));
-    if (report[0] == 0) {
-      arm_again.release();
-      return;
-    }
-    found = a.texts.at(report[0] - 1);
-    const int zero = 0;
-    try {
-      fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
-      queue.about_to_wait();
-      NETCL_CL(clFinish(queue.handle()));
-      arm_again.release();
-    } catch (const c10::Error& e) {  // then the same may be reported once more
-      failure = std::string("\n") + e.what_without_backtrace();
-    }
-  }
-  const int64_t index = (static_cast<int64_t>(report[2]) << 32) | static_cast<uint32_t>(report[1]);
-  constexpr const char* kEarlier = " (found on the netcl device; the operator ran earlier than this call)";
-  TORCH_CHECK(!found.message, found.text, kEarlier, failure);
-  TORCH_CHECK_INDEX(false, found.text, ": index ", index, " is out of bounds for dimension with size ", report[3],
-                    kEarlier, failure);
 }
 
 }  // namespace netcl

@@ -12,7 +12,7 @@
 
 namespace netcl {
 
-class Gate;
+class LaunchGate;
 
 class Queue {
  public:
@@ -31,16 +31,16 @@ class Queue {
   // Whether nothing was enqueued since the last flush().
   bool just_flushed() const { return since_flush_.load(std::memory_order_relaxed) == 0; }
   // What may hold launches of this queue back.
-  Gate& gate() const { return *gate_; }
+  LaunchGate& gate() const { return *gate_; }
   // To be called before the host waits for a command of this queue by other means than those here.
-  void about_to_wait();
+  void prepare_wait();
   // To be called after each enqueue: submits from time to time, and waits under NETCL_LAUNCH_BLOCKING=1. What is
   // `large` is submitted at once where it could be held back.
-  void enqueued(bool large = false);
+  void after_enqueue(bool large = false);
   // Everything enqueued on this queue from now on waits for `event`.
   void wait(cl_event event);
   // A marker behind everything enqueued so far; the caller owns it. Submitted at once.
-  cl_event marker();
+  cl_event enqueue_marker();
   // Others (pyopencl) may enqueue on it too from now on: what netcl counted no longer says whether it is idle.
   void share();
 
@@ -48,7 +48,7 @@ class Queue {
   Device& device_;
   c10::StreamId id_;
   cl_command_queue handle_ = nullptr;
-  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<LaunchGate> gate_;
   std::atomic<uint32_t> since_flush_{0};
   // What query() knows: how much was enqueued, how much of it is known to be done, and a marker on its way.
   std::atomic<uint64_t> enqueued_{0}, done_{0};
@@ -64,20 +64,8 @@ Queue& queue_for(const c10::Stream& stream);
 c10::Stream stream_from_pool(c10::DeviceIndex index, bool high_priority);
 c10::Stream exchange_stream(const c10::Stream& stream);
 void synchronize_device(c10::DeviceIndex index);
-
-// Counters, for tests and tools.
-uint64_t host_sync_count();
-void count_host_sync();
-uint64_t launch_count();
-void count_launch();
-
-// --- device-side assertions -----------------------------------------------------------------------------
-// A kernel that can meet a bad index takes `__global int* err` (Buf of assert_buffer()) and calls
-// NETCL_ASSERT_INDEX (kernels/common/common.h); the next synchronising call raises IndexError naming the op.
-// assert_slot registers (op name) and returns the code that the kernel must report, and marks the
-// device as having something to check.
-const void* assert_buffer(Device& device);
-int assert_code(Device& device, const char* op);
-void raise_device_assertions(Queue& queue);
+// Whether every stream has come to its end, be it by an error. Until then the drivers' threads run, and may compile:
+// PoCL makes a kernel for a work-group's size when its first command runs, by LLVM, whose statics exit() destroys.
+bool all_streams_idle() noexcept;
 
 }  // namespace netcl

@@ -3,6 +3,9 @@
 #include <ATen/Context.h>
 #include <ATen/Dispatch_v2.h>
 
+#include "runtime/AddressSpace.h"
+#include "runtime/Assertions.h"
+
 namespace netcl {
 namespace {
 

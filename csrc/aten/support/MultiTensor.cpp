@@ -2,6 +2,9 @@
 
 #include <c10/util/bit_cast.h>
 
+#include "runtime/CachingAllocator.h"
+#include "runtime/Copies.h"
+
 namespace netcl {
 namespace {
 

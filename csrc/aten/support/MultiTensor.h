@@ -10,6 +10,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "aten/support/Launch.h"
+#include "runtime/AddressSpace.h"
 
 namespace netcl {
 

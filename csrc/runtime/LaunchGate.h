@@ -15,9 +15,9 @@ namespace netcl {
 // in-order queue all that follows waits behind it: the threads are woken once for all of them. The queue opens the gate
 // after a few launches, for a large one, and before anything waits for it; a thread of ours opens it after a
 // millisecond at the latest, whatever the host does meanwhile.
-class Gate {
+class LaunchGate {
  public:
-  explicit Gate(const Device& device);
+  explicit LaunchGate(const Device& device);
 
   // The most launches that are held back at a time; 0 where the driver submits when it is told to.
   uint32_t capacity() const { return capacity_.load(std::memory_order_relaxed); }

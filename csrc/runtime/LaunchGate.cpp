@@ -1,4 +1,4 @@
-#include "runtime/Gate.h"
+#include "runtime/LaunchGate.h"
 
 #include <pthread.h>
 
@@ -11,7 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/Events.h"
+#include "runtime/Event.h"
+#include "runtime/Shutdown.h"
 
 namespace netcl {
 
@@ -39,7 +40,7 @@ class GateKeeper {
     return *keeper;
   }
 
-  void add(Gate* gate) {
+  void add(LaunchGate* gate) {
     const std::lock_guard<std::mutex> lock(mutex_);
     gates_.push_back(gate);
   }
@@ -89,7 +90,7 @@ class GateKeeper {
   // Whether any gate was closed since the last look, or is.
   bool look() {
     bool any = false;
-    for (Gate* gate : gates_) {
+    for (LaunchGate* gate : gates_) {
       const uint64_t times = gate->times_.load();
       const bool closed = gate->closed_.load();
       any |= closed || times != gate->times_seen_;
@@ -101,16 +102,16 @@ class GateKeeper {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Gate*> gates_;
+  std::vector<LaunchGate*> gates_;
   std::atomic<bool> awake_{false};
   bool started_ = false;
 };
 
-Gate::Gate(const Device& device) : device_(device), capacity_(capacity_for(device)) {
+LaunchGate::LaunchGate(const Device& device) : device_(device), capacity_(capacity_for(device)) {
   if (capacity()) GateKeeper::instance().add(this);
 }
 
-cl_event Gate::make() {
+cl_event LaunchGate::make() {
   if (closed_.load(std::memory_order_relaxed) || shutting_down()) return nullptr;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (last_ && !is_over(last_)) return nullptr;  // whoever ends that command starts the next one
@@ -119,7 +120,7 @@ cl_event Gate::make() {
   return err == CL_SUCCESS ? gate : nullptr;  // without one nothing is held back
 }
 
-void Gate::close(cl_event gate) {
+void LaunchGate::close(cl_event gate) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     events_.push_back(gate);
@@ -129,7 +130,7 @@ void Gate::close(cl_event gate) {
   if (!GateKeeper::instance().watch()) disable();
 }
 
-void Gate::launched(cl_event event, Recorded& command) {
+void LaunchGate::launched(cl_event event, Recorded& command) {
   command.share(event);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -138,7 +139,7 @@ void Gate::launched(cl_event event, Recorded& command) {
   if (event) cl().clReleaseEvent(event);
 }
 
-void Gate::open_all() noexcept {
+void LaunchGate::open_all() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   size_t kept = 0;
   for (cl_event gate : events_) {

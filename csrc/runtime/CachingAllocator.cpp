@@ -1,24 +1,24 @@
-#include "runtime/Memory.h"
+#include "runtime/CachingAllocator.h"
 
 #include <c10/util/Exception.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdio>
-#include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/Events.h"
-#include "runtime/Exit.h"
+#include "runtime/AddressSpace.h"
+#include "runtime/Copies.h"
+#include "runtime/Counters.h"
+#include "runtime/Event.h"
 #include "runtime/HugePages.h"
 #include "runtime/Log.h"
-#include "runtime/OpName.h"
-#include "runtime/ResizedStorage.h"
+#include "runtime/Queue.h"
+#include "runtime/Shutdown.h"
 
 namespace netcl {
 
@@ -26,105 +26,12 @@ namespace {
 
 using c10::CachingAllocator::StatType;
 
-constexpr size_t kGranule = size_t{1} << 21;  // slabs are multiples of it, so one table look-up finds a slab
-constexpr size_t kAlign = 512;                // every block is a legal sub-buffer
-constexpr size_t kSmall = size_t{1} << 20;    // blocks up to this size share 2 MiB slabs
+constexpr size_t kAlign = 512;              // every block is a legal sub-buffer
+constexpr size_t kSmall = size_t{1} << 20;  // blocks up to this size share 2 MiB slabs
 constexpr size_t kSmallSlab = size_t{2} << 20;
 constexpr size_t kLargeSlab = size_t{20} << 20;
 constexpr size_t kMinLarge = size_t{10} << 20;
 constexpr size_t kSpare = size_t{32} << 20;  // that may lie idle beyond the most ever in use
-
-struct Slab {
-  cl_mem mem;
-  uintptr_t base;
-  size_t size;
-  c10::DeviceIndex device;
-};
-
-std::atomic<uint64_t> epoch{1};
-
-// One reservation of address space without access; slabs live in it, and a table maps granule -> slab.
-class Arena {
- public:
-  Arena() {
-    for (size_ = size_t{1} << 43; size_ >= (size_t{1} << 35); size_ >>= 1) {
-      void* p = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (p != MAP_FAILED) {
-        base_ = round(reinterpret_cast<uintptr_t>(p));
-        size_ = (size_ - kGranule) / kGranule * kGranule;
-        break;
-      }
-    }
-    TORCH_CHECK(base_ != 0, "netcl: cannot reserve address space for device memory (is `ulimit -v` set?)");
-    const size_t bytes = size_ / kGranule * sizeof(std::atomic<Slab*>);
-    void* t = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TORCH_CHECK(t != MAP_FAILED, "netcl: cannot map the table of device memory");
-    table_ = static_cast<std::atomic<Slab*>*>(t);  // zero pages are null pointers
-    free_[base_] = size_;
-  }
-
-  Slab* find(uintptr_t address) const {
-    const uintptr_t at = address - base_;
-    return at < size_ ? table_[at / kGranule].load(std::memory_order_acquire) : nullptr;
-  }
-
-  uintptr_t reserve(size_t bytes) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto it = free_.begin(); it != free_.end(); ++it) {
-      if (it->second < bytes) continue;
-      const uintptr_t at = it->first;
-      const size_t rest = it->second - bytes;
-      free_.erase(it);
-      if (rest) free_[at + bytes] = rest;
-      return at;
-    }
-    return 0;
-  }
-
-  void publish(Slab* slab) {
-    for (size_t i = 0; i < slab->size; i += kGranule) {
-      table_[(slab->base + i - base_) / kGranule].store(slab, std::memory_order_release);
-    }
-  }
-
-  void retire(const Slab& slab) {
-    for (size_t i = 0; i < slab.size; i += kGranule) {
-      table_[(slab.base + i - base_) / kGranule].store(nullptr, std::memory_order_release);
-    }
-    release(slab.base, slab.size);
-  }
-
-  void release(uintptr_t at, size_t bytes) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    auto it = free_.emplace(at, bytes).first;
-    const auto next = std::next(it);
-    if (next != free_.end() && it->first + it->second == next->first) {
-      it->second += next->second;
-      free_.erase(next);
-    }
-    if (it != free_.begin()) {
-      const auto before = std::prev(it);
-      if (before->first + before->second == it->first) {
-        before->second += it->second;
-        free_.erase(it);
-      }
-    }
-  }
-
- private:
-  static uintptr_t round(uintptr_t p) { return (p + kGranule - 1) / kGranule * kGranule; }
-
-  std::mutex mutex_;
-  uintptr_t base_ = 0;
-  size_t size_ = 0;
-  std::atomic<Slab*>* table_ = nullptr;
-  std::map<uintptr_t, size_t> free_;
-};
-
-Arena& arena() {
-  static auto* a = new Arena();
-  return *a;
-}
 
 struct Block {
   uintptr_t address = 0;
@@ -207,11 +114,11 @@ class Pool {
       Queue* queue = nullptr;
       try {
         queue = &queue_for(s);
-        waiting.events.push_back(queue->marker());
+        waiting.events.push_back(queue->enqueue_marker());
       } catch (const c10::Error&) {  // this runs in destructors: wait instead of raising
-        count_host_sync();
+        increment(counters.host_syncs);
         if (queue) {
-          queue->about_to_wait();
+          queue->prepare_wait();
           cl().clFinish(queue->handle());
         }
       }
@@ -344,17 +251,11 @@ class Pool {
                        " are reserved and unused (", error_symbol(err),
                        "). Free tensors, use a smaller batch, or call torch.netcl.empty_cache().");
     }
-    const uintptr_t base = arena().reserve(bytes);
-    if (base == 0) {
-      cl().clReleaseMemObject(mem);
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl: the reserved address space for device memory is used up");
-    }
-    auto* slab = new Slab{mem, base, bytes, device.index()};
-    arena().publish(slab);
+    Slab* slab = add_slab(mem, bytes, device.index());
     reserved_ += bytes;
     if (logs(LogTopic::kAlloc)) log("reserve ", bytes, " bytes of netcl:", int(device.index()), ", now ", reserved_);
     auto* block = new Block();
-    block->address = base;
+    block->address = slab->base;
     block->size = buffer_bytes / kAlign * kAlign;
     block->stream = stream;
     block->small = small;
@@ -433,7 +334,7 @@ class Pool {
 
   void wait_all() {
     for (auto& w : waiting_) {
-      count_host_sync();
+      increment(counters.host_syncs);
       cl().clWaitForEvents(static_cast<cl_uint>(w.events.size()), w.events.data());
     }
     stats_.num_sync_all_streams++;
@@ -488,10 +389,7 @@ class Pool {
     reserved_ -= slab->size;
     if (logs(LogTopic::kAlloc)) log("release ", slab->size, " bytes of netcl:", int(slab->device));
     stats_.num_device_free++;
-    epoch.fetch_add(1);
-    arena().retire(*slab);
-    cl().clReleaseMemObject(slab->mem);
-    delete slab;
+    remove_slab(slab);
     delete block;
   }
 
@@ -511,7 +409,7 @@ Pool& pool(c10::DeviceIndex index) {
 
 void delete_block(void* pointer) {
   if (!pointer || shutting_down()) return;
-  if (const Slab* slab = arena().find(reinterpret_cast<uintptr_t>(pointer))) {
+  if (const Slab* slab = find_slab(pointer)) {
     pool(slab->device).free(device(slab->device), pointer);
   }
 }
@@ -554,66 +452,18 @@ class DeviceMemory final : public c10::DeviceAllocator {
 
 }  // namespace
 
-Location locate(const void* address) {
-  if (!address) return {};
-  const auto a = reinterpret_cast<uintptr_t>(address);
-  const Slab* slab = arena().find(a);
-  if (__builtin_expect(!slab, 0)) {
-    const char* op = current_op();
-    TORCH_CHECK(a < kNowhere, "netcl: ", op ? op : "an operator",
-                " was given a tensor whose storage was resized to 0 bytes");
-    TORCH_CHECK(false, "netcl: ", op ? op : "an operator", " was given memory that is not on a netcl device (", address,
-                "). Move all of its tensors to one device with .to('netcl').");
-  }
-  return {slab->mem, a - slab->base, slab->device};
-}
-
-bool is_device_address(const void* address) noexcept {
-  return arena().find(reinterpret_cast<uintptr_t>(address)) != nullptr;
-}
-
 c10::DeviceAllocator* allocator() {
   static auto* a = new DeviceMemory();
   return a;
 }
 
 size_t allocated_bytes(const void* address) {
-  const Slab* slab = arena().find(reinterpret_cast<uintptr_t>(address));
+  const Slab* slab = find_slab(address);
   return slab ? pool(slab->device).requested(address) : 0;
 }
 
 void* allocate_on(Device& device, c10::StreamId stream, size_t bytes) {
   return pool(device.index()).allocate(device, stream, bytes);
-}
-
-namespace {
-void delete_imported(void* context) {
-  auto* slab = static_cast<Slab*>(context);
-  if (!shutting_down()) {
-    epoch.fetch_add(1);
-    arena().retire(*slab);
-    cl().clReleaseMemObject(slab->mem);
-  }
-  delete slab;
-}
-}  // namespace
-
-c10::DataPtr import_buffer(Device& device, cl_mem mem, size_t offset, size_t bytes) {
-  size_t size = 0;
-  NETCL_CL(clGetMemObjectInfo(mem, CL_MEM_SIZE, sizeof(size), &size, nullptr));
-  TORCH_CHECK_VALUE(offset <= size && bytes <= size - offset, "netcl: the buffer holds ", size, " bytes, but ", bytes,
-                    " bytes from byte ", offset, " on were asked for");
-  const size_t range = (size + kGranule - 1) / kGranule * kGranule;
-  NETCL_CL(clRetainMemObject(mem));
-  const uintptr_t base = arena().reserve(range);
-  if (base == 0) {
-    cl().clReleaseMemObject(mem);
-    TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl: the reserved address space for device memory is used up");
-  }
-  auto* slab = new Slab{mem, base, range, device.index()};
-  arena().publish(slab);
-  return {reinterpret_cast<void*>(base + offset), slab, &delete_imported,
-          c10::Device(c10::DeviceType::PrivateUse1, device.index())};
 }
 
 void set_memory_fraction(c10::DeviceIndex index, double fraction) {
@@ -629,7 +479,5 @@ std::pair<size_t, size_t> memory_info(c10::DeviceIndex index) {
   const size_t reserved = pool(d.index()).reserved();
   return {total > reserved ? total - reserved : 0, total};
 }
-
-uint64_t slab_epoch() { return epoch.load(std::memory_order_relaxed); }
 
 }  // namespace netcl

@@ -1,0 +1,109 @@
+#include "runtime/Assertions.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+#include "runtime/AddressSpace.h"
+#include "runtime/CachingAllocator.h"
+#include "runtime/Copies.h"
+
+namespace netcl {
+
+namespace {
+
+// What device code asserts, one buffer a device: [0] = 1 + index into `texts`, [1..2] = the index, [3] = the size.
+struct Assertions {
+  // The name of an operator that was given a bad index, or a message that says all.
+  struct Text {
+    std::string text;
+    bool message;
+  };
+  std::mutex mutex;
+  void *address = nullptr, *unfilled = nullptr;  // the same, once it holds zeros
+  std::deque<Text> texts;
+  std::unordered_map<std::string, int> codes;
+  std::atomic<uint64_t> armed{0};  // a bit for each stream whose kernels may have reported since it was last looked at
+};
+Assertions& assertions_of(c10::DeviceIndex index) {
+  static auto* all = new std::array<Assertions, 64>();
+  return (*all).at(index);
+}
+
+int code_of(Device& device, const std::string& text, bool message) {
+  auto& a = assertions_of(device.index());
+  const std::lock_guard<std::mutex> lock(a.mutex);
+  int& code = a.codes[(message ? "message " : "op ") + text];
+  if (code == 0) {
+    a.texts.push_back({text, message});
+    code = static_cast<int>(a.texts.size());
+  }
+  return code;
+}
+
+}  // namespace
+
+const void* assert_buffer(Device& device) {
+  auto& a = assertions_of(device.index());
+  const std::lock_guard<std::mutex> lock(a.mutex);
+  if (!a.address) {
+    if (!a.unfilled) a.unfilled = allocate_on(device, 0, 16 * sizeof(int));
+    const int zero = 0;
+    const c10::Device on(c10::DeviceType::PrivateUse1, device.index());
+    Queue& queue = queue_for(c10::Stream(c10::Stream::DEFAULT, on));
+    fill_bytes(a.unfilled, &zero, sizeof(int), 16 * sizeof(int), queue);
+    queue.prepare_wait();
+    NETCL_CL(clFinish(queue.handle()));
+    a.address = a.unfilled;
+  }
+  a.armed.fetch_or(uint64_t{1} << current_queue(device.index()).id());
+  return a.address;
+}
+
+int assert_code(Device& device, const char* op) { return code_of(device, op, false); }
+int assert_message_code(Device& device, const std::string& message) { return code_of(device, message, true); }
+
+void raise_device_assertions(Queue& queue) {
+  auto& a = assertions_of(queue.device().index());
+  // What other streams reported is raised as well, but they stay armed: more may come of them.
+  if (!a.armed.load(std::memory_order_relaxed)) return;
+  const uint64_t mine = uint64_t{1} << queue.id();
+  std::array<int, 4> report{};
+  Assertions::Text found;
+  std::string failure;
+  {
+    const std::lock_guard<std::mutex> lock(a.mutex);
+    const uint64_t before = a.armed.fetch_and(~mine);
+    auto arm_again = c10::make_scope_exit([&] { a.armed.fetch_or(before); });
+    const Location at = locate(a.address);
+    queue.prepare_wait();
+    NETCL_CL(clEnqueueReadBuffer(queue.handle(), at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0, nullptr,
+                                 nullptr));
+    if (report[0] == 0) {
+      arm_again.release();
+      return;
+    }
+    found = a.texts.at(report[0] - 1);
+    const int zero = 0;
+    try {
+      fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
+      queue.prepare_wait();
+      NETCL_CL(clFinish(queue.handle()));
+      arm_again.release();
+    } catch (const c10::Error& e) {  // then the same may be reported once more
+      failure = std::string("\n") + e.what_without_backtrace();
+    }
+  }
+  const int64_t index = (static_cast<int64_t>(report[2]) << 32) | static_cast<uint32_t>(report[1]);
+  constexpr const char* kEarlier = " (found on the netcl device; the operator ran earlier than this call)";
+  TORCH_CHECK(!found.message, found.text, kEarlier, failure);
+  TORCH_CHECK_INDEX(false, found.text, ": index ", index, " is out of bounds for dimension with size ", report[3],
+                    kEarlier, failure);
+}
+
+}  // namespace netcl

@@ -1,0 +1,18 @@
+// What the runtime counts, for tests and tools.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace netcl {
+
+struct Counters {
+  std::atomic<uint64_t> host_syncs{0};  // waits of the host for a device
+  std::atomic<uint64_t> launches{0};    // kernels enqueued
+  std::atomic<uint64_t> throttles{0};   // launches that waited, since thousands of commands were ahead in their queue
+};
+inline Counters counters;
+
+inline void increment(std::atomic<uint64_t>& counter) { counter.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace netcl

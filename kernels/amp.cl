@@ -13,7 +13,7 @@
 #define FIRST_AT 0xffffffffu
 #define TELL_AT(V, i)                                            \
   for (int k = 0; k < V; k++) {                                  \
-    const real x = LOAD(S, ACC, 1, g, i + k);                    \
+    const ST x = LOAD(S, ACC, 1, g, i + k);                      \
     if (isnan(x - x)) {                                          \
       if (count++ == 0) first = i + k;                           \
     }                                                            \
@@ -37,7 +37,7 @@ __kernel void unscale(MT_PARAMS, BUF(found_inf), BUF(inv_scale), BUF(record)) {
   MT_CHUNK
   __global STORAGE(S) *g = MT_PTR(0, S);
   const float factor = *PTR(inv_scale, const float);
-  const real inv = (real)factor;
+  const ST inv = (ST)factor;
   int bad = 0;
   // A factor of 1 only looks: what a fused optimizer asks for, which divides by the scale itself. One above 1 may make
   // an Inf of a finite gradient, so what there was is told first.
@@ -80,7 +80,7 @@ __kernel void flag_non_finite(MT_PARAMS, BUF(flag)) {
   int bits = 0;
 #define FLAG_AT(V, i)                                   \
   for (int k = 0; k < V; k++) {                         \
-    const real x = LOAD(S, ACC, 1, g, i + k);           \
+    const ST x = LOAD(S, ACC, 1, g, i + k);             \
     bits |= isnan(x) ? 2 : isinf(x) ? 1 : 0;            \
   }
   MT_FOR_EACH(FLAG_AT)

@@ -12,10 +12,10 @@ DEFINE_LANES(BIAS)
   __global const STORAGE(BIAS)* bias = \
       PTR(bias, const STORAGE(BIAS)) + b * P.bias_b + h * P.bias_h + q * P.bias_q;
 #define ADD_BIAS(x, i, lanes) ((x) + load_bias(bias, P.bias_k, i, lanes))
-inline vec_t load_bias(__global const STORAGE(BIAS) * p, long stride, long i, int lanes) {
+inline VT load_bias(__global const STORAGE(BIAS) * p, long stride, long i, int lanes) {
   if (stride == 1) return LOAD_LANES(BIAS, p, i, lanes, 0);
-  row_lanes_t r;
-  r.v = (vec_t)(0);
+  lanes_t r;
+  r.v = (VT)(0);
   for (int j = 0; j < lanes; j++) r.s[j] = LOAD(BIAS, ACC, 1, p, (i + j) * stride);
   return r.v;
 }
@@ -27,27 +27,27 @@ inline vec_t load_bias(__global const STORAGE(BIAS) * p, long stride, long i, in
 
 #define ROW_BEGIN                                                                 \
   ROW_SCRATCH                                                                     \
-  const long first = (long)get_group_id(0) * P.rows_per_item;                          \
-  const long last = min(first + P.rows_per_item, P.rows);                              \
+  const long first = (long)get_group_id(0) * P.rows_per_item;                     \
+  const long last = min(first + P.rows_per_item, P.rows);                         \
   for (long row = first; row < last; row++) {                                     \
     const long bh = row / P.queries, q = P.first_query + row - bh * P.queries;    \
     const long b = P.first_batch + bh / P.heads, h = P.first_head + bh % P.heads; \
     const long n = P.causal ? min(q + 1, P.keys) : P.keys;                        \
-    __global acc_t* s = PTR(scores, acc_t) + row * P.keys;                        \
+    __global ST* s = PTR(scores, ST) + row * P.keys;                              \
     const long place = (b * P.all_heads + h) * P.all_queries + q;                 \
-    __global acc_t* l = PTR(lse, acc_t) + place;                                  \
+    __global ST* l = PTR(lse, ST) + place;                                        \
     BIAS_ROW
 // Keys that the query does not see.
 #define CLEAR_REST(p)                                     \
   for (long i = n + LID * VEC; i < P.keys; i += LS * VEC) \
-    STORE_LANES(ACC, p, i, LANES(i, P.keys), (vec_t)(0));
+    STORE_LANES(ACC, p, i, LANES(i, P.keys), (VT)(0));
 
 __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const AttentionParams P) {
   ROW_BEGIN
-  vec_t m = (vec_t)(-INFINITY);
+  VT m = (VT)(-INFINITY);
   FOR_ROW(i, n) {
     const int lanes = LANES(i, n);
-    vec_t x = LOAD_LANES(ACC, s, i, lanes, -INFINITY);
+    VT x = LOAD_LANES(ACC, s, i, lanes, -INFINITY);
 #ifdef BIAS
     x = ADD_BIAS(x, i, lanes);
     STORE_LANES(ACC, s, i, lanes, x);
@@ -55,15 +55,15 @@ __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const Attentio
     m = fmax(m, x);
   }
   // A query that sees no key at all gets zeros.
-  const acc_t most = row_max(m), top = most == -INFINITY ? (acc_t)(0) : most;
-  vec_t t = (vec_t)(0);
+  const ST most = row_max(m), top = most == -INFINITY ? (ST)(0) : most;
+  VT t = (VT)(0);
   FOR_ROW(i, n) {
     const int lanes = LANES(i, n);
-    const vec_t e = exp(LOAD_LANES(ACC, s, i, lanes, top) - top);
+    const VT e = exp(LOAD_LANES(ACC, s, i, lanes, top) - top);
     STORE_LANES(ACC, s, i, lanes, e);
     t += KEEP_LANES(e, lanes, 0);
   }
-  const acc_t sum = row_sum(t), scale = sum == 0 ? (acc_t)(0) : 1 / sum;
+  const ST sum = row_sum(t), scale = sum == 0 ? (ST)(0) : 1 / sum;
   FOR_ROW(i, n) {
     const int lanes = LANES(i, n);
     STORE_LANES(ACC, s, i, lanes, LOAD_LANES(ACC, s, i, lanes, 0) * scale);
@@ -76,17 +76,17 @@ __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const Attentio
 // scores -> probabilities; grad of the probabilities -> grad of the scores.
 __kernel void attention_backward(BUF(scores), BUF(grad), BUF(lse), BIAS_PARAM const AttentionParams P) {
   ROW_BEGIN
-  __global acc_t* g = PTR(grad, acc_t) + row * P.keys;
-  const acc_t total = *l;
-  vec_t t = (vec_t)(0);
+  __global ST* g = PTR(grad, ST) + row * P.keys;
+  const ST total = *l;
+  VT t = (VT)(0);
   FOR_ROW(i, n) {
     const int lanes = LANES(i, n);
-    vec_t p = exp(ADD_BIAS(LOAD_LANES(ACC, s, i, lanes, 0), i, lanes) - total);
-    if (total == -INFINITY) p = (vec_t)(0);
+    VT p = exp(ADD_BIAS(LOAD_LANES(ACC, s, i, lanes, 0), i, lanes) - total);
+    if (total == -INFINITY) p = (VT)(0);
     STORE_LANES(ACC, s, i, lanes, p);
     t += KEEP_LANES(p * LOAD_LANES(ACC, g, i, lanes, 0), lanes, 0);
   }
-  const acc_t dot = row_sum(t);
+  const ST dot = row_sum(t);
   FOR_ROW(i, n) {
     const int lanes = LANES(i, n);
     STORE_LANES(ACC, g, i, lanes, LOAD_LANES(ACC, s, i, lanes, 0) * (LOAD_LANES(ACC, g, i, lanes, 0) - dot));

@@ -11,12 +11,12 @@ __kernel void binary_cross_entropy(BUF(loss), BUF(in), BUF(target), long n, long
   int input_fits = 1, target_fits = 1;
   for (long i = begin; i < end; i += VEC) {
     const int lanes = LANES(i, end);
-    const vec_t x = LOAD_LANES(IN, PTR(in, const STORAGE(IN)), i, lanes, 0);
-    const vec_t y = LOAD_LANES(IN, PTR(target, const STORAGE(IN)), i, lanes, 0);
+    const VT x = LOAD_LANES(IN, PTR(in, const STORAGE(IN)), i, lanes, 0);
+    const VT y = LOAD_LANES(IN, PTR(target, const STORAGE(IN)), i, lanes, 0);
     input_fits &= all((x >= 0) & (x <= 1));
     target_fits &= all((y >= 0) & (y <= 1));
     STORE_LANES(IN, PTR(loss, STORAGE(IN)), i, lanes,
-                (y - 1) * fmax(log1p(-x), (vec_t)(-100)) - y * fmax(log(x), (vec_t)(-100)));
+                (y - 1) * fmax(log1p(-x), (VT)(-100)) - y * fmax(log(x), (VT)(-100)));
   }
   if (!input_fits) netcl_report(PTR(err, int), bad_input, 0, 0);
   if (!target_fits) netcl_report(PTR(err, int), bad_target, 0, 0);

@@ -1,14 +1,13 @@
 // CTC loss in log space. The states of a target of n labels are its labels with blanks around them, 2 n + 1; `spans`
 // holds (3, batch) lengths of inputs and targets, and where the targets begin. log_probs is (steps, batch, classes),
-// alpha and beta are (batch, steps, states). -D: T, the dtype.
-#include "common/dtypes.h"
+// alpha and beta are (batch, steps, states). -D: ACC, the dtype.
+#include "common/vector.h"
 
-typedef CTYPE(T) acc_t;
-#define NONE (-(acc_t)INFINITY)
+#define NONE (-(ST)INFINITY)
 
 // log(exp(a) + exp(b) + exp(c)).
-inline acc_t log_sum(acc_t a, acc_t b, acc_t c) {
-  const acc_t top = fmax(a, fmax(b, c)), shift = top == NONE ? 0 : top;
+inline ST log_sum(ST a, ST b, ST c) {
+  const ST top = fmax(a, fmax(b, c)), shift = top == NONE ? 0 : top;
   return log(exp(a - shift) + exp(b - shift) + exp(c - shift)) + shift;
 }
 
@@ -26,8 +25,8 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(s
   __global const long *span = PTR(spans, const long);
   const long length = span[b], labels = span[batch + b], used = 2 * labels + 1;
   __global const long *target = PTR(targets, const long) + span[2 * batch + b];
-  __global const acc_t *p = PTR(log_probs, const acc_t) + b * classes;
-  __global acc_t *a = PTR(alpha, acc_t) + b * steps * states;
+  __global const ST *p = PTR(log_probs, const ST) + b * classes;
+  __global ST *a = PTR(alpha, ST) + b * steps * states;
   for (long i = lane; i < labels; i += lanes)
     if (target[i] < 0 || target[i] >= classes) netcl_report(PTR(err, int), code, target[i], classes);
   const long back = reverse ? 1 : -1;  // the way to the state or step that came before
@@ -35,12 +34,12 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(s
     const long t = reverse ? length - 1 - n : n;
     for (long i = lane; i < used && n < length; i += lanes) {
       const long s = reverse ? used - 1 - i : i, c = label(target, s, classes, blank);
-      const acc_t here = p[t * batch * classes + c];
-      acc_t sum;
+      const ST here = p[t * batch * classes + c];
+      ST sum;
       if (n == 0) {
         sum = i < 2 ? here : NONE;
       } else {
-        __global const acc_t *before = a + (t + back) * states;
+        __global const ST *before = a + (t + back) * states;
         const bool skips = i > 1 && c != label(target, s + 2 * back, classes, blank);
         sum = log_sum(before[s], i > 0 ? before[s + back] : NONE, skips ? before[s + 2 * back] : NONE) + here;
       }
@@ -49,10 +48,10 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(s
     barrier(CLK_GLOBAL_MEM_FENCE);
   }
   if (lane == 0 && !reverse) {
-    __global const acc_t *last = a + (length - 1) * states;
-    acc_t log_likelihood = labels ? NONE : 0;
+    __global const ST *last = a + (length - 1) * states;
+    ST log_likelihood = labels ? NONE : 0;
     if (length) log_likelihood = log_sum(last[used - 1], labels ? last[used - 2] : NONE, NONE);
-    PTR(nll, acc_t)[b] = -log_likelihood;
+    PTR(nll, ST)[b] = -log_likelihood;
   }
 }
 
@@ -63,8 +62,8 @@ __kernel void ctc_gradient(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha), BUF(
   __global const long *span = PTR(spans, const long);
   const long used = 2 * span[batch + b] + 1;
   __global const long *target = PTR(targets, const long) + span[2 * batch + b];
-  __global acc_t *y = PTR(out, acc_t) + (t * batch + b) * classes;
-  const acc_t loss = PTR(nll, const acc_t)[b], g = PTR(grad, const acc_t)[b];
+  __global ST *y = PTR(out, ST) + (t * batch + b) * classes;
+  const ST loss = PTR(nll, const ST)[b], g = PTR(grad, const ST)[b];
   if (t >= span[b] || (zero_infinity && loss == -NONE)) {
     for (long c = 0; c < classes; c++) y[c] = 0;
     return;
@@ -73,8 +72,8 @@ __kernel void ctc_gradient(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha), BUF(
   const long row = (b * steps + t) * states;
   for (long s = 0; s < used; s++) {
     const long c = label(target, s, classes, blank);
-    y[c] = log_sum(y[c], PTR(alpha, const acc_t)[row + s] + PTR(beta, const acc_t)[row + s], NONE);
+    y[c] = log_sum(y[c], PTR(alpha, const ST)[row + s] + PTR(beta, const ST)[row + s], NONE);
   }
-  __global const acc_t *p = PTR(log_probs, const acc_t) + (t * batch + b) * classes;
+  __global const ST *p = PTR(log_probs, const ST) + (t * batch + b) * classes;
   for (long c = 0; c < classes; c++) y[c] = (exp(p[c]) - exp(y[c] + loss - p[c])) * g;
 }

@@ -1,8 +1,6 @@
-// p-norm distances between the rows of two matrices (cdist) or of one (pdist), with their gradients. -D: IN (f32, f64),
+// p-norm distances between the rows of two matrices (cdist) or of one (pdist), with their gradients. -D: ACC (f32, f64),
 // NORM (0, 1, 2, 3 = another p, 4 = infinity), PAIRS (1: only the pairs i < j of one matrix, densely, as pdist has them).
-#include "common/dtypes.h"
-
-typedef CTYPE(IN) T;
+#include "common/vector.h"
 
 // The place of the distance between rows i and j.
 #if PAIRS
@@ -12,17 +10,17 @@ typedef CTYPE(IN) T;
 #define PLACE(i, j) ((b * rows + (i)) * columns + (j))
 #endif
 
-__kernel void distance_forward(BUF(out), BUF(x), BUF(y), long batch, long rows, long columns, long m, T p) {
+__kernel void distance_forward(BUF(out), BUF(x), BUF(y), long batch, long rows, long columns, long m, ST p) {
   const long item = get_global_id(0);
   if (item >= batch * rows * columns) return;
   const long j = item % columns, i = item / columns % rows, b = item / columns / rows;
 #if PAIRS
   if (i >= j) return;
 #endif
-  __global const T *u = PTR(x, const T) + (b * rows + i) * m, *v = PTR(y, const T) + (b * columns + j) * m;
-  T sum = 0;
+  __global const ST *u = PTR(x, const ST) + (b * rows + i) * m, *v = PTR(y, const ST) + (b * columns + j) * m;
+  ST sum = 0;
   for (long k = 0; k < m; k++) {
-    const T d = fabs(u[k] - v[k]);
+    const ST d = fabs(u[k] - v[k]);
 #if NORM == 0
     sum += d != 0;
 #elif NORM == 1
@@ -40,12 +38,12 @@ __kernel void distance_forward(BUF(out), BUF(x), BUF(y), long batch, long rows, 
 #elif NORM == 3
   sum = pow(sum, 1 / p);
 #endif
-  PTR(out, T)[PLACE(i, j)] = sum;
+  PTR(out, ST)[PLACE(i, j)] = sum;
 }
 
 // d(distance)/d(u) of one coordinate, where diff = u - v.
-inline T slope(T diff, T dist, T p) {
-  const T sign = (diff > 0) - (diff < 0);
+inline ST slope(ST diff, ST dist, ST p) {
+  const ST sign = (diff > 0) - (diff < 0);
 #if NORM == 1
   return sign;
 #elif NORM == 2
@@ -60,18 +58,18 @@ inline T slope(T diff, T dist, T p) {
 
 // An element of the gradient of x: the sum over all rows of y.
 __kernel void distance_backward(BUF(gx), BUF(grad), BUF(x), BUF(y), BUF(dist), long batch, long rows, long columns,
-                                long m, T p) {
+                                long m, ST p) {
   const long item = get_global_id(0);
   if (item >= batch * rows * m) return;
   const long k = item % m, i = item / m % rows, b = item / m / rows;
-  const T u = PTR(x, const T)[item];
-  T sum = 0;
+  const ST u = PTR(x, const ST)[item];
+  ST sum = 0;
   for (long j = 0; j < columns; j++) {
 #if PAIRS
     if (i == j) continue;
 #endif
-    const T v = PTR(y, const T)[(b * columns + j) * m + k];
-    sum += PTR(grad, const T)[PLACE(i, j)] * slope(u - v, PTR(dist, const T)[PLACE(i, j)], p);
+    const ST v = PTR(y, const ST)[(b * columns + j) * m + k];
+    sum += PTR(grad, const ST)[PLACE(i, j)] * slope(u - v, PTR(dist, const ST)[PLACE(i, j)], p);
   }
-  PTR(gx, T)[item] = sum;
+  PTR(gx, ST)[item] = sum;
 }

@@ -1,8 +1,6 @@
 // Dropout: out = in * mask / (1 - p), mask drawn as in random.cl. -D: IO (storage tag), ACC.
-#include "common/dtypes.h"
+#include "common/vector.h"
 #include "common/philox.h"
-
-typedef CTYPE(ACC) ST;
 
 __kernel void dropout(BUF(out), BUF(mask), BUF(in), long n, long groups, ulong seed, ulong offset, float keep, ST scale) {
   __global const STORAGE(IO) *x = PTR(in, STORAGE(IO));

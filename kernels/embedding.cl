@@ -13,7 +13,7 @@ __kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts),
   const long c = (long)get_global_id(0) * VEC, share = get_global_id(1);
   if (c >= width) return;
   const int lanes = LANES(c, width);
-  __global acc_t *t = PTR(total, acc_t) + c;
+  __global ST *t = PTR(total, ST) + c;
   __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c;
   for (long i = 0; i < n; i++) {
     const long row = LOAD(INDEX, i64, 1, PTR(index, const STORAGE(INDEX)), i);
@@ -23,8 +23,8 @@ __kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts),
       continue;
     }
     if (shares > 1 && row % shares != share) continue;
-    vec_t v = LOAD_LANES(IN, g, i * width, lanes, 0);
-    if (counts_buf) v /= (acc_t)(PTR(counts, const int)[row]);
+    VT v = LOAD_LANES(IN, g, i * width, lanes, 0);
+    if (counts_buf) v /= (ST)(PTR(counts, const int)[row]);
     STORE_LANES(ACC, t, row * width, lanes, LOAD_LANES(ACC, t, row * width, lanes, 0) + v);
   }
 }
@@ -38,8 +38,8 @@ __kernel void embedding_count(BUF(counts), BUF(index), long n, long rows, long p
   }
 }
 
-inline acc_t norm_term(acc_t x, float p) {
-  return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (acc_t)p);
+inline ST norm_term(ST x, float p) {
+  return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (ST)p);
 }
 
 // Scales each row that occurs down to the norm max_norm.
@@ -49,18 +49,18 @@ __kernel void embedding_renorm(BUF(table), BUF(counts), long rows, long rows_per
   for (long row = first; row < last; row++) {
     if (PTR(counts, const int)[row] == 0) continue;
     __global STORAGE(IN) *x = PTR(table, STORAGE(IN)) + row * width;
-    acc_t s = 0;
+    ST s = 0;
     for (long c = 0; c < width; c++) {
-      const acc_t v = LOAD(IN, ACC, 1, x, c);
+      const ST v = LOAD(IN, ACC, 1, x, c);
       if (isinf(p)) {
         s = isnan(v) ? v : fmax(s, fabs(v));
       } else {
         s += norm_term(v, p);
       }
     }
-    const acc_t norm = isinf(p) || p == 1 ? s : p == 2 ? sqrt(s) : pow(s, (acc_t)(1 / p));
+    const ST norm = isinf(p) || p == 1 ? s : p == 2 ? sqrt(s) : pow(s, (ST)(1 / p));
     if (!(norm > WIDE_VALUE(max_norm))) continue;
-    const acc_t scale = WIDE_VALUE(max_norm) / (norm + (acc_t)1e-7f);
+    const ST scale = WIDE_VALUE(max_norm) / (norm + (ST)1e-7f);
     for (long c = 0; c < width; c++) STORE(IN, ACC, 1, x, c, LOAD(IN, ACC, 1, x, c) * scale);
   }
 }

@@ -8,7 +8,7 @@ DEFINE_LANES(IN)
 DEFINE_LANES(ACC)
 
 #define INDEX(i) (PTR(index, const long)[i])
-#define SAMPLE(i) (sample_buf ? LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), i) : (acc_t)(1))
+#define SAMPLE(i) (sample_buf ? LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), i) : (ST)(1))
 
 // Work-item (columns, bag). The last bag takes all that remains, as on CUDA, even if one more offset
 // (of `count_of_offsets`) says where it ends.
@@ -22,8 +22,8 @@ __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BU
   const long after = bag + 1 < count_of_offsets ? PTR(offsets, const long)[bag + 1] : n;
   const long begin = clamp(given, 0L, n), end = bag + 1 < bags ? clamp(after, begin, n) : n;
   if (begin != given || after < begin || after > n || (bag == 0 && begin != 0)) netcl_report(PTR(err, int), bad_offset, 0, 0);
-  row_lanes_t sum;
-  sum.v = (vec_t)(0);
+  lanes_t sum;
+  sum.v = (VT)(0);
 #ifdef MODE_MAX
   __global long *top = PTR(where, long) + bag * width + c;
   for (int j = 0; j < lanes; j++) top[j] = -1;
@@ -37,7 +37,7 @@ __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BU
       continue;
     }
     if (row == padding) continue;
-    row_lanes_t x;
+    lanes_t x;
     x.v = LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
 #ifdef MODE_MAX
     for (int j = 0; j < lanes; j++)
@@ -51,7 +51,7 @@ __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BU
     count++;
   }
 #ifdef MODE_MEAN
-  if (count > 0) sum.v /= (acc_t)count;
+  if (count > 0) sum.v /= (ST)count;
 #endif
   if (c == 0) PTR(bag_size, long)[bag] = count;
   STORE_LANES(IN, PTR(out, STORAGE(IN)), bag * width + c, lanes, sum.v);
@@ -64,7 +64,7 @@ __kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_
   const long c = (long)get_global_id(0) * VEC, share = get_global_id(1);
   if (c >= width) return;
   const int lanes = LANES(c, width);
-  __global acc_t *t = PTR(total, acc_t) + c;
+  __global ST *t = PTR(total, ST) + c;
   __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c;
 #ifdef MODE_MAX
   for (long bag = 0; bag < bags; bag++)
@@ -77,12 +77,12 @@ __kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_
   for (long i = 0; i < n; i++) {
     const long row = INDEX(i), bag = PTR(bag_of, const long)[i];
     if (bag < 0 || row == padding || row < 0 || row >= rows || row % shares != share) continue;
-    acc_t s = SAMPLE(i);
+    ST s = SAMPLE(i);
 #ifdef MODE_MEAN
     s /= PTR(bag_size, const long)[bag];
 #endif
     if (counts_buf) s /= PTR(counts, const int)[row];
-    const vec_t v = LOAD_LANES(ACC, t, row * width, lanes, 0) + LOAD_LANES(IN, g, bag * width, lanes, 0) * s;
+    const VT v = LOAD_LANES(ACC, t, row * width, lanes, 0) + LOAD_LANES(IN, g, bag * width, lanes, 0) * s;
     STORE_LANES(ACC, t, row * width, lanes, v);
   }
 #endif
@@ -94,7 +94,7 @@ __kernel void embedding_bag_sample_grad(BUF(out), BUF(grad), BUF(table), BUF(ind
   const long i = get_global_id(0);
   if (i >= n) return;
   const long row = INDEX(i), bag = PTR(bag_of, const long)[i];
-  vec_t s = (vec_t)(0);
+  VT s = (VT)(0);
   if (bag >= 0 && row != padding && row >= 0 && row < rows)
     for (long c = 0; c < width; c += VEC) {
       const int lanes = LANES(c, width);

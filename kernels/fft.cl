@@ -4,8 +4,8 @@
 // -D: ACC (c64 or c128), ACC_DOUBLE; of a pass also RADIX, IN and OUT: ACC, or its real tag (reads with an imaginary
 // part of 0, writes the real part).
 #define WORK_GROUPS
-#include "common/dtypes.h"
-typedef CTYPE(ACC) VT;
+#define VEC 1
+#include "common/vector.h"
 #include "common/complex.h"
 
 // e^(2 pi i k / n), k < n: the quarter turns are exact, and the angle of what is left is below pi / 2.

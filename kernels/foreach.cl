@@ -31,7 +31,7 @@
 #define OP_minimum_list ((isnan(x0) | (x0 < x1)) ? x0 : x1)
 #define OP_pow_list pow(x0, x1)
 // From whichever end is nearer, so that a weight of 1 gives x1 exactly.
-#define OP_lerp (fabs(s) < (real)0.5f ? x0 + SPLAT(s) * (x1 - x0) : x1 - (x1 - x0) * SPLAT(1 - s))
+#define OP_lerp (fabs(s) < (ST)0.5f ? x0 + SPLAT(s) * (x1 - x0) : x1 - (x1 - x0) * SPLAT(1 - s))
 #define OP_lerp_list (fabs(x2) < SPLAT(0.5f) ? x0 + x2 * (x1 - x0) : x1 - (x1 - x0) * (SPLAT(1) - x2))
 #define OP_addcmul (x0 + SPLAT(s) * x1 * x2)
 #define OP_addcdiv (x0 + SPLAT(s) * (x1 / x2))
@@ -69,7 +69,7 @@
 
 __kernel void map(MT_PARAMS SCALAR_BUF) {
   MT_CHUNK
-  const real s = GET_SCALAR;
+  const ST s = GET_SCALAR;
   (void)s;
   __global STORAGE(S0) *out = MT_PTR(0, S0);
   __global STORAGE(S1) *p0 = MT_PTR(1, S1);
@@ -115,7 +115,7 @@ __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
   MT_CHUNK
   __global const STORAGE(S) *x = MT_PTR(1, S);
   VTYPE(ACC, VEC) sum_VEC = 0;
-  real sum_1 = 0;
+  ST sum_1 = 0;
 #define sum_4 sum_VEC
 #define sum_8 sum_VEC
 #define sum_16 sum_VEC
@@ -125,11 +125,11 @@ __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
     CAT(sum_, V) = NORM_TERM(CAT(sum_, V), v);            \
   }
   MT_FOR_EACH(NORM_AT)
-  real lanes[VEC];
+  ST lanes[VEC];
   CAT(VSTORE_, VEC)(sum_VEC, 0, lanes);
   for (int k = 0; k < VEC; k++) sum_1 = NORM_JOIN(sum_1, lanes[k]);
 #if LANES > 1
-  __local real all[LANES];
+  __local ST all[LANES];
   all[mt_lane] = sum_1;
   for (int n = LANES / 2; n > 0; n /= 2) {
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -137,14 +137,14 @@ __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
   }
   if (mt_lane == 0) sum_1 = all[0];
 #endif
-  if (mt_lane == 0) PTR(partial, real)[mt_base + mt_chunk] = sum_1;
+  if (mt_lane == 0) PTR(partial, ST)[mt_base + mt_chunk] = sum_1;
 }
 
 __kernel void norm_rows(MT_PARAMS, BUF(partial)) {
   MT_ROW
-  __global const real *p = PTR(partial, const real) + mt_base + (long)mt_row[0];
+  __global const ST *p = PTR(partial, const ST) + mt_base + (long)mt_row[0];
   const long n = ((long)mt_row[1] + CHUNK - 1) / CHUNK;
-  real acc = 0;
+  ST acc = 0;
   for (long k = 0; k < n; k++) acc = NORM_JOIN(acc, p[k]);
   STORE(S, ACC, 1, MT_PTR(0, S), 0, NORM_END(acc));
 }

@@ -3,65 +3,63 @@
 // (0, 1). The gradient of the input belongs to one work-item a sample and channel, which adds in a fixed
 // order: deterministic, no atomics.
 #include "args/grid_sample.h"
-#include "common/dtypes.h"
-
-typedef CTYPE(ACC) acc_t;
+#include "common/vector.h"
 
 // A coordinate of the grid in [-1, 1] as one of pixels, and its derivative.
-inline acc_t unnormalize(acc_t x, long size, acc_t *slope) {
+inline ST unnormalize(ST x, long size, ST *slope) {
 #if ALIGN
-  *slope = (acc_t)(size - 1) / 2;
+  *slope = (ST)(size - 1) / 2;
   return (x + 1) * *slope;
 #else
-  *slope = (acc_t)size / 2;
+  *slope = (ST)size / 2;
   return ((x + 1) * size - 1) / 2;
 #endif
 }
-inline acc_t clip(acc_t x, long size, acc_t *slope) {
+inline ST clip(ST x, long size, ST *slope) {
   if (!(x > 0)) {
     *slope = 0;
     return 0;
   }
-  if (x >= (acc_t)(size - 1)) {
+  if (x >= (ST)(size - 1)) {
     *slope = 0;
-    return (acc_t)(size - 1);
+    return (ST)(size - 1);
   }
   return x;
 }
-inline acc_t reflect(acc_t x, long size, acc_t *slope) {
+inline ST reflect(ST x, long size, ST *slope) {
   // Twice the borders, so that they are whole numbers.
   const long low2 = ALIGN ? 0 : -1, high2 = ALIGN ? 2 * (size - 1) : 2 * size - 1;
   if (low2 == high2) {
     *slope = 0;
     return 0;
   }
-  const acc_t low = (acc_t)low2 / 2, span = (acc_t)(high2 - low2) / 2;
+  const ST low = (ST)low2 / 2, span = (ST)(high2 - low2) / 2;
   x -= low;
   if (x < 0) {
     x = -x;
     *slope = -*slope;
   }
-  const acc_t extra = fmod(x, span);
-  const acc_t flips = floor(x / span);
-  if (fmod(flips, (acc_t)2) == 0) return extra + low;
+  const ST extra = fmod(x, span);
+  const ST flips = floor(x / span);
+  if (fmod(flips, (ST)2) == 0) return extra + low;
   *slope = -*slope;
   return span - extra + low;
 }
-inline acc_t pad(acc_t x, long size, acc_t *slope) {
+inline ST pad(ST x, long size, ST *slope) {
 #if PADDING == 1
   x = clip(x, size, slope);
 #elif PADDING == 2
   x = clip(reflect(x, size, slope), size, slope);
 #endif
   // What no long can hold lies outside in any case.
-  if (!(x > (acc_t)-1e9f && x < (acc_t)1e9f)) x = -100;
+  if (!(x > (ST)-1e9f && x < (ST)1e9f)) x = -100;
   return x;
 }
-inline acc_t source(acc_t x, long size, acc_t *slope) {
-  const acc_t at = unnormalize(x, size, slope);
+inline ST source(ST x, long size, ST *slope) {
+  const ST at = unnormalize(x, size, slope);
 #if INTERP == 2
   // Bicubic pads each of its taps instead.
-  if (!(at > (acc_t)-1e9f && at < (acc_t)1e9f)) return -100;
+  if (!(at > (ST)-1e9f && at < (ST)1e9f)) return -100;
   return at;
 #else
   return pad(at, size, slope);
@@ -76,13 +74,13 @@ inline acc_t source(acc_t x, long size, acc_t *slope) {
 #define TAPS 2
 #endif
 // TAPS positions (-1: outside), their weights, and the weights' derivatives.
-inline void taps(acc_t x, long size, long *at, acc_t *w, acc_t *dw) {
+inline void taps(ST x, long size, long *at, ST *w, ST *dw) {
 #if INTERP == 1
   at[0] = (long)rint(x);
   w[0] = 1;
   dw[0] = 0;
 #elif INTERP == 0
-  const acc_t base = floor(x);
+  const ST base = floor(x);
   at[0] = (long)base;
   at[1] = at[0] + 1;
   w[1] = x - base;
@@ -90,12 +88,12 @@ inline void taps(acc_t x, long size, long *at, acc_t *w, acc_t *dw) {
   dw[0] = -1;
   dw[1] = 1;
 #else
-  const acc_t base = floor(x), t = x - base, a = -0.75f;
+  const ST base = floor(x), t = x - base, a = -0.75f;
   for (int k = 0; k < 4; k++) {
-    const acc_t s = t - (k - 1), u = fabs(s), sign = s < 0 ? -1 : 1;
+    const ST s = t - (k - 1), u = fabs(s), sign = s < 0 ? -1 : 1;
     w[k] = u <= 1 ? ((a + 2) * u - (a + 3)) * u * u + 1 : ((a * u - 5 * a) * u + 8 * a) * u - 4 * a;
     dw[k] = sign * (u <= 1 ? (3 * (a + 2) * u - 2 * (a + 3)) * u : (3 * a * u - 10 * a) * u + 8 * a);
-    acc_t unused = 1;
+    ST unused = 1;
     at[k] = (long)pad(base + (k - 1), size, &unused);
   }
 #endif
@@ -105,8 +103,8 @@ inline void taps(acc_t x, long size, long *at, acc_t *w, acc_t *dw) {
 #if DIMS == 3
 #define TAPS_Z TAPS
 #define DEPTH                                                       \
-  acc_t slope_z;                                                    \
-  const acc_t pz = source(LOAD(IN, ACC, 1, xyz, 2), s.in_d, &slope_z); \
+  ST slope_z;                                                       \
+  const ST pz = source(LOAD(IN, ACC, 1, xyz, 2), s.in_d, &slope_z); \
   taps(pz, s.in_d, az, wz, dz);
 #else
 #define TAPS_Z 1
@@ -116,11 +114,11 @@ inline void taps(acc_t x, long size, long *at, acc_t *w, acc_t *dw) {
 #endif
 #define AT_POINT(point)                                                           \
   __global const STORAGE(IN) *xyz = PTR(grid, const STORAGE(IN)) + DIMS * (point); \
-  acc_t slope_x, slope_y;                                                         \
-  const acc_t px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &slope_x);              \
-  const acc_t py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &slope_y);              \
+  ST slope_x, slope_y;                                                         \
+  const ST px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &slope_x);              \
+  const ST py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &slope_y);              \
   long ax[TAPS], ay[TAPS], az[TAPS_Z];                                            \
-  acc_t wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];           \
+  ST wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];           \
   taps(px, s.in_w, ax, wx, dx);                                                     \
   taps(py, s.in_h, ay, wy, dy);                                                     \
   DEPTH
@@ -141,7 +139,7 @@ __kernel void sample(BUF(out), BUF(in), BUF(grid), const GridSampleParams s, lon
     const long n = point / plane, o = point - n * plane;
     for (long c = 0; c < s.c; c++) {
       __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * size;
-      acc_t sum = 0;
+      ST sum = 0;
       FOR_TAPS sum += wx[i] * wy[j] * wz[k] * LOAD(IN, ACC, 1, x, PLACE);
       STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), (n * s.c + c) * plane + o, sum);
     }
@@ -152,11 +150,11 @@ __kernel void sample(BUF(out), BUF(in), BUF(grid), const GridSampleParams s, lon
 __kernel void sample_backward_input(BUF(gin), BUF(grad), BUF(grid), const GridSampleParams s) {
   const long nc = get_global_id(0), plane = s.out_d * s.out_h * s.out_w;
   if (nc >= s.n * s.c) return;
-  __global acc_t *x = PTR(gin, acc_t) + nc * s.in_d * s.in_h * s.in_w;
+  __global ST *x = PTR(gin, ST) + nc * s.in_d * s.in_h * s.in_w;
   __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + nc * plane;
   for (long o = 0; o < plane; o++) {
     AT_POINT(nc / s.c * plane + o)
-    const acc_t v = LOAD(IN, ACC, 1, g, o);
+    const ST v = LOAD(IN, ACC, 1, g, o);
     FOR_TAPS x[PLACE] += wx[i] * wy[j] * wz[k] * v;
   }
 }
@@ -167,12 +165,12 @@ __kernel void sample_backward_grid(BUF(ggrid), BUF(grad), BUF(in), BUF(grid), co
   for (long point = first; point < last; point++) {
     AT_POINT(point)
     const long n = point / plane, o = point - n * plane;
-    acc_t gx = 0, gy = 0, gz = 0;
+    ST gx = 0, gy = 0, gz = 0;
     for (long c = 0; c < s.c; c++) {
       __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * size;
-      const acc_t v = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), (n * s.c + c) * plane + o);
+      const ST v = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), (n * s.c + c) * plane + o);
       FOR_TAPS {
-        const acc_t p = v * LOAD(IN, ACC, 1, x, PLACE);
+        const ST p = v * LOAD(IN, ACC, 1, x, PLACE);
         gx += dx[i] * wy[j] * wz[k] * p;
         gy += wx[i] * dy[j] * wz[k] * p;
 #if DIMS == 3

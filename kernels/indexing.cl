@@ -1,6 +1,7 @@
 // Moves of whole elements through index tensors; no arithmetic, so the variant is the element's size, not its dtype.
 // -D: BYTES (1, 2, 4, 8, 16), MODE (GATHER: the index looks up the source, SCATTER: the destination,
 // FILL: the destination, which is given the value), NIDX, IDX.
+#include "common/elements.h"
 #include "common/index_space.h"
 
 #define GATHER 1
@@ -9,19 +10,14 @@
 
 // RUN elements of 16 bytes are moved as pairs of longs.
 #if BYTES == 1
-typedef uchar elem_t;
 #define VALUE ((uchar)value.x)
 #elif BYTES == 2
-typedef ushort elem_t;
 #define VALUE ((ushort)value.x)
 #elif BYTES == 4
-typedef uint elem_t;
 #define VALUE ((uint)value.x)
 #elif BYTES == 8
-typedef ulong elem_t;
 #define VALUE (value.x)
 #else
-typedef ulong2 elem_t;
 #define VALUE value
 #endif
 

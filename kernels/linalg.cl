@@ -2,9 +2,9 @@
 // diagonal, panels, exchanges of rows. A matrix is an address and three strides in elements: batch, row, column.
 // -D: ACC (f32, f64, c64, c128; i64 for exchanges only), ACC_COMPLEX | ACC_REAL | ACC_INTEGRAL, ACC_DOUBLE, BLOCK.
 #define WORK_GROUPS
-#include "common/dtypes.h"
+#define VEC 1
+#include "common/vector.h"
 
-typedef CTYPE(ACC) VT;
 #define MATRIX(name) BUF(name), long name##_batch, long name##_row, long name##_col
 #define AT(name, batch, i, j) PTR(name, VT)[(batch) * name##_batch + (i) * name##_row + (j) * name##_col]
 

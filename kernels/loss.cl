@@ -1,8 +1,6 @@
 // Negative log likelihood, forward and backward, over (n, C) or (n, C, inner); inner is 1 for a plain class
 // axis. -D: IN (input, output, gradients), TARGET (i64 or u8), ACC. The weight is of IN's dtype or null.
-#include "common/dtypes.h"
-
-typedef CTYPE(ACC) acc_t;
+#include "common/vector.h"
 
 // The class of element i, or -1 where it is ignored.
 inline long target_of(__global const STORAGE(TARGET) *t, long i, long classes, long ignore, __global int *err,
@@ -15,7 +13,7 @@ inline long target_of(__global const STORAGE(TARGET) *t, long i, long classes, l
   }
   return c;
 }
-#define WEIGHT(c) (weight_buf ? LOAD(IN, ACC, 1, PTR(weight, const STORAGE(IN)), c) : (acc_t)(1))
+#define WEIGHT(c) (weight_buf ? LOAD(IN, ACC, 1, PTR(weight, const STORAGE(IN)), c) : (ST)(1))
 #define SCORE(i, c) ((i) / inner * classes * inner + (c) * inner + (i) % inner)
 
 // Loss of each element.
@@ -24,7 +22,7 @@ __kernel void nll_each(BUF(out), BUF(in), BUF(target), BUF(weight), BUF(err), in
   const long first = (long)get_global_id(0) * per, last = min(first + per, n);
   for (long i = first; i < last; i++) {
     const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
-    acc_t loss = 0;
+    ST loss = 0;
     if (c >= 0) loss = -WEIGHT(c) * LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), SCORE(i, c));
     STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), i, loss);
   }
@@ -35,30 +33,30 @@ __kernel void nll_parts(BUF(part), BUF(in), BUF(target), BUF(weight), BUF(err), 
                         long classes, long inner, long ignore) {
   const long p = get_global_id(0), first = p * per, last = min(first + per, n);
   if (first >= n && p > 0) return;
-  acc_t loss = 0, total = 0;
+  ST loss = 0, total = 0;
   // In blocks, so that rounding errors do not grow with their number.
   for (long from = first; from < last; from += 512) {
     const long to = min(from + 512, last);
-    acc_t some_loss = 0, some_weight = 0;
+    ST some_loss = 0, some_weight = 0;
     for (long i = from; i < to; i++) {
       const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
       if (c < 0) continue;
-      const acc_t w = WEIGHT(c);
+      const ST w = WEIGHT(c);
       some_loss -= w * LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), SCORE(i, c));
       some_weight += w;
     }
     loss += some_loss;
     total += some_weight;
   }
-  PTR(part, acc_t)[2 * p] = loss;
-  PTR(part, acc_t)[2 * p + 1] = total;
+  PTR(part, ST)[2 * p] = loss;
+  PTR(part, ST)[2 * p + 1] = total;
 }
 
 __kernel void nll_finish(BUF(out), BUF(total_weight), BUF(part), long parts, int mean) {
-  acc_t loss = 0, total = 0;
+  ST loss = 0, total = 0;
   for (long p = 0; p < parts; p++) {
-    loss += PTR(part, const acc_t)[2 * p];
-    total += PTR(part, const acc_t)[2 * p + 1];
+    loss += PTR(part, const ST)[2 * p];
+    total += PTR(part, const ST)[2 * p + 1];
   }
   STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), 0, mean ? loss / total : loss);
   STORE(IN, ACC, 1, PTR(total_weight, STORAGE(IN)), 0, total);
@@ -69,7 +67,7 @@ __kernel void nll_backward(BUF(gin), BUF(grad), BUF(target), BUF(weight), BUF(to
                            int code, long n, long per, long classes, long inner, long ignore, int each,
                            int mean) {
   const long first = (long)get_global_id(0) * per, last = min(first + per, n);
-  acc_t g = each ? 0 : LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), 0);
+  ST g = each ? 0 : LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), 0);
   if (mean) g /= LOAD(IN, ACC, 1, PTR(total_weight, const STORAGE(IN)), 0);
   for (long i = first; i < last; i++) {
     const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);

@@ -1,9 +1,8 @@
 // multi_margin_loss and multilabel_margin_loss over rows of C scores: the loss of each row in the compute
 // type, and the gradient. A work-item takes a row. -D: IN, ACC. The weight is of IN's dtype or null. `scale`
 // is what a row's gradient is multiplied by.
-#include "common/dtypes.h"
+#include "common/vector.h"
 
-typedef CTYPE(ACC) acc_t;
 #define X(j) LOAD(IN, ACC, 1, x, j)
 
 inline long class_of(__global const long *target, long row, long classes, __global int *err, int code) {
@@ -19,14 +18,14 @@ __kernel void multi_margin(BUF(each), BUF(in), BUF(target), BUF(weight), BUF(err
   if (row >= rows) return;
   __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * classes;
   const long t = class_of(PTR(target, const long), row, classes, PTR(err, int), code);
-  const acc_t base = (acc_t)margin - X(t);
-  acc_t sum = 0;
+  const ST base = (ST)margin - X(t);
+  ST sum = 0;
   for (long j = 0; j < classes; j++) {
-    const acc_t z = base + X(j);
+    const ST z = base + X(j);
     if (j != t && !(z <= 0)) sum += p == 1 ? z : z * z;
   }
   if (weight_buf) sum *= LOAD(IN, ACC, 1, PTR(weight, const STORAGE(IN)), t);
-  PTR(each, acc_t)[row] = sum / classes;
+  PTR(each, ST)[row] = sum / classes;
 }
 
 __kernel void multi_margin_backward(BUF(gin), BUF(grad), BUF(in), BUF(target), BUF(weight), BUF(err),
@@ -37,13 +36,13 @@ __kernel void multi_margin_backward(BUF(gin), BUF(grad), BUF(in), BUF(target), B
   __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * classes;
   __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + row * classes;
   const long t = class_of(PTR(target, const long), row, classes, PTR(err, int), code);
-  acc_t g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * (acc_t)scale / classes;
+  ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * (ST)scale / classes;
   if (weight_buf) g *= LOAD(IN, ACC, 1, PTR(weight, const STORAGE(IN)), t);
-  const acc_t base = (acc_t)margin - X(t);
-  acc_t sum = 0;
+  const ST base = (ST)margin - X(t);
+  ST sum = 0;
   for (long j = 0; j < classes; j++) {
-    const acc_t z = base + X(j);
-    const acc_t r = j == t || z <= 0 ? 0 : p == 1 ? g : 2 * g * z;
+    const ST z = base + X(j);
+    const ST r = j == t || z <= 0 ? 0 : p == 1 ? g : 2 * g * z;
     sum += r;
     STORE(IN, ACC, 1, y, j, r);
   }
@@ -58,19 +57,19 @@ __kernel void multilabel_margin(BUF(each), BUF(is_target), BUF(in), BUF(target),
   __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * classes;
   __global STORAGE(IN) *is = PTR(is_target, STORAGE(IN)) + row * classes;
   __global const long *targets = PTR(target, const long) + row * classes;
-  for (long j = 0; j < classes; j++) STORE(IN, ACC, 1, is, j, (acc_t)0);
+  for (long j = 0; j < classes; j++) STORE(IN, ACC, 1, is, j, (ST)0);
   long count = 0;
   for (; count < classes && targets[count] != -1; count++)
-    STORE(IN, ACC, 1, is, class_of(targets, count, classes, PTR(err, int), code), (acc_t)1);
-  acc_t sum = 0;
+    STORE(IN, ACC, 1, is, class_of(targets, count, classes, PTR(err, int), code), (ST)1);
+  ST sum = 0;
   for (long k = 0; k < count; k++) {
-    const acc_t base = 1 - X(class_of(targets, k, classes, PTR(err, int), code));
+    const ST base = 1 - X(class_of(targets, k, classes, PTR(err, int), code));
     for (long j = 0; j < classes; j++) {
-      const acc_t z = base + X(j);
+      const ST z = base + X(j);
       if (LOAD(IN, ACC, 1, is, j) == 0 && !(z <= 0)) sum += z;
     }
   }
-  PTR(each, acc_t)[row] = sum / classes;
+  PTR(each, ST)[row] = sum / classes;
 }
 
 __kernel void multilabel_margin_backward(BUF(gin), BUF(grad), BUF(is_target), BUF(in), BUF(target), BUF(err),
@@ -81,9 +80,9 @@ __kernel void multilabel_margin_backward(BUF(gin), BUF(grad), BUF(is_target), BU
   __global const STORAGE(IN) *is = PTR(is_target, const STORAGE(IN)) + row * classes;
   __global const long *targets = PTR(target, const long) + row * classes;
   __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + row * classes;
-  const acc_t g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * (acc_t)scale / classes;
+  const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * (ST)scale / classes;
   for (long j = 0; j < classes; j++) {
-    acc_t sum = 0;
+    ST sum = 0;
     const int wanted = LOAD(IN, ACC, 1, is, j) != 0;
     for (long k = 0; k < classes && targets[k] != -1; k++) {
       const long t = class_of(targets, k, classes, PTR(err, int), code);

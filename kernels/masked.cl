@@ -3,27 +3,14 @@
 // -D: BYTES (element size).
 #include "args/masked.h"
 #include "common/dtypes.h"
+#include "common/elements.h"
 
-#if BYTES == 1
-typedef uchar elem_t;
-#define LOW(v) ((ulong)(v))
-#define HIGH(v) 0
-#elif BYTES == 2
-typedef ushort elem_t;
-#define LOW(v) ((ulong)(v))
-#define HIGH(v) 0
-#elif BYTES == 4
-typedef uint elem_t;
-#define LOW(v) ((ulong)(v))
-#define HIGH(v) 0
-#elif BYTES == 8
-typedef ulong elem_t;
-#define LOW(v) (v)
-#define HIGH(v) 0
-#else
-typedef ulong2 elem_t;
+#if BYTES == 16
 #define LOW(v) ((v).x)
 #define HIGH(v) ((v).y)
+#else
+#define LOW(v) ((ulong)(v))
+#define HIGH(v) 0
 #endif
 
 // The value is `imm`, or, where there is one, the element at v.

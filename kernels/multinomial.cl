@@ -1,7 +1,5 @@
 // Draws from rows of weights by the inverse of their cumulative sums. -D: ACC (f32 or f64), of weights and sums.
-#include "common/dtypes.h"
-
-typedef CTYPE(ACC) ST;
+#include "common/vector.h"
 
 __kernel void check_weights(BUF(weights), long n, long chunk, BUF(err), int code) {
   const long begin = (long)get_global_id(0) * chunk, end = min(begin + chunk, n);

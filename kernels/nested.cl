@@ -2,18 +2,7 @@
 // [batch, length, run]: sequence b takes the rows offsets[b] to offsets[b + 1] of values. Whole elements are moved.
 // -D: BYTES (1, 2, 4, 8, 16) of an element, INDEX (i32 or i64).
 #include "common/dtypes.h"
-
-#if BYTES == 1
-typedef uchar elem_t;
-#elif BYTES == 2
-typedef ushort elem_t;
-#elif BYTES == 4
-typedef uint elem_t;
-#elif BYTES == 8
-typedef ulong elem_t;
-#else
-typedef ulong2 elem_t;
-#endif
+#include "common/elements.h"
 
 #define OFFSET(b) LOAD(INDEX, i64, 1, PTR(offsets, const STORAGE(INDEX)), b)
 

@@ -10,8 +10,8 @@
 
 #define FUSED_PARAMS BUF(lr_tensor), BUF(grad_scale), BUF(found_inf)
 #define SKIP_STEP (found_inf_buf && *PTR(found_inf, const float) != 0.0f)
-#define LEARNING_RATE (lr_tensor_buf ? (real)*PTR(lr_tensor, const float) : h.lr)
-#define GRAD_SCALE (grad_scale_buf ? (real)*PTR(grad_scale, const float) : (real)1)
+#define LEARNING_RATE (lr_tensor_buf ? (ST)*PTR(lr_tensor, const float) : h.lr)
+#define GRAD_SCALE (grad_scale_buf ? (ST)*PTR(grad_scale, const float) : (ST)1)
 
 // The gradient as the optimizer sees it.
 #define READ_GRADIENT(V, i)                       \
@@ -23,7 +23,7 @@
   if (h.maximize != 0) g = -g;
 
 // 1 - beta^step, accurate also where beta^step is close to 1; log_beta comes from float64.
-inline real bias_correction(real log_beta, real step) { return -expm1(log_beta * step); }
+inline ST bias_correction(ST log_beta, ST step) { return -expm1(log_beta * step); }
 
 // Columns: parameter, gradient, exp_avg, exp_avg_sq, step and, with AMSGRAD, max_exp_avg_sq.
 __kernel void adam(MT_PARAMS, const AdamParams h, FUSED_PARAMS) {
@@ -36,10 +36,10 @@ __kernel void adam(MT_PARAMS, const AdamParams h, FUSED_PARAMS) {
 #ifdef AMSGRAD
   __global STORAGE(S) *max_exp_avg_sq = MT_PTR(5, S);
 #endif
-  const real step = (real)*MT_PTR(4, f32);
-  const real scale = GRAD_SCALE, lr = LEARNING_RATE;
-  const real step_size = lr / bias_correction(h.log_beta1, step);
-  const real root = sqrt(bias_correction(h.log_beta2, step));
+  const ST step = (ST)*MT_PTR(4, f32);
+  const ST scale = GRAD_SCALE, lr = LEARNING_RATE;
+  const ST step_size = lr / bias_correction(h.log_beta1, step);
+  const ST root = sqrt(bias_correction(h.log_beta2, step));
 #ifdef AMSGRAD
 #define ADAM_SECOND(V, i)                                                 \
   VTYPE(ACC, V) second = LOAD(S, ACC, V, max_exp_avg_sq, i);              \
@@ -82,12 +82,12 @@ __kernel void sgd(MT_PARAMS, const SgdParams h, FUSED_PARAMS) {
     if (h.first_step != 0) MT_FOR_EACH(CLEAR_AT)
     return;
   }
-#define SGD_MOMENTUM(V, i)                                                \
-  {                                                                       \
-    VTYPE(ACC, V) b = g;                                                  \
+#define SGD_MOMENTUM(V, i)                                                                          \
+  {                                                                                                 \
+    VTYPE(ACC, V) b = g;                                                                            \
     if (h.first_step == 0) b = h.momentum * LOAD(S, ACC, V, buffer, i) + h.one_minus_dampening * g; \
-    STORE(S, ACC, V, buffer, i, b);                                       \
-    g = h.nesterov != 0 ? g + h.momentum * b : b;                         \
+    STORE(S, ACC, V, buffer, i, b);                                                                 \
+    g = h.nesterov != 0 ? g + h.momentum * b : b;                                                   \
   }
 #else
   if (SKIP_STEP) return;
@@ -95,7 +95,7 @@ __kernel void sgd(MT_PARAMS, const SgdParams h, FUSED_PARAMS) {
 #endif
   __global STORAGE(P) *param = MT_PTR(0, P);
   __global STORAGE(P) *grad = MT_PTR(1, P);
-  const real scale = GRAD_SCALE, lr = LEARNING_RATE;
+  const ST scale = GRAD_SCALE, lr = LEARNING_RATE;
 #define SGD_AT(V, i)                                                      \
   {                                                                       \
     READ_GRADIENT(V, i)                                                   \
@@ -115,9 +115,9 @@ __kernel void adagrad(MT_PARAMS, const AdagradParams h, FUSED_PARAMS) {
   __global STORAGE(P) *param = MT_PTR(0, P);
   __global STORAGE(P) *grad = MT_PTR(1, P);
   __global STORAGE(S) *sum = MT_PTR(2, S);
-  const real step = (real)*MT_PTR(3, f32);
-  const real scale = GRAD_SCALE;
-  const real lr = LEARNING_RATE / (1 + (step - 1) * h.lr_decay);
+  const ST step = (ST)*MT_PTR(3, f32);
+  const ST scale = GRAD_SCALE;
+  const ST lr = LEARNING_RATE / (1 + (step - 1) * h.lr_decay);
 #define ADAGRAD_AT(V, i)                                                  \
   {                                                                       \
     READ_GRADIENT(V, i)                                                   \

@@ -1,9 +1,7 @@
 // Reflection and replication padding over up to three dimensions, and the sliding windows of unfold and fold.
 // -D PAD_<kernel>, ACC (compute tag), IN (storage tag). Forward kernels move bits, so IN is any type of that size.
 #include "args/pad.h"
-#include "common/dtypes.h"
-
-typedef CTYPE(ACC) ST;
+#include "common/vector.h"
 
 #if defined(PAD_FORWARD) || defined(PAD_BACKWARD)
 // The input that output `o` repeats.

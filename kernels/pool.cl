@@ -2,9 +2,7 @@
 // -D POOL_<kernel>, ACC (compute tag), IN (storage tag), IDX (int, or long where a plane has 2^31 elements), and for
 // float with int indices LANES: how many windows along x that lie inside the image are done at once.
 #include "args/pool.h"
-#include "common/dtypes.h"
-
-typedef CTYPE(ACC) ST;
+#include "common/vector.h"
 
 #define LOWEST CAT(lowest_, ACC)
 #define lowest_f32 (-INFINITY)

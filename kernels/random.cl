@@ -1,11 +1,9 @@
 // Random fills. Sixteen Philox blocks make a group: 64 values of 32 bits, or 32 of 64 bits, in this order on every
 // device: value j of a group comes from block j % 16, word (or pair of words) j / 16.
 // -D: DIST (see below), OUT (storage tag), ACC (f32, f64 or i64), WIDE when a value takes two words.
-#include "common/dtypes.h"
+#define VEC 16
 #include "common/philox.h"
-
-typedef CTYPE(ACC) ST;
-typedef VTYPE(ACC, 16) VT;
+#include "common/vector.h"
 
 #ifdef WIDE
 #define VALUES 2

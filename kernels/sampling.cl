@@ -1,10 +1,9 @@
 // Draws by rejection from distributions with a parameter an element: gamma, Poisson, binomial. An element has a Philox
 // stream of its own, so its number depends on its position and parameters alone.
 // -D: DIST, IO (storage tag), ACC (f32 or f64), ACC_DOUBLE.
-#include "common/dtypes.h"
+#include "common/vector.h"
 #include "common/philox.h"
 
-typedef CTYPE(ACC) ST;
 #include "common/scalar_math.h"
 
 // A round is accepted with a probability above 1/2 (gamma: 0.95), so that 100 in a row fail never.

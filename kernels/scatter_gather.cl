@@ -3,12 +3,11 @@
 // ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
 // and ATOMIC where work-items may meet in one place; without it the host has laid out the space so that they cannot.
 #include "common/index_space.h"
-
-typedef CTYPE(ACC) acc_t;
+#include "common/vector.h"
 
 #define RED_sum(a, b) ((a) + (b))
 #if defined(ACC_COMPLEX)
-#define RED_prod(a, b) ((acc_t)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
+#define RED_prod(a, b) C_MUL(ST, a, b)
 #else
 #define RED_prod(a, b) ((a) * (b))
 #endif
@@ -33,14 +32,14 @@ typedef uint word_t;
 #endif
 // The element is taken out of the word by value: a cast pointer into the word would break the aliasing rules, and
 // compilers do rely on them.
-inline word_t combined(word_t word, uint shift, acc_t v) {
+inline word_t combined(word_t word, uint shift, ST v) {
 #if VAL_BYTES >= 4
   union {
     word_t w;
     STORAGE(VAL) v;
   } slot;
   slot.w = word;
-  const acc_t a = LOAD(VAL, ACC, 1, &slot.v, 0);
+  const ST a = LOAD(VAL, ACC, 1, &slot.v, 0);
   STORE(VAL, ACC, 1, &slot.v, 0, REDUCE(a, v));
   return slot.w;
 #else
@@ -49,12 +48,12 @@ inline word_t combined(word_t word, uint shift, acc_t v) {
 #else
   uchar part = (uchar)(word >> shift);
 #endif
-  const acc_t a = LOAD(VAL, ACC, 1, (STORAGE(VAL) *)&part, 0);
+  const ST a = LOAD(VAL, ACC, 1, (STORAGE(VAL) *)&part, 0);
   STORE(VAL, ACC, 1, (STORAGE(VAL) *)&part, 0, REDUCE(a, v));
   return (word & ~(((1u << (8 * VAL_BYTES)) - 1) << shift)) | ((word_t)part << shift);
 #endif
 }
-inline void combine(__global uchar *base, ulong offset, acc_t v) {
+inline void combine(__global uchar *base, ulong offset, ST v) {
   const ulong within = offset & (sizeof(word_t) - 1);
   volatile __global word_t *p = (volatile __global word_t *)(base + (offset - within));
   word_t seen = *p, held;
@@ -64,9 +63,9 @@ inline void combine(__global uchar *base, ulong offset, acc_t v) {
   } while (seen != held);
 }
 #else
-inline void combine(__global uchar *base, ulong offset, acc_t v) {
+inline void combine(__global uchar *base, ulong offset, ST v) {
   __global STORAGE(VAL) *p = (__global STORAGE(VAL) *)(base + offset);
-  const acc_t a = LOAD(VAL, ACC, 1, p, 0);
+  const ST a = LOAD(VAL, ACC, 1, p, 0);
   STORE(VAL, ACC, 1, p, 0, REDUCE(a, v));
 }
 #endif
@@ -76,10 +75,10 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int sc
                              ulong2 alpha_bits, const IndexSpaceParams L) {
   union {
     ulong2 bits;
-    acc_t value;
+    ST value;
   } arg;
   arg.bits = alpha_bits;
-  const acc_t alpha = arg.value;
+  const ST alpha = arg.value;
   __global int *err = PTR(e, int);
   const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);
   long row = (long)get_global_id(1) * L.rows_per_item;
@@ -105,7 +104,7 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int sc
 #endif
     for (; j < end; j++) {
       if (!fixed) at = INDEXED_OFFSET(j);
-      acc_t v = alpha;
+      ST v = alpha;
       if (!fill) {
         v = LOAD(VAL, ACC, 1, (__global const STORAGE(VAL) *)(s + j * ss), 0);
         if (scaled) v = RED_prod(v, alpha);

@@ -1,9 +1,7 @@
 // Reductions of runs of rows, of data (outer, rows, inner); offsets are (outer, count + 1). A work-item has one segment
 // of one column, so that nothing is added in an order that changes. -D: IN, ACC,
 // R_MAX | R_MIN | R_MEAN | R_PROD | R_SUM.
-#include "common/dtypes.h"
-
-typedef CTYPE(ACC) acc_t;
+#include "common/vector.h"
 
 #if defined(R_MAX)
 #define COMBINE(a, x) (isnan(x) || (x) > (a) ? (x) : (a))
@@ -17,22 +15,22 @@ typedef CTYPE(ACC) acc_t;
 
 // The segment of work-item `id`: from row `first` of n rows, which lie `inner` apart from `base` on. Offsets that ATen
 // was told not to check stay within the data.
-#define SEGMENT                                                                                   \
-  const long id = get_global_id(0);                                                               \
-  if (id >= outer * count * inner) return;                                                        \
-  const long block = id / inner / count;                                                          \
+#define SEGMENT                                                                                     \
+  const long id = get_global_id(0);                                                                 \
+  if (id >= outer * count * inner) return;                                                          \
+  const long block = id / inner / count;                                                            \
   __global const long *bound = PTR(offsets, const long) + block * (count + 1) + id / inner % count; \
-  const long first = clamp(bound[0], 0L, rows), n = clamp(bound[1], first, rows) - first;         \
-  const long base = (block * rows + first) * inner + id % inner;                                  \
+  const long first = clamp(bound[0], 0L, rows), n = clamp(bound[1], first, rows) - first;           \
+  const long base = (block * rows + first) * inner + id % inner;                                    \
   __global const STORAGE(IN) *x = PTR(data, const STORAGE(IN)) + base;
 #define AT(i) LOAD(IN, ACC, 1, x, (i) * inner)
 
 __kernel void segment_reduce(BUF(out), BUF(data), BUF(offsets), long outer, long rows, long inner, long count,
                              float start, float start_low, int given) {
   SEGMENT
-  acc_t a = (acc_t)start + (acc_t)start_low;
+  ST a = (ST)start + (ST)start_low;
   for (long i = 0; i < n; i++) {
-    const acc_t v = AT(i);
+    const ST v = AT(i);
     a = COMBINE(a, v);
   }
 #if defined(R_MEAN)
@@ -50,23 +48,23 @@ __kernel void segment_reduce_backward(BUF(gin), BUF(grad), BUF(out), BUF(data), 
                                       long inner, long count, float start, float start_low) {
   SEGMENT
   __global STORAGE(IN) *gx = PTR(gin, STORAGE(IN)) + base;
-  const acc_t g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), id);
-  const acc_t y = LOAD(IN, ACC, 1, PTR(out, const STORAGE(IN)), id);
+  const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), id);
+  const ST y = LOAD(IN, ACC, 1, PTR(out, const STORAGE(IN)), id);
 #if defined(R_MAX) || defined(R_MIN)
   long equal = 0;
   for (long i = 0; i < n; i++) equal += isnan(AT(i)) || AT(i) == y;
   // As CPU and CUDA do, which divide among equals what is positive, only.
-  const acc_t share = g > 0 ? g / equal : g;
+  const ST share = g > 0 ? g / equal : g;
   for (long i = 0; i < n; i++)
     if (isnan(AT(i)) || AT(i) == y) STORE(IN, ACC, 1, gx, i * inner, share);
 #else
   for (long i = 0; i < n; i++) {
 #if defined(R_PROD)
-    const acc_t v = AT(i);
-    acc_t others = y / v;
+    const ST v = AT(i);
+    ST others = y / v;
     if (v == 0 || isnan(v)) {
-      others = (acc_t)start + (acc_t)start_low;
-      for (long k = 0; k < n; k++) others *= k == i ? (acc_t)1 : AT(k);
+      others = (ST)start + (ST)start_low;
+      for (long k = 0; k < n; k++) others *= k == i ? (ST)1 : AT(k);
     }
     STORE(IN, ACC, 1, gx, i * inner, g * others);
 #elif defined(R_MEAN)

@@ -1,20 +1,10 @@
 // Kernels that move or generate elements by position: cat, tril/triu, ranges, triangle indices, unfold's gradient.
 // Moves take -D BYTES (element size), generators OUT and ACC (dtype tags).
 #include "args/shape.h"
-#include "common/dtypes.h"
+#include "common/vector.h"
 
 #ifdef BYTES
-#if BYTES == 1
-typedef uchar elem_t;
-#elif BYTES == 2
-typedef ushort elem_t;
-#elif BYTES == 4
-typedef uint elem_t;
-#elif BYTES == 8
-typedef ulong elem_t;
-#else
-typedef ulong2 elem_t;
-#endif
+#include "common/elements.h"
 
 inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
   long j = 0;
@@ -84,15 +74,13 @@ __kernel void triangle(BUF(o), BUF(s), const TriangleParams L) {
 #endif
 
 #ifdef OUT
-typedef CTYPE(ACC) acc_t;
-
 // kind 0: linspace, exact at both ends and symmetric; 1: logspace, base ** linspace; 2: start + i * step.
 #if defined(ACC_FLOATING) || defined(ACC_INTEGRAL)
-__kernel void sequence(BUF(o), int kind, long n, long chunk, acc_t start, acc_t end, acc_t step, acc_t base) {
+__kernel void sequence(BUF(o), int kind, long n, long chunk, ST start, ST end, ST step, ST base) {
   __global STORAGE(OUT) *o = PTR(o, STORAGE(OUT));
   const long first = (long)get_global_id(0) * chunk, last = min(first + chunk, n);
   for (long i = first; i < last; i++) {
-    acc_t v = kind < 2 && i >= n / 2 ? end - step * (acc_t)(n - 1 - i) : start + step * (acc_t)i;
+    ST v = kind < 2 && i >= n / 2 ? end - step * (ST)(n - 1 - i) : start + step * (ST)i;
 #ifdef ACC_FLOATING
     if (kind == 1) v = pow(base, v);
 #endif
@@ -116,8 +104,8 @@ __kernel void triangle_indices(BUF(o), long rows, long columns, long shift, int 
   const long from = upper ? edge : 0, to = upper ? columns : edge;
   long at = upper ? i * columns - before(i, shift, columns) : before(i, shift, columns);
   for (long j = from; j < to; j++, at++) {
-    STORE(OUT, ACC, 1, o, at, (acc_t)i);
-    STORE(OUT, ACC, 1, o, total + at, (acc_t)j);
+    STORE(OUT, ACC, 1, o, at, (ST)i);
+    STORE(OUT, ACC, 1, o, total + at, (ST)j);
   }
 }
 
@@ -127,7 +115,7 @@ __kernel void unfold_backward(BUF(o), BUF(g), const UnfoldBackwardParams L) {
   for (long at = first; at < last; at++) {
     const long q = at / L.inner, x = at - q * L.inner, outer = q / L.length, i = q - outer * L.length;
     const long lo = i < L.size ? 0 : (i - L.size) / L.step + 1, hi = min(i / L.step, L.windows - 1);
-    acc_t sum = (acc_t)(0);
+    ST sum = (ST)(0);
     for (long w = lo; w <= hi; w++) {
       const long from = ((outer * L.windows + w) * L.inner + x) * L.size + (i - w * L.step);
       sum += LOAD(OUT, ACC, 1, PTR(g, const STORAGE(OUT)), from);
@@ -145,6 +133,6 @@ __kernel void repeat_interleave(BUF(o), BUF(r), BUF(c), long n, long total, BUF(
     netcl_report(PTR(e, int), code, count, total);
     return;
   }
-  for (long at = end - count; at < end; at++) STORE(OUT, ACC, 1, PTR(o, STORAGE(OUT)), at, (acc_t)i);
+  for (long at = end - count; at < end; at++) STORE(OUT, ACC, 1, PTR(o, STORAGE(OUT)), at, (ST)i);
 }
 #endif

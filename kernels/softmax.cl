@@ -13,17 +13,17 @@ DEFINE_LANES(OUT)
 // would be subnormal is 0. About half the instructions of a library's exp, which has more to look after.
 #define single_f32 1
 #if defined(DEVICE_CPU) && CAT(single_, ACC) && VEC > 1
-inline vec_t exp_below(vec_t x) {
-  const vec_t shifted = fma(x, (vec_t)(1.44269504f), (vec_t)(12582912.0f));  // 1.5 * 2^23: k in the low bits
-  const vec_t k = shifted - 12582912.0f;
-  const vec_t f = fma(k, (vec_t)(-1.42860677e-6f), fma(k, (vec_t)(-0.693145752f), x));
-  vec_t q = fma(f, (vec_t)(0.00138145394f), (vec_t)(0.00836874545f));
-  q = fma(q, f, (vec_t)(0.041668389f));
-  q = fma(q, f, (vec_t)(0.166665211f));
-  q = fma(q, f, (vec_t)(0.49999994f));
+inline VT exp_below(VT x) {
+  const VT shifted = fma(x, (VT)(1.44269504f), (VT)(12582912.0f));  // 1.5 * 2^23: k in the low bits
+  const VT k = shifted - 12582912.0f;
+  const VT f = fma(k, (VT)(-1.42860677e-6f), fma(k, (VT)(-0.693145752f), x));
+  VT q = fma(f, (VT)(0.00138145394f), (VT)(0.00836874545f));
+  q = fma(q, f, (VT)(0.041668389f));
+  q = fma(q, f, (VT)(0.166665211f));
+  q = fma(q, f, (VT)(0.49999994f));
   q = fma(q, f * f, f) + 1;
-  const vec_t r = q * CAT(as_float, VEC)((CAT(as_int, VEC)(shifted) << 23) + 0x3f800000);  // NaN stays NaN
-  return x < -87.33654f ? (vec_t)(0) : r;
+  const VT r = q * CAT(as_float, VEC)((CAT(as_int, VEC)(shifted) << 23) + 0x3f800000);  // NaN stays NaN
+  return x < -87.33654f ? (VT)(0) : r;
 }
 #define EXP(x) exp_below(x)
 #else
@@ -31,7 +31,7 @@ inline vec_t exp_below(vec_t x) {
 #endif
 
 #if defined(KEEP_LOCAL)
-#define KEPT_ARG __local vec_t *kept,
+#define KEPT_ARG __local VT *kept,
 #define KEEP(i, lanes, e) kept[(i) / VEC] = e
 #define KEPT(i, lanes, top) kept[(i) / VEC]
 #elif defined(KEEP_EXP)
@@ -48,13 +48,13 @@ inline vec_t exp_below(vec_t x) {
 
 #define TO_MAX(i, lanes)                                           \
   {                                                                \
-    const vec_t xv = LOAD_LANES(IN, x, i, lanes, -INFINITY);       \
+    const VT xv = LOAD_LANES(IN, x, i, lanes, -INFINITY);          \
     m = xv > m ? xv : m;                                           \
   }
 #define TO_EXP(i, lanes)                                           \
   {                                                                \
     FETCH_AHEAD(x, i, n);                                          \
-    const vec_t e = EXP(LOAD_LANES(IN, x, i, lanes, top) - top);   \
+    const VT e = EXP(LOAD_LANES(IN, x, i, lanes, top) - top);      \
     KEEP(i, lanes, e);                                             \
     s += KEEP_LANES(e, lanes, 0);                                  \
   }
@@ -69,17 +69,17 @@ __kernel void softmax_rows(BUF(out), BUF(in), KEPT_ARG long rows, long rows_per,
   for (long row = first; row < last; row++) {
     __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * n;
     __global STORAGE(OUT) *y = PTR(out, STORAGE(OUT)) + row * n;
-    vec_t m = (vec_t)(-INFINITY);
+    VT m = (VT)(-INFINITY);
     EACH_OF_ROW(TO_MAX, n)
-    const acc_t top = row_max(m);
-    vec_t s = (vec_t)(0);
+    const ST top = row_max(m);
+    VT s = (VT)(0);
     EACH_OF_ROW(TO_EXP, n)
-    const acc_t sum = row_sum(s);
+    const ST sum = row_sum(s);
 #ifdef LOG
-    const acc_t shift = log(sum);
+    const ST shift = log(sum);
     EACH_OF_ROW(TO_LOG, n)
 #else
-    const acc_t scale = 1 / sum;
+    const ST scale = 1 / sum;
     EACH_OF_ROW(TO_SCALE, n)
 #endif
   }
@@ -93,9 +93,9 @@ __kernel void softmax_cols(BUF(out), BUF(in), long outer, long n, long inner) {
   const int lanes = LANES(c, inner);
   __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + o * n * inner + c;
   __global STORAGE(OUT) *y = PTR(out, STORAGE(OUT)) + o * n * inner + c;
-  vec_t m = (vec_t)(-INFINITY);
+  VT m = (VT)(-INFINITY);
   for (long i = 0; i < n; i++) m = fmax(m, LOAD_LANES(IN, x, i * inner, lanes, 0));
-  vec_t s = (vec_t)(0);
+  VT s = (VT)(0);
   for (long i = 0; i < n; i++) s += exp(LOAD_LANES(IN, x, i * inner, lanes, 0) - m);
 #ifdef LOG
   s = log(s);
@@ -127,7 +127,7 @@ DEFINE_LANES(GIN)
   {                                                                                                   \
     FETCH_AHEAD(g, i, n);                                                                             \
     FETCH_AHEAD(y, i, n);                                                                             \
-    const vec_t gv = LOAD_LANES(GRAD, g, i, lanes, 0), yv = LOAD_LANES(OUTPUT, y, i, lanes, 0);       \
+    const VT gv = LOAD_LANES(GRAD, g, i, lanes, 0), yv = LOAD_LANES(OUTPUT, y, i, lanes, 0);          \
     STORE_LANES(GIN, o, i, lanes, RESULT(gv, yv, sum));                                               \
   }
 
@@ -139,9 +139,9 @@ __kernel void softmax_backward_rows(BUF(gin), BUF(grad), BUF(output), long rows,
     __global const STORAGE(GRAD) *g = PTR(grad, const STORAGE(GRAD)) + row * n;
     __global const STORAGE(OUTPUT) *y = PTR(output, const STORAGE(OUTPUT)) + row * n;
     __global STORAGE(GIN) *o = PTR(gin, STORAGE(GIN)) + row * n;
-    vec_t s = (vec_t)(0);
+    VT s = (VT)(0);
     EACH_OF_ROW(TO_DOT, n)
-    const acc_t sum = row_sum(s);
+    const ST sum = row_sum(s);
     EACH_OF_ROW(TO_GRAD, n)
   }
   STORES_DONE();
@@ -155,11 +155,11 @@ __kernel void softmax_backward_cols(BUF(gin), BUF(grad), BUF(output), long outer
   __global const STORAGE(GRAD) *g = PTR(grad, const STORAGE(GRAD)) + at;
   __global const STORAGE(OUTPUT) *y = PTR(output, const STORAGE(OUTPUT)) + at;
   __global STORAGE(GIN) *r = PTR(gin, STORAGE(GIN)) + at;
-  vec_t s = (vec_t)(0);
+  VT s = (VT)(0);
   for (long i = 0; i < n; i++)
     s += TERM(LOAD_LANES(GRAD, g, i * inner, lanes, 0), LOAD_LANES(OUTPUT, y, i * inner, lanes, 0));
   for (long i = 0; i < n; i++) {
-    const vec_t gv = LOAD_LANES(GRAD, g, i * inner, lanes, 0),
+    const VT gv = LOAD_LANES(GRAD, g, i * inner, lanes, 0),
                 yv = LOAD_LANES(OUTPUT, y, i * inner, lanes, 0);
     STORE_LANES(GIN, r, i * inner, lanes, RESULT(gv, yv, s));
   }

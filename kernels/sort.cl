@@ -6,9 +6,8 @@
 // size), FORM_RUNS | FORM_MERGE | FORM_FINISH | FORM_SELECT | FORM_PICK | FORM_SEARCH, PICK_MEDIAN | PICK_NANMEDIAN |
 // PICK_MODE, OUT and RIGHT and SORTER (search).
 #include "args/sort.h"
-#include "common/dtypes.h"
+#include "common/vector.h"
 
-typedef CTYPE(ACC) ST;
 #define READ(p) LOAD(IN, ACC, 1, (__global const STORAGE(IN) *)(p), 0)
 
 #if defined(FORM_SEARCH)

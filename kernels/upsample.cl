@@ -3,9 +3,7 @@
 // The gradient of a plane belongs to one work-item, which adds to it in a fixed order: deterministic, no
 // atomics.
 #include "args/upsample.h"
-#include "common/dtypes.h"
-
-typedef CTYPE(ACC) acc_t;
+#include "common/vector.h"
 
 #if defined(MODE_CUBIC)
 #define TAPS 4
@@ -19,7 +17,7 @@ typedef CTYPE(ACC) acc_t;
 #define TAPS_H (NDIM > 1 ? TAPS : 1)
 
 // Where output `o` comes from: TAPS positions and their weights.
-inline void taps(long o, long size, acc_t scale, long align, long *at, acc_t *weight) {
+inline void taps(long o, long size, ST scale, long align, long *at, ST *weight) {
 #if defined(MODE_NEAREST)
   at[0] = min((long)floor((float)o * (float)scale), size - 1);
   weight[0] = 1;
@@ -27,27 +25,27 @@ inline void taps(long o, long size, acc_t scale, long align, long *at, acc_t *we
   at[0] = min((long)floor(((float)o + 0.5f) * (float)scale), size - 1);
   weight[0] = 1;
 #elif defined(MODE_LINEAR)
-  acc_t x = align ? scale * o : scale * (o + (acc_t)0.5f) - (acc_t)0.5f;
+  ST x = align ? scale * o : scale * (o + (ST)0.5f) - (ST)0.5f;
   if (x < 0) x = 0;
   at[0] = min((long)x, size - 1);
   at[1] = min(at[0] + 1, size - 1);
-  weight[1] = min(max(x - at[0], (acc_t)0), (acc_t)1);
+  weight[1] = min(max(x - at[0], (ST)0), (ST)1);
   weight[0] = 1 - weight[1];
 #else
-  const acc_t x = align ? scale * o : scale * (o + (acc_t)0.5f) - (acc_t)0.5f;
-  const acc_t base = floor(x), t = x - base, a = -0.75f;
+  const ST x = align ? scale * o : scale * (o + (ST)0.5f) - (ST)0.5f;
+  const ST base = floor(x), t = x - base, a = -0.75f;
   for (int k = 0; k < 4; k++) {
     at[k] = clamp((long)base + k - 1, 0L, size - 1);
-    const acc_t u = fabs(t - (k - 1));
+    const ST u = fabs(t - (k - 1));
     weight[k] = u <= 1 ? ((a + 2) * u - (a + 3)) * u * u + 1 : ((a * u - 5 * a) * u + 8 * a) * u - 4 * a;
   }
 #endif
 }
-#define SCALE(d) ((acc_t)scales.high[d] + (acc_t)scales.low[d])
+#define SCALE(d) ((ST)scales.high[d] + (ST)scales.low[d])
 // The taps of the row (od, oh) of a plane.
 #define ROW_TAPS                                                       \
   long dat[TAPS] = {0}, hat[TAPS] = {0}, wat[TAPS];                    \
-  acc_t dw[TAPS] = {1}, hw[TAPS] = {1}, ww[TAPS];                      \
+  ST dw[TAPS] = {1}, hw[TAPS] = {1}, ww[TAPS];                         \
   if (NDIM > 2) taps(od, s.in[0], SCALE(0), s.align_corners, dat, dw); \
   if (NDIM > 1) taps(oh, s.in[1], SCALE(1), s.align_corners, hat, hw);
 
@@ -67,10 +65,10 @@ __kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const Upsample
 #if TAPS == 1
       STORE(IN, ACC, 1, y, ow, LOAD(IN, ACC, 1, x, (dat[0] * s.in[1] + hat[0]) * s.in[2] + wat[0]));
 #else
-      acc_t sum = 0;
+      ST sum = 0;
       for (int i = 0; i < TAPS_D; i++)
         for (int j = 0; j < TAPS_H; j++) {
-          acc_t line = 0;
+          ST line = 0;
           for (int k = 0; k < TAPS; k++)
             line += ww[k] * LOAD(IN, ACC, 1, x, (dat[i] * s.in[1] + hat[j]) * s.in[2] + wat[k]);
           sum += dw[i] * hw[j] * line;
@@ -85,14 +83,14 @@ __kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const Upsample
 __kernel void resample_backward(BUF(gin), BUF(grad), const UpsampleParams s, const UpsampleScales scales) {
   const long plane = get_global_id(0);
   if (plane >= s.planes) return;
-  __global acc_t *x = PTR(gin, acc_t) + plane * s.in[0] * s.in[1] * s.in[2];
+  __global ST *x = PTR(gin, ST) + plane * s.in[0] * s.in[1] * s.in[2];
   __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + plane * s.out[0] * s.out[1] * s.out[2];
   for (long od = 0; od < s.out[0]; od++)
     for (long oh = 0; oh < s.out[1]; oh++) {
       ROW_TAPS
       for (long ow = 0; ow < s.out[2]; ow++) {
         taps(ow, s.in[2], SCALE(2), s.align_corners, wat, ww);
-        const acc_t v = LOAD(IN, ACC, 1, g, (od * s.out[1] + oh) * s.out[2] + ow);
+        const ST v = LOAD(IN, ACC, 1, g, (od * s.out[1] + oh) * s.out[2] + ow);
         for (int i = 0; i < TAPS_D; i++)
           for (int j = 0; j < TAPS_H; j++)
             for (int k = 0; k < TAPS; k++)

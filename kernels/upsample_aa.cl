@@ -1,36 +1,34 @@
 // Anti-aliased resampling along one dimension: x is (outer, in, inner), y (outer, out, inner). The weights of output o
 // are in row o of a table of `taps` columns; starts[2 o] is the input of the first, starts[2 o + 1] their number.
 // -D: IN, OUT (read and written), ACC; aa_weights: FILTER 1 linear, 2 cubic, 3 lanczos, which reaches that far.
-#include "common/dtypes.h"
-
-typedef CTYPE(ACC) acc_t;
+#include "common/vector.h"
 
 #ifdef FILTER
-inline acc_t filter(acc_t x) {
+inline ST filter(ST x) {
   x = fabs(x);
   if (x >= FILTER) return 0;
 #if FILTER == 1
   return 1 - x;
 #elif FILTER == 2
-  const acc_t a = -0.5f;
+  const ST a = -0.5f;
   return x < 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((x - 5) * x + 8) * x * a - 4 * a;
 #else
-  const acc_t pi = acos((acc_t)-1);
-  return x == 0 ? (acc_t)1 : sinpi(x) * sinpi(x / 3) * 3 / (pi * x * pi * x);
+  const ST pi = acos((ST)-1);
+  return x == 0 ? (ST)1 : sinpi(x) * sinpi(x / 3) * 3 / (pi * x * pi * x);
 #endif
 }
 
 // Work-item = output.
 __kernel void aa_weights(BUF(weights), BUF(starts), long in, long taps, float scale_high, float scale_low) {
   const long o = get_global_id(0);
-  const acc_t scale = (acc_t)scale_high + (acc_t)scale_low, shrink = scale > 1 ? 1 / scale : 1;
-  const acc_t support = FILTER * (scale > 1 ? scale : (acc_t)1), centre = scale * (o + (acc_t)0.5f);
-  const long first = clamp((long)(centre - support + (acc_t)0.5f), 0L, in - 1);
-  const long count = clamp((long)(centre + support + (acc_t)0.5f), first + 1, in) - first;
+  const ST scale = (ST)scale_high + (ST)scale_low, shrink = scale > 1 ? 1 / scale : 1;
+  const ST support = FILTER * (scale > 1 ? scale : (ST)1), centre = scale * (o + (ST)0.5f);
+  const long first = clamp((long)(centre - support + (ST)0.5f), 0L, in - 1);
+  const long count = clamp((long)(centre + support + (ST)0.5f), first + 1, in) - first;
   const long n = count < taps ? count : taps;
-  __global acc_t *w = PTR(weights, acc_t) + o * taps;
-  acc_t total = 0;
-  for (long i = 0; i < n; i++) total += w[i] = filter((i + first - centre + (acc_t)0.5f) * shrink);
+  __global ST *w = PTR(weights, ST) + o * taps;
+  ST total = 0;
+  for (long i = 0; i < n; i++) total += w[i] = filter((i + first - centre + (ST)0.5f) * shrink);
   for (long i = 0; i < n && total != 0; i++) w[i] /= total;
   PTR(starts, long)[2 * o] = first;
   PTR(starts, long)[2 * o + 1] = n;
@@ -44,9 +42,9 @@ __kernel void aa_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), long n, long
   for (long k = begin; k < end; k++) {
     const long o = k / inner % out, block = k / inner / out;
     const long first = PTR(starts, const long)[2 * o], count = PTR(starts, const long)[2 * o + 1];
-    __global const acc_t *w = PTR(weights, const acc_t) + o * taps;
+    __global const ST *w = PTR(weights, const ST) + o * taps;
     __global const STORAGE(IN) *p = PTR(x, const STORAGE(IN)) + (block * in + first) * inner + k % inner;
-    acc_t sum = 0;
+    ST sum = 0;
     for (long i = 0; i < count; i++) sum += w[i] * LOAD(IN, ACC, 1, p, i * inner);
     STORE(OUT, ACC, 1, PTR(y, STORAGE(OUT)), k, sum);
   }
@@ -62,11 +60,11 @@ __kernel void aa_backward(BUF(gx), BUF(gy), BUF(weights), BUF(starts), long n, l
     const float low = (i - support - 1) / scale - 1.5f, high = (i + support + 2) / scale + 1.5f;
     const long first = (long)clamp(low, 0.0f, (float)out), last = (long)clamp(high, 0.0f, (float)out);
     __global const STORAGE(IN) *g = PTR(gy, const STORAGE(IN)) + block * out * inner + k % inner;
-    acc_t sum = 0;
+    ST sum = 0;
     for (long o = first; o < min(last + 1, out); o++) {
       const long tap = i - PTR(starts, const long)[2 * o];
       if (tap >= 0 && tap < PTR(starts, const long)[2 * o + 1])
-        sum += PTR(weights, const acc_t)[o * taps + tap] * LOAD(IN, ACC, 1, g, o * inner);
+        sum += PTR(weights, const ST)[o * taps + tap] * LOAD(IN, ACC, 1, g, o * inner);
     }
     STORE(OUT, ACC, 1, PTR(gx, STORAGE(OUT)), k, sum);
   }

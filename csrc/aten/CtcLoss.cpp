@@ -68,7 +68,7 @@ struct Ctc {
                 targets.size(0));
     states = 2 * longest + 1;
     spans = at::tensor(values, at::kLong).to(log_probs.device());
-    defs.set("T", dtype_tag(type));
+    defs.set("ACC", dtype_tag(type));
   }
 
   // The forward variables from the start, or the backward ones from the end: a work-group a sequence.

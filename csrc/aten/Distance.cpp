@@ -25,7 +25,7 @@ void distance(const char* op, const char* name, const Tensor& x, double p, bool 
               "' on netcl: it takes float32 and float64");
   check_dtype(dev, type, op);
   Defs defs;
-  defs.set("IN", dtype_tag(type)).set("PAIRS", int64_t(pairs));
+  defs.set("ACC", dtype_tag(type)).set("PAIRS", int64_t(pairs));
   defs.set("NORM", int64_t(p == 0 ? 0 : p == 1 ? 1 : p == 2 ? 2 : std::isinf(p) ? 4 : 3));
   Kernel& k = kernel(dev, "distance.cl", name, defs);
   const Range global{size_t(items)}, local{dev.is_cpu() ? size_t(1) : size_t(64)};

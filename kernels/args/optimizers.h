@@ -4,19 +4,19 @@
 #include "args/args.h"
 BEGIN_ARGS
 
-TEMPLATE_STRUCT(class real, AdamParams) {
-  real lr, beta1, beta2, one_minus_beta1, one_minus_beta2, log_beta1, log_beta2, weight_decay, eps;
-  real maximize, decoupled;
+TEMPLATE_STRUCT(class ST, AdamParams) {
+  ST lr, beta1, beta2, one_minus_beta1, one_minus_beta2, log_beta1, log_beta2, weight_decay, eps;
+  ST maximize, decoupled;
 };
 
-TEMPLATE_STRUCT(class real, SgdParams) {
-  real lr, weight_decay, momentum, one_minus_dampening;
-  real nesterov, maximize, first_step;
+TEMPLATE_STRUCT(class ST, SgdParams) {
+  ST lr, weight_decay, momentum, one_minus_dampening;
+  ST nesterov, maximize, first_step;
 };
 
-TEMPLATE_STRUCT(class real, AdagradParams) {
-  real lr, lr_decay, weight_decay, eps;
-  real maximize;
+TEMPLATE_STRUCT(class ST, AdagradParams) {
+  ST lr, lr_decay, weight_decay, eps;
+  ST maximize;
 };
 
 END_ARGS

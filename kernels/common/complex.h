@@ -1,6 +1,7 @@
 // Arithmetic of complex numbers as pairs; R is the real type of the compute type.
 #ifndef NETCL_COMPLEX_H
 #define NETCL_COMPLEX_H
+#include "common/vector.h"
 
 #if defined(ACC_DOUBLE)
 typedef double R;
@@ -8,7 +9,7 @@ typedef double R;
 typedef float R;
 #endif
 
-inline VT c_mul(VT a, VT b) { return (VT)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
+inline VT c_mul(VT a, VT b) { return C_MUL(VT, a, b); }
 inline VT c_conj(VT a) { return (VT)(a.x, -a.y); }
 inline VT c_scale(VT a, R s) { return a * s; }
 // Smith's scaling, so that large and small parts neither overflow nor vanish.

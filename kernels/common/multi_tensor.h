@@ -18,7 +18,7 @@
 #define S f32
 #endif
 
-typedef CTYPE(ACC) real;
+#include "common/vector.h"
 
 #define MT_HEADER 3
 #define MT_WORDS (MT_HEADER + COLUMNS)

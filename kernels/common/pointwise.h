@@ -7,10 +7,7 @@
 // An operator of two outputs assigns the second one to `r1` in its expression.
 #ifndef NETCL_POINTWISE_H
 #define NETCL_POINTWISE_H
-#include "common/dtypes.h"
-
-typedef VTYPE(ACC, VEC) VT;
-typedef CTYPE(ACC) ST;
+#include "common/vector.h"
 
 // A mask (result of a comparison) as 0 or 1 of the compute type.
 #if defined(ACC_COMPLEX)
@@ -20,10 +17,6 @@ typedef CTYPE(ACC) ST;
 #endif
 
 // Where a function has no vector form: NETCL_MAPn(f) defines map_f, which applies the scalar f lane by lane.
-typedef union {
-  VT v;
-  ST s[VEC];
-} lanes_t;
 #define NETCL_MAP1(f)                                      \
   inline VT map_##f(VT x) {                                \
     lanes_t a, r;                                          \

@@ -199,7 +199,7 @@ __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS)
 #define IN_TILE(k)                                                                                          \
   VT tile##k[16];                                                                                           \
   if (across##k) {                                                                                          \
-    _Pragma("unroll") for (int c = 0; c < 16; c++)                                                          \
+    UNROLL for (int c = 0; c < 16; c++)                                                                     \
       tile##k[c] = READ_VEC(IN##k, i##k##_buf + i##k##_off + off[NOUT + k] + (at + c) * L.inner[NOUT + k]); \
     TRANSPOSE16(VT, tile##k)                                                                                \
   }

@@ -3,14 +3,7 @@
 // -D: ACC (compute tag), VEC, LS; LONG_ROWS for sums of many elements.
 #ifndef NETCL_ROWS_H
 #define NETCL_ROWS_H
-#include "common/dtypes.h"
-
-typedef CTYPE(ACC) acc_t;
-typedef VTYPE(ACC, VEC) vec_t;
-typedef union {
-  vec_t v;
-  acc_t s[VEC];
-} row_lanes_t;
+#include "common/vector.h"
 
 #if LS == 1
 #define LID 0L
@@ -36,11 +29,11 @@ typedef union {
 #define BLOCK_STEPS 512
 #define ROW_BLOCK ((long)(LS * VEC * BLOCK_STEPS))
 #ifdef LONG_ROWS
-#define SUMS(a) vec_t a = (vec_t)(0), a##_all = (vec_t)(0);
+#define SUMS(a) VT a = (VT)(0), a##_all = (VT)(0);
 #define TOTAL(a) a##_all
 #define FOLD(a)     \
   a##_all += a;     \
-  a = (vec_t)(0);
+  a = (VT)(0);
 #define SUM_OF_ROW(STEP, FOLDS, n)                                      \
   for (long from_ = 0; from_ < (n); from_ += ROW_BLOCK) {               \
     const long to_ = min(from_ + ROW_BLOCK, (long)(n));                 \
@@ -50,7 +43,7 @@ typedef union {
     FOLDS                                                               \
   }
 #else
-#define SUMS(a) vec_t a = (vec_t)(0);
+#define SUMS(a) VT a = (VT)(0);
 #define TOTAL(a) a
 #define SUM_OF_ROW(STEP, FOLDS, n) EACH_OF_ROW(STEP, n)
 #endif
@@ -127,37 +120,37 @@ typedef union {
 #define LOAD_LANES(S, p, i, lanes, fill) load_lanes_##S((p) + (i), lanes, fill)
 #define STORE_LANES(S, p, i, lanes, x) store_lanes_##S((p) + (i), lanes, x)
 #define DEFINE_LANES(S)                                                                       \
-  inline vec_t load_lanes_##S(__global const STORAGE(S) *p, int lanes, acc_t fill) {          \
+  inline VT load_lanes_##S(__global const STORAGE(S) *p, int lanes, ST fill) {                \
     if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                         \
-    row_lanes_t r;                                                                            \
-    r.v = (vec_t)(fill);                                                                      \
+    lanes_t r;                                                                                \
+    r.v = (VT)(fill);                                                                         \
     for (int j = 0; j < lanes; j++) r.s[j] = LOAD(S, ACC, 1, p, j);                           \
     return r.v;                                                                               \
   }                                                                                           \
-  inline void store_lanes_##S(__global STORAGE(S) *p, int lanes, vec_t x) {                   \
+  inline void store_lanes_##S(__global STORAGE(S) *p, int lanes, VT x) {                      \
     if (lanes == VEC) {                                                                       \
       STORE(S, ACC, VEC, p, 0, x);                                                            \
       return;                                                                                 \
     }                                                                                         \
-    row_lanes_t r;                                                                            \
+    lanes_t r;                                                                                \
     r.v = x;                                                                                  \
     for (int j = 0; j < lanes; j++) STORE(S, ACC, 1, p, j, r.s[j]);                           \
   }
 // Sums that the next row adds to: in the cache, PAST_CACHE or not.
 #define STORE_SUMS(p, i, lanes, x) store_sums((p) + (i), lanes, x)
-inline void store_sums(__global acc_t *p, int lanes, vec_t x) {
+inline void store_sums(__global ST *p, int lanes, VT x) {
   if (lanes == VEC) {
     CAT(vstore, VEC)(x, 0, p);
     return;
   }
-  row_lanes_t r;
+  lanes_t r;
   r.v = x;
   for (int j = 0; j < lanes; j++) p[j] = r.s[j];
 }
 // x in the first `lanes` lanes, fill in the others.
-inline vec_t keep_lanes(vec_t x, int lanes, acc_t fill) {
+inline VT keep_lanes(VT x, int lanes, ST fill) {
   if (lanes == VEC) return x;
-  row_lanes_t r;
+  lanes_t r;
   r.v = x;
   for (int j = lanes; j < VEC; j++) r.s[j] = fill;
   return r.v;
@@ -166,13 +159,13 @@ inline vec_t keep_lanes(vec_t x, int lanes, acc_t fill) {
 // By halves: T is the element's type.
 #if VEC == 4
 #define HALVE(T, name, op)                 \
-  inline acc_t name(vec_t x) {             \
+  inline ST name(VT x) {                   \
     const CAT(T, 2) c = op(x.lo, x.hi);    \
     return op(c.lo, c.hi);                 \
   }
 #else
 #define HALVE(T, name, op)                 \
-  inline acc_t name(vec_t x) {             \
+  inline ST name(VT x) {                   \
     const CAT(T, 8) a = op(x.lo, x.hi);    \
     const CAT(T, 4) b = op(a.lo, a.hi);    \
     const CAT(T, 2) c = op(b.lo, b.hi);    \
@@ -186,7 +179,7 @@ HALVE(CTYPE(ACC), hmax, fmax)
 
 // A double of the host as two floats: a device without fp64 takes no double as an argument.
 #define WIDE(x) const float x, const float x##_low
-#define WIDE_VALUE(x) ((acc_t)(x) + (acc_t)(x##_low))
+#define WIDE_VALUE(x) ((ST)(x) + (ST)(x##_low))
 
 #if LS == 1
 #define ROW_SCRATCH
@@ -194,11 +187,11 @@ HALVE(CTYPE(ACC), hmax, fmax)
 #define row_max(x) hmax(x)
 #else
 // To be named once at the top of a kernel that reduces.
-#define ROW_SCRATCH __local acc_t row_scratch[LS];
+#define ROW_SCRATCH __local ST row_scratch[LS];
 #define row_sum(x) group_sum(hsum(x), row_scratch)
 #define row_max(x) group_max(hmax(x), row_scratch)
 #define GROUP_REDUCE(name, op)                                     \
-  inline acc_t name(acc_t x, __local acc_t *s) {                   \
+  inline ST name(ST x, __local ST *s) {                            \
     const int lid = (int)get_local_id(0);                          \
     s[lid] = x;                                                    \
     barrier(CLK_LOCAL_MEM_FENCE);                                  \
@@ -206,7 +199,7 @@ HALVE(CTYPE(ACC), hmax, fmax)
       if (lid < k) s[lid] = op(s[lid], s[lid + k]);                \
       barrier(CLK_LOCAL_MEM_FENCE);                                \
     }                                                              \
-    const acc_t r = s[0];                                          \
+    const ST r = s[0];                                             \
     barrier(CLK_LOCAL_MEM_FENCE);                                  \
     return r;                                                      \
   }

@@ -1,6 +1,26 @@
-// Functions of vectors that are kept in registers.
+// The types that kernels compute in, and functions of vectors that are kept in registers.
+// -D: ACC (tag of the compute type), VEC (elements of a vector).
 #ifndef NETCL_VECTOR_H
 #define NETCL_VECTOR_H
+#include "common/dtypes.h"
+
+// ST is an element of the compute type, VT a vector of VEC, lanes_t a vector and its elements.
+#ifdef ACC
+typedef CTYPE(ACC) ST;
+#ifdef VEC
+typedef VTYPE(ACC, VEC) VT;
+typedef union {
+  VT v;
+  ST s[VEC];
+} lanes_t;
+#endif
+#endif
+
+// The product of two complex numbers of type T.
+#define C_MUL(T, a, b) ((T)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
+
+// In front of a loop.
+#define UNROLL _Pragma("unroll")
 
 // For functions that take an array of a caller's registers: a compiler that calls them keeps the array in memory.
 #define ALWAYS_INLINE inline __attribute__((always_inline))

@@ -23,12 +23,8 @@
 #ifndef NETCL_CONV_H
 #define NETCL_CONV_H
 #include "args/conv.h"
-#include "common/dtypes.h"
 #include "common/transpose.h"
 #include "common/vector.h"
-
-typedef CTYPE(ACC) ST;
-typedef VTYPE(ACC, VEC) VT;
 
 #if defined(ENGINE_AMX) || defined(ENGINE_AVX512_BF16)
 #define ENGINE

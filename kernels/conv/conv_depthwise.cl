@@ -4,11 +4,7 @@
 // -D: ACC (compute tag), IO (storage tag), VEC (at most the width of the output), KH and KW (the
 // kernel), STEP (1 or 2: stride along a row), PITCH (elements of a row of the copy), SPACE (elements of the copy).
 #include "args/conv.h"
-#include "common/dtypes.h"
 #include "common/vector.h"
-
-typedef CTYPE(ACC) ST;
-typedef VTYPE(ACC, VEC) VT;
 
 // Columns of the copy are sorted by their residue modulo STEP, so that the pixels of a tap are neighbours.
 #define COLUMN(c) ((c) % STEP * (PITCH / STEP) + (c) / STEP)
@@ -51,8 +47,7 @@ __kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvDept
       for (long m = 0; m < P.multiplier; m++) {
         const long channel = plane % P.channels * P.multiplier + m;
         VT weight[KH * KW];
-#pragma unroll
-        for (int t = 0; t < KH * KW; t++)
+        UNROLL for (int t = 0; t < KH * KW; t++)
           weight[t] = (VT)(LOAD(IO, ACC, 1, PTR(w, const STORAGE(IO)),
                                 channel * (KH * KW) + (P.reversed ? KH * KW - 1 - t : t)));
         const VT start = (VT)(bias_buf ? PTR(bias, const ST)[channel] : 0);
@@ -62,10 +57,8 @@ __kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvDept
           for (long x = 0; x < P.out_w; x += VEC) {
             const long at = min(x, P.out_w - VEC);  // the last vector overlaps the one before it
             VT sum = start;
-#pragma unroll
-            for (int ky = 0; ky < KH; ky++)
-#pragma unroll
-              for (int kx = 0; kx < KW; kx++)
+            UNROLL for (int ky = 0; ky < KH; ky++)
+              UNROLL for (int kx = 0; kx < KW; kx++)
                 sum = fma(CAT(VLOAD_, VEC)(0, from + ky * PITCH + COLUMN(kx) + at), weight[ky * KW + kx], sum);
             STORE(IO, ACC, VEC, to, at, sum);
           }
@@ -87,15 +80,13 @@ ALWAYS_INLINE void add_row(const ST *copy, __global const STORAGE(IO) *dy, long 
   const long whole = width - width % VEC, rest = width - VEC;
   for (long at = 0; at < whole; at += VEC) {
     const VT g = LOAD(IO, ACC, VEC, dy, at);
-#pragma unroll
-    for (int t = 0; t < KR * KW; t++)
+    UNROLL for (int t = 0; t < KR * KW; t++)
       part[t] = fma(CAT(VLOAD_, VEC)(0, copy + t / KW * PITCH + COLUMN(t % KW) + at), g, part[t]);
   }
   if (whole == width) return;
   const VT first = (VT)((ST)(VEC - (width - whole)));
   const VT g = keep_from(first, LOAD(IO, ACC, VEC, dy, rest));
-#pragma unroll
-  for (int t = 0; t < KR * KW; t++)
+  UNROLL for (int t = 0; t < KR * KW; t++)
     part[t] =
         fma(keep_from(first, CAT(VLOAD_, VEC)(0, copy + t / KW * PITCH + COLUMN(t % KW) + rest)), g, part[t]);
 }
@@ -117,13 +108,11 @@ __kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const ConvDepthwis
         for (int k0 = 0; k0 < KH; k0 = k0 + KR) {
           const int ky0 = min(k0, KH - KR);  // rows that were there before are computed again, and dropped below
           VT part[KR * KW];  // of a strip: short sums lose less
-#pragma unroll
-          for (int t = 0; t < KR * KW; t++) part[t] = (VT)(0);
+          UNROLL for (int t = 0; t < KR * KW; t++) part[t] = (VT)(0);
           const ST *from = copy + ky0 * PITCH;
           __global const STORAGE(IO) *g = first;
           for (long y = 0; y < rows; y++, from += P.step_h * PITCH, g += P.out_w) add_row(from, g, P.out_w, part);
-#pragma unroll
-          for (int t = 0; t < KR * KW; t++)
+          UNROLL for (int t = 0; t < KR * KW; t++)
             if (ky0 + t / KW >= k0) sums[ky0 * KW + t] += part[t];
         }
       }

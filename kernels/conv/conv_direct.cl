@@ -18,13 +18,10 @@ ALWAYS_INLINE void add_taps(const Taps *T, __global const ST *const *row, long s
     const long tap = T->x_tap[r];
     __global const ST *w = T->w + T->w_tap[r];
     VT weight[NCO];
-#pragma unroll
-    for (int co = 0; co < NCO; co++) weight[co] = (VT)(w[co * T->w_out]);
-#pragma unroll
-    for (int b = 0; b < ROWS; b++) {
+    UNROLL for (int co = 0; co < NCO; co++) weight[co] = (VT)(w[co * T->w_out]);
+    UNROLL for (int b = 0; b < ROWS; b++) {
       const VT v = load_row(row[b] + tap, step);
-#pragma unroll
-      for (int co = 0; co < NCO; co++) sum[b][co] = fma(v, weight[co], sum[b][co]);
+      UNROLL for (int co = 0; co < NCO; co++) sum[b][co] = fma(v, weight[co], sum[b][co]);
     }
   }
 }
@@ -53,8 +50,7 @@ __kernel void conv_direct(BUF(x), BUF(x_tap), BUF(w), BUF(w_tap), BUF(bias), BUF
     for (long row = first; row < last; row += ROWS) {
       long from[ROWS];
       __global STORAGE(OUT) *to[ROWS];
-#pragma unroll
-      for (int b = 0; b < ROWS; b++) {
+      UNROLL for (int b = 0; b < ROWS; b++) {
         const long at = min(row + b, last - 1), z = at / P.height, y = at - z * P.height;
         from[b] = z * P.x_z + y * P.x_y;
         to[b] = out + z * P.out_z + y * P.out_y;
@@ -62,23 +58,18 @@ __kernel void conv_direct(BUF(x), BUF(x_tap), BUF(w), BUF(w_tap), BUF(bias), BUF
       for (long at = 0; at < P.width; at += VEC) {
         __global const ST *pixels[ROWS];
         VT sum[ROWS][NCO];
-#pragma unroll
-        for (int b = 0; b < ROWS; b++) pixels[b] = x + from[b] + at * P.x_x;
-#pragma unroll
-        for (int co = 0; co < NCO; co++) {
+        UNROLL for (int b = 0; b < ROWS; b++) pixels[b] = x + from[b] + at * P.x_x;
+        UNROLL for (int co = 0; co < NCO; co++) {
           const VT start = (VT)(bias_buf ? PTR(bias, const ST)[group * NCO + co] : 0);
-#pragma unroll
-          for (int b = 0; b < ROWS; b++) sum[b][co] = start;
+          UNROLL for (int b = 0; b < ROWS; b++) sum[b][co] = start;
         }
         if (P.x_x == 1)
           add_taps(&T, pixels, 1, sum);
         else
           add_taps(&T, pixels, P.x_x, sum);
         const int lanes = (int)min((long)VEC, P.width - at);
-#pragma unroll
-        for (int b = 0; b < ROWS; b++)
-#pragma unroll
-          for (int co = 0; co < NCO; co++)
+        UNROLL for (int b = 0; b < ROWS; b++)
+          UNROLL for (int co = 0; co < NCO; co++)
             if (row + b < last) store_row(to[b] + co * P.out_channel + at * P.out_x, sum[b][co], lanes, P.out_x);
       }
     }

@@ -15,22 +15,19 @@ ALWAYS_INLINE void add_row(__global const ST *x, const long *tap, long step, __g
   const long whole = width - width % VEC, rest = width - VEC;
   for (long at = 0; at < whole; at += VEC) {
     const VT g = LOAD(IN, ACC, VEC, dy, at);
-#pragma unroll
-    for (int t = 0; t < TAPS; t++) part[t] = fma(load_row(x + tap[t] + at * step, step), g, part[t]);
+    UNROLL for (int t = 0; t < TAPS; t++) part[t] = fma(load_row(x + tap[t] + at * step, step), g, part[t]);
   }
   if (whole == width || whole == 0) return;
   const VT first = (VT)((ST)(VEC - (width - whole)));
   const VT g = keep_from(first, LOAD(IN, ACC, VEC, dy, rest));
-#pragma unroll
-  for (int t = 0; t < TAPS; t++)
+  UNROLL for (int t = 0; t < TAPS; t++)
     part[t] = fma(keep_from(first, load_row(x + tap[t] + rest * step, step)), g, part[t]);
 }
 // The same of a row that is shorter than a vector.
 ALWAYS_INLINE void add_short_row(__global const ST *x, const long *tap, long step, __global const STORAGE(IN) *dy, long width,
                           ST *sum) {
   for (long at = 0; at < width; at++)
-#pragma unroll
-    for (int t = 0; t < TAPS; t++) sum[t] = fma(x[tap[t] + at * step], LOAD(IN, ACC, 1, dy, at), sum[t]);
+    UNROLL for (int t = 0; t < TAPS; t++) sum[t] = fma(x[tap[t] + at * step], LOAD(IN, ACC, 1, dy, at), sum[t]);
 }
 
 // A work-item makes TAPS weights of some channels.
@@ -44,16 +41,14 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
     long tap[TAPS];
     VT sums[TAPS];
     ST sum[TAPS];
-#pragma unroll
-    for (int t = 0; t < TAPS; t++) {
+    UNROLL for (int t = 0; t < TAPS; t++) {
       tap[t] = PTR(x_tap, const OFFSET)[min(r + t, P.taps - 1)];
       sums[t] = (VT)(0);
       sum[t] = 0;
     }
     for (long image = 0; image < P.images; image++) {
       VT part[TAPS];  // of an image: short sums lose less
-#pragma unroll
-      for (int t = 0; t < TAPS; t++) part[t] = (VT)(0);
+      UNROLL for (int t = 0; t < TAPS; t++) part[t] = (VT)(0);
       for (long z = 0; z * P.height < P.rows; z++)
         for (long y = 0; y < P.height; y++) {
           __global const ST *p = x + image * P.x_image + z * P.x_z + y * P.x_y;
@@ -65,11 +60,9 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
           else
             add_row(p, tap, P.x_x, g, P.width, part);
         }
-#pragma unroll
-      for (int t = 0; t < TAPS; t++) sums[t] += part[t];
+      UNROLL for (int t = 0; t < TAPS; t++) sums[t] += part[t];
     }
-#pragma unroll
-    for (int t = 0; t < TAPS; t++) {
+    UNROLL for (int t = 0; t < TAPS; t++) {
       if (r + t >= P.taps) continue;
       ST lanes[VEC];
       CAT(VSTORE_, VEC)(sums[t], 0, lanes);

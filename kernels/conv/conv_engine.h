@@ -8,26 +8,26 @@
 
 // Defines name(): `count` taps of one row or column, x[tap[0]] …, to consecutive places in `space`. `left` of their
 // offsets are consecutive, then `contiguous` at a time.
-#define DEFINE_GATHER(name, space)                                                                             \
+#define DEFINE_GATHER(name, space)                                                                                  \
   inline void name(__global const STORAGE(IN) *x, __global const OFFSET *tap, int count, int left, long contiguous, \
-                   int part, space panel_t *to) {                                                              \
-    for (int i = 0; i < count;) {                                                                              \
-      const int n = min(min(left, 16), count - i);                                                             \
-      __global const STORAGE(IN) *from = x + tap[i];                                                           \
-      if (n == 16) {                                                                                           \
-        PUT_BITS(space, 16, PART(IN, 16, from, part), to + i);                                                 \
-      } else if (n >= 8) {                                                                                     \
-        PUT_BITS(space, 8, PART(IN, 8, from, part), to + i);                                                   \
-        PUT_BITS(space, 8, PART(IN, 8, from + n - 8, part), to + i + n - 8);                                   \
-      } else if (n >= 4) {                                                                                     \
-        PUT_BITS(space, 4, PART(IN, 4, from, part), to + i);                                                   \
-        PUT_BITS(space, 4, PART(IN, 4, from + n - 4, part), to + i + n - 4);                                   \
-      } else {                                                                                                 \
-        for (int j = 0; j < n; j++) to[i + j] = PART(IN, 1, from + j, part);                                   \
-      }                                                                                                        \
-      i += n;                                                                                                  \
-      left = left == n ? (int)contiguous : left - n;                                                           \
-    }                                                                                                          \
+                   int part, space panel_t *to) {                                                                   \
+    for (int i = 0; i < count;) {                                                                                   \
+      const int n = min(min(left, 16), count - i);                                                                  \
+      __global const STORAGE(IN) *from = x + tap[i];                                                                \
+      if (n == 16) {                                                                                                \
+        PUT_BITS(space, 16, PART(IN, 16, from, part), to + i);                                                      \
+      } else if (n >= 8) {                                                                                          \
+        PUT_BITS(space, 8, PART(IN, 8, from, part), to + i);                                                        \
+        PUT_BITS(space, 8, PART(IN, 8, from + n - 8, part), to + i + n - 8);                                        \
+      } else if (n >= 4) {                                                                                          \
+        PUT_BITS(space, 4, PART(IN, 4, from, part), to + i);                                                        \
+        PUT_BITS(space, 4, PART(IN, 4, from + n - 4, part), to + i + n - 4);                                        \
+      } else {                                                                                                      \
+        for (int j = 0; j < n; j++) to[i + j] = PART(IN, 1, from + j, part);                                        \
+      }                                                                                                             \
+      i += n;                                                                                                       \
+      left = left == n ? (int)contiguous : left - n;                                                                \
+    }                                                                                                               \
   }
 
 // --- columns: conv_pack -----------------------------------------------------------------------------------------------
@@ -48,16 +48,14 @@ ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN) *src, const long *col
   for (int j = 0; j < NR; j += 16) {
     uint16 v[16];
     if (left >= 32) {
-#pragma unroll
-      for (int i = 0; i < 16; i++) v[i] = PAIRS_ALONG_K(IN, src + col[j + i] + tap[r], part);
+      UNROLL for (int i = 0; i < 16; i++) v[i] = PAIRS_ALONG_K(IN, src + col[j + i] + tap[r], part);
     } else {
       union {
         ushort numbers[32];
         uint16 pairs;
       } line[16];
       for (int i = 0; i < 16; i++) gather(src + col[j + i], tap + r, 32, left, P->contiguous, part, line[i].numbers);
-#pragma unroll
-      for (int i = 0; i < 16; i++) v[i] = line[i].pairs;
+      UNROLL for (int i = 0; i < 16; i++) v[i] = line[i].pairs;
     }
     store_b_pairs(v, panel, j, r);
   }
@@ -94,13 +92,11 @@ ALWAYS_INLINE void pack_across(__global const STORAGE(IN) *x, const long *row, _
                         int part, __global panel_t *to) {
   for (int l = 0; l < MR; l += A_ROWS) {
     uint16 v[16];
-#pragma unroll
-    for (int i = 0; i < 16; i++)
+    UNROLL for (int i = 0; i < 16; i++)
       v[i] = SIXTEEN(neighbours ? pairs_of_neighbours(x, row + l, tap[2 * i], tap[2 * i + 1], part)
                                 : pairs_by_four(x, row + l, tap[2 * i], tap[2 * i + 1], part));
     TRANSPOSE16(uint16, v)
-#pragma unroll
-    for (int i = 0; i < A_ROWS; i++) vstore16(v[i], 0, (__global uint *)(to + AT_A(l + i, 0)));
+    UNROLL for (int i = 0; i < A_ROWS; i++) vstore16(v[i], 0, (__global uint *)(to + AT_A(l + i, 0)));
   }
 }
 // 32 taps of each row, one by one.
@@ -109,8 +105,7 @@ ALWAYS_INLINE void pack_each(__global const STORAGE(IN) *x, const long *row, __g
   for (int i = 0; i < MR; i++) {
     __global uint *line = (__global uint *)(to + AT_A(i, 0));
     __global const STORAGE(IN) *from = x + row[i];
-#pragma unroll
-    for (int l = 0; l < 16; l++)
+    UNROLL for (int l = 0; l < 16; l++)
       line[l] = PART(IN, 1, from + tap[2 * l], part) | (uint)PART(IN, 1, from + tap[2 * l + 1], part) << 16;
   }
 }

@@ -25,15 +25,11 @@ ALWAYS_INLINE void add_bias(__global const ST *bias, const ConvGemmParams *G, in
   if (G->bias_col) {
     ST b[NR];
     for (int j = 0; j < NR; j++) b[j] = bias[min(j, width - 1)];
-#pragma unroll
-    for (int i = 0; i < MR; i++)
-#pragma unroll
-      for (int v = 0; v < NV; v++) sum[i][v] += CAT(VLOAD_, VEC)(v, b);
+    UNROLL for (int i = 0; i < MR; i++)
+      UNROLL for (int v = 0; v < NV; v++) sum[i][v] += CAT(VLOAD_, VEC)(v, b);
   } else {
-#pragma unroll
-    for (int i = 0; i < MR; i++)
-#pragma unroll
-      for (int v = 0; v < NV; v++) sum[i][v] += (VT)(bias[min(i, height - 1) * G->bias_row]);
+    UNROLL for (int i = 0; i < MR; i++)
+      UNROLL for (int v = 0; v < NV; v++) sum[i][v] += (VT)(bias[min(i, height - 1) * G->bias_row]);
   }
 }
 
@@ -42,8 +38,7 @@ ALWAYS_INLINE void store_linear(const ST *tile, __global STORAGE(OUT) *out, cons
   if (height == MR && row[MR - 1] - row[0] == MR - 1) {
     __global STORAGE(OUT) *to = out + row[0];
     for (int j = 0; j < width; j++, to += cs)
-#pragma unroll
-      for (int i = 0; i < MR; i++) STORE(OUT, ACC, 1, to, i, tile[i * NR + j]);
+      UNROLL for (int i = 0; i < MR; i++) STORE(OUT, ACC, 1, to, i, tile[i * NR + j]);
   } else {
     for (int i = 0; i < height; i++)
       for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out + row[i], j * cs, tile[i * NR + j]);
@@ -55,18 +50,14 @@ ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT) *out, const l
                        const ConvGemmParams *G, int height) {
   const int width = (int)min((long)NR, G->n - col);
   if (G->cols_linear && cols->stride[3] == 1 && width == NR) {
-#pragma unroll
-    for (int i = 0; i < MR; i++)
-#pragma unroll
-      for (int v = 0; v < NV; v++)
+    UNROLL for (int i = 0; i < MR; i++)
+      UNROLL for (int v = 0; v < NV; v++)
         if (i < height) STORE(OUT, ACC, VEC, out + row[i] + col, v * VEC, sum[i][v]);
     return;
   }
   ST tile[MR * NR];
-#pragma unroll
-  for (int i = 0; i < MR; i++)
-#pragma unroll
-    for (int v = 0; v < NV; v++) CAT(VSTORE_, VEC)(sum[i][v], i * NV + v, tile);
+  UNROLL for (int i = 0; i < MR; i++)
+    UNROLL for (int v = 0; v < NV; v++) CAT(VSTORE_, VEC)(sum[i][v], i * NV + v, tile);
   if (G->cols_linear) {
     const long cs = cols->stride[3];
     store_linear(tile, out + col * cs, row, cs, height, width);

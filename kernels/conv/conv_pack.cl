@@ -18,14 +18,11 @@ ALWAYS_INLINE void pack_each(__global const STORAGE(IN) *src, const long *col, _
 #ifdef TRANSPOSE
 // `count` (at most 16) consecutive elements of each column, to consecutive rows of a panel. Reads 16.
 ALWAYS_INLINE void pack_transposed(__global const STORAGE(IN) *src, const long *col, int count, __global ST *panel) {
-#pragma unroll
-  for (int j = 0; j < NR; j += 16) {
+  UNROLL for (int j = 0; j < NR; j += 16) {
     float16 v[16];
-#pragma unroll
-    for (int i = 0; i < 16; i++) v[i] = LOAD(IN, ACC, 16, src, col[j + i]);
+    UNROLL for (int i = 0; i < 16; i++) v[i] = LOAD(IN, ACC, 16, src, col[j + i]);
     TRANSPOSE16(float16, v)
-#pragma unroll
-    for (int i = 0; i < 16; i++)
+    UNROLL for (int i = 0; i < 16; i++)
       if (i < count) vstore16(v[i], 0, panel + i * NR + j);
   }
 }
@@ -37,8 +34,7 @@ ALWAYS_INLINE void pack_panel(__global const STORAGE(IN) *src, const long *col, 
   long r = begin;
   if (width == NR && col[NR - 1] - col[0] == NR - 1) {  // offsets of columns only grow
     for (; r < end; r++)
-#pragma unroll
-      for (int v = 0; v < NV; v++)
+      UNROLL for (int v = 0; v < NV; v++)
         CAT(VSTORE_, VEC)(LOAD(IN, ACC, VEC, src + col[0] + tap[r], v * VEC), v, panel + r * NR);
     return;
   }

@@ -29,24 +29,14 @@
 #ifndef NETCL_GEMM_H
 #define NETCL_GEMM_H
 #include "args/gemm.h"
-#include "common/dtypes.h"
 #include "common/vector.h"
 
 #define NR (2 * VEC)
 
 #ifdef ACC
-typedef CTYPE(ACC) ST;
-#ifdef VEC
-typedef VTYPE(ACC, VEC) VT;
-typedef union {
-  VT v;
-  ST s[VEC];
-} lanes_t;
-#endif
-
 #if defined(ACC_COMPLEX)
-#define MAC(a, b, c) ((c) + (ST)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
-#define MUL(a, b) ((ST)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
+#define MAC(a, b, c) ((c) + C_MUL(ST, a, b))
+#define MUL(a, b) C_MUL(ST, a, b)
 #else
 // OpenCL lets a compiler contract this to one instruction, and all do; PoCL's mad() stays a product and a sum.
 #define MAC(a, b, c) ((a) * (b) + (c))

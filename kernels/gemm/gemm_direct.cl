@@ -19,20 +19,17 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
     const long c0 = min(col, P.n - VEC), c1 = min(col + VEC, P.n - VEC);
     for (long row = m_begin; row < m_end; row += ROWS) {
       VT l[ROWS], h[ROWS];
-#pragma unroll
-      for (int r = 0; r < ROWS; r++) l[r] = h[r] = (VT)(0);
+      UNROLL for (int r = 0; r < ROWS; r++) l[r] = h[r] = (VT)(0);
       for (long kk = 0; kk < k; kk++) {
         const VT b0 = LOAD(INB, ACC, VEC, B + kk * P.b.rs + c0, 0);
         const VT b1 = LOAD(INB, ACC, VEC, B + kk * P.b.rs + c1, 0);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
+        UNROLL for (int r = 0; r < ROWS; r++) {
           const VT x = (VT)(LOAD(INA, ACC, 1, A + min(row + r, P.m - 1) * P.a.rs + kk * P.a.cs, 0));
           l[r] = MAC(x, b0, l[r]);
           h[r] = MAC(x, b1, h[r]);
         }
       }
-#pragma unroll
-      for (int r = 0; r < ROWS; r++)
+      UNROLL for (int r = 0; r < ROWS; r++)
         if (row + r < P.m) {
           store_vector(&E, row + r, c0, l[r], (int)(col - c0), VEC);
           store_vector(&E, row + r, c1, h[r], (int)min(col + VEC - c1, (long)VEC), VEC);
@@ -125,15 +122,13 @@ __kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST 
   for (long col = n_begin; col < n_end; col += VECTORS * VEC) {
     VT t[VECTORS];
     long at[VECTORS];
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
+    UNROLL for (int v = 0; v < VECTORS; v++) {
       t[v] = (VT)(0);
       at[v] = min(col + v * VEC, P.n - VEC);
     }
     for (long kk = 0; kk < k; kk++) {
       const VT x = (VT)(LOAD(INA, ACC, 1, A + kk * P.a.cs, 0));
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) t[v] = MAC(x, LOAD(INB, ACC, VEC, B + kk * P.b.rs + at[v], 0), t[v]);
+      UNROLL for (int v = 0; v < VECTORS; v++) t[v] = MAC(x, LOAD(INB, ACC, VEC, B + kk * P.b.rs + at[v], 0), t[v]);
     }
     for (int v = 0; v < VECTORS; v++)
       store_vector(&E, 0, at[v], t[v], (int)min(col + v * VEC - at[v], (long)VEC), VEC);
@@ -165,36 +160,26 @@ __kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
   for (long col = n_begin; col < n_end; col += DOT_COLS)
     for (long row = m_begin; row < m_end; row += ROWS) {
       VT t[ROWS][DOT_COLS];
-#pragma unroll
-      for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int s = 0; s < DOT_COLS; s++) t[r][s] = (VT)(0);
+      UNROLL for (int r = 0; r < ROWS; r++)
+        UNROLL for (int s = 0; s < DOT_COLS; s++) t[r][s] = (VT)(0);
       long kk = 0;
       for (; kk + VEC <= k; kk += VEC) {
         VT y[DOT_COLS];
-#pragma unroll
-        for (int s = 0; s < DOT_COLS; s++) y[s] = LOAD(INB, ACC, VEC, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
+        UNROLL for (int s = 0; s < DOT_COLS; s++) y[s] = LOAD(INB, ACC, VEC, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
+        UNROLL for (int r = 0; r < ROWS; r++) {
           const VT x = LOAD(INA, ACC, VEC, A + min(row + r, P.m - 1) * P.a.rs + kk, 0);
-#pragma unroll
-          for (int s = 0; s < DOT_COLS; s++) t[r][s] = MAC(x, y[s], t[r][s]);
+          UNROLL for (int s = 0; s < DOT_COLS; s++) t[r][s] = MAC(x, y[s], t[r][s]);
         }
       }
       ST sum[ROWS][DOT_COLS];
-#pragma unroll
-      for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int s = 0; s < DOT_COLS; s++) sum[r][s] = SUM_LANES(t[r][s]);
+      UNROLL for (int r = 0; r < ROWS; r++)
+        UNROLL for (int s = 0; s < DOT_COLS; s++) sum[r][s] = SUM_LANES(t[r][s]);
       for (; kk < k; kk++) {
         ST y[DOT_COLS];
-#pragma unroll
-        for (int s = 0; s < DOT_COLS; s++) y[s] = LOAD(INB, ACC, 1, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
+        UNROLL for (int s = 0; s < DOT_COLS; s++) y[s] = LOAD(INB, ACC, 1, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
+        UNROLL for (int r = 0; r < ROWS; r++) {
           const ST x = LOAD(INA, ACC, 1, A + min(row + r, P.m - 1) * P.a.rs + kk, 0);
-#pragma unroll
-          for (int s = 0; s < DOT_COLS; s++) sum[r][s] = MAC(x, y[s], sum[r][s]);
+          UNROLL for (int s = 0; s < DOT_COLS; s++) sum[r][s] = MAC(x, y[s], sum[r][s]);
         }
       }
       for (int r = 0; r < min((long)ROWS, P.m - row); r++)

@@ -54,8 +54,7 @@ inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s
 // Pairs of 16 columns, 32 consecutive elements of each, to rows [kk, kk + 32) and columns [j, j + 16) of a panel of B.
 ALWAYS_INLINE void store_b_pairs(uint16 *v, __global panel_t *panel, int j, long kk) {
   TRANSPOSE16(uint16, v)
-#pragma unroll
-  for (int i = 0; i < 16; i++) vstore16(v[i], 0, (__global uint *)(panel + AT_B(j, kk + 2 * i)));
+  UNROLL for (int i = 0; i < 16; i++) vstore16(v[i], 0, (__global uint *)(panel + AT_B(j, kk + 2 * i)));
 }
 
 #ifdef MR
@@ -81,11 +80,9 @@ inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows
       for (; kk + 32 <= k; kk += 32)
         for (int i = 0; i < MR; i += A_ROWS) {
           uint16 v[16];
-#pragma unroll
-          for (int x = 0; x < 16; x++) v[x] = SIXTEEN(PAIRS(INA, A_ROWS, from + (kk + 2 * x) * ks + i, ks, part));
+          UNROLL for (int x = 0; x < 16; x++) v[x] = SIXTEEN(PAIRS(INA, A_ROWS, from + (kk + 2 * x) * ks + i, ks, part));
           TRANSPOSE16(uint16, v)
-#pragma unroll
-          for (int x = 0; x < A_ROWS; x++) vstore16(v[x], 0, (__global uint *)(to + AT_A(i + x, kk)));
+          UNROLL for (int x = 0; x < A_ROWS; x++) vstore16(v[x], 0, (__global uint *)(to + AT_A(i + x, kk)));
         }
     }
     for (; kk < kp; kk++)
@@ -109,8 +106,7 @@ inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, int cols
       for (; kk + 32 <= k; kk += 32)
         for (int j = 0; j < cols; j += 16) {
           uint16 v[16];
-#pragma unroll
-          for (int x = 0; x < 16; x++) v[x] = PAIRS_ALONG_K(INB, from + min(j + x, cols - 1) * cs + kk, part);
+          UNROLL for (int x = 0; x < 16; x++) v[x] = PAIRS_ALONG_K(INB, from + min(j + x, cols - 1) * cs + kk, part);
           store_b_pairs(v, to, j, kk);
         }
     }

@@ -237,7 +237,11 @@ class Writer:
             ]
             choices += [
                 f"{x}.unique()",
-                f"torch.topk({x}, 1, {dim})[0]",
+                # To which of several equal values a gradient goes, PyTorch leaves open here, unlike for max and cummax.
+                f"torch.topk({x}.detach(), 1, {dim})[0]",
+                f"{x}.detach().sort({dim})[0]",
+                f"{x}.detach().kthvalue(1, {dim})[0]",
+                f"{x}.detach().median({dim})[0]",
                 f"{x}.logcumsumexp({dim}).mul(0)",
                 f"{x}.flip({dim})",
             ]

@@ -3,6 +3,10 @@
 Numbers are whole and small, also as floats, so that every sum is exact in every order and results are compared bit
 by bit: a line that makes larger ones is not taken. What is not exact (tanh, division, softmax) is multiplied and
 rounded in the same line, and taken only if no value lies near a tie.
+
+A kernel is compiled for an operator and its dtypes, which takes longer than a program. So one in eleven of the full
+tier's programs mixes all dtypes in every binary operator and its out=; the others have five dtypes and bool, of which
+only add, sub and mul take two at once. Views, layouts and all other lines are the same in both.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ LARGEST = {
     torch.uint8: 200,
 }
 NEAR_A_TIE = 0.01
+QUICK = [torch.float32, torch.int64]
+FEW = 2 * QUICK + [torch.float16, torch.bfloat16, torch.uint8]
 # What a line has that writes to memory. It may then read the same elements, but no others of that memory: what it reads
 # would depend on the order of the work.
 WRITES = ("_(", "out=", "] = ")
@@ -58,9 +64,12 @@ INEXACT = [
 class Writer:
     """Writes a program while it runs on the CPU, to know the shapes."""
 
-    def __init__(self, seed: int, dtypes: list[torch.dtype], quick: bool):
+    def __init__(self, seed: int, quick: bool, fp64: bool = False):
         self.rng = random.Random(seed)
-        self.dtypes, self.quick = dtypes, quick
+        self.quick = quick
+        self.mixed = quick or seed % 11 == 0
+        every = 2 * QUICK + FLOATS + INTEGERS + [torch.float64] * fp64
+        self.dtypes = QUICK if quick else every if self.mixed else FEW
         self.lines: list[str] = []
         self.machine = Machine("cpu")
         self.count = 0
@@ -71,15 +80,15 @@ class Writer:
         names = [n for n, x in self.machine.tensors().items() if where(x)]
         return self.rng.choice(names) if names else None
 
-    def like(self, x: torch.Tensor) -> str:
-        """Of a shape that broadcasts with x's as a rule."""
+    def like(self, x: torch.Tensor, dtype: torch.dtype | None = None) -> str:
+        """Of a shape that broadcasts with x's as a rule; of `dtype`, if one is given."""
 
         def fits(y: torch.Tensor) -> bool:
-            return (
+            return dtype in (None, y.dtype) and (
                 all(a == b or b == 1 for a, b in zip(x.shape[::-1], y.shape[::-1], strict=False)) and y.dim() <= x.dim()
             )
 
-        return (self.rng.random() < 0.95 and self.pick(fits)) or self.pick() or "1"
+        return (self.rng.random() < 0.95 and self.pick(fits)) or self.pick(lambda y: dtype in (None, y.dtype)) or "1"
 
     def dim(self, x: torch.Tensor) -> int:
         return self.rng.randint(-x.dim(), max(x.dim() - 1, 0)) if self.rng.random() < 0.98 else 5
@@ -168,21 +177,25 @@ class Writer:
     def scalar(self) -> str:
         return str(self.rng.choice([2, -1, 3, 0, True, 1.0, "torch.tensor(2)", "torch.tensor(3.0)"]))
 
-    def operand(self, t: torch.Tensor) -> str:
-        return self.scalar() if self.rng.random() < 0.3 else self.like(t)
+    def operand(self, t: torch.Tensor, dtype: torch.dtype | None = None) -> str:
+        return self.scalar() if self.rng.random() < 0.3 else self.like(t, dtype)
 
     def binary(self) -> str | None:
         x = self.pick()
         t = self.machine.names[x]
         r = self.rng
         op = r.choice(BINARY[:2] if self.quick else BINARY)
-        y = self.like(t) if op in ("maximum", "minimum") else self.operand(t)
+        dtype = None if self.mixed or op in ("add", "sub", "mul") else t.dtype
+        y = self.like(t, dtype) if op in ("maximum", "minimum") else self.operand(t, dtype)
         if r.random() < 0.5:
             return self.assign(f"torch.{op}({x}, {y})")
         if op in ("add", "sub", "mul") and r.random() < 0.6:
             return f"{x}.{op}_({y})"
         # A comparison may write to what requires a gradient, and autograd does not hear of it.
-        out = self.pick(lambda u: not u.requires_grad or op in BINARY[:5]) or x
+        wanted = torch.bool if op in BINARY[5:] else dtype
+        out = self.pick(
+            lambda u: (not u.requires_grad or op in BINARY[:5]) and (dtype is None or u.dtype is wanted)
+        ) or x
         return f"torch.{op}({x}, {y}, out={out})"
 
     def ternary(self) -> str | None:

@@ -61,6 +61,16 @@ INEXACT = [
 ]
 
 
+def overlaps_itself(x: torch.Tensor) -> bool:
+    """Whether elements share memory in a way that PyTorch does not look for (2: too hard), as after unfold."""
+    if torch._debug_has_internal_overlap(x) != 2:
+        return False
+    places = {0}
+    for size, stride in zip(x.shape, x.stride(), strict=True):
+        places = {p + i * stride for p in places for i in range(size)}
+    return len(places) < x.numel()
+
+
 class Writer:
     """Writes a program while it runs on the CPU, to know the shapes."""
 
@@ -408,14 +418,19 @@ class Writer:
         return self.lines
 
     def overlapping(self, line: str) -> bool:
-        """Whether two tensors of the line share some memory, but not as the same elements in the same order.
+        """Whether what the line writes overlaps itself, or two tensors of it share some memory, but not as the same
+        elements in the same order.
 
         An `out` shares none at all with what is read, since it may be resized first.
         """
         names = re.findall(r"\bv\d+", line)
         if "out=" in line and names[-1] in names[:-1]:
             return True
-        tensors = [self.machine.names[n] for n in set(names) if n in self.machine.names]
+        known = self.machine.names
+        written = names if "_foreach" in line else names[-1:] if "out=" in line else names[:1]
+        if any(overlaps_itself(known[n]) for n in written if isinstance(known.get(n), torch.Tensor)):
+            return True
+        tensors = [known[n] for n in set(names) if n in known]
         for x, y in itertools.combinations(tensors, 2):
             if x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr():
                 same = (x.shape, x.stride(), x.storage_offset()) == (y.shape, y.stride(), y.storage_offset())

@@ -11,7 +11,7 @@
 #   make test-torch TORCH=torch==2.15.0
 #                    builds with another torch, in a copy of the tree below build/, and runs a smoke suite there
 #   make check       what was found, and a self-test on every device
-#   make lint        ruff and clang-format; `make format` applies them
+#   make lint        ruff, clang-format and tools/readability.py; `make format` applies the first two
 #   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
 #   make gpu-lab     the kernels for GPUs through NVIDIA's, AMD's and Intel's compilers, which need no GPU; on Debian 12,
 #                    whose packages it unpacks below build/. Writes benchmarks/results/gpu-static.md
@@ -126,6 +126,7 @@ smoke: setup
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/python tools/readability.py
 	$(VENV)/bin/clang-format --dry-run -Werror $(SOURCES)
 
 format: $(VENV)/.dev

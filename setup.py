@@ -12,6 +12,11 @@ Environment:
                          without the latter it finds no __cxa_throw, and the first exception ends the process
   NETCL_BUILD_DEBUG=1    -O0 -g instead of -O2
   NETCL_BUILD_PCH        0: no precompiled header; a folder: where it is kept (for several trees to share)
+  NETCL_BUILD_TORCH      folder of another torch package to build for, of which only the headers, libraries and
+                         version.py are read: it need not be installed
+  NETCL_BUILD_MANYLINUX=1  link for glibc 2.28, though this system be newer: see tools/older_symbols.py
+  NETCL_LIBRARIES        folder of built libraries, _C-2.13.so and so on: they are packed, nothing is compiled.
+                         tools/make_wheel.py uses the last three
 """
 
 import hashlib
@@ -27,12 +32,14 @@ from pathlib import Path
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 import torch
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
-from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths
+from torch.utils.cpp_extension import BuildExtension
 
 ROOT = Path(__file__).resolve().parent
 os.chdir(ROOT)
+LIBRARIES = sorted(Path(os.environ["NETCL_LIBRARIES"]).glob("_C-2.*.so")) if "NETCL_LIBRARIES" in os.environ else []
+TORCH = Path(os.environ.get("NETCL_BUILD_TORCH") or Path(torch.__file__).parent)
 
 try:
     # The venv's ninja, though its folder be not on PATH: with --no-build-isolation pip does not put it there.
@@ -54,9 +61,9 @@ def env_flag(name: str, default: str = "0") -> bool:
     return os.environ.get(name, default).lower() not in ("", "0", "false", "off", "no")
 
 
-def version() -> str:
-    """The package's version, without importing it."""
-    return re.search(r'__version__ = "(.+)"', (ROOT / "torch_netcl/_version.py").read_text())[1]
+def version_in(file: Path) -> str:
+    """The `__version__` that a Python file sets, without importing it."""
+    return re.search(r"""__version__ = ["'](.+)["']""", file.read_text())[1]
 
 
 def opencl_include() -> str:
@@ -77,27 +84,26 @@ def opencl_include() -> str:
     )
 
 
-def extension() -> CppExtension:
+def extension() -> Extension:
     """torch_netcl._C from every .cpp below csrc."""
-    # Absolute: ninja runs in the build folder. Host and device share kernels/args.
-    ours = [str(ROOT / "csrc"), str(ROOT / "kernels")]
     sources = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"))
     if not sources:
         raise SystemExit("torch_netcl: no C++ source below csrc/")
+    # Absolute: ninja runs in the build folder. Host and device share kernels/args.
+    ours = [str(ROOT / "csrc"), str(ROOT / "kernels")]
+    theirs = [str(TORCH / "include"), str(TORCH / "include/torch/csrc/api/include")]
     # Headers of others come in as -isystem: their warnings are not ours to fix. (/usr/include must not, as it
     # would then come before the compiler's own folders.)
-    system = [
-        d for d in [*include_paths(), opencl_include()] if d not in ("/usr/include", "/usr/local/include")
-    ]
+    system = [d for d in [*theirs, opencl_include()] if d not in ("/usr/include", "/usr/local/include")]
     cflags = [
         "-std=c++20",
         *(["-O0", "-g"] if env_flag("NETCL_BUILD_DEBUG") else ["-O2", "-g0"]),
         "-fvisibility-inlines-hidden",
         *["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
         *["-Wno-unknown-pragmas", "-Wno-sign-compare"],
-        f'-DNETCL_VERSION="{version()}"',
+        f'-DNETCL_VERSION="{version_in(ROOT / "torch_netcl/_version.py")}"',
         # Part of the command line, so that another torch in the same place rebuilds everything.
-        f'-DNETCL_BUILD_TORCH_VERSION="{torch.__version__}"',
+        f'-DNETCL_BUILD_TORCH_VERSION="{version_in(TORCH / "version.py")}"',
         "-DCL_TARGET_OPENCL_VERSION=300",
         "-DCL_USE_DEPRECATED_OPENCL_1_2_APIS",
         *[f"-isystem{d}" for d in system],
@@ -107,16 +113,16 @@ def extension() -> CppExtension:
         cflags += ["-fsanitize=address", "-fno-omit-frame-pointer", "-g1"]
         # The sanitizer's own symbols come from the preloaded runtime.
         ldflags = ["-ldl", "-fsanitize=address"]
-    ext = CppExtension(
+    return Extension(
         "torch_netcl._C",
         sources,
-        include_dirs=ours,
+        language="c++",
+        include_dirs=ours + theirs,
+        library_dirs=[str(TORCH / "lib")],
+        libraries=["c10", "torch_cpu"],
         extra_compile_args={"cxx": cflags},
         extra_link_args=ldflags,
     )
-    ext.include_dirs = ours  # torch's are in cflags
-    ext.libraries = [name for name in ext.libraries if name != "torch_python"]
-    return ext
 
 
 class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=True)):
@@ -130,12 +136,21 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
 
     def build_extensions(self) -> None:
         """Parse ATen's headers once for all sources: they are nine tenths of the compiler's work."""
+        if LIBRARIES:
+            for library in LIBRARIES:
+                shutil.copyfile(library, Path(self.build_lib) / "torch_netcl" / library.name)
+            return
         if env_flag("NETCL_BUILD_PCH", "1"):
             for ext in self.extensions:
                 ext.extra_compile_args["cxx"] += self.precompiled(ext)
+        if env_flag("NETCL_BUILD_MANYLINUX"):
+            sys.path.append(str(ROOT / "tools"))
+            from older_symbols import link_for
+
+            self.compiler.link = link_for(self.compiler.link)
         super().build_extensions()
 
-    def precompiled(self, ext: CppExtension) -> list[str]:
+    def precompiled(self, ext: Extension) -> list[str]:
         """Compile csrc/Precompiled.h with the flags of `ext`; the flags that use it, none where it cannot be had."""
         text = (ROOT / "csrc/Precompiled.h").read_text()
         # As torch's BuildExtension composes them; a difference that matters makes the compiler ignore the result.
@@ -162,6 +177,20 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
         return ["-include", str(header)]
 
 
+def requirements() -> list[str]:
+    """What the package needs to run: of torch, the minor versions that the libraries in it are built for."""
+    minors = sorted(int(library.stem.partition("-2.")[2]) for library in LIBRARIES)
+    if minors:
+        between = set(range(minors[0], minors[-1])) - set(minors)
+        bounds = [f">=2.{minors[0]}", *(f"!=2.{minor}.*" for minor in sorted(between)), f"<2.{minors[-1] + 1}"]
+    elif "sdist" in sys.argv:
+        bounds = [">=2.11"]
+    else:
+        bounds = [f"=={'.'.join(version_in(TORCH / 'version.py').split('.')[:2])}.*"]
+    # pyopencl carries an OpenCL ICD loader; it is also the other side of torch_netcl.interop.
+    return ["torch" + ",".join(bounds), "numpy", "pyopencl"]
+
+
 class AnyPythonWheel(bdist_wheel):
     """Tags the wheel py3-none-<platform>: it holds a native library, but none of Python's ABI."""
 
@@ -177,6 +206,7 @@ setup(
     package_data={"torch_netcl.kernels": ["**/*.cl", "**/*.h"]},
     include_package_data=False,
     ext_modules=[extension()],
+    install_requires=requirements(),
     cmdclass={
         "build_ext": BuildExt,
         "bdist_wheel": AnyPythonWheel,

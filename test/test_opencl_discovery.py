@@ -295,6 +295,40 @@ def test_lost_race_is_no_error(monkeypatch, tmp_path):
     folder = oc.write_vendors(runtimes, tmp_path)
     assert os.listdir(tmp_path) == [folder.name]
 
+# --- the linker that PoCL calls -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pocl_wheel(monkeypatch, tmp_path):
+    """As if PoCL's wheel were the only runtime, and `ld` nowhere on PATH."""
+    icd = make_icd(tmp_path / ".libs", "pocl", "libpocl-1234.so")
+    make_library(tmp_path / ".libs/libpocl-1234.so")
+    monkeypatch.setattr(oc, "_python_icds", lambda: [icd])
+    monkeypatch.setattr(oc, "WELL_KNOWN_DRIVERS", ())
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+def test_pocl_without_a_linker_is_left_out(monkeypatch, tmp_path, pocl_wheel):
+    monkeypatch.setattr(oc.importlib.util, "find_spec", lambda name: None)
+    with pytest.warns(UserWarning, match="PoCL is left out.*binutils"):
+        assert oc.configure(tmp_path / "vendors").runtimes == ()
+    assert os.environ["PATH"] == str(tmp_path / "bin")
+
+
+def test_ziglang_has_a_linker_for_pocl(monkeypatch, tmp_path, pocl_wheel):
+    package = tmp_path / "a folder's/ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "zig").write_text('#!/bin/sh\necho "$@"\n')
+    (package / "zig").chmod(0o700)
+    monkeypatch.syspath_prepend(package.parent)
+    for _ in range(2):  # the second time, as in a child process that inherited PATH
+        assert [runtime.name for runtime in oc.configure(tmp_path / "vendors").runtimes] == ["pocl"]
+        first, folder = os.environ["PATH"].split(os.pathsep)
+        assert first == str(tmp_path / "bin")
+        assert subprocess.check_output(["ld", "-o", "x y"], text=True) == "ld.lld -o x y\n"
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+
 
 # --- the loader -------------------------------------------------------------------------------------------
 

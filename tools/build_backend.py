@@ -2,7 +2,8 @@
 
 The extension fits one minor version of torch. A build in isolation would take the newest from the registry, whatever
 the environment holds: if it holds one, that is used, and nothing is downloaded. (uv hides the environment from the
-build: there, ``--no-build-isolation`` says the same.)
+build: there, ``--no-build-isolation`` says the same. Without, the newest torch is built for, and the package demands
+it.)
 """
 
 from __future__ import annotations

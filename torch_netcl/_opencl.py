@@ -13,10 +13,12 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import shlex
 import shutil
 import stat
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,15 +225,19 @@ def find_runtimes(vendors: Path = SYSTEM_VENDORS) -> list[Runtime]:
     return runtimes
 
 
-# --- the private vendors folder ---------------------------------------------------------------------------
+def _needs_linker(runtime: Runtime) -> bool:
+    """Whether this is the PoCL of the wheel."""
+    return runtime.origin == "python" and _kind(runtime.library) == "libpocl"
 
 
-def write_vendors(runtimes: Iterable[Runtime], parent: Path) -> Path:
-    """A folder below `parent` with one .icd file a runtime. Its name tells its content: it never changes."""
-    files = {f"{i:02}-{r.name}.icd": r.library + "\n" for i, r in enumerate(runtimes)}
+# --- private folders --------------------------------------------------------------------------------------
+
+
+def _private_folder(prefix: str, files: dict[str, str], parent: Path, mode: int = 0o600) -> Path:
+    """A folder below `parent` that holds `files`, {name: text}. Its name tells its content: it never changes."""
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
-    folder = parent / (_FOLDER_PREFIX + digest)
-    # What it names is loaded into this process: nobody else may have written it.
+    folder = parent / (prefix + digest)
+    # What it holds or names is run by this process: nobody else may have written it.
     if not _only_ours(parent) or folder.is_symlink() or (folder.exists() and not _only_ours(folder)):
         raise PermissionError(f"others can write to {folder}")
     if folder.is_dir():
@@ -241,12 +247,42 @@ def write_vendors(runtimes: Iterable[Runtime], parent: Path) -> Path:
     try:
         for name, text in files.items():
             (scratch / name).write_text(text, encoding="utf-8")
+            (scratch / name).chmod(mode)
         os.rename(scratch, folder)
     except OSError:
         shutil.rmtree(scratch, ignore_errors=True)
         if not folder.is_dir():  # else another process was faster
             raise
     return folder
+
+
+def write_vendors(runtimes: Iterable[Runtime], parent: Path) -> Path:
+    """A folder below `parent` with one .icd file a runtime."""
+    files = {f"{i:02}-{r.name}.icd": r.library + "\n" for i, r in enumerate(runtimes)}
+    return _private_folder(_FOLDER_PREFIX, files, parent)
+
+
+def provide_linker() -> bool:
+    """Whether PoCL finds the ``ld`` that it links each kernel with: on PATH, or LLVM's in the package ziglang.
+
+    In the latter case a script of that name comes last on PATH. Without either, PoCL ends the process at its first
+    kernel.
+    """
+    if shutil.which("ld"):
+        return True
+    spec = importlib.util.find_spec("ziglang")
+    zig = Path(next(iter(spec.submodule_search_locations or ()), "")) / "zig" if spec else Path()
+    if not zig.is_file():
+        return False
+    script = {"ld": f"#!/bin/sh\nexec {shlex.quote(str(zig))} ld.lld \"$@\"\n"}
+    for parent in (cache_dir, _temporary_dir):
+        try:
+            folder = _private_folder("torch_netcl-ld-", script, parent(), 0o700)
+        except OSError:
+            continue
+        os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), str(folder))))
+        return shutil.which("ld") is not None
+    return False
 
 
 def _users_choice() -> str | None:
@@ -273,8 +309,8 @@ def _tame_pyopencl_loader(library: str | None) -> None:
 def configure(vendors: Path = SYSTEM_VENDORS) -> LoaderInfo:
     """Find the loader and the runtimes and make the loader see them all; never raises.
 
-    It may set OCL_ICD_VENDORS, PYOPENCL_HOME and POCL_WORK_GROUP_SPECIALIZATION, so it must run before the first OpenCL
-    call of the process: loaders read their environment once.
+    It may set OCL_ICD_VENDORS, PYOPENCL_HOME, POCL_WORK_GROUP_SPECIALIZATION and PATH, so it must run before the first
+    OpenCL call of the process: loaders read their environment once.
     """
     library = find_loader()
     # PoCL would compile a kernel twice: for its binary, and for the size of the work-groups when it is first launched.
@@ -285,6 +321,13 @@ def configure(vendors: Path = SYSTEM_VENDORS) -> LoaderInfo:
         return LoaderInfo(library, (), choice, True)
     os.environ.pop("OCL_ICD_VENDORS", None)  # inherited from a parent that may have had other runtimes
     runtimes = tuple(find_runtimes(vendors))
+    if any(map(_needs_linker, runtimes)) and not provide_linker():
+        runtimes = tuple(runtime for runtime in runtimes if not _needs_linker(runtime))
+        warnings.warn(
+            "PoCL is left out: it links its kernels with `ld`, which is not on PATH. `pip install ziglang` brings one, "
+            "and so does the system's package binutils.",
+            stacklevel=2,
+        )
     # Where the system's folder says it all, the loader needs no help.
     if all((vendors / f"{r.name}.icd").is_file() and r.origin == "system" for r in runtimes):
         return LoaderInfo(library, runtimes, None, False)

@@ -1,0 +1,112 @@
+"""Builds one wheel that carries a library for each of several versions of torch; torch_netcl picks one at import.
+
+    python tools/make_wheel.py 2.13.0 2.15.0 [--out dist]
+
+Of each torch only the headers, libc10.so and libtorch_cpu.so are taken, out of the wheel that pip downloads: none is
+installed (a torch package's folder in place of a version is used as it is). auditwheel, which must be installed,
+checks that the result runs wherever its tag says and names it after that. Needs a compiler, patchelf and the
+environment that builds torch_netcl; runs inside a manylinux container as well as elsewhere (see older_symbols.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "build" / "wheel"
+# Those of torch, which the user installs.
+EXCLUDED = ("libc10.so", "libtorch_cpu.so")
+PARTS = ("torch/include/", "torch/version.py", *(f"torch/lib/{name}" for name in EXCLUDED))
+
+
+def run(*command: str | Path, **environment: str) -> None:
+    """Run a command in the tree; raises CalledProcessError."""
+    subprocess.run([str(word) for word in command], cwd=ROOT, env={**os.environ, **environment}, check=True)
+
+
+def torch_folder(version: str) -> Path:
+    """A folder with the headers and libraries of a torch version, downloaded unless it is there."""
+    if (Path(version) / "version.py").is_file():
+        return Path(version).absolute()
+    unpacked = WORK / f"torch-{version}"
+    if not (unpacked / "torch/version.py").is_file():
+        downloads = WORK / f"download-{version}"
+        pip = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:")
+        run(*pip, "--dest", downloads, f"torch=={version}")
+        with zipfile.ZipFile(next(downloads.glob("torch-*.whl"))) as wheel:
+            # version.py last: it says that the rest is there.
+            for name in sorted(wheel.namelist(), key="torch/version.py".__eq__):
+                if name.startswith(PARTS):
+                    wheel.extract(name, unpacked)
+        shutil.rmtree(downloads)
+    return unpacked / "torch"
+
+
+def build(torch: Path, libraries: Path) -> Path:
+    """Compile and link for one torch; returns ``_C-2.13.so`` below `libraries`."""
+    version: dict = {}
+    exec((torch / "version.py").read_text(), version)
+    minor = ".".join(version["__version__"].split(".")[:2])
+    # As deep as build/temp, so that ccache knows the relative paths.
+    temp, place = ROOT / f"build/temp-{minor}", ROOT / f"build/lib-{minor}"
+    run(
+        *(sys.executable, "setup.py", "build_ext", "--build-temp", temp, "--build-lib", place),
+        NETCL_BUILD_TORCH=str(torch),
+        NETCL_BUILD_MANYLINUX="1",
+    )
+    library = libraries / f"_C-{minor}.so"
+    shutil.copyfile(place / "torch_netcl/_C.so", library)
+    run("strip", "--strip-unneeded", library)
+    return library
+
+
+def pack(libraries: Path, out: Path) -> Path:
+    """The wheel of all `libraries`, checked and named by auditwheel."""
+    plain, checked, base = WORK / "plain", WORK / "checked", WORK / "base"
+    for folder in (plain, checked, base):
+        shutil.rmtree(folder, ignore_errors=True)
+    base.mkdir(parents=True)
+    # An empty build folder: whatever lies in the usual one would be packed as well.
+    (base / "setup.cfg").write_text(f"[build]\nbuild_base = {base}\n")
+    run(
+        *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", plain, ROOT),
+        NETCL_LIBRARIES=str(libraries),
+        DIST_EXTRA_CONFIG=str(base / "setup.cfg"),
+    )
+    wheel = next(plain.glob("*.whl"))
+    excluded = [f"--exclude={name}" for name in EXCLUDED]
+    tag = f"manylinux_2_28_{platform.machine()}"
+    auditwheel = (sys.executable, "-m", "auditwheel")
+    run(*auditwheel, "repair", "--plat", tag, "--only-plat", *excluded, "--wheel-dir", checked, wheel)
+    wheel = next(checked.glob("*.whl"))
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.move(wheel, out / wheel.name))
+
+
+def main() -> None:
+    """Build for each version named on the command line, then pack."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("torch", nargs="+", help="versions, or folders of torch packages")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    arguments = parser.parse_args()
+    libraries = WORK / "libraries"
+    shutil.rmtree(libraries, ignore_errors=True)
+    libraries.mkdir(parents=True)
+    for version in arguments.torch:
+        began = time.monotonic()
+        library = build(torch_folder(version), libraries)
+        print(f"{library.name}: {library.stat().st_size / 2**20:.1f} MiB, {time.monotonic() - began:.0f} s", flush=True)
+    wheel = pack(libraries, arguments.out)
+    print(f"{wheel}: {wheel.stat().st_size / 2**20:.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()

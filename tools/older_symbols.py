@@ -1,0 +1,81 @@
+"""Links a library that runs with an older C library than the one it is built on, as a manylinux wheel must.
+
+A distribution's linker binds each call to the newest version of a symbol: on Debian 12, ``dlopen`` to GLIBC_2.34, and
+the library would not load anywhere older. glibc and libstdc++ keep the older versions. The objects' references get
+their names (``dlopen@GLIBC_2.2.5``, what the assembler's ``.symver`` writes), and the library is linked again. What
+has no older version comes from older_symbols.c. On a system that is old enough nothing changes.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+# The newest versions that manylinux_2_28 allows: auditwheel's policy.
+MANYLINUX_2_28 = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
+_VERSION = re.compile(r"\(?(GLIBC|GLIBCXX|CXXABI|GCC)_([\d.]+)\)? +(\S+)$")
+
+Version = tuple[int, ...]
+
+
+def output(*command: str) -> str:
+    """What a command prints; raises CalledProcessError."""
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def symbols(library: Path, *, defined: bool) -> list[tuple[str, str, Version]]:
+    """(name, family, version) of the versioned dynamic symbols that a library defines or asks for."""
+    found = []
+    for line in output("objdump", "-T", str(library)).splitlines():
+        if ("*UND*" in line) != defined and (match := _VERSION.search(line)):
+            found.append((match[3], match[1], tuple(map(int, match[2].split(".")))))
+    return found
+
+
+def too_new(library: Path, limits: dict[str, Version]) -> list[str]:
+    """The symbols that `library` asks for in a version above `limits`."""
+    return [name for name, family, version in symbols(library, defined=False) if version > limits[family]]
+
+
+def system_libraries(library: Path) -> list[Path]:
+    """The C and C++ libraries that `library` was linked with."""
+    where = re.findall(r"^\s*lib(?:c|m|dl|pthread|stdc\+\+)\.so\.\d+ => (\S+)", output("ldd", str(library)), re.M)
+    return [Path(path) for path in where]
+
+
+def renames(names: list[str], libraries: list[Path], limits: dict[str, Version]) -> dict[str, str]:
+    """``{"dlopen": "dlopen@GLIBC_2.2.5"}``: the newest version within `limits` of each name that has one."""
+    best: dict[str, tuple[Version, str]] = {}
+    for library in libraries:
+        for name, family, version in symbols(library, defined=True):
+            if name in names and version <= limits[family]:
+                best[name] = max(best.get(name, ((), "")), (version, family))
+    return {n: f"{n}@{family}_{'.'.join(map(str, version))}" for n, (version, family) in best.items()}
+
+
+def link_for(link: Callable, limits: dict[str, Version] = MANYLINUX_2_28) -> Callable:
+    """Setuptools' `link`, followed by what the module says; raises RuntimeError where a symbol stays too new."""
+
+    def relink(target: str, objects: list[str], name: str, output_dir: str | None = None, *args, **kwargs) -> None:
+        link(target, objects, name, output_dir, *args, **kwargs)
+        library = Path(output_dir or "") / name
+        names = too_new(library, limits)
+        if not names:
+            return
+        new_names = renames(names, system_libraries(library), limits)
+        with tempfile.TemporaryDirectory() as folder:
+            shim = Path(folder) / "older_symbols.o"
+            output("cc", "-O2", "-fPIC", "-c", str(Path(__file__).with_suffix(".c")), "-o", str(shim))
+            options = [f"--redefine-sym={old}={new}" for old, new in new_names.items()]
+            renamed = [str(shim)]
+            for i, file in enumerate(objects):
+                renamed.append(f"{folder}/{i}.o")
+                output("objcopy", *options, file, renamed[-1])
+            link(target, renamed, name, output_dir, *args, **kwargs)
+        if left := too_new(library, limits):
+            raise RuntimeError(f"{library} needs {', '.join(left)}, newer than {limits}")
+
+    return relink

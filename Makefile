@@ -13,7 +13,7 @@
 #   make check       what was found, and a self-test on every device
 #   make wheel       one wheel in dist/ for the versions of torch in WHEEL_TORCH; `make test-wheel` installs it into an
 #                    empty environment, without network or compiler, and runs the README's example
-#   make lint        ruff and clang-format; `make format` applies them
+#   make lint        ruff, clang-format and tools/readability.py; `make format` applies the first two
 #   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
 #   make gpu-lab     the kernels for GPUs through NVIDIA's, AMD's and Intel's compilers, which need no GPU; on Debian 12,
 #                    whose packages it unpacks below build/. Writes benchmarks/results/gpu-static.md
@@ -138,6 +138,7 @@ test-wheel: $(VENV)/.created
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/python tools/readability.py
 	$(VENV)/bin/clang-format --dry-run -Werror $(SOURCES)
 
 format: $(VENV)/.dev

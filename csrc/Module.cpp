@@ -143,6 +143,7 @@ TORCH_LIBRARY(netcl, m) {
   });
   // Of every device that there may be: to ask how many there are would take longer.
   m.def("manual_seed_all(Generator? like) -> ()", [](const std::optional<at::Generator>& like) {
+    TORCH_CHECK_TYPE(like.has_value() && like->defined(), "manual_seed_all: expected a generator, got None");
     for (c10::DeviceIndex i = 0; i < 64; i++) {
       at::Generator generator = default_generator(i);
       const std::lock_guard<std::mutex> lock(generator.mutex());

@@ -30,8 +30,8 @@
     }                                                                                               \
   }
 
-// grad *= inv_scale in place for every gradient; found_inf becomes 1 where one was Inf or NaN, and is never cleared.
-// `record`, which may be missing, says which: it is written only where there is one. A row's scalar is its number there.
+// grad *= inv_scale in place for every gradient; found_inf becomes 1 if one was Inf or NaN, and is never cleared.
+// `record`, which may be missing, says which: it is written only if there is one. A row's scalar is its number there.
 // S: dtype of the gradients.
 __kernel void unscale(MT_PARAMS, BUF(found_inf), BUF(inv_scale), BUF(record)) {
   MT_CHUNK
@@ -88,7 +88,7 @@ __kernel void flag_non_finite(MT_PARAMS, BUF(flag)) {
 }
 
 // s * factor as in float64, then rounded to float32; without double, rounded once, which differs in the last place
-// where the product is within 2^-48 of the middle of two floats.
+// if the product is within 2^-48 of the middle of two floats.
 inline float times(float s, const ScaleFactor f) {
 #ifdef HAVE_FP64
   return (float)((double)s * as_double(f.bits));

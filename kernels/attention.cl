@@ -1,6 +1,6 @@
 // What lies between the matrix products of attention: scores become probabilities, and on the way back the
 // gradient of the probabilities that of the scores. Both in place, on scores of the compute type that are
-// dense. -D: ACC, VEC, LS (see rows.h), BIAS (storage tag) where a bias is added to the scores.
+// dense. -D: ACC, VEC, LS (see rows.h), BIAS (storage tag) if a bias is added to the scores.
 #include "args/attention.h"
 #include "common/rows.h"
 

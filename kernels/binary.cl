@@ -1,4 +1,4 @@
-// Element-wise operators of two inputs. One line an operator; x and y are vectors VT of the compute type.
+// Element-wise operators of two inputs. One line per operator; x and y are vectors VT of the compute type.
 #include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)
@@ -39,7 +39,9 @@ inline VT lerp_complex(VT x, VT y, VT w) {
 #define OP_logical_xor(x, y) AS_BOOL(((x) != (VT)0) != ((y) != (VT)0))
 #define OP_mse(x, y) (((x) - (y)) * ((x) - (y)))
 #define OP_heaviside(x, y) ((x) == (VT)0 ? (y) : AS_BOOL((x) > (VT)0))
+#if !defined(ACC_BOOL)
 #define OP_threshold(x, y) ((x) <= s0 ? s1 : (y))
+#endif
 #endif
 
 #if defined(ACC_INTEGRAL)
@@ -92,24 +94,27 @@ inline ST right_shift(ST x, ST n) {
 }
 NETCL_MAP2(left_shift)
 NETCL_MAP2(right_shift)
+#define OP_maximum(x, y) max(x, y)
+#define OP_minimum(x, y) min(x, y)
+#define OP_fmax(x, y) max(x, y)
+#define OP_fmin(x, y) min(x, y)
+#define OP_bitwise_and(x, y) ((x) & (y))
+#define OP_bitwise_or(x, y) ((x) | (y))
+#define OP_bitwise_xor(x, y) ((x) ^ (y))
+// Not of bool, as on CPU and CUDA.
+#if !defined(ACC_BOOL)
 #define OP_div_floor(x, y) floor_quotient(x, y)
 #define OP_div_trunc(x, y) safe_quotient(x, y)
 #define OP_remainder(x, y) floor_rest(x, y)
 #define OP_fmod(x, y) safe_rest(x, y)
 #define OP_pow_tensor_tensor(x, y) map_pow_int(x, y)
-#define OP_maximum(x, y) max(x, y)
-#define OP_minimum(x, y) min(x, y)
-#define OP_fmax(x, y) max(x, y)
-#define OP_fmin(x, y) min(x, y)
 #define OP_clamp_min(x, y) max(x, y)
 #define OP_clamp_max(x, y) min(x, y)
-#define OP_bitwise_and(x, y) ((x) & (y))
-#define OP_bitwise_or(x, y) ((x) | (y))
-#define OP_bitwise_xor(x, y) ((x) ^ (y))
 #define OP_lshift(x, y) map_left_shift(x, y)
 #define OP_rshift(x, y) map_right_shift(x, y)
 #define OP_gcd(x, y) map_gcd_int(x, y)
 #define OP_lcm(x, y) map_lcm_int(x, y)
+#endif
 
 #elif defined(ACC_FLOATING)
 #include "special/normal.h"

@@ -1,4 +1,4 @@
-// Binary cross entropy of each element, of which the host is told where input or target is no probability. A logarithm is
+// Binary cross entropy of each element, which tells the host if input or target is no probability. A logarithm is
 // at least -100, as on CPU and CUDA. -D: IN (all tensors), ACC, VEC.
 #define LS 1
 #include "common/rows.h"

@@ -1,6 +1,6 @@
 // The foreach operators: one expression an operator, over x0 (self), x1, x2 and the row's scalar s.
-// -D: OP=OP_<name>, NIN (inputs), those of multi_tensor.h; S0, S1 where the dtypes of output and input differ (copy);
-// SCALAR_TENSOR where s is an element of a tensor. Column 0 of the table is the output.
+// -D: OP=OP_<name>, NIN (inputs), those of multi_tensor.h; S0, S1 if the dtypes of output and input differ (copy);
+// SCALAR_TENSOR if s is an element of a tensor. Column 0 of the table is the output.
 #include "common/multi_tensor.h"
 #ifndef OP
 #define OP OP_lerp_list
@@ -94,7 +94,7 @@ __kernel void zero(MT_PARAMS) {
   MT_FOR_EACH(ZERO_AT)
 }
 
-// --- norms: a partial result a chunk, then one a tensor ---------------------------------------------------
+// --- norms: a partial result per chunk, then one per tensor ---------------------------------------------------
 // -D NORM: 1 (sum of |x|), 2 (root of the sum of squares) or 0 (the greatest |x|).
 #ifdef NORM
 #if NORM == 1

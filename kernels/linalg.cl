@@ -95,7 +95,7 @@ __kernel void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch, BUF(info), long 
 #endif
 
 // Exchanges rows k and pivot[k] - 1 for k from `begin` up to `end`, or down from there: a work-item a column. A pivot
-// that is no row is reported, where it can be one (`err` is there), and left out.
+// that is no row is reported, if it can be one (`err` is there), and left out.
 __kernel void exchange_rows(MATRIX(a), BUF(pivot), long pivot_batch, long begin, long end, long rows, long columns,
                             int down, BUF(err), int code) {
   const long column = get_global_id(0), batch = get_global_id(1);

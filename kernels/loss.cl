@@ -2,7 +2,7 @@
 // axis. -D: IN (input, output, gradients), TARGET (i64 or u8), ACC. The weight is of IN's dtype or null.
 #include "common/vector.h"
 
-// The class of element i, or -1 where it is ignored.
+// The class of element i, or -1 if it is ignored.
 inline long target_of(__global const STORAGE(TARGET) *t, long i, long classes, long ignore, __global int *err,
                       int code) {
   const long c = LOAD(TARGET, i64, 1, t, i);

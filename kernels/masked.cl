@@ -13,7 +13,7 @@
 #define HIGH(v) 0
 #endif
 
-// The value is `imm`, or, where there is one, the element at v.
+// The value is the element at v if there is one, else `imm`.
 __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillParams L) {
   const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);
   const long last = min((long)(get_global_id(1) + 1) * L.rows_per_item, L.rows);

@@ -1,6 +1,6 @@
 // Fused optimizers: one pass over parameters, gradients and states.
 // -D: P (dtype of parameters and gradients), S (dtype of the states), those of multi_tensor.h, AMSGRAD.
-// found_inf, where given and not 0, means that nothing is touched. grad_scale, where given, divides the gradients,
+// found_inf, if given and not 0, means that nothing is touched. grad_scale, if given, divides the gradients,
 // which are stored unscaled.
 #include "common/multi_tensor.h"
 #include "args/optimizers.h"
@@ -22,7 +22,7 @@
   }                                               \
   if (h.maximize != 0) g = -g;
 
-// 1 - beta^step, accurate also where beta^step is close to 1; log_beta comes from float64.
+// 1 - beta^step, accurate also if beta^step is close to 1; log_beta comes from float64.
 inline ST bias_correction(ST log_beta, ST step) { return -expm1(log_beta * step); }
 
 // Columns: parameter, gradient, exp_avg, exp_avg_sq, step and, with AMSGRAD, max_exp_avg_sq.

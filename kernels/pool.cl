@@ -1,5 +1,5 @@
 // Max and average pooling over up to three dimensions, with windows that slide or adapt to the output size.
-// -D POOL_<kernel>, ACC (compute tag), IN (storage tag), IDX (int, or long where a plane has 2^31 elements), and for
+// -D POOL_<kernel>, ACC (compute tag), IN (storage tag), IDX (int, or long if a plane has 2^31 elements), and for
 // float with int indices LANES: how many windows along x that lie inside the image are done at once.
 #include "args/pool.h"
 #include "common/vector.h"
@@ -44,7 +44,7 @@ inline window_t window(const PoolParams *P, int d, long o) {
   return w;
 }
 
-// The windows along x that lie inside the image: [begin, end), empty where vectors are of no use.
+// The windows along x that lie inside the image: [begin, end), empty if vectors are of no use.
 inline window_t inner_windows(const PoolParams *P) {
   window_t w;
   w.begin = w.end = w.length = 0;

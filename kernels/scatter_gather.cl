@@ -1,7 +1,7 @@
 // Reductions into indexed places: scatter_add, scatter_reduce, index_add, index_put(accumulate), put(accumulate).
 // -D: VAL (storage dtype), ACC (its compute dtype), RED (sum, prod, amax, amin), VEC, NIDX, IDX,
 // ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
-// and ATOMIC where work-items may meet in one place; without it the host has laid out the space so that they cannot.
+// and ATOMIC if work-items may meet in one place; without it the host has laid out the space so that they cannot.
 #include "common/index_space.h"
 #include "common/vector.h"
 

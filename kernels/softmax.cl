@@ -61,7 +61,7 @@ inline VT exp_below(VT x) {
 #define TO_LOG(i, lanes) STORE_LANES(OUT, y, i, lanes, LOAD_LANES(IN, x, i, lanes, 0) - top - shift);
 #define TO_SCALE(i, lanes) STORE_LANES(OUT, y, i, lanes, KEPT(i, lanes, top) * scale);
 
-// `n` adjacent elements a row.
+// `n` adjacent elements per row.
 __kernel void softmax_rows(BUF(out), BUF(in), KEPT_ARG long rows, long rows_per, long n) {
   ROW_SCRATCH
   const long first = (long)get_group_id(0) * rows_per;

@@ -1,4 +1,4 @@
-// Element-wise operators of three and more inputs. One line an operator.
+// Element-wise operators of three and more inputs. One line per operator.
 #include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)
@@ -12,12 +12,16 @@
 #define OP_mse_backward(x, y, g) c_mul(s0, c_mul((x) - (y), g))
 #else
 #define OP_where(c, x, y) ((c) != (VT)0 ? (x) : (y))
+#if !defined(ACC_BOOL)
 #define OP_addcmul(x, a, b) ((x) + s0 * (a) * (b))
 #define OP_cross(a, b, c, d) ((a) * (b) - (c) * (d))
 #endif
+#endif
 
 #if defined(ACC_INTEGRAL)
+#if !defined(ACC_BOOL)
 #define OP_clamp_tensor(x, lo, hi) min(max(x, lo), hi)
+#endif
 #elif defined(ACC_FLOATING)
 #define OP_clamp_tensor(x, lo, hi) \
   (isnan(x) ? (x) : isnan(lo) ? (lo) : isnan(hi) ? (hi) : fmin(fmax(x, lo), hi))

@@ -1,4 +1,4 @@
-// Element-wise operators of one input. One line an operator; x is a vector VT of the compute type.
+// Element-wise operators of one input. One line per operator; x is a vector VT of the compute type.
 #include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)
@@ -48,10 +48,6 @@
 #define OP_sign(x) ((x) > (VT)0 ? (VT)1 : (x) < (VT)0 ? (VT)(-1) : (VT)0)
 #define OP_sgn(x) OP_sign(x)
 #define OP_signbit(x) AS_BOOL((x) < (VT)0)
-#define OP_ceil(x) (x)
-#define OP_floor(x) (x)
-#define OP_trunc(x) (x)
-#define OP_round(x) (x)
 #define OP_square(x) ((x) * (x))
 #define OP_cube(x) ((x) * (x) * (x))
 #define OP_logical_not(x) AS_BOOL((x) == (VT)0)
@@ -59,6 +55,15 @@
 #define OP_bitwise_not(x) AS_BOOL((x) == (VT)0)
 #else
 #define OP_bitwise_not(x) (~(x))
+#define OP_ceil(x) (x)
+#define OP_floor(x) (x)
+#define OP_trunc(x) (x)
+#define OP_round(x) (x)
+#define OP_clamp_min(x) max(x, s0)
+#define OP_clamp_max(x) min(x, s0)
+#define OP_clamp(x) min(max(x, s0), s1)
+#define OP_hardtanh(x) OP_clamp(x)
+#define OP_threshold_scalar(x) ((x) <= s0 ? s1 : (x))
 #endif
 #define OP_isposinf(x) ((VT)0)
 #define OP_isneginf(x) ((VT)0)
@@ -76,11 +81,6 @@ inline VT pow_lanes(VT x, VT n) {
   return r.v;
 }
 #define OP_pow_scalar_int(x) pow_lanes(x, s0)
-#define OP_clamp_min(x) max(x, s0)
-#define OP_clamp_max(x) min(x, s0)
-#define OP_clamp(x) min(max(x, s0), s1)
-#define OP_hardtanh(x) OP_clamp(x)
-#define OP_threshold_scalar(x) ((x) <= s0 ? s1 : (x))
 
 #else
 #include "special/normal.h"

@@ -3,6 +3,10 @@
 Numbers are whole and small, also as floats, so that every sum is exact in every order and results are compared bit
 by bit: a line that makes larger ones is not taken. What is not exact (tanh, division, softmax) is multiplied and
 rounded in the same line, and taken only if no value lies near a tie.
+
+A kernel is compiled for an operator and its dtypes, which takes longer than a program. So one in eleven of the full
+tier's programs mixes all dtypes in every binary operator and its out=; the others have five dtypes and bool, of which
+only add, sub and mul take two at once. Views, layouts and all other lines are the same in both.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ LARGEST = {
     torch.uint8: 200,
 }
 NEAR_A_TIE = 0.01
+QUICK = [torch.float32, torch.int64]
+FEW = 2 * QUICK + [torch.float16, torch.bfloat16, torch.uint8]
 # What a line has that writes to memory. It may then read the same elements, but no others of that memory: what it reads
 # would depend on the order of the work.
 WRITES = ("_(", "out=", "] = ")
@@ -55,12 +61,25 @@ INEXACT = [
 ]
 
 
+def overlaps_itself(x: torch.Tensor) -> bool:
+    """Whether elements share memory in a way that PyTorch does not look for (2: too hard), as after unfold."""
+    if torch._debug_has_internal_overlap(x) != 2:
+        return False
+    places = {0}
+    for size, stride in zip(x.shape, x.stride(), strict=True):
+        places = {p + i * stride for p in places for i in range(size)}
+    return len(places) < x.numel()
+
+
 class Writer:
     """Writes a program while it runs on the CPU, to know the shapes."""
 
-    def __init__(self, seed: int, dtypes: list[torch.dtype], quick: bool):
+    def __init__(self, seed: int, quick: bool, fp64: bool = False):
         self.rng = random.Random(seed)
-        self.dtypes, self.quick = dtypes, quick
+        self.quick = quick
+        self.mixed = quick or seed % 11 == 0
+        every = 2 * QUICK + FLOATS + INTEGERS + [torch.float64] * fp64
+        self.dtypes = QUICK if quick else every if self.mixed else FEW
         self.lines: list[str] = []
         self.machine = Machine("cpu")
         self.count = 0
@@ -71,15 +90,15 @@ class Writer:
         names = [n for n, x in self.machine.tensors().items() if where(x)]
         return self.rng.choice(names) if names else None
 
-    def like(self, x: torch.Tensor) -> str:
-        """Of a shape that broadcasts with x's as a rule."""
+    def like(self, x: torch.Tensor, dtype: torch.dtype | None = None) -> str:
+        """Of a shape that broadcasts with x's as a rule; of `dtype`, if one is given."""
 
         def fits(y: torch.Tensor) -> bool:
-            return (
+            return dtype in (None, y.dtype) and (
                 all(a == b or b == 1 for a, b in zip(x.shape[::-1], y.shape[::-1], strict=False)) and y.dim() <= x.dim()
             )
 
-        return (self.rng.random() < 0.95 and self.pick(fits)) or self.pick() or "1"
+        return (self.rng.random() < 0.95 and self.pick(fits)) or self.pick(lambda y: dtype in (None, y.dtype)) or "1"
 
     def dim(self, x: torch.Tensor) -> int:
         return self.rng.randint(-x.dim(), max(x.dim() - 1, 0)) if self.rng.random() < 0.98 else 5
@@ -168,21 +187,25 @@ class Writer:
     def scalar(self) -> str:
         return str(self.rng.choice([2, -1, 3, 0, True, 1.0, "torch.tensor(2)", "torch.tensor(3.0)"]))
 
-    def operand(self, t: torch.Tensor) -> str:
-        return self.scalar() if self.rng.random() < 0.3 else self.like(t)
+    def operand(self, t: torch.Tensor, dtype: torch.dtype | None = None) -> str:
+        return self.scalar() if self.rng.random() < 0.3 else self.like(t, dtype)
 
     def binary(self) -> str | None:
         x = self.pick()
         t = self.machine.names[x]
         r = self.rng
         op = r.choice(BINARY[:2] if self.quick else BINARY)
-        y = self.like(t) if op in ("maximum", "minimum") else self.operand(t)
+        dtype = None if self.mixed or op in ("add", "sub", "mul") else t.dtype
+        y = self.like(t, dtype) if op in ("maximum", "minimum") else self.operand(t, dtype)
         if r.random() < 0.5:
             return self.assign(f"torch.{op}({x}, {y})")
         if op in ("add", "sub", "mul") and r.random() < 0.6:
             return f"{x}.{op}_({y})"
         # A comparison may write to what requires a gradient, and autograd does not hear of it.
-        out = self.pick(lambda u: not u.requires_grad or op in BINARY[:5]) or x
+        wanted = torch.bool if op in BINARY[5:] else dtype
+        out = self.pick(
+            lambda u: (not u.requires_grad or op in BINARY[:5]) and (dtype is None or u.dtype is wanted)
+        ) or x
         return f"torch.{op}({x}, {y}, out={out})"
 
     def ternary(self) -> str | None:
@@ -237,7 +260,11 @@ class Writer:
             ]
             choices += [
                 f"{x}.unique()",
-                f"torch.topk({x}, 1, {dim})[0]",
+                # To which of several equal values a gradient goes, PyTorch leaves open here, unlike for max and cummax.
+                f"torch.topk({x}.detach(), 1, {dim})[0]",
+                f"{x}.detach().sort({dim})[0]",
+                f"{x}.detach().kthvalue(1, {dim})[0]",
+                f"{x}.detach().median({dim})[0]",
                 f"{x}.logcumsumexp({dim}).mul(0)",
                 f"{x}.flip({dim})",
             ]
@@ -391,14 +418,19 @@ class Writer:
         return self.lines
 
     def overlapping(self, line: str) -> bool:
-        """Whether two tensors of the line share some memory, but not as the same elements in the same order.
+        """Whether what the line writes overlaps itself, or two tensors of it share some memory, but not as the same
+        elements in the same order.
 
         An `out` shares none at all with what is read, since it may be resized first.
         """
         names = re.findall(r"\bv\d+", line)
         if "out=" in line and names[-1] in names[:-1]:
             return True
-        tensors = [self.machine.names[n] for n in set(names) if n in self.machine.names]
+        known = self.machine.names
+        written = names if "_foreach" in line else names[-1:] if "out=" in line else names[:1]
+        if any(overlaps_itself(known[n]) for n in written if isinstance(known.get(n), torch.Tensor)):
+            return True
+        tensors = [known[n] for n in set(names) if n in known]
         for x, y in itertools.combinations(tensors, 2):
             if x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr():
                 same = (x.shape, x.stride(), x.storage_offset()) == (y.shape, y.stride(), y.storage_offset())

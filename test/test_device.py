@@ -17,6 +17,7 @@ import pyopencl as cl
 import torch
 from common import quiet
 from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, TensorDataset
 
 import torch_netcl
@@ -357,6 +358,35 @@ class TestDevice(TestCase):
         with self.assertRaisesRegex(IndexError, "gather.*7.*size 5"):
             y.cpu()
         self.assertEqual((x + 1).cpu(), x.cpu() + 1)
+
+    def test_functions_that_read_host_memory(self):
+        """ATen has one function of each for all devices; it would read an address of the device."""
+        aten = torch.ops.aten
+        x = torch.arange(12.0).view(3, 4)
+        state, numbers = torch.zeros(2, 30, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
+        calls = [
+            (aten._rowwise_prune, x, torch.tensor([True, False, True]), torch.int64),
+            (aten._saturate_weight_to_fp16, x * 1e5),
+            (aten._sobol_engine_initialize_state_, state, 2),
+            (aten._sobol_engine_scramble_, state, torch.ones(2, 30, 30, dtype=torch.int64), 2),
+            (aten._sobol_engine_ff_, numbers, 4, state + 1, 2, 0),
+            (aten._sobol_engine_draw, numbers, 4, state + 1, 2, 0, None),
+            (aten.choose_qparams_optimized, x, 12, 200, 0.16, 8),
+            (aten.fbgemm_linear_quantize_weight, x),
+            (aten.range.out_, -2, 1),
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for op, *args in calls:
+                with self.subTest(str(op)):
+                    if op is aten.range.out_:
+                        got, want = op(*args, out=torch.empty(0, device=D)), op(*args, out=torch.empty(0))
+                    else:
+                        got = op(*[a.to(D) if isinstance(a, torch.Tensor) else a for a in args])
+                        want = op(*[a.clone() if isinstance(a, torch.Tensor) else a for a in args])
+                    self.assertEqual(tree_map_only(torch.Tensor, torch.Tensor.cpu, got), want)
+            for op in (aten.fbgemm_pack_gemm_matrix_fp16, aten.fbgemm_pack_quantized_matrix):
+                op((x if "fp16" in str(op) else x.to(torch.int8)).to(D))
 
     def test_fallback_is_counted(self):
         torch.netcl.reset_cpu_fallback_ops()

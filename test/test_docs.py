@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -13,6 +14,19 @@ from torch.testing._internal.common_utils import TestCase, run_tests
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDERS = ("torch_netcl/", "csrc/", "kernels/", "test/", "examples/", "docs/", "benchmarks/", ".ci/")
+
+
+def hunks(text, source):
+    """A diff's hunks with the line numbers that git wants; `@@` stands between them, the first line is of context."""
+    lines, result, moved = source.split("\n"), "", 0
+    for hunk in text.rstrip("\n").split("\n@@\n"):
+        wanted = [line[1:] for line in hunk.split("\n")]
+        at = next(i for i in range(len(lines)) if lines[i : i + len(wanted)] == wanted)
+        added = sum(line.startswith("+") for line in hunk.split("\n"))
+        size = len(wanted) + 1  # git wants context at the end as well
+        result += f"@@ -{at + 1 - moved},{size - added} +{at + 1},{size} @@\n{hunk}\n {lines[at + len(wanted)]}\n"
+        moved += added
+    return result
 
 
 class TestDocs(TestCase):
@@ -34,6 +48,30 @@ class TestDocs(TestCase):
         self.assertGreater(len(places), 9)
         for file, name in [*stops, *((file, name) for name, file in places)]:
             self.assertRegex((ROOT / file).read_text(), rf"\b{name}\b", f"CONTRIBUTING.md names {name} of {file}")
+
+    def test_diffs_apply(self):
+        """Taken out of a copy of the sources, an operator leaves no trace; put back, the sources are what is built."""
+        diffs = re.findall(r"^```diff\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S)
+        self.assertEqual(len(diffs), 3)
+        for diff in diffs:
+            with tempfile.TemporaryDirectory() as folder:
+                copies, patch = {}, ""
+                for path, text in re.findall(r"^--- a/(\S+)\n(.*?)(?=^---|\Z)", diff, re.M | re.S):
+                    copies[Path(folder, path)] = (ROOT / path).read_bytes()
+                    Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
+                    Path(folder, path).write_bytes(copies[Path(folder, path)])
+                    patch += f"--- a/{path}\n+++ b/{path}\n{hunks(text, (ROOT / path).read_text())}"
+                for reverse in (["--reverse"], []):
+                    command = ["git", "apply", *reverse, "-"]
+                    run = subprocess.run(command, cwd=folder, input=patch, capture_output=True, text=True)
+                    self.assertEqual(run.returncode, 0, run.stderr + patch)
+                    if reverse:
+                        added = re.findall(r"^\+.*?\b(exp2|nansum|gru)\b", diff, re.M)
+                        self.assertTrue(added)
+                        for file in copies:
+                            self.assertNotRegex(file.read_text(), rf"\b(OP_)?{added[0]}(_\w+)?\b")
+                for file, content in copies.items():
+                    self.assertEqual(file.read_bytes(), content)
 
     def test_tests_of_reliability_exist(self):
         names = re.findall(r"`(test_\w+)(?:\.py)?::(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text())

@@ -17,17 +17,13 @@ FIRST = int(os.environ.get("NETCL_TEST_SEED", "0"))  # others try other programs
 
 class TestPrograms(TestCase):
     def test_programs(self):
-        quick = [torch.float32, torch.int64]
-        dtypes = quick
-        if FULL:
-            dtypes = 2 * quick + programs.FLOATS + programs.INTEGERS + ([torch.float64] if FP64 else [])
         before = torch.netcl.get_cpu_fallback_mode()
         torch.netcl.set_cpu_fallback_mode("silent")
         self.addCleanup(torch.netcl.set_cpu_fallback_mode, before)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of outputs that are resized
             for seed in range(FIRST, FIRST + (10_000 if FULL else 200)):
-                lines = programs.Writer(seed, dtypes, quick=not FULL).program()
+                lines = programs.Writer(seed, quick=not FULL, fp64=FP64).program()
                 each = seed % 2 == 0  # the others run without a wait in between
                 if programs.failure(lines, "netcl", each):
                     few = programs.shrunk(lines, "netcl", each)

@@ -26,8 +26,10 @@ CALLS = 20  # of each operator in the full tier
 
 # The same call ends the process on the CPU too, before it comes to a kernel of netcl: name -> why.
 DIES_ON_CPU = {
-    "aten::_adaptive_avg_pool3d_backward": "the CPU kernel, also as a fallback, reads past a gradient of another shape",
     "aten::_foreach_copy": "more sources than targets are read past the list's end",
+    "aten::_slow_conv2d_backward.grad_input": "sizes of other lengths are read past their ends",
+    "aten::_slow_conv2d_backward.output_mask": "sizes of other lengths are read past their ends",
+    "aten::choose_qparams_optimized": "numbers of bins that cannot be end the CPU's function too, or keep it for ever",
     "aten::_remove_batch_dim": "a level without functorch's interpreter",
     "aten::reflection_pad1d_backward.grad_input": "the same call on CPU tensors ends in a segmentation fault too",
 }
@@ -81,7 +83,9 @@ class TestGarbage(TestCase):
             deaths = run([(n, i) for n in names for i in range(calls)], "netcl", samples)
             ours = []
             for d in deaths:
-                alone = run([(d.name, d.call)], "cpu", samples, verbose=True)
+                # The names of our own make the same call on either device.
+                aten = d.name.startswith("aten::")
+                alone = run([(d.name, d.call)], "cpu", samples, verbose=True) if aten else []
                 if not alone or (FULL and d.name not in DIES_ON_CPU):
                     ours.append(f"{d}\n(the CPU {alone[0].how if alone else 'lives'})")
         self.assertFalse(ours, f"{len(ours)} of {len(names) * calls} calls end the process:\n\n" + "\n\n".join(ours))

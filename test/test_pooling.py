@@ -194,6 +194,34 @@ class TestPooling(TestCase):
             expected[0].backward(grad)
             self.assertEqual(a.grad.cpu(), b.grad)
 
+    @dtypes(torch.float32)
+    def test_backward_checks_its_planes(self, device, dtype):
+        """What ATen's own checks leave open: a kernel would read past the smaller tensor."""
+        aten = torch.ops.aten
+
+        def x(*shape):
+            return torch.ones(shape, device=device, dtype=dtype)
+
+        def at(*shape, dtype=torch.int64):
+            return torch.zeros(shape, device=device, dtype=dtype)
+
+        for grad, like in [
+            (x(1), x(1)),
+            (x(2, 2), x(2, 2)),
+            (x(1, 2, 2, 2, 2), x(8, 2, 2, 2, 2)),
+            (x(8, 1, 2, 2, 2), x(8, 2, 2, 2, 2)),
+        ]:
+            for op in (aten._adaptive_avg_pool2d_backward, aten._adaptive_avg_pool3d_backward):
+                if op is aten._adaptive_avg_pool3d_backward or grad.dim() != 5:
+                    self.assertRaises(RuntimeError, op, grad, like)
+        y = x(2, 4, 4)
+        for grad, indices in [
+            (x(2, 2, 2), at(2, 2, 1)),
+            (x(2, 2, 2), at(2, 2, 2, dtype=torch.int32)),
+            (x(1, 2, 2), at(1, 2, 2)),
+        ]:
+            self.assertRaises(RuntimeError, aten.adaptive_max_pool2d_backward, grad, y, indices)
+
 
 class TestPadding(TestCase):
     @dtypes(*FLOATS)

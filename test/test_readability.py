@@ -1,6 +1,8 @@
-"""The layers of the sources."""
+"""The layers of the sources, and that tools/readability.py finds no more to object to than its bounds allow."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -40,6 +42,13 @@ class TestLayers(TestCase):
             text = source.read_text() if source.exists() else ""
             for name in names:
                 self.assertRegex(text, rf"\b{name}\(", f"{header.name} declares {name}, {source.name} lacks it")
+
+
+class TestCounts(TestCase):
+    def test_within_bounds(self):
+        command = [sys.executable, ROOT / "tools" / "readability.py", "--list"]
+        run = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@
 #include <ATen/ops/logical_and_native.h>
 #include <ATen/ops/logical_or_native.h>
 #include <ATen/ops/logical_xor_native.h>
+#include <ATen/ops/lshift_native.h>
 #include <ATen/ops/lt_native.h>
 #include <ATen/ops/maximum_native.h>
 #include <ATen/ops/minimum_native.h>
@@ -47,6 +48,7 @@
 #include <ATen/ops/nextafter_native.h>
 #include <ATen/ops/pow_native.h>
 #include <ATen/ops/remainder_native.h>
+#include <ATen/ops/rshift_native.h>
 #include <ATen/ops/rsub_native.h>
 #include <ATen/ops/special_xlog1py_native.h>
 #include <ATen/ops/sub_native.h>
@@ -175,6 +177,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #undef NETCL_IMPL
 #define NETCL_IMPL(op) m.impl(#op ".out", &at::native::op##_out);
   NETCL_LOGICAL_OPS(NETCL_IMPL)
+#undef NETCL_IMPL
+  // What Python's << and >> call.
+#define NETCL_IMPL(op)                                                                                         \
+  m.impl("__" #op "__.Tensor", static_cast<Tensor (*)(const Tensor&, const Tensor&)>(at::native::__##op##__)); \
+  m.impl("__" #op "__.Scalar", static_cast<Tensor (*)(const Tensor&, const Scalar&)>(at::native::__##op##__)); \
+  m.impl("__i" #op "__.Tensor", static_cast<Tensor& (*)(Tensor&, const Tensor&)>(at::native::__i##op##__));    \
+  m.impl("__i" #op "__.Scalar", static_cast<Tensor& (*)(Tensor&, const Scalar&)>(at::native::__i##op##__));
+  NETCL_IMPL(lshift)
+  NETCL_IMPL(rshift)
 #undef NETCL_IMPL
   structured<at::native::structured_div_out_mode>(m, "div.Tensor_mode", "div_.Tensor_mode", "div.out_mode");
   structured<at::native::structured_xlogy_out>(m, "xlogy.Tensor", "xlogy_.Tensor", "xlogy.OutTensor");

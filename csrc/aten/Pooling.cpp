@@ -119,8 +119,20 @@ void max_forward(const char* op, const Tensor& self, const Window& w, const Tens
   to_indices.finish();
 }
 
+// ATen's meta functions leave some of this open, and a kernel would read past the smaller one.
+void check_planes(const char* op, const Tensor& src, const Tensor& dst, int64_t dims) {
+  TORCH_CHECK(src.dim() == dst.dim() && dst.dim() > dims &&
+                  src.sizes().slice(0, dst.dim() - dims) == dst.sizes().slice(0, dst.dim() - dims),
+              op, ": expected tensors of at least ", dims + 1, " dimensions that differ only in the last ", dims,
+              ", got shapes ", src.sizes(), " and ", dst.sizes());
+}
+
 // dst[plane][indices] += src (or = src), everything else 0.
 void scatter(const char* op, const Tensor& src, const Tensor& indices, const Tensor& dst, int64_t dims, bool assign) {
+  check_planes(op, src, dst, dims);
+  TORCH_CHECK(indices.sizes() == src.sizes() && indices.scalar_type() == at::kLong, op,
+              ": expected int64 indices of shape ", src.sizes(), ", got ", indices.scalar_type(), " of shape ",
+              indices.sizes());
   if (dst.numel() == 0) return;
   if (src.numel() == 0) {
     dst.zero_();
@@ -163,6 +175,7 @@ void avg_forward(const char* op, const Tensor& self, const Window& w, const Tens
 }
 
 void avg_backward(const char* op, const Tensor& grad_output, const Window& w, const Tensor& grad_input) {
+  check_planes(op, grad_output, grad_input, w.dims);
   if (grad_input.numel() == 0) return;
   if (grad_output.numel() == 0) {
     grad_input.zero_();

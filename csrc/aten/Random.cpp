@@ -88,6 +88,7 @@ void fill(const char* op, const char* dist, const Tensor& self, const c10::Scala
 // A distribution over floats with two parameters: wide words for doubles only.
 void fill_real(const char* op, const char* dist, const TensorBase& self, double a, double b, const Generator& gen) {
   const Tensor out(self);
+  TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point(), op, " is not implemented for ", out.scalar_type());
   fill(op, dist, out, a, b, false, out.scalar_type() == c10::kDouble, gen);
 }
 
@@ -95,12 +96,9 @@ void uniform_kernel(TensorIteratorBase& iter, double from, double to, Generator 
   fill_real("aten::uniform_", "uniform", iter.tensor(0), from, to, gen);
 }
 void normal_kernel(const TensorBase& self, double mean, double std, Generator gen) {
-  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()), "normal_ is not implemented for ",
-                              self.scalar_type());
   fill_real("aten::normal_", "normal", self, mean, std, gen);
 }
 void log_normal_kernel(TensorIteratorBase& iter, double mean, double std, Generator gen) {
-  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(iter.dtype(0)), "log_normal_ is not implemented for ", iter.dtype(0));
   fill_real("aten::log_normal_", "log_normal", iter.tensor(0), mean, std, gen);
 }
 void exponential_kernel(TensorIteratorBase& iter, double lambda, Generator gen) {

@@ -65,6 +65,7 @@ Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::
 // Every bin but the last one is open at its upper end. `samples` is (M, D), `edges` hold D tensors.
 void histogramdd_kernel(const Tensor& samples, const std::optional<Tensor>& weight, bool density, Tensor& hist,
                         const at::TensorList& edges) {
+  TORCH_CHECK_NOT_IMPLEMENTED(samples.is_floating_point(), "histogram is not implemented for ", samples.scalar_type());
   Tensor bin = at::zeros({samples.size(0)}, samples.options().dtype(at::kLong));
   Tensor inside = at::ones({samples.size(0)}, samples.options().dtype(at::kBool));
   for (int64_t d = 0; d < samples.size(1); d++) {

@@ -25,7 +25,7 @@ inline VT c_div(VT a, VT b) {
 inline R c_abs(VT a) { return hypot(a.x, a.y); }
 inline R c_arg(VT a) { return atan2(a.y, a.x); }
 inline VT c_real(R r) { return (VT)(r, 0); }
-// e^x (cos y, sin y). e^x overflows before its product with a small sine does; where x is infinite, so is or vanishes
+// e^x (cos y, sin y). e^x overflows before its product with a small sine does; if x is infinite, so is or vanishes
 // the result, though the angle be none.
 inline VT c_exp(VT a) {
   const R e = exp(a.x);
@@ -35,7 +35,7 @@ inline VT c_exp(VT a) {
   const R root = exp(a.x / 2);
   return (VT)(root * cos(a.y) * root, root * sin(a.y) * root);
 }
-// The magnitude may overflow or lose its digits where its logarithm does not.
+// The magnitude may overflow or lose its digits when its logarithm does not.
 inline VT c_log(VT a) {
   const R most = fmax(fabs(a.x), fabs(a.y));
   if (most > (R)1e30f && !isinf(most)) return (VT)(log(c_abs(a * (R)0x1p-4f)) + 4 * (R)M_LN2, c_arg(a));

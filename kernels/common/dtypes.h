@@ -10,7 +10,7 @@
 #define NETCL_DTYPES_H
 #include "common/common.h"
 
-// Clang's own functions, where the CPU has the instructions: PoCL's convert halves one by one, by integer arithmetic.
+// Clang's own functions, if the CPU has the instructions: PoCL's convert halves one by one, by integer arithmetic.
 #if defined(__F16C__) && defined(HAVE_CPU_BUILTINS)
 #if __has_builtin(__builtin_ia32_vcvtph2ps256) && __has_builtin(__builtin_ia32_vcvtps2ph256)
 #define NETCL_F16C

@@ -56,7 +56,7 @@ inline __global const ulong *mt_find(__global const ulong *table, long rows, lon
   __global const ulong *mt_row = mt_find(PTR(table, const ulong), mt_rows, mt_chunk);                        \
   const long mt_begin = (mt_chunk - (long)mt_row[0]) * CHUNK;                                                \
   const long mt_end = min(mt_begin + CHUNK, (long)mt_row[1]);
-// The row of this work-item, for launches of one work-item a row.
+// The row of this work-item, for launches of one work-item per row.
 #define MT_ROW __global const ulong *mt_row = PTR(table, const ulong) + get_global_id(0) * MT_WORDS;
 
 // Column k of the row, as a pointer to storage type S.

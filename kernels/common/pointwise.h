@@ -2,7 +2,7 @@
 // expression over vectors VT of the compute type (scalars of the operator: s0, s1, …), and ends with
 // `#include "common/pointwise_body.h"`.
 // -D: OP=OP_<name>, NIN, NOUT, NSCALARS, VEC, ACC (compute tag), COMMON (dtype that inputs are cast to first),
-// CAST_INPUTS (where any has another one), IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
+// CAST_INPUTS (if any has another one), IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
 // PAST_CACHE (large, aligned outputs), ROUND_RESULT (the result is one of a narrower dtype than an output's).
 // An operator of two outputs assigns the second one to `r1` in its expression.
 #ifndef NETCL_POINTWISE_H
@@ -16,7 +16,7 @@
 #define AS_BOOL(mask) ((mask) ? (VT)(1) : (VT)(0))
 #endif
 
-// Where a function has no vector form: NETCL_MAPn(f) defines map_f, which applies the scalar f lane by lane.
+// For a function without a vector form, NETCL_MAPn(f) defines map_f, which applies the scalar f lane by lane.
 #define NETCL_MAP1(f)                                      \
   inline VT map_##f(VT x) {                                \
     lanes_t a, r;                                          \

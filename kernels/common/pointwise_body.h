@@ -1,6 +1,6 @@
 // The two kernels behind every element-wise operator; see pointwise.h.
 // `flat`: operands that collapse to one dimension. `rows`: the rest; a work-item covers n_per_item columns of
-// rows_per_item rows. `across`: as `rows`, where an input's neighbours lie in a column. An operand's inner stride (bytes)
+// rows_per_item rows. `across`: as `rows`, for an input whose neighbours lie in a column. An operand's inner stride (bytes)
 // decides how it is read: the element size (one vector load), 0 (splat), anything else (lane by lane); kStrideImmediate
 // marks a CPU scalar passed by value.
 #define NARGS (NIN + NOUT)

@@ -1,5 +1,5 @@
 // Direct convolution, vectors along a row of pixels: for depthwise convolutions and others with few output channels per
-// group, where a tile of channels would be empty. x has room behind its last row: a vector may reach beyond it.
+// group, for which a tile of channels would be empty. x has room behind its last row: a vector may reach beyond it.
 // -D: ACC (compute tag), OUT (storage tag), OFFSET (type of the tables), VEC, NCO (output channels of a group).
 #include "conv/conv_rows.h"
 

@@ -1,5 +1,5 @@
 // The matrix engines of x86 CPUs (AMX; AVX512-BF16) under the products of gemm_cpu.cl and conv_gemm.cl: bfloat16 in, float sums.
-// Included by gemm.h and conv.h where ENGINE_AMX or ENGINE_AVX512_BF16 is defined; csrc/aten/gemm/MatrixEngine.h says who may.
+// Included by gemm.h and conv.h if ENGINE_AMX or ENGINE_AVX512_BF16 is defined; csrc/aten/gemm/MatrixEngine.h says who may.
 //
 // Panels hold bfloat16 in blocks of 32 along k, zeros after the last: of A as [k / 32][PARTS][MR][32], of B as
 // [k / 32][PARTS][16][NR][2]: the engines multiply pairs along k. With PARTS 1 a number is rounded to bfloat16; with

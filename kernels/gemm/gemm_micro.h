@@ -18,7 +18,7 @@
     l##r = MAC(x, b0, l##r);           \
     h##r = MAC(x, b1, h##r);           \
   }
-// Adds column kk_ of a times row kk_ of b.
+// Adds column kk_ of A times row kk_ of B.
 #define RANK_1_UPDATE(kk_)                          \
   {                                                 \
     const int kk = kk_;                             \
@@ -30,7 +30,7 @@
   t[2 * r] = l##r;  \
   t[2 * r + 1] = h##r;
 
-// t = a (MR x k) * b (k x NR). Element (r, kk) of a is a[r * rs + kk / 4 * as + kk % 4], row kk of b starts at
+// t = A (MR x k) * B (k x NR). Element (r, kk) of A is a[r * rs + kk / 4 * as + kk % 4], row kk of B starts at
 // b + kk * bs: panels (rs = 4, as = 4 * MR, bs = NR), or matrices whose rows are consecutive (as = 4). The sums stay in
 // registers: named variables, since an array might not.
 inline void micro_kernel_of(__global const ST *a, long rs, long as, __global const ST *b, long bs, long k, VT *t) {

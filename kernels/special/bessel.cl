@@ -27,7 +27,7 @@ inline ST bessel_i1(ST x) {
 
 // log(x / 2): the half of the least denormal number is 0.
 inline ST log_half(ST x) { return log(x) - K(0.69314718055994530942); }
-// K0 and K1, times exp(x) where `scaled`.
+// K0 and K1, times exp(x) if `scaled`.
 inline ST bessel_k0(ST x, int scaled) {
   if (!(x > 0)) return x == 0 ? (ST)INFINITY : (ST)NAN;
   if (x > 2) return CHEBYSHEV(k0_large, 4 / x - 1) / sqrt(x) * (scaled ? 1 : exp(-x));

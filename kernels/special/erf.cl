@@ -15,7 +15,7 @@ inline ST erfcx_scalar(ST x) {
   return isinf(e) ? e : e * (1 + rest) - r;  // beside an infinite one the rest may be any number
 }
 
-// y with erf(y) = 1 - t for 0 < t <= 1; `x` is 1 - t, exact where t is not. Winitzki's formula (2008) is good to 2e-3;
+// y with erf(y) = 1 - t for 0 < t <= 1; `x` is 1 - t, exact if t is not. Winitzki's formula (2008) is good to 2e-3;
 // two of Halley's steps triple the digits each.
 inline ST erf_inverse(ST x, ST t) {
   const ST a = K(0.147), l = log(t * (2 - t)), b = 2 / (PI * a) + l / 2;

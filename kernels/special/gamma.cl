@@ -98,7 +98,7 @@ inline ST gamma_fraction(ST a, ST x) {
   }
   return h * gamma_density(a, x);
 }
-// Temme's uniform expansion for a large a and x near it (DLMF 8.12): Q(a, x), or P(a, x) where `lower`.
+// Temme's uniform expansion for a large a and x near it (DLMF 8.12): Q(a, x), or P(a, x) if `lower`.
 #if defined(ACC_DOUBLE)
 #define GAMMA_UNIFORM 100
 #else

@@ -56,6 +56,31 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
+// ATen has one function of each for all devices, which reads and writes its tensors' memory as the host's.
+constexpr const char* kHostMemory[] = {
+    "_rowwise_prune",
+    "_saturate_weight_to_fp16",
+    "_sobol_engine_draw",
+    "_sobol_engine_ff_",
+    "_sobol_engine_initialize_state_",
+    "_sobol_engine_scramble_",
+    "choose_qparams_optimized",
+    "fbgemm_linear_fp16_weight",
+    "fbgemm_linear_fp16_weight.out",
+    "fbgemm_linear_fp16_weight_fp32_activation",
+    "fbgemm_linear_fp16_weight_fp32_activation.out",
+    "fbgemm_linear_int8_weight",
+    "fbgemm_linear_int8_weight_fp32_activation",
+    "fbgemm_linear_quantize_weight",
+    "fbgemm_pack_gemm_matrix_fp16",
+    "fbgemm_pack_quantized_matrix",
+    "fbgemm_pack_quantized_matrix.KN",
+    "range.out_",
+};
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name : kHostMemory) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, int64_t>> cpu_fallback_ops() {

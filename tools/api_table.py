@@ -1,4 +1,4 @@
-"""``python -m torch_netcl.api_table``: torch.netcl beside torch.cuda, as docs/api.md holds it.
+"""``python tools/api_table.py``: torch.netcl beside torch.cuda, as docs/api.md holds it.
 
 The names are those of ``torch.cuda.__all__``. A name is there with the same meaning, there with a difference that is
 said here, or absent for a reason that is said here; the test of this file fails where a name is none of these.
@@ -83,7 +83,7 @@ def document() -> str:
     lines = [
         "# torch.netcl beside torch.cuda",
         "",
-        f"Made by `python -m torch_netcl.api_table` for torch {torch.__version__.split('+')[0]}; "
+        f"Made by `python tools/api_table.py` for torch {torch.__version__.split('+')[0]}; "
         "`test/test_api.py` keeps it true.",
         f"Of the {len(table)} names in `torch.cuda.__all__`, {counts['same']} are there with the same meaning, "
         f"{counts['differs']} with a",

@@ -1,0 +1,287 @@
+"""Counts what makes C++ and OpenCL C hard to read, and exits with 1 if there is more of it than BOUNDS allow.
+
+    python tools/readability.py             the table of this tree
+    python tools/readability.py DIR [DIR…]  of these trees, a column each
+    python tools/readability.py --list      names what is counted as well
+
+It needs no compiler: comments, strings and macros' bodies are taken out, and braces are matched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LINES, PARAMETERS, DEPTH, FILE_LINES = 80, 7, 2, 800
+
+# What a tree may have at most. Lower a bound when its count has fallen.
+BOUNDS = {
+    "functions above 80 lines": 3,
+    "functions above 7 parameters, C++": 22,
+    "functions above 7 parameters, OpenCL C": 5,
+    "files with #if above depth 2": 7,
+    "structs written twice": 0,
+    "-D that repeat a kernel's name": 21,
+    "files above 800 lines": 0,
+    "lines for a unary operator": 4,
+    "lines for a reduction": 13,
+    "lines for an autocast entry": 1,
+}
+TABLES = {"special_tables.h"}  # generated
+
+
+def blank(match: re.Match[str]) -> str:
+    """As many line ends as the text had."""
+    return "\n" * match[0].count("\n") if "/" in match[0][:1] else '""' + "\n" * match[0].count("\n")
+
+
+def bare(text: str) -> str:
+    """The text without comments and what is in strings; the lines stay."""
+    comment, string = r"//[^\n]*|/\*.*?\*/", r'R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\''
+    return re.sub(f"{comment}|{string}", blank, text, flags=re.S)
+
+
+def without_directives(text: str) -> str:
+    """The text without lines of the preprocessor."""
+    return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: "\n" * m[0].count("\n"), text, flags=re.M)
+
+
+def one_branch(text: str) -> str:
+    """The text with the first branch of each `#if`, so that braces match."""
+    kept, skipping = [], []
+    for line in text.split("\n"):
+        if re.match(r"\s*#\s*if", line):
+            skipping.append(False)
+        elif re.match(r"\s*#\s*el", line) and skipping:
+            skipping[-1] = True
+        elif re.match(r"\s*#\s*endif", line) and skipping:
+            skipping.pop()
+        kept.append(line if line.lstrip().startswith("#") or not any(skipping) else "")
+    return "\n".join(kept)
+
+
+def split_parameters(text: str) -> list[str]:
+    """The parameters of a list, cut at the commas outside brackets."""
+    parts, depth, word = [], 0, ""
+    for c in text:
+        depth += (c in "([{<") - (c in ")]}>")
+        if c == "," and depth == 0:
+            parts.append(word)
+            word = ""
+        else:
+            word += c
+    return [p.strip() for p in [*parts, word] if p.strip() not in ("", "void")]
+
+
+class Function:
+    """A function with a body: its name, file, first line, count of lines, and parameters."""
+
+    def __init__(self, path: str, name: str, line: int, lines: int, parameters: list[str], kernel: bool) -> None:
+        self.path, self.name, self.line, self.lines = path, name, line, lines
+        self.parameters, self.kernel = parameters, kernel
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.name}: {self.lines} lines, {len(self.parameters)} parameters"
+
+
+SCOPE = re.compile(r"\b(namespace|struct|class|union|extern)\b")
+HEAD = re.compile(r"([~\w:]+|operator\S+)\s*\(")
+
+
+def functions(path: str, text: str) -> list[Function]:
+    """The functions of a file, those in classes included, lambdas not."""
+    text = without_directives(one_branch(bare(text)))
+    found: list[Function] = []
+    scopes: list[tuple[str, int, str]] = []  # kind, where its header begins, header
+    start, depth, inside = 0, 0, 0
+    for at, c in enumerate(text):
+        if c == "(":
+            depth += 1
+        elif c == ")":
+            depth -= 1
+        elif c == ";" and depth == 0 and not inside:
+            start = at + 1
+        elif c == "{":
+            header = text[start:at]
+            if inside or depth:
+                inside += 1
+                continue
+            plain = header.split(")")[0]
+            is_function = ")" in header and "=" not in re.sub(r"\(.*", "", header, flags=re.S).replace("operator", "")
+            if SCOPE.search(re.sub(r"<[^<>]*>", "", plain.split("(")[0])) and not is_function:
+                scopes.append(("scope", start, header))
+                start = at + 1
+            elif is_function:
+                scopes.append(("function", start, header))
+                inside = 1
+            else:
+                scopes.append(("other", start, header))
+                inside = 1
+        elif c == "}":
+            if depth:
+                inside -= inside > 0
+                continue
+            if inside > 1:
+                inside -= 1
+                continue
+            if not scopes:
+                continue
+            kind, begin, header = scopes.pop()
+            inside = 0
+            start = at + 1
+            if kind != "function":
+                continue
+            header = re.sub(r"__attribute__\s*\(\(.*?\)\)\)?|\btemplate\s*<[^{;]*?>\s*(?=\w)", "", header, flags=re.S)
+            header = re.sub(r"\bFEW_ITEMS\b|\b\w+_GROUP_SIZE\b", "", header)
+            match = HEAD.search(header)
+            if not match:
+                continue
+            level, end = 0, len(header)
+            for i in range(match.end() - 1, len(header)):
+                level += (header[i] == "(") - (header[i] == ")")
+                if level == 0:
+                    end = i
+                    break
+            begin += len(text[begin:at]) - len(text[begin:at].lstrip())
+            line = text.count("\n", 0, begin) + 1
+            found.append(Function(path, match[1], line, text.count("\n", begin, at) + 1,
+                                  split_parameters(header[match.end() : end]), "__kernel" in header))  # fmt: skip
+    return found
+
+
+def if_depth(text: str) -> int:
+    """How deep the `#if` of a file are nested, its include guard aside."""
+    lines = [line.strip() for line in bare(text).split("\n")]
+    depth = deepest = 0
+    for i, line in enumerate(lines):
+        if re.match(r"#\s*if", line):
+            guard = re.match(r"#\s*ifndef (\w+)", line)
+            depth += not (guard and i + 1 < len(lines) and re.match(rf"#\s*define {guard[1]}$", lines[i + 1]))
+            deepest = max(deepest, depth)
+        elif re.match(r"#\s*endif", line):
+            depth = max(depth - 1, 0)
+    return deepest
+
+
+class Tree:
+    """The sources of one tree, and what is counted in them."""
+
+    def __init__(self, root: Path) -> None:
+        self.files = {
+            str(p.relative_to(root)): p.read_text()
+            for folder, ends in (("csrc", (".cpp", ".h")), ("kernels", (".cl", ".h")), ("torch_netcl", (".py",)))
+            for p in sorted((root / folder).rglob("*"))
+            if p.suffix in ends and p.name not in TABLES
+        }
+        self.contributing = (root / "CONTRIBUTING.md").read_text()
+        self.functions = [f for path, text in self.c_files() for f in functions(path, text)]
+
+    def c_files(self, folder: str = "") -> list[tuple[str, str]]:
+        """Path and text of what is written in C++ or OpenCL C below a folder."""
+        return [(p, t) for p, t in self.files.items() if p.startswith(folder) and not p.endswith(".py")]
+
+    def long_functions(self) -> list[str]:
+        """Functions of more than LINES lines; lists of registrations are tables."""
+        return [str(f) for f in self.functions if f.lines > LINES and not f.name.startswith("TORCH_LIBRARY")]
+
+    def atens(self) -> set[str]:
+        """Names of functions whose signature is ATen's: registered, or a structured operator's `impl`."""
+        named = {"impl"}
+        for _, text in self.c_files("csrc"):
+            before = r"(?:m\.impl\(\s*\"[\w.]*\",\s*|TORCH_FN\(|DISPATCH\(\w+,\s*)"
+            named |= set(re.findall(before + r"&?(?:netcl::)?(\w+)", text))
+        return named
+
+    def many_parameters(self, folder: str) -> list[str]:
+        """Functions of more than PARAMETERS parameters, but for kernels and signatures that are ATen's."""
+        aten = self.atens() if folder == "csrc" else set()
+        return [
+            str(f) for f in self.functions
+            if f.path.startswith(folder) and len(f.parameters) > PARAMETERS and not f.kernel
+            and f.name.split("::")[-1] not in aten
+        ]  # fmt: skip
+
+    def deep_ifs(self) -> list[str]:
+        """Files with `#if` nested deeper than DEPTH."""
+        return [p for p, text in self.c_files() if if_depth(text) > DEPTH]
+
+    def structs_twice(self) -> list[str]:
+        """Structs defined in a kernel's file that the host passes by value: it must define them again."""
+        own: dict[str, str] = {}
+        for path, text in self.c_files("kernels"):
+            if not path.startswith("kernels/args/"):
+                text = without_directives(bare(text))
+                for name in re.findall(r"typedef struct[^;{]*\{[^}]*\}\s*(\w+);|\bstruct (\w+)\s*\{", text):
+                    own[next(filter(None, name))] = path
+        passed = set()
+        for f in self.functions:
+            if f.kernel:
+                words = [re.sub(r"\b(const|struct)\b", "", p).split() for p in f.parameters]
+                passed |= {w[0] for w in words if len(w) == 2 and w[0] in own}
+        return sorted(f"{own[name]}: {name}" for name in passed)
+
+    def selectors(self) -> list[str]:
+        """Macros that an `#if` around a kernel tests and whose words are all in that kernel's name."""
+        found = set()
+        for path, text in self.c_files("kernels"):
+            stack: list[list[str]] = []
+            for line in bare(text).split("\n"):
+                if re.match(r"\s*#\s*(if|elif)", line):
+                    if "elif" in line and stack:
+                        stack.pop()
+                    stack.append(re.findall(r"[A-Z]\w+", line))
+                elif re.match(r"\s*#\s*endif", line) and stack:
+                    stack.pop()
+                elif kernel := re.match(r"__kernel.* void (\w+)\(", line):
+                    words = set(kernel[1].split("_"))
+                    for macro in {m for tested in stack for m in tested}:
+                        parts = set(re.sub(r"^(KERNEL|FORM)_", "", macro).lower().split("_"))
+                        if parts <= words:
+                            found.add(f"{path}: {macro}")
+        return sorted(found)
+
+    def long_files(self) -> list[str]:
+        """Files of more than FILE_LINES lines."""
+        lines = {p: t.count("\n") for p, t in self.files.items()}
+        return [f"{p}: {n} lines" for p, n in lines.items() if n > FILE_LINES]
+
+    def diff_lines(self, title: str) -> list[str]:
+        """The lines that CONTRIBUTING's first diff below a heading adds."""
+        section = re.search(rf"^### {title}.*?(?=^##)", self.contributing + "\n##", re.M | re.S)
+        diff = re.search(r"```diff\n(.*?)```", section[0], re.S) if section else None
+        return re.findall(r"^\+(?!\+\+ )(.+)$", diff[1], re.M) if diff else []
+
+    def counts(self) -> dict[str, list[str]]:
+        """Each row of the table, with what is counted in it."""
+        found = [
+            self.long_functions(), self.many_parameters("csrc"), self.many_parameters("kernels"), self.deep_ifs(),
+            self.structs_twice(), self.selectors(), self.long_files(), self.diff_lines("A unary"),
+            self.diff_lines("A reduction"), self.diff_lines("An autocast entry"),
+        ]  # fmt: skip
+        return dict(zip(BOUNDS, found, strict=True))
+
+
+def main() -> int:
+    """The table; 1 if the last tree is beyond a bound."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trees", nargs="*", type=Path, default=[ROOT])
+    parser.add_argument("--list", action="store_true", help="name what is counted")
+    options = parser.parse_args()
+    columns = [Tree(root).counts() for root in options.trees]
+    print(f"| {'':40} | {' | '.join(f'{r.resolve().name:>10}' for r in options.trees)} | {'at most':>7} |")
+    print(f"|{'-' * 42}|{'|'.join('-' * 11 + ':' for _ in columns)}|{'-' * 8}:|")
+    over = 0
+    for row, bound in BOUNDS.items():
+        print(f"| {row:40} | {' | '.join(f'{len(c[row]):>10}' for c in columns)} | {bound:>7} |")
+        over += len(columns[-1][row]) > bound
+    if options.list:
+        for row, items in columns[-1].items():
+            print(f"\n{row}", *items, sep="\n  ")
+    return int(over > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

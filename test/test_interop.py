@@ -97,6 +97,24 @@ class TestPyopencl(TestCase):
         gc.collect()
         self.assertEqual(pool.active_blocks, 0)
 
+    def test_buffers_released_first(self):
+        """By hand: pyopencl's own count ends, and the other side keeps the memory."""
+        a = cl.array.to_device(interop.current_queue(), np.arange(1000, dtype=np.float32))
+        t = interop.from_pyopencl(a)
+        a.data.release()
+        del a
+        gc.collect()
+        cl.array.zeros(interop.current_queue(), 1000, np.float32)
+        self.assertEqual((t + 1).cpu(), torch.arange(1000.0) + 1)
+        x = torch.arange(1000.0, device=D)
+        b = interop.to_pyopencl(x)
+        b.data.release()
+        self.assertEqual((x + 1).cpu(), torch.arange(1000.0) + 1)
+        del b, x, t
+        gc.collect()
+        torch.netcl.empty_cache()
+        self.assertEqual(torch.ones(1000, device=D).sum().item(), 1000)
+
     def test_another_queue_is_waited_for(self):
         queue = cl.CommandQueue(interop.context())
         for _ in range(5):

@@ -46,6 +46,23 @@ class TestLarge(TestCase):
             self.assertEqual(x.sum().item(), N / 2, rtol=0, atol=2.5 * N**0.5)
             self.assertEqual(x[2**31 :].sum().item(), 32, rtol=0, atol=20)
 
+    def test_views(self):
+        x = self.x
+        with no_fallback():
+            odd = x[1::2]
+            odd.add_(1)
+            self.assertEqual(x[[0, 1, 2**31 - 2, 2**31 - 1, -2, -1]].tolist(), [0, 1, 0, 6, 0, 8])
+            far = x.as_strided((3, 2), (2**30, 1), 31)
+            far.mul_(2)
+            self.assertEqual(far.tolist(), [[2, 0], [2, 0], [2, 0]])
+            tall = x.view(-1, 2).t()
+            self.assertEqual((tall[1] != 0).sum().item(), N // 2)
+            tall[0].copy_(tall[1])
+            self.assertEqual(x[-2:].tolist(), [8, 8])
+            x.view(2, -1)[1].fill_(3)
+            self.assertEqual(x[[N // 2 - 1, N // 2, -1]].tolist(), [2, 3, 3])
+            self.assertEqual(torch.cat([odd[-2:], x[-2:]]).tolist(), [3, 3, 3, 3])
+
     def test_reductions_and_scans(self):
         x = self.x
         with no_fallback():

@@ -37,7 +37,7 @@ class TestSubdevices(TestCase):
         if "NETCL_SUBDEVICES=2 is ignored" in done.stderr:
             raise unittest.SkipTest("this device cannot be split in two")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 12 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 13 tests(.|\n)*OK\n")
 
     def test_two_platforms(self):
         count = "import torch; print(torch.netcl.device_count())"
@@ -145,6 +145,26 @@ class TestTwoDevices(TestCase):
         self.assertEqual(errors, [])
         self.assertEqual(results[self.A], results[self.B], rtol=0, atol=0)
         self.assertEqual(results[self.A], results[torch.device("cpu")], rtol=1e-4, atol=1e-5)
+
+    def test_deterministic_reruns(self):
+        """The same bits from run to run, and from the one part to the other."""
+
+        def gradients(device):
+            generator = torch.Generator().manual_seed(0)
+            weight = torch.randn(50, 16, generator=generator).to(device).requires_grad_()
+            mix = torch.randn(16, 16, generator=generator).to(device).requires_grad_()
+            at = torch.randint(0, 50, (3000,), generator=generator).to(device)
+            x = torch.nn.functional.embedding(at, weight) @ mix
+            rows = torch.zeros(50, 16, device=device).index_add(0, at.flip(0), x)
+            rows = rows.scatter_add(0, at[:1000, None].expand(-1, 16), x[:1000])
+            torch.nn.functional.cross_entropy(rows[at], at % 16).backward()
+            return torch.cat([rows.detach(), weight.grad, mix.grad]).cpu()
+
+        torch.use_deterministic_algorithms(True)
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+        first = gradients(self.A)
+        for device in (self.A, self.B, self.A, self.B):
+            self.assertTrue(torch.equal(first, gradients(device)), device)
 
 
 def chain(devices, steps=3):

@@ -66,6 +66,19 @@ print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in
         self.assertEqual(sorted(compiled), sorted(run.stdout.split()))
         self.assertIn("batch_norm_train", "".join(compiled))
 
+    def test_a_long_wait_says_so(self):
+        """One line, once kernels took that many seconds to compile: not if they come from the disk, or if silenced."""
+        code = "import torch; x = torch.ones(4, device='netcl'); (x + 1).neg().sum().item()"
+        with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+            cases = [(first, "0", 1), (first, "0", 0), (second, "-1", 0), (second, "0", 0)]
+            for folder, limit, expected in cases:
+                environment = {**os.environ, "NETCL_CACHE_DIR": folder, "NETCL_COMPILE_NOTICE": limit}
+                run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                lines = [line for line in run.stderr.splitlines() if "went into compiling kernels" in line]
+                self.assertEqual(len(lines), expected, run.stderr)
+                self.assertTrue(all(folder in line for line in lines))
+
     def test_no_vectors_of_work_items(self):
         """Where a work-group is one work-item, Intel's compiler makes what its vectorizer's mode 1, off, makes."""
         if "Intel" not in torch.netcl.get_device_properties().platform_name:

@@ -67,6 +67,10 @@ class TestLibraries(TestCase):
         self.addCleanup(AcceleratorState._reset_state, True)
         self.check("transformers.Trainer", 8)
 
+    @installed("accelerate", "transformers", "safetensors")
+    def test_from_pretrained(self):
+        self.check("from_pretrained", 12)
+
     @installed("lightning")
     def test_lightning(self):
         self.check("Lightning", 12)

@@ -91,6 +91,37 @@ class TestSerialization(TestCase):
             self.assertEqual(other.weight, model.weight)
             self.assertEqual(other.weight.device, D)
 
+    def test_safetensors_to_the_device(self):
+        """One copy per tensor, from the mapped file to the device, and the errors of safetensors."""
+        try:
+            from safetensors import SafetensorError
+            from safetensors.torch import save_file
+        except ImportError as e:
+            raise unittest.SkipTest("safetensors is not installed; the extra `test` brings it") from e
+        from torch_netcl.safetensors import load_file
+
+        given = {k: v.cpu().contiguous() for k, v in self.tensors().items() if not v.is_complex()}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "x.safetensors"
+            save_file(given, path)
+            torch.netcl.synchronize()
+            torch.netcl.reset_peak_memory_stats()
+            before = torch.netcl.memory_allocated()
+            loaded = load_file(path)
+            needed = torch.netcl.memory_allocated() - before
+            self.assertEqual(torch.netcl.max_memory_allocated() - before, needed)
+            self.assertEqual(loaded.keys(), given.keys())
+            for name, t in given.items():
+                self.assertEqual(loaded[name].device, D)
+                self.assertEqual(loaded[name].dtype, t.dtype)
+                self.assertEqual(loaded[name].cpu(), t)
+            self.assertEqual(load_file(str(path), device="cpu"), given)
+            with self.assertRaises(FileNotFoundError):
+                load_file(Path(folder) / "none")
+            path.write_bytes(b"no such format")
+            with self.assertRaises(SafetensorError):
+                load_file(path)
+
     def test_copies_and_pickles(self):
         x = torch.randn(4, 5, device=D).t().requires_grad_()
         for made in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):

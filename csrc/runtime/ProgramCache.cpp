@@ -244,6 +244,19 @@ std::string kernel_source(const std::string& file, const std::string& name) {
   return source;
 }
 
+// A program that does nothing for seconds says why, once. The numbers are what compiling took in all, in microseconds,
+// before and after the last kernel.
+static void notice_compiling(uint64_t before, uint64_t after) {
+  static const double limit = [] {
+    const char* v = std::getenv("NETCL_COMPILE_NOTICE");
+    return (v && *v ? std::strtod(v, nullptr) : 3) * 1e6;
+  }();
+  if (limit < 0 || static_cast<double>(before) > limit || static_cast<double>(after) <= limit) return;
+  log(after / 1000000, " s so far went into compiling kernels, each when it is first used",
+      trusted_folder() ? "; the next run finds them in " + cache_dir : "",
+      ". NETCL_COMPILE_NOTICE=-1 silences this line.");
+}
+
 cl_program program(Device& device, const std::string& label, const std::string& source, const std::string& options) {
   check_not_forked();
   const std::string all = common_options(device) + " " + options;
@@ -274,7 +287,8 @@ cl_program program(Device& device, const std::string& label, const std::string& 
   const auto micros =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   compiled++;
-  compile_micros += static_cast<uint64_t>(micros);
+  const uint64_t before = compile_micros.fetch_add(static_cast<uint64_t>(micros));
+  notice_compiling(before, before + static_cast<uint64_t>(micros));
   if (logs(LogTopic::kCompile)) log("compiled ", label, options, " in ", micros / 1000, " ms");
   in_use().emplace_back(device.index(), label, options);
   build_logs()[key] = build_log(built, id);

@@ -166,6 +166,19 @@ class TestNormalization(TestCase):
                 )
         self.check(device, dtype, lambda x: F.group_norm(x, 2), (2, 4, 9))
 
+    def test_group_norm_checks_its_numbers(self, device):
+        x, aten = torch.randn(2, 6, 5, device=device), torch.ops.aten
+        _, mean, rstd = aten.native_group_norm(x, None, None, 2, 6, 5, 3, 1e-5)
+        wrong = [(2, 6, 50, 3), (1000, 6, 5, 3), (2, 6, 5, 0), (2, 6, 5, 4), (2**40, 6, 2**40, 3), (-2, 6, -5, 3)]
+        for numbers in wrong:
+            with self.assertRaises(RuntimeError):
+                aten.native_group_norm(x, None, None, *numbers, 1e-5)
+            with self.assertRaises(RuntimeError):
+                aten.native_group_norm_backward(x, x, mean, rstd, None, *numbers, [True, True, True])
+        for grad, m, r in [(x[:1], mean, rstd), (x, mean[:1], rstd), (x, mean, rstd[:1])]:
+            with self.assertRaises(RuntimeError):
+                aten.native_group_norm_backward(grad, x, m, r, None, 2, 6, 5, 3, [True, True, True])
+
     def test_group_norm_empty(self, device):
         x = torch.empty(0, 4, 3, device=device, requires_grad=True)
         w = torch.ones(4, device=device, requires_grad=True)

@@ -177,11 +177,19 @@ std::tuple<Tensor, Tensor> weight_norm_backward(const Tensor& grad_w, const Tens
   return at::_weight_norm_differentiable_backward(grad_w, v, g, norms, dim);
 }
 
+// group_norm() makes these numbers from the input's shape; who calls the inner operator may pass any.
+void check_groups(const char* op, const Tensor& input, int64_t N, int64_t C, int64_t HxW, int64_t group) {
+  TORCH_CHECK(group > 0 && C % group == 0, "Expected number of channels in input to be divisible by num_groups, ",
+              "but got input of shape ", input.sizes(), " and num_groups=", group);
+  const double elements = static_cast<double>(N) * static_cast<double>(C) * static_cast<double>(HxW);
+  TORCH_CHECK(N >= 0 && C >= 0 && HxW >= 0 && elements == static_cast<double>(input.numel()), op,
+              ": expected N, C and HxW of an input of shape ", input.sizes(), ", got ", N, ", ", C, " and ", HxW);
+}
+
 std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, OptTensor weight, OptTensor bias, int64_t N,
                                                      int64_t C, int64_t HxW, int64_t group, double eps) {
   const char* op = "aten::native_group_norm";
-  TORCH_CHECK(group > 0 && C % group == 0, "Expected number of channels in input to be divisible by num_groups, ",
-              "but got input of shape ", input.sizes(), " and num_groups=", group);
+  check_groups(op, input, N, C, HxW, group);
   const c10::ScalarType params = param_type(input, weight, bias);
   const Tensor x = input.contiguous();
   const Tensor w = contiguous_or_undefined(weight, params), b = contiguous_or_undefined(bias, params);
@@ -214,6 +222,9 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm_backward(const Tensor& grad
                                                               int64_t N, int64_t C, int64_t HxW, int64_t group,
                                                               Mask mask) {
   const char* op = "aten::native_group_norm_backward";
+  check_groups(op, input, N, C, HxW, group);
+  TORCH_CHECK(grad_out.sizes() == input.sizes() && mean.numel() == N * group && rstd.numel() == N * group, op,
+              ": expected a gradient of the input's shape and ", N * group, " means and reciprocal deviations");
   const c10::ScalarType params = param_type(input, weight, std::nullopt);
   const Tensor x = input.contiguous(), g = grad_out.to(x.scalar_type()).contiguous();
   const Tensor w = contiguous_or_undefined(weight, params);

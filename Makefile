@@ -105,8 +105,8 @@ test: setup
 
 test-full: test
 	$(call run_tests,$(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_VISIBLE_DEVICES=%) \
-	  $(firstword $(RUNTIMES:%=NETCL_MASK=fp16,fp64,int64_atomics+NETCL_VISIBLE_DEVICES=%)) \
-	  $(firstword $(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_MASK=work_groups,local_memory+NETCL_VISIBLE_DEVICES=%)))
+	  $(firstword $(RUNTIMES:%=NETCL_DISABLE=fp16,fp64,int64_atomics+NETCL_VISIBLE_DEVICES=%)) \
+	  $(firstword $(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_DISABLE=work_groups,local_memory+NETCL_VISIBLE_DEVICES=%)))
 	rm -rf build/opinfo
 	@failed=; for runtime in $(RUNTIMES); do \
 	  echo "=== every operator with $$runtime"; \

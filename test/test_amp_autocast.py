@@ -217,7 +217,7 @@ with torch.autocast("netcl"):
 """
         want = torch.netcl.get_amp_supported_dtype()[0]
         for mask, dtype in (("", want), ("fp16", torch.bfloat16)):
-            run = run_code(code, NETCL_MASK=mask)
+            run = run_code(code, NETCL_DISABLE=mask)
             self.assertEqual(run.returncode, 0, msg=run.stderr)
             self.assertEqual(run.stdout.split(), [str(dtype)] * 2)
             self.assertNotIn("Warning", run.stderr)

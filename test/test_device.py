@@ -43,7 +43,8 @@ class TestDevice(TestCase):
         self.assertEqual(torch.netcl.current_device(), 0)
         p = torch.netcl.get_device_properties(D)
         self.assertGreater(p.max_compute_units, 0)
-        self.assertEqual(p.has_fp16, "cl_khr_fp16" in p.extensions and "fp16" not in os.environ.get("NETCL_MASK", ""))
+        disabled = os.environ.get("NETCL_DISABLE", "")
+        self.assertEqual(p.has_fp16, "cl_khr_fp16" in p.extensions and "fp16" not in disabled)
         self.assertGreaterEqual(torch.netcl.get_device_capability(D), (1, 2))
         with self.assertRaisesRegex(RuntimeError, "out of range"):
             torch.empty(1, device=f"netcl:{COUNT}")

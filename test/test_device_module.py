@@ -243,11 +243,19 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         for variable, allowed in (
             ("NETCL_LOG", "compile, launch, alloc"),
             ("NETCL_MATRIX_ENGINE", "none, avx512_bf16, amx"),
-            ("NETCL_MASK", "fp16, fp64"),
+            ("NETCL_DISABLE", "fp16, fp64"),
         ):
             done = python("import torch; print(torch.netcl.is_available()); torch.netcl.init()", **{variable: "fp61"})
             self.assertEqual(done.stdout, "False\n")
             self.assertIn(f"{variable}: 'fp61' is not one of {allowed}", done.stderr)
+
+    def test_former_names_in_the_environment(self):
+        """They are still read, with a warning that names the new one, once."""
+        code = "import torch; print(torch.netcl.get_device_properties(0).has_fp64)"
+        done = python(code, NETCL_MASK="fp64", NETCL_HOLD="3")
+        self.assertEqual((done.returncode, done.stdout), (0, "False\n"), done.stderr)
+        self.assertEqual(done.stderr.count("netcl: NETCL_MASK is called NETCL_DISABLE now"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("netcl: NETCL_HOLD is called NETCL_MAX_HELD_LAUNCHES now"), 1, done.stderr)
 
 
 if __name__ == "__main__":

@@ -477,7 +477,7 @@ for fused in (False, True):
             "assert p.tolist() == [0.0] * 5, p\n"
             "assert 'aten::reciprocal.out' not in torch.netcl.cpu_fallback_ops(), torch.netcl.cpu_fallback_ops()\n"
         )
-        env = {**os.environ, "NETCL_MASK": "fp64"}
+        env = {**os.environ, "NETCL_DISABLE": "fp64"}
         run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
         self.assertEqual(run.returncode, 0, msg=run.stderr)
 

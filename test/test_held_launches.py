@@ -1,5 +1,5 @@
 """Small launches that are held back (csrc/runtime/LaunchGate.h): which, until when, and that nobody notices.
-PoCL is held by itself; NETCL_HOLD=16 holds other runtimes too, so that order and errors are tested on all."""
+PoCL is held by itself; NETCL_MAX_HELD_LAUNCHES=16 holds other runtimes too: order and errors are tested on all."""
 
 import os
 import subprocess
@@ -124,7 +124,7 @@ class TestHeldLaunches(TestCase):
             queue.finish()
             print(torch.ops.netcl._end_injection()["clCreateUserEvent"], x[0].item())
         """
-        done = python(code, NETCL_HOLD="16")
+        done = python(code, NETCL_MAX_HELD_LAUNCHES="16")
         self.assertEqual(done.stdout.split(), ["0", "35.0"], done.stderr)
 
     def test_order(self):
@@ -165,7 +165,7 @@ class TestHeldLaunches(TestCase):
             print("ok")
         """
         for held in ("1", "16"):
-            done = python(code, NETCL_HOLD=held)
+            done = python(code, NETCL_MAX_HELD_LAUNCHES=held)
             self.assertEqual(done.stdout, "ok\n", held + done.stderr)
 
     def test_threads_on_one_stream(self):
@@ -218,7 +218,7 @@ class TestHeldLaunches(TestCase):
                     raise AssertionError(entry + " was never called")
             print("ok")
         """
-        done = python(code, NETCL_HOLD="16")
+        done = python(code, NETCL_MAX_HELD_LAUNCHES="16")
         self.assertEqual(done.stdout, "ok\n", done.stderr)
 
 

@@ -79,13 +79,13 @@ class TestOtherDevices(TestCase):
 
     def test_small_groups_and_little_local_memory(self):
         """Kernels ask for no more than OpenCL's least devices have; else the runtime says so."""
-        mask = ",".join(filter(None, [os.environ.get("NETCL_MASK", ""), "work_groups", "local_memory"]))
-        self.assertIn("right", self.run_python("-c", SMALL, NETCL_MASK=mask))
+        mask = ",".join(filter(None, [os.environ.get("NETCL_DISABLE", ""), "work_groups", "local_memory"]))
+        self.assertIn("right", self.run_python("-c", SMALL, NETCL_DISABLE=mask))
 
     def test_winner_is_kept(self):
         show = "import torch; print(torch.ops.netcl.gemm_tile(0, torch.float32))"
         with tempfile.TemporaryDirectory() as folder:
-            env = dict(NETCL_CACHE_DIR=folder, NETCL_MASK="work_groups,local_memory")  # which leaves few candidates
+            env = dict(NETCL_CACHE_DIR=folder, NETCL_DISABLE="work_groups,local_memory")  # which leaves few candidates
             out = self.run_python("-m", "torch_netcl.tune", "--size", "64", "--samples", "1", **env)
             self.assertNotIn("not used", out)
             x, y, width, height, depth = map(int, re.findall(r"\d+", out.splitlines()[-1]))

@@ -16,7 +16,9 @@
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <utility>
 
+#include "runtime/Environment.h"
 #include "runtime/PoclCpu.h"
 #include "runtime/Shutdown.h"
 
@@ -52,30 +54,15 @@ std::string lower(std::string s) {
   return s;
 }
 
-bool listed(const char* variable, const std::string& item) {
-  const char* value = std::getenv(variable);
+// Whether NETCL_DISABLE=fp16,fp64,int64_atomics,subgroups,work_groups,local_memory hides a capability (work-groups
+// above 64, local memory above 16 KiB), so that lesser devices can be tested anywhere.
+bool disabled(const std::string& capability) {
+  const char* value = environment("NETCL_DISABLE", "NETCL_MASK");
   std::stringstream list(value ? value : "");
   for (std::string word; std::getline(list, word, ',');) {
-    if (lower(word) == item) return true;
+    if (lower(word) == capability) return true;
   }
   return false;
-}
-
-// Raises for words that mean nothing in the variables that are lists of words.
-void check_environment() {
-  const auto check = [](const char* variable, std::initializer_list<const char*> allowed) {
-    const char* value = std::getenv(variable);
-    std::stringstream list(value ? value : "");
-    for (std::string word; std::getline(list, word, ',');) {
-      if (word.empty() || std::find(allowed.begin(), allowed.end(), lower(word)) != allowed.end()) continue;
-      std::string names;
-      for (const char* name : allowed) names += (names.empty() ? "" : ", ") + std::string(name);
-      TORCH_CHECK_VALUE(false, variable, ": '", word, "' is not one of ", names);
-    }
-  };
-  check("NETCL_MASK", {"fp16", "fp64", "int64_atomics", "subgroups", "work_groups", "local_memory"});
-  check("NETCL_LOG", {"compile", "launch", "alloc"});
-  check("NETCL_MATRIX_ENGINE", {"none", "avx512_bf16", "amx"});
 }
 
 // What was said once need not be said again. The child that counts devices leaves it to its parent.
@@ -90,6 +77,28 @@ void warn_once(const std::string& text) {
   }
 }
 
+// Raises for words that mean nothing in the variables that are lists of words, and warns of names of former versions.
+void check_environment() {
+  for (const auto& [former, name] :
+       {std::pair("NETCL_MASK", "NETCL_DISABLE"), std::pair("NETCL_HOLD", "NETCL_MAX_HELD_LAUNCHES")}) {
+    if (std::getenv(former)) warn_once(c10::str("netcl: ", former, " is called ", name, " now"));
+  }
+  const auto check = [](const char* variable, std::initializer_list<const char*> allowed) {
+    const char* value = std::getenv(variable);
+    std::stringstream list(value ? value : "");
+    for (std::string word; std::getline(list, word, ',');) {
+      if (word.empty() || std::find(allowed.begin(), allowed.end(), lower(word)) != allowed.end()) continue;
+      std::string names;
+      for (const char* name : allowed) names += (names.empty() ? "" : ", ") + std::string(name);
+      TORCH_CHECK_VALUE(false, variable, ": '", word, "' is not one of ", names);
+    }
+  };
+  const char* hiding = std::getenv("NETCL_DISABLE") ? "NETCL_DISABLE" : "NETCL_MASK";
+  check(hiding, {"fp16", "fp64", "int64_atomics", "subgroups", "work_groups", "local_memory"});
+  check("NETCL_LOG", {"compile", "launch", "alloc"});
+  check("NETCL_MATRIX_ENGINE", {"none", "avx512_bf16", "amx"});
+}
+
 DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   DeviceInfo d;
   d.platform_name = platform_string(platform, CL_PLATFORM_NAME);
@@ -102,21 +111,19 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   d.type = device_value<cl_device_type>(id, CL_DEVICE_TYPE);
   const std::string padded = " " + d.extensions + " ";
   const auto has = [&](const char* name) { return padded.find(std::string(" ") + name + " ") != std::string::npos; };
-  // NETCL_MASK=fp16,fp64,int64_atomics,subgroups,work_groups,local_memory hides capabilities (work-groups above 64,
-  // local memory above 16 KiB), so that lesser devices can be tested anywhere.
-  d.has_fp16 = has("cl_khr_fp16") && !listed("NETCL_MASK", "fp16");
-  d.has_fp64 = has("cl_khr_fp64") && !listed("NETCL_MASK", "fp64");
-  d.has_int64_atomics = has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics") &&
-                        !listed("NETCL_MASK", "int64_atomics");
+  d.has_fp16 = has("cl_khr_fp16") && !disabled("fp16");
+  d.has_fp64 = has("cl_khr_fp64") && !disabled("fp64");
+  d.has_int64_atomics =
+      has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics") && !disabled("int64_atomics");
   d.has_subgroups = has("cl_khr_subgroups") || has("cl_intel_subgroups");
-  d.has_subgroups = d.has_subgroups && !listed("NETCL_MASK", "subgroups");
+  d.has_subgroups = d.has_subgroups && !disabled("subgroups");
   d.host_unified = device_value<cl_bool>(id, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_FALSE;
   d.global_mem_size = device_value<cl_ulong>(id, CL_DEVICE_GLOBAL_MEM_SIZE);
   d.max_mem_alloc_size = device_value<cl_ulong>(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
   d.local_mem_size = device_value<cl_ulong>(id, CL_DEVICE_LOCAL_MEM_SIZE);
   d.max_work_group_size = device_value<size_t>(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
-  if (listed("NETCL_MASK", "local_memory")) d.local_mem_size = std::min<cl_ulong>(d.local_mem_size, 16 << 10);
-  if (listed("NETCL_MASK", "work_groups")) d.max_work_group_size = std::min<size_t>(d.max_work_group_size, 64);
+  if (disabled("local_memory")) d.local_mem_size = std::min<cl_ulong>(d.local_mem_size, 16 << 10);
+  if (disabled("work_groups")) d.max_work_group_size = std::min<size_t>(d.max_work_group_size, 64);
   d.max_compute_units = std::max<cl_uint>(1, device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS));
   d.native_floats = device_value<cl_uint>(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
   return d;

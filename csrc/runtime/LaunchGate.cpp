@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/Environment.h"
 #include "runtime/Event.h"
 #include "runtime/Shutdown.h"
 
@@ -23,7 +24,7 @@ constexpr auto kTick = std::chrono::microseconds(500);  // a gate found closed t
 constexpr int kIdleTicks = 20;                          // without a launch, then the keeper sleeps
 
 uint32_t capacity_for(const Device& device) {
-  if (const char* wanted = std::getenv("NETCL_HOLD"); wanted && *wanted) {
+  if (const char* wanted = environment("NETCL_MAX_HELD_LAUNCHES", "NETCL_HOLD"); wanted && *wanted) {
     return static_cast<uint32_t>(std::clamp(std::atoi(wanted), 0, 1024));
   }
   const auto& info = device.info();

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 ELSEWHERE = {
     "cpu": {"gemm/gemm_gpu.cl", "soft_double.cl"},
     "gpu": {
-        "conv/conv_depthwise.cl", "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "rnn/rnn_steps.cl",
+        "conv/conv_depthwise.cl", "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "rnn/lstm_steps.cl",
         "soft_double.cl",
     },
 }

@@ -125,7 +125,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_PROMOTE(NETCL_PROMOTE)
 #undef NETCL_PROMOTE
 
-  // On no list: CUDA casts where cuDNN is called. Here the whole layer is the operator (csrc/aten/rnn/RnnLayers.h).
+  // On no list: CUDA casts where cuDNN is called. Here the whole layer is the operator (csrc/aten/rnn/Rnn.h).
   KERNEL_PRIVATEUSEONE(lstm, input, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(gru, input, lower_precision_fp)
 

@@ -1,14 +1,5 @@
-// The arithmetic of one LSTM cell, for kernels of a cell alone (rnn.cl) and of a cell with its product (rnn_steps.cl).
-// -D: S (storage tag), A (compute tag). A row of gates holds `count` runs of `hidden` units. The macros use the caller's
-// row (of the batch), j (the first of V units) and hidden.
-#include "common/dtypes.h"
-
-#define AT(p, V, i) LOAD(S, A, V, PTR(p, const STORAGE(S)), i)
-#define PUT(p, V, i, v) STORE(S, A, V, PTR(p, STORAGE(S)), i, v)
-#define SIGMOID(x) (1 / (1 + exp(-(x))))
-
-#define SAVE(V, k, count, v) PUT(saved, V, (row * count + k) * hidden + j, v)
-#define SAVED(V, k, count) AT(saved, V, (row * count + k) * hidden + j)
+// The arithmetic of one LSTM cell, for kernels of a cell alone (lstm.cl) and of a cell with its product (lstm_steps.cl).
+#include "rnn/rnn.h"
 
 // From the gates' pre-activations: the gates into `saved`, the states into cy and hy; `h` is the latter.
 #define LSTM_CELL(V, gate0, gate1, gate2, gate3)                                          \

@@ -1,20 +1,20 @@
 // One time step of an LSTM layer in one launch, for CPUs: the product with W_hh in registers, then the cell.
 // -D: S (storage tag), A (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), COPY (S is not A: what
-// the next step multiplies is kept in the compute type too); ACC = A and INB = S for gemm_panels.h. W_hh comes packed,
-// once for all steps: panels [level][2][VEC]; going forward, two panels hold the four gates of VEC units, going back a
+// the next step multiplies is kept in the compute type as well); ACC = A and INB = S for gemm_panels.h. W_hh comes packed,
+// once for all steps: panels [level][2][VEC]. Going forward, two panels hold the four gates of VEC units; going back, a
 // panel has 2 VEC units.
 #include "gemm/gemm_panels.h"
-#include "rnn/rnn_cells.h"
+#include "rnn/lstm_cell.h"
 
-// Vector v of all panels is part v % parts of units v / parts * VEC on. Lanes beyond `hidden` may hold anything: none is
-// stored.
-__kernel void rnn_pack(BUF(w), BUF(panels), long levels, long hidden, long parts, long part_stride, long unit_stride,
+// Vector v of all panels is part v % parts of the units from v / parts * VEC on. Lanes beyond `hidden` may hold anything:
+// none is stored.
+__kernel void lstm_pack(BUF(w), BUF(panels), long levels, long hidden, long parts, long part_stride, long unit_stride,
                        long level_stride) {
-  const long panel = get_global_id(0), run = parts == 1 ? NR : VEC;
-  for (int l = 0; l < NR; l += run) {
+  const long panel = get_global_id(0), width = parts == 1 ? NR : VEC;
+  for (int l = 0; l < NR; l += width) {
     const long v = 2 * panel + l / VEC, unit = v / parts * VEC;
     pack_b(PTR(w, const STORAGE(S)) + v % parts * part_stride + unit * unit_stride, unit_stride, level_stride,
-           (int)min(run, hidden - unit), levels, levels, PTR(panels, ST) + panel * levels * NR + l);
+           (int)min(width, hidden - unit), levels, levels, PTR(panels, ST) + panel * levels * NR + l);
   }
 }
 
@@ -45,11 +45,12 @@ __kernel void rnn_pack(BUF(w), BUF(panels), long levels, long hidden, long parts
     q##r = x * b1 + q##r;       \
   }
 #define KEEP(r)              \
-  sums[stride * r] = p##r;   \
-  sums[stride * r + 1] = q##r;
+  sums[2 * r] = p##r;   \
+  sums[2 * r + 1] = q##r;
 
+// Into `sums`, two vectors per row: `levels` elements of the rows from `first` on times a panel.
 inline void product(__global const ST* from, long a_row, long first, long n, __global const ST* b, long levels,
-                    VT* sums, int stride) {
+                    VT* sums) {
   EACH_ROW(DECLARE)
   for (long k = 0; k < levels; k++) {
     const VT b0 = CAT(VLOAD_, VEC)(0, b), b1 = CAT(VLOAD_, VEC)(1, b);
@@ -71,7 +72,7 @@ inline void product(__global const ST* from, long a_row, long first, long n, __g
 #define KEEP_WIDE(p, V, i, v)
 #endif
 
-// `saved` holds what inputs and biases add to the gates, then the gates. a: the hidden states before.
+// `saved` holds what inputs and biases add to the gates, then the gates. `a` holds the hidden states before.
 #define FORWARD(V, k0, k1, k2, k3)                                                                     \
   LSTM_CELL(V, SAVED(V, 0, 4) + k0, SAVED(V, 1, 4) + k1, SAVED(V, 2, 4) + k2, SAVED(V, 3, 4) + k3)     \
   KEEP_WIDE(wide, V, row * hidden + j, h)
@@ -79,21 +80,22 @@ inline void product(__global const ST* from, long a_row, long first, long n, __g
 __kernel void lstm_step(BUF(hy), BUF(cy), BUF(saved), BUF(cx), BUF(wide), BUF(a), BUF(panels), long hy_row, long a_row,
                         long n, long hidden, long rows_each) {
   EACH_TILE(4) {
+    VT* more = sums + 2 * ROWS;
     __global const ST* b = PTR(panels, const ST) + block * hidden * 4 * VEC;
-    product(PTR(a, const ST), a_row, first, n, b, hidden, sums, 4);
-    product(PTR(a, const ST), a_row, first, n, b + hidden * 2 * VEC, hidden, sums + 2, 4);
+    product(PTR(a, const ST), a_row, first, n, b, hidden, sums);
+    product(PTR(a, const ST), a_row, first, n, b + hidden * 2 * VEC, hidden, more);
     const int lanes = (int)min(hidden - block * VEC, (long)VEC);
     for (int r = 0; r < ROWS && first + r < end; r++) {
       const long row = first + r;
       if (lanes == VEC) {
         const long j = block * VEC;
-        FORWARD(VEC, sums[4 * r], sums[4 * r + 1], sums[4 * r + 2], sums[4 * r + 3])
+        FORWARD(VEC, sums[2 * r], sums[2 * r + 1], more[2 * r], more[2 * r + 1])
       } else {
         lanes_t p, q, s, t;
-        p.v = sums[4 * r];
-        q.v = sums[4 * r + 1];
-        s.v = sums[4 * r + 2];
-        t.v = sums[4 * r + 3];
+        p.v = sums[2 * r];
+        q.v = sums[2 * r + 1];
+        s.v = more[2 * r];
+        t.v = more[2 * r + 1];
         for (int x = 0; x < lanes; x++) {
           const long j = block * VEC + x;
           FORWARD(1, p.s[x], q.s[x], s.s[x], t.s[x])
@@ -103,8 +105,8 @@ __kernel void lstm_step(BUF(hy), BUF(cy), BUF(saved), BUF(cx), BUF(wide), BUF(a)
   }
 }
 
-// a: the gradients of the gates one step later, none (levels = 0) at the last. dc (compute type) holds the gradient of
-// the cell states and takes that of those before; gh and gl are what reaches the hidden states from outside.
+// `a` holds the gradients of the gates one step later, none (levels = 0) at the last. dc_ (compute type) holds the
+// gradient of the cell states and takes that of those before. gh and gl are what reaches the hidden states from outside.
 #define BACKWARD(V, sum)                                                                       \
   VTYPE(A, V) dh = sum;                                                                        \
   if (has_gh) dh += AT(gh, V, row * gh_row + j);                                               \
@@ -122,7 +124,7 @@ __kernel void lstm_step_backward(BUF(gg), BUF(dc_), BUF(gh), BUF(gl), BUF(cx), B
                                  BUF(panels), long levels, long gh_row, int has_gh, int has_gl, int has_dc, long n,
                                  long hidden, long rows_each) {
   EACH_TILE(2) {
-    product(PTR(a, const ST), levels, first, n, PTR(panels, const ST) + block * levels * 2 * VEC, levels, sums, 2);
+    product(PTR(a, const ST), levels, first, n, PTR(panels, const ST) + block * levels * 2 * VEC, levels, sums);
     for (int r = 0; r < ROWS && first + r < end; r++)
       for (int m = 0; m < 2; m++) {
         const long row = first + r, unit = (2 * block + m) * VEC;

@@ -1,46 +1,6 @@
-// LSTM and GRU cells: everything between the two matrix products and the new state, and its derivative.
-// -D: S (storage tag), A (compute tag), VEC, FLAG (there are biases). A row of gates holds 4 (LSTM: input,
-// forget, cell, output) or 3 (GRU: reset, update, new) runs of `hidden` units. What the backward pass needs is in
-// `saved`: the activated gates, and for the GRU also the old state and the hidden part of the new gate.
-#include "rnn/rnn_cells.h"
-
-// Runs CELL(width, unit) over this work-item's units.
-#define FOR_UNITS(CELL)                                              \
-  const long row = get_global_id(1);                                 \
-  long j = (long)get_global_id(0) * chunk;                           \
-  const long end = min(j + chunk, hidden);                           \
-  for (; j + VEC <= end; j += VEC) { CELL(VEC) }                     \
-  for (; j < end; j++) { CELL(1) }
-
-#if FLAG
-#define BIAS(p, V, i) +AT(p, V, i)
-#else
-#define BIAS(p, V, i)
-#endif
-// Pre-activation of gate k, from both products and biases; and its two halves.
-#define INPUT_PART(V, k, count) (AT(ig, V, (row * count + k) * hidden + j) BIAS(ib, V, k * hidden + j))
-#define HIDDEN_PART(V, k, count) (AT(hg, V, (row * count + k) * hidden + j) BIAS(hb, V, k * hidden + j))
-#define GATE(V, k, count) (INPUT_PART(V, k, count) + HIDDEN_PART(V, k, count))
-
-#define LSTM_FORWARD(V) LSTM_CELL(V, GATE(V, 0, 4), GATE(V, 1, 4), GATE(V, 2, 4), GATE(V, 3, 4))
-
-// `saved` may be ig and cy may be cx: a work-item reads what it writes first. hy_row: from one row of hy to the next.
-__kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(cx), BUF(ib), BUF(hb), long hy_row,
-                           long hidden, long chunk) {
-  FOR_UNITS(LSTM_FORWARD)
-}
-
-#define LSTM_BACKWARD(V)                                                                  \
-  const VTYPE(A, V) dh = has_gh ? AT(gh, V, row * hidden + j) : (VTYPE(A, V))(0);         \
-  const VTYPE(A, V) later = has_gc ? AT(gc, V, row * hidden + j) : (VTYPE(A, V))(0);      \
-  LSTM_CELL_BACKWARD(V, later)                                                            \
-  PUT(gcx, V, row * hidden + j, dcx);
-
-// gcx may be gc.
-__kernel void lstm_backward(BUF(gg), BUF(gcx), BUF(gh), BUF(gc), BUF(cx), BUF(cy), BUF(saved), int has_gh,
-                            int has_gc, long hidden, long chunk) {
-  FOR_UNITS(LSTM_BACKWARD)
-}
+// The GRU cell and its derivative. A row of gates holds 3 times `hidden` units: reset, update, new. What the backward
+// pass needs is in `saved`: the activated gates, the old state and the hidden part of the new gate.
+#include "rnn/cell.h"
 
 #define GRU_FORWARD(V)                                                                    \
   const VTYPE(A, V) r = SIGMOID(GATE(V, 0, 3)), z = SIGMOID(GATE(V, 1, 3));               \

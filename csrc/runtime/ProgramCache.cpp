@@ -237,9 +237,10 @@ std::string kernel_source(const std::string& file, const std::string& name) {
   bool other = false;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line); source += '\n') {
-    if (line.rfind("__kernel", 0) == 0) other = line.find(" void " + name + "(") == std::string::npos;
+    const bool begins = line.rfind("__kernel", 0) == 0;
+    if (begins) other = line.find(" void " + name + "(") == std::string::npos;
     if (!other) source += line;
-    if (line == "}") other = false;
+    if (line == "}" || (begins && line.back() == '}')) other = false;
   }
   return source;
 }

@@ -2,16 +2,8 @@
 // -D POOL_<kernel>, ACC (compute tag), IN (storage tag), IDX (int, or long if a plane has 2^31 elements), and for
 // float with int indices LANES: how many windows along x that lie inside the image are done at once.
 #include "args/pool.h"
+#include "common/extremes.h"
 #include "common/vector.h"
-
-#define LOWEST CAT(lowest_, ACC)
-#define lowest_f32 (-INFINITY)
-#define lowest_f64 ((double)-INFINITY)
-#define lowest_i64 LONG_MIN
-#define lowest_i32 INT_MIN
-#define lowest_i16 SHRT_MIN
-#define lowest_i8 CHAR_MIN
-#define lowest_u8 0
 
 #define IS_NAN(v) CAT(nan_, ACC)(v)
 #define nan_f32(v) isnan(v)

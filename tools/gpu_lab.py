@@ -44,7 +44,7 @@ HOT = {
     "gemm/gemm_gpu.cl gemm_tiled": (8, 0.75),
     "norm.cl layer_norm": (8, 0.0),
     "norm.cl layer_norm_backward": (8, 0.0),
-    "reduce.cl group": (8, 0.0),
+    "reduce/reduce_group.cl reduce_group": (8, 0.0),
     "softmax.cl softmax_rows": (8, 0.0),
     "unary.cl flat": (8, 0.0),
 }

@@ -83,8 +83,8 @@ struct Prod : at::meta::structured_prod_dim_int {
 
 // --- any, all
 // ---------------------------------------------------------------------------------------------------
-void any_kernel(TensorIterator& it) { reduce(it, {"aten::any", "some", value_type(it.input_dtype())}); }
-void all_kernel(TensorIterator& it) { reduce(it, {"aten::all", "every", value_type(it.input_dtype())}); }
+void any_kernel(TensorIterator& it) { reduce(it, {"aten::any", "any_of", value_type(it.input_dtype())}); }
+void all_kernel(TensorIterator& it) { reduce(it, {"aten::all", "all_of", value_type(it.input_dtype())}); }
 
 void any_or_all(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, const Tensor& result, bool any) {
   if (self.numel() == 0) {

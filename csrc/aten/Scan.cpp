@@ -19,14 +19,81 @@ namespace {
 using at::ScalarType;
 using at::Tensor;
 
-constexpr int64_t kFat = 4096;        // elements that make a work-item worth its while
-constexpr int64_t kMaxSegments = 64;  // each segment adds up the totals of all before it
+constexpr int64_t kItemElements = 4096;  // elements that make a work-item worth its while
+constexpr int64_t kMaxSegments = 64;     // each segment adds up the totals of all before it
 
 struct Dim {
   int64_t size, in, out0, out1;
 };
 
-// Scans `self` along `dim` into `out` (and `index`, where defined) of the same sizes.
+// How the work is shaped (kernels/scan.cl).
+struct Plan {
+  bool transposed;
+  int64_t vec, panel;  // lanes, and vectors of a tile
+};
+
+// Brings the dimensions of the rows in order, merged where they form one; returns how many elements they have but for
+// the first.
+int64_t set_rows(const char* aten, c10::SmallVector<Dim, 8> rows, ScanParams& params) {
+  std::stable_sort(rows.begin(), rows.end(), [](const Dim& a, const Dim& b) { return a.in < b.in; });
+  size_t used = 0;
+  for (const Dim& x : rows) {
+    if (used > 0) {
+      Dim& p = rows[used - 1];
+      if (x.in == p.in * p.size && x.out0 == p.out0 * p.size && x.out1 == p.out1 * p.size) {
+        p.size *= x.size;
+        continue;
+      }
+    }
+    rows[used++] = x;
+  }
+  rows.resize(used);
+  if (rows.empty()) rows.push_back({1, 0, 0, 0});
+  TORCH_CHECK_NOT_IMPLEMENTED(rows.size() <= kMaxScanDims, aten, ": the netcl backend scans tensors of at most ",
+                              kMaxScanDims, " separate dimensions; make the tensor contiguous first");
+  params.ndim = static_cast<int64_t>(rows.size());
+  int64_t rest = 1;
+  for (size_t d = 0; d < rows.size(); d++) {
+    params.size[d] = rows[d].size;
+    params.in[d] = rows[d].in;
+    params.out0[d] = rows[d].out0;
+    params.out1[d] = rows[d].out1;
+    if (d > 0) rest *= rows[d].size;
+  }
+  return rest;
+}
+
+Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_element, ScalarType acc, int64_t rest,
+                ScanParams& params) {
+  const bool complex_acc = c10::isComplexType(acc), wide = c10::elementSize(acc) == 8 && !complex_acc;
+  const int64_t neighbours = params.size[0];
+  // Rows that are neighbours go along together; on a GPU each has a work-item of its own.
+  const bool together = device.is_cpu() && !complex_acc && params.in[0] == element && neighbours >= 4;
+  const int64_t units = static_cast<int64_t>(device.compute_units()),
+                target = device.is_cpu() ? 4 * units : 512 * units;
+  // So do dense ones if there are enough of them, and an element's operation takes less than to transpose it.
+  const bool transposed = device.is_cpu() && cheap && !together && params.in_stride == element &&
+                          params.out0_stride == out_element && params.n >= 16 && neighbours >= 16 &&
+                          neighbours / 16 * rest >= target;
+  const int64_t vec = transposed ? 16 : together ? (wide ? 8 : 16) : 1, panel = together ? 128 / vec : 1;
+  const int64_t width = std::min(neighbours, vec * panel);
+  params.tiles = ceil_div(neighbours, vec * panel) * rest;
+  params.segments = 1;
+  if (params.tiles < target) {
+    params.segments =
+        std::clamp<int64_t>(std::min(target / params.tiles, params.n * width / kItemElements), 1, kMaxSegments);
+  }
+  params.segment = ceil_div(params.n, params.segments);
+  params.segments = ceil_div(params.n, params.segment);
+  params.tiles_per_item = 1;
+  if (device.is_cpu()) {
+    params.tiles_per_item =
+        std::clamp<int64_t>(kItemElements / (params.segment * width), 1, ceil_div(params.tiles, target));
+  }
+  return {transposed, vec, panel};
+}
+
+// Scans `self` along `dim` into `out` (and `index`, if defined) of the same sizes.
 void scan(const char* aten, const char* name, const Tensor& out, const Tensor& index, const Tensor& self, int64_t dim,
           ScalarType acc) {
   if (self.numel() == 0) return;
@@ -35,7 +102,8 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   check_dtype(device, acc, aten);
   const int64_t in_size = self.element_size(), out_size = out.element_size();
   ScanParams params{};
-  c10::SmallVector<Dim, 8> lines;
+  params.n = 1;
+  c10::SmallVector<Dim, 8> rows;
   for (int64_t d = 0; d < self.dim(); d++) {
     const Dim x{self.size(d), self.stride(d) * in_size, out.stride(d) * out_size,
                 index.defined() ? index.stride(d) * index.element_size() : 0};
@@ -45,84 +113,39 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
       params.out0_stride = x.out0;
       params.out1_stride = x.out1;
     } else if (x.size != 1) {
-      lines.push_back(x);
+      rows.push_back(x);
     }
   }
-  if (self.dim() == 0) params.n = 1;
-  std::stable_sort(lines.begin(), lines.end(), [](const Dim& a, const Dim& b) { return a.in < b.in; });
-  size_t used = 0;
-  for (const Dim& x : lines) {
-    if (used > 0) {
-      Dim& p = lines[used - 1];
-      if (x.in == p.in * p.size && x.out0 == p.out0 * p.size && x.out1 == p.out1 * p.size) {
-        p.size *= x.size;
-        continue;
-      }
-    }
-    lines[used++] = x;
-  }
-  lines.resize(used);
-  if (lines.empty()) lines.push_back({1, 0, 0, 0});
-  TORCH_CHECK_NOT_IMPLEMENTED(lines.size() <= kMaxScanDims, aten, ": the netcl backend scans tensors of at most ",
-                              kMaxScanDims, " separate dimensions; make the tensor contiguous first");
-  params.ndim = static_cast<int64_t>(lines.size());
-  int64_t rest = 1;
-  for (size_t d = 0; d < lines.size(); d++) {
-    params.size[d] = lines[d].size;
-    params.in[d] = lines[d].in;
-    params.out0[d] = lines[d].out0;
-    params.out1[d] = lines[d].out1;
-    if (d > 0) rest *= lines[d].size;
-  }
-  const bool wide = c10::elementSize(acc) == 8 && !c10::isComplexType(acc);
+  const bool complex_acc = c10::isComplexType(acc), wide = c10::elementSize(acc) == 8 && !complex_acc;
   TORCH_CHECK_NOT_IMPLEMENTED(!index.defined() || wide || params.n <= std::numeric_limits<int32_t>::max(), aten,
                               ": a dimension of more than 2^31 elements");
-
   const std::string_view op = name;
-  const bool cheap = (op == "sum" || op == "prod") && !c10::isComplexType(acc);
-  // Lines that are neighbours go down together; on a GPU each has a work-item of its own.
-  const bool together = device.is_cpu() && !c10::isComplexType(acc) && lines[0].in == in_size && lines[0].size >= 4;
-  const int64_t units = static_cast<int64_t>(device.compute_units()),
-                target = device.is_cpu() ? 4 * units : 512 * units;
-  // So do dense ones, where there are enough of them, and what there is to do for an element takes less than its turn.
-  const bool rows = device.is_cpu() && cheap && !together && params.in_stride == in_size &&
-                    params.out0_stride == out_size && params.n >= 16 && lines[0].size >= 16 &&
-                    lines[0].size / 16 * rest >= target;
-  const int64_t v = rows ? 16 : together ? (wide ? 8 : 16) : 1, panel = together ? 128 / v : 1;
-  params.tiles = ceil_div(lines[0].size, v * panel) * rest;
-  const int64_t width = std::min(lines[0].size, v * panel);
-  params.segments = 1;
-  if (params.tiles < target) {
-    params.segments = std::clamp<int64_t>(std::min(target / params.tiles, params.n * width / kFat), 1, kMaxSegments);
-  }
-  params.segment = ceil_div(params.n, params.segments);
-  params.segments = ceil_div(params.n, params.segment);
-  params.tiles_per_item =
-      device.is_cpu() ? std::clamp<int64_t>(kFat / (params.segment * width), 1, ceil_div(params.tiles, target)) : 1;
+  const bool cheap = (op == "sum" || op == "prod") && !complex_acc;
+  const int64_t rest = set_rows(aten, std::move(rows), params);
+  const Plan plan = plan_tiles(device, cheap, in_size, out_size, acc, rest, params);
 
   Defs defs;
   defs.set("OP", name).set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc));
-  defs.set("OUT0", dtype_tag(out.scalar_type())).set("V", v).set("P", panel);
+  defs.set("OUT0", dtype_tag(out.scalar_type())).set("VEC", plan.vec).set("PANEL", plan.panel);
   if (index.defined()) defs.set("WITH_INDEX", 1);
   if (wide) defs.set("ACC_WIDE", 1);
-  defs.set(c10::isComplexType(acc) ? "ACC_COMPLEX" : c10::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
+  defs.set(complex_acc ? "ACC_COMPLEX" : c10::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
   if (acc == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
   Tensor totals;
   const Range items{static_cast<size_t>(ceil_div(params.tiles, params.tiles_per_item)),
                     static_cast<size_t>(params.segments)};
   const Range group{device.is_cpu() ? size_t{1} : size_t{64}};
   Queue& queue = queue_of(self);
-  if (params.segments > 1) {
-    totals = at::empty({params.segments * params.tiles * panel * v * 16}, self.options().dtype(at::kByte));
-    Defs first = defs;
-    first.set("FORM_TOTALS", 1);
-    kernel(device, "scan.cl", "totals", first)
+  if (params.segments > 1) {  // an accumulator takes at most 16 bytes
+    totals = at::empty({params.segments * params.tiles * plan.panel * plan.vec * 16}, self.options().dtype(at::kByte));
+    kernel(device, "scan.cl", "scan_totals", defs)
         .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf(totals), params);
   }
   // Stores past the cache, on 16 rows in turn, want whole lines of it.
-  if (rows && out.is_contiguous() && v * out_size == 64) past_cache(defs, device, out, params.n, v, {self});
-  defs.set(rows ? "FORM_ROWS" : "FORM_SCAN", 1);
-  kernel(device, "scan.cl", rows ? "scan_rows" : "scan", defs)
+  if (plan.transposed && out.is_contiguous() && plan.vec * out_size == 64) {
+    past_cache(defs, device, out, params.n, plan.vec, {self});
+  }
+  kernel(device, "scan.cl", plan.transposed ? "scan_transposed" : "scan", defs)
       .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), params);
 }
 

@@ -119,7 +119,7 @@ class Kernel {
   std::array<CachedArg, kCachedArgs> cached_{};
 };
 
-// Finds or builds the variant. `file` is a name in kernels/ ("reduce.cl"); `name` the __kernel in it.
+// Finds or builds the variant. `file` is a name in kernels/ ("unary.cl"); `name` the __kernel in it.
 // Defs go to the compiler as -D; DEVICE_CPU / DEVICE_GPU, HAVE_FP16, HAVE_FP64 are defined for every kernel.
 Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs);
 // Like kernel(), for program text that is not a file of kernels/ (e.g. compile_kernel of users).

@@ -5,13 +5,15 @@
 BEGIN_ARGS
 
 CONSTANT(kMaxReduceDims, 8)
+CONSTANT(kReduceBlock, 16384)  // elements of a row that reduce_inner adds up in one set of lanes
+CONSTANT(kReduceRows, 256)     // rows that reduce_outer adds up before it begins anew
 
 typedef struct {
   int64_t outputs, reduced;       // results; elements that make one
   int64_t segments, segment;      // segments of those, and their length
   int64_t tiles, tiles_per_item;  // a tile is the outputs that a work-item makes side by side, or one
   int64_t kept_dims, reduced_dims;
-  int64_t has_partial;            // whether accumulators are kept for `combine`, which follows
+  int64_t has_partial;            // whether accumulators are kept for reduce_combine, which follows
   // Dimensions with the smallest stride of the input first.
   int64_t kept_size[kMaxReduceDims], kept_in[kMaxReduceDims];
   int64_t kept_out0[kMaxReduceDims], kept_out1[kMaxReduceDims];

@@ -1,5 +1,5 @@
 // Reductions over any dimensions of tensors of any layout: picks the shape of the work, launches
-// kernels/reduce.cl.
+// kernels/reduce.
 #include "aten/support/Reduce.h"
 
 #include <ATen/WrapDimUtilsMulti.h>
@@ -15,16 +15,14 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kBlock = 16384;          // BLOCK in reduce.cl
-constexpr int64_t kRows = 256;             // ROWS in reduce.cl
-constexpr int64_t kFat = 65536;            // elements that make a work-item worth its while on a CPU
-constexpr int64_t kFold = 8192;            // elements that make it worth to take several rows side by side
-constexpr int64_t kSegment = 65536;        // elements for which a second launch is worth its while
-constexpr int64_t kLanesWorth = 32;        // a contiguous run at least this long is reduced along its lanes
-constexpr int64_t kGroup = 256;            // work-group of `group`, at most
-constexpr int64_t kCombineGroup = 64;      // work-group of `combine` on a GPU
-constexpr int64_t kThin = 128;             // work-group of `outer` on a GPU, at most
-constexpr int64_t kMaxSegment = 1L << 30;  // indices within a segment are 32 bits
+constexpr int64_t kItemElements = 65536;     // elements that make a work-item worth its while on a CPU
+constexpr int64_t kFoldElements = 8192;      // elements that make it worth to take several rows side by side
+constexpr int64_t kSegmentElements = 65536;  // elements for which a second launch is worth its while
+constexpr int64_t kLongRow = 32;             // a dense row at least this long is reduced along its lanes
+constexpr int64_t kGroup = 256;              // work-group of reduce_group, at most
+constexpr int64_t kCombineGroup = 64;        // work-group of reduce_combine on a GPU
+constexpr int64_t kOuterGroup = 128;         // work-group of reduce_outer on a GPU, at most
+constexpr int64_t kMaxSegment = 1L << 30;    // indices within a segment are 32 bits
 
 struct Dim {
   int64_t size, in, out0, out1;
@@ -36,7 +34,7 @@ struct Operand {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
 };
 
-struct Problem {
+struct Reduction {
   Operand in, out0, out1;
   Dims kept, reduced;
   void add(Dim d, bool is_reduced) {
@@ -73,25 +71,25 @@ int64_t product(const Dims& dims) {
 
 // Few dense columns of many rows leave most lanes empty: a row then takes several of them, side by side.
 // Returns how many.
-int64_t fold_rows(Problem& p) {
+int64_t fold_rows(Reduction& p) {
   if (p.kept.size() != 1 || p.reduced.size() != 1) return 1;
-  Dim &column = p.kept[0], &run = p.reduced[0];
+  Dim &column = p.kept[0], &row = p.reduced[0];
   const int64_t element = c10::elementSize(p.in.dtype);
-  if (column.in != element || run.in != element * column.size || column.size > 64 || column.size * run.size < kFold)
+  if (column.in != element || row.in != element * column.size || column.size > 64 ||
+      column.size * row.size < kFoldElements)
     return 1;
-  int64_t fold = std::min(1024 / column.size, run.size / 16);
-  while (fold > 1 && run.size % fold != 0) fold--;
+  int64_t fold = std::min(1024 / column.size, row.size / 16);
+  while (fold > 1 && row.size % fold != 0) fold--;
   if (fold <= 1) return 1;
   column.size *= fold;
-  run.size /= fold;
-  run.in *= fold;
+  row.size /= fold;
+  row.in *= fold;
   return fold;
 }
 
 struct Plan {
-  const char* kernel;
-  const char* form;
-  int64_t lanes, panel, local;
+  const char *file, *kernel;
+  int64_t vec, panel, local;  // lanes, vectors of a tile, work-items of a group
   Range global, group;
 };
 
@@ -100,41 +98,43 @@ void cut(ReduceParams& params, int64_t segments, int64_t multiple) {
   params.segments = ceil_div(params.reduced, params.segment);
 }
 
-Plan plan_cpu(const Device& device, const Problem& p, int64_t lanes, ReduceParams& params) {
-  const Dim &run = p.reduced[0], &column = p.kept[0];
+Plan plan_cpu(const Device& device, const Reduction& p, int64_t lanes, ReduceParams& params) {
+  const Dim &row = p.reduced[0], &column = p.kept[0];
   const int64_t element = c10::elementSize(p.in.dtype);
   const int64_t target = 4 * static_cast<int64_t>(device.compute_units());
-  const bool dense_run = run.in == element && run.size >= kLanesWorth;
-  const bool inner = params.outputs == 1 || dense_run || (column.in != element && column.size < lanes) ||
+  const bool dense_row = row.in == element && row.size >= kLongRow;
+  const bool inner = params.outputs == 1 || dense_row || (column.in != element && column.size < lanes) ||
                      column.size < std::min<int64_t>(lanes, 4);
-  Plan plan{inner ? "inner" : "outer", inner ? "FORM_INNER" : "FORM_OUTER", lanes, lanes == 1 ? 64 : 1024 / lanes, 1};
+  Plan plan{inner ? "reduce/reduce_inner.cl" : "reduce/reduce_outer.cl", inner ? "reduce_inner" : "reduce_outer", lanes,
+            lanes == 1 ? 64 : 1024 / lanes, 1};
   int64_t width = 1;
   params.tiles = params.outputs;
   if (!inner) {
-    width = std::min(column.size, plan.lanes * plan.panel);
-    params.tiles = ceil_div(column.size, plan.lanes * plan.panel) * (params.outputs / column.size);
+    width = std::min(column.size, plan.vec * plan.panel);
+    params.tiles = ceil_div(column.size, plan.vec * plan.panel) * (params.outputs / column.size);
   }
   int64_t segments = 1;
   if (params.tiles < target) {
-    segments = std::min(ceil_div(target, params.tiles), std::max<int64_t>(params.reduced * width / kSegment, 1));
+    segments = std::min(ceil_div(target, params.tiles), std::max<int64_t>(params.reduced * width / kSegmentElements, 1));
   }
-  cut(params, segments, inner ? kBlock : kRows);
+  cut(params, segments, inner ? kReduceBlock : kReduceRows);
   params.tiles_per_item =
-      std::clamp<int64_t>(ceil_div(kFat, params.segment * width), 1, ceil_div(params.tiles, target));
+      std::clamp<int64_t>(ceil_div(kItemElements, params.segment * width), 1, ceil_div(params.tiles, target));
   plan.global = {static_cast<size_t>(ceil_div(params.tiles, params.tiles_per_item)),
                  static_cast<size_t>(params.segments)};
   return plan;
 }
 
-Plan plan_gpu(const Device& device, const Problem& p, ReduceParams& params) {
-  const Dim &run = p.reduced[0], &column = p.kept[0];
+Plan plan_gpu(const Device& device, const Reduction& p, ReduceParams& params) {
+  const Dim &row = p.reduced[0], &column = p.kept[0];
   const int64_t element = c10::elementSize(p.in.dtype), units = static_cast<int64_t>(device.compute_units());
-  // Work-items that are neighbours read neighbours: along the run in a group, along the columns in `outer`.
-  const bool groups = params.reduced >= kCombineGroup &&
-                      (params.outputs < kThin || run.in == element || (column.in != element && params.outputs < 16384));
+  // Work-items that are neighbours read neighbours: along the row in a group, along the columns in reduce_outer.
+  const bool groups = params.reduced >= kCombineGroup && (params.outputs < kOuterGroup || row.in == element ||
+                                                          (column.in != element && params.outputs < 16384));
   const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
-  const int64_t group = std::min(groups ? kGroup : kThin, most);
-  Plan plan{groups ? "group" : "outer", groups ? "FORM_GROUP" : "FORM_OUTER", 1, 1, groups ? group : 1};
+  const int64_t group = std::min(groups ? kGroup : kOuterGroup, most);
+  Plan plan{groups ? "reduce/reduce_group.cl" : "reduce/reduce_outer.cl", groups ? "reduce_group" : "reduce_outer", 1,
+            1, groups ? group : 1};
   params.tiles = params.outputs;
   params.tiles_per_item = 1;
   if (groups) {
@@ -148,21 +148,10 @@ Plan plan_gpu(const Device& device, const Problem& p, ReduceParams& params) {
   return plan;
 }
 
-void run(Device& device, Problem& p, const ReduceOp& op) {
-  const OpName scope(op.aten);
-  TORCH_CHECK(p.in.data || product(p.kept) * product(p.reduced) == 0, op.aten,
-              ": the storage of a tensor was resized to 0 bytes");
-  simplify(p.kept);
-  simplify(p.reduced);
-  const int64_t fold = device.is_cpu() && op.kind == ReduceOp::kSimple ? fold_rows(p) : 1;
-  TORCH_CHECK_NOT_IMPLEMENTED(p.kept.size() <= kMaxReduceDims && p.reduced.size() <= kMaxReduceDims, op.aten,
-                              ": the netcl backend reduces tensors of at most ", kMaxReduceDims,
-                              " separate dimensions of each sort; make the tensor contiguous first");
-  for (const Operand* o : {&p.in, &p.out0, &p.out1}) {
-    if (o->dtype != c10::ScalarType::Undefined) check_dtype(device, o->dtype, op.aten);
-  }
-  check_dtype(device, op.acc, op.aten);
+bool is_double(const ReduceOp& op) { return op.acc == at::kDouble || op.acc == at::kComplexDouble; }
 
+// All but how the work is cut.
+ReduceParams params_of(const Reduction& p, const ReduceOp& op) {
   ReduceParams params{};
   params.outputs = product(p.kept);
   params.reduced = product(p.reduced);
@@ -178,20 +167,37 @@ void run(Device& device, Problem& p, const ReduceOp& op) {
     params.reduced_size[d] = p.reduced[d].size;
     params.reduced_in[d] = p.reduced[d].in;
   }
-  const bool wide = c10::elementSize(op.acc) == 8 && !c10::isComplexType(op.acc);
-  const bool is_double = op.acc == at::kDouble || op.acc == at::kComplexDouble;
-  params.p0 = is_double ? std::bit_cast<uint64_t>(op.p0) : std::bit_cast<uint32_t>(static_cast<float>(op.p0));
+  params.p0 = is_double(op) ? std::bit_cast<uint64_t>(op.p0) : std::bit_cast<uint32_t>(static_cast<float>(op.p0));
+  return params;
+}
 
+void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
+  const OpName scope(op.aten);
+  TORCH_CHECK(p.in.data || product(p.kept) * product(p.reduced) == 0, op.aten,
+              ": the storage of a tensor was resized to 0 bytes");
+  simplify(p.kept);
+  simplify(p.reduced);
+  const int64_t fold = device.is_cpu() && op.kind == ReduceOp::kSimple ? fold_rows(p) : 1;
+  TORCH_CHECK_NOT_IMPLEMENTED(p.kept.size() <= kMaxReduceDims && p.reduced.size() <= kMaxReduceDims, op.aten,
+                              ": the netcl backend reduces tensors of at most ", kMaxReduceDims,
+                              " separate dimensions of each sort; make the tensor contiguous first");
+  for (const Operand* o : {&p.in, &p.out0, &p.out1}) {
+    if (o->dtype != c10::ScalarType::Undefined) check_dtype(device, o->dtype, op.aten);
+  }
+  check_dtype(device, op.acc, op.aten);
+
+  ReduceParams params = params_of(p, op);
   const bool complex_acc = c10::isComplexType(op.acc), complex_abs = c10::isComplexType(p.in.dtype) && !complex_acc;
+  const bool wide = c10::elementSize(op.acc) == 8 && !complex_acc;
   const int64_t lanes = complex_acc || complex_abs ? 1 : wide ? 8 : 16;
   const Plan plan = device.is_cpu() ? plan_cpu(device, p, lanes, params) : plan_gpu(device, p, params);
 
   Defs defs;
   defs.set("OP", op.name).set("IN", dtype_tag(p.in.dtype)).set("ACC", dtype_tag(op.acc));
-  defs.set("OUT0", dtype_tag(p.out0.dtype)).set("V", plan.lanes).set("P", plan.panel);
+  defs.set("OUT0", dtype_tag(p.out0.dtype)).set("VEC", plan.vec).set("PANEL", plan.panel);
   if (p.out1.data) defs.set("OUT1", dtype_tag(p.out1.dtype));
   if (complex_abs) defs.set("IN_ABS", 1);
-  if (is_double) defs.set("ACC_DOUBLE", 1);
+  if (is_double(op)) defs.set("ACC_DOUBLE", 1);
   if (wide) defs.set("ACC_WIDE", 1);
   if (op.flag) defs.set(op.flag, 1);
   defs.set(complex_acc ? "ACC_COMPLEX" : c10::isFloatingType(op.acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
@@ -205,8 +211,8 @@ void run(Device& device, Problem& p, const ReduceOp& op) {
   }
   Queue& queue = current_queue(device.index());
   Defs first = defs;
-  first.set("LOCAL", plan.local).set(plan.form, 1);
-  kernel(device, "reduce.cl", plan.kernel, first)
+  first.set("LOCAL", plan.local);
+  kernel(device, plan.file, plan.kernel, first)
       .launch(op.aten, queue, plan.global, plan.group, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data},
               buf_or_null(partial), params);
   if (params.segments == 1 && fold == 1) return;
@@ -217,8 +223,8 @@ void run(Device& device, Problem& p, const ReduceOp& op) {
   }
   const int64_t local = device.is_cpu() ? 1 : kCombineGroup;
   params.tiles_per_item = device.is_cpu() ? std::max<int64_t>(1024 / params.segments, 1) : 1;
-  defs.set("LOCAL", local).set("FORM_COMBINE", 1);
-  kernel(device, "reduce.cl", "combine", defs)
+  defs.set("LOCAL", local);
+  kernel(device, "reduce/reduce_combine.cl", "reduce_combine", defs)
       .launch(op.aten, queue, {static_cast<size_t>(ceil_div(params.outputs, params.tiles_per_item) * local)},
               {static_cast<size_t>(local)}, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data}, buf_or_null(partial),
               params);
@@ -245,7 +251,7 @@ c10::ScalarType ordered_type(c10::ScalarType input, const char* op) {
 
 void reduce(at::TensorIteratorBase& iter, const ReduceOp& op) {
   if (iter.numel() == 0) return;
-  Problem p;
+  Reduction p;
   const int outs = iter.noutputs();
   p.in = {iter.data_ptr(outs), iter.dtype(outs)};
   p.out0 = {iter.data_ptr(0), iter.dtype(0)};
@@ -254,13 +260,13 @@ void reduce(at::TensorIteratorBase& iter, const ReduceOp& op) {
     const int64_t out0 = iter.strides(0)[d];
     p.add({iter.shape()[d], iter.strides(outs)[d], out0, outs > 1 ? iter.strides(1)[d] : 0}, out0 == 0);
   }
-  run(device(iter.device(0).index()), p, op);
+  launch_reduction(device(iter.device(0).index()), p, op);
 }
 
 void reduce(const at::Tensor& self, std::bitset<64> mask, bool keepdim, const at::Tensor& out0, const at::Tensor& out1,
             const ReduceOp& op) {
   if (self.numel() == 0) return;
-  Problem p;
+  Reduction p;
   p.in = {self.const_data_ptr(), self.scalar_type()};
   p.out0 = {out0.mutable_data_ptr(), out0.scalar_type()};
   if (out1.defined()) p.out1 = {out1.mutable_data_ptr(), out1.scalar_type()};
@@ -272,7 +278,7 @@ void reduce(const at::Tensor& self, std::bitset<64> mask, bool keepdim, const at
           reduced);
     if (keepdim || !reduced) k++;
   }
-  run(netcl::device_of(self), p, op);
+  launch_reduction(netcl::device_of(self), p, op);
 }
 
 }  // namespace netcl

@@ -1,4 +1,4 @@
-// The one reduction (kernels/reduce.cl) behind sum, mean, max, argmax, norm, var, …
+// The one reduction (kernels/reduce) behind sum, mean, max, argmax, norm, var, …
 #pragma once
 
 #include <ATen/native/TensorIterator.h>
@@ -9,7 +9,7 @@ namespace netcl {
 struct ReduceOp {
   enum Kind { kSimple, kArg, kVar };
   const char* aten;     // for errors: "aten::sum"
-  const char* name;     // the operator's name in reduce.cl
+  const char* name;     // the operator's name in kernels/reduce/operations.h
   c10::ScalarType acc;  // what it is computed in
   Kind kind = kSimple;
   const char* flag = nullptr;  // one more -D

@@ -1,0 +1,204 @@
+// What is known of the elements that were seen, for the three kinds of reduction. accumulator_t is one of them;
+// accumulators_t holds VEC that are independent, a lane each. Elements come with their place in the segment.
+//   identity, identities      of no element
+//   step, step4               takes one vector, four of them
+//   merge, merge_lanes        of two (lane by lane), of which the second comes after the first
+//   lane                      one of VEC accumulators; `at` is added to its places
+//   single                    of one element
+// -D: KIND_SIMPLE (operations.h) | KIND_ARG (the extreme value and where it first occurs; ARG_MIN) | KIND_VAR (variance).
+#ifndef NETCL_ACCUMULATORS_H
+#define NETCL_ACCUMULATORS_H
+#include "reduce/operations.h"
+
+#if defined(ACC_DOUBLE)
+#define P0(params) as_double((params)->p0)
+typedef double param_t;
+#else
+#define P0(params) as_float((uint)(params)->p0)
+typedef float param_t;
+#endif
+
+#if defined(KIND_SIMPLE)
+#define IDENTITY CAT(OP, _IDENTITY)
+#define MAP CAT(OP, _MAP)
+#define COMBINE CAT(OP, _COMBINE)
+#define FINISH CAT(OP, _FINISH)
+typedef struct {
+  VT v;
+} accumulators_t;
+typedef struct {
+  ST v;
+} accumulator_t;
+inline accumulator_t identity(void) {
+  const accumulator_t a = {(ST)(IDENTITY)};
+  return a;
+}
+inline accumulators_t identities(void) {
+  const accumulators_t a = {(VT)(IDENTITY)};
+  return a;
+}
+inline void step(accumulators_t *a, VT x, long at, param_t p0) {
+  const VT y = MAP(x, VT);
+  a->v = COMBINE(a->v, y);
+}
+inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+  const VT y0 = MAP(x0, VT), y1 = MAP(x1, VT), y2 = MAP(x2, VT), y3 = MAP(x3, VT);
+  const VT z0 = COMBINE(y0, y1), z1 = COMBINE(y2, y3);
+  const VT z = COMBINE(z0, z1);
+  a->v = COMBINE(a->v, z);
+}
+inline void merge_lanes(accumulators_t *a, const accumulators_t *b) { a->v = COMBINE(a->v, b->v); }
+inline accumulator_t merge(accumulator_t a, accumulator_t b) {
+  const accumulator_t r = {COMBINE(a.v, b.v)};
+  return r;
+}
+inline accumulator_t lane(const accumulators_t *a, int k, long at) {
+  lanes_t u;
+  u.v = a->v;
+  const accumulator_t r = {u.s[k]};
+  return r;
+}
+inline accumulator_t single(ST x, long at, param_t p0) {
+  const accumulator_t r = {MAP(x, ST)};
+  return r;
+}
+#endif
+
+#if defined(KIND_ARG)
+#if defined(ARG_MIN)
+#define WORST HIGHEST
+#define BEATS_OR_NAN(x, v) (!((x) >= (v)))
+#define BEATS(x, v) ((x) < (v))
+#else
+#define WORST LOWEST
+#define BEATS_OR_NAN(x, v) (!((x) <= (v)))
+#define BEATS(x, v) ((x) > (v))
+#endif
+#if defined(ACC_FLOATING)  // the first NaN beats everything
+#define TAKES(x, v) (BEATS_OR_NAN(x, v) & !isnan(v))
+#define TIES(x, v) ((x) == (v) || (isnan(x) && isnan(v)))
+#else
+#define TAKES(x, v) BEATS(x, v)
+#define TIES(x, v) ((x) == (v))
+#endif
+typedef struct {
+  VT v;
+  index_vec_t i;
+} accumulators_t;
+typedef struct {
+  ST v;
+  long i;
+} accumulator_t;
+inline accumulator_t identity(void) {
+  const accumulator_t a = {WORST, LONG_MAX};
+  return a;
+}
+inline accumulators_t identities(void) {
+  const accumulators_t a = {(VT)(WORST), (index_vec_t)(0)};
+  return a;
+}
+inline void step(accumulators_t *a, VT x, long at, param_t p0) {
+  a->i = TAKES(x, a->v) ? (index_vec_t)((index_t)at) : a->i;
+  a->v = TAKES(x, a->v) ? x : a->v;
+}
+inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+  // A tree, so that only its root waits for the step before.
+  const index_vec_t i0 = TAKES(x1, x0) ? (index_vec_t)((index_t)(at + apart)) : (index_vec_t)((index_t)at);
+  const VT y0 = TAKES(x1, x0) ? x1 : x0;
+  const index_vec_t i1 = TAKES(x3, x2) ? (index_vec_t)((index_t)(at + 3 * apart)) : (index_vec_t)((index_t)(at + 2 * apart));
+  const VT y1 = TAKES(x3, x2) ? x3 : x2;
+  const index_vec_t i = TAKES(y1, y0) ? i1 : i0;
+  const VT y = TAKES(y1, y0) ? y1 : y0;
+  a->i = TAKES(y, a->v) ? i : a->i;
+  a->v = TAKES(y, a->v) ? y : a->v;
+}
+inline accumulator_t merge(accumulator_t a, accumulator_t b) { return TAKES(b.v, a.v) || (TIES(b.v, a.v) && b.i < a.i) ? b : a; }
+// b comes after a: a tie keeps a.
+inline void merge_lanes(accumulators_t *a, const accumulators_t *b) {
+  a->i = TAKES(b->v, a->v) ? b->i : a->i;
+  a->v = TAKES(b->v, a->v) ? b->v : a->v;
+}
+inline accumulator_t lane(const accumulators_t *a, int k, long at) {
+  lanes_t u;
+  index_lanes_t i;
+  u.v = a->v;
+  i.v = a->i;
+  const accumulator_t r = {u.s[k], (long)i.s[k] + at};
+  return r;
+}
+inline accumulator_t single(ST x, long at, param_t p0) {
+  const accumulator_t r = {x, at};
+  return r;
+}
+#endif
+
+// Welford's update, by fours; Chan's merge.
+#if defined(KIND_VAR)
+typedef struct {
+  VT mean, m2;
+  ST n;
+} accumulators_t;
+typedef struct {
+  ST mean, m2, n;
+} accumulator_t;
+inline accumulator_t identity(void) {
+  const accumulator_t a = {0, 0, 0};
+  return a;
+}
+inline accumulators_t identities(void) {
+  const accumulators_t a = {(VT)(0), (VT)(0), 0};
+  return a;
+}
+inline void step(accumulators_t *a, VT x, long at, param_t p0) {
+  a->n += 1;
+  const VT delta = x - a->mean;
+  a->mean += delta * (VT)(1 / a->n);
+  a->m2 += delta * (x - a->mean);
+}
+inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+  const VT mean = ((x0 + x1) + (x2 + x3)) * (VT)(0.25f);
+  const VT d0 = x0 - mean, d1 = x1 - mean, d2 = x2 - mean, d3 = x3 - mean;
+  const VT delta = mean - a->mean;
+  const ST n = a->n + 4, part = 4 / n;
+  a->mean += delta * (VT)(part);
+  a->m2 += ((d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)) + delta * delta * (VT)(a->n * part);
+  a->n = n;
+}
+inline void merge_lanes(accumulators_t *a, const accumulators_t *b) {
+  const ST n = a->n + b->n;
+  if (n == 0) return;
+  const ST part = b->n / n;
+  const VT delta = b->mean - a->mean;
+  a->mean += delta * (VT)(part);
+  a->m2 += b->m2 + delta * delta * (VT)(a->n * part);
+  a->n = n;
+}
+inline accumulator_t merge(accumulator_t a, accumulator_t b) {
+  if (a.n == 0) return b;
+  if (b.n == 0) return a;
+  const ST n = a.n + b.n, part = b.n / n, delta = b.mean - a.mean;
+  const accumulator_t r = {a.mean + delta * part, a.m2 + b.m2 + delta * delta * (a.n * part), n};
+  return r;
+}
+inline accumulator_t lane(const accumulators_t *a, int k, long at) {
+  lanes_t u, w;
+  u.v = a->mean;
+  w.v = a->m2;
+  const accumulator_t r = {u.s[k], w.s[k], a->n};
+  return r;
+}
+inline accumulator_t single(ST x, long at, param_t p0) {
+  const accumulator_t r = {x, 0, 1};
+  return r;
+}
+#endif
+
+// The variance is that of the distances from the first element: exact where the values are close to each other,
+// whatever their mean.
+#if defined(KIND_VAR)
+#define FROM(x, pivot) ((x) - (pivot))
+#else
+#define FROM(x, pivot) (x)
+#endif
+
+#endif

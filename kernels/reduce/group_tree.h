@@ -1,0 +1,22 @@
+// The accumulators of a work-group's LOCAL work-items as one.
+#ifndef NETCL_GROUP_TREE_H
+#define NETCL_GROUP_TREE_H
+#include "reduce/accumulators.h"
+
+#if LOCAL > 1
+// Ends with a barrier, so that `shared` may be used again.
+inline accumulator_t merge_group(accumulator_t a, __local accumulator_t *shared) {
+  const int id = get_local_id(0);
+  shared[id] = a;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int h = LOCAL / 2; h > 0; h /= 2) {
+    if (id < h) shared[id] = merge(shared[id], shared[id + h]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  const accumulator_t r = shared[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return r;
+}
+#endif
+
+#endif

@@ -1,0 +1,78 @@
+// Where the elements and results of a reduction lie, and how a result is written.
+// -D: OUT0, and OUT1 of operators with two results (storage tags); TAKE_SQRT of a variance.
+#ifndef NETCL_REDUCE_OUTPUTS_H
+#define NETCL_REDUCE_OUTPUTS_H
+#include "args/reduce.h"
+#include "reduce/accumulators.h"
+
+#define ARGS BUF(out0), BUF(out1), BUF(in), BUF(partial), const ReduceParams params
+#define IN_PTR (in_buf + in_off)
+#define OUT0_PTR (out0_buf + out0_off)
+#define OUT1_PTR (out1_buf + out1_off)
+// Accumulators of segments, outputs running fastest.
+#define PARTIAL PTR(partial, accumulator_t)
+
+// Rounding errors grow with the number of sums that are added one after another: a long one is made in stages, each of so
+// many of the one before.
+#define SUMS_PER_STAGE 64
+
+typedef struct {
+  long in, out0, out1;
+} offsets_t;
+
+// Of index o in the kept dimensions from `first` on.
+inline offsets_t kept_offsets(const ReduceParams *L, long o, int first) {
+  offsets_t r = {0, 0, 0};
+  for (int d = first; d < L->kept_dims; d++) {
+    if (d == L->kept_dims - 1) {  // what remains: no division
+      r.in += o * L->kept_in[d];
+      r.out0 += o * L->kept_out0[d];
+      r.out1 += o * L->kept_out1[d];
+      break;
+    }
+    const long rest = o / L->kept_size[d], k = o - rest * L->kept_size[d];
+    r.in += k * L->kept_in[d];
+    r.out0 += k * L->kept_out0[d];
+    r.out1 += k * L->kept_out1[d];
+    o = rest;
+  }
+  return r;
+}
+
+// A row is the elements along the first reduced dimension.
+inline long reduced_row(const ReduceParams *L, long place) {
+  return L->reduced_dims > 1 ? place / L->reduced_size[0] : 0;
+}
+inline long reduced_offset(const ReduceParams *L, long row) {
+  long r = 0;
+  for (int d = 1; d < L->reduced_dims; d++) {
+    const long rest = row / L->reduced_size[d];
+    r += (row - rest * L->reduced_size[d]) * L->reduced_in[d];
+    row = rest;
+  }
+  return r;
+}
+
+// `first` is the first element that the result is made of.
+inline void write_result(accumulator_t a, src_t first, __global uchar *out0, __global uchar *out1, param_t p0) {
+#if defined(KIND_SIMPLE)
+  const ST r = FINISH(a.v);
+  WRITE(OUT0, ACC, out0, r);
+#elif defined(KIND_ARG) && defined(OUT1)
+  WRITE(OUT0, ACC, out0, a.v);
+  WRITE(OUT1, i64, out1, a.i);
+#elif defined(KIND_ARG)
+  WRITE(OUT0, i64, out0, a.i);
+#elif defined(KIND_VAR)
+  ST r = a.m2 / p0;
+#if defined(TAKE_SQRT)
+  r = sqrt(r);
+#endif
+  WRITE(OUT0, ACC, out0, r);
+#if defined(OUT1)
+  WRITE(OUT1, ACC, out1, a.mean + READ1(first));
+#endif
+#endif
+}
+
+#endif

@@ -1,0 +1,116 @@
+// For CPUs: lanes along the reduced dimension. A work-item makes tiles_per_item outputs, one after another.
+#include "reduce/outputs.h"
+
+// The lanes of a vector as one accumulator; `apart` is from one lane's place to the next one's.
+inline accumulator_t merge_all_lanes(const accumulators_t *v, long apart) {
+#if defined(KIND_SIMPLE) && VEC >= 8
+#if VEC == 16
+  const VTYPE(ACC, 8) h8 = COMBINE(v->v.lo, v->v.hi);
+#else
+  const VTYPE(ACC, 8) h8 = v->v;
+#endif
+  const VTYPE(ACC, 4) h4 = COMBINE(h8.lo, h8.hi);
+  const VTYPE(ACC, 2) h2 = COMBINE(h4.lo, h4.hi);
+  const accumulator_t r = {COMBINE(h2.x, h2.y)};
+  return r;
+#else
+  accumulator_t a[VEC];
+  for (int k = 0; k < VEC; k++) a[k] = lane(v, k, k * apart);
+  for (int h = VEC / 2; h > 0; h /= 2)
+    for (int k = 0; k < h; k++) a[k] = merge(a[k], a[k + h]);
+  return a[0];
+#endif
+}
+
+// A block is up to kReduceBlock elements of a row that one set of lanes adds up.
+typedef struct {
+  src_t src;
+  long stride, n;
+  long place;  // of its first element in the segment
+  ST pivot;
+} block_t;
+
+// The vector from element i on; `dense` is known when this is compiled.
+inline VT read_vector(const block_t *B, long i, int dense) {
+  return FROM(dense ? READ(B->src + i * ELEMENT) : gather(B->src + i * B->stride, B->stride, VEC), (VT)(B->pivot));
+}
+
+// The vectors of a step lie a quarter of the block apart: a core that reads four places at once has more of the memory's
+// bandwidth than one place gives it. Where the order counts, a step's vectors are neighbours.
+#if defined(KIND_ARG)
+#define QUARTER(n) VEC
+#define STEP (4 * VEC)
+#else
+#define QUARTER(n) ((n) / (4 * VEC) * VEC)
+#define STEP VEC
+#endif
+// Meanwhile what lies behind the block is fetched, mostly the next one: a core does not foresee four new places a block.
+inline void fetch_behind(const block_t *B, long i) { FETCH_LINE(B->src + (i + B->n) * ELEMENT); }
+
+// All whole vectors of a block.
+ALWAYS_INLINE void add_vectors(accumulators_t *v, const block_t *B, int dense, param_t p0) {
+  const long n = B->n, apart = QUARTER(n), steps_end = n / (4 * VEC) * STEP;
+  long i = 0;
+  while (i < steps_end) {
+    const long end = min(i + SUMS_PER_STAGE * STEP, steps_end);
+    accumulators_t w = identities();
+    for (; i < end; i += STEP) {
+      for (int k = 0; dense && k < 4; k++) fetch_behind(B, i + k * apart);
+      step4(&w, read_vector(B, i, dense), read_vector(B, i + apart, dense), read_vector(B, i + 2 * apart, dense),
+            read_vector(B, i + 3 * apart, dense), B->place + i, apart, p0);
+    }
+    merge_lanes(v, &w);
+  }
+  for (i = n / (4 * VEC) * (4 * VEC); i + VEC <= n; i += VEC) step(v, read_vector(B, i, dense), B->place + i, p0);
+}
+
+inline accumulator_t reduce_block(const block_t *B, param_t p0) {
+  accumulator_t a = identity();
+  if (B->n >= VEC) {
+    accumulators_t v = identities();
+    if (B->stride == ELEMENT)
+      add_vectors(&v, B, 1, p0);
+    else
+      add_vectors(&v, B, 0, p0);
+    a = merge_all_lanes(&v, 1);
+  }
+  for (long i = B->n / VEC * VEC; i < B->n; i++)
+    a = merge(a, single(FROM(READ1(B->src + i * B->stride), B->pivot), B->place + i, p0));
+  return a;
+}
+
+__kernel void reduce_inner(ARGS) {
+  const ReduceParams *L = &params;
+  const param_t p0 = P0(L);
+  const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->outputs);
+  const long segment = get_global_id(1), begin = segment * L->segment, end = min(begin + L->segment, L->reduced);
+  for (long o = first; o < last; o++) {
+    const offsets_t off = kept_offsets(L, o, 0);
+    const src_t src = IN_PTR + off.in;
+    block_t B;
+    B.stride = L->reduced_in[0];
+    B.pivot = READ1(src);
+    accumulator_t total = identity(), stage = identity();
+    int blocks = 0;
+    for (long place = begin; place < end; place += B.n) {
+      const long row = reduced_row(L, place), at = place - row * L->reduced_size[0];
+      B.n = min(min(L->reduced_size[0] - at, end - place), (long)kReduceBlock);
+      B.src = src + reduced_offset(L, row) + at * B.stride;
+      B.place = place - begin;
+      stage = merge(stage, reduce_block(&B, p0));
+      if (++blocks == SUMS_PER_STAGE) {
+        total = merge(total, stage);
+        stage = identity();
+        blocks = 0;
+      }
+    }
+    total = merge(total, stage);
+#if defined(KIND_ARG)
+    total.i += begin;
+#endif
+    if (L->has_partial)
+      PARTIAL[segment * L->outputs + o] = total;
+    else
+      write_result(total, src, OUT0_PTR + off.out0, OUT1_PTR + off.out1, p0);
+  }
+}

@@ -1,0 +1,128 @@
+// For CPUs, and for GPUs with one lane: lanes along the first kept dimension. A work-item makes tiles_per_item tiles,
+// each up to PANEL vectors of outputs side by side, whose accumulators stay in the first-level cache. -D: PANEL.
+#include "reduce/outputs.h"
+
+typedef struct {
+  src_t src;  // the first element
+  long lane_stride, row_stride;
+  int width, vectors;  // outputs, and the vectors that hold them
+  int dense;           // so many of them can be read at once
+  int tail;            // lanes of the last vector
+} tile_t;
+
+inline tile_t tile_at(const ReduceParams *L, src_t src, long column) {
+  tile_t T;
+  T.lane_stride = L->kept_in[0];
+  T.row_stride = L->reduced_in[0];
+  T.src = src + column * T.lane_stride;
+  T.width = (int)min((long)(PANEL * VEC), L->kept_size[0] - column);
+  T.vectors = (T.width + VEC - 1) / VEC;
+  T.dense = T.lane_stride == ELEMENT ? T.width / VEC : 0;
+  T.tail = T.width - (T.vectors - 1) * VEC;
+  return T;
+}
+inline int lanes_of(const tile_t *T, int j) { return j == T->vectors - 1 ? T->tail : VEC; }
+
+// Adds four rows, or one, that begin at `row`; `place` is the first one's in the segment.
+ALWAYS_INLINE void add_four_rows(accumulators_t *acc, const tile_t *T, src_t row, long place, param_t p0) {
+  const long stride = T->row_stride;
+  int j = 0;
+  for (; j < T->dense; j++) {
+    const src_t c = row + j * (VEC * ELEMENT);
+    const VT pivot = READ(T->src + j * (VEC * ELEMENT));
+    for (int k = 4; k < 8; k++) FETCH_LINE(c + k * stride);
+    step4(&acc[j], FROM(READ(c), pivot), FROM(READ(c + stride), pivot), FROM(READ(c + 2 * stride), pivot),
+          FROM(READ(c + 3 * stride), pivot), place, 1, p0);
+  }
+  for (; j < T->vectors; j++) {
+    const src_t c = row + j * (VEC * T->lane_stride);
+    const int lanes = lanes_of(T, j);
+    const VT pivot = gather(T->src + j * (VEC * T->lane_stride), T->lane_stride, lanes);
+    step4(&acc[j], FROM(gather(c, T->lane_stride, lanes), pivot),
+          FROM(gather(c + stride, T->lane_stride, lanes), pivot),
+          FROM(gather(c + 2 * stride, T->lane_stride, lanes), pivot),
+          FROM(gather(c + 3 * stride, T->lane_stride, lanes), pivot), place, 1, p0);
+  }
+}
+ALWAYS_INLINE void add_row(accumulators_t *acc, const tile_t *T, src_t row, long place, param_t p0) {
+  int j = 0;
+  for (; j < T->dense; j++)
+    step(&acc[j], FROM(READ(row + j * (VEC * ELEMENT)), READ(T->src + j * (VEC * ELEMENT))), place, p0);
+  for (; j < T->vectors; j++) {
+    const long at = j * (VEC * T->lane_stride);
+    const int lanes = lanes_of(T, j);
+    const VT pivot = gather(T->src + at, T->lane_stride, lanes);
+    step(&acc[j], FROM(gather(row + at, T->lane_stride, lanes), pivot), place, p0);
+  }
+}
+
+// Adds the elements [begin, end) that are reduced, in stages of kReduceRows.
+ALWAYS_INLINE void add_segment(accumulators_t *acc, const tile_t *T, const ReduceParams *L, long begin, long end,
+                               param_t p0) {
+  accumulators_t total[PANEL];
+  long since = 0;
+  int staged = 0;
+  for (int j = 0; j < T->vectors; j++) acc[j] = identities();
+  for (long place = begin; place < end;) {
+    if (since == kReduceRows) {
+      for (int j = 0; j < T->vectors; j++) {
+        if (staged)
+          merge_lanes(&total[j], &acc[j]);
+        else
+          total[j] = acc[j];
+        acc[j] = identities();
+      }
+      since = 0;
+      staged = 1;
+    }
+    const long row = reduced_row(L, place), at = place - row * L->reduced_size[0];
+    const long n = min(min(L->reduced_size[0] - at, end - place), kReduceRows - since);
+    const src_t p = T->src + reduced_offset(L, row) + at * T->row_stride;
+    long i = 0;
+    for (; i + 4 <= n; i += 4) add_four_rows(acc, T, p + i * T->row_stride, place - begin + i, p0);
+    for (; i < n; i++) add_row(acc, T, p + i * T->row_stride, place - begin + i, p0);
+    since += n;
+    place += n;
+  }
+  for (int j = 0; staged && j < T->vectors; j++) {
+    merge_lanes(&total[j], &acc[j]);
+    acc[j] = total[j];
+  }
+}
+
+__kernel void reduce_outer(ARGS) {
+  const ReduceParams *L = &params;
+  const param_t p0 = P0(L);
+  const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
+  const long segment = get_global_id(1), begin = segment * L->segment, end = min(begin + L->segment, L->reduced);
+  const long columns = L->kept_size[0], panels = (columns + PANEL * VEC - 1) / (PANEL * VEC);
+  const long stride0 = L->kept_out0[0], stride1 = L->kept_out1[0];
+  accumulators_t acc[PANEL];
+  for (long tile = first; tile < last; tile++) {
+    const long rest = tile / panels, column = (tile - rest * panels) * (PANEL * VEC);
+    const offsets_t off = kept_offsets(L, rest, 1);
+    const tile_t T = tile_at(L, IN_PTR + off.in, column);
+    add_segment(acc, &T, L, begin, end, p0);
+    __global uchar *out0 = OUT0_PTR + off.out0 + column * stride0;
+    __global uchar *out1 = OUT1_PTR + off.out1 + column * stride1;
+    for (int j = 0; j < T.vectors; j++) {
+      const int lanes = lanes_of(&T, j);
+      if (L->has_partial) {
+        for (int k = 0; k < lanes; k++)
+          PARTIAL[segment * L->outputs + rest * columns + column + j * VEC + k] = lane(&acc[j], k, begin);
+        continue;
+      }
+#if defined(KIND_SIMPLE)
+      if (lanes == VEC && stride0 == sizeof(STORAGE(OUT0))) {
+        const VT r = FINISH(acc[j].v);
+        STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0) *)out0, j * VEC, r);
+        continue;
+      }
+#endif
+      for (int k = 0; k < lanes; k++) {
+        const long c = j * VEC + k;
+        write_result(lane(&acc[j], k, begin), T.src + c * T.lane_stride, out0 + c * stride0, out1 + c * stride1, p0);
+      }
+    }
+  }
+}

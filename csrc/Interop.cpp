@@ -74,7 +74,7 @@ UserKernels& user_kernels() {
   return *k;
 }
 
-// Where the driver has forgotten the types, as Intel's has of a program loaded from a binary, they come from disk. The
+// If the driver has forgotten the types, as Intel's has of a program loaded from a binary, they come from disk. The
 // binary may have been kept by a process that used another kernel of the program: then from the source, once.
 std::vector<std::string> argument_types(const Kernel& k, const std::string& source, const std::string& options) {
   const auto known = [](const std::vector<std::string>& t) { return std::find(t.begin(), t.end(), "") == t.end(); };

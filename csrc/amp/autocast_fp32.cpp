@@ -6,7 +6,7 @@
 namespace netcl {
 namespace {
 
-// The tensors among an operator's arguments as float32, where autocast casts such tensors.
+// The tensors among an operator's arguments as float32, if autocast casts such tensors.
 void cast_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); i++) {
     if (stack[i].isTensor() && stack[i].toTensor().defined()) {

@@ -36,7 +36,7 @@ int device_index_of(const at::ITensorListRef& list) {
 }
 int device_index_of(const at::TensorList& list) { return device_index_of(at::ITensorListRef(list)); }
 
-// Where devices differ, float16 stands for the 16-bit float of the tensors' device, whichever is current: bfloat16
+// If devices differ, float16 stands for the 16-bit float of the tensors' device, whichever is current: bfloat16
 // without cl_khr_fp16.
 class DtypeOfDevice {
  public:
@@ -125,7 +125,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_PROMOTE(NETCL_PROMOTE)
 #undef NETCL_PROMOTE
 
-  // On no list: CUDA casts where cuDNN is called. Here the whole layer is the operator (csrc/aten/rnn/Rnn.h).
+  // These are on no list: CUDA casts when it calls cuDNN. Here the whole layer is the operator (csrc/aten/rnn/Rnn.h).
   KERNEL_PRIVATEUSEONE(lstm, input, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(gru, input, lower_precision_fp)
 

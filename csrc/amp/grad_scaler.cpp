@@ -47,7 +47,7 @@ void unscale(const char* op, at::TensorList grads, at::Tensor& found_inf, const 
       dense = source.contiguous();
       if (!dense.is_same(source)) write_back.emplace_back(source, dense);
     }
-    // A complex number is two reals, and is finite where both are.
+    // A complex number is two reals, and is finite if both are.
     const at::Tensor real = dense.is_complex() ? at::view_as_real(dense) : dense;
     const auto type = real.scalar_type();
     TORCH_CHECK(at::isFloatingType(type), op, ": gradients must be floating point, not ", type);

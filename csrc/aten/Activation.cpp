@@ -179,7 +179,7 @@ Tensor binary_cross_entropy_backward(const Tensor& grad, const Tensor& self, con
   return binary_cross_entropy_backward_out(grad, self, target, weight, reduction, grad_input);
 }
 
-// The noise is the slope of each element: drawn where the input is not positive, else 1.
+// The noise is the slope of each element: drawn if the input is not positive, else 1.
 Tensor& rrelu_out(const Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
                   std::optional<at::Generator> generator, Tensor& out) {
   if (!training) return at::leaky_relu_out(out, self, (lower.toDouble() + upper.toDouble()) / 2);

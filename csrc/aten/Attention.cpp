@@ -170,7 +170,7 @@ struct Attention {
     }
     return p;
   }
-  // Launches a kernel of attention.cl over all rows of a part, with the bias where there is one.
+  // Launches a kernel of attention.cl over all rows of a part, with the bias if there is one.
   template <class... Args>
   void rows(const char* name, const AttentionParams& p, const RowSplit& split, const Args&... args) const {
     Device& dev = netcl::device_of(q);

@@ -17,7 +17,7 @@ using Mask = std::array<bool, 3>;
 Tensor get(OptTensor t) { return t.has_value() && t->defined() ? *t : Tensor(); }
 Tensor contiguous(const Tensor& t) { return t.defined() ? t.contiguous() : t; }
 
-// How channels lie in a dense tensor: `runs` runs of hw elements a channel, or `runs` rows of all channels.
+// How channels lie in a dense tensor: `runs` runs of hw elements per channel, or `runs` rows of all channels.
 struct Layout {
   at::MemoryFormat format = at::MemoryFormat::Contiguous;
   bool cols = false;

@@ -1,4 +1,4 @@
-// Element-wise operators of two and three tensors. One line an operator: here its name, its expression in binary.cl
+// Element-wise operators of two and three tensors. One line per operator: here its name, its expression in binary.cl
 // or ternary.cl.
 #include <ATen/native/BinaryOps.h>
 #include <ATen/native/Cross.h>

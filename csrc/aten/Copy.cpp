@@ -29,8 +29,8 @@ bool better_by_kernel(const at::Tensor& t) {
   return t.nbytes() >= kManyBytes && netcl::device_of(t).is_cpu();
 }
 
-// The same memory as integers where there are some of that size: they need no arithmetic and no cl_khr_fp64, have
-// vectors where complex numbers have none, and one kernel serves all dtypes of a size.
+// The same memory as integers if there are some of that size: they need no arithmetic and no cl_khr_fp64, have
+// vectors, unlike complex numbers, and one kernel serves all dtypes of a size.
 at::Tensor bits(const at::Tensor& t) {
   switch (t.element_size()) {
     case 1:
@@ -104,7 +104,7 @@ void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
   if (!direct) copy_within(dst, target);
 }
 
-// The same elements in the same order: nothing is to be done, even where some of them share their place.
+// The same elements in the same order: nothing is to be done, even if some of them share their place.
 bool same_view(const at::Tensor& a, const at::Tensor& b) {
   return a.is_same(b) || (a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.strides() == b.strides() &&
                           a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() &&

@@ -69,7 +69,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   return fresh(at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
-// Zeros without memory, as derivatives use them; ATen's ZeroTensor key makes them real where an operator needs it.
+// Zeros without memory, as derivatives use them; ATen's ZeroTensor key makes them real if an operator needs it.
 at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<c10::ScalarType> dtype,
                                std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                                std::optional<bool> pin_memory) {
@@ -107,7 +107,7 @@ void resize_bytes(const c10::Storage& storage, size_t bytes) {
   storage.set_nbytes(bytes);
 }
 
-// Before a tensor gets new sizes: where the memory for them cannot be had, it stays as it was.
+// Before a tensor gets new sizes: if there is no memory for them, it stays as it was.
 void make_room(const c10::Storage& storage, at::IntArrayRef size, at::OptionalIntArrayRef stride, size_t itemsize,
                int64_t offset) {
   at::detail::check_size_nonnegative(size);

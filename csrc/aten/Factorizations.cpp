@@ -30,7 +30,7 @@ using at::native::TransposeType;
 constexpr int64_t kBlock = 32;
 constexpr size_t kGroup = 32;
 
-// Matrices as a tensor of three dimensions; finish() writes back where that took a copy.
+// Matrices as a tensor of three dimensions; finish() writes back if that took a copy.
 class Batch {
  public:
   explicit Batch(const Tensor& t) : given_(t), flat_(t.dim() == 2 ? t.unsqueeze(0) : t.flatten(0, -3)) {}
@@ -73,7 +73,7 @@ Tensor block(const Tensor& a, int64_t row, int64_t rows, int64_t column, int64_t
   return a.narrow(1, row, rows).narrow(2, column, columns);
 }
 
-// A X = B in place of B, for A of which one triangle is read (the diagonal taken as 1 where `unit`).
+// A X = B in place of B, for A of which one triangle is read (the diagonal taken as 1 if `unit`).
 void solve(const char* op, const Tensor& a, const Tensor& b, bool upper, bool unit) {
   const int64_t n = a.size(1), columns = b.size(2);
   if (b.numel() == 0) return;
@@ -88,7 +88,7 @@ void solve(const char* op, const Tensor& a, const Tensor& b, bool upper, bool un
   }
 }
 
-// `message` is raised at the next synchronising call where a pivot is no row; none for pivots made here.
+// `message` is raised at the next synchronising call if a pivot is no row; none for pivots made here.
 void exchange_rows(const char* op, const Tensor& a, const Tensor& pivots, int64_t begin, int64_t end, bool down,
                    const char* message = nullptr) {
   if (a.numel() == 0) return;
@@ -115,7 +115,7 @@ void triangular_solve_kernel(const Tensor& a, const Tensor& b, bool left, bool u
 void cholesky_kernel(const Tensor& input, const Tensor& info, bool upper) {
   info.zero_();
   const Batch whole(input);
-  // The upper triangle of a Hermitian A is the lower one of A^T = conj(A), whose factor is U^T where A's is U^H.
+  // The upper triangle of a Hermitian A is the lower one of A^T = conj(A), whose factor is U^T if A's is U^H.
   const Tensor a = upper ? whole.get().mT() : whole.get();
   const int64_t n = a.size(1);
   if (a.numel() == 0) return;
@@ -189,7 +189,7 @@ void unpack_pivots_kernel(at::TensorIterator& iter, int64_t exchanges, int64_t s
                 "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive");
 }
 
-// B = (A A^H)^-1 B, or (A^H A)^-1 B where A is upper: two triangular solves, in place of B.
+// B = (A A^H)^-1 B, or (A^H A)^-1 B if A is upper: two triangular solves, in place of B.
 void cholesky_solve_inplace(const Tensor& b, const Tensor& factor, bool upper) {
   const auto turned = TransposeType::ConjTranspose, straight = TransposeType::NoTranspose;
   triangular_solve_kernel(factor, b, true, upper, upper ? turned : straight, false);

@@ -44,7 +44,7 @@ struct Plan {
   Scale scale;
 };
 
-// The radices of the passes, empty where a prime factor is too large for a butterfly.
+// The radices of the passes, empty if a prime factor is too large for a butterfly.
 c10::SmallVector<int64_t, 8> radices(int64_t n) {
   c10::SmallVector<int64_t, 8> found;
   if (n == 1) found.push_back(1);

@@ -193,7 +193,7 @@ NETCL_FOREACH_LIST_ALPHA(sub)
 
 // --- a list and a tensor of one element ---------------------------------------------------------------------
 
-// What map() gets for `other`: itself on the device, its value where it is on the host already.
+// What map() gets for `other`: itself on the device, its value if it is on the host already.
 bool native_with(TensorList self, const Tensor& other) {
   return native({self}) && other.numel() == 1 && other.dim() == 0 && other.device() == self[0].device() &&
          other.scalar_type() == self[0].scalar_type();

@@ -24,7 +24,7 @@ using Indices = c10::List<std::optional<Tensor>>;
 
 // --- index, index_put -------------------------------------------------------------------------------------
 
-// Where more dimensions are indexed than a kernel takes index tensors: the last of them as one dimension, and their
+// If more dimensions are indexed than a kernel takes index tensors: the last of them as one dimension, and their
 // indices as one index.
 struct Folded {
   Tensor self, moved;  // `self` is `moved` with dimensions flattened: a view of it if it can be one
@@ -85,7 +85,7 @@ Tensor& index_out(const Tensor& self, const Indices& indices, Tensor& out) {
   return out;
 }
 
-// (out, self, indices …), self with stride 0 where it is indexed.
+// (out, self, indices …), self with stride 0 in indexed dimensions.
 void index_kernel(at::TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntArrayRef strides) {
   if (iter.numel() == 0) return;
   IndexSpace space("aten::index");
@@ -94,7 +94,7 @@ void index_kernel(at::TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntAr
   space.gather(device(iter.device(0).index()), iter.element_size(0));
 }
 
-// (self, values, indices …), self with stride 0 where it is indexed.
+// (self, values, indices …), self with stride 0 in indexed dimensions.
 void index_put_kernel(at::TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool accumulate) {
   if (iter.numel() == 0) return;
   IndexSpace space("aten::index_put_");

@@ -1,6 +1,6 @@
 // Nested tensors. Jagged ones are Python's, over dense values and offsets: they need the copies between values and a
 // padded tensor. Strided ones are ATen's: a dense buffer and sizes on the CPU; what ATen wrote for their buffers on the
-// CPU calls operators of the buffer's device, so it serves here too, except where it reads the memory itself.
+// CPU calls operators of the buffer's device, so it serves here too, unless it reads the memory itself.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_nested_from_padded_native.h>

@@ -22,7 +22,7 @@ Tensor contiguous_or_undefined(OptTensor t, c10::ScalarType type) {
   return t.has_value() && t->defined() ? t->to(type).contiguous() : Tensor();
 }
 
-// The dtype of weight and bias; the input's where there are none.
+// The dtype of weight and bias; the input's if there are none.
 c10::ScalarType param_type(const Tensor& input, OptTensor weight, OptTensor bias) {
   if (weight.has_value() && weight->defined()) return weight->scalar_type();
   if (bias.has_value() && bias->defined()) return bias->scalar_type();

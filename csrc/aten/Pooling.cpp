@@ -1,5 +1,5 @@
 // Pooling: max (with indices), average, their adaptive forms, fractional, and max-unpooling, over two or three
-// dimensions (1d pooling is a composite). Shapes are checked by ATen's meta functions where it has them.
+// dimensions (1d pooling is a composite). Shapes are checked by ATen's meta functions if it has them.
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// The operators that are reductions: ATen's front half, one line an operator.
+// The operators that are reductions: ATen's front half, one line per operator.
 #include <ATen/native/ReduceAllOps.h>
 #include <ATen/native/ReduceOps.h>
 #include <ATen/native/ReduceOpsUtils.h>
@@ -39,7 +39,6 @@ using at::Tensor;
 using at::TensorIterator;
 
 // --- sum, mean, prod: input of any dtype that the result's holds is converted on the way
-// ------------------------
 void sum_kernel(TensorIterator& it) { reduce(it, {"aten::sum", "sum", sum_type(it.dtype(0))}); }
 void nansum_kernel(TensorIterator& it) {
   const bool nans = at::isFloatingType(it.dtype(0)) || at::isComplexType(it.dtype(0));
@@ -82,7 +81,6 @@ struct Prod : at::meta::structured_prod_dim_int {
 };
 
 // --- any, all
-// ---------------------------------------------------------------------------------------------------
 void any_kernel(TensorIterator& it) { reduce(it, {"aten::any", "any_of", value_type(it.input_dtype())}); }
 void all_kernel(TensorIterator& it) { reduce(it, {"aten::all", "all_of", value_type(it.input_dtype())}); }
 
@@ -124,8 +122,7 @@ struct AllDims : at::meta::structured_all_dims {
   }
 };
 
-// --- extreme values, and where they are
-// -------------------------------------------------------------------------
+// --- extreme values and their places
 void max_values_kernel(TensorIterator& it) {
   reduce(it, {"aten::amax", "amax", ordered_type(it.input_dtype(), "aten::amax")});
 }
@@ -199,7 +196,6 @@ struct HashTensor : at::meta::structured_hash_tensor {
 };
 
 // --- norms
-// ------------------------------------------------------------------------------------------------------
 ScalarType norm_type(TensorIterator& it) {
   return compute_type(c10::promoteTypes(c10::toRealValueType(it.input_dtype()), c10::toRealValueType(it.dtype(0))));
 }
@@ -218,7 +214,6 @@ void norm_kernel(TensorIterator& it, const c10::Scalar& ord) {
 }
 
 // --- variance
-// ---------------------------------------------------------------------------------------------------
 void std_var_kernel(TensorIterator& it, double correction, bool take_sqrt) {
   const double n =
       static_cast<double>(it.numel()) / static_cast<double>(std::max<int64_t>(it.num_output_elements(), 1));

@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 using Generator = std::optional<at::Generator>;
 
-// One number for each element of `first`; `second` has its shape or is undefined. Where the kernel meets a parameter
+// One number for each element of `first`; `second` has its shape or is undefined. If the kernel meets a parameter
 // that it must not, the next synchronising call raises with `message`.
 Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor& second, const Generator& generator,
             const char* message = nullptr) {

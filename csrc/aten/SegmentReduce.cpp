@@ -53,7 +53,7 @@ struct Segments {
                                                 : "R_SUM",
              1);
   }
-  // A result's element, or all of a segment's in the derivative, to a work-item.
+  // A work-item makes an element of the result, or all of a segment's in the derivative.
   Range items() const { return {size_t(outer * count * inner)}; }
   Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
 };

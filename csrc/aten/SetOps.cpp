@@ -109,7 +109,7 @@ struct Runs {
   Tensor of_each;  // the run of each element
   Tensor counts;
 };
-// `starts_run`: where an element differs from the one before.
+// `starts_run`: whether an element differs from the one before.
 Runs runs(const Tensor& starts_run, bool inverse, bool counts) {
   const auto options = starts_run.options().dtype(at::kLong);
   Runs r;

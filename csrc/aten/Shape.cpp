@@ -22,7 +22,7 @@ using at::Tensor;
 using structured_detail::Form;
 using structured_detail::Op;
 
-constexpr int64_t kGrain = 4096;  // elements a work-item on CPU-shaped devices
+constexpr int64_t kGrain = 4096;  // elements per work-item on CPU-shaped devices
 int64_t grain(const Device& device) { return device.is_cpu() ? kGrain : 16; }
 Range local_range(const Device& device) { return {device.is_cpu() ? size_t{1} : size_t{64}}; }
 
@@ -226,7 +226,7 @@ void launch_sequence(const char* name, const Tensor& out, int kind, at::ScalarTy
 
 constexpr int kLinear = 0, kPower = 1, kStep = 2;
 
-// Sequences between two ends are computed in floating point, integers' ones in double where the device has
+// Sequences between two ends are computed in floating point, integers' ones in double if the device has
 // it.
 void spaced(const char* name, Tensor& out, int kind, const at::Scalar& start, const at::Scalar& end, int64_t steps,
             double base) {

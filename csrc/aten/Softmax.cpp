@@ -49,7 +49,7 @@ void launch(const char* op, const char* rows, const char* cols, const Defs& d, c
   }
 }
 
-// The local memory that a row's exponentials take on a CPU, where it is cache like any other; 0 if there is no room.
+// The local memory that a row's exponentials take on a CPU, which keeps it in its cache; 0 if there is no room.
 size_t kept_bytes(const Device& dev, c10::ScalarType compute, int64_t n) {
   const auto bytes = size_t(round_up(n, row_vec(dev, n))) * c10::elementSize(compute);
   return dev.is_cpu() && bytes <= std::min<size_t>(dev.info().local_mem_size / 2, 128 << 10) ? bytes : 0;

@@ -168,7 +168,6 @@ struct Topk : at::meta::structured_topk {
 };
 
 // --- one element of each row
-// ------------------------------------------------------------------------------------
 void pick(const char* aten, const char* what, int64_t which, const Tensor& self, int64_t dim, bool keepdim,
           Tensor& values, Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
@@ -225,7 +224,6 @@ std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
 }
 
 // --- searchsorted
-// -----------------------------------------------------------------------------------------------
 using Side = std::optional<std::string_view>;
 Tensor& searchsorted_out(const Tensor& sorted, const Tensor& self, bool out_int32, bool right, const Side side,
                          const std::optional<Tensor>& sorter_opt, Tensor& out) {

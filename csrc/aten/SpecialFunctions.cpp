@@ -1,4 +1,4 @@
-// Special functions, element-wise. One line an operator: here its name, its function in bessel.cl, erf.cl, gamma.cl or
+// Special functions, element-wise. One line per operator: here its name, its function in bessel.cl, erf.cl, gamma.cl or
 // polynomials.cl.
 #include <ATen/native/BinaryOps.h>
 #include <ATen/native/UnaryOps.h>

@@ -47,7 +47,7 @@ void check_attention(const Tensor& query, const Tensor& key, const Tensor& value
   TORCH_CHECK(heads > 0 && width % heads == 0, "`embed_dim` must divide evenly by `num_heads`");
 }
 
-// [batch, length, 3 * width] of queries, keys and values side by side; padded where the inputs are nested.
+// [batch, length, 3 * width] of queries, keys and values side by side; padded if the inputs are nested.
 Tensor project(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& weight, const Tensor& bias) {
   const auto linear = [](const Tensor& x, const Tensor& w, const Tensor& b) {
     const Tensor y = at::linear(x, w, b);
@@ -67,7 +67,7 @@ std::vector<Tensor> heads_of(const Tensor& qkv, int64_t heads) {
   return qkv.unflatten(2, {3, heads, qkv.size(2) / 3 / heads}).permute({2, 0, 3, 1, 4}).unbind();
 }
 
-// [batch, 1, 1, longest], true where a sequence has a key; nothing if all are as long as the longest.
+// [batch, 1, 1, longest], true if a sequence has a key there; nothing if all are as long as the longest.
 std::optional<Tensor> keys_there(const Tensor& nested) {
   const Tensor lengths = get_nested_tensor_impl(nested)->get_nested_sizes().select(1, 0);
   const int64_t longest = lengths.max().item<int64_t>();

@@ -1,4 +1,4 @@
-// Element-wise operators of one tensor. One line an operator: here its name, its expression in unary.cl.
+// Element-wise operators of one tensor. One line per operator: here its name, its expression in unary.cl.
 #include <ATen/native/TensorCompare.h>
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/abs_native.h>

@@ -61,7 +61,7 @@ struct Taps {
   }
 
  private:
-  // The filter is widened where the image shrinks, and its weights add up to 1.
+  // The filter is wider if the image shrinks, and its weights add up to 1.
   void spread(int reach, double scale, double support, int64_t in, int64_t o, double* w, int64_t* start) const {
     const double centre = scale * (o + 0.5), narrow = scale >= 1 ? 1 / scale : 1;
     const int64_t first = std::max<int64_t>(static_cast<int64_t>(centre - support + 0.5), 0);

@@ -168,7 +168,7 @@ int rank(const DeviceInfo& d) {
   return d.has_fp16 ? 1 : 2;
 }
 
-// What drivers said that could not tell of their devices, for the error where no device is left.
+// What drivers said that could not tell of their devices, for the error if no device is left.
 std::string& failures() {
   static auto* text = new std::string();
   return *text;
@@ -200,7 +200,7 @@ std::vector<Found> enumerate() {
       continue;
     }
     for (auto* id : ids) {
-      // A loader lists a runtime twice where two .icd files name it, e.g. pyopencl's for PoCL in its own wheel.
+      // A loader lists a runtime twice if two .icd files name it, e.g. pyopencl's for PoCL in its own wheel.
       if (std::any_of(all.begin(), all.end(), [id](const Found& f) { return f.root == id; })) continue;
       try {
         for (auto* part : parts_of(id)) all.push_back({platform, part, id, query(platform, part)});
@@ -283,7 +283,7 @@ Table& table() {
   _exit(0);
 }
 
-// -1 where there can be no child, or it tells nothing.
+// -1 if there can be no child, or it tells nothing.
 int32_t count_in_child() {
   constexpr int kPatience = 20'000;  // milliseconds, for a driver that takes no fork well
   std::array<int, 2> ends{};

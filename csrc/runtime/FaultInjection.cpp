@@ -56,7 +56,7 @@ void inject_error(const std::string& function, cl_int code, int64_t after) {
   TORCH_CHECK_VALUE(function.empty() || armed < kEntries, "netcl uses no OpenCL function ", function);
   armed_code = code;
   armed_after = after;
-  cl();  // raises where there is no loader
+  cl();  // raises if there is no loader
   driver = mutable_api();
 #define NETCL_WRAP(name) mutable_api().name = &Wrapped<k_##name, &Api::name, decltype(Api::name)>::call;
   NETCL_CL_FUNCTIONS(NETCL_WRAP)

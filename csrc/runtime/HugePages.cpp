@@ -21,7 +21,7 @@ struct Pages {
   size_t bytes;
 };
 
-// Aligned to kHugePage; null where the system refuses.
+// Aligned to kHugePage; null if the system refuses.
 std::unique_ptr<Pages> map_pages(size_t bytes) {
   const size_t size = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* p = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -30,7 +30,7 @@ std::unique_ptr<Pages> map_pages(size_t bytes) {
   const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(p) % kHugePage) % kHugePage;
   if (before) munmap(begin, before);
   munmap(begin + before + size, kHugePage - before);
-  madvise(begin + before, size, MADV_HUGEPAGE);  // where it is refused, small pages serve
+  madvise(begin + before, size, MADV_HUGEPAGE);  // if the system refuses, small pages serve
   return std::make_unique<Pages>(begin + before, size);
 }
 

@@ -233,7 +233,7 @@ Kernel& find_or_build(Device& device, std::string_view file, const char* name, s
                 op ? c10::str(" while running ", op) : "", ", for kernel ", name);
   }
   auto made = std::make_unique<Kernel>(device, handle, name);
-  cl_ulong local_bytes = 0;  // stays 0 where the driver cannot tell
+  cl_ulong local_bytes = 0;  // stays 0 if the driver cannot tell
   cl().clGetKernelWorkGroupInfo(handle, device.id(), CL_KERNEL_LOCAL_MEM_SIZE, sizeof(local_bytes), &local_bytes,
                                 nullptr);
   TORCH_CHECK(local_bytes <= device.info().local_mem_size, "netcl: kernel ", name, " wants ", local_bytes,

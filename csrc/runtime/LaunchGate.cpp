@@ -46,7 +46,7 @@ class GateKeeper {
     gates_.push_back(gate);
   }
 
-  // To be called after a gate was closed. False where there can be no such thread.
+  // To be called after a gate was closed. False if there can be no such thread.
   bool watch() {
     if (awake_.load()) return true;
     const std::lock_guard<std::mutex> lock(mutex_);

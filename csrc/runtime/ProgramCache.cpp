@@ -69,7 +69,7 @@ std::string common_options(const Device& device) {
   }
   cl_device_fp_config config = 0;
   NETCL_CL(clGetDeviceInfo(device.id(), CL_DEVICE_SINGLE_FP_CONFIG, sizeof(config), &config, nullptr));
-  // Division and square root as CPU and CUDA round them, where the device can.
+  // Division and square root round as on CPU and CUDA, if the device can.
   if (config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) o += " -cl-fp32-correctly-rounded-divide-sqrt";
   return o;
 }

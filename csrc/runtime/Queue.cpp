@@ -93,7 +93,7 @@ void CL_CALLBACK pass_on(cl_event /*theirs*/, cl_int status, void* ours) {
 Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id), gate_(std::make_unique<LaunchGate>(device)) {
   check_not_forked();
   cl_int err = CL_SUCCESS;
-  // Profiling makes Event.elapsed_time possible and costs well under a microsecond a launch.
+  // Profiling makes Event.elapsed_time possible and costs well under a microsecond per launch.
   handle_ = cl().clCreateCommandQueue(device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &err);
   if (err != CL_SUCCESS) raise_cl_error(err, "clCreateCommandQueue");
 }

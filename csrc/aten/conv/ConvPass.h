@@ -11,7 +11,7 @@ namespace netcl {
 // the result; tap t is at tap_first + t * tap_step of the source and at ker_first + t * ker_step of the kernel.
 struct ConvPass {
   int64_t images, first_image, groups;
-  int64_t c_in, c_out;  // of a group
+  int64_t c_in, c_out;  // per group
   ConvDims padded, src_step;
   ConvDims grid, dst, dst_first, dst_step;
   ConvDims taps, tap_first, tap_step;

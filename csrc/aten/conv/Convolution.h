@@ -13,7 +13,7 @@ using ConvDims = std::array<int64_t, 3>;  // depth, height, width; 1d and 2d hav
 inline int64_t volume(const ConvDims& d) { return d[0] * d[1] * d[2]; }
 
 struct ConvGeometry {
-  int64_t images = 0, groups = 0, c_in = 0, c_out = 0;  // channels of a group
+  int64_t images = 0, groups = 0, c_in = 0, c_out = 0;  // channels per group
   ConvDims in{}, out{}, kernel{}, stride{}, padding{}, dilation{};
 
   int64_t taps() const { return c_in * volume(kernel); }

@@ -334,7 +334,7 @@ void run_packed(const Job& job, const Panels& panels) {
           Defs mul_defs = defs;
           panels.define(part.outputs(mul_defs));
           auto& mul = kernel(job.device(), "gemm/gemm_cpu.cl", "gemm_packed", mul_defs);
-          // Macro-tiles of up to 8 x 8 panels, fewer where the device would idle.
+          // Macro-tiles have up to 8 x 8 panels, fewer if the device would idle.
           p.m_tiles = std::clamp<int64_t>(m_panels * n_panels / items, 1, 8);
           p.n_tiles = std::clamp<int64_t>(m_panels * n_panels / items / p.m_tiles, 1, 8);
           const Range global{static_cast<size_t>(ceil_div(m_panels, p.m_tiles)),
@@ -429,7 +429,7 @@ void gemm(const char* op, Queue& queue, const GemmArgs& args) {
     check_dtype(queue.device(), type, op);
   }
   if (args.beta.equal(0)) job.g.d = {};
-  if (args.alpha.equal(0)) job.g.k = 0;  // as in BLAS: a and b are not read, their NaNs do not show
+  if (args.alpha.equal(0)) job.g.k = 0;  // as in BLAS: A and B are not read, their NaNs do not show
   if (!run_split_k(job)) choose(job);
 }
 

@@ -17,7 +17,7 @@ struct GroupTile {
   friend bool operator==(const GroupTile&, const GroupTile&) = default;
 };
 
-// For `batches` products of m x n that are summed in `acc`: a smaller tile where large ones would leave units idle.
+// For `batches` products of m x n that are summed in `acc`: a smaller tile if large ones would leave units idle.
 GroupTile group_tile(const Device& device, c10::ScalarType acc, int64_t m, int64_t n, int64_t batches);
 
 }  // namespace netcl

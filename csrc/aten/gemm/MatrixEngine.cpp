@@ -108,7 +108,7 @@ TORCH_LIBRARY_FRAGMENT(netcl, m) {
   m.def("matrix_engine(int index) -> str", [](int64_t index) {
     return std::string(name_of(matrix_engine(device(static_cast<c10::DeviceIndex>(index)))));
   });
-  // For tests, where the instructions may be emulated: does not ask the CPU whether it has them.
+  // For tests, which may emulate the instructions: does not ask the CPU whether it has them.
   m.def("set_matrix_engine(int index, str name) -> str", [](int64_t index, const std::string& name) {
     const std::lock_guard<std::recursive_mutex> lock(mutex);
     return std::string(name_of(checked(device(static_cast<c10::DeviceIndex>(index)), engine_of(name))));

@@ -16,9 +16,10 @@ enum class MatrixEngine {
   kAmx,         // tdpbf16ps: tiles of 16 x 32 times 32 x 16, some sixteen times that rate
 };
 
-// Which one products on `device` use: what the CPU has and the operating system grants, once a product on it has been
-// compared with the CPU's own; a wrong one, or a driver whose compiler refuses the instructions, gives a warning and
-// none. NETCL_MATRIX_ENGINE=none does without. Never one for devices of other types, or with NETCL_DEVICE_CLASS=gpu.
+// Which engine products on `device` use: what the CPU has and the operating system grants, once a product on it has
+// been compared with the CPU's own; a wrong one, or a driver whose compiler refuses the instructions, gives a warning
+// and none. NETCL_MATRIX_ENGINE=none does without. Never one for devices of other types, or with
+// NETCL_DEVICE_CLASS=gpu.
 MatrixEngine matrix_engine(const Device& device);
 
 // How products of numbers of one dtype by those of another, summed in float, go through the device's engine.
@@ -29,7 +30,7 @@ struct EngineTile {
   const char* define;                                // -D for the kernels, with PARTS
   static constexpr int64_t kVec = 16, kUnroll = 32;  // the k of a panel is a multiple of kUnroll
 };
-// Nothing where there is no engine or it would not pay: bfloat16 goes in as it is; half as the exact sum of two parts,
+// Nothing if there is no engine or it would not pay: bfloat16 goes in as it is; half as the exact sum of two parts,
 // which only AMX makes up for; float (of products of matrices) as torch.set_float32_matmul_precision says.
 std::optional<EngineTile> engine_tile(const Device& device, c10::ScalarType a, c10::ScalarType b);
 

@@ -88,7 +88,7 @@ class FusedSteps {
                 backward ? 1 : hidden_, backward ? hidden_ : 1);
   }
 
-  // What step k leaves in the compute type for the next one, where the tensors are of another.
+  // What step k leaves in the compute type for the next one, if the tensors are of another.
   bool keeps() const { return kept_.defined(); }
   Buf kept(int64_t k) const { return {keeps() ? element(kept_, (k & 1) * batch_ * levels_) : nullptr}; }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
 constexpr int kGather = 1, kScatter = 2, kFill = 3;
-constexpr int64_t kGrain = 4096;  // elements a work-item on CPU-shaped devices
+constexpr int64_t kGrain = 4096;  // elements per work-item on CPU-shaped devices
 
 }  // namespace
 

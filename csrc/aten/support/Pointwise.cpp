@@ -29,7 +29,7 @@ constexpr std::array<const char*, kMaxOutputs> kOutNames{"OUT0", "OUT1"};
 // What a launch is about, for as many operands as there can be; pack() takes out what a kernel with fewer reads.
 struct PointwiseSpace : PointwiseParams<kMaxInputs, kMaxArgs>, PointwiseOuter<kMaxInputs, kMaxArgs> {};
 
-// Undefined where the iterator computed no common dtype; its accessor would assert.
+// Undefined if the iterator computed no common dtype; its accessor would assert.
 struct Promoted : at::TensorIteratorBase {
   static c10::ScalarType of(const at::TensorIteratorBase& iter) { return iter.*(&Promoted::common_dtype_); }
 };

@@ -8,7 +8,7 @@
 namespace netcl {
 
 // Runs `op` (a name of unary.cl) if it is a copy between float32 and float64, or the reciprocal of float64, over
-// contiguous tensors. False where it is something else, which such a device cannot do.
+// contiguous tensors. False if it is something else, which such a device cannot do.
 bool soft_double(at::TensorIteratorBase& iter, std::string_view op);
 
 }  // namespace netcl

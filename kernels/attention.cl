@@ -25,11 +25,12 @@ inline VT load_bias(__global const STORAGE(BIAS) * p, long stride, long i, int l
 #define ADD_BIAS(x, i, lanes) (x)
 #endif
 
-#define ROW_BEGIN                                                                 \
+#define FOR_ROWS                                                                  \
   ROW_SCRATCH                                                                     \
   const long first = (long)get_group_id(0) * P.rows_per_item;                     \
   const long last = min(first + P.rows_per_item, P.rows);                         \
-  for (long row = first; row < last; row++) {                                     \
+  for (long row = first; row < last; row++)
+#define ROW                                                                       \
     const long bh = row / P.queries, q = P.first_query + row - bh * P.queries;    \
     const long b = P.first_batch + bh / P.heads, h = P.first_head + bh % P.heads; \
     const long n = P.causal ? min(q + 1, P.keys) : P.keys;                        \
@@ -43,7 +44,8 @@ inline VT load_bias(__global const STORAGE(BIAS) * p, long stride, long i, int l
     STORE_LANES(ACC, p, i, LANES(i, P.keys), (VT)(0));
 
 __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const AttentionParams P) {
-  ROW_BEGIN
+  FOR_ROWS {
+  ROW
   VT m = (VT)(-INFINITY);
   FOR_ROW(i, n) {
     const int lanes = LANES(i, n);
@@ -75,7 +77,8 @@ __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const Attentio
 
 // scores -> probabilities; grad of the probabilities -> grad of the scores.
 __kernel void attention_backward(BUF(scores), BUF(grad), BUF(lse), BIAS_PARAM const AttentionParams P) {
-  ROW_BEGIN
+  FOR_ROWS {
+  ROW
   __global ST* g = PTR(grad, ST) + row * P.keys;
   const ST total = *l;
   VT t = (VT)(0);

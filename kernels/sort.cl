@@ -99,18 +99,20 @@ inline offsets_t row_offsets(const SortParams *L, long row) {
   return r;
 }
 
-// A piece of work is `piece` elements of a row.
+// A piece of work is `piece` elements of a row: [begin, end).
 #define FOR_EACH_PIECE                                                                                        \
   const SortParams *L = &params;                                                                              \
   const long first = (long)get_global_id(0) * L->pieces_per_item;                                             \
   const long last = min(first + L->pieces_per_item, L->pieces);                                               \
   const long each = (L->n + L->piece - 1) / L->piece;                                                         \
-  for (long piece = first; piece < last; piece++) {                                                           \
-    const long row = piece / each, begin = (piece - row * each) * L->piece, end = min(begin + L->piece, L->n);
+  for (long piece = first; piece < last; piece++)
+#define PIECE \
+  const long row = piece / each, begin = (piece - row * each) * L->piece, end = min(begin + L->piece, L->n);
 
 #if defined(FORM_RUNS)
 __kernel void runs(BUF(in), BUF(to), const SortParams params) {
-  FOR_EACH_PIECE
+  FOR_EACH_PIECE {
+    PIECE
     const offsets_t off = row_offsets(L, row);
     __global const uchar *src = in_buf + in_off + off.in;
     __global pair_t *to = PTR(to, pair_t) + row * L->n;
@@ -132,7 +134,8 @@ __kernel void runs(BUF(in), BUF(to), const SortParams params) {
 #if defined(FORM_SELECT)
 // The `take` first of each segment of `piece` elements, in order.
 __kernel void select_first(BUF(in), BUF(to), const SortParams params) {
-  FOR_EACH_PIECE
+  FOR_EACH_PIECE {
+    PIECE
     const offsets_t off = row_offsets(L, row);
     __global const uchar *src = in_buf + in_off + off.in;
     __global pair_t *to = PTR(to, pair_t) + piece * L->take;
@@ -155,7 +158,8 @@ __kernel void select_first(BUF(in), BUF(to), const SortParams params) {
 #if defined(FORM_MERGE)
 // Elements [begin, end) of what the runs of `width` make when merged two by two; `piece` divides 2 * width.
 __kernel void merge(BUF(from), BUF(to), const SortParams params) {
-  FOR_EACH_PIECE
+  FOR_EACH_PIECE {
+    PIECE
     __global const pair_t *from = PTR(from, pair_t) + row * L->n;
     __global pair_t *to = PTR(to, pair_t) + row * L->n;
     const long start = begin / (2 * L->width) * (2 * L->width);
@@ -190,7 +194,8 @@ __kernel void merge(BUF(from), BUF(to), const SortParams params) {
 #if defined(FORM_FINISH)
 // n is the length of a row of `from`, of which the first `take` go out.
 __kernel void finish(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams params) {
-  FOR_EACH_PIECE
+  FOR_EACH_PIECE {
+    PIECE
     const offsets_t off = row_offsets(L, row);
     __global const pair_t *from = PTR(from, pair_t) + row * L->n;
     const long stop = min(end, L->take);
@@ -206,7 +211,8 @@ __kernel void finish(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams 
 #if defined(FORM_PICK)
 // One element of a sorted row; `take` is which (kthvalue).
 __kernel void pick(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams params) {
-  FOR_EACH_PIECE
+  FOR_EACH_PIECE {
+    PIECE
     const offsets_t off = row_offsets(L, row);
     __global const pair_t *from = PTR(from, pair_t) + row * L->n;
     long at = L->take;

@@ -19,12 +19,12 @@ LINES, PARAMETERS, DEPTH, FILE_LINES = 80, 7, 2, 800
 
 # What a tree may have at most. Lower a bound when its count has fallen.
 BOUNDS = {
-    "functions above 80 lines": 3,
+    "functions above 80 lines": 1,
     "functions above 7 parameters, C++": 16,
     "functions above 7 parameters, OpenCL C": 4,
-    "files with #if above depth 2": 7,
+    "files with #if above depth 2": 6,
     "structs written twice": 0,
-    "-D that repeat a kernel's name": 21,
+    "-D that repeat a kernel's name": 14,
     "files above 800 lines": 0,
     "lines for a unary operator": 4,
     "lines for a reduction": 13,

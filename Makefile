@@ -119,7 +119,7 @@ test-full: test
 test-torch:
 	@folder=build/$(subst ==,-,$(TORCH)); mkdir -p $$folder; \
 	git ls-files -z | xargs -0 cp --parents --update --target-directory=$$folder; \
-	env -u PYTHONPATH $(MAKE) -C $$folder smoke TORCH="$(TORCH)" PYTHON="$(PYTHON)" VENV=.venv EXTRAS=intel,test
+	env -u PYTHONPATH $(MAKE) -C $$folder smoke TORCH="$(TORCH)" PYTHON="$(PYTHON)" VENV=.venv EXTRAS=intel,test,demo
 
 smoke: setup
 	@failed=; for runtime in $(RUNTIMES); do \

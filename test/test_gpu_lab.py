@@ -37,7 +37,7 @@ SASS = """\
         /*00b0*/                   BRA `(.L_x_3);
 """
 AMD = """\
-.LBB0_1:                                ; %bb
+.LBB0_1:                                ; =>This Inner Loop Header: Depth=1
 \tglobal_load_b128 v[2:5], v[0:1], off
 \tds_load_2addr_stride64_b32 v[6:7], v8 offset1:1
 \tds_read_b128 v[10:13], v8
@@ -67,6 +67,10 @@ kernels:
       - type:            scratch
         usage:           {}
         size:            1024
+      - type:            global
+        usage:           private_space
+        size:            256
+        is_simt_thread:  true
 ...
 """
 INTEL = """\
@@ -93,9 +97,9 @@ class TestReports(TestCase):
 
     def test_intel(self):
         r = lab.parse_ze_info(ZE_INFO.format("private_space"))
-        self.assertEqual((r.registers, r.spills, r.stack, r.local, r.occupancy), (128, 0, 64, 8320, "SIMD16"))
+        self.assertEqual((r.registers, r.spills, r.stack, r.local, r.occupancy), (128, 0, 64 + 256, 8320, "SIMD16"))
         r = lab.parse_ze_info(ZE_INFO.format("spill_fill_space"))
-        self.assertEqual((r.spills, r.stack), (64, 0))
+        self.assertEqual((r.spills, r.stack), (64, 256))
 
     def test_occupancy(self):
         target = next(t for t in lab.TARGETS if t.name == "sm_80")

@@ -66,6 +66,56 @@ torch.testing.assert_close(sdpa(q.netcl(), q.netcl(), q.netcl()).cpu(), sdpa(q, 
 print("right")
 """
 
+# Whole numbers, so that every dtype is exact but for the rounding of the result. The sizes fill tiles or do not, the
+# layouts can be read in whole vectors or cannot.
+EVERY_TILE = """
+import itertools, sys, torch
+ops = torch.ops.netcl
+full = sys.argv[1] == "full"
+fp64 = torch.netcl.get_device_properties().has_fp64
+generator = torch.Generator().manual_seed(0)
+
+def operand(shape, dtype, layout):
+    x = torch.randint(-4, 5, (*shape[:-2], 2 * shape[-2] + 8, 2 * shape[-1] + 8), generator=generator).to(dtype)
+    if layout == "transposed":
+        return operand((*shape[:-2], shape[-1], shape[-2]), dtype, "rows").mT
+    cut = {"rows": (0, 1), "offset": (1, 1), "steps": (0, 2)}[layout]
+    return x[..., : shape[-2], cut[0] : cut[0] + shape[-1] * cut[1] : cut[1]]
+
+def on_device(x):  # with the same strides
+    base = x._base if x._base is not None else x
+    return base.netcl().as_strided(x.size(), x.stride(), x.storage_offset())
+
+def check(dtype, tile):
+    sizes = [(128, 128, 64), (257, 131, 67), (5, 200, 16), (300, 3, 129)]
+    layouts = ["rows", "transposed", "offset", "steps"]
+    for (m, n, k), (i, la), (j, lb) in itertools.product(sizes, enumerate(layouts), enumerate(layouts)):
+        if m == 5 and i != j or m == 300 and (i + j) % 4:
+            continue
+        for batch in ((), (16,)) if i == j else ((),):  # enough tiles for any device to take those that are set
+            a, b = operand((*batch, m, k), dtype, la), operand((*batch, k, n), dtype, lb)
+            wide = torch.int64 if not dtype.is_floating_point else torch.float64
+            want = (a.to(wide) @ b.to(wide)).to(dtype)
+            got = (on_device(a) @ on_device(b)).cpu()
+            assert torch.equal(got, want), (dtype, tile, m, n, k, la, lb, batch)
+    a, b = operand((130, 40), dtype, "rows"), operand((40, 70), dtype, "rows")
+    for d in (operand((130, 70), dtype, "transposed"), operand((1, 70), dtype, "rows")[0]):
+        out = torch.empty(70, 130, dtype=dtype, device="netcl").t()
+        torch.addmm(on_device(d), on_device(a), on_device(b), beta=2, alpha=3, out=out)
+        want = (2 * d.to(wide) + 3 * (a.to(wide) @ b.to(wide))).to(dtype)
+        assert torch.equal(out.cpu(), want), (dtype, tile, d.shape)
+
+more = (torch.float16, torch.int64) + (torch.float64,) * fp64
+for dtype in (torch.float32, torch.bfloat16, torch.int8) + more * full:
+    acc = {torch.int8: torch.int32, torch.bfloat16: torch.float32, torch.float16: torch.float32}.get(dtype, dtype)
+    tiles = ops.gemm_tiles(0, acc)
+    quick = {torch.float32: tiles[:1], torch.bfloat16: tiles[:1]}.get(dtype, [ops.gemm_tile(0, acc)])
+    for tile in tiles if full and dtype in (torch.float32, torch.bfloat16) else quick:
+        ops.set_gemm_tile(0, acc, tile, False)
+        check(dtype, tile)
+print("right")
+"""
+
 
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestOtherDevices(TestCase):
@@ -81,6 +131,9 @@ class TestOtherDevices(TestCase):
         """Kernels ask for no more than OpenCL's least devices have; else the runtime says so."""
         mask = ",".join(filter(None, [os.environ.get("NETCL_DISABLE", ""), "work_groups", "local_memory"]))
         self.assertIn("right", self.run_python("-c", SMALL, NETCL_DISABLE=mask))
+
+    def test_layouts_and_edges_of_every_tile(self):
+        self.assertIn("right", self.run_python("-c", EVERY_TILE, "full" if FULL else "quick"))
 
     def test_winner_is_kept(self):
         show = "import torch; print(torch.ops.netcl.gemm_tile(0, torch.float32))"

@@ -178,14 +178,15 @@ def parse_ze_info(text: str) -> Report:
 
     simd = max(number("simd_size"), 1)
     r = Report(registers=number("grf_count"), local=number("slm_size"), occupancy=f"SIMD{simd}")
-    for kind, usage, size in re.findall(
-        r"- type:\s+(\w+)\s+usage:\s+(\w+)\s+size:\s+(\d+)", text.partition("per_thread_memory_buffers:")[2]
+    for kind, usage, size, rest in re.findall(
+        r"- type:\s+(\w+)\s+usage:\s+(\w+)\s+size:\s+(\d+)((?:\s+(?!- )\w+:\s+\w+)*)",
+        text.partition("per_thread_memory_buffers:")[2],
     ):
+        each = int(size) if "is_simt_thread:  true" in rest else int(size) // simd
         if usage == "spill_fill_space":
-            r.spills += int(size) // simd
+            r.spills += each
         elif usage == "private_space" or kind == "scratch":
-            r.stack += int(size) // simd
-    r.spills = max(r.spills, number("spill_size") // simd)
+            r.stack += each
     return r
 
 
@@ -219,7 +220,7 @@ SYNTAX = {
         re.compile(r"\b(FFMA|DFMA|HFMA2|HMMA|IMMA|DMMA|HGMMA)\b"),
     ),
     "AMD": Syntax(
-        re.compile(r"^(\.LBB\w+):"),
+        re.compile(r"^(\.LBB\w+):\s+; +(?:=>|Parent Loop)"),  # the compiler marks the heads of loops
         re.compile(r"^\t([a-z]\w+)"),
         re.compile(r"^\ts_c?branch\w*\s+(\.LBB\w+)"),
         re.compile(r"^\tv_(dual_)?(fma|fmac|mac|mad|pk_fma|mfma|wmma|dot)\w*f(16|32|64)|v_dual_fma|v_wmma|v_mfma"),
@@ -295,7 +296,7 @@ def mix(vendor: str, text: str) -> tuple[int, Loop | None]:
         local = collections.Counter(size for kind, size in filter(None, accesses) if kind == "local")
         multiply_adds = sum(bool(syntax.multiply_add.search(x)) for x in body)
         loop = Loop(len(body), multiply_adds, {str(size): count for size, count in sorted(local.items())})
-        if not best or (loop.multiply_adds, loop.instructions) > (best.multiply_adds, best.instructions):
+        if not best or (loop.multiply_adds, -loop.instructions) > (best.multiply_adds, -best.instructions):
             best = loop
     return widest, best
 

@@ -1,64 +1,229 @@
-// Matrix multiplication for GPUs (and for complex numbers anywhere): a group of SIDE_X x SIDE_Y work-items makes a tile
-// in local memory, KC deep; each makes ROWS x COLS elements, SIDE apart so that neighbours write
-// neighbours. -D: INA, INB, OUT, ADD (storage tags), ACC, ACC_FLOATING | ACC_COMPLEX | neither, and csrc/aten/gemm/GroupTile.h.
+// Matrix multiplication for GPUs (and for complex numbers anywhere). A work-group of SIDE_X x SIDE_Y work-items makes a
+// tile of C. Blocks of A and B, KC deep, go through local memory, which holds two of each: while one is multiplied, the
+// next is on its way through registers. A work-item makes ROWS x COLS elements, LVA rows and LVB columns side by side.
+//
+// -D: INA, INB, OUT, ADD (storage tags), ACC, ACC_FLOATING | ACC_COMPLEX | neither; VA, VB: elements that a work-item reads
+// from global memory at once, LVA, LVB: from local memory; SIDE_X, SIDE_Y, ROWS, COLS, KC (csrc/aten/gemm/GroupTile.h).
 #define WORK_GROUPS
+#define VEC LVB
 #include "gemm/gemm.h"
 
 #define HEIGHT (SIDE_Y * ROWS)
 #define WIDTH (SIDE_X * COLS)
 #define ITEMS (SIDE_X * SIDE_Y)
+#define STRIP 8  // tiles down that are made before the next ones across, so that they find B in the cache
 
-__kernel __attribute__((reqd_work_group_size(SIDE_X, SIDE_Y, 1))) void gemm_tiled(BUF(a), BUF(b), BUF(c), BUF(d),
-                                                                                  const GemmParams P, const ST alpha,
-                                                                                  const ST beta) {
-  __local ST ta[KC * (HEIGHT + 1)], tb[KC * (WIDTH + 1)];
-  const long batch = get_global_id(2);
+// half and bfloat16 are moved as they are, and widened as local memory is read.
+#define NARROW(S) CAT(narrow_, S)
+#define narrow_f16 1
+#define narrow_bf16 1
+#ifdef HAVE_FP16
+#define widen_f16(V, x) CAT(convert_float, CAT(V_, V))(CAT(as_half, CAT(V_, V))(x))
+#else
+static inline float widen_half(ushort x) { return vload_half(0, (const half *)&x); }
+#define widen_f16(V, x) CAT(widen_half, V)(x)
+#define widen_half1 widen_half
+static inline float2 widen_half2(ushort2 x) { return (float2)(widen_half(x.x), widen_half(x.y)); }
+static inline float4 widen_half4(ushort4 x) { return (float4)(widen_half2(x.lo), widen_half2(x.hi)); }
+static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo), widen_half4(x.hi)); }
+#endif
+#define widen_bf16(V, x) CAT(bf16_widen, V)(x)
+#define widen_not(V, x) (x)
+
+#if NARROW(INA)
+#define MOVE_A u16
+#define LOCAL_A u16
+#define WIDEN_A CAT(widen_, INA)
+#else
+#define MOVE_A INA
+#define LOCAL_A ACC
+#define WIDEN_A widen_not
+#endif
+#if NARROW(INB)
+#define MOVE_B u16
+#define LOCAL_B u16
+#define WIDEN_B CAT(widen_, INB)
+#else
+#define MOVE_B INB
+#define LOCAL_B ACC
+#define WIDEN_B widen_not
+#endif
+#ifdef ACC_COMPLEX
+#define MOVED(MOVE) ST
+#define ELEMENT(IN, MOVE, p, i) LOAD(IN, ACC, 1, p, i)
+#define TO_LOCAL(LOC, V, x) (x)
+#else
+#define MOVED(MOVE) STORAGE(MOVE)
+#define ELEMENT(IN, MOVE, p, i) (((__global const STORAGE(MOVE) *)(p))[i])
+#define TO_LOCAL(LOC, V, x) CONVERT(LOC, V, x)
+#endif
+#define PITCH(T, lines) ((lines) + 16 / (int)sizeof(T))  // 16 bytes more: other banks for the next line
+
+// One operand: `lines` (rows of A, columns of B) by k. A vector of V elements lies along k or across the lines,
+// whichever way memory runs. With x = a or b:
+//   x_source   where a work-item's vectors of the next block are
+//   x_fetch    reads them; beyond the matrix they are 0. left: how much of k there is
+//   x_put      writes them to a block in local memory, line beside line
+//   x_take     reads a work-item's lines at one kk
+#define OPERAND(x, IN, MOVE, LOC, WIDEN, V, LV, EACH, SIDE)                                                            \
+  enum {                                                                                                               \
+    x##_lines = (SIDE) * (EACH),                                                                                       \
+    x##_vectors = x##_lines * KC / (ITEMS * V),                                                                        \
+    x##_lines_apart = ITEMS * V / KC,                                                                                  \
+    x##_k_apart = ITEMS * V / x##_lines                                                                                \
+  };                                                                                                                   \
+  typedef CTYPE(LOC) x##_local;                                                                                        \
+  enum { x##_pitch = PITCH(x##_local, x##_lines) };                                                                    \
+  typedef union {                                                                                                      \
+    CAT(MOVED(MOVE), CAT(V_, V)) v;                                                                                    \
+    MOVED(MOVE) s[V];                                                                                                  \
+  } x##_moved;                                                                                                         \
+  typedef union {                                                                                                      \
+    VTYPE(LOC, V) v;                                                                                                   \
+    x##_local s[V];                                                                                                    \
+  } x##_stored;                                                                                                        \
+  typedef union {                                                                                                      \
+    VTYPE(ACC, LV) v;                                                                                                  \
+    ST s[LV];                                                                                                          \
+  } x##_taken;                                                                                                         \
+  typedef struct {                                                                                                     \
+    __global const STORAGE(IN) *p;                                                                                     \
+    long next, unit, step;                                                                                             \
+    int line, kk, lines, along_k, aligned;                                                                             \
+  } x##_source;                                                                                                        \
+  static inline x##_source x##_begin(__global const STORAGE(IN) *p, long line_stride, long k_stride, int id,           \
+                                     int lines, int aligned) {                                                         \
+    x##_source o;                                                                                                      \
+    o.along_k = k_stride == 1;                                                                                         \
+    o.aligned = aligned;                                                                                               \
+    o.lines = lines;                                                                                                   \
+    o.line = o.along_k ? id / (KC / V) : id % (x##_lines / V) * V;                                                     \
+    o.kk = o.along_k ? id % (KC / V) * V : id / (x##_lines / V);                                                       \
+    o.unit = o.along_k ? k_stride : line_stride;                                                                       \
+    o.next = o.along_k ? x##_lines_apart * line_stride : x##_k_apart * k_stride;                                       \
+    o.step = KC * k_stride;                                                                                            \
+    o.p = p + o.line * line_stride + o.kk * k_stride;                                                                  \
+    return o;                                                                                                          \
+  }                                                                                                                    \
+  static inline void x##_fetch(const x##_source *o, int left, x##_moved *r) {                                          \
+    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                          \
+      const int line = o->line + (o->along_k ? i * x##_lines_apart : 0);                                               \
+      const int kk = o->kk + (o->along_k ? 0 : i * x##_k_apart);                                                       \
+      const int room = o->along_k ? (line < o->lines ? left - kk : 0) : (kk < left ? o->lines - line : 0);             \
+      __global const STORAGE(IN) *p = o->p + i * o->next;                                                              \
+      if (V > 1 && o->aligned && room >= V) {                                                                          \
+        r[i].v = *(__global const CAT(MOVED(MOVE), CAT(V_, V)) *)p;                                                    \
+      } else {                                                                                                         \
+        _Pragma("unroll") for (int j = 0; j < V; j++) {                                                                \
+          r[i].s[j] = (MOVED(MOVE))(0);                                                                                \
+          if (j < room) r[i].s[j] = ELEMENT(IN, MOVE, p, j * o->unit);                                                 \
+        }                                                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  static inline void x##_put(const x##_source *o, const x##_moved *r, __local x##_local *block) {                      \
+    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                          \
+      x##_stored w;                                                                                                    \
+      w.v = TO_LOCAL(LOC, V, r[i].v);                                                                                  \
+      if (o->along_k) {                                                                                                \
+        __local x##_local *to = block + o->kk * x##_pitch + o->line + i * x##_lines_apart;                             \
+        _Pragma("unroll") for (int j = 0; j < V; j++) to[j * x##_pitch] = w.s[j];                                      \
+      } else {                                                                                                         \
+        *(__local VTYPE(LOC, V) *)(block + (o->kk + i * x##_k_apart) * x##_pitch + o->line) = w.v;                     \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  static inline void x##_take(__local const x##_local *block, int kk, int place, ST *u) {                              \
+    __local const x##_local *from = block + kk * x##_pitch + place * LV;                                               \
+    _Pragma("unroll") for (int q = 0; q < (EACH) / LV; q++) {                                                          \
+      x##_taken w;                                                                                                     \
+      w.v = WIDEN(LV, *(__local const VTYPE(LOC, LV) *)(from + q * (SIDE) * LV));                                      \
+      _Pragma("unroll") for (int j = 0; j < LV; j++) u[q * LV + j] = w.s[j];                                           \
+    }                                                                                                                  \
+  }
+
+OPERAND(a, INA, MOVE_A, LOCAL_A, WIDEN_A, VA, LVA, ROWS, SIDE_Y)
+OPERAND(b, INB, MOVE_B, LOCAL_B, WIDEN_B, VB, LVB, COLS, SIDE_X)
+
+// LVB elements of one row; `end` columns of them exist.
+static inline void store_part(const Epilogue *E, long row, long col, lanes_t t, long end) {
+  if (LVB > 1 && end >= LVB && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
+    store_vector(E, row, col, t.v, 0, LVB);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < LVB; j++)
+    if (j < end) store_element(E, row, col + j, t.s[j]);
+}
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gemm_tiled(BUF(a), BUF(b), BUF(c), BUF(d),
+                                                                           const GemmParams P, const ST alpha,
+                                                                           const ST beta) {
+  __local a_local ta[2 * KC * a_pitch] __attribute__((aligned(16)));
+  __local b_local tb[2 * KC * b_pitch] __attribute__((aligned(16)));
+  const int id = get_local_id(0), x = id % SIDE_X, y = id / SIDE_X;
+  const uint m_tiles = (uint)P.m_tiles, n_tiles = (uint)P.n_tiles, group = get_group_id(0);
+  const uint batch = group / (m_tiles * n_tiles), tile = group % (m_tiles * n_tiles);
+  const uint strip = tile / (STRIP * n_tiles), inside = tile % (STRIP * n_tiles);
+  const uint down = min((uint)STRIP, m_tiles - strip * STRIP);
+  const long row0 = (long)(strip * STRIP + inside % down) * HEIGHT, col0 = (long)(inside / down) * WIDTH;
   const long k = depth_of(&P, batch);
-  __global const STORAGE(INA) *A = matrix_a(PTR(a, const STORAGE(INA)), &P, batch);
-  __global const STORAGE(INB) *B = matrix_b(PTR(b, const STORAGE(INB)), &P, batch);
-  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, batch, alpha, beta);
-  const int x = get_local_id(0), y = get_local_id(1), id = y * SIDE_X + x;
-  const long row0 = (long)get_group_id(1) * HEIGHT, col0 = (long)get_group_id(0) * WIDTH;
+  a_source A = a_begin(matrix_a(PTR(a, const STORAGE(INA)), &P, batch) + row0 * P.a.rs, P.a.rs, P.a.cs, id,
+                       (int)min(P.m - row0, (long)HEIGHT), (int)P.a_aligned);
+  b_source B = b_begin(matrix_b(PTR(b, const STORAGE(INB)), &P, batch) + col0 * P.b.cs, P.b.cs, P.b.rs, id,
+                       (int)min(P.n - col0, (long)WIDTH), (int)P.b_aligned);
 
   ST t[ROWS][COLS];
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
 #pragma unroll
     for (int s = 0; s < COLS; s++) t[r][s] = (ST)(0);
-  for (long k0 = 0; k0 < k; k0 += KC) {
-    // Neighbouring work-items read neighbouring elements, whichever way the matrix runs.
-    for (int e = id; e < HEIGHT * KC; e += ITEMS) {
-      const int r = P.a.cs == 1 ? e / KC : e % HEIGHT, kk = P.a.cs == 1 ? e % KC : e / HEIGHT;
-      ta[kk * (HEIGHT + 1) + r] = row0 + r < P.m && k0 + kk < k
-                                     ? LOAD(INA, ACC, 1, A + (row0 + r) * P.a.rs + (k0 + kk) * P.a.cs, 0)
-                                     : (ST)(0);
+  a_moved ra[a_vectors];
+  b_moved rb[b_vectors];
+  a_fetch(&A, (int)min(k, (long)KC), ra);
+  b_fetch(&B, (int)min(k, (long)KC), rb);
+  a_put(&A, ra, ta);
+  b_put(&B, rb, tb);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  int now = 0;
+  for (long left = k - KC; left > -KC; left -= KC) {
+    if (left > 0) {
+      A.p += A.step;
+      B.p += B.step;
+      a_fetch(&A, (int)min(left, (long)KC), ra);
+      b_fetch(&B, (int)min(left, (long)KC), rb);
     }
-    for (int e = id; e < WIDTH * KC; e += ITEMS) {
-      const int s = P.b.cs == 1 ? e % WIDTH : e / KC, kk = P.b.cs == 1 ? e / WIDTH : e % KC;
-      tb[kk * (WIDTH + 1) + s] = col0 + s < P.n && k0 + kk < k
-                                    ? LOAD(INB, ACC, 1, B + (k0 + kk) * P.b.rs + (col0 + s) * P.b.cs, 0)
-                                    : (ST)(0);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    const int depth = (int)min((long)KC, k - k0);
-    for (int kk = 0; kk < depth; kk++) {
+#pragma unroll 2
+    for (int kk = 0; kk < KC; kk++) {
       ST u[ROWS], v[COLS];
-#pragma unroll
-      for (int r = 0; r < ROWS; r++) u[r] = ta[kk * (HEIGHT + 1) + y + r * SIDE_Y];
-#pragma unroll
-      for (int s = 0; s < COLS; s++) v[s] = tb[kk * (WIDTH + 1) + x + s * SIDE_X];
+      a_take(ta + now * a_pitch, kk, y, u);
+      b_take(tb + now * b_pitch, kk, x, v);
 #pragma unroll
       for (int r = 0; r < ROWS; r++)
 #pragma unroll
         for (int s = 0; s < COLS; s++) t[r][s] = MAC(u[r], v[s], t[r][s]);
     }
+    now = KC - now;
+    if (left > 0) {
+      a_put(&A, ra, ta + now * a_pitch);
+      b_put(&B, rb, tb + now * b_pitch);
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
+
+  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, batch, alpha, beta);
 #pragma unroll
-  for (int r = 0; r < ROWS; r++)
+  for (int r = 0; r < ROWS; r++) {
+    const long row = row0 + (r / LVA * SIDE_Y + y) * LVA + r % LVA;
+    if (row < P.m) {
 #pragma unroll
-    for (int s = 0; s < COLS; s++) {
-      const long row = row0 + y + r * SIDE_Y, col = col0 + x + s * SIDE_X;
-      if (row < P.m && col < P.n) store_element(&E, row, col, t[r][s]);
+      for (int s = 0; s < COLS; s += LVB) {
+        const long col = col0 + (s / LVB * SIDE_X + x) * LVB;
+        lanes_t w;
+#pragma unroll
+        for (int j = 0; j < LVB; j++) w.s[j] = t[r][s + j];
+        store_part(&E, row, col, w, P.n - col);
+      }
     }
+  }
 }

@@ -119,6 +119,15 @@ struct Job {
   Defs& outputs(Defs& d) const {
     return d.set("OUT", dtype_tag(g.c.dtype)).set("ADD", dtype_tag(add() ? g.d.dtype : g.c.dtype));
   }
+  // c^T = b^T a^T.
+  void transpose() {
+    const GemmMatrix a = transposed(g.b);
+    g.b = transposed(g.a);
+    g.a = a;
+    g.c = transposed(g.c);
+    g.d = transposed(g.d);
+    std::swap(g.m, g.n);
+  }
   Buf a() const { return {g.a.data}; }
   Buf b() const { return {g.b.data}; }
   Buf c() const { return {g.c.data}; }
@@ -150,17 +159,57 @@ Cut cut(const Job& job, int64_t rows, int64_t cols, int64_t tile_work) {
   return r;
 }
 
-void run_tiled(const Job& job) {
-  const GroupTile tile = group_tile(job.device(), job.acc, job.g.m, job.g.n, job.batches());
+// An operand of gemm_tiled: `lines` rows of A or columns of B in a tile, whose strides lead from line to line and along
+// k.
+struct Source {
+  const GemmMatrix& x;
+  int64_t line_stride, k_stride, lines;
+
+  bool narrow() const { return x.dtype == c10::kHalf || x.dtype == c10::kBFloat16; }
+  // Elements that a work-item reads at once: up to 16 bytes, in global and in local memory.
+  int64_t vector(c10::ScalarType acc, const GroupTile& tile, int64_t kc) const {
+    const auto bytes = static_cast<int64_t>(std::max(c10::elementSize(x.dtype), narrow() ? 2 : c10::elementSize(acc)));
+    return c10::isComplexType(acc) ? 1 : std::min(std::max<int64_t>(16 / bytes, 1), lines * kc / (tile.x * tile.y));
+  }
+  // Elements that it takes from local memory at once.
+  int64_t taken(c10::ScalarType acc, int64_t each) const {
+    if (c10::isComplexType(acc)) return 1;
+    const auto bytes = static_cast<int64_t>(narrow() ? 2 : c10::elementSize(acc));
+    return std::min(std::max<int64_t>(16 / bytes, 1), each);
+  }
+  bool aligned(int64_t elements) const {
+    const int64_t other = k_stride == 1 ? line_stride : line_stride == 1 ? k_stride : 1;
+    const auto address = reinterpret_cast<uintptr_t>(x.data);
+    return other % elements == 0 && x.bs[0] % elements == 0 && x.bs[1] % elements == 0 &&
+           address % (static_cast<size_t>(elements) * c10::elementSize(x.dtype)) == 0;
+  }
+};
+
+void run_tiled(Job job) {
+  // c^T = b^T a^T: work-items side by side write elements side by side.
+  if (job.g.c.cs != 1 && job.g.c.rs == 1) job.transpose();
+  const GemmArgs& g = job.g;
+  const GroupTile tile = group_tile(job.device(), job.acc, g.m, g.n, job.batches());
+  const Source a{g.a, g.a.rs, g.a.cs, tile.height()}, b{g.b, g.b.cs, g.b.rs, tile.width()};
+  const int64_t kc = a.narrow() && b.narrow() ? 2 * tile.kc : tile.kc;  // the same bytes
+  const int64_t va = a.vector(job.acc, tile, kc), vb = b.vector(job.acc, tile, kc);
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("SIDE_X", tile.x).set("SIDE_Y", tile.y).set("COLS", tile.cols);
-  defs.set("ROWS", tile.rows).set("KC", tile.kc);
+  defs.set("ROWS", tile.rows).set("KC", kc).set("VA", va).set("VB", vb);
+  defs.set("LVA", a.taken(job.acc, tile.rows)).set("LVB", b.taken(job.acc, tile.cols));
   auto& k = kernel(job.device(), "gemm/gemm_gpu.cl", "gemm_tiled", defs);
-  const Range local{static_cast<size_t>(tile.x), static_cast<size_t>(tile.y)};
-  const Range global{ceil_div<size_t>(job.g.n, tile.width()) * local.x,
-                     ceil_div<size_t>(job.g.m, tile.height()) * local.y, static_cast<size_t>(job.batches())};
-  with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
-    k.launch(job.op, job.queue, global, local, job.a(), job.b(), job.c(), job.d(), job.params(), alpha, beta);
+  GemmParams p = job.params();
+  p.m_tiles = ceil_div(g.m, tile.height());
+  p.n_tiles = ceil_div(g.n, tile.width());
+  p.a_aligned = a.aligned(va);
+  p.b_aligned = b.aligned(vb);
+  // In one row: the other dimensions may be limited to 65535 groups.
+  const int64_t groups = p.m_tiles * p.n_tiles * job.batches();
+  TORCH_CHECK(groups <= UINT32_MAX, "netcl: ", job.op, ": too many matrices for one product: ", job.batches());
+  const auto items = static_cast<size_t>(tile.x * tile.y);
+  with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
+    k.launch(job.op, job.queue, {static_cast<size_t>(groups) * items}, {items}, job.a(), job.b(), job.c(), job.d(), p,
+             alpha, beta);
   });
 }
 
@@ -352,14 +401,9 @@ void choose(Job job) {
 
   const auto unit = [](int64_t stride, int64_t size) { return stride == 1 || size <= 1; };
   bool a_along_k = unit(g.a.cs, g.k), b_along_k = unit(g.b.rs, g.k);
-  // c^T = b^T a^T: brings the side that is short, or the operand that runs the wrong way, to the left.
+  // Brings the side that is short, or the operand that runs the wrong way, to the left.
   const auto swap = [&] {
-    GemmMatrix a = transposed(g.b);
-    g.b = transposed(g.a);
-    g.a = a;
-    g.c = transposed(g.c);
-    g.d = transposed(g.d);
-    std::swap(g.m, g.n);
+    job.transpose();
     std::swap(a_along_k, b_along_k);
   };
   if (g.n < g.m && g.n <= kFewRows) swap();

@@ -16,8 +16,7 @@ namespace netcl {
 namespace {
 
 // From large to small; the last one fits any device that OpenCL's embedded profile allows.
-constexpr std::array<GroupTile, 11> kTiles{{
-    {16, 16, 8, 8, 16},
+constexpr std::array<GroupTile, 10> kTiles{{
     {16, 16, 8, 8, 8},
     {16, 16, 8, 4, 16},
     {16, 8, 4, 8, 16},
@@ -31,20 +30,22 @@ constexpr std::array<GroupTile, 11> kTiles{{
 }};
 constexpr GroupTile kUsual{16, 16, 4, 4, 16};
 
-// The vendors' usual tile for large products. 64 sums a work-item suit devices with 255 registers each; none of these
-// was measured, so `python -m torch_netcl.tune` is worth its minute.
+// The vendors' usual tile for large products, of those that their compilers hold in registers (tools/gpu_lab.py): 64
+// sums a work-item with NVIDIA and AMD, 32 with Intel. None was measured, so `python -m torch_netcl.tune` is worth its
+// minute.
 struct VendorTile {
   const char* vendor;  // part of CL_DEVICE_VENDOR
   GroupTile tile;
 };
-constexpr std::array<VendorTile, 2> kVendors{{
+constexpr std::array<VendorTile, 3> kVendors{{
     {"NVIDIA", {16, 16, 8, 8, 8}},
     {"Advanced Micro Devices", {16, 16, 8, 8, 8}},
+    {"Intel", {16, 8, 4, 8, 16}},
 }};
 
 bool fits(const Device& device, c10::ScalarType acc, const GroupTile& t) {
-  // One column more than the tile has keeps neighbours in different banks of local memory.
-  const int64_t bytes = t.kc * (t.width() + t.height() + 2) * static_cast<int64_t>(c10::elementSize(acc));
+  // Two blocks of each operand; 16 bytes more than a line of them has keep neighbours in different banks.
+  const int64_t bytes = 2 * t.kc * ((t.width() + t.height()) * static_cast<int64_t>(c10::elementSize(acc)) + 32);
   return t.x * t.y <= static_cast<int64_t>(device.info().max_work_group_size) &&
          bytes <= static_cast<int64_t>(device.info().local_mem_size);
 }

@@ -89,7 +89,7 @@ __kernel void flag_non_finite(MT_PARAMS, BUF(flag)) {
 
 // s * factor as in float64, then rounded to float32; without double, rounded once, which differs in the last place
 // if the product is within 2^-48 of the middle of two floats.
-inline float times(float s, const ScaleFactor f) {
+static inline float times(float s, const ScaleFactor f) {
 #ifdef HAVE_FP64
   return (float)((double)s * as_double(f.bits));
 #else

@@ -12,7 +12,7 @@ DEFINE_LANES(BIAS)
   __global const STORAGE(BIAS)* bias = \
       PTR(bias, const STORAGE(BIAS)) + b * P.bias_b + h * P.bias_h + q * P.bias_q;
 #define ADD_BIAS(x, i, lanes) ((x) + load_bias(bias, P.bias_k, i, lanes))
-inline VT load_bias(__global const STORAGE(BIAS) * p, long stride, long i, int lanes) {
+static inline VT load_bias(__global const STORAGE(BIAS) * p, long stride, long i, int lanes) {
   if (stride == 1) return LOAD_LANES(BIAS, p, i, lanes, 0);
   lanes_t r;
   r.v = (VT)(0);

@@ -20,7 +20,7 @@
 #define OP_polar(r, phi) ((VT)((r).x * cos((phi).x), (r).x * sin((phi).x)))
 #define OP_logaddexp(x, y) c_log_add_exp(x, y)
 // |weight| decides the end from which to interpolate, as in ATen's lerp.
-inline VT lerp_complex(VT x, VT y, VT w) {
+static inline VT lerp_complex(VT x, VT y, VT w) {
   return c_abs(w) < (R)0.5 ? x + c_mul(w, y - x) : y - c_mul(y - x, (VT)(1, 0) - w);
 }
 
@@ -46,29 +46,29 @@ inline VT lerp_complex(VT x, VT y, VT w) {
 
 #if defined(ACC_INTEGRAL)
 // Dividing by 0 is undefined and INT_MIN / -1 traps on some CPUs: both take a way around the hardware's division.
-inline VT safe_quotient(VT x, VT y) {
+static inline VT safe_quotient(VT x, VT y) {
   const VT minus_one = (VT)(-1), unsafe = (VT)((ST)(-1) < (ST)0);
   const VT one = (VT)1;
   const VT q = x / (y == (VT)0 || (unsafe != (VT)0 && y == minus_one) ? one : y);
   return y == (VT)0 ? minus_one : unsafe != (VT)0 && y == minus_one ? -x : q;
 }
-inline VT safe_rest(VT x, VT y) { return y == (VT)0 ? x : x - safe_quotient(x, y) * y; }
-inline VT floor_rest(VT x, VT y) {
+static inline VT safe_rest(VT x, VT y) { return y == (VT)0 ? x : x - safe_quotient(x, y) * y; }
+static inline VT floor_rest(VT x, VT y) {
   const VT r = safe_rest(x, y);
   return r != (VT)0 && ((r < (VT)0) != (y < (VT)0)) ? r + y : r;
 }
-inline VT floor_quotient(VT x, VT y) {
+static inline VT floor_quotient(VT x, VT y) {
   const VT r = safe_rest(x, y), q = safe_quotient(x, y);
   return y != (VT)0 && r != (VT)0 && ((r < (VT)0) != (y < (VT)0)) ? q - (VT)1 : q;
 }
-inline ST pow_int(ST x, ST n) {
+static inline ST pow_int(ST x, ST n) {
   if (n < 0) return x == 1 ? 1 : x == (ST)(-1) ? (n & 1 ? (ST)(-1) : (ST)1) : 0;
   ST r = 1;
   for (; n; n >>= 1, x *= x) r *= n & 1 ? x : (ST)1;
   return r;
 }
 NETCL_MAP2(pow_int)
-inline ST gcd_int(ST a, ST b) {
+static inline ST gcd_int(ST a, ST b) {
   a = a < 0 ? -a : a;
   b = b < 0 ? -b : b;
   while (a != 0) {
@@ -79,7 +79,7 @@ inline ST gcd_int(ST a, ST b) {
   return b;
 }
 NETCL_MAP2(gcd_int)
-inline ST lcm_int(ST a, ST b) {
+static inline ST lcm_int(ST a, ST b) {
   const ST g = gcd_int(a, b);
   if (g == 0) return 0;
   // Narrow integers are multiplied as int and wrap at the end, as on the CPU.
@@ -87,8 +87,8 @@ inline ST lcm_int(ST a, ST b) {
 }
 NETCL_MAP2(lcm_int)
 // Shifts by the width or more (or negative ones) give 0, or the sign for a right shift, as on the CPU.
-inline ST left_shift(ST x, ST n) { return n < 0 || n >= (ST)(sizeof(ST) * 8) ? (ST)0 : (ST)(x << n); }
-inline ST right_shift(ST x, ST n) {
+static inline ST left_shift(ST x, ST n) { return n < 0 || n >= (ST)(sizeof(ST) * 8) ? (ST)0 : (ST)(x << n); }
+static inline ST right_shift(ST x, ST n) {
   const ST most = sizeof(ST) * 8 - ((ST)(-1) < (ST)0 ? 1 : 0);
   return n < 0 || n >= most ? ((ST)(-1) < (ST)0 ? (ST)(x >> most) : (ST)0) : (ST)(x >> n);
 }
@@ -118,14 +118,14 @@ NETCL_MAP2(right_shift)
 
 #elif defined(ACC_FLOATING)
 #include "special/normal.h"
-inline VT floor_rest(VT x, VT y) {
+static inline VT floor_rest(VT x, VT y) {
   const VT r = fmod(x, y);
   return r != (VT)0 && ((y < (VT)0) != (r < (VT)0)) ? r + y : r;
 }
 // As in the dtype itself: CPU and CUDA round each step of a division of half or bfloat16.
 #define NARROW(v) ROUND(COMMON, ACC, VEC, v)
 // Python's floor division, with ATen's care for the last digit (c10::div_floor_floating).
-inline VT floor_quotient(VT x, VT y) {
+static inline VT floor_quotient(VT x, VT y) {
   const VT r = fmod(x, y);
   VT q = NARROW(NARROW(x - r) / y);
   q = r != (VT)0 && ((y < (VT)0) != (r < (VT)0)) ? NARROW(q - 1) : q;
@@ -134,11 +134,11 @@ inline VT floor_quotient(VT x, VT y) {
   f = q == (VT)0 ? copysign((VT)0, x / y) : f;
   return y == (VT)0 ? x / y : f;
 }
-inline VT log_add_exp(VT x, VT y) {
+static inline VT log_add_exp(VT x, VT y) {
   const VT m = fmax(x, y);
   return isinf(x) && x == y ? x : isnan(x) || isnan(y) ? x + y : m + log1p(exp(-fabs(x - y)));
 }
-inline VT log_add_exp2(VT x, VT y) {
+static inline VT log_add_exp2(VT x, VT y) {
   const VT m = fmax(x, y);
   return isinf(x) && x == y ? x
          : isnan(x) || isnan(y) ? x + y : m + log1p(exp2(-fabs(x - y))) * (VT)M_LOG2E;
@@ -146,13 +146,13 @@ inline VT log_add_exp2(VT x, VT y) {
 #if !defined(ACC_DOUBLE)
 // The neighbour of x in the dtype of which x, held in a float, is a number: a unit in the last place is 1 << 16 of the
 // bits of a bfloat16, and 1 << 13 of those of a half, which has other denormal numbers and another infinity.
-inline ST next_bfloat16(ST x, ST y) {
+static inline ST next_bfloat16(ST x, ST y) {
   if (isnan(x) || isnan(y)) return x + y;
   if (x == y) return y;
   if (x == 0) return copysign(as_float(0x10000), y);
   return as_float(as_int(x) + ((x < y) == (x > 0) ? 0x10000 : -0x10000));
 }
-inline ST next_half(ST x, ST y) {
+static inline ST next_half(ST x, ST y) {
   if (isnan(x) || isnan(y)) return x + y;
   if (x == y) return y;
   if (isinf(x)) return copysign(65504.0f, x);
@@ -204,13 +204,13 @@ NETCL_MAP2(next_half)
 #define OP_silu_backward(g, x) ((g) * SIGMOID(x) * (1 + (x) * (1 - SIGMOID(x))))
 #define OP_gelu_backward(g, x) ((g) * (NORMAL_CDF(x) + (x)*NORMAL_PDF(x)))
 #define OP_gelu_tanh_backward(g, x) gelu_tanh_backward(g, x)
-inline VT gelu_tanh_backward(VT g, VT x) {
+static inline VT gelu_tanh_backward(VT g, VT x) {
   const VT beta = (VT)(M_SQRT2 * M_2_SQRTPI * 0.5), kappa = (VT)0.044715;
   const VT t = tanh(beta * (x + kappa * x * x * x));
   return g * ((VT)0.5 * (1 + t) + (VT)0.5 * x * (1 - t * t) * beta * (1 + 3 * kappa * x * x));
 }
 #define OP_mish_backward(g, x) mish_backward(g, x)
-inline VT mish_backward(VT g, VT x) {
+static inline VT mish_backward(VT g, VT x) {
   const VT s = SIGMOID(x), t = tanh(log1p(exp(x)));
   return g * (t + x * s * (1 - t * t));
 }

@@ -6,13 +6,13 @@
 #define NONE (-(ST)INFINITY)
 
 // log(exp(a) + exp(b) + exp(c)).
-inline ST log_sum(ST a, ST b, ST c) {
+static inline ST log_sum(ST a, ST b, ST c) {
   const ST top = fmax(a, fmax(b, c)), shift = top == NONE ? 0 : top;
   return log(exp(a - shift) + exp(b - shift) + exp(c - shift)) + shift;
 }
 
 // The class of state s; a class that does not exist counts as the blank.
-inline long label(__global const long *target, long s, long classes, long blank) {
+static inline long label(__global const long *target, long s, long classes, long blank) {
   const long c = s % 2 ? target[s / 2] : blank;
   return c >= 0 && c < classes ? c : blank;
 }

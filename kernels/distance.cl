@@ -42,7 +42,7 @@ __kernel void distance_forward(BUF(out), BUF(x), BUF(y), long batch, long rows, 
 }
 
 // d(distance)/d(u) of one coordinate; diff = u - v.
-inline ST slope(ST diff, ST dist, ST p) {
+static inline ST slope(ST diff, ST dist, ST p) {
   const ST sign = (diff > 0) - (diff < 0);
 #if NORM == 1
   return sign;

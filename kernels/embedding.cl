@@ -38,7 +38,7 @@ __kernel void embedding_count(BUF(counts), BUF(index), long n, long rows, long p
   }
 }
 
-inline ST norm_term(ST x, float p) {
+static inline ST norm_term(ST x, float p) {
   return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (ST)p);
 }
 

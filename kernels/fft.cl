@@ -9,7 +9,7 @@
 #include "common/complex.h"
 
 // e^(2 pi i k / n), k < n: the quarter turns are exact, and the angle of what is left is below pi / 2.
-inline VT root_of_unity(ulong k, ulong n) {
+static inline VT root_of_unity(ulong k, ulong n) {
   const ulong quarter = 4 * k / n, rest = 4 * k - quarter * n;
   const R half_turns = (R)rest / (R)(2 * n), c = cospi(half_turns), s = sinpi(half_turns);
   const VT odd = quarter & 1 ? (VT)(-s, c) : (VT)(c, s);
@@ -33,7 +33,7 @@ __kernel void chirp(BUF(out), long n, int inverse) {
 
 #if defined(RADIX)
 // v[first + step * k], k < 4; `turn` is the root of a quarter turn, (0, 1) or (0, -1).
-inline void four(VT *v, int first, int step, R turn) {
+static inline void four(VT *v, int first, int step, R turn) {
   const VT a = v[first], b = v[first + step], c = v[first + 2 * step], d = v[first + 3 * step], e = (b - d).yx;
   const VT even = a + c, odd = b + d, left = a - c, right = (VT)(-turn * e.x, turn * e.y);
   v[first] = even + odd;
@@ -42,7 +42,7 @@ inline void four(VT *v, int first, int step, R turn) {
   v[first + 3 * step] = left - right;
 }
 
-inline void butterfly(VT *v, __global const VT *root, uint step) {
+static inline void butterfly(VT *v, __global const VT *root, uint step) {
 #if RADIX == 2
   const VT a = v[0];
   v[0] = a + v[1];

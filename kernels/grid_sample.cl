@@ -6,7 +6,7 @@
 #include "common/vector.h"
 
 // A coordinate of the grid in [-1, 1] as one of pixels, and its derivative.
-inline ST unnormalize(ST x, long size, ST *slope) {
+static inline ST unnormalize(ST x, long size, ST *slope) {
 #if ALIGN
   *slope = (ST)(size - 1) / 2;
   return (x + 1) * *slope;
@@ -15,7 +15,7 @@ inline ST unnormalize(ST x, long size, ST *slope) {
   return ((x + 1) * size - 1) / 2;
 #endif
 }
-inline ST clip(ST x, long size, ST *slope) {
+static inline ST clip(ST x, long size, ST *slope) {
   if (!(x > 0)) {
     *slope = 0;
     return 0;
@@ -26,7 +26,7 @@ inline ST clip(ST x, long size, ST *slope) {
   }
   return x;
 }
-inline ST reflect(ST x, long size, ST *slope) {
+static inline ST reflect(ST x, long size, ST *slope) {
   // Twice the borders, so that they are whole numbers.
   const long low2 = ALIGN ? 0 : -1, high2 = ALIGN ? 2 * (size - 1) : 2 * size - 1;
   if (low2 == high2) {
@@ -45,7 +45,7 @@ inline ST reflect(ST x, long size, ST *slope) {
   *slope = -*slope;
   return span - extra + low;
 }
-inline ST pad(ST x, long size, ST *slope) {
+static inline ST pad(ST x, long size, ST *slope) {
 #if PADDING == 1
   x = clip(x, size, slope);
 #elif PADDING == 2
@@ -55,7 +55,7 @@ inline ST pad(ST x, long size, ST *slope) {
   if (!(x > (ST)-1e9f && x < (ST)1e9f)) x = -100;
   return x;
 }
-inline ST source(ST x, long size, ST *slope) {
+static inline ST source(ST x, long size, ST *slope) {
   const ST at = unnormalize(x, size, slope);
 #if INTERP == 2
   // Bicubic pads each of its taps instead.
@@ -74,7 +74,7 @@ inline ST source(ST x, long size, ST *slope) {
 #define TAPS 2
 #endif
 // TAPS positions (-1: outside), their weights, and the weights' derivatives.
-inline void taps(ST x, long size, long *at, ST *w, ST *dw) {
+static inline void taps(ST x, long size, long *at, ST *w, ST *dw) {
 #if INTERP == 1
   at[0] = (long)rint(x);
   w[0] = 1;

@@ -21,7 +21,7 @@
 #define VALUE value
 #endif
 
-inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
+static inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
   long j = 0;
 #if BYTES < 16
   for (; j + 16 <= n; j += 16) vstore16(vload16(0, s + j), 0, d + j);

@@ -3,7 +3,7 @@
 #include "common/vector.h"
 
 // The class of element i, or -1 if it is ignored.
-inline long target_of(__global const STORAGE(TARGET) *t, long i, long classes, long ignore, __global int *err,
+static inline long target_of(__global const STORAGE(TARGET) *t, long i, long classes, long ignore, __global int *err,
                       int code) {
   const long c = LOAD(TARGET, i64, 1, t, i);
   if (c == ignore) return -1;

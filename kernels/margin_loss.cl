@@ -5,7 +5,7 @@
 
 #define X(j) LOAD(IN, ACC, 1, x, j)
 
-inline long class_of(__global const long *target, long row, long classes, __global int *err, int code) {
+static inline long class_of(__global const long *target, long row, long classes, __global int *err, int code) {
   const long c = target[row];
   if (c >= 0 && c < classes) return c;
   netcl_report(err, code, c, classes);

@@ -7,7 +7,7 @@
 #define OFFSET(b) LOAD(INDEX, i64, 1, PTR(offsets, const STORAGE(INDEX)), b)
 
 // The rows of sequence b as (first, count). Those outside of values are reported and left out.
-inline long2 rows_of(long begin, long end, long total, __global int *err, int code) {
+static inline long2 rows_of(long begin, long end, long total, __global int *err, int code) {
   if (begin < 0 || end < begin || end > total) {
     netcl_report(err, code, begin < 0 ? begin : end, total);
     return (long2)(0, 0);
@@ -15,14 +15,14 @@ inline long2 rows_of(long begin, long end, long total, __global int *err, int co
   return (long2)(begin, end - begin);
 }
 
-inline void copy_elements(__global elem_t *to, __global const elem_t *from, long n) {
+static inline void copy_elements(__global elem_t *to, __global const elem_t *from, long n) {
   long j = 0;
 #if BYTES < 16
   for (; j + 16 <= n; j += 16) vstore16(vload16(0, from + j), 0, to + j);
 #endif
   for (; j < n; j++) to[j] = from[j];
 }
-inline void fill_elements(__global elem_t *to, elem_t value, long n) {
+static inline void fill_elements(__global elem_t *to, elem_t value, long n) {
   for (long j = 0; j < n; j++) to[j] = value;
 }
 

@@ -23,7 +23,7 @@
   if (h.maximize != 0) g = -g;
 
 // 1 - beta^step, accurate also if beta^step is close to 1; log_beta comes from float64.
-inline ST bias_correction(ST log_beta, ST step) { return -expm1(log_beta * step); }
+static inline ST bias_correction(ST log_beta, ST step) { return -expm1(log_beta * step); }
 
 // Columns: parameter, gradient, exp_avg, exp_avg_sq, step and, with AMSGRAD, max_exp_avg_sq.
 __kernel void adam(MT_PARAMS, const AdamParams h, FUSED_PARAMS) {

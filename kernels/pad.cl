@@ -5,7 +5,7 @@
 
 #if defined(PAD_FORWARD) || defined(PAD_BACKWARD)
 // The input that output `o` repeats.
-inline long source(const PadParams *P, int d, long o) {
+static inline long source(const PadParams *P, int d, long o) {
   const long i = o - P->before[d];
 #ifdef REFLECT
   return i < 0 ? -i : i >= P->in[d] ? 2 * (P->in[d] - 1) - i : i;
@@ -42,7 +42,7 @@ typedef struct {
   long begin[3], end[3];
 } copies_t;
 
-inline copies_t copies(const PadParams *P, int d, long i) {
+static inline copies_t copies(const PadParams *P, int d, long i) {
   copies_t c;
   const long in = P->in[d], out = P->out[d], before = P->before[d];
   long at[3] = {i + before, -1, -1};

@@ -19,7 +19,7 @@ typedef struct {
   long begin, end, length;
 } window_t;
 
-inline window_t window(const PoolParams *P, int d, long o) {
+static inline window_t window(const PoolParams *P, int d, long o) {
   window_t w;
   if (P->adaptive) {
     w.begin = o * P->in[d] / P->out[d];
@@ -37,7 +37,7 @@ inline window_t window(const PoolParams *P, int d, long o) {
 }
 
 // The windows along x that lie inside the image: [begin, end), empty if vectors are of no use.
-inline window_t inner_windows(const PoolParams *P) {
+static inline window_t inner_windows(const PoolParams *P) {
   window_t w;
   w.begin = w.end = w.length = 0;
 #ifdef LANES
@@ -54,14 +54,14 @@ inline window_t inner_windows(const PoolParams *P) {
 typedef VTYPE(f32, LANES) VT;
 typedef CAT(int, LANES) VI;
 // LANES elements `step` apart; reads nothing beyond the last of them.
-inline VT load_lanes(__global const STORAGE(IN) *p, long step) {
+static inline VT load_lanes(__global const STORAGE(IN) *p, long step) {
   if (step == 1) return LOAD(IN, ACC, LANES, p, 0);
   if (step == 2) return (VT)(LOAD(IN, ACC, LANES, p, 0).even, LOAD(IN, ACC, LANES, p, LANES - 1).odd);
   float v[LANES];
   for (int k = 0; k < LANES; k++) v[k] = LOAD(IN, ACC, 1, p, k * step);
   return CAT(vload, LANES)(0, v);
 }
-inline VI lane_numbers(int step) {
+static inline VI lane_numbers(int step) {
   int v[LANES];
   for (int k = 0; k < LANES; k++) v[k] = k * step;
   return CAT(vload, LANES)(0, v);
@@ -128,7 +128,7 @@ __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
 // Windows of one size whose first elements are drawn: sample[plane] holds a number of [0, 1) for each of the last `dims`
 // dimensions. (Graham, "Fractional Max-Pooling", 2014)
 #ifdef POOL_FRACTIONAL
-inline long fractional_begin(const PoolParams *P, int d, long o, ST sample) {
+static inline long fractional_begin(const PoolParams *P, int d, long o, ST sample) {
   if (o == P->out[d] - 1) return P->in[d] - P->ker[d];
   const ST step = (ST)(P->in[d] - P->ker[d]) / (ST)(P->out[d] - 1);
   return (long)((o + sample) * step) - (long)(sample * step);
@@ -227,7 +227,7 @@ __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
 #endif
 
 // The outputs whose window holds input `i`: [begin, end).
-inline window_t covering(const PoolParams *P, int d, long i) {
+static inline window_t covering(const PoolParams *P, int d, long i) {
   window_t w;
   w.length = 0;
   if (P->adaptive) {

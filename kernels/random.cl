@@ -10,9 +10,9 @@
 #define LONG16(hi, lo) ((convert_ulong16(hi) << 32) | convert_ulong16(lo))
 #ifdef HAVE_FP64
 // [0, 1), (0, 1] and (-1/2, 1/2) with 53 bits.
-inline double16 wide_closed_open(uint16 hi, uint16 lo) { return convert_double16(LONG16(hi, lo) >> 11) * 0x1p-53; }
-inline double16 wide_open_closed(uint16 hi, uint16 lo) { return convert_double16((LONG16(hi, lo) >> 11) + 1) * 0x1p-53; }
-inline double16 wide_centred(uint16 hi, uint16 lo) {
+static inline double16 wide_closed_open(uint16 hi, uint16 lo) { return convert_double16(LONG16(hi, lo) >> 11) * 0x1p-53; }
+static inline double16 wide_open_closed(uint16 hi, uint16 lo) { return convert_double16((LONG16(hi, lo) >> 11) + 1) * 0x1p-53; }
+static inline double16 wide_centred(uint16 hi, uint16 lo) {
   return (convert_double16(as_long16(LONG16(hi, lo) >> 11) - (1L << 52)) + 0.5) * 0x1p-53;
 }
 #define EPSILON_OVER_2 0x1p-53
@@ -45,18 +45,18 @@ inline double16 wide_centred(uint16 hi, uint16 lo) {
 
 // Box and Muller: two uniforms make two normals.
 #ifndef ACC_INTEGRAL
-inline VT normal_pair(VT positive, VT angle, int second) {
+static inline VT normal_pair(VT positive, VT angle, int second) {
   const VT r = sqrt(-2 * log(positive)), t = angle * (VT)(2 * M_PI);
   return r * (second ? sin(t) : cos(t));
 }
 // Rounding must not reach the excluded upper end.
-inline VT uniform_between(VT u, ST from, ST to) {
+static inline VT uniform_between(VT u, ST from, ST to) {
   const VT v = u * (to - from) + from;
   return ROUND(OUT, ACC, 16, v) >= (VT)to ? (VT)from : v;
 }
 #endif
 
-inline void put(__global STORAGE(OUT) *out, long i, long n, VT v) {
+static inline void put(__global STORAGE(OUT) *out, long i, long n, VT v) {
   if (i + 16 <= n) {
     STORE(OUT, ACC, 16, out, i, v);
     return;
@@ -69,7 +69,7 @@ inline void put(__global STORAGE(OUT) *out, long i, long n, VT v) {
   for (int k = 0; k < 16 && i + k < n; k++) STORE(OUT, ACC, 1, out, i + k, lanes.s[k]);
 }
 
-inline float16 get(__global const float *p, long i, long n) {
+static inline float16 get(__global const float *p, long i, long n) {
   if (i + 16 <= n) return vload16(0, p + i);
   float r[16];
   for (int k = 0; k < 16; k++) r[k] = p[min(i + k, n - 1)];

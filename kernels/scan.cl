@@ -24,7 +24,7 @@
 #include "common/complex.h"
 #endif
 #if defined(ACC_FLOATING)
-inline VT log_add_exp(VT a, VT b) {
+static inline VT log_add_exp(VT a, VT b) {
   const VT low = fmin(a, b), high = fmax(a, b);
   // Equal infinities would make inf - inf; a NaN on either side stays one.
   const VT sum = high + log1p(exp(low - high));
@@ -45,15 +45,15 @@ typedef struct {
   VT v;
   index_vec_t i;
 } accumulators_t;
-inline accumulators_t identity(void) {
+static inline accumulators_t identity(void) {
   const accumulators_t a = {(VT)(IDENTITY), (index_vec_t)(0)};
   return a;
 }
-inline void combine(accumulators_t *a, accumulators_t b) {
+static inline void combine(accumulators_t *a, accumulators_t b) {
   a->i = TAKES(a->v, b.v) ? b.i : a->i;
   a->v = TAKES(a->v, b.v) ? b.v : a->v;
 }
-inline void step(accumulators_t *a, VT x, long at) {
+static inline void step(accumulators_t *a, VT x, long at) {
   const accumulators_t b = {x, (index_vec_t)((index_t)at)};
   combine(a, b);
 }
@@ -62,15 +62,15 @@ inline void step(accumulators_t *a, VT x, long at) {
 typedef struct {
   VT v;
 } accumulators_t;
-inline accumulators_t identity(void) {
+static inline accumulators_t identity(void) {
   const accumulators_t a = {(VT)(IDENTITY)};
   return a;
 }
-inline void combine(accumulators_t *a, accumulators_t b) { a->v = COMBINE(a->v, b.v); }
-inline void step(accumulators_t *a, VT x, long at) { a->v = COMBINE(a->v, x); }
+static inline void combine(accumulators_t *a, accumulators_t b) { a->v = COMBINE(a->v, b.v); }
+static inline void step(accumulators_t *a, VT x, long at) { a->v = COMBINE(a->v, x); }
 #endif
 
-inline VT read_lanes(src_t p, long stride, int lanes) {
+static inline VT read_lanes(src_t p, long stride, int lanes) {
   return lanes == VEC && stride == ELEMENT ? READ(p) : gather(p, stride, lanes);
 }
 
@@ -81,7 +81,7 @@ typedef struct {
   int width, vectors;
 } tile_t;
 
-inline tile_t tile_at(const ScanParams *L, src_t in, long tile) {
+static inline tile_t tile_at(const ScanParams *L, src_t in, long tile) {
   tile_t T;
   const long panels = (L->size[0] + PANEL * VEC - 1) / (PANEL * VEC);
   long rest = tile / panels;
@@ -100,10 +100,10 @@ inline tile_t tile_at(const ScanParams *L, src_t in, long tile) {
   }
   return T;
 }
-inline int lanes_of(const tile_t *T, int j) { return min(VEC, T->width - j * VEC); }
+static inline int lanes_of(const tile_t *T, int j) { return min(VEC, T->width - j * VEC); }
 
 // Element i of the rows of vector j.
-inline VT read_vector(const ScanParams *L, const tile_t *T, long i, int j) {
+static inline VT read_vector(const ScanParams *L, const tile_t *T, long i, int j) {
   return read_lanes(T->src + i * L->in_stride + j * VEC * L->in[0], L->in[0], lanes_of(T, j));
 }
 
@@ -126,7 +126,7 @@ __kernel void scan_totals(ARGS) {
   }
 }
 
-inline void write_lanes(__global uchar *out0, __global uchar *out1, const ScanParams *L, int lanes, accumulators_t a) {
+static inline void write_lanes(__global uchar *out0, __global uchar *out1, const ScanParams *L, int lanes, accumulators_t a) {
 #if !defined(WITH_INDEX) && VEC > 1
   if (lanes == VEC && L->out0[0] == sizeof(STORAGE(OUT0))) {
     STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0) *)out0, 0, a.v);

@@ -32,7 +32,7 @@ typedef uint word_t;
 #endif
 // The element is taken out of the word by value: a cast pointer into the word would break the aliasing rules, and
 // compilers do rely on them.
-inline word_t combined(word_t word, uint shift, ST v) {
+static inline word_t combined(word_t word, uint shift, ST v) {
 #if VAL_BYTES >= 4
   union {
     word_t w;
@@ -53,7 +53,7 @@ inline word_t combined(word_t word, uint shift, ST v) {
   return (word & ~(((1u << (8 * VAL_BYTES)) - 1) << shift)) | ((word_t)part << shift);
 #endif
 }
-inline void combine(__global uchar *base, ulong offset, ST v) {
+static inline void combine(__global uchar *base, ulong offset, ST v) {
   const ulong within = offset & (sizeof(word_t) - 1);
   volatile __global word_t *p = (volatile __global word_t *)(base + (offset - within));
   word_t seen = *p, held;
@@ -63,7 +63,7 @@ inline void combine(__global uchar *base, ulong offset, ST v) {
   } while (seen != held);
 }
 #else
-inline void combine(__global uchar *base, ulong offset, ST v) {
+static inline void combine(__global uchar *base, ulong offset, ST v) {
   __global STORAGE(VAL) *p = (__global STORAGE(VAL) *)(base + offset);
   const ST a = LOAD(VAL, ACC, 1, p, 0);
   STORE(VAL, ACC, 1, p, 0, REDUCE(a, v));

@@ -6,14 +6,14 @@
 #ifdef BYTES
 #include "common/elements.h"
 
-inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
+static inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
   long j = 0;
 #if BYTES < 16
   for (; j + 16 <= n; j += 16) vstore16(vload16(0, s + j), 0, d + j);
 #endif
   for (; j < n; j++) d[j] = s[j];
 }
-inline void zero_run(__global elem_t *d, long n) {
+static inline void zero_run(__global elem_t *d, long n) {
   for (long j = 0; j < n; j++) d[j] = (elem_t)(0);
 }
 
@@ -90,7 +90,7 @@ __kernel void sequence(BUF(o), int kind, long n, long chunk, ST start, ST end, S
 #endif
 
 // The number of columns of the triangle in the rows before r: sum over i < r of clamp(i + shift, 0, columns).
-inline long before(long r, long shift, long columns) {
+static inline long before(long r, long shift, long columns) {
   const long grow = clamp(-shift, 0L, r);                // rows that are still empty
   const long full = clamp(columns - shift, grow, r);     // the first full row
   const long k = full - grow;

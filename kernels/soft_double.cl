@@ -9,14 +9,14 @@
 #define QUIET_NAN 0x7ff8000000000000UL
 
 // x >> shift, rounded to nearest even; `sticky` tells of bits below x.
-inline ulong shift_round(ulong x, int shift, int sticky) {
+static inline ulong shift_round(ulong x, int shift, int sticky) {
   if (shift > 60) return 0;
   const ulong half_unit = 1UL << (shift - 1), rest = x & ((1UL << shift) - 1);
   const ulong r = x >> shift;
   return r + (rest > half_unit || (rest == half_unit && (sticky || (r & 1))));
 }
 
-inline ulong widen_bits(uint u) {
+static inline ulong widen_bits(uint u) {
   const ulong sign = (ulong)(u >> 31) << 63;
   int e = (u >> 23) & 0xff;
   ulong m = u & 0x7fffff;
@@ -30,7 +30,7 @@ inline ulong widen_bits(uint u) {
   return sign | (ulong)(e + 1023 - 127) << 52 | m << 29;
 }
 
-inline uint narrow_bits(ulong u) {
+static inline uint narrow_bits(ulong u) {
   const uint sign = (uint)(u >> 63) << 31;
   const int e = (int)(u >> 52 & 0x7ff) - 1023 + 127;  // exponent as float has it
   const ulong m = u & MANTISSA;
@@ -41,7 +41,7 @@ inline uint narrow_bits(ulong u) {
   return sign | (uint)shift_round(m | IMPLICIT, 30 - e, 0);
 }
 
-inline ulong reciprocal_bits(ulong u) {
+static inline ulong reciprocal_bits(ulong u) {
   const ulong sign = u & 0x8000000000000000UL;
   int e = (int)(u >> 52 & 0x7ff);
   ulong m = u & MANTISSA;

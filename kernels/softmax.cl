@@ -13,7 +13,7 @@ DEFINE_LANES(OUT)
 // would be subnormal is 0. About half the instructions of a library's exp, which has more to look after.
 #define single_f32 1
 #if defined(DEVICE_CPU) && CAT(single_, ACC) && VEC > 1
-inline VT exp_below(VT x) {
+static inline VT exp_below(VT x) {
   const VT shifted = fma(x, (VT)(1.44269504f), (VT)(12582912.0f));  // 1.5 * 2^23: k in the low bits
   const VT k = shifted - 12582912.0f;
   const VT f = fma(k, (VT)(-1.42860677e-6f), fma(k, (VT)(-0.693145752f), x));

@@ -66,7 +66,7 @@ typedef ulong pair_t;
 // Unsigned order: NaN is the greatest, 0 and -0 are equal.
 #define bits_f32(x) as_uint(x)
 #define bits_f64(x) as_ulong(x)
-inline key_t ascending_key(ST x) {
+static inline key_t ascending_key(ST x) {
 #if defined(ACC_FLOATING)
   if (isnan(x)) return LAST_KEY;
   if (x == 0) return SIGN;
@@ -87,7 +87,7 @@ inline key_t ascending_key(ST x) {
 typedef struct {
   long in, out0, out1;
 } offsets_t;
-inline offsets_t row_offsets(const SortParams *L, long row) {
+static inline offsets_t row_offsets(const SortParams *L, long row) {
   offsets_t r = {0, 0, 0};
   for (int d = 0; d < L->ndim; d++) {
     const long q = row / L->size[d], k = row - q * L->size[d];

@@ -36,13 +36,13 @@
   ((x) - (y) <= -s1 ? -s0 * (g) * s1 : (x) - (y) >= s1 ? s0 * (g) * s1 : s0 * ((x) - (y)) * (g))
 #define OP_binary_cross_entropy_backward(g, x, y) ((g) * ((x) - (y)) / fmax((1 - (x)) * (x), (VT)1e-12))
 #define OP_glu_backward_halves(g, a, b) glu_backward_halves(g, a, b, &r1)
-inline VT glu_backward_halves(VT g, VT a, VT b, VT *second) {
+static inline VT glu_backward_halves(VT g, VT a, VT b, VT *second) {
   const VT s = 1 / (1 + exp(-b));
   *second = g * a * s * (1 - s);
   return g * s;
 }
 #define OP_prelu_backward(x, w, g) prelu_backward(x, w, g, &r1)
-inline VT prelu_backward(VT x, VT w, VT g, VT *weight) {
+static inline VT prelu_backward(VT x, VT w, VT g, VT *weight) {
   *weight = x > (VT)0 ? (VT)0 : x * g;
   return x > (VT)0 ? g : w * g;
 }

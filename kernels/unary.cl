@@ -68,12 +68,12 @@
 #define OP_isposinf(x) ((VT)0)
 #define OP_isneginf(x) ((VT)0)
 #define OP_nan_to_num(x) (x)
-inline ST pow_int(ST x, ST n) {
+static inline ST pow_int(ST x, ST n) {
   ST r = 1;
   for (; n > 0; n >>= 1, x *= x) r *= n & 1 ? x : (ST)1;
   return r;
 }
-inline VT pow_lanes(VT x, VT n) {
+static inline VT pow_lanes(VT x, VT n) {
   lanes_t a, b, r;
   a.v = x;
   b.v = n;
@@ -117,7 +117,7 @@ inline VT pow_lanes(VT x, VT n) {
 // the two kinds are computed apart.
 #if defined(POCL_DEVICE_ADDRESS_BITS) && VEC > 1 && !defined(ACC_DOUBLE)
 #define APART(f)                                                                                      \
-  inline VT f##_apart(VT x) {                                                                         \
+  static inline VT f##_apart(VT x) {                                                                  \
     if (all(fabs(x) < (VT)125)) return f(x);                                                          \
     return fabs(x) < (VT)125 ? f(fabs(x) < (VT)125 ? x : (VT)0) : f(fabs(x) < (VT)125 ? (VT)1e3f : x); \
   }
@@ -149,7 +149,7 @@ APART(tan)
 #define OP_logit_eps(x) OP_logit(clamp_nan(x, s0, 1 - s0))
 // The exponent of 0, of an infinity and of NaN is 0.
 #define OP_frexp(x) frexp_lanes(x, &r1)
-inline VT frexp_lanes(VT x, VT *exponents) {
+static inline VT frexp_lanes(VT x, VT *exponents) {
   lanes_t a, r, e;
   a.v = x;
   for (int k = 0; k < VEC; k++) {

@@ -17,7 +17,7 @@
 #define TAPS_H (NDIM > 1 ? TAPS : 1)
 
 // Where output `o` comes from: TAPS positions and their weights.
-inline void taps(long o, long size, ST scale, long align, long *at, ST *weight) {
+static inline void taps(long o, long size, ST scale, long align, long *at, ST *weight) {
 #if defined(MODE_NEAREST)
   at[0] = min((long)floor((float)o * (float)scale), size - 1);
   weight[0] = 1;

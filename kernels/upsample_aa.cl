@@ -4,7 +4,7 @@
 #include "common/vector.h"
 
 #ifdef FILTER
-inline ST filter(ST x) {
+static inline ST filter(ST x) {
   x = fabs(x);
   if (x >= FILTER) return 0;
 #if FILTER == 1

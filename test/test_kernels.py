@@ -46,6 +46,12 @@ class TestKernels(TestCase):
         known = {str(p.relative_to(folder)) for p in folder.rglob("*.cl")}
         self.assertEqual(sorted(known - used - ELSEWHERE[device_class]), [], "extend kernel_workload.py")
 
+    def test_functions_are_static(self):
+        """In C99 a plain inline function is defined elsewhere: some GPU drivers' linkers then miss it."""
+        for path in (HERE.parent / "kernels").rglob("*.*"):
+            for line in path.read_text().splitlines():
+                self.assertNotRegex(line.partition("//")[0], r"(?<!static )\binline\b", str(path))
+
     def test_each_kernel_is_compiled_once_and_no_other(self):
         """PoCL keeps what it compiles in a folder, so that it can be counted there."""
         if "PoCL" not in torch.netcl.get_device_properties().platform_version:

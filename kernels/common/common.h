@@ -53,7 +53,7 @@
 
 // Reports a bad index once and goes on with a safe one: err[0] = code of the op, err[1..2] = index (low, high),
 // err[3] = size. The host raises IndexError at its next synchronising call.
-inline void netcl_report(__global int *err, int code, long index, long size) {
+static inline void netcl_report(__global int *err, int code, long index, long size) {
   if (atomic_cmpxchg(err, 0, code) == 0) {
     err[1] = (int)index;
     err[2] = (int)(index >> 32);

@@ -9,11 +9,11 @@ typedef double R;
 typedef float R;
 #endif
 
-inline VT c_mul(VT a, VT b) { return C_MUL(VT, a, b); }
-inline VT c_conj(VT a) { return (VT)(a.x, -a.y); }
-inline VT c_scale(VT a, R s) { return a * s; }
+static inline VT c_mul(VT a, VT b) { return C_MUL(VT, a, b); }
+static inline VT c_conj(VT a) { return (VT)(a.x, -a.y); }
+static inline VT c_scale(VT a, R s) { return a * s; }
 // Smith's scaling, so that large and small parts neither overflow nor vanish.
-inline VT c_div(VT a, VT b) {
+static inline VT c_div(VT a, VT b) {
   if (fabs(b.x) >= fabs(b.y)) {
     if (b.x == 0 && b.y == 0) return (VT)(a.x / fabs(b.x), a.y / fabs(b.y));
     const R r = b.y / b.x, d = b.x + b.y * r;
@@ -22,12 +22,12 @@ inline VT c_div(VT a, VT b) {
   const R r = b.x / b.y, d = b.x * r + b.y;
   return (VT)((a.x * r + a.y) / d, (a.y * r - a.x) / d);
 }
-inline R c_abs(VT a) { return hypot(a.x, a.y); }
-inline R c_arg(VT a) { return atan2(a.y, a.x); }
-inline VT c_real(R r) { return (VT)(r, 0); }
+static inline R c_abs(VT a) { return hypot(a.x, a.y); }
+static inline R c_arg(VT a) { return atan2(a.y, a.x); }
+static inline VT c_real(R r) { return (VT)(r, 0); }
 // e^x (cos y, sin y). e^x overflows before its product with a small sine does; if x is infinite, so is or vanishes
 // the result, though the angle be none.
-inline VT c_exp(VT a) {
+static inline VT c_exp(VT a) {
   const R e = exp(a.x);
   if (a.y == 0) return (VT)(e, a.y);
   if (isinf(a.x) && !isfinite(a.y)) return a.x < 0 ? (VT)(0, copysign((R)0, a.y)) : (VT)(a.x, NAN);
@@ -36,23 +36,23 @@ inline VT c_exp(VT a) {
   return (VT)(root * cos(a.y) * root, root * sin(a.y) * root);
 }
 // The magnitude may overflow or lose its digits when its logarithm does not.
-inline VT c_log(VT a) {
+static inline VT c_log(VT a) {
   const R most = fmax(fabs(a.x), fabs(a.y));
   if (most > (R)1e30f && !isinf(most)) return (VT)(log(c_abs(a * (R)0x1p-4f)) + 4 * (R)M_LN2, c_arg(a));
   if (most < (R)1e-30f && most > 0) return (VT)(log(c_abs(a * (R)0x1p48f)) - 48 * (R)M_LN2, c_arg(a));
   return (VT)(log(c_abs(a)), c_arg(a));
 }
 // Near 0, where 1 + a and e^a - 1 would lose a's digits.
-inline VT c_log1p(VT a) {
+static inline VT c_log1p(VT a) {
   if (fabs(a.x) + fabs(a.y) > (R)0.5) return c_log((VT)(1, 0) + a);
   return (VT)(log1p(a.x * (2 + a.x) + a.y * a.y) / 2, atan2(a.y, 1 + a.x));
 }
-inline VT c_expm1(VT a) {
+static inline VT c_expm1(VT a) {
   const R s = sin(a.y / 2);
   const VT e = c_exp(a);
   return fabs(a.x) + fabs(a.y) > (R)0.5 ? e - (VT)(1, 0) : (VT)(expm1(a.x) * cos(a.y) - 2 * s * s, e.y);
 }
-inline VT c_sqrt(VT a) {
+static inline VT c_sqrt(VT a) {
   const R most = fmax(fabs(a.x), fabs(a.y));
   if (a.x == 0 && a.y == 0) return (VT)(0, a.y);
   if (isinf(a.y)) return (VT)(INFINITY, a.y);
@@ -63,14 +63,14 @@ inline VT c_sqrt(VT a) {
   const R t = sqrt((c_abs(z) + fabs(z.x)) / 2);
   return (z.x >= 0 ? (VT)(t, z.y / (2 * t)) : (VT)(fabs(z.y) / (2 * t), copysign(t, z.y))) * back;
 }
-inline VT c_pow(VT a, VT b) {
+static inline VT c_pow(VT a, VT b) {
   if (b.x == 0 && b.y == 0) return (VT)(1, 0);
   if (a.x == 0 && a.y == 0) return (VT)(0, 0);
   return c_exp(c_mul(b, c_log(a)));
 }
 // (sinh x cos y, cosh x sin y). Of a zero part the other one, infinite or NaN, makes no NaN; for a large x, e^(x / 2)
 // twice, as in c_exp.
-inline VT c_sinh(VT a) {
+static inline VT c_sinh(VT a) {
   if (a.y == 0) return (VT)(sinh(a.x), a.y);
   if (a.x == 0) return (VT)(a.x, sin(a.y));
   if (isinf(a.x) && !isfinite(a.y)) return (VT)(a.x, NAN);
@@ -80,7 +80,7 @@ inline VT c_sinh(VT a) {
   return (VT)(copysign(root / 2, a.x) * c * root, root / 2 * s * root);
 }
 // (cosh x cos y, sinh x sin y)
-inline VT c_cosh(VT a) {
+static inline VT c_cosh(VT a) {
   if (a.y == 0) return (VT)(cosh(a.x), copysign((R)0, a.x) * copysign((R)1, a.y));
   const R c = cos(a.y), s = sin(a.y);
   if (a.x == 0) return (VT)(c, isfinite(a.y) ? a.x * s : (R)0);
@@ -90,12 +90,12 @@ inline VT c_cosh(VT a) {
   return (VT)(root / 2 * c * root, copysign(root / 2, a.x) * s * root);
 }
 // By sinh and cosh of i a.
-inline VT c_sin(VT a) {
+static inline VT c_sin(VT a) {
   const VT w = c_sinh((VT)(-a.y, a.x));
   return (VT)(w.y, -w.x);
 }
-inline VT c_cos(VT a) { return c_cosh((VT)(-a.y, a.x)); }
-inline VT c_tanh(VT a) {
+static inline VT c_cos(VT a) { return c_cosh((VT)(-a.y, a.x)); }
+static inline VT c_tanh(VT a) {
   // cosh overflows where tanh has long reached 1.
   if (fabs(a.x) > 20) {
     if (!isfinite(a.y)) return isinf(a.x) ? (VT)(copysign((R)1, a.x), 0) : (VT)(NAN, NAN);
@@ -105,14 +105,14 @@ inline VT c_tanh(VT a) {
   const R c = cos(a.y), s = sinh(a.x), d = s * s + c * c;
   return (VT)(s * cosh(a.x) / d, a.y == 0 ? a.y : sin(a.y) * c / d);
 }
-inline VT c_tan(VT a) {
+static inline VT c_tan(VT a) {
   const VT t = c_tanh((VT)(-a.y, a.x));
   return (VT)(t.y, -t.x);
 }
-inline bool c_nonzero(VT a) { return a.x != 0 || a.y != 0; }
-inline VT c_times_i(VT a) { return (VT)(-a.y, a.x); }
-inline VT c_over_i(VT a) { return (VT)(a.y, -a.x); }
-inline VT c_asinh(VT a) {
+static inline bool c_nonzero(VT a) { return a.x != 0 || a.y != 0; }
+static inline VT c_times_i(VT a) { return (VT)(-a.y, a.x); }
+static inline VT c_over_i(VT a) { return (VT)(a.y, -a.x); }
+static inline VT c_asinh(VT a) {
   // log(z + sqrt(z^2 + 1)) loses digits on the left half-plane; asinh is odd.
   const VT z = signbit(a.x) ? -a : a;
   const R most = fmax(fabs(a.x), fabs(a.y));
@@ -125,7 +125,7 @@ inline VT c_asinh(VT a) {
   const VT r = c_log(z + c_sqrt((VT)(1 + (z.x - z.y) * (z.x + z.y), 2 * z.x * z.y)));
   return signbit(a.x) ? -r : r;
 }
-inline VT c_atanh(VT a) {
+static inline VT c_atanh(VT a) {
   const R most = fmax(fabs(a.x), fabs(a.y));
   if (most < (R)1e-4f) return a + c_mul(c_mul(a, a), a) / 3;
   if (isinf(most)) return (VT)(copysign((R)0, a.x), copysign((R)M_PI_2, a.y));
@@ -133,20 +133,20 @@ inline VT c_atanh(VT a) {
   const R rest = 1 - a.x;
   return (VT)(log1p(4 * a.x / (rest * rest + a.y * a.y)) / 4, atan2(2 * a.y, rest * (1 + a.x) - a.y * a.y) / 2);
 }
-inline VT c_acosh(VT a) {
+static inline VT c_acosh(VT a) {
   if (fmax(fabs(a.x), fabs(a.y)) > (R)1e9f) return c_log(a) + (VT)(M_LN2, 0);
   return c_log(a + c_mul(c_sqrt(a + (VT)(1, 0)), c_sqrt(a - (VT)(1, 0))));
 }
-inline VT c_asin(VT a) { return c_over_i(c_asinh(c_times_i(a))); }
-inline VT c_acos(VT a) { return (VT)((R)M_PI_2, 0) - c_asin(a); }
-inline VT c_atan(VT a) { return c_over_i(c_atanh(c_times_i(a))); }
-inline VT c_sigmoid(VT a) { return c_div((VT)(1, 0), (VT)(1, 0) + c_exp(-a)); }
-inline VT c_log_add_exp(VT a, VT b) {
+static inline VT c_asin(VT a) { return c_over_i(c_asinh(c_times_i(a))); }
+static inline VT c_acos(VT a) { return (VT)((R)M_PI_2, 0) - c_asin(a); }
+static inline VT c_atan(VT a) { return c_over_i(c_atanh(c_times_i(a))); }
+static inline VT c_sigmoid(VT a) { return c_div((VT)(1, 0), (VT)(1, 0) + c_exp(-a)); }
+static inline VT c_log_add_exp(VT a, VT b) {
   const VT top = a.x > b.x ? a : b, low = a.x > b.x ? b : a;
   return isinf(top.x) && a.x == b.x ? top : top + c_log1p(c_exp(low - top));
 }
-inline bool c_eq(VT a, VT b) { return a.x == b.x && a.y == b.y; }
-inline VT c_sgn(VT a) {
+static inline bool c_eq(VT a, VT b) { return a.x == b.x && a.y == b.y; }
+static inline VT c_sgn(VT a) {
   const R m = c_abs(a);
   return m == 0 ? (VT)(0, 0) : (VT)(a.x / m, a.y / m);
 }

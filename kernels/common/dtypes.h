@@ -268,17 +268,17 @@
   typedef struct __attribute__((packed)) { \
     ushort##W v;                           \
   } packed_bits##W;                        \
-  inline ushort##W load_bits##W(__global const ushort *p) { return ((__global const packed_bits##W *)p)->v; }
+  static inline ushort##W load_bits##W(__global const ushort *p) { return ((__global const packed_bits##W *)p)->v; }
 #else
 #define NETCL_LOAD_BITS(W) \
-  inline ushort##W load_bits##W(__global const ushort *p) { return VLOAD_##W(0, p); }
+  static inline ushort##W load_bits##W(__global const ushort *p) { return VLOAD_##W(0, p); }
 #endif
 #if defined(DEVICE_CPU) && !defined(PAST_CACHE)
 #define NETCL_STORE_BITS(W) \
-  inline void store_bits##W(ushort##W v, __global ushort *p) { ((__global packed_bits##W *)p)->v = v; }
+  static inline void store_bits##W(ushort##W v, __global ushort *p) { ((__global packed_bits##W *)p)->v = v; }
 #else
 #define NETCL_STORE_BITS(W) \
-  inline void store_bits##W(ushort##W v, __global ushort *p) { VSTORE_##W((ushort##W)(v), 0, p); }
+  static inline void store_bits##W(ushort##W v, __global ushort *p) { VSTORE_##W((ushort##W)(v), 0, p); }
 #endif
 #define NETCL_BITS(W) NETCL_LOAD_BITS(W) NETCL_STORE_BITS(W)
 // One element may also lie in private memory.
@@ -290,8 +290,8 @@ NETCL_BITS(8)
 NETCL_BITS(16)
 
 #define NETCL_NARROW(W, F, U, US)                                                       \
-  inline F bf16_widen##W(US x) { return as_##F(convert_##U(x) << 16); }                 \
-  inline US bf16_narrow##W(F x) {                                                       \
+  static inline F bf16_widen##W(US x) { return as_##F(convert_##U(x) << 16); }          \
+  static inline US bf16_narrow##W(F x) {                                                \
     const U u = as_##U(x);                                                              \
     const U r = (u + (U)(0x7fffu) + ((u >> 16) & (U)(1u))) >> 16;                       \
     return convert_##US(x != x ? (U)(0x7fc0u) : r);                                     \
@@ -303,35 +303,35 @@ NETCL_NARROW(8, float8, uint8, ushort8)
 NETCL_NARROW(16, float16, uint16, ushort16)
 
 #ifdef NETCL_F16C
-inline float8 half_widen8(ushort8 h) { return __builtin_ia32_vcvtph2ps256(as_short8(h)); }
-inline ushort8 half_narrow8(float8 x) { return as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0)); }
-inline float4 half_widen4(ushort4 h) { return __builtin_ia32_vcvtph2ps((short8)(as_short4(h), (short4)(0))); }
-inline ushort4 half_narrow4(float4 x) { return as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo; }
-inline float2 half_widen2(ushort2 h) { return half_widen4((ushort4)(h, 0, 0)).lo; }
-inline ushort2 half_narrow2(float2 x) { return half_narrow4((float4)(x, 0, 0)).lo; }
-inline float half_widen1(ushort h) { return half_widen4((ushort4)(h, 0, 0, 0)).x; }
-inline ushort half_narrow1(float x) { return half_narrow4((float4)(x, 0, 0, 0)).x; }
-inline float16 half_widen16(ushort16 h) { return (float16)(half_widen8(h.lo), half_widen8(h.hi)); }
-inline ushort16 half_narrow16(float16 x) { return (ushort16)(half_narrow8(x.lo), half_narrow8(x.hi)); }
+static inline float8 half_widen8(ushort8 h) { return __builtin_ia32_vcvtph2ps256(as_short8(h)); }
+static inline ushort8 half_narrow8(float8 x) { return as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0)); }
+static inline float4 half_widen4(ushort4 h) { return __builtin_ia32_vcvtph2ps((short8)(as_short4(h), (short4)(0))); }
+static inline ushort4 half_narrow4(float4 x) { return as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo; }
+static inline float2 half_widen2(ushort2 h) { return half_widen4((ushort4)(h, 0, 0)).lo; }
+static inline ushort2 half_narrow2(float2 x) { return half_narrow4((float4)(x, 0, 0)).lo; }
+static inline float half_widen1(ushort h) { return half_widen4((ushort4)(h, 0, 0, 0)).x; }
+static inline ushort half_narrow1(float x) { return half_narrow4((float4)(x, 0, 0, 0)).x; }
+static inline float16 half_widen16(ushort16 h) { return (float16)(half_widen8(h.lo), half_widen8(h.hi)); }
+static inline ushort16 half_narrow16(float16 x) { return (ushort16)(half_narrow8(x.lo), half_narrow8(x.hi)); }
 #define half_load1(p) half_widen1(*(p))
 #define half_store1(x, p) (*(p) = half_narrow1(x))
-inline float half_round1(float x) { return half_widen1(half_narrow1(x)); }
+static inline float half_round1(float x) { return half_widen1(half_narrow1(x)); }
 #define NETCL_HALF(W, F)                                                                      \
-  inline F half_load##W(__global const ushort *p) { return half_widen##W(load_bits##W(p)); }      \
-  inline void half_store##W(F x, __global ushort *p) { store_bits##W(half_narrow##W(x), p); } \
-  inline F half_round##W(F x) { return half_widen##W(half_narrow##W(x)); }
+  static inline F half_load##W(__global const ushort *p) { return half_widen##W(load_bits##W(p)); } \
+  static inline void half_store##W(F x, __global ushort *p) { store_bits##W(half_narrow##W(x), p); } \
+  static inline F half_round##W(F x) { return half_widen##W(half_narrow##W(x)); }
 #else
 #define half_load1(p) vload_half(0, p)
 #define half_store1(x, p) vstore_half(x, 0, p)
-inline float half_round1(float x) {
+static inline float half_round1(float x) {
   ushort h;
   vstore_half(x, 0, (half *)&h);
   return vload_half(0, (const half *)&h);
 }
 #define NETCL_HALF(W, F)                                                                \
-  inline F half_load##W(__global const half *p) { return vload_half##W(0, p); }         \
-  inline void half_store##W(F x, __global half *p) { vstore_half##W(x, 0, p); }         \
-  inline F half_round##W(F x) {                                                         \
+  static inline F half_load##W(__global const half *p) { return vload_half##W(0, p); }  \
+  static inline void half_store##W(F x, __global half *p) { vstore_half##W(x, 0, p); }  \
+  static inline F half_round##W(F x) {                                                  \
     ushort h[W];                                                                        \
     vstore_half##W(x, 0, (half *)h);                                                    \
     return vload_half##W(0, (half *)h);                                                 \

@@ -13,7 +13,7 @@ typedef struct {
   long off[NIDX + 2];
 } row_t;
 
-inline row_t first_row(const IndexSpaceParams *L, long row) {
+static inline row_t first_row(const IndexSpaceParams *L, long row) {
   row_t r;
   for (int k = 0; k < NIDX + 2; k++) r.off[k] = 0;
   for (int d = 0; d < kMaxIndexOuter; d++) {
@@ -27,7 +27,7 @@ inline row_t first_row(const IndexSpaceParams *L, long row) {
   }
   return r;
 }
-inline void next_row(const IndexSpaceParams *L, row_t *r) {
+static inline void next_row(const IndexSpaceParams *L, row_t *r) {
   for (int d = 0; d < L->ndim; d++) {
     if (++r->at[d] < L->size[d]) {
       for (int k = 0; k < NIDX + 2; k++) r->off[k] += L->stride[d][k];
@@ -39,7 +39,7 @@ inline void next_row(const IndexSpaceParams *L, row_t *r) {
 }
 
 // The bytes that index k adds; a bad index is reported and becomes 0.
-inline long lookup(const IndexSpaceParams *L, int k, long index, __global int *err, int code) {
+static inline long lookup(const IndexSpaceParams *L, int k, long index, __global int *err, int code) {
   const long size = L->index_size[k];
   if (index >= size || index < (L->wrap ? -size : 0)) {
     netcl_report(err, code, index, size);
@@ -112,7 +112,7 @@ typedef STORAGE(IDX) idx_t;
 #define INDEX_BUFS IDX_BUF_0 IDX_BUF_1 IDX_BUF_2 IDX_BUF_3
 #define INDEX_ARGS IDX_ARG_0 IDX_ARG_1 IDX_ARG_2 IDX_ARG_3
 
-inline long indexed_offset(const IndexSpaceParams *L, const row_t *r, long j, __global int *err, int code IDX_PARAM_0 IDX_PARAM_1
+static inline long indexed_offset(const IndexSpaceParams *L, const row_t *r, long j, __global int *err, int code IDX_PARAM_0 IDX_PARAM_1
                                IDX_PARAM_2 IDX_PARAM_3) {
   return IDX_SUM_0 IDX_SUM_1 IDX_SUM_2 IDX_SUM_3;
 }

@@ -27,7 +27,7 @@
   __global uchar *m0, __global uchar *m1, __global uchar *m2, __global uchar *m3, __global uchar *m4,        \
       __global uchar *m5, __global uchar *m6, __global uchar *m7, BUF(table), const long mt_rows, const long mt_base
 
-inline __global uchar *mt_slab(__global uchar *m0, __global uchar *m1, __global uchar *m2, __global uchar *m3,
+static inline __global uchar *mt_slab(__global uchar *m0, __global uchar *m1, __global uchar *m2, __global uchar *m3,
                                __global uchar *m4, __global uchar *m5, __global uchar *m6, __global uchar *m7,
                                ulong word) {
   const int k = (int)(word >> 56);
@@ -37,7 +37,7 @@ inline __global uchar *mt_slab(__global uchar *m0, __global uchar *m1, __global 
 }
 
 // The row that holds `chunk`: the last one whose first chunk is not beyond it.
-inline __global const ulong *mt_find(__global const ulong *table, long rows, long chunk) {
+static inline __global const ulong *mt_find(__global const ulong *table, long rows, long chunk) {
   long lo = 0, hi = rows - 1;
   while (lo < hi) {
     const long mid = (lo + hi + 1) >> 1;

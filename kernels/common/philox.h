@@ -20,7 +20,7 @@ typedef struct {
   }
 
 // Words of the blocks first … first + 15.
-inline words_t philox16(ulong seed, ulong first) {
+static inline words_t philox16(ulong seed, ulong first) {
   const ulong16 block = (ulong16)(first) + (ulong16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   uint16 c0 = convert_uint16(block), c1 = convert_uint16(block >> 32), c2 = 0, c3 = 0;
   uint k0 = (uint)seed, k1 = (uint)(seed >> 32);
@@ -41,7 +41,7 @@ typedef struct {
   uint4 words;
 } philox_stream_t;
 
-inline uint philox_next(philox_stream_t *s) {
+static inline uint philox_next(philox_stream_t *s) {
   const uint k = s->used++ & 3;
   if (k == 0) {
     uint c0 = (uint)s->block, c1 = (uint)(s->block >> 32), c2 = 1 + (s->used >> 2), c3 = 0;
@@ -53,9 +53,9 @@ inline uint philox_next(philox_stream_t *s) {
 }
 
 // [0, 1) with 24 bits; (0, 1] with 32 bits, for logarithms, from 2^-33 on as on CUDA; (-1/2, 1/2), symmetric and exact.
-inline float16 uniform_closed_open(uint16 w) { return convert_float16(w >> 8) * 0x1p-24f; }
-inline float16 uniform_open_closed(uint16 w) { return convert_float16(w) * 0x1p-32f + 0x1p-33f; }
-inline float16 uniform_centred(uint16 w) {
+static inline float16 uniform_closed_open(uint16 w) { return convert_float16(w >> 8) * 0x1p-24f; }
+static inline float16 uniform_open_closed(uint16 w) { return convert_float16(w) * 0x1p-32f + 0x1p-33f; }
+static inline float16 uniform_centred(uint16 w) {
   return (convert_float16(as_int16(w >> 8) - 0x800000) + 0.5f) * 0x1p-24f;
 }
 

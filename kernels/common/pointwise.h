@@ -18,14 +18,14 @@
 
 // For a function without a vector form, NETCL_MAPn(f) defines map_f, which applies the scalar f lane by lane.
 #define NETCL_MAP1(f)                                      \
-  inline VT map_##f(VT x) {                                \
+  static inline VT map_##f(VT x) {                         \
     lanes_t a, r;                                          \
     a.v = x;                                               \
     for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k]);      \
     return r.v;                                            \
   }
 #define NETCL_MAP2(f)                                                  \
-  inline VT map_##f(VT x, VT y) {                                      \
+  static inline VT map_##f(VT x, VT y) {                               \
     lanes_t a, b, r;                                                   \
     a.v = x;                                                           \
     b.v = y;                                                           \
@@ -33,7 +33,7 @@
     return r.v;                                                        \
   }
 #define NETCL_MAP3(f)                                                  \
-  inline VT map_##f(VT x, VT y, VT z) {                                \
+  static inline VT map_##f(VT x, VT y, VT z) {                         \
     lanes_t a, b, c, r;                                                \
     a.v = x;                                                           \
     b.v = y;                                                           \

@@ -40,7 +40,7 @@
 #define READ_VEC(S, p) AS_COMMON(VEC, LOAD(S, ACC, VEC, (__global const STORAGE(S) *)(p), 0))
 #endif
 #define DEFINE_READ(k)                                                                                    \
-  inline VT read##k(__global const uchar *p, long stride, int lanes, VT imm) {                            \
+  static inline VT read##k(__global const uchar *p, long stride, int lanes, VT imm) {                     \
     if (stride == kStrideImmediate) return imm;                                                           \
     if (stride == sizeof(STORAGE(IN##k)) && lanes == VEC) return READ_VEC(IN##k, p);                      \
     if (stride == 0) return (VT)(READ1(IN##k, p));                                                        \
@@ -49,7 +49,7 @@
     return r.v;                                                                                           \
   }
 #define DEFINE_WRITE(k)                                                                                   \
-  inline void write##k(__global uchar *p, long stride, int lanes, VT v) {                                 \
+  static inline void write##k(__global uchar *p, long stride, int lanes, VT v) {                          \
     if (stride == sizeof(STORAGE(OUT##k)) && lanes == VEC) {                                              \
       STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k) *)p, 0, v);                                       \
       return;                                                                                             \
@@ -138,7 +138,7 @@ EACH_OUT(DEFINE_WRITE)
   const VT x##k = IS_NUMBER(k) ? IMMEDIATE(L.immediate[k]) : READ_VEC(IN##k, i##k + at * sizeof(STORAGE(IN##k)));
 #define OUT_WRITE_DENSE(k) STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k) *)o##k, at, r##k);
 
-inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end SCALARS) {
+static inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end SCALARS) {
   EACH_SCALAR(SPLAT)
   long at = begin;
 #if defined(DEVICE_CPU) && NIN > 0 && VEC > 1

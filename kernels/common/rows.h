@@ -120,14 +120,14 @@
 #define LOAD_LANES(S, p, i, lanes, fill) load_lanes_##S((p) + (i), lanes, fill)
 #define STORE_LANES(S, p, i, lanes, x) store_lanes_##S((p) + (i), lanes, x)
 #define DEFINE_LANES(S)                                                                       \
-  inline VT load_lanes_##S(__global const STORAGE(S) *p, int lanes, ST fill) {                \
+  static inline VT load_lanes_##S(__global const STORAGE(S) *p, int lanes, ST fill) {         \
     if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                         \
     lanes_t r;                                                                                \
     r.v = (VT)(fill);                                                                         \
     for (int j = 0; j < lanes; j++) r.s[j] = LOAD(S, ACC, 1, p, j);                           \
     return r.v;                                                                               \
   }                                                                                           \
-  inline void store_lanes_##S(__global STORAGE(S) *p, int lanes, VT x) {                      \
+  static inline void store_lanes_##S(__global STORAGE(S) *p, int lanes, VT x) {               \
     if (lanes == VEC) {                                                                       \
       STORE(S, ACC, VEC, p, 0, x);                                                            \
       return;                                                                                 \
@@ -138,7 +138,7 @@
   }
 // Sums that the next row adds to: in the cache, PAST_CACHE or not.
 #define STORE_SUMS(p, i, lanes, x) store_sums((p) + (i), lanes, x)
-inline void store_sums(__global ST *p, int lanes, VT x) {
+static inline void store_sums(__global ST *p, int lanes, VT x) {
   if (lanes == VEC) {
     CAT(vstore, VEC)(x, 0, p);
     return;
@@ -148,7 +148,7 @@ inline void store_sums(__global ST *p, int lanes, VT x) {
   for (int j = 0; j < lanes; j++) p[j] = r.s[j];
 }
 // x in the first `lanes` lanes, fill in the others.
-inline VT keep_lanes(VT x, int lanes, ST fill) {
+static inline VT keep_lanes(VT x, int lanes, ST fill) {
   if (lanes == VEC) return x;
   lanes_t r;
   r.v = x;
@@ -159,13 +159,13 @@ inline VT keep_lanes(VT x, int lanes, ST fill) {
 // By halves: T is the element's type.
 #if VEC == 4
 #define HALVE(T, name, op)                 \
-  inline ST name(VT x) {                   \
+  static inline ST name(VT x) {            \
     const CAT(T, 2) c = op(x.lo, x.hi);    \
     return op(c.lo, c.hi);                 \
   }
 #else
 #define HALVE(T, name, op)                 \
-  inline ST name(VT x) {                   \
+  static inline ST name(VT x) {            \
     const CAT(T, 8) a = op(x.lo, x.hi);    \
     const CAT(T, 4) b = op(a.lo, a.hi);    \
     const CAT(T, 2) c = op(b.lo, b.hi);    \
@@ -191,7 +191,7 @@ HALVE(CTYPE(ACC), hmax, fmax)
 #define row_sum(x) group_sum(hsum(x), row_scratch)
 #define row_max(x) group_max(hmax(x), row_scratch)
 #define GROUP_REDUCE(name, op)                                     \
-  inline ST name(ST x, __local ST *s) {                            \
+  static inline ST name(ST x, __local ST *s) {                     \
     const int lid = (int)get_local_id(0);                          \
     s[lid] = x;                                                    \
     barrier(CLK_LOCAL_MEM_FENCE);                                  \

@@ -23,7 +23,7 @@ typedef union {
 #define UNROLL _Pragma("unroll")
 
 // For functions that take an array of a caller's registers: a compiler that calls them keeps the array in memory.
-#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 // 0, 1, 2, … for a vector of V elements, behind its type: (float4)LANE_NUMBERS(4).
 #define LANE_NUMBERS(V) CAT(LANE_NUMBERS_, V)

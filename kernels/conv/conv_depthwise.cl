@@ -10,7 +10,7 @@
 #define COLUMN(c) ((c) % STEP * (PITCH / STEP) + (c) / STEP)
 
 // Rows [first, first + rows) of a plane; the zeros in front of a row and behind it are there already.
-inline void copy_rows(__global const STORAGE(IO) *plane, ST *copy, long first, long rows, const ConvDepthwiseParams *P) {
+static inline void copy_rows(__global const STORAGE(IO) *plane, ST *copy, long first, long rows, const ConvDepthwiseParams *P) {
   for (long r = 0; r < rows; r++) {
     ST *to = copy + r * PITCH;
     const long y = first + r;
@@ -31,7 +31,7 @@ inline void copy_rows(__global const STORAGE(IO) *plane, ST *copy, long first, l
     for (long x = 0; x < P->row_w; x++) to[COLUMN(P->lo_w + x)] = LOAD(IO, ACC, 1, from, x);
   }
 }
-inline void clear(ST *copy) {
+static inline void clear(ST *copy) {
   for (int c = 0; c < SPACE; c += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, copy + c);
 }
 

@@ -9,7 +9,7 @@
 // Defines name(): `count` taps of one row or column, x[tap[0]] …, to consecutive places in `space`. `left` of their
 // offsets are consecutive, then `contiguous` at a time.
 #define DEFINE_GATHER(name, space)                                                                                  \
-  inline void name(__global const STORAGE(IN) *x, __global const OFFSET *tap, int count, int left, long contiguous, \
+  static inline void name(__global const STORAGE(IN) *x, __global const OFFSET *tap, int count, int left, long contiguous, \
                    int part, space panel_t *to) {                                                                   \
     for (int i = 0; i < count;) {                                                                                   \
       const int n = min(min(left, 16), count - i);                                                                  \
@@ -66,7 +66,7 @@ ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN) *src, const long *col
 DEFINE_GATHER(gather, __global)
 
 // Whether all rows of a tile lie side by side in stretches of n; their offsets only grow.
-inline bool in_stretches(const long *row, int n) {
+static inline bool in_stretches(const long *row, int n) {
   for (int i = 0; i < MR; i += n)
     if (row[i + n - 1] - row[i] != n - 1) return false;
   return true;

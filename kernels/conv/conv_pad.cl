@@ -12,12 +12,12 @@ typedef STORAGE(OUT) out_t;
 #define MOVE(V, from, to, i) STORE(OUT, ACC, V, to, i, LOAD(IN, ACC, V, from, i))
 #endif
 
-inline void zero_fill(__global out_t *to, long begin, long end) {
+static inline void zero_fill(__global out_t *to, long begin, long end) {
   for (long x = begin; x < end; x++) to[x] = 0;  // of every dtype, all bits
 }
 
 // Whole vectors; the last one overlaps the one before it.
-inline void copy_row(__global const in_t *from, __global out_t *to, long n) {
+static inline void copy_row(__global const in_t *from, __global out_t *to, long n) {
   if (n >= 16) {
     for (long x = 0; x < n; x += 16) MOVE(16, from, to, min(x, n - 16));
   } else if (n >= 8) {

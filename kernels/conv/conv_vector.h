@@ -6,7 +6,7 @@
 // with that of all.
 #define SUM_BLOCK 256
 
-inline void prepare_rows(const Tile *T) {}
+static inline void prepare_rows(const Tile *T) {}
 
 // sum[i] += x[i] * b: one tap of all rows times a row of a panel.
 ALWAYS_INLINE void add_tap(const ST *x, __global const ST *b, VT (*sum)[NV]) {

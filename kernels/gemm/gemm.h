@@ -54,7 +54,7 @@ typedef struct {
   ST alpha, beta;
 } Epilogue;
 
-inline Epilogue epilogue(__global STORAGE(OUT) *c, __global const STORAGE(ADD) *d, const GemmParams *P, long batch,
+static inline Epilogue epilogue(__global STORAGE(OUT) *c, __global const STORAGE(ADD) *d, const GemmParams *P, long batch,
                          ST alpha, ST beta) {
   const long outer = batch / P->batch1, inner = batch % P->batch1;
   Epilogue E;
@@ -70,7 +70,7 @@ inline Epilogue epilogue(__global STORAGE(OUT) *c, __global const STORAGE(ADD) *
   return E;
 }
 
-inline void store_element(const Epilogue *E, long row, long col, ST v) {
+static inline void store_element(const Epilogue *E, long row, long col, ST v) {
   v = MUL(v, E->alpha);
   if (E->has_d) v = MAC(E->beta, LOAD(ADD, ACC, 1, E->d, row * E->d_row + col * E->d_col), v);
   STORE(OUT, ACC, 1, E->c, row * E->c_row + col * E->c_col, v);
@@ -78,7 +78,7 @@ inline void store_element(const Epilogue *E, long row, long col, ST v) {
 
 #ifdef VEC
 // Lanes [first, end) of a vector along a row, whose lane 0 belongs to (row, col).
-inline void store_vector(const Epilogue *E, long row, long col, VT v, int first, int end) {
+static inline void store_vector(const Epilogue *E, long row, long col, VT v, int first, int end) {
   if (first == 0 && end == VEC && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
     v = v * E->alpha;
     __global const STORAGE(ADD) *d = E->d + row * E->d_row + col * E->d_col;
@@ -95,13 +95,13 @@ inline void store_vector(const Epilogue *E, long row, long col, VT v, int first,
 
 // Where the matrices of a batch entry begin, and how deep they are: an entry may be a slice of k.
 #if defined(INA) && defined(INB)
-inline __global const STORAGE(INA) *matrix_a(__global const STORAGE(INA) *a, const GemmParams *P, long batch) {
+static inline __global const STORAGE(INA) *matrix_a(__global const STORAGE(INA) *a, const GemmParams *P, long batch) {
   return a + batch / P->batch1 * P->a.b0 + batch % P->batch1 * P->a.b1 + batch * P->k_slice * P->a.cs;
 }
-inline __global const STORAGE(INB) *matrix_b(__global const STORAGE(INB) *b, const GemmParams *P, long batch) {
+static inline __global const STORAGE(INB) *matrix_b(__global const STORAGE(INB) *b, const GemmParams *P, long batch) {
   return b + batch / P->batch1 * P->b.b0 + batch % P->batch1 * P->b.b1 + batch * P->k_slice * P->b.rs;
 }
-inline long depth_of(const GemmParams *P, long batch) {
+static inline long depth_of(const GemmParams *P, long batch) {
   return P->k_slice ? min(P->k, P->k_whole - batch * P->k_slice) : P->k;
 }
 #endif

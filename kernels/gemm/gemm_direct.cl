@@ -143,7 +143,7 @@ __kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST 
 #else
 #define SUM_LANES(v) sum4(v)
 #endif
-inline ST sum4(VTYPE(ACC, 4) v) {
+static inline ST sum4(VTYPE(ACC, 4) v) {
   const VTYPE(ACC, 2) x = v.lo + v.hi;
   return x.x + x.y;
 }

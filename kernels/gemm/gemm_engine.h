@@ -17,19 +17,19 @@ typedef ushort panel_t;
 // Part `part` of each number. The first part of two is cut off, not rounded, so that no finite number becomes Inf.
 #if PARTS == 2
 #define NETCL_PART_OF(V)                                                                                   \
-  inline ushort##V part_of##V(float##V v, int part) {                                                      \
+  static inline ushort##V part_of##V(float##V v, int part) {                                               \
     const uint##V bits = as_uint##V(v), top = bits & 0xffff0000u, nan = (uint##V)(0x7fc00000u);            \
     const uint##V high = (bits & 0x7fffffffu) > (uint##V)(0x7f800000u) ? nan : top;                        \
     return part ? bf16_narrow##V(v - as_float##V(high)) : convert_ushort##V(high >> 16);                   \
   }
 #else
 #define NETCL_PART_OF(V) \
-  inline ushort##V part_of##V(float##V v, int part) { return bf16_narrow##V(v); }
+  static inline ushort##V part_of##V(float##V v, int part) { return bf16_narrow##V(v); }
 #endif
 NETCL_PART_OF(4)
 NETCL_PART_OF(8)
 NETCL_PART_OF(16)
-inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s0; }
+static inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s0; }
 
 // Of V numbers of storage tag S at p; bfloat16 is its own first part.
 #define PART(S, V, p, part) CAT(PART_, S)(V, p, part)
@@ -67,7 +67,7 @@ ALWAYS_INLINE void store_b_pairs(uint16 *v, __global panel_t *panel, int j, long
 #endif
 #endif
 #if defined(INA) && defined(MR)
-inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows, long k, long kp,
+static inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows, long k, long kp,
                    __global panel_t *panel) {
   for (int part = 0; part < PARTS; part++) {
     __global panel_t *to = panel + part * A_PART;
@@ -93,7 +93,7 @@ inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows
 #endif
 
 #ifdef INB
-inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, int cols, long k, long kp,
+static inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, int cols, long k, long kp,
                    __global panel_t *panel) {
   for (int part = 0; part < PARTS; part++) {
     __global panel_t *to = panel + part * B_PART;
@@ -133,7 +133,7 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
 #define ENGINE_END() __asm__ volatile("tilerelease" ::: "memory")
 #define SPARE_VECTORS 0
 
-inline void multiply_part(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
+static inline void multiply_part(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
   __asm__ volatile(
       "tileloadd (%[t], %[row], 1), %%tmm0\n\t"
       "tileloadd 64(%[t], %[row], 1), %%tmm1\n\t"
@@ -184,7 +184,7 @@ inline void multiply_part(__global const panel_t* a, __global const panel_t* b, 
   "vpbroadcastd 64*" #r "(%[a]), %%zmm18\n\t"      \
   "vdpbf16ps %%zmm16, %%zmm18, %%zmm" #l "\n\t"    \
   "vdpbf16ps %%zmm17, %%zmm18, %%zmm" #h "\n\t"
-inline void multiply_part(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
+static inline void multiply_part(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
   long pairs;
   __asm__ volatile(
       ROWS8(SAVE_ROW) SAVE(16) SAVE(17) SAVE(18)
@@ -212,7 +212,7 @@ inline void multiply_part(__global const panel_t* a, __global const panel_t* b, 
 #endif
 
 #ifdef OUT
-inline void micro_kernel(__global const panel_t* a, __global const panel_t* b, long k, VT* t) {
+static inline void micro_kernel(__global const panel_t* a, __global const panel_t* b, long k, VT* t) {
   const long blocks = k / 32;
   for (int i = 0; i < 2 * MR; i++) t[i] = (VT)(0);
   if (blocks <= 0) return;

@@ -33,7 +33,7 @@
 // t = A (MR x k) * B (k x NR). Element (r, kk) of A is a[r * rs + kk / 4 * as + kk % 4], row kk of B starts at
 // b + kk * bs: panels (rs = 4, as = 4 * MR, bs = NR), or matrices whose rows are consecutive (as = 4). The sums stay in
 // registers: named variables, since an array might not.
-inline void micro_kernel_of(__global const ST *a, long rs, long as, __global const ST *b, long bs, long k, VT *t) {
+static inline void micro_kernel_of(__global const ST *a, long rs, long as, __global const ST *b, long bs, long k, VT *t) {
   EACH_ROW(DECLARE_ROW)
   for (long fours = k >> 2; fours > 0; fours--) {
     RANK_1_UPDATE(0)
@@ -55,7 +55,7 @@ inline void micro_kernel_of(__global const ST *a, long rs, long as, __global con
 
 #if defined(MR) && defined(OUT)
 // Stores the tile at (row, col) of an m x n matrix, what of it is inside.
-inline void store_tile(const Epilogue *E, const VT *t, long row, long col, long m, long n) {
+static inline void store_tile(const Epilogue *E, const VT *t, long row, long col, long m, long n) {
   const int rows = (int)min((long)MR, m - row);
   if (E->c_row == 1 && !E->has_d && rows == MR && n - col >= NR) {  // a product that was swapped: c's columns are consecutive
     const ST *s = (const ST *)t;

@@ -7,7 +7,7 @@
 // k is read to its end.
 #define PACK_DEPTH 64
 
-inline void pack_a_panels(__global const STORAGE(INA) *A, __global panel_t *to, long begin, long end,
+static inline void pack_a_panels(__global const STORAGE(INA) *A, __global panel_t *to, long begin, long end,
                           const GemmParams *P) {
   const long kp = PADDED_K(P->k), depth = P->a.cs == 1 ? kp : PACK_DEPTH;
   for (long kk = 0; kk < kp; kk += depth)
@@ -15,7 +15,7 @@ inline void pack_a_panels(__global const STORAGE(INA) *A, __global panel_t *to, 
       pack_a(A + i * MR * P->a.rs + kk * P->a.cs, P->a.rs, P->a.cs, (int)min((long)MR, P->m - i * MR),
              min(P->k - kk, depth), min(kp - kk, depth), to + (i * kp + kk) * MR * PARTS);
 }
-inline void pack_b_panels(__global const STORAGE(INB) *B, __global panel_t *to, long begin, long end,
+static inline void pack_b_panels(__global const STORAGE(INB) *B, __global panel_t *to, long begin, long end,
                           const GemmParams *P) {
   const long kp = PADDED_K(P->k), depth = P->b.rs == 1 ? kp : PACK_DEPTH;
   for (long kk = 0; kk < kp; kk += depth)

@@ -17,7 +17,7 @@ typedef VTYPE(ACC, 8) V8;
 
 #if defined(INA) && defined(MR)
 // `rows` rows of A, `rs` apart, whose elements are `ks` apart.
-inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows, long k, long kp, __global ST *to) {
+static inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows, long k, long kp, __global ST *to) {
   const long whole = k & ~3L;
   long kk = 0;
   if (ks == 1) {
@@ -58,7 +58,7 @@ inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows
 
 #ifdef INB
 // Four columns of four elements each, to four rows of a panel.
-inline void store_4x4(VTYPE(ACC, 4) a, VTYPE(ACC, 4) b, VTYPE(ACC, 4) c, VTYPE(ACC, 4) d, __global ST *to) {
+static inline void store_4x4(VTYPE(ACC, 4) a, VTYPE(ACC, 4) b, VTYPE(ACC, 4) c, VTYPE(ACC, 4) d, __global ST *to) {
   const V16 w = ((V16)(a, b, c, d)).TRANSPOSE_4X4;
   vstore4(w.lo.lo, 0, to);
   vstore4(w.lo.hi, 0, to + NR);
@@ -66,7 +66,7 @@ inline void store_4x4(VTYPE(ACC, 4) a, VTYPE(ACC, 4) b, VTYPE(ACC, 4) c, VTYPE(A
   vstore4(w.hi.hi, 0, to + 3 * NR);
 }
 // `cols` columns of B, `cs` apart, whose elements are `ks` apart.
-inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, int cols, long k, long kp, __global ST *to) {
+static inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, int cols, long k, long kp, __global ST *to) {
   const int last = cols - 1;
   long kk = 0;
   if (cols == NR && cs == 1) {

@@ -29,36 +29,36 @@ typedef struct {
 typedef struct {
   ST v;
 } accumulator_t;
-inline accumulator_t identity(void) {
+static inline accumulator_t identity(void) {
   const accumulator_t a = {(ST)(IDENTITY)};
   return a;
 }
-inline accumulators_t identities(void) {
+static inline accumulators_t identities(void) {
   const accumulators_t a = {(VT)(IDENTITY)};
   return a;
 }
-inline void step(accumulators_t *a, VT x, long at, param_t p0) {
+static inline void step(accumulators_t *a, VT x, long at, param_t p0) {
   const VT y = MAP(x, VT);
   a->v = COMBINE(a->v, y);
 }
-inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+static inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
   const VT y0 = MAP(x0, VT), y1 = MAP(x1, VT), y2 = MAP(x2, VT), y3 = MAP(x3, VT);
   const VT z0 = COMBINE(y0, y1), z1 = COMBINE(y2, y3);
   const VT z = COMBINE(z0, z1);
   a->v = COMBINE(a->v, z);
 }
-inline void merge_lanes(accumulators_t *a, const accumulators_t *b) { a->v = COMBINE(a->v, b->v); }
-inline accumulator_t merge(accumulator_t a, accumulator_t b) {
+static inline void merge_lanes(accumulators_t *a, const accumulators_t *b) { a->v = COMBINE(a->v, b->v); }
+static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
   const accumulator_t r = {COMBINE(a.v, b.v)};
   return r;
 }
-inline accumulator_t lane(const accumulators_t *a, int k, long at) {
+static inline accumulator_t lane(const accumulators_t *a, int k, long at) {
   lanes_t u;
   u.v = a->v;
   const accumulator_t r = {u.s[k]};
   return r;
 }
-inline accumulator_t single(ST x, long at, param_t p0) {
+static inline accumulator_t single(ST x, long at, param_t p0) {
   const accumulator_t r = {MAP(x, ST)};
   return r;
 }
@@ -89,19 +89,19 @@ typedef struct {
   ST v;
   long i;
 } accumulator_t;
-inline accumulator_t identity(void) {
+static inline accumulator_t identity(void) {
   const accumulator_t a = {WORST, LONG_MAX};
   return a;
 }
-inline accumulators_t identities(void) {
+static inline accumulators_t identities(void) {
   const accumulators_t a = {(VT)(WORST), (index_vec_t)(0)};
   return a;
 }
-inline void step(accumulators_t *a, VT x, long at, param_t p0) {
+static inline void step(accumulators_t *a, VT x, long at, param_t p0) {
   a->i = TAKES(x, a->v) ? (index_vec_t)((index_t)at) : a->i;
   a->v = TAKES(x, a->v) ? x : a->v;
 }
-inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+static inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
   // A tree, so that only its root waits for the step before.
   const index_vec_t i0 = TAKES(x1, x0) ? (index_vec_t)((index_t)(at + apart)) : (index_vec_t)((index_t)at);
   const VT y0 = TAKES(x1, x0) ? x1 : x0;
@@ -112,13 +112,13 @@ inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long a
   a->i = TAKES(y, a->v) ? i : a->i;
   a->v = TAKES(y, a->v) ? y : a->v;
 }
-inline accumulator_t merge(accumulator_t a, accumulator_t b) { return TAKES(b.v, a.v) || (TIES(b.v, a.v) && b.i < a.i) ? b : a; }
+static inline accumulator_t merge(accumulator_t a, accumulator_t b) { return TAKES(b.v, a.v) || (TIES(b.v, a.v) && b.i < a.i) ? b : a; }
 // b comes after a: a tie keeps a.
-inline void merge_lanes(accumulators_t *a, const accumulators_t *b) {
+static inline void merge_lanes(accumulators_t *a, const accumulators_t *b) {
   a->i = TAKES(b->v, a->v) ? b->i : a->i;
   a->v = TAKES(b->v, a->v) ? b->v : a->v;
 }
-inline accumulator_t lane(const accumulators_t *a, int k, long at) {
+static inline accumulator_t lane(const accumulators_t *a, int k, long at) {
   lanes_t u;
   index_lanes_t i;
   u.v = a->v;
@@ -126,7 +126,7 @@ inline accumulator_t lane(const accumulators_t *a, int k, long at) {
   const accumulator_t r = {u.s[k], (long)i.s[k] + at};
   return r;
 }
-inline accumulator_t single(ST x, long at, param_t p0) {
+static inline accumulator_t single(ST x, long at, param_t p0) {
   const accumulator_t r = {x, at};
   return r;
 }
@@ -141,21 +141,21 @@ typedef struct {
 typedef struct {
   ST mean, m2, n;
 } accumulator_t;
-inline accumulator_t identity(void) {
+static inline accumulator_t identity(void) {
   const accumulator_t a = {0, 0, 0};
   return a;
 }
-inline accumulators_t identities(void) {
+static inline accumulators_t identities(void) {
   const accumulators_t a = {(VT)(0), (VT)(0), 0};
   return a;
 }
-inline void step(accumulators_t *a, VT x, long at, param_t p0) {
+static inline void step(accumulators_t *a, VT x, long at, param_t p0) {
   a->n += 1;
   const VT delta = x - a->mean;
   a->mean += delta * (VT)(1 / a->n);
   a->m2 += delta * (x - a->mean);
 }
-inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+static inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
   const VT mean = ((x0 + x1) + (x2 + x3)) * (VT)(0.25f);
   const VT d0 = x0 - mean, d1 = x1 - mean, d2 = x2 - mean, d3 = x3 - mean;
   const VT delta = mean - a->mean;
@@ -164,7 +164,7 @@ inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long a
   a->m2 += ((d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)) + delta * delta * (VT)(a->n * part);
   a->n = n;
 }
-inline void merge_lanes(accumulators_t *a, const accumulators_t *b) {
+static inline void merge_lanes(accumulators_t *a, const accumulators_t *b) {
   const ST n = a->n + b->n;
   if (n == 0) return;
   const ST part = b->n / n;
@@ -173,21 +173,21 @@ inline void merge_lanes(accumulators_t *a, const accumulators_t *b) {
   a->m2 += b->m2 + delta * delta * (VT)(a->n * part);
   a->n = n;
 }
-inline accumulator_t merge(accumulator_t a, accumulator_t b) {
+static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
   if (a.n == 0) return b;
   if (b.n == 0) return a;
   const ST n = a.n + b.n, part = b.n / n, delta = b.mean - a.mean;
   const accumulator_t r = {a.mean + delta * part, a.m2 + b.m2 + delta * delta * (a.n * part), n};
   return r;
 }
-inline accumulator_t lane(const accumulators_t *a, int k, long at) {
+static inline accumulator_t lane(const accumulators_t *a, int k, long at) {
   lanes_t u, w;
   u.v = a->mean;
   w.v = a->m2;
   const accumulator_t r = {u.s[k], w.s[k], a->n};
   return r;
 }
-inline accumulator_t single(ST x, long at, param_t p0) {
+static inline accumulator_t single(ST x, long at, param_t p0) {
   const accumulator_t r = {x, 0, 1};
   return r;
 }

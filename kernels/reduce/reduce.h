@@ -55,7 +55,7 @@ typedef __global const uchar *src_t;
 #define READ(p) LOAD(IN, ACC, VEC, (__global const STORAGE(IN) *)(p), 0)
 #endif
 // The first `lanes` elements of a vector, and the last one of them in the other lanes.
-inline VT gather(src_t p, long stride, int lanes) {
+static inline VT gather(src_t p, long stride, int lanes) {
   lanes_t r;
   if (lanes == VEC) {
     for (int k = 0; k < VEC; k++) r.s[k] = READ1(p + stride * k);

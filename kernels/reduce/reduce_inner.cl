@@ -2,7 +2,7 @@
 #include "reduce/outputs.h"
 
 // The lanes of a vector as one accumulator; `apart` is from one lane's place to the next one's.
-inline accumulator_t merge_all_lanes(const accumulators_t *v, long apart) {
+static inline accumulator_t merge_all_lanes(const accumulators_t *v, long apart) {
 #if defined(KIND_SIMPLE) && VEC >= 8
 #if VEC == 16
   const VTYPE(ACC, 8) h8 = COMBINE(v->v.lo, v->v.hi);
@@ -31,7 +31,7 @@ typedef struct {
 } block_t;
 
 // The vector from element i on; `dense` is known when this is compiled.
-inline VT read_vector(const block_t *B, long i, int dense) {
+static inline VT read_vector(const block_t *B, long i, int dense) {
   return FROM(dense ? READ(B->src + i * ELEMENT) : gather(B->src + i * B->stride, B->stride, VEC), (VT)(B->pivot));
 }
 
@@ -45,7 +45,7 @@ inline VT read_vector(const block_t *B, long i, int dense) {
 #define STEP VEC
 #endif
 // Meanwhile what lies behind the block is fetched, mostly the next one: a core does not foresee four new places a block.
-inline void fetch_behind(const block_t *B, long i) { FETCH_LINE(B->src + (i + B->n) * ELEMENT); }
+static inline void fetch_behind(const block_t *B, long i) { FETCH_LINE(B->src + (i + B->n) * ELEMENT); }
 
 // All whole vectors of a block.
 ALWAYS_INLINE void add_vectors(accumulators_t *v, const block_t *B, int dense, param_t p0) {
@@ -64,7 +64,7 @@ ALWAYS_INLINE void add_vectors(accumulators_t *v, const block_t *B, int dense, p
   for (i = n / (4 * VEC) * (4 * VEC); i + VEC <= n; i += VEC) step(v, read_vector(B, i, dense), B->place + i, p0);
 }
 
-inline accumulator_t reduce_block(const block_t *B, param_t p0) {
+static inline accumulator_t reduce_block(const block_t *B, param_t p0) {
   accumulator_t a = identity();
   if (B->n >= VEC) {
     accumulators_t v = identities();

@@ -10,7 +10,7 @@ typedef struct {
   int tail;            // lanes of the last vector
 } tile_t;
 
-inline tile_t tile_at(const ReduceParams *L, src_t src, long column) {
+static inline tile_t tile_at(const ReduceParams *L, src_t src, long column) {
   tile_t T;
   T.lane_stride = L->kept_in[0];
   T.row_stride = L->reduced_in[0];
@@ -21,7 +21,7 @@ inline tile_t tile_at(const ReduceParams *L, src_t src, long column) {
   T.tail = T.width - (T.vectors - 1) * VEC;
   return T;
 }
-inline int lanes_of(const tile_t *T, int j) { return j == T->vectors - 1 ? T->tail : VEC; }
+static inline int lanes_of(const tile_t *T, int j) { return j == T->vectors - 1 ? T->tail : VEC; }
 
 // Adds four rows, or one, that begin at `row`; `place` is the first one's in the segment.
 ALWAYS_INLINE void add_four_rows(accumulators_t *acc, const tile_t *T, src_t row, long place, param_t p0) {

@@ -49,7 +49,7 @@ __kernel void lstm_pack(BUF(w), BUF(panels), long levels, long hidden, long part
   sums[2 * r + 1] = q##r;
 
 // Into `sums`, two vectors per row: `levels` elements of the rows from `first` on times a panel.
-inline void product(__global const ST* from, long a_row, long first, long n, __global const ST* b, long levels,
+static inline void product(__global const ST* from, long a_row, long first, long n, __global const ST* b, long levels,
                     VT* sums) {
   EACH_ROW(DECLARE)
   for (long k = 0; k < levels; k++) {

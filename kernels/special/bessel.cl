@@ -6,54 +6,54 @@
 #include "special/special_tables.h"
 
 // exp(-|x|) I0(x), and I1.
-inline ST i0_scaled(ST x) {
+static inline ST i0_scaled(ST x) {
   const ST a = fabs(x);
   return a <= 8 ? CHEBYSHEV(i0_small, a / 4 - 1) : CHEBYSHEV(i0_large, 16 / a - 1) / sqrt(a);
 }
-inline ST i1_scaled(ST x) {
+static inline ST i1_scaled(ST x) {
   const ST a = fabs(x);
   const ST r = a <= 8 ? CHEBYSHEV(i1_small, a / 4 - 1) * a : CHEBYSHEV(i1_large, 16 / a - 1) / sqrt(a);
   return x < 0 ? -r : r;
 }
 // In two factors: exp(x) overflows before the functions do.
-inline ST bessel_i0(ST x) {
+static inline ST bessel_i0(ST x) {
   const ST e = exp(fabs(x) / 2);
   return isinf(x) ? (ST)INFINITY : e * i0_scaled(x) * e;
 }
-inline ST bessel_i1(ST x) {
+static inline ST bessel_i1(ST x) {
   const ST e = exp(fabs(x) / 2);
   return isinf(x) ? x : e * i1_scaled(x) * e;
 }
 
 // log(x / 2): the half of the least denormal number is 0.
-inline ST log_half(ST x) { return log(x) - K(0.69314718055994530942); }
+static inline ST log_half(ST x) { return log(x) - K(0.69314718055994530942); }
 // K0 and K1, times exp(x) if `scaled`.
-inline ST bessel_k0(ST x, int scaled) {
+static inline ST bessel_k0(ST x, int scaled) {
   if (!(x > 0)) return x == 0 ? (ST)INFINITY : (ST)NAN;
   if (x > 2) return CHEBYSHEV(k0_large, 4 / x - 1) / sqrt(x) * (scaled ? 1 : exp(-x));
   const ST k = CHEBYSHEV(k0_small, x * x / 2 - 1) - log_half(x) * bessel_i0(x);
   return scaled ? k * exp(x) : k;
 }
-inline ST bessel_k1(ST x, int scaled) {
+static inline ST bessel_k1(ST x, int scaled) {
   if (!(x > 0)) return x == 0 ? (ST)INFINITY : (ST)NAN;
   if (x > 2) return CHEBYSHEV(k1_large, 4 / x - 1) / sqrt(x) * (scaled ? 1 : exp(-x));
   const ST k = CHEBYSHEV(k1_small, x * x / 2 - 1) / x + log_half(x) * bessel_i1(x);
   return scaled ? k * exp(x) : k;
 }
-inline ST k0_plain(ST x) { return bessel_k0(x, 0); }
-inline ST k1_plain(ST x) { return bessel_k1(x, 0); }
-inline ST k0_times_exp(ST x) { return bessel_k0(x, 1); }
-inline ST k1_times_exp(ST x) { return bessel_k1(x, 1); }
+static inline ST k0_plain(ST x) { return bessel_k0(x, 0); }
+static inline ST k1_plain(ST x) { return bessel_k1(x, 0); }
+static inline ST k0_times_exp(ST x) { return bessel_k0(x, 1); }
+static inline ST k1_times_exp(ST x) { return bessel_k1(x, 1); }
 
 // x^2 - z^2 for a zero z = head + rest, to full precision near it.
 #define FROM_ZERO(x, head, rest) ((((x) - (head)) - (rest)) * ((x) + ((head) + (rest))))
 #define SMALL(table, x) CHEBYSHEV(table, (x) * (x) / 32 - 1)
 // sqrt(2 / (pi x)) (p cos(x - phase) - q sin(x - phase)), where the cosine and the sine are c / sqrt(2) and s / sqrt(2):
 // subtracting the phase from x itself would lose digits.
-inline ST oscillation(ST x, ST p, ST q, ST c, ST s) { return (p * c - q * 8 / x * s) / sqrt(PI * x); }
+static inline ST oscillation(ST x, ST p, ST q, ST c, ST s) { return (p * c - q * 8 / x * s) / sqrt(PI * x); }
 #define LARGE(table, x) CHEBYSHEV(table, 128 / ((x) * (x)) - 1)
 
-inline ST bessel_j0(ST signed_x) {
+static inline ST bessel_j0(ST signed_x) {
   const ST x = fabs(signed_x);
   if (x <= 8) {
     return SMALL(j0_small, x) * FROM_ZERO(x, J0_ZERO0, J0_REST0) * FROM_ZERO(x, J0_ZERO1, J0_REST1);
@@ -62,7 +62,7 @@ inline ST bessel_j0(ST signed_x) {
   const ST c = cos(x), s = sin(x);
   return oscillation(x, LARGE(p0_large, x), LARGE(q0_large, x), s + c, s - c);
 }
-inline ST bessel_j1(ST signed_x) {
+static inline ST bessel_j1(ST signed_x) {
   const ST x = fabs(signed_x);
   ST r = 0;
   if (x <= 8) {
@@ -73,14 +73,14 @@ inline ST bessel_j1(ST signed_x) {
   }
   return isnan(signed_x) ? signed_x : signed_x < 0 ? -r : r;
 }
-inline ST bessel_y0(ST x) {
+static inline ST bessel_y0(ST x) {
   if (!(x > 0)) return x == 0 ? (ST)(-INFINITY) : (ST)NAN;
   if (x <= 8) return SMALL(y0_small, x) + 2 / PI * log(x) * bessel_j0(x);
   if (isinf(x)) return 0;
   const ST c = cos(x), s = sin(x);
   return oscillation(x, LARGE(p0_large, x), LARGE(q0_large, x), s - c, -s - c);
 }
-inline ST bessel_y1(ST x) {
+static inline ST bessel_y1(ST x) {
   if (!(x > 0)) return x == 0 ? (ST)(-INFINITY) : (ST)NAN;
   if (x <= 8) return SMALL(y1_small, x) * x + 2 / PI * (log(x) * bessel_j1(x) - 1 / x);
   if (isinf(x)) return 0;
@@ -88,14 +88,14 @@ inline ST bessel_y1(ST x) {
   return oscillation(x, LARGE(p1_large, x), LARGE(q1_large, x), -s - c, c - s);
 }
 
-inline ST spherical_bessel_j0(ST x) {
+static inline ST spherical_bessel_j0(ST x) {
   const ST y = x * x;
   if (isinf(x)) return 0;
   if (y > K(0.25)) return sin(x) / x;
   return 1 - y / 6 * (1 - y / 20 * (1 - y / 42 * (1 - y / 72 * (1 - y / 110 * (1 - y / 156)))));
 }
 
-inline ST airy_ai(ST x) {
+static inline ST airy_ai(ST x) {
   if (isinf(x)) return (ST)NAN;
   if (x >= K(-4.5) && x <= 2) return CHEBYSHEV(airy_middle, (x + K(1.25)) / K(3.25));
   const ST a = fabs(x), zeta = a * sqrt(a) * 2 / 3, root = sqrt(sqrt(a));
@@ -105,7 +105,7 @@ inline ST airy_ai(ST x) {
 }
 
 // I0(beta r) / I0(beta) at place k of a window around `middle`, without overflow for a large beta.
-inline ST kaiser(ST k, ST middle, ST beta) {
+static inline ST kaiser(ST k, ST middle, ST beta) {
   const ST t = (k - middle) / middle, r = sqrt(fmax(1 - t * t, (ST)0));
   return exp(fabs(beta) * (r - 1)) * i0_scaled(beta * r) / i0_scaled(beta);
 }

@@ -4,7 +4,7 @@
 #include "special/special_tables.h"
 
 // exp(x^2) erfc(x); Shepherd and Laframboise (1981) for its variable.
-inline ST erfcx_scalar(ST x) {
+static inline ST erfcx_scalar(ST x) {
   if (isnan(x)) return x;
   const ST a = fabs(x);
   const ST r = isinf(x) ? (ST)0 : CHEBYSHEV(erfcx_scaled, (a - K(3.75)) / (a + K(3.75))) / (1 + 2 * a);
@@ -17,7 +17,7 @@ inline ST erfcx_scalar(ST x) {
 
 // y with erf(y) = 1 - t for 0 < t <= 1; `x` is 1 - t, exact if t is not. Winitzki's formula (2008) is good to 2e-3;
 // two of Halley's steps triple the digits each.
-inline ST erf_inverse(ST x, ST t) {
+static inline ST erf_inverse(ST x, ST t) {
   const ST a = K(0.147), l = log(t * (2 - t)), b = 2 / (PI * a) + l / 2;
   ST y = sqrt(fmax(-l / a / (b + sqrt(b * b - l / a)), (ST)0));
   // In the tail, where exp(y^2) overflows and erfc(y) vanishes: three of Newton's steps for log(erfc(y)) = log(t), which
@@ -36,20 +36,20 @@ inline ST erf_inverse(ST x, ST t) {
   }
   return y;
 }
-inline ST erfinv_scalar(ST x) {
+static inline ST erfinv_scalar(ST x) {
   const ST a = fabs(x);
   if (!(a < 1)) return a == 1 ? copysign((ST)INFINITY, x) : (ST)NAN;
   // The first term of the series: l above would lose the digits of a small x.
   return a < K(1e-4) ? x * (sqrt(PI) / 2) * (1 + PI / 12 * x * x) : copysign(erf_inverse(a, 1 - a), x);
 }
-inline ST ndtri_scalar(ST p) {
+static inline ST ndtri_scalar(ST p) {
   if (!(p > 0 && p < 1)) return p == 0 ? (ST)(-INFINITY) : p == 1 ? (ST)INFINITY : (ST)NAN;
   if (p > K(0.25) && p < K(0.75)) return erfinv_scalar(2 * p - 1) / SQRT1_2;
   const ST tail = 2 * (p < K(0.5) ? p : 1 - p), y = erf_inverse(1 - tail, tail) / SQRT1_2;
   return p < K(0.5) ? -y : y;
 }
 // log(erfc(-x / sqrt(2)) / 2)
-inline ST log_ndtr_scalar(ST x) {
+static inline ST log_ndtr_scalar(ST x) {
   const ST t = x * SQRT1_2;
   return x < -1 ? log(erfcx_scalar(-t) / 2) - t * t : log1p(-erfc(t) / 2);
 }

@@ -4,7 +4,7 @@
 #include "special/special_tables.h"
 
 // Up to x >= 10 by the recurrence, then the asymptotic series (DLMF 5.11.2); x < 0 by reflection (DLMF 5.5.4).
-inline ST digamma_scalar(ST x) {
+static inline ST digamma_scalar(ST x) {
   if (x == 0) return copysign((ST)INFINITY, -x);
   ST sum = 0;
   if (x < 0) {
@@ -20,7 +20,7 @@ inline ST digamma_scalar(ST x) {
 }
 
 // sum of (q + k)^-s, k = 0, 1, …, for s > 1 and q > 0: nine terms, then Euler and Maclaurin's formula (DLMF 25.11.28).
-inline ST zeta_positive(ST s, ST q) {
+static inline ST zeta_positive(ST s, ST q) {
   // 1 / (B_2k / (2 k)!), k = 1 … 12
   const ST divisor[12] = {K(12.),
                           K(-720.),
@@ -53,7 +53,7 @@ inline ST zeta_positive(ST s, ST q) {
   }
   return sum;
 }
-inline ST zeta_scalar(ST s, ST q) {
+static inline ST zeta_scalar(ST s, ST q) {
   if (isnan(s) || isnan(q)) return s + q;
   if (s == 1) return (ST)INFINITY;
   if (s < 1) return (ST)NAN;
@@ -67,7 +67,7 @@ inline ST zeta_scalar(ST s, ST q) {
 }
 
 // x^a exp(-x) / gamma(a); Stirling's formula for a large a, lest lgamma cost the digits.
-inline ST gamma_density(ST a, ST x) {
+static inline ST gamma_density(ST a, ST x) {
   if (a < 10) return exp(a * log(x) - x - lgamma(a));
   const ST z = 1 / (a * a);
   const ST high = K(1.) / 1188 - z * (K(691.) / 360360 - z / 156);
@@ -77,7 +77,7 @@ inline ST gamma_density(ST a, ST x) {
 // Enough for a < 100 near x = a (about 8 sqrt(a) are needed), and for any a away from it.
 #define GAMMA_TERMS 500
 // P(a, x) by DLMF 8.11.4.
-inline ST gamma_series(ST a, ST x) {
+static inline ST gamma_series(ST a, ST x) {
   ST term = 1 / a, sum = term;
   for (int k = 1; k < GAMMA_TERMS && term > EPSILON * sum; k++) {
     term *= x / (a + k);
@@ -86,7 +86,7 @@ inline ST gamma_series(ST a, ST x) {
   return sum * gamma_density(a, x);
 }
 // Q(a, x) by the continued fraction 8.9.2, evaluated by Lentz's method.
-inline ST gamma_fraction(ST a, ST x) {
+static inline ST gamma_fraction(ST a, ST x) {
   ST b = x + 1 - a, c = K(1e30), d = 1 / b, h = d;
   for (int k = 1; k < GAMMA_TERMS; k++) {
     const ST n = k * (a - k);
@@ -104,7 +104,7 @@ inline ST gamma_fraction(ST a, ST x) {
 #else
 #define GAMMA_UNIFORM 20
 #endif
-inline ST gamma_uniform(ST a, ST x, int lower) {
+static inline ST gamma_uniform(ST a, ST x, int lower) {
   const ST half_square = -log1p_minus((x - a) / a);
   const ST eta = copysign(sqrt(2 * half_square), x - a), z = 1 / a;
   ST sum = POLYNOMIAL(temme7, eta);
@@ -118,7 +118,7 @@ inline ST gamma_uniform(ST a, ST x, int lower) {
   const ST rest = exp(-a * half_square) / sqrt(2 * PI * a) * sum, y = eta * sqrt(a / 2);
   return lower ? erfc(-y) / 2 - rest : erfc(y) / 2 + rest;
 }
-inline ST gamma_incomplete(ST a, ST x, int lower) {
+static inline ST gamma_incomplete(ST a, ST x, int lower) {
   if (isnan(a) || isnan(x) || a < 0 || x < 0) return (ST)NAN;
   const ST all = lower ? 1 : 0, none = 1 - all;
   if (a == 0) return x > 0 ? all : (ST)NAN;
@@ -129,8 +129,8 @@ inline ST gamma_incomplete(ST a, ST x, int lower) {
   if (x < a + 1) return lower ? gamma_series(a, x) : 1 - gamma_series(a, x);
   return lower ? 1 - gamma_fraction(a, x) : gamma_fraction(a, x);
 }
-inline ST gamma_lower(ST a, ST x) { return gamma_incomplete(a, x, 1); }
-inline ST gamma_upper(ST a, ST x) { return gamma_incomplete(a, x, 0); }
+static inline ST gamma_lower(ST a, ST x) { return gamma_incomplete(a, x, 1); }
+static inline ST gamma_upper(ST a, ST x) { return gamma_incomplete(a, x, 0); }
 
 // Reparameterised gradients: how a draw x moves with its distribution's parameter while its quantile stays, which is
 // -(dF/da) / (dF/dx). Both sides of F's expansions divide by the density, so neither appears.
@@ -141,7 +141,7 @@ inline ST gamma_upper(ST a, ST x) { return gamma_incomplete(a, x, 0); }
 #else
 #define GRADIENT_UNIFORM 1000
 #endif
-inline ST gamma_gradient(ST a, ST x) {
+static inline ST gamma_gradient(ST a, ST x) {
   if (!(a > 0) || !(x > 0) || isinf(x)) return x == 0 ? (ST)0 : (ST)NAN;
   if (a > GRADIENT_UNIFORM) {
     const ST u = (x - a) / a;
@@ -175,7 +175,7 @@ inline ST gamma_gradient(ST a, ST x) {
   return x * (h * start + dh);
 }
 // The same of Beta(a, total - a), divided by 1 - x: the series of F in x below the mean, in 1 - x above it (DLMF 8.17.8).
-inline ST dirichlet_gradient(ST x, ST a, ST total) {
+static inline ST dirichlet_gradient(ST x, ST a, ST total) {
   const ST b = total - a;
   if (!(x > 0 && x < 1 && a > 0 && b > 0)) return x == 0 ? (ST)0 : (ST)NAN;
   const int low = x * total < a;

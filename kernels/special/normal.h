@@ -8,7 +8,7 @@
 // Without a branch, which PoCL's erf has for each element. -log(erfc(a)) / a is smooth: its polynomial of degree 9 for
 // 0 <= a <= 3.95 (least squares weighted by erfc(a), reweighted towards the least maximum) puts the result within
 // 8e-8 of the exact one, and beyond 3.95 it grows, so that the tail ends in 0. NaN stays NaN.
-inline VT normal_cdf(VT x) {
+static inline VT normal_cdf(VT x) {
   const VT a = fabs(x) * (VT)M_SQRT1_2_F;
   VT q = (VT)1.3234362e-6f;
   q = fma(q, a, (VT)(-2.2693079e-5f));

@@ -2,11 +2,11 @@
 // is truncated to an integer, a negative one gives 0.
 #include "special/special.h"
 
-inline long as_degree(ST n) { return isfinite(n) && n >= 0 ? (long)fmin(n, (ST)4e18) : -1; }
-inline ST alternate(long n, ST v) { return n & 1 ? -v : v; }
+static inline long as_degree(ST n) { return isfinite(n) && n >= 0 ? (long)fmin(n, (ST)4e18) : -1; }
+static inline ST alternate(long n, ST v) { return n & 1 ? -v : v; }
 
 // Chebyshev's recurrence from 1 and `first`; only for |x| > 1, where it soon ends in infinities, or a low degree.
-inline ST chebyshev_recurrence(ST x, ST first, long n) {
+static inline ST chebyshev_recurrence(ST x, ST first, long n) {
   ST p = 1, q = n == 0 ? (ST)1 : first;
   for (long k = 2; k <= n && !isnan(q); k++) {
     const ST r = 2 * x * q - p;
@@ -17,25 +17,25 @@ inline ST chebyshev_recurrence(ST x, ST first, long n) {
 }
 // Within [-1, 1] a high degree takes the closed form in the angle acos(x).
 #define HIGH(x, n) ((n) > 8 && fabs(x) < 1)
-inline ST chebyshev_t(ST x, ST degree) {
+static inline ST chebyshev_t(ST x, ST degree) {
   const long n = as_degree(degree);
   if (n < 0) return 0;
   if (fabs(x) == 1) return x > 0 ? (ST)1 : alternate(n, 1);
   return HIGH(x, n) ? cos(n * acos(x)) : chebyshev_recurrence(x, x, n);
 }
-inline ST chebyshev_u(ST x, ST degree) {
+static inline ST chebyshev_u(ST x, ST degree) {
   const long n = as_degree(degree);
   if (n < 0) return 0;
   if (fabs(x) == 1) return x > 0 ? (ST)(n + 1) : alternate(n, (ST)(n + 1));
   return HIGH(x, n) ? sin((n + 1) * acos(x)) / sin(acos(x)) : chebyshev_recurrence(x, 2 * x, n);
 }
-inline ST chebyshev_v(ST x, ST degree) {
+static inline ST chebyshev_v(ST x, ST degree) {
   const long n = as_degree(degree);
   if (n < 0) return 0;
   if (fabs(x) == 1) return x > 0 ? (ST)1 : alternate(n, 2 * (ST)n + 1);
   return HIGH(x, n) ? cos((n + K(0.5)) * acos(x)) / cos(acos(x) / 2) : chebyshev_recurrence(x, 2 * x - 1, n);
 }
-inline ST chebyshev_w(ST x, ST degree) {
+static inline ST chebyshev_w(ST x, ST degree) {
   const long n = as_degree(degree);
   if (n < 0) return 0;
   if (fabs(x) == 1) return x > 0 ? 2 * (ST)n + 1 : alternate(n, 1);
@@ -49,7 +49,7 @@ inline ST chebyshev_w(ST x, ST degree) {
 #define HERMITE_LIMIT 128
 #endif
 // H_n by step 2 x and weight 2 k, He_n by step x and weight k.
-inline ST hermite(ST step, long n, ST weight) {
+static inline ST hermite(ST step, long n, ST weight) {
   if (n < 0) return 0;
   if (n > HERMITE_LIMIT) return (ST)NAN;
   ST p = 1, q = n == 0 ? (ST)1 : step;
@@ -60,10 +60,10 @@ inline ST hermite(ST step, long n, ST weight) {
   }
   return q;
 }
-inline ST hermite_h(ST x, ST n) { return hermite(2 * x, as_degree(n), 2); }
-inline ST hermite_he(ST x, ST n) { return hermite(x, as_degree(n), 1); }
+static inline ST hermite_h(ST x, ST n) { return hermite(2 * x, as_degree(n), 2); }
+static inline ST hermite_he(ST x, ST n) { return hermite(x, as_degree(n), 1); }
 
-inline ST laguerre(ST x, ST degree) {
+static inline ST laguerre(ST x, ST degree) {
   const long n = as_degree(degree);
   if (n < 0) return 0;
   if (x == 0) return 1;
@@ -75,7 +75,7 @@ inline ST laguerre(ST x, ST degree) {
   }
   return q;
 }
-inline ST legendre(ST x, ST degree) {
+static inline ST legendre(ST x, ST degree) {
   const long n = as_degree(degree);
   if (n < 0) return 0;
   if (fabs(x) == 1) return x > 0 ? (ST)1 : alternate(n, 1);

@@ -35,8 +35,8 @@ __kernel void gru_forward(BUF(hy), BUF(saved), BUF(ig), BUF(hg), BUF(hx), BUF(ib
   PUT(ghg, V, (row * 3 + 2) * hidden + j, dn * r);                                        \
   PUT(ghx, V, row * hidden + j, dh * z);
 
-// gh and go: what reaches hy from the next step and from outside.
 __kernel void gru_backward(BUF(gig), BUF(ghg), BUF(ghx), BUF(gh), BUF(saved), BUF(go), long go_row, int has_gh,
                            int has_go, long hidden, long chunk) {
+  // gh and go: what reaches hy from the next step and from outside.
   FOR_UNITS(GRU_BACKWARD)
 }

@@ -17,8 +17,8 @@ __kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(c
   LSTM_CELL_BACKWARD(V, later)                                                            \
   PUT(gcx, V, row * hidden + j, dcx);
 
-// gcx may be gc.
 __kernel void lstm_backward(BUF(gg), BUF(gcx), BUF(gh), BUF(gc), BUF(cx), BUF(cy), BUF(saved), int has_gh,
                             int has_gc, long hidden, long chunk) {
+  // gcx may be gc.
   FOR_UNITS(LSTM_BACKWARD)
 }

@@ -1,9 +1,8 @@
 // Reflection and replication padding over up to three dimensions, and the sliding windows of unfold and fold.
-// -D PAD_<kernel>, ACC (compute tag), IN (storage tag). Forward kernels move bits, so IN is any type of that size.
+// -D: ACC (compute tag), IN (storage tag), REFLECT. Forward kernels move bits, so IN is any type of that size.
 #include "args/pad.h"
 #include "common/vector.h"
 
-#if defined(PAD_FORWARD) || defined(PAD_BACKWARD)
 // The input that output `o` repeats.
 static inline long source(const PadParams *P, int d, long o) {
   const long i = o - P->before[d];
@@ -13,9 +12,7 @@ static inline long source(const PadParams *P, int d, long o) {
   return clamp(i, 0L, P->in[d] - 1);
 #endif
 }
-#endif
 
-#ifdef PAD_FORWARD
 __kernel void pad_forward(BUF(src), BUF(dst), const PadParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
@@ -34,9 +31,7 @@ __kernel void pad_forward(BUF(src), BUF(dst), const PadParams P) {
       for (long c = 0; c < P.inner; c++) to[x * P.inner + c] = from[source(&P, 2, x) * P.inner + c];
   }
 }
-#endif
 
-#ifdef PAD_BACKWARD
 // The outputs that repeat input `i`: up to three ranges [begin, end).
 typedef struct {
   long begin[3], end[3];
@@ -86,9 +81,7 @@ __kernel void pad_backward(BUF(src), BUF(dst), const PadParams P) {
     }
   }
 }
-#endif
 
-#ifdef PAD_UNFOLD
 // dst row (plane, ky, kx, block y) = a strided row of the image.
 __kernel void unfold(BUF(src), BUF(dst), const UnfoldParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
@@ -108,9 +101,7 @@ __kernel void unfold(BUF(src), BUF(dst), const UnfoldParams P) {
     }
   }
 }
-#endif
 
-#ifdef PAD_FOLD
 // dst row (plane, y): every element gathers from the windows that hold it, in a fixed order.
 __kernel void fold(BUF(src), BUF(dst), const UnfoldParams P) {
   __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
@@ -134,4 +125,3 @@ __kernel void fold(BUF(src), BUF(dst), const UnfoldParams P) {
     }
   }
 }
-#endif

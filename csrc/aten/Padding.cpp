@@ -45,9 +45,8 @@ const char* bits_tag(c10::ScalarType type) {
   }
 }
 
-Defs pad_defs(const char* which, c10::ScalarType type, bool bits) {
+Defs pad_defs(c10::ScalarType type, bool bits) {
   Defs d;
-  d.set(which, int64_t{1});
   d.set("ACC", bits ? bits_tag(type) : compute_tag(type)).set("IN", bits ? bits_tag(type) : dtype_tag(type));
   return d;
 }
@@ -85,7 +84,7 @@ void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, c
   if (format != at::MemoryFormat::Contiguous) p.inner = to.size(1);
   const int64_t width = to.size(-1) * p.inner;
   set_rows(device, p, to.numel() / width, width);
-  Defs d = pad_defs(Backward ? "PAD_BACKWARD" : "PAD_FORWARD", src.scalar_type(), !Backward);
+  Defs d = pad_defs(src.scalar_type(), !Backward);
   if (reflect) d.set("REFLECT", int64_t{1});
   kernel(device, "pad.cl", Backward ? "pad_backward" : "pad_forward", d)
       .launch(op, queue_of(src), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(from), buf(to), p);
@@ -221,7 +220,7 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArra
   const Tensor to = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
   Device& device = netcl::device_of(self);
   set_rows(device, p, to.numel() / p.blocks[1], p.blocks[1]);
-  kernel(device, "pad.cl", "unfold", pad_defs("PAD_UNFOLD", self.scalar_type(), true))
+  kernel(device, "pad.cl", "unfold", pad_defs(self.scalar_type(), true))
       .launch("aten::im2col", queue_of(self), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(from), buf(to), p);
   if (!to.is_same(out)) out.copy_(to);
   return out;
@@ -247,7 +246,7 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArr
   Device& device = netcl::device_of(self);
   check_dtype(device, self.scalar_type(), "aten::col2im");
   set_rows(device, p, to.numel() / size[1], size[1] * ker[0] * ker[1]);
-  kernel(device, "pad.cl", "fold", pad_defs("PAD_FOLD", self.scalar_type(), false))
+  kernel(device, "pad.cl", "fold", pad_defs(self.scalar_type(), false))
       .launch("aten::col2im", queue_of(self), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(from), buf(to), p);
   if (!to.is_same(out)) out.copy_(to);
   return out;

@@ -3,31 +3,31 @@
 #include "common/multi_tensor.h"
 
 // Whether there is an Inf or NaN.
-#define CHECK_AT(V, i)                                  \
-  {                                                     \
-    const VTYPE(ACC, V) x = LOAD(S, ACC, V, g, i);      \
-    bad |= MT_ANY(V, isnan(x - x));                     \
+#define CHECK_AT(V, i)                             \
+  {                                                \
+    const VTYPE(ACC, V) x = LOAD(S, ACC, V, g, i); \
+    bad |= MT_ANY(V, isnan(x - x));                \
   }
-// Two words for each gradient: how many of its elements are Inf or NaN, and FIRST_AT minus the index of the first, so that
-// zero says that there is none. Indexes from FIRST_AT - 1 on count as that one.
+// Two words for each gradient: how many of its elements are Inf or NaN, and FIRST_AT minus the index of the first, so
+// that zero says that there is none. Indexes from FIRST_AT - 1 on count as that one.
 #define FIRST_AT 0xffffffffu
-#define TELL_AT(V, i)                                            \
-  for (int k = 0; k < V; k++) {                                  \
-    const ST x = LOAD(S, ACC, 1, g, i + k);                      \
-    if (isnan(x - x)) {                                          \
-      if (count++ == 0) first = i + k;                           \
-    }                                                            \
+#define TELL_AT(V, i)                       \
+  for (int k = 0; k < V; k++) {             \
+    const ST x = LOAD(S, ACC, 1, g, i + k); \
+    if (isnan(x - x)) {                     \
+      if (count++ == 0) first = i + k;      \
+    }                                       \
   }
-#define TELL(record, row)                                                                           \
-  {                                                                                                 \
-    uint count = 0;                                                                                 \
-    long first = 0;                                                                                 \
-    MT_FOR_EACH(TELL_AT)                                                                            \
-    volatile __global uint *told = PTR(record, volatile uint) + 2 * (long)(row);                    \
-    if (count) {                                                                                    \
-      atomic_add(told, count);                                                                      \
-      atomic_max(told + 1, FIRST_AT - (uint)min(first, (long)(FIRST_AT - 1)));                      \
-    }                                                                                               \
+#define TELL(record, row)                                                        \
+  {                                                                              \
+    uint count = 0;                                                              \
+    long first = 0;                                                              \
+    MT_FOR_EACH(TELL_AT)                                                         \
+    volatile __global uint* told = PTR(record, volatile uint) + 2 * (long)(row); \
+    if (count) {                                                                 \
+      atomic_add(told, count);                                                   \
+      atomic_max(told + 1, FIRST_AT - (uint)min(first, (long)(FIRST_AT - 1)));   \
+    }                                                                            \
   }
 
 // grad *= inv_scale in place for every gradient; found_inf becomes 1 if one was Inf or NaN, and is never cleared.
@@ -35,17 +35,17 @@
 // S: dtype of the gradients.
 __kernel void unscale(MT_PARAMS, BUF(found_inf), BUF(inv_scale), BUF(record)) {
   MT_CHUNK
-  __global STORAGE(S) *g = MT_PTR(0, S);
+  __global STORAGE(S)* g = MT_PTR(0, S);
   const float factor = *PTR(inv_scale, const float);
   const ST inv = (ST)factor;
   int bad = 0;
   // A factor of 1 only looks: what a fused optimizer asks for, which divides by the scale itself. One above 1 may make
   // an Inf of a finite gradient, so what there was is told first.
-#define UNSCALE_AT(V, i)                                \
-  {                                                     \
-    const VTYPE(ACC, V) x = LOAD(S, ACC, V, g, i);      \
-    bad |= MT_ANY(V, isnan(x - x));                     \
-    STORE(S, ACC, V, g, i, x * inv);                    \
+#define UNSCALE_AT(V, i)                           \
+  {                                                \
+    const VTYPE(ACC, V) x = LOAD(S, ACC, V, g, i); \
+    bad |= MT_ANY(V, isnan(x - x));                \
+    STORE(S, ACC, V, g, i, x * inv);               \
   }
   if (factor >= 1.0f) {
     MT_FOR_EACH(CHECK_AT)
@@ -63,8 +63,8 @@ __kernel void unscale(MT_PARAMS, BUF(found_inf), BUF(inv_scale), BUF(record)) {
 __kernel void take_back(MT_PARAMS, BUF(found_inf)) {
   if (*PTR(found_inf, const float) == 0.0f) return;
   MT_CHUNK
-  __global STORAGE(S) *live = MT_PTR(0, S);
-  __global const STORAGE(S) *saved = MT_PTR(1, S);
+  __global STORAGE(S)* live = MT_PTR(0, S);
+  __global const STORAGE(S)* saved = MT_PTR(1, S);
 #define TAKE_BACK_AT(V, i) \
   for (int k = 0; k < V; k++) live[i + k] = saved[i + k];
   MT_FOR_EACH(TAKE_BACK_AT)
@@ -73,18 +73,18 @@ __kernel void take_back(MT_PARAMS, BUF(found_inf)) {
 // What tensors hold, as bits of one word that is never cleared: 1 an Inf, 2 a NaN.
 __kernel void flag_non_finite(MT_PARAMS, BUF(flag)) {
   MT_CHUNK
-  __global STORAGE(S) *g = MT_PTR(0, S);
+  __global STORAGE(S)* g = MT_PTR(0, S);
   int bad = 0;
   MT_FOR_EACH(CHECK_AT)
   if (!bad) return;
   int bits = 0;
-#define FLAG_AT(V, i)                                   \
-  for (int k = 0; k < V; k++) {                         \
-    const ST x = LOAD(S, ACC, 1, g, i + k);             \
-    bits |= isnan(x) ? 2 : isinf(x) ? 1 : 0;            \
+#define FLAG_AT(V, i)                        \
+  for (int k = 0; k < V; k++) {              \
+    const ST x = LOAD(S, ACC, 1, g, i + k);  \
+    bits |= isnan(x) ? 2 : isinf(x) ? 1 : 0; \
   }
   MT_FOR_EACH(FLAG_AT)
-  if (bits) atomic_or((volatile __global int *)PTR(flag, int), bits);
+  if (bits) atomic_or((volatile __global int*)PTR(flag, int), bits);
 }
 
 // s * factor as in float64, then rounded to float32; without double, rounded once, which differs in the last place
@@ -99,10 +99,10 @@ static inline float times(float s, const ScaleFactor f) {
 }
 
 // The scale of the next step.
-__kernel void update_scale(BUF(scale), BUF(tracker), BUF(found_inf), const ScaleFactor growth, const ScaleFactor backoff,
-                           int interval) {
-  __global float *s = PTR(scale, float);
-  __global int *t = PTR(tracker, int);
+__kernel void update_scale(BUF(scale), BUF(tracker), BUF(found_inf), const ScaleFactor growth,
+                           const ScaleFactor backoff, int interval) {
+  __global float* s = PTR(scale, float);
+  __global int* t = PTR(tracker, int);
   if (*PTR(found_inf, const float) != 0.0f) {
     *s = times(*s, backoff);
     *t = 0;

@@ -18,19 +18,18 @@ DEFINE_LANES(ACC)
   (p##_buf ? load_##T(PTR(p, const STORAGE(T)), i, lanes, absent) : (VT)(absent))
 
 #define ADD_VALUE(at, lanes) s += LOAD_LANES(IN, x, at, lanes, 0);
-#define ADD_DEVIATION(at, lanes)                                                          \
-  {                                                                                       \
-    const VT d = KEEP_LANES(LOAD_LANES(IN, x, at, lanes, 0) - m0, lanes, 0);              \
-    s1 += d;                                                                              \
-    s2 += d * d;                                                                          \
+#define ADD_DEVIATION(at, lanes)                                             \
+  {                                                                          \
+    const VT d = KEEP_LANES(LOAD_LANES(IN, x, at, lanes, 0) - m0, lanes, 0); \
+    s1 += d;                                                                 \
+    s2 += d * d;                                                             \
   }
-__kernel void batch_norm_train(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(weight), BUF(bias),
-                               BUF(run_mean), BUF(run_var), long runs, long channels, long hw, WIDE(momentum),
-                               WIDE(eps)) {
+__kernel void batch_norm_train(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(weight), BUF(bias), BUF(run_mean),
+                               BUF(run_var), long runs, long channels, long hw, WIDE(momentum), WIDE(eps)) {
   ROW_SCRATCH
   const long c = get_group_id(0), stride = channels * hw, n = runs * hw;
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c * hw;
-  __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + c * hw;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + c * hw;
+  __global STORAGE(IN)* y = PTR(out, STORAGE(IN)) + c * hw;
   SUMS(s)
   SUMS(s1)
   SUMS(s2)
@@ -48,11 +47,11 @@ __kernel void batch_norm_train(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(we
     PTR(invstd, ST)[c] = is;
     const ST f = WIDE_VALUE(momentum);
     if (run_mean_buf) {
-      __global STORAGE(RT) *p = PTR(run_mean, STORAGE(RT));
+      __global STORAGE(RT)* p = PTR(run_mean, STORAGE(RT));
       STORE(RT, ACC, 1, p, c, (1 - f) * LOAD(RT, ACC, 1, p, c) + f * m);
     }
     if (run_var_buf) {
-      __global STORAGE(RT) *p = PTR(run_var, STORAGE(RT));
+      __global STORAGE(RT)* p = PTR(run_var, STORAGE(RT));
       STORE(RT, ACC, 1, p, c, (1 - f) * LOAD(RT, ACC, 1, p, c) + f * (var * n / (n - 1)));
     }
   }
@@ -64,14 +63,14 @@ __kernel void batch_norm_train(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(we
 }
 
 // A row is one run.
-__kernel void batch_norm_eval(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var),
-                              long rows, long rows_per, long channels, long hw, WIDE(eps)) {
+__kernel void batch_norm_eval(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var), long rows,
+                              long rows_per, long channels, long hw, WIDE(eps)) {
   const long first = (long)get_group_id(0) * rows_per;
   const long last = min(first + rows_per, rows);
   for (long row = first; row < last; row++) {
     const long c = row % channels;
-    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * hw;
-    __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + row * hw;
+    __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * hw;
+    __global STORAGE(IN)* y = PTR(out, STORAGE(IN)) + row * hw;
     const ST m = PARAM(RT, run_mean, c, 0);
     const ST w = PARAM(WT, weight, c, 1) / sqrt(PARAM(RT, run_var, c, 1) + WIDE_VALUE(eps));
     const ST b = PARAM(WT, bias, c, 0);
@@ -82,20 +81,20 @@ __kernel void batch_norm_eval(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run
   }
 }
 
-#define TO_SUMS(at, lanes)                                                        \
-  {                                                                               \
-    const VT gv = LOAD_LANES(IN, g, at, lanes, 0);                                \
-    v1 += gv * KEEP_LANES(LOAD_LANES(IN, x, at, lanes, 0) - m, lanes, 0);         \
-    v2 += gv;                                                                     \
+#define TO_SUMS(at, lanes)                                                \
+  {                                                                       \
+    const VT gv = LOAD_LANES(IN, g, at, lanes, 0);                        \
+    v1 += gv * KEEP_LANES(LOAD_LANES(IN, x, at, lanes, 0) - m, lanes, 0); \
+    v2 += gv;                                                             \
   }
 // `stat` is the saved inverse deviation in training, the running variance in evaluation.
-__kernel void batch_norm_backward(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in), BUF(weight), BUF(mean),
-                                  BUF(stat), long runs, long channels, long hw, int train, WIDE(eps)) {
+__kernel void batch_norm_backward(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in), BUF(weight), BUF(mean), BUF(stat),
+                                  long runs, long channels, long hw, int train, WIDE(eps)) {
   ROW_SCRATCH
   const long c = get_group_id(0), stride = channels * hw, n = runs * hw;
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c * hw;
-  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c * hw;
-  __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + c * hw;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + c * hw;
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + c * hw;
+  __global STORAGE(IN)* y = PTR(gin, STORAGE(IN)) + c * hw;
   const ST m = train ? PTR(mean, const ST)[c] : PARAM(RT, mean, c, 0);
   const ST is = train ? PTR(stat, const ST)[c] : 1 / sqrt(PARAM(RT, stat, c, 1) + WIDE_VALUE(eps));
   ST c1 = 0, c2 = 0;
@@ -131,20 +130,19 @@ __kernel void batch_norm_backward(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in)
 }
 
 #define ADD_COLUMNS(r) s += LOAD_LANES(IN, x, r * channels, lanes, 0);
-#define ADD_DEVIATIONS(r)                                                \
-  {                                                                      \
-    const VT d = LOAD_LANES(IN, x, r * channels, lanes, 0) - m0;         \
-    s1 += d;                                                             \
-    s2 += d * d;                                                         \
+#define ADD_DEVIATIONS(r)                                        \
+  {                                                              \
+    const VT d = LOAD_LANES(IN, x, r * channels, lanes, 0) - m0; \
+    s1 += d;                                                     \
+    s2 += d * d;                                                 \
   }
-__kernel void batch_norm_train_cols(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(weight), BUF(bias),
-                                    BUF(run_mean), BUF(run_var), long n, long channels, WIDE(momentum),
-                                    WIDE(eps)) {
+__kernel void batch_norm_train_cols(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(weight), BUF(bias), BUF(run_mean),
+                                    BUF(run_var), long n, long channels, WIDE(momentum), WIDE(eps)) {
   const long c = (long)get_global_id(0) * VEC;
   if (c >= channels) return;
   const int lanes = LANES(c, channels);
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c;
-  __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + c;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + c;
+  __global STORAGE(IN)* y = PTR(out, STORAGE(IN)) + c;
   SUMS(s)
   SUMS(s1)
   SUMS(s2)
@@ -160,11 +158,11 @@ __kernel void batch_norm_train_cols(BUF(out), BUF(mean), BUF(invstd), BUF(in), B
   STORE_LANES(ACC, PTR(invstd, ST), c, lanes, is);
   const ST f = WIDE_VALUE(momentum);
   if (run_mean_buf) {
-    __global STORAGE(RT) *p = PTR(run_mean, STORAGE(RT));
+    __global STORAGE(RT)* p = PTR(run_mean, STORAGE(RT));
     STORE_LANES(RT, p, c, lanes, (1 - f) * LOAD_LANES(RT, p, c, lanes, 0) + f * m);
   }
   if (run_var_buf) {
-    __global STORAGE(RT) *p = PTR(run_var, STORAGE(RT));
+    __global STORAGE(RT)* p = PTR(run_var, STORAGE(RT));
     STORE_LANES(RT, p, c, lanes, (1 - f) * LOAD_LANES(RT, p, c, lanes, 0) + f * (var * n / (n - 1)));
   }
   const VT w = PARAM_LANES(WT, weight, c, lanes, 1) * is, b = PARAM_LANES(WT, bias, c, lanes, 0);
@@ -173,36 +171,35 @@ __kernel void batch_norm_train_cols(BUF(out), BUF(mean), BUF(invstd), BUF(in), B
 }
 
 // Work-item (columns, a share of the rows).
-__kernel void batch_norm_eval_cols(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var),
-                                   long n, long rows_per, long channels, WIDE(eps)) {
+__kernel void batch_norm_eval_cols(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var), long n,
+                                   long rows_per, long channels, WIDE(eps)) {
   const long c = (long)get_global_id(0) * VEC;
   if (c >= channels) return;
   const int lanes = LANES(c, channels);
   const long first = get_global_id(1) * rows_per, last = min(first + rows_per, n);
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c;
-  __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + c;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + c;
+  __global STORAGE(IN)* y = PTR(out, STORAGE(IN)) + c;
   const VT m = PARAM_LANES(RT, run_mean, c, lanes, 0);
-  const VT w =
-      PARAM_LANES(WT, weight, c, lanes, 1) / sqrt(PARAM_LANES(RT, run_var, c, lanes, 1) + WIDE_VALUE(eps));
+  const VT w = PARAM_LANES(WT, weight, c, lanes, 1) / sqrt(PARAM_LANES(RT, run_var, c, lanes, 1) + WIDE_VALUE(eps));
   const VT b = PARAM_LANES(WT, bias, c, lanes, 0);
   for (long r = first; r < last; r++)
     STORE_LANES(IN, y, r * channels, lanes, (LOAD_LANES(IN, x, r * channels, lanes, 0) - m) * w + b);
 }
 
-#define TO_COLUMN_SUMS(r)                                                \
-  {                                                                      \
-    const VT gv = LOAD_LANES(IN, g, r * channels, lanes, 0);             \
-    v1 += gv * (LOAD_LANES(IN, x, r * channels, lanes, 0) - m);          \
-    v2 += gv;                                                            \
+#define TO_COLUMN_SUMS(r)                                       \
+  {                                                             \
+    const VT gv = LOAD_LANES(IN, g, r * channels, lanes, 0);    \
+    v1 += gv * (LOAD_LANES(IN, x, r * channels, lanes, 0) - m); \
+    v2 += gv;                                                   \
   }
 __kernel void batch_norm_backward_cols(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in), BUF(weight), BUF(mean),
                                        BUF(stat), long n, long channels, int train, WIDE(eps)) {
   const long c = (long)get_global_id(0) * VEC;
   if (c >= channels) return;
   const int lanes = LANES(c, channels);
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + c;
-  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c;
-  __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + c;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + c;
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + c;
+  __global STORAGE(IN)* y = PTR(gin, STORAGE(IN)) + c;
   VT m, is;
   if (train) {
     m = LOAD_LANES(ACC, PTR(mean, const ST), c, lanes, 0);
@@ -220,8 +217,7 @@ __kernel void batch_norm_backward_cols(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BU
   if (!gin_buf) return;
   const VT w = PARAM_LANES(WT, weight, c, lanes, 1) * is;
   if (!train) {
-    for (long r = 0; r < n; r++)
-      STORE_LANES(IN, y, r * channels, lanes, LOAD_LANES(IN, g, r * channels, lanes, 0) * w);
+    for (long r = 0; r < n; r++) STORE_LANES(IN, y, r * channels, lanes, LOAD_LANES(IN, g, r * channels, lanes, 0) * w);
     return;
   }
   const VT c1 = s1 * is / n, c2 = s2 / n;

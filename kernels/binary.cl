@@ -140,8 +140,7 @@ static inline VT log_add_exp(VT x, VT y) {
 }
 static inline VT log_add_exp2(VT x, VT y) {
   const VT m = fmax(x, y);
-  return isinf(x) && x == y ? x
-         : isnan(x) || isnan(y) ? x + y : m + log1p(exp2(-fabs(x - y))) * (VT)M_LOG2E;
+  return isinf(x) && x == y ? x : isnan(x) || isnan(y) ? x + y : m + log1p(exp2(-fabs(x - y))) * (VT)M_LOG2E;
 }
 #if !defined(ACC_DOUBLE)
 // The neighbour of x in the dtype of which x, held in a float, is a number: a unit in the last place is 1 << 16 of the
@@ -202,7 +201,7 @@ NETCL_MAP2(next_half)
 #define OP_logit_eps_backward(g, x) ((x) < s0 || (x) > 1 - s0 ? (VT)0 : (g) / ((x) * (1 - (x))))
 #define SIGMOID(x) (1 / (1 + exp(-(x))))
 #define OP_silu_backward(g, x) ((g) * SIGMOID(x) * (1 + (x) * (1 - SIGMOID(x))))
-#define OP_gelu_backward(g, x) ((g) * (NORMAL_CDF(x) + (x)*NORMAL_PDF(x)))
+#define OP_gelu_backward(g, x) ((g) * (NORMAL_CDF(x) + (x) * NORMAL_PDF(x)))
 #define OP_gelu_tanh_backward(g, x) gelu_tanh_backward(g, x)
 static inline VT gelu_tanh_backward(VT g, VT x) {
   const VT beta = (VT)(M_SQRT2 * M_2_SQRTPI * 0.5), kappa = (VT)0.044715;

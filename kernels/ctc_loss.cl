@@ -12,7 +12,7 @@ static inline ST log_sum(ST a, ST b, ST c) {
 }
 
 // The class of state s; a class that does not exist counts as the blank.
-static inline long label(__global const long *target, long s, long classes, long blank) {
+static inline long label(__global const long* target, long s, long classes, long blank) {
   const long c = s % 2 ? target[s / 2] : blank;
   return c >= 0 && c < classes ? c : blank;
 }
@@ -22,11 +22,11 @@ static inline long label(__global const long *target, long s, long classes, long
 __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(spans), BUF(err), int code, long steps,
                        long batch, long classes, long states, long blank, int reverse) {
   const long b = get_group_id(0), lane = get_local_id(0), lanes = get_local_size(0);
-  __global const long *span = PTR(spans, const long);
+  __global const long* span = PTR(spans, const long);
   const long length = span[b], labels = span[batch + b], used = 2 * labels + 1;
-  __global const long *target = PTR(targets, const long) + span[2 * batch + b];
-  __global const ST *p = PTR(log_probs, const ST) + b * classes;
-  __global ST *a = PTR(alpha, ST) + b * steps * states;
+  __global const long* target = PTR(targets, const long) + span[2 * batch + b];
+  __global const ST* p = PTR(log_probs, const ST) + b * classes;
+  __global ST* a = PTR(alpha, ST) + b * steps * states;
   for (long i = lane; i < labels; i += lanes)
     if (target[i] < 0 || target[i] >= classes) netcl_report(PTR(err, int), code, target[i], classes);
   const long back = reverse ? 1 : -1;  // the way to the state or step that came before
@@ -39,7 +39,7 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(s
       if (n == 0) {
         sum = i < 2 ? here : NONE;
       } else {
-        __global const ST *before = a + (t + back) * states;
+        __global const ST* before = a + (t + back) * states;
         const bool skips = i > 1 && c != label(target, s + 2 * back, classes, blank);
         sum = log_sum(before[s], i > 0 ? before[s + back] : NONE, skips ? before[s + 2 * back] : NONE) + here;
       }
@@ -48,7 +48,7 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(s
     barrier(CLK_GLOBAL_MEM_FENCE);
   }
   if (lane == 0 && !reverse) {
-    __global const ST *last = a + (length - 1) * states;
+    __global const ST* last = a + (length - 1) * states;
     ST log_likelihood = labels ? NONE : 0;
     if (length) log_likelihood = log_sum(last[used - 1], labels ? last[used - 2] : NONE, NONE);
     PTR(nll, ST)[b] = -log_likelihood;
@@ -59,10 +59,10 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(s
 __kernel void ctc_gradient(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha), BUF(beta), BUF(nll), BUF(targets),
                            BUF(spans), long batch, long classes, long states, long blank, int zero_infinity) {
   const long t = get_global_id(0), b = get_global_id(1), steps = get_global_size(0);
-  __global const long *span = PTR(spans, const long);
+  __global const long* span = PTR(spans, const long);
   const long used = 2 * span[batch + b] + 1;
-  __global const long *target = PTR(targets, const long) + span[2 * batch + b];
-  __global ST *y = PTR(out, ST) + (t * batch + b) * classes;
+  __global const long* target = PTR(targets, const long) + span[2 * batch + b];
+  __global ST* y = PTR(out, ST) + (t * batch + b) * classes;
   const ST loss = PTR(nll, const ST)[b], g = PTR(grad, const ST)[b];
   if (t >= span[b] || (zero_infinity && loss == -NONE)) {
     for (long c = 0; c < classes; c++) y[c] = 0;
@@ -74,6 +74,6 @@ __kernel void ctc_gradient(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha), BUF(
     const long c = label(target, s, classes, blank);
     y[c] = log_sum(y[c], PTR(alpha, const ST)[row + s] + PTR(beta, const ST)[row + s], NONE);
   }
-  __global const ST *p = PTR(log_probs, const ST) + (t * batch + b) * classes;
+  __global const ST* p = PTR(log_probs, const ST) + (t * batch + b) * classes;
   for (long c = 0; c < classes; c++) y[c] = (exp(p[c]) - exp(y[c] + loss - p[c])) * g;
 }

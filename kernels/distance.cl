@@ -1,5 +1,6 @@
-// p-norm distances between the rows of two matrices (cdist) or of one (pdist), with their gradients. -D: ACC (f32, f64),
-// NORM (0, 1, 2, 3 = another p, 4 = infinity), PAIRS (1: only the pairs i < j of one matrix, densely, as pdist has them).
+// p-norm distances between the rows of two matrices (cdist) or of one (pdist), with their gradients. -D: ACC (f32,
+// f64), NORM (0, 1, 2, 3 = another p, 4 = infinity), PAIRS (1: only the pairs i < j of one matrix, densely, as pdist
+// has them).
 #include "common/vector.h"
 
 // The place of the distance between rows i and j.

@@ -2,10 +2,11 @@
 #include "common/vector.h"
 #include "common/philox.h"
 
-__kernel void dropout(BUF(out), BUF(mask), BUF(in), long n, long groups, ulong seed, ulong offset, float keep, ST scale) {
-  __global const STORAGE(IO) *x = PTR(in, STORAGE(IO));
-  __global STORAGE(IO) *y = PTR(out, STORAGE(IO));
-  __global uchar *m = PTR(mask, uchar);
+__kernel void dropout(BUF(out), BUF(mask), BUF(in), long n, long groups, ulong seed, ulong offset, float keep,
+                      ST scale) {
+  __global const STORAGE(IO)* x = PTR(in, STORAGE(IO));
+  __global STORAGE(IO)* y = PTR(out, STORAGE(IO));
+  __global uchar* m = PTR(mask, uchar);
   const long first = (long)get_global_id(0) * groups;
   for (long g = first; g < first + groups && g * 64 < n; g++) {
     const words_t words = philox16(seed, offset + (ulong)g * 16);

@@ -8,13 +8,13 @@ DEFINE_LANES(ACC)
 
 // Work-item (columns, share of the table: rows that are `share` modulo `shares`). `total` is zero at the
 // start. `counts` (how often each index occurs) is null unless gradients are to be scaled by it.
-__kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts), BUF(err), int code, long n,
-                                 long width, long rows, long padding, long shares) {
+__kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts), BUF(err), int code, long n, long width,
+                                 long rows, long padding, long shares) {
   const long c = (long)get_global_id(0) * VEC, share = get_global_id(1);
   if (c >= width) return;
   const int lanes = LANES(c, width);
-  __global ST *t = PTR(total, ST) + c;
-  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c;
+  __global ST* t = PTR(total, ST) + c;
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + c;
   for (long i = 0; i < n; i++) {
     const long row = LOAD(INDEX, i64, 1, PTR(index, const STORAGE(INDEX)), i);
     if (row == padding) continue;
@@ -38,17 +38,14 @@ __kernel void embedding_count(BUF(counts), BUF(index), long n, long rows, long p
   }
 }
 
-static inline ST norm_term(ST x, float p) {
-  return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (ST)p);
-}
+static inline ST norm_term(ST x, float p) { return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (ST)p); }
 
 // Scales each row that occurs down to the norm max_norm.
-__kernel void embedding_renorm(BUF(table), BUF(counts), long rows, long rows_per, long width, float p,
-                               WIDE(max_norm)) {
+__kernel void embedding_renorm(BUF(table), BUF(counts), long rows, long rows_per, long width, float p, WIDE(max_norm)) {
   const long first = (long)get_global_id(0) * rows_per, last = min(first + rows_per, rows);
   for (long row = first; row < last; row++) {
     if (PTR(counts, const int)[row] == 0) continue;
-    __global STORAGE(IN) *x = PTR(table, STORAGE(IN)) + row * width;
+    __global STORAGE(IN)* x = PTR(table, STORAGE(IN)) + row * width;
     ST s = 0;
     for (long c = 0; c < width; c++) {
       const ST v = LOAD(IN, ACC, 1, x, c);

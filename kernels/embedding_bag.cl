@@ -12,20 +12,21 @@ DEFINE_LANES(ACC)
 
 // Work-item (columns, bag). The last bag takes all that remains, as on CUDA, even if one more offset
 // (of `count_of_offsets`) says where it ends.
-__kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BUF(table), BUF(index),
-                            BUF(offsets), BUF(sample), BUF(err), int code, int bad_offset, long n,
-                            long count_of_offsets, long bags, long rows, long width, long padding) {
+__kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BUF(table), BUF(index), BUF(offsets),
+                            BUF(sample), BUF(err), int code, int bad_offset, long n, long count_of_offsets, long bags,
+                            long rows, long width, long padding) {
   const long c = (long)get_global_id(0) * VEC, bag = get_global_id(1);
   if (c >= width && c > 0) return;
   const int lanes = LANES(c, width);
   const long given = PTR(offsets, const long)[bag];
   const long after = bag + 1 < count_of_offsets ? PTR(offsets, const long)[bag + 1] : n;
   const long begin = clamp(given, 0L, n), end = bag + 1 < bags ? clamp(after, begin, n) : n;
-  if (begin != given || after < begin || after > n || (bag == 0 && begin != 0)) netcl_report(PTR(err, int), bad_offset, 0, 0);
+  if (begin != given || after < begin || after > n || (bag == 0 && begin != 0))
+    netcl_report(PTR(err, int), bad_offset, 0, 0);
   lanes_t sum;
   sum.v = (VT)(0);
 #ifdef MODE_MAX
-  __global long *top = PTR(where, long) + bag * width + c;
+  __global long* top = PTR(where, long) + bag * width + c;
   for (int j = 0; j < lanes; j++) top[j] = -1;
 #endif
   long count = 0;
@@ -58,20 +59,19 @@ __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BU
 }
 
 // Work-item (columns, share of the table's rows). `total` is zero at the start; `counts` as in embedding.cl.
-__kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_of), BUF(bag_size),
-                                     BUF(where), BUF(sample), BUF(counts), long n, long bags, long rows,
-                                     long width, long padding, long shares) {
+__kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_of), BUF(bag_size), BUF(where),
+                                     BUF(sample), BUF(counts), long n, long bags, long rows, long width, long padding,
+                                     long shares) {
   const long c = (long)get_global_id(0) * VEC, share = get_global_id(1);
   if (c >= width) return;
   const int lanes = LANES(c, width);
-  __global ST *t = PTR(total, ST) + c;
-  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + c;
+  __global ST* t = PTR(total, ST) + c;
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + c;
 #ifdef MODE_MAX
   for (long bag = 0; bag < bags; bag++)
     for (int j = 0; j < lanes; j++) {
       const long row = PTR(where, const long)[bag * width + c + j];
-      if (row >= 0 && row < rows && row % shares == share)
-        t[row * width + j] += LOAD(IN, ACC, 1, g, bag * width + j);
+      if (row >= 0 && row < rows && row % shares == share) t[row * width + j] += LOAD(IN, ACC, 1, g, bag * width + j);
     }
 #else
   for (long i = 0; i < n; i++) {
@@ -89,8 +89,8 @@ __kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_
 }
 
 // The gradient of the sample weights.
-__kernel void embedding_bag_sample_grad(BUF(out), BUF(grad), BUF(table), BUF(index), BUF(bag_of), long n,
-                                        long rows, long width, long padding) {
+__kernel void embedding_bag_sample_grad(BUF(out), BUF(grad), BUF(table), BUF(index), BUF(bag_of), long n, long rows,
+                                        long width, long padding) {
   const long i = get_global_id(0);
   if (i >= n) return;
   const long row = INDEX(i), bag = PTR(bag_of, const long)[i];

@@ -33,7 +33,7 @@ __kernel void chirp(BUF(out), long n, int inverse) {
 
 #if defined(RADIX)
 // v[first + step * k], k < 4; `turn` is the root of a quarter turn, (0, 1) or (0, -1).
-static inline void four(VT *v, int first, int step, R turn) {
+static inline void four(VT* v, int first, int step, R turn) {
   const VT a = v[first], b = v[first + step], c = v[first + 2 * step], d = v[first + 3 * step], e = (b - d).yx;
   const VT even = a + c, odd = b + d, left = a - c, right = (VT)(-turn * e.x, turn * e.y);
   v[first] = even + odd;
@@ -42,7 +42,7 @@ static inline void four(VT *v, int first, int step, R turn) {
   v[first + 3 * step] = left - right;
 }
 
-static inline void butterfly(VT *v, __global const VT *root, uint step) {
+static inline void butterfly(VT* v, __global const VT* root, uint step) {
 #if RADIX == 2
   const VT a = v[0];
   v[0] = a + v[1];
@@ -79,9 +79,9 @@ __kernel void pass(BUF(out), BUF(in), BUF(root), long butterflies, long lines, l
   if (i >= butterflies || line >= lines) return;
   const uint stride = n / RADIX, j = i / (uint)inner, at = i - j * (uint)inner;
   const uint block = j / (uint)done, k = j - block * (uint)done, turn = k * (stride / (uint)done);
-  __global const STORAGE(IN) *src = PTR(in, const STORAGE(IN)) + line * in_n * inner + at;
-  __global STORAGE(OUT) *dst = PTR(out, STORAGE(OUT)) + line * out_n * inner + at;
-  __global const VT *w = PTR(root, const VT);
+  __global const STORAGE(IN)* src = PTR(in, const STORAGE(IN)) + line * in_n * inner + at;
+  __global STORAGE(OUT)* dst = PTR(out, STORAGE(OUT)) + line * out_n * inner + at;
+  __global const VT* w = PTR(root, const VT);
   VT v[RADIX];
   for (int r = 0; r < RADIX; r++) {
     const uint p = j + r * stride;

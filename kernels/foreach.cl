@@ -53,14 +53,14 @@
 #define GET_SCALAR MT_SCALAR
 #endif
 #if NIN > 1
-#define COLUMN1 __global STORAGE(S) *p1 = MT_PTR(2, S);
+#define COLUMN1 __global STORAGE(S)* p1 = MT_PTR(2, S);
 #define READ1(V, i) const T x1 = LOAD(S, ACC, V, p1, i);
 #else
 #define COLUMN1
 #define READ1(V, i)
 #endif
 #if NIN > 2
-#define COLUMN2 __global STORAGE(S) *p2 = MT_PTR(3, S);
+#define COLUMN2 __global STORAGE(S)* p2 = MT_PTR(3, S);
 #define READ2(V, i) const T x2 = LOAD(S, ACC, V, p2, i);
 #else
 #define COLUMN2
@@ -71,25 +71,25 @@ __kernel void map(MT_PARAMS SCALAR_BUF) {
   MT_CHUNK
   const ST s = GET_SCALAR;
   (void)s;
-  __global STORAGE(S0) *out = MT_PTR(0, S0);
-  __global STORAGE(S1) *p0 = MT_PTR(1, S1);
+  __global STORAGE(S0)* out = MT_PTR(0, S0);
+  __global STORAGE(S1)* p0 = MT_PTR(1, S1);
   COLUMN1
   COLUMN2
-#define MAP_AT(V, i)                            \
-  {                                             \
-    typedef VTYPE(ACC, V) T;                    \
-    const T x0 = LOAD(S1, ACC, V, p0, i);       \
-    READ1(V, i)                                 \
-    READ2(V, i)                                 \
-    const T y = OP;                             \
-    STORE(S0, ACC, V, out, i, y);               \
+#define MAP_AT(V, i)                      \
+  {                                       \
+    typedef VTYPE(ACC, V) T;              \
+    const T x0 = LOAD(S1, ACC, V, p0, i); \
+    READ1(V, i)                           \
+    READ2(V, i)                           \
+    const T y = OP;                       \
+    STORE(S0, ACC, V, out, i, y);         \
   }
   MT_FOR_EACH(MAP_AT)
 }
 
 __kernel void zero(MT_PARAMS) {
   MT_CHUNK
-  __global STORAGE(S) *out = MT_PTR(0, S);
+  __global STORAGE(S)* out = MT_PTR(0, S);
 #define ZERO_AT(V, i) STORE(S, ACC, V, out, i, (VTYPE(ACC, V))(0));
   MT_FOR_EACH(ZERO_AT)
 }
@@ -113,16 +113,16 @@ __kernel void zero(MT_PARAMS) {
 
 __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
   MT_CHUNK
-  __global const STORAGE(S) *x = MT_PTR(1, S);
+  __global const STORAGE(S)* x = MT_PTR(1, S);
   VTYPE(ACC, VEC) sum_VEC = 0;
   ST sum_1 = 0;
 #define sum_4 sum_VEC
 #define sum_8 sum_VEC
 #define sum_16 sum_VEC
-#define NORM_AT(V, i)                                     \
-  {                                                       \
-    const VTYPE(ACC, V) v = LOAD(S, ACC, V, x, i);        \
-    CAT(sum_, V) = NORM_TERM(CAT(sum_, V), v);            \
+#define NORM_AT(V, i)                              \
+  {                                                \
+    const VTYPE(ACC, V) v = LOAD(S, ACC, V, x, i); \
+    CAT(sum_, V) = NORM_TERM(CAT(sum_, V), v);     \
   }
   MT_FOR_EACH(NORM_AT)
   ST lanes[VEC];
@@ -142,7 +142,7 @@ __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
 
 __kernel void norm_rows(MT_PARAMS, BUF(partial)) {
   MT_ROW
-  __global const ST *p = PTR(partial, const ST) + mt_base + (long)mt_row[0];
+  __global const ST* p = PTR(partial, const ST) + mt_base + (long)mt_row[0];
   const long n = ((long)mt_row[1] + CHUNK - 1) / CHUNK;
   ST acc = 0;
   for (long k = 0; k < n; k++) acc = NORM_JOIN(acc, p[k]);

@@ -1,12 +1,12 @@
 // grid_sample over 2 or 3 spatial dimensions, forward and backward.
-// -D: IN, ACC, DIMS (2: the depth is 1), INTERP (0 bilinear, 1 nearest, 2 bicubic), PADDING (0 zeros, 1 border, 2 reflection), ALIGN
-// (0, 1). The gradient of the input belongs to one work-item a sample and channel, which adds in a fixed
-// order: deterministic, no atomics.
+// -D: IN, ACC, DIMS (2: the depth is 1), INTERP (0 bilinear, 1 nearest, 2 bicubic), PADDING (0 zeros, 1 border, 2
+// reflection), ALIGN (0, 1). The gradient of the input belongs to one work-item a sample and channel, which adds in a
+// fixed order: deterministic, no atomics.
 #include "args/grid_sample.h"
 #include "common/vector.h"
 
 // A coordinate of the grid in [-1, 1] as one of pixels, and its derivative.
-static inline ST unnormalize(ST x, long size, ST *slope) {
+static inline ST unnormalize(ST x, long size, ST* slope) {
 #if ALIGN
   *slope = (ST)(size - 1) / 2;
   return (x + 1) * *slope;
@@ -15,7 +15,7 @@ static inline ST unnormalize(ST x, long size, ST *slope) {
   return ((x + 1) * size - 1) / 2;
 #endif
 }
-static inline ST clip(ST x, long size, ST *slope) {
+static inline ST clip(ST x, long size, ST* slope) {
   if (!(x > 0)) {
     *slope = 0;
     return 0;
@@ -26,7 +26,7 @@ static inline ST clip(ST x, long size, ST *slope) {
   }
   return x;
 }
-static inline ST reflect(ST x, long size, ST *slope) {
+static inline ST reflect(ST x, long size, ST* slope) {
   // Twice the borders, so that they are whole numbers.
   const long low2 = ALIGN ? 0 : -1, high2 = ALIGN ? 2 * (size - 1) : 2 * size - 1;
   if (low2 == high2) {
@@ -45,7 +45,7 @@ static inline ST reflect(ST x, long size, ST *slope) {
   *slope = -*slope;
   return span - extra + low;
 }
-static inline ST pad(ST x, long size, ST *slope) {
+static inline ST pad(ST x, long size, ST* slope) {
 #if PADDING == 1
   x = clip(x, size, slope);
 #elif PADDING == 2
@@ -55,7 +55,7 @@ static inline ST pad(ST x, long size, ST *slope) {
   if (!(x > (ST)-1e9f && x < (ST)1e9f)) x = -100;
   return x;
 }
-static inline ST source(ST x, long size, ST *slope) {
+static inline ST source(ST x, long size, ST* slope) {
   const ST at = unnormalize(x, size, slope);
 #if INTERP == 2
   // Bicubic pads each of its taps instead.
@@ -74,7 +74,7 @@ static inline ST source(ST x, long size, ST *slope) {
 #define TAPS 2
 #endif
 // TAPS positions (-1: outside), their weights, and the weights' derivatives.
-static inline void taps(ST x, long size, long *at, ST *w, ST *dw) {
+static inline void taps(ST x, long size, long* at, ST* w, ST* dw) {
 #if INTERP == 1
   at[0] = (long)rint(x);
   w[0] = 1;
@@ -108,25 +108,25 @@ static inline void taps(ST x, long size, long *at, ST *w, ST *dw) {
   taps(pz, s.in_d, az, wz, dz);
 #else
 #define TAPS_Z 1
-#define DEPTH           \
-  az[0] = 0;            \
+#define DEPTH \
+  az[0] = 0;  \
   wz[0] = 1;
 #endif
-#define AT_POINT(point)                                                           \
-  __global const STORAGE(IN) *xyz = PTR(grid, const STORAGE(IN)) + DIMS * (point); \
-  ST slope_x, slope_y;                                                         \
-  const ST px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &slope_x);              \
-  const ST py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &slope_y);              \
-  long ax[TAPS], ay[TAPS], az[TAPS_Z];                                            \
-  ST wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];           \
-  taps(px, s.in_w, ax, wx, dx);                                                     \
-  taps(py, s.in_h, ay, wy, dy);                                                     \
+#define AT_POINT(point)                                                            \
+  __global const STORAGE(IN)* xyz = PTR(grid, const STORAGE(IN)) + DIMS * (point); \
+  ST slope_x, slope_y;                                                             \
+  const ST px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &slope_x);                \
+  const ST py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &slope_y);                \
+  long ax[TAPS], ay[TAPS], az[TAPS_Z];                                             \
+  ST wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];               \
+  taps(px, s.in_w, ax, wx, dx);                                                    \
+  taps(py, s.in_h, ay, wy, dy);                                                    \
   DEPTH
 // Every tap inside the input, with its place there.
-#define FOR_TAPS                        \
-  for (int k = 0; k < TAPS_Z; k++)      \
-    for (int j = 0; j < TAPS; j++)      \
-      for (int i = 0; i < TAPS; i++)    \
+#define FOR_TAPS                     \
+  for (int k = 0; k < TAPS_Z; k++)   \
+    for (int j = 0; j < TAPS; j++)   \
+      for (int i = 0; i < TAPS; i++) \
         if (ax[i] >= 0 && ay[j] >= 0 && az[k] >= 0)
 #define PLACE ((az[k] * s.in_h + ay[j]) * s.in_w + ax[i])
 
@@ -138,7 +138,7 @@ __kernel void sample(BUF(out), BUF(in), BUF(grid), const GridSampleParams s, lon
     AT_POINT(point)
     const long n = point / plane, o = point - n * plane;
     for (long c = 0; c < s.c; c++) {
-      __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * size;
+      __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * size;
       ST sum = 0;
       FOR_TAPS sum += wx[i] * wy[j] * wz[k] * LOAD(IN, ACC, 1, x, PLACE);
       STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), (n * s.c + c) * plane + o, sum);
@@ -150,8 +150,8 @@ __kernel void sample(BUF(out), BUF(in), BUF(grid), const GridSampleParams s, lon
 __kernel void sample_backward_input(BUF(gin), BUF(grad), BUF(grid), const GridSampleParams s) {
   const long nc = get_global_id(0), plane = s.out_d * s.out_h * s.out_w;
   if (nc >= s.n * s.c) return;
-  __global ST *x = PTR(gin, ST) + nc * s.in_d * s.in_h * s.in_w;
-  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + nc * plane;
+  __global ST* x = PTR(gin, ST) + nc * s.in_d * s.in_h * s.in_w;
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + nc * plane;
   for (long o = 0; o < plane; o++) {
     AT_POINT(nc / s.c * plane + o)
     const ST v = LOAD(IN, ACC, 1, g, o);
@@ -167,7 +167,7 @@ __kernel void sample_backward_grid(BUF(ggrid), BUF(grad), BUF(in), BUF(grid), co
     const long n = point / plane, o = point - n * plane;
     ST gx = 0, gy = 0, gz = 0;
     for (long c = 0; c < s.c; c++) {
-      __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * size;
+      __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + (n * s.c + c) * size;
       const ST v = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), (n * s.c + c) * plane + o);
       FOR_TAPS {
         const ST p = v * LOAD(IN, ACC, 1, x, PLACE);

@@ -21,7 +21,7 @@
 #define VALUE value
 #endif
 
-static inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
+static inline void copy_run(__global elem_t* d, __global const elem_t* s, long n) {
   long j = 0;
 #if BYTES < 16
   for (; j + 16 <= n; j += 16) vstore16(vload16(0, s + j), 0, d + j);
@@ -30,7 +30,7 @@ static inline void copy_run(__global elem_t *d, __global const elem_t *s, long n
 }
 
 __kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value, const IndexSpaceParams L) {
-  __global int *err = PTR(e, int);
+  __global int* err = PTR(e, int);
   const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);
   long row = (long)get_global_id(1) * L.rows_per_item;
   const long last = min(row + L.rows_per_item, L.rows);
@@ -38,8 +38,8 @@ __kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value,
   const long os = L.inner[0], ss = L.inner[1];
   row_t r = first_row(&L, row);
   for (;;) {
-    __global uchar *o = o_buf + o_off + r.off[0];
-    __global const uchar *s = s_buf + s_off + r.off[1];
+    __global uchar* o = o_buf + o_off + r.off[0];
+    __global const uchar* s = s_buf + s_off + r.off[1];
     if (INDEX_FIXED) {
       const long at = INDEXED_OFFSET(0);
 #if MODE == GATHER
@@ -49,15 +49,15 @@ __kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value,
 #endif
 #if MODE != FILL
       if (os == BYTES && ss == BYTES) {
-        copy_run((__global elem_t *)o + begin, (__global const elem_t *)s + begin, end - begin);
+        copy_run((__global elem_t*)o + begin, (__global const elem_t*)s + begin, end - begin);
       } else
 #endif
       {
         for (long j = begin; j < end; j++) {
 #if MODE == FILL
-          *(__global elem_t *)(o + j * os) = VALUE;
+          *(__global elem_t*)(o + j * os) = VALUE;
 #else
-          *(__global elem_t *)(o + j * os) = *(__global const elem_t *)(s + j * ss);
+          *(__global elem_t*)(o + j * os) = *(__global const elem_t*)(s + j * ss);
 #endif
         }
       }
@@ -65,11 +65,11 @@ __kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value,
       for (long j = begin; j < end; j++) {
         const long at = INDEXED_OFFSET(j);
 #if MODE == GATHER
-        *(__global elem_t *)(o + j * os) = *(__global const elem_t *)(s + j * ss + at);
+        *(__global elem_t*)(o + j * os) = *(__global const elem_t*)(s + j * ss + at);
 #elif MODE == SCATTER
-        *(__global elem_t *)(o + j * os + at) = *(__global const elem_t *)(s + j * ss);
+        *(__global elem_t*)(o + j * os + at) = *(__global const elem_t*)(s + j * ss);
 #else
-        *(__global elem_t *)(o + j * os + at) = VALUE;
+        *(__global elem_t*)(o + j * os + at) = VALUE;
 #endif
       }
     }

@@ -3,8 +3,8 @@
 #include "common/vector.h"
 
 // The class of element i, or -1 if it is ignored.
-static inline long target_of(__global const STORAGE(TARGET) *t, long i, long classes, long ignore, __global int *err,
-                      int code) {
+static inline long target_of(__global const STORAGE(TARGET)* t, long i, long classes, long ignore, __global int* err,
+                             int code) {
   const long c = LOAD(TARGET, i64, 1, t, i);
   if (c == ignore) return -1;
   if (c < 0 || c >= classes) {
@@ -17,8 +17,8 @@ static inline long target_of(__global const STORAGE(TARGET) *t, long i, long cla
 #define SCORE(i, c) ((i) / inner * classes * inner + (c) * inner + (i) % inner)
 
 // Loss of each element.
-__kernel void nll_each(BUF(out), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long n, long per,
-                       long classes, long inner, long ignore) {
+__kernel void nll_each(BUF(out), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long n, long per, long classes,
+                       long inner, long ignore) {
   const long first = (long)get_global_id(0) * per, last = min(first + per, n);
   for (long i = first; i < last; i++) {
     const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
@@ -63,9 +63,8 @@ __kernel void nll_finish(BUF(out), BUF(total_weight), BUF(part), long parts, int
 }
 
 // Into a gradient that is zero. `each`: a gradient for each element, else one for all of them.
-__kernel void nll_backward(BUF(gin), BUF(grad), BUF(target), BUF(weight), BUF(total_weight), BUF(err),
-                           int code, long n, long per, long classes, long inner, long ignore, int each,
-                           int mean) {
+__kernel void nll_backward(BUF(gin), BUF(grad), BUF(target), BUF(weight), BUF(total_weight), BUF(err), int code, long n,
+                           long per, long classes, long inner, long ignore, int each, int mean) {
   const long first = (long)get_global_id(0) * per, last = min(first + per, n);
   ST g = each ? 0 : LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), 0);
   if (mean) g /= LOAD(IN, ACC, 1, PTR(total_weight, const STORAGE(IN)), 0);

@@ -5,18 +5,18 @@
 
 #define X(j) LOAD(IN, ACC, 1, x, j)
 
-static inline long class_of(__global const long *target, long row, long classes, __global int *err, int code) {
+static inline long class_of(__global const long* target, long row, long classes, __global int* err, int code) {
   const long c = target[row];
   if (c >= 0 && c < classes) return c;
   netcl_report(err, code, c, classes);
   return 0;
 }
 
-__kernel void multi_margin(BUF(each), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long rows,
-                           long classes, int p, float margin) {
+__kernel void multi_margin(BUF(each), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long rows, long classes,
+                           int p, float margin) {
   const long row = get_global_id(0);
   if (row >= rows) return;
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * classes;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * classes;
   const long t = class_of(PTR(target, const long), row, classes, PTR(err, int), code);
   const ST base = (ST)margin - X(t);
   ST sum = 0;
@@ -28,13 +28,12 @@ __kernel void multi_margin(BUF(each), BUF(in), BUF(target), BUF(weight), BUF(err
   PTR(each, ST)[row] = sum / classes;
 }
 
-__kernel void multi_margin_backward(BUF(gin), BUF(grad), BUF(in), BUF(target), BUF(weight), BUF(err),
-                                    int code, long rows, long classes, int p, float margin, int each,
-                                    float scale) {
+__kernel void multi_margin_backward(BUF(gin), BUF(grad), BUF(in), BUF(target), BUF(weight), BUF(err), int code,
+                                    long rows, long classes, int p, float margin, int each, float scale) {
   const long row = get_global_id(0);
   if (row >= rows) return;
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * classes;
-  __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + row * classes;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * classes;
+  __global STORAGE(IN)* y = PTR(gin, STORAGE(IN)) + row * classes;
   const long t = class_of(PTR(target, const long), row, classes, PTR(err, int), code);
   ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * (ST)scale / classes;
   if (weight_buf) g *= LOAD(IN, ACC, 1, PTR(weight, const STORAGE(IN)), t);
@@ -50,13 +49,13 @@ __kernel void multi_margin_backward(BUF(gin), BUF(grad), BUF(in), BUF(target), B
 }
 
 // A row's targets end at the first -1. is_target gets 1 at the classes among them.
-__kernel void multilabel_margin(BUF(each), BUF(is_target), BUF(in), BUF(target), BUF(err), int code,
-                                long rows, long classes) {
+__kernel void multilabel_margin(BUF(each), BUF(is_target), BUF(in), BUF(target), BUF(err), int code, long rows,
+                                long classes) {
   const long row = get_global_id(0);
   if (row >= rows) return;
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * classes;
-  __global STORAGE(IN) *is = PTR(is_target, STORAGE(IN)) + row * classes;
-  __global const long *targets = PTR(target, const long) + row * classes;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * classes;
+  __global STORAGE(IN)* is = PTR(is_target, STORAGE(IN)) + row * classes;
+  __global const long* targets = PTR(target, const long) + row * classes;
   for (long j = 0; j < classes; j++) STORE(IN, ACC, 1, is, j, (ST)0);
   long count = 0;
   for (; count < classes && targets[count] != -1; count++)
@@ -72,14 +71,14 @@ __kernel void multilabel_margin(BUF(each), BUF(is_target), BUF(in), BUF(target),
   PTR(each, ST)[row] = sum / classes;
 }
 
-__kernel void multilabel_margin_backward(BUF(gin), BUF(grad), BUF(is_target), BUF(in), BUF(target), BUF(err),
-                                         int code, long rows, long classes, int each, float scale) {
+__kernel void multilabel_margin_backward(BUF(gin), BUF(grad), BUF(is_target), BUF(in), BUF(target), BUF(err), int code,
+                                         long rows, long classes, int each, float scale) {
   const long row = get_global_id(0);
   if (row >= rows) return;
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * classes;
-  __global const STORAGE(IN) *is = PTR(is_target, const STORAGE(IN)) + row * classes;
-  __global const long *targets = PTR(target, const long) + row * classes;
-  __global STORAGE(IN) *y = PTR(gin, STORAGE(IN)) + row * classes;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * classes;
+  __global const STORAGE(IN)* is = PTR(is_target, const STORAGE(IN)) + row * classes;
+  __global const long* targets = PTR(target, const long) + row * classes;
+  __global STORAGE(IN)* y = PTR(gin, STORAGE(IN)) + row * classes;
   const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * (ST)scale / classes;
   for (long j = 0; j < classes; j++) {
     ST sum = 0;

@@ -24,8 +24,8 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillPa
 #endif
   if (v_buf) value = *PTR(v, const elem_t);
   for (long row = (long)get_global_id(1) * L.rows_per_item; row < last; row++) {
-    __global uchar *o = PTR(o, uchar);
-    __global const uchar *m = PTR(m, const uchar);
+    __global uchar* o = PTR(o, uchar);
+    __global const uchar* m = PTR(m, const uchar);
     long rest = row;
     for (int d = 0; d < L.ndim; d++) {
       const long q = rest / L.size[d], at = rest - q * L.size[d];
@@ -38,7 +38,7 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillPa
     if (L.out_inner == BYTES && L.mask_inner == 1) {
       for (; j + 16 <= end; j += 16) {
         const uchar16 on = vload16(0, m + j);
-        __global elem_t *p = (__global elem_t *)o + j;
+        __global elem_t* p = (__global elem_t*)o + j;
 #define MASK16(T) (CAT3(convert_, T, 16)(on) != (CAT(T, 16))(0))
 #if BYTES == 1
         vstore16(select(vload16(0, p), (uchar16)(value), MASK16(uchar)), 0, p);
@@ -53,7 +53,7 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillPa
     }
 #endif
     for (; j < end; j++) {
-      if (m[j * L.mask_inner]) *(__global elem_t *)(o + j * L.out_inner) = value;
+      if (m[j * L.mask_inner]) *(__global elem_t*)(o + j * L.out_inner) = value;
     }
   }
 }
@@ -64,13 +64,13 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillPa
 __kernel void count(BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;
-  __global const elem_t *x = PTR(x, const elem_t);
+  __global const elem_t* x = PTR(x, const elem_t);
   long found = 0;
   for (long i = begin; i < end; i++) found += NONZERO(x[i]) ? 1 : 0;
   PTR(counts, long)[k] = found;
 }
 __kernel void scan(BUF(counts), long n) {
-  __global long *counts = PTR(counts, long);
+  __global long* counts = PTR(counts, long);
   long sum = 0;
   for (long i = 0; i < n; i++) {
     const long c = counts[i];
@@ -80,19 +80,20 @@ __kernel void scan(BUF(counts), long n) {
   counts[n] = sum;
 }
 
-__kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high, const PositionParams L) {
+__kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high,
+                        const PositionParams L) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;
-  __global const elem_t *x = PTR(x, const elem_t);
-  __global long *o = PTR(o, long);
-  __global const long *counts = PTR(counts, const long);
+  __global const elem_t* x = PTR(x, const elem_t);
+  __global long* o = PTR(o, long);
+  __global const long* counts = PTR(counts, const long);
   long rank = counts[k];
   const long limit = min(counts[k + 1], L.limit);
   const long inner = L.ndim > 1 ? L.size[L.ndim - 1] : n;
   long row = begin / inner, column = begin - row * inner;
   for (long i = begin; i < end && rank < limit; i++) {
     // Written before it is known whether it counts: no branch to mispredict, and the next one overwrites it.
-    __global long *p = o + rank * L.out_row;
+    __global long* p = o + rank * L.out_row;
     p[(L.ndim - 1) * L.out_column] = column;
     if (L.ndim == 2) p[0] = row;
     const int counts_in = NONZERO(x[i]);
@@ -117,9 +118,9 @@ __kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong l
 __kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;
-  __global const uchar *m = PTR(m, const uchar);
-  __global elem_t *o = PTR(o, elem_t);
-  __global const elem_t *x = PTR(x, const elem_t);
+  __global const uchar* m = PTR(m, const uchar);
+  __global elem_t* o = PTR(o, elem_t);
+  __global const elem_t* x = PTR(x, const elem_t);
   long rank = PTR(counts, const long)[k];
   const long limit = PTR(counts, const long)[k + 1];
   // Stored before it is known whether it is marked: no branch to mispredict.
@@ -132,7 +133,7 @@ __kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk) {
 __kernel void spread(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk, long size, BUF(e), int code) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;
-  __global const uchar *m = PTR(m, const uchar);
+  __global const uchar* m = PTR(m, const uchar);
   long rank = PTR(counts, const long)[k];
   for (long i = begin; i < end; i++) {
     if (!m[i]) continue;

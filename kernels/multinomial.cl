@@ -18,7 +18,7 @@ __kernel void pick(BUF(found), BUF(points), BUF(cumulative), BUF(weights), long 
   const long begin = (long)get_global_id(0) * chunk, end = min(begin + chunk, n);
   for (long i = begin; i < end; i++) {
     const long row = i / samples * classes;
-    __global const ST *sums = PTR(cumulative, const ST) + row;
+    __global const ST* sums = PTR(cumulative, const ST) + row;
     const ST total = sums[classes - 1], point = PTR(points, const ST)[i] * total;
     if (!(total > 0)) netcl_report(PTR(err, int), code, 0, 0);
     long low = 0, high = classes;

@@ -7,7 +7,7 @@
 #define OFFSET(b) LOAD(INDEX, i64, 1, PTR(offsets, const STORAGE(INDEX)), b)
 
 // The rows of sequence b as (first, count). Those outside of values are reported and left out.
-static inline long2 rows_of(long begin, long end, long total, __global int *err, int code) {
+static inline long2 rows_of(long begin, long end, long total, __global int* err, int code) {
   if (begin < 0 || end < begin || end > total) {
     netcl_report(err, code, begin < 0 ? begin : end, total);
     return (long2)(0, 0);
@@ -15,14 +15,14 @@ static inline long2 rows_of(long begin, long end, long total, __global int *err,
   return (long2)(begin, end - begin);
 }
 
-static inline void copy_elements(__global elem_t *to, __global const elem_t *from, long n) {
+static inline void copy_elements(__global elem_t* to, __global const elem_t* from, long n) {
   long j = 0;
 #if BYTES < 16
   for (; j + 16 <= n; j += 16) vstore16(vload16(0, from + j), 0, to + j);
 #endif
   for (; j < n; j++) to[j] = from[j];
 }
-static inline void fill_elements(__global elem_t *to, elem_t value, long n) {
+static inline void fill_elements(__global elem_t* to, elem_t value, long n) {
   for (long j = 0; j < n; j++) to[j] = value;
 }
 
@@ -38,8 +38,8 @@ __kernel void to_padded(BUF(padded), BUF(values), BUF(offsets), BUF(err), int co
   const long b = get_global_id(1), first = (long)get_global_id(0) * rows_per, last = min(first + rows_per, length);
   if (b >= batch) return;
   const long2 rows = rows_of(OFFSET(b), OFFSET(b + 1), total, PTR(err, int), code);
-  __global elem_t *to = PTR(padded, elem_t) + b * length * run;
-  __global const elem_t *from = PTR(values, const elem_t) + rows.x * run;
+  __global elem_t* to = PTR(padded, elem_t) + b * length * run;
+  __global const elem_t* from = PTR(values, const elem_t) + rows.x * run;
   const long filled = clamp(rows.y, first, max(first, last));
   copy_elements(to + first * run, from + first * run, (filled - first) * run);
   if (last > filled) fill_elements(to + filled * run, ELEMENT(padding), (last - filled) * run);
@@ -53,8 +53,8 @@ __kernel void from_padded(BUF(values), BUF(padded), BUF(offsets), BUF(err), int 
   const long2 rows = rows_of(OFFSET(b), OFFSET(b + 1), total, PTR(err, int), code);
   const long per = (rows.y + shares - 1) / shares, first = share * per, last = min(first + per, rows.y);
   if (first >= last) return;
-  __global elem_t *to = PTR(values, elem_t) + rows.x * run;
-  __global const elem_t *from = PTR(padded, const elem_t) + b * length * run;
+  __global elem_t* to = PTR(values, elem_t) + rows.x * run;
+  __global const elem_t* from = PTR(padded, const elem_t) + b * length * run;
   const long filled = clamp(length, first, last);
   copy_elements(to + first * run, from + first * run, (filled - first) * run);
   fill_elements(to + filled * run, ELEMENT((ulong2)(0, 0)), (last - filled) * run);

@@ -4,7 +4,7 @@
 #include "common/vector.h"
 
 // The input that output `o` repeats.
-static inline long source(const PadParams *P, int d, long o) {
+static inline long source(const PadParams* P, int d, long o) {
   const long i = o - P->before[d];
 #ifdef REFLECT
   return i < 0 ? -i : i >= P->in[d] ? 2 * (P->in[d] - 1) - i : i;
@@ -14,14 +14,14 @@ static inline long source(const PadParams *P, int d, long o) {
 }
 
 __kernel void pad_forward(BUF(src), BUF(dst), const PadParams P) {
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
-  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   for (long row = first; row < last; row++) {
     const long zy = row / P.out[1], plane = zy / P.out[0];
     const long z = source(&P, 0, zy - plane * P.out[0]), y = source(&P, 1, row - zy * P.out[1]);
-    __global const STORAGE(IN) *from = src + ((plane * P.in[0] + z) * P.in[1] + y) * P.in[2] * P.inner;
-    __global STORAGE(IN) *to = dst + row * P.out[2] * P.inner;
+    __global const STORAGE(IN)* from = src + ((plane * P.in[0] + z) * P.in[1] + y) * P.in[2] * P.inner;
+    __global STORAGE(IN)* to = dst + row * P.out[2] * P.inner;
     // The middle is a plain copy.
     const long m0 = clamp(P.before[2], 0L, P.out[2]), m1 = clamp(P.in[2] + P.before[2], m0, P.out[2]);
     for (long x = 0; x < m0; x++)
@@ -37,7 +37,7 @@ typedef struct {
   long begin[3], end[3];
 } copies_t;
 
-static inline copies_t copies(const PadParams *P, int d, long i) {
+static inline copies_t copies(const PadParams* P, int d, long i) {
   copies_t c;
   const long in = P->in[d], out = P->out[d], before = P->before[d];
   long at[3] = {i + before, -1, -1};
@@ -58,8 +58,8 @@ static inline copies_t copies(const PadParams *P, int d, long i) {
 }
 
 __kernel void pad_backward(BUF(src), BUF(dst), const PadParams P) {
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
-  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   for (long row = first; row < last; row++) {
     const long zy = row / P.in[1], plane = zy / P.in[0];
@@ -72,7 +72,8 @@ __kernel void pad_backward(BUF(src), BUF(dst), const PadParams P) {
           for (long z = cz.begin[kz]; z < cz.end[kz]; z++)
             for (int ky = 0; ky < 3; ky++)
               for (long y = cy.begin[ky]; y < cy.end[ky]; y++) {
-                __global const STORAGE(IN) *from = src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2] * P.inner + c;
+                __global const STORAGE(IN)* from =
+                    src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2] * P.inner + c;
                 for (int kx = 0; kx < 3; kx++)
                   for (long x = cx.begin[kx]; x < cx.end[kx]; x++) sum += LOAD(IN, ACC, 1, from, x * P.inner);
               }
@@ -84,8 +85,8 @@ __kernel void pad_backward(BUF(src), BUF(dst), const PadParams P) {
 
 // dst row (plane, ky, kx, block y) = a strided row of the image.
 __kernel void unfold(BUF(src), BUF(dst), const UnfoldParams P) {
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
-  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   for (long row = first; row < last; row++) {
     const long k = row / P.blocks[0], kyx = k % (P.ker[0] * P.ker[1]), plane = k / (P.ker[0] * P.ker[1]);
@@ -93,8 +94,8 @@ __kernel void unfold(BUF(src), BUF(dst), const UnfoldParams P) {
     const long y = (row - k * P.blocks[0]) * P.stride[0] - P.pad[0] + ky * P.dil[0];
     const long x0 = kx * P.dil[1] - P.pad[1];
     const int inside = y >= 0 && y < P.size[0];
-    __global const STORAGE(IN) *from = src + (plane * P.size[0] + (inside ? y : 0)) * P.size[1];
-    __global STORAGE(IN) *to = dst + row * P.blocks[1];
+    __global const STORAGE(IN)* from = src + (plane * P.size[0] + (inside ? y : 0)) * P.size[1];
+    __global STORAGE(IN)* to = dst + row * P.blocks[1];
     for (long b = 0; b < P.blocks[1]; b++) {
       const long x = x0 + b * P.stride[1];
       to[b] = inside && x >= 0 && x < P.size[1] ? from[x] : (STORAGE(IN))(0);
@@ -104,8 +105,8 @@ __kernel void unfold(BUF(src), BUF(dst), const UnfoldParams P) {
 
 // dst row (plane, y): every element gathers from the windows that hold it, in a fixed order.
 __kernel void fold(BUF(src), BUF(dst), const UnfoldParams P) {
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
-  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   for (long row = first; row < last; row++) {
     const long plane = row / P.size[0], y = row - plane * P.size[0];

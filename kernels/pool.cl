@@ -19,7 +19,7 @@ typedef struct {
   long begin, end, length;
 } window_t;
 
-static inline window_t window(const PoolParams *P, int d, long o) {
+static inline window_t window(const PoolParams* P, int d, long o) {
   window_t w;
   if (P->adaptive) {
     w.begin = o * P->in[d] / P->out[d];
@@ -37,7 +37,7 @@ static inline window_t window(const PoolParams *P, int d, long o) {
 }
 
 // The windows along x that lie inside the image: [begin, end), empty if vectors are of no use.
-static inline window_t inner_windows(const PoolParams *P) {
+static inline window_t inner_windows(const PoolParams* P) {
   window_t w;
   w.begin = w.end = w.length = 0;
 #ifdef LANES
@@ -54,7 +54,7 @@ static inline window_t inner_windows(const PoolParams *P) {
 typedef VTYPE(f32, LANES) VT;
 typedef CAT(int, LANES) VI;
 // LANES elements `step` apart; reads nothing beyond the last of them.
-static inline VT load_lanes(__global const STORAGE(IN) *p, long step) {
+static inline VT load_lanes(__global const STORAGE(IN)* p, long step) {
   if (step == 1) return LOAD(IN, ACC, LANES, p, 0);
   if (step == 2) return (VT)(LOAD(IN, ACC, LANES, p, 0).even, LOAD(IN, ACC, LANES, p, LANES - 1).odd);
   float v[LANES];
@@ -70,9 +70,9 @@ static inline VI lane_numbers(int step) {
 
 #ifdef POOL_MAX
 __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
-  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
-  __global long *index = PTR(index, long);
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
+  __global long* index = PTR(index, long);
   const window_t inner = inner_windows(&P);
 #ifdef LANES
   const VI number = lane_numbers((int)P.stride[2]);
@@ -81,7 +81,7 @@ __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
   for (long row = first; row < last; row++) {
     const long zy = row / P.out[1], plane = zy / P.out[0];
     const window_t wz = window(&P, 0, zy - plane * P.out[0]), wy = window(&P, 1, row - zy * P.out[1]);
-    __global const STORAGE(IN) *p = src + plane * P.in[0] * P.in[1] * P.in[2];
+    __global const STORAGE(IN)* p = src + plane * P.in[0] * P.in[1] * P.in[2];
 #ifdef LANES
     for (long at = inner.begin; at < inner.end; at += LANES) {
       const long ox = min(at, inner.end - LANES);  // the last ones overlap
@@ -125,21 +125,21 @@ __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
 }
 #endif
 
-// Windows of one size whose first elements are drawn: sample[plane] holds a number of [0, 1) for each of the last `dims`
-// dimensions. (Graham, "Fractional Max-Pooling", 2014)
+// Windows of one size whose first elements are drawn: sample[plane] holds a number of [0, 1) for each of the last
+// `dims` dimensions. (Graham, "Fractional Max-Pooling", 2014)
 #ifdef POOL_FRACTIONAL
-static inline long fractional_begin(const PoolParams *P, int d, long o, ST sample) {
+static inline long fractional_begin(const PoolParams* P, int d, long o, ST sample) {
   if (o == P->out[d] - 1) return P->in[d] - P->ker[d];
   const ST step = (ST)(P->in[d] - P->ker[d]) / (ST)(P->out[d] - 1);
   return (long)((o + sample) * step) - (long)(sample * step);
 }
 
 __kernel void pool_fractional(BUF(src), BUF(sample), BUF(dst), BUF(index), const PoolParams P, int dims) {
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   for (long row = first; row < last; row++) {
     const long zy = row / P.out[1], plane = zy / P.out[0];
-    __global const STORAGE(IN) *p = src + plane * P.in[0] * P.in[1] * P.in[2];
+    __global const STORAGE(IN)* p = src + plane * P.in[0] * P.in[1] * P.in[2];
     ST drawn[3] = {0, 0, 0};
     for (int d = 0; d < dims; d++)
       drawn[3 - dims + d] = LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), plane * dims + d);
@@ -172,9 +172,9 @@ __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes
                            int assign, int code) {
   const long plane = get_global_id(0);
   if (plane >= planes) return;
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN)) + plane * src_size;
-  __global const long *index = PTR(index, const long) + plane * src_size;
-  __global STORAGE(OUT) *dst = PTR(dst, STORAGE(OUT)) + plane * dst_size;
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN)) + plane * src_size;
+  __global const long* index = PTR(index, const long) + plane * src_size;
+  __global STORAGE(OUT)* dst = PTR(dst, STORAGE(OUT)) + plane * dst_size;
   for (long i = 0; i < dst_size; i++) STORE(OUT, ACC, 1, dst, i, (ST)0);
   for (long i = 0; i < src_size; i++) {
     long at = index[i];
@@ -190,14 +190,14 @@ __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes
 
 #ifdef POOL_AVG
 __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
-  __global STORAGE(IN) *dst = PTR(dst, STORAGE(IN));
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
+  __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
   const window_t inner = inner_windows(&P);
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   for (long row = first; row < last; row++) {
     const long zy = row / P.out[1], plane = zy / P.out[0];
     const window_t wz = window(&P, 0, zy - plane * P.out[0]), wy = window(&P, 1, row - zy * P.out[1]);
-    __global const STORAGE(IN) *p = src + plane * P.in[0] * P.in[1] * P.in[2];
+    __global const STORAGE(IN)* p = src + plane * P.in[0] * P.in[1] * P.in[2];
 #ifdef LANES
     for (long at = inner.begin; at < inner.end; at += LANES) {
       const long ox = min(at, inner.end - LANES);  // the last ones overlap
@@ -227,7 +227,7 @@ __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
 #endif
 
 // The outputs whose window holds input `i`: [begin, end).
-static inline window_t covering(const PoolParams *P, int d, long i) {
+static inline window_t covering(const PoolParams* P, int d, long i) {
   window_t w;
   w.length = 0;
   if (P->adaptive) {
@@ -244,19 +244,19 @@ static inline window_t covering(const PoolParams *P, int d, long i) {
 #ifdef POOL_AVG_BACKWARD
 // dst (of the compute type): each row gathers, in a fixed order, what the rows of windows over it give.
 __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN));
-  __global ST *dst = PTR(dst, ST);
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
+  __global ST* dst = PTR(dst, ST);
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   for (long row = first; row < last; row++) {
     const long zy = row / P.in[1], plane = zy / P.in[0];
     const window_t cz = covering(&P, 0, zy - plane * P.in[0]), cy = covering(&P, 1, row - zy * P.in[1]);
-    __global ST *to = dst + row * P.in[2];
+    __global ST* to = dst + row * P.in[2];
     for (long x = 0; x < P.in[2]; x++) to[x] = 0;
     for (long z = cz.begin; z < cz.end; z++) {
       const long lz = window(&P, 0, z).length;
       for (long y = cy.begin; y < cy.end; y++) {
         const long lzy = lz * window(&P, 1, y).length;
-        __global const STORAGE(IN) *from = src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2];
+        __global const STORAGE(IN)* from = src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2];
         for (long ox = 0; ox < P.out[2]; ox++) {
           const window_t wx = window(&P, 2, ox);
           const ST count = (ST)(P.divisor ? P.divisor : lzy * wx.length);

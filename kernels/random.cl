@@ -10,8 +10,12 @@
 #define LONG16(hi, lo) ((convert_ulong16(hi) << 32) | convert_ulong16(lo))
 #ifdef HAVE_FP64
 // [0, 1), (0, 1] and (-1/2, 1/2) with 53 bits.
-static inline double16 wide_closed_open(uint16 hi, uint16 lo) { return convert_double16(LONG16(hi, lo) >> 11) * 0x1p-53; }
-static inline double16 wide_open_closed(uint16 hi, uint16 lo) { return convert_double16((LONG16(hi, lo) >> 11) + 1) * 0x1p-53; }
+static inline double16 wide_closed_open(uint16 hi, uint16 lo) {
+  return convert_double16(LONG16(hi, lo) >> 11) * 0x1p-53;
+}
+static inline double16 wide_open_closed(uint16 hi, uint16 lo) {
+  return convert_double16((LONG16(hi, lo) >> 11) + 1) * 0x1p-53;
+}
 static inline double16 wide_centred(uint16 hi, uint16 lo) {
   return (convert_double16(as_long16(LONG16(hi, lo) >> 11) - (1L << 52)) + 0.5) * 0x1p-53;
 }
@@ -30,8 +34,8 @@ static inline double16 wide_centred(uint16 hi, uint16 lo) {
 #define BITS(k) convert_long16(words.w[k])
 #endif
 
-// Value k (0 … VALUES - 1) of each block; a and b are the distribution's parameters. No exponential is 0 (as on CUDA the
-// least is half of epsilon, which is no 0 in half either), no geometric below 1, no Cauchy infinite.
+// Value k (0 … VALUES - 1) of each block; a and b are the distribution's parameters. No exponential is 0 (as on CUDA
+// the least is half of epsilon, which is no 0 in half either), no geometric below 1, no Cauchy infinite.
 #define DIST_uniform(k) uniform_between(UNIFORM(k), a, b)
 #define DIST_normal(k) (a + b * normal_pair(UNIFORM_POSITIVE((k) & ~1), UNIFORM((k) | 1), (k) & 1))
 #define DIST_log_normal(k) exp(DIST_normal(k))
@@ -56,7 +60,7 @@ static inline VT uniform_between(VT u, ST from, ST to) {
 }
 #endif
 
-static inline void put(__global STORAGE(OUT) *out, long i, long n, VT v) {
+static inline void put(__global STORAGE(OUT)* out, long i, long n, VT v) {
   if (i + 16 <= n) {
     STORE(OUT, ACC, 16, out, i, v);
     return;
@@ -69,15 +73,14 @@ static inline void put(__global STORAGE(OUT) *out, long i, long n, VT v) {
   for (int k = 0; k < 16 && i + k < n; k++) STORE(OUT, ACC, 1, out, i + k, lanes.s[k]);
 }
 
-static inline float16 get(__global const float *p, long i, long n) {
+static inline float16 get(__global const float* p, long i, long n) {
   if (i + 16 <= n) return vload16(0, p + i);
   float r[16];
   for (int k = 0; k < 16; k++) r[k] = p[min(i + k, n - 1)];
   return vload16(0, r);
 }
 
-__kernel void fill(BUF(out), BUF(prob), long n, long groups, ulong seed, ulong offset, ST a, ST b, BUF(err),
-                   int code) {
+__kernel void fill(BUF(out), BUF(prob), long n, long groups, ulong seed, ulong offset, ST a, ST b, BUF(err), int code) {
   const long first = (long)get_global_id(0) * groups;
   for (long g = first; g < first + groups && g * 16 * VALUES < n; g++) {
     const words_t words = philox16(seed, offset + (ulong)g * 16);

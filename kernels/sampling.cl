@@ -11,14 +11,14 @@
 
 // (0, 1]
 #if defined(ACC_DOUBLE)
-static inline ST uniform(philox_stream_t *s) {
+static inline ST uniform(philox_stream_t* s) {
   const ulong high = philox_next(s);
   return (((high << 32 | philox_next(s)) >> 11) + 1) * 0x1p-53;
 }
 #else
-static inline ST uniform(philox_stream_t *s) { return philox_next(s) * 0x1p-32f + 0x1p-33f; }
+static inline ST uniform(philox_stream_t* s) { return philox_next(s) * 0x1p-32f + 0x1p-33f; }
 #endif
-static inline ST normal(philox_stream_t *s) {
+static inline ST normal(philox_stream_t* s) {
   const ST r = sqrt(-2 * log(uniform(s)));
   return r * cos(2 * PI * uniform(s));
 }
@@ -41,7 +41,7 @@ static inline ST deviance(ST k, ST mean) { return -k * log1p_minus((mean - k) / 
 #define least_f16 0x1p-14f
 
 // Marsaglia and Tsang (2000); a shape below 1 by way of shape + 1.
-static inline ST draw_gamma(philox_stream_t *s, ST shape, ST unused) {
+static inline ST draw_gamma(philox_stream_t* s, ST shape, ST unused) {
   if (!(shape >= 0)) return (ST)NAN;
   if (shape == 0) return LEAST;
   const ST boost = shape < 1 ? pow(uniform(s), 1 / shape) : 1;
@@ -56,7 +56,7 @@ static inline ST draw_gamma(philox_stream_t *s, ST shape, ST unused) {
 }
 
 // Products of uniforms for a small rate, else Hörmann's transformed rejection PTRS (1993).
-static inline ST draw_poisson(philox_stream_t *s, ST rate, ST unused) {
+static inline ST draw_poisson(philox_stream_t* s, ST rate, ST unused) {
   if (!(rate > 0) || isinf(rate)) return rate == 0 || rate > 0 ? rate : (ST)NAN;
   if (rate < 10) {
     const ST end = exp(-rate);
@@ -84,7 +84,7 @@ static inline ST binomial_log_p(ST k, ST n, ST p) {
          deviance(n - k, n * (1 - p)) + log(n / (2 * PI * k * (n - k))) / 2;
 }
 // Waiting times for a small mean, else Hörmann's BTRS (1993); p <= 1/2.
-static inline ST draw_binomial_low(philox_stream_t *s, ST n, ST p) {
+static inline ST draw_binomial_low(philox_stream_t* s, ST n, ST p) {
   if (n * p < 10) {
     const ST scale = log1p(-p);
     ST at = 0, k = 0;
@@ -106,7 +106,7 @@ static inline ST draw_binomial_low(philox_stream_t *s, ST n, ST p) {
   }
   return mode;
 }
-static inline ST draw_binomial(philox_stream_t *s, ST n, ST p) {
+static inline ST draw_binomial(philox_stream_t* s, ST n, ST p) {
   if (isnan(n) || isnan(p)) return (ST)NAN;
   if (n <= 0 || p <= 0) return 0;
   if (p >= 1) return n;

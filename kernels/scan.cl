@@ -1,9 +1,9 @@
-// Scans along one dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A work-item runs along up to PANEL * VEC rows
-// that are neighbours in memory (PANEL = VEC = 1 if the scanned dimension is the dense one), for one segment of them:
-// `scan_totals` reduces each segment, `scan` starts each with what the totals before it make. No item ever waits for
-// another. `scan_transposed`: 16 rows that are dense go along together, transposed in registers 16 x 16 elements at a time.
-// -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for `scan_transposed`
-// PANEL = 1, VEC = 16 and PAST_CACHE.
+// Scans along one dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A work-item runs along up to PANEL * VEC
+// rows that are neighbours in memory (PANEL = VEC = 1 if the scanned dimension is the dense one), for one segment of
+// them: `scan_totals` reduces each segment, `scan` starts each with what the totals before it make. No item ever waits
+// for another. `scan_transposed`: 16 rows that are dense go along together, transposed in registers 16 x 16 elements at
+// a time. -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for
+// `scan_transposed` PANEL = 1, VEC = 16 and PAST_CACHE.
 #include "args/scan.h"
 #include "common/transpose.h"
 #include "reduce/reduce.h"
@@ -49,11 +49,11 @@ static inline accumulators_t identity(void) {
   const accumulators_t a = {(VT)(IDENTITY), (index_vec_t)(0)};
   return a;
 }
-static inline void combine(accumulators_t *a, accumulators_t b) {
+static inline void combine(accumulators_t* a, accumulators_t b) {
   a->i = TAKES(a->v, b.v) ? b.i : a->i;
   a->v = TAKES(a->v, b.v) ? b.v : a->v;
 }
-static inline void step(accumulators_t *a, VT x, long at) {
+static inline void step(accumulators_t* a, VT x, long at) {
   const accumulators_t b = {x, (index_vec_t)((index_t)at)};
   combine(a, b);
 }
@@ -66,8 +66,8 @@ static inline accumulators_t identity(void) {
   const accumulators_t a = {(VT)(IDENTITY)};
   return a;
 }
-static inline void combine(accumulators_t *a, accumulators_t b) { a->v = COMBINE(a->v, b.v); }
-static inline void step(accumulators_t *a, VT x, long at) { a->v = COMBINE(a->v, x); }
+static inline void combine(accumulators_t* a, accumulators_t b) { a->v = COMBINE(a->v, b.v); }
+static inline void step(accumulators_t* a, VT x, long at) { a->v = COMBINE(a->v, x); }
 #endif
 
 static inline VT read_lanes(src_t p, long stride, int lanes) {
@@ -81,7 +81,7 @@ typedef struct {
   int width, vectors;
 } tile_t;
 
-static inline tile_t tile_at(const ScanParams *L, src_t in, long tile) {
+static inline tile_t tile_at(const ScanParams* L, src_t in, long tile) {
   tile_t T;
   const long panels = (L->size[0] + PANEL * VEC - 1) / (PANEL * VEC);
   long rest = tile / panels;
@@ -100,10 +100,10 @@ static inline tile_t tile_at(const ScanParams *L, src_t in, long tile) {
   }
   return T;
 }
-static inline int lanes_of(const tile_t *T, int j) { return min(VEC, T->width - j * VEC); }
+static inline int lanes_of(const tile_t* T, int j) { return min(VEC, T->width - j * VEC); }
 
 // Element i of the rows of vector j.
-static inline VT read_vector(const ScanParams *L, const tile_t *T, long i, int j) {
+static inline VT read_vector(const ScanParams* L, const tile_t* T, long i, int j) {
   return read_lanes(T->src + i * L->in_stride + j * VEC * L->in[0], L->in[0], lanes_of(T, j));
 }
 
@@ -113,7 +113,7 @@ static inline VT read_vector(const ScanParams *L, const tile_t *T, long i, int j
 #define TOTAL(segment, tile) (PTR(total, accumulators_t) + ((segment) * L->tiles + (tile)) * PANEL)
 
 __kernel void scan_totals(ARGS) {
-  const ScanParams *L = &params;
+  const ScanParams* L = &params;
   const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
   const long segment = get_global_id(1), begin = segment * L->segment, end = min(begin + L->segment, L->n);
   for (long tile = first; tile < last; tile++) {
@@ -126,10 +126,11 @@ __kernel void scan_totals(ARGS) {
   }
 }
 
-static inline void write_lanes(__global uchar *out0, __global uchar *out1, const ScanParams *L, int lanes, accumulators_t a) {
+static inline void write_lanes(__global uchar* out0, __global uchar* out1, const ScanParams* L, int lanes,
+                               accumulators_t a) {
 #if !defined(WITH_INDEX) && VEC > 1
   if (lanes == VEC && L->out0[0] == sizeof(STORAGE(OUT0))) {
-    STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0) *)out0, 0, a.v);
+    STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)out0, 0, a.v);
     return;
   }
 #endif
@@ -144,7 +145,7 @@ static inline void write_lanes(__global uchar *out0, __global uchar *out1, const
 }
 
 __kernel void scan(ARGS) {
-  const ScanParams *L = &params;
+  const ScanParams* L = &params;
   const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
   const long segment = get_global_id(1), begin = segment * L->segment, end = min(begin + L->segment, L->n);
   for (long tile = first; tile < last; tile++) {
@@ -164,16 +165,17 @@ __kernel void scan(ARGS) {
 }
 
 __kernel void scan_transposed(ARGS) {
-  const ScanParams *L = &params;
+  const ScanParams* L = &params;
   const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
   for (long tile = first; tile < last; tile++) {
     const tile_t T = tile_at(L, IN_PTR, tile);
-    __global uchar *to = out0_buf + out0_off + T.out0;
+    __global uchar* to = out0_buf + out0_off + T.out0;
     accumulators_t acc = identity();
     long i = 0;
     for (; i + VEC <= L->n; i += VEC) {
       VT v[VEC];
-      UNROLL for (int k = 0; k < VEC; k++) v[k] = READ(T.src + i * ELEMENT + min(k, T.width - 1) * L->in[0]);
+      UNROLL for (int k = 0; k < VEC; k++)
+        v[k] = READ(T.src + i * ELEMENT + min(k, T.width - 1) * L->in[0]);
       TRANSPOSE16(VT, v)
       UNROLL for (int k = 0; k < VEC; k++) {
         step(&acc, v[k], i + k);
@@ -181,7 +183,7 @@ __kernel void scan_transposed(ARGS) {
       }
       TRANSPOSE16(VT, v)
       for (int k = 0; k < T.width; k++)
-        STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0) *)(to + i * sizeof(STORAGE(OUT0)) + k * L->out0[0]), 0, v[k]);
+        STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)(to + i * sizeof(STORAGE(OUT0)) + k * L->out0[0]), 0, v[k]);
     }
     for (; i < L->n; i++) {
       step(&acc, read_vector(L, &T, i, 0), i);

@@ -48,14 +48,14 @@ static inline word_t combined(word_t word, uint shift, ST v) {
 #else
   uchar part = (uchar)(word >> shift);
 #endif
-  const ST a = LOAD(VAL, ACC, 1, (STORAGE(VAL) *)&part, 0);
-  STORE(VAL, ACC, 1, (STORAGE(VAL) *)&part, 0, REDUCE(a, v));
+  const ST a = LOAD(VAL, ACC, 1, (STORAGE(VAL)*)&part, 0);
+  STORE(VAL, ACC, 1, (STORAGE(VAL)*)&part, 0, REDUCE(a, v));
   return (word & ~(((1u << (8 * VAL_BYTES)) - 1) << shift)) | ((word_t)part << shift);
 #endif
 }
-static inline void combine(__global uchar *base, ulong offset, ST v) {
+static inline void combine(__global uchar* base, ulong offset, ST v) {
   const ulong within = offset & (sizeof(word_t) - 1);
-  volatile __global word_t *p = (volatile __global word_t *)(base + (offset - within));
+  volatile __global word_t* p = (volatile __global word_t*)(base + (offset - within));
   word_t seen = *p, held;
   do {
     held = seen;
@@ -63,23 +63,23 @@ static inline void combine(__global uchar *base, ulong offset, ST v) {
   } while (seen != held);
 }
 #else
-static inline void combine(__global uchar *base, ulong offset, ST v) {
-  __global STORAGE(VAL) *p = (__global STORAGE(VAL) *)(base + offset);
+static inline void combine(__global uchar* base, ulong offset, ST v) {
+  __global STORAGE(VAL)* p = (__global STORAGE(VAL)*)(base + offset);
   const ST a = LOAD(VAL, ACC, 1, p, 0);
   STORE(VAL, ACC, 1, p, 0, REDUCE(a, v));
 }
 #endif
 
 // `scaled`: source values are multiplied by alpha first (index_add). `fill`: the value is alpha itself.
-__kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int scaled, int fill,
-                             ulong2 alpha_bits, const IndexSpaceParams L) {
+__kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int scaled, int fill, ulong2 alpha_bits,
+                             const IndexSpaceParams L) {
   union {
     ulong2 bits;
     ST value;
   } arg;
   arg.bits = alpha_bits;
   const ST alpha = arg.value;
-  __global int *err = PTR(e, int);
+  __global int* err = PTR(e, int);
   const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);
   long row = (long)get_global_id(1) * L.rows_per_item;
   const long last = min(row + L.rows_per_item, L.rows);
@@ -88,13 +88,13 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int sc
   row_t r = first_row(&L, row);
   for (;;) {
     const ulong o = o_off + r.off[0];
-    __global const uchar *s = s_buf + s_off + r.off[1];
+    __global const uchar* s = s_buf + s_off + r.off[1];
     const int fixed = INDEX_FIXED;
     long at = fixed ? INDEXED_OFFSET(begin) : 0, j = begin;
 #if VEC > 1 && !defined(ATOMIC)
     if (fixed && os == sizeof(STORAGE(VAL)) && ss == sizeof(STORAGE(VAL)) && !scaled && !fill) {
-      __global STORAGE(VAL) *po = (__global STORAGE(VAL) *)(o_buf + o + at);
-      __global const STORAGE(VAL) *ps = (__global const STORAGE(VAL) *)s;
+      __global STORAGE(VAL)* po = (__global STORAGE(VAL)*)(o_buf + o + at);
+      __global const STORAGE(VAL)* ps = (__global const STORAGE(VAL)*)s;
       for (; j + VEC <= end; j += VEC) {
         const VTYPE(ACC, VEC) a = LOAD(VAL, ACC, VEC, po, j);
         const VTYPE(ACC, VEC) b = LOAD(VAL, ACC, VEC, ps, j);
@@ -106,7 +106,7 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int sc
       if (!fixed) at = INDEXED_OFFSET(j);
       ST v = alpha;
       if (!fill) {
-        v = LOAD(VAL, ACC, 1, (__global const STORAGE(VAL) *)(s + j * ss), 0);
+        v = LOAD(VAL, ACC, 1, (__global const STORAGE(VAL)*)(s + j * ss), 0);
         if (scaled) v = RED_prod(v, alpha);
       }
       combine(o_buf, o + at + j * os, v);

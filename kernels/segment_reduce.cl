@@ -19,10 +19,10 @@
   const long id = get_global_id(0);                                                                 \
   if (id >= outer * count * inner) return;                                                          \
   const long block = id / inner / count;                                                            \
-  __global const long *bound = PTR(offsets, const long) + block * (count + 1) + id / inner % count; \
+  __global const long* bound = PTR(offsets, const long) + block * (count + 1) + id / inner % count; \
   const long first = clamp(bound[0], 0L, rows), n = clamp(bound[1], first, rows) - first;           \
   const long base = (block * rows + first) * inner + id % inner;                                    \
-  __global const STORAGE(IN) *x = PTR(data, const STORAGE(IN)) + base;
+  __global const STORAGE(IN)* x = PTR(data, const STORAGE(IN)) + base;
 #define AT(i) LOAD(IN, ACC, 1, x, (i) * inner)
 
 __kernel void segment_reduce(BUF(out), BUF(data), BUF(offsets), long outer, long rows, long inner, long count,
@@ -47,7 +47,7 @@ __kernel void segment_reduce(BUF(out), BUF(data), BUF(offsets), long outer, long
 __kernel void segment_reduce_backward(BUF(gin), BUF(grad), BUF(out), BUF(data), BUF(offsets), long outer, long rows,
                                       long inner, long count, float start, float start_low) {
   SEGMENT
-  __global STORAGE(IN) *gx = PTR(gin, STORAGE(IN)) + base;
+  __global STORAGE(IN)* gx = PTR(gin, STORAGE(IN)) + base;
   const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), id);
   const ST y = LOAD(IN, ACC, 1, PTR(out, const STORAGE(IN)), id);
 #if defined(R_MAX) || defined(R_MIN)

@@ -6,14 +6,14 @@
 #ifdef BYTES
 #include "common/elements.h"
 
-static inline void copy_run(__global elem_t *d, __global const elem_t *s, long n) {
+static inline void copy_run(__global elem_t* d, __global const elem_t* s, long n) {
   long j = 0;
 #if BYTES < 16
   for (; j + 16 <= n; j += 16) vstore16(vload16(0, s + j), 0, d + j);
 #endif
   for (; j < n; j++) d[j] = s[j];
 }
-static inline void zero_run(__global elem_t *d, long n) {
+static inline void zero_run(__global elem_t* d, long n) {
   for (long j = 0; j < n; j++) d[j] = (elem_t)(0);
 }
 
@@ -24,7 +24,7 @@ __kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), 
   long at = (long)get_global_id(0) * L.per_item;
   const long end = min(at + L.per_item, total);
   if (at >= end) return;
-  __global const uchar *p = k == 0   ? i0_buf + i0_off
+  __global const uchar* p = k == 0   ? i0_buf + i0_off
                             : k == 1 ? i1_buf + i1_off
                             : k == 2 ? i2_buf + i2_off
                             : k == 3 ? i3_buf + i3_off
@@ -32,7 +32,7 @@ __kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), 
                             : k == 5 ? i5_buf + i5_off
                             : k == 6 ? i6_buf + i6_off
                                      : i7_buf + i7_off;
-  __global const elem_t *s = (__global const elem_t *)p;
+  __global const elem_t* s = (__global const elem_t*)p;
   long row = at / width, column = at - row * width;
   while (at < end) {
     const long n = min(width - column, end - at);
@@ -50,8 +50,8 @@ __kernel void triangle(BUF(o), BUF(s), const TriangleParams L) {
   for (; first < last; first++) {
     long batch = first / L.rows;
     const long i = first - batch * L.rows;
-    __global elem_t *o = PTR(o, elem_t) + i * L.out_row;
-    __global const elem_t *s = PTR(s, elem_t) + i * L.in_row;
+    __global elem_t* o = PTR(o, elem_t) + i * L.out_row;
+    __global const elem_t* s = PTR(s, elem_t) + i * L.in_row;
     for (int d = 0; d < L.ndim; d++) {
       const long q = batch / L.size[d], at = batch - q * L.size[d];
       o += at * L.out_stride[d];
@@ -77,7 +77,7 @@ __kernel void triangle(BUF(o), BUF(s), const TriangleParams L) {
 // kind 0: linspace, exact at both ends and symmetric; 1: logspace, base ** linspace; 2: start + i * step.
 #if defined(ACC_FLOATING) || defined(ACC_INTEGRAL)
 __kernel void sequence(BUF(o), int kind, long n, long chunk, ST start, ST end, ST step, ST base) {
-  __global STORAGE(OUT) *o = PTR(o, STORAGE(OUT));
+  __global STORAGE(OUT)* o = PTR(o, STORAGE(OUT));
   const long first = (long)get_global_id(0) * chunk, last = min(first + chunk, n);
   for (long i = first; i < last; i++) {
     ST v = kind < 2 && i >= n / 2 ? end - step * (ST)(n - 1 - i) : start + step * (ST)i;
@@ -91,15 +91,15 @@ __kernel void sequence(BUF(o), int kind, long n, long chunk, ST start, ST end, S
 
 // The number of columns of the triangle in the rows before r: sum over i < r of clamp(i + shift, 0, columns).
 static inline long before(long r, long shift, long columns) {
-  const long grow = clamp(-shift, 0L, r);                // rows that are still empty
-  const long full = clamp(columns - shift, grow, r);     // the first full row
+  const long grow = clamp(-shift, 0L, r);             // rows that are still empty
+  const long full = clamp(columns - shift, grow, r);  // the first full row
   const long k = full - grow;
   return k * (grow + shift) + k * (k - 1) / 2 + (r - full) * columns;
 }
 __kernel void triangle_indices(BUF(o), long rows, long columns, long shift, int upper, long total) {
   const long i = get_global_id(0);
   if (i >= rows) return;
-  __global STORAGE(OUT) *o = PTR(o, STORAGE(OUT));
+  __global STORAGE(OUT)* o = PTR(o, STORAGE(OUT));
   const long edge = clamp(i + shift, 0L, columns);
   const long from = upper ? edge : 0, to = upper ? columns : edge;
   long at = upper ? i * columns - before(i, shift, columns) : before(i, shift, columns);

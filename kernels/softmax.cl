@@ -12,7 +12,7 @@ DEFINE_LANES(OUT)
 // exp(x) of what is not above 0, or NaN: 2^k times a polynomial of x - k * ln 2, within 1 unit of the last place. What
 // would be subnormal is 0. About half the instructions of a library's exp, which has more to look after.
 #define single_f32 1
-#if defined(DEVICE_CPU) && CAT(single_, ACC) && VEC > 1
+#if defined(DEVICE_CPU) && CAT(single_, ACC)&& VEC > 1
 static inline VT exp_below(VT x) {
   const VT shifted = fma(x, (VT)(1.44269504f), (VT)(12582912.0f));  // 1.5 * 2^23: k in the low bits
   const VT k = shifted - 12582912.0f;
@@ -46,17 +46,17 @@ static inline VT exp_below(VT x) {
 #define KEPT_ARG
 #endif
 
-#define TO_MAX(i, lanes)                                           \
-  {                                                                \
-    const VT xv = LOAD_LANES(IN, x, i, lanes, -INFINITY);          \
-    m = xv > m ? xv : m;                                           \
+#define TO_MAX(i, lanes)                                  \
+  {                                                       \
+    const VT xv = LOAD_LANES(IN, x, i, lanes, -INFINITY); \
+    m = xv > m ? xv : m;                                  \
   }
-#define TO_EXP(i, lanes)                                           \
-  {                                                                \
-    FETCH_AHEAD(x, i, n);                                          \
-    const VT e = EXP(LOAD_LANES(IN, x, i, lanes, top) - top);      \
-    KEEP(i, lanes, e);                                             \
-    s += KEEP_LANES(e, lanes, 0);                                  \
+#define TO_EXP(i, lanes)                                      \
+  {                                                           \
+    FETCH_AHEAD(x, i, n);                                     \
+    const VT e = EXP(LOAD_LANES(IN, x, i, lanes, top) - top); \
+    KEEP(i, lanes, e);                                        \
+    s += KEEP_LANES(e, lanes, 0);                             \
   }
 #define TO_LOG(i, lanes) STORE_LANES(OUT, y, i, lanes, LOAD_LANES(IN, x, i, lanes, 0) - top - shift);
 #define TO_SCALE(i, lanes) STORE_LANES(OUT, y, i, lanes, KEPT(i, lanes, top) * scale);
@@ -67,8 +67,8 @@ __kernel void softmax_rows(BUF(out), BUF(in), KEPT_ARG long rows, long rows_per,
   const long first = (long)get_group_id(0) * rows_per;
   const long last = min(first + rows_per, rows);
   for (long row = first; row < last; row++) {
-    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + row * n;
-    __global STORAGE(OUT) *y = PTR(out, STORAGE(OUT)) + row * n;
+    __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * n;
+    __global STORAGE(OUT)* y = PTR(out, STORAGE(OUT)) + row * n;
     VT m = (VT)(-INFINITY);
     EACH_OF_ROW(TO_MAX, n)
     const ST top = row_max(m);
@@ -91,16 +91,15 @@ __kernel void softmax_cols(BUF(out), BUF(in), long outer, long n, long inner) {
   const long c = (long)get_global_id(0) * VEC, o = get_global_id(1);
   if (c >= inner || o >= outer) return;
   const int lanes = LANES(c, inner);
-  __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + o * n * inner + c;
-  __global STORAGE(OUT) *y = PTR(out, STORAGE(OUT)) + o * n * inner + c;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + o * n * inner + c;
+  __global STORAGE(OUT)* y = PTR(out, STORAGE(OUT)) + o * n * inner + c;
   VT m = (VT)(-INFINITY);
   for (long i = 0; i < n; i++) m = fmax(m, LOAD_LANES(IN, x, i * inner, lanes, 0));
   VT s = (VT)(0);
   for (long i = 0; i < n; i++) s += exp(LOAD_LANES(IN, x, i * inner, lanes, 0) - m);
 #ifdef LOG
   s = log(s);
-  for (long i = 0; i < n; i++)
-    STORE_LANES(OUT, y, i * inner, lanes, LOAD_LANES(IN, x, i * inner, lanes, 0) - m - s);
+  for (long i = 0; i < n; i++) STORE_LANES(OUT, y, i * inner, lanes, LOAD_LANES(IN, x, i * inner, lanes, 0) - m - s);
 #else
   s = 1 / s;
   for (long i = 0; i < n; i++)
@@ -123,12 +122,12 @@ DEFINE_LANES(GIN)
 #endif
 
 #define TO_DOT(i, lanes) s += TERM(LOAD_LANES(GRAD, g, i, lanes, 0), LOAD_LANES(OUTPUT, y, i, lanes, 0));
-#define TO_GRAD(i, lanes)                                                                             \
-  {                                                                                                   \
-    FETCH_AHEAD(g, i, n);                                                                             \
-    FETCH_AHEAD(y, i, n);                                                                             \
-    const VT gv = LOAD_LANES(GRAD, g, i, lanes, 0), yv = LOAD_LANES(OUTPUT, y, i, lanes, 0);          \
-    STORE_LANES(GIN, o, i, lanes, RESULT(gv, yv, sum));                                               \
+#define TO_GRAD(i, lanes)                                                                    \
+  {                                                                                          \
+    FETCH_AHEAD(g, i, n);                                                                    \
+    FETCH_AHEAD(y, i, n);                                                                    \
+    const VT gv = LOAD_LANES(GRAD, g, i, lanes, 0), yv = LOAD_LANES(OUTPUT, y, i, lanes, 0); \
+    STORE_LANES(GIN, o, i, lanes, RESULT(gv, yv, sum));                                      \
   }
 
 __kernel void softmax_backward_rows(BUF(gin), BUF(grad), BUF(output), long rows, long rows_per, long n) {
@@ -136,9 +135,9 @@ __kernel void softmax_backward_rows(BUF(gin), BUF(grad), BUF(output), long rows,
   const long first = (long)get_group_id(0) * rows_per;
   const long last = min(first + rows_per, rows);
   for (long row = first; row < last; row++) {
-    __global const STORAGE(GRAD) *g = PTR(grad, const STORAGE(GRAD)) + row * n;
-    __global const STORAGE(OUTPUT) *y = PTR(output, const STORAGE(OUTPUT)) + row * n;
-    __global STORAGE(GIN) *o = PTR(gin, STORAGE(GIN)) + row * n;
+    __global const STORAGE(GRAD)* g = PTR(grad, const STORAGE(GRAD)) + row * n;
+    __global const STORAGE(OUTPUT)* y = PTR(output, const STORAGE(OUTPUT)) + row * n;
+    __global STORAGE(GIN)* o = PTR(gin, STORAGE(GIN)) + row * n;
     VT s = (VT)(0);
     EACH_OF_ROW(TO_DOT, n)
     const ST sum = row_sum(s);
@@ -152,15 +151,14 @@ __kernel void softmax_backward_cols(BUF(gin), BUF(grad), BUF(output), long outer
   if (c >= inner || o >= outer) return;
   const int lanes = LANES(c, inner);
   const long at = o * n * inner + c;
-  __global const STORAGE(GRAD) *g = PTR(grad, const STORAGE(GRAD)) + at;
-  __global const STORAGE(OUTPUT) *y = PTR(output, const STORAGE(OUTPUT)) + at;
-  __global STORAGE(GIN) *r = PTR(gin, STORAGE(GIN)) + at;
+  __global const STORAGE(GRAD)* g = PTR(grad, const STORAGE(GRAD)) + at;
+  __global const STORAGE(OUTPUT)* y = PTR(output, const STORAGE(OUTPUT)) + at;
+  __global STORAGE(GIN)* r = PTR(gin, STORAGE(GIN)) + at;
   VT s = (VT)(0);
   for (long i = 0; i < n; i++)
     s += TERM(LOAD_LANES(GRAD, g, i * inner, lanes, 0), LOAD_LANES(OUTPUT, y, i * inner, lanes, 0));
   for (long i = 0; i < n; i++) {
-    const VT gv = LOAD_LANES(GRAD, g, i * inner, lanes, 0),
-                yv = LOAD_LANES(OUTPUT, y, i * inner, lanes, 0);
+    const VT gv = LOAD_LANES(GRAD, g, i * inner, lanes, 0), yv = LOAD_LANES(OUTPUT, y, i * inner, lanes, 0);
     STORE_LANES(GIN, r, i * inner, lanes, RESULT(gv, yv, s));
   }
 }

@@ -8,7 +8,7 @@
 #include "args/sort.h"
 #include "common/vector.h"
 
-#define READ(p) LOAD(IN, ACC, 1, (__global const STORAGE(IN) *)(p), 0)
+#define READ(p) LOAD(IN, ACC, 1, (__global const STORAGE(IN)*)(p), 0)
 
 #if defined(FORM_SEARCH)
 __kernel void search(BUF(out), BUF(bounds), BUF(values), BUF(sorter), const long n, const long row, const long bounds_n,
@@ -87,7 +87,7 @@ static inline key_t ascending_key(ST x) {
 typedef struct {
   long in, out0, out1;
 } offsets_t;
-static inline offsets_t row_offsets(const SortParams *L, long row) {
+static inline offsets_t row_offsets(const SortParams* L, long row) {
   offsets_t r = {0, 0, 0};
   for (int d = 0; d < L->ndim; d++) {
     const long q = row / L->size[d], k = row - q * L->size[d];
@@ -100,22 +100,21 @@ static inline offsets_t row_offsets(const SortParams *L, long row) {
 }
 
 // A piece of work is `piece` elements of a row: [begin, end).
-#define FOR_EACH_PIECE                                                                                        \
-  const SortParams *L = &params;                                                                              \
-  const long first = (long)get_global_id(0) * L->pieces_per_item;                                             \
-  const long last = min(first + L->pieces_per_item, L->pieces);                                               \
-  const long each = (L->n + L->piece - 1) / L->piece;                                                         \
+#define FOR_EACH_PIECE                                            \
+  const SortParams* L = &params;                                  \
+  const long first = (long)get_global_id(0) * L->pieces_per_item; \
+  const long last = min(first + L->pieces_per_item, L->pieces);   \
+  const long each = (L->n + L->piece - 1) / L->piece;             \
   for (long piece = first; piece < last; piece++)
-#define PIECE \
-  const long row = piece / each, begin = (piece - row * each) * L->piece, end = min(begin + L->piece, L->n);
+#define PIECE const long row = piece / each, begin = (piece - row * each) * L->piece, end = min(begin + L->piece, L->n);
 
 #if defined(FORM_RUNS)
 __kernel void runs(BUF(in), BUF(to), const SortParams params) {
   FOR_EACH_PIECE {
     PIECE
     const offsets_t off = row_offsets(L, row);
-    __global const uchar *src = in_buf + in_off + off.in;
-    __global pair_t *to = PTR(to, pair_t) + row * L->n;
+    __global const uchar* src = in_buf + in_off + off.in;
+    __global pair_t* to = PTR(to, pair_t) + row * L->n;
     pair_t run[kShortRun];
     for (long at = begin; at < end; at += kShortRun) {
       const int n = (int)min((long)kShortRun, end - at);
@@ -137,8 +136,8 @@ __kernel void select_first(BUF(in), BUF(to), const SortParams params) {
   FOR_EACH_PIECE {
     PIECE
     const offsets_t off = row_offsets(L, row);
-    __global const uchar *src = in_buf + in_off + off.in;
-    __global pair_t *to = PTR(to, pair_t) + piece * L->take;
+    __global const uchar* src = in_buf + in_off + off.in;
+    __global pair_t* to = PTR(to, pair_t) + piece * L->take;
     const long k = L->take;
     long held = 0;
     pair_t worst = LAST_PAIR;
@@ -160,8 +159,8 @@ __kernel void select_first(BUF(in), BUF(to), const SortParams params) {
 __kernel void merge(BUF(from), BUF(to), const SortParams params) {
   FOR_EACH_PIECE {
     PIECE
-    __global const pair_t *from = PTR(from, pair_t) + row * L->n;
-    __global pair_t *to = PTR(to, pair_t) + row * L->n;
+    __global const pair_t* from = PTR(from, pair_t) + row * L->n;
+    __global pair_t* to = PTR(to, pair_t) + row * L->n;
     const long start = begin / (2 * L->width) * (2 * L->width);
     const long na = min(L->width, L->n - start), nb = min(L->width, L->n - start - na);
     __global const pair_t *a = from + start, *b = a + na;
@@ -188,8 +187,9 @@ __kernel void merge(BUF(from), BUF(to), const SortParams params) {
 }
 #endif
 
-#define FETCH(place) *(__global RAW *)(out0_buf + out0_off + off.out0 + i * L->out0_stride) = \
-    *(__global const RAW *)(in_buf + in_off + off.in + (place) * L->in_stride)
+#define FETCH(place)                                                      \
+  *(__global RAW*)(out0_buf + out0_off + off.out0 + i * L->out0_stride) = \
+      *(__global const RAW*)(in_buf + in_off + off.in + (place) * L->in_stride)
 
 #if defined(FORM_FINISH)
 // n is the length of a row of `from`, of which the first `take` go out.
@@ -197,12 +197,12 @@ __kernel void finish(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams 
   FOR_EACH_PIECE {
     PIECE
     const offsets_t off = row_offsets(L, row);
-    __global const pair_t *from = PTR(from, pair_t) + row * L->n;
+    __global const pair_t* from = PTR(from, pair_t) + row * L->n;
     const long stop = min(end, L->take);
     for (long i = begin; i < stop; i++) {
       const long place = PLACE(from[i]);
       FETCH(place);
-      *(__global long *)(out1_buf + out1_off + off.out1 + i * L->out1_stride) = place;
+      *(__global long*)(out1_buf + out1_off + off.out1 + i * L->out1_stride) = place;
     }
   }
 }
@@ -214,7 +214,7 @@ __kernel void pick(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams pa
   FOR_EACH_PIECE {
     PIECE
     const offsets_t off = row_offsets(L, row);
-    __global const pair_t *from = PTR(from, pair_t) + row * L->n;
+    __global const pair_t* from = PTR(from, pair_t) + row * L->n;
     long at = L->take;
 #if defined(ACC_FLOATING) && (defined(PICK_MEDIAN) || defined(PICK_NANMEDIAN))
     long numbers = 0, high = L->n;  // how many come before the first NaN
@@ -244,7 +244,7 @@ __kernel void pick(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams pa
 #endif
     const long i = 0, place = PLACE(from[at]);
     FETCH(place);
-    *(__global long *)(out1_buf + out1_off + off.out1) = place;
+    *(__global long*)(out1_buf + out1_off + off.out1) = place;
   }
 }
 #endif

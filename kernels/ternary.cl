@@ -23,11 +23,9 @@
 #define OP_clamp_tensor(x, lo, hi) min(max(x, lo), hi)
 #endif
 #elif defined(ACC_FLOATING)
-#define OP_clamp_tensor(x, lo, hi) \
-  (isnan(x) ? (x) : isnan(lo) ? (lo) : isnan(hi) ? (hi) : fmin(fmax(x, lo), hi))
+#define OP_clamp_tensor(x, lo, hi) (isnan(x) ? (x) : isnan(lo) ? (lo) : isnan(hi) ? (hi) : fmin(fmax(x, lo), hi))
 #define OP_addcdiv(x, a, b) ((x) + s0 * ((a) / (b)))
-#define OP_lerp_tensor(x, y, w) \
-  (fabs(w) < (VT)0.5 ? (x) + (w) * ((y) - (x)) : (y) - ((y) - (x)) * (1 - (w)))
+#define OP_lerp_tensor(x, y, w) (fabs(w) < (VT)0.5 ? (x) + (w) * ((y) - (x)) : (y) - ((y) - (x)) * (1 - (w)))
 #define OP_mse_backward(x, y, g) (s0 * ((x) - (y)) * (g))
 // s0 = norm, s1 = beta or delta
 #define OP_smooth_l1_backward(x, y, g) \
@@ -36,13 +34,13 @@
   ((x) - (y) <= -s1 ? -s0 * (g) * s1 : (x) - (y) >= s1 ? s0 * (g) * s1 : s0 * ((x) - (y)) * (g))
 #define OP_binary_cross_entropy_backward(g, x, y) ((g) * ((x) - (y)) / fmax((1 - (x)) * (x), (VT)1e-12))
 #define OP_glu_backward_halves(g, a, b) glu_backward_halves(g, a, b, &r1)
-static inline VT glu_backward_halves(VT g, VT a, VT b, VT *second) {
+static inline VT glu_backward_halves(VT g, VT a, VT b, VT* second) {
   const VT s = 1 / (1 + exp(-b));
   *second = g * a * s * (1 - s);
   return g * s;
 }
 #define OP_prelu_backward(x, w, g) prelu_backward(x, w, g, &r1)
-static inline VT prelu_backward(VT x, VT w, VT g, VT *weight) {
+static inline VT prelu_backward(VT x, VT w, VT g, VT* weight) {
   *weight = x > (VT)0 ? (VT)0 : x * g;
   return x > (VT)0 ? g : w * g;
 }

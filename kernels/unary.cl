@@ -113,12 +113,12 @@ static inline VT pow_lanes(VT x, VT n) {
 #define OP_log2(x) log2(x)
 #define OP_log10(x) log10(x)
 #define OP_log1p(x) log1p(x)
-// PoCL reduces all lanes of floats as large ones if one is large, infinite or NaN, which is wrong by 0.01 for small ones:
-// the two kinds are computed apart.
+// PoCL reduces all lanes of floats as large ones if one is large, infinite or NaN, which is wrong by 0.01 for small
+// ones: the two kinds are computed apart.
 #if defined(POCL_DEVICE_ADDRESS_BITS) && VEC > 1 && !defined(ACC_DOUBLE)
-#define APART(f)                                                                                      \
-  static inline VT f##_apart(VT x) {                                                                  \
-    if (all(fabs(x) < (VT)125)) return f(x);                                                          \
+#define APART(f)                                                                                       \
+  static inline VT f##_apart(VT x) {                                                                   \
+    if (all(fabs(x) < (VT)125)) return f(x);                                                           \
     return fabs(x) < (VT)125 ? f(fabs(x) < (VT)125 ? x : (VT)0) : f(fabs(x) < (VT)125 ? (VT)1e3f : x); \
   }
 APART(sin)
@@ -149,7 +149,7 @@ APART(tan)
 #define OP_logit_eps(x) OP_logit(clamp_nan(x, s0, 1 - s0))
 // The exponent of 0, of an infinity and of NaN is 0.
 #define OP_frexp(x) frexp_lanes(x, &r1)
-static inline VT frexp_lanes(VT x, VT *exponents) {
+static inline VT frexp_lanes(VT x, VT* exponents) {
   lanes_t a, r, e;
   a.v = x;
   for (int k = 0; k < VEC; k++) {
@@ -174,7 +174,7 @@ static inline VT frexp_lanes(VT x, VT *exponents) {
 // Activations.
 #define OP_sigmoid(x) (1 / (1 + exp(-(x))))
 #define OP_log_sigmoid(x) (fmin(x, (VT)0) - log1p(exp(-fabs(x))))
-#define OP_gelu(x) ((x)*NORMAL_CDF(x))
+#define OP_gelu(x) ((x) * NORMAL_CDF(x))
 #define GELU_INNER(x) ((VT)(M_SQRT2 * M_2_SQRTPI * 0.5) * ((x) + (VT)0.044715 * (x) * (x) * (x)))
 #define OP_gelu_tanh(x) ((x) * (VT)0.5 * (1 + tanh(GELU_INNER(x))))
 #define OP_silu(x) ((x) / (1 + exp(-(x))))

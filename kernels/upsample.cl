@@ -17,7 +17,7 @@
 #define TAPS_H (NDIM > 1 ? TAPS : 1)
 
 // Where output `o` comes from: TAPS positions and their weights.
-static inline void taps(long o, long size, ST scale, long align, long *at, ST *weight) {
+static inline void taps(long o, long size, ST scale, long align, long* at, ST* weight) {
 #if defined(MODE_NEAREST)
   at[0] = min((long)floor((float)o * (float)scale), size - 1);
   weight[0] = 1;
@@ -50,16 +50,16 @@ static inline void taps(long o, long size, ST scale, long align, long *at, ST *w
   if (NDIM > 1) taps(oh, s.in[1], SCALE(1), s.align_corners, hat, hw);
 
 // Work-item (columns, rows of all planes).
-__kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const UpsampleScales scales,
-                       long cols_per, long rows_per) {
+__kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const UpsampleScales scales, long cols_per,
+                       long rows_per) {
   const long begin = (long)get_global_id(0) * cols_per, end = min(begin + cols_per, s.out[2]);
   const long rows = s.planes * s.out[0] * s.out[1];
   const long last = min((long)(get_global_id(1) + 1) * rows_per, rows);
   for (long row = get_global_id(1) * rows_per; row < last; row++) {
     const long oh = row % s.out[1], od = row / s.out[1] % s.out[0], plane = row / s.out[1] / s.out[0];
     ROW_TAPS
-    __global const STORAGE(IN) *x = PTR(in, const STORAGE(IN)) + plane * s.in[0] * s.in[1] * s.in[2];
-    __global STORAGE(IN) *y = PTR(out, STORAGE(IN)) + row * s.out[2];
+    __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + plane * s.in[0] * s.in[1] * s.in[2];
+    __global STORAGE(IN)* y = PTR(out, STORAGE(IN)) + row * s.out[2];
     for (long ow = begin; ow < end; ow++) {
       taps(ow, s.in[2], SCALE(2), s.align_corners, wat, ww);
 #if TAPS == 1
@@ -83,8 +83,8 @@ __kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const Upsample
 __kernel void resample_backward(BUF(gin), BUF(grad), const UpsampleParams s, const UpsampleScales scales) {
   const long plane = get_global_id(0);
   if (plane >= s.planes) return;
-  __global ST *x = PTR(gin, ST) + plane * s.in[0] * s.in[1] * s.in[2];
-  __global const STORAGE(IN) *g = PTR(grad, const STORAGE(IN)) + plane * s.out[0] * s.out[1] * s.out[2];
+  __global ST* x = PTR(gin, ST) + plane * s.in[0] * s.in[1] * s.in[2];
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + plane * s.out[0] * s.out[1] * s.out[2];
   for (long od = 0; od < s.out[0]; od++)
     for (long oh = 0; oh < s.out[1]; oh++) {
       ROW_TAPS

@@ -26,7 +26,7 @@ __kernel void aa_weights(BUF(weights), BUF(starts), long in, long taps, float sc
   const long first = clamp((long)(centre - support + (ST)0.5f), 0L, in - 1);
   const long count = clamp((long)(centre + support + (ST)0.5f), first + 1, in) - first;
   const long n = count < taps ? count : taps;
-  __global ST *w = PTR(weights, ST) + o * taps;
+  __global ST* w = PTR(weights, ST) + o * taps;
   ST total = 0;
   for (long i = 0; i < n; i++) total += w[i] = filter((i + first - centre + (ST)0.5f) * shrink);
   for (long i = 0; i < n && total != 0; i++) w[i] /= total;
@@ -42,8 +42,8 @@ __kernel void aa_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), long n, long
   for (long k = begin; k < end; k++) {
     const long o = k / inner % out, block = k / inner / out;
     const long first = PTR(starts, const long)[2 * o], count = PTR(starts, const long)[2 * o + 1];
-    __global const ST *w = PTR(weights, const ST) + o * taps;
-    __global const STORAGE(IN) *p = PTR(x, const STORAGE(IN)) + (block * in + first) * inner + k % inner;
+    __global const ST* w = PTR(weights, const ST) + o * taps;
+    __global const STORAGE(IN)* p = PTR(x, const STORAGE(IN)) + (block * in + first) * inner + k % inner;
     ST sum = 0;
     for (long i = 0; i < count; i++) sum += w[i] * LOAD(IN, ACC, 1, p, i * inner);
     STORE(OUT, ACC, 1, PTR(y, STORAGE(OUT)), k, sum);
@@ -59,7 +59,7 @@ __kernel void aa_backward(BUF(gx), BUF(gy), BUF(weights), BUF(starts), long n, l
     // Centres within the support of i, with a place to spare for what rounding does.
     const float low = (i - support - 1) / scale - 1.5f, high = (i + support + 2) / scale + 1.5f;
     const long first = (long)clamp(low, 0.0f, (float)out), last = (long)clamp(high, 0.0f, (float)out);
-    __global const STORAGE(IN) *g = PTR(gy, const STORAGE(IN)) + block * out * inner + k % inner;
+    __global const STORAGE(IN)* g = PTR(gy, const STORAGE(IN)) + block * out * inner + k % inner;
     ST sum = 0;
     for (long o = first; o < min(last + 1, out); o++) {
       const long tap = i - PTR(starts, const long)[2 * o];
@@ -77,8 +77,8 @@ __kernel void bytes_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), long n, l
   for (long k = begin; k < end; k++) {
     const long o = k / inner % out, block = k / inner / out;
     const long first = PTR(starts, const long)[2 * o], count = PTR(starts, const long)[2 * o + 1];
-    __global const short *w = PTR(weights, const short) + o * taps;
-    __global const uchar *p = PTR(x, const uchar) + (block * in + first) * inner + k % inner;
+    __global const short* w = PTR(weights, const short) + o * taps;
+    __global const uchar* p = PTR(x, const uchar) + (block * in + first) * inner + k % inner;
     int sum = 1 << (precision - 1);
     for (long i = 0; i < count; i++) sum += w[i] * p[i * inner];
     PTR(y, uchar)[k] = convert_uchar_sat(sum >> precision);

@@ -32,13 +32,13 @@ SAME_SIZE(ConvPackParams, 7 * 8)
 // sum to out + s * out_slice.
 typedef struct {
   int64_t m, n, k, groups;
-  int64_t m_tiles;                          // tiles of a work-item, down
-  int64_t n_panels, n_panels_per_item;      // panels of the packed operand
+  int64_t m_tiles;                      // tiles of a work-item, down
+  int64_t n_panels, n_panels_per_item;  // panels of the packed operand
   int64_t k_slice, out_slice;
   int64_t x_group, out_group;
-  int64_t bias_row, bias_col, bias_group;   // strides of the bias, if there is one
-  int64_t cols_linear;                      // column j lies at j * out_cols.stride[3]
-  int64_t contiguous;                       // as in ConvPackParams
+  int64_t bias_row, bias_col, bias_group;  // strides of the bias, if there is one
+  int64_t cols_linear;                     // column j lies at j * out_cols.stride[3]
+  int64_t contiguous;                      // as in ConvPackParams
 } ConvGemmParams;
 SAME_SIZE(ConvGemmParams, 16 * 8)
 
@@ -58,9 +58,9 @@ typedef struct {
   int64_t planes, planes_per_item;       // (image, channel) pairs, or channels of the output
   int64_t images, channels, multiplier;  // channels of the input, and of the output for each of them
   int64_t in_h, in_w, out_h, out_w;
-  int64_t lo_h, lo_w, row_w;             // zeros in front; elements of a row of the input that are used
-  int64_t step_h, strip;                 // stride; rows of the output at once
-  int64_t reversed;                      // the kernel is read backwards
+  int64_t lo_h, lo_w, row_w;  // zeros in front; elements of a row of the input that are used
+  int64_t step_h, strip;      // stride; rows of the output at once
+  int64_t reversed;           // the kernel is read backwards
 } ConvDepthwiseParams;
 SAME_SIZE(ConvDepthwiseParams, 15 * 8)
 

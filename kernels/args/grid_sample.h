@@ -5,7 +5,7 @@
 BEGIN_ARGS
 
 typedef struct {
-  int64_t n, c;             // images, channels
+  int64_t n, c;  // images, channels
   int64_t in_d, in_h, in_w;
   int64_t out_d, out_h, out_w;
 } GridSampleParams;

@@ -1,5 +1,5 @@
-// Arguments of element-wise operators (csrc/aten/support/Pointwise.cpp, kernels/common/pointwise_body.h) with NIN inputs
-// and NARGS operands, outputs first. All strides count bytes.
+// Arguments of element-wise operators (csrc/aten/support/Pointwise.cpp, kernels/common/pointwise_body.h) with NIN
+// inputs and NARGS operands, outputs first. All strides count bytes.
 #ifndef NETCL_ARGS_POINTWISE_H
 #define NETCL_ARGS_POINTWISE_H
 #include "args/args.h"

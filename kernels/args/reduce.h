@@ -13,7 +13,7 @@ typedef struct {
   int64_t segments, segment;      // segments of those, and their length
   int64_t tiles, tiles_per_item;  // a tile is the outputs that a work-item makes side by side, or one
   int64_t kept_dims, reduced_dims;
-  int64_t has_partial;            // whether accumulators are kept for reduce_combine, which follows
+  int64_t has_partial;  // whether accumulators are kept for reduce_combine, which follows
   // Dimensions with the smallest stride of the input first.
   int64_t kept_size[kMaxReduceDims], kept_in[kMaxReduceDims];
   int64_t kept_out0[kMaxReduceDims], kept_out1[kMaxReduceDims];

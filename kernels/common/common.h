@@ -18,9 +18,10 @@
 #endif
 #endif
 
-// On a CPU device a work-group is one work-item, but in files that define WORK_GROUPS. Known at compile time, that makes
-// one kernel of each, which fits every launch, and neither loops over work-items nor vectors of them. Intel's compiler
-// makes those vectors all the same, and calls them nowhere, unless it is told: minutes for some kernels with AVX-512.
+// On a CPU device a work-group is one work-item, but in files that define WORK_GROUPS. Known at compile time, that
+// makes one kernel of each, which fits every launch, and neither loops over work-items nor vectors of them. Intel's
+// compiler makes those vectors all the same, and calls them nowhere, unless it is told: minutes for some kernels with
+// AVX-512.
 #if defined(DEVICE_CPU) && !defined(WORK_GROUPS)
 #ifdef __has_attribute
 #if __has_attribute(intel_vec_len_hint)
@@ -41,19 +42,19 @@
 // A tensor argument is a buffer and a byte offset (many tensors share one buffer): BUF(x) declares both,
 // PTR(x, type) is the typed pointer.
 #define BUF(name) __global uchar *name##_buf, ulong name##_off
-#define PTR(name, type) ((__global type *)(name##_buf + name##_off))
+#define PTR(name, type) ((__global type*)(name##_buf + name##_off))
 
 // A hint to fetch the line of an address, which may lie past the end, into the second-level cache: the callers look
 // some KB ahead, and a row and the next one would push each other out of the first.
 #if defined(DEVICE_CPU) && defined(HAVE_CPU_BUILTINS)
-#define FETCH_LINE(p) __builtin_prefetch((const void *)((ulong)(p)), 0, 2)
+#define FETCH_LINE(p) __builtin_prefetch((const void*)((ulong)(p)), 0, 2)
 #else
 #define FETCH_LINE(p) ((void)(p))
 #endif
 
 // Reports a bad index once and goes on with a safe one: err[0] = code of the op, err[1..2] = index (low, high),
 // err[3] = size. The host raises IndexError at its next synchronising call.
-static inline void netcl_report(__global int *err, int code, long index, long size) {
+static inline void netcl_report(__global int* err, int code, long index, long size) {
   if (atomic_cmpxchg(err, 0, code) == 0) {
     err[1] = (int)index;
     err[2] = (int)(index >> 32);
@@ -61,12 +62,12 @@ static inline void netcl_report(__global int *err, int code, long index, long si
   }
 }
 // `index` may be negative down to -size, as in PyTorch's advanced indexing; becomes 0 when out of range.
-#define NETCL_ASSERT_INDEX(index, size, err, code)    \
-  do {                                                \
+#define NETCL_ASSERT_INDEX(index, size, err, code)            \
+  do {                                                        \
     if ((index) < -(long)(size) || (index) >= (long)(size)) { \
       netcl_report(err, code, (long)(index), (long)(size));   \
-      (index) = 0;                                    \
-    }                                                 \
+      (index) = 0;                                            \
+    }                                                         \
   } while (0)
 
 #endif

@@ -74,9 +74,8 @@
 // be seen after later ones: STORES_DONE() comes last in a kernel that has them.
 #if defined(PAST_CACHE) && defined(HAVE_CPU_BUILTINS)
 #if __has_builtin(__builtin_nontemporal_store)
-#define PAST_CACHE_STORE(store, v, i, p)         \
-  ((ulong)(p) % sizeof(v) ? store(v, i, p)       \
-                          : __builtin_nontemporal_store(v, (__global __typeof__(v) *)(p) + (i)))
+#define PAST_CACHE_STORE(store, v, i, p) \
+  ((ulong)(p) % sizeof(v) ? store(v, i, p) : __builtin_nontemporal_store(v, (__global __typeof__(v)*)(p) + (i)))
 #define VSTORE_8(v, i, p) PAST_CACHE_STORE(vstore8, v, i, p)
 #define VSTORE_16(v, i, p) PAST_CACHE_STORE(vstore16, v, i, p)
 #if __has_builtin(__builtin_ia32_sfence)
@@ -264,21 +263,21 @@
 // PoCL's vload and vstore take a vector of shorts apart, into 8 bytes or less (a cast to bfloat16: half the speed). A
 // packed struct asks for no alignment, which costs a CPU nothing.
 #if defined(DEVICE_CPU)
-#define NETCL_LOAD_BITS(W)                \
+#define NETCL_LOAD_BITS(W)                 \
   typedef struct __attribute__((packed)) { \
     ushort##W v;                           \
   } packed_bits##W;                        \
-  static inline ushort##W load_bits##W(__global const ushort *p) { return ((__global const packed_bits##W *)p)->v; }
+  static inline ushort##W load_bits##W(__global const ushort* p) { return ((__global const packed_bits##W*)p)->v; }
 #else
 #define NETCL_LOAD_BITS(W) \
-  static inline ushort##W load_bits##W(__global const ushort *p) { return VLOAD_##W(0, p); }
+  static inline ushort##W load_bits##W(__global const ushort* p) { return VLOAD_##W(0, p); }
 #endif
 #if defined(DEVICE_CPU) && !defined(PAST_CACHE)
 #define NETCL_STORE_BITS(W) \
-  static inline void store_bits##W(ushort##W v, __global ushort *p) { ((__global packed_bits##W *)p)->v = v; }
+  static inline void store_bits##W(ushort##W v, __global ushort* p) { ((__global packed_bits##W*)p)->v = v; }
 #else
 #define NETCL_STORE_BITS(W) \
-  static inline void store_bits##W(ushort##W v, __global ushort *p) { VSTORE_##W((ushort##W)(v), 0, p); }
+  static inline void store_bits##W(ushort##W v, __global ushort* p) { VSTORE_##W((ushort##W)(v), 0, p); }
 #endif
 #define NETCL_BITS(W) NETCL_LOAD_BITS(W) NETCL_STORE_BITS(W)
 // One element may also lie in private memory.
@@ -289,12 +288,12 @@ NETCL_BITS(4)
 NETCL_BITS(8)
 NETCL_BITS(16)
 
-#define NETCL_NARROW(W, F, U, US)                                                       \
-  static inline F bf16_widen##W(US x) { return as_##F(convert_##U(x) << 16); }          \
-  static inline US bf16_narrow##W(F x) {                                                \
-    const U u = as_##U(x);                                                              \
-    const U r = (u + (U)(0x7fffu) + ((u >> 16) & (U)(1u))) >> 16;                       \
-    return convert_##US(x != x ? (U)(0x7fc0u) : r);                                     \
+#define NETCL_NARROW(W, F, U, US)                                              \
+  static inline F bf16_widen##W(US x) { return as_##F(convert_##U(x) << 16); } \
+  static inline US bf16_narrow##W(F x) {                                       \
+    const U u = as_##U(x);                                                     \
+    const U r = (u + (U)(0x7fffu) + ((u >> 16) & (U)(1u))) >> 16;              \
+    return convert_##US(x != x ? (U)(0x7fc0u) : r);                            \
   }
 NETCL_NARROW(1, float, uint, ushort)
 NETCL_NARROW(2, float2, uint2, ushort2)
@@ -316,25 +315,25 @@ static inline ushort16 half_narrow16(float16 x) { return (ushort16)(half_narrow8
 #define half_load1(p) half_widen1(*(p))
 #define half_store1(x, p) (*(p) = half_narrow1(x))
 static inline float half_round1(float x) { return half_widen1(half_narrow1(x)); }
-#define NETCL_HALF(W, F)                                                                      \
-  static inline F half_load##W(__global const ushort *p) { return half_widen##W(load_bits##W(p)); } \
-  static inline void half_store##W(F x, __global ushort *p) { store_bits##W(half_narrow##W(x), p); } \
+#define NETCL_HALF(W, F)                                                                             \
+  static inline F half_load##W(__global const ushort* p) { return half_widen##W(load_bits##W(p)); }  \
+  static inline void half_store##W(F x, __global ushort* p) { store_bits##W(half_narrow##W(x), p); } \
   static inline F half_round##W(F x) { return half_widen##W(half_narrow##W(x)); }
 #else
 #define half_load1(p) vload_half(0, p)
 #define half_store1(x, p) vstore_half(x, 0, p)
 static inline float half_round1(float x) {
   ushort h;
-  vstore_half(x, 0, (half *)&h);
-  return vload_half(0, (const half *)&h);
+  vstore_half(x, 0, (half*)&h);
+  return vload_half(0, (const half*)&h);
 }
-#define NETCL_HALF(W, F)                                                                \
-  static inline F half_load##W(__global const half *p) { return vload_half##W(0, p); }  \
-  static inline void half_store##W(F x, __global half *p) { vstore_half##W(x, 0, p); }  \
-  static inline F half_round##W(F x) {                                                  \
-    ushort h[W];                                                                        \
-    vstore_half##W(x, 0, (half *)h);                                                    \
-    return vload_half##W(0, (half *)h);                                                 \
+#define NETCL_HALF(W, F)                                                               \
+  static inline F half_load##W(__global const half* p) { return vload_half##W(0, p); } \
+  static inline void half_store##W(F x, __global half* p) { vstore_half##W(x, 0, p); } \
+  static inline F half_round##W(F x) {                                                 \
+    ushort h[W];                                                                       \
+    vstore_half##W(x, 0, (half*)h);                                                    \
+    return vload_half##W(0, (half*)h);                                                 \
   }
 #endif
 NETCL_HALF(2, float2)

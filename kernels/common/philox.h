@@ -7,16 +7,16 @@ typedef struct {
 } words_t;
 
 // On the counter c0 … c3 with the key k0, k1, of the type U or vectors of it.
-#define PHILOX_ROUNDS(U)                                                            \
-  for (int round = 0; round < 10; round++) {                                        \
-    const U hi0 = mul_hi((U)0xD2511F53u, c0), lo0 = c0 * 0xD2511F53u;               \
-    const U hi1 = mul_hi((U)0xCD9E8D57u, c2), lo1 = c2 * 0xCD9E8D57u;               \
-    c0 = hi1 ^ c1 ^ k0;                                                             \
-    c1 = lo1;                                                                       \
-    c2 = hi0 ^ c3 ^ k1;                                                             \
-    c3 = lo0;                                                                       \
-    k0 += 0x9E3779B9u;                                                              \
-    k1 += 0xBB67AE85u;                                                              \
+#define PHILOX_ROUNDS(U)                                              \
+  for (int round = 0; round < 10; round++) {                          \
+    const U hi0 = mul_hi((U)0xD2511F53u, c0), lo0 = c0 * 0xD2511F53u; \
+    const U hi1 = mul_hi((U)0xCD9E8D57u, c2), lo1 = c2 * 0xCD9E8D57u; \
+    c0 = hi1 ^ c1 ^ k0;                                               \
+    c1 = lo1;                                                         \
+    c2 = hi0 ^ c3 ^ k1;                                               \
+    c3 = lo0;                                                         \
+    k0 += 0x9E3779B9u;                                                \
+    k1 += 0xBB67AE85u;                                                \
   }
 
 // Words of the blocks first … first + 15.
@@ -41,7 +41,7 @@ typedef struct {
   uint4 words;
 } philox_stream_t;
 
-static inline uint philox_next(philox_stream_t *s) {
+static inline uint philox_next(philox_stream_t* s) {
   const uint k = s->used++ & 3;
   if (k == 0) {
     uint c0 = (uint)s->block, c1 = (uint)(s->block >> 32), c2 = 1 + (s->used >> 2), c3 = 0;

@@ -17,29 +17,29 @@
 #endif
 
 // For a function without a vector form, NETCL_MAPn(f) defines map_f, which applies the scalar f lane by lane.
-#define NETCL_MAP1(f)                                      \
-  static inline VT map_##f(VT x) {                         \
-    lanes_t a, r;                                          \
-    a.v = x;                                               \
-    for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k]);      \
-    return r.v;                                            \
+#define NETCL_MAP1(f)                                 \
+  static inline VT map_##f(VT x) {                    \
+    lanes_t a, r;                                     \
+    a.v = x;                                          \
+    for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k]); \
+    return r.v;                                       \
   }
-#define NETCL_MAP2(f)                                                  \
-  static inline VT map_##f(VT x, VT y) {                               \
-    lanes_t a, b, r;                                                   \
-    a.v = x;                                                           \
-    b.v = y;                                                           \
-    for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k], b.s[k]);          \
-    return r.v;                                                        \
+#define NETCL_MAP2(f)                                         \
+  static inline VT map_##f(VT x, VT y) {                      \
+    lanes_t a, b, r;                                          \
+    a.v = x;                                                  \
+    b.v = y;                                                  \
+    for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k], b.s[k]); \
+    return r.v;                                               \
   }
-#define NETCL_MAP3(f)                                                  \
-  static inline VT map_##f(VT x, VT y, VT z) {                         \
-    lanes_t a, b, c, r;                                                \
-    a.v = x;                                                           \
-    b.v = y;                                                           \
-    c.v = z;                                                           \
-    for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k], b.s[k], c.s[k]);  \
-    return r.v;                                                        \
+#define NETCL_MAP3(f)                                                 \
+  static inline VT map_##f(VT x, VT y, VT z) {                        \
+    lanes_t a, b, c, r;                                               \
+    a.v = x;                                                          \
+    b.v = y;                                                          \
+    c.v = z;                                                          \
+    for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k], b.s[k], c.s[k]); \
+    return r.v;                                                       \
   }
 
 #endif

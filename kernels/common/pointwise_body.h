@@ -1,8 +1,8 @@
 // The two kernels behind every element-wise operator; see pointwise.h.
 // `flat`: operands that collapse to one dimension. `rows`: the rest; a work-item covers n_per_item columns of
-// rows_per_item rows. `across`: as `rows`, for an input whose neighbours lie in a column. An operand's inner stride (bytes)
-// decides how it is read: the element size (one vector load), 0 (splat), anything else (lane by lane); kStrideImmediate
-// marks a CPU scalar passed by value.
+// rows_per_item rows. `across`: as `rows`, for an input whose neighbours lie in a column. An operand's inner stride
+// (bytes) decides how it is read: the element size (one vector load), 0 (splat), anything else (lane by lane);
+// kStrideImmediate marks a CPU scalar passed by value.
 #define NARGS (NIN + NOUT)
 #include "args/pointwise.h"
 
@@ -33,35 +33,34 @@
 #else
 #define RESULT APPLY
 #endif
-#define READ1(S, p) AS_COMMON(1, LOAD(S, ACC, 1, (__global const STORAGE(S) *)(p), 0))
+#define READ1(S, p) AS_COMMON(1, LOAD(S, ACC, 1, (__global const STORAGE(S)*)(p), 0))
 #if VEC == 1
 #define READ_VEC(S, p) READ1(S, p)
 #else
-#define READ_VEC(S, p) AS_COMMON(VEC, LOAD(S, ACC, VEC, (__global const STORAGE(S) *)(p), 0))
+#define READ_VEC(S, p) AS_COMMON(VEC, LOAD(S, ACC, VEC, (__global const STORAGE(S)*)(p), 0))
 #endif
-#define DEFINE_READ(k)                                                                                    \
-  static inline VT read##k(__global const uchar *p, long stride, int lanes, VT imm) {                     \
-    if (stride == kStrideImmediate) return imm;                                                           \
-    if (stride == sizeof(STORAGE(IN##k)) && lanes == VEC) return READ_VEC(IN##k, p);                      \
-    if (stride == 0) return (VT)(READ1(IN##k, p));                                                        \
-    lanes_t r;                                                                                            \
-    for (int j = 0; j < VEC; j++) r.s[j] = READ1(IN##k, p + stride * min(j, lanes - 1));                  \
-    return r.v;                                                                                           \
+#define DEFINE_READ(k)                                                                   \
+  static inline VT read##k(__global const uchar* p, long stride, int lanes, VT imm) {    \
+    if (stride == kStrideImmediate) return imm;                                          \
+    if (stride == sizeof(STORAGE(IN##k)) && lanes == VEC) return READ_VEC(IN##k, p);     \
+    if (stride == 0) return (VT)(READ1(IN##k, p));                                       \
+    lanes_t r;                                                                           \
+    for (int j = 0; j < VEC; j++) r.s[j] = READ1(IN##k, p + stride * min(j, lanes - 1)); \
+    return r.v;                                                                          \
   }
-#define DEFINE_WRITE(k)                                                                                   \
-  static inline void write##k(__global uchar *p, long stride, int lanes, VT v) {                          \
-    if (stride == sizeof(STORAGE(OUT##k)) && lanes == VEC) {                                              \
-      STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k) *)p, 0, v);                                       \
-      return;                                                                                             \
-    }                                                                                                     \
-    lanes_t r;                                                                                            \
-    r.v = v;                                                                                              \
-    for (int j = 0; j < lanes; j++)                                                                       \
-      STORE(OUT##k, ACC, 1, (__global STORAGE(OUT##k) *)(p + stride * j), 0, r.s[j]);                     \
+#define DEFINE_WRITE(k)                                                                                            \
+  static inline void write##k(__global uchar* p, long stride, int lanes, VT v) {                                   \
+    if (stride == sizeof(STORAGE(OUT##k)) && lanes == VEC) {                                                       \
+      STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k)*)p, 0, v);                                                 \
+      return;                                                                                                      \
+    }                                                                                                              \
+    lanes_t r;                                                                                                     \
+    r.v = v;                                                                                                       \
+    for (int j = 0; j < lanes; j++) STORE(OUT##k, ACC, 1, (__global STORAGE(OUT##k)*)(p + stride * j), 0, r.s[j]); \
   }
 
-// M(0) M(1) … of the inputs, the outputs and the operator's scalars. The inputs are named, so that an expression may use
-// one twice.
+// M(0) M(1) … of the inputs, the outputs and the operator's scalars. The inputs are named, so that an expression may
+// use one twice.
 #if NIN == 0
 #define EACH_IN(M)
 #define APPLY OP()
@@ -129,14 +128,14 @@ EACH_OUT(DEFINE_WRITE)
   const VT x##k = read##k(i##k + at * L.inner[NOUT + k], L.inner[NOUT + k], lanes, IMMEDIATE(L.immediate[k]));
 #define OUT_WRITE(k) write##k(o##k + at * L.inner[k], L.inner[k], lanes, r##k);
 
-// What most operands are, dense or (the last one) a number by value, a CPU finds out once: to decide for each vector how
-// it is read takes longer than to move it.
+// What most operands are, dense or (the last one) a number by value, a CPU finds out once: to decide for each vector
+// how it is read takes longer than to move it.
 #define IS_NUMBER(k) (NIN > 1 && k == NIN - 1 && L.inner[NOUT + k] == kStrideImmediate)
-#define IN_DENSE(k) && (L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || IS_NUMBER(k))
-#define OUT_DENSE(k) && L.inner[k] == sizeof(STORAGE(OUT##k))
+#define IN_DENSE(k) &&(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || IS_NUMBER(k))
+#define OUT_DENSE(k) &&L.inner[k] == sizeof(STORAGE(OUT##k))
 #define IN_READ_DENSE(k) \
   const VT x##k = IS_NUMBER(k) ? IMMEDIATE(L.immediate[k]) : READ_VEC(IN##k, i##k + at * sizeof(STORAGE(IN##k)));
-#define OUT_WRITE_DENSE(k) STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k) *)o##k, at, r##k);
+#define OUT_WRITE_DENSE(k) STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k)*)o##k, at, r##k);
 
 static inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end SCALARS) {
   EACH_SCALAR(SPLAT)
@@ -191,10 +190,11 @@ __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS)
 
 #if VEC == 16 && NIN > 0 && !defined(ACC_COMPLEX)
 #include "common/transpose.h"
-// Of an input whose columns are dense (rows being the first outer dimension), 16 x 16 elements are read as vectors down the
-// columns and transposed in registers.
-#define ACROSS(k) (O.stride[0][NOUT + k] == sizeof(STORAGE(IN##k)) && !(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || \
-                   L.inner[NOUT + k] == 0 || L.inner[NOUT + k] == kStrideImmediate))
+// Of an input whose columns are dense (rows being the first outer dimension), 16 x 16 elements are read as vectors down
+// the columns and transposed in registers.
+#define ACROSS(k)                                     \
+  (O.stride[0][NOUT + k] == sizeof(STORAGE(IN##k)) && \
+   !(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || L.inner[NOUT + k] == 0 || L.inner[NOUT + k] == kStrideImmediate))
 #define IN_ACROSS(k) const bool across##k = ACROSS(k);
 #define IN_TILE(k)                                                                                          \
   VT tile##k[16];                                                                                           \
@@ -203,11 +203,12 @@ __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS)
       tile##k[c] = READ_VEC(IN##k, i##k##_buf + i##k##_off + off[NOUT + k] + (at + c) * L.inner[NOUT + k]); \
     TRANSPOSE16(VT, tile##k)                                                                                \
   }
-#define IN_READ_TILE(k)                                                                                      \
-  const VT x##k = across##k ? tile##k[r]                                                                     \
-                            : read##k(i##k##_buf + i##k##_off + off[NOUT + k] + r * O.stride[0][NOUT + k] +  \
-                                          at * L.inner[NOUT + k],                                            \
-                                      L.inner[NOUT + k], VEC, IMMEDIATE(L.immediate[k]));
+#define IN_READ_TILE(k)                                                                                           \
+  const VT x##k =                                                                                                 \
+      across##k                                                                                                   \
+          ? tile##k[r]                                                                                            \
+          : read##k(i##k##_buf + i##k##_off + off[NOUT + k] + r * O.stride[0][NOUT + k] + at * L.inner[NOUT + k], \
+                    L.inner[NOUT + k], VEC, IMMEDIATE(L.immediate[k]));
 #define OUT_WRITE_TILE(k) \
   write##k(o##k##_buf + o##k##_off + off[k] + r * O.stride[0][k] + at * L.inner[k], L.inner[k], VEC, r##k);
 

@@ -17,30 +17,31 @@
 #define LANES(i, n) ((int)min((long)VEC, (n) - (i)))
 
 // The same as a macro of the place and the lanes: whole vectors are then a loop of their own.
-#define EACH_OF_ROW(STEP, n)                                        \
-  {                                                                 \
-    long i = LID * VEC;                                             \
-    for (; i + VEC <= (n); i += LS * VEC) STEP(i, VEC)              \
-    if (VEC > 1 && i < (n)) STEP(i, (int)((n) - i))                 \
+#define EACH_OF_ROW(STEP, n)                           \
+  {                                                    \
+    long i = LID * VEC;                                \
+    for (; i + VEC <= (n); i += LS * VEC) STEP(i, VEC) \
+    if (VEC > 1 && i < (n)) STEP(i, (int)((n) - i))    \
   }
 
-// As EACH_OF_ROW for sums. SUMS(a) declares one, TOTAL(a) is what a work-item has of it. With LONG_ROWS, FOLD(a) adds what
-// a block of steps gathered to the total, so that rounding errors grow with the root of a block's length, not the row's.
+// As EACH_OF_ROW for sums. SUMS(a) declares one, TOTAL(a) is what a work-item has of it. With LONG_ROWS, FOLD(a) adds
+// what a block of steps gathered to the total, so that rounding errors grow with the root of a block's length, not the
+// row's.
 #define BLOCK_STEPS 512
 #define ROW_BLOCK ((long)(LS * VEC * BLOCK_STEPS))
 #ifdef LONG_ROWS
 #define SUMS(a) VT a = (VT)(0), a##_all = (VT)(0);
 #define TOTAL(a) a##_all
-#define FOLD(a)     \
-  a##_all += a;     \
+#define FOLD(a) \
+  a##_all += a; \
   a = (VT)(0);
-#define SUM_OF_ROW(STEP, FOLDS, n)                                      \
-  for (long from_ = 0; from_ < (n); from_ += ROW_BLOCK) {               \
-    const long to_ = min(from_ + ROW_BLOCK, (long)(n));                 \
-    long i = from_ + LID * VEC;                                         \
-    for (; i + VEC <= to_; i += LS * VEC) STEP(i, VEC)                  \
-    if (VEC > 1 && i < to_) STEP(i, (int)(to_ - i))                     \
-    FOLDS                                                               \
+#define SUM_OF_ROW(STEP, FOLDS, n)                        \
+  for (long from_ = 0; from_ < (n); from_ += ROW_BLOCK) { \
+    const long to_ = min(from_ + ROW_BLOCK, (long)(n));   \
+    long i = from_ + LID * VEC;                           \
+    for (; i + VEC <= to_; i += LS * VEC) STEP(i, VEC)    \
+    if (VEC > 1 && i < to_) STEP(i, (int)(to_ - i))       \
+    FOLDS                                                 \
   }
 #else
 #define SUMS(a) VT a = (VT)(0);
@@ -50,59 +51,58 @@
 
 // A hint to fetch what follows a row's place i one row later (several short rows, somewhat later in a long one): it
 // comes while this one is computed.
-#define FETCH_AHEAD(p, i, n)                                           \
-  for (ulong line_ = 0; line_ < VEC * sizeof(*(p)); line_ += 64)       \
-    FETCH_LINE((ulong)((p) + (i) + clamp((long)(n), 4096L, 8192L)) + line_)
+#define FETCH_AHEAD(p, i, n)                                     \
+  for (ulong line_ = 0; line_ < VEC * sizeof(*(p)); line_ += 64) \
+  FETCH_LINE((ulong)((p) + (i) + clamp((long)(n), 4096L, 8192L)) + line_)
 
 // The same over `runs` runs of `len` adjacent elements: r is the run, k the place in it. A GPU's work-group
 // goes through all of them side by side.
 #if LS == 1
-#define FOR_RUNS(r, k, runs, len)         \
-  for (long r = 0; r < (runs); r++)       \
+#define FOR_RUNS(r, k, runs, len)   \
+  for (long r = 0; r < (runs); r++) \
     for (long k = 0; k < (len); k += VEC)
 #else
-#define FOR_RUNS(r, k, runs, len)                              \
-  for (long flat_ = LID; flat_ < (runs) * (len); flat_ += LS)  \
+#define FOR_RUNS(r, k, runs, len)                             \
+  for (long flat_ = LID; flat_ < (runs) * (len); flat_ += LS) \
     for (long r = flat_ / (len), k = flat_ - r * (len), once_ = 1; once_; once_ = 0)
 #endif
 // Sums over runs that lie `stride` apart, and over n rows of the columns that belong to this work-item: STEP takes the
 // place and the lanes, or the row.
 #if !defined(LONG_ROWS)
-#define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride) \
-  FOR_RUNS(r_, k_, runs, len) STEP(r_ * (stride) + k_, LANES(k_, len))
+#define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride) FOR_RUNS(r_, k_, runs, len) STEP(r_*(stride) + k_, LANES(k_, len))
 #define SUM_OF_COLUMNS(STEP, FOLDS, n) \
   for (long r = 0; r < (n); r++) STEP(r)
 #else
 #if LS == 1
-#define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride)                              \
-  for (long r_ = 0, since_ = 0; r_ < (runs); r_++)                               \
-    for (long from_ = 0; from_ < (len); from_ += ROW_BLOCK) {                    \
-      const long to_ = min(from_ + ROW_BLOCK, (long)(len));                      \
-      long k_ = from_;                                                           \
-      for (; k_ + VEC <= to_; k_ += VEC) STEP(r_ * (stride) + k_, VEC)           \
-      if (k_ < to_) STEP(r_ * (stride) + k_, (int)(to_ - k_))                    \
-      since_ += to_ - from_;                                                     \
-      if (since_ >= ROW_BLOCK || (r_ == (runs) - 1 && to_ == (len))) {           \
-        FOLDS                                                                    \
-        since_ = 0;                                                              \
-      }                                                                          \
+#define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride)                    \
+  for (long r_ = 0, since_ = 0; r_ < (runs); r_++)                     \
+    for (long from_ = 0; from_ < (len); from_ += ROW_BLOCK) {          \
+      const long to_ = min(from_ + ROW_BLOCK, (long)(len));            \
+      long k_ = from_;                                                 \
+      for (; k_ + VEC <= to_; k_ += VEC) STEP(r_ * (stride) + k_, VEC) \
+      if (k_ < to_) STEP(r_ * (stride) + k_, (int)(to_ - k_))          \
+      since_ += to_ - from_;                                           \
+      if (since_ >= ROW_BLOCK || (r_ == (runs) - 1 && to_ == (len))) { \
+        FOLDS                                                          \
+        since_ = 0;                                                    \
+      }                                                                \
     }
 #else
-#define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride)                              \
-  for (long from_ = 0; from_ < (runs) * (len); from_ += ROW_BLOCK) {             \
-    const long to_ = min(from_ + ROW_BLOCK, (long)((runs) * (len)));             \
-    for (long flat_ = from_ + LID; flat_ < to_; flat_ += LS) {                   \
-      const long r_ = flat_ / (len);                                             \
-      STEP(r_ * (stride) + flat_ - r_ * (len), 1)                                \
-    }                                                                            \
-    FOLDS                                                                        \
+#define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride)                  \
+  for (long from_ = 0; from_ < (runs) * (len); from_ += ROW_BLOCK) { \
+    const long to_ = min(from_ + ROW_BLOCK, (long)((runs) * (len))); \
+    for (long flat_ = from_ + LID; flat_ < to_; flat_ += LS) {       \
+      const long r_ = flat_ / (len);                                 \
+      STEP(r_ * (stride) + flat_ - r_ * (len), 1)                    \
+    }                                                                \
+    FOLDS                                                            \
   }
 #endif
-#define SUM_OF_COLUMNS(STEP, FOLDS, n)                                           \
-  for (long from_ = 0; from_ < (n); from_ += BLOCK_STEPS) {                      \
-    const long to_ = min(from_ + BLOCK_STEPS, (long)(n));                        \
-    for (long r = from_; r < to_; r++) STEP(r)                                   \
-    FOLDS                                                                        \
+#define SUM_OF_COLUMNS(STEP, FOLDS, n)                      \
+  for (long from_ = 0; from_ < (n); from_ += BLOCK_STEPS) { \
+    const long to_ = min(from_ + BLOCK_STEPS, (long)(n));   \
+    for (long r = from_; r < to_; r++) STEP(r)              \
+    FOLDS                                                   \
   }
 #endif
 
@@ -119,26 +119,26 @@
 // value).
 #define LOAD_LANES(S, p, i, lanes, fill) load_lanes_##S((p) + (i), lanes, fill)
 #define STORE_LANES(S, p, i, lanes, x) store_lanes_##S((p) + (i), lanes, x)
-#define DEFINE_LANES(S)                                                                       \
-  static inline VT load_lanes_##S(__global const STORAGE(S) *p, int lanes, ST fill) {         \
-    if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                         \
-    lanes_t r;                                                                                \
-    r.v = (VT)(fill);                                                                         \
-    for (int j = 0; j < lanes; j++) r.s[j] = LOAD(S, ACC, 1, p, j);                           \
-    return r.v;                                                                               \
-  }                                                                                           \
-  static inline void store_lanes_##S(__global STORAGE(S) *p, int lanes, VT x) {               \
-    if (lanes == VEC) {                                                                       \
-      STORE(S, ACC, VEC, p, 0, x);                                                            \
-      return;                                                                                 \
-    }                                                                                         \
-    lanes_t r;                                                                                \
-    r.v = x;                                                                                  \
-    for (int j = 0; j < lanes; j++) STORE(S, ACC, 1, p, j, r.s[j]);                           \
+#define DEFINE_LANES(S)                                                               \
+  static inline VT load_lanes_##S(__global const STORAGE(S)* p, int lanes, ST fill) { \
+    if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                 \
+    lanes_t r;                                                                        \
+    r.v = (VT)(fill);                                                                 \
+    for (int j = 0; j < lanes; j++) r.s[j] = LOAD(S, ACC, 1, p, j);                   \
+    return r.v;                                                                       \
+  }                                                                                   \
+  static inline void store_lanes_##S(__global STORAGE(S)* p, int lanes, VT x) {       \
+    if (lanes == VEC) {                                                               \
+      STORE(S, ACC, VEC, p, 0, x);                                                    \
+      return;                                                                         \
+    }                                                                                 \
+    lanes_t r;                                                                        \
+    r.v = x;                                                                          \
+    for (int j = 0; j < lanes; j++) STORE(S, ACC, 1, p, j, r.s[j]);                   \
   }
 // Sums that the next row adds to: in the cache, PAST_CACHE or not.
 #define STORE_SUMS(p, i, lanes, x) store_sums((p) + (i), lanes, x)
-static inline void store_sums(__global ST *p, int lanes, VT x) {
+static inline void store_sums(__global ST* p, int lanes, VT x) {
   if (lanes == VEC) {
     CAT(vstore, VEC)(x, 0, p);
     return;
@@ -158,18 +158,18 @@ static inline VT keep_lanes(VT x, int lanes, ST fill) {
 #define KEEP_LANES(x, lanes, fill) keep_lanes(x, lanes, fill)
 // By halves: T is the element's type.
 #if VEC == 4
-#define HALVE(T, name, op)                 \
-  static inline ST name(VT x) {            \
-    const CAT(T, 2) c = op(x.lo, x.hi);    \
-    return op(c.lo, c.hi);                 \
+#define HALVE(T, name, op)              \
+  static inline ST name(VT x) {         \
+    const CAT(T, 2) c = op(x.lo, x.hi); \
+    return op(c.lo, c.hi);              \
   }
 #else
-#define HALVE(T, name, op)                 \
-  static inline ST name(VT x) {            \
-    const CAT(T, 8) a = op(x.lo, x.hi);    \
-    const CAT(T, 4) b = op(a.lo, a.hi);    \
-    const CAT(T, 2) c = op(b.lo, b.hi);    \
-    return op(c.lo, c.hi);                 \
+#define HALVE(T, name, op)              \
+  static inline ST name(VT x) {         \
+    const CAT(T, 8) a = op(x.lo, x.hi); \
+    const CAT(T, 4) b = op(a.lo, a.hi); \
+    const CAT(T, 2) c = op(b.lo, b.hi); \
+    return op(c.lo, c.hi);              \
   }
 #endif
 #define ADD_(a, b) ((a) + (b))
@@ -190,18 +190,18 @@ HALVE(CTYPE(ACC), hmax, fmax)
 #define ROW_SCRATCH __local ST row_scratch[LS];
 #define row_sum(x) group_sum(hsum(x), row_scratch)
 #define row_max(x) group_max(hmax(x), row_scratch)
-#define GROUP_REDUCE(name, op)                                     \
-  static inline ST name(ST x, __local ST *s) {                     \
-    const int lid = (int)get_local_id(0);                          \
-    s[lid] = x;                                                    \
-    barrier(CLK_LOCAL_MEM_FENCE);                                  \
-    for (int k = LS / 2; k > 0; k >>= 1) {                         \
-      if (lid < k) s[lid] = op(s[lid], s[lid + k]);                \
-      barrier(CLK_LOCAL_MEM_FENCE);                                \
-    }                                                              \
-    const ST r = s[0];                                             \
-    barrier(CLK_LOCAL_MEM_FENCE);                                  \
-    return r;                                                      \
+#define GROUP_REDUCE(name, op)                      \
+  static inline ST name(ST x, __local ST* s) {      \
+    const int lid = (int)get_local_id(0);           \
+    s[lid] = x;                                     \
+    barrier(CLK_LOCAL_MEM_FENCE);                   \
+    for (int k = LS / 2; k > 0; k >>= 1) {          \
+      if (lid < k) s[lid] = op(s[lid], s[lid + k]); \
+      barrier(CLK_LOCAL_MEM_FENCE);                 \
+    }                                               \
+    const ST r = s[0];                              \
+    barrier(CLK_LOCAL_MEM_FENCE);                   \
+    return r;                                       \
   }
 #define GROUP_ADD_(a, b) ((a) + (b))
 GROUP_REDUCE(group_sum, GROUP_ADD_)

@@ -46,7 +46,7 @@ typedef ST panel_t;
 #endif
 
 // Offsets of `count` consecutive indices from `first` on; those at or past `limit` repeat the last valid one.
-static inline void offsets_from(const MixedRadix *R, long first, long limit, int count, long *offset) {
+static inline void offsets_from(const MixedRadix* R, long first, long limit, int count, long* offset) {
   long digit[4];
   long i = first;
   for (int d = 3; d > 0; d--) {

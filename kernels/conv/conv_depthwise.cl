@@ -10,15 +10,16 @@
 #define COLUMN(c) ((c) % STEP * (PITCH / STEP) + (c) / STEP)
 
 // Rows [first, first + rows) of a plane; the zeros in front of a row and behind it are there already.
-static inline void copy_rows(__global const STORAGE(IO) *plane, ST *copy, long first, long rows, const ConvDepthwiseParams *P) {
+static inline void copy_rows(__global const STORAGE(IO)* plane, ST* copy, long first, long rows,
+                             const ConvDepthwiseParams* P) {
   for (long r = 0; r < rows; r++) {
-    ST *to = copy + r * PITCH;
+    ST* to = copy + r * PITCH;
     const long y = first + r;
     if (y < 0 || y >= P->in_h) {
       for (int c = 0; c < PITCH; c += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, to + c);
       continue;
     }
-    __global const STORAGE(IO) *from = plane + y * P->in_w;
+    __global const STORAGE(IO)* from = plane + y * P->in_w;
 #if STEP == 1
     if (P->row_w >= VEC) {
       for (long x = 0; x < P->row_w; x += VEC) {
@@ -31,7 +32,7 @@ static inline void copy_rows(__global const STORAGE(IO) *plane, ST *copy, long f
     for (long x = 0; x < P->row_w; x++) to[COLUMN(P->lo_w + x)] = LOAD(IO, ACC, 1, from, x);
   }
 }
-static inline void clear(ST *copy) {
+static inline void clear(ST* copy) {
   for (int c = 0; c < SPACE; c += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, copy + c);
 }
 
@@ -51,14 +52,14 @@ __kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvDept
           weight[t] = (VT)(LOAD(IO, ACC, 1, PTR(w, const STORAGE(IO)),
                                 channel * (KH * KW) + (P.reversed ? KH * KW - 1 - t : t)));
         const VT start = (VT)(bias_buf ? PTR(bias, const ST)[channel] : 0);
-        __global STORAGE(IO) *to = PTR(out, STORAGE(IO)) + ((plane * P.multiplier + m) * P.out_h + y0) * P.out_w;
-        const ST *from = copy;
+        __global STORAGE(IO)* to = PTR(out, STORAGE(IO)) + ((plane * P.multiplier + m) * P.out_h + y0) * P.out_w;
+        const ST* from = copy;
         for (long y = 0; y < rows; y++, from += P.step_h * PITCH, to += P.out_w)
           for (long x = 0; x < P.out_w; x += VEC) {
             const long at = min(x, P.out_w - VEC);  // the last vector overlaps the one before it
             VT sum = start;
-            UNROLL for (int ky = 0; ky < KH; ky++)
-              UNROLL for (int kx = 0; kx < KW; kx++)
+            UNROLL for (int ky = 0; ky < KH; ky++) UNROLL
+              for (int kx = 0; kx < KW; kx++)
                 sum = fma(CAT(VLOAD_, VEC)(0, from + ky * PITCH + COLUMN(kx) + at), weight[ky * KW + kx], sum);
             STORE(IO, ACC, VEC, to, at, sum);
           }
@@ -71,12 +72,10 @@ __kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvDept
 
 // The last vector of a row overlaps the one before it. Its lanes below `first` were there before: they are dropped of
 // both operands, since either may be infinite.
-ALWAYS_INLINE VT keep_from(VT first, VT v) {
-  return (VT)LANE_NUMBERS(VEC) >= first ? v : (VT)(0);
-}
+ALWAYS_INLINE VT keep_from(VT first, VT v) { return (VT)LANE_NUMBERS(VEC) >= first ? v : (VT)(0); }
 
 // part[t] += a row of pixels of tap t in the copy * a row of dy.
-ALWAYS_INLINE void add_row(const ST *copy, __global const STORAGE(IO) *dy, long width, VT *part) {
+ALWAYS_INLINE void add_row(const ST* copy, __global const STORAGE(IO)* dy, long width, VT* part) {
   const long whole = width - width % VEC, rest = width - VEC;
   for (long at = 0; at < whole; at += VEC) {
     const VT g = LOAD(IO, ACC, VEC, dy, at);
@@ -87,8 +86,7 @@ ALWAYS_INLINE void add_row(const ST *copy, __global const STORAGE(IO) *dy, long 
   const VT first = (VT)((ST)(VEC - (width - whole)));
   const VT g = keep_from(first, LOAD(IO, ACC, VEC, dy, rest));
   UNROLL for (int t = 0; t < KR * KW; t++)
-    part[t] =
-        fma(keep_from(first, CAT(VLOAD_, VEC)(0, copy + t / KW * PITCH + COLUMN(t % KW) + rest)), g, part[t]);
+    part[t] = fma(keep_from(first, CAT(VLOAD_, VEC)(0, copy + t / KW * PITCH + COLUMN(t % KW) + rest)), g, part[t]);
 }
 
 __kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const ConvDepthwiseParams P) {
@@ -103,14 +101,15 @@ __kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const ConvDepthwis
         const long rows = min(P.strip, P.out_h - y0);
         copy_rows(PTR(x, const STORAGE(IO)) + (image * P.channels + channel / P.multiplier) * P.in_h * P.in_w, copy,
                   y0 * P.step_h - P.lo_h, (rows - 1) * P.step_h + KH, &P);
-        __global const STORAGE(IO) *first =
+        __global const STORAGE(IO)* first =
             PTR(dy, const STORAGE(IO)) + ((image * P.planes + channel) * P.out_h + y0) * P.out_w;
         for (int k0 = 0; k0 < KH; k0 = k0 + KR) {
           const int ky0 = min(k0, KH - KR);  // rows that were there before are computed again, and dropped below
-          VT part[KR * KW];  // of a strip: short sums lose less
-          UNROLL for (int t = 0; t < KR * KW; t++) part[t] = (VT)(0);
-          const ST *from = copy + ky0 * PITCH;
-          __global const STORAGE(IO) *g = first;
+          VT part[KR * KW];                  // of a strip: short sums lose less
+          UNROLL for (int t = 0; t < KR * KW; t++)
+            part[t] = (VT)(0);
+          const ST* from = copy + ky0 * PITCH;
+          __global const STORAGE(IO)* g = first;
           for (long y = 0; y < rows; y++, from += P.step_h * PITCH, g += P.out_w) add_row(from, g, P.out_w, part);
           UNROLL for (int t = 0; t < KR * KW; t++)
             if (ky0 + t / KW >= k0) sums[ky0 * KW + t] += part[t];

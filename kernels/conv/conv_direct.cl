@@ -8,26 +8,28 @@
 
 typedef struct {
   __global const OFFSET *x_tap, *w_tap;
-  __global const ST *w;
+  __global const ST* w;
   long taps, w_out;
 } Taps;
 
 // sum[b][co] += VEC pixels of row b * weights, over all taps; `step` from one pixel to the next.
-ALWAYS_INLINE void add_taps(const Taps *T, __global const ST *const *row, long step, VT (*sum)[NCO]) {
+ALWAYS_INLINE void add_taps(const Taps* T, __global const ST* const* row, long step, VT (*sum)[NCO]) {
   for (long r = 0; r < T->taps; r++) {
     const long tap = T->x_tap[r];
-    __global const ST *w = T->w + T->w_tap[r];
+    __global const ST* w = T->w + T->w_tap[r];
     VT weight[NCO];
-    UNROLL for (int co = 0; co < NCO; co++) weight[co] = (VT)(w[co * T->w_out]);
+    UNROLL for (int co = 0; co < NCO; co++)
+      weight[co] = (VT)(w[co * T->w_out]);
     UNROLL for (int b = 0; b < ROWS; b++) {
       const VT v = load_row(row[b] + tap, step);
-      UNROLL for (int co = 0; co < NCO; co++) sum[b][co] = fma(v, weight[co], sum[b][co]);
+      UNROLL for (int co = 0; co < NCO; co++)
+        sum[b][co] = fma(v, weight[co], sum[b][co]);
     }
   }
 }
 
 // Stores `lanes` of a vector, `step` apart.
-ALWAYS_INLINE void store_row(__global STORAGE(OUT) *to, VT sum, int lanes, long step) {
+ALWAYS_INLINE void store_row(__global STORAGE(OUT)* to, VT sum, int lanes, long step) {
   if (lanes == VEC && step == 1) {
     STORE(OUT, ACC, VEC, to, 0, sum);
     return;
@@ -44,32 +46,34 @@ __kernel void conv_direct(BUF(x), BUF(x_tap), BUF(w), BUF(w_tap), BUF(bias), BUF
   Taps T = {PTR(x_tap, const OFFSET), PTR(w_tap, const OFFSET), 0, P.taps, P.w_out};
   for (long plane = get_global_id(1) * P.planes_per_item; plane < end; plane++) {
     const long image = plane / P.groups, group = plane - image * P.groups;
-    __global const ST *x = PTR(x, const ST) + image * P.x_image + group * P.x_group;
-    __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT)) + image * P.out_image + group * P.out_group;
+    __global const ST* x = PTR(x, const ST) + image * P.x_image + group * P.x_group;
+    __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT)) + image * P.out_image + group * P.out_group;
     T.w = PTR(w, const ST) + group * P.w_group;
     for (long row = first; row < last; row += ROWS) {
       long from[ROWS];
-      __global STORAGE(OUT) *to[ROWS];
+      __global STORAGE(OUT)* to[ROWS];
       UNROLL for (int b = 0; b < ROWS; b++) {
         const long at = min(row + b, last - 1), z = at / P.height, y = at - z * P.height;
         from[b] = z * P.x_z + y * P.x_y;
         to[b] = out + z * P.out_z + y * P.out_y;
       }
       for (long at = 0; at < P.width; at += VEC) {
-        __global const ST *pixels[ROWS];
+        __global const ST* pixels[ROWS];
         VT sum[ROWS][NCO];
-        UNROLL for (int b = 0; b < ROWS; b++) pixels[b] = x + from[b] + at * P.x_x;
+        UNROLL for (int b = 0; b < ROWS; b++)
+          pixels[b] = x + from[b] + at * P.x_x;
         UNROLL for (int co = 0; co < NCO; co++) {
           const VT start = (VT)(bias_buf ? PTR(bias, const ST)[group * NCO + co] : 0);
-          UNROLL for (int b = 0; b < ROWS; b++) sum[b][co] = start;
+          UNROLL for (int b = 0; b < ROWS; b++)
+            sum[b][co] = start;
         }
         if (P.x_x == 1)
           add_taps(&T, pixels, 1, sum);
         else
           add_taps(&T, pixels, P.x_x, sum);
         const int lanes = (int)min((long)VEC, P.width - at);
-        UNROLL for (int b = 0; b < ROWS; b++)
-          UNROLL for (int co = 0; co < NCO; co++)
+        UNROLL for (int b = 0; b < ROWS; b++) UNROLL
+          for (int co = 0; co < NCO; co++)
             if (row + b < last) store_row(to[b] + co * P.out_channel + at * P.out_x, sum[b][co], lanes, P.out_x);
       }
     }

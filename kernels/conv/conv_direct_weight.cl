@@ -3,19 +3,18 @@
 // -D: ACC (compute tag), IN (storage tag of dy), OUT, OFFSET (type of the table), VEC, TAPS (weights of a work-item).
 #include "conv/conv_rows.h"
 
-// What whole vectors leave of a row is read by one that ends with it. Its lanes below `first` were there before: they are
-// dropped of both operands, since either may be infinite.
-ALWAYS_INLINE VT keep_from(VT first, VT v) {
-  return (VT)LANE_NUMBERS(VEC) >= first ? v : (VT)(0);
-}
+// What whole vectors leave of a row is read by one that ends with it. Its lanes below `first` were there before: they
+// are dropped of both operands, since either may be infinite.
+ALWAYS_INLINE VT keep_from(VT first, VT v) { return (VT)LANE_NUMBERS(VEC) >= first ? v : (VT)(0); }
 
 // part[t] += a row of pixels of tap t * a row of dy, `step` and 1 apart.
-ALWAYS_INLINE void add_row(__global const ST *x, const long *tap, long step, __global const STORAGE(IN) *dy, long width,
-                    VT *part) {
+ALWAYS_INLINE void add_row(__global const ST* x, const long* tap, long step, __global const STORAGE(IN)* dy, long width,
+                           VT* part) {
   const long whole = width - width % VEC, rest = width - VEC;
   for (long at = 0; at < whole; at += VEC) {
     const VT g = LOAD(IN, ACC, VEC, dy, at);
-    UNROLL for (int t = 0; t < TAPS; t++) part[t] = fma(load_row(x + tap[t] + at * step, step), g, part[t]);
+    UNROLL for (int t = 0; t < TAPS; t++)
+      part[t] = fma(load_row(x + tap[t] + at * step, step), g, part[t]);
   }
   if (whole == width || whole == 0) return;
   const VT first = (VT)((ST)(VEC - (width - whole)));
@@ -24,10 +23,10 @@ ALWAYS_INLINE void add_row(__global const ST *x, const long *tap, long step, __g
     part[t] = fma(keep_from(first, load_row(x + tap[t] + rest * step, step)), g, part[t]);
 }
 // The same of a row that is shorter than a vector.
-ALWAYS_INLINE void add_short_row(__global const ST *x, const long *tap, long step, __global const STORAGE(IN) *dy, long width,
-                          ST *sum) {
-  for (long at = 0; at < width; at++)
-    UNROLL for (int t = 0; t < TAPS; t++) sum[t] = fma(x[tap[t] + at * step], LOAD(IN, ACC, 1, dy, at), sum[t]);
+ALWAYS_INLINE void add_short_row(__global const ST* x, const long* tap, long step, __global const STORAGE(IN)* dy,
+                                 long width, ST* sum) {
+  for (long at = 0; at < width; at++) UNROLL
+    for (int t = 0; t < TAPS; t++) sum[t] = fma(x[tap[t] + at * step], LOAD(IN, ACC, 1, dy, at), sum[t]);
 }
 
 // A work-item makes TAPS weights of some channels.
@@ -36,8 +35,8 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
   if (r >= P.taps) return;
   const long end = min((long)(get_global_id(1) + 1) * P.planes_per_item, P.planes);
   for (long channel = get_global_id(1) * P.planes_per_item; channel < end; channel++) {
-    __global const ST *x = PTR(x, const ST) + channel / P.c_out * P.x_group;
-    __global const STORAGE(IN) *dy = PTR(dy, const STORAGE(IN)) + channel * P.out_channel;
+    __global const ST* x = PTR(x, const ST) + channel / P.c_out * P.x_group;
+    __global const STORAGE(IN)* dy = PTR(dy, const STORAGE(IN)) + channel * P.out_channel;
     long tap[TAPS];
     VT sums[TAPS];
     ST sum[TAPS];
@@ -48,11 +47,12 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
     }
     for (long image = 0; image < P.images; image++) {
       VT part[TAPS];  // of an image: short sums lose less
-      UNROLL for (int t = 0; t < TAPS; t++) part[t] = (VT)(0);
+      UNROLL for (int t = 0; t < TAPS; t++)
+        part[t] = (VT)(0);
       for (long z = 0; z * P.height < P.rows; z++)
         for (long y = 0; y < P.height; y++) {
-          __global const ST *p = x + image * P.x_image + z * P.x_z + y * P.x_y;
-          __global const STORAGE(IN) *g = dy + image * P.out_image + z * P.out_z + y * P.out_y;
+          __global const ST* p = x + image * P.x_image + z * P.x_z + y * P.x_y;
+          __global const STORAGE(IN)* g = dy + image * P.out_image + z * P.out_z + y * P.out_y;
           if (P.width < VEC)
             add_short_row(p, tap, P.x_x, g, P.width, sum);
           else if (P.x_x == 1)
@@ -60,7 +60,8 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
           else
             add_row(p, tap, P.x_x, g, P.width, part);
         }
-      UNROLL for (int t = 0; t < TAPS; t++) sums[t] += part[t];
+      UNROLL for (int t = 0; t < TAPS; t++)
+        sums[t] += part[t];
     }
     UNROLL for (int t = 0; t < TAPS; t++) {
       if (r + t >= P.taps) continue;

@@ -4,39 +4,40 @@
 #define NETCL_CONV_ENGINE_H
 
 // Vectors of 16 bits to memory of any alignment, as store_bits() does in global memory.
-#define PUT_BITS(space, V, value, p) (((space packed_bits##V *)(p))->v = (value))
+#define PUT_BITS(space, V, value, p) (((space packed_bits##V*)(p))->v = (value))
 
 // Defines name(): `count` taps of one row or column, x[tap[0]] …, to consecutive places in `space`. `left` of their
 // offsets are consecutive, then `contiguous` at a time.
-#define DEFINE_GATHER(name, space)                                                                                  \
-  static inline void name(__global const STORAGE(IN) *x, __global const OFFSET *tap, int count, int left, long contiguous, \
-                   int part, space panel_t *to) {                                                                   \
-    for (int i = 0; i < count;) {                                                                                   \
-      const int n = min(min(left, 16), count - i);                                                                  \
-      __global const STORAGE(IN) *from = x + tap[i];                                                                \
-      if (n == 16) {                                                                                                \
-        PUT_BITS(space, 16, PART(IN, 16, from, part), to + i);                                                      \
-      } else if (n >= 8) {                                                                                          \
-        PUT_BITS(space, 8, PART(IN, 8, from, part), to + i);                                                        \
-        PUT_BITS(space, 8, PART(IN, 8, from + n - 8, part), to + i + n - 8);                                        \
-      } else if (n >= 4) {                                                                                          \
-        PUT_BITS(space, 4, PART(IN, 4, from, part), to + i);                                                        \
-        PUT_BITS(space, 4, PART(IN, 4, from + n - 4, part), to + i + n - 4);                                        \
-      } else {                                                                                                      \
-        for (int j = 0; j < n; j++) to[i + j] = PART(IN, 1, from + j, part);                                        \
-      }                                                                                                             \
-      i += n;                                                                                                       \
-      left = left == n ? (int)contiguous : left - n;                                                                \
-    }                                                                                                               \
+#define DEFINE_GATHER(name, space)                                                                        \
+  static inline void name(__global const STORAGE(IN)* x, __global const OFFSET* tap, int count, int left, \
+                          long contiguous, int part, space panel_t* to) {                                 \
+    for (int i = 0; i < count;) {                                                                         \
+      const int n = min(min(left, 16), count - i);                                                        \
+      __global const STORAGE(IN)* from = x + tap[i];                                                      \
+      if (n == 16) {                                                                                      \
+        PUT_BITS(space, 16, PART(IN, 16, from, part), to + i);                                            \
+      } else if (n >= 8) {                                                                                \
+        PUT_BITS(space, 8, PART(IN, 8, from, part), to + i);                                              \
+        PUT_BITS(space, 8, PART(IN, 8, from + n - 8, part), to + i + n - 8);                              \
+      } else if (n >= 4) {                                                                                \
+        PUT_BITS(space, 4, PART(IN, 4, from, part), to + i);                                              \
+        PUT_BITS(space, 4, PART(IN, 4, from + n - 4, part), to + i + n - 4);                              \
+      } else {                                                                                            \
+        for (int j = 0; j < n; j++) to[i + j] = PART(IN, 1, from + j, part);                              \
+      }                                                                                                   \
+      i += n;                                                                                             \
+      left = left == n ? (int)contiguous : left - n;                                                      \
+    }                                                                                                     \
   }
 
-// --- columns: conv_pack -----------------------------------------------------------------------------------------------
+// --- columns: conv_pack
+// -----------------------------------------------------------------------------------------------
 #ifndef OUT
 DEFINE_GATHER(gather, __private)
 
 // Taps [r, r + 32) of all columns of a panel.
-ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN) *src, const long *col, __global const OFFSET *tap, long r, int part,
-                         const ConvPackParams *P, __global panel_t *panel) {
+ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, long r,
+                                int part, const ConvPackParams* P, __global panel_t* panel) {
   const int left = (int)(P->contiguous - r % P->contiguous);
   const bool whole = r + 32 <= P->k;
   if (!whole || (left < 32 && P->contiguous < 4)) {
@@ -48,25 +49,28 @@ ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN) *src, const long *col
   for (int j = 0; j < NR; j += 16) {
     uint16 v[16];
     if (left >= 32) {
-      UNROLL for (int i = 0; i < 16; i++) v[i] = PAIRS_ALONG_K(IN, src + col[j + i] + tap[r], part);
+      UNROLL for (int i = 0; i < 16; i++)
+        v[i] = PAIRS_ALONG_K(IN, src + col[j + i] + tap[r], part);
     } else {
       union {
         ushort numbers[32];
         uint16 pairs;
       } line[16];
       for (int i = 0; i < 16; i++) gather(src + col[j + i], tap + r, 32, left, P->contiguous, part, line[i].numbers);
-      UNROLL for (int i = 0; i < 16; i++) v[i] = line[i].pairs;
+      UNROLL for (int i = 0; i < 16; i++)
+        v[i] = line[i].pairs;
     }
     store_b_pairs(v, panel, j, r);
   }
 }
 
-// --- rows: conv_gemm --------------------------------------------------------------------------------------------------
+// --- rows: conv_gemm
+// --------------------------------------------------------------------------------------------------
 #else
 DEFINE_GATHER(gather, __global)
 
 // Whether all rows of a tile lie side by side in stretches of n; their offsets only grow.
-static inline bool in_stretches(const long *row, int n) {
+static inline bool in_stretches(const long* row, int n) {
   for (int i = 0; i < MR; i += n)
     if (row[i + n - 1] - row[i] != n - 1) return false;
   return true;
@@ -74,10 +78,11 @@ static inline bool in_stretches(const long *row, int n) {
 
 // Taps t0 and t1 of A_ROWS rows as pairs: of rows that lie side by side, or in stretches of four.
 #define ROW_PAIRS CAT(uint, A_ROWS)
-ALWAYS_INLINE ROW_PAIRS pairs_of_neighbours(__global const STORAGE(IN) *x, const long *row, long t0, long t1, int part) {
+ALWAYS_INLINE ROW_PAIRS pairs_of_neighbours(__global const STORAGE(IN)* x, const long* row, long t0, long t1,
+                                            int part) {
   return PAIRS(IN, A_ROWS, x + row[0] + t0, t1 - t0, part);
 }
-ALWAYS_INLINE ROW_PAIRS pairs_by_four(__global const STORAGE(IN) *x, const long *row, long t0, long t1, int part) {
+ALWAYS_INLINE ROW_PAIRS pairs_by_four(__global const STORAGE(IN)* x, const long* row, long t0, long t1, int part) {
 #define FOUR(i) PAIRS(IN, 4, x + row[i] + t0, t1 - t0, part)
 #if MR >= 16
   return (uint16)(FOUR(0), FOUR(4), FOUR(8), FOUR(12));
@@ -88,37 +93,38 @@ ALWAYS_INLINE ROW_PAIRS pairs_by_four(__global const STORAGE(IN) *x, const long 
 }
 
 // 32 taps of a tile's rows, read across the rows and transposed.
-ALWAYS_INLINE void pack_across(__global const STORAGE(IN) *x, const long *row, __global const OFFSET *tap, bool neighbours,
-                        int part, __global panel_t *to) {
+ALWAYS_INLINE void pack_across(__global const STORAGE(IN)* x, const long* row, __global const OFFSET* tap,
+                               bool neighbours, int part, __global panel_t* to) {
   for (int l = 0; l < MR; l += A_ROWS) {
     uint16 v[16];
     UNROLL for (int i = 0; i < 16; i++)
       v[i] = SIXTEEN(neighbours ? pairs_of_neighbours(x, row + l, tap[2 * i], tap[2 * i + 1], part)
                                 : pairs_by_four(x, row + l, tap[2 * i], tap[2 * i + 1], part));
     TRANSPOSE16(uint16, v)
-    UNROLL for (int i = 0; i < A_ROWS; i++) vstore16(v[i], 0, (__global uint *)(to + AT_A(l + i, 0)));
+    UNROLL for (int i = 0; i < A_ROWS; i++)
+      vstore16(v[i], 0, (__global uint*)(to + AT_A(l + i, 0)));
   }
 }
 // 32 taps of each row, one by one.
-ALWAYS_INLINE void pack_each(__global const STORAGE(IN) *x, const long *row, __global const OFFSET *tap, int part,
-                      __global panel_t *to) {
+ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* x, const long* row, __global const OFFSET* tap, int part,
+                             __global panel_t* to) {
   for (int i = 0; i < MR; i++) {
-    __global uint *line = (__global uint *)(to + AT_A(i, 0));
-    __global const STORAGE(IN) *from = x + row[i];
+    __global uint* line = (__global uint*)(to + AT_A(i, 0));
+    __global const STORAGE(IN)* from = x + row[i];
     UNROLL for (int l = 0; l < 16; l++)
       line[l] = PART(IN, 1, from + tap[2 * l], part) | (uint)PART(IN, 1, from + tap[2 * l + 1], part) << 16;
   }
 }
 
 // The panel of a tile's rows: taps [T->begin, T->end), zeros behind.
-ALWAYS_INLINE void prepare_rows(const Tile *T) {
+ALWAYS_INLINE void prepare_rows(const Tile* T) {
   const bool full = T->height == MR;
   const bool neighbours = full && in_stretches(T->row, A_ROWS), fours = full && in_stretches(T->row, 4);
   const long contiguous = T->contiguous;
   for (int part = 0; part < PARTS; part++)
     for (long r = T->begin; r < T->end; r += 32) {
-      __global const OFFSET *tap = T->tap + r;
-      __global panel_t *to = T->packed + part * A_PART + (r - T->begin) * (MR * PARTS);
+      __global const OFFSET* tap = T->tap + r;
+      __global panel_t* to = T->packed + part * A_PART + (r - T->begin) * (MR * PARTS);
       const int count = (int)min(32L, T->end - r);
       if (count == 32 && neighbours && contiguous < 16) {
         pack_across(T->x, T->row, tap, true, part, to);
@@ -128,15 +134,15 @@ ALWAYS_INLINE void prepare_rows(const Tile *T) {
         pack_each(T->x, T->row, tap, part, to);
       } else {
         for (int i = 0; i < MR; i++) {
-          __global panel_t *line = to + AT_A(i, 0);
+          __global panel_t* line = to + AT_A(i, 0);
           gather(T->x + T->row[i], tap, count, (int)(contiguous - r % contiguous), contiguous, part, line);
           for (int l = count; l < 32; l++) line[l] = 0;
         }
       }
     }
 }
-ALWAYS_INLINE void accumulate(const Tile *T, __global const panel_t *b, VT (*sum)[NV]) {
-  micro_kernel(T->packed, b, PADDED_K(T->end - T->begin), (VT *)sum);
+ALWAYS_INLINE void accumulate(const Tile* T, __global const panel_t* b, VT (*sum)[NV]) {
+  micro_kernel(T->packed, b, PADDED_K(T->end - T->begin), (VT*)sum);
 }
 #endif
 

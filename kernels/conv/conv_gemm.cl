@@ -6,12 +6,12 @@
 // A tile of the left operand: element (i, r) is x[row[i] + tap[r]]. It has `height` rows (the others repeat the last
 // one) and the taps [begin, end), of whose offsets `contiguous` at a time are consecutive.
 typedef struct {
-  __global const STORAGE(IN) *x;
-  __global const OFFSET *tap;
-  const long *row;
+  __global const STORAGE(IN)* x;
+  __global const OFFSET* tap;
+  const long* row;
   int height;
   long begin, end, contiguous;
-  __global panel_t *packed;  // room for a matrix engine's panel
+  __global panel_t* packed;  // room for a matrix engine's panel
 } Tile;
 
 #ifdef ENGINE
@@ -21,24 +21,25 @@ typedef struct {
 #endif
 
 // The bias runs along the columns or along the rows.
-ALWAYS_INLINE void add_bias(__global const ST *bias, const ConvGemmParams *G, int height, int width, VT (*sum)[NV]) {
+ALWAYS_INLINE void add_bias(__global const ST* bias, const ConvGemmParams* G, int height, int width, VT (*sum)[NV]) {
   if (G->bias_col) {
     ST b[NR];
     for (int j = 0; j < NR; j++) b[j] = bias[min(j, width - 1)];
-    UNROLL for (int i = 0; i < MR; i++)
-      UNROLL for (int v = 0; v < NV; v++) sum[i][v] += CAT(VLOAD_, VEC)(v, b);
+    UNROLL for (int i = 0; i < MR; i++) UNROLL
+      for (int v = 0; v < NV; v++) sum[i][v] += CAT(VLOAD_, VEC)(v, b);
   } else {
-    UNROLL for (int i = 0; i < MR; i++)
-      UNROLL for (int v = 0; v < NV; v++) sum[i][v] += (VT)(bias[min(i, height - 1) * G->bias_row]);
+    UNROLL for (int i = 0; i < MR; i++) UNROLL
+      for (int v = 0; v < NV; v++) sum[i][v] += (VT)(bias[min(i, height - 1) * G->bias_row]);
   }
 }
 
 // Columns [col, col + width) of a tile whose rows go to out[row[i]]; column j goes `cs` further per column.
-ALWAYS_INLINE void store_linear(const ST *tile, __global STORAGE(OUT) *out, const long *row, long cs, int height, int width) {
+ALWAYS_INLINE void store_linear(const ST* tile, __global STORAGE(OUT)* out, const long* row, long cs, int height,
+                                int width) {
   if (height == MR && row[MR - 1] - row[0] == MR - 1) {
-    __global STORAGE(OUT) *to = out + row[0];
-    for (int j = 0; j < width; j++, to += cs)
-      UNROLL for (int i = 0; i < MR; i++) STORE(OUT, ACC, 1, to, i, tile[i * NR + j]);
+    __global STORAGE(OUT)* to = out + row[0];
+    for (int j = 0; j < width; j++, to += cs) UNROLL
+      for (int i = 0; i < MR; i++) STORE(OUT, ACC, 1, to, i, tile[i * NR + j]);
   } else {
     for (int i = 0; i < height; i++)
       for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out + row[i], j * cs, tile[i * NR + j]);
@@ -46,18 +47,18 @@ ALWAYS_INLINE void store_linear(const ST *tile, __global STORAGE(OUT) *out, cons
 }
 
 // Row i and column j of the tile go to out[row[i] + offset of column col + j].
-ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT) *out, const long *row, const MixedRadix *cols, long col,
-                       const ConvGemmParams *G, int height) {
+ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT)* out, const long* row, const MixedRadix* cols,
+                              long col, const ConvGemmParams* G, int height) {
   const int width = (int)min((long)NR, G->n - col);
   if (G->cols_linear && cols->stride[3] == 1 && width == NR) {
-    UNROLL for (int i = 0; i < MR; i++)
-      UNROLL for (int v = 0; v < NV; v++)
+    UNROLL for (int i = 0; i < MR; i++) UNROLL
+      for (int v = 0; v < NV; v++)
         if (i < height) STORE(OUT, ACC, VEC, out + row[i] + col, v * VEC, sum[i][v]);
     return;
   }
   ST tile[MR * NR];
-  UNROLL for (int i = 0; i < MR; i++)
-    UNROLL for (int v = 0; v < NV; v++) CAT(VSTORE_, VEC)(sum[i][v], i * NV + v, tile);
+  UNROLL for (int i = 0; i < MR; i++) UNROLL
+    for (int v = 0; v < NV; v++) CAT(VSTORE_, VEC)(sum[i][v], i * NV + v, tile);
   if (G->cols_linear) {
     const long cs = cols->stride[3];
     store_linear(tile, out + col * cs, row, cs, height, width);
@@ -75,8 +76,8 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const Mix
   const long slice = (long)get_global_id(2) / G.groups, group = get_global_id(2) - slice * G.groups;
   const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
   const long begin = slice * G.k_slice, k = PADDED_K(G.k);
-  __global const panel_t *b = PTR(b, const panel_t) + (group * G.n_panels * k + begin) * NR * PARTS;
-  __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT)) + slice * G.out_slice + group * G.out_group;
+  __global const panel_t* b = PTR(b, const panel_t) + (group * G.n_panels * k + begin) * NR * PARTS;
+  __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT)) + slice * G.out_slice + group * G.out_group;
   long row[MR], out_row[MR];
   Tile T;
   T.x = PTR(x, const STORAGE(IN)) + group * G.x_group;

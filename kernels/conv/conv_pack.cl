@@ -6,8 +6,8 @@
 #include "conv/conv_engine.h"
 #else
 // Elements [begin, end) of a panel, one by one; zeros beyond `width` columns.
-ALWAYS_INLINE void pack_each(__global const STORAGE(IN) *src, const long *col, __global const OFFSET *tap, int width,
-                      long begin, long end, __global ST *panel) {
+ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, int width,
+                             long begin, long end, __global ST* panel) {
   for (long r = begin; r < end; r++) {
     const long at = tap[r];
     for (int j = 0; j < width; j++) panel[r * NR + j] = LOAD(IN, ACC, 1, src, col[j] + at);
@@ -17,10 +17,11 @@ ALWAYS_INLINE void pack_each(__global const STORAGE(IN) *src, const long *col, _
 
 #ifdef TRANSPOSE
 // `count` (at most 16) consecutive elements of each column, to consecutive rows of a panel. Reads 16.
-ALWAYS_INLINE void pack_transposed(__global const STORAGE(IN) *src, const long *col, int count, __global ST *panel) {
+ALWAYS_INLINE void pack_transposed(__global const STORAGE(IN)* src, const long* col, int count, __global ST* panel) {
   UNROLL for (int j = 0; j < NR; j += 16) {
     float16 v[16];
-    UNROLL for (int i = 0; i < 16; i++) v[i] = LOAD(IN, ACC, 16, src, col[j + i]);
+    UNROLL for (int i = 0; i < 16; i++)
+      v[i] = LOAD(IN, ACC, 16, src, col[j + i]);
     TRANSPOSE16(float16, v)
     UNROLL for (int i = 0; i < 16; i++)
       if (i < count) vstore16(v[i], 0, panel + i * NR + j);
@@ -29,12 +30,12 @@ ALWAYS_INLINE void pack_transposed(__global const STORAGE(IN) *src, const long *
 #endif
 
 // Rows [begin, end) of a panel. `left`: elements from src to the end of the tensor.
-ALWAYS_INLINE void pack_panel(__global const STORAGE(IN) *src, const long *col, __global const OFFSET *tap, int width,
-                       long begin, long end, long left, __global ST *panel) {
+ALWAYS_INLINE void pack_panel(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, int width,
+                              long begin, long end, long left, __global ST* panel) {
   long r = begin;
   if (width == NR && col[NR - 1] - col[0] == NR - 1) {  // offsets of columns only grow
-    for (; r < end; r++)
-      UNROLL for (int v = 0; v < NV; v++)
+    for (; r < end; r++) UNROLL
+      for (int v = 0; v < NV; v++)
         CAT(VSTORE_, VEC)(LOAD(IN, ACC, VEC, src + col[0] + tap[r], v * VEC), v, panel + r * NR);
     return;
   }
@@ -60,9 +61,9 @@ __kernel void conv_pack(BUF(src), BUF(tap), BUF(dst), const MixedRadix cols, con
   const long panel = get_global_id(1), group = get_global_id(2), k = PADDED_K(P.k);
   const long begin = (long)get_global_id(0) * P.k_per_item, end = min(begin + P.k_per_item, k);
   if (begin >= end) return;
-  __global const STORAGE(IN) *src = PTR(src, const STORAGE(IN)) + group * P.src_group;
-  __global const OFFSET *tap = PTR(tap, const OFFSET);
-  __global panel_t *dst = PTR(dst, panel_t) + (group * P.panels + panel) * k * NR * PARTS;
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN)) + group * P.src_group;
+  __global const OFFSET* tap = PTR(tap, const OFFSET);
+  __global panel_t* dst = PTR(dst, panel_t) + (group * P.panels + panel) * k * NR * PARTS;
   long col[NR];
   offsets_from(&cols, panel * NR, P.n, NR, col);
 #ifdef ENGINE

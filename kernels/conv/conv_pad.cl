@@ -12,12 +12,12 @@ typedef STORAGE(OUT) out_t;
 #define MOVE(V, from, to, i) STORE(OUT, ACC, V, to, i, LOAD(IN, ACC, V, from, i))
 #endif
 
-static inline void zero_fill(__global out_t *to, long begin, long end) {
+static inline void zero_fill(__global out_t* to, long begin, long end) {
   for (long x = begin; x < end; x++) to[x] = 0;  // of every dtype, all bits
 }
 
 // Whole vectors; the last one overlaps the one before it.
-static inline void copy_row(__global const in_t *from, __global out_t *to, long n) {
+static inline void copy_row(__global const in_t* from, __global out_t* to, long n) {
   if (n >= 16) {
     for (long x = 0; x < n; x += 16) MOVE(16, from, to, min(x, n - 16));
   } else if (n >= 8) {
@@ -30,15 +30,15 @@ static inline void copy_row(__global const in_t *from, __global out_t *to, long 
 }
 
 __kernel void conv_pad(BUF(src), BUF(dst), const ConvPadParams P) {
-  __global const in_t *src = PTR(src, const in_t);
-  __global out_t *dst = PTR(dst, out_t);
+  __global const in_t* src = PTR(src, const in_t);
+  __global out_t* dst = PTR(dst, out_t);
   const long first = (long)get_global_id(0) * P.rows_per_item;
   const long last = min(first + P.rows_per_item, P.rows);
   long zy = first / P.out_h, y = first - zy * P.out_h - P.pad_h;
   long plane = zy / P.out_d, z = zy - plane * P.out_d - P.pad_d;
   const long n = min(P.in_w, P.out_w - P.pad_w);
   for (long row = first; row < last; row++) {
-    __global out_t *to = dst + row * P.out_w;
+    __global out_t* to = dst + row * P.out_w;
     if (y < 0 || y >= P.in_h || z < 0 || z >= P.in_d) {
       zero_fill(to, 0, P.out_w);
     } else {

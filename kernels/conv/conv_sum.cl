@@ -3,9 +3,9 @@
 #include "conv/conv.h"
 
 __kernel void conv_sum(BUF(part), BUF(sum), BUF(out), long n, long parts, long n_per_item, int first, int final) {
-  __global const ST *part = PTR(part, const ST);
-  __global ST *sum = PTR(sum, ST);
-  __global STORAGE(OUT) *out = PTR(out, STORAGE(OUT));
+  __global const ST* part = PTR(part, const ST);
+  __global ST* sum = PTR(sum, ST);
+  __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT));
   const long begin = (long)get_global_id(0) * n_per_item, end = min(begin + n_per_item, n);
   long i = begin;
   for (; i + VEC <= end; i += VEC) {

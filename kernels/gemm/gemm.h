@@ -47,15 +47,15 @@
 #if defined(OUT) && defined(ADD)
 // One matrix C of the batch, and what becomes of a sum that is stored there: c = alpha * sum + beta * d.
 typedef struct {
-  __global STORAGE(OUT) *c;
-  __global const STORAGE(ADD) *d;
+  __global STORAGE(OUT)* c;
+  __global const STORAGE(ADD)* d;
   long c_row, c_col, d_row, d_col;  // strides
   long has_d;
   ST alpha, beta;
 } Epilogue;
 
-static inline Epilogue epilogue(__global STORAGE(OUT) *c, __global const STORAGE(ADD) *d, const GemmParams *P, long batch,
-                         ST alpha, ST beta) {
+static inline Epilogue epilogue(__global STORAGE(OUT)* c, __global const STORAGE(ADD)* d, const GemmParams* P,
+                                long batch, ST alpha, ST beta) {
   const long outer = batch / P->batch1, inner = batch % P->batch1;
   Epilogue E;
   E.c = c + outer * P->c.b0 + inner * P->c.b1;
@@ -70,7 +70,7 @@ static inline Epilogue epilogue(__global STORAGE(OUT) *c, __global const STORAGE
   return E;
 }
 
-static inline void store_element(const Epilogue *E, long row, long col, ST v) {
+static inline void store_element(const Epilogue* E, long row, long col, ST v) {
   v = MUL(v, E->alpha);
   if (E->has_d) v = MAC(E->beta, LOAD(ADD, ACC, 1, E->d, row * E->d_row + col * E->d_col), v);
   STORE(OUT, ACC, 1, E->c, row * E->c_row + col * E->c_col, v);
@@ -78,10 +78,10 @@ static inline void store_element(const Epilogue *E, long row, long col, ST v) {
 
 #ifdef VEC
 // Lanes [first, end) of a vector along a row, whose lane 0 belongs to (row, col).
-static inline void store_vector(const Epilogue *E, long row, long col, VT v, int first, int end) {
+static inline void store_vector(const Epilogue* E, long row, long col, VT v, int first, int end) {
   if (first == 0 && end == VEC && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
     v = v * E->alpha;
-    __global const STORAGE(ADD) *d = E->d + row * E->d_row + col * E->d_col;
+    __global const STORAGE(ADD)* d = E->d + row * E->d_row + col * E->d_col;
     if (E->has_d) v = MAC((VT)(E->beta), E->d_col ? LOAD(ADD, ACC, VEC, d, 0) : (VT)(LOAD(ADD, ACC, 1, d, 0)), v);
     STORE(OUT, ACC, VEC, E->c, row * E->c_row + col, v);
     return;
@@ -95,13 +95,13 @@ static inline void store_vector(const Epilogue *E, long row, long col, VT v, int
 
 // Where the matrices of a batch entry begin, and how deep they are: an entry may be a slice of k.
 #if defined(INA) && defined(INB)
-static inline __global const STORAGE(INA) *matrix_a(__global const STORAGE(INA) *a, const GemmParams *P, long batch) {
+static inline __global const STORAGE(INA)* matrix_a(__global const STORAGE(INA)* a, const GemmParams* P, long batch) {
   return a + batch / P->batch1 * P->a.b0 + batch % P->batch1 * P->a.b1 + batch * P->k_slice * P->a.cs;
 }
-static inline __global const STORAGE(INB) *matrix_b(__global const STORAGE(INB) *b, const GemmParams *P, long batch) {
+static inline __global const STORAGE(INB)* matrix_b(__global const STORAGE(INB)* b, const GemmParams* P, long batch) {
   return b + batch / P->batch1 * P->b.b0 + batch % P->batch1 * P->b.b1 + batch * P->k_slice * P->b.rs;
 }
-static inline long depth_of(const GemmParams *P, long batch) {
+static inline long depth_of(const GemmParams* P, long batch) {
   return P->k_slice ? min(P->k, P->k_whole - batch * P->k_slice) : P->k;
 }
 #endif

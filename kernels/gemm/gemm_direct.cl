@@ -10,8 +10,8 @@
 // At the right edge the vectors move left over columns that are already made, and only the new lanes are stored.
 __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long k = depth_of(&P, get_global_id(2));
-  __global const STORAGE(INA) *A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
-  __global const STORAGE(INB) *B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
+  __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
+  __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), alpha, beta);
   const long m_begin = get_global_id(0) * P.m_tiles * ROWS, m_end = min(m_begin + P.m_tiles * ROWS, P.m);
   const long n_begin = get_global_id(1) * P.n_tiles * NR, n_end = min(n_begin + P.n_tiles * NR, P.n);
@@ -19,7 +19,8 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
     const long c0 = min(col, P.n - VEC), c1 = min(col + VEC, P.n - VEC);
     for (long row = m_begin; row < m_end; row += ROWS) {
       VT l[ROWS], h[ROWS];
-      UNROLL for (int r = 0; r < ROWS; r++) l[r] = h[r] = (VT)(0);
+      UNROLL for (int r = 0; r < ROWS; r++)
+        l[r] = h[r] = (VT)(0);
       for (long kk = 0; kk < k; kk++) {
         const VT b0 = LOAD(INB, ACC, VEC, B + kk * P.b.rs + c0, 0);
         const VT b1 = LOAD(INB, ACC, VEC, B + kk * P.b.rs + c1, 0);
@@ -39,9 +40,9 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
 }
 
 // Work-items share out the matrices, the panels of A and those of B evenly, and each makes its part of C by itself. It
-// reads A (A_IN_PLACE) and B (b_in_place) where they lie if micro_kernel_of() can and it pays, and packs what it needs of
-// them if not, as it does at the edges. A k deeper than kc goes in blocks, whose sums are added up in C: there C is of the
-// compute type, and there is no D. A matrix engine reads panels only.
+// reads A (A_IN_PLACE) and B (b_in_place) where they lie if micro_kernel_of() can and it pays, and packs what it needs
+// of them if not, as it does at the edges. A k deeper than kc goes in blocks, whose sums are added up in C: there C is
+// of the compute type, and there is no D. A matrix engine reads panels only.
 #ifdef ENGINE
 #define PACKED_K(depth) PADDED_K(depth)
 #else
@@ -52,8 +53,8 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
 __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const GemmParams P, const ST alpha,
                          const ST beta) {
   const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
-  __global panel_t *pb = PTR(panels, panel_t) + item * P.item_panels;
-  __global panel_t *pa = pb + (P.b_in_place ? 1 : P.n_tiles) * NR * PACKED_K(P.kc) * PARTS;
+  __global panel_t* pb = PTR(panels, panel_t) + item * P.item_panels;
+  __global panel_t* pa = pb + (P.b_in_place ? 1 : P.n_tiles) * NR * PACKED_K(P.kc) * PARTS;
   const long mp = (P.m + MR - 1) / MR, m_begin = SHARE(mp, 0), m_end = SHARE_END(mp, 0);
   const long np = (P.n + NR - 1) / NR, n_begin = SHARE(np, 1), n_end = SHARE_END(np, 1);
   const long n_packed = P.b_in_place ? min(P.n / NR, n_end) : n_begin;  // the first panel of B that is
@@ -61,14 +62,14 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
   ENGINE_BEGIN();
   for (long batch = SHARE(P.batches, 2); batch < SHARE_END(P.batches, 2); batch++) {
     const long k = depth_of(&P, batch);
-    __global const STORAGE(INA) *A = matrix_a(PTR(a, const STORAGE(INA)), &P, batch);
-    __global const STORAGE(INB) *B = matrix_b(PTR(b, const STORAGE(INB)), &P, batch);
+    __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, batch);
+    __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, batch);
     Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, batch, alpha, beta);
     long k0 = 0;
     do {
       const long depth = min(k - k0, P.kc), kp = PACKED_K(depth);
       if (k0) {  // adds to what the blocks before left in C
-        E.d = (__global const STORAGE(ADD) *)E.c;
+        E.d = (__global const STORAGE(ADD)*)E.c;
         E.d_row = E.c_row;
         E.d_col = E.c_col;
         E.has_d = 1;
@@ -79,17 +80,17 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
                pb + (j - n_packed) * NR * kp * PARTS);
       for (long i = m_begin; i < m_end; i++) {
         const int rows = (int)min((long)MR, P.m - i * MR);
-        __global const STORAGE(INA) *at = A + i * MR * P.a.rs + k0 * P.a.cs;
+        __global const STORAGE(INA)* at = A + i * MR * P.a.rs + k0 * P.a.cs;
 #if defined(ENGINE)
         pack_a(at, P.a.rs, P.a.cs, rows, depth, kp, pa);
 #elif defined(A_IN_PLACE)
         const bool in_place = rows == MR;
         if (!in_place) pack_a(at, P.a.rs, P.a.cs, rows, depth, depth, pa);
-        __global const ST *x = in_place ? at : pa;
+        __global const ST* x = in_place ? at : pa;
         const long rs = in_place ? P.a.rs : 4, as = in_place ? 4 : 4 * MR;
 #else
         pack_a(at, P.a.rs, P.a.cs, rows, depth, depth, pa);
-        __global const ST *x = pa;
+        __global const ST* x = pa;
         const long rs = 4, as = 4 * MR;  // constants save a register each
 #endif
         for (long j = n_begin; j < n_end; j++) {
@@ -98,7 +99,7 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
 #else
           const bool packed = j >= n_packed;
           micro_kernel_of(x, rs, as,
-                          packed ? pb + (j - n_packed) * NR * depth : (__global const ST *)B + j * NR + k0 * P.b.rs,
+                          packed ? pb + (j - n_packed) * NR * depth : (__global const ST*)B + j * NR + k0 * P.b.rs,
                           packed ? NR : P.b.rs, depth, t);
 #endif
           store_tile(&E, t, i * MR, j * NR, P.m, P.n);
@@ -114,8 +115,8 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
 #define VECTORS 8
 __kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long k = depth_of(&P, get_global_id(2));
-  __global const STORAGE(INA) *A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
-  __global const STORAGE(INB) *B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
+  __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
+  __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), alpha, beta);
   const long n_begin = get_global_id(1) * P.n_tiles * VECTORS * VEC;
   const long n_end = min(n_begin + P.n_tiles * VECTORS * VEC, P.n);
@@ -128,10 +129,10 @@ __kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST 
     }
     for (long kk = 0; kk < k; kk++) {
       const VT x = (VT)(LOAD(INA, ACC, 1, A + kk * P.a.cs, 0));
-      UNROLL for (int v = 0; v < VECTORS; v++) t[v] = MAC(x, LOAD(INB, ACC, VEC, B + kk * P.b.rs + at[v], 0), t[v]);
+      UNROLL for (int v = 0; v < VECTORS; v++)
+        t[v] = MAC(x, LOAD(INB, ACC, VEC, B + kk * P.b.rs + at[v], 0), t[v]);
     }
-    for (int v = 0; v < VECTORS; v++)
-      store_vector(&E, 0, at[v], t[v], (int)min(col + v * VEC - at[v], (long)VEC), VEC);
+    for (int v = 0; v < VECTORS; v++) store_vector(&E, 0, at[v], t[v], (int)min(col + v * VEC - at[v], (long)VEC), VEC);
   }
 }
 
@@ -152,34 +153,38 @@ static inline ST sum4(VTYPE(ACC, 4) v) {
 #define DOT_COLS 4
 __kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long k = depth_of(&P, get_global_id(2));
-  __global const STORAGE(INA) *A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
-  __global const STORAGE(INB) *B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
+  __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
+  __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), alpha, beta);
   const long m_begin = get_global_id(0) * P.m_tiles * ROWS, m_end = min(m_begin + P.m_tiles * ROWS, P.m);
   const long n_begin = get_global_id(1) * P.n_tiles * DOT_COLS, n_end = min(n_begin + P.n_tiles * DOT_COLS, P.n);
   for (long col = n_begin; col < n_end; col += DOT_COLS)
     for (long row = m_begin; row < m_end; row += ROWS) {
       VT t[ROWS][DOT_COLS];
-      UNROLL for (int r = 0; r < ROWS; r++)
-        UNROLL for (int s = 0; s < DOT_COLS; s++) t[r][s] = (VT)(0);
+      UNROLL for (int r = 0; r < ROWS; r++) UNROLL
+        for (int s = 0; s < DOT_COLS; s++) t[r][s] = (VT)(0);
       long kk = 0;
       for (; kk + VEC <= k; kk += VEC) {
         VT y[DOT_COLS];
-        UNROLL for (int s = 0; s < DOT_COLS; s++) y[s] = LOAD(INB, ACC, VEC, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
+        UNROLL for (int s = 0; s < DOT_COLS; s++)
+          y[s] = LOAD(INB, ACC, VEC, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
         UNROLL for (int r = 0; r < ROWS; r++) {
           const VT x = LOAD(INA, ACC, VEC, A + min(row + r, P.m - 1) * P.a.rs + kk, 0);
-          UNROLL for (int s = 0; s < DOT_COLS; s++) t[r][s] = MAC(x, y[s], t[r][s]);
+          UNROLL for (int s = 0; s < DOT_COLS; s++)
+            t[r][s] = MAC(x, y[s], t[r][s]);
         }
       }
       ST sum[ROWS][DOT_COLS];
-      UNROLL for (int r = 0; r < ROWS; r++)
-        UNROLL for (int s = 0; s < DOT_COLS; s++) sum[r][s] = SUM_LANES(t[r][s]);
+      UNROLL for (int r = 0; r < ROWS; r++) UNROLL
+        for (int s = 0; s < DOT_COLS; s++) sum[r][s] = SUM_LANES(t[r][s]);
       for (; kk < k; kk++) {
         ST y[DOT_COLS];
-        UNROLL for (int s = 0; s < DOT_COLS; s++) y[s] = LOAD(INB, ACC, 1, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
+        UNROLL for (int s = 0; s < DOT_COLS; s++)
+          y[s] = LOAD(INB, ACC, 1, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
         UNROLL for (int r = 0; r < ROWS; r++) {
           const ST x = LOAD(INA, ACC, 1, A + min(row + r, P.m - 1) * P.a.rs + kk, 0);
-          UNROLL for (int s = 0; s < DOT_COLS; s++) sum[r][s] = MAC(x, y[s], sum[r][s]);
+          UNROLL for (int s = 0; s < DOT_COLS; s++)
+            sum[r][s] = MAC(x, y[s], sum[r][s]);
         }
       }
       for (int r = 0; r < min((long)ROWS, P.m - row); r++)

@@ -1,5 +1,6 @@
-// The matrix engines of x86 CPUs (AMX; AVX512-BF16) under the products of gemm_cpu.cl and conv_gemm.cl: bfloat16 in, float sums.
-// Included by gemm.h and conv.h if ENGINE_AMX or ENGINE_AVX512_BF16 is defined; csrc/aten/gemm/MatrixEngine.h says who may.
+// The matrix engines of x86 CPUs (AMX; AVX512-BF16) under the products of gemm_cpu.cl and conv_gemm.cl: bfloat16 in,
+// float sums. Included by gemm.h and conv.h if ENGINE_AMX or ENGINE_AVX512_BF16 is defined;
+// csrc/aten/gemm/MatrixEngine.h says who may.
 //
 // Panels hold bfloat16 in blocks of 32 along k, zeros after the last: of A as [k / 32][PARTS][MR][32], of B as
 // [k / 32][PARTS][16][NR][2]: the engines multiply pairs along k. With PARTS 1 a number is rounded to bfloat16; with
@@ -16,11 +17,11 @@ typedef ushort panel_t;
 // --- packing ------------------------------------------------------------------------------------------------------
 // Part `part` of each number. The first part of two is cut off, not rounded, so that no finite number becomes Inf.
 #if PARTS == 2
-#define NETCL_PART_OF(V)                                                                                   \
-  static inline ushort##V part_of##V(float##V v, int part) {                                               \
-    const uint##V bits = as_uint##V(v), top = bits & 0xffff0000u, nan = (uint##V)(0x7fc00000u);            \
-    const uint##V high = (bits & 0x7fffffffu) > (uint##V)(0x7f800000u) ? nan : top;                        \
-    return part ? bf16_narrow##V(v - as_float##V(high)) : convert_ushort##V(high >> 16);                   \
+#define NETCL_PART_OF(V)                                                                        \
+  static inline ushort##V part_of##V(float##V v, int part) {                                    \
+    const uint##V bits = as_uint##V(v), top = bits & 0xffff0000u, nan = (uint##V)(0x7fc00000u); \
+    const uint##V high = (bits & 0x7fffffffu) > (uint##V)(0x7f800000u) ? nan : top;             \
+    return part ? bf16_narrow##V(v - as_float##V(high)) : convert_ushort##V(high >> 16);        \
   }
 #else
 #define NETCL_PART_OF(V) \
@@ -44,17 +45,17 @@ static inline ushort part_of1(float v, int part) { return part_of8((float8)(v), 
 #define PAIRS(S, V, p, ks, part) \
   (CAT(convert_uint, V)(PART(S, V, p, part)) | CAT(convert_uint, V)(PART(S, V, (p) + (ks), part)) << 16)
 // 32 consecutive elements along k as pairs.
-#define PAIRS_ALONG_K(S, p, part) \
-  (uint16)(as_uint8(PART(S, 16, p, part)), as_uint8(PART(S, 16, (p) + 16, part)))
+#define PAIRS_ALONG_K(S, p, part) (uint16)(as_uint8(PART(S, 16, p, part)), as_uint8(PART(S, 16, (p) + 16, part)))
 
 // Where element (i, kk) of A, or (kk, j) of B, goes in its panel.
 #define AT_A(i, kk) (((kk) >> 5) * (A_PART * PARTS) + (i) * 32 + ((kk) & 31))
 #define AT_B(j, kk) (((kk) >> 5) * (B_PART * PARTS) + (((kk) & 31) >> 1) * (2 * NR) + (j) * 2 + ((kk) & 1))
 
 // Pairs of 16 columns, 32 consecutive elements of each, to rows [kk, kk + 32) and columns [j, j + 16) of a panel of B.
-ALWAYS_INLINE void store_b_pairs(uint16 *v, __global panel_t *panel, int j, long kk) {
+ALWAYS_INLINE void store_b_pairs(uint16* v, __global panel_t* panel, int j, long kk) {
   TRANSPOSE16(uint16, v)
-  UNROLL for (int i = 0; i < 16; i++) vstore16(v[i], 0, (__global uint *)(panel + AT_B(j, kk + 2 * i)));
+  UNROLL for (int i = 0; i < 16; i++)
+    vstore16(v[i], 0, (__global uint*)(panel + AT_B(j, kk + 2 * i)));
 }
 
 #ifdef MR
@@ -67,52 +68,53 @@ ALWAYS_INLINE void store_b_pairs(uint16 *v, __global panel_t *panel, int j, long
 #endif
 #endif
 #if defined(INA) && defined(MR)
-static inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows, long k, long kp,
-                   __global panel_t *panel) {
+static inline void pack_a(__global const STORAGE(INA)* from, long rs, long ks, int rows, long k, long kp,
+                          __global panel_t* panel) {
   for (int part = 0; part < PARTS; part++) {
-    __global panel_t *to = panel + part * A_PART;
+    __global panel_t* to = panel + part * A_PART;
     long kk = 0;
     if (ks == 1) {
       for (; kk + 32 <= k; kk += 32)
         for (int i = 0; i < MR; i++)
-          vstore16(PAIRS_ALONG_K(INA, from + min(i, rows - 1) * rs + kk, part), 0, (__global uint *)(to + AT_A(i, kk)));
+          vstore16(PAIRS_ALONG_K(INA, from + min(i, rows - 1) * rs + kk, part), 0, (__global uint*)(to + AT_A(i, kk)));
     } else if (rs == 1 && rows == MR) {
       for (; kk + 32 <= k; kk += 32)
         for (int i = 0; i < MR; i += A_ROWS) {
           uint16 v[16];
-          UNROLL for (int x = 0; x < 16; x++) v[x] = SIXTEEN(PAIRS(INA, A_ROWS, from + (kk + 2 * x) * ks + i, ks, part));
+          UNROLL for (int x = 0; x < 16; x++)
+            v[x] = SIXTEEN(PAIRS(INA, A_ROWS, from + (kk + 2 * x) * ks + i, ks, part));
           TRANSPOSE16(uint16, v)
-          UNROLL for (int x = 0; x < A_ROWS; x++) vstore16(v[x], 0, (__global uint *)(to + AT_A(i + x, kk)));
+          UNROLL for (int x = 0; x < A_ROWS; x++)
+            vstore16(v[x], 0, (__global uint*)(to + AT_A(i + x, kk)));
         }
     }
     for (; kk < kp; kk++)
-      for (int i = 0; i < rows; i++)
-        to[AT_A(i, kk)] = kk < k ? PART(INA, 1, from + i * rs + kk * ks, part) : (ushort)0;
+      for (int i = 0; i < rows; i++) to[AT_A(i, kk)] = kk < k ? PART(INA, 1, from + i * rs + kk * ks, part) : (ushort)0;
   }
 }
 #endif
 
 #ifdef INB
-static inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, int cols, long k, long kp,
-                   __global panel_t *panel) {
+static inline void pack_b(__global const STORAGE(INB)* from, long cs, long ks, int cols, long k, long kp,
+                          __global panel_t* panel) {
   for (int part = 0; part < PARTS; part++) {
-    __global panel_t *to = panel + part * B_PART;
+    __global panel_t* to = panel + part * B_PART;
     long kk = 0;
     if (cols == NR && cs == 1) {
       for (; kk + 2 <= k; kk += 2)
         for (int j = 0; j < NR; j += 16)
-          vstore16(PAIRS(INB, 16, from + kk * ks + j, ks, part), 0, (__global uint *)(to + AT_B(j, kk)));
+          vstore16(PAIRS(INB, 16, from + kk * ks + j, ks, part), 0, (__global uint*)(to + AT_B(j, kk)));
     } else if (ks == 1) {
       for (; kk + 32 <= k; kk += 32)
         for (int j = 0; j < cols; j += 16) {
           uint16 v[16];
-          UNROLL for (int x = 0; x < 16; x++) v[x] = PAIRS_ALONG_K(INB, from + min(j + x, cols - 1) * cs + kk, part);
+          UNROLL for (int x = 0; x < 16; x++)
+            v[x] = PAIRS_ALONG_K(INB, from + min(j + x, cols - 1) * cs + kk, part);
           store_b_pairs(v, to, j, kk);
         }
     }
     for (; kk < kp; kk++)
-      for (int j = 0; j < cols; j++)
-        to[AT_B(j, kk)] = kk < k ? PART(INB, 1, from + j * cs + kk * ks, part) : (ushort)0;
+      for (int j = 0; j < cols; j++) to[AT_B(j, kk)] = kk < k ? PART(INB, 1, from + j * cs + kk * ks, part) : (ushort)0;
   }
 }
 #endif
@@ -126,8 +128,8 @@ static inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, i
 #endif
 // Palette 1; eight tiles of 16 rows (bytes 48..) of 64 bytes (bytes 16.., two each).
 __constant uchar tile_config[64] __attribute__((aligned(64))) = {
-    1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0,
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16};
+    1,  0, 0,  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 64, 0, 64, 0,  64, 0,  64, 0,  64, 0,
+    64, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  0, 0,  0, 16, 16, 16, 16, 16, 16, 16, 16};
 #define ENGINE_BEGIN() __asm__ volatile("ldtilecfg (%0)" ::"r"(tile_config) : "memory")
 // Tiles that are in use would be saved at each switch of threads.
 #define ENGINE_END() __asm__ volatile("tilerelease" ::: "memory")
@@ -174,15 +176,19 @@ static inline void multiply_part(__global const panel_t* a, __global const panel
 #define RESTORE(n) "vmovups 1024+64*" #n "(%[t]), %%zmm" #n "\n\t"
 #define SAVE_ROW(r, l, h) SAVE(l) SAVE(h)
 #define RESTORE_ROW(r, l, h) RESTORE(l) RESTORE(h)
-#define FETCH_ROW(r, l, h)                       \
-  "vmovups 128*" #r "(%[t]), %%zmm" #l "\n\t"    \
+#define FETCH_ROW(r, l, h)             \
+  "vmovups 128*" #r "(%[t]), %%zmm" #l \
+  "\n\t"                               \
   "vmovups 128*" #r "+64(%[t]), %%zmm" #h "\n\t"
-#define KEEP_ROW(r, l, h)                        \
-  "vmovups %%zmm" #l ", 128*" #r "(%[t])\n\t"    \
+#define KEEP_ROW(r, l, h)        \
+  "vmovups %%zmm" #l ", 128*" #r \
+  "(%[t])\n\t"                   \
   "vmovups %%zmm" #h ", 128*" #r "+64(%[t])\n\t"
-#define ADD_ROW(r, l, h)                           \
-  "vpbroadcastd 64*" #r "(%[a]), %%zmm18\n\t"      \
-  "vdpbf16ps %%zmm16, %%zmm18, %%zmm" #l "\n\t"    \
+#define ADD_ROW(r, l, h)                 \
+  "vpbroadcastd 64*" #r                  \
+  "(%[a]), %%zmm18\n\t"                  \
+  "vdpbf16ps %%zmm16, %%zmm18, %%zmm" #l \
+  "\n\t"                                 \
   "vdpbf16ps %%zmm17, %%zmm18, %%zmm" #h "\n\t"
 static inline void multiply_part(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
   long pairs;

@@ -2,8 +2,9 @@
 // tile of C. Blocks of A and B, KC deep, go through local memory, which holds two of each: while one is multiplied, the
 // next is on its way through registers. A work-item makes ROWS x COLS elements, LVA rows and LVB columns side by side.
 //
-// -D: INA, INB, OUT, ADD (storage tags), ACC, ACC_FLOATING | ACC_COMPLEX | neither; VA, VB: elements that a work-item reads
-// from global memory at once, LVA, LVB: from local memory; SIDE_X, SIDE_Y, ROWS, COLS, KC (csrc/aten/gemm/GroupTile.h).
+// -D: INA, INB, OUT, ADD (storage tags), ACC, ACC_FLOATING | ACC_COMPLEX | neither; VA, VB: elements that a work-item
+// reads from global memory at once, LVA, LVB: from local memory; SIDE_X, SIDE_Y, ROWS, COLS, KC
+// (csrc/aten/gemm/GroupTile.h).
 #define WORK_GROUPS
 #define VEC LVB
 #include "gemm/gemm.h"
@@ -20,7 +21,7 @@
 #ifdef HAVE_FP16
 #define widen_f16(V, x) CAT(convert_float, CAT(V_, V))(CAT(as_half, CAT(V_, V))(x))
 #else
-static inline float widen_half(ushort x) { return vload_half(0, (const half *)&x); }
+static inline float widen_half(ushort x) { return vload_half(0, (const half*)&x); }
 #define widen_f16(V, x) CAT(widen_half, V)(x)
 #define widen_half1 widen_half
 static inline float2 widen_half2(ushort2 x) { return (float2)(widen_half(x.x), widen_half(x.y)); }
@@ -54,7 +55,7 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
 #define TO_LOCAL(LOC, V, x) (x)
 #else
 #define MOVED(MOVE) STORAGE(MOVE)
-#define ELEMENT(IN, MOVE, p, i) (((__global const STORAGE(MOVE) *)(p))[i])
+#define ELEMENT(IN, MOVE, p, i) (((__global const STORAGE(MOVE)*)(p))[i])
 #define TO_LOCAL(LOC, V, x) CONVERT(LOC, V, x)
 #endif
 #define PITCH(T, lines) ((lines) + 16 / (int)sizeof(T))  // 16 bytes more: other banks for the next line
@@ -65,88 +66,88 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
 //   x_fetch    reads them; beyond the matrix they are 0. left: how much of k there is
 //   x_put      writes them to a block in local memory, line beside line
 //   x_take     reads a work-item's lines at one kk
-#define OPERAND(x, IN, MOVE, LOC, WIDEN, V, LV, EACH, SIDE)                                                            \
-  enum {                                                                                                               \
-    x##_lines = (SIDE) * (EACH),                                                                                       \
-    x##_vectors = x##_lines * KC / (ITEMS * V),                                                                        \
-    x##_lines_apart = ITEMS * V / KC,                                                                                  \
-    x##_k_apart = ITEMS * V / x##_lines                                                                                \
-  };                                                                                                                   \
-  typedef CTYPE(LOC) x##_local;                                                                                        \
-  enum { x##_pitch = PITCH(x##_local, x##_lines) };                                                                    \
-  typedef union {                                                                                                      \
-    CAT(MOVED(MOVE), CAT(V_, V)) v;                                                                                    \
-    MOVED(MOVE) s[V];                                                                                                  \
-  } x##_moved;                                                                                                         \
-  typedef union {                                                                                                      \
-    VTYPE(LOC, V) v;                                                                                                   \
-    x##_local s[V];                                                                                                    \
-  } x##_stored;                                                                                                        \
-  typedef union {                                                                                                      \
-    VTYPE(ACC, LV) v;                                                                                                  \
-    ST s[LV];                                                                                                          \
-  } x##_taken;                                                                                                         \
-  typedef struct {                                                                                                     \
-    __global const STORAGE(IN) *p;                                                                                     \
-    long next, unit, step;                                                                                             \
-    int line, kk, lines, along_k, aligned;                                                                             \
-  } x##_source;                                                                                                        \
-  static inline x##_source x##_begin(__global const STORAGE(IN) *p, long line_stride, long k_stride, int id,           \
-                                     int lines, int aligned) {                                                         \
-    x##_source o;                                                                                                      \
-    o.along_k = k_stride == 1;                                                                                         \
-    o.aligned = aligned;                                                                                               \
-    o.lines = lines;                                                                                                   \
-    o.line = o.along_k ? id / (KC / V) : id % (x##_lines / V) * V;                                                     \
-    o.kk = o.along_k ? id % (KC / V) * V : id / (x##_lines / V);                                                       \
-    o.unit = o.along_k ? k_stride : line_stride;                                                                       \
-    o.next = o.along_k ? x##_lines_apart * line_stride : x##_k_apart * k_stride;                                       \
-    o.step = KC * k_stride;                                                                                            \
-    o.p = p + o.line * line_stride + o.kk * k_stride;                                                                  \
-    return o;                                                                                                          \
-  }                                                                                                                    \
-  static inline void x##_fetch(const x##_source *o, int left, x##_moved *r) {                                          \
-    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                          \
-      const int line = o->line + (o->along_k ? i * x##_lines_apart : 0);                                               \
-      const int kk = o->kk + (o->along_k ? 0 : i * x##_k_apart);                                                       \
-      const int room = o->along_k ? (line < o->lines ? left - kk : 0) : (kk < left ? o->lines - line : 0);             \
-      __global const STORAGE(IN) *p = o->p + i * o->next;                                                              \
-      if (V > 1 && o->aligned && room >= V) {                                                                          \
-        r[i].v = *(__global const CAT(MOVED(MOVE), CAT(V_, V)) *)p;                                                    \
-      } else {                                                                                                         \
-        _Pragma("unroll") for (int j = 0; j < V; j++) {                                                                \
-          r[i].s[j] = (MOVED(MOVE))(0);                                                                                \
-          if (j < room) r[i].s[j] = ELEMENT(IN, MOVE, p, j * o->unit);                                                 \
-        }                                                                                                              \
-      }                                                                                                                \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  static inline void x##_put(const x##_source *o, const x##_moved *r, __local x##_local *block) {                      \
-    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                          \
-      x##_stored w;                                                                                                    \
-      w.v = TO_LOCAL(LOC, V, r[i].v);                                                                                  \
-      if (o->along_k) {                                                                                                \
-        __local x##_local *to = block + o->kk * x##_pitch + o->line + i * x##_lines_apart;                             \
-        _Pragma("unroll") for (int j = 0; j < V; j++) to[j * x##_pitch] = w.s[j];                                      \
-      } else {                                                                                                         \
-        *(__local VTYPE(LOC, V) *)(block + (o->kk + i * x##_k_apart) * x##_pitch + o->line) = w.v;                     \
-      }                                                                                                                \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  static inline void x##_take(__local const x##_local *block, int kk, int place, ST *u) {                              \
-    __local const x##_local *from = block + kk * x##_pitch + place * LV;                                               \
-    _Pragma("unroll") for (int q = 0; q < (EACH) / LV; q++) {                                                          \
-      x##_taken w;                                                                                                     \
-      w.v = WIDEN(LV, *(__local const VTYPE(LOC, LV) *)(from + q * (SIDE) * LV));                                      \
-      _Pragma("unroll") for (int j = 0; j < LV; j++) u[q * LV + j] = w.s[j];                                           \
-    }                                                                                                                  \
+#define OPERAND(x, IN, MOVE, LOC, WIDEN, V, LV, EACH, SIDE)                                                  \
+  enum {                                                                                                     \
+    x##_lines = (SIDE) * (EACH),                                                                             \
+    x##_vectors = x##_lines * KC / (ITEMS * V),                                                              \
+    x##_lines_apart = ITEMS * V / KC,                                                                        \
+    x##_k_apart = ITEMS * V / x##_lines                                                                      \
+  };                                                                                                         \
+  typedef CTYPE(LOC) x##_local;                                                                              \
+  enum { x##_pitch = PITCH(x##_local, x##_lines) };                                                          \
+  typedef union {                                                                                            \
+    CAT(MOVED(MOVE), CAT(V_, V)) v;                                                                          \
+    MOVED(MOVE) s[V];                                                                                        \
+  } x##_moved;                                                                                               \
+  typedef union {                                                                                            \
+    VTYPE(LOC, V) v;                                                                                         \
+    x##_local s[V];                                                                                          \
+  } x##_stored;                                                                                              \
+  typedef union {                                                                                            \
+    VTYPE(ACC, LV) v;                                                                                        \
+    ST s[LV];                                                                                                \
+  } x##_taken;                                                                                               \
+  typedef struct {                                                                                           \
+    __global const STORAGE(IN)* p;                                                                           \
+    long next, unit, step;                                                                                   \
+    int line, kk, lines, along_k, aligned;                                                                   \
+  } x##_source;                                                                                              \
+  static inline x##_source x##_begin(__global const STORAGE(IN)* p, long line_stride, long k_stride, int id, \
+                                     int lines, int aligned) {                                               \
+    x##_source o;                                                                                            \
+    o.along_k = k_stride == 1;                                                                               \
+    o.aligned = aligned;                                                                                     \
+    o.lines = lines;                                                                                         \
+    o.line = o.along_k ? id / (KC / V) : id % (x##_lines / V) * V;                                           \
+    o.kk = o.along_k ? id % (KC / V) * V : id / (x##_lines / V);                                             \
+    o.unit = o.along_k ? k_stride : line_stride;                                                             \
+    o.next = o.along_k ? x##_lines_apart * line_stride : x##_k_apart * k_stride;                             \
+    o.step = KC * k_stride;                                                                                  \
+    o.p = p + o.line * line_stride + o.kk * k_stride;                                                        \
+    return o;                                                                                                \
+  }                                                                                                          \
+  static inline void x##_fetch(const x##_source* o, int left, x##_moved* r) {                                \
+    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                \
+      const int line = o->line + (o->along_k ? i * x##_lines_apart : 0);                                     \
+      const int kk = o->kk + (o->along_k ? 0 : i * x##_k_apart);                                             \
+      const int room = o->along_k ? (line < o->lines ? left - kk : 0) : (kk < left ? o->lines - line : 0);   \
+      __global const STORAGE(IN)* p = o->p + i * o->next;                                                    \
+      if (V > 1 && o->aligned && room >= V) {                                                                \
+        r[i].v = *(__global const CAT(MOVED(MOVE), CAT(V_, V))*)p;                                           \
+      } else {                                                                                               \
+        _Pragma("unroll") for (int j = 0; j < V; j++) {                                                      \
+          r[i].s[j] = (MOVED(MOVE))(0);                                                                      \
+          if (j < room) r[i].s[j] = ELEMENT(IN, MOVE, p, j * o->unit);                                       \
+        }                                                                                                    \
+      }                                                                                                      \
+    }                                                                                                        \
+  }                                                                                                          \
+  static inline void x##_put(const x##_source* o, const x##_moved* r, __local x##_local* block) {            \
+    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                \
+      x##_stored w;                                                                                          \
+      w.v = TO_LOCAL(LOC, V, r[i].v);                                                                        \
+      if (o->along_k) {                                                                                      \
+        __local x##_local* to = block + o->kk * x##_pitch + o->line + i * x##_lines_apart;                   \
+        _Pragma("unroll") for (int j = 0; j < V; j++) to[j * x##_pitch] = w.s[j];                            \
+      } else {                                                                                               \
+        *(__local VTYPE(LOC, V)*)(block + (o->kk + i * x##_k_apart) * x##_pitch + o->line) = w.v;            \
+      }                                                                                                      \
+    }                                                                                                        \
+  }                                                                                                          \
+  static inline void x##_take(__local const x##_local* block, int kk, int place, ST* u) {                    \
+    __local const x##_local* from = block + kk * x##_pitch + place * LV;                                     \
+    _Pragma("unroll") for (int q = 0; q < (EACH) / LV; q++) {                                                \
+      x##_taken w;                                                                                           \
+      w.v = WIDEN(LV, *(__local const VTYPE(LOC, LV)*)(from + q * (SIDE) * LV));                             \
+      _Pragma("unroll") for (int j = 0; j < LV; j++) u[q * LV + j] = w.s[j];                                 \
+    }                                                                                                        \
   }
 
 OPERAND(a, INA, MOVE_A, LOCAL_A, WIDEN_A, VA, LVA, ROWS, SIDE_Y)
 OPERAND(b, INB, MOVE_B, LOCAL_B, WIDEN_B, VB, LVB, COLS, SIDE_X)
 
 // LVB elements of one row; `end` columns of them exist.
-static inline void store_part(const Epilogue *E, long row, long col, lanes_t t, long end) {
+static inline void store_part(const Epilogue* E, long row, long col, lanes_t t, long end) {
   if (LVB > 1 && end >= LVB && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
     store_vector(E, row, col, t.v, 0, LVB);
     return;
@@ -157,8 +158,8 @@ static inline void store_part(const Epilogue *E, long row, long col, lanes_t t, 
 }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gemm_tiled(BUF(a), BUF(b), BUF(c), BUF(d),
-                                                                           const GemmParams P, const ST alpha,
-                                                                           const ST beta) {
+                                                                            const GemmParams P, const ST alpha,
+                                                                            const ST beta) {
   __local a_local ta[2 * KC * a_pitch] __attribute__((aligned(16)));
   __local b_local tb[2 * KC * b_pitch] __attribute__((aligned(16)));
   const int id = get_local_id(0), x = id % SIDE_X, y = id / SIDE_X;

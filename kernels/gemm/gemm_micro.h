@@ -33,7 +33,8 @@
 // t = A (MR x k) * B (k x NR). Element (r, kk) of A is a[r * rs + kk / 4 * as + kk % 4], row kk of B starts at
 // b + kk * bs: panels (rs = 4, as = 4 * MR, bs = NR), or matrices whose rows are consecutive (as = 4). The sums stay in
 // registers: named variables, since an array might not.
-static inline void micro_kernel_of(__global const ST *a, long rs, long as, __global const ST *b, long bs, long k, VT *t) {
+static inline void micro_kernel_of(__global const ST* a, long rs, long as, __global const ST* b, long bs, long k,
+                                   VT* t) {
   EACH_ROW(DECLARE_ROW)
   for (long fours = k >> 2; fours > 0; fours--) {
     RANK_1_UPDATE(0)
@@ -55,12 +56,13 @@ static inline void micro_kernel_of(__global const ST *a, long rs, long as, __glo
 
 #if defined(MR) && defined(OUT)
 // Stores the tile at (row, col) of an m x n matrix, what of it is inside.
-static inline void store_tile(const Epilogue *E, const VT *t, long row, long col, long m, long n) {
+static inline void store_tile(const Epilogue* E, const VT* t, long row, long col, long m, long n) {
   const int rows = (int)min((long)MR, m - row);
-  if (E->c_row == 1 && !E->has_d && rows == MR && n - col >= NR) {  // a product that was swapped: c's columns are consecutive
-    const ST *s = (const ST *)t;
+  if (E->c_row == 1 && !E->has_d && rows == MR &&
+      n - col >= NR) {  // a product that was swapped: c's columns are consecutive
+    const ST* s = (const ST*)t;
     for (int j = 0; j < NR; j++) {
-      __global STORAGE(OUT) *to = E->c + row + (col + j) * E->c_col;
+      __global STORAGE(OUT)* to = E->c + row + (col + j) * E->c_col;
       for (int r = 0; r + 4 <= MR; r += 4)
         STORE(OUT, ACC, 4, to, r,
               E->alpha * (VTYPE(ACC, 4))(s[r * NR + j], s[(r + 1) * NR + j], s[(r + 2) * NR + j], s[(r + 3) * NR + j]));

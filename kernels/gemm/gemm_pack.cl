@@ -2,21 +2,21 @@
 // -D: INA, INB (storage tags), ACC, VEC, MR, and ENGINE_AMX or ENGINE_AVX512_BF16 with PARTS for a matrix engine.
 #include "gemm/gemm_panels.h"
 
-// If the rows of A, or the columns of B, lie side by side, all panels of a work-item are packed to this depth (a multiple
-// of 32) before any goes deeper: neighbouring panels read neighbouring bytes of the same pages. What is consecutive along
-// k is read to its end.
+// If the rows of A, or the columns of B, lie side by side, all panels of a work-item are packed to this depth (a
+// multiple of 32) before any goes deeper: neighbouring panels read neighbouring bytes of the same pages. What is
+// consecutive along k is read to its end.
 #define PACK_DEPTH 64
 
-static inline void pack_a_panels(__global const STORAGE(INA) *A, __global panel_t *to, long begin, long end,
-                          const GemmParams *P) {
+static inline void pack_a_panels(__global const STORAGE(INA)* A, __global panel_t* to, long begin, long end,
+                                 const GemmParams* P) {
   const long kp = PADDED_K(P->k), depth = P->a.cs == 1 ? kp : PACK_DEPTH;
   for (long kk = 0; kk < kp; kk += depth)
     for (long i = begin; i < end; i++)
       pack_a(A + i * MR * P->a.rs + kk * P->a.cs, P->a.rs, P->a.cs, (int)min((long)MR, P->m - i * MR),
              min(P->k - kk, depth), min(kp - kk, depth), to + (i * kp + kk) * MR * PARTS);
 }
-static inline void pack_b_panels(__global const STORAGE(INB) *B, __global panel_t *to, long begin, long end,
-                          const GemmParams *P) {
+static inline void pack_b_panels(__global const STORAGE(INB)* B, __global panel_t* to, long begin, long end,
+                                 const GemmParams* P) {
   const long kp = PADDED_K(P->k), depth = P->b.rs == 1 ? kp : PACK_DEPTH;
   for (long kk = 0; kk < kp; kk += depth)
     for (long j = begin; j < end; j++)

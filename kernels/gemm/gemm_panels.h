@@ -1,6 +1,6 @@
 // How panels are filled from a matrix of any strides: in the compute type, padded with zeros along k. Rows or columns
-// beyond the matrix's edge hold anything: nothing of them is stored. A panel of A holds MR rows as [k / 4][MR][4], one of B
-// NR columns as [k][NR]; k is padded to kp. -D MR if A is packed. A matrix engine's panels are in gemm_engine.h.
+// beyond the matrix's edge hold anything: nothing of them is stored. A panel of A holds MR rows as [k / 4][MR][4], one
+// of B NR columns as [k][NR]; k is padded to kp. -D MR if A is packed. A matrix engine's panels are in gemm_engine.h.
 #ifndef NETCL_GEMM_PANELS_H
 #define NETCL_GEMM_PANELS_H
 #include "gemm/gemm.h"
@@ -17,14 +17,15 @@ typedef VTYPE(ACC, 8) V8;
 
 #if defined(INA) && defined(MR)
 // `rows` rows of A, `rs` apart, whose elements are `ks` apart.
-static inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, int rows, long k, long kp, __global ST *to) {
+static inline void pack_a(__global const STORAGE(INA)* from, long rs, long ks, int rows, long k, long kp,
+                          __global ST* to) {
   const long whole = k & ~3L;
   long kk = 0;
   if (ks == 1) {
     for (; kk + 16 <= k; kk += 16)
       for (int i = 0; i < MR; i++) {
         const V16 v = LOAD(INA, ACC, 16, from + min(i, rows - 1) * rs + kk, 0);
-        __global ST *t = to + AT_A(i, kk);
+        __global ST* t = to + AT_A(i, kk);
         vstore4(v.lo.lo, 0, t);
         vstore4(v.lo.hi, 0, t + 4 * MR);
         vstore4(v.hi.lo, 0, t + 8 * MR);
@@ -36,13 +37,13 @@ static inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, i
   } else if (rows == MR && rs == 1) {
     for (; kk < whole; kk += 4) {
       for (int i = 0; i + 4 <= MR; i += 4) {
-        __global const STORAGE(INA) *f = from + kk * ks + i;
+        __global const STORAGE(INA)* f = from + kk * ks + i;
         const V16 v = (V16)(LOAD(INA, ACC, 4, f, 0), LOAD(INA, ACC, 4, f + ks, 0), LOAD(INA, ACC, 4, f + 2 * ks, 0),
                             LOAD(INA, ACC, 4, f + 3 * ks, 0));
         vstore16(v.TRANSPOSE_4X4, 0, to + kk * MR + i * 4);
       }
 #if MR % 4 == 2
-      __global const STORAGE(INA) *f = from + kk * ks + MR - 2;
+      __global const STORAGE(INA)* f = from + kk * ks + MR - 2;
       const V8 v = (V8)(LOAD(INA, ACC, 2, f, 0), LOAD(INA, ACC, 2, f + ks, 0), LOAD(INA, ACC, 2, f + 2 * ks, 0),
                         LOAD(INA, ACC, 2, f + 3 * ks, 0));
       vstore8(v.TRANSPOSE_4X2, 0, to + kk * MR + (MR - 2) * 4);
@@ -51,14 +52,13 @@ static inline void pack_a(__global const STORAGE(INA) *from, long rs, long ks, i
   }
   // What the vectors left, and zeros from k on, so that what pads a panel adds nothing.
   for (; kk < kp; kk++)
-    for (int i = 0; i < rows; i++)
-      to[AT_A(i, kk)] = kk < k ? LOAD(INA, ACC, 1, from + i * rs + kk * ks, 0) : (ST)(0);
+    for (int i = 0; i < rows; i++) to[AT_A(i, kk)] = kk < k ? LOAD(INA, ACC, 1, from + i * rs + kk * ks, 0) : (ST)(0);
 }
 #endif
 
 #ifdef INB
 // Four columns of four elements each, to four rows of a panel.
-static inline void store_4x4(VTYPE(ACC, 4) a, VTYPE(ACC, 4) b, VTYPE(ACC, 4) c, VTYPE(ACC, 4) d, __global ST *to) {
+static inline void store_4x4(VTYPE(ACC, 4) a, VTYPE(ACC, 4) b, VTYPE(ACC, 4) c, VTYPE(ACC, 4) d, __global ST* to) {
   const V16 w = ((V16)(a, b, c, d)).TRANSPOSE_4X4;
   vstore4(w.lo.lo, 0, to);
   vstore4(w.lo.hi, 0, to + NR);
@@ -66,7 +66,8 @@ static inline void store_4x4(VTYPE(ACC, 4) a, VTYPE(ACC, 4) b, VTYPE(ACC, 4) c, 
   vstore4(w.hi.hi, 0, to + 3 * NR);
 }
 // `cols` columns of B, `cs` apart, whose elements are `ks` apart.
-static inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, int cols, long k, long kp, __global ST *to) {
+static inline void pack_b(__global const STORAGE(INB)* from, long cs, long ks, int cols, long k, long kp,
+                          __global ST* to) {
   const int last = cols - 1;
   long kk = 0;
   if (cols == NR && cs == 1) {
@@ -78,11 +79,11 @@ static inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, i
     // Whole cache lines at a time: the columns of a power of two's stride push each other out of the first-level cache.
     for (; kk + 16 <= k; kk += 16)
       for (int j = 0; j < cols; j += 4) {
-        __global const STORAGE(INB) *f = from + kk;
+        __global const STORAGE(INB)* f = from + kk;
         const V16 v0 = LOAD(INB, ACC, 16, f + j * cs, 0), v1 = LOAD(INB, ACC, 16, f + min(j + 1, last) * cs, 0),
                   v2 = LOAD(INB, ACC, 16, f + min(j + 2, last) * cs, 0),
                   v3 = LOAD(INB, ACC, 16, f + min(j + 3, last) * cs, 0);
-        __global ST *t = to + kk * NR + j;
+        __global ST* t = to + kk * NR + j;
         store_4x4(v0.lo.lo, v1.lo.lo, v2.lo.lo, v3.lo.lo, t);
         store_4x4(v0.lo.hi, v1.lo.hi, v2.lo.hi, v3.lo.hi, t + 4 * NR);
         store_4x4(v0.hi.lo, v1.hi.lo, v2.hi.lo, v3.hi.lo, t + 8 * NR);
@@ -90,15 +91,14 @@ static inline void pack_b(__global const STORAGE(INB) *from, long cs, long ks, i
       }
     for (; kk < (k & ~3L); kk += 4)
       for (int j = 0; j < cols; j += 4) {
-        __global const STORAGE(INB) *f = from + kk;
+        __global const STORAGE(INB)* f = from + kk;
         store_4x4(LOAD(INB, ACC, 4, f + j * cs, 0), LOAD(INB, ACC, 4, f + min(j + 1, last) * cs, 0),
                   LOAD(INB, ACC, 4, f + min(j + 2, last) * cs, 0), LOAD(INB, ACC, 4, f + min(j + 3, last) * cs, 0),
                   to + kk * NR + j);
       }
   }
   for (; kk < kp; kk++)
-    for (int j = 0; j < cols; j++)
-      to[AT_B(j, kk)] = kk < k ? LOAD(INB, ACC, 1, from + j * cs + kk * ks, 0) : (ST)(0);
+    for (int j = 0; j < cols; j++) to[AT_B(j, kk)] = kk < k ? LOAD(INB, ACC, 1, from + j * cs + kk * ks, 0) : (ST)(0);
 }
 #endif
 

@@ -1,11 +1,11 @@
 // Adds the slices of a product whose k was split: c = alpha * (sum over slices of a) + beta * d. -D: OUT, ADD (storage
-// tags), ACC (also of the slices), ACC_FLOATING or ACC_COMPLEX or neither. A work-item makes n_tiles columns of one row;
-// a.b0 leads from one slice to the next, k is their number.
+// tags), ACC (also of the slices), ACC_FLOATING or ACC_COMPLEX or neither. A work-item makes n_tiles columns of one
+// row; a.b0 leads from one slice to the next, k is their number.
 #include "gemm/gemm.h"
 
 __kernel void gemm_sum(BUF(a), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long row = get_global_id(1), begin = get_global_id(0) * P.n_tiles, end = min(begin + P.n_tiles, P.n);
-  __global const ST *A = PTR(a, const ST) + row * P.a.rs;
+  __global const ST* A = PTR(a, const ST) + row * P.a.rs;
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, 0, alpha, beta);
   for (long col = begin; col < end; col++) {
     ST sum = (ST)(0);

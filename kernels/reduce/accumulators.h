@@ -5,7 +5,8 @@
 //   merge, merge_lanes        of two (lane by lane), of which the second comes after the first
 //   lane                      one of VEC accumulators; `at` is added to its places
 //   single                    of one element
-// -D: KIND_SIMPLE (operations.h) | KIND_ARG (the extreme value and where it first occurs; ARG_MIN) | KIND_VAR (variance).
+// -D: KIND_SIMPLE (operations.h) | KIND_ARG (the extreme value and where it first occurs; ARG_MIN) | KIND_VAR
+// (variance).
 #ifndef NETCL_ACCUMULATORS_H
 #define NETCL_ACCUMULATORS_H
 #include "reduce/operations.h"
@@ -37,22 +38,22 @@ static inline accumulators_t identities(void) {
   const accumulators_t a = {(VT)(IDENTITY)};
   return a;
 }
-static inline void step(accumulators_t *a, VT x, long at, param_t p0) {
+static inline void step(accumulators_t* a, VT x, long at, param_t p0) {
   const VT y = MAP(x, VT);
   a->v = COMBINE(a->v, y);
 }
-static inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
   const VT y0 = MAP(x0, VT), y1 = MAP(x1, VT), y2 = MAP(x2, VT), y3 = MAP(x3, VT);
   const VT z0 = COMBINE(y0, y1), z1 = COMBINE(y2, y3);
   const VT z = COMBINE(z0, z1);
   a->v = COMBINE(a->v, z);
 }
-static inline void merge_lanes(accumulators_t *a, const accumulators_t *b) { a->v = COMBINE(a->v, b->v); }
+static inline void merge_lanes(accumulators_t* a, const accumulators_t* b) { a->v = COMBINE(a->v, b->v); }
 static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
   const accumulator_t r = {COMBINE(a.v, b.v)};
   return r;
 }
-static inline accumulator_t lane(const accumulators_t *a, int k, long at) {
+static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
   lanes_t u;
   u.v = a->v;
   const accumulator_t r = {u.s[k]};
@@ -97,28 +98,31 @@ static inline accumulators_t identities(void) {
   const accumulators_t a = {(VT)(WORST), (index_vec_t)(0)};
   return a;
 }
-static inline void step(accumulators_t *a, VT x, long at, param_t p0) {
+static inline void step(accumulators_t* a, VT x, long at, param_t p0) {
   a->i = TAKES(x, a->v) ? (index_vec_t)((index_t)at) : a->i;
   a->v = TAKES(x, a->v) ? x : a->v;
 }
-static inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
   // A tree, so that only its root waits for the step before.
   const index_vec_t i0 = TAKES(x1, x0) ? (index_vec_t)((index_t)(at + apart)) : (index_vec_t)((index_t)at);
   const VT y0 = TAKES(x1, x0) ? x1 : x0;
-  const index_vec_t i1 = TAKES(x3, x2) ? (index_vec_t)((index_t)(at + 3 * apart)) : (index_vec_t)((index_t)(at + 2 * apart));
+  const index_vec_t i1 =
+      TAKES(x3, x2) ? (index_vec_t)((index_t)(at + 3 * apart)) : (index_vec_t)((index_t)(at + 2 * apart));
   const VT y1 = TAKES(x3, x2) ? x3 : x2;
   const index_vec_t i = TAKES(y1, y0) ? i1 : i0;
   const VT y = TAKES(y1, y0) ? y1 : y0;
   a->i = TAKES(y, a->v) ? i : a->i;
   a->v = TAKES(y, a->v) ? y : a->v;
 }
-static inline accumulator_t merge(accumulator_t a, accumulator_t b) { return TAKES(b.v, a.v) || (TIES(b.v, a.v) && b.i < a.i) ? b : a; }
+static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
+  return TAKES(b.v, a.v) || (TIES(b.v, a.v) && b.i < a.i) ? b : a;
+}
 // b comes after a: a tie keeps a.
-static inline void merge_lanes(accumulators_t *a, const accumulators_t *b) {
+static inline void merge_lanes(accumulators_t* a, const accumulators_t* b) {
   a->i = TAKES(b->v, a->v) ? b->i : a->i;
   a->v = TAKES(b->v, a->v) ? b->v : a->v;
 }
-static inline accumulator_t lane(const accumulators_t *a, int k, long at) {
+static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
   lanes_t u;
   index_lanes_t i;
   u.v = a->v;
@@ -149,13 +153,13 @@ static inline accumulators_t identities(void) {
   const accumulators_t a = {(VT)(0), (VT)(0), 0};
   return a;
 }
-static inline void step(accumulators_t *a, VT x, long at, param_t p0) {
+static inline void step(accumulators_t* a, VT x, long at, param_t p0) {
   a->n += 1;
   const VT delta = x - a->mean;
   a->mean += delta * (VT)(1 / a->n);
   a->m2 += delta * (x - a->mean);
 }
-static inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
   const VT mean = ((x0 + x1) + (x2 + x3)) * (VT)(0.25f);
   const VT d0 = x0 - mean, d1 = x1 - mean, d2 = x2 - mean, d3 = x3 - mean;
   const VT delta = mean - a->mean;
@@ -164,7 +168,7 @@ static inline void step4(accumulators_t *a, VT x0, VT x1, VT x2, VT x3, long at,
   a->m2 += ((d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)) + delta * delta * (VT)(a->n * part);
   a->n = n;
 }
-static inline void merge_lanes(accumulators_t *a, const accumulators_t *b) {
+static inline void merge_lanes(accumulators_t* a, const accumulators_t* b) {
   const ST n = a->n + b->n;
   if (n == 0) return;
   const ST part = b->n / n;
@@ -180,7 +184,7 @@ static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
   const accumulator_t r = {a.mean + delta * part, a.m2 + b.m2 + delta * delta * (a.n * part), n};
   return r;
 }
-static inline accumulator_t lane(const accumulators_t *a, int k, long at) {
+static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
   lanes_t u, w;
   u.v = a->mean;
   w.v = a->m2;

@@ -1,7 +1,7 @@
 // The operations that need no more than one number while they run (KIND_SIMPLE). OP is a name, and an operation is what
 // is done to an element (MAP), to two accumulators (COMBINE), at the end (FINISH), and the accumulator of no element
-// (IDENTITY). X_MAP(x, T): x is of type T, a scalar or a vector. p0 is the operation's parameter. (Some compilers define
-// max, min, any and all as macros: no operation may be called so.)
+// (IDENTITY). X_MAP(x, T): x is of type T, a scalar or a vector. p0 is the operation's parameter. (Some compilers
+// define max, min, any and all as macros: no operation may be called so.)
 #ifndef NETCL_OPERATIONS_H
 #define NETCL_OPERATIONS_H
 #include "reduce/reduce.h"

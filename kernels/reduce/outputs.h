@@ -12,8 +12,8 @@
 // Accumulators of segments, outputs running fastest.
 #define PARTIAL PTR(partial, accumulator_t)
 
-// Rounding errors grow with the number of sums that are added one after another: a long one is made in stages, each of so
-// many of the one before.
+// Rounding errors grow with the number of sums that are added one after another: a long one is made in stages, each of
+// so many of the one before.
 #define SUMS_PER_STAGE 64
 
 typedef struct {
@@ -21,7 +21,7 @@ typedef struct {
 } offsets_t;
 
 // Of index o in the kept dimensions from `first` on.
-static inline offsets_t kept_offsets(const ReduceParams *L, long o, int first) {
+static inline offsets_t kept_offsets(const ReduceParams* L, long o, int first) {
   offsets_t r = {0, 0, 0};
   for (int d = first; d < L->kept_dims; d++) {
     if (d == L->kept_dims - 1) {  // what remains: no division
@@ -40,10 +40,10 @@ static inline offsets_t kept_offsets(const ReduceParams *L, long o, int first) {
 }
 
 // A row is the elements along the first reduced dimension.
-static inline long reduced_row(const ReduceParams *L, long place) {
+static inline long reduced_row(const ReduceParams* L, long place) {
   return L->reduced_dims > 1 ? place / L->reduced_size[0] : 0;
 }
-static inline long reduced_offset(const ReduceParams *L, long row) {
+static inline long reduced_offset(const ReduceParams* L, long row) {
   long r = 0;
   for (int d = 1; d < L->reduced_dims; d++) {
     const long rest = row / L->reduced_size[d];
@@ -54,7 +54,7 @@ static inline long reduced_offset(const ReduceParams *L, long row) {
 }
 
 // `first` is the first element that the result is made of.
-static inline void write_result(accumulator_t a, src_t first, __global uchar *out0, __global uchar *out1, param_t p0) {
+static inline void write_result(accumulator_t a, src_t first, __global uchar* out0, __global uchar* out1, param_t p0) {
 #if defined(KIND_SIMPLE)
   const ST r = FINISH(a.v);
   WRITE(OUT0, ACC, out0, r);

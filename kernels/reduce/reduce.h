@@ -3,12 +3,14 @@
 //              reduced
 //           +-----------+     kept     dimensions that the result has
 //           |  | segment|     reduced  those that become one element (a scan's: those it runs along)
-//     kept  |  |        |     segment  a part of the reduced elements. A reduction that would leave the device idle is cut
+//     kept  |  |        |     segment  a part of the reduced elements. A reduction that would leave the device idle is
+//     cut
 //           +--+        |              in segments; a second kernel merges what they make. No atomics, no order that
 //           |tile       |              changes: the same result every time
 //           +-----------+     tile     the outputs that a work-item makes side by side
 //
-//   lanes   elements of a vector, VEC of them: a CPU reads them along the reduced dimension (reduce_inner.cl) or along a
+//   lanes   elements of a vector, VEC of them: a CPU reads them along the reduced dimension (reduce_inner.cl) or along
+//   a
 //           kept one (reduce_outer.cl). A GPU has one lane, and neighbours in place of lanes
 //   panel   up to PANEL vectors side by side: the width of a tile
 //   pivot   the first element: what variances are measured from
@@ -45,14 +47,14 @@ typedef union {
 #endif
 
 // --- reading and writing; strides count bytes ---------------------------------------------------------------------
-typedef __global const uchar *src_t;
+typedef __global const uchar* src_t;
 #define ELEMENT ((long)sizeof(STORAGE(IN)))
 #if defined(IN_ABS)
-#define READ1(p) hypot(((__global const STORAGE(IN) *)(p))->x, ((__global const STORAGE(IN) *)(p))->y)
+#define READ1(p) hypot(((__global const STORAGE(IN)*)(p))->x, ((__global const STORAGE(IN)*)(p))->y)
 #define READ(p) READ1(p)
 #else
-#define READ1(p) LOAD(IN, ACC, 1, (__global const STORAGE(IN) *)(p), 0)
-#define READ(p) LOAD(IN, ACC, VEC, (__global const STORAGE(IN) *)(p), 0)
+#define READ1(p) LOAD(IN, ACC, 1, (__global const STORAGE(IN)*)(p), 0)
+#define READ(p) LOAD(IN, ACC, VEC, (__global const STORAGE(IN)*)(p), 0)
 #endif
 // The first `lanes` elements of a vector, and the last one of them in the other lanes.
 static inline VT gather(src_t p, long stride, int lanes) {
@@ -64,6 +66,6 @@ static inline VT gather(src_t p, long stride, int lanes) {
   }
   return r.v;
 }
-#define WRITE(S, A, p, v) STORE(S, A, 1, (__global STORAGE(S) *)(p), 0, v)
+#define WRITE(S, A, p, v) STORE(S, A, 1, (__global STORAGE(S)*)(p), 0, v)
 
 #endif

@@ -3,7 +3,7 @@
 #include "reduce/group_tree.h"
 
 __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void reduce_combine(ARGS) {
-  const ReduceParams *L = &params;
+  const ReduceParams* L = &params;
   const param_t p0 = P0(L);
 #if LOCAL > 1
   __local accumulator_t shared[LOCAL];

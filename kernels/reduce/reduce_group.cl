@@ -3,7 +3,7 @@
 #include "reduce/group_tree.h"
 
 __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void reduce_group(ARGS) {
-  const ReduceParams *L = &params;
+  const ReduceParams* L = &params;
   const param_t p0 = P0(L);
   __local accumulator_t shared[LOCAL];
   const long o = get_group_id(0), segment = get_group_id(1);

@@ -2,7 +2,7 @@
 #include "reduce/outputs.h"
 
 // The lanes of a vector as one accumulator; `apart` is from one lane's place to the next one's.
-static inline accumulator_t merge_all_lanes(const accumulators_t *v, long apart) {
+static inline accumulator_t merge_all_lanes(const accumulators_t* v, long apart) {
 #if defined(KIND_SIMPLE) && VEC >= 8
 #if VEC == 16
   const VTYPE(ACC, 8) h8 = COMBINE(v->v.lo, v->v.hi);
@@ -31,12 +31,12 @@ typedef struct {
 } block_t;
 
 // The vector from element i on; `dense` is known when this is compiled.
-static inline VT read_vector(const block_t *B, long i, int dense) {
+static inline VT read_vector(const block_t* B, long i, int dense) {
   return FROM(dense ? READ(B->src + i * ELEMENT) : gather(B->src + i * B->stride, B->stride, VEC), (VT)(B->pivot));
 }
 
-// The vectors of a step lie a quarter of the block apart: a core that reads four places at once has more of the memory's
-// bandwidth than one place gives it. Where the order counts, a step's vectors are neighbours.
+// The vectors of a step lie a quarter of the block apart: a core that reads four places at once has more of the
+// memory's bandwidth than one place gives it. Where the order counts, a step's vectors are neighbours.
 #if defined(KIND_ARG)
 #define QUARTER(n) VEC
 #define STEP (4 * VEC)
@@ -44,11 +44,12 @@ static inline VT read_vector(const block_t *B, long i, int dense) {
 #define QUARTER(n) ((n) / (4 * VEC) * VEC)
 #define STEP VEC
 #endif
-// Meanwhile what lies behind the block is fetched, mostly the next one: a core does not foresee four new places a block.
-static inline void fetch_behind(const block_t *B, long i) { FETCH_LINE(B->src + (i + B->n) * ELEMENT); }
+// Meanwhile what lies behind the block is fetched, mostly the next one: a core does not foresee four new places a
+// block.
+static inline void fetch_behind(const block_t* B, long i) { FETCH_LINE(B->src + (i + B->n) * ELEMENT); }
 
 // All whole vectors of a block.
-ALWAYS_INLINE void add_vectors(accumulators_t *v, const block_t *B, int dense, param_t p0) {
+ALWAYS_INLINE void add_vectors(accumulators_t* v, const block_t* B, int dense, param_t p0) {
   const long n = B->n, apart = QUARTER(n), steps_end = n / (4 * VEC) * STEP;
   long i = 0;
   while (i < steps_end) {
@@ -64,7 +65,7 @@ ALWAYS_INLINE void add_vectors(accumulators_t *v, const block_t *B, int dense, p
   for (i = n / (4 * VEC) * (4 * VEC); i + VEC <= n; i += VEC) step(v, read_vector(B, i, dense), B->place + i, p0);
 }
 
-static inline accumulator_t reduce_block(const block_t *B, param_t p0) {
+static inline accumulator_t reduce_block(const block_t* B, param_t p0) {
   accumulator_t a = identity();
   if (B->n >= VEC) {
     accumulators_t v = identities();
@@ -80,7 +81,7 @@ static inline accumulator_t reduce_block(const block_t *B, param_t p0) {
 }
 
 __kernel void reduce_inner(ARGS) {
-  const ReduceParams *L = &params;
+  const ReduceParams* L = &params;
   const param_t p0 = P0(L);
   const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->outputs);
   const long segment = get_global_id(1), begin = segment * L->segment, end = min(begin + L->segment, L->reduced);

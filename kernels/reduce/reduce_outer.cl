@@ -10,7 +10,7 @@ typedef struct {
   int tail;            // lanes of the last vector
 } tile_t;
 
-static inline tile_t tile_at(const ReduceParams *L, src_t src, long column) {
+static inline tile_t tile_at(const ReduceParams* L, src_t src, long column) {
   tile_t T;
   T.lane_stride = L->kept_in[0];
   T.row_stride = L->reduced_in[0];
@@ -21,10 +21,10 @@ static inline tile_t tile_at(const ReduceParams *L, src_t src, long column) {
   T.tail = T.width - (T.vectors - 1) * VEC;
   return T;
 }
-static inline int lanes_of(const tile_t *T, int j) { return j == T->vectors - 1 ? T->tail : VEC; }
+static inline int lanes_of(const tile_t* T, int j) { return j == T->vectors - 1 ? T->tail : VEC; }
 
 // Adds four rows, or one, that begin at `row`; `place` is the first one's in the segment.
-ALWAYS_INLINE void add_four_rows(accumulators_t *acc, const tile_t *T, src_t row, long place, param_t p0) {
+ALWAYS_INLINE void add_four_rows(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {
   const long stride = T->row_stride;
   int j = 0;
   for (; j < T->dense; j++) {
@@ -44,7 +44,7 @@ ALWAYS_INLINE void add_four_rows(accumulators_t *acc, const tile_t *T, src_t row
           FROM(gather(c + 3 * stride, T->lane_stride, lanes), pivot), place, 1, p0);
   }
 }
-ALWAYS_INLINE void add_row(accumulators_t *acc, const tile_t *T, src_t row, long place, param_t p0) {
+ALWAYS_INLINE void add_row(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {
   int j = 0;
   for (; j < T->dense; j++)
     step(&acc[j], FROM(READ(row + j * (VEC * ELEMENT)), READ(T->src + j * (VEC * ELEMENT))), place, p0);
@@ -57,7 +57,7 @@ ALWAYS_INLINE void add_row(accumulators_t *acc, const tile_t *T, src_t row, long
 }
 
 // Adds the elements [begin, end) that are reduced, in stages of kReduceRows.
-ALWAYS_INLINE void add_segment(accumulators_t *acc, const tile_t *T, const ReduceParams *L, long begin, long end,
+ALWAYS_INLINE void add_segment(accumulators_t* acc, const tile_t* T, const ReduceParams* L, long begin, long end,
                                param_t p0) {
   accumulators_t total[PANEL];
   long since = 0;
@@ -91,7 +91,7 @@ ALWAYS_INLINE void add_segment(accumulators_t *acc, const tile_t *T, const Reduc
 }
 
 __kernel void reduce_outer(ARGS) {
-  const ReduceParams *L = &params;
+  const ReduceParams* L = &params;
   const param_t p0 = P0(L);
   const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
   const long segment = get_global_id(1), begin = segment * L->segment, end = min(begin + L->segment, L->reduced);
@@ -103,8 +103,8 @@ __kernel void reduce_outer(ARGS) {
     const offsets_t off = kept_offsets(L, rest, 1);
     const tile_t T = tile_at(L, IN_PTR + off.in, column);
     add_segment(acc, &T, L, begin, end, p0);
-    __global uchar *out0 = OUT0_PTR + off.out0 + column * stride0;
-    __global uchar *out1 = OUT1_PTR + off.out1 + column * stride1;
+    __global uchar* out0 = OUT0_PTR + off.out0 + column * stride0;
+    __global uchar* out1 = OUT1_PTR + off.out1 + column * stride1;
     for (int j = 0; j < T.vectors; j++) {
       const int lanes = lanes_of(&T, j);
       if (L->has_partial) {
@@ -115,7 +115,7 @@ __kernel void reduce_outer(ARGS) {
 #if defined(KIND_SIMPLE)
       if (lanes == VEC && stride0 == sizeof(STORAGE(OUT0))) {
         const VT r = FINISH(acc[j].v);
-        STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0) *)out0, j * VEC, r);
+        STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)out0, j * VEC, r);
         continue;
       }
 #endif

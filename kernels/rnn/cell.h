@@ -3,12 +3,16 @@
 #include "rnn/rnn.h"
 
 // Runs CELL(width, unit) over this work-item's units.
-#define FOR_UNITS(CELL)                                              \
-  const long row = get_global_id(1);                                 \
-  long j = (long)get_global_id(0) * chunk;                           \
-  const long end = min(j + chunk, hidden);                           \
-  for (; j + VEC <= end; j += VEC) { CELL(VEC) }                     \
-  for (; j < end; j++) { CELL(1) }
+#define FOR_UNITS(CELL)                    \
+  const long row = get_global_id(1);       \
+  long j = (long)get_global_id(0) * chunk; \
+  const long end = min(j + chunk, hidden); \
+  for (; j + VEC <= end; j += VEC) {       \
+    CELL(VEC)                              \
+  }                                        \
+  for (; j < end; j++) {                   \
+    CELL(1)                                \
+  }
 
 #if FLAG
 #define BIAS(p, V, i) +AT(p, V, i)

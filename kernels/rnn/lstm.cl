@@ -5,20 +5,20 @@
 
 #define LSTM_FORWARD(V) LSTM_CELL(V, GATE(V, 0, 4), GATE(V, 1, 4), GATE(V, 2, 4), GATE(V, 3, 4))
 
-// `saved` may be ig and cy may be cx: a work-item reads what it writes first. hy_row: from one row of hy to the next.
 __kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(cx), BUF(ib), BUF(hb), long hy_row,
                            long hidden, long chunk) {
-  FOR_UNITS(LSTM_FORWARD)
+  // `saved` may be ig and cy may be cx: a work-item reads what it writes first. hy_row: from one row of hy to the next.
+  FOR_UNITS(LSTM_FORWARD);
 }
 
-#define LSTM_BACKWARD(V)                                                                  \
-  const VTYPE(A, V) dh = has_gh ? AT(gh, V, row * hidden + j) : (VTYPE(A, V))(0);         \
-  const VTYPE(A, V) later = has_gc ? AT(gc, V, row * hidden + j) : (VTYPE(A, V))(0);      \
-  LSTM_CELL_BACKWARD(V, later)                                                            \
-  PUT(gcx, V, row * hidden + j, dcx);
+#define LSTM_BACKWARD(V)                                                             \
+  const VTYPE(A, V) dh = has_gh ? AT(gh, V, row * hidden + j) : (VTYPE(A, V))(0);    \
+  const VTYPE(A, V) later = has_gc ? AT(gc, V, row * hidden + j) : (VTYPE(A, V))(0); \
+  LSTM_CELL_BACKWARD(V, later)                                                       \
+  PUT(gcx, V, row* hidden + j, dcx);
 
-__kernel void lstm_backward(BUF(gg), BUF(gcx), BUF(gh), BUF(gc), BUF(cx), BUF(cy), BUF(saved), int has_gh,
-                            int has_gc, long hidden, long chunk) {
+__kernel void lstm_backward(BUF(gg), BUF(gcx), BUF(gh), BUF(gc), BUF(cx), BUF(cy), BUF(saved), int has_gh, int has_gc,
+                            long hidden, long chunk) {
   // gcx may be gc.
-  FOR_UNITS(LSTM_BACKWARD)
+  FOR_UNITS(LSTM_BACKWARD);
 }

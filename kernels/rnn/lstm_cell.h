@@ -1,28 +1,29 @@
-// The arithmetic of one LSTM cell, for kernels of a cell alone (lstm.cl) and of a cell with its product (lstm_steps.cl).
+// The arithmetic of one LSTM cell, for kernels of a cell alone (lstm.cl) and of a cell with its product
+// (lstm_steps.cl).
 #include "rnn/rnn.h"
 
 // From the gates' pre-activations: the gates into `saved`, the states into cy and hy; `h` is the latter.
-#define LSTM_CELL(V, gate0, gate1, gate2, gate3)                                          \
+#define LSTM_CELL(V, gate0, gate1, gate2, gate3)                                                 \
   const VTYPE(A, V) i = SIGMOID(gate0), f = SIGMOID(gate1), g = tanh(gate2), o = SIGMOID(gate3); \
-  const VTYPE(A, V) c = f * AT(cx, V, row * hidden + j) + i * g, h = o * tanh(c);         \
-  PUT(cy, V, row * hidden + j, c);                                                        \
-  PUT(hy, V, row * hy_row + j, h);                                                        \
-  SAVE(V, 0, 4, i);                                                                       \
-  SAVE(V, 1, 4, f);                                                                       \
-  SAVE(V, 2, 4, g);                                                                       \
+  const VTYPE(A, V) c = f * AT(cx, V, row * hidden + j) + i * g, h = o * tanh(c);                \
+  PUT(cy, V, row* hidden + j, c);                                                                \
+  PUT(hy, V, row* hy_row + j, h);                                                                \
+  SAVE(V, 0, 4, i);                                                                              \
+  SAVE(V, 1, 4, f);                                                                              \
+  SAVE(V, 2, 4, g);                                                                              \
   SAVE(V, 3, 4, o);
 
 // From the gradient dh of hy and that of cy from later steps: those of the gates' pre-activations, d0 to d3, also
 // into gg, and that of cx, dcx.
-#define LSTM_CELL_BACKWARD(V, later)                                                      \
-  const VTYPE(A, V) i = SAVED(V, 0, 4), f = SAVED(V, 1, 4);                               \
-  const VTYPE(A, V) g = SAVED(V, 2, 4), o = SAVED(V, 3, 4);                               \
-  const VTYPE(A, V) t = tanh(AT(cy, V, row * hidden + j));                                \
-  const VTYPE(A, V) dc = dh * o * (1 - t * t) + later;                                    \
-  const VTYPE(A, V) dcx = dc * f, d0 = dc * g * i * (1 - i);                              \
-  const VTYPE(A, V) d1 = dc * AT(cx, V, row * hidden + j) * f * (1 - f);                  \
-  const VTYPE(A, V) d2 = dc * i * (1 - g * g), d3 = dh * t * o * (1 - o);                 \
-  PUT(gg, V, (row * 4 + 0) * hidden + j, d0);                                             \
-  PUT(gg, V, (row * 4 + 1) * hidden + j, d1);                                             \
-  PUT(gg, V, (row * 4 + 2) * hidden + j, d2);                                             \
+#define LSTM_CELL_BACKWARD(V, later)                                      \
+  const VTYPE(A, V) i = SAVED(V, 0, 4), f = SAVED(V, 1, 4);               \
+  const VTYPE(A, V) g = SAVED(V, 2, 4), o = SAVED(V, 3, 4);               \
+  const VTYPE(A, V) t = tanh(AT(cy, V, row * hidden + j));                \
+  const VTYPE(A, V) dc = dh * o * (1 - t * t) + later;                    \
+  const VTYPE(A, V) dcx = dc * f, d0 = dc * g * i * (1 - i);              \
+  const VTYPE(A, V) d1 = dc * AT(cx, V, row * hidden + j) * f * (1 - f);  \
+  const VTYPE(A, V) d2 = dc * i * (1 - g * g), d3 = dh * t * o * (1 - o); \
+  PUT(gg, V, (row * 4 + 0) * hidden + j, d0);                             \
+  PUT(gg, V, (row * 4 + 1) * hidden + j, d1);                             \
+  PUT(gg, V, (row * 4 + 2) * hidden + j, d2);                             \
   PUT(gg, V, (row * 4 + 3) * hidden + j, d3);

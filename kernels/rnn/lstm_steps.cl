@@ -1,15 +1,15 @@
 // One time step of an LSTM layer in one launch, for CPUs: the product with W_hh in registers, then the cell.
 // -D: S (storage tag), A (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), COPY (S is not A: what
-// the next step multiplies is kept in the compute type as well); ACC = A and INB = S for gemm_panels.h. W_hh comes packed,
-// once for all steps: panels [level][2][VEC]. Going forward, two panels hold the four gates of VEC units; going back, a
-// panel has 2 VEC units.
+// the next step multiplies is kept in the compute type as well); ACC = A and INB = S for gemm_panels.h. W_hh comes
+// packed, once for all steps: panels [level][2][VEC]. Going forward, two panels hold the four gates of VEC units; going
+// back, a panel has 2 VEC units.
 #include "gemm/gemm_panels.h"
 #include "rnn/lstm_cell.h"
 
-// Vector v of all panels is part v % parts of the units from v / parts * VEC on. Lanes beyond `hidden` may hold anything:
-// none is stored.
+// Vector v of all panels is part v % parts of the units from v / parts * VEC on. Lanes beyond `hidden` may hold
+// anything: none is stored.
 __kernel void lstm_pack(BUF(w), BUF(panels), long levels, long hidden, long parts, long part_stride, long unit_stride,
-                       long level_stride) {
+                        long level_stride) {
   const long panel = get_global_id(0), width = parts == 1 ? NR : VEC;
   for (int l = 0; l < NR; l += width) {
     const long v = 2 * panel + l / VEC, unit = v / parts * VEC;
@@ -44,13 +44,13 @@ __kernel void lstm_pack(BUF(w), BUF(panels), long levels, long hidden, long part
     p##r = x * b0 + p##r;       \
     q##r = x * b1 + q##r;       \
   }
-#define KEEP(r)              \
-  sums[2 * r] = p##r;   \
+#define KEEP(r)       \
+  sums[2 * r] = p##r; \
   sums[2 * r + 1] = q##r;
 
 // Into `sums`, two vectors per row: `levels` elements of the rows from `first` on times a panel.
 static inline void product(__global const ST* from, long a_row, long first, long n, __global const ST* b, long levels,
-                    VT* sums) {
+                           VT* sums) {
   EACH_ROW(DECLARE)
   for (long k = 0; k < levels; k++) {
     const VT b0 = CAT(VLOAD_, VEC)(0, b), b1 = CAT(VLOAD_, VEC)(1, b);
@@ -61,9 +61,9 @@ static inline void product(__global const ST* from, long a_row, long first, long
 }
 
 // The tiles of a work-item: block of units get_global_id(0), rows_each rows.
-#define EACH_TILE(width)                                                                         \
-  const long block = get_global_id(0), end = min((long)(get_global_id(1) + 1) * rows_each, n);   \
-  VT sums[width * ROWS];                                                                         \
+#define EACH_TILE(width)                                                                       \
+  const long block = get_global_id(0), end = min((long)(get_global_id(1) + 1) * rows_each, n); \
+  VT sums[width * ROWS];                                                                       \
   for (long first = get_global_id(1) * rows_each; first < end; first += ROWS)
 
 #ifdef COPY
@@ -73,9 +73,9 @@ static inline void product(__global const ST* from, long a_row, long first, long
 #endif
 
 // `saved` holds what inputs and biases add to the gates, then the gates. `a` holds the hidden states before.
-#define FORWARD(V, k0, k1, k2, k3)                                                                     \
-  LSTM_CELL(V, SAVED(V, 0, 4) + k0, SAVED(V, 1, 4) + k1, SAVED(V, 2, 4) + k2, SAVED(V, 3, 4) + k3)     \
-  KEEP_WIDE(wide, V, row * hidden + j, h)
+#define FORWARD(V, k0, k1, k2, k3)                                                                 \
+  LSTM_CELL(V, SAVED(V, 0, 4) + k0, SAVED(V, 1, 4) + k1, SAVED(V, 2, 4) + k2, SAVED(V, 3, 4) + k3) \
+  KEEP_WIDE(wide, V, row* hidden + j, h)
 
 __kernel void lstm_step(BUF(hy), BUF(cy), BUF(saved), BUF(cx), BUF(wide), BUF(a), BUF(panels), long hy_row, long a_row,
                         long n, long hidden, long rows_each) {
@@ -106,18 +106,18 @@ __kernel void lstm_step(BUF(hy), BUF(cy), BUF(saved), BUF(cx), BUF(wide), BUF(a)
 }
 
 // `a` holds the gradients of the gates one step later, none (levels = 0) at the last. dc_ (compute type) holds the
-// gradient of the cell states and takes that of those before. gh and gl are what reaches the hidden states from outside.
-#define BACKWARD(V, sum)                                                                       \
-  VTYPE(A, V) dh = sum;                                                                        \
-  if (has_gh) dh += AT(gh, V, row * gh_row + j);                                               \
-  if (has_gl) dh += AT(gl, V, row * hidden + j);                                               \
-  const VTYPE(A, V) later =                                                                    \
-      has_dc ? LOAD(A, A, V, PTR(dc_, const ST), row * hidden + j) : (VTYPE(A, V))(0);         \
-  LSTM_CELL_BACKWARD(V, later)                                                                 \
-  STORE(A, A, V, PTR(dc_, ST), row * hidden + j, dcx);                                         \
-  KEEP_WIDE(wide, V, (row * 4 + 0) * hidden + j, d0)                                           \
-  KEEP_WIDE(wide, V, (row * 4 + 1) * hidden + j, d1)                                           \
-  KEEP_WIDE(wide, V, (row * 4 + 2) * hidden + j, d2)                                           \
+// gradient of the cell states and takes that of those before. gh and gl are what reaches the hidden states from
+// outside.
+#define BACKWARD(V, sum)                                                                                     \
+  VTYPE(A, V) dh = sum;                                                                                      \
+  if (has_gh) dh += AT(gh, V, row * gh_row + j);                                                             \
+  if (has_gl) dh += AT(gl, V, row * hidden + j);                                                             \
+  const VTYPE(A, V) later = has_dc ? LOAD(A, A, V, PTR(dc_, const ST), row * hidden + j) : (VTYPE(A, V))(0); \
+  LSTM_CELL_BACKWARD(V, later)                                                                               \
+  STORE(A, A, V, PTR(dc_, ST), row* hidden + j, dcx);                                                        \
+  KEEP_WIDE(wide, V, (row * 4 + 0) * hidden + j, d0)                                                         \
+  KEEP_WIDE(wide, V, (row * 4 + 1) * hidden + j, d1)                                                         \
+  KEEP_WIDE(wide, V, (row * 4 + 2) * hidden + j, d2)                                                         \
   KEEP_WIDE(wide, V, (row * 4 + 3) * hidden + j, d3)
 
 __kernel void lstm_step_backward(BUF(gg), BUF(dc_), BUF(gh), BUF(gl), BUF(cx), BUF(cy), BUF(saved), BUF(wide), BUF(a),

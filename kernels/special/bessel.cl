@@ -1,5 +1,5 @@
-// Bessel functions, modified ones, Airy's function, Kaiser's window. Near 0 an expansion of the function's regular part,
-// beyond it the asymptotic form (DLMF 10.17, 10.40 and 9.7) with its slowly varying factors expanded in 1/x.
+// Bessel functions, modified ones, Airy's function, Kaiser's window. Near 0 an expansion of the function's regular
+// part, beyond it the asymptotic form (DLMF 10.17, 10.40 and 9.7) with its slowly varying factors expanded in 1/x.
 #define BESSEL_TABLES
 #define AIRY_TABLES
 #include "special/special.h"
@@ -48,8 +48,8 @@ static inline ST k1_times_exp(ST x) { return bessel_k1(x, 1); }
 // x^2 - z^2 for a zero z = head + rest, to full precision near it.
 #define FROM_ZERO(x, head, rest) ((((x) - (head)) - (rest)) * ((x) + ((head) + (rest))))
 #define SMALL(table, x) CHEBYSHEV(table, (x) * (x) / 32 - 1)
-// sqrt(2 / (pi x)) (p cos(x - phase) - q sin(x - phase)), where the cosine and the sine are c / sqrt(2) and s / sqrt(2):
-// subtracting the phase from x itself would lose digits.
+// sqrt(2 / (pi x)) (p cos(x - phase) - q sin(x - phase)), where the cosine and the sine are c / sqrt(2) and s /
+// sqrt(2): subtracting the phase from x itself would lose digits.
 static inline ST oscillation(ST x, ST p, ST q, ST c, ST s) { return (p * c - q * 8 / x * s) / sqrt(PI * x); }
 #define LARGE(table, x) CHEBYSHEV(table, 128 / ((x) * (x)) - 1)
 

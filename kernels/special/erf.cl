@@ -20,8 +20,8 @@ static inline ST erfcx_scalar(ST x) {
 static inline ST erf_inverse(ST x, ST t) {
   const ST a = K(0.147), l = log(t * (2 - t)), b = 2 / (PI * a) + l / 2;
   ST y = sqrt(fmax(-l / a / (b + sqrt(b * b - l / a)), (ST)0));
-  // In the tail, where exp(y^2) overflows and erfc(y) vanishes: three of Newton's steps for log(erfc(y)) = log(t), which
-  // square an error of 0.05 three times.
+  // In the tail, where exp(y^2) overflows and erfc(y) vanishes: three of Newton's steps for log(erfc(y)) = log(t),
+  // which square an error of 0.05 three times.
   if (t < K(1e-10)) {
     for (int k = 0; k < 3; k++) {
       const ST scaled = erfcx_scalar(y);

@@ -174,7 +174,8 @@ static inline ST gamma_gradient(ST a, ST x) {
   }
   return x * (h * start + dh);
 }
-// The same of Beta(a, total - a), divided by 1 - x: the series of F in x below the mean, in 1 - x above it (DLMF 8.17.8).
+// The same of Beta(a, total - a), divided by 1 - x: the series of F in x below the mean, in 1 - x above it
+// (DLMF 8.17.8).
 static inline ST dirichlet_gradient(ST x, ST a, ST total) {
   const ST b = total - a;
   if (!(x > 0 && x < 1 && a > 0 && b > 0)) return x == 0 ? (ST)0 : (ST)NAN;

@@ -1,5 +1,5 @@
-// Orthogonal polynomials of degree n at x by their three-term recurrences (DLMF 18.9), with ATen's conventions: a degree
-// is truncated to an integer, a negative one gives 0.
+// Orthogonal polynomials of degree n at x by their three-term recurrences (DLMF 18.9), with ATen's conventions: a
+// degree is truncated to an integer, a negative one gives 0.
 #include "special/special.h"
 
 static inline long as_degree(ST n) { return isfinite(n) && n >= 0 ? (long)fmin(n, (ST)4e18) : -1; }

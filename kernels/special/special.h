@@ -7,7 +7,7 @@
 
 // sum of c_k T_k(u) by Clenshaw's recurrence.
 #define CHEBYSHEV(table, u) chebyshev_sum(table, (int)(sizeof(table) / sizeof(ST)), u)
-static inline ST chebyshev_sum(__constant const ST *c, int n, ST u) {
+static inline ST chebyshev_sum(__constant const ST* c, int n, ST u) {
   ST b1 = 0, b2 = 0;
   for (int k = n - 1; k > 0; k--) {
     const ST b = 2 * u * b1 - b2 + c[k];
@@ -19,7 +19,7 @@ static inline ST chebyshev_sum(__constant const ST *c, int n, ST u) {
 
 // sum of c_k u^k by Horner's rule.
 #define POLYNOMIAL(table, u) polynomial_sum(table, (int)(sizeof(table) / sizeof(ST)), u)
-static inline ST polynomial_sum(__constant const ST *c, int n, ST u) {
+static inline ST polynomial_sum(__constant const ST* c, int n, ST u) {
   ST s = 0;
   for (int k = n - 1; k >= 0; k--) s = s * u + c[k];
   return s;

@@ -32,7 +32,7 @@ PYTEST_ARGS ?=
 # The test classes that do more with NETCL_TEST_FULL=1.
 LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestPrograms or TestGarbage or TestMemory \
   or TestProcesses or TestLarge or TestTiles or TestKernelCache or TestDrivers or TestInjected or TestEnds \
-  or TestBoolBytes or TestOutDtypes or TestLanes or TestVersions
+  or TestBoolBytes or TestOutDtypes or TestLanes or TestVersions or TestCompileOpInfo
 # What another torch is tried with: the loading of the library, AMP, training, files, and the families with most C++.
 SMOKE := library autocast grad_scaler training serialization api gemm convolution reduce normalization opinfo
 # The versions of torch that `make wheel` builds for.

@@ -45,29 +45,8 @@ static inline VT lerp_complex(VT x, VT y, VT w) {
 #endif
 
 #if defined(ACC_INTEGRAL)
-// Dividing by 0 is undefined and INT_MIN / -1 traps on some CPUs: both take a way around the hardware's division.
-static inline VT safe_quotient(VT x, VT y) {
-  const VT minus_one = (VT)(-1), unsafe = (VT)((ST)(-1) < (ST)0);
-  const VT one = (VT)1;
-  const VT q = x / (y == (VT)0 || (unsafe != (VT)0 && y == minus_one) ? one : y);
-  return y == (VT)0 ? minus_one : unsafe != (VT)0 && y == minus_one ? -x : q;
-}
-static inline VT safe_rest(VT x, VT y) { return y == (VT)0 ? x : x - safe_quotient(x, y) * y; }
-static inline VT floor_rest(VT x, VT y) {
-  const VT r = safe_rest(x, y);
-  return r != (VT)0 && ((r < (VT)0) != (y < (VT)0)) ? r + y : r;
-}
-static inline VT floor_quotient(VT x, VT y) {
-  const VT r = safe_rest(x, y), q = safe_quotient(x, y);
-  return y != (VT)0 && r != (VT)0 && ((r < (VT)0) != (y < (VT)0)) ? q - (VT)1 : q;
-}
-static inline ST pow_int(ST x, ST n) {
-  if (n < 0) return x == 1 ? 1 : x == (ST)(-1) ? (n & 1 ? (ST)(-1) : (ST)1) : 0;
-  ST r = 1;
-  for (; n; n >>= 1, x *= x) r *= n & 1 ? x : (ST)1;
-  return r;
-}
-NETCL_MAP2(pow_int)
+#include "common/integer_math.h"
+NETCL_INTEGER_MATH(, VT, ST)
 static inline ST gcd_int(ST a, ST b) {
   a = a < 0 ? -a : a;
   b = b < 0 ? -b : b;
@@ -86,14 +65,6 @@ static inline ST lcm_int(ST a, ST b) {
   return a / g * b < 0 ? -(a / g * b) : a / g * b;
 }
 NETCL_MAP2(lcm_int)
-// Shifts by the width or more (or negative ones) give 0, or the sign for a right shift, as on the CPU.
-static inline ST left_shift(ST x, ST n) { return n < 0 || n >= (ST)(sizeof(ST) * 8) ? (ST)0 : (ST)(x << n); }
-static inline ST right_shift(ST x, ST n) {
-  const ST most = sizeof(ST) * 8 - ((ST)(-1) < (ST)0 ? 1 : 0);
-  return n < 0 || n >= most ? ((ST)(-1) < (ST)0 ? (ST)(x >> most) : (ST)0) : (ST)(x >> n);
-}
-NETCL_MAP2(left_shift)
-NETCL_MAP2(right_shift)
 #define OP_maximum(x, y) max(x, y)
 #define OP_minimum(x, y) min(x, y)
 #define OP_fmax(x, y) max(x, y)

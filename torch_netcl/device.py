@@ -147,6 +147,16 @@ class DeviceProperties:
         """The name that torch.cuda has for max_compute_units."""
         return self.max_compute_units
 
+    @property
+    def max_threads_per_multi_processor(self) -> int:
+        """What Inductor divides reductions by: 2048, as on most GPUs, since OpenCL does not tell."""
+        return 2048
+
+    @property
+    def warp_size(self) -> int:
+        """What Inductor takes for lanes that run together: 32."""
+        return 32
+
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """The properties of a device (default: the current one)."""

@@ -6,10 +6,15 @@
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <mutex>
 #include <optional>
 #include <tuple>
 
@@ -28,10 +33,10 @@ int64_t most_scores(const Device& device) { return device.is_cpu() ? 2 << 20 : 1
 constexpr int64_t kCausalQueries = 256;
 
 // kernels/attention.cl
-bool expandable(const Tensor& mask, at::IntArrayRef sizes) {
+bool expandable(const Tensor& mask, c10::SymIntArrayRef sizes) {
   if (mask.dim() > 4) return false;
   for (int64_t i = 1; i <= mask.dim(); i++)
-    if (mask.size(-i) != 1 && mask.size(-i) != sizes[4 - i]) return false;
+    if (mask.sym_size(-i) != 1 && mask.sym_size(-i) != sizes[4 - i]) return false;
   return true;
 }
 
@@ -40,15 +45,16 @@ int64_t choose_backend(const Tensor& q, const Tensor& k, const Tensor& v, const 
   const auto supported = [&] {
     if (!at::globalContext().userEnabledOverrideableSDP() || dropout != 0) return false;
     for (const Tensor* t : {&q, &k, &v})
-      if (t->is_nested() || t->dim() != 4 || t->numel() == 0 || !at::isFloatingType(t->scalar_type()) ||
-          t->scalar_type() != q.scalar_type() || t->device() != q.device() || t->size(0) != q.size(0))
+      if (t->is_nested() || t->dim() != 4 || t->sym_numel() == 0 || !at::isFloatingType(t->scalar_type()) ||
+          t->scalar_type() != q.scalar_type() || t->device() != q.device() || t->sym_size(0) != q.sym_size(0))
         return false;
-    if (k.size(1) != v.size(1) || k.size(2) != v.size(2) || k.size(3) != q.size(3)) return false;
-    if (gqa ? q.size(1) % k.size(1) != 0 : q.size(1) != k.size(1)) return false;
+    if (k.sym_size(1) != v.sym_size(1) || k.sym_size(2) != v.sym_size(2) || k.sym_size(3) != q.sym_size(3))
+      return false;
+    if (gqa ? q.sym_size(1) % k.sym_size(1) != 0 : q.sym_size(1) != k.sym_size(1)) return false;
     if (mask && mask->defined())
       return !causal && !mask->requires_grad() && !mask->is_nested() && mask->device() == q.device() &&
              (mask->scalar_type() == q.scalar_type() || mask->scalar_type() == at::kBool) &&
-             expandable(*mask, {q.size(0), q.size(1), q.size(2), k.size(2)});
+             expandable(*mask, {q.sym_size(0), q.sym_size(1), q.sym_size(2), k.sym_size(2)});
     return true;
   };
   return static_cast<int64_t>(supported() ? at::SDPBackend::overrideable : at::SDPBackend::math);
@@ -185,6 +191,30 @@ struct Attention {
   }
 };
 
+// As PyTorch's meta function has it: dimensions in the order of the query's. Where its heads lie side by side, as those
+// of a projection do, the caller's transpose(1, 2).reshape(…) is a view.
+Tensor result_like(const Tensor& query, int64_t width) {
+  if (query.size(3) == width) return at::empty_like(query);
+  std::array<int64_t, 4> order{0, 1, 2, 3}, strides{}, sizes{query.size(0), query.size(1), query.size(2), width};
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return query.stride(a) > query.stride(b); });
+  int64_t stride = 1;
+  for (int i = 3; i >= 0; i--) {
+    strides[order[i]] = stride;
+    stride *= sizes[order[i]];
+  }
+  return at::empty_strided(sizes, strides, query.options());
+}
+
+// Seed and offset of the dropout that there is not: compiled graphs expect numbers. Nobody writes to it.
+const Tensor& no_philox(const Tensor& query) {
+  static auto* made = new std::array<Tensor, 64>();
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  Tensor& t = made->at(query.device().index());
+  if (!t.defined()) t = at::zeros({}, query.options().dtype(at::kLong));
+  return t;
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> forward(
     const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, double dropout,
     bool causal, bool debug_mask, std::optional<double> scale) {
@@ -192,8 +222,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   const Attention a(query, key, value, bias, causal, scale);
   const int64_t batch = query.size(0), heads_all = query.size(1), queries = query.size(2), keys = a.k.size(2);
   const int64_t width = a.v.size(3);
-  // Heads side by side, so that the caller's transpose(1, 2).reshape(…) is a view.
-  Tensor out = at::empty({batch, queries, heads_all, width}, query.options()).transpose(1, 2);
+  const Tensor out = result_like(query, width);
   Tensor lse = at::empty({batch, heads_all, queries}, a.acc_options());
   a.parts([&](const Part& part) {
     const Tensor scores = at::empty({part.batches, part.heads, part.queries, part.keys}, a.acc_options());
@@ -205,7 +234,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
     a.rows("attention_softmax", p, split, buf(scores), buf(lse));
     a.multiply(part, s, part.of_keys(a.v), part.of_queries(out), part.queries, width, part.keys, 1);
   });
-  return {out, lse, Tensor(), Tensor(), c10::SymInt(queries), c10::SymInt(keys), Tensor(), Tensor(), Tensor()};
+  const Tensor unused = no_philox(query);
+  return {out, lse, Tensor(), Tensor(), c10::SymInt(queries), c10::SymInt(keys), unused, unused, Tensor()};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, const Tensor& query, const Tensor& key,

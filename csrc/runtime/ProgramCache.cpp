@@ -39,10 +39,9 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-void expand(const std::string& file, std::string& out, std::set<std::string>& seen) {
-  if (!seen.insert(file).second) return;
-  const std::string text = read_file(kernel_dir + "/" + file);
-  TORCH_CHECK(!text.empty(), "netcl: the kernel file ", file, " was not found in ", kernel_dir);
+void expand(const std::string& file, std::string& out, std::set<std::string>& seen);
+
+void expand_text(const std::string& text, std::string& out, std::set<std::string>& seen) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     constexpr std::string_view kInclude = "#include \"";
@@ -54,6 +53,28 @@ void expand(const std::string& file, std::string& out, std::set<std::string>& se
       out += '\n';
     }
   }
+}
+
+void expand(const std::string& file, std::string& out, std::set<std::string>& seen) {
+  if (!seen.insert(file).second) return;
+  const std::string text = read_file(kernel_dir + "/" + file);
+  TORCH_CHECK(!text.empty(), "netcl: the kernel file ", file, " was not found in ", kernel_dir);
+  expand_text(text, out, seen);
+}
+
+// A kernel begins with a line of `__kernel … void <name>(` and ends with a brace at the start of a line. The other ones
+// leave empty lines, so that the compiler's messages count as the text does.
+std::string only_kernel(const std::string& text, const std::string& name) {
+  std::string source;
+  bool other = false;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); source += '\n') {
+    const bool begins = line.rfind("__kernel", 0) == 0;
+    if (begins) other = line.find(" void " + name + "(") == std::string::npos;
+    if (!other) source += line;
+    if (line == "}" || (begins && line.back() == '}')) other = false;
+  }
+  return source;
 }
 
 std::string common_options(const Device& device) {
@@ -231,17 +252,13 @@ std::string kernel_source(const std::string& file, const std::string& name) {
     std::set<std::string> seen;
     expand(file, text, seen);
   }
-  // A kernel begins with a line of `__kernel … void <name>(` and ends with a brace at the start of a line. The other
-  // ones leave empty lines, so that the compiler's messages count as the text does.
+  return only_kernel(text, name);
+}
+
+std::string generated_source(const std::string& text) {
   std::string source;
-  bool other = false;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line); source += '\n') {
-    const bool begins = line.rfind("__kernel", 0) == 0;
-    if (begins) other = line.find(" void " + name + "(") == std::string::npos;
-    if (!other) source += line;
-    if (line == "}" || (begins && line.back() == '}')) other = false;
-  }
+  std::set<std::string> seen;
+  expand_text(text, source, seen);
   return source;
 }
 

@@ -13,6 +13,8 @@ namespace netcl {
 // The text of kernels/<file>, with its #include "…" of other kernel files resolved, and of its kernels just `name`:
 // drivers compile all that a program holds.
 std::string kernel_source(const std::string& file, const std::string& name);
+// A program made at run time, with its #include "…" of kernel files resolved.
+std::string generated_source(const std::string& text);
 // The built program for this source and these options; built at most once a process and device.
 // `label` names it in errors and lists. Callers hold the build lock of Kernel.cpp.
 cl_program program(Device& device, const std::string& label, const std::string& source, const std::string& options);

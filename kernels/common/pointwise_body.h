@@ -3,6 +3,7 @@
 // rows_per_item rows. `across`: as `rows`, for an input whose neighbours lie in a column. An operand's inner stride
 // (bytes) decides how it is read: the element size (one vector load), 0 (splat), anything else (lane by lane);
 // kStrideImmediate marks a CPU scalar passed by value.
+#ifndef NETCL_COMPILED  // generated kernels take the operators alone
 #define NARGS (NIN + NOUT)
 #include "args/pointwise.h"
 
@@ -246,4 +247,5 @@ __kernel void across(BUFS const PointwiseParams L, const PointwiseOuter O SCALAR
   }
   STORES_DONE();
 }
+#endif
 #endif

@@ -1,0 +1,130 @@
+// Kernels that torch.compile generates (torch_netcl/inductor): compiled once, launched as those in kernels/ are.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <deque>
+#include <mutex>
+
+#include "aten/support/Launch.h"
+#include "runtime/Assertions.h"
+#include "runtime/ProgramCache.h"
+
+namespace netcl {
+namespace {
+
+// What a work-item (on a GPU a work-group for kRows) takes; torch_netcl/inductor/kernel.py writes the loops.
+enum Shape : int64_t {
+  kElements = 0,  // vectors of elements
+  kRows = 1,      // whole rows, each of them reduced
+  kColumns = 2,   // vectors of columns, each of them reduced
+};
+
+struct Generated {
+  Kernel* kernel;
+  int64_t shape;
+  bool asserts;  // takes the buffer for bad indices
+  int code = 0;
+};
+struct GeneratedKernels {
+  std::mutex mutex;
+  std::deque<Generated> list;  // its elements stay where they are
+};
+GeneratedKernels& generated() {
+  static auto* g = new GeneratedKernels();
+  return *g;
+}
+
+constexpr int64_t kVector = 16;   // VEC of kernels/common/compiled.h on a CPU
+constexpr size_t kGroup = 64;     // its GROUP on a GPU
+constexpr int64_t kLeast = 2048;  // elements that pay for the scheduling of a work-item
+
+int64_t compile_generated(int64_t index, const std::string& source, const std::string& name, int64_t shape,
+                          bool asserts) {
+  Device& dev = device(static_cast<c10::DeviceIndex>(index));
+  Kernel& k = kernel_from_source(dev, generated_source(source), name.c_str(), "");
+  auto& all = generated();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  for (size_t i = 0; i < all.list.size(); i++) {
+    if (all.list[i].kernel == &k) return static_cast<int64_t>(i);
+  }
+  all.list.push_back({&k, shape, asserts, asserts ? assert_code(dev, k.name().c_str()) : 0});
+  return static_cast<int64_t>(all.list.size()) - 1;
+}
+
+const Generated& find_generated(int64_t id) {
+  auto& all = generated();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  TORCH_CHECK_INDEX(id >= 0 && id < static_cast<int64_t>(all.list.size()), "netcl: no generated kernel has the number ",
+                    id);
+  return all.list[id];
+}
+
+// `sizes`: the kernel's scalars, and at the end rows, elements a row and the elements that each of those reduces.
+void launch_generated(int64_t id, at::TensorList tensors, at::IntArrayRef sizes) {
+  const Generated& g = find_generated(id);
+  Kernel& k = *g.kernel;
+  Device& dev = k.device();
+  TORCH_INTERNAL_ASSERT(sizes.size() >= 3);
+  const int64_t weight = sizes.back(), run = sizes[sizes.size() - 2], rows = sizes[sizes.size() - 3];
+  if (rows == 0 || run == 0) return;
+  const bool cpu = dev.is_cpu();
+  const int64_t vector = !cpu || g.shape == kRows ? 1 : kVector;
+  const int64_t units = g.shape == kRows ? rows * run : rows * ceil_div(run, vector);
+  int64_t per = 1;
+  if (cpu) {
+    const int64_t least = ceil_div(kLeast, std::max<int64_t>(1, vector * weight));
+    per = std::max(least, ceil_div<int64_t>(units, static_cast<int64_t>(dev.compute_units()) * 4));
+  }
+  const size_t local = cpu ? 1 : kGroup;
+  const size_t items = static_cast<size_t>(ceil_div(units, per)) * (!cpu && g.shape == kRows ? kGroup : 1);
+  c10::SmallVector<Buf, 16> bufs;
+  for (const at::Tensor& t : tensors) {
+    TORCH_CHECK(t.is_privateuseone() && t.device().index() == dev.index(), "netcl: ", k.name(),
+                " was compiled for netcl:", int(dev.index()), " but got a tensor on ", t.device());
+    bufs.push_back(buf(t));
+  }
+  if (g.asserts) bufs.push_back(Buf{assert_buffer(dev)});
+  const c10::ArrayRef<int64_t> scalars = sizes.slice(0, sizes.size() - 1);
+  k.launch(k.name().c_str(), current_queue(dev.index()), {items}, {local}, c10::ArrayRef<Buf>(bufs), scalars, per,
+           g.code);
+}
+
+// ATen's convolutions by names of our own: PyTorch's fake tensors take an unknown device's results for contiguous,
+// while ours are channels_last where an operand is (torch_netcl/inductor/passes.py says so).
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, int64_t groups) {
+  return at::convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight, at::OptionalIntArrayRef bias_sizes,
+    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+    at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> mask) {
+  return at::convolution_backward(grad, input, weight, bias_sizes, stride, padding, dilation, transposed,
+                                  output_padding, groups, mask);
+}
+
+TORCH_LIBRARY_FRAGMENT(netcl, m) {
+  m.def(
+      "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, "
+      "bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
+      {at::Tag::flexible_layout});
+  m.def(
+      "convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, "
+      "SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] "
+      "output_mask) -> (Tensor, Tensor, Tensor)",
+      {at::Tag::flexible_layout});
+  m.def("compile_generated(int index, str source, str name, int shape, bool asserts) -> int", &compile_generated);
+  m.def("launch_generated(int id, Tensor[] tensors, int[] sizes) -> ()", &launch_generated);
+}
+
+TORCH_LIBRARY_IMPL(netcl, PrivateUse1, m) {
+  m.impl("convolution", &convolution);
+  m.impl("convolution_backward", &convolution_backward);
+}
+
+}  // namespace
+}  // namespace netcl

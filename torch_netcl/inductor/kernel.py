@@ -1,0 +1,426 @@
+"""OpenCL C for a group of fused nodes.
+
+A kernel has one of three shapes (those of csrc/aten/Compiled.cpp): vectors of elements; rows that are reduced along a
+vector's lanes (on a GPU along a work-group); columns that are reduced one to a lane.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.codegen.common import CSEVariable, is_buffer_removed
+from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
+from torch._inductor.utils import sympy_subs
+from torch._inductor.virtualized import V, ops
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from . import dtypes, reductions
+from .body import LANES, Body, Statement
+from .overrides import OpenCLOverrides
+from .printer import IndexPrinter
+
+ELEMENTS, ROWS, COLUMNS = 0, 1, 2
+#: Lanes of a vector on a CPU, and bytes that a kernel keeps of a row at most.
+_LANES, _KEPT_BYTES = 16, 64 * 1024
+#: The parts of kernels/special/special_tables.h: a program includes the file once, with what all functions need.
+_TABLES = ("AIRY", "BESSEL", "ERF", "GAMMA")
+
+
+class OpenCLKernel(SIMDKernel[CSEVariable]):
+    """Collects the values of a group of nodes; :meth:`source` writes the kernel."""
+
+    overrides = OpenCLOverrides  # type: ignore[assignment]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.code = Body()
+        self.includes: dict[str, None] = {}
+        self.functions: dict[str, None] = {}  # what kernels/common/compiled.h defines by a macro
+        self.math: set[torch.dtype] = set()
+        self.scratch: list[str] = []  # local memory, which a kernel declares at its beginning
+        self.read: set[str] = set()  # buffers that are loaded
+        self.asserts = False
+        self._names = itertools.count()
+        self.shape = ROWS if self.features.is_reduction() else ELEMENTS
+        self.run: dict[str, sympy.Expr] = {t.prefix: t.numel for t in self.range_trees}
+        for tree in self.range_trees:
+            loop = tree.is_reduction
+            self.code.add(Statement("", [], tree.name, "long", loop))
+            self.code.statements.pop()  # the loops declare it
+
+    def should_use_persistent_reduction(self) -> bool:
+        return True  # the loops are ours (body.py): nothing is to be flushed
+
+    def dtype_to_str(self, dtype: torch.dtype) -> str:
+        return "long"
+
+    # --- shape ---------------------------------------------------------------------------------------------------
+
+    @property
+    def lane_prefix(self) -> str:
+        return "r0_" if self.shape == ROWS else "x"
+
+    def finalize_indexing(self, indices: Any) -> None:
+        simple = [self.simplify_indexing(i) for i in indices]
+        used = set().union(*(i.free_symbols for i in simple)) if simple else set()
+        if self.features.is_reduction():
+            self.shape = self._reduction_shape(simple)
+        for tree in self.range_trees:
+            if tree.prefix == self.lane_prefix:
+                self.run[tree.prefix] = self._run(tree, used)
+
+    def _neighbours(self, index: sympy.Expr, reduction: bool) -> bool:
+        """Whether consecutive elements of the reduction (or else of the rest) are neighbours in memory."""
+        steps = {s: s + 1 for s in index.free_symbols if self._is_first(s, reduction)}
+        return bool(steps) and sympy.expand(sympy_subs(index, steps) - index) == 1
+
+    def _is_first(self, symbol: sympy.Symbol, reduction: bool) -> bool:
+        entry = self.range_tree_nodes.get(symbol)
+        return entry is not None and entry.root.is_reduction == reduction and entry.divisor == 1
+
+    def _reduction_shape(self, indices: list[sympy.Expr]) -> int:
+        columns = next(t.numel for t in self.range_trees if not t.is_reduction)
+        if isinstance(columns, sympy.Integer) and columns < _LANES // 2:
+            return ROWS
+        reduced = [i for i in indices if any(self._of_reduction(s) for s in i.free_symbols)]
+        along = sum(self._neighbours(i, True) for i in reduced)
+        across = sum(self._neighbours(i, False) for i in reduced)
+        return COLUMNS if across > along else ROWS
+
+    def _of_reduction(self, symbol: sympy.Symbol) -> bool:
+        entry = self.range_tree_nodes.get(symbol)
+        return entry is not None and entry.root.is_reduction
+
+    def _run(self, tree: Any, used: set[sympy.Symbol]) -> sympy.Expr:
+        """How many elements lie in a row that vectors do not cross: within it each index moves by a constant or not."""
+        ends: list[sympy.Expr] = []
+        for symbol, entry in self.range_tree_nodes.items():
+            if symbol in used and entry.root is tree:
+                ends.append(entry.length if entry.divisor == 1 else entry.divisor)
+        if not ends:
+            return tree.numel
+        if all(isinstance(e, sympy.Integer) for e in ends):
+            run = sympy.Integer(sympy.gcd_list(ends)) if len(ends) > 1 else ends[0]
+            if run < _LANES and tree.numel != run:  # most lanes would idle: rather read lane by lane
+                return tree.numel
+            return run
+        for e in ends:
+            if all(V.graph.sizevars.statically_known_multiple_of(o, e) for o in ends):
+                return e
+        return tree.numel
+
+    # --- values --------------------------------------------------------------------------------------------------
+
+    def value(self, text: str, dtype: torch.dtype, bounds: Any = None, costly: bool = False) -> CSEVariable:
+        """A variable for an expression."""
+        dtype = dtypes.computed(dtype)
+        if bounds is None:
+            bounds = ValueRanges.unknown()
+        type = dtypes.vector(dtype)
+        name = self.code.known(text, type)
+        if name is None:
+            name = f"tmp{next(self._names)}"
+            self.code.value(name, type, text, costly=costly)
+        else:
+            known = self.cse.varname_map[name]
+            known.use_count += 1
+            return known
+        return self._variable(name, dtype, bounds)
+
+    def _variable(self, name: str, dtype: torch.dtype, bounds: Any = None) -> CSEVariable:
+        v = CSEVariable(name, bounds if bounds is not None else ValueRanges.unknown(), dtype, ())
+        self.cse.varname_map[name] = v
+        return v
+
+    def literal(self, value: bool | int | float, dtype: torch.dtype) -> CSEVariable:
+        return CSEVariable(dtypes.literal(value, dtype), ValueRanges.unknown(), dtypes.computed(dtype), ())
+
+    # --- indices -------------------------------------------------------------------------------------------------
+
+    def codegen_iteration_ranges_entry(self, entry: IterationRangesEntry) -> None:
+        kind = self._kind(entry)
+        if kind == "lanes":
+            return  # a vector, made when it is needed
+        text = self._printed(self.rename_indexing(entry.expr))
+        self.code.value(entry.name, "long", text, loop=entry.root.is_reduction)
+
+    def _kind(self, entry: IterationRangesEntry) -> str:
+        """How an index moves from lane to lane: not ("same"), by one ("next"), or as it has to ("lanes")."""
+        if entry.root.prefix != self.lane_prefix:
+            return "same"
+        run, known = self.run[entry.root.prefix], V.graph.sizevars.statically_known_multiple_of
+        if entry.divisor == 1 and (entry.length == run or known(entry.length, run)):
+            return "next"
+        return "same" if entry.divisor != 1 and known(entry.divisor, run) else "lanes"
+
+    def _printed(self, index: sympy.Expr) -> str:
+        return IndexPrinter("long", str).doprint(index)
+
+    def index_to_str(self, index: sympy.Expr) -> str:
+        return self._printed(self.rename_indexing(index))
+
+    def lanes_of(self, index: sympy.Expr, wide: bool = True) -> str:
+        """An index as a vector."""
+        index = self.rename_indexing(index)
+        type = "longs" if wide else "ints"
+        return IndexPrinter(type, lambda s: self._lane_symbol(s, type)).doprint(index)
+
+    def _lane_symbol(self, symbol: sympy.Symbol, type: str) -> str:
+        if symbol_is_type(symbol, SymT.TMP):
+            tag = "i64" if type == "longs" else "i32"
+            return self._made(f"{symbol}_{type}", type, f"CONVERT({tag}, VEC, {symbol})")
+        entry = self.range_tree_nodes.get(symbol)
+        root = next((t for t in self.range_trees if t.name == str(symbol)), None)
+        numbers = "LANE_LONGS" if type == "longs" else "LANE_INTS"
+        if root is not None and root.prefix == self.lane_prefix:
+            return self._made(f"{symbol}_{type}", type, f"({type})({symbol}) + {numbers}")
+        if entry is not None and self._kind(entry) == "next":
+            return self._made(f"{symbol}_{type}", type, f"({type})({symbol}) + {numbers}")
+        if entry is not None and self._kind(entry) == "lanes":
+            expr = self.rename_indexing(entry.expr)
+            text = IndexPrinter(type, lambda s: self._lane_symbol(s, type)).doprint(expr)
+            return self._made(f"{symbol}_{type}", type, text)
+        return f"({type})({symbol})"
+
+    def _made(self, name: str, type: str, text: str) -> str:
+        if name not in self.code.named:
+            self.code.value(name, type, text)
+        return name
+
+    def step(self, index: sympy.Expr) -> sympy.Expr | None:
+        """How far apart the lanes of an index are; None if that differs."""
+        moving = {}
+        for s in index.free_symbols:
+            if symbol_is_type(s, SymT.TMP):
+                return None
+            entry = self.range_tree_nodes.get(s)
+            kind = self._kind(entry) if entry is not None else "same"
+            if kind == "lanes":
+                return None
+            if kind == "next":
+                moving[s] = s + 1
+        if not moving:
+            return sympy.S.Zero
+        step = sympy.expand(sympy_subs(index, moving) - index)
+        return None if any(s in self.range_tree_nodes for s in step.free_symbols) else step
+
+    def counts(self) -> str:
+        """A mask of the lanes that count."""
+        return f"LANES_BELOW({LANES})"
+
+    # --- memory --------------------------------------------------------------------------------------------------
+
+    def _storage(self, dtype: torch.dtype) -> str:
+        if dtype not in dtypes.TAGS:
+            raise NotImplementedError(f"netcl: no code is generated for {dtype}")
+        tag = dtypes.TAGS[dtype]
+        self.functions[f"NETCL_IO({tag}, {'i32' if tag == 'bool' else dtypes.tag(dtype)})"] = None
+        return tag
+
+    def load(self, name: str, index: sympy.Expr) -> CSEVariable:
+        pointer = self.args.input(name)
+        self.read.add(self._real(name))
+        dtype = V.graph.get_dtype(name)
+        index = self.prepare_indexing(index)
+        tag, step = self._storage(dtype), self.step(index)
+        mask = self._load_mask
+        if step == 0 and mask is None:
+            text = f"splat_{tag}({pointer} + {self.index_to_str(index)})"
+        elif mask is not None:
+            text = f"masked_{tag}({pointer}, {self.lanes_of(index)}, {LANES}, {mask})"
+            if step == 1:
+                text = f"near_{tag}({pointer}, {self.index_to_str(index)}, {LANES}, {mask})"
+        elif step == 1:
+            text = f"load_{tag}({pointer} + {self.index_to_str(index)}, {LANES})"
+        elif step is not None:
+            text = f"strided_{tag}({pointer} + {self.index_to_str(index)}, {self.index_to_str(step)}, {LANES})"
+        else:
+            text = f"gather_{tag}({pointer}, {self.lanes_of(index)}, {LANES})"
+        if dtype is torch.bool:
+            text = f"-{text}"
+        return self.value(text, dtype)
+
+    def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
+        pointer = self.args.output(name)
+        dtype = V.graph.get_dtype(name)
+        index = self.prepare_indexing(index)
+        tag, step = self._storage(dtype), self.step(index)
+        stored = f"{OpenCLOverrides.to_dtype(value, dtype)}"
+        if dtype is torch.bool:
+            stored = f"({stored} & 1)"
+        alone = self.shape == ROWS and not self.inside_reduction
+        lanes = "1" if alone else LANES
+        if mode == "atomic_add":
+            if dtype.itemsize == 8 or dtype is torch.bool:
+                raise NotImplementedError(f"netcl: no atomic addition of {dtype}")
+            self.functions[f"NETCL_ATOMIC_ADD({tag}, {dtypes.tag(dtype)})"] = None
+            text = f"atomic_add_{tag}({pointer}, {self.lanes_of(index)}, {lanes}, {stored});"
+        elif mode is not None:
+            raise NotImplementedError(f"netcl: stores of mode {mode}")
+        elif step == 0:
+            text = f"first_{tag}({pointer} + {self.index_to_str(index)}, {stored});"
+        elif step == 1 and not alone:
+            text = f"store_{tag}({pointer} + {self.index_to_str(index)}, {LANES}, {stored});"
+        elif step is not None and not alone:
+            at, by = self.index_to_str(index), self.index_to_str(step)
+            text = f"spread_{tag}({pointer} + {at}, {by}, {LANES}, {stored});"
+        else:
+            text = f"scatter_{tag}({pointer}, {self.lanes_of(index)}, {lanes}, {stored});"
+        if alone:
+            text = f"if (LOCAL_ID == 0) {text}"
+        self.code.effect(text, buffer=name, loop=self.inside_reduction and self.features.is_reduction())
+
+    def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
+        pass  # OpenCLOverrides.indirect_indexing has done it, before it made the index a safe one
+
+    def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
+        self.asserts = True
+        text = f"if (ANY(~{OpenCLOverrides.to_dtype(cond, torch.bool)} & {self.counts()})) "
+        self.code.effect(text + "netcl_report(PTR(err, int), code, 0, 0);")
+
+    # --- reductions ----------------------------------------------------------------------------------------------
+
+    def reduction(self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: Any, value: Any) -> Any:
+        key = (src_dtype, reduction_type, value)
+        if key not in self.cse.reduction_cache:
+            self.cse.reduction_cache[key] = reductions.reduce(self, dtype, src_dtype, reduction_type, value)
+        return self.cse.reduction_cache[key]
+
+    def welford(self, dtype: torch.dtype, value: CSEVariable) -> Any:
+        return self.welford_reduce_fallback(dtype, value)
+
+    # --- text ----------------------------------------------------------------------------------------------------
+
+    def _number(self, prefix: str) -> tuple[str, str]:
+        """The extent of a tree and its run, as text."""
+        tree = next(t for t in self.range_trees if t.prefix == prefix)
+        extent = str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{prefix}numel"
+        run = self.run[prefix]
+        return extent, self.index_to_str(run) if run != tree.numel else extent
+
+    def _lane_count(self, run: str, place: str) -> str:
+        if run.isdigit():
+            if int(run) % _LANES == 0:
+                return "VEC"
+            if int(run) == 1:
+                return "1"
+        return f"(int)min((long)VEC, (long)({run}) - {place})"
+
+    def _reduction_loop(self) -> tuple[list[str], list[str], str | None]:
+        trees = [t for t in self.range_trees if t.is_reduction]
+        if not trees:
+            return [], [], None
+        extent, run = self._number("r0_")
+        name = trees[0].name
+        rounds = int(trees[0].numel) if isinstance(trees[0].numel, sympy.Integer) else None
+        if self.shape == COLUMNS:
+            kept = str(rounds) if rounds and rounds * 4 * _LANES <= _KEPT_BYTES else None
+            return [f"for (long {name} = 0; {name} < {extent}; {name}++) {{"], ["}"], kept
+        kept = None
+        if rounds and rounds * 4 <= _KEPT_BYTES and extent == run:
+            kept = f"({rounds} + VEC * GROUP - 1) / (VEC * GROUP)"
+        open_loop = [
+            f"EACH_OF_RUNS({extent}, {run}) {{",
+            f"  const long {name} = rrow + rcol;",
+            f"  const int rlanes = {self._lane_count(run, 'rcol')};",
+        ]
+        return open_loop, ["}"], kept
+
+    def _real(self, name: str) -> str:
+        """The buffer whose memory a mutation of it has."""
+        return V.graph.scheduler.mutation_real_name.get(name, name)
+
+    def _mutated(self, name: str) -> bool:
+        return name in self.args.inplace_buffers or self._real(name) in self.read
+
+    def _body(self) -> list[str]:
+        open_loop, close_loop, kept = self._reduction_loop()
+        return self.code.write(
+            is_buffer_removed,
+            self._mutated,
+            open_loop,
+            close_loop,
+            ("VEC", "rlanes") if self.shape == ROWS else ("xlanes", "xlanes"),
+            kept,
+        )
+
+    def _prelude(self) -> list[str]:
+        double = torch.float64 in self.math and torch.float32 not in self.math
+        acc = "f64" if double else "f32"  # what functions of kernels/ compute in
+        lines = [f"#define ACC {acc}", *(["#define ACC_DOUBLE"] if double else []), '#include "common/compiled.h"']
+        if self.includes:
+            special = any(f.startswith("special/") for f in self.includes)
+            lines += [
+                "#define ACC_FLOATING",
+                f"#define COMMON {acc}",
+                *(f"#define {t}_TABLES" for t in _TABLES if special),
+                *(f'#include "{file}"' for file in self.includes),
+            ]
+        order = ["NETCL_IO", "NETCL_INTEGER", "NETCL_REDUCE", "NETCL_ATOMIC"]
+        return lines + sorted(self.functions, key=lambda f: next(i for i, o in enumerate(order) if f.startswith(o)))
+
+    def buffers(self) -> list[tuple[str, str]]:
+        """(name in the graph, name in the kernel) of each buffer."""
+        defs, calls, _, types = self.args.python_argdefs()
+        return [(c, d.name) for c, d, t in zip(calls, defs, types, strict=True) if isinstance(t, torch.dtype)]
+
+    def scalars(self) -> list[tuple[str, str]]:
+        """(Python expression, name in the kernel) of each number that is known when the kernel is launched."""
+        defs, calls, _, types = self.args.python_argdefs()
+        found = [(c, d.name) for c, d, t in zip(calls, defs, types, strict=True) if not isinstance(t, torch.dtype)]
+        printed = [(V.graph.wrapper_code.val_to_arg_str(c) if not isinstance(c, str) else c, n) for c, n in found]
+        for tree in self.range_trees:
+            if not isinstance(tree.numel, sympy.Integer):
+                printed.append((V.graph.wrapper_code.val_to_arg_str(tree.numel), f"{tree.prefix}numel"))
+        return printed
+
+    def codegen_kernel(self, name: str | None = None) -> str:
+        """The program; KERNEL_NAME stands for the kernel's name."""
+        body = self._body()  # first: it may need arguments
+        run_text = self._number("x")[1]
+        arguments = [f"BUF({inner})" for _, inner in self.buffers()]
+        arguments += ["BUF(err)"] if self.asserts else []
+        arguments += [f"long {inner}" for _, inner in self.scalars()]
+        arguments += ["long xrows", "long xrun", "long per", "int code"]
+        lines = [*self._prelude(), "", f"__kernel void KERNEL_NAME({', '.join(arguments)}) {{"]
+        for outer, inner in self.buffers():
+            storage = dtypes.TAGS.get(V.graph.get_dtype(outer))
+            lines.append(f"  __global STORAGE({storage}) *{inner} = PTR({inner}, STORAGE({storage}));")
+        lines += [f"  {line}" for line in self.scratch]
+        if self.shape == ROWS:
+            lines += ["  const long first = (long)get_group_id(0) * per, last = min(first + per, xrows);"]
+            lines += ["  for (long xindex = first; xindex < last; xindex++) {"]
+        else:
+            run = run_text if run_text.isdigit() else "xrun"
+            lines += [f"  EACH_VECTOR(xrows, {run}) {{", "    const long xindex = xrow * " + run + " + xcol;"]
+            lines += [f"    const int xlanes = {self._lane_count(run, 'xcol')};"]
+        lines += [f"    {line}" for line in body]
+        return "\n".join([*lines, "  }", "}", ""])
+
+    def extents(self) -> list[str]:
+        """Rows, elements a row, and how many elements each of those reduces, as Python expressions."""
+        text = V.graph.wrapper_code.val_to_arg_str
+        x = next(t for t in self.range_trees if not t.is_reduction)
+        weight = next((t.numel for t in self.range_trees if t.is_reduction), sympy.S.One)
+        if self.shape == ROWS:
+            return [text(x.numel), "1", text(weight)]
+        run = self.run["x"]
+        rows = x.numel // run if isinstance(x.numel, sympy.Integer) else sympy.floor(x.numel / run)
+        rows = V.graph.sizevars.simplify(rows)
+        return [text(rows), text(run), text(weight)]
+
+    def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
+        wrapper = V.graph.wrapper_code
+        buffers = [outer for outer, _ in self.buffers()]
+        numbers = [*(text for text, _ in self.scalars()), *self.extents()]
+        arguments = [f"[{', '.join(buffers)}]", f"[{', '.join(numbers)}]"]
+        wrapper.generate_kernel_call(name, arguments, triton=False, arg_types=[list, list])
+
+    def masked_value(self, mask: CSEVariable, body: Any, other: Any) -> CSEVariable:
+        with self.mask_loads(mask, other) as together:
+            result = body()
+        return OpenCLOverrides.where(together, result, ops.constant(other, result.dtype))

@@ -1,0 +1,53 @@
+"""Which nodes share a kernel, and how kernels are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor import config
+from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from .kernel import OpenCLKernel
+
+#: PoCL makes files of kernels' names.
+_LONGEST_NAME = 100
+
+
+class OpenCLScheduling(SIMDScheduling):
+    """Fusion is SIMDScheduling's; kernels have one dimension of elements, and one that is reduced."""
+
+    kernel_type = OpenCLKernel  # type: ignore[assignment]
+
+    @classmethod
+    def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
+        return OrderedSet([BackendFeature.INPLACE_BUFFERS, BackendFeature.MASKED_SCATTER_WITH_INDEX])
+
+    @classmethod
+    def get_tiling_and_scores(
+        cls, node_schedule: Any, numel: Any, reduction_numel: Any = sympy.S.One, coalesce_analysis: Any = None
+    ) -> Any:
+        return cls.create_tiling([numel], [reduction_numel]), None
+
+    def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
+        wrapper = V.graph.wrapper_code
+        if src_code in wrapper.src_to_kernel:
+            return wrapper.src_to_kernel[src_code]
+        fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
+        symbol = f"compiled_{fused}"[:_LONGEST_NAME]
+        name = f"{symbol}_{wrapper.next_kernel_suffix()}"
+        wrapper.src_to_kernel[src_code] = name
+        device = V.graph.get_current_device_or_throw().index or 0
+        source = src_code.replace("KERNEL_NAME", symbol)
+        call = f"netcl_compile({device}, {symbol!r}, {kernel.shape}, {kernel.asserts}, '''\n{source}''')"
+        origins, details = get_kernel_metadata(node_schedule, wrapper)
+        wrapper.define_kernel(name, call, f"{origins}\n{details}", gpu=False)
+        return name
+
+    def codegen_sync(self) -> None:
+        pass

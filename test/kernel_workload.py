@@ -28,6 +28,7 @@ def training() -> None:
     lstm = torch.nn.LSTM(4, 8, device=D)
     for steps in (3, 4):
         lstm(torch.randn(steps, 2, 4, device=D))[0].sum().backward()
+    torch.nn.GRU(4, 8, device=D)(torch.randn(3, 2, 4, device=D))[0].sum().backward()
     torch.nn.LSTMCell(4, 8).to(D)(torch.randn(2, 4, device=D))[0].sum().backward()
     table = torch.nn.Embedding(10, 4, device=D)
     table(torch.tensor([1, 2, 2], device=D)).sum().backward()
@@ -53,7 +54,7 @@ def optimizers() -> None:
 
 def operators() -> None:
     x = torch.zeros(17 << 20, device=D)
-    x + 1, x.half() + 1, x.bfloat16() + 1, x.double() + 1  # larger than the cache
+    x.sum(), x + 1, x.half() + 1, x.bfloat16() + 1, x.double() + 1  # larger than the cache
     x = torch.randn(40, 70, device=D)
     i = torch.randint(0, 40, (5,), device=D)
     (x + 1).sum(1), x.amax(0), x.std(), x.argmax(1), x.cumsum(0), x.sort(1), x.topk(3), x.tril(), x.flip(0)

@@ -14,10 +14,10 @@ from torch.testing._internal.common_utils import TestCase, instantiate_parametri
 HERE = Path(__file__).parent
 # Used on devices of one class, or with a capability masked, only.
 ELSEWHERE = {
-    "cpu": {"gemm/gemm_gpu.cl", "soft_double.cl"},
+    "cpu": {"gemm/gemm_gpu.cl", "reduce/reduce_group.cl", "soft_double.cl"},
     "gpu": {
-        "conv/conv_depthwise.cl", "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "rnn/lstm_steps.cl",
-        "soft_double.cl",
+        "conv/conv_depthwise.cl", "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl",
+        "reduce/reduce_inner.cl", "rnn/lstm_steps.cl", "soft_double.cl",
     },
 }
 

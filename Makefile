@@ -46,6 +46,8 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install $(PIP_ARGS)
 LIBRARY := torch_netcl/_C.so
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
+# kernels/special/special_tables.h is made by a program.
+FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name special_tables.h 2>/dev/null)
 # A file a worker: its tests share kernels, which are compiled but once. In the order of their names: by the number of
 # tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
@@ -139,11 +141,11 @@ test-wheel: $(VENV)/.created
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/python tools/readability.py
-	$(VENV)/bin/clang-format --dry-run -Werror $(SOURCES)
+	$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix .
-	$(VENV)/bin/clang-format -i $(SOURCES)
+	$(VENV)/bin/clang-format -i $(FORMATTED)
 
 bench: setup
 	@mkdir -p build

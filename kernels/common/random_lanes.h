@@ -4,9 +4,9 @@
 #include "common/philox.h"
 
 typedef VECTOR(u32) words_of_lanes;
-#define PHILOX_LANES(seed, offset)                                                                    \
+#define PHILOX_LANES(seed, offset)                                                                       \
   words_of_lanes c0 = CONVERT(u32, VEC, offset), c1 = CONVERT(u32, VEC, (offset) >> 32), c2 = 0, c3 = 0; \
-  words_of_lanes k0 = CONVERT(u32, VEC, seed), k1 = CONVERT(u32, VEC, (seed) >> 32);                  \
+  words_of_lanes k0 = CONVERT(u32, VEC, seed), k1 = CONVERT(u32, VEC, (seed) >> 32);                     \
   PHILOX_ROUNDS(words_of_lanes)
 
 static inline VECTOR(f32) random_uniform(longs seed, longs offset) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import sympy
@@ -364,6 +365,26 @@ class OpenCLOverrides(OpOverrides):
     @staticmethod
     def frexp(x: Any) -> tuple[CSEVariable, CSEVariable]:
         raise NotImplementedError("netcl: frexp")
+
+    @staticmethod
+    def polygamma(order: Any, x: Any) -> CSEVariable:
+        """``order`` is a number of the program; a multiple of zeta(order + 1, x), as in eager mode."""
+        text = order.name.split(")", 1)[-1].strip("()").rstrip("fL") if isinstance(order, CSEVariable) else order
+        n = int(float(text))
+        if n == 0:
+            return OpenCLOverrides.digamma(x)
+        factor = math.factorial(n) * (-1.0) ** (n + 1)
+        return OpenCLOverrides.mul(OpenCLOverrides.zeta(n + 1, x), factor)
+
+    @staticmethod
+    def ldexp(x: Any, n: Any) -> CSEVariable:
+        """x * 2^n, as ATen computes it."""
+        x = _as_variable(x)
+        return OpenCLOverrides.mul(x, OpenCLOverrides.pow(OpenCLOverrides.constant(2.0, x.dtype), n))
+
+    @staticmethod
+    def ndtr(x: Any) -> CSEVariable:
+        return OpenCLOverrides.mul(OpenCLOverrides.erfc(OpenCLOverrides.mul(x, -math.sqrt(0.5))), 0.5)
 
     @staticmethod
     def rand(seed: Any, offset: Any) -> CSEVariable:

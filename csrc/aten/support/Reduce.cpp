@@ -115,7 +115,8 @@ Plan plan_cpu(const Device& device, const Reduction& p, int64_t lanes, ReducePar
   }
   int64_t segments = 1;
   if (params.tiles < target) {
-    segments = std::min(ceil_div(target, params.tiles), std::max<int64_t>(params.reduced * width / kSegmentElements, 1));
+    segments =
+        std::min(ceil_div(target, params.tiles), std::max<int64_t>(params.reduced * width / kSegmentElements, 1));
   }
   cut(params, segments, inner ? kReduceBlock : kReduceRows);
   params.tiles_per_item =

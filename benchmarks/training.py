@@ -110,7 +110,7 @@ def cases() -> Iterator[Case]:
     """All of them."""
     n = 100 * 100_000
     yield Case("optimizer/unscale", unscale(), 8 * n)
-    yield Case("optimizer/unscale_blame", unscale(blame=True), 8 * n, cpu=False)
+    yield Case("optimizer/blame", unscale(blame=True), 8 * n, cpu=False)
     for name, how in {
         "loop": {"foreach": False, "fused": False},
         "foreach": {"foreach": True},

@@ -11,9 +11,9 @@ from torch.testing._internal.common_utils import TestCase, run_tests
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def benchmarks(*arguments):
+def benchmarks(*arguments, module="benchmarks"):
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
 
 
@@ -52,6 +52,13 @@ class TestBenchmarks(TestCase):
         run = benchmarks("no such case")
         self.assertEqual(run.returncode, 1)
         self.assertIn("--list", run.stderr)
+
+    def test_turns(self):
+        run = benchmarks(str(ROOT), "scale/add_1e3", "no such case", module="benchmarks.turns")
+        self.assertRegex(run.stdout, r"\| scale/add_1e3 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|\n\n1 cases", run.stderr)
+        self.assertEqual(run.returncode, "above 1.05: none" not in run.stdout)  # the clock decides, not this test
+        run = benchmarks(str(ROOT), "no such case", module="benchmarks.turns")
+        self.assertEqual((run.returncode, run.stderr), (1, "no case of that name in both trees\n"))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Writes docs/host_operators.md, the operators that have a kernel for the CPU and none for netcl.
+"""Writes docs/host_operators.md, the list of operators that have a kernel for the CPU and none for netcl.
 
-They come from the dispatcher's tables: ``python test/host_operators.py``; ``--print`` writes to the standard output.
-test_docs.py holds the file to them, in a process of its own: parts of PyTorch register kernels when they are imported.
+``python test/host_operators.py`` takes them from the dispatcher's tables; ``--print`` writes to the standard output.
+test_docs.py compares the file with them in a process of its own, since parts of PyTorch register kernels on import.
 """
 
 import re
@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 
 FILE = Path(__file__).parent.parent / "docs" / "host_operators.md"
-# What is no operator of a program's: PyTorch's tests of itself.
+# Operators of PyTorch's own tests, which no program calls.
 INTERNAL = re.compile(r"_test_|_foobar|_make_dep_token")
-# A title, what its operators are for, and their names; the last takes the rest.
+# Title, description, and pattern of the names; the last group takes the rest.
 GROUPS = [
     ("Linear algebra", "The LAPACK routines that netcl has no kernels for.",
      r"linalg_|_linalg_|geqrf|ormqr|_compute_linear_combination"),
-    ("Quantisation", "They make or take quantised tensors, of which netcl has none: most raise on the host as well.",
+    ("Quantisation", "They create or take quantised tensors, which netcl lacks: most raise on the host as well.",
      r".*quant|.*_fq_|_int_mm|_scaled_mm|.*int4pack|.*int8pack"),
     ("Sparse layouts", "Layouts other than COO, and sparse arithmetic beyond what sparse gradients need.",
      r".*sparse|.*spdiags|sspaddmm|_convert_indices|.*compressed"),
@@ -28,7 +28,8 @@ GROUPS = [
 
 
 def host_operators() -> dict[str, list[str]]:
-    """Overloads by name (without ``aten::``): no kernel for netcl nor for any device, so the fallback takes them."""
+    """Overloads by name (without ``aten::``) of operators that only the fallback serves, without a kernel for netcl or
+    for every device."""
 
     def kernels(key: str) -> set[str]:
         names = torch._C._dispatch_get_registrations_for_dispatch_key(key)
@@ -47,10 +48,10 @@ def host_operators() -> dict[str, list[str]]:
 
 TEXT = """# Operators that run on the host
 
-Written by `test/host_operators.py` from the dispatcher's tables of torch {version}; do not edit. Each waits for the
-device, copies its tensors to the host, runs PyTorch's kernel for the CPU and copies back, with one warning that names
-it. `torch.netcl.cpu_fallback_ops()` counts them, `NETCL_CPU_FALLBACK=error` forbids them. Overloads in brackets: only
-these forms of the operator do so.
+`test/host_operators.py` wrote this page from the dispatcher's tables of torch {version}; do not edit. Each of these
+operators waits for the device, copies its tensors to the host, runs PyTorch's kernel for the CPU and copies the results
+back, with one warning that names it. `torch.netcl.cpu_fallback_ops()` counts the calls, `NETCL_CPU_FALLBACK=error`
+forbids them. If overloads are given in brackets, only those run on the host.
 """
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/operators.md from what test_opinfo.py noted: ``opinfo_table.py FOLDER docs/operators.md``."""
+"""Writes docs/operators.md from the results of test_opinfo.py: ``opinfo_table.py FOLDER docs/operators.md``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opinfo import DTYPES, KINDS
 
 ORDER = ("native", "fallback", "failing")
 ROOT = Path(__file__).parent.parent
-# What element-wise operators are made of: files of kernels/, files of csrc/aten/.
+# The files of element-wise operators: those of kernels/, then those of csrc/aten/.
 ELEMENT_WISE = {
     "one, two or three tensors": (
         "unary.cl binary.cl ternary.cl", "UnaryOps.cpp BinaryOps.cpp Activation.cpp Complex.cpp"),
@@ -24,11 +24,11 @@ SHARED = [
     "kernels/common/pointwise.h", "kernels/common/pointwise_body.h",
     "csrc/aten/support/Pointwise.cpp", "csrc/aten/support/Pointwise.h",
 ]
-Results = dict[tuple[str, str], dict[str, dict]]  # (operator, dtype) -> kind of check -> what it found
+Results = dict[tuple[str, str], dict[str, dict]]  # (operator, dtype) -> kind of check -> its result
 
 
 def read(folder: Path) -> dict[str, Results]:
-    """All notes by runtime, the newest of each check."""
+    """The newest result of each check, by runtime."""
     found: dict[str, Results] = {}
     for path in sorted(folder.glob("*.jsonl"), key=lambda p: p.stat().st_mtime):
         results = found.setdefault(path.stem.rsplit("-", 1)[0], {})
@@ -39,13 +39,14 @@ def read(folder: Path) -> dict[str, Results]:
 
 
 def verdict(checks: dict[str, dict]) -> str:
-    """An operator is as good as the worst of its checks; error inputs say nothing about where it ran."""
+    """The worst status of an operator's checks; the check of error inputs counts only if it fails, since it says
+    nothing about where the operator ran."""
     kinds = [c["status"] for k, c in checks.items() if k != "errors" or c["status"] == "failing"]
     return max(kinds, key=ORDER.index, default="native")
 
 
 def checked(results: Results, dtype: str) -> str:
-    """The kinds of checks, with the numbers of operators and of samples an operator."""
+    """The kinds of checks, with the number of operators and of samples per operator."""
     cells = []
     for kind in KINDS:
         notes = [checks[kind] for (_, d), checks in results.items() if d == dtype and kind in checks]
@@ -98,8 +99,8 @@ def code_lines(paths: list[str]) -> int:
 
 
 def costs() -> list[str]:
-    """Lines that an element-wise operator costs: an operator is an expression OP_<name>."""
-    rows = ["| element-wise operators | number | lines of OpenCL C | of C++ | lines an operator |",
+    """Lines per element-wise operator; each OP_<name> is one operator."""
+    rows = ["| element-wise operators | number | lines of OpenCL C | of C++ | lines per operator |",
             "|---|---|---|---|---|"]
     total = [0, 0, 0]
     for name, (kernels, sources) in ELEMENT_WISE.items():
@@ -111,23 +112,22 @@ def costs() -> list[str]:
         rows.append(f"| {name} | {row[0]} | {row[1]} | {row[2]} | {(row[1] + row[2]) / row[0]:.1f} |")
     shared = code_lines(SHARED)
     return [*rows, f"| all | {total[0]} | {total[1]} | {total[2]} | {(total[1] + total[2]) / total[0]:.1f} |", "",
-            f"The {shared} lines that launch all of them (`csrc/aten/support/Pointwise.cpp`, "
-            f"`kernels/common/pointwise_body.h`) are {shared / total[0]:.1f} more per\noperator. "
-            "Every form and dtype of an operator is in it: functional, in-place, `out=`. Lines of comments are not "
-            "counted."]
+            "This covers every form (functional, in-place, `out=`) and dtype of an operator. Lines of comments are "
+            f"not counted.\nAll of them share {shared} lines that launch them (`csrc/aten/support/Pointwise.cpp`, "
+            f"`kernels/common/pointwise_body.h`\nand their headers): {shared / total[0]:.1f} more per operator."]
 
 
 def document(found: dict[str, Results]) -> str:
     lines = [
         "# Operators",
         "",
-        "Written by `test/opinfo_table.py` from what runs of `test/test_opinfo.py` found; do not edit. Operators of",
-        "PyTorch's OpInfo database are compared with the CPU, for the dtypes that CUDA takes: samples, non-contiguous",
-        "inputs (views), error inputs, `out=`, in-place, gradients, double gradients (float32), a repeated call. The",
-        "last column says what ran: kind of check, number of operators x samples an operator.",
+        "`test/opinfo_table.py` wrote this page from the results of `test/test_opinfo.py`; do not edit. The tests",
+        "compare the operators of PyTorch's OpInfo database with the CPU, for the dtypes that CUDA takes: samples,",
+        "non-contiguous inputs (views), error inputs, `out=`, in-place, gradients, double gradients (float32), a",
+        "repeated call. The last column lists the checks that ran: kind, number of operators x samples per operator.",
         "",
-        "*Native*: all checks pass, and nothing ran on the CPU. *Via fallback*: all pass, and something of it, perhaps",
-        "only of its gradient, ran on the CPU. *Failing*: some check does not pass.",
+        "*Native*: all checks pass, and nothing ran on the CPU. *Via fallback*: all checks pass, and a part of the",
+        "operator, perhaps only of its gradient, ran on the CPU. *Failing*: a check does not pass.",
     ]
     for runtime, results in sorted(found.items()):
         lines += ["", f"## {runtime}", "", *counts(results)]

@@ -1,7 +1,7 @@
-"""``python tools/api_table.py``: torch.netcl beside torch.cuda, as docs/api.md holds it.
+"""Prints docs/api.md, which compares torch.netcl with torch.cuda: ``python tools/api_table.py``.
 
-The names are those of ``torch.cuda.__all__``. A name is there with the same meaning, there with a difference that is
-said here, or absent for a reason that is said here; the test of this file fails where a name is none of these.
+The names are those of ``torch.cuda.__all__``. A name is present with the same meaning, present with a difference that
+this file states, or absent for a reason that this file states. test_api.py fails if a name is none of these.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ ABSENT = {
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """(name, "same", "differs" or "absent", remark) for each name of torch.cuda. Raises KeyError for a name of which
-    nothing is known, and for one that is called absent but is there."""
+    """(name, "same", "differs" or "absent", remark) for each name of torch.cuda. Raises KeyError for a name that this
+    file does not list, and for a name that it lists as absent although torch.netcl has it."""
     absent = {name: why for why, names in ABSENT.items() for name in names.split()}
     table = []
     for name in sorted(torch.cuda.__all__, key=str.lower):
@@ -83,19 +83,19 @@ def document() -> str:
     lines = [
         "# torch.netcl beside torch.cuda",
         "",
-        f"Made by `python tools/api_table.py` for torch {torch.__version__.split('+')[0]}; "
-        "`test/test_api.py` keeps it true.",
-        f"Of the {len(table)} names in `torch.cuda.__all__`, {counts['same']} are there with the same meaning, "
+        f"`python tools/api_table.py` wrote this page for torch {torch.__version__.split('+')[0]}; "
+        "`test/test_api.py` checks it.",
+        f"Of the {len(table)} names in `torch.cuda.__all__`, {counts['same']} are present with the same meaning and "
         f"{counts['differs']} with a",
-        f"difference, {counts['absent']} are deliberately absent.",
+        f"difference; {counts['absent']} are deliberately absent.",
         "",
-        "## There",
+        "## Present",
         "",
         "| torch.cuda | Difference |",
         "|---|---|",
         *(f"| `{name}` | {remark} |" for name, kind, remark in table if kind != "absent"),
         "",
-        "Beside `torch.netcl`: `torch.accelerator`, `torch.Stream`, `torch.Event`, `tensor.netcl()`,",
+        "These work as well: `torch.accelerator`, `torch.Stream`, `torch.Event`, `tensor.netcl()`,",
         "`tensor.is_netcl`, `module.netcl()`, `storage.netcl()`, `tensor.record_stream()`, `tensor.pin_memory()`,",
         "`torch.random.fork_rng(device_type=\"netcl\")`, `torch.use_deterministic_algorithms()`.",
         "",

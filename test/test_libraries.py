@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pickle
 import re
 import tempfile
 import unittest
@@ -60,6 +61,66 @@ class TestLibraries(TestCase):
             run.side_effect = lambda *_: AcceleratorState._reset_state(True) or mock.DEFAULT
             self.check("accelerate", 12)
 
+    @installed("accelerate")
+    def test_accelerate_fp16(self):
+        from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
+
+        from torch_netcl.accelerate import use_fp16
+
+        self.addCleanup(AcceleratorState._reset_state, True)
+        with mock.patch.dict(os.environ, ACCELERATE_TORCH_DEVICE="cpu"):
+            AcceleratorState._reset_state(True)
+            with self.assertRaisesRegex(ValueError, "ACCELERATE_TORCH_DEVICE"):
+                use_fp16(Accelerator())
+        with mock.patch.dict(os.environ, ACCELERATE_TORCH_DEVICE="netcl"):
+            AcceleratorState._reset_state(True)
+            accelerator = Accelerator()
+            if torch.float16 not in torch.netcl.get_amp_supported_dtype():
+                with self.assertRaisesRegex(RuntimeError, "cl_khr_fp16"):
+                    use_fp16(accelerator)
+                return
+            model = torch.nn.Linear(8, 4)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            use_fp16(accelerator, init_scale=1024.0, growth_interval=2)
+            model, optimizer = accelerator.prepare(model, optimizer)
+            start = model.weight.clone()
+            x = torch.randn(16, 8, device="netcl")
+            skipped = []
+            for factor in (1.0, float("inf"), 1.0, 1.0):
+                optimizer.zero_grad()
+                y = model(x)
+                self.assertEqual(y.dtype, torch.float32)  # accelerate converts what forward returns
+                with accelerator.autocast():
+                    self.assertEqual((x @ x.T).dtype, torch.float16)
+                accelerator.backward(y.square().mean() * factor)
+                accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                skipped.append(accelerator.optimizer_step_was_skipped)
+            self.assertEqual(skipped, [False, True, False, False])
+            self.assertEqual(accelerator.scaler.get_scale(), 1024.0)  # halved once, doubled after two good steps
+            self.assertTrue(model.weight.isfinite().all())
+            self.assertNotEqual(model.weight, start)
+            with self.assertRaisesRegex(RuntimeError, "before accelerator.prepare"):
+                use_fp16(accelerator)
+
+    @installed("accelerate", "transformers")
+    def test_trainer_fp16(self):
+        from accelerate.state import AcceleratorState
+
+        if torch.float16 not in torch.netcl.get_amp_supported_dtype():
+            self.skipTest("the device has no fp16")
+        self.addCleanup(AcceleratorState._reset_state, True)
+        AcceleratorState._reset_state(True)
+        code = dict(BLOCKS)["transformers.Trainer"].replace('os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16"\n', "")
+        code = code.replace("trainer.train()", "from torch_netcl.accelerate import use_fp16\n\n"
+                            "use_fp16(trainer.accelerator)\ntrainer.train()\nscaler = trainer.accelerator.scaler")
+        with mock.patch.dict(globals(), BLOCKS=[("fp16", code)]):
+            losses = self.run_block("fp16", "netcl")
+        AcceleratorState._reset_state(True)
+        # Both precisions round at the same places; float16 to 2^-12, bfloat16 to 2^-9.
+        self.assertEqual(losses, self.run_block("transformers.Trainer", "cpu"), rtol=0, atol=12 * 2**-9)
+
     @installed("accelerate", "transformers")
     def test_trainer(self):
         from accelerate.state import AcceleratorState
@@ -71,14 +132,40 @@ class TestLibraries(TestCase):
     def test_from_pretrained(self):
         self.check("from_pretrained", 12)
 
+    @installed("peft", "transformers")
+    def test_peft(self):
+        self.check("peft", 8)
+
+    @installed("diffusers")
+    def test_diffusers(self):
+        self.check("diffusers", 8)
+
     @installed("lightning")
     def test_lightning(self):
         self.check("Lightning", 12)
 
-    @installed("lightning")
-    def test_strategy(self):
-        from torch_netcl.lightning import NetclAccelerator, netcl_strategy
+    @installed("pytorch_lightning")
+    def test_pytorch_lightning(self):
+        # The same page, as programs for the older name have it.
+        names = {"lightning.LightningModule": "pytorch_lightning.LightningModule", "lightning.Trainer":
+                 "pytorch_lightning.Trainer", "import lightning\n": "import pytorch_lightning\n",
+                 "torch_netcl.lightning": "torch_netcl.pytorch_lightning"}
+        code = dict(BLOCKS)["Lightning"]
+        for old, new in names.items():
+            self.assertIn(old, code)
+            code = code.replace(old, new)
+        with mock.patch.dict(globals(), BLOCKS=[("pytorch_lightning", code)]):
+            self.check("pytorch_lightning", 12)
 
+    def test_both_lightnings(self):
+        for name, package in (("lightning", "lightning"), ("pytorch_lightning", "pytorch_lightning")):
+            if importlib.util.find_spec(package):
+                with self.subTest(package):
+                    self.check_strategy(importlib.import_module(f"torch_netcl.{name}"))
+
+    def check_strategy(self, module):
+        NetclAccelerator, netcl_strategy = module.NetclAccelerator, module.netcl_strategy
+        self.assertIs(pickle.loads(pickle.dumps(NetclAccelerator)), NetclAccelerator)
         count = torch.netcl.device_count()
         self.assertEqual(NetclAccelerator.parse_devices(-1), list(range(count)))
         self.assertEqual(NetclAccelerator.parse_devices("0,"), [0])

@@ -5,89 +5,11 @@
     from torch_netcl.lightning import netcl_strategy
     trainer = lightning.Trainer(strategy=netcl_strategy())
 
-Needs the package lightning. After its ``SingleDeviceStrategy`` and ``Accelerator``.
+Needs the package lightning; torch_netcl.pytorch_lightning is the same for the package pytorch_lightning.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
-import torch
-from lightning.pytorch.accelerators import Accelerator
-from lightning.pytorch.plugins.precision import MixedPrecision, Precision
-from lightning.pytorch.strategies import SingleDeviceStrategy
+from ._lightning import define
 
 __all__ = ["NetclAccelerator", "netcl_strategy"]
 
-
-class NetclAccelerator(Accelerator):
-    """OpenCL devices, each by its index."""
-
-    def setup_device(self, device: torch.device) -> None:
-        """Make `device` current; ValueError if it is not a netcl device."""
-        if device.type != "netcl":
-            raise ValueError(f"NetclAccelerator wants a netcl device, not {device}")
-        torch.netcl.set_device(device)
-
-    def teardown(self) -> None:
-        """Hand back memory that is cached and not in use."""
-        torch.netcl.empty_cache()
-
-    def get_device_stats(self, device: torch.device | str | int) -> dict[str, Any]:
-        """``torch.netcl.memory_stats(device)``, in bytes and counts."""
-        return dict(torch.netcl.memory_stats(device))
-
-    @staticmethod
-    def parse_devices(devices: int | str | list[int]) -> list[int]:
-        """Indices of devices from a count, a list, or text such as "0,1"; -1 stands for all of them."""
-        if isinstance(devices, str):
-            parts = [int(part) for part in devices.split(",") if part.strip()]
-            devices = parts if "," in devices else parts[0]
-        if isinstance(devices, int):
-            return list(range(torch.netcl.device_count() if devices == -1 else devices))
-        return list(devices)
-
-    @staticmethod
-    def get_parallel_devices(devices: list[int]) -> list[torch.device]:
-        """The ``torch.device`` of each index."""
-        return [torch.device("netcl", i) for i in devices]
-
-    @staticmethod
-    def auto_device_count() -> int:
-        """What ``devices="auto"`` takes: one, for the others may be slower, or the same CPU again."""
-        return min(1, torch.netcl.device_count())
-
-    @staticmethod
-    def is_available() -> bool:
-        """Whether there is an OpenCL device."""
-        return torch.netcl.is_available()
-
-    @staticmethod
-    def name() -> str:
-        """Its name in Lightning's messages."""
-        return "netcl"
-
-
-def netcl_strategy(device: int = 0, dtype: torch.dtype | None = None) -> SingleDeviceStrategy:
-    """Training on one device under autocast in `dtype`, for ``Trainer(strategy=…)``.
-
-    `dtype` is float16 (the loss is then scaled by ``torch.amp.GradScaler("netcl")``), bfloat16, float32 (no autocast),
-    or None: the first of ``torch.netcl.get_amp_supported_dtype()``. Lightning's own ``precision="bf16-mixed"`` and
-    ``"16-mixed"`` mean CUDA. ValueError for another dtype, or where there is no such device.
-    """
-    count = torch.netcl.device_count()
-    if not 0 <= device < count:
-        raise ValueError(f"device {device}: there are {count} netcl devices; `python -m torch_netcl` lists them")
-    if dtype is None:
-        with torch.netcl.device(device):
-            dtype = torch.netcl.get_amp_supported_dtype()[0]
-    if dtype == torch.float32:
-        precision = Precision()
-    elif dtype == torch.bfloat16:
-        precision = MixedPrecision("bf16-mixed", "netcl")
-    elif dtype == torch.float16:
-        precision = MixedPrecision("16-mixed", "netcl", scaler=torch.amp.GradScaler("netcl"))
-    else:
-        raise ValueError(f"dtype {dtype}: choose torch.float16, torch.bfloat16 or torch.float32")
-    place = torch.device("netcl", device)
-    return SingleDeviceStrategy(place, accelerator=NetclAccelerator(), precision_plugin=precision)
+NetclAccelerator, netcl_strategy = define("lightning.pytorch", __name__)

@@ -1,0 +1,13 @@
+"""Lightning on netcl, for the package of the name pytorch_lightning.
+
+::
+
+    from torch_netcl.pytorch_lightning import netcl_strategy
+    trainer = pytorch_lightning.Trainer(strategy=netcl_strategy())
+"""
+
+from ._lightning import define
+
+__all__ = ["NetclAccelerator", "netcl_strategy"]
+
+NetclAccelerator, netcl_strategy = define("pytorch_lightning", __name__)

@@ -121,22 +121,30 @@ CONVOLUTIONS = [
     ("1x1_64_256", 8, 64, 256, 56, 1, 1, 1),
     ("depthwise_3x3_96", 8, 96, 96, 56, 3, 1, 96),
     ("depthwise_3x3_576", 8, 576, 576, 14, 3, 1, 576),
+    ("few_outputs", 8, 64, 3, 56, 3, 1, 1),
 ]
+# Also in channels_last.
+CHANNELS_LAST = ("stem_7x7", "3x3_64", "1x1_256_64", "depthwise_3x3_96", "few_outputs")
 
 
 def convolutions() -> Iterator[Case]:
-    """The shapes of ResNet-18, ResNet-50's 1x1 and MobileNet's depthwise layers, in three directions."""
-    for name, n, cin, cout, side, k, stride, groups in CONVOLUTIONS:
+    """The shapes of ResNet-18, ResNet-50's 1x1 and MobileNet's depthwise layers, in three directions; some of them in
+    channels_last as well."""
+    layouts = [(c, torch.contiguous_format) for c in CONVOLUTIONS]
+    layouts += [((f"channels_last/{c[0]}", *c[1:]), torch.channels_last) for c in CONVOLUTIONS if c[0] in CHANNELS_LAST]
+    for (name, n, cin, cout, side, k, stride, groups), layout in layouts:
         out = (side + 2 * (k // 2) - k) // stride + 1
         flops = 2 * n * cout * out * out * (cin // groups) * k * k
 
-        def make(which: str, n=n, cin=cin, cout=cout, side=side, k=k, stride=stride, groups=groups, out=out):
+        def make(
+            which: str, n=n, cin=cin, cout=cout, side=side, k=k, stride=stride, groups=groups, out=out, layout=layout
+        ):
             def prepare(device: str) -> Run:
-                x = rand(n, cin, side, side, device=device)
-                w = rand(cout, cin // groups, k, k, device=device)
+                x = rand(n, cin, side, side, device=device).contiguous(memory_format=layout)
+                w = rand(cout, cin // groups, k, k, device=device).contiguous(memory_format=layout)
                 if which == "forward":
                     return lambda: F.conv2d(x, w, None, stride, k // 2, 1, groups)
-                g = rand(n, cout, out, out, device=device)
+                g = rand(n, cout, out, out, device=device).contiguous(memory_format=layout)
                 mask = [which == "grad_input", which == "grad_weight", False]
                 two = lambda v: [v, v]  # noqa: E731
                 return lambda: torch.ops.aten.convolution_backward(

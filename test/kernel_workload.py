@@ -73,6 +73,10 @@ def operators() -> None:
     w = torch.randn(4, 1, 3, 3, device=D, requires_grad=True)
     for dilation in (1, 2):
         F.conv2d(torch.randn(1, 4, 9, 9, device=D), w, dilation=dilation, groups=4).sum().backward()
+    last = torch.randn(1, 8, 9, 9, device=D).contiguous(memory_format=torch.channels_last).requires_grad_()
+    for groups in (1, 2, 8):
+        w_last = torch.randn(4 if groups == 1 else 8, 8 // groups, 3, 3, device=D, requires_grad=True)
+        F.conv2d(last, w_last, groups=groups).sum().backward()
     F.conv2d(torch.randn(1, 1, 64, 64, device=D), w).sum().backward()  # the sum over pixels is split
     F.embedding_bag(i, x, torch.tensor([0, 2], device=D))
     F.grid_sample(x[None, None], torch.rand(1, 4, 4, 2, device=D), align_corners=False)

@@ -1,5 +1,7 @@
 """Convolutions of every kind against float64 on the CPU, forward and backward."""
 
+from itertools import product
+
 import torch
 import torch.nn.functional as F
 from torch.testing import make_tensor
@@ -34,6 +36,20 @@ CASES = {
     "3d": (2, 3, 5, (5, 6, 7), (3, 2, 3), {"stride": (1, 2, 2), "padding": (1, 0, 1)}),
     "3d_groups_dilated": (1, 4, 4, (7, 6, 8), (2, 3, 2), {"groups": 2, "dilation": (2, 1, 3), "padding": 1}),
 }
+# In channels_last, vectors run along the channels: fewer than a vector, whole vectors, and some that are left.
+LAST = {
+    "2d_depthwise_33": (2, 33, 33, (7, 9), (3, 3), {"groups": 33, "padding": 1}),
+    "2d_depthwise_17_halved": (2, 17, 17, (9, 12), (5, 3), {"groups": 17, "padding": (2, 1), "stride": 2}),
+    "2d_depthwise_dilated_strided": (1, 18, 18, (13, 19), (3, 4), {"groups": 18, "dilation": (2, 3), "stride": (1, 2)}),
+    "2d_groups_of_two": (2, 34, 34, (6, 7), (3, 3), {"groups": 17, "padding": 1}),
+    "2d_groups_of_four": (2, 36, 36, (7, 6), (3, 3), {"groups": 9, "padding": 1, "stride": 2}),
+    "2d_few_outputs": (2, 33, 3, (7, 10), (3, 3), {"padding": 1}),
+    "2d_few_outputs_strided": (2, 17, 8, (9, 12), (3, 5), {"padding": (0, 3), "stride": 2, "dilation": (2, 1)}),
+    "2d_few_outputs_of_groups": (1, 24, 8, (6, 9), (3, 3), {"groups": 2, "padding": 2}),
+    "2d_few_inputs": (2, 3, 20, (7, 9), (3, 3), {"padding": 1, "stride": 2}),
+    "3d_depthwise": (1, 6, 6, (4, 5, 6), (2, 3, 3), {"groups": 6, "padding": 1, "stride": (2, 1, 1)}),
+}
+LAST_OF_OTHER_DTYPES = ("2d_depthwise_33", "2d_few_outputs")
 TRANSPOSED = {
     "1d": (2, 3, 5, (8,), (4,), {"stride": 2, "padding": 1}),
     "2d": (2, 6, 5, (5, 6), (3, 3), {}),
@@ -105,9 +121,11 @@ class TestConvolution(TestCase):
     def test_channels_last(self, device, dtype):
         """Input and weight in channels_last, or one of them: the output is, and so are both gradients."""
         formats = {2: torch.channels_last, 3: torch.channels_last_3d}
-        for transposed, cases in ((False, CASES), (True, TRANSPOSED)):
+        for transposed, cases in ((False, CASES | LAST), (True, TRANSPOSED)):
             for name, case in cases.items():
                 if len(case[3]) == 1 or (dtype != torch.float32 and name.startswith("3d")):
+                    continue
+                if dtype != torch.float32 and name in LAST and name not in LAST_OF_OTHER_DTYPES:
                     continue
                 (x, w, b), kwargs = make_case(case, transposed, device, dtype)
                 last = formats[len(case[3])]
@@ -117,6 +135,21 @@ class TestConvolution(TestCase):
                     with self.subTest(name, transposed=transposed):
                         out = self.check([x, w, b], kwargs, transposed)
                         self.assertTrue(out.is_contiguous(memory_format=last))
+
+    @dtypes(torch.float16, torch.float64)
+    def test_dtypes_in_channels_last(self, device, dtype):
+        for name in LAST_OF_OTHER_DTYPES:
+            with self.subTest(name):
+                (x, w, b), kwargs = make_case(LAST[name], False, device, dtype)
+                last = {"memory_format": torch.channels_last}
+                self.check([x.contiguous(**last), w.contiguous(**last), b], kwargs)
+
+    @dtypes(torch.bfloat16)
+    def test_weight_gradient_in_channels_last(self, device, dtype):
+        # Channels and pixels enough for whole panels of a matrix engine, which has its own way to pack them.
+        (x, w, b), kwargs = make_case((2, 64, 64, (9, 8), (3, 3), {"padding": 1}), False, device, dtype)
+        last = {"memory_format": torch.channels_last}
+        self.check([x.contiguous(**last), w.contiguous(**last), b], kwargs)
 
     @dtypes(torch.float16, torch.bfloat16, torch.float64)
     def test_dtypes(self, device, dtype):
@@ -219,13 +252,15 @@ class TestConvolution(TestCase):
     @dtypes(torch.float32)
     def test_depthwise_weight_gradient_with_infinities(self, device, dtype):
         # Rows of 3, 9 and 21: shorter than a vector, and with a last vector that overlaps the one before it.
-        for width in (3, 9, 21):
-            x = make_tensor((2, 4, 5, width + 2), device=device, dtype=dtype, low=0.5, high=1)
-            x[1, 1, 2, width // 2], x[0, 2, 4, 0] = float("inf"), float("nan")
+        # Along the channels: the last vector overlaps too, and neighbours are other channels.
+        for width, layout in product((3, 9, 21), (torch.contiguous_format, torch.channels_last)):
+            x = make_tensor((2, 19, 5, width + 2), device=device, dtype=dtype, low=0.5, high=1)
+            x[1, 1, 2, width // 2], x[0, 15, 4, 0] = float("inf"), float("nan")
+            x = x.contiguous(memory_format=layout)
             grads = []
             for source in (x, x.cpu()):
-                w = torch.ones(4, 1, 3, 3, device=source.device, requires_grad=True)
-                F.conv2d(source, w, groups=4).sum().backward()
+                w = torch.ones(19, 1, 3, 3, device=source.device, requires_grad=True)
+                F.conv2d(source, w, groups=19).sum().backward()
                 grads.append(w.grad.cpu())
             self.assertTrue(grads[0].isinf().any() and grads[0].isnan().any() and grads[0].isfinite().any())
             self.assertEqual(*grads, atol=1e-4, rtol=1e-5)

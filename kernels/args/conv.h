@@ -64,5 +64,20 @@ typedef struct {
 } ConvDepthwiseParams;
 SAME_SIZE(ConvDepthwiseParams, 15 * 8)
 
+// conv_channels, conv_channels_weight, conv_channels_few: pixel i of the grid takes tap t of the source from
+// first + i * step + t * apart, for each dimension.
+CONSTANT(CONV_MOST_TAP_ROWS, 64)
+typedef struct {
+  int64_t channels, groups, point;  // that a sum or a vector runs along; elements from one pixel to the next
+  int64_t rows, rows_per_item;      // of the grid: images * depth * height
+  int64_t depth, height, width;     // of the grid
+  int64_t in_d, in_h, in_w;         // of the source
+  int64_t step_z, step_y, step_x;
+  int64_t first_z, first_y, first_x;
+  int64_t taps_z, taps_y, taps_x, apart_z, apart_y, apart_x;
+  int64_t out_image, out_z, out_y, out_x;  // strides of the result, or of its gradient
+} ConvChannelsParams;
+SAME_SIZE(ConvChannelsParams, 27 * 8)
+
 END_ARGS
 #endif

@@ -40,6 +40,15 @@ ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN)* src, const long* col
                                 int part, const ConvPackParams* P, __global panel_t* panel) {
   const int left = (int)(P->contiguous - r % P->contiguous);
   const bool whole = r + 32 <= P->k;
+  if (whole && left < 32 && col[NR - 1] - col[0] == NR - 1) {  // columns lie side by side; their offsets only grow
+    for (long kk = r; kk < r + 32; kk += 2) {
+      __global const STORAGE(IN)* from = src + col[0] + tap[kk];
+      const long next = tap[kk + 1] - tap[kk];
+      for (int j = 0; j < NR; j += 16)
+        vstore16(PAIRS(IN, 16, from + j, next, part), 0, (__global uint*)(panel + AT_B(j, kk)));
+    }
+    return;
+  }
   if (!whole || (left < 32 && P->contiguous < 4)) {
     for (long kk = r; kk < r + 32; kk++)
       for (int j = 0; j < NR; j++)

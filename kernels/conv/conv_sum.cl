@@ -25,3 +25,19 @@ __kernel void conv_sum(BUF(part), BUF(sum), BUF(out), long n, long parts, long n
       sum[i] = s;
   }
 }
+
+// out[channel][tap] = the sum of part[p][tap][channel] over all parts; VEC is at most the channels.
+__kernel void conv_sum_taps(BUF(part), BUF(out), long channels, long taps, long parts, long channels_per_item) {
+  const long begin = (long)get_global_id(0) * channels_per_item, end = min(begin + channels_per_item, channels);
+  __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT));
+  for (long c = begin; c < end; c += VEC) {
+    const long first = min(c, channels - VEC);  // the last vector overlaps the one before it, which has those lanes
+    for (long t = 0; t < taps; t++) {
+      __global const ST* part = PTR(part, const ST) + t * channels + first;
+      lanes_t s;
+      s.v = (VT)(0);
+      for (long p = 0; p < parts; p++) s.v += CAT(VLOAD_, VEC)(0, part + p * taps * channels);
+      for (long l = c - first; l < VEC; l++) STORE(OUT, ACC, 1, out, (first + l) * taps + t, s.s[l]);
+    }
+  }
+}

@@ -86,39 +86,66 @@ void set_residue(ConvPass& p, const ConvGeometry& g, const ConvDims& residue, co
   }
 }
 
-}  // namespace
-
 // A gradient of the input is the same pass over the gradient of the result, once for each residue of the position
 // modulo the stride: a strided convolution wastes no multiplication on zeros.
-void run_passes(const ConvContext& c, const ConvCall& call, int64_t read_ahead, RunConvPass run) {
+struct Residues {
+  ConvDims count{1, 1, 1}, before;  // zeros in front of the source
+};
+
+ConvPass first_pass(const ConvContext& c, const ConvCall& call, Residues& residues) {
   const ConvGeometry& g = call.g;
-  ConvDims residues{1, 1, 1}, before = g.padding;
+  residues.before = g.padding;
   if (!call.forward())
-    for (int d = 0; d < 3; d++) residues[d] = std::min(g.stride[d], g.in[d]);
-  ConvPass p =
-      call.forward() ? forward_pass(g, call.channels_last) : gradient_pass(g, residues, before, call.channels_last);
+    for (int d = 0; d < 3; d++) residues.count[d] = std::min(g.stride[d], g.in[d]);
+  ConvPass p = call.forward() ? forward_pass(g, call.channels_last)
+                              : gradient_pass(g, residues.count, residues.before, call.channels_last);
   p.weight = call.w;
   p.bias = call.bias.defined() ? call.bias.to(c.acc).contiguous() : call.bias;
   p.out = call.result();
+  return p;
+}
+
+void run_residues(const ConvContext& c, const ConvCall& call, const Residues& residues, ConvPass& p, RunConvPass run) {
+  const ConvDims& count = residues.count;
+  for (int64_t r = 0; r < volume(count); r++) {
+    const ConvDims residue{r / (count[1] * count[2]), r / count[2] % count[1], r % count[2]};
+    if (!call.forward()) set_residue(p, call.g, residue, residues.before);
+    if (p.pixels() > 0) run(c, p);
+  }
+}
+
+}  // namespace
+
+void run_passes(const ConvContext& c, const ConvCall& call, int64_t read_ahead, RunConvPass run) {
+  const ConvGeometry& g = call.g;
+  Residues residues;
+  ConvPass p = first_pass(c, call, residues);
   const int64_t slack = read_ahead * c.vec * p.src_step[2];
   const int64_t step = c.images_at_once(g.images, p.source_image());
   for (p.first_image = 0; p.first_image < g.images; p.first_image += step) {
     p.images = std::min(step, g.images - p.first_image);
-    p.source = pad_images(c, {call.source(), p.first_image, p.images, call.forward() ? g.in : g.out, before, p.padded,
-                              call.channels_last, slack});
-    for (int64_t r = 0; r < volume(residues); r++) {
-      const ConvDims residue{r / (residues[1] * residues[2]), r / residues[2] % residues[1], r % residues[2]};
-      if (!call.forward()) set_residue(p, g, residue, before);
-      if (p.pixels() > 0) run(c, p);
-    }
+    p.source = pad_images(c, {call.source(), p.first_image, p.images, call.forward() ? g.in : g.out, residues.before,
+                              p.padded, call.channels_last, slack});
+    run_residues(c, call, residues, p, run);
   }
+}
+
+void run_unpadded_passes(const ConvContext& c, const ConvCall& call, RunConvPass run) {
+  Residues residues;
+  ConvPass p = first_pass(c, call, residues);
+  p.padded = call.forward() ? call.g.in : call.g.out;
+  for (int d = 0; d < 3; d++) p.tap_first[d] = -residues.before[d];
+  residues.before = {};
+  p.images = call.g.images;
+  p.source = call.source();
+  run_residues(c, call, residues, p, run);
 }
 
 void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image, int64_t slice_k,
                        RunConvWeightPass run) {
   const ConvGeometry& g = call.g;
-  // A sum over pixels reads them one after the other, a few channels at a time.
-  const at::Tensor &dw = call.w, x = call.x.contiguous();
+  const bool source_last = call.channels_last && c.device.is_cpu();  // not tried on GPUs
+  const at::Tensor &dw = call.w, x = source_last ? call.x : call.x.contiguous();
   ConvDims padded;
   for (int d = 0; d < 3; d++) padded[d] = g.in[d] + 2 * g.padding[d];
   const int64_t numel = dw.numel(), elements = g.groups * g.c_in * volume(padded);
@@ -134,8 +161,8 @@ void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scrat
       parts = c.scratch(slices * numel);
       sum = step < g.images ? c.scratch(numel) : parts;
     }
-    const at::Tensor source = pad_images(c, {x, first, images, g.in, g.padding, padded, false});
-    run(c, {g, images, first, padded, source, call.y, slices, at_once ? dw : parts, call.channels_last});
+    const at::Tensor source = pad_images(c, {x, first, images, g.in, g.padding, padded, source_last});
+    run(c, {g, images, first, padded, source, call.y, slices, at_once ? dw : parts, call.channels_last, source_last});
     if (at_once) continue;
     const int64_t per_item = 4096;
     kernel(c.device, "conv/conv_sum.cl", "conv_sum", c.defs().set("OUT", dtype_tag(dw.scalar_type())))

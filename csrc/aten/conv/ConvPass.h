@@ -8,7 +8,8 @@ namespace netcl {
 
 // out[image][c][dst] = bias[c] + sum over taps of source * weight, for the pixels of a grid. For a dimension d, pixel i
 // lies at i * src_step of the source (after `padded`, its extent with zeros around) and at dst_first + i * dst_step of
-// the result; tap t is at tap_first + t * tap_step of the source and at ker_first + t * ker_step of the kernel.
+// the result; tap t is at tap_first + t * tap_step of the source and at ker_first + t * ker_step of the kernel. In an
+// unpadded pass the source is as it was, and some taps lie outside.
 struct ConvPass {
   int64_t images, first_image, groups;
   int64_t c_in, c_out;  // per group
@@ -51,6 +52,8 @@ struct ConvPass {
 using RunConvPass = void (*)(const ConvContext&, const ConvPass&);
 // A forward pass or a gradient of the input. `read_ahead`: vectors that a kernel may read behind the source.
 void run_passes(const ConvContext& c, const ConvCall& call, int64_t read_ahead, RunConvPass run);
+// The same without a copy of the source, for kernels that look where a tap lies: all images at once.
+void run_unpadded_passes(const ConvContext& c, const ConvCall& call, RunConvPass run);
 
 // The gradient of the weight from some images; slices of the sum over their pixels go to `slices` results in `out`.
 struct ConvWeightPass {
@@ -60,19 +63,22 @@ struct ConvWeightPass {
   at::Tensor source, grad;  // the padded images; the whole gradient of the result
   int64_t slices;
   at::Tensor out;
-  bool channels_last;  // the gradients are; the source is not
+  bool channels_last, source_last;  // the gradients, and the source
 
-  int64_t source_group() const { return g.c_in * volume(padded); }
+  int64_t source_image() const { return g.groups * g.c_in * volume(padded); }
+  int64_t source_group() const { return source_last ? g.c_in : g.c_in * volume(padded); }
+  int64_t source_channel() const { return source_last ? 1 : volume(padded); }
+  int64_t source_point() const { return source_last ? g.groups * g.c_in : 1; }
   int64_t result_image() const { return g.groups * g.c_out * volume(g.out); }
   int64_t result_group() const { return channels_last ? g.c_out : g.c_out * volume(g.out); }
   int64_t result_channel() const { return channels_last ? 1 : volume(g.out); }
   int64_t result_point() const { return channels_last ? g.groups * g.c_out : 1; }
   MixedRadix source_pixels() const {
-    return ConvGrid{images, g.groups * source_group(), g.out, padded, g.stride}.points_first();
+    return ConvGrid{images, source_image(), g.out, padded, g.stride, source_point()}.points_first();
   }
   // In the order of the weight's elements.
   MixedRadix source_taps() const {
-    const ConvGrid taps{g.c_in, volume(padded), g.kernel, padded, g.dilation};
+    const ConvGrid taps{g.c_in, source_channel(), g.kernel, padded, g.dilation, source_point()};
     return channels_last ? taps.others_first() : taps.points_first();
   }
 };

@@ -12,10 +12,11 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-enum class ConvAlgorithm { kPointwise, kDepthwise, kDirect, kImplicitGemm };
+enum class ConvAlgorithm { kPointwise, kAlongChannels, kDepthwise, kDirect, kImplicitGemm };
 
 ConvAlgorithm choose_algorithm(const ConvCall& call) {
   if (serves_pointwise(call)) return ConvAlgorithm::kPointwise;
+  if (serves_along_channels(call)) return ConvAlgorithm::kAlongChannels;
   if (serves_depthwise(call)) return ConvAlgorithm::kDepthwise;
   if (serves_direct(call)) return ConvAlgorithm::kDirect;
   return ConvAlgorithm::kImplicitGemm;
@@ -47,6 +48,8 @@ void run(const ConvCall& call) {
   switch (algorithm) {
     case ConvAlgorithm::kPointwise:
       return run_pointwise(call);
+    case ConvAlgorithm::kAlongChannels:
+      return run_along_channels(call);
     case ConvAlgorithm::kDepthwise:
       return run_depthwise(call);
     case ConvAlgorithm::kDirect:

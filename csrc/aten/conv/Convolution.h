@@ -43,6 +43,11 @@ struct ConvCall {
 bool serves_pointwise(const ConvCall& call);
 void run_pointwise(const ConvCall& call);
 
+// Groups of one, two or four channels, or few output channels, if channels_last, on a CPU: vectors along the channels
+// (ChannelsLastConvolution.cpp).
+bool serves_along_channels(const ConvCall& call);
+void run_along_channels(const ConvCall& call);
+
 // One plane of the input to each plane of the output, on a CPU (DepthwiseConvolution.cpp). Not for channels_last.
 bool serves_depthwise(const ConvCall& call);
 void run_depthwise(const ConvCall& call);

@@ -66,8 +66,8 @@ void direct_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   d.groups = g.groups;
   d.c_out = g.c_out;
   d.planes_per_item = c.planes_per_item(d.planes, p.images * pixels * taps_per_item);
-  d.x_image = g.groups * g.c_in * volume(p.padded);
-  d.x_group = g.c_in * volume(p.padded);
+  d.x_image = p.source_image();
+  d.x_group = p.source_group();
   d.x_z = g.stride[0] * p.padded[1] * row;
   d.x_y = g.stride[1] * row;
   d.x_x = g.stride[2];

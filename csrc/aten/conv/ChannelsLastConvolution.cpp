@@ -1,0 +1,198 @@
+// Convolutions of channels_last images on a CPU for which a product of matrices would be narrow: depthwise ones and
+// those with small groups (kernels/conv/conv_channels.cl), and those with few outputs
+// (kernels/conv/conv_channels_few.cl). Vectors run along the channels, which lie side by side.
+#include <ATen/Functions.h>
+
+#include <bit>
+
+#include "aten/conv/ConvPass.h"
+
+namespace netcl {
+namespace {
+
+constexpr int64_t kPixels = 4;          // at once: they share the weights, and what they read of a row
+constexpr int64_t kMostTapsOfRow = 16;  // unrolled
+constexpr int64_t kMostReach = 128;     // from the first tap of a row to the last
+constexpr int64_t kItemWork = 1 << 18;  // multiply-adds that are worth a work-item
+constexpr int64_t kFewestPixels = 128;
+constexpr int64_t kPixelsPerSum = 1 << 14;  // of a gradient of the weight: short sums lose less
+
+// The widest vector, if there are so many channels.
+int64_t vector_of(const ConvContext& c, int64_t channels) {
+  const auto most = std::bit_floor(static_cast<uint64_t>(channels));
+  return std::min(register_tile(c.device, c.acc).vec, static_cast<int64_t>(most));
+}
+
+Defs channel_defs(const ConvContext& c, c10::ScalarType dtype, int64_t vec, int64_t pixels) {
+  Defs d;
+  d.set("ACC", dtype_tag(c.acc)).set("IO", dtype_tag(dtype)).set("VEC", vec).set("X", pixels);
+  return d;
+}
+
+// For conv_channels and conv_channels_weight: along a row of the source.
+void set_row(Defs& d, int64_t taps, int64_t step, int64_t apart, int64_t group) {
+  d.set("KW", std::max<int64_t>(taps, 1)).set("STEP", step).set("APART", std::max<int64_t>(std::abs(apart), 1));
+  d.set("REVERSED", apart < 0 ? 1 : 0).set("GROUP", group);
+}
+
+int64_t fair_rows(const ConvContext& c, int64_t rows) {
+  return ceil_div<int64_t>(rows, 4 * static_cast<int64_t>(c.device.compute_units()));
+}
+// `work`: multiply-adds of a row of the grid.
+int64_t rows_per_item(const ConvContext& c, int64_t rows, int64_t work) {
+  return std::clamp<int64_t>(kItemWork / std::max<int64_t>(work, 1), 1, fair_rows(c, rows));
+}
+
+// All but the channels.
+ConvChannelsParams params(const ConvContext& c, const ConvPass& p) {
+  ConvChannelsParams a{};
+  a.point = p.source_point();
+  a.rows = p.images * p.grid[0] * p.grid[1];
+  a.rows_per_item = rows_per_item(c, a.rows, p.grid[2] * p.groups * p.c_out * p.k());
+  a.depth = p.grid[0];
+  a.height = p.grid[1];
+  a.width = p.grid[2];
+  a.in_d = p.padded[0];
+  a.in_h = p.padded[1];
+  a.in_w = p.padded[2];
+  a.step_z = p.src_step[0];
+  a.step_y = p.src_step[1];
+  a.step_x = p.src_step[2];
+  a.first_z = p.tap_first[0];
+  a.first_y = p.tap_first[1];
+  a.first_x = p.tap_first[2];
+  a.taps_z = p.k() ? p.taps[0] : 0;
+  a.taps_y = p.k() ? p.taps[1] : 0;
+  a.taps_x = p.taps[2];
+  a.apart_z = p.tap_step[0];
+  a.apart_y = p.tap_step[1];
+  a.apart_x = p.tap_step[2];
+  a.out_image = p.out_image();
+  a.out_z = p.dst_step[0] * p.dst[1] * p.dst[2] * p.out_point();
+  a.out_y = p.dst_step[1] * p.dst[2] * p.out_point();
+  a.out_x = p.dst_step[2] * p.out_point();
+  return a;
+}
+
+// The weights of a pass as [group][output channel][taps, of three dimensions][channel].
+at::Tensor weights(const ConvPass& p) {
+  const int64_t row = p.ker[2] * p.w_point;
+  return p.weight.as_strided(
+      {p.groups, p.c_out, p.taps[0], p.taps[1], p.taps[2], p.c_in},
+      {p.w_group, p.w_out, p.ker_step[0] * p.ker[1] * row, p.ker_step[1] * row, p.ker_step[2] * p.w_point, p.w_in},
+      p.weight.storage_offset() + p.weight_first());
+}
+at::Tensor packed(const ConvContext& c, const at::Tensor& w) {
+  const at::Tensor to = c.scratch(w.numel());
+  if (w.numel() > 0) to.view(w.sizes()).copy_(w);
+  return to;
+}
+
+size_t items(const ConvChannelsParams& a) { return static_cast<size_t>(ceil_div(a.rows, a.rows_per_item)); }
+
+// Groups of c_in channels, each of which goes into c_in channels of the result.
+void small_groups_pass(const ConvContext& c, const ConvPass& p) {
+  ConvChannelsParams a = params(c, p);
+  a.channels = p.groups * p.c_in;
+  a.groups = p.groups;
+  if (p.tap_step[2] < 0) a.first_x += (p.taps[2] - 1) * p.tap_step[2];
+  const at::Tensor w = packed(c, weights(p).permute({2, 3, 4, 5, 0, 1}));
+  Defs defs = channel_defs(c, p.out.scalar_type(), vector_of(c, a.channels), kPixels);
+  set_row(defs, a.taps_x, a.step_x, a.apart_x, p.c_in);
+  kernel(c.device, "conv/conv_channels.cl", "conv_channels", defs)
+      .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(p.bias), p.result(), a);
+}
+
+void few_outputs_pass(const ConvContext& c, const ConvPass& p) {
+  ConvChannelsParams a = params(c, p);
+  a.channels = p.c_in;
+  a.groups = p.groups;
+  const at::Tensor w = packed(c, weights(p));
+  const int64_t vec = vector_of(c, a.channels);
+  // So many sums leave registers for what is multiplied.
+  const int64_t sums = register_tile(c.device, c10::kFloat).vec == 16 ? 16 : 9;
+  const auto pixels = std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(sums / p.c_out, 1)));
+  Defs defs = channel_defs(c, p.out.scalar_type(), vec, std::min<int64_t>(static_cast<int64_t>(pixels), 8));
+  defs.set("NCO", p.c_out);
+  kernel(c.device, "conv/conv_channels_few.cl", "conv_channels_few", defs)
+      .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(p.bias), p.result(), a);
+}
+
+// Of depthwise convolutions.
+void run_weight(const ConvContext& c, const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  const auto dtype = call.w.scalar_type();
+  const int64_t taps = volume(g.kernel), vec = vector_of(c, g.groups);
+  ConvChannelsParams a{};
+  a.channels = a.groups = a.point = g.groups;
+  a.rows = g.images * g.out[0] * g.out[1];
+  a.depth = g.out[0];
+  a.height = g.out[1];
+  a.width = g.out[2];
+  a.in_d = g.in[0];
+  a.in_h = g.in[1];
+  a.in_w = g.in[2];
+  a.step_z = g.stride[0];
+  a.step_y = g.stride[1];
+  a.step_x = g.stride[2];
+  a.first_z = -g.padding[0];
+  a.first_y = -g.padding[1];
+  a.first_x = -g.padding[2];
+  a.taps_z = g.kernel[0];
+  a.taps_y = g.kernel[1];
+  a.taps_x = g.kernel[2];
+  a.apart_z = g.dilation[0];
+  a.apart_y = g.dilation[1];
+  a.apart_x = g.dilation[2];
+  a.out_x = g.groups;
+  a.out_y = a.out_x * g.out[2];
+  a.out_z = a.out_y * g.out[1];
+  a.out_image = a.out_z * g.out[0];
+  // Each work-item has sums of its own, for as many rows as make these a small part of its work.
+  const int64_t most_items = std::max<int64_t>(1, kConvScratchBytes / (8 * taps * g.groups));
+  const int64_t most_rows = std::max<int64_t>(kPixelsPerSum / a.width, 1);
+  a.rows_per_item = std::max(fair_rows(c, a.rows), ceil_div<int64_t>(kFewestPixels, a.width));
+  a.rows_per_item = std::max(std::min(a.rows_per_item, most_rows), ceil_div(a.rows, most_items));
+  const auto parts = static_cast<int64_t>(items(a));
+  const at::Tensor sums = c.scratch(parts * taps * g.groups);
+  Defs defs = channel_defs(c, dtype, vec, kPixels);
+  set_row(defs, a.taps_x, a.step_x, a.apart_x, 1);
+  kernel(c.device, "conv/conv_channels.cl", "conv_channels_weight", defs)
+      .launch(c.op, c.queue, {items(a)}, {1}, buf(call.x), buf(call.y), buf(sums), a);
+  const int64_t per_item = round_up(ceil_div<int64_t>(8192, taps * parts), vec);
+  Defs sum_defs;
+  sum_defs.set("ACC", dtype_tag(c.acc)).set("VEC", vec).set("OUT", dtype_tag(dtype));
+  kernel(c.device, "conv/conv_sum.cl", "conv_sum_taps", sum_defs)
+      .launch(c.op, c.queue, {size_t(ceil_div(g.groups, per_item))}, {1}, buf(sums), buf(call.w), g.groups, taps, parts,
+              per_item);
+}
+
+bool has_small_groups(const ConvGeometry& g) {
+  return g.groups > 1 && g.c_in == g.c_out && (g.c_in == 1 || g.c_in == 2 || g.c_in == 4);
+}
+
+}  // namespace
+
+bool serves_along_channels(const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  if (!call.channels_last || !netcl::device_of(call.x).is_cpu() || call.source().numel() == 0) return false;
+  if (g.kernel[0] * g.kernel[1] > CONV_MOST_TAP_ROWS) return false;
+  const bool short_rows = g.kernel[2] <= kMostTapsOfRow && (g.kernel[2] - 1) * g.dilation[2] <= kMostReach;
+  if (call.direction == ConvDirection::kWeightGradient) return has_small_groups(g) && g.c_in == 1 && short_rows;
+  if (has_small_groups(g) && short_rows) return true;
+  // A tile of a product would be at most half full.
+  const Device& device = netcl::device_of(call.x);
+  const int64_t half = register_tile(device, compute_type(call.x.scalar_type())).vec / 2;
+  const int64_t summed = call.forward() ? g.c_in : g.c_out;
+  return summed >= 8 && call.result_channels() <= (g.groups == 1 && summed >= 16 ? std::max<int64_t>(half, 4) : 4);
+}
+
+void run_along_channels(const ConvCall& call) {
+  const ConvContext c(call);
+  if (call.direction == ConvDirection::kWeightGradient)
+    run_weight(c, call);
+  else
+    run_unpadded_passes(c, call, has_small_groups(call.g) ? &small_groups_pass : &few_outputs_pass);
+}
+
+}  // namespace netcl

@@ -1,15 +1,15 @@
-// What GradScaler runs on the device.
+// The kernels of GradScaler.
 #include "args/amp.h"
 #include "common/multi_tensor.h"
 
-// Whether there is an Inf or NaN.
+// Checks for Inf and NaN.
 #define CHECK_AT(V, i)                             \
   {                                                \
     const VTYPE(ACC, V) x = LOAD(S, ACC, V, g, i); \
     bad |= MT_ANY(V, isnan(x - x));                \
   }
-// Two words for each gradient: how many of its elements are Inf or NaN, and FIRST_AT minus the index of the first, so
-// that zero says that there is none. Indexes from FIRST_AT - 1 on count as that one.
+// A record has two words per gradient: how many of its elements are Inf or NaN, and FIRST_AT minus the index of the
+// first, so that 0 means none. All indices from FIRST_AT - 1 on give the same word.
 #define FIRST_AT 0xffffffffu
 #define TELL_AT(V, i)                       \
   for (int k = 0; k < V; k++) {             \
@@ -30,17 +30,17 @@
     }                                                                            \
   }
 
-// grad *= inv_scale in place for every gradient; found_inf becomes 1 if one was Inf or NaN, and is never cleared.
-// `record`, which may be missing, says which: it is written only if there is one. A row's scalar is its number there.
-// S: dtype of the gradients.
+// grad *= inv_scale in place for every gradient. found_inf becomes 1 if an element was Inf or NaN, and is never
+// cleared. If there is a `record`, it tells which gradients; a row's scalar is its number there. S: dtype of the
+// gradients.
 __kernel void unscale(MT_PARAMS, BUF(found_inf), BUF(inv_scale), BUF(record)) {
   MT_CHUNK
   __global STORAGE(S)* g = MT_PTR(0, S);
   const float factor = *PTR(inv_scale, const float);
   const ST inv = (ST)factor;
   int bad = 0;
-  // A factor of 1 only looks: what a fused optimizer asks for, which divides by the scale itself. One above 1 may make
-  // an Inf of a finite gradient, so what there was is told first.
+  // A factor of 1 only checks; a fused optimizer, which divides by the scale itself, asks for this. A factor above 1
+  // may make an Inf of a finite gradient, so the gradients are checked first.
 #define UNSCALE_AT(V, i)                           \
   {                                                \
     const VTYPE(ACC, V) x = LOAD(S, ACC, V, g, i); \
@@ -55,11 +55,11 @@ __kernel void unscale(MT_PARAMS, BUF(found_inf), BUF(inv_scale), BUF(record)) {
     MT_FOR_EACH(UNSCALE_AT)
     if (bad && record_buf) TELL(record, MT_SCALAR)
   }
-  // Several work-items may write: all write the same.
+  // Several work-items may write this, but all write the same value.
   if (bad) *PTR(found_inf, float) = 1.0f;
 }
 
-// live = saved for every row if found_inf is not zero: what a skipped step takes back.
+// If found_inf is not zero: live = saved for every row, which undoes a skipped step.
 __kernel void take_back(MT_PARAMS, BUF(found_inf)) {
   if (*PTR(found_inf, const float) == 0.0f) return;
   MT_CHUNK
@@ -70,7 +70,7 @@ __kernel void take_back(MT_PARAMS, BUF(found_inf)) {
   MT_FOR_EACH(TAKE_BACK_AT)
 }
 
-// What tensors hold, as bits of one word that is never cleared: 1 an Inf, 2 a NaN.
+// Sets bits of a word that is never cleared: 1 if a tensor holds an Inf, 2 if it holds a NaN.
 __kernel void flag_non_finite(MT_PARAMS, BUF(flag)) {
   MT_CHUNK
   __global STORAGE(S)* g = MT_PTR(0, S);
@@ -87,8 +87,8 @@ __kernel void flag_non_finite(MT_PARAMS, BUF(flag)) {
   if (bits) atomic_or((volatile __global int*)PTR(flag, int), bits);
 }
 
-// s * factor as in float64, then rounded to float32; without double, rounded once, which differs in the last place
-// if the product is within 2^-48 of the middle of two floats.
+// s * factor computed in float64, then rounded to float32. Without double it is rounded once; this differs in the last
+// place if the product is within 2^-48 of the middle of two floats.
 static inline float times(float s, const ScaleFactor f) {
 #ifdef HAVE_FP64
   return (float)((double)s * as_double(f.bits));

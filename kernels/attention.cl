@@ -1,6 +1,6 @@
-// What lies between the matrix products of attention: scores become probabilities, and on the way back the
-// gradient of the probabilities that of the scores. Both in place, on scores of the compute type that are
-// dense. -D: ACC, VEC, LS (see rows.h), BIAS (storage tag) if a bias is added to the scores.
+// The steps between the matrix products of attention: scores become probabilities, and in the backward pass the
+// gradient of the probabilities becomes that of the scores. Both work in place, on dense scores of the compute type.
+// -D: ACC, VEC, LS (see rows.h), BIAS (storage tag) if a bias is added to the scores.
 #include "args/attention.h"
 #include "common/rows.h"
 
@@ -37,7 +37,7 @@ static inline VT load_bias(__global const STORAGE(BIAS)* p, long stride, long i,
   const long place = (b * P.all_heads + h) * P.all_queries + q;                 \
   __global ST* l = PTR(lse, ST) + place;                                        \
   BIAS_ROW
-// Keys that the query does not see.
+// Clears the keys that the query may not see.
 #define CLEAR_REST(p) \
   for (long i = n + LID * VEC; i < P.keys; i += LS * VEC) STORE_LANES(ACC, p, i, LANES(i, P.keys), (VT)(0));
 
@@ -54,7 +54,7 @@ __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const Attentio
 #endif
       m = fmax(m, x);
     }
-    // A query that sees no key at all gets zeros.
+    // A query that sees no key gets zeros.
     const ST most = row_max(m), top = most == -INFINITY ? (ST)(0) : most;
     VT t = (VT)(0);
     FOR_ROW(i, n) {
@@ -73,7 +73,7 @@ __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const Attentio
   }
 }
 
-// scores -> probabilities; grad of the probabilities -> grad of the scores.
+// Replaces scores by probabilities, and their gradient by that of the scores.
 __kernel void attention_backward(BUF(scores), BUF(grad), BUF(lse), BIAS_PARAM const AttentionParams P) {
   FOR_ROWS {
     ROW

@@ -1,8 +1,8 @@
 // Batch normalisation, forward and backward, training and evaluation.
 // -D: IN (input and its gradient), WT (weight and bias), RT (running statistics), ACC, VEC, LS.
-// Two layouts: a channel as `runs` runs of hw adjacent elements (one group a channel), or channels adjacent
-// to each other in `runs` rows (`cols`: a work-item takes VEC channels). Saved statistics are of the compute
-// type. Operands that are absent come as null. Statistics as in norm.cl: two-pass, with a corrected mean.
+// There are two layouts: a channel is `runs` runs of hw adjacent elements (one group per channel), or channels are
+// adjacent in `runs` rows (`cols`: a work-item takes VEC channels). Saved statistics have the compute type. Missing
+// operands are null. As in norm.cl, statistics take two passes, and the mean is corrected.
 #include "common/rows.h"
 
 DEFINE_LANES(IN)
@@ -11,7 +11,7 @@ DEFINE_LANES(RT)
 DEFINE_LANES(ACC)
 
 #define PARAM(T, p, i, absent) (p##_buf ? LOAD(T, ACC, 1, PTR(p, const STORAGE(T)), i) : (ST)(absent))
-// ## keeps the tag's name, which LOAD_LANES needs.
+// With ## the tag's name is not expanded, as LOAD_LANES needs it.
 #define load_WT(p, i, lanes, fill) LOAD_LANES(WT, p, i, lanes, fill)
 #define load_RT(p, i, lanes, fill) LOAD_LANES(RT, p, i, lanes, fill)
 #define PARAM_LANES(T, p, i, lanes, absent) \
@@ -62,7 +62,7 @@ __kernel void batch_norm_train(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(we
   }
 }
 
-// A row is one run.
+// A row is one run of a channel.
 __kernel void batch_norm_eval(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var), long rows,
                               long rows_per, long channels, long hw, WIDE(eps)) {
   const long first = (long)get_group_id(0) * rows_per;
@@ -87,7 +87,7 @@ __kernel void batch_norm_eval(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run
     v1 += gv * KEEP_LANES(LOAD_LANES(IN, x, at, lanes, 0) - m, lanes, 0); \
     v2 += gv;                                                             \
   }
-// `stat` is the saved inverse deviation in training, the running variance in evaluation.
+// `stat` is the saved inverse deviation in training, and the running variance in evaluation.
 __kernel void batch_norm_backward(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in), BUF(weight), BUF(mean), BUF(stat),
                                   long runs, long channels, long hw, int train, WIDE(eps)) {
   ROW_SCRATCH
@@ -170,7 +170,7 @@ __kernel void batch_norm_train_cols(BUF(out), BUF(mean), BUF(invstd), BUF(in), B
     STORE_LANES(IN, y, r * channels, lanes, (LOAD_LANES(IN, x, r * channels, lanes, 0) - m) * w + b);
 }
 
-// Work-item (columns, a share of the rows).
+// A work-item takes (columns, a share of the rows).
 __kernel void batch_norm_eval_cols(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var), long n,
                                    long rows_per, long channels, WIDE(eps)) {
   const long c = (long)get_global_id(0) * VEC;

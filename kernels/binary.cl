@@ -1,4 +1,4 @@
-// Element-wise operators of two inputs. One line per operator; x and y are vectors VT of the compute type.
+// Element-wise operators of two inputs, one line each; x and y are vectors VT of the compute type.
 #include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)
@@ -19,7 +19,7 @@
 #define OP_complex(re, im) ((VT)((re).x, (im).x))
 #define OP_polar(r, phi) ((VT)((r).x * cos((phi).x), (r).x * sin((phi).x)))
 #define OP_logaddexp(x, y) c_log_add_exp(x, y)
-// |weight| decides the end from which to interpolate, as in ATen's lerp.
+// weight| decides from which end to interpolate, as in ATen's lerp.
 static inline VT lerp_complex(VT x, VT y, VT w) {
   return c_abs(w) < (R)0.5 ? x + c_mul(w, y - x) : y - c_mul(y - x, (VT)(1, 0) - w);
 }
@@ -72,7 +72,7 @@ NETCL_MAP2(lcm_int)
 #define OP_bitwise_and(x, y) ((x) & (y))
 #define OP_bitwise_or(x, y) ((x) | (y))
 #define OP_bitwise_xor(x, y) ((x) ^ (y))
-// Not of bool, as on CPU and CUDA.
+// Not defined for bool, as on CPU and CUDA.
 #if !defined(ACC_BOOL)
 #define OP_div_floor(x, y) floor_quotient(x, y)
 #define OP_div_trunc(x, y) safe_quotient(x, y)
@@ -93,9 +93,9 @@ static inline VT floor_rest(VT x, VT y) {
   const VT r = fmod(x, y);
   return r != (VT)0 && ((y < (VT)0) != (r < (VT)0)) ? r + y : r;
 }
-// As in the dtype itself: CPU and CUDA round each step of a division of half or bfloat16.
+// CPU and CUDA round each step of a division of half or bfloat16 to that dtype, so this does too.
 #define NARROW(v) ROUND(COMMON, ACC, VEC, v)
-// Python's floor division, with ATen's care for the last digit (c10::div_floor_floating).
+// Python's floor division, with ATen's correction of the last digit (c10::div_floor_floating).
 static inline VT floor_quotient(VT x, VT y) {
   const VT r = fmod(x, y);
   VT q = NARROW(NARROW(x - r) / y);
@@ -114,8 +114,8 @@ static inline VT log_add_exp2(VT x, VT y) {
   return isinf(x) && x == y ? x : isnan(x) || isnan(y) ? x + y : m + log1p(exp2(-fabs(x - y))) * (VT)M_LOG2E;
 }
 #if !defined(ACC_DOUBLE)
-// The neighbour of x in the dtype of which x, held in a float, is a number: a unit in the last place is 1 << 16 of the
-// bits of a bfloat16, and 1 << 13 of those of a half, which has other denormal numbers and another infinity.
+// The neighbour of x in its narrow dtype, although x is held in a float. A unit in the last place is 1 << 16 of the
+// float's bits for bfloat16, and 1 << 13 for half, whose denormal numbers and infinity differ.
 static inline ST next_bfloat16(ST x, ST y) {
   if (isnan(x) || isnan(y)) return x + y;
   if (x == y) return y;
@@ -141,7 +141,7 @@ NETCL_MAP2(next_half)
 #define OP_fmod(x, y) fmod(x, y)
 #define OP_pow_tensor_tensor(x, y) pow(x, y)
 #define OP_atan2(x, y) atan2(x, y)
-// A NaN of either side wins.
+// The result is NaN if either side is NaN.
 #define OP_maximum(x, y) ((x) > (y) || isnan(x) ? (x) : (y))
 #define OP_minimum(x, y) ((x) < (y) || isnan(x) ? (x) : (y))
 #define OP_fmax(x, y) fmax(x, y)
@@ -165,7 +165,7 @@ NETCL_MAP2(next_half)
 #define huber(z, delta) ((z) <= (delta) ? (VT)0.5 * (z) * (z) : (delta) * ((z) - (VT)0.5 * (delta)))
 #define OP_lerp_scalar(x, y) (fabs(s0) < (VT)0.5 ? (x) + s0 * ((y) - (x)) : (y) - ((y) - (x)) * (1 - s0))
 
-// Backward passes: g is the gradient, then what ATen hands over (input or output).
+// Backward passes: g is the gradient; the next argument is the input or output, whichever ATen passes.
 #define OP_sigmoid_backward(g, y) ((g) * (1 - (y)) * (y))
 #define OP_tanh_backward(g, y) ((g) * (1 - (y) * (y)))
 #define OP_logit_backward(g, x) ((x) < (VT)0 || (x) > (VT)1 ? (VT)NAN : (g) / ((x) * (1 - (x))))

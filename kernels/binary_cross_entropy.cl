@@ -1,4 +1,4 @@
-// Binary cross entropy of each element, which tells the host if input or target is no probability. A logarithm is
+// Binary cross entropy of each element. Reports an input or target that is no probability to the host. Logarithms are
 // at least -100, as on CPU and CUDA. -D: IN (all tensors), ACC, VEC.
 #define LS 1
 #include "common/rows.h"

@@ -1,5 +1,5 @@
-// CTC loss in log space. The states of a target of n labels are its labels with blanks around them, 2 n + 1; `spans`
-// holds (3, batch) lengths of inputs and targets, and where the targets begin. log_probs is (steps, batch, classes),
+// CTC loss in log space. A target of n labels has 2 n + 1 states: its labels with blanks around them. `spans` holds (3,
+// batch): the lengths of inputs and of targets, and where the targets begin. log_probs is (steps, batch, classes);
 // alpha and beta are (batch, steps, states). -D: ACC, the dtype.
 #include "common/vector.h"
 
@@ -11,14 +11,14 @@ static inline ST log_sum(ST a, ST b, ST c) {
   return log(exp(a - shift) + exp(b - shift) + exp(c - shift)) + shift;
 }
 
-// The class of state s; a class that does not exist counts as the blank.
+// The class of state s; an invalid class counts as the blank.
 static inline long label(__global const long* target, long s, long classes, long blank) {
   const long c = s % 2 ? target[s / 2] : blank;
   return c >= 0 && c < classes ? c : blank;
 }
 
-// The logarithm of the probability of all that leads to a state, the step itself included; with `reverse`, of all that
-// follows. Work-group = sequence. The forward pass also leaves the negative log likelihood.
+// The logarithm of the probability of all paths that lead to a state; with `reverse`, of all paths from it on. Both
+// include the state's own step. One work-group per sequence. The forward pass also stores the negative log likelihood.
 __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(spans), BUF(err), int code, long steps,
                        long batch, long classes, long states, long blank, int reverse) {
   const long b = get_group_id(0), lane = get_local_id(0), lanes = get_local_size(0);
@@ -29,8 +29,8 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(s
   __global ST* a = PTR(alpha, ST) + b * steps * states;
   for (long i = lane; i < labels; i += lanes)
     if (target[i] < 0 || target[i] >= classes) netcl_report(PTR(err, int), code, target[i], classes);
-  const long back = reverse ? 1 : -1;  // the way to the state or step that came before
-  for (long n = 0; n < steps; n++) {   // not to `length`: every sequence meets as many barriers
+  const long back = reverse ? 1 : -1;  // direction of the previous state or step
+  for (long n = 0; n < steps; n++) {   // all steps, not `length`: every sequence must meet as many barriers
     const long t = reverse ? length - 1 - n : n;
     for (long i = lane; i < used && n < length; i += lanes) {
       const long s = reverse ? used - 1 - i : i, c = label(target, s, classes, blank);
@@ -55,7 +55,8 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(s
   }
 }
 
-// The derivative with respect to log_probs, which are taken to come from log_softmax. Work-item (step, sequence).
+// The gradient with respect to log_probs, which is assumed to be the output of log_softmax. A work-item takes (step,
+// sequence).
 __kernel void ctc_gradient(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha), BUF(beta), BUF(nll), BUF(targets),
                            BUF(spans), long batch, long classes, long states, long blank, int zero_infinity) {
   const long t = get_global_id(0), b = get_global_id(1), steps = get_global_size(0);

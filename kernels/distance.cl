@@ -1,9 +1,9 @@
-// p-norm distances between the rows of two matrices (cdist) or of one (pdist), with their gradients. -D: ACC (f32,
-// f64), NORM (0, 1, 2, 3 = another p, 4 = infinity), PAIRS (1: only the pairs i < j of one matrix, densely, as pdist
-// has them).
+// p-norm distances between the rows of two matrices (cdist) or of one (pdist), and their gradients. -D: ACC (f32, f64),
+// NORM (0, 1, 2, 3 = another p, 4 = infinity), PAIRS (1: only the pairs i < j of one matrix, stored densely, as in
+// pdist).
 #include "common/vector.h"
 
-// The place of the distance between rows i and j.
+// The position of the distance between rows i and j.
 #if PAIRS
 #define PLACE(i, j) ((i) < (j) ? PAIR(i, j) : PAIR(j, i))
 #define PAIR(i, j) ((i) * (2 * columns - (i) - 1) / 2 + (j) - (i) - 1)
@@ -42,7 +42,7 @@ __kernel void distance_forward(BUF(out), BUF(x), BUF(y), long batch, long rows, 
   PTR(out, ST)[PLACE(i, j)] = sum;
 }
 
-// d(distance)/d(u) of one coordinate; diff = u - v.
+// d(distance) / d(u) for one coordinate; diff = u - v.
 static inline ST slope(ST diff, ST dist, ST p) {
   const ST sign = (diff > 0) - (diff < 0);
 #if NORM == 1
@@ -57,7 +57,7 @@ static inline ST slope(ST diff, ST dist, ST p) {
 #endif
 }
 
-// An element of the gradient of x: the sum over all rows of y.
+// Computes one element of the gradient of x, which is a sum over all rows of y.
 __kernel void distance_backward(BUF(gx), BUF(grad), BUF(x), BUF(y), BUF(dist), long batch, long rows, long columns,
                                 long m, ST p) {
   const long item = get_global_id(0);

@@ -1,4 +1,4 @@
-// Dropout: out = in * mask / (1 - p), mask drawn as in random.cl. -D: IO (storage tag), ACC.
+// Dropout: out = in * mask / (1 - p), with a mask drawn as in random.cl. -D: IO (storage tag), ACC.
 #include "common/vector.h"
 #include "common/philox.h"
 

@@ -1,13 +1,13 @@
-// The gradient of an embedding table, and its renormalisation. Deterministic: a row of the table is added to
-// by one work-item, in the order of the indices. -D: IN (gradient, table), INDEX (i32 or i64), ACC, VEC.
+// The gradient of an embedding table, and its renormalisation. It is deterministic: one work-item adds to a row of the
+// table, in the order of the indices. -D: IN (gradient, table), INDEX (i32 or i64), ACC, VEC.
 #define LS 1
 #include "common/rows.h"
 
 DEFINE_LANES(IN)
 DEFINE_LANES(ACC)
 
-// Work-item (columns, share of the table: rows that are `share` modulo `shares`). `total` is zero at the
-// start. `counts` (how often each index occurs) is null unless gradients are to be scaled by it.
+// A work-item takes (columns, a share of the table: rows that are `share` modulo `shares`). `total` must be zero.
+// `counts` (how often each index occurs) is null unless gradients are divided by it.
 __kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts), BUF(err), int code, long n, long width,
                                  long rows, long padding, long shares) {
   const long c = (long)get_global_id(0) * VEC, share = get_global_id(1);
@@ -29,7 +29,7 @@ __kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts),
   }
 }
 
-// How often each index occurs; `counts` is zero at the start.
+// Counts how often each index occurs; `counts` must be zero.
 __kernel void embedding_count(BUF(counts), BUF(index), long n, long rows, long per) {
   const long first = (long)get_global_id(0) * per, last = min(first + per, n);
   for (long i = first; i < last; i++) {
@@ -40,7 +40,7 @@ __kernel void embedding_count(BUF(counts), BUF(index), long n, long rows, long p
 
 static inline ST norm_term(ST x, float p) { return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (ST)p); }
 
-// Scales each row that occurs down to the norm max_norm.
+// Scales each row that occurs so that its norm is at most max_norm.
 __kernel void embedding_renorm(BUF(table), BUF(counts), long rows, long rows_per, long width, float p, WIDE(max_norm)) {
   const long first = (long)get_global_id(0) * rows_per, last = min(first + rows_per, rows);
   for (long row = first; row < last; row++) {

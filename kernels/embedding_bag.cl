@@ -1,5 +1,5 @@
-// Sums, means and maxima of bags of rows of an embedding table, and their gradients. Indices are int64.
-// Deterministic: a row of the gradient is added to by one work-item, in the order of the indices.
+// Sums, means and maxima of bags of rows of an embedding table, and their gradients. Indices are int64. It is
+// deterministic: one work-item adds to a row of the gradient, in the order of the indices.
 // -D: IN (table, output, gradients, sample weights), ACC, VEC, MODE_SUM | MODE_MEAN | MODE_MAX.
 #define LS 1
 #include "common/rows.h"
@@ -10,8 +10,8 @@ DEFINE_LANES(ACC)
 #define INDEX(i) (PTR(index, const long)[i])
 #define SAMPLE(i) (sample_buf ? LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), i) : (ST)(1))
 
-// Work-item (columns, bag). The last bag takes all that remains, as on CUDA, even if one more offset
-// (of `count_of_offsets`) says where it ends.
+// A work-item takes (columns, bag). The last bag takes all remaining indices, as on CUDA, even if there is one more
+// offset (`count_of_offsets`) that says where it ends.
 __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BUF(table), BUF(index), BUF(offsets),
                             BUF(sample), BUF(err), int code, int bad_offset, long n, long count_of_offsets, long bags,
                             long rows, long width, long padding) {
@@ -58,7 +58,7 @@ __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BU
   STORE_LANES(IN, PTR(out, STORAGE(IN)), bag * width + c, lanes, sum.v);
 }
 
-// Work-item (columns, share of the table's rows). `total` is zero at the start; `counts` as in embedding.cl.
+// A work-item takes (columns, a share of the table's rows). `total` must be zero; `counts` is as in embedding.cl.
 __kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_of), BUF(bag_size), BUF(where),
                                      BUF(sample), BUF(counts), long n, long bags, long rows, long width, long padding,
                                      long shares) {

@@ -1,14 +1,14 @@
-// Stockham's FFT over one dimension of contiguous tensors [lines, n, inner], a pass for each factor of n: `pass` makes
-// transforms of done * RADIX elements from those of `done`, a butterfly a work-item; the last leaves them in order.
-// `roots` makes the n-th roots of 1 by which it turns the elements, `chirp` the weights of Bluestein's algorithm.
-// -D: ACC (c64 or c128), ACC_DOUBLE; of a pass also RADIX, IN and OUT: ACC, or its real tag (reads with an imaginary
-// part of 0, writes the real part).
+// Stockham's FFT over one dimension of contiguous tensors [lines, n, inner], with one pass per factor of n. `pass`
+// combines transforms of `done` elements into transforms of done * RADIX elements, one butterfly per work-item; the
+// last pass leaves the result in order. `roots` computes the n-th roots of unity that the passes multiply by, `chirp`
+// the weights of Bluestein's algorithm. -D: ACC (c64 or c128), ACC_DOUBLE; for a pass also RADIX, IN and OUT: ACC, or
+// its real tag (reads with an imaginary part of 0, writes the real part).
 #define WORK_GROUPS
 #define VEC 1
 #include "common/vector.h"
 #include "common/complex.h"
 
-// e^(2 pi i k / n), k < n: the quarter turns are exact, and the angle of what is left is below pi / 2.
+// e^(2 pi i k / n) for k < n. Quarter turns are exact, and the remaining angle is below pi / 2.
 static inline VT root_of_unity(ulong k, ulong n) {
   const ulong quarter = 4 * k / n, rest = 4 * k - quarter * n;
   const R half_turns = (R)rest / (R)(2 * n), c = cospi(half_turns), s = sinpi(half_turns);
@@ -23,7 +23,7 @@ __kernel void roots(BUF(out), long n, int inverse) {
   PTR(out, VT)[k] = inverse ? w : c_conj(w);
 }
 
-// e^(-pi i k^2 / n), k < n.
+// e^(-pi i k^2 / n) for k < n.
 __kernel void chirp(BUF(out), long n, int inverse) {
   const ulong k = get_global_id(0);
   if (k >= n) return;
@@ -32,7 +32,7 @@ __kernel void chirp(BUF(out), long n, int inverse) {
 }
 
 #if defined(RADIX)
-// v[first + step * k], k < 4; `turn` is the root of a quarter turn, (0, 1) or (0, -1).
+// A butterfly of v[first + step * k], k < 4; `turn` is the root of a quarter turn, (0, 1) or (0, -1).
 static inline void four(VT* v, int first, int step, R turn) {
   const VT a = v[first], b = v[first + step], c = v[first + 2 * step], d = v[first + 3 * step], e = (b - d).yx;
   const VT even = a + c, odd = b + d, left = a - c, right = (VT)(-turn * e.x, turn * e.y);
@@ -70,8 +70,8 @@ static inline void butterfly(VT* v, __global const VT* root, uint step) {
 #endif
 }
 
-// Of a dimension the input has its first `in_n` elements; the others are the conjugates of their mirror images (the
-// transform is real). `out_n` elements are written, times `normalized` to the power 0, -1/2 or -1.
+// The input holds the first `in_n` elements of the dimension; the others are the conjugates of their mirror images,
+// since the transform is real. Writes `out_n` elements, multiplied by `normalized` to the power of 0, -1/2 or -1.
 __kernel void pass(BUF(out), BUF(in), BUF(root), long butterflies, long lines, long inner, long n, long done, long in_n,
                    long out_n, long normalization, long normalized) {
   const uint i = get_global_id(0);

@@ -3,7 +3,7 @@
 
 #define OP_fill() (s0)
 #define OP_arange() (s0 + index * s1)
-// From both ends, as CPU and CUDA do, so that the last element is exactly `end`.
+// Computes from the nearer end, as CPU and CUDA do, so that the last element is exactly `end`.
 #define OP_linspace() (index * 2 < s2 ? s0 + index * LINSPACE_STEP : s1 - (s2 - 1 - index) * LINSPACE_STEP)
 #define LINSPACE_STEP ((s1 - s0) / (s2 - 1))
 

@@ -1,11 +1,12 @@
 // grid_sample over 2 or 3 spatial dimensions, forward and backward.
 // -D: IN, ACC, DIMS (2: the depth is 1), INTERP (0 bilinear, 1 nearest, 2 bicubic), PADDING (0 zeros, 1 border, 2
-// reflection), ALIGN (0, 1). The gradient of the input belongs to one work-item a sample and channel, which adds in a
-// fixed order: deterministic, no atomics.
+// reflection), ALIGN (0, 1).
+// The gradient of the input is deterministic, without atomics: one work-item per sample and channel adds in a fixed
+// order.
 #include "args/grid_sample.h"
 #include "common/vector.h"
 
-// A coordinate of the grid in [-1, 1] as one of pixels, and its derivative.
+// Converts a coordinate of the grid in [-1, 1] to pixels; also gives the derivative.
 static inline ST unnormalize(ST x, long size, ST* slope) {
 #if ALIGN
   *slope = (ST)(size - 1) / 2;
@@ -27,7 +28,7 @@ static inline ST clip(ST x, long size, ST* slope) {
   return x;
 }
 static inline ST reflect(ST x, long size, ST* slope) {
-  // Twice the borders, so that they are whole numbers.
+  // Twice the borders, which are integers.
   const long low2 = ALIGN ? 0 : -1, high2 = ALIGN ? 2 * (size - 1) : 2 * size - 1;
   if (low2 == high2) {
     *slope = 0;
@@ -51,14 +52,14 @@ static inline ST pad(ST x, long size, ST* slope) {
 #elif PADDING == 2
   x = clip(reflect(x, size, slope), size, slope);
 #endif
-  // What no long can hold lies outside in any case.
+  // A position that a long cannot hold is outside in any case.
   if (!(x > (ST)-1e9f && x < (ST)1e9f)) x = -100;
   return x;
 }
 static inline ST source(ST x, long size, ST* slope) {
   const ST at = unnormalize(x, size, slope);
 #if INTERP == 2
-  // Bicubic pads each of its taps instead.
+  // The bicubic filter pads each of its taps instead.
   if (!(at > (ST)-1e9f && at < (ST)1e9f)) return -100;
   return at;
 #else
@@ -73,7 +74,7 @@ static inline ST source(ST x, long size, ST* slope) {
 #else
 #define TAPS 2
 #endif
-// TAPS positions (-1: outside), their weights, and the weights' derivatives.
+// The positions of TAPS taps (-1: outside), their weights, and the weights' derivatives.
 static inline void taps(ST x, long size, long* at, ST* w, ST* dw) {
 #if INTERP == 1
   at[0] = (long)rint(x);
@@ -122,7 +123,7 @@ static inline void taps(ST x, long size, long* at, ST* w, ST* dw) {
   taps(px, s.in_w, ax, wx, dx);                                                    \
   taps(py, s.in_h, ay, wy, dy);                                                    \
   DEPTH
-// Every tap inside the input, with its place there.
+// Loops over the taps inside the input, with their positions.
 #define FOR_TAPS                     \
   for (int k = 0; k < TAPS_Z; k++)   \
     for (int j = 0; j < TAPS; j++)   \
@@ -130,7 +131,7 @@ static inline void taps(ST x, long size, long* at, ST* w, ST* dw) {
         if (ax[i] >= 0 && ay[j] >= 0 && az[k] >= 0)
 #define PLACE ((az[k] * s.in_h + ay[j]) * s.in_w + ax[i])
 
-// A work-item takes `per` points of the output, all channels.
+// A work-item takes `per` points of the output, with all channels.
 __kernel void sample(BUF(out), BUF(in), BUF(grid), const GridSampleParams s, long per) {
   const long plane = s.out_d * s.out_h * s.out_w, size = s.in_d * s.in_h * s.in_w, points = s.n * plane;
   const long first = (long)get_global_id(0) * per, last = min(first + per, points);
@@ -146,7 +147,7 @@ __kernel void sample(BUF(out), BUF(in), BUF(grid), const GridSampleParams s, lon
   }
 }
 
-// Into a gradient of the compute type that is zero; work-item (sample, channel).
+// Adds to a gradient of the compute type that must be zero; a work-item takes (sample, channel).
 __kernel void sample_backward_input(BUF(gin), BUF(grad), BUF(grid), const GridSampleParams s) {
   const long nc = get_global_id(0), plane = s.out_d * s.out_h * s.out_w;
   if (nc >= s.n * s.c) return;

@@ -1,6 +1,6 @@
-// Moves of whole elements through index tensors; no arithmetic, so the variant is the element's size, not its dtype.
-// -D: BYTES (1, 2, 4, 8, 16), MODE (GATHER: the index looks up the source, SCATTER: the destination,
-// FILL: the destination, which is given the value), NIDX, IDX.
+// Moves whole elements through index tensors. There is no arithmetic, so a variant depends on the element's size, not
+// on its dtype. -D: BYTES (1, 2, 4, 8, 16), MODE (GATHER: the index selects the source; SCATTER: the destination; FILL:
+// the destination, which gets the value), NIDX, IDX.
 #include "common/elements.h"
 #include "common/index_space.h"
 
@@ -8,7 +8,7 @@
 #define SCATTER 2
 #define FILL 3
 
-// RUN elements of 16 bytes are moved as pairs of longs.
+// Elements of 16 bytes are moved as pairs of longs.
 #if BYTES == 1
 #define VALUE ((uchar)value.x)
 #elif BYTES == 2

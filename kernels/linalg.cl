@@ -1,5 +1,5 @@
-// Factorisations of dense matrices and triangular solves, the parts that matrix products do not do: blocks on the
-// diagonal, panels, exchanges of rows. A matrix is an address and three strides in elements: batch, row, column.
+// The parts of matrix factorisations and triangular solves that are not matrix products: blocks on the diagonal,
+// panels, exchanges of rows. A matrix is an address and three strides in elements: batch, row, column.
 // -D: ACC (f32, f64, c64, c128; i64 for exchanges only), ACC_COMPLEX | ACC_REAL | ACC_INTEGRAL, ACC_DOUBLE, BLOCK.
 #define WORK_GROUPS
 #define VEC 1
@@ -27,7 +27,7 @@ typedef VT R;
 #endif
 
 #if !defined(ACC_INTEGRAL)
-// A X = B in place of B, for an n x n block A of which one triangle is read: a work-item a column.
+// Solves A X = B in place of B for an n x n block A of which one triangle is read; one work-item per column.
 __kernel void solve_block(MATRIX(a), MATRIX(b), long n, long columns, int upper, int unit) {
   const long column = get_global_id(0), batch = get_global_id(1);
   if (column >= columns) return;
@@ -41,7 +41,7 @@ __kernel void solve_block(MATRIX(a), MATRIX(b), long n, long columns, int upper,
   }
 }
 
-// A = L L^H in place of A's lower triangle: a work-item a matrix. info: the first row (1-based) whose minor is not
+// A = L L^H in place of A's lower triangle; one work-item per matrix. info: the first row (1-based) whose minor is not
 // positive.
 __kernel void cholesky_block(MATRIX(a), BUF(info), long n, long first) {
   const long batch = get_global_id(0);
@@ -59,8 +59,8 @@ __kernel void cholesky_block(MATRIX(a), BUF(info), long n, long first) {
   }
 }
 
-// P A = L U of a panel of `columns` columns, in place; row 0 of the panel is row `first` of the matrix, as which the
-// pivots (1-based) count. A work-item a matrix. info: the first column (1-based) without a pivot.
+// P A = L U of a panel of `columns` columns, in place. Row 0 of the panel is row `first` of the matrix, and pivots
+// (1-based) count from row 1 of the matrix. One work-item per matrix. info: the first column (1-based) without a pivot.
 __kernel void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch, BUF(info), long rows, long columns, long first,
                        int exchange) {
   const long batch = get_global_id(0);
@@ -94,8 +94,8 @@ __kernel void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch, BUF(info), long 
 }
 #endif
 
-// Exchanges rows k and pivot[k] - 1 for k from `begin` up to `end`, or down from there: a work-item a column. A pivot
-// that is no row is reported, if it can be one (`err` is there), and left out.
+// Exchanges rows k and pivot[k] - 1 for k from `begin` up to `end`, or in reverse order; one work-item per column. If
+// `err` is given, a pivot that is not a row is reported and skipped.
 __kernel void exchange_rows(MATRIX(a), BUF(pivot), long pivot_batch, long begin, long end, long rows, long columns,
                             int down, BUF(err), int code) {
   const long column = get_global_id(0), batch = get_global_id(1);

@@ -1,5 +1,6 @@
-// Negative log likelihood, forward and backward, over (n, C) or (n, C, inner); inner is 1 for a plain class
-// axis. -D: IN (input, output, gradients), TARGET (i64 or u8), ACC. The weight is of IN's dtype or null.
+// Negative log likelihood, forward and backward, over (n, C) or (n, C, inner); inner is 1 if the class axis is the last
+// one.
+// -D: IN (input, output, gradients), TARGET (i64 or u8), ACC. The weight has IN's dtype or is null.
 #include "common/vector.h"
 
 // The class of element i, or -1 if it is ignored.
@@ -16,7 +17,7 @@ static inline long target_of(__global const STORAGE(TARGET)* t, long i, long cla
 #define WEIGHT(c) (weight_buf ? LOAD(IN, ACC, 1, PTR(weight, const STORAGE(IN)), c) : (ST)(1))
 #define SCORE(i, c) ((i) / inner * classes * inner + (c) * inner + (i) % inner)
 
-// Loss of each element.
+// The loss of each element.
 __kernel void nll_each(BUF(out), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long n, long per, long classes,
                        long inner, long ignore) {
   const long first = (long)get_global_id(0) * per, last = min(first + per, n);
@@ -28,13 +29,13 @@ __kernel void nll_each(BUF(out), BUF(in), BUF(target), BUF(weight), BUF(err), in
   }
 }
 
-// part[2p] = sum of the weighted losses, part[2p + 1] = sum of the weights of one share of the elements.
+// For one share of the elements: part[2p] = sum of the weighted losses, part[2p + 1] = sum of the weights.
 __kernel void nll_parts(BUF(part), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long n, long per,
                         long classes, long inner, long ignore) {
   const long p = get_global_id(0), first = p * per, last = min(first + per, n);
   if (first >= n && p > 0) return;
   ST loss = 0, total = 0;
-  // In blocks, so that rounding errors do not grow with their number.
+  // Adds in blocks, so that rounding errors do not grow with the number of elements.
   for (long from = first; from < last; from += 512) {
     const long to = min(from + 512, last);
     ST some_loss = 0, some_weight = 0;
@@ -62,7 +63,7 @@ __kernel void nll_finish(BUF(out), BUF(total_weight), BUF(part), long parts, int
   STORE(IN, ACC, 1, PTR(total_weight, STORAGE(IN)), 0, total);
 }
 
-// Into a gradient that is zero. `each`: a gradient for each element, else one for all of them.
+// Writes to a gradient that must be zero. `each`: one output gradient per element, else one for all.
 __kernel void nll_backward(BUF(gin), BUF(grad), BUF(target), BUF(weight), BUF(total_weight), BUF(err), int code, long n,
                            long per, long classes, long inner, long ignore, int each, int mean) {
   const long first = (long)get_global_id(0) * per, last = min(first + per, n);

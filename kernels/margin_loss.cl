@@ -1,6 +1,6 @@
-// multi_margin_loss and multilabel_margin_loss over rows of C scores: the loss of each row in the compute
-// type, and the gradient. A work-item takes a row. -D: IN, ACC. The weight is of IN's dtype or null. `scale`
-// is what a row's gradient is multiplied by.
+// multi_margin_loss and multilabel_margin_loss over rows of C scores: the loss of each row in the compute type, and the
+// gradient. A work-item takes a row. -D: IN, ACC. The weight has IN's dtype or is null. A row's gradient is multiplied
+// by `scale`.
 #include "common/vector.h"
 
 #define X(j) LOAD(IN, ACC, 1, x, j)
@@ -48,7 +48,7 @@ __kernel void multi_margin_backward(BUF(gin), BUF(grad), BUF(in), BUF(target), B
   STORE(IN, ACC, 1, y, t, -sum);
 }
 
-// A row's targets end at the first -1. is_target gets 1 at the classes among them.
+// A row's targets end at the first -1. is_target becomes 1 for the classes among them.
 __kernel void multilabel_margin(BUF(each), BUF(is_target), BUF(in), BUF(target), BUF(err), int code, long rows,
                                 long classes) {
   const long row = get_global_id(0);

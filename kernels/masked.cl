@@ -1,6 +1,5 @@
-// Masks: masked_fill, and compaction (nonzero, masked_select, masked_scatter) in three steps: count per chunk,
-// scan of the counts by one work-item, and the move.
-// -D: BYTES (element size).
+// Masks: masked_fill, and compaction (nonzero, masked_select, masked_scatter) in three steps: count per chunk, scan of
+// the counts by one work-item, move. -D: BYTES (element size).
 #include "args/masked.h"
 #include "common/dtypes.h"
 #include "common/elements.h"
@@ -13,7 +12,7 @@
 #define HIGH(v) 0
 #endif
 
-// The value is the element at v if there is one, else `imm`.
+// The value is the element at v if v is given, else `imm`.
 __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillParams L) {
   const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);
   const long last = min((long)(get_global_id(1) + 1) * L.rows_per_item, L.rows);
@@ -58,8 +57,8 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillPa
   }
 }
 
-// An element counts when any bit of `low` (`high`: of the second half of 16 bytes) is set in it: all bits but the
-// sign of floating-point numbers.
+// An element counts as non-zero if it has a bit of `low` (`high`: for the second half of 16 bytes). These are all bits
+// except the signs of floating-point numbers.
 #define NONZERO(v) (((LOW(v) & low) | (HIGH(v) & high)) != 0)
 __kernel void count(BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
@@ -92,7 +91,7 @@ __kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong l
   const long inner = L.ndim > 1 ? L.size[L.ndim - 1] : n;
   long row = begin / inner, column = begin - row * inner;
   for (long i = begin; i < end && rank < limit; i++) {
-    // Written before it is known whether it counts: no branch to mispredict, and the next one overwrites it.
+    // Writes before it is known whether the element counts. This avoids a branch, and the next element overwrites it.
     __global long* p = o + rank * L.out_row;
     p[(L.ndim - 1) * L.out_column] = column;
     if (L.ndim == 2) p[0] = row;
@@ -114,7 +113,7 @@ __kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong l
   }
 }
 
-// Takes the marked elements of x, in order …
+// Copies the marked elements of x in order.
 __kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;
@@ -123,13 +122,13 @@ __kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk) {
   __global const elem_t* x = PTR(x, const elem_t);
   long rank = PTR(counts, const long)[k];
   const long limit = PTR(counts, const long)[k + 1];
-  // Stored before it is known whether it is marked: no branch to mispredict.
+  // Stores before it is known whether the element is marked, which avoids a branch.
   for (long i = begin; i < end && rank < limit; i++) {
     o[rank] = x[i];
     rank += m[i] != 0;
   }
 }
-// … and puts the elements of x in order where the mask is set.
+// Copies the elements of x in order to where the mask is set.
 __kernel void spread(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk, long size, BUF(e), int code) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;

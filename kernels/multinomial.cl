@@ -1,4 +1,4 @@
-// Draws from rows of weights by the inverse of their cumulative sums. -D: ACC (f32 or f64), of weights and sums.
+// Draws from rows of weights by inverting their cumulative sums. -D: ACC (f32 or f64), of weights and sums.
 #include "common/vector.h"
 
 __kernel void check_weights(BUF(weights), long n, long chunk, BUF(err), int code) {
@@ -11,8 +11,8 @@ __kernel void check_weights(BUF(weights), long n, long chunk, BUF(err), int code
   if (bad) netcl_report(PTR(err, int), code, 0, 0);
 }
 
-// The first class whose cumulative sum exceeds the point, a share of the whole. Sums made in parallel may step where a
-// weight is 0, or stay below the point: then the nearest class before that has a weight, as on CUDA.
+// Finds the first class whose cumulative sum exceeds the point, a fraction of the total. Sums computed in parallel may
+// increase at a weight of 0, or end below the point; then the nearest class before with a weight is taken, as on CUDA.
 __kernel void pick(BUF(found), BUF(points), BUF(cumulative), BUF(weights), long n, long chunk, long samples,
                    long classes, BUF(err), int code) {
   const long begin = (long)get_global_id(0) * chunk, end = min(begin + chunk, n);

@@ -1,12 +1,12 @@
 // Sequences of different lengths, one after another in `values` [total, run], and padded to `length` each in `padded`
-// [batch, length, run]: sequence b takes the rows offsets[b] to offsets[b + 1] of values. Whole elements are moved.
+// [batch, length, run]: sequence b is the rows offsets[b] to offsets[b + 1] of values. Whole elements are moved.
 // -D: BYTES (1, 2, 4, 8, 16) of an element, INDEX (i32 or i64).
 #include "common/dtypes.h"
 #include "common/elements.h"
 
 #define OFFSET(b) LOAD(INDEX, i64, 1, PTR(offsets, const STORAGE(INDEX)), b)
 
-// The rows of sequence b as (first, count). Those outside of values are reported and left out.
+// The rows of sequence b as (first, count). Rows outside of values are reported and skipped.
 static inline long2 rows_of(long begin, long end, long total, __global int* err, int code) {
   if (begin < 0 || end < begin || end > total) {
     netcl_report(err, code, begin < 0 ? begin : end, total);
@@ -32,7 +32,7 @@ static inline void fill_elements(__global elem_t* to, elem_t value, long n) {
 #define ELEMENT(bits) ((elem_t)(bits).x)
 #endif
 
-// Work-item (rows_per rows of a padded sequence, sequence).
+// A work-item takes (rows_per rows of a padded sequence, sequence).
 __kernel void to_padded(BUF(padded), BUF(values), BUF(offsets), BUF(err), int code, long batch, long length, long run,
                         long total, long rows_per, ulong2 padding) {
   const long b = get_global_id(1), first = (long)get_global_id(0) * rows_per, last = min(first + rows_per, length);
@@ -45,7 +45,7 @@ __kernel void to_padded(BUF(padded), BUF(values), BUF(offsets), BUF(err), int co
   if (last > filled) fill_elements(to + filled * run, ELEMENT(padding), (last - filled) * run);
 }
 
-// Work-item (share of a sequence's rows, sequence). Rows beyond the padded length become zero.
+// A work-item takes (a share of a sequence's rows, sequence). Rows beyond the padded length become zero.
 __kernel void from_padded(BUF(values), BUF(padded), BUF(offsets), BUF(err), int code, long batch, long length, long run,
                           long total, long shares) {
   const long b = get_global_id(1), share = get_global_id(0);

@@ -1,14 +1,13 @@
-// Layer and group normalisation, forward and backward. Statistics are two-pass, the mean corrected by what
-// the second pass finds, so that a large mean costs no accuracy. -D: IN (input and its gradient), WT (weight
-// and bias), ACC, VEC, LS; RMS: no mean, as in rms_norm. weight, bias and gradients that are not wanted come
-// as null.
+// Layer and group normalisation, forward and backward. Statistics take two passes; the second one corrects the mean, so
+// a large mean costs no accuracy. -D: IN (input and its gradient), WT (weight and bias), ACC, VEC, LS; RMS: no mean, as
+// in rms_norm. Weight and bias that are missing, and gradients that are not needed, are null.
 #include "common/rows.h"
 
 DEFINE_LANES(IN)
 DEFINE_LANES(WT)
 DEFINE_LANES(ACC)
 
-// Mean and biased variance of n adjacent elements.
+// The mean and biased variance of n adjacent elements.
 #define ADD_VALUE(i, lanes) s_ += LOAD_LANES(IN, x, i, lanes, 0);
 #define ADD_SQUARE(i, lanes)                      \
   {                                               \
@@ -98,7 +97,7 @@ __kernel void layer_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), B
     STORE_LANES(IN, y, i, lanes, (gv - c2 - xv * c1) * r);  \
   }
 
-// Each group adds up its rows' share of the weight's and bias's gradients in its own row of wpart and bpart.
+// Each group sums its rows' parts of the weight's and bias's gradients in its own row of wpart and bpart.
 __kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), BUF(in), BUF(mean), BUF(rstd),
                                   BUF(weight), long rows, long rows_per, long n) {
   ROW_SCRATCH
@@ -120,7 +119,7 @@ __kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), B
     SUMS(s1)
     SUMS(s2)
     SUM_OF_ROW(TO_SUMS, FOLD(s1) FOLD(s2), n)
-    // No condition around a barrier: PoCL then loses what idle work-items bring to their first sum.
+    // There must be no condition around a barrier: PoCL then loses what idle work-items add to their first sum.
     const ST c1 = row_sum(TOTAL(s1)) / n;
 #ifdef RMS
     const ST c2 = 0;
@@ -132,7 +131,7 @@ __kernel void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), B
   STORES_DONE();
 }
 
-// Sums over `parts` rows of n partial results, of the weight and of the bias.
+// Sums `parts` rows of n partial results, for the weight and for the bias.
 __kernel void sum_parts(BUF(gw), BUF(gb), BUF(wpart), BUF(bpart), long parts, long n) {
   const long c = (long)get_global_id(0) * VEC;
   if (c >= n) return;
@@ -151,7 +150,7 @@ __kernel void sum_parts(BUF(gw), BUF(gb), BUF(wpart), BUF(bpart), long parts, lo
   }
 }
 
-// A row is one group of one sample: `channels` channels of hw elements; `groups` groups a sample.
+// A row is one group of one sample: `channels` channels of hw elements. A sample has `groups` groups.
 __kernel void group_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), BUF(bias), long rows, long rows_per,
                          long channels, long hw, long groups, WIDE(eps)) {
   ROW_SCRATCH
@@ -184,7 +183,7 @@ __kernel void group_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), B
     v1 += gv * KEEP_LANES((LOAD_LANES(IN, x, c * hw + k, lanes, 0) - m) * r, lanes, 0); \
     v2 += gv;                                                                           \
   }
-// wpart and bpart: a row for each sample, a column for each channel.
+// wpart and bpart have a row per sample and a column per channel.
 __kernel void group_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), BUF(in), BUF(mean), BUF(rstd),
                                   BUF(weight), long rows, long rows_per, long channels, long hw, long groups) {
   ROW_SCRATCH

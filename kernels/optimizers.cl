@@ -1,7 +1,7 @@
 // Fused optimizers: one pass over parameters, gradients and states.
 // -D: P (dtype of parameters and gradients), S (dtype of the states), those of multi_tensor.h, AMSGRAD.
-// found_inf, if given and not 0, means that nothing is touched. grad_scale, if given, divides the gradients,
-// which are stored unscaled.
+// If found_inf is given and not 0, nothing is changed. If grad_scale is given, the gradients are divided by it and
+// stored.
 #include "common/multi_tensor.h"
 #include "args/optimizers.h"
 #ifndef P
@@ -13,7 +13,7 @@
 #define LEARNING_RATE (lr_tensor_buf ? (ST) * PTR(lr_tensor, const float) : h.lr)
 #define GRAD_SCALE (grad_scale_buf ? (ST) * PTR(grad_scale, const float) : (ST)1)
 
-// The gradient as the optimizer sees it.
+// Reads the gradient that the optimizer uses.
 #define READ_GRADIENT(V, i)                   \
   VTYPE(ACC, V) g = LOAD(P, ACC, V, grad, i); \
   if (grad_scale_buf) {                       \
@@ -22,7 +22,7 @@
   }                                           \
   if (h.maximize != 0) g = -g;
 
-// 1 - beta^step, accurate also if beta^step is close to 1; log_beta comes from float64.
+// 1 - beta^step, which is accurate even if beta^step is close to 1; log_beta is computed in float64.
 static inline ST bias_correction(ST log_beta, ST step) { return -expm1(log_beta * step); }
 
 // Columns: parameter, gradient, exp_avg, exp_avg_sq, step and, with AMSGRAD, max_exp_avg_sq.
@@ -77,7 +77,8 @@ __kernel void sgd(MT_PARAMS, const SgdParams h, FUSED_PARAMS) {
 #ifdef MOMENTUM
   __global STORAGE(S)* buffer = MT_PTR(2, S);
   if (SKIP_STEP) {
-    // PyTorch hands over an empty buffer on the first step and does not do so again after a skip.
+    // In the first step, the buffer is uninitialised. Clear it, since PyTorch does not repeat a first step that was
+    // skipped.
 #define CLEAR_AT(V, i) STORE(S, ACC, V, buffer, i, (VTYPE(ACC, V))(0));
     if (h.first_step != 0) MT_FOR_EACH(CLEAR_AT)
     return;

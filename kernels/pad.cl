@@ -1,9 +1,9 @@
 // Reflection and replication padding over up to three dimensions, and the sliding windows of unfold and fold.
-// -D: ACC (compute tag), IN (storage tag), REFLECT. Forward kernels move bits, so IN is any type of that size.
+// -D: ACC (compute tag), IN (storage tag), REFLECT. Forward kernels only copy bits, so IN is any type of that size.
 #include "args/pad.h"
 #include "common/vector.h"
 
-// The input that output `o` repeats.
+// The input element that output `o` copies.
 static inline long source(const PadParams* P, int d, long o) {
   const long i = o - P->before[d];
 #ifdef REFLECT
@@ -22,7 +22,7 @@ __kernel void pad_forward(BUF(src), BUF(dst), const PadParams P) {
     const long z = source(&P, 0, zy - plane * P.out[0]), y = source(&P, 1, row - zy * P.out[1]);
     __global const STORAGE(IN)* from = src + ((plane * P.in[0] + z) * P.in[1] + y) * P.in[2] * P.inner;
     __global STORAGE(IN)* to = dst + row * P.out[2] * P.inner;
-    // The middle is a plain copy.
+    // The middle of the row is a plain copy.
     const long m0 = clamp(P.before[2], 0L, P.out[2]), m1 = clamp(P.in[2] + P.before[2], m0, P.out[2]);
     for (long x = 0; x < m0; x++)
       for (long c = 0; c < P.inner; c++) to[x * P.inner + c] = from[source(&P, 2, x) * P.inner + c];
@@ -32,7 +32,7 @@ __kernel void pad_forward(BUF(src), BUF(dst), const PadParams P) {
   }
 }
 
-// The outputs that repeat input `i`: up to three ranges [begin, end).
+// The outputs that copy input `i`: up to three ranges [begin, end).
 typedef struct {
   long begin[3], end[3];
 } copies_t;
@@ -83,7 +83,7 @@ __kernel void pad_backward(BUF(src), BUF(dst), const PadParams P) {
   }
 }
 
-// dst row (plane, ky, kx, block y) = a strided row of the image.
+// dst row (plane, ky, kx, block y) is a strided row of the image.
 __kernel void unfold(BUF(src), BUF(dst), const UnfoldParams P) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
@@ -103,7 +103,7 @@ __kernel void unfold(BUF(src), BUF(dst), const UnfoldParams P) {
   }
 }
 
-// dst row (plane, y): every element gathers from the windows that hold it, in a fixed order.
+// dst row (plane, y): each element is the sum over the windows that hold it, in a fixed order.
 __kernel void fold(BUF(src), BUF(dst), const UnfoldParams P) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));

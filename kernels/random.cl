@@ -1,6 +1,6 @@
-// Random fills. Sixteen Philox blocks make a group: 64 values of 32 bits, or 32 of 64 bits, in this order on every
+// Random fills. Sixteen Philox blocks form a group: 64 values of 32 bits, or 32 of 64 bits, in the same order on every
 // device: value j of a group comes from block j % 16, word (or pair of words) j / 16.
-// -D: DIST (see below), OUT (storage tag), ACC (f32, f64 or i64), WIDE when a value takes two words.
+// -D: DIST (see below), OUT (storage tag), ACC (f32, f64 or i64), WIDE if a value takes two words.
 #define VEC 16
 #include "common/philox.h"
 #include "common/vector.h"
@@ -9,7 +9,7 @@
 #define VALUES 2
 #define LONG16(hi, lo) ((convert_ulong16(hi) << 32) | convert_ulong16(lo))
 #ifdef HAVE_FP64
-// [0, 1), (0, 1] and (-1/2, 1/2) with 53 bits.
+// Uniform numbers in [0, 1), (0, 1] and (-1/2, 1/2) with 53 bits.
 static inline double16 wide_closed_open(uint16 hi, uint16 lo) {
   return convert_double16(LONG16(hi, lo) >> 11) * 0x1p-53;
 }
@@ -34,8 +34,9 @@ static inline double16 wide_centred(uint16 hi, uint16 lo) {
 #define BITS(k) convert_long16(words.w[k])
 #endif
 
-// Value k (0 … VALUES - 1) of each block; a and b are the distribution's parameters. No exponential is 0 (as on CUDA
-// the least is half of epsilon, which is no 0 in half either), no geometric below 1, no Cauchy infinite.
+// Value k (0 … VALUES - 1) of each block; a and b are the distribution's parameters. An exponential is never 0 (as on
+// CUDA, the least one is half of epsilon, which is not 0 in half either), a geometric is at least 1, and a Cauchy is
+// finite.
 #define DIST_uniform(k) uniform_between(UNIFORM(k), a, b)
 #define DIST_normal(k) (a + b * normal_pair(UNIFORM_POSITIVE((k) & ~1), UNIFORM((k) | 1), (k) & 1))
 #define DIST_log_normal(k) exp(DIST_normal(k))
@@ -44,16 +45,16 @@ static inline double16 wide_centred(uint16 hi, uint16 lo) {
 #define DIST_geometric(k) fmax(ceil(log(UNIFORM_POSITIVE(k)) / log1p(-(VT)(a))), (VT)1)
 #define DIST_bernoulli(k) (UNIFORM(k) < (VT)(a) ? (VT)1 : (VT)0)
 #define DIST_bernoulli_tensor(k) (UNIFORM(k) < p ? (VT)1 : (VT)0)
-// a + bits mod b; b = 0 stands for the full range of 64 bits.
+// a + bits mod b; b = 0 means the full range of 64 bits.
 #define DIST_integers(k) ((VT)(a) + (b == 0 ? BITS(k) : convert_long16(as_ulong16(BITS(k)) % (ulong16)((ulong)b))))
 
-// Box and Muller: two uniforms make two normals.
+// The Box-Muller transform: two uniform numbers give two normal ones.
 #ifndef ACC_INTEGRAL
 static inline VT normal_pair(VT positive, VT angle, int second) {
   const VT r = sqrt(-2 * log(positive)), t = angle * (VT)(2 * M_PI);
   return r * (second ? sin(t) : cos(t));
 }
-// Rounding must not reach the excluded upper end.
+// Rounding must not give the excluded upper end.
 static inline VT uniform_between(VT u, ST from, ST to) {
   const VT v = u * (to - from) + from;
   return ROUND(OUT, ACC, 16, v) >= (VT)to ? (VT)from : v;

@@ -1,15 +1,15 @@
-// Draws by rejection from distributions with a parameter an element: gamma, Poisson, binomial. An element has a Philox
-// stream of its own, so its number depends on its position and parameters alone.
+// Rejection sampling from distributions with a parameter per element: gamma, Poisson, binomial. Each element has its
+// own Philox stream, so its number depends only on its position and parameters.
 // -D: DIST, IO (storage tag), ACC (f32 or f64), ACC_DOUBLE.
 #include "common/vector.h"
 #include "common/philox.h"
 
 #include "common/scalar_math.h"
 
-// A round is accepted with a probability above 1/2 (gamma: 0.95), so that 100 in a row fail never.
+// A round is accepted with a probability above 1/2 (gamma: 0.95), so 100 rejections in a row do not occur in practice.
 #define ROUNDS 100
 
-// (0, 1]
+// A uniform number in (0, 1].
 #if defined(ACC_DOUBLE)
 static inline ST uniform(philox_stream_t* s) {
   const ulong high = philox_next(s);
@@ -23,24 +23,24 @@ static inline ST normal(philox_stream_t* s) {
   return r * cos(2 * PI * uniform(s));
 }
 
-// log(k!) less Stirling's formula.
+// log(k!) minus Stirling's formula.
 static inline ST stirling_rest(ST k) {
   ST sum = 0;
   for (; k < 8; k += 1) sum += (k + K(0.5)) * log1p(1 / k) - 1;
   const ST z = 1 / (k * k);
   return sum + (K(1.) / 12 - z * (K(1.) / 360 - z * (K(1.) / 1260 - z / 1680))) / k;
 }
-// k log(k / mean) + mean - k without its cancellation (Loader 2000).
+// k log(k / mean) + mean - k without cancellation (Loader 2000).
 static inline ST deviance(ST k, ST mean) { return -k * log1p_minus((mean - k) / k); }
 
-// The least normal number of IO: a gamma is not 0, whose logarithm the densities take.
+// The least normal number of IO. A gamma variate must not be 0, since densities take its logarithm.
 #define LEAST ((ST)CAT3(least_, IO, ))
 #define least_f64 DBL_MIN
 #define least_f32 FLT_MIN
 #define least_bf16 FLT_MIN
 #define least_f16 0x1p-14f
 
-// Marsaglia and Tsang (2000); a shape below 1 by way of shape + 1.
+// Marsaglia and Tsang (2000); a shape below 1 uses shape + 1.
 static inline ST draw_gamma(philox_stream_t* s, ST shape, ST unused) {
   if (!(shape >= 0)) return (ST)NAN;
   if (shape == 0) return LEAST;
@@ -55,7 +55,7 @@ static inline ST draw_gamma(philox_stream_t* s, ST shape, ST unused) {
   return fmax(boost * d * v, LEAST);
 }
 
-// Products of uniforms for a small rate, else Hörmann's transformed rejection PTRS (1993).
+// Products of uniform numbers for a small rate, else Hörmann's transformed rejection PTRS (1993).
 static inline ST draw_poisson(philox_stream_t* s, ST rate, ST unused) {
   if (!(rate > 0) || isinf(rate)) return rate == 0 || rate > 0 ? rate : (ST)NAN;
   if (rate < 10) {
@@ -113,7 +113,7 @@ static inline ST draw_binomial(philox_stream_t* s, ST n, ST p) {
   return p <= K(0.5) ? draw_binomial_low(s, n, p) : n - draw_binomial_low(s, n, 1 - p);
 }
 
-// Parameters of which the host is told; NaN for others becomes NaN.
+// Invalid parameters are reported to the host; a NaN gives NaN.
 #define gamma_VALID(a) 1
 #define poisson_VALID(a) ((a) >= 0)
 #define binomial_VALID(a) 1

@@ -1,6 +1,5 @@
-// Reductions of runs of rows, of data (outer, rows, inner); offsets are (outer, count + 1). A work-item has one segment
-// of one column, so that nothing is added in an order that changes. -D: IN, ACC,
-// R_MAX | R_MIN | R_MEAN | R_PROD | R_SUM.
+// Reductions of segments of rows. The data is (outer, rows, inner), offsets are (outer, count + 1). A work-item has one
+// segment of one column, so the order of additions is fixed. -D: IN, ACC, R_MAX | R_MIN | R_MEAN | R_PROD | R_SUM.
 #include "common/vector.h"
 
 #if defined(R_MAX)
@@ -13,8 +12,8 @@
 #define COMBINE(a, x) ((a) + (x))
 #endif
 
-// The segment of work-item `id`: from row `first` of n rows, which lie `inner` apart from `base` on. Offsets that ATen
-// was told not to check stay within the data.
+// The segment of work-item `id`: it begins at row `first` and has n rows, which lie `inner` apart from `base` on.
+// Offsets that ATen was told not to check are clamped to the data.
 #define SEGMENT                                                                                     \
   const long id = get_global_id(0);                                                                 \
   if (id >= outer * count * inner) return;                                                          \
@@ -43,7 +42,7 @@ __kernel void segment_reduce(BUF(out), BUF(data), BUF(offsets), long outer, long
   STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), id, a);
 }
 
-// Into a gradient that is zero.
+// Writes to a gradient that must be zero.
 __kernel void segment_reduce_backward(BUF(gin), BUF(grad), BUF(out), BUF(data), BUF(offsets), long outer, long rows,
                                       long inner, long count, float start, float start_low) {
   SEGMENT
@@ -53,7 +52,7 @@ __kernel void segment_reduce_backward(BUF(gin), BUF(grad), BUF(out), BUF(data), 
 #if defined(R_MAX) || defined(R_MIN)
   long equal = 0;
   for (long i = 0; i < n; i++) equal += isnan(AT(i)) || AT(i) == y;
-  // As CPU and CUDA do, which divide among equals what is positive, only.
+  // Only a positive gradient is divided among equal elements, as on CPU and CUDA.
   const ST share = g > 0 ? g / equal : g;
   for (long i = 0; i < n; i++)
     if (isnan(AT(i)) || AT(i) == y) STORE(IN, ACC, 1, gx, i * inner, share);

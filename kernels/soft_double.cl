@@ -1,5 +1,5 @@
-// float64 by integer arithmetic, for devices without cl_khr_fp64: what torch.amp.GradScaler needs of it,
-// scale.double().reciprocal().float(). All three are exact or rounded to nearest even, subnormal numbers included.
+// float64 in integer arithmetic, for devices without cl_khr_fp64: what torch.amp.GradScaler needs for
+// scale.double().reciprocal().float(). All three are exact or rounded to nearest even, including subnormal numbers.
 #define WORK_GROUPS
 #include "common/common.h"
 
@@ -8,7 +8,7 @@
 #define INFINITE 0x7ff0000000000000UL
 #define QUIET_NAN 0x7ff8000000000000UL
 
-// x >> shift, rounded to nearest even; `sticky` tells of bits below x.
+// x >> shift, rounded to nearest even; `sticky` says whether there are bits below x.
 static inline ulong shift_round(ulong x, int shift, int sticky) {
   if (shift > 60) return 0;
   const ulong half_unit = 1UL << (shift - 1), rest = x & ((1UL << shift) - 1);
@@ -32,7 +32,7 @@ static inline ulong widen_bits(uint u) {
 
 static inline uint narrow_bits(ulong u) {
   const uint sign = (uint)(u >> 63) << 31;
-  const int e = (int)(u >> 52 & 0x7ff) - 1023 + 127;  // exponent as float has it
+  const int e = (int)(u >> 52 & 0x7ff) - 1023 + 127;  // the exponent of a float
   const ulong m = u & MANTISSA;
   if ((u & INFINITE) == INFINITE) return sign | 0x7f800000u | (m ? 0x400000u | (uint)(m >> 29) : 0u);
   if (e > 254) return sign | 0x7f800000u;
@@ -56,7 +56,7 @@ static inline ulong reciprocal_bits(ulong u) {
     const int r = 2046 - e;
     return sign | (r > 2046 ? INFINITE : r > 0 ? (ulong)r << 52 : IMPLICIT >> 1);
   }
-  // 2^107 / mantissa, in 55 bits: the result's 53 and two more; what remains is the sticky bit.
+  // 2^107 / mantissa with 55 bits: the 53 of the result and two more. A remainder sets the sticky bit.
   const ulong d = m | IMPLICIT;
   ulong rest = IMPLICIT << 1, q = 0;
   for (int k = 0; k < 55; k++) {

@@ -1,16 +1,15 @@
 // softmax and log_softmax, forward and backward.
-// -D: IN, OUT (forward) or GRAD, OUTPUT, GIN (backward) storage tags, ACC, VEC, LS, LOG (log_softmax),
-// KEEP_LOCAL (a row's exponentials wait in local memory) or KEEP_EXP (OUT is the compute type: they can wait in it).
-// A NaN that fmax passes over still reaches the sum, and by it the whole row; so does a row of -inf (inf -
-// inf).
+// -D: IN, OUT (forward) or GRAD, OUTPUT, GIN (backward) storage tags, ACC, VEC, LS, LOG (log_softmax), KEEP_LOCAL (a
+// row's exponentials are kept in local memory) or KEEP_EXP (they are kept in OUT, which has the compute type).
+// fmax ignores a NaN, but it still reaches the sum and so the whole row. A row of -inf becomes NaN too (inf - inf).
 #include "common/rows.h"
 
 #ifdef IN
 DEFINE_LANES(IN)
 DEFINE_LANES(OUT)
 
-// exp(x) of what is not above 0, or NaN: 2^k times a polynomial of x - k * ln 2, within 1 unit of the last place. What
-// would be subnormal is 0. About half the instructions of a library's exp, which has more to look after.
+// exp(x) for x <= 0 or NaN: 2^k times a polynomial of x - k * ln 2, within 1 unit in the last place. Subnormal results
+// become 0. It takes about half the instructions of a library's exp, which handles more cases.
 #define single_f32 1
 #if defined(DEVICE_CPU) && CAT(single_, ACC)&& VEC > 1
 static inline VT exp_below(VT x) {
@@ -22,7 +21,7 @@ static inline VT exp_below(VT x) {
   q = fma(q, f, (VT)(0.166665211f));
   q = fma(q, f, (VT)(0.49999994f));
   q = fma(q, f * f, f) + 1;
-  const VT r = q * CAT(as_float, VEC)((CAT(as_int, VEC)(shifted) << 23) + 0x3f800000);  // NaN stays NaN
+  const VT r = q * CAT(as_float, VEC)((CAT(as_int, VEC)(shifted) << 23) + 0x3f800000);  // keeps NaN
   return x < -87.33654f ? (VT)(0) : r;
 }
 #define EXP(x) exp_below(x)
@@ -61,7 +60,7 @@ static inline VT exp_below(VT x) {
 #define TO_LOG(i, lanes) STORE_LANES(OUT, y, i, lanes, LOAD_LANES(IN, x, i, lanes, 0) - top - shift);
 #define TO_SCALE(i, lanes) STORE_LANES(OUT, y, i, lanes, KEPT(i, lanes, top) * scale);
 
-// `n` adjacent elements per row.
+// A row has `n` adjacent elements.
 __kernel void softmax_rows(BUF(out), BUF(in), KEPT_ARG long rows, long rows_per, long n) {
   ROW_SCRATCH
   const long first = (long)get_group_id(0) * rows_per;
@@ -86,7 +85,7 @@ __kernel void softmax_rows(BUF(out), BUF(in), KEPT_ARG long rows, long rows_per,
   STORES_DONE();
 }
 
-// n elements that lie `inner` apart; a work-item takes VEC neighbouring columns.
+// The n elements lie `inner` apart; a work-item takes VEC neighbouring columns.
 __kernel void softmax_cols(BUF(out), BUF(in), long outer, long n, long inner) {
   const long c = (long)get_global_id(0) * VEC, o = get_global_id(1);
   if (c >= inner || o >= outer) return;

@@ -1,4 +1,4 @@
-// Element-wise operators of three and more inputs. One line per operator.
+// Element-wise operators of three and more inputs, one line each.
 #include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)

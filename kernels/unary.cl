@@ -1,4 +1,4 @@
-// Element-wise operators of one input. One line per operator; x is a vector VT of the compute type.
+// Element-wise operators of one input, one line each; x is a vector VT of the compute type.
 #include "common/pointwise.h"
 
 #if defined(ACC_COMPLEX)
@@ -113,8 +113,8 @@ static inline VT pow_lanes(VT x, VT n) {
 #define OP_log2(x) log2(x)
 #define OP_log10(x) log10(x)
 #define OP_log1p(x) log1p(x)
-// PoCL reduces all lanes of floats as large ones if one is large, infinite or NaN, which is wrong by 0.01 for small
-// ones: the two kinds are computed apart.
+// If one lane of a float vector is large, infinite or NaN, PoCL reduces all lanes as large ones, with errors of 0.01
+// for small ones. So the two kinds are computed separately.
 #if defined(POCL_DEVICE_ADDRESS_BITS) && VEC > 1 && !defined(ACC_DOUBLE)
 #define APART(f)                                                                                       \
   static inline VT f##_apart(VT x) {                                                                   \
@@ -147,7 +147,7 @@ APART(tan)
 #define OP_sinc(x) ((x) == (VT)0 ? (VT)1 : OP_sin((VT)M_PI * (x)) / ((VT)M_PI * (x)))
 #define OP_logit(x) log((x) / (1 - (x)))
 #define OP_logit_eps(x) OP_logit(clamp_nan(x, s0, 1 - s0))
-// The exponent of 0, of an infinity and of NaN is 0.
+// The exponent of 0, infinity and NaN is 0.
 #define OP_frexp(x) frexp_lanes(x, &r1)
 static inline VT frexp_lanes(VT x, VT* exponents) {
   lanes_t a, r, e;
@@ -165,7 +165,7 @@ static inline VT frexp_lanes(VT x, VT* exponents) {
 #define OP_isposinf(x) AS_BOOL((x) == (VT)INFINITY)
 #define OP_isneginf(x) AS_BOOL((x) == (VT)(-INFINITY))
 #define OP_nan_to_num(x) (isnan(x) ? s0 : (x) == (VT)INFINITY ? s1 : (x) == (VT)(-INFINITY) ? s2 : (x))
-// A NaN stays one: min and max alone would drop it.
+// NaN stays NaN; min and max alone would drop it.
 #define clamp_nan(x, lo, hi) (isnan(x) ? (x) : fmin(fmax(x, lo), hi))
 #define OP_clamp_min(x) (isnan(x) ? (x) : fmax(x, s0))
 #define OP_clamp_max(x) (isnan(x) ? (x) : fmin(x, s0))

@@ -1,7 +1,6 @@
 // Resampling of 1 to 3 spatial dimensions (a missing one has size 1), forward and backward.
 // -D: IN, ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM.
-// The gradient of a plane belongs to one work-item, which adds to it in a fixed order: deterministic, no
-// atomics.
+// The gradient is deterministic, without atomics: one work-item adds to a plane, in a fixed order.
 #include "args/upsample.h"
 #include "common/vector.h"
 
@@ -12,11 +11,11 @@
 #else
 #define TAPS 1
 #endif
-// Dimensions that do not exist have one tap.
+// Missing dimensions have one tap.
 #define TAPS_D (NDIM > 2 ? TAPS : 1)
 #define TAPS_H (NDIM > 1 ? TAPS : 1)
 
-// Where output `o` comes from: TAPS positions and their weights.
+// The TAPS positions that output `o` is computed from, and their weights.
 static inline void taps(long o, long size, ST scale, long align, long* at, ST* weight) {
 #if defined(MODE_NEAREST)
   at[0] = min((long)floor((float)o * (float)scale), size - 1);
@@ -49,7 +48,7 @@ static inline void taps(long o, long size, ST scale, long align, long* at, ST* w
   if (NDIM > 2) taps(od, s.in[0], SCALE(0), s.align_corners, dat, dw); \
   if (NDIM > 1) taps(oh, s.in[1], SCALE(1), s.align_corners, hat, hw);
 
-// Work-item (columns, rows of all planes).
+// A work-item takes (columns, rows of all planes).
 __kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const UpsampleScales scales, long cols_per,
                        long rows_per) {
   const long begin = (long)get_global_id(0) * cols_per, end = min(begin + cols_per, s.out[2]);
@@ -79,7 +78,7 @@ __kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const Upsample
   }
 }
 
-// Into a gradient of the compute type that is zero.
+// Adds to a gradient of the compute type that must be zero.
 __kernel void resample_backward(BUF(gin), BUF(grad), const UpsampleParams s, const UpsampleScales scales) {
   const long plane = get_global_id(0);
   if (plane >= s.planes) return;

@@ -1,6 +1,6 @@
-// Anti-aliased resampling along one dimension: x is (outer, in, inner), y (outer, out, inner). The weights of output o
-// are in row o of a table of `taps` columns; starts[2 o] is the input of the first, starts[2 o + 1] their number.
-// -D: IN, OUT (read and written), ACC; aa_weights: FILTER 1 linear, 2 cubic, 3 lanczos, which reaches that far.
+// Anti-aliased resampling along one dimension: x is (outer, in, inner), y is (outer, out, inner). Row o of a table with
+// `taps` columns has the weights of output o; starts[2 o] is the first input, starts[2 o + 1] the number of inputs.
+// -D: IN, OUT (read and written), ACC; aa_weights: FILTER 1 linear, 2 cubic, 3 lanczos, which is also its reach.
 #include "common/vector.h"
 
 #ifdef FILTER
@@ -18,7 +18,7 @@ static inline ST filter(ST x) {
 #endif
 }
 
-// Work-item = output.
+// A work-item takes one output.
 __kernel void aa_weights(BUF(weights), BUF(starts), long in, long taps, float scale_high, float scale_low) {
   const long o = get_global_id(0);
   const ST scale = (ST)scale_high + (ST)scale_low, shrink = scale > 1 ? 1 / scale : 1;
@@ -35,7 +35,7 @@ __kernel void aa_weights(BUF(weights), BUF(starts), long in, long taps, float sc
 }
 #else
 
-// Work-item = `per` of the n elements of y.
+// A work-item takes `per` of the n elements of y.
 __kernel void aa_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), long n, long per, long in, long out, long inner,
                          long taps) {
   const long begin = get_global_id(0) * per, end = min(begin + per, n);
@@ -50,13 +50,13 @@ __kernel void aa_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), long n, long
   }
 }
 
-// gx (outer, in, inner) of gy (outer, out, inner): an input gathers from the outputs whose taps meet it.
+// gx (outer, in, inner) from gy (outer, out, inner): an input sums over the outputs that have it among their taps.
 __kernel void aa_backward(BUF(gx), BUF(gy), BUF(weights), BUF(starts), long n, long per, long in, long out, long inner,
                           long taps, float scale, float support) {
   const long begin = get_global_id(0) * per, end = min(begin + per, n);
   for (long k = begin; k < end; k++) {
     const long i = k / inner % in, block = k / inner / in;
-    // Centres within the support of i, with a place to spare for what rounding does.
+    // The outputs whose centres are within the support of i, with a margin of one for rounding.
     const float low = (i - support - 1) / scale - 1.5f, high = (i + support + 2) / scale + 1.5f;
     const long first = (long)clamp(low, 0.0f, (float)out), last = (long)clamp(high, 0.0f, (float)out);
     __global const STORAGE(IN)* g = PTR(gy, const STORAGE(IN)) + block * out * inner + k % inner;
@@ -70,7 +70,7 @@ __kernel void aa_backward(BUF(gx), BUF(gy), BUF(weights), BUF(starts), long n, l
   }
 }
 
-// Bytes by whole numbers: weights have `precision` bits behind the point.
+// uint8 values with integer arithmetic: weights have `precision` bits after the binary point.
 __kernel void bytes_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), long n, long per, long in, long out, long inner,
                             long taps, int precision) {
   const long begin = get_global_id(0) * per, end = min(begin + per, n);

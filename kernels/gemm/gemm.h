@@ -1,5 +1,5 @@
-// What the kernels of matrix multiplication share, and their words, which are those of BLIS and the literature:
-// C (m x n) = alpha * A (m x k) * B (k x n) + beta * D.
+// Shared by the kernels of matrix multiplication, C (m x n) = alpha * A (m x k) * B (k x n) + beta * D. The words are
+// those of BLIS and the literature:
 //
 //                                 n
 //                          NR    NR    NR
@@ -16,13 +16,13 @@
 //     +--------------+   +-----+-----+-----+
 //            A
 //
-//   tile          MR x NR elements of C, which a work-item of a CPU keeps in registers: MR rows of two vectors
-//   panel         what a tile needs of A (MR rows) or of B (NR columns), copied to consecutive memory: packed
-//   micro-kernel  makes a tile from two panels
+//   tile          MR x NR elements of C, which a CPU's work-item keeps in registers: MR rows of two vectors
+//   panel         the part of A (MR rows) or of B (NR columns) that a tile needs, packed: copied to contiguous memory
+//   micro-kernel  computes a tile from two panels
 //   kc            the depth of a block of k: panels of that depth stay in a cache
-//   slice         of a k that is split among work-items; gemm_sum.cl adds the slices up (split-k)
-//   epilogue      alpha, beta and D, as a tile is stored: store_element(), store_vector(), store_tile()
-//   batch         A, B, C and D may be many matrices; two strides lead from one to the next
+//   slice         a part of k, if k is split among work-items; gemm_sum.cl adds up the slices' sums (split-k)
+//   epilogue      applies alpha, beta and D to a tile that is stored: store_element(), store_vector(), store_tile()
+//   batch         A, B, C and D may be many matrices each, along two batch dimensions
 //
 // In the kernels kk counts along k. -D: INA, INB, OUT, ADD (storage tags of A, B, C, D), ACC (tag of the compute type),
 // ACC_FLOATING or ACC_COMPLEX or neither, VEC (elements of a vector), MR.
@@ -38,14 +38,14 @@
 #define MAC(a, b, c) ((c) + C_MUL(ST, a, b))
 #define MUL(a, b) C_MUL(ST, a, b)
 #else
-// OpenCL lets a compiler contract this to one instruction, and all do; PoCL's mad() stays a product and a sum.
+// OpenCL lets compilers contract this to one instruction, and all of them do; PoCL's mad() remains a product and a sum.
 #define MAC(a, b, c) ((a) * (b) + (c))
 #define MUL(a, b) ((a) * (b))
 #endif
 #endif
 
 #if defined(OUT) && defined(ADD)
-// One matrix C of the batch, and what becomes of a sum that is stored there: c = alpha * sum + beta * d.
+// One matrix C of the batch, and how a sum is stored to it: C = alpha * sum + beta * D.
 typedef struct {
   __global STORAGE(OUT)* c;
   __global const STORAGE(ADD)* d;
@@ -77,7 +77,7 @@ static inline void store_element(const Epilogue* E, long row, long col, ST v) {
 }
 
 #ifdef VEC
-// Lanes [first, end) of a vector along a row, whose lane 0 belongs to (row, col).
+// Stores the lanes [first, end) of a vector along a row; lane 0 is at (row, col).
 static inline void store_vector(const Epilogue* E, long row, long col, VT v, int first, int end) {
   if (first == 0 && end == VEC && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
     v = v * E->alpha;
@@ -93,7 +93,7 @@ static inline void store_vector(const Epilogue* E, long row, long col, VT v, int
 #endif
 #endif
 
-// Where the matrices of a batch entry begin, and how deep they are: an entry may be a slice of k.
+// The start of a batch entry's matrices, and their depth: an entry may be a slice of k.
 #if defined(INA) && defined(INB)
 static inline __global const STORAGE(INA)* matrix_a(__global const STORAGE(INA)* a, const GemmParams* P, long batch) {
   return a + batch / P->batch1 * P->a.b0 + batch % P->batch1 * P->a.b1 + batch * P->k_slice * P->a.cs;
@@ -106,7 +106,7 @@ static inline long depth_of(const GemmParams* P, long batch) {
 }
 #endif
 
-// What panels hold: numbers of panel_t, PARTS for each element; their depth is a multiple of K_UNROLL.
+// Panels hold numbers of panel_t, PARTS per element; their depth is a multiple of K_UNROLL.
 #if defined(ENGINE_AMX) || defined(ENGINE_AVX512_BF16)
 #define ENGINE
 #include "common/transpose.h"

@@ -1,13 +1,13 @@
 // Matrix multiplication in one launch, for CPUs: small or skinny matrices. Each kernel is a program of its own:
-//   gemm_fused   packs and multiplies; takes MR (gemm_micro.h)
-//   gemm_rows    few rows: A and B are read in place; the rows of B are consecutive, n >= VEC. A tile is ROWS x 2 VEC
+//   gemm_fused   packs and multiplies; needs MR (gemm_micro.h)
+//   gemm_rows    few rows; A and B are read in place; the rows of B are contiguous, n >= VEC. A tile is ROWS x 2 VEC
 //   gemv         the same for one row
-//   gemm_dots    dot products of rows of A and columns of B that are consecutive. A tile is ROWS x DOT_COLS
+//   gemm_dots    dot products of contiguous rows of A and columns of B. A tile is ROWS x DOT_COLS
 // -D: INA, INB, OUT, ADD (storage tags), ACC, VEC, ACC_FLOATING, and MR or ROWS.
 #include "gemm/gemm_micro.h"
 #include "gemm/gemm_panels.h"
 
-// At the right edge the vectors move left over columns that are already made, and only the new lanes are stored.
+// At the right edge, the vectors move left over columns that are already computed, and only the new lanes are stored.
 __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long k = depth_of(&P, get_global_id(2));
   __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
@@ -39,10 +39,10 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
   }
 }
 
-// Work-items share out the matrices, the panels of A and those of B evenly, and each makes its part of C by itself. It
-// reads A (A_IN_PLACE) and B (b_in_place) where they lie if micro_kernel_of() can and it pays, and packs what it needs
-// of them if not, as it does at the edges. A k deeper than kc goes in blocks, whose sums are added up in C: there C is
-// of the compute type, and there is no D. A matrix engine reads panels only.
+// Work-items divide the matrices, the panels of A and those of B evenly, and each computes its part of C alone. It
+// reads A (A_IN_PLACE) and B (b_in_place) in place if micro_kernel_of() can and it pays; otherwise, and at the edges,
+// it packs what it needs. A k deeper than kc is divided into blocks, whose sums are added up in C; then C has the
+// compute type, and there is no D. A matrix engine reads panels only.
 #ifdef ENGINE
 #define PACKED_K(depth) PADDED_K(depth)
 #else
@@ -57,7 +57,7 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
   __global panel_t* pa = pb + (P.b_in_place ? 1 : P.n_tiles) * NR * PACKED_K(P.kc) * PARTS;
   const long mp = (P.m + MR - 1) / MR, m_begin = SHARE(mp, 0), m_end = SHARE_END(mp, 0);
   const long np = (P.n + NR - 1) / NR, n_begin = SHARE(np, 1), n_end = SHARE_END(np, 1);
-  const long n_packed = P.b_in_place ? min(P.n / NR, n_end) : n_begin;  // the first panel of B that is
+  const long n_packed = P.b_in_place ? min(P.n / NR, n_end) : n_begin;  // the first packed panel of B
   VT t[2 * MR + SPARE_VECTORS];
   ENGINE_BEGIN();
   for (long batch = SHARE(P.batches, 2); batch < SHARE_END(P.batches, 2); batch++) {
@@ -68,7 +68,7 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
     long k0 = 0;
     do {
       const long depth = min(k - k0, P.kc), kp = PACKED_K(depth);
-      if (k0) {  // adds to what the blocks before left in C
+      if (k0) {  // adds to the sums of earlier blocks in C
         E.d = (__global const STORAGE(ADD)*)E.c;
         E.d_row = E.c_row;
         E.d_col = E.c_col;
@@ -91,7 +91,7 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
 #else
         pack_a(at, P.a.rs, P.a.cs, rows, depth, depth, pa);
         __global const ST* x = pa;
-        const long rs = 4, as = 4 * MR;  // constants save a register each
+        const long rs = 4, as = 4 * MR;  // each constant saves a register
 #endif
         for (long j = n_begin; j < n_end; j++) {
 #ifdef ENGINE
@@ -106,12 +106,12 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
         }
       }
       k0 += P.kc;
-    } while (k0 < k);  // once if k is 0
+    } while (k0 < k);  // runs once if k is 0
   }
   ENGINE_END();
 }
 
-// One row times B: a tile is several vectors, so that each row of B is read for a long stretch.
+// One row times B. A tile is several vectors wide, so that a long stretch of each row of B is read.
 #define VECTORS 8
 __kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long k = depth_of(&P, get_global_id(2));
@@ -149,7 +149,7 @@ static inline ST sum4(VTYPE(ACC, 4) v) {
   return x.x + x.y;
 }
 
-// Each dot product is kept as a vector.
+// The sums of each dot product are kept in a vector.
 #define DOT_COLS 4
 __kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long k = depth_of(&P, get_global_id(2));

@@ -1,21 +1,21 @@
-// The matrix engines of x86 CPUs (AMX; AVX512-BF16) under the products of gemm_cpu.cl and conv_gemm.cl: bfloat16 in,
-// float sums. Included by gemm.h and conv.h if ENGINE_AMX or ENGINE_AVX512_BF16 is defined;
-// csrc/aten/gemm/MatrixEngine.h says who may.
+// The matrix engines of x86 CPUs (AMX; AVX512-BF16) for the products of gemm_cpu.cl and conv_gemm.cl: bfloat16
+// operands, float sums. gemm.h and conv.h include it if ENGINE_AMX or ENGINE_AVX512_BF16 is defined;
+// csrc/aten/gemm/MatrixEngine.h says when.
 //
-// Panels hold bfloat16 in blocks of 32 along k, zeros after the last: of A as [k / 32][PARTS][MR][32], of B as
-// [k / 32][PARTS][16][NR][2]: the engines multiply pairs along k. With PARTS 1 a number is rounded to bfloat16; with
+// Panels hold bfloat16 in blocks of 32 along k, padded with zeros: A as [k / 32][PARTS][MR][32], B as [k /
+// 32][PARTS][16][NR][2], since the engines multiply pairs along k. With PARTS 1 a number is rounded to bfloat16. With
 // PARTS 2 it is the sum of two, which is exact for half and keeps 16 bits of a float.
 #ifndef NETCL_GEMM_ENGINE_H
 #define NETCL_GEMM_ENGINE_H
 
 typedef ushort panel_t;
 #define K_UNROLL 32
-// Elements of one part of 32 columns of a panel of A, or 32 rows of one of B.
+// The number of elements in one part of 32 columns of a panel of A, or of 32 rows of a panel of B.
 #define A_PART (32 * MR)
 #define B_PART (32 * NR)
 
 // --- packing ------------------------------------------------------------------------------------------------------
-// Part `part` of each number. The first part of two is cut off, not rounded, so that no finite number becomes Inf.
+// Part `part` of each number. The first of two parts is truncated, not rounded, so that no finite number becomes Inf.
 #if PARTS == 2
 #define NETCL_PART_OF(V)                                                                        \
   static inline ushort##V part_of##V(float##V v, int part) {                                    \
@@ -32,7 +32,7 @@ NETCL_PART_OF(8)
 NETCL_PART_OF(16)
 static inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s0; }
 
-// Of V numbers of storage tag S at p; bfloat16 is its own first part.
+// The part of V numbers of storage tag S at p; a bfloat16 is its own first part.
 #define PART(S, V, p, part) CAT(PART_, S)(V, p, part)
 #define PART_f32(V, p, part) CAT(part_of, V)(LOAD(f32, f32, V, p, 0), part)
 #define PART_f16(V, p, part) CAT(part_of, V)(LOAD(f16, f32, V, p, 0), part)
@@ -41,17 +41,18 @@ static inline ushort part_of1(float v, int part) { return part_of8((float8)(v), 
 #else
 #define PART_bf16(V, p, part) CAT(load_bits, V)(p)
 #endif
-// Two rows of V columns of B (or two columns of V rows of A) as pairs.
+// Two rows of V columns of B (or two columns of V rows of A), as pairs.
 #define PAIRS(S, V, p, ks, part) \
   (CAT(convert_uint, V)(PART(S, V, p, part)) | CAT(convert_uint, V)(PART(S, V, (p) + (ks), part)) << 16)
 // 32 consecutive elements along k as pairs.
 #define PAIRS_ALONG_K(S, p, part) (uint16)(as_uint8(PART(S, 16, p, part)), as_uint8(PART(S, 16, (p) + 16, part)))
 
-// Where element (i, kk) of A, or (kk, j) of B, goes in its panel.
+// The position of element (i, kk) of A, or (kk, j) of B, in its panel.
 #define AT_A(i, kk) (((kk) >> 5) * (A_PART * PARTS) + (i) * 32 + ((kk) & 31))
 #define AT_B(j, kk) (((kk) >> 5) * (B_PART * PARTS) + (((kk) & 31) >> 1) * (2 * NR) + (j) * 2 + ((kk) & 1))
 
-// Pairs of 16 columns, 32 consecutive elements of each, to rows [kk, kk + 32) and columns [j, j + 16) of a panel of B.
+// Stores pairs of 16 columns, each with 32 consecutive elements, to rows [kk, kk + 32) and columns [j, j + 16) of a
+// panel of B.
 ALWAYS_INLINE void store_b_pairs(uint16* v, __global panel_t* panel, int j, long kk) {
   TRANSPOSE16(uint16, v)
   UNROLL for (int i = 0; i < 16; i++)
@@ -120,8 +121,9 @@ static inline void pack_b(__global const STORAGE(INB)* from, long cs, long ks, i
 #endif
 
 // --- the product --------------------------------------------------------------------------------------------------
-// t (MR x NR floats, and SPARE_VECTORS vectors behind) += one part of a panel of A times one of B. Registers that a
-// compiler does not know of only live within one asm statement, but for the tiles: nothing else uses those.
+// t (MR x NR floats, and SPARE_VECTORS vectors after them) += one part of a panel of A times one part of a panel of B.
+// The compiler does not know of these registers, so they are used only within one asm statement, except for the tiles,
+// which nothing else uses.
 #ifdef ENGINE_AMX
 #if MR != 32 || VEC != 16
 #error "two by two tiles of 16 x 16"
@@ -131,7 +133,7 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
     1,  0, 0,  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 64, 0, 64, 0,  64, 0,  64, 0,  64, 0,
     64, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  0, 0,  0, 16, 16, 16, 16, 16, 16, 16, 16};
 #define ENGINE_BEGIN() __asm__ volatile("ldtilecfg (%0)" ::"r"(tile_config) : "memory")
-// Tiles that are in use would be saved at each switch of threads.
+// Otherwise the operating system would save the tiles at each switch of threads.
 #define ENGINE_END() __asm__ volatile("tilerelease" ::: "memory")
 #define SPARE_VECTORS 0
 
@@ -169,8 +171,8 @@ static inline void multiply_part(__global const panel_t* a, __global const panel
 #define ENGINE_BEGIN()
 #define ENGINE_END()
 #define SPARE_VECTORS 19
-// Sums of row r in zmm(2 r) and zmm(2 r + 1), the row's pair everywhere in zmm18, those of b in zmm16 and zmm17. Not
-// every compiler of OpenCL C knows the registers' names, so what was in them is kept behind t.
+// zmm(2 r) and zmm(2 r + 1) hold the sums of row r, zmm18 the row's pair in every lane, zmm16 and zmm17 the pairs of B.
+// Not every compiler of OpenCL C knows the registers' names, so their contents are saved after t.
 #define ROWS8(X) X(0, 0, 1) X(1, 2, 3) X(2, 4, 5) X(3, 6, 7) X(4, 8, 9) X(5, 10, 11) X(6, 12, 13) X(7, 14, 15)
 #define SAVE(n) "vmovups %%zmm" #n ", 1024+64*" #n "(%[t])\n\t"
 #define RESTORE(n) "vmovups 1024+64*" #n "(%[t]), %%zmm" #n "\n\t"
@@ -229,7 +231,7 @@ static inline void micro_kernel(__global const panel_t* a, __global const panel_
   multiply_part(a, b + B_PART, blocks, (float*)low);
   multiply_part(a + A_PART, b, blocks, (float*)low);
   multiply_part(a + A_PART, b + B_PART, blocks, (float*)low);
-  // The first parts alone say where a sum is Inf or NaN: Inf times a second part of 0 would be one NaN too many.
+  // The first parts alone decide whether a sum is Inf or NaN: Inf times a second part of 0 would be a wrong NaN.
   for (int i = 0; i < 2 * MR; i++) t[i] += isfinite(t[i]) ? low[i] : (VT)(0);
 #endif
 }

@@ -1,6 +1,6 @@
-// Matrix multiplication for GPUs (and for complex numbers anywhere). A work-group of SIDE_X x SIDE_Y work-items makes a
-// tile of C. Blocks of A and B, KC deep, go through local memory, which holds two of each: while one is multiplied, the
-// next is on its way through registers. A work-item makes ROWS x COLS elements, LVA rows and LVB columns side by side.
+// Matrix multiplication for GPUs (and for complex numbers on every device). A work-group of SIDE_X x SIDE_Y work-items
+// computes a tile of C. Local memory holds two blocks each of A and B, KC deep: while one is multiplied, the next one
+// is loaded into registers. A work-item computes ROWS x COLS elements, LVA rows and LVB columns of them side by side.
 //
 // -D: INA, INB, OUT, ADD (storage tags), ACC, ACC_FLOATING | ACC_COMPLEX | neither; VA, VB: elements that a work-item
 // reads from global memory at once, LVA, LVB: from local memory; SIDE_X, SIDE_Y, ROWS, COLS, KC
@@ -12,9 +12,9 @@
 #define HEIGHT (SIDE_Y * ROWS)
 #define WIDTH (SIDE_X * COLS)
 #define ITEMS (SIDE_X * SIDE_Y)
-#define STRIP 8  // tiles down that are made before the next ones across, so that they find B in the cache
+#define STRIP 8  // tiles down that are computed before the next ones across, so that B stays in the cache
 
-// half and bfloat16 are moved as they are, and widened as local memory is read.
+// half and bfloat16 are moved unchanged, and widened when local memory is read.
 #define NARROW(S) CAT(narrow_, S)
 #define narrow_f16 1
 #define narrow_bf16 1
@@ -58,12 +58,12 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
 #define ELEMENT(IN, MOVE, p, i) (((__global const STORAGE(MOVE)*)(p))[i])
 #define TO_LOCAL(LOC, V, x) CONVERT(LOC, V, x)
 #endif
-#define PITCH(T, lines) ((lines) + 16 / (int)sizeof(T))  // 16 bytes more: other banks for the next line
+#define PITCH(T, lines) ((lines) + 16 / (int)sizeof(T))  // 16 bytes more put the next line into other banks
 
 // One operand: `lines` (rows of A, columns of B) by k. A vector of V elements lies along k or across the lines,
-// whichever way memory runs. With x = a or b:
-//   x_source   where a work-item's vectors of the next block are
-//   x_fetch    reads them; beyond the matrix they are 0. left: how much of k there is
+// whichever is contiguous. With x = a or b:
+//   x_source   where a work-item's vectors of the next block lie
+//   x_fetch    reads them; elements beyond the matrix are 0. left: the remaining depth
 //   x_put      writes them to a block in local memory, line beside line
 //   x_take     reads a work-item's lines at one kk
 #define OPERAND(x, IN, MOVE, LOC, WIDEN, V, LV, EACH, SIDE)                                                  \
@@ -146,7 +146,7 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
 OPERAND(a, INA, MOVE_A, LOCAL_A, WIDEN_A, VA, LVA, ROWS, SIDE_Y)
 OPERAND(b, INB, MOVE_B, LOCAL_B, WIDEN_B, VB, LVB, COLS, SIDE_X)
 
-// LVB elements of one row; `end` columns of them exist.
+// Stores LVB elements of one row; `end` columns exist from there on.
 static inline void store_part(const Epilogue* E, long row, long col, lanes_t t, long end) {
   if (LVB > 1 && end >= LVB && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
     store_vector(E, row, col, t.v, 0, LVB);

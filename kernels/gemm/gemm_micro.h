@@ -1,4 +1,4 @@
-// The tile of matrix multiplication on CPUs, MR x 2 VEC: how it is made, in explicit vectors, and stored.
+// The tile of matrix multiplication on CPUs, MR x 2 VEC: computed in explicit vectors, and stored.
 // -D: ACC, VEC, MR; OUT and ADD (storage tags) to store it.
 #ifndef NETCL_GEMM_MICRO_H
 #define NETCL_GEMM_MICRO_H
@@ -30,9 +30,9 @@
   t[2 * r] = l##r;  \
   t[2 * r + 1] = h##r;
 
-// t = A (MR x k) * B (k x NR). Element (r, kk) of A is a[r * rs + kk / 4 * as + kk % 4], row kk of B starts at
-// b + kk * bs: panels (rs = 4, as = 4 * MR, bs = NR), or matrices whose rows are consecutive (as = 4). The sums stay in
-// registers: named variables, since an array might not.
+// t = A (MR x k) * B (k x NR). Element (r, kk) of A is a[r * rs + kk / 4 * as + kk % 4], and row kk of B starts at b +
+// kk * bs. These may be panels (rs = 4, as = 4 * MR, bs = NR), or matrices with contiguous rows (as = 4). The sums are
+// named variables, which stay in registers; an array might not.
 static inline void micro_kernel_of(__global const ST* a, long rs, long as, __global const ST* b, long bs, long k,
                                    VT* t) {
   EACH_ROW(DECLARE_ROW)
@@ -55,11 +55,10 @@ static inline void micro_kernel_of(__global const ST* a, long rs, long as, __glo
 #endif
 
 #if defined(MR) && defined(OUT)
-// Stores the tile at (row, col) of an m x n matrix, what of it is inside.
+// Stores the part of the tile at (row, col) that lies inside an m x n matrix.
 static inline void store_tile(const Epilogue* E, const VT* t, long row, long col, long m, long n) {
   const int rows = (int)min((long)MR, m - row);
-  if (E->c_row == 1 && !E->has_d && rows == MR &&
-      n - col >= NR) {  // a product that was swapped: c's columns are consecutive
+  if (E->c_row == 1 && !E->has_d && rows == MR && n - col >= NR) {  // a transposed product
     const ST* s = (const ST*)t;
     for (int j = 0; j < NR; j++) {
       __global STORAGE(OUT)* to = E->c + row + (col + j) * E->c_col;

@@ -2,9 +2,9 @@
 // -D: INA, INB (storage tags), ACC, VEC, MR, and ENGINE_AMX or ENGINE_AVX512_BF16 with PARTS for a matrix engine.
 #include "gemm/gemm_panels.h"
 
-// If the rows of A, or the columns of B, lie side by side, all panels of a work-item are packed to this depth (a
-// multiple of 32) before any goes deeper: neighbouring panels read neighbouring bytes of the same pages. What is
-// consecutive along k is read to its end.
+// If the rows of A, or the columns of B, are not contiguous, neighbouring panels read neighbouring bytes of the same
+// pages. So all panels of a work-item are packed to this depth (a multiple of 32) before any goes deeper. An operand
+// that is contiguous along k is packed panel by panel.
 #define PACK_DEPTH 64
 
 static inline void pack_a_panels(__global const STORAGE(INA)* A, __global panel_t* to, long begin, long end,

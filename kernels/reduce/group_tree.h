@@ -1,10 +1,10 @@
-// The accumulators of a work-group's LOCAL work-items as one.
+// Merges the accumulators of a work-group's LOCAL work-items.
 #ifndef NETCL_GROUP_TREE_H
 #define NETCL_GROUP_TREE_H
 #include "reduce/accumulators.h"
 
 #if LOCAL > 1
-// Ends with a barrier, so that `shared` may be used again.
+// It ends with a barrier, so `shared` may be used again.
 static inline accumulator_t merge_group(accumulator_t a, __local accumulator_t* shared) {
   const int id = get_local_id(0);
   shared[id] = a;

@@ -1,13 +1,13 @@
-// The operations that need no more than one number while they run (KIND_SIMPLE). OP is a name, and an operation is what
-// is done to an element (MAP), to two accumulators (COMBINE), at the end (FINISH), and the accumulator of no element
-// (IDENTITY). X_MAP(x, T): x is of type T, a scalar or a vector. p0 is the operation's parameter. (Some compilers
-// define max, min, any and all as macros: no operation may be called so.)
+// The operations whose state is one number (KIND_SIMPLE). OP is a name. An operation X defines X_MAP(x, T), applied to
+// an element x of type T (a scalar or a vector); X_COMBINE, of two accumulators; X_FINISH, applied at the end; and
+// X_IDENTITY, the accumulator of no elements. p0 is the operation's parameter. (Some compilers define max, min, any and
+// all as macros, so no operation may have these names.)
 #ifndef NETCL_OPERATIONS_H
 #define NETCL_OPERATIONS_H
 #include "reduce/reduce.h"
 
 #define ONE_IF(mask, T) ((mask) ? (T)(1) : (T)(0))
-// NaN wins.
+// A NaN counts as the extreme value.
 #if defined(ACC_FLOATING)
 #define FIRST_OF_MAX(a, b) (((a) > (b)) | isnan(a))
 #define FIRST_OF_MIN(a, b) (((a) < (b)) | isnan(a))

@@ -1,19 +1,23 @@
-// What reductions and scans (kernels/scan.cl) share, and their words:
+// Shared by reductions and scans (kernels/scan.cl). They use these words:
 //
 //              reduced
-//           +-----------+     kept     dimensions that the result has
-//           |  | segment|     reduced  those that become one element (a scan's: those it runs along)
-//     kept  |  |        |     segment  a part of the reduced elements. A reduction that would leave the device idle is
-//     cut
-//           +--+        |              in segments; a second kernel merges what they make. No atomics, no order that
-//           |tile       |              changes: the same result every time
-//           +-----------+     tile     the outputs that a work-item makes side by side
+//           +-----------+
+//           |  | segment|
+//     kept  |  |        |
+//           +--+        |
+//           |tile       |
+//           +-----------+
 //
-//   lanes   elements of a vector, VEC of them: a CPU reads them along the reduced dimension (reduce_inner.cl) or along
-//   a
-//           kept one (reduce_outer.cl). A GPU has one lane, and neighbours in place of lanes
-//   panel   up to PANEL vectors side by side: the width of a tile
-//   pivot   the first element: what variances are measured from
+//   kept     the dimensions that the result has
+//   reduced  the dimensions that become one element (of a scan: those it runs along)
+//   segment  a part of the reduced elements. If a reduction would leave the device idle, its elements are divided into
+//            segments, whose results a second kernel merges. There are no atomics, and the order is fixed, so the
+//            result is the same every time
+//   tile     the outputs that a work-item computes side by side
+//   lanes    the VEC elements of a vector. A CPU reads them along the reduced dimension (reduce_inner.cl) or along a
+//            kept one (reduce_outer.cl). A GPU has one lane; there, neighbouring work-items take the place of lanes
+//   panel    up to PANEL vectors side by side: the width of a tile
+//   pivot    the first element, from which variances are measured
 //
 // -D: IN (storage tag), ACC (compute tag), VEC, ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, ACC_WIDE (indices have 64
 // bits), IN_ABS (a complex input, of which only the magnitude counts).
@@ -23,7 +27,7 @@
 #include "common/extremes.h"
 #include "common/vector.h"
 
-// Vectors of places, as wide as the numbers that stand there.
+// Vectors of positions, as wide as the numbers there.
 #if defined(ACC_WIDE)
 #define INDEX i64
 #else
@@ -56,7 +60,7 @@ typedef __global const uchar* src_t;
 #define READ1(p) LOAD(IN, ACC, 1, (__global const STORAGE(IN)*)(p), 0)
 #define READ(p) LOAD(IN, ACC, VEC, (__global const STORAGE(IN)*)(p), 0)
 #endif
-// The first `lanes` elements of a vector, and the last one of them in the other lanes.
+// The first `lanes` elements of a vector; the other lanes repeat the last of them.
 static inline VT gather(src_t p, long stride, int lanes) {
   lanes_t r;
   if (lanes == VEC) {

@@ -1,4 +1,4 @@
-// Merges the accumulators of all segments of an output: by one work-item on a CPU, by a group of LOCAL on a GPU.
+// Merges the accumulators of all segments of an output, by one work-item on a CPU, by a group of LOCAL on a GPU.
 #include "reduce/outputs.h"
 #include "reduce/group_tree.h"
 

@@ -1,4 +1,4 @@
-// For GPUs: a work-group of LOCAL work-items makes one output.
+// For GPUs: a work-group of LOCAL work-items computes one output.
 #include "reduce/outputs.h"
 #include "reduce/group_tree.h"
 

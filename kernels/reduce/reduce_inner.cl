@@ -1,7 +1,7 @@
-// For CPUs: lanes along the reduced dimension. A work-item makes tiles_per_item outputs, one after another.
+// For CPUs: lanes lie along the reduced dimension. A work-item computes tiles_per_item outputs, one after another.
 #include "reduce/outputs.h"
 
-// The lanes of a vector as one accumulator; `apart` is from one lane's place to the next one's.
+// Merges the lanes of a vector; `apart` is the distance from one lane's position to the next.
 static inline accumulator_t merge_all_lanes(const accumulators_t* v, long apart) {
 #if defined(KIND_SIMPLE) && VEC >= 8
 #if VEC == 16
@@ -22,21 +22,21 @@ static inline accumulator_t merge_all_lanes(const accumulators_t* v, long apart)
 #endif
 }
 
-// A block is up to kReduceBlock elements of a row that one set of lanes adds up.
+// A block is up to kReduceBlock elements of a row, which are summed in one set of lanes.
 typedef struct {
   src_t src;
   long stride, n;
-  long place;  // of its first element in the segment
+  long place;  // position of its first element in the segment
   ST pivot;
 } block_t;
 
-// The vector from element i on; `dense` is known when this is compiled.
+// The vector from element i on; `dense` is a compile-time constant.
 static inline VT read_vector(const block_t* B, long i, int dense) {
   return FROM(dense ? READ(B->src + i * ELEMENT) : gather(B->src + i * B->stride, B->stride, VEC), (VT)(B->pivot));
 }
 
-// The vectors of a step lie a quarter of the block apart: a core that reads four places at once has more of the
-// memory's bandwidth than one place gives it. Where the order counts, a step's vectors are neighbours.
+// The vectors of a step lie a quarter of the block apart, since a core that reads four places at once gets more of the
+// memory's bandwidth. If the order matters, a step's vectors are neighbours.
 #if defined(KIND_ARG)
 #define QUARTER(n) VEC
 #define STEP (4 * VEC)
@@ -44,11 +44,11 @@ static inline VT read_vector(const block_t* B, long i, int dense) {
 #define QUARTER(n) ((n) / (4 * VEC) * VEC)
 #define STEP VEC
 #endif
-// Meanwhile what lies behind the block is fetched, mostly the next one: a core does not foresee four new places a
+// Prefetches what follows the block, which is mostly the next block: the hardware does not predict four new places per
 // block.
 static inline void fetch_behind(const block_t* B, long i) { FETCH_LINE(B->src + (i + B->n) * ELEMENT); }
 
-// All whole vectors of a block.
+// Adds all whole vectors of a block.
 ALWAYS_INLINE void add_vectors(accumulators_t* v, const block_t* B, int dense, param_t p0) {
   const long n = B->n, apart = QUARTER(n), steps_end = n / (4 * VEC) * STEP;
   long i = 0;

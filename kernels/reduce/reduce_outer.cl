@@ -1,12 +1,13 @@
-// For CPUs, and for GPUs with one lane: lanes along the first kept dimension. A work-item makes tiles_per_item tiles,
-// each up to PANEL vectors of outputs side by side, whose accumulators stay in the first-level cache. -D: PANEL.
+// For CPUs, and for GPUs with one lane: lanes lie along the first kept dimension. A work-item computes tiles_per_item
+// tiles. Each has up to PANEL vectors of outputs side by side, whose accumulators stay in the first-level cache. -D:
+// PANEL.
 #include "reduce/outputs.h"
 
 typedef struct {
   src_t src;  // the first element
   long lane_stride, row_stride;
-  int width, vectors;  // outputs, and the vectors that hold them
-  int dense;           // so many of them can be read at once
+  int width, vectors;  // number of outputs, and of the vectors that hold them
+  int dense;           // how many of these vectors are read by one load each
   int tail;            // lanes of the last vector
 } tile_t;
 
@@ -23,7 +24,7 @@ static inline tile_t tile_at(const ReduceParams* L, src_t src, long column) {
 }
 static inline int lanes_of(const tile_t* T, int j) { return j == T->vectors - 1 ? T->tail : VEC; }
 
-// Adds four rows, or one, that begin at `row`; `place` is the first one's in the segment.
+// Adds four rows (add_row: one) from `row` on; `place` is the first row's position in the segment.
 ALWAYS_INLINE void add_four_rows(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {
   const long stride = T->row_stride;
   int j = 0;
@@ -56,7 +57,7 @@ ALWAYS_INLINE void add_row(accumulators_t* acc, const tile_t* T, src_t row, long
   }
 }
 
-// Adds the elements [begin, end) that are reduced, in stages of kReduceRows.
+// Adds the reduced elements [begin, end), in stages of kReduceRows.
 ALWAYS_INLINE void add_segment(accumulators_t* acc, const tile_t* T, const ReduceParams* L, long begin, long end,
                                param_t p0) {
   accumulators_t total[PANEL];

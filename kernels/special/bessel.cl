@@ -1,11 +1,12 @@
-// Bessel functions, modified ones, Airy's function, Kaiser's window. Near 0 an expansion of the function's regular
-// part, beyond it the asymptotic form (DLMF 10.17, 10.40 and 9.7) with its slowly varying factors expanded in 1/x.
+// Bessel functions, modified Bessel functions, Airy's function, Kaiser's window. Near 0 they use an expansion of the
+// function's regular part; beyond, the asymptotic form (DLMF 10.17, 10.40 and 9.7), whose slowly varying factors are
+// expanded in 1/x.
 #define BESSEL_TABLES
 #define AIRY_TABLES
 #include "special/special.h"
 #include "special/special_tables.h"
 
-// exp(-|x|) I0(x), and I1.
+// exp(-|x|) I0(x); then I1.
 static inline ST i0_scaled(ST x) {
   const ST a = fabs(x);
   return a <= 8 ? CHEBYSHEV(i0_small, a / 4 - 1) : CHEBYSHEV(i0_large, 16 / a - 1) / sqrt(a);
@@ -15,7 +16,7 @@ static inline ST i1_scaled(ST x) {
   const ST r = a <= 8 ? CHEBYSHEV(i1_small, a / 4 - 1) * a : CHEBYSHEV(i1_large, 16 / a - 1) / sqrt(a);
   return x < 0 ? -r : r;
 }
-// In two factors: exp(x) overflows before the functions do.
+// exp(x) overflows before the functions do, so it is multiplied as two factors.
 static inline ST bessel_i0(ST x) {
   const ST e = exp(fabs(x) / 2);
   return isinf(x) ? (ST)INFINITY : e * i0_scaled(x) * e;
@@ -25,7 +26,7 @@ static inline ST bessel_i1(ST x) {
   return isinf(x) ? x : e * i1_scaled(x) * e;
 }
 
-// log(x / 2): the half of the least denormal number is 0.
+// log(x / 2), since half of the least denormal number is 0.
 static inline ST log_half(ST x) { return log(x) - K(0.69314718055994530942); }
 // K0 and K1, times exp(x) if `scaled`.
 static inline ST bessel_k0(ST x, int scaled) {
@@ -45,11 +46,11 @@ static inline ST k1_plain(ST x) { return bessel_k1(x, 0); }
 static inline ST k0_times_exp(ST x) { return bessel_k0(x, 1); }
 static inline ST k1_times_exp(ST x) { return bessel_k1(x, 1); }
 
-// x^2 - z^2 for a zero z = head + rest, to full precision near it.
+// x^2 - z^2 for a zero z = head + rest, to full precision near z.
 #define FROM_ZERO(x, head, rest) ((((x) - (head)) - (rest)) * ((x) + ((head) + (rest))))
 #define SMALL(table, x) CHEBYSHEV(table, (x) * (x) / 32 - 1)
 // sqrt(2 / (pi x)) (p cos(x - phase) - q sin(x - phase)), where the cosine and the sine are c / sqrt(2) and s /
-// sqrt(2): subtracting the phase from x itself would lose digits.
+// sqrt(2). Subtracting the phase from x itself would lose digits.
 static inline ST oscillation(ST x, ST p, ST q, ST c, ST s) { return (p * c - q * 8 / x * s) / sqrt(PI * x); }
 #define LARGE(table, x) CHEBYSHEV(table, 128 / ((x) * (x)) - 1)
 
@@ -104,7 +105,7 @@ static inline ST airy_ai(ST x) {
   return SQRT1_2 / (sqrt(PI) * root) * ((c + s) * CHEBYSHEV(airy_p, u) + (s - c) * t * CHEBYSHEV(airy_q, u));
 }
 
-// I0(beta r) / I0(beta) at place k of a window around `middle`, without overflow for a large beta.
+// I0(beta r) / I0(beta) at position k of a window around `middle`, without overflow for a large beta.
 static inline ST kaiser(ST k, ST middle, ST beta) {
   const ST t = (k - middle) / middle, r = sqrt(fmax(1 - t * t, (ST)0));
   return exp(fabs(beta) * (r - 1)) * i0_scaled(beta * r) / i0_scaled(beta);

@@ -1,27 +1,27 @@
-// Relatives of the error function: inverses and scaled forms.
+// Inverse and scaled forms of the error function.
 #define ERF_TABLES
 #include "special/special.h"
 #include "special/special_tables.h"
 
-// exp(x^2) erfc(x); Shepherd and Laframboise (1981) for its variable.
+// exp(x^2) erfc(x); the variable is that of Shepherd and Laframboise (1981).
 static inline ST erfcx_scalar(ST x) {
   if (isnan(x)) return x;
   const ST a = fabs(x);
   const ST r = isinf(x) ? (ST)0 : CHEBYSHEV(erfcx_scaled, (a - K(3.75)) / (a + K(3.75))) / (1 + 2 * a);
   if (x >= 0) return r;
-  // exp(x^2) with x^2 in two parts.
+  // exp(x^2), with x^2 as the sum of two numbers.
   const ST square = x * x, rest = fma(x, x, -square);
   const ST e = 2 * exp(square);
-  return isinf(e) ? e : e * (1 + rest) - r;  // beside an infinite one the rest may be any number
+  return isinf(e) ? e : e * (1 + rest) - r;  // if e is infinite, rest may be any number
 }
 
-// y with erf(y) = 1 - t for 0 < t <= 1; `x` is 1 - t, exact if t is not. Winitzki's formula (2008) is good to 2e-3;
-// two of Halley's steps triple the digits each.
+// y with erf(y) = 1 - t for 0 < t <= 1. `x` is 1 - t, and is exact if t is not. Winitzki's formula (2008) has an error
+// of 2e-3; each of two steps of Halley's method triples the digits.
 static inline ST erf_inverse(ST x, ST t) {
   const ST a = K(0.147), l = log(t * (2 - t)), b = 2 / (PI * a) + l / 2;
   ST y = sqrt(fmax(-l / a / (b + sqrt(b * b - l / a)), (ST)0));
-  // In the tail, where exp(y^2) overflows and erfc(y) vanishes: three of Newton's steps for log(erfc(y)) = log(t),
-  // which square an error of 0.05 three times.
+  // In the tail, exp(y^2) overflows and erfc(y) vanishes. So three steps of Newton's method solve log(erfc(y)) =
+  // log(t); they square an error of 0.05 three times.
   if (t < K(1e-10)) {
     for (int k = 0; k < 3; k++) {
       const ST scaled = erfcx_scalar(y);
@@ -39,7 +39,7 @@ static inline ST erf_inverse(ST x, ST t) {
 static inline ST erfinv_scalar(ST x) {
   const ST a = fabs(x);
   if (!(a < 1)) return a == 1 ? copysign((ST)INFINITY, x) : (ST)NAN;
-  // The first term of the series: l above would lose the digits of a small x.
+  // The first terms of the series: for a small x, l above would lose digits.
   return a < K(1e-4) ? x * (sqrt(PI) / 2) * (1 + PI / 12 * x * x) : copysign(erf_inverse(a, 1 - a), x);
 }
 static inline ST ndtri_scalar(ST p) {

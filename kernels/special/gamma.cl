@@ -1,9 +1,11 @@
-// The gamma function's derivatives and incomplete forms, Hurwitz's zeta function, gradients of gamma and beta draws.
+// Derivatives and incomplete forms of the gamma function, Hurwitz's zeta function, gradients of gamma and beta
+// variates.
 #define GAMMA_TABLES
 #include "special/special.h"
 #include "special/special_tables.h"
 
-// Up to x >= 10 by the recurrence, then the asymptotic series (DLMF 5.11.2); x < 0 by reflection (DLMF 5.5.4).
+// The recurrence leads to x >= 10, where the asymptotic series is used (DLMF 5.11.2); x < 0 uses reflection (DLMF
+// 5.5.4).
 static inline ST digamma_scalar(ST x) {
   if (x == 0) return copysign((ST)INFINITY, -x);
   ST sum = 0;
@@ -19,7 +21,8 @@ static inline ST digamma_scalar(ST x) {
   return isinf(x) ? x : sum + (log(x) - K(0.5) / x - tail);
 }
 
-// sum of (q + k)^-s, k = 0, 1, …, for s > 1 and q > 0: nine terms, then Euler and Maclaurin's formula (DLMF 25.11.28).
+// The sum of (q + k)^-s over k = 0, 1, … for s > 1 and q > 0: nine terms, then the Euler-Maclaurin formula (DLMF
+// 25.11.28).
 static inline ST zeta_positive(ST s, ST q) {
   // 1 / (B_2k / (2 k)!), k = 1 … 12
   const ST divisor[12] = {K(12.),
@@ -60,13 +63,13 @@ static inline ST zeta_scalar(ST s, ST q) {
   if (q > 0) return isinf(q) ? (ST)0 : zeta_positive(s, q);
   if (q == floor(q)) return (ST)INFINITY;
   if (s != floor(s)) return (ST)NAN;
-  // The terms below 0 are those of two sums above it, from r and from r + m on, whatever their number m.
-  const ST m = ceil(-q), r = -q - (m - 1);  // 1 - (q + m) would make 0 of a tiny -q
+  // The terms with a negative base are the difference of two sums, which begin at r and at r + m; it works for any m.
+  const ST m = ceil(-q), r = -q - (m - 1);  // 1 - (q + m) would make a tiny -q 0
   const ST below = zeta_positive(s, r) - zeta_positive(s, r + m);
   return zeta_positive(s, 1 - r) + (fmod(s, (ST)2) == 0 ? below : -below);
 }
 
-// x^a exp(-x) / gamma(a); Stirling's formula for a large a, lest lgamma cost the digits.
+// x^a exp(-x) / gamma(a). For a large a it uses Stirling's formula, since lgamma would lose digits.
 static inline ST gamma_density(ST a, ST x) {
   if (a < 10) return exp(a * log(x) - x - lgamma(a));
   const ST z = 1 / (a * a);
@@ -74,7 +77,7 @@ static inline ST gamma_density(ST a, ST x) {
   const ST stirling = (K(1.) / 12 - z * (K(1.) / 360 - z * (K(1.) / 1260 - z * (K(1.) / 1680 - z * high)))) / a;
   return sqrt(a / (2 * PI)) * exp(a * log1p_minus((x - a) / a) - stirling);
 }
-// Enough for a < 100 near x = a (about 8 sqrt(a) are needed), and for any a away from it.
+// This is enough for a < 100 near x = a (about 8 sqrt(a) are needed), and for any a away from it.
 #define GAMMA_TERMS 500
 // P(a, x) by DLMF 8.11.4.
 static inline ST gamma_series(ST a, ST x) {
@@ -132,10 +135,10 @@ static inline ST gamma_incomplete(ST a, ST x, int lower) {
 static inline ST gamma_lower(ST a, ST x) { return gamma_incomplete(a, x, 1); }
 static inline ST gamma_upper(ST a, ST x) { return gamma_incomplete(a, x, 0); }
 
-// Reparameterised gradients: how a draw x moves with its distribution's parameter while its quantile stays, which is
-// -(dF/da) / (dF/dx). Both sides of F's expansions divide by the density, so neither appears.
-// Gamma(a): the series of P below the mean, the continued fraction of Q (each quantity with its derivative) above it;
-// for a large a the leading terms of Temme's expansion, whose error is of the order a^-1.5.
+// Reparameterised gradients: the change of a variate with its distribution's parameter at a fixed quantile, which is
+// -(dF/da) / (dF/dx). The expansions of numerator and denominator are both divided by the density, so it cancels.
+// Gamma(a): below the mean, the series of P; above it, the continued fraction of Q, each quantity with its derivative.
+// For a large a, the leading terms of Temme's expansion, whose error is of order a^-1.5.
 #if defined(ACC_DOUBLE)
 #define GRADIENT_UNIFORM 10000
 #else
@@ -174,7 +177,7 @@ static inline ST gamma_gradient(ST a, ST x) {
   }
   return x * (h * start + dh);
 }
-// The same of Beta(a, total - a), divided by 1 - x: the series of F in x below the mean, in 1 - x above it
+// The same for Beta(a, total - a), divided by 1 - x: below the mean the series of F in x, above it the series in 1 - x
 // (DLMF 8.17.8).
 static inline ST dirichlet_gradient(ST x, ST a, ST total) {
   const ST b = total - a;

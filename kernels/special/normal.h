@@ -5,9 +5,9 @@
 #define NORMAL_CDF(x) ((VT)0.5 * erfc((x) * (VT)(-M_SQRT1_2)))
 #else
 #define NORMAL_CDF(x) normal_cdf(x)
-// Without a branch, which PoCL's erf has for each element. -log(erfc(a)) / a is smooth: its polynomial of degree 9 for
-// 0 <= a <= 3.95 (least squares weighted by erfc(a), reweighted towards the least maximum) puts the result within
-// 8e-8 of the exact one, and beyond 3.95 it grows, so that the tail ends in 0. NaN stays NaN.
+// The cumulative distribution without branches; PoCL's erf branches for each element. -log(erfc(a)) / a is smooth. Its
+// polynomial of degree 9 for 0 <= a <= 3.95 (least squares weighted by erfc(a), reweighted to minimise the maximum)
+// gives an error of at most 8e-8. Beyond 3.95 the polynomial grows, so the tail ends in 0. NaN stays NaN.
 static inline VT normal_cdf(VT x) {
   const VT a = fabs(x) * (VT)M_SQRT1_2_F;
   VT q = (VT)1.3234362e-6f;

@@ -1,11 +1,12 @@
-// Orthogonal polynomials of degree n at x by their three-term recurrences (DLMF 18.9), with ATen's conventions: a
-// degree is truncated to an integer, a negative one gives 0.
+// Orthogonal polynomials of degree n at x by their three-term recurrences (DLMF 18.9). As in ATen, a degree is
+// truncated to an integer, and a negative one gives 0.
 #include "special/special.h"
 
 static inline long as_degree(ST n) { return isfinite(n) && n >= 0 ? (long)fmin(n, (ST)4e18) : -1; }
 static inline ST alternate(long n, ST v) { return n & 1 ? -v : v; }
 
-// Chebyshev's recurrence from 1 and `first`; only for |x| > 1, where it soon ends in infinities, or a low degree.
+// Chebyshev's recurrence from 1 and `first`; used only for |x| > 1, where it soon ends in infinities, or for a low
+// degree.
 static inline ST chebyshev_recurrence(ST x, ST first, long n) {
   ST p = 1, q = n == 0 ? (ST)1 : first;
   for (long k = 2; k <= n && !isnan(q); k++) {
@@ -15,7 +16,7 @@ static inline ST chebyshev_recurrence(ST x, ST first, long n) {
   }
   return q;
 }
-// Within [-1, 1] a high degree takes the closed form in the angle acos(x).
+// Within [-1, 1], a high degree uses the closed form in the angle acos(x).
 #define HIGH(x, n) ((n) > 8 && fabs(x) < 1)
 static inline ST chebyshev_t(ST x, ST degree) {
   const long n = as_degree(degree);
@@ -42,13 +43,13 @@ static inline ST chebyshev_w(ST x, ST degree) {
   return HIGH(x, n) ? sin((n + K(0.5)) * acos(x)) / sin(acos(x) / 2) : chebyshev_recurrence(x, 2 * x + 1, n);
 }
 
-// Beyond ATen's limit the values overflow.
+// Beyond ATen's limit, the values overflow.
 #if defined(ACC_DOUBLE)
 #define HERMITE_LIMIT 512
 #else
 #define HERMITE_LIMIT 128
 #endif
-// H_n by step 2 x and weight 2 k, He_n by step x and weight k.
+// H_n has step 2 x and weight 2 k; He_n has step x and weight k.
 static inline ST hermite(ST step, long n, ST weight) {
   if (n < 0) return 0;
   if (n > HERMITE_LIMIT) return (ST)NAN;

@@ -1,11 +1,11 @@
-// What the special functions share. They have no vector form: each is a function of ST, mapped over the lanes.
-// Coefficients carry the digits of double (K of scalar_math.h).
+// Shared by the special functions. They have no vector forms: each is a function of ST that is applied to every lane.
+// Coefficients have the digits of a double (K of scalar_math.h).
 #ifndef NETCL_SPECIAL_H
 #define NETCL_SPECIAL_H
 #include "common/pointwise.h"
 #include "common/scalar_math.h"
 
-// sum of c_k T_k(u) by Clenshaw's recurrence.
+// The sum of c_k T_k(u), by Clenshaw's recurrence.
 #define CHEBYSHEV(table, u) chebyshev_sum(table, (int)(sizeof(table) / sizeof(ST)), u)
 static inline ST chebyshev_sum(__constant const ST* c, int n, ST u) {
   ST b1 = 0, b2 = 0;
@@ -17,7 +17,7 @@ static inline ST chebyshev_sum(__constant const ST* c, int n, ST u) {
   return u * b1 - b2 + c[0];
 }
 
-// sum of c_k u^k by Horner's rule.
+// The sum of c_k u^k, by Horner's rule.
 #define POLYNOMIAL(table, u) polynomial_sum(table, (int)(sizeof(table) / sizeof(ST)), u)
 static inline ST polynomial_sum(__constant const ST* c, int n, ST u) {
   ST s = 0;

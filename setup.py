@@ -28,7 +28,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# PyTorch would otherwise load the torch_netcl of an earlier install while this one is being built.
+# Otherwise PyTorch would load an installed torch_netcl while this one is being built.
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 import torch
@@ -42,7 +42,7 @@ LIBRARIES = sorted(Path(os.environ["NETCL_LIBRARIES"]).glob("_C-2.*.so")) if "NE
 TORCH = Path(os.environ.get("NETCL_BUILD_TORCH") or Path(torch.__file__).parent)
 
 try:
-    # The venv's ninja, though its folder be not on PATH: with --no-build-isolation pip does not put it there.
+    # The environment's ninja, even if its folder is not on PATH: with --no-build-isolation, pip does not add it.
     import ninja
 
     os.environ["PATH"] = ninja.BIN_DIR + os.pathsep + os.environ.get("PATH", "")
@@ -50,19 +50,19 @@ except ImportError:
     pass
 
 for variable in ("CC", "CXX"):
-    # torch quotes CXX as one word and puts ccache or sccache before it by itself when one is installed.
+    # torch quotes CXX as one word, and puts ccache or sccache before it if one is installed.
     words = shlex.split(os.environ.get(variable, ""))
     if len(words) > 1 and Path(words[0]).name in ("ccache", "sccache"):
         os.environ[variable] = shlex.join(words[1:])
 
 
 def env_flag(name: str, default: str = "0") -> bool:
-    """Whether an environment variable is set to something that means yes."""
+    """Whether an environment variable has a value that means yes."""
     return os.environ.get(name, default).lower() not in ("", "0", "false", "off", "no")
 
 
 def version_in(file: Path) -> str:
-    """The `__version__` that a Python file sets, without importing it."""
+    """The `__version__` of a Python file, without importing it."""
     return re.search(r"""__version__ = ["'](.+)["']""", file.read_text())[1]
 
 
@@ -85,15 +85,15 @@ def opencl_include() -> str:
 
 
 def extension() -> Extension:
-    """torch_netcl._C from every .cpp below csrc."""
+    """torch_netcl._C from every .cpp file in csrc."""
     sources = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"))
     if not sources:
         raise SystemExit("torch_netcl: no C++ source below csrc/")
-    # Absolute: ninja runs in the build folder. Host and device share kernels/args.
+    # The paths are absolute, since ninja runs in the build folder. Host and device share kernels/args.
     ours = [str(ROOT / "csrc"), str(ROOT / "kernels")]
     theirs = [str(TORCH / "include"), str(TORCH / "include/torch/csrc/api/include")]
-    # Headers of others come in as -isystem: their warnings are not ours to fix. (/usr/include must not, as it
-    # would then come before the compiler's own folders.)
+    # Other projects' headers are included with -isystem, which silences their warnings. (/usr/include must not be,
+    # since it would then come before the compiler's own folders.)
     system = [d for d in [*theirs, opencl_include()] if d not in ("/usr/include", "/usr/local/include")]
     cflags = [
         "-std=c++20",
@@ -102,7 +102,7 @@ def extension() -> Extension:
         *["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
         *["-Wno-unknown-pragmas", "-Wno-sign-compare"],
         f'-DNETCL_VERSION="{version_in(ROOT / "torch_netcl/_version.py")}"',
-        # Part of the command line, so that another torch in the same place rebuilds everything.
+        # It is part of the command line, so that another torch in the same place rebuilds everything.
         f'-DNETCL_BUILD_TORCH_VERSION="{version_in(TORCH / "version.py")}"',
         "-DCL_TARGET_OPENCL_VERSION=300",
         "-DCL_USE_DEPRECATED_OPENCL_1_2_APIS",
@@ -126,7 +126,7 @@ def extension() -> Extension:
 
 
 class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=True)):
-    """Keeps the objects of `pip install -e` in build/temp; setuptools would use a temporary folder."""
+    """Keeps the objects of `pip install -e` in build/temp, where setuptools would use a temporary folder."""
 
     def finalize_options(self) -> None:
         """Choose the folder once setuptools has chosen one."""
@@ -135,7 +135,7 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
             self.build_temp = str(ROOT / "build" / "temp")
 
     def build_extensions(self) -> None:
-        """Parse ATen's headers once for all sources: they are nine tenths of the compiler's work."""
+        """Parse ATen's headers once for all sources, since they take nine tenths of the compiler's time."""
         if LIBRARIES:
             for library in LIBRARIES:
                 shutil.copyfile(library, Path(self.build_lib) / "torch_netcl" / library.name)
@@ -151,9 +151,11 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
         super().build_extensions()
 
     def precompiled(self, ext: Extension) -> list[str]:
-        """Compile csrc/Precompiled.h with the flags of `ext`; the flags that use it, none where it cannot be had."""
+        """Compile csrc/Precompiled.h with the flags of `ext`; returns the flags that use it, or none if that is
+        impossible."""
         text = (ROOT / "csrc/Precompiled.h").read_text()
-        # As torch's BuildExtension composes them; a difference that matters makes the compiler ignore the result.
+        # The same flags as those of torch's BuildExtension; if they differ in a way that matters, the compiler ignores
+        # the result.
         flags = [*self.compiler.compiler_so[1:], "-fPIC", *ext.extra_compile_args["cxx"]]
         compiler = shlex.split(os.environ.get("CXX", "c++"))
         try:
@@ -161,7 +163,7 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
         except (OSError, subprocess.CalledProcessError):
             return []
         if "clang" in about or not any(name in about for name in ("GCC", "g++", "Free Software")):
-            return []  # others keep and name theirs in other ways
+            return []  # other compilers store and name theirs differently
         key = hashlib.sha1(repr((text, flags, compiler, about)).encode()).hexdigest()[:12]
         place = os.environ.get("NETCL_BUILD_PCH", "")
         folder = (Path(place) if "/" in place else Path(self.build_temp)).absolute() / f"precompiled-{key}"
@@ -178,7 +180,7 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
 
 
 def requirements() -> list[str]:
-    """What the package needs to run: of torch, the minor versions that the libraries in it are built for."""
+    """The package's requirements: of torch, the minor versions that its libraries are built for."""
     minors = sorted(int(library.stem.partition("-2.")[2]) for library in LIBRARIES)
     if minors:
         between = set(range(minors[0], minors[-1])) - set(minors)
@@ -187,21 +189,21 @@ def requirements() -> list[str]:
         bounds = [">=2.11"]
     else:
         bounds = [f"=={'.'.join(version_in(TORCH / 'version.py').split('.')[:2])}.*"]
-    # pyopencl carries an OpenCL ICD loader; it is also the other side of torch_netcl.interop.
+    # pyopencl contains an OpenCL ICD loader; torch_netcl.interop exchanges data with it.
     return ["torch" + ",".join(bounds), "numpy", "pyopencl"]
 
 
 class AnyPythonWheel(bdist_wheel):
-    """Tags the wheel py3-none-<platform>: it holds a native library, but none of Python's ABI."""
+    """Tags the wheel py3-none-<platform>: it holds a native library that does not use Python's ABI."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """The tag of the platform alone."""
+        """The tag with only the platform."""
         return "py3", "none", super().get_tag()[2]
 
 
 setup(
     packages=[*find_packages(include=["torch_netcl", "torch_netcl.*"]), "torch_netcl.kernels"],
-    # Kernels live beside the package in the tree and inside it once installed.
+    # The kernels are beside the package in the tree, and inside it when installed.
     package_dir={"torch_netcl.kernels": "kernels"},
     package_data={"torch_netcl.kernels": ["**/*.cl", "**/*.h"]},
     include_package_data=False,

@@ -1,1 +1,1 @@
-"""How fast netcl is, beside torch's CPU device on the same machine. Run ``python -m benchmarks``."""
+"""Compares netcl with torch's CPU device on the same machine. Run ``python -m benchmarks``."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks [WORDS ...]``: time netcl beside torch CPU and print a table.
+"""``python -m benchmarks [WORDS ...]``: times netcl and torch CPU and prints a table.
 
 The device is the first of NETCL_VISIBLE_DEVICES, e.g. ``NETCL_VISIBLE_DEVICES=pocl python -m benchmarks gemm``.
 """
@@ -19,7 +19,7 @@ from .harness import matching, measure
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="*", help="cases whose name contains all words of one of these")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")

@@ -1,4 +1,4 @@
-"""Cases, and how they are timed: netcl and torch CPU in turn, in one process, warm, synchronised."""
+"""Cases and their timing: netcl and torch CPU in turn, in one process, warm and synchronised."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Run = Callable[[], object]
 
 @dataclass
 class Case:
-    """One thing to time.
+    """A case to time.
 
-    ``make(device)`` prepares the operands and returns what is timed. ``bytes`` and ``flops`` are what one call must
-    move and compute at least. ``cpu`` is false where torch's CPU device has nothing to compare with; ``once`` where a
-    call is timed alone, without warming up. ``cpu_peak`` asks for the memory that torch's CPU device takes.
-    ``enqueue``: what ENQUEUED calls take to return, without the wait for what they enqueued. ``float32`` makes the same
-    thing in that dtype, for a case of 16 bits that is compared with it.
+    ``make(device)`` prepares the operands and returns the function to time. ``bytes`` and ``flops`` are the least
+    that one call must move and compute. ``cpu`` is False if torch's CPU device has nothing to compare with. With
+    ``once``, each call is timed alone, without warming up. ``cpu_peak`` also measures the memory that torch's CPU
+    device takes. With ``enqueue``, the time is that of ENQUEUED calls until they return, without the wait for their
+    results. ``float32`` makes the same case in float32, for the comparison with a 16-bit one.
     """
 
     name: str
@@ -40,7 +40,8 @@ class Case:
 
 @dataclass
 class Timing:
-    """Seconds a call: the median over the samples, and half the distance between the quartiles over the median."""
+    """Seconds per call: the median over the samples, and half the distance between the quartiles divided by the
+    median."""
 
     seconds: float
     spread: float
@@ -48,18 +49,18 @@ class Timing:
 
     @staticmethod
     def of(samples: list[float], calls: int) -> Timing:
-        """Summarise samples of seconds a call."""
+        """Summarise samples of seconds per call."""
         low, middle, high = statistics.quantiles(samples, n=4) if len(samples) > 1 else samples * 3
         return Timing(middle, (high - low) / 2 / middle, calls)
 
 
 @dataclass
 class Result:
-    """A case's timings; ``ratio`` is CPU time over netcl time: above 1, netcl is faster.
+    """A case's timings; ``ratio`` is CPU time divided by netcl time: above 1, netcl is faster.
 
-    ``copy_rate`` is the bytes a second of copies that were timed in turn with the call, where memory is what limits it.
-    ``peak_bytes`` is the most device memory that was allocated at once during a call; ``cpu_peak_bytes`` the same of
-    torch's CPU device, where it was asked for.
+    ``copy_rate`` is the bytes per second of copies that were timed in turn with the call, if memory limits it.
+    ``peak_bytes`` is the most device memory that was allocated at once during a call; ``cpu_peak_bytes`` is the
+    same for torch's CPU device, if requested.
     """
 
     name: str
@@ -80,23 +81,23 @@ class Result:
         return self.cpu.seconds / self.netcl.seconds if self.cpu else None
 
     def as_dict(self) -> dict:
-        """For JSON."""
+        """The fields as a dict, for JSON."""
         return {**asdict(self), "ratio": self.ratio}
 
 
 def synchronize(device: str) -> None:
-    """Wait for what was enqueued; on the CPU there is nothing to wait for."""
+    """Wait for everything that was enqueued; the CPU needs no wait."""
     if device != "cpu":
         torch.netcl.synchronize()
 
 
 PATIENCE_SECONDS = 3.0
 ENQUEUED = 256
-# Threads of OpenMP and of OpenCL runtimes spin after their last work (libgomp's for 7 ms where the results were made),
-# and would take cores from what is timed next on the other device.
+# Threads of OpenMP and of OpenCL runtimes spin after their last work (libgomp's for 7 ms on the machine of the
+# results). They would take cores from the next timing on the other device.
 SETTLE_SECONDS = 0.015
-# Calls that move as much as this and compute little are timed in turn with a copy: the memory of a shared machine
-# changes its speed within seconds.
+# Calls that move at least this much and compute little are timed in turn with a copy, since the memory speed of a
+# shared machine changes within seconds.
 LARGE_BYTES, COPY_BYTES = 1 << 24, 1 << 26
 
 
@@ -108,7 +109,7 @@ def copy_within(device: str) -> Run:
 
 
 class Timer:
-    """Calls one thing on one device, so many times that a sample is long enough for the clock.
+    """Calls a function on one device, so many times that a sample is long enough for the clock.
 
     ``only`` is the one timing of a call that takes longer than PATIENCE_SECONDS.
     """
@@ -118,7 +119,7 @@ class Timer:
         self.calls, self.only = ENQUEUED if case.enqueue else 1, None
         if case.once:
             return
-        for _ in range(2):  # kernels are compiled, caches filled
+        for _ in range(2):  # compiles kernels and fills caches
             taken = self.sample()
         if taken > PATIENCE_SECONDS:  # torch CPU without instructions for a dtype takes hundreds of times as long
             self.only = taken
@@ -127,7 +128,7 @@ class Timer:
             self.calls = max(self.calls + 1, int(self.calls * min(10.0, sample_seconds / max(taken, 1e-7))))
 
     def sample(self) -> float:
-        """Seconds a call."""
+        """Seconds per call."""
         time.sleep(SETTLE_SECONDS)
         start = time.perf_counter()
         for _ in range(self.calls):
@@ -140,7 +141,7 @@ class Timer:
 
 
 def cpu_peak_of_call(run: Run) -> int:
-    """Bytes that a call allocates on torch's CPU device at most at once, beyond what there was before."""
+    """The most bytes that a call allocates at once on torch's CPU device, besides those allocated before."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
     with tempfile.TemporaryDirectory() as folder:
@@ -156,14 +157,15 @@ def cpu_peak_of_call(run: Run) -> int:
 
 
 def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare: bool = True) -> Result:
-    """Time `case` on netcl, on torch CPU and in float32, a sample of each in turn, so that all meet the same noise."""
+    """Time `case` on netcl, on torch CPU and in float32, one sample of each in turn, so that all meet the same noise.
+    """
     torch.manual_seed(0)
     timers = [Timer("netcl", case, sample_seconds)]
     if case.once:
         return Result(case.name, Timing.of([timers[0].sample()], 1))
     if compare and case.cpu:
         timers.append(Timer("cpu", case, sample_seconds))
-    # Launches and fallbacks of one call, once everything is warm.
+    # Launches and fallbacks of one call, after the warm-up.
     torch.netcl.reset_cpu_fallback_ops()
     torch.netcl.reset_peak_memory_stats()
     before = torch.netcl.memory_allocated()
@@ -174,8 +176,8 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
     peak = torch.netcl.max_memory_allocated()
     cpu_peak = 0
     if case.cpu_peak and compare:
-        cpu_peak = before + cpu_peak_of_call(timers[1].run)  # what lives between calls is the same on both
-    if case.float32:  # only now, that its tensors are not counted
+        cpu_peak = before + cpu_peak_of_call(timers[1].run)  # memory that lives between calls is the same on both
+    if case.float32:  # only now, so that its tensors are not counted
         timers.append(Timer("netcl", replace(case, make=case.float32), sample_seconds))
     copy = None
     if case.bytes >= LARGE_BYTES and not case.flops and not case.enqueue:
@@ -207,7 +209,7 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
 
 
 def matching(cases: Iterator[Case], patterns: list[str]) -> Iterator[Case]:
-    """The cases whose name contains every word of any of `patterns` (all cases, if there are none)."""
+    """The cases whose name contains every word of one of `patterns` (all cases if there are none)."""
     for case in cases:
         if not patterns or any(all(word in case.name for word in p.split()) for p in patterns):
             yield case

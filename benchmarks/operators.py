@@ -90,7 +90,7 @@ def matrices() -> Iterator[Case]:
             product = of(torch.mm, (n, n), (n, n), dtype=dtype)
             half = dtype in HALVES.values()
             own = of(torch.mm, (n, n), (n, n)) if half else None
-            cpu = n <= 512 or not half  # minutes, on CPUs without 16-bit products
+            cpu = n <= 512 or not half  # torch CPU takes minutes without 16-bit products
             yield Case(f"gemm/{name}/{n}", product, 3 * dtype.itemsize * n**2, 2 * n**3, cpu=cpu, float32=own)
     n = 1024
     for name, f in {
@@ -163,7 +163,7 @@ def attention() -> Iterator[Case]:
     for length in (128, 512, 1024, 2048, 4096):
         batch = max(1, 2048 // length)
         shape = (batch, 8, length, 64)
-        flops = 2 * batch * 8 * length * length * 64  # half of the two products
+        flops = 2 * batch * 8 * length * length * 64  # half of the work of two full products
         yield Case(f"attention/forward/{length}", of(attend, shape, shape, shape), 0, flops)
         if length <= 2048:
             yield Case(f"attention/backward/{length}", grad_of(attend, shape, shape, shape), 0, 2.5 * flops)
@@ -219,7 +219,7 @@ def random_numbers(n: int = 1 << 24) -> Iterator[Case]:
 
 
 def overheads() -> Iterator[Case]:
-    """What small things cost: a launch (until it is enqueued, back to back, and waited for), an allocation, a copy."""
+    """The cost of small things: a launch (until it is enqueued, in sequence, and waited for), an allocation, a copy."""
 
     def waited(function: Callable[[torch.Tensor], object], *shape: int) -> Callable[[str], Run]:
         def make(device: str) -> Run:
@@ -256,7 +256,7 @@ def overheads() -> Iterator[Case]:
 
 
 def scale() -> Iterator[Case]:
-    """How cost grows with elements and with tensors."""
+    """How the cost grows with elements and with tensors."""
     for power in range(3, 9):
         n = 10**power
         yield Case(f"scale/add_1e{power}", of(lambda x: x + 1.0, (n,)), 8 * n)
@@ -270,7 +270,7 @@ def scale() -> Iterator[Case]:
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this file."""
     for family in (
         overheads,
         elementwise,

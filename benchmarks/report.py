@@ -1,4 +1,4 @@
-"""Tables of results, the targets they are held against, and the machine they were seen on."""
+"""Tables of results, the targets they are compared with, and the machine they were measured on."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Run:
 
     @property
     def pocl(self) -> bool:
-        """Whether the targets of PoCL count, not those of Intel's runtime."""
+        """Whether PoCL's targets apply, not those of Intel's runtime."""
         return "portable" in str(self.facts["platform"]).lower()
 
     def has(self, instructions: str) -> bool:
-        """Whether the processor has these."""
+        """Whether the processor has these instructions."""
         return instructions in self.facts["instructions"]
 
 
@@ -37,37 +37,37 @@ Measure = Callable[[Result, Run], float | None]
 
 
 def ratio(result: Result, run: Run) -> float | None:
-    """Torch CPU's time over netcl's."""
+    """Torch CPU's time divided by netcl's."""
     return result.ratio
 
 
 def of_copy(result: Result, run: Run) -> float | None:
-    """The part of a copy's GB/s that the call's least bytes reach."""
+    """The call's rate for its least bytes, divided by a copy's."""
     return result.bytes / result.netcl.seconds / copy_rate(result, run) if result.bytes else None
 
 
 def copy_rate(result: Result, run: Run) -> float:
-    """Bytes a second of the copies that were timed in turn with the call, or else before all."""
+    """Bytes per second of the copies that were timed in turn with the call, or else before all cases."""
     return result.copy_rate or float(str(run.facts[COPY])) * 1e9
 
 
 def of_own_bytes(result: Result, run: Run) -> float | None:
-    """The call's time over that of copying its least bytes."""
+    """The call's time divided by that of copying its least bytes."""
     return 1 / of_copy(result, run)
 
 
 def of_float32(result: Result, run: Run) -> float | None:
-    """Netcl's time in float32 over that in this dtype."""
+    """Netcl's time in float32 divided by that in this dtype."""
     return result.float32.seconds / result.netcl.seconds if result.float32 else None
 
 
 def memory(result: Result, run: Run) -> float | None:
-    """The most memory at once over torch CPU's."""
+    """The most memory at once, divided by torch CPU's."""
     return result.peak_bytes / result.cpu_peak_bytes if result.cpu_peak_bytes else None
 
 
 def beyond_cpu(result: Result, run: Run) -> float | None:
-    """Microseconds a call beyond torch CPU's, which go through the same dispatcher, iterator and allocation."""
+    """Microseconds per call beyond torch CPU's, which uses the same dispatcher, iterator and allocation."""
     return (result.netcl.seconds - result.cpu.seconds) * 1e6 if result.cpu else None
 
 
@@ -77,12 +77,12 @@ def milliseconds(result: Result, run: Run) -> float | None:
 
 
 def bfloat16_engine(run: Run) -> float:
-    """How much faster than float32 products of bfloat16 are to be."""
+    """How much faster than float32 the products of bfloat16 should be."""
     return 3.0 if run.has("amx_bf16") else 1.6 if run.has("avx512_bf16") else 1.0
 
 
-# What is held to a number: patterns of the cases' names (the first that fits counts), at least or at most this on
-# Intel's runtime, on PoCL. None: not held to any.
+# The targets: patterns of the cases' names (the first that fits counts), and the least or greatest value on Intel's
+# runtime and on PoCL. None: no target.
 Limit = float | Callable[[Run], float] | None
 TARGETS: list[tuple[str, Measure, str, list[tuple[str, Limit, Limit]]]] = [
     (
@@ -153,7 +153,7 @@ def environment() -> dict[str, object]:
 
 
 def seconds(value: float) -> str:
-    """Three digits and a unit."""
+    """A time with three digits and a unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
@@ -161,7 +161,7 @@ def seconds(value: float) -> str:
 
 
 def verdicts(result: Result, run: Run) -> list[tuple[str, bool]]:
-    """Each target that the case is held to, in words, and whether it is met."""
+    """Each target of the case, as text, and whether it is met."""
     found = []
     for unit, measure, sign, limits in TARGETS:
         limit = next((row[1 + run.pocl] for row in limits if fnmatch.fnmatch(result.name, row[0])), None)
@@ -175,7 +175,7 @@ def verdicts(result: Result, run: Run) -> list[tuple[str, bool]]:
 
 
 def rate(value: float, most: object) -> str:
-    """A rate, and what part it is of the most that the device can do; nothing where a case counts none."""
+    """A rate, and its share of the device's peak; empty if the case does not count it."""
     return f"{value:.3g} ({value / float(str(most)):.0%})" if value else ""
 
 

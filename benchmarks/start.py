@@ -1,4 +1,5 @@
-"""From the start of a process to the end of the first training step of the demo's CNN; most of it imports torch."""
+"""The time from the start of a process to the end of the first training step of the demo's CNN; most of it is torch's
+import."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ os._exit(0)  # the interpreter's end, of a second with torch._dynamo, is none of
 
 
 def process(device: str, cache: str) -> None:
-    """Run it with this folder for compiled kernels, the driver's own as well."""
+    """Run the process with this folder for compiled kernels, including the driver's own."""
     folders = {"NETCL_CACHE_DIR": os.path.join(cache, "netcl"), "POCL_CACHE_DIR": os.path.join(cache, "pocl")}
     os.makedirs(folders["POCL_CACHE_DIR"], exist_ok=True)
     environment = {**os.environ, **folders, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])}
@@ -42,7 +43,7 @@ def process(device: str, cache: str) -> None:
 
 
 def start(filled: bool) -> Callable[[str], Run]:
-    """A `make` for one such process, its kernel cache filled by another one or empty."""
+    """A `make` for one such process, whose kernel cache is empty or was filled by another process."""
 
     def make(device: str) -> Run:
         folder = tempfile.TemporaryDirectory()
@@ -54,6 +55,6 @@ def start(filled: bool) -> Callable[[str], Run]:
 
 
 def cases() -> Iterator[Case]:
-    """A filled and an empty kernel cache."""
+    """One case with a filled and one with an empty kernel cache."""
     yield Case("start/cold", start(filled=False), cpu=False, once=True)
     yield Case("start/warm", start(filled=True))

@@ -1,4 +1,4 @@
-"""Whole training steps, and what follows the backward pass: GradScaler and the optimisers."""
+"""Complete training steps, and the work after the backward pass: GradScaler and the optimisers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
 
 
 def training_step(build: Callable[[], tuple[nn.Module, Batch]], dtype: torch.dtype | None) -> Callable[[str], Run]:
-    """A `make` for forward, backward, AdamW step; under autocast (float16 with GradScaler) if `dtype` is given."""
+    """A `make` for forward, backward and AdamW step, under autocast (float16 with GradScaler) if `dtype` is given."""
 
     def make(device: str) -> Run:
         torch.manual_seed(0)
@@ -89,7 +89,8 @@ def optimizer_step(kind: type[torch.optim.Optimizer], count: int = 100, size: in
 
 
 def unscale(count: int = 100, size: int = 100_000, blame: bool = False) -> Callable[[str], Run]:
-    """A `make` for GradScaler's check and unscaling of `count` gradients; `blame`: as netcl's does it."""
+    """A `make` for GradScaler's check and unscaling of `count` gradients; with `blame`, as netcl's GradScaler does it.
+    """
 
     def make(device: str) -> Run:
         grads = [torch.randn(size, device=device) for _ in range(count)]
@@ -107,7 +108,7 @@ def unscale(count: int = 100, size: int = 100_000, blame: bool = False) -> Calla
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this file."""
     n = 100 * 100_000
     yield Case("optimizer/unscale", unscale(), 8 * n)
     yield Case("optimizer/blame", unscale(blame=True), 8 * n, cpu=False)
@@ -121,7 +122,7 @@ def cases() -> Iterator[Case]:
     for name, build in MODELS.items():
         own = training_step(build, None)
         yield Case(f"training/{name}/float32", own, cpu_peak=True)
-        # Without instructions for 16 bits torch CPU takes minutes, or refuses (lstm).
+        # Without 16-bit instructions, torch CPU takes minutes or raises an error (lstm).
         small = name == "mlp"
         yield Case(f"training/{name}/bfloat16", training_step(build, torch.bfloat16), cpu=small, float32=own)
         if torch.float16 in torch.netcl.get_amp_supported_dtype():

@@ -1,8 +1,8 @@
 """The pieces of a training script that do not depend on the model.
 
-Device choice, autocast dtype, one optimisation step under ``torch.autocast`` and ``torch.amp.GradScaler``,
-a log that does not stall the device, CSV and PNG output, and timing. Copy what you need: nothing here is
-specific to OpenCL except the question which half precision the device is good at.
+They are: device choice, autocast dtype, one optimisation step under ``torch.autocast`` and
+``torch.amp.GradScaler``, a log that does not stall the device, CSV and PNG output, and timing. Copy what you need:
+nothing here is specific to OpenCL, except the question which half precision the device supports.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, steps: int, batch_size: in
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device called ``name``, or leave with a sentence that says why there is none."""
+    """Return the device called ``name``, or exit with a message that says why there is none."""
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -57,7 +57,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """A name for people."""
+    """A readable name of the device."""
     if device.type == "cpu":
         return "torch CPU"
     properties = torch.get_device_module(device).get_device_properties(device)
@@ -65,7 +65,7 @@ def device_name(device: torch.device) -> str:
 
 
 def pick_amp_dtype(device: torch.device, amp: str) -> torch.dtype | None:
-    """Return the autocast dtype, or None for full precision; say so where it is not the usual fp16."""
+    """Return the autocast dtype, or None for full precision; print a line if it is not the usual fp16."""
     if amp == "off":
         return None
     if amp in AMP_DTYPES:
@@ -73,7 +73,7 @@ def pick_amp_dtype(device: torch.device, amp: str) -> torch.dtype | None:
     if device.type == "cpu":
         return torch.bfloat16
     module = torch.get_device_module(device)
-    with module.device(device):  # the answer is about the current device
+    with module.device(device):  # the answer is for the current device
         supported = module.get_amp_supported_dtype()
     if torch.float16 in supported:
         return torch.float16
@@ -87,27 +87,27 @@ def dtype_name(dtype: torch.dtype | None) -> str:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that was queued."""
+    """Wait until the device has finished everything that was queued."""
     torch.get_device_module(device).synchronize()
 
 
 def fallback_ops(device: torch.device) -> dict[str, int]:
-    """Operators that ran on the host because the device lacks them, with the number of calls."""
+    """Operators that ran on the host because the device has no kernel, with the number of calls."""
     return dict(torch.netcl.cpu_fallback_ops()) if device.type == "netcl" else {}
 
 
 def reset_fallback_ops(device: torch.device) -> None:
-    """Count from here."""
+    """Reset the counts."""
     if device.type == "netcl":
         torch.netcl.reset_cpu_fallback_ops()
 
 
 @dataclass
 class Log:
-    """What happened, one entry a step.
+    """The log of a run, with one entry per step.
 
-    ``add`` only keeps references to 0-dim tensors on the device; ``flush`` fetches all of them in one copy.
-    So the log waits for the device once in ``every`` steps, not once for each number.
+    ``add`` only keeps references to 0-dim tensors on the device; ``flush`` reads all of them in one copy. So the
+    log waits for the device once per ``every`` steps, not once per number.
     """
 
     every: int = 10
@@ -120,13 +120,13 @@ class Log:
     _since: float = field(default_factory=time.perf_counter, repr=False)
 
     def add(self, loss: Tensor, grad_norm: Tensor, scale: Tensor) -> None:
-        """Note one step; the tensors stay where they are."""
+        """Record one step; the tensors stay on the device."""
         self._pending.append(torch.stack([loss.detach().float(), grad_norm.float(), scale]))
         if len(self._pending) >= self.every or not self.loss:
             self.flush()
 
     def flush(self) -> None:
-        """Read what is pending from the device."""
+        """Read the pending values from the device."""
         if not self._pending:
             return
         rows = torch.stack(self._pending).tolist()
@@ -135,7 +135,7 @@ class Log:
             self.loss.append(loss)
             self.grad_norm.append(grad_norm)
             self.scale.append(scale)
-            # GradScaler skips the step when a gradient is Inf or NaN, and then so is their norm.
+            # GradScaler skips the step if a gradient is Inf or NaN, and then their norm is too.
             self.skipped.append(int(not abs(grad_norm) < float("inf")))
             self.ms.append(1000 * (now - self._since) / len(rows))
         self._pending.clear()
@@ -155,7 +155,7 @@ class Log:
 
     def write_png(self, path: Path, title: str) -> None:
         """Plot loss, gradient norm and loss scale over the steps."""
-        import matplotlib  # imported here: it costs more than the first training steps
+        import matplotlib  # imported late: the import takes longer than the first training steps
 
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
@@ -185,7 +185,7 @@ class Log:
 def cosine_with_warmup(
     optimizer: torch.optim.Optimizer, steps: int, warmup: int, last: float = 0.05
 ) -> torch.optim.lr_scheduler.LRScheduler:
-    """Rise in a line over ``warmup`` steps, then fall along a cosine to ``last`` times the peak."""
+    """Rise linearly over ``warmup`` steps, then fall along a cosine to ``last`` times the peak."""
 
     def factor(step: int) -> float:
         if step < warmup:
@@ -211,7 +211,7 @@ def train_step(
     with torch.autocast(x.device.type, dtype=amp_dtype, enabled=amp_dtype is not None):
         loss = loss_fn(model, x, y)
     scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)  # so that clipping and the logged norm see the true gradients
+    scaler.unscale_(optimizer)  # so that clipping and the logged norm use the true gradients
     grad_norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
     scaler.step(
         optimizer

@@ -52,7 +52,7 @@ class DigitNet(nn.Module):
 
 def load_digits(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training images and labels, then the held-out fifth."""
-    # sklearn.datasets.load_digits() reads this file too, but to import it takes longer than the first training steps.
+    # sklearn.datasets.load_digits() reads this file too, but importing it takes longer than the first training steps.
     package = Path(importlib.util.find_spec("sklearn").origin).parent
     table = torch.from_numpy(np.loadtxt(package / "datasets/data/digits.csv.gz", dtype=np.float32, delimiter=","))
     x = table[:, :-1].reshape(-1, 1, 8, 8) / 16
@@ -64,7 +64,7 @@ def load_digits(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def shuffled_batches(x: Tensor, y: Tensor, batch_size: int, seed: int) -> Iterator[common.Batch]:
-    """Epoch after epoch of full batches, in a new order each time."""
+    """Full batches of one epoch after another, in a new order each time."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         for index in torch.randperm(len(x), generator=generator).split(batch_size):
@@ -89,7 +89,7 @@ def accuracy(
 
 
 def run(args: argparse.Namespace, on_first_step: Callable[[], None] | None = None) -> common.Result:
-    """Train, test and time; what ``main`` and the demo share."""
+    """Train, test and time; shared by ``main`` and the demo."""
     device = common.pick_device(args.device)
     amp_dtype = common.pick_amp_dtype(device, args.amp)
     torch.manual_seed(args.seed)

@@ -33,7 +33,7 @@ class GPTConfig:
 
 
 class Block(nn.Module):
-    """Causal self-attention and a feed-forward net, each behind a layer norm and beside a residual."""
+    """Causal self-attention and a feed-forward net, each after a layer norm and with a residual connection."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -80,12 +80,12 @@ class GPT(nn.Module):
         """Initialise so that a model of this width learns in a few hundred steps."""
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                # What a residual branch adds grows with depth: its last layer starts smaller (GPT-2).
+                # The sum of the residual branches grows with depth, so the last layer of each starts smaller (GPT-2).
                 last = name.endswith(("out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=std / math.sqrt(2 * self.config.layers) if last else std)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
-        # Waves instead of noise: attention finds "the byte before" in half as many steps.
+        # Positions start as waves instead of noise: attention then finds "the byte before" in half as many steps.
         context, width = self.positions.weight.shape
         angle = torch.arange(context)[:, None] * 100.0 ** -(torch.arange(0, width, 2) / width)
         self.positions.weight.copy_(std * torch.cat([angle.sin(), angle.cos()], dim=1))
@@ -99,7 +99,7 @@ class GPT(nn.Module):
         return self.head(self.norm(x))
 
     def parameter_groups(self, weight_decay: float) -> list[dict]:
-        """Decay matrices only, not norms and biases."""
+        """Apply weight decay only to matrices, not to norms and biases."""
         parameters = list(self.parameters())
         return [
             {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
@@ -110,8 +110,8 @@ class GPT(nn.Module):
 def load_text(every: int = 10) -> tuple[Tensor, Tensor]:
     """Training and validation bytes; every tenth topic is held out.
 
-    Topics quote each other at length, so a paragraph is kept at its first occurrence only: none of the
-    validation text is in the training text.
+    Topics quote each other at length, so a paragraph is kept only at its first occurrence: no validation text is in
+    the training text.
     """
     from pydoc_data.topics import topics
 
@@ -128,7 +128,7 @@ def load_text(every: int = 10) -> tuple[Tensor, Tensor]:
 
 
 def random_batches(data: Tensor, context: int, batch_size: int, seed: int) -> Iterator[common.Batch]:
-    """Windows from random places, and the same windows one byte later."""
+    """Windows at random positions, and the same windows one byte later."""
     generator = torch.Generator().manual_seed(seed)
     window = torch.arange(context)
     while True:
@@ -137,7 +137,7 @@ def random_batches(data: Tensor, context: int, batch_size: int, seed: int) -> It
 
 
 def loss_fn(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Mean cross entropy in nats a byte, in fp32: cross_entropy itself would compute in the scores' dtype."""
+    """Mean cross entropy in nats per byte, in fp32: cross_entropy itself would compute in the scores' dtype."""
     return F.cross_entropy(model(x).float().flatten(0, 1), y.flatten())
 
 
@@ -160,7 +160,7 @@ def validation_loss(
 
 
 def run(args: argparse.Namespace, on_first_step: Callable[[], None] | None = None) -> common.Result:
-    """Train, validate and time; what ``main`` and the demo share."""
+    """Train, validate and time; shared by ``main`` and the demo."""
     device = common.pick_device(args.device)
     amp_dtype = common.pick_amp_dtype(device, args.amp)
     torch.manual_seed(args.seed)

@@ -10,7 +10,7 @@ __all__ = ["GPT", "GPTConfig", "LSTMClassifier", "ResNet18", "ResidualBlock"]
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions with batch norm beside a shortcut, which is 1x1 where the shape changes."""
+    """Two 3x3 convolutions with batch norm and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, channels: int, out_channels: int, stride: int = 1) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""What autocast and GradScaler do on each device present, as tables: `python test/amp_report.py`.
+"""Prints what autocast and GradScaler do on each device present, as tables: `python test/amp_report.py`.
 
-Policies: every entry of the lists in the installed ATen/autocast_mode.h goes through the checks of test_autocast.py.
-Launches: kernels that `scaler.step(optimizer)` and `scaler.update()` enqueue for 100 parameters, and how often the host
-waits, in a step that is not the first. Exit status 1 if an entry failed.
+Policies: every entry of the lists in the installed ATen/autocast_mode.h goes through the checks of
+test_autocast.py. Launches: kernels that `scaler.step(optimizer)` and `scaler.update()` enqueue for 100 parameters,
+and how often the host waits, in a step after the first. Exit status 1 if an entry failed.
 """
 
 import sys
@@ -47,7 +47,7 @@ def launches(optimizer, kind):
     optimizer = OPTIMIZERS[optimizer](params, **KINDS[kind])
     scaler = torch.amp.GradScaler("netcl")
     scaler.scale(torch.ones((), device="netcl"))
-    for _ in range(3):  # the first makes the state, the second may compile
+    for _ in range(3):  # the first one creates the state, the second may compile
         before = torch.netcl.launch_count(), torch.netcl.host_sync_count()
         scaler.step(optimizer)
         scaler.update()

@@ -1,4 +1,4 @@
-"""What the tests share: running an OpInfo sample on netcl and on the CPU, and comparing."""
+"""Shared by the tests: runs an OpInfo sample on netcl and on the CPU, and compares."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DEVICE = "netcl"
 
 
 def to_device(tree: Any, device: str | torch.device) -> Any:
-    """The tree with its tensors (and device arguments) moved; strides and requires_grad are kept."""
+    """A copy of the tree on another device (tensors and device arguments); strides and requires_grad are kept."""
 
     def move(x: Any) -> Any:
         if isinstance(x, torch.Tensor):
             if x.layout != torch.strided:
                 return x.detach().to(device).requires_grad_(x.requires_grad)
             moved = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=device)
-            # An expanded tensor cannot be written through; its storage can.
+            # An expanded tensor cannot be written, but its storage can.
             if x.numel() and 0 in x.stride():
                 moved = x.detach().to(device).expand(x.size()) if x.dim() else x.detach().to(device)
             else:
@@ -47,7 +47,7 @@ def no_fallback() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the one warning that each fallback gives."""
+    """Suppresses the warning of each fallback."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""What installed torch's Python source asks of a device module, found by reading it, for test_device_module.py."""
+"""Finds the names that the installed torch's Python source reads from a device module, for test_device_module.py."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 ROOT = Path(torch.__file__).parent
-#: Of one device alone, or of tests.
+#: Folders for one kind of device, or for tests.
 LEFT_OUT = ("testing/", "cuda/", "xpu/", "mtia/", "mps/", "cpu/")
-#: Calls that give a device module, beside `getattr(torch, device.type)`.
+#: Calls that return a device module, besides `getattr(torch, device.type)`.
 GIVERS = {"_get_device_module", "get_device_module", "_get_available_device_module"}
-#: Calls that take a name, and ask the device module for it.
+#: Calls that take a name and look it up in the device module.
 ASKERS = {"_get_custom_mod_func"}
-#: What variables and attributes that hold a device module are called where another function has filled them.
+#: Names of variables and attributes that hold a device module which another function has set.
 HOLDERS = {"device_module", "_device_module", "device_handle", "_device_handle", "device_mod", "_FSDPDeviceHandle"}
 
 
@@ -24,7 +24,7 @@ def _name(function: ast.expr) -> str:
 
 
 def _gives(node: ast.AST) -> bool:
-    """Whether the expression is a call that gives a device module."""
+    """Whether the expression is a call that returns a device module."""
     if not isinstance(node, ast.Call):
         return False
     if _name(node.func) == "getattr" and len(node.args) > 1:
@@ -65,7 +65,7 @@ def _asked(tree: ast.AST) -> set[str]:
 
 
 def asked() -> dict[str, list[str]]:
-    """name -> the files of torch that ask a device module for it."""
+    """name -> the files of torch that read it from a device module."""
     found = defaultdict(list)
     for path in sorted(ROOT.rglob("*.py")):
         file = path.relative_to(ROOT).as_posix()

@@ -16,7 +16,7 @@ STEPS, LR = 5, 0.1
 
 
 def collectives() -> None:
-    """Each against what the definition gives; values are small integers, so sums are exact."""
+    """Compares each collective with its definition; values are small integers, so sums are exact."""
 
     def mine(rank: int = RANK, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return (torch.arange(6, device=D) + 10 * rank).to(dtype).reshape(2, 3)
@@ -118,7 +118,7 @@ def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Ten
 
 
 def weights(model: nn.Module) -> torch.Tensor:
-    """All of them in one vector on the host, though they be spread over the processes."""
+    """All weights in one vector on the host, even if they are distributed over the processes."""
     if isinstance(model, FullyShardedDataParallel):
         with FullyShardedDataParallel.summon_full_params(model):
             return nn.utils.parameters_to_vector(model.parameters()).detach().cpu()
@@ -127,7 +127,7 @@ def weights(model: nn.Module) -> torch.Tensor:
 
 
 def fully_sharded(model: nn.Module, policy: MixedPrecisionPolicy | None = None) -> nn.Module:
-    """FSDP2: each linear layer a unit, and what is left of the model another."""
+    """FSDP2: each linear layer is a unit, and the rest of the model is another."""
     mesh = init_device_mesh("netcl", (2,))
     for part in [*model[::2], model]:
         fully_shard(part, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy())
@@ -149,8 +149,9 @@ def data_parallel(wrapper: str) -> None:
     parallel = WRAPPERS[wrapper](model)
     half = slice(8 * RANK, 8 * RANK + 8)
     double, _ = train(parallel, x[:, half], y[:, half])
-    # A gradient in the autocast dtype is off by half a unit in its last place for each of the few roundings on its way
-    # (weights, activations, products); over the steps the weights differ by lr times the sum of that. Eight roundings.
+    # A gradient in the autocast dtype is off by half a unit in the last place for each of the few roundings that lead
+    # to it (weights, activations, products); over the steps the weights differ by lr times the sum of that. Allow eight
+    # roundings.
     eps = torch.finfo(torch.netcl.get_amp_supported_dtype()[0]).eps
     bound = 8 * eps * LR * largest
     moved = (single - weights(model_and_data()[0])).abs().max()
@@ -162,7 +163,7 @@ def data_parallel(wrapper: str) -> None:
 
 
 def inf_in_one_shard() -> None:
-    """Process 1 alone meets an Inf: both skip the step, and halve their scales."""
+    """Only process 1 meets an Inf: both skip the step and halve their scales."""
     model, x, _ = model_and_data()
     fully_sharded(model)
     before = weights(model)

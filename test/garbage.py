@@ -1,7 +1,7 @@
-"""Calls with garbage arguments, for test_garbage.py; as a program it makes those that a file lists.
+"""Calls with garbage arguments, for test_garbage.py; as a program it makes the calls that a file lists.
 
-An operator's i-th call is always the same. It starts either from a call that OpInfo's samples made (record), of which
-one or two arguments are then spoilt, or from the schema alone, with tensors of one shape and dtype.
+An operator's i-th call is always the same. It starts either from a recorded call of OpInfo's samples, of which one
+or two arguments are then spoilt, or from the schema alone, with tensors of one shape and dtype.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import torch_netcl
 import torch_netcl.interop
 
 HANG_SECONDS = 120  # a call compiles a few kernels at most
-DATA_BYTES = 6 << 30  # of the process: a size that is absurd fails at once, and the machine stays usable
+DATA_BYTES = 6 << 30  # memory limit of the process: an absurd size fails at once
 DEVICE_FRACTION = 0.03  # of the memory of the device
 PLAIN = (
     torch.Tensor,
@@ -41,7 +41,7 @@ PLAIN = (
     torch.layout,
     torch.memory_format,
 )
-SAMPLES = 6  # recorded calls of an operator
+SAMPLES = 6  # recorded calls per operator
 
 SHAPES = [
     (),
@@ -113,7 +113,8 @@ STRINGS = [
 
 
 def filled(rng: random.Random, shape: tuple, dtype: torch.dtype) -> torch.Tensor:
-    """On the CPU, without torch's generator: small numbers as a rule, else some that no index or size may be."""
+    """A tensor on the CPU, filled without torch's generator: usually small numbers, else some that are no valid index
+    or size."""
     n = torch.Size(shape).numel()
     if dtype.is_floating_point or dtype.is_complex:
         values = [rng.choice(FLOATS) if rng.random() < 0.05 else rng.uniform(-2, 2) for _ in range(n)]
@@ -126,7 +127,7 @@ def filled(rng: random.Random, shape: tuple, dtype: torch.dtype) -> torch.Tensor
 
 
 def spoilt(rng: random.Random, x: torch.Tensor, device: str, other: str) -> Any:
-    """`x`, on `device`, made into something that a function may not expect."""
+    """A version of `x`, on `device`, that a function may not expect."""
 
     def storage(bytes_left: int) -> torch.Tensor:
         y = x.clone()
@@ -212,7 +213,8 @@ class Arguments:
         return [make() for _ in range(self.rng.choice([0, 1, 1, 2, 2, 2, 3, 4, 5]))]
 
     def enumeration(self, name: str) -> Any:
-        """What the schema calls an int, told by the parameter's name: another number would index torch's own tables."""
+        """A value for an int of the schema that stands for an enumeration; other values would index torch's own
+        tables."""
         choices: dict[str, list] = {
             "dtype": [torch.float32, torch.qint8, torch.float8_e5m2, *DTYPES],
             "layout": [
@@ -260,14 +262,14 @@ class Arguments:
 
 
 def operator(name: str) -> Any:
-    """The overload that the dispatcher's table calls `name`."""
+    """The overload of this name in the dispatcher's table."""
     namespace, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
 
 
 def arguments(name: str, i: int, samples: dict, device: str) -> tuple[list, dict]:
-    """Those of the i-th call of the operator `name`."""
+    """The arguments of the i-th call of the operator `name`."""
     rng = random.Random(f"{name} {i}")
     make = Arguments(rng, device)
     schema = operator(name)._schema
@@ -340,7 +342,7 @@ class Recorder(TorchDispatchMode):
 
 
 def record(infos: Iterable, per_info: int) -> dict[str, list]:
-    """Operator -> calls that samples of `infos`, forward and backward, made of it on the CPU."""
+    """Operator -> its calls on the CPU in samples of `infos`, forward and backward."""
     keep: dict[str, list] = {}
     warnings.simplefilter("ignore")
     for info in infos:
@@ -359,7 +361,7 @@ def record(infos: Iterable, per_info: int) -> dict[str, list]:
     return keep
 
 
-# Not called: their arguments are addresses of OpenCL's objects, or they end the work of the whole process.
+# These are not called: their arguments are addresses of OpenCL objects, or they end the whole process.
 NOT_CALLED = {
     "netcl::initialize",
     "netcl::shutdown",

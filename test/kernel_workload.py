@@ -1,6 +1,6 @@
-"""Uses every file of kernels/ on device 0, then builds each program that was used anew and prints the compilers' logs
-as JSON: [[file, options, log], ...]. test_kernels.py runs it once for each device class. With --sources it prints
-[[file, kernel, options, source], ...] and builds nothing again, for tools/gpu_lab.py."""
+"""Uses every file of kernels/ on device 0, then builds each used program again and prints the compilers' logs as JSON:
+[[file, options, log], ...]. test_kernels.py runs it once per device class. With --sources it prints [[file, kernel,
+options, source], ...] and builds nothing again, for tools/gpu_lab.py."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ D = torch.device("netcl", 0)
 
 
 def training() -> None:
-    """Layers and losses, forward and backward; of the halves the one whose loads are OpenCL's own."""
+    """Layers and losses, forward and backward; of the 16-bit floats only half, whose loads are OpenCL's own."""
     for dtype in (torch.float32, torch.float16):
         x = torch.randn(2, 8, 12, 12, device=D, dtype=dtype, requires_grad=True)
         conv = torch.nn.Conv2d(8, 8, 3, padding=1, device=D, dtype=dtype)
@@ -98,7 +98,7 @@ def operators() -> None:
 
 def sources() -> list:
     """The programs in use, and those of each tile that a GPU's matrix products may use."""
-    a = torch.randn(700, 9, device=D)  # enough tiles, lest smaller ones be taken
+    a = torch.randn(700, 9, device=D)  # enough tiles, so that no smaller ones are chosen
     for tile in torch.ops.netcl.gemm_tiles(0, torch.float32):
         torch.ops.netcl.set_gemm_tile(0, torch.float32, tile, False)
         for dtype in (torch.float32, torch.bfloat16):

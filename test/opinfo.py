@@ -1,7 +1,7 @@
-"""What is checked of an operator of PyTorch's OpInfo database on netcl, a function a kind of check.
+"""The checks of an operator of PyTorch's OpInfo database on netcl, with one function per kind of check.
 
-A check compares with the CPU and raises where they differ. ``test_opinfo.py`` runs the checks, ``opinfo_table.py``
-makes ``docs/operators.md`` of what they found.
+A check compares with the CPU and raises if the results differ. ``test_opinfo.py`` runs the checks, and
+``opinfo_table.py`` writes ``docs/operators.md`` from their results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DTYPES = (
 
 
 def _claiming_what_cuda_does(op: Any) -> Any:
-    """A copy: other files of the same test run see op_db as PyTorch wrote it."""
+    """A copy with CUDA's claims; other files of the same test run must see op_db as PyTorch wrote it."""
     mine = copy.copy(op)
     mine.dtypesIf = {**op.dtypesIf, DEVICE: op.dtypesIfCUDA}
     return mine
@@ -46,7 +46,7 @@ OPS = [_claiming_what_cuda_does(op) for op in op_db]
 
 
 def restricted(ops: list, kinds_of: Callable[[Any, torch.dtype], list[str]]) -> list:
-    """The operators, each with those of its dtypes alone of which something is checked."""
+    """The operators, each with only those of its dtypes for which something is checked."""
     mine = []
     for op in map(copy.copy, ops):
         dtypes = {d for d in op.dtypesIf[DEVICE] if d in DTYPES and kinds_of(op, d)}
@@ -63,10 +63,10 @@ WIDER = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
-# netcl's mean and 1 / deviation are float32 like CUDA's, where the CPU's have the input's dtype.
+# netcl's mean and 1 / deviation are float32, as CUDA's; the CPU's have the input's dtype.
 FLOAT_STATISTICS = {"_batch_norm_with_update", "_native_batch_norm_legit", "native_batch_norm",
                     "native_group_norm", "native_layer_norm"}
-# Their values are whatever the memory held.
+# Their values are the previous content of the memory.
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 _case = TestCase()
@@ -105,7 +105,7 @@ def seeded(f: Callable, seed: int = 0) -> Any:
 
 
 class _RandomOperators(TorchDispatchMode):
-    """Notes whether an operator that draws random numbers was called."""
+    """Records whether an operator that draws random numbers was called."""
 
     found = False
 
@@ -119,7 +119,8 @@ def metadata(tree: Any) -> list:
 
 
 def picked(tree: tuple, results: Any) -> list[torch.Tensor]:
-    """(values, indices) of topk or kthvalue with what is found at the indices: of equal elements any may be picked."""
+    """(values, indices) of topk or kthvalue, with the indices replaced by the values there: any of several equal
+    elements is right."""
     x, args, kwargs = tree
     values, indices = results
     dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
@@ -128,10 +129,11 @@ def picked(tree: tuple, results: Any) -> list[torch.Tensor]:
 
 
 def compare(op: Any, got: Any, expected: Any, reference: Callable[[Any], Any]) -> None:
-    """Raises AssertionError where they differ; ``reference(f)`` computes on the CPU, its arguments mapped by ``f``.
+    """Raises AssertionError if they differ; ``reference(f)`` computes on the CPU, with its arguments mapped by ``f``.
 
-    Past TestCase's tolerance, netcl may be off what the CPU computes in double by no more than four times as much as
-    the CPU is in the operator's own dtype, the largest value's last digit included: the two add in different orders.
+    Beyond TestCase's tolerance, netcl may differ from the CPU's result in double by no more than four times the
+    error of the CPU in the operator's own dtype (including the largest value's last digit), since the two add in
+    different orders.
     """
     got = host(got)
     if op.name in FLOAT_STATISTICS and is_tensor(got[1]) and got[1].dtype == torch.float32:
@@ -154,7 +156,7 @@ def compare(op: Any, got: Any, expected: Any, reference: Callable[[Any], Any]) -
     with _RandomOperators() as random, contextlib.suppress(Exception):
         exact = tensors(reference(lambda tree: to_dtype(tree, WIDER)))
     if random.found:
-        return  # only the form of random numbers can be compared
+        return  # random numbers: only shape and dtype can be compared
     if exact is None or not any(t.dtype in WIDER for t in tensors(expected)):
         raise first
     for g, c, e in zip(tensors(got), tensors(expected), exact, strict=True):
@@ -177,7 +179,7 @@ def expected_dtype(tree: Any) -> torch.dtype:
 
 
 def spread(items: Iterator, limit: int) -> list:
-    """At most ``limit`` of the items, evenly over the first 200; the first and, for one, a non-empty one."""
+    """At most ``limit`` items, evenly from the first 200: the first one and, if there is one, a non-empty one."""
     found = list(itertools.islice(items, 8 if limit == 1 else 200))
     if limit == 1:
         return [s for s in found if is_tensor(s.input) and s.input.numel() > 1][:1] or found[:1]
@@ -188,7 +190,7 @@ def spread(items: Iterator, limit: int) -> list:
 
 def samples(op: Any, dtype: torch.dtype, limit: int, requires_grad: bool = False) -> list:
     found = spread(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), limit)
-    if op.name in ("sort", "argsort"):  # else equal elements come in any order
+    if op.name in ("sort", "argsort"):  # otherwise equal elements come in any order
         for s in found:
             s.args, named = (), dict(zip(("dim", "descending"), s.args, strict=False))
             s.kwargs = {"stable": True, **named, **s.kwargs}
@@ -196,7 +198,7 @@ def samples(op: Any, dtype: torch.dtype, limit: int, requires_grad: bool = False
 
 
 def on_cpu(op: Any, dtype: torch.dtype, sample: Any, f: Callable | None = None, call: Callable | None = None) -> Any:
-    """The CPU's result; in float32 where only CUDA takes the dtype."""
+    """The CPU's result; in float32 if only CUDA supports the dtype."""
     call = call or op.op
     up = {dtype: torch.float32} if dtype not in op.supported_dtypes("cpu") else {}
     args = to_dtype(arguments(sample), up) if up else arguments(sample)
@@ -206,7 +208,7 @@ def on_cpu(op: Any, dtype: torch.dtype, sample: Any, f: Callable | None = None, 
 
 
 def moved(op: Any, tree: tuple, device: str) -> tuple:
-    """The arguments on a device, without those that belong on the CPU whatever the device."""
+    """The arguments on a device, except those that belong on the CPU for every device."""
     inputs, args, kwargs = tree
     if op.name == "tensor_split":
         return to_device(inputs, device), args, kwargs
@@ -227,7 +229,7 @@ def check_one(op: Any, dtype: torch.dtype, sample: Any) -> None:
 
     got = run(op, sample)
     if dtype not in op.supported_dtypes("cpu") and not dtype.is_floating_point:
-        # The CPU's float32 says nothing about the result's dtype.
+        # A CPU result in float32 does not tell the result's dtype.
         got, expected = (to_dtype(host(x), dict.fromkeys(DTYPES, torch.float32)) for x in (got, expected))
     compare(op, got, expected, reference)
 
@@ -242,7 +244,7 @@ def check_views(op: Any, dtype: torch.dtype, limit: int) -> None:
         sample = sample.noncontiguous()
         try:
             on_cpu(op, dtype, sample)
-        except RuntimeError:  # the operator wants contiguous inputs
+        except RuntimeError:  # the operator needs contiguous inputs
             continue
         check_one(op, dtype, sample)
 
@@ -253,7 +255,7 @@ def check_errors(op: Any, dtype: torch.dtype, limit: int) -> None:
         with contextlib.suppress(Exception):
             inputs, args, kwargs = to_device(arguments(s), "cpu")
             op.op(inputs, *args, **kwargs)
-            continue  # the CPU takes it, too
+            continue  # the CPU accepts it, too
         try:
             op.op(s.input, *s.args, **s.kwargs)
             torch.netcl.synchronize()
@@ -277,7 +279,7 @@ def check_inplace(op: Any, dtype: torch.dtype, limit: int) -> None:
 
         try:
             expected = on_cpu(op, dtype, sample, call=inplace)
-        except RuntimeError:  # the result does not fit the input: so it must be here
+        except RuntimeError:  # the result does not fit the input, so netcl must refuse it too
             try:
                 run(op, sample, inplace)
             except RuntimeError:
@@ -293,7 +295,7 @@ def check_inplace(op: Any, dtype: torch.dtype, limit: int) -> None:
 
 
 def check_out(op: Any, dtype: torch.dtype, limit: int) -> None:
-    """out= of the right form, of another stride, of another size, of a dtype that cannot hold the result."""
+    """Checks out= with the right shape, another stride, another size, and a dtype that cannot hold the result."""
     for sample in samples(op, dtype, limit):
         expected = tensors(on_cpu(op, dtype, sample))
         single = is_tensor(on_cpu(op, dtype, sample))
@@ -311,7 +313,7 @@ def check_out(op: Any, dtype: torch.dtype, limit: int) -> None:
 
         try:
             call([torch.empty_like(t) for t in expected], "cpu")
-        except RuntimeError:  # these results cannot be given as out=
+        except RuntimeError:  # out= cannot take these results
             return
         compare(op, call([torch.empty_like(t, device=DEVICE) for t in expected]), expected, reference)
         strided, on_host = (
@@ -324,7 +326,7 @@ def check_out(op: Any, dtype: torch.dtype, limit: int) -> None:
         try:
             call([torch.empty_like(t, dtype=torch.int64) for t in expected], "cpu")
         except (RuntimeError, TypeError) as error:
-            # What the CPU has not implemented may be refused for another reason.
+            # If the CPU has no implementation, netcl may refuse it for another reason.
             expected_type = RuntimeError if isinstance(error, RuntimeError) else type(error)
             with _case.assertRaises(expected_type, msg="out= of an integral dtype") as raised:
                 call([torch.empty_like(t, dtype=torch.int64, device=DEVICE) for t in expected])
@@ -332,7 +334,8 @@ def check_out(op: Any, dtype: torch.dtype, limit: int) -> None:
 
 
 def gradients(op: Any, sample: Any, device: str, f: Callable | None, order: int) -> Any:
-    """Gradients with respect to all inputs that want one, weighted with fixed numbers; also their gradients."""
+    """The gradients of all inputs that require one, weighted with fixed numbers, and with `order` 2 also their
+    gradients."""
     tree = (f or (lambda x: x))(arguments(sample))
     inputs, args, kwargs = moved(op, tree, device)
     leaves = [t for t in tensors((inputs, args, kwargs)) if t.requires_grad]
@@ -404,7 +407,7 @@ def _on_both(op: Any, dtype: torch.dtype) -> bool:
 
 KINDS = {
     "samples": Kind(check_samples, 6, lambda op, dtype: True),
-    # as_strided sees the storage, which a non-contiguous copy does not keep.
+    # as_strided sees the storage, which a non-contiguous copy does not preserve.
     "views": Kind(check_views, 2, lambda op, dtype: _on_both(op, dtype) and not op.name.startswith("as_strided")),
     "errors": Kind(check_errors, 1, lambda op, dtype: dtype == torch.float32 and op.error_inputs_func is not None),
     "out": Kind(check_out, 2, lambda op, dtype: op.supports_out and _on_both(op, dtype)),
@@ -420,7 +423,8 @@ KINDS = {
 
 
 def check(op: Any, dtype: torch.dtype, kind: str, limit: int | None = None) -> list[str]:
-    """Runs one kind of check; returns the operators that ran on the CPU. AssertionError or the operator's own error."""
+    """Runs one kind of check; returns the operators that ran on the CPU. Raises AssertionError or the operator's own
+    error."""
     torch.netcl.reset_cpu_fallback_ops()
     torch.manual_seed(0)
     with warnings.catch_warnings():
@@ -442,12 +446,12 @@ class Expected(NamedTuple):
 
     @property
     def crashes(self) -> bool:
-        """Ends the process, or never ends: not to be tried."""
+        """Whether the check ends the process or never ends, so that it must not run."""
         return self.reason.startswith("crash")
 
     @property
     def sometimes(self) -> bool:
-        """Only some samples fail, which a run of fewer may not meet."""
+        """Whether only some samples fail, which a run of fewer samples may not include."""
         return self.reason.startswith("some samples")
 
 
@@ -457,7 +461,7 @@ def read_expected() -> list[Expected]:
 
 
 def read_regressions() -> dict[tuple[str, torch.dtype], list[str]]:
-    """(operator, dtype) -> kinds of checks that once failed."""
+    """(operator, dtype) -> the kinds of checks that failed once."""
     text = Path(__file__).with_name("opinfo_regressions.txt").read_text()
     lines = [line.split() for line in text.splitlines() if line.strip() and line[0] != "#"]
     found: dict[tuple[str, torch.dtype], list[str]] = {}
@@ -468,7 +472,7 @@ def read_regressions() -> dict[tuple[str, torch.dtype], list[str]]:
 
 
 def expected_failure(lines: list[Expected], op: Any, dtype: torch.dtype, kind: str, runtime: str) -> Expected | None:
-    """The line that says that this fails, if there is one."""
+    """The line that expects this failure, if there is one."""
 
     def matches(field: str, name: str) -> bool:
         return field == "*" or name in field.split(",")

@@ -1,12 +1,12 @@
 """Random programs for test_fuzz_programs.py: lines of Python on tensors `v0`, `v1`, … of the device `d`.
 
-Numbers are whole and small, also as floats, so that every sum is exact in every order and results are compared bit
-by bit: a line that makes larger ones is not taken. What is not exact (tanh, division, softmax) is multiplied and
-rounded in the same line, and taken only if no value lies near a tie.
+Numbers are small integers, also in floats, so every sum is exact in every order and results can be compared bit by
+bit; a line that makes larger numbers is rejected. The result of an inexact operator (tanh, division, softmax) is
+multiplied and rounded in the same line, which is accepted only if no value lies near a tie.
 
-A kernel is compiled for an operator and its dtypes, which takes longer than a program. So one in eleven of the full
-tier's programs mixes all dtypes in every binary operator and its out=; the others have five dtypes and bool, of which
-only add, sub and mul take two at once. Views, layouts and all other lines are the same in both.
+A kernel is compiled for an operator and its dtypes, which takes longer than a program. So only one in eleven of the
+full tier's programs mixes all dtypes in every binary operator and its out=. The others use five dtypes and bool,
+and only add, sub and mul take two at once. Views, layouts and all other lines are the same in both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
-# Whole numbers up to these are exact, and so are sums and products of a few of them before they are rounded.
+# Integers up to these are exact, and so are sums and products of a few of them before they are rounded.
 LARGEST = {
     torch.float32: 4096,
     torch.float64: 4096,
@@ -34,13 +34,13 @@ LARGEST = {
 NEAR_A_TIE = 0.01
 QUICK = [torch.float32, torch.int64]
 FEW = 2 * QUICK + [torch.float16, torch.bfloat16, torch.uint8]
-# What a line has that writes to memory. It may then read the same elements, but no others of that memory: what it reads
-# would depend on the order of the work.
+# Parts of lines that write to memory. Such a line may read the same elements, but no others of that memory: their
+# values would depend on the order of the work.
 WRITES = ("_(", "out=", "] = ")
-# Errors of the CPU that say nothing of the program: a dtype that its kernel lacks, a name that shrinking took away.
+# Errors of the CPU that do not matter: a dtype that its kernel lacks, or a name that shrinking removed.
 NOT_COMPARED = ("NotImplementedError", "NameError")
 
-# The first of each are the quick tier's, which compiles few kernels.
+# The quick tier uses the first ones of each list, so that few kernels are compiled.
 BINARY = ["add", "mul", "maximum", "sub", "minimum", "eq", "ne", "lt", "ge"]
 UNARY = ["neg", "abs", "clone", "contiguous", "square", "sign", "relu", "floor", "logical_not"]
 INEXACT = [
@@ -62,7 +62,7 @@ INEXACT = [
 
 
 def overlaps_itself(x: torch.Tensor) -> bool:
-    """Whether elements share memory in a way that PyTorch does not look for (2: too hard), as after unfold."""
+    """Whether elements share memory in a way that PyTorch does not check (2: too hard), as after unfold."""
     if torch._debug_has_internal_overlap(x) != 2:
         return False
     places = {0}
@@ -72,7 +72,7 @@ def overlaps_itself(x: torch.Tensor) -> bool:
 
 
 class Writer:
-    """Writes a program while it runs on the CPU, to know the shapes."""
+    """Writes a program and runs it on the CPU at the same time, to know the shapes."""
 
     def __init__(self, seed: int, quick: bool, fp64: bool = False):
         self.rng = random.Random(seed)
@@ -91,7 +91,7 @@ class Writer:
         return self.rng.choice(names) if names else None
 
     def like(self, x: torch.Tensor, dtype: torch.dtype | None = None) -> str:
-        """Of a shape that broadcasts with x's as a rule; of `dtype`, if one is given."""
+        """A tensor whose shape usually broadcasts with that of x; of `dtype`, if one is given."""
 
         def fits(y: torch.Tensor) -> bool:
             return dtype in (None, y.dtype) and (
@@ -114,14 +114,14 @@ class Writer:
         elif dtype is torch.uint8:
             low = max(low, 0)
         values = f"(torch.arange({n}) * {a} + {b}) // 2 % {max(high - low + 1, 1)} + {low}"
-        # clone: on the CPU too, it is no view of what is made before.
+        # clone() makes it no view, also on the CPU.
         return f"({values}).to({dtype}).view({shape}).clone().to(d)"
 
     def indices(self, n: int, shape: list[int] | None = None) -> str:
         return self.fresh(torch.int64, shape if shape is not None else [self.rng.randint(0, 4)], 0, max(n - 1, 0))
 
     def index(self, x: torch.Tensor) -> str:
-        """What stands between brackets."""
+        """The text of an index between brackets."""
         parts = []
         for n in x.shape:
             r = self.rng.random()
@@ -140,7 +140,7 @@ class Writer:
                 break
         return ", ".join(parts) or "..."
 
-    # Lines. Each returns one, or None if there is nothing to write it about.
+    # Lines. Each function returns one, or None if no tensor is suitable.
 
     def view(self) -> str | None:
         x = self.pick()
@@ -201,7 +201,7 @@ class Writer:
             return self.assign(f"torch.{op}({x}, {y})")
         if op in ("add", "sub", "mul") and r.random() < 0.6:
             return f"{x}.{op}_({y})"
-        # A comparison may write to what requires a gradient, and autograd does not hear of it.
+        # A comparison may write to a tensor that requires a gradient, and autograd does not notice.
         wanted = torch.bool if op in BINARY[5:] else dtype
         out = self.pick(
             lambda u: (not u.requires_grad or op in BINARY[:5]) and (dtype is None or u.dtype is wanted)
@@ -260,7 +260,7 @@ class Writer:
             ]
             choices += [
                 f"{x}.unique()",
-                # To which of several equal values a gradient goes, PyTorch leaves open here, unlike for max and cummax.
+                # Here PyTorch does not define which of several equal values gets a gradient, unlike for max and cummax.
                 f"torch.topk({x}.detach(), 1, {dim})[0]",
                 f"{x}.detach().sort({dim})[0]",
                 f"{x}.detach().kthvalue(1, {dim})[0]",
@@ -278,7 +278,7 @@ class Writer:
         i = self.dim(t)
         n = t.shape[i] if -t.dim() <= i < t.dim() else 1
         if n == 0:
-            return None  # any index is out of its range, which is found where there is something to read
+            return None  # every index is out of range, but this is found only if there is something to read
         count = self.rng.randint(1, 4)
         at = self.indices(n, [count])
         rest = list(t.shape)
@@ -418,10 +418,10 @@ class Writer:
         return self.lines
 
     def overlapping(self, line: str) -> bool:
-        """Whether what the line writes overlaps itself, or two tensors of it share some memory, but not as the same
-        elements in the same order.
+        """Whether the tensor that the line writes overlaps itself, or shares memory with another tensor of the line,
+        unless both have the same elements in the same order.
 
-        An `out` shares none at all with what is read, since it may be resized first.
+        An `out` must not share memory with any tensor that is read, since it may be resized first.
         """
         names = re.findall(r"\bv\d+", line)
         if "out=" in line and names[-1] in names[:-1]:
@@ -439,14 +439,14 @@ class Writer:
         return False
 
     def take(self, line: str) -> None:
-        """Adds the line, unless what it makes is too large, or near a tie."""
+        """Adds the line, unless its result is too large or near a tie."""
         writes = any(mark in line for mark in WRITES)
         error = "NameError: a guess" if writes and self.overlapping(line) else self.machine.run(line)
         taken = error is None or (not error.startswith(NOT_COMPARED) and self.rng.random() < 0.2)
         try:
             taken = taken and self.machine.small()
         except RuntimeError:
-            taken = False  # such as a view of several that was written to: not even its grad_fn can be asked for
+            taken = False  # such as a view of several that was written: not even its grad_fn is accessible
         if taken:
             self.lines.append(line)
             return
@@ -472,7 +472,7 @@ class Machine:
 
     @contextlib.contextmanager
     def side(self) -> Iterator[None]:
-        """A stream beside the current one, which it waits for; and which waits for it at the end."""
+        """Runs on a stream that waits for the current one, and which the current one waits for at the end."""
         if self.device.type == "cpu":
             yield
             return
@@ -485,7 +485,7 @@ class Machine:
             current.wait_stream(stream)
 
     def run(self, line: str) -> str | None:
-        """What it raised."""
+        """The error that the line raised, if any."""
         try:
             exec(line, self.names)
         except Exception as e:
@@ -493,7 +493,7 @@ class Machine:
         return None
 
     def count_writes(self) -> None:
-        """From now on, difference() asks who else was written to."""
+        """From now on, difference() also compares which tensors were written."""
         self.versions = {n: x._version for n, x in self.tensors().items()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -517,7 +517,7 @@ class Machine:
 
 
 def difference(cpu: Machine, device: Machine) -> str | None:
-    """The first variable that is not the same on both."""
+    """The first variable that differs between the two."""
     ours = device.tensors()
     for name, x in cpu.tensors().items():
         y = ours.get(name)
@@ -526,7 +526,7 @@ def difference(cpu: Machine, device: Machine) -> str | None:
         for what in ("dtype", "shape", "requires_grad"):
             if getattr(x, what) != getattr(y, what):
                 return f"{name}.{what} is {getattr(y, what)}, not {getattr(x, what)}"
-        # By how much a write counts differs, where one operator is made of others.
+        # The number of writes may differ, if one operator consists of others.
         if (x._version > cpu.versions.get(name, 0)) != (y._version > device.versions.get(name, 0)):
             return f"{name}._version is {y._version}, not {x._version}"
         pairs = [(name, x.detach(), y.detach())]
@@ -563,7 +563,7 @@ def failure(lines: list[str], device: str, each: bool) -> str | None:
 
 
 def shrunk(lines: list[str], device: str, each: bool) -> list[str]:
-    """Fewer lines that still differ."""
+    """A shorter program that still differs."""
     changed = True
     while changed:
         changed = False

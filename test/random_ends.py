@@ -1,5 +1,5 @@
-"""The transforms of kernels/random.cl, dropout.cl and sampling.cl at chosen words instead of Philox's: the ends, to
-which one draw in four thousand million comes near."""
+"""The transforms of kernels/random.cl, dropout.cl and sampling.cl with chosen words instead of Philox's: the ends of
+the range, which one draw in four thousand million comes near."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,11 @@ import torch
 import torch_netcl
 
 KERNELS = Path(__file__).parent.parent / "kernels"
-#: The tags of kernels/common/dtypes.h.
+#: The dtype tags of kernels/common/dtypes.h.
 TAGS = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64"}
 
-#: All words of even number are the low half of the seed, the others its high half. Draws by rejection get them in turn
-#: for the first eight, and then Philox's own, so that they end.
+#: Words of even number are the low half of the seed, the others its high half. Rejection sampling gets them in turn for
+#: the first eight words, and then Philox's own, so that it ends.
 CHOSEN = """
 #include "common/philox.h"
 inline words_t chosen16(ulong seed) {
@@ -32,7 +32,7 @@ inline uint chosen(philox_stream_t *s) {
 
 
 def expanded(text: str, seen: set[str]) -> str:
-    """The text with its includes in their places."""
+    """The text with its includes inserted."""
 
     def include(match: re.Match) -> str:
         name = match[1]
@@ -45,7 +45,7 @@ def expanded(text: str, seen: set[str]) -> str:
 
 
 class Chosen:
-    """A kernel of the file with its words chosen."""
+    """A kernel of the file that uses the chosen words."""
 
     def __init__(self, file: str, name: str, device: torch.device, **defs: object) -> None:
         properties = torch.netcl.get_device_properties(device)

@@ -34,7 +34,7 @@ def product(a):
 
 
 def region_of(make):
-    """What a region casts to and whether it is on, and the text of its warnings."""
+    """The dtype of a region, whether it is on, and the text of its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         region = make()
@@ -45,7 +45,7 @@ def region_of(make):
 
 
 def run_code(code, **env):
-    """Runs code in a process of its own; skips with status 77."""
+    """Runs code in a new process; skips if its status is 77."""
     env = {**os.environ, **env}
     env = {k: v for k, v in env.items() if v is not None}
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
@@ -64,7 +64,7 @@ class TestArguments(TestCase):
         self.assertEqual(bool(said), not want[0])
 
     def test_every_way_to_write_the_arguments_of_torch(self):
-        """All splits into positional and keyword arguments, of every number of arguments."""
+        """Every number of arguments, with all splits into positional and keyword arguments."""
         names = [n for n in inspect.signature(torch.autocast.__init__).parameters if n != "self"]
         self.assertEqual(names, ["device_type", "dtype", "enabled", "cache_enabled"])
         values = {"device_type": DEV, "dtype": torch.bfloat16, "enabled": False, "cache_enabled": False}
@@ -130,7 +130,7 @@ class TestArguments(TestCase):
 
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestCompile(TestCase):
-    """A region inside what torch.compile traces casts as it does outside."""
+    """A region inside code that torch.compile traces casts as it does outside."""
 
     def forms(self, make):
         ready = make()
@@ -183,7 +183,8 @@ class TestCompile(TestCase):
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestDefaultDtype(TestCase):
     def test_no_dtype_named(self):
-        """In this thread, in a new one whose first use is the region, and in one that asks first."""
+        """In this thread, in a new thread whose first use of netcl is the region, and in one that first asks for the
+        dtype."""
         want = torch.netcl.get_amp_supported_dtype()[0]
         a, seen = square(), []
 
@@ -223,7 +224,8 @@ with torch.autocast("netcl"):
             self.assertNotIn("Warning", run.stderr)
 
     def test_two_devices_of_which_one_has_fp16(self):
-        """The tensors' device decides, whichever is current: policies, promotion, weights' cache, backward, compile."""
+        """The tensors' device decides, whichever device is current: policies, promotion, cache of weights, backward,
+        compile."""
         code = """
 import torch, warnings
 warnings.simplefilter("error")

@@ -1,4 +1,5 @@
-"""Blame: which gradients held an Inf or NaN, told by the unscale kernel. GradScaler: arguments, older names."""
+"""Blame: the unscale kernel records which gradients held an Inf or NaN. GradScaler: arguments, older frameworks'
+names."""
 
 import copy
 import inspect
@@ -40,7 +41,7 @@ def parameters(dtypes=(torch.float32,), dev=DEV):
 
 
 def spoil(params, rng, value=None, most=4):
-    """Puts non-finite values into random gradients; {number: (count, first index in memory order)}."""
+    """Writes non-finite values to random gradients; returns {number: (count, first index in memory order)}."""
     want = {}
     chosen = rng.sample([n for n, p in enumerate(params) if p.grad is not None], rng.randint(1, most))
     for n in chosen:
@@ -95,7 +96,7 @@ class TestBlame(TestCase):
             self.assertEqual(all(torch.equal(p, q) for p, q in zip(params, before, strict=True)), bool(want))
 
     def test_scale_below_one(self):
-        """Unscaling makes Infs of finite gradients: not to blame, beside one that was there."""
+        """Unscaling makes Infs of finite gradients. These are not blamed, but one that was there before is."""
         p = nn.Parameter(torch.zeros(5000, device=DEV))
         p.grad = torch.full_like(p, 3e38)
         p.grad[4321] = math.nan
@@ -199,7 +200,7 @@ class TestScalerArguments(TestCase):
         self.assertIs(torch.netcl.amp.GradScaler(enabled=False).enabled, False)
 
     def test_fresh_scaler(self):
-        """update() does nothing; unscale_grads() and step() before scale_loss() take the first scale."""
+        """update() does nothing; unscale_grads() and step() before scale_loss() use the initial scale."""
         scaler = torch.netcl.amp.GradScaler(init_scale=4.0, growth_interval=1)
         scaler.update()
         self.assertEqual(scaler.get_scale(), 4.0)
@@ -215,7 +216,7 @@ class TestScalerArguments(TestCase):
         scaler.step(opt, [p])
         self.assertEqual(p.tolist(), [-2.0] * 3)
         self.assertEqual(scaler.get_scale(), 2.0)
-        # PyTorch's way keeps PyTorch's contract.
+        # PyTorch's methods keep PyTorch's contract.
         scaler = torch.netcl.amp.GradScaler()
         for call in (scaler.step, scaler.unscale_):
             with self.assertRaisesRegex(AssertionError, "_scale is None"):

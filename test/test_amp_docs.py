@@ -1,4 +1,4 @@
-"""The code of docs/amp.md and docs/amp_differences.md runs as it stands, and prints what the page says."""
+"""The code of docs/amp.md and docs/amp_differences.md runs as written, and prints what the pages show."""
 
 import contextlib
 import io
@@ -31,10 +31,10 @@ class TestAmpPage(TestCase):
         os.chdir(folder.name)
 
     def assertPrints(self, got, want, place):
-        """Words are the page's; numbers, which depend on the device's autocast dtype, are close to them."""
+        """Compares the words exactly, and numbers, which depend on the device's autocast dtype, approximately."""
         self.assertEqual(NUMBER.sub("#", got), NUMBER.sub("#", want), msg=f"{place} prints:\n{got}")
-        # Numbers are shown to two places after the point. The parameters move by lr = 1e-3 a step, so after a few steps
-        # rounding to bfloat16 (2^-9 of a number near 1, some ten times) is all that tells devices apart.
+        # Numbers have two decimals. The parameters move by lr = 1e-3 per step, so after a few steps devices differ only
+        # by the rounding to bfloat16 (2^-9 of a number near 1, about ten times).
         for a, b in zip(map(float, NUMBER.findall(got)), map(float, NUMBER.findall(want)), strict=True):
             self.assertEqual(a, b, atol=0.01, rtol=0.02, msg=f"{place} prints:\n{got}")
 
@@ -54,7 +54,7 @@ class TestAmpPage(TestCase):
         self.assertGreater(self.run_page(DOCS / "amp_differences.md"), 0)
 
     def run_page(self, page):
-        """Runs the blocks of code of a page, in one namespace; how many there are."""
+        """Runs the code blocks of a page in one namespace; returns their number."""
         text = page.read_text()
         blocks = list(re.finditer(r"```python\n(.*?)```\n(?:```text\n(.*?)```)?", text, re.S))
         namespace = {"__name__": "amp_page"}
@@ -67,7 +67,7 @@ class TestAmpPage(TestCase):
             else:
                 said = io.StringIO()
                 with contextlib.redirect_stdout(said):
-                    # Line numbers of the page, for tracebacks.
+                    # Keep the page's line numbers, for tracebacks.
                     exec(compile("\n" * line + code, str(page), "exec"), namespace)
                 out = said.getvalue()
             self.assertPrints(out, block[2], place)

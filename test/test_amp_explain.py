@@ -39,7 +39,7 @@ def make_model(dev):
 
 
 class Poison(torch.autograd.Function):
-    """Hands on what it gets; divides by zero backward."""
+    """Passes its input through; its backward divides by zero."""
 
     @staticmethod
     def forward(ctx, x):
@@ -70,7 +70,8 @@ class TestDetectOverflow(TestCase):
 
     @parametrize("dev", ["cpu", DEV])
     def test_each_module_forward_and_backward(self, dev):
-        """Every leaf in turn is made to overflow, forward and backward; it is named, and nothing of a clean step is."""
+        """Makes every leaf module overflow in turn, forward and backward: it is named, and nothing in a clean step is.
+        """
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1)).to(dev)
         model = make_model(dev)
         self.assertIsNone(self.run_step(model, x, dev).first)
@@ -82,7 +83,7 @@ class TestDetectOverflow(TestCase):
                 first = self.run_step(model, x.abs() + 1 if name == "0.up" else x, dev).first
                 with torch.no_grad():
                     leaf.weight.copy_(weight)
-                # 3e38 is finite, also in bfloat16; its products with what comes in are not.
+                # 3e38 is finite, also in bfloat16, but its products with the module's input are not.
                 self.assertEqual((first.module, first.phase), (name, "forward"))
                 self.assertRegex(first.operator, "mm|linear")
             parent = model.get_submodule(name.rpartition(".")[0])
@@ -160,14 +161,14 @@ class TestExplain(TestCase):
         self.assertEqual([m.name for m in got.modules], leaves)
         by_name = {m.name: m for m in got.modules}
         up = by_name["0.up"]
-        # Its input, weight and bias are cast: 4 * 8, 16 * 8 and 16 values of two bytes.
+        # The module's input, weight and bias are cast: 4 * 8, 16 * 8 and 16 values of two bytes.
         self.assertEqual((up.dtype, up.casts, up.cast_bytes), (dtype, 3, 2 * (32 + 128 + 16)))
         for m in got.modules:
             self.assertLess(m.error, 0.05)
             self.assertGreater(min(m.seconds, m.seconds_fp32), 0)
             self.assertEqual(m.saturate, dict.fromkeys(m.saturate, 0.0))
         self.assertEqual(got.keep_in_fp32, [])
-        # Gradients of 1e-9 and less are zeros in float16 (2^-24 is its smallest number), and not in bfloat16.
+        # Gradients of 1e-9 and less are zero in float16 (its smallest number is 2^-24), but not in bfloat16.
         self.assertGreater(by_name["3"].gradient_underflow[torch.float16], 0.9)
         self.assertLess(by_name["3"].gradient_underflow[torch.bfloat16], 0.1)
         for a, b in zip(model.buffers(), before, strict=True):

@@ -1,6 +1,6 @@
-"""A long run into which Inf and NaN are injected: decisions, skipped steps and blame, each step against the CPU.
+"""A long run with injected Inf and NaN: decisions, skipped steps and blame are compared with the CPU in each step.
 
-NETCL_TEST_FULL=1 makes it 1,000 steps; otherwise it is 60.
+NETCL_TEST_FULL=1 makes it 1,000 steps; otherwise it has 60.
 """
 
 import math
@@ -29,7 +29,7 @@ def bits(tensor):
 
 
 class Run:
-    """A model on netcl, and a CPU scaler that is given copies of its scaled gradients."""
+    """A model on netcl, and a CPU scaler that gets copies of its scaled gradients."""
 
     def __init__(self, dtype, seed):
         torch.manual_seed(seed)
@@ -48,7 +48,7 @@ class Run:
         self.cpu_optimizer.register_step_post_hook(lambda *_: setattr(self, "cpu_steps", self.cpu_steps + 1))
 
     def kept(self):
-        """All that a skipped step may not touch."""
+        """Everything that a skipped step must not change."""
         state = [t for s in self.optimizer.state.values() for t in s.values()]
         return [bits(t) for t in (*self.model.state_dict().values(), *state)]
 
@@ -60,7 +60,7 @@ class Run:
         return tensor + (spoilt - tensor.detach())
 
     def inject(self, kind, x):
-        """The input, and what removes the injection again."""
+        """The input, and a function that removes the injection."""
         if kind == "input":
             return self.spoil(x), lambda: None
         if kind == "activation":
@@ -77,7 +77,7 @@ class Run:
         return x, lambda: None
 
     def step(self, kind):
-        """One step: whether it left everything as it was, and whom the scaler blames."""
+        """One step: returns whether it left everything unchanged, and which gradients the scaler blames."""
         x = torch.randn(16, 8, device=DEV)
         x, remove = self.inject(kind, x)
         before = self.kept()
@@ -98,7 +98,7 @@ class Run:
         return unchanged, {b.name: (b.count, b.first) for b in self.scaler.blame(self.model)}
 
     def step_on_cpu(self):
-        """The same of the CPU's scaler, given the same gradients."""
+        """The same decision by the CPU's scaler for the same gradients."""
         self.cpu_scaler.scale(torch.ones(()))
         want = {}
         for (name, _), copy in zip(self.model.named_parameters(), self.copies, strict=True):

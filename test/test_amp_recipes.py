@@ -1,4 +1,4 @@
-"""PyTorch's AMP examples on netcl, each against the same training in float32 on the CPU."""
+"""PyTorch's AMP examples on netcl, each compared with the same training in float32 on the CPU."""
 
 import tempfile
 import threading
@@ -83,7 +83,7 @@ def gradient_penalty(dev, cast, scaler):
         opt.zero_grad()
         with cast():
             loss = mse(model(x), y)
-        # The penalty's gradients are unscaled by hand, and enter the loss outside the half-precision graph.
+        # The penalty's gradients are unscaled explicitly, and enter the loss outside the half-precision graph.
         scaled = torch.autograd.grad(scaler.scale(loss), model.parameters(), create_graph=True)
         inv_scale = 1.0 / scaler.get_scale()
         grads = [g * inv_scale for g in scaled]
@@ -120,7 +120,7 @@ def several(dev, cast, scaler):
 
 
 def threads(dev, cast, scaler):
-    """Replicas in threads, as DataParallel runs them: each enters autocast for itself."""
+    """Replicas in threads, as DataParallel runs them: each thread enters autocast."""
     model, opt = setup(dev)
     for x, y in batches(dev):
         opt.zero_grad()
@@ -198,9 +198,9 @@ class TestRecipes(TestCase):
         want = recipe("cpu", lambda: torch.autocast("cpu", enabled=False), torch.amp.GradScaler("cpu", enabled=False))
         scaler = torch.amp.GradScaler(DEV, init_scale=2.0**8)
         got = recipe(DEV, lambda: torch.autocast(DEV, dtype=dtype), scaler)
-        # A gradient under autocast is a product of numbers rounded to 2^-9 (bfloat16) a few times over, so within
-        # about 4 * 2^-9 of its size; eight steps of lr times gradients below 1 keep a parameter within 8 * 0.1 * 0.01
-        # of its place, and losses near 1 as well.
+        # A gradient under autocast is a product of numbers rounded to 2^-9 (bfloat16) a few times, so it is within
+        # about 4 * 2^-9 of its size. Eight steps of lr times gradients below 1 keep a parameter within 8 * 0.1 * 0.01
+        # of the reference, and losses near 1 as well.
         for a, b in zip(got, want, strict=True):
             self.assertEqual(a.detach().cpu().float(), b.detach(), atol=8e-3, rtol=2e-2)
         self.assertEqual(scaler.get_scale(), 2.0**8)

@@ -1,5 +1,5 @@
-"""What AmpTrainState promises: no update with an Inf or NaN, a skip that changes nothing, usable after Ctrl-C; and that
-it takes no unusable input, nor empties a file that is not its own."""
+"""AmpTrainState's promises: it applies no update with an Inf or NaN, a skip changes nothing, and it works on after
+Ctrl-C. It refuses unusable input, and does not empty files of others."""
 
 import contextlib
 import importlib.util
@@ -56,7 +56,7 @@ def batch(seed=0, dev=DEV, rows=32):
 
 
 def tensors(state):
-    """All that a step may write: parameters, buffers, optimizer state."""
+    """Every tensor that a step may write: parameters, buffers, optimizer state."""
     found = [*state.model.parameters(), *state.model.buffers()]
     return found + [t for s in state.optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
 
@@ -127,7 +127,7 @@ class TestNorm(TestCase):
 
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestPromise(TestCase):
-    """Never an update that holds an Inf or a NaN."""
+    """No update ever holds an Inf or a NaN."""
 
     @parametrize("optimizer", ["SGD", "AdamW"])
     @parametrize("amp_dtype", [torch.bfloat16, None])
@@ -146,7 +146,7 @@ class TestPromise(TestCase):
     @parametrize("wait", [True, False])
     @parametrize("dev", ["cpu", DEV])
     def test_property(self, dev, wait):
-        """Random sizes of loss, scale and norm, over all of float32's range, with Inf and NaN among them."""
+        """Random sizes of loss, scale and norm over float32's whole range, including Inf and NaN."""
         rng = random.Random(wait)
         taken = skipped = 0
         for case in range(12):
@@ -196,13 +196,13 @@ class TestPromise(TestCase):
 
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestModes(TestCase):
-    """Accumulation, and steps that wait for nothing."""
+    """Accumulation, and steps that do not wait."""
 
     def test_accumulation_is_the_whole_batch(self):
         logs, weights = [], []
         for parts in (1, 4, 5):
             state = make_state(accumulate=parts, scale=8.0, amp_dtype=torch.bfloat16, max_norm=0.5)
-            state.amp_dtype = None  # float32: what is left is the order of sums
+            state.amp_dtype = None  # in float32, only the order of sums differs
             logs.append([state.step(*batch(n)) for n in range(3)])
             weights.append([p.detach().cpu() for p in state.model.parameters()])
         for other, w in zip(logs[1:], weights[1:], strict=True):
@@ -213,7 +213,7 @@ class TestModes(TestCase):
         for bad in (0, -1, 1.5):
             with self.assertRaisesRegex(ValueError, "accumulate"):
                 make_state(accumulate=bad)
-        # An Inf in one part skips the whole.
+        # An Inf in one part skips the whole batch.
         before = snapshot(state)
         x, y = batch()
         y[9] = math.inf
@@ -255,7 +255,7 @@ class TestModes(TestCase):
         x, y = batch()
         for _ in range(3):
             state.step(x, y)
-        state._late.event = None  # what the host reads a step later is not counted here
+        state._late.event = None  # ignore what the host reads a step later
         waits = torch.netcl.host_sync_count()
         with mock.patch.object(training.AmpTrainState, "_fetch", lambda self: None):
             for _ in range(5):
@@ -266,7 +266,8 @@ class TestModes(TestCase):
 
     @parametrize("wait", [True, False])
     def test_a_scale_per_optimizer(self, wait):
-        """Two states on one model: each skips, backs off and grows alone, and leaves the other's gradients alone."""
+        """Two states on one model: each skips, backs off and grows independently, and does not change the other's
+        gradients."""
         if not torch.netcl.amp.supports_fp16():
             self.skipTest("no fp16 on this device")
         torch.manual_seed(0)
@@ -492,7 +493,7 @@ class TestInterrupts(TestCase):
 
     @unittest.skipIf(MISSING, f"the demo extra is not installed: {MISSING}")
     def test_handlers_are_given_back_and_the_second_signal_counts(self):
-        before = signal.default_int_handler  # a shell's background jobs inherit one that ignores the signal
+        before = signal.default_int_handler  # a shell's background jobs inherit a handler that ignores the signal
         self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, before))
         with program._stop_signals() as stop:
             os.kill(os.getpid(), signal.SIGINT)
@@ -574,7 +575,7 @@ class TestUnusableInput(TestCase):
                         training.CsvLog(path, first)
                     self.assertEqual(path.read_bytes(), content)
                     self.assertEqual(os.listdir(folder), ["data.csv"])
-            # Ours: whole, cut off in any place, of the version without blame.
+            # CsvLog's own files: complete, cut off at any position, and of the version without blame.
             text = header + row + row.replace("0,", "1,", 1)
             for end in range(len(text) + 1):
                 path.write_text(text[:end])

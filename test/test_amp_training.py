@@ -1,4 +1,4 @@
-"""torch_netcl.amp.training, and `python -m torch_netcl.train` that puts it to work."""
+"""torch_netcl.amp.training, and `python -m torch_netcl.train`, which uses it."""
 
 import contextlib
 import importlib.util
@@ -80,7 +80,7 @@ class TestGradientHelpers(TestCase):
                 self.assertIs(training.has_non_finite_grad(params), True)
 
     def test_large_is_finite(self):
-        # The sum of their squares is not.
+        # The sum of their squares is not finite.
         params = params_with_grads(DEV, torch.full((5,), 3e38), torch.ones(2))
         self.assertIs(training.has_non_finite_grad(params), False)
         self.assertEqual(params[0].grad.cpu(), torch.full((5,), 3e38))
@@ -91,13 +91,13 @@ class TestGradientHelpers(TestCase):
         counts = torch.netcl.launch_count(), torch.netcl.host_sync_count()
         training.has_non_finite_grad(params)
         one = torch.netcl.launch_count() - counts[0], torch.netcl.host_sync_count() - counts[1]
-        # The flag, the factor, the table of tensors, and the reduction itself.
+        # The launches are the flag, the factor, the table of tensors, and the reduction itself.
         self.assertLessEqual(one[0], 4)
         self.assertEqual(one[1], 1)
 
 
 class Recording(torch.amp.GradScaler):
-    """Notes the order of its calls."""
+    """Records the order of its calls."""
 
     def __init__(self, calls, **kwargs):
         super().__init__(DEV, **kwargs)
@@ -190,7 +190,7 @@ class TestState(TestCase):
             self.assertEqual(calls, [*taken, *end])
             calls.clear()
             self.assertEqual(state.step(x, y / 0).skip_reason, "non-finite loss")
-            # No backward, and so no inf check for update() to work on: the scale backs off by itself.
+            # Without a backward pass there is no inf check for update(), so the state makes the scale back off.
             self.assertEqual(calls, ["forward", end[1]])
             self.assertEqual(state.scaler.get_scale(), 4.0)
         self.assertTrue(all(p.grad is None for p in state.model.parameters()))
@@ -248,7 +248,7 @@ class TestState(TestCase):
             self.assertBitEqual(snapshot(state), before)
             self.assertEqual(state.scheduler.get_last_lr(), lr)
             state.step(x, y)
-        # Four steps: halved twice; of the clean steps no three came in a row.
+        # The scale was halved in two of four steps, and no three clean steps came in a row.
         self.assertEqual(state.scaler.get_scale(), 256.0)
         self.assertEqual(state.steps, 4)
 
@@ -312,8 +312,8 @@ class TestMonitorAndCsv(TestCase):
         for skipped in (1, 0, 1, 0, 0, 1, *[0] * 20):
             monitor.add(skipped)
             seen.append((round(monitor.rate * 20), monitor.alert, monitor.exceeded))
-        # One of twenty is not above 5 %; two are, from the third step until the first has left the window; the
-        # third skip comes at the sixth.
+        # One of twenty is not above 5 %, but two are, from the third step until the first has left the window; the
+        # third skip is in the sixth step.
         self.assertEqual(seen[:6], [(1, 0, 0), (1, 0, 0), (2, 1, 0), (2, 1, 0), (2, 1, 1), (3, 1, 1)])
         self.assertEqual(seen[20:], [(2, 1, 1), (2, 1, 1), (1, 0, 0), (1, 0, 0), (1, 0, 0), (0, 0, 0)])
 
@@ -407,12 +407,12 @@ class TestProgram(TestCase):
         if amp == "fp16" and not torch.netcl.amp.supports_fp16():
             self.skipTest("no fp16 on this device")
         png = self.folder / "run.png"
-        # A scale at which nothing but the spike overflows.
+        # At this scale, only the spike overflows.
         status, out = self.main("--amp", amp, "--steps", 12, "--spike", 7, "--init-scale", 256, "--png", png)
         self.assertEqual(status, 0)
         rows = training.read_csv(self.csv)
         self.assertEqual([int(row["step"]) for row in rows], list(range(12)))
-        # The gradient of the output is about 2 * 1e8 / 160: more than fp16 can hold, and nothing to bf16.
+        # The gradient of the output is about 2 * 1e8 / 160, which is too large for fp16 but not for bf16.
         skipped = [int(row["step"]) for row in rows if row["skipped"] == "1"]
         self.assertEqual(skipped, [7] if amp == "fp16" else [])
         self.assertGreater(float(rows[7]["loss"]), 1e14)
@@ -444,7 +444,8 @@ class TestProgram(TestCase):
 
     def test_resume_is_bit_equal(self):
         amp = "fp16" if torch.netcl.amp.supports_fp16() else "bf16"
-        # Growth and a skip before and after the checkpoint; dropout draws from the device's generator.
+        # The scale grows and a step is skipped before and after the checkpoint; dropout draws from the device's
+        # generator.
         options = ("--amp", amp, "--steps", 16, "--growth-interval", 3, "--inject-inf", 4, 13, "--init-scale", 256)
         checkpoint = self.folder / "run.pt"
         self.assertEqual(self.main(*options, "--checkpoint", checkpoint)[0], 0)
@@ -497,7 +498,7 @@ class TestProgram(TestCase):
         steps = [int(row["step"]) for row in training.read_csv(self.csv)]
         self.assertEqual(len(steps), text.count("\n") - 1)
         self.assertEqual(steps, list(range(len(steps))))
-        self.assertGreater(len(steps), shown)  # a row is written before its step is shown
+        self.assertGreater(len(steps), shown)  # a step is shown after its row is written
 
     def test_refusals(self):
         for arguments, error in (

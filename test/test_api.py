@@ -1,4 +1,4 @@
-"""torch.netcl beside torch.cuda: the table in docs/api.md, and what the other tests do not use."""
+"""Compares torch.netcl with torch.cuda: the table in docs/api.md, and functions that other tests do not use."""
 
 import re
 import sys
@@ -29,14 +29,14 @@ class TestTable(TestCase):
 
 class TestRegistrations(TestCase):
     def test_all_are_of_operators_that_exist(self):
-        """A wrong overload name is no error to the dispatcher, and its operator runs on the CPU."""
+        """The dispatcher accepts a wrong overload name, but then the operator runs on the CPU."""
         found = [text for text in torch._C._dispatch_find_dangling_impls() if "PrivateUse1" in text]
-        # torchvision's operators come with its import.
+        # torchvision's operators are registered when it is imported.
         self.assertEqual([text for text in found if not text.startswith("name: torchvision::")], [])
 
     def test_none_that_the_cpu_cannot_stand_in_for(self):
-        """The fallback gives the CPU copies of the tensors: a view of one, or what is said of its storage, is then of
-        the copy. So all such operators have kernels, but for those that look at values alone."""
+        """The fallback gives copies of the tensors to the CPU, so a view, or a change of the storage, would be that of
+        a copy. All such operators must have kernels, except those that only read values."""
         values_alone = {"aten::_validate_compressed_sparse_indices"}
         has = torch._C._dispatch_has_kernel_for_dispatch_key
         composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
@@ -45,7 +45,7 @@ class TestRegistrations(TestCase):
             if not name.startswith("aten::") or any(has(name, key) for key in ("PrivateUse1", *composite)):
                 continue
             if not has(name, "CPU") and (not has(name, "CUDA") or re.search("cudnn|miopen|cslt", name)):
-                continue  # those are of CUDA's libraries
+                continue  # these use CUDA's libraries
             schema = torch._C._get_schema(*(name.split(".") + [""])[:2])
             takes = any("Tensor" in str(a.type) for a in schema.arguments)
             gives = any("Tensor" in str(r.type) for r in schema.returns)
@@ -98,7 +98,7 @@ class TestApi(TestCase):
         mine = blocks[kept.data_ptr()]
         self.assertEqual((mine["state"], mine["size"], mine["requested_size"]), ("active_allocated", 3072, 3000))
         self.assertEqual(blocks[large.data_ptr()]["size"], 30 << 20)
-        for s in segments:  # blocks fill their segment from the start, one after the other
+        for s in segments:  # blocks fill their segment from its start, one after another
             at = s["address"]
             for b in s["blocks"]:
                 self.assertEqual(b["address"], at)
@@ -110,7 +110,7 @@ class TestApi(TestCase):
         self.assertEqual(torch.netcl.get_per_process_memory_fraction(), 1.0)
 
     def test_deterministic_algorithms(self):
-        """Sums of floats whose order matters, and writes to one place: the same bits every time."""
+        """Sums of floats whose order matters, and several writes to one element, give the same bits every time."""
         generator = torch.Generator().manual_seed(0)
         n = 20_000
         index = torch.randint(0, 3, (n,), generator=generator).to(D)
@@ -139,9 +139,9 @@ class TestApi(TestCase):
             for _ in range(3):
                 for a, b in zip(first, results(), strict=True):
                     self.assertEqual(a, b, rtol=0, atol=0)
-            # "The last write wins", as on the CPU.
+            # The last write wins, as on the CPU.
             self.assertEqual(first[3].cpu(), torch.stack([values.cpu()[index.cpu() == i][-1] for i in range(3)]))
-            # Fresh memory is filled, so that reading it is reproducible too.
+            # New memory is filled, so that reading it is reproducible too.
             self.assertTrue(torch.empty(100, device=D).isnan().all().item())
         finally:
             torch.use_deterministic_algorithms(was)

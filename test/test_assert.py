@@ -1,4 +1,4 @@
-"""torch._assert_async: an assertion about a value on the device, raised at the next synchronising call."""
+"""torch._assert_async: an assertion about a value on the device, which raises at the next synchronising call."""
 
 import torch
 from common import no_fallback
@@ -27,7 +27,7 @@ class TestAssert(TestCase):
             zeros[1].item()
 
     def test_beside_a_bad_index(self):
-        """A message that is an operator's name is no such name."""
+        """A message that equals an operator's name is not treated as such."""
         torch._assert_async(torch.zeros(1, device=D), "aten::index")
         with self.assertRaises(RuntimeError) as raised:
             torch.netcl.synchronize()

@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention, forward and backward, fused and by the composite path."""
+"""scaled_dot_product_attention, forward and backward, with the fused and the composite path."""
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +32,7 @@ def inputs(dtype, batch=2, heads=4, queries=9, keys=9, width=16, value_width=Non
 
 class TestAttention(TestCase):
     def check(self, q, k, v, backend=None, **options):
-        """Output and gradients against the CPU in fp32."""
+        """Compares output and gradients with the CPU in fp32."""
         dtype = q.dtype
 
         def run(tensors, options, device):
@@ -110,7 +110,7 @@ class TestAttention(TestCase):
         packed = qkv.to(DEVICE).permute(2, 0, 3, 1, 4).unbind(0)
         expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         self.assertEqual(F.scaled_dot_product_attention(*packed, is_causal=True), expected)
-        # Three dimensions take the composite path.
+        # Three dimensions use the composite path.
         self.assertEqual(F.scaled_dot_product_attention(q[0], k[0], v[0], is_causal=True), expected[0])
 
     def test_dropout(self):
@@ -144,7 +144,7 @@ class TestAttention(TestCase):
         self.assertEqual(actual.cpu(), expected, atol=5e-5, rtol=1e-4)
 
     def test_in_parts(self):
-        # Queries and keys beyond what is taken at a time under a causal mask; sums of parts in half precision.
+        # More queries and keys than one part under a causal mask; parts are summed in half precision.
         for shape in ((600, 600), (300, 700), (700, 300)):
             for dtype in (torch.float32, torch.bfloat16):
                 with self.subTest(shape=shape, dtype=dtype):

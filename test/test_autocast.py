@@ -189,7 +189,8 @@ def promote_examples(low):
     }
 
 
-# Entries that have no function to call here: fused CUDA cells, and attention that only CUDA and the CPU provide.
+# Entries without a function that could be called here: fused CUDA cells, and attention that only CUDA and the CPU
+# provide.
 UNCALLABLE = {"_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "_scaled_dot_product_flash_attention"}
 EXAMPLES = {
     "lower_precision_fp": lambda low: lower_precision_examples(),
@@ -222,8 +223,8 @@ def tensors(value):
 
 
 class autocast_policies:
-    """torch.autocast without the question whether the device's arithmetic suits the dtype: float16 is storage on
-    every device, so the policies can be tested on every device."""
+    """torch.autocast without its check of the device: every device stores float16, so the policies can be tested on
+    every device."""
 
     def __init__(self, dtype, enabled=True):
         self.dtype, self.enabled = dtype, enabled
@@ -242,7 +243,7 @@ class autocast_policies:
 
 
 class SeenDtypes(TorchDispatchMode):
-    """Which floating dtypes the first operator below autocast was given."""
+    """Records the floating dtypes of the first operator below autocast."""
 
     def __init__(self):
         super().__init__()
@@ -256,15 +257,15 @@ class SeenDtypes(TorchDispatchMode):
 
 
 class Reached(Exception):
-    """What the first operator below autocast was given."""
+    """Raised with the arguments of the first operator below autocast."""
 
 
 class StopAtFirst(TorchDispatchMode):
-    """Stops there, so that no kernel is needed to see what autocast does."""
+    """Stops at the first operator, so that no kernel is needed to see what autocast does."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func._schema.name in ("aten::_to_copy", "aten::to"):  # inference mode does not take `to` apart
+        if func._schema.name in ("aten::_to_copy", "aten::to"):  # inference mode does not decompose `to`
             return func(*args, **kwargs)
         values = [*args, *kwargs.values()]
         floats = frozenset(t.dtype for t in tensors(values) if t.is_floating_point())
@@ -272,7 +273,7 @@ class StopAtFirst(TorchDispatchMode):
 
 
 def given(op, args):
-    """The first operator inside ``op``, the floating dtypes of its tensors, and the dtype asked for; or an error."""
+    """The first operator inside ``op``, the floating dtypes of its tensors, and the requested dtype; or an error."""
     try:
         with StopAtFirst():
             op(*args)
@@ -284,7 +285,7 @@ def given(op, args):
 
 
 def in_thread(function):
-    """The result of ``function`` in a thread of its own."""
+    """The result of ``function`` in a new thread."""
     results = []
     thread = threading.Thread(target=lambda: results.append(function()))
     thread.start()
@@ -293,7 +294,7 @@ def in_thread(function):
 
 
 def recast(args, dtype, first_only=False):
-    """The arguments with the floating tensors (or the first one) in another dtype."""
+    """The arguments, with the floating tensors (or only the first one) in another dtype."""
     left = [1 if first_only else 1000]
 
     def walk(value):
@@ -340,7 +341,7 @@ class TestPolicies(TestCase):
     @parametrize("low", LOWER)
     @parametrize("policy", list(EXAMPLES))
     def test_entries(self, policy, low):
-        """Output dtype, the dtype that the operator saw, and equality with explicit casts without autocast."""
+        """The output's dtype, the dtype that the operator got, and equality with explicit casts without autocast."""
         for entry, args in EXAMPLES[policy](low).items():
             if entry not in LISTS[policy]:
                 continue
@@ -353,13 +354,13 @@ class TestPolicies(TestCase):
         with autocast_policies(low), SeenDtypes() as seen:
             out = op(*args)
         if policy in ("lower_precision_fp", "fp32", "promote"):
-            # Attention's own composite goes back to float32 inside.
+            # Attention's own composite casts back to float32 inside.
             if entry != "scaled_dot_product_attention":
                 self.assertEqual(seen.calls[0][1], {run_as}, msg=f"{entry}: inner operator {seen.calls[0][0]}")
             want = op(*cast(args, run_as))
         else:
             want = getattr(torch.ops.aten, entry.partition(".")[0])(*args, dtype=torch.float32)
-        # Singular values come from LAPACK, whose last bit depends on how memory happens to be aligned.
+        # LAPACK computes the singular values; their last bit depends on the memory's alignment.
         tolerance = {} if entry.startswith("nuclear_norm") else {"atol": 0, "rtol": 0}
         for got, expected in zip(tensors(out), tensors(want), strict=True):
             self.assertEqual(got.dtype, expected.dtype, msg=entry)
@@ -378,7 +379,7 @@ class TestPolicies(TestCase):
                     self.check_regions(policy, entry, args, low)
 
     def check_regions(self, policy, entry, args, low):
-        """Cast wherever autocast is on, and nowhere else."""
+        """Tensors are cast wherever autocast is on, and nowhere else."""
         op = overload_of(entry)
 
         def call():
@@ -395,7 +396,7 @@ class TestPolicies(TestCase):
         with torch.inference_mode():
             plain, got = call(), in_region()
             self.assertNotEqual(got, plain, msg=entry)
-            if got[0] == inside[0]:  # inference mode does not take some composite operators apart
+            if got[0] == inside[0]:  # inference mode does not decompose some composite operators
                 self.assertEqual(got, inside, msg=entry)
         self.assertEqual(in_thread(in_region), inside, msg=entry)
         with autocast_policies(low):
@@ -417,7 +418,7 @@ class TestPolicies(TestCase):
                     self.check_other_arguments(policy, entry, args, low)
 
     def check_other_arguments(self, policy, entry, args, low):
-        """Tensors of other devices, integers and float64 are left alone; of mixed floats each is cast."""
+        """Tensors of other devices, integers and float64 are not cast; each of several float dtypes is."""
         op, host = overload_of(entry), to_cpu(args)
         on_cpu = given(op, host)
         with autocast_policies(low):
@@ -426,7 +427,7 @@ class TestPolicies(TestCase):
             other = recast(args, kind)
             plain = given(op, other)
             if policy == "fp32_append_dtype":
-                plain = (*plain[:2], kind)  # it always passes a dtype, here that of its argument, as on CUDA
+                plain = (*plain[:2], kind)  # it always passes a dtype: here that of its argument, as on CUDA
             with autocast_policies(low):
                 self.assertEqual(given(op, other), plain, msg=f"{entry} of {kind}")
         mixed = recast(recast(args, torch.float32), low, first_only=True)
@@ -438,7 +439,7 @@ class TestPolicies(TestCase):
 
     @parametrize("low", LOWER)
     def test_cpu_scalars(self, low):
-        """A 0-dim CPU tensor is no netcl tensor: it is not cast, and does not widen what is."""
+        """A 0-dim CPU tensor is not cast, and does not widen other tensors."""
         x, two = randn(8, dtype=low), torch.tensor(2.0)
         with autocast_policies(low):
             self.assertEqual(torch.pow(unit(8, dtype=low), two).dtype, torch.float32)
@@ -449,7 +450,7 @@ class TestPolicies(TestCase):
 
     @parametrize("low", LOWER)
     def test_in_place_and_out_of_each_kind(self, low):
-        """No entry of the lists is an in-place or out form, and none of these is cast."""
+        """In-place and out forms are on no list, and they are not cast."""
         for _, entry in ENTRIES:
             self.assertFalse(entry.partition(".")[0].endswith("_") or entry.endswith("out"), msg=entry)
         a, b, m = randn(4, 4), randn(4, 4, dtype=low), randn(4, 4)
@@ -490,7 +491,7 @@ class TestPolicies(TestCase):
                 self.assertEqual(double.exp().dtype, torch.float64)
 
     def test_in_place_and_out_are_not_cast(self):
-        # As on CUDA: what a caller allocated is not re-allocated in another dtype.
+        # As on CUDA: autocast does not replace a tensor that the caller allocated.
         a, b = randn(4, 4), randn(4, 4)
         with autocast_policies(torch.bfloat16):
             out = torch.empty(4, 4, device=DEV)
@@ -548,7 +549,7 @@ class TestPolicies(TestCase):
 
 
 def stand_in_for_torchvision():
-    """The operators of torchvision that have autocast wrappers, by their schemas: they ask for one dtype."""
+    """Operators with the schemas of torchvision's operators that have autocast wrappers; they require one dtype."""
     roi = "Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width"
     conv = ", ".join(f"SymInt {n}_{d}" for n in ("stride", "pad", "dilation") for d in "hw")
     schemas = {
@@ -583,7 +584,8 @@ def stand_in_for_torchvision():
 class TestBoxedPolicies(TestCase):
     @parametrize("low", LOWER)
     def test_transforms(self, low):
-        """Fourier transforms run in float32, as under CPU autocast; without it there is none of 16-bit numbers."""
+        """Fourier transforms run in float32, as under CPU autocast; without autocast there are none for 16-bit
+        numbers."""
         x, window = torch.randn(3, 8, 12, device=DEV), torch.hann_window(6, device=DEV)
         half = x.to(low)
         calls = {n: getattr(torch.fft, n) for n in dir(torch.fft) if re.fullmatch("i?[rh]?fft[2n]?", n)}

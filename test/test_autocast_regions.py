@@ -1,4 +1,4 @@
-"""Autocast regions on netcl: nesting, the cache of casts, threads, decorators and what runs inside them."""
+"""Autocast regions on netcl: nesting, the cache of casts, threads, decorators and code inside them."""
 
 import threading
 import unittest
@@ -230,8 +230,8 @@ class TestAutocast(TestCase):
         ):
             for got in (transform(casting)(w, xs), around(transform(product))(w, xs)):
                 self.assertEqual(got.dtype, torch.float32)
-                # Batched, the same products of bfloat16 numbers may be summed in another order: one rounding to
-                # bfloat16 (2^-8) more or less, on numbers that the square multiplies by two.
+                # In a batch, the same products of bfloat16 numbers may be summed in another order: one rounding to
+                # bfloat16 (2^-8) more or less, of numbers that the square doubles.
                 self.assertEqual(got.cpu(), want.cpu(), atol=0.02 * want.abs().max().item(), rtol=0)
         for got in (torch.func.grad(casting)(w, xs[0]), around(torch.func.grad(product))(w, xs[0])):
             self.assertEqual(got.dtype, torch.float32)

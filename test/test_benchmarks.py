@@ -1,4 +1,4 @@
-"""The benchmarks run and report what they should; how fast anything is, no test asks."""
+"""The benchmarks run and report what they should; no test asserts a speed."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""bool tensors with bytes other than 0 and 1, as a view of uint8 has them: any byte but 0 is True."""
+"""bool tensors with bytes other than 0 and 1, such as views of uint8: any byte except 0 is True."""
 
 import os
 import warnings
@@ -11,13 +11,13 @@ from torch.testing._internal.common_utils import TestCase, run_tests
 from torch.utils._pytree import tree_map
 
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
-# They show the storage, have no one result, or cannot be compared.
+# These show the storage, have several valid results, or cannot be compared.
 OTHERS = {"as_strided", "as_strided_copy", "chalf", "mode", "native_dropout_backward", "to_sparse", "view",
           *UNINITIALISED}
 
 
 def spoil(x):
-    """The same truth in other bytes: 2, 255, 128, 1, ..."""
+    """The same truth values in other bytes: 2, 255, 128, 1, ..."""
     if isinstance(x, torch.Tensor) and x.dtype == torch.bool and x.numel() and 0 not in x.stride():
         raw = x.view(torch.uint8)
         factors = torch.tensor([2, 255, 128, 1, 254, 3], dtype=torch.uint8, device=x.device)
@@ -27,7 +27,7 @@ def spoil(x):
 
 
 def plain(x):
-    """On the host, in bytes 0 and 1."""
+    """A copy on the host, with bytes 0 and 1."""
     if not isinstance(x, torch.Tensor):
         return x
     x = x.detach().cpu()
@@ -47,7 +47,7 @@ class TestBoolBytes(TestCase):
     def test_operators(self):
         problems, checked = [], 0
         for op in op_db:
-            # Few operators take a mask beside numbers.
+            # Few operators take a mask as well as numbers.
             masks = FULL or op.name.startswith(("where", "masked", "index", "nn.functional.scaled_dot", "__getitem__"))
             for dtype in {torch.bool, torch.float32 if masks else torch.bool} & set(op.supported_dtypes("cpu")):
                 if op.name in OTHERS or "jiterator" in op.name:

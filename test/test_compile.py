@@ -32,7 +32,7 @@ def randn(*sizes, dtype=torch.float32):
 
 
 def check(function, *args, rtol=1e-5, atol=1e-5, backward=False, **options):
-    """What a compiled function returns, and its gradients, against eager ones."""
+    """Compares the results of a compiled function, and its gradients, with eager mode."""
     args, mine = ([a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args] for _ in range(2))
     if backward:
         for group in (args, mine):
@@ -364,7 +364,7 @@ def test_the_generator_knows_every_operator_of_inductor():
 
     names = {name for name in dir(OpsHandler) if not name.startswith("_")}
     lacking = {n for n in names if getattr(OpenCLOverrides, n, None) in (None, getattr(OpsHandler, n))}
-    # They belong to options of Inductor that are off for this device.
+    # These belong to options of Inductor that are off for this device.
     assert lacking <= {"partial_accumulate", "rand_eager"}, lacking
 
 

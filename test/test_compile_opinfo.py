@@ -1,8 +1,8 @@
-"""Operators of PyTorch's OpInfo database under torch.compile(fullgraph=True) against eager mode on netcl.
+"""Operators of PyTorch's OpInfo database under torch.compile(fullgraph=True), compared with eager mode on netcl.
 
-The quick tier takes every 20th operator in float32, forward and backward, one sample each; NETCL_TEST_FULL=1 takes all
-of them, and float16, bfloat16, int64 and bool forward. What is known to fail is in compile_expected.txt: an entry that
-passes is an error.
+The quick tier tests every 20th operator in float32, forward and backward, with one sample each. NETCL_TEST_FULL=1
+tests all of them, and float16, bfloat16, int64 and bool forward. compile_expected.txt lists the known failures: an
+entry that passes is an error.
 """
 
 import os
@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool) if FULL else (torch.float32,)
 EVERY = 1 if FULL else 20
-#: Compiled random numbers are others than eager mode's.
+#: Their random numbers differ from eager mode's.
 RANDOM = {"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "uniform", "randn",
           "randn_like", "rand_like", "randint", "randint_like", "nn.functional.dropout", "nn.functional.dropout2d",
           "nn.functional.dropout3d", "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout",
@@ -29,7 +29,7 @@ RANDOM = {"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "mult
 
 
 def expected() -> dict[tuple[str, str], str]:
-    """(operator, dtype) → the reason for which it fails."""
+    """(operator, dtype) → the reason of the failure."""
     lines = (Path(__file__).parent / "compile_expected.txt").read_text().splitlines()
     entries = [line.split(maxsplit=2) for line in lines if line and not line.startswith("#")]
     return {(name, dtype): reason for name, dtype, reason in entries}
@@ -52,7 +52,7 @@ def copied(tree):
 
 
 def run(function, sample, backward):
-    """The results of a call, and the gradients of what it was given."""
+    """The results of a call, and the gradients of its inputs."""
     results = function(sample.input, *sample.args, **sample.kwargs)
     if backward:
         floats = [t for t in leaves(results) if t.requires_grad]
@@ -73,7 +73,7 @@ class TestCompileOpInfo(TestCase):
         eager = run(op.op, both[0], backward)
         torch._dynamo.reset()
         compiled = run(torch.compile(op.op, fullgraph=True), both[1], backward)
-        # Half and bfloat16 are rounded after each operator in eager mode, and once in a fused kernel.
+        # Eager mode rounds half and bfloat16 after each operator, a fused kernel once.
         limit = 2e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-4
         self.assertEqual(compiled, eager, equal_nan=True, rtol=limit, atol=limit)
 

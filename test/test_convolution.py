@@ -1,4 +1,4 @@
-"""Convolutions of every kind against float64 on the CPU, forward and backward."""
+"""Convolutions of every kind, forward and backward, compared with float64 on the CPU."""
 
 from itertools import product
 
@@ -28,7 +28,7 @@ CASES = {
     "2d_depthwise": (2, 5, 5, (9, 20), (3, 3), {"groups": 5, "padding": 1}),
     "2d_depthwise_strided": (2, 4, 8, (9, 21), (3, 5), {"groups": 4, "padding": (1, 2), "stride": (1, 2)}),
     "2d_depthwise_dilated": (2, 3, 3, (9, 20), (3, 3), {"groups": 3, "padding": 2, "dilation": 2}),
-    # More rows than a work-item copies at once, and more taps than it keeps sums of.
+    # More rows than a work-item copies at once, and more taps than it has sums.
     "2d_depthwise_strips": (2, 2, 2, (70, 99), (5, 5), {"groups": 2, "padding": (2, 4)}),
     "2d_depthwise_halved": (2, 3, 6, (13, 15), (3, 3), {"groups": 3, "padding": 1, "stride": 2}),
     "2d_depthwise_cropped": (2, 3, 3, (12, 13), (2, 2), {"groups": 3, "padding": (0, 1), "stride": (3, 2)}),
@@ -82,7 +82,7 @@ def make_case(case, transposed, device, dtype):
 
 class TestConvolution(TestCase):
     def check(self, tensors, kwargs, transposed=False, bias=True):
-        """Output and gradients; sums of at most some 3000 terms of size 1, in fp32, rounded once."""
+        """Compares output and gradients; sums have at most about 3000 terms of size 1, in fp32, rounded once."""
         dim = tensors[0].dim() - 2
         dtype = tensors[0].dtype
         conv = function(dim, transposed)
@@ -119,7 +119,7 @@ class TestConvolution(TestCase):
 
     @dtypes(torch.float32, torch.bfloat16)
     def test_channels_last(self, device, dtype):
-        """Input and weight in channels_last, or one of them: the output is, and so are both gradients."""
+        """With input, weight or both in channels_last, the output and both gradients are channels_last."""
         formats = {2: torch.channels_last, 3: torch.channels_last_3d}
         for transposed, cases in ((False, CASES | LAST), (True, TRANSPOSED)):
             for name, case in cases.items():
@@ -214,8 +214,8 @@ class TestConvolution(TestCase):
         F.conv2d(x, w, padding=1, stride=3).sum().backward()
         ref = w.detach().cpu().double().requires_grad_()
         F.conv2d(x.cpu().double(), ref, padding=1, stride=3).sum().backward()
-        # fp32 sums of 480,000 terms, in parts of 2048: a part strays eps * sqrt(2048) * 26 = 1.4e-4, 235
-        # sqrt(235) times as far.
+        # fp32 sums of 480,000 terms, in parts of 2048: a part has an error of eps * sqrt(2048) * 26 = 1.4e-4, 235 parts
+        # sqrt(235) times as much.
         self.assertEqual(w.grad.cpu().double(), ref.grad, atol=3e-3, rtol=1e-5)
 
     @dtypes(torch.float32)

@@ -1,5 +1,5 @@
-"""torch.use_deterministic_algorithms: a table over the operators that PyTorch's documentation names. netcl raises for
-those that the CPU refuses, too, and gives the same bits twice for the others, however many indices are the same."""
+"""torch.use_deterministic_algorithms, with the operators that PyTorch's documentation names. netcl raises for those
+that the CPU refuses too, and gives the same bits twice for the others, however many indices are equal."""
 
 import torch
 import torch.nn.functional as F

@@ -52,7 +52,7 @@ class TestDevice(TestCase):
             torch.netcl.get_device_name("cpu")
 
     def test_pocl_compiles_for_a_cpu_of_its_library(self):
-        # Otherwise no built-in function is inlined: a tenth of the speed (csrc/runtime/PoclCpu.h).
+        # Without this name no built-in function is inlined, and speed falls to a tenth (csrc/runtime/PoclCpu.h).
         p = torch.netcl.get_device_properties(D)
         cpu = Path("/proc/cpuinfo")
         if "DISTRO" not in p.platform_version or not cpu.exists() or " avx2 " not in cpu.read_text():
@@ -149,7 +149,7 @@ class TestDevice(TestCase):
             kept = [torch.empty(16 << 20, dtype=torch.uint8, device=D) for _ in range(2)]
             with self.assertRaises(torch.OutOfMemoryError):
                 torch.empty(256 << 20, dtype=torch.uint8, device=D)
-            # What was cached is given back before the error is raised: a smaller tensor fits.
+            # Cached memory is released before the error is raised, so a smaller tensor fits.
             del kept
             self.assertEqual(torch.zeros(30 << 20, dtype=torch.uint8, device=D).max().item(), 0)
         finally:
@@ -361,7 +361,8 @@ class TestDevice(TestCase):
         self.assertEqual((x + 1).cpu(), x.cpu() + 1)
 
     def test_functions_that_read_host_memory(self):
-        """ATen has one function of each for all devices; it would read an address of the device."""
+        """ATen has one function for all devices of each of these, which would access the device's address on the host.
+        """
         aten = torch.ops.aten
         x = torch.arange(12.0).view(3, 4)
         state, numbers = torch.zeros(2, 30, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
@@ -434,11 +435,11 @@ class TestKernelCache(TestCase):
             second = self.run_with(folder)
             self.assertEqual(second["compiled"], 0)
             self.assertGreater(second["disk_hits"], 0)
-            # Truncated and foreign entries are built anew.
+            # Truncated and foreign entries are built again.
             for i, entry in enumerate(sorted(folder.glob("*.bin"))):
                 entry.write_bytes(entry.read_bytes()[: 100 + i] if i % 2 else b"something else")
             self.assertGreater(self.run_with(folder)["compiled"], 0)
-            # So are binaries that load, and hold no kernel.
+            # So are binaries that load but hold no kernel.
             first = self.run_with(folder)
             self.assertEqual(first["compiled"], 0)
             context = torch_netcl.interop.context(D)
@@ -446,11 +447,11 @@ class TestKernelCache(TestCase):
             for entry in folder.glob("*.bin"):
                 entry.write_bytes(b"NETCLBIN2" + hashlib.sha1(empty).hexdigest().encode() + empty)
             self.assertEqual(self.run_with(folder)["compiled"], first["disk_hits"])
-            # What others may write to is not read.
+            # Files that other users may write are not read.
             for entry in folder.glob("*.bin"):
                 entry.chmod(0o666)
             self.assertEqual(self.run_with(folder)["disk_hits"], 0)
-            # A folder that cannot be made: one for temporary files takes its place, here an empty one.
+            # A folder that cannot be created is replaced by a temporary one, which is empty here.
             self.assertGreater(self.run_with("/proc/nonexistent", TMPDIR=str(folder))["compiled"], 0)
             self.assertEqual(self.run_with("/proc/nonexistent", TMPDIR=str(folder))["compiled"], 0)
 

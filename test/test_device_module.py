@@ -1,5 +1,5 @@
-"""What torch's own Python asks of torch.netcl, and what it does with the answers: checkpoint, fork_rng, accelerator,
-dynamo, forks."""
+"""The names that torch's own Python reads from torch.netcl, and what it does with them: checkpoint, fork_rng,
+accelerator, dynamo, forks."""
 
 import os
 import subprocess
@@ -13,12 +13,12 @@ from torch.utils.checkpoint import checkpoint
 
 D = torch.device("netcl", 0)
 
-#: What torch.netcl has not, and why.
+#: The names that torch.netcl lacks, and why.
 ABSENT = {
-    "Scheduling": "inductor makes no OpenCL C",
-    "PythonWrapperCodegen": "inductor makes no OpenCL C",
-    "CppWrapperCodegen": "inductor makes no OpenCL C",
-    "WrapperFxCodegen": "inductor makes no OpenCL C",
+    "Scheduling": "torch_netcl/inductor registers its own",
+    "PythonWrapperCodegen": "torch_netcl/inductor registers its own",
+    "CppWrapperCodegen": "the C++ wrappers do not support OpenCL",
+    "WrapperFxCodegen": "the FX wrapper does not support OpenCL",
     "from_device": "a method of FSDP's own handle",
     "set_rng_ctx": "asked of Habana's devices alone",
     "unset_rng_ctx": "asked of Habana's devices alone",
@@ -55,7 +55,7 @@ class TestNames(TestCase):
 
 class TestRandomState(TestCase):
     def test_checkpoint(self):
-        """What is recomputed in backward draws the numbers of forward; without preserve_rng_state it draws others."""
+        """The recomputation in backward draws the numbers of forward; without preserve_rng_state it draws others."""
 
         def run(x, **options):
             y = checkpoint(lambda x: torch.nn.functional.dropout(x * 2, 0.5, True), x, **options)
@@ -67,7 +67,7 @@ class TestRandomState(TestCase):
                 with self.subTest(reentrant=reentrant, preserve=preserve):
                     x = torch.randn(1000, device=D, requires_grad=True)
                     self.assertEqual(run(x, use_reentrant=reentrant, preserve_rng_state=preserve), same)
-        # The numbers that come next are those that would come without a checkpoint.
+        # The next numbers are the same as without a checkpoint.
         torch.manual_seed(1)
         run(torch.randn(9, device=D, requires_grad=True), use_reentrant=False)
         after = torch.rand(5, device=D)
@@ -130,7 +130,7 @@ class TestAccelerator(TestCase):
             self.assertEqual(dtype in told, works, str(dtype))
 
     def test_no_function_ends_the_process(self):
-        """All that torch._C has about an accelerator, with all kinds of arguments."""
+        """All functions of torch._C about an accelerator, with all kinds of arguments."""
         done = python("""
 import itertools, torch
 torch.ones(3, device="netcl")
@@ -193,7 +193,7 @@ print(same)
 
 class TestFork(TestCase):
     def test_questions_do_not_spoil_a_fork(self):
-        """A child forked after them can use a device, and its parent, too."""
+        """A child that is forked after them can use a device, and its parent too."""
         done = python("""
 import os, torch
 assert torch.netcl.is_available() and torch.accelerator.is_available() and torch.netcl.device_count() > 0
@@ -230,7 +230,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         self.assertEqual(python(code).stdout.strip(), f"False {torch.rand(3, device=D).tolist()}")
 
     def test_without_a_child(self):
-        """Where no process can be forked, this one counts."""
+        """If no process can be forked, this one counts."""
         done = python(
             "import resource, torch; resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n"
             "import os; os.setuid(65534) if os.getuid() == 0 else None\n"
@@ -239,7 +239,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         self.assertEqual((done.returncode, done.stdout), (0, "True\n"), done.stderr)
 
     def test_environment(self):
-        """Words that mean nothing are named, with those that do."""
+        """Errors list the unknown words and the known ones."""
         for variable, allowed in (
             ("NETCL_LOG", "compile, launch, alloc"),
             ("NETCL_MATRIX_ENGINE", "none, avx512_bf16, amx"),
@@ -250,7 +250,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             self.assertIn(f"{variable}: 'fp61' is not one of {allowed}", done.stderr)
 
     def test_former_names_in_the_environment(self):
-        """They are still read, with a warning that names the new one, once."""
+        """Former names are still read; one warning tells the new name."""
         code = "import torch; print(torch.netcl.get_device_properties(0).has_fp64)"
         done = python(code, NETCL_MASK="fp64", NETCL_HOLD="3")
         self.assertEqual((done.returncode, done.stdout), (0, "False\n"), done.stderr)

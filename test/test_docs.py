@@ -1,4 +1,4 @@
-"""The documents name files that exist and variables that the code reads, and the Makefile all long tests."""
+"""The documents name files that exist and variables that the code reads, and the Makefile lists all long tests."""
 
 import re
 import subprocess
@@ -17,13 +17,14 @@ FOLDERS = ("torch_netcl/", "csrc/", "kernels/", "test/", "examples/", "docs/", "
 
 
 def hunks(text, source):
-    """A diff's hunks with the line numbers that git wants; `@@` stands between them, the first line is of context."""
+    """A diff's hunks with the line numbers that git needs. `@@` separates hunks, and the first line of each is
+    context."""
     lines, result, moved = source.split("\n"), "", 0
     for hunk in text.rstrip("\n").split("\n@@\n"):
         wanted = [line[1:] for line in hunk.split("\n")]
         at = next(i for i in range(len(lines)) if lines[i : i + len(wanted)] == wanted)
         added = sum(line.startswith("+") for line in hunk.split("\n"))
-        size = len(wanted) + 1  # git wants context at the end as well
+        size = len(wanted) + 1  # git needs context at the end as well
         result += f"@@ -{at + 1 - moved},{size - added} +{at + 1},{size} @@\n{hunk}\n {lines[at + len(wanted)]}\n"
         moved += added
     return result
@@ -50,7 +51,8 @@ class TestDocs(TestCase):
             self.assertRegex((ROOT / file).read_text(), rf"\b{name}\b", f"CONTRIBUTING.md names {name} of {file}")
 
     def test_diffs_apply(self):
-        """Taken out of a copy of the sources, an operator leaves no trace; put back, the sources are what is built."""
+        """Removed from a copy of the sources, an operator leaves no trace; applied again, the diff restores the
+        sources."""
         diffs = re.findall(r"^```diff\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S)
         self.assertEqual(len(diffs), 3)
         for diff in diffs:

@@ -20,7 +20,7 @@ class TestEmbedding(TestCase):
         g = torch.randn(expected.shape).to(dtype)
         y.backward(g.to(device))
         expected.backward(g.double())
-        # Sums of up to index.numel() terms in float32, rounded to the dtype once.
+        # Sums of up to index.numel() terms in float32, rounded once to the dtype.
         self.assertEqual(
             leaf.grad.cpu(), ref.grad.to(dtype), atol=1e-5, rtol=max(1e-5, torch.finfo(dtype).eps)
         )
@@ -103,7 +103,7 @@ class TestEmbedding(TestCase):
         self.assertEqual(u.grad.cpu(), v.grad)
         a.grad = b.grad = None
         y = F.embedding_bag(index.int().to(device), a, scale_grad_by_freq=True)
-        # The CPU divides by the count of another index than the row's, so this is put together here.
+        # The CPU divides by the count of a wrong index, so compute the reference here.
         ref = F.embedding_bag(index, b)
         y.backward(y.detach())
         ref.backward(ref.detach())
@@ -114,7 +114,8 @@ class TestEmbedding(TestCase):
             F.embedding_bag(torch.tensor([[7]], device=device), a).cpu()
 
     def test_embedding_bag_checks(self, device):
-        """What the CPU refuses: dtypes and shapes at once, indices and offsets at the next synchronising call."""
+        """netcl refuses what the CPU refuses: dtypes and shapes at once, indices and offsets at the next synchronising
+        call."""
         index, first, table, ones = torch.tensor([0, 1, 2, 4]), torch.tensor([0, 2]), torch.randn(5, 3), torch.ones(4)
         cases = [
             (index.float(), first, {}),

@@ -1,4 +1,4 @@
-"""Every example runs for a few steps, writes what it promises, and keeps to the device."""
+"""Every example runs for a few steps, writes its files, and runs entirely on the device."""
 
 import csv
 import importlib.util

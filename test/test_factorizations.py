@@ -1,4 +1,4 @@
-"""Cholesky, LU, solves, inverses, determinants: that they solve what they should, errors, gradients."""
+"""Cholesky, LU, solves, inverses, determinants: correct solutions, errors, gradients."""
 
 import itertools
 
@@ -10,18 +10,18 @@ D = torch.device("netcl", 0)
 DTYPES = [torch.float32, torch.complex64]
 if torch.netcl.get_device_properties().has_fp64:
     DTYPES += [torch.float64]
-# Within a block, two, and more; batches.
+# One, two and more blocks; batches.
 SHAPES = [(1, 1), (5, 5), (2, 33, 33), (3, 2, 70, 70)]
 
 
 def matrices(shape, dtype):
-    """Far from singular: the diagonal outweighs the rest, so that errors grow by no more than n eps or so."""
+    """Matrices far from singular: the diagonal dominates, so errors grow by about n eps at most."""
     return torch.randn(shape, dtype=dtype) + 3 * shape[-1] ** 0.5 * torch.eye(shape[-1], dtype=dtype)
 
 
 class TestFactorizations(TestCase):
     def check(self, got, expected, n):
-        """Sums of n products, each off by an eps or two, of numbers up to the largest."""
+        """Compares sums of n products, each off by one or two eps, of numbers up to the largest."""
         self.assertEqual((got.device, got.dtype, got.shape), (D, expected.dtype, expected.shape))
         atol = 8 * n * torch.finfo(got.dtype).eps * max(expected.abs().max().item(), 1)
         self.assertEqual(got.cpu(), expected, rtol=0, atol=atol)
@@ -88,7 +88,7 @@ class TestFactorizations(TestCase):
         for upper, left, unit in itertools.product((False, True), repeat=3):
             b = torch.randn(*((3, 50, 4) if left else (3, 4, 50)), dtype=dtype)
             factor = a.triu(int(unit)) if upper else a.tril(-int(unit))
-            if unit:  # small, or the numbers grow as 2 ** n
+            if unit:  # must be small, or the numbers grow as 2 ** n
                 factor = factor / 10 + torch.eye(50, dtype=dtype)
             given = factor + (torch.ones_like(a).tril(-1) if upper else torch.ones_like(a).triu(1))
             for m in (given.to(D), given.to(D).mT.contiguous().mT):
@@ -130,7 +130,7 @@ class TestFactorizations(TestCase):
                 with self.assertRaisesRegex(RuntimeError, "between 1 and LU.size"):
                     call(pivots)
                     torch.netcl.synchronize()
-                call(good)  # and the device works on
+                call(good)  # the device still works
                 torch.netcl.synchronize()
 
     def test_gradients(self):

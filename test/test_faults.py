@@ -1,5 +1,5 @@
-"""Every OpenCL function that the runtime calls fails once, wherever a workload calls it: an error that names it (or a
-result that is right all the same), and afterwards everything works. docs/reliability.md tells what each fault does."""
+"""Every OpenCL function that the runtime calls fails once in each piece of work that calls it. The error names it, or
+the result is right in spite of it, and afterwards everything works. docs/reliability.md says what each fault does."""
 
 import gc
 import itertools
@@ -25,8 +25,8 @@ D = torch.device("netcl", 0)
 NETCL = torch.ops.netcl
 CODE, SYMBOL = -5, "CL_OUT_OF_RESOURCES"
 
-# What goes on without an error when one of these fails, everywhere ("") or in a step: a program is built anew, a copy
-# waits, an allocation is tried again, a freed block waits, a handle stays allocated, a trace lacks a line.
+# Functions whose failure gives no error, everywhere ("") or in a step: a program is built again, a copy waits, an
+# allocation is repeated, a freed block waits, a handle leaks, a trace lacks a line.
 SURVIVED = {
     "clCreateBuffer": "",
     "clCreateUserEvent": "",
@@ -48,12 +48,12 @@ SURVIVED = {
     "clWaitForEvents": "profiler",
     "clGetEventProfilingInfo": "profiler",
 }
-# Called where a launch is held back, which depends on how fast the device is (see test_held_launches.py).
+# Called if a launch is held back, which depends on the device's speed (see test_held_launches.py).
 HOLDING = {"clCreateUserEvent", "clSetUserEventStatus"}
-# Called between two devices (see test_multi_device.py), and for a user's kernel whose types the driver has forgotten.
+# Called between two devices (see test_multi_device.py), and for a user's kernel whose types the driver does not tell.
 ELSEWHERE = {"clEnqueueMapBuffer", "clEnqueueUnmapMemObject", "clReleaseKernel"}
 
-# What only the start of the runtime calls.
+# Called only by the start of the runtime.
 STARTING = {
     "clGetPlatformIDs",
     "clGetPlatformInfo",
@@ -70,7 +70,7 @@ HEADER = Path(__file__).parent.parent / "csrc" / "runtime" / "OpenCL.h"
 RUN = time.time_ns()  # so that no program of an earlier run is on disk
 numbers = itertools.count(1)
 reported = []  # the IndexErrors of bad_index
-kept = deque(maxlen=5)  # tensors at other places than last time, so that kernels get new arguments
+kept = deque(maxlen=5)  # tensors at other addresses than before, so that kernels get new arguments
 
 
 def expect(tensor, value):
@@ -198,7 +198,7 @@ def profiler():
             copy_in()
 
 
-# What each error must name beside the OpenCL function: the operator, wherever one ran.
+# What each error must name besides the OpenCL function: the operator, if one ran.
 STEPS = {
     allocate: "",
     copy_in: "copy_",
@@ -294,7 +294,7 @@ class TestFaults(TestCase):
                     reported.clear()
                     again, error = calls_of(step, CODE, entry, after)
                     if error is None:
-                        if again.get(entry, 0) > after:  # else there were fewer calls: arguments that change are set
+                        if again.get(entry, 0) > after:  # otherwise there were fewer calls
                             survived[entry].add(step.__name__)
                         continue
                     if entry == "clGetKernelArgInfo":  # as on drivers that never know the types
@@ -321,7 +321,7 @@ class TestFaults(TestCase):
             self.assertIn(entry, SURVIVED, steps)
             if SURVIVED[entry] not in ("", "allocator"):
                 self.assertLessEqual(steps, set(SURVIVED[entry].split()), entry)
-        # What the others are, the start of the runtime calls.
+        # The start of the runtime calls all other functions.
         names = set(re.findall(r"_\((cl\w+)\)", HEADER.read_text()))
         unused = {"clReleaseProgram"}
         if torch.netcl.get_device_properties(D).device_type != "cpu":
@@ -342,7 +342,7 @@ class TestFaults(TestCase):
         element_wise()
 
     def test_start(self):
-        """What finds devices and makes contexts and queues, each in a process that has not begun."""
+        """Functions that find devices and create contexts and queues, each in a new process."""
         work = "import torch; (torch.ones(5, device='netcl') * 3).cpu()"
         subprocess.run([sys.executable, "-c", work], check=True)  # so that the programs are on disk
         cases = [
@@ -363,7 +363,7 @@ class TestFaults(TestCase):
                 self.assertIsNone(result["first"], what)
             elif result["first"] is not None or entry not in OF_ONE_DRIVER:
                 self.assertRegex(str(result["first"]), rf"{entry} failed with {SYMBOL} \({CODE}\)", what)
-            # A device whose driver failed stays left out; all else is tried again.
+            # A device whose driver failed stays left out; everything else is tried again.
             if result["second"] is not None:
                 self.assertIn(entry, OF_ONE_DRIVER, what)
                 self.assertRegex(result["second"], rf"no OpenCL device was found(.|\n)*{entry} failed", what)

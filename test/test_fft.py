@@ -1,4 +1,5 @@
-"""FFTs against the CPU in double: lengths of small prime factors and of others, dimensions, norms, real transforms."""
+"""FFTs compared with the CPU in double: lengths with small prime factors and others, dimensions, norms, real
+transforms."""
 
 import math
 
@@ -12,11 +13,11 @@ HAS_FP64 = torch.netcl.get_device_properties().has_fp64
 
 class TestFft(TestCase):
     def check(self, f, x, n):
-        """f(x) on netcl is near f of the same numbers in double.
+        """Asserts that f(x) on netcl is near f of the same numbers in double.
 
-        A butterfly's error is some eps of the root mean square of what it makes, and n elements go through log2(n) of
-        them, those of Bluestein's algorithm through three times log2(4 n) and two products; the largest of a thousand
-        normally distributed errors is below 5 deviations.
+        A butterfly has an error of some eps of its results' root mean square, and n elements go through log2(n)
+        butterflies; in Bluestein's algorithm, through three times log2(4 n) and two products. The largest of a
+        thousand normally distributed errors is below 5 deviations.
         """
         expected = f(x.to(torch.complex128 if x.is_complex() else torch.float64))
         with no_fallback():
@@ -26,7 +27,7 @@ class TestFft(TestCase):
         atol = 5 * torch.finfo(got.dtype).eps * (math.log2(n) + 2) * size
         self.assertEqual(got.to(expected.dtype), expected, rtol=0, atol=atol)
 
-    # 2 and 4 in one pass, 128 and 1000 in several, primes up to 13 in one; 97, 202 and 1021 by Bluestein's algorithm.
+    # 2 and 4 take one pass, 128 and 1000 several, primes up to 13 one; 97, 202 and 1021 use Bluestein's algorithm.
     @parametrize("n", [1, 2, 4, 7, 30, 97, 128, 143, 202, 1000, 1021])
     def test_lengths(self, n):
         torch.manual_seed(n)

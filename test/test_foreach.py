@@ -1,4 +1,4 @@
-"""Foreach operators on netcl: one launch for a list, the same results as one operator a tensor."""
+"""Foreach operators on netcl: one launch per list, with the same results as one operator per tensor."""
 
 import math
 import unittest
@@ -17,12 +17,12 @@ DEV = "netcl"
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 if torch.netcl.is_available() and torch.netcl.get_device_properties(0).has_fp64:
     FLOATS.append(torch.float64)
-# 4096 elements are a chunk, 16 a vector.
+# A chunk has 4096 elements, a vector 16.
 SIZES = [(1,), (), (15,), (3, 16), (0,), (4096,), (4099,), (2, 3, 5), (9000,)]
 
 UNARY = ["abs", "exp", "log", "neg", "reciprocal", "rsqrt", "sqrt"]
 BINARY = ["add", "sub", "mul", "div", "pow", "maximum", "minimum"]
-# A kernel is compiled for each pair of operator and dtype: all operators in float32, some in the other dtypes.
+# A kernel is compiled for each pair of operator and dtype, so all operators run in float32, and some in other dtypes.
 SOME = {"neg", "sqrt", "add", "div", "maximum", "addcdiv"}
 TERNARY = ["addcmul", "addcdiv"]
 
@@ -39,14 +39,15 @@ def to(tensors, dev=DEV):
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestForeach(TestCase):
     def check(self, name, dtype, *args, launches=1, **kwargs):
-        """The functional and the in-place form on netcl against the CPU."""
+        """Compares the functional and the in-place form on netcl with the CPU."""
 
         def move(value, dev):
             if isinstance(value, list) and isinstance(value[0], torch.Tensor):
                 return [t.to(dev, copy=True) for t in value]
             return value.to(dev) if isinstance(value, torch.Tensor) and value.device.type == "cpu" else value
 
-        # float64 on the host, rounded once: within one unit in the last place, and the device's functions within two.
+        # The reference is float64, rounded once: within one unit in the last place; the device's functions are within
+        # two.
         exact = [[t.double() for t in a] if isinstance(a, list) and isinstance(a[0], torch.Tensor) else a for a in args]
         want = [w.to(dtype) for w in getattr(torch, f"_foreach_{name}")(*exact, **kwargs)]
         forms = [name] + ([f"{name}_"] if hasattr(torch, f"_foreach_{name}_") else [])
@@ -182,7 +183,7 @@ class TestForeach(TestCase):
         self.assertEqual(ints[0].cpu(), torch.full((20,), 2))
 
     def test_slow_lists_still_work(self):
-        """Mixed dtypes, integers, views, promotion: what one launch cannot serve."""
+        """Mixed dtypes, integers, views, promotion: lists that one launch cannot serve."""
         cases = [
             ([torch.ones(3), torch.ones(4, dtype=torch.float16)], 2.0),
             ([torch.arange(5), torch.arange(3)], 2),
@@ -201,7 +202,7 @@ class TestForeach(TestCase):
                 self.assertEqual(to(got, "cpu"), want)
 
     def test_layouts_of_memory(self):
-        """Dense tensors in another order of dimensions, and views at an offset, go in one launch."""
+        """Dense tensors with another order of dimensions, and views at an offset, need one launch."""
         base = torch.randn(4, 3, 5, 5)
         host = [base.to(memory_format=torch.channels_last), torch.randn(30)[7:23], torch.randn(6, 7).t()]
         dev = [
@@ -235,7 +236,7 @@ class TestForeach(TestCase):
                     torch._foreach_copy_([target, target], [target, source])
 
     def test_many_slabs(self):
-        """More slabs than one launch takes: grouped, not wrong."""
+        """More slabs than one launch takes: rows are grouped, and results are right."""
         host = [torch.full((3 << 18,), float(k)) for k in range(14)]
         dev = []
         for k, t in enumerate(host):

@@ -1,4 +1,4 @@
-"""Random shapes, strides, dtypes, offsets and views against the CPU. NETCL_TEST_FULL=1 tries 10,000 cases."""
+"""Random shapes, strides, dtypes, offsets and views compared with the CPU. NETCL_TEST_FULL=1 tries 10,000 cases."""
 
 import os
 from typing import NamedTuple
@@ -14,12 +14,12 @@ FP64 = torch.netcl.get_device_properties(D).has_fp64
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
-# Each dtype of an operand is another program to compile: the quick tier takes four.
+# Each dtype of an operand compiles another program, so the quick tier uses four.
 QUICK = [torch.float32, torch.float16, torch.int64, torch.bool]
 DTYPES = FLOATS + INTEGERS + ([torch.float64] if FP64 else []) if FULL else QUICK
 
 LARGEST = 6.0  # of the normal numbers that are drawn
-TERMS = 33  # of a sum: no dimension is longer
+TERMS = 33  # terms of a sum: no dimension is longer
 
 
 def sums(dtype: torch.dtype, largest: float) -> dict[str, float]:
@@ -35,7 +35,7 @@ def sums(dtype: torch.dtype, largest: float) -> dict[str, float]:
 
 
 class Case(NamedTuple):
-    """A view of a base tensor: (name, arguments) of the methods that lead from one to the other."""
+    """A view of a base tensor: the (name, arguments) of the methods that make one from the other."""
 
     shape: tuple
     dtype: torch.dtype
@@ -86,7 +86,7 @@ def cases(draw, dtypes=DTYPES, max_dims=4, max_size=9):
             sizes = [draw(st.integers(0, 5)) if n == 1 else n for n in x.shape]
             step = (kind, (sizes,))
         elif kind == "as_strided" and x.numel() > 0 and not views:
-            # Overlapping windows of the base's memory, from some offset on.
+            # Overlapping windows of the base's memory, from a random offset on.
             offset = draw(st.integers(0, x.numel() - 1))
             strides = [draw(st.integers(0, 4)) for _ in range(draw(st.integers(0, 3)))]
             room = x.numel() - 1 - offset
@@ -106,7 +106,7 @@ def cases(draw, dtypes=DTYPES, max_dims=4, max_size=9):
 
 
 def fuzz(quick: int, full: int):
-    """The decorators of a test: derandomised, so that every run tries the same cases."""
+    """The decorators of a test; it is derandomised, so every run tries the same cases."""
     return settings(
         max_examples=full if FULL else quick,
         derandomize=True,
@@ -123,9 +123,9 @@ FAILURES = (RuntimeError, IndexError, ValueError, TypeError)
 
 class TestFuzz(TestCase):
     def check(self, function, *inputs, indexing=False, **tolerances):
-        """`function` of views of the same bases on both devices: equal results, or a failure on both.
+        """Applies `function` to views of the same bases on both devices: the results must be equal, or both must fail.
 
-        As on CUDA, `indexing` with what is out of range goes unnoticed where there is nothing to read.
+        As on CUDA, with `indexing`, an index out of range is not noticed if there is nothing to read.
         """
         on_cpu = [view(base(c), c) for c in inputs]
         on_device = [view(base(c).to(D), c) for c in inputs]
@@ -168,7 +168,7 @@ class TestFuzz(TestCase):
     @fuzz(60, 2000)
     @given(cases(), st.sampled_from(DTYPES))
     def test_copies(self, a, dtype):
-        finite = a._replace(seed=a.seed * 5 + 1)  # what NaN becomes as an integer is for each device to say
+        finite = a._replace(seed=a.seed * 5 + 1)  # each device may convert NaN to an integer as it likes
         self.check(lambda x: x.to(dtype), finite)
         self.check(
             lambda x: (

@@ -1,4 +1,4 @@
-"""Random programs of 5 to 30 lines on netcl against the same on the CPU. NETCL_TEST_FULL=1 tries 10,000."""
+"""Random programs of 5 to 30 lines on netcl, compared with the CPU. NETCL_TEST_FULL=1 tries 10,000."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ import programs  # noqa: E402
 
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 FP64 = torch.netcl.get_device_properties(0).has_fp64
-FIRST = int(os.environ.get("NETCL_TEST_SEED", "0"))  # others try other programs
+FIRST = int(os.environ.get("NETCL_TEST_SEED", "0"))  # another seed tries other programs
 
 
 class TestPrograms(TestCase):
@@ -21,10 +21,10 @@ class TestPrograms(TestCase):
         torch.netcl.set_cpu_fallback_mode("silent")
         self.addCleanup(torch.netcl.set_cpu_fallback_mode, before)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of outputs that are resized
+            warnings.simplefilter("ignore")  # about outputs that are resized
             for seed in range(FIRST, FIRST + (10_000 if FULL else 200)):
                 lines = programs.Writer(seed, quick=not FULL, fp64=FP64).program()
-                each = seed % 2 == 0  # the others run without a wait in between
+                each = seed % 2 == 0  # otherwise the program runs without a wait
                 if programs.failure(lines, "netcl", each):
                     few = programs.shrunk(lines, "netcl", each)
                     found = programs.failure(few, "netcl", each)

@@ -1,4 +1,4 @@
-"""Nothing that a Python user can type may end the process: every operator with garbage arguments, in child processes.
+"""No Python code may end the process: calls every operator with garbage arguments, in child processes.
 
 An exception is fine; a signal, an abort and a hang are not. NETCL_TEST_FULL=1 tries every operator many times.
 """
@@ -23,9 +23,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import garbage  # noqa: E402
 
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
-CALLS = 20  # of each operator in the full tier
+CALLS = 20  # per operator in the full tier
 
-# The same call ends the process on the CPU too, before it comes to a kernel of netcl: name, or pattern -> why.
+# The same call ends the process on the CPU too, before it reaches a netcl kernel: name or pattern -> why.
 DIES_ON_CPU = {
     "aten::_foreach_*": "lists of other lengths are read past their ends",
     "aten::_chunk_cat.out": "the same call on CPU tensors ends in a segmentation fault too",
@@ -52,9 +52,9 @@ class Death(NamedTuple):
 
 
 def run(calls: list, device: str, samples: Path, verbose: bool = False) -> list[Death]:
-    """Makes the calls, (operator, number) each, in child processes; the ones that ended theirs."""
+    """Makes the calls, (operator, number) each, in child processes; returns those that ended their process."""
     deaths: list[Death] = []
-    with tempfile.TemporaryDirectory() as folder:  # from_file and others write where they stand
+    with tempfile.TemporaryDirectory() as folder:  # from_file and others write to the current folder
         jobs = Path(folder, "jobs.json")
         jobs.write_text(json.dumps({"device": device, "samples": str(samples), "calls": calls, "verbose": verbose}))
         first = 0
@@ -89,7 +89,7 @@ class TestGarbage(TestCase):
             deaths = run([(n, i) for n in names for i in range(calls)], "netcl", samples)
             ours = []
             for d in deaths:
-                # The names of our own make the same call on either device.
+                # netcl's own names make the same call on either device.
                 aten = d.name.startswith("aten::")
                 alone = run([(d.name, d.call)], "cpu", samples, verbose=True) if aten else []
                 if not alone or (FULL and not any(fnmatch.fnmatch(d.name, n) for n in DIES_ON_CPU)):

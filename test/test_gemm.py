@@ -40,7 +40,7 @@ def tolerance(dtype, k):
 
 
 def reference(function, *tensors):
-    """The function on the CPU: narrow floats in fp32, since the CPU may round inside of a sum."""
+    """The function on the CPU; narrow floats in fp32, since the CPU may round within a sum."""
     dtype = tensors[0].dtype
     if dtype in (torch.float16, torch.bfloat16):
         return function(*(t.float() for t in tensors)).to(dtype)
@@ -58,7 +58,7 @@ def data(shape, dtype, seed=0):
 
 
 def layouts(t):
-    """The same matrices with different strides: plain, transposed, cut out of wider ones, every second."""
+    """The same matrices with different strides: plain, transposed, parts of wider ones, every second element."""
     yield t
     yield t.mT.contiguous().mT
     wide = torch.empty(*t.shape[:-2], t.shape[-2] + 3, t.shape[-1] + 5, dtype=t.dtype, device=t.device)
@@ -147,7 +147,7 @@ class TestGemm(TestCase):
             self.assertEqual(out.cpu(), expected, **tolerance(torch.float32, 30))
             torch.mm(x, y, out=out)
             self.assertEqual(out.cpu(), a @ b, **tolerance(torch.float32, 30))
-        # The rows beside a slice stay as they were.
+        # The rows beside a slice are not changed.
         guard = torch.full((24, 46), 7.0, device=DEVICE)
         torch.mm(x, y, out=guard[2:22, 3:43])
         g = guard.cpu()
@@ -174,7 +174,7 @@ class TestGemm(TestCase):
             )
 
     def test_half_rounds_once(self):
-        # 2048 + 1 is not a half: a sum kept in half would never move.
+        # 2048 + 1 is not a half, so a sum kept in half would stay at 2048.
         a, b = torch.ones(3, 5000, dtype=torch.float16), torch.ones(5000, 40, dtype=torch.float16)
         self.assertEqual(
             (a.to(DEVICE) @ b.to(DEVICE)).cpu(), torch.full((3, 40), 5000.0, dtype=torch.float16)
@@ -227,12 +227,12 @@ class TestGemm(TestCase):
                 self.check(torch.dot, x, x.flip(0).contiguous(), k=k)
                 self.check(torch.vdot, x, x.flip(0).contiguous(), k=k)
                 self.check(torch.outer, y, x, k=1)
-                if dtype not in (torch.float16, torch.bfloat16):  # elsewhere addr rounds twice
+                if dtype not in (torch.float16, torch.bfloat16):  # for the others addr rounds twice
                     self.check(lambda a, y, x: torch.addr(a, y, x), a, y, x, k=2)
 
     @parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_one_launch(self, dtype):
-        """Operands read in place beside packed ones, tails of levels, rows and columns, and NaN beyond the edges."""
+        """Operands read in place beside packed ones, tails of k, rows and columns, and NaN beyond the edges."""
 
         def amid_nan(t, transpose):
             shape = [size + 20 for size in t.shape]

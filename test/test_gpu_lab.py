@@ -1,4 +1,4 @@
-"""tools/gpu_lab.py reads what the GPU vendors' compilers print; the texts here were recorded."""
+"""tools/gpu_lab.py reads the reports of the GPU vendors' compilers; the texts here were recorded."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""GradScaler on netcl: the two operators under it, its rules, and that a scaled step waits for nothing."""
+"""GradScaler on netcl: its two operators, its rules, and that a scaled step does not wait."""
 
 import copy
 import math
@@ -36,7 +36,7 @@ class TestUnscale(TestCase):
 
     @parametrize("dtype", FLOATS)
     def test_unscales(self, dtype):
-        # 4096 is a chunk; 16 a vector.
+        # A chunk has 4096 elements, a vector 16.
         sizes = [(1,), (15,), (16, 16), (4096,), (4097,), (3, 5, 7), (0,), (), (10000,)]
         host = [torch.randn(s).to(dtype) for s in sizes]
         grads = [g.to(DEV) for g in host]
@@ -113,7 +113,7 @@ class TestUnscale(TestCase):
         self.assertTrue(torch.equal(g.view(torch.int32), before.view(torch.int32)))
 
     def test_overflow_while_unscaling_is_not_an_inf(self):
-        # As on CUDA: what counts is the scaled gradient.
+        # As on CUDA, the scaled gradient decides.
         g = torch.full((20,), 60000.0, device=DEV, dtype=torch.float16)
         found, inv = self.scalars(2.0)
         check_and_unscale([g], found, inv)
@@ -234,9 +234,9 @@ class TestGradScaler(TestCase):
     def test_matches_unscaled_training_on_the_cpu(self, name):
         model, _, scaler, _ = self.train(DEV, OPTIMIZERS[name])
         want, _, _, _ = self.train("cpu", OPTIMIZERS[name.replace("fused=True", "fused=False")], scaler=False)
-        # Powers of two scale exactly; what differs is the order of sums of 32 products, about 32 * 2^-24 relative
-        # in a gradient. Adam's first steps divide a gradient by its own size, so a parameter moves lr by at most
-        # a relative error of that size: 6 steps * 0.05 * 2e-6 < 1e-6, with a margin for tiny gradients.
+        # Powers of two scale exactly, so only the order of sums of 32 products differs: about 32 * 2^-24, relative to a
+        # gradient. Adam's first steps divide a gradient by its own size, so a parameter moves by lr times a relative
+        # error of that size at most: 6 steps * 0.05 * 2e-6 < 1e-6, with a margin for tiny gradients.
         for p, q in zip(model.parameters(), want.parameters(), strict=True):
             self.assertEqual(p.cpu(), q, atol=2e-5, rtol=1e-4)
         self.assertEqual(scaler.get_scale(), 2.0**12)
@@ -254,7 +254,7 @@ class TestGradScaler(TestCase):
                     # The skipped step is not counted.
                     steps = [float(s["step"]) for s in opt.state_dict()["state"].values()]
                     self.assertEqual(steps, [3.0] * len(steps))
-            # Halved once, and grown once when three clean steps followed in a row.
+            # The scale was halved once, and grew once after three clean steps in a row.
             self.assertEqual(scaler.get_scale(), 2.0**10 if inject == 0 else 2.0**9)
 
     def test_scale_doubles_after_the_interval(self):
@@ -387,7 +387,7 @@ class TestGradScaler(TestCase):
                     table.weight.grad._values()[3, 2] = math.inf
                 elif step == 2:
                     scaler.unscale_(opt)
-                    # Row 1 is there twice.
+                    # Row 1 occurs twice.
                     self.assertEqual(table.weight.grad.to_dense()[1], 4 * table.weight[1].detach())
                 before = table.weight.detach().clone()
                 scaler.step(opt)
@@ -404,14 +404,15 @@ class TestGradScaler(TestCase):
         scaler.scale(table(torch.tensor([1, 1], device=DEV)).sum()).backward()
         with self.assertRaisesRegex(ValueError, "Attempting to unscale FP16 gradients"):
             scaler.unscale_(opt)
-        # Two finite gradients of one row, whose sum is not: what duplicates add up to counts.
+        # Two finite gradients of one row, whose sum is not finite: the sum of duplicates counts.
         scaler = torch.netcl.amp.GradScaler(init_scale=4.0)
         scaler.scale_loss((table(torch.tensor([1, 1], device=DEV)) * 10000).float().sum()).backward()
         self.assertTrue(table.weight.grad._values().isfinite().all().item())
         self.assertIs(scaler.unscale_grads(table.parameters()), True)
 
     def test_several_devices(self):
-        """One scaler for parameters on two devices, one with fp16 where there is one: in a process that sees all."""
+        """One scaler for parameters on two devices, one of them with fp16 if there is one, in a process that sees all
+        devices."""
         code = """
 import torch
 from torch_netcl.amp.training import has_non_finite_grad
@@ -456,7 +457,7 @@ for fused in (False, True):
         self.assertEqual(run.returncode, 0, msg=run.stderr)
 
     def test_without_fp64(self):
-        # The reciprocal of the scale is taken in float64, which such a device only stores.
+        # The reciprocal of the scale is computed in float64, which such a device can only store.
         code = (
             "import torch\n"
             "assert not torch.netcl.get_device_properties(0).has_fp64\n"
@@ -466,7 +467,7 @@ for fused in (False, True):
             "    want = torch.full((), s).double().reciprocal().float()\n"
             "    assert got.device.type == 'netcl' and got.dtype == torch.float32\n"
             "    assert got.item() == want.item(), (s, got.item(), want.item())\n"
-            # Python's numbers are doubles on the host, which must not matter to the device.
+            # Python's numbers are doubles on the host, which the device must not need.
             "x = torch.ones(3, device='netcl')\n"
             "assert ((x + 1e-6) * 0.5 > 0.25).all().item() and torch.where(x > 0.5, x, 2.5).sum().item() == 3\n"
             "p = torch.nn.Parameter(torch.ones(5, device='netcl'))\n"
@@ -579,7 +580,7 @@ class TestOneCall(TestCase):
             if masters:
                 for p, m in zip(model.parameters(), masters, strict=True):
                     self.assertEqual(p.cpu(), m.detach().cpu().to(dtype), atol=0, rtol=0)
-        # Weights and activations are rounded to 2^-8 (bfloat16): the loss follows to a few times that.
+        # Weights and activations are rounded to 2^-8 (bfloat16), so the losses differ by a few times that.
         self.assertEqual(losses[DEV], losses["cpu"], atol=0, rtol=0.03)
 
 

@@ -1,5 +1,6 @@
-"""Small launches that are held back (csrc/runtime/LaunchGate.h): which, until when, and that nobody notices.
-PoCL is held by itself; NETCL_MAX_HELD_LAUNCHES=16 holds other runtimes too: order and errors are tested on all."""
+"""Small launches that are held back (csrc/runtime/LaunchGate.h): which ones, until when, and that results do not
+change. They are held on PoCL by default; NETCL_MAX_HELD_LAUNCHES=16 holds them on other runtimes too, so order and
+errors are tested on all."""
 
 import os
 import subprocess
@@ -19,7 +20,7 @@ from torch_netcl import interop
 D = torch.device("netcl", 0)
 NETCL = torch.ops.netcl
 POCL = torch.netcl.get_device_properties(D).platform_name == "Portable Computing Language"
-TRIES = 500  # the device is to have finished a launch before the next one comes, which takes a moment
+TRIES = 500  # the device must finish a launch before the next one, which takes a moment
 
 
 def calls_of(function):
@@ -44,7 +45,7 @@ def python(code, **env):
 class TestHeldLaunches(TestCase):
     def setUp(self):
         torch.netcl.synchronize()
-        side = torch.netcl.stream(torch.netcl.Stream())  # the default one may be shared with pyopencl by now
+        side = torch.netcl.stream(torch.netcl.Stream())  # the default stream may be shared with pyopencl by now
         side.__enter__()
         self.addCleanup(side.__exit__, None, None, None)
 
@@ -61,15 +62,15 @@ class TestHeldLaunches(TestCase):
             torch.netcl.synchronize()
 
         for _ in range(TRIES):
-            torch.netcl.synchronize()  # opens what is closed
+            torch.netcl.synchronize()  # opens closed gates
             counts = calls_of(work)
             done += 9
             self.assertEqual(counts["clSetUserEventStatus"], counts["clCreateUserEvent"])
-            self.assertLess(counts["clCreateUserEvent"], 9)  # one for several
+            self.assertLess(counts["clCreateUserEvent"], 9)  # one for several launches
             self.assertEqual(x[0].item(), done)
             if counts["clCreateUserEvent"] or not POCL:
                 break
-        self.assertEqual(counts["clCreateUserEvent"] > 0, POCL)  # other drivers submit when they are told to
+        self.assertEqual(counts["clCreateUserEvent"] > 0, POCL)  # other drivers submit only when flushed
 
     def test_the_first_launch_and_large_ones_go_at_once(self):
         small, large = torch.zeros(16, device=D), torch.zeros(1 << 20, device=D)
@@ -102,7 +103,7 @@ class TestHeldLaunches(TestCase):
             for done in range(3, 63, 3):
                 x.add_(1), x.add_(1), x.add_(1)
                 limit = time.monotonic() + 60
-                while host[0] != done:  # without a call that could submit anything
+                while host[0] != done:  # no call in this loop could submit anything
                     self.assertLess(time.monotonic(), limit, "held back for good")
                     time.sleep(1e-4)
             torch.netcl.synchronize()
@@ -187,8 +188,8 @@ class TestHeldLaunches(TestCase):
             self.assertEqual(x.cpu(), torch.full((16,), 200.0))
 
     def test_errors(self):
-        """A gate that cannot be made holds nothing back; one that cannot be opened is opened later; a launch that fails
-        behind one says so and blocks nothing."""
+        """A gate that cannot be created holds nothing back; one that cannot be opened is opened later; a failed launch
+        behind a gate raises its error and blocks nothing."""
         code = f"""if True:
             import time, torch
             N = torch.ops.netcl

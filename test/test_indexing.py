@@ -16,7 +16,7 @@ from torch.testing._internal.common_utils import TestCase, run_tests
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-# One dtype of each element size; moves depend on nothing else.
+# One dtype per element size; moves depend on nothing else.
 SIZES = (torch.bool, torch.float16, torch.float32, torch.int64, torch.complex128)
 
 
@@ -27,12 +27,12 @@ OWN = re.compile(
 
 
 def own_fallbacks():
-    """Calls of this family's operators that ran on the CPU."""
+    """Calls of the tested operators that ran on the CPU."""
     return {k: v for k, v in torch.netcl.cpu_fallback_ops().items() if OWN.match(k)}
 
 
 class NetclTestCase(TestCase):
-    """Runs an operator on netcl and on the CPU and compares; the operator may not fall back to the CPU."""
+    """Runs an operator on netcl and on the CPU and compares; it must not fall back to the CPU."""
 
     def _callTestMethod(self, method):
         try:
@@ -203,7 +203,7 @@ class TestIndex(NetclTestCase):
         torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.complex64
     )
     def test_conflicts(self, device, dtype):
-        """Thousands of additions into a few places: by atomics, and in order in deterministic mode."""
+        """Thousands of additions to a few elements: by atomics, and in order in deterministic mode."""
         n = 5000
         v = torch.ones(n, dtype=dtype)
         i = torch.randint(0, 40, (n,))  # about 125 each: exact in bfloat16 and uint8
@@ -274,7 +274,7 @@ class TestIndex(NetclTestCase):
 
 
 class TestManyDimensions(NetclTestCase):
-    """More dimensions than a kernel's arguments hold, none of which merges with its neighbour."""
+    """More dimensions than a kernel's arguments have, of which no two can be merged."""
 
     def make(self, device, dims):
         x = torch.randn((2,) * dims).permute(torch.randperm(dims).tolist())
@@ -297,7 +297,7 @@ class TestManyDimensions(NetclTestCase):
                     listed = [[i[k] if k in given else None for k in range(dims)] for i in (there, indices)]
                     torch.ops.aten.index.Tensor_out(d, listed[0], out=out)
                     self.assertEqual(out.cpu(), want)
-                    # Positions may repeat: added up in any order, and one value where they are set.
+                    # Positions may repeat: they are added in any order; if they are set, they all get one value.
                     values = torch.randn(want.shape)
                     got = torch.ops.aten.index_put(d, listed[0], values.to(device), True)
                     self.assertEqual(got.cpu(), torch.ops.aten.index_put(x, listed[1], values, True))
@@ -305,7 +305,7 @@ class TestManyDimensions(NetclTestCase):
                     got[on_device] = 7.0
                     want[at] = 7.0
                     self.assertEqual(got.cpu(), want)
-                    # The flattened dimensions are a copy of the permuted ones, and a view of these.
+                    # The flattened dimensions are a copy of the permuted ones; then they are a view of these.
                     got, want = d.clone(memory_format=torch.contiguous_format), x.clone()
                     got[on_device] = 7.0
                     want[at] = 7.0
@@ -360,7 +360,7 @@ class TestGatherScatter(NetclTestCase):
     def test_scatter(self, device, dtype):
         x, src = self.make(4, 5, 6, dtype=dtype), self.make(4, 5, 6, dtype=dtype)
         for dim in (0, 1, -1):
-            # a permutation along dim: no place is written twice
+            # A permutation along dim, so that no element is written twice.
             i = torch.rand(4, 5, 6).argsort(dim)[:3, :4]
             self.check(device, lambda x, i, s: x.scatter(dim, i, s), x, i, src)
             self.check(device, lambda x, i, s: x.scatter_(dim, i, 1), x, i, src)
@@ -397,7 +397,7 @@ class TestGatherScatter(NetclTestCase):
 
     @dtypes(torch.float32, torch.float16, torch.int64, torch.uint8)
     def test_atomic_reductions(self, device, dtype):
-        """One line and many elements: the compare-and-swap path of every reduction."""
+        """One line and many elements: every reduction by compare-and-swap."""
         src = self.make(4000, dtype=dtype, low=1, high=5)
         x = self.make(21, dtype=dtype, low=1, high=5)[1:]
         i = torch.randint(0, 20, (4000,))
@@ -407,7 +407,7 @@ class TestGatherScatter(NetclTestCase):
         self.check(device, lambda x, i, s: x.scatter_reduce(0, i, s, "prod"), x, i, ones)
 
     def test_expanded_index(self, device):
-        """The index of a graph's messages: one destination a row."""
+        """The index of a graph's messages: one destination per row."""
         x, src, i = torch.zeros(10, 33), self.make(50, 33), torch.randint(0, 10, (50, 1)).expand(50, 33)
         self.check(device, lambda x, i, s: x.scatter_add_(0, i, s), x, i, src, atol=1e-4, rtol=1e-5)
         self.check(device, lambda x, i, s: s.gather(0, i), x, i, src)
@@ -493,7 +493,7 @@ class TestMasks(NetclTestCase):
 
 class TestOtherShape(TestCase):
     def test_gpu_shaped_kernels(self):
-        """Atomics and thin work-items are for GPUs: some checks again, in a process that plays one."""
+        """GPUs use atomics and small work-items, so some checks run again in a process with GPU kernels."""
         if os.environ.get("NETCL_DEVICE_CLASS") == "gpu":
             self.skipTest("this process already has GPU-shaped kernels")
         names = "conflicts_netcl_float32 or conflicts_netcl_int64 or reductions_netcl_float16 or index_large"

@@ -1,4 +1,4 @@
-"""Faults of the kernel cache and of drivers: files that are wrong, in the way, or written by two at once."""
+"""Faults of the kernel cache and of drivers: wrong files, files in the way, files written by two processes at once."""
 
 import json
 import os
@@ -19,7 +19,7 @@ FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 
 
 def python(code, timeout=300, **env):
-    """None unsets a variable."""
+    """Runs Python code in a new process; a value of None unsets the variable."""
     env = {k: v for k, v in {**os.environ, **env}.items() if v is not None}
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=timeout)
 
@@ -58,7 +58,7 @@ print(json.dumps([result, dict(torch.netcl.kernel_cache_stats())]))
             self.assertEqual(stats["disk_hits"], 0)
 
     def test_nothing_is_written_where_it_would_not_be_read(self):
-        """Nor through links, nor over what others planted; and the warning comes once."""
+        """Nor through links, nor over files that other users planted; and there is one warning."""
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o777)
             done = python(self.CODE, NETCL_CACHE_DIR=folder)
@@ -90,7 +90,7 @@ print(json.dumps([result, dict(torch.netcl.kernel_cache_stats())]))
             self.assertEqual((again, stats["disk_hits"]), (good, 0))
 
     def on_a_file_system_of_its_own(self, options):
-        """The results of two runs, one after the other, with the cache on a tmpfs that is mounted with `options`."""
+        """The results of two runs in a row, with the cache on a tmpfs that is mounted with `options`."""
         with tempfile.TemporaryDirectory() as folder:
             unshare = ["unshare", "--mount"] + ["--map-root-user"] * (os.geteuid() != 0)
             mount = [
@@ -114,11 +114,11 @@ print(json.dumps([result, dict(torch.netcl.kernel_cache_stats())]))
         self.assertGreater(stats["compiled"], 0)  # there was no room for all of them
 
     def test_read_only_disk(self):
-        (first, _), (second, _) = self.on_a_file_system_of_its_own("ro")  # a temporary folder takes its place
+        (first, _), (second, _) = self.on_a_file_system_of_its_own("ro")  # a temporary folder is used
         self.assertEqual(first, second)
 
     def test_another_driver(self):
-        """What one driver has built is not given to another one."""
+        """A driver does not get programs that another one built."""
         with tempfile.TemporaryDirectory() as folder:
             platforms = [r.library for r in _opencl.find_runtimes()]
             if len(platforms) < 2:
@@ -144,7 +144,7 @@ print(json.dumps([result, dict(torch.netcl.kernel_cache_stats())]))
 
 class TestDrivers(TestCase):
     def test_broken_driver_among_good_ones(self):
-        """Missing, empty, no library at all, and a library that is no driver: the good one is found."""
+        """A missing file, an empty one, a text, and a library that is no driver: the good driver is found."""
         runtimes = [r.library for r in _opencl.find_runtimes()]
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "text.so").write_text("not a library")
@@ -158,7 +158,7 @@ class TestDrivers(TestCase):
             self.assertEqual((done.returncode, done.stdout), (0, "6.0\n"), done.stderr)
 
     def test_driver_that_is_gone(self):
-        """Between two runs a driver's .icd file is removed: the other one's devices are left."""
+        """A driver's .icd file is removed between two runs: the other driver's devices remain."""
         libraries = [r.library for r in _opencl.find_runtimes()]
         if len(libraries) < 2:
             self.skipTest("needs two runtimes")

@@ -1,4 +1,4 @@
-"""pyopencl arrays and tensors that share memory, netcl's handles, and kernels of users."""
+"""pyopencl arrays and tensors that share memory, netcl's handles, and users' kernels."""
 
 import gc
 import os
@@ -48,9 +48,9 @@ class TestPyopencl(TestCase):
                 self.assertEqual((back.data_ptr(), back.stride()), (view(y).data_ptr(), view(y).stride()))
         x = torch.zeros(100, device=D)
         a = interop.to_pyopencl(x[32:64])
-        self.assertEqual((a.data.size, a.offset), (128, 0))  # the tensor's own memory and nothing beyond
+        self.assertEqual((a.data.size, a.offset), (128, 0))  # the tensor's own memory and no more
         a.fill(7)
-        x += 1  # the same queue: after the fill
+        x += 1  # the same queue, so it runs after the fill
         self.assertEqual(x.cpu(), torch.cat([torch.ones(32), torch.full((32,), 8.0), torch.ones(36)]))
         self.assertEqual(interop.to_pyopencl(x[3:5]).get(), np.ones(2, np.float32))
         self.assertEqual(interop.to_pyopencl(x[:0]).shape, (0,))
@@ -64,7 +64,7 @@ class TestPyopencl(TestCase):
         t = interop.from_pyopencl(a[1])
         t.mul_(10)
         self.assertEqual(a.get()[1], np.arange(6, 12, dtype=np.float32) * 10)
-        self.assertEqual((t + t).sum().item(), 2 * a.get()[1].sum())  # kernels, copies and views take it
+        self.assertEqual((t + t).sum().item(), 2 * a.get()[1].sum())  # kernels, copies and views accept it
         again = interop.to_pyopencl(t[2:])
         self.assertEqual(again.get(), a.get()[1, 2:])
         with self.assertRaisesRegex(RuntimeError, "resiz"):
@@ -90,7 +90,7 @@ class TestPyopencl(TestCase):
         view = interop.from_pyopencl(a)[5:7]
         del a
         gc.collect()
-        self.assertEqual(pool.active_blocks, 1)  # or the pool would hand the memory to the next one
+        self.assertEqual(pool.active_blocks, 1)  # otherwise the pool would give the memory to the next one
         cl.array.Array(queue, 1000, np.float32, allocator=pool).fill(4)
         self.assertEqual(view.cpu(), torch.full((2,), 3.0))
         del view
@@ -98,7 +98,7 @@ class TestPyopencl(TestCase):
         self.assertEqual(pool.active_blocks, 0)
 
     def test_buffers_released_first(self):
-        """By hand: pyopencl's own count ends, and the other side keeps the memory."""
+        """Without pyopencl's own references, the other side still keeps the memory."""
         a = cl.array.to_device(interop.current_queue(), np.arange(1000, dtype=np.float32))
         t = interop.from_pyopencl(a)
         a.data.release()
@@ -215,7 +215,7 @@ class TestCompileKernel(TestCase):
         self.assertEqual(torch.netcl.kernel_cache_stats()["compiled"], before + 1)
 
     def test_types_are_known_of_a_program_from_disk(self):
-        """In a second process, of the kernel that the first one used and of another one of the program."""
+        """In a second process, for the kernel that the first one used and for another one of the program."""
         other = "__kernel void other(__global float* x, double by, short n) { if (get_global_id(0) < n) x[0] = by; }"
         if not torch.netcl.get_device_properties().has_fp64:
             other = other.replace("double", "long")
@@ -301,7 +301,7 @@ class TestCompileKernel(TestCase):
         self.assertEqual(x.item(), 7)
 
     def test_large_output_in_memory_that_is_hardly_aligned(self):
-        n = 9 << 20  # so large that it is stored past the cache, in whole vectors if they are aligned
+        n = 9 << 20  # so large that it may be stored past the cache, in whole aligned vectors
         raw = np.zeros(4 * n + 4096, np.uint8)
         at = -raw.ctypes.data % 4096 + 16
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR

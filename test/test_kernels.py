@@ -1,4 +1,4 @@
-"""Every file of kernels/ compiles, without a warning, in the shape for CPUs and in the one for GPUs."""
+"""Every file of kernels/ compiles without a warning, for CPUs and for GPUs."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import torch
 from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
 
 HERE = Path(__file__).parent
-# Used on devices of one class, or with a capability masked, only.
+# Files that are used only for one class of device, or without a capability.
 ELSEWHERE = {
     "cpu": {"gemm/gemm_gpu.cl", "reduce/reduce_group.cl", "soft_double.cl"},
     "gpu": {
@@ -47,13 +47,13 @@ class TestKernels(TestCase):
         self.assertEqual(sorted(known - used - ELSEWHERE[device_class]), [], "extend kernel_workload.py")
 
     def test_functions_are_static(self):
-        """In C99 a plain inline function is defined elsewhere: some GPU drivers' linkers then miss it."""
+        """In C99, a plain inline function needs another definition; some GPU drivers' linkers then miss it."""
         for path in (HERE.parent / "kernels").rglob("*.*"):
             for line in path.read_text().splitlines():
                 self.assertNotRegex(line.partition("//")[0], r"(?<!static )\binline\b", str(path))
 
     def test_each_kernel_is_compiled_once_and_no_other(self):
-        """PoCL keeps what it compiles in a folder, so that it can be counted there."""
+        """PoCL stores what it compiles in a folder, where it can be counted."""
         if "PoCL" not in torch.netcl.get_device_properties().platform_version:
             self.skipTest("only PoCL shows what it compiles")
         code = """
@@ -73,7 +73,8 @@ print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in
         self.assertIn("batch_norm_train", "".join(compiled))
 
     def test_a_long_wait_says_so(self):
-        """One line, once kernels took that many seconds to compile: not if they come from the disk, or if silenced."""
+        """One line is printed when kernels have taken that many seconds to compile; not if they come from disk, or if
+        it is turned off."""
         code = "import torch; x = torch.ones(4, device='netcl'); (x + 1).neg().sum().item()"
         with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
             cases = [(first, "0", 1), (first, "0", 0), (second, "-1", 0), (second, "0", 0)]
@@ -86,7 +87,7 @@ print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in
                 self.assertTrue(all(folder in line for line in lines))
 
     def test_no_vectors_of_work_items(self):
-        """Where a work-group is one work-item, Intel's compiler makes what its vectorizer's mode 1, off, makes."""
+        """If a work-group is one work-item, Intel's compiler generates the same as with its vectorizer off (mode 1)."""
         if "Intel" not in torch.netcl.get_device_properties().platform_name:
             self.skipTest("only Intel's compiler makes vectors of work-items before it knows the work-group's size")
         code = """
@@ -109,7 +110,7 @@ x = torch.ones(64, 40, device="netcl")
             self.assertLess(size, 1.1 * least)
 
     def test_arguments_of_host_and_device_have_one_definition(self):
-        """A struct that a kernel takes is in kernels/args, which C++ includes too, and nowhere else."""
+        """A struct that a kernel takes is defined in kernels/args, which C++ includes too, and nowhere else."""
         root = HERE.parent
         kernels = {p: p.read_text() for p in (root / "kernels").rglob("*") if p.suffix in (".cl", ".h")}
         shared = {p: text for p, text in kernels.items() if p.parent.name == "args"}

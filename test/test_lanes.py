@@ -1,4 +1,4 @@
-"""A vector's lanes are computed alike whatever their neighbours hold: tiny, huge, denormal numbers, NaN, Inf."""
+"""A vector's lanes give the same results whatever their neighbours hold: tiny, huge, denormal numbers, NaN, Inf."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from torch.testing._internal.common_methods_invocations import BinaryUfuncInfo, 
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
-# Those whose vector form may take another way for all lanes because of one.
+# Functions whose vector form may take another path for all lanes because of one lane.
 QUICK = """sin cos tan sinc exp log log1p expm1 tanh sigmoid erf lgamma asinh atan special.bessel_j0 pow atan2 fmod
     hypot remainder nn.functional.gelu""".split()
 LANES = 16
@@ -22,7 +22,7 @@ FEW = [0.0, -0.0, 1e-40, -1e-28, 0.5, -1.0, 3.0, -20.5, 1e3, 1e10, -1e20, 3.4e38
 
 
 def ulps(x):
-    """Floats as integers in the order of the numbers; all NaNs are one."""
+    """Floats as integers in the same order; all NaNs become one value."""
     bits = x.view(torch.int32 if x.dtype == torch.float32 else torch.int64)
     low = torch.iinfo(bits.dtype).min
     return torch.where(x.isnan(), low, torch.where(bits < 0, low - bits, bits))
@@ -30,7 +30,7 @@ def ulps(x):
 
 class TestLanes(TestCase):
     def problem(self, f, columns, dtype):
-        """What differs between mixed vectors and vectors of one value each; `columns` are the arguments' values."""
+        """The differences between mixed vectors and vectors of one value each; `columns` are the arguments' values."""
         n = len(columns[0])
         x = [torch.tensor(c, dtype=dtype, device=DEVICE) for c in columns]
         alone = f(*(t.repeat_interleave(LANES) for t in x))
@@ -42,7 +42,7 @@ class TestLanes(TestCase):
             return None
         alone, mixed = alone.cpu()[::LANES][order], mixed.cpu()
         off = (ulps(alone) - ulps(mixed)).abs() if alone.dtype in (torch.float32, torch.float64) else alone != mixed
-        # OpenCL C lets sin and cos be 4 units in the last place off, and a function may have two ways to compute them.
+        # OpenCL C allows sin and cos an error of 4 units in the last place, and a function may have two algorithms.
         bad = (off > 4).nonzero().flatten().tolist()
         if not bad:
             return None
@@ -62,7 +62,7 @@ class TestLanes(TestCase):
             kwargs = to_device(sample.kwargs, DEVICE)
             try:
                 found = self.problem(lambda *x, o=op, a=args, k=kwargs: o.op(*x, *a, **k), values, dtype)
-            except AssertionError:  # jiterator wants CUDA
+            except AssertionError:  # jiterator requires CUDA
                 continue
             except (RuntimeError, TypeError) as error:
                 problems.append(f"{op.full_name}: {error}")

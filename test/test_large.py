@@ -1,6 +1,6 @@
 """Tensors of more than 2^31 elements, and more memory than one buffer of the device may have.
 
-The large tensors take 7 GiB and minutes: NETCL_TEST_FULL=1 tests them.
+The large tensors take 7 GiB and minutes, so only NETCL_TEST_FULL=1 tests them.
 """
 
 import os

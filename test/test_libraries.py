@@ -25,14 +25,14 @@ def installed(*names):
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestLibraries(TestCase):
     def run_block(self, library, device):
-        """Its losses, one a step."""
+        """Runs a page's code block; returns its losses, one per step."""
         code = dict(BLOCKS)[library]
         if device == "cpu":
             code = code.replace('"netcl"', '"cpu"')
             code = re.sub(r"strategy=netcl_strategy\(.*?\)", 'accelerator="cpu", precision="bf16-mixed"', code)
         here = os.getcwd()
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the libraries' own, of each other
+            warnings.simplefilter("ignore")  # the libraries' own warnings
             os.chdir(folder)
             try:
                 namespace = {"__name__": library}
@@ -47,8 +47,8 @@ class TestLibraries(TestCase):
         got, expected = self.run_block(library, "netcl"), self.run_block(library, "cpu")
         self.assertEqual(dict(torch.netcl.cpu_fallback_ops()), {})
         self.assertEqual(len(got), steps)
-        # Both round each product's inputs and result to bfloat16 (2^-9 of them), a dozen times on the way to a loss
-        # near 1; AdamW then moves a parameter whose gradient is near 0 by up to lr in either direction.
+        # Both round each product's inputs and result to bfloat16 (2^-9 of them), about a dozen times until the loss,
+        # which is near 1. AdamW then moves a parameter whose gradient is near 0 by up to lr in either direction.
         self.assertEqual(got, expected, rtol=0, atol=12 * 2**-9)
         self.assertLess(sum(got[-4:]), sum(got[:4]))
 

@@ -1,4 +1,4 @@
-"""Which library is loaded for which torch, and that `import torch` survives a torch_netcl that cannot be loaded."""
+"""The choice of the library for each torch, and that `import torch` works if torch_netcl cannot be loaded."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ class TestChoice(TestCase):
 
 class TestImport(TestCase):
     def run_with(self, code, *, library=None, autoload="1"):
-        """Runs `code` where a copy of the package with another library, or with none, comes first."""
+        """Runs `code` with a copy of the package, with another library or none, that comes first on the path."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "torch_netcl"
             shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_C*.so", "__pycache__"))

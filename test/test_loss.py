@@ -21,7 +21,7 @@ class TestLoss(TestCase):
         wide = [r.double() if torch.is_tensor(r) and r.is_floating_point() else r for r in rest]
         mine = [r.to(device) if torch.is_tensor(r) else r for r in rest]
         y, expected = f(leaf, *mine), f(ref, *wide)
-        # One rounding to the dtype of the result, which starts from values rounded to it (log_softmax).
+        # One rounding to the dtype of the result, and the input is rounded to it (log_softmax).
         eps = torch.finfo(dtype).eps
         tolerance = tolerance or {"rtol": max(2 * eps, 2e-6), "atol": max(4 * eps, 2e-6)}
         self.assertEqual(y.detach().cpu(), expected.detach().to(y.dtype), **tolerance)
@@ -106,7 +106,7 @@ class TestLoss(TestCase):
         padded = torch.randint(1, classes, (batch, 14))
         padded[0, 1:4] = padded[0, 0]
         joined = torch.cat([t[:n] for t, n in zip(padded, lengths, strict=True)])
-        # Logarithms of up to 100 are known to 100 * 2^-24 = 6e-6, and a gradient is the exp of the sum of three.
+        # Logarithms of up to 100 have an error of 100 * 2^-24 = 6e-6, and a gradient is the exp of a sum of three.
         near = {"rtol": 2e-5, "atol": 2e-5}
         for targets in (padded, joined):
             for reduction in ("none", "mean"):
@@ -117,7 +117,7 @@ class TestLoss(TestCase):
                     targets,
                     tolerance=near,
                 )
-        # The lengths as tensors, another blank, int32, and no batch; an impossible target is infinite.
+        # Lengths as tensors, another blank, int32, and no batch; an impossible target gives an infinite loss.
         sizes = torch.tensor(inputs), torch.tensor(lengths)
         loss = F.ctc_loss(log_probs.to(device), padded.int().to(device), inputs, lengths, reduction="none")
         self.assertEqual(loss[-1].item(), float("inf"))
@@ -191,7 +191,7 @@ class TestLoss(TestCase):
                     y, ref = y.sum(), ref.sum()
                 y.backward()
                 ref.backward()
-                # The corners have gradients of 1e6 and more, past what a half holds.
+                # The corners have gradients of 1e6 and more, which half cannot hold.
                 self.assertEqual(a.grad.cpu().float()[1:], b.grad[1:], rtol=max(1e-5, 8 * eps), atol=1e-6)
 
     @dtypes(torch.float32, torch.float16)
@@ -222,7 +222,7 @@ class TestLoss(TestCase):
             )
 
     def test_losses_of_nn(self, device):
-        """Each loss module agrees with the CPU, and none needs the CPU."""
+        """Each loss module agrees with the CPU, and none runs on the CPU."""
         torch.netcl.reset_cpu_fallback_ops()
         x, y = torch.randn(6, 5), torch.randn(6, 5)
         p, q = torch.rand(6, 5).clamp(0.05, 0.95), torch.rand(6, 5).clamp(0.05, 0.95)

@@ -1,8 +1,7 @@
-"""Products of bfloat16 by a CPU's matrix engine (AMX, AVX512-BF16).
+"""Products of bfloat16 with a CPU's matrix engine (AMX, AVX512-BF16).
 
-The sources are kernels/gemm/gemm_engine.h and csrc/aten/gemm/MatrixEngine.cpp.
-
-Where the CPU lacks the instructions, TestEmulated runs TestProducts again in a process that emulates them.
+The sources are kernels/gemm/gemm_engine.h and csrc/aten/gemm/MatrixEngine.cpp. If the CPU lacks the instructions,
+TestEmulated runs TestProducts again in a process that emulates them.
 """
 
 import ctypes
@@ -43,7 +42,7 @@ def cpu_flags():
 
 
 def why_not(engine):
-    """Why this CPU cannot run the engine's instructions, emulated or not; empty where it can."""
+    """Why this CPU cannot run the engine's instructions, with or without emulation; empty if it can."""
     if "avx2" not in cpu_flags():
         return "no x86 CPU with AVX2"
     if engine == "avx512_bf16" and "avx512f" in cpu_flags() and "avx512_bf16" not in cpu_flags():
@@ -57,7 +56,7 @@ def is_native(engine):
 
 @cache
 def device():
-    """A CPU device with kernels of that shape; else none."""
+    """A CPU device with CPU kernels, or None."""
     for i in range(torch.netcl.device_count()):
         properties = torch.netcl.get_device_properties(i)
         if properties.device_type == properties.device_class == "cpu":
@@ -69,7 +68,7 @@ NO_DEVICE = "no CPU device, or NETCL_DEVICE_CLASS=gpu"
 
 
 def executions():
-    """Products that the emulator made: tiles of AMX and vectors of AVX512-BF16."""
+    """The number of products that the emulator computed: tiles of AMX and vectors of AVX512-BF16."""
     library = ctypes.CDLL(EMULATOR)
     library.executions.restype = ctypes.c_ulonglong
     return library.executions(PRODUCT) + library.executions(PAIRS)
@@ -85,7 +84,7 @@ def normal(shape, seed, dtype=torch.bfloat16):
 
 
 def orders(t):
-    """The matrix with consecutive columns, consecutive rows, and neither."""
+    """The matrix with contiguous columns, with contiguous rows, and with neither."""
     yield t
     yield t.mT.contiguous().mT
     sparse = torch.empty(*t.shape[:-2], t.shape[-2], t.shape[-1] * 2, dtype=t.dtype, device=t.device)
@@ -95,7 +94,7 @@ def orders(t):
 
 @unittest.skipIf(device() is None, NO_DEVICE)
 class TestProducts(TestCase):
-    """On every engine that can run here. Shapes are the smallest that reach it: more than 2^19 multiply-adds."""
+    """Runs on every available engine. Shapes are the smallest that use it: more than 2^19 multiply-adds."""
 
     @classmethod
     def setUpClass(cls):
@@ -107,14 +106,14 @@ class TestProducts(TestCase):
             self.skipTest(f"the CPU has no {engine}: TestEmulated runs this test")
         if why_not(engine):
             self.skipTest(why_not(engine))
-        if ops.matrix_engine(device().index) != engine:  # to set one costs a check
+        if ops.matrix_engine(device().index) != engine:  # setting one runs a check
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 self.assertEqual(ops.set_matrix_engine(device().index, engine), engine)
         self.made = executions() if EMULATOR else 0
 
     def assert_used(self, used=True):
-        if EMULATOR:  # else nothing counts
+        if EMULATOR:  # otherwise nothing counts
             self.assertEqual(executions() > self.made, used)
 
     def check(self, function, *tensors, **bounds):
@@ -126,7 +125,7 @@ class TestProducts(TestCase):
     @parametrize("engine", ENGINES)
     @parametrize("shape", [(96, 64, 96), (100, 85, 67), (33, 300, 61), (20, 24, 2100), (270, 260, 250)])
     def test_whole_numbers_are_exact(self, engine, shape):
-        # Sums stay below 2^24, so that the one rounding to bfloat16 is all. The last two shapes are too deep, and too
+        # Sums stay below 2^24, so the only rounding is the one to bfloat16. The last two shapes are too deep, and too
         # large, for one launch.
         self.use(engine)
         m, n, k = shape
@@ -171,13 +170,13 @@ class TestProducts(TestCase):
         self.assert_used()
 
     def test_half_is_exact(self):
-        # Every half is the sum of two bfloat16. Each column has one scale, so that all sums have less than 24 bits.
+        # Every half is the sum of two bfloat16. Each column has one scale, so all sums have fewer than 24 bits.
         self.use("amx")
         x, y = whole((80, 70), 1, torch.float16, 2047), whole((70, 96), 2, torch.float16, 3)
         y[:, 1::3] *= 2.0**-14
         y[:, 2::3] *= 2.0**-24  # denormal ones
         self.check(torch.mm, x, y)
-        # What the result's rounding hides, the product of the second parts: less what it is rounded to.
+        # The result's rounding hides the product of the second parts, so subtract the rounded result.
         x = torch.diag(2 * whole((96,), 3, torch.float32, 511) + 1025).half()
         y = (2 * whole((96, 64), 4, torch.float32, 511) + 1025).half() * 2.0**-11
         self.check(torch.addmm, -(x.float() @ y.float()).half(), x, y)
@@ -208,7 +207,7 @@ class TestProducts(TestCase):
         error, used = worst("highest")
         self.assertLess(error, sums)
         self.assertFalse(used)
-        # The first part of two is cut off after 8 bits, the second rounded to 8 more: 2^-16 of each operand is lost.
+        # The first of two parts is truncated to 8 bits, the second rounded to 8 more: 2^-16 of each operand is lost.
         error, used = worst("high")
         self.assertLess(error, sums + (2 * 2.0**-16 + 2.0**-32) * (engine == "amx"))
         self.assertEqual(used, bool(EMULATOR) and engine == "amx")
@@ -221,7 +220,7 @@ class TestProducts(TestCase):
     @parametrize("engine", ENGINES)
     @parametrize("case", ["plain", "strided", "groups", "one_image", "rows_of_four", "few_pixels", "transposed", "3d"])
     def test_convolution(self, engine, case):
-        # Whole numbers: each direction is exact, and rounded once.
+        # The numbers are integers, so each direction is exact and rounded once.
         self.use(engine)
         x_shape, w_shape, options = {
             "plain": ((2, 18, 9, 11), (35, 18, 3, 3), dict(padding=1)),
@@ -277,7 +276,7 @@ class TestProducts(TestCase):
 
     @parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_attention_amx(self, dtype):
-        # All five products: probabilities and their gradients go in as what query, key and value are.
+        # All five products use the engine: probabilities and their gradients have the dtype of query, key and value.
         self.use("amx")
         q, k, v, dy = (normal((1, 1, 128, 40), i, dtype) for i in range(4))
 
@@ -296,7 +295,7 @@ class TestProducts(TestCase):
             self.assertEqual((forward - self.made, executions() - forward), tuple(each * t for t in tiles))
         eps = 2.0 ** (-9 if dtype == torch.bfloat16 else -12)  # of one rounding
         for a, e in zip(actual, expected, strict=True):
-            # An operand's and the result's rounding, of sums of numbers whose spread is that of the result.
+            # The roundings of an operand and of the result, for sums whose spread is that of the result.
             self.assertEqual(a.cpu().double(), e, atol=4 * eps * e.abs().max().item(), rtol=0)
 
 

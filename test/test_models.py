@@ -1,7 +1,8 @@
-"""Whole models on netcl against the CPU: a training step in float32 and under bfloat16 autocast, and generation.
+"""Whole models on netcl, compared with the CPU: a training step in float32 and under bfloat16 autocast, and
+generation.
 
-The models of the transformers package are made small from their configurations; nothing is downloaded. Some of them
-always, all with NETCL_TEST_FULL=1.
+The models of the transformers package are built small from their configurations, without downloads. Some are always
+tested, all with NETCL_TEST_FULL=1.
 """
 
 import copy
@@ -28,7 +29,7 @@ LR = 1e-3
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-# What every transformer below has in common; a name for each family of configurations.
+# Common settings of the transformers below, by the names of each family of configurations.
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -126,7 +127,7 @@ def autoformer(t):
 
 
 class Block(nn.Module):
-    """Two convolutions with the time's embedding between them, as in the usual UNet of diffusion models."""
+    """Two convolutions with the time embedding between them, as in the usual UNet of diffusion models."""
 
     def __init__(self, channels_in, channels_out):
         super().__init__()
@@ -208,7 +209,7 @@ def exact(model, inputs):
     wide = {n: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for n, x in inputs.items()}
     model = copy.deepcopy(model).double()
     if hasattr(model, "set_experts_implementation"):
-        model.set_experts_implementation("eager")  # there are no grouped matrix products in float64
+        model.set_experts_implementation("eager")  # grouped matrix products do not support float64
     return train(model, wide, "cpu")
 
 
@@ -222,9 +223,9 @@ class TestModels(TestCase):
         with no_fallback():
             got = train(model, inputs, DEVICE, dtype)
         self.assertEqual(got.keys(), want.keys())
-        # As far from float64 as the CPU is in the same arithmetic, four times at most: both add in an order of their
-        # own, and autocast's lists differ. Past that, what a rounding of each of the numbers makes, and of the step,
-        # whose direction is noise where the gradient is (a key's bias does not change a softmax).
+        # The error against float64 may be four times the CPU's in the same arithmetic: both add in their own order, and
+        # the autocast lists differ. In addition it may be what rounding each of the numbers causes, and the step, whose
+        # direction is noise if the gradient is (a key's bias does not change a softmax).
         eps = torch.finfo(dtype or torch.float32).eps
         largest = max(g.abs().max().item() for n, g in want.items() if n.startswith("gradient"))
         for n, exact_value in want.items():
@@ -239,8 +240,8 @@ class TestModels(TestCase):
 
     @parametrize("dtype", [None, torch.float16, torch.bfloat16] if FULL else [torch.bfloat16])
     def test_autoformer(self, dtype):
-        # It makes float32 tensors of its own, so it does not run in float64, and it picks delays by their correlation,
-        # which roundings may change: the loss against the CPU's float32 alone.
+        # The model creates float32 tensors itself, so it does not run in float64. It picks delays by their correlation,
+        # which rounding may change, so only the loss is compared, with the CPU's float32.
         model, inputs = build("autoformer")
         with torch.no_grad():
             want = model(**inputs)["loss"]

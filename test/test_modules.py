@@ -1,6 +1,7 @@
-"""Every module of PyTorch's module_db on netcl, forward and backward, in training and evaluation, against the CPU.
+"""Every module of PyTorch's module_db on netcl, forward and backward, in training and evaluation, compared with the
+CPU.
 
-float32 always; with NETCL_TEST_FULL=1 float16 and bfloat16 as well, and more of each module's samples.
+float32 is always tested; with NETCL_TEST_FULL=1 also float16 and bfloat16, and more of each module's samples.
 """
 
 import copy
@@ -26,14 +27,14 @@ FULL = os.environ.get("NETCL_TEST_FULL") == "1"
 DTYPES = [torch.float32, torch.float16, torch.bfloat16] if FULL else [torch.float32]
 SAMPLES = 8 if FULL else 2
 
-# Operators that run on the CPU in a module's course: name of the module -> names of the operators.
+# Operators that run on the CPU in a module: name of the module -> names of the operators.
 FALLBACKS: dict[str, set[str]] = {}
-# What neither the CPU nor CUDA computes in float16 and bfloat16.
+# Modules that neither the CPU nor CUDA computes in float16 and bfloat16.
 FLOAT_ONLY = {"nn.CTCLoss"}
 
 
 def cases():
-    """Every module of module_db in training, and in evaluation where that is another computation."""
+    """Every module of module_db in training, and in evaluation if that is a different computation."""
     for info in module_db:
         for training in (True, False) if info.train_and_eval_differ else (True,):
             name = f"{info.formatted_name}{'' if training else '_eval'}"
@@ -41,7 +42,7 @@ def cases():
 
 
 def samples(info, dtype, training):
-    """At most SAMPLES of the inputs that PyTorch gives for the module, spread evenly."""
+    """At most SAMPLES of PyTorch's inputs for the module, evenly spread."""
     torch.manual_seed(0)
     every = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training)
     count = min(SAMPLES, len(every))
@@ -83,7 +84,7 @@ class TestModules(TestCase):
             inputs = sample.forward_input.args, sample.forward_input.kwargs
 
             def on_cpu(f=None, module=module, inputs=inputs):
-                """The same on the CPU; with f, which widens tensors, in float64."""
+                """The same on the CPU; in float64 if f widens the tensors."""
                 if f:
                     return [t.detach() for t in run(copy.deepcopy(module).double(), *f(inputs))]
                 return [t.detach() for t in run(module, *inputs)]
@@ -95,7 +96,7 @@ class TestModules(TestCase):
                 except RuntimeError:
                     if dtype == torch.float32:
                         raise
-                    # The CPU has no kernel for this dtype: the result in float64, rounded.
+                    # The CPU has no kernel for this dtype, so round the result in float64.
                     expected = on_cpu(lambda tree: to_dtype(tree, {dtype: torch.float64}))
                     expected = to_dtype(expected, {torch.float64: dtype})
                 torch.netcl.reset_cpu_fallback_ops()

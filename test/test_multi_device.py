@@ -1,4 +1,4 @@
-"""Several devices in one process: those of NETCL_SUBDEVICES=2, so that any CPU will do, and those of two platforms."""
+"""Several devices in one process: those of NETCL_SUBDEVICES=2, so that any CPU suffices, and those of two platforms."""
 
 import copy
 import itertools
@@ -22,11 +22,11 @@ TWO = SPLIT or os.environ.get("NETCL_VISIBLE_DEVICES") == PLATFORMS  # then Test
 
 
 def run(arguments, **env):
-    """The finished process of this Python in this folder."""
+    """Runs this Python in this folder; returns the finished process."""
     command = [sys.executable, *arguments]
     folder = Path(__file__).parent
     env = {**os.environ, **env}
-    env.pop("CI", None)  # with it PyTorch's run_tests writes XML, for which it needs another package
+    env.pop("CI", None)  # with it PyTorch's run_tests writes XML, which needs another package
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
@@ -75,7 +75,7 @@ class TestTwoDevices(TestCase):
         big = torch.arange(5_000_000, device=self.A)
         self.assertEqual(big.to(self.B).sum().item(), big.sum().item())
         y = torch.ones(3, device=self.A)
-        for _ in range(20):  # each copy comes after the writer on one device and before the reader on the other
+        for _ in range(20):  # each copy comes after the write on one device and before the read on the other
             y = (y * 2).to(self.B) if y.device == self.A else (y * 0.5 + 1).to(self.A)
         self.assertEqual(y.cpu(), torch.full((3,), 11.0))
 
@@ -147,7 +147,7 @@ class TestTwoDevices(TestCase):
         self.assertEqual(results[self.A], results[torch.device("cpu")], rtol=1e-4, atol=1e-5)
 
     def test_deterministic_reruns(self):
-        """The same bits from run to run, and from the one part to the other."""
+        """The same bits in every run, and on both parts."""
 
         def gradients(device):
             generator = torch.Generator().manual_seed(0)
@@ -168,7 +168,7 @@ class TestTwoDevices(TestCase):
 
 
 def chain(devices, steps=3):
-    """The weights after a few steps of a model whose two halves are on two devices, with autocast and a GradScaler that
+    """The weights after a few steps of a model with its halves on two devices, with autocast and a GradScaler that
     skips one of the steps."""
     generator = torch.Generator().manual_seed(0)
     halves = [torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 16)) for _ in devices]
@@ -210,7 +210,7 @@ class TestOrderAcrossDevices(TestCase):
             self.assertEqual(x.grad.device, here)
 
     def test_streams_wait_for_each_other(self):
-        """Without the host: what one device has under way, the other waits for."""
+        """A stream waits for the work of another device without a wait of the host."""
         a, b = torch.netcl.Stream(self.A), torch.netcl.Stream(self.B)
         x = torch.randn(400, 400, device=self.A) / 20
         torch.netcl.synchronize(self.A)
@@ -249,7 +249,7 @@ class TestOrderAcrossDevices(TestCase):
             self.assertEqual(chain(devices)[1], weights, rtol=0, atol=0)  # again the same bits
             self.assertEqual(scales, [1024.0, 512.0, 512.0])
             self.assertEqual(scales, expected[0])
-            # bfloat16 has 8 bits: a sum that is rounded otherwise moves a weight by a part of lr times a gradient.
+            # bfloat16 has 8 bits: a sum with another rounding moves a weight by a part of lr times a gradient.
             for w, e in zip(weights, expected[1], strict=True):
                 self.assertEqual(w, e, rtol=1e-2, atol=2e-3)
 

@@ -1,4 +1,4 @@
-"""Nested tensors, strided and jagged, and the inference paths of torch.nn that use them, against the CPU."""
+"""Nested tensors, strided and jagged, and the inference paths of torch.nn that use them, compared with the CPU."""
 
 import itertools
 import subprocess
@@ -10,8 +10,8 @@ from common import no_fallback
 from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
 
 D = torch.device("netcl", 0)
-# Kernels for nested tensors on the CPU that netcl does not want: pinning is for host memory, the rest are PyTorch's own
-# tests of its dispatcher, and kernels for everything but named keys.
+# Kernels for nested tensors on the CPU that netcl does not need: pinning is for host memory; the others are PyTorch's
+# tests of its dispatcher, and kernels for all keys except named ones.
 NOT_OURS = ("is_pinned", "_pin_memory", "_test_autograd_multiple_dispatch", "_fused_sdp_choice")
 
 
@@ -25,7 +25,7 @@ def components(*shapes):
 
 
 def dense(x):
-    """What to compare of a result: the components of a nested tensor, on the CPU."""
+    """The parts of a result to compare: the components of a nested tensor, on the CPU."""
     if isinstance(x, (tuple, list)):
         return [dense(t) for t in x]
     if isinstance(x, torch.Tensor):
@@ -116,7 +116,7 @@ class TestStrided(TestCase):
         self.assertIn("nested_tensor", repr(moved))
 
     def test_leaf_that_requires_grad(self):
-        # Autograd asks for the sizes where no error may be raised: in a process of its own.
+        # Autograd asks for the sizes in code that must not raise, so this runs in a new process.
         code = (
             "import torch\n"
             "leaf = torch.randn(2, 3, device='netcl', requires_grad=True)\n"
@@ -191,7 +191,7 @@ class TestJagged(TestCase):
         padded = torch.ops.aten._jagged_to_padded_dense_forward(values, [offsets], [6], 0.5)
         got = torch.ops.aten._jagged_to_padded_dense_forward(values.to(D), [offsets.to(D)], [6], 0.5)
         self.assertEqual(got.cpu(), padded)
-        # Beyond the padded length a sequence is zero, as on CUDA; the CPU refuses it.
+        # Beyond the padded length a sequence is zero, as on CUDA; the CPU raises an error.
         back = torch.ops.aten._padded_dense_to_jagged_forward(padded[:, :5].to(D), [offsets.to(D)], 10)
         self.assertEqual(back.cpu(), torch.cat([values[:9], torch.zeros(1, 3)]))
 
@@ -246,12 +246,12 @@ class TestJagged(TestCase):
 
 
 class TestInference(TestCase):
-    """Under no_grad, torch.nn takes whole layers as one operator, and nested tensors where keys are padded."""
+    """Under no_grad, torch.nn calls whole layers as one operator, and uses nested tensors if keys are padded."""
 
     def check(self, module, *args, **kwargs):
         with torch.no_grad():
             expected = module(*args, **kwargs)
-        there = {}  # self-attention is known by its arguments being one tensor
+        there = {}  # the layer recognises self-attention by identical arguments
 
         def move(t):
             return there.setdefault(t, t.to(D)) if isinstance(t, torch.Tensor) else t
@@ -259,7 +259,7 @@ class TestInference(TestCase):
         with torch.no_grad(), no_fallback():
             got = module.to(D)(*map(move, args), **{k: move(v) for k, v in kwargs.items()})
         module.cpu()
-        # Layer norms bring numbers to size 1 after each of up to two layers: 2^-24 times some hundred roundings.
+        # Layer norms scale numbers to size 1 after each of up to two layers: 2^-24 times some hundred roundings.
         self.assertEqual(dense(got), dense(expected), atol=2e-5, rtol=2e-5)
 
     def layer(self, **options):
@@ -286,7 +286,7 @@ class TestInference(TestCase):
 
     @parametrize("norm_first", [False, True])
     def test_encoder_with_padding(self, norm_first):
-        # norm_first declines nested tensors, other layers take them.
+        # norm_first refuses nested tensors, other layers accept them.
         encoder = torch.nn.TransformerEncoder(self.layer(norm_first=norm_first), 2, torch.nn.LayerNorm(16)).eval()
         x = torch.randn(3, 5, 16)
         for lengths in ((5, 3, 1), (4, 4, 4), (5, 5, 5)):
@@ -311,7 +311,7 @@ class TestInference(TestCase):
                 self.check(attention, x, x, x, key_padding_mask=padding, **options)
                 self.check(attention, x, x, x, attn_mask=torch.rand(5, 5) > 0.8, **options)
                 self.check(attention, x, x, x, attn_mask=torch.rand(12, 5, 5) > 0.8, **options)
-                # NaN where a query sees no key.
+                # The result is NaN if a query sees no key.
                 self.check(attention, x, x, x, key_padding_mask=nothing, **options)
 
     def test_nested_attention(self):

@@ -25,7 +25,7 @@ class TestNormalization(TestCase):
         y = f(view(leaves[0]), *leaves[1:])
         ref = f(view(refs[0]), *refs[1:])
         self.assertEqual(y.dtype, dtype)
-        # Results of size up to ~4 come from one rounding to the dtype of what float32 knows to some 1e-6.
+        # Results of size up to ~4 are rounded once to the dtype, from float32 values with errors of about 1e-6.
         eps = torch.finfo(dtype).eps
         tolerance = {"rtol": max(2 * eps, 1e-5), "atol": max(2 * eps, 1e-5)}
         self.assertEqual(y.detach().cpu(), ref.detach().to(dtype), **tolerance)
@@ -33,7 +33,7 @@ class TestNormalization(TestCase):
         y.backward(g.to(device))
         ref.backward(g.double())
         for leaf, r in zip(leaves, refs, strict=True):
-            # Sums over m elements of size ~1 that cancel: float32 keeps m * 2^-24 of them at worst.
+            # Sums over m elements of size ~1 that cancel: float32 loses m * 2^-24 of them at worst.
             m = max(1, r.grad.numel() and base.numel() // r.grad.numel())
             self.assertEqual(leaf.grad.dtype, leaf.dtype)
             self.assertEqual(
@@ -81,7 +81,7 @@ class TestNormalization(TestCase):
         self.check(device, torch.float64, lambda x, w, b: F.layer_norm(x, (6,), w, b), (3, 6), (6,), (6,))
 
     def test_layer_norm_larger_than_the_cache(self, device):
-        # Results of 32 MiB and more may be stored past the cache, the sums of the weight's gradient must not be.
+        # Results of 32 MiB and more may be stored past the cache, but the sums of the weight's gradient must not.
         f32, bf16 = torch.float32, torch.bfloat16
         for dtype, shape in ((f32, (8400, 1024)), (bf16, (16800, 1040)), (f32, (9000, 1000))):
             with self.subTest(dtype=dtype, shape=shape):
@@ -103,18 +103,18 @@ class TestNormalization(TestCase):
                 self.assertEqual(gw.cpu().double(), (g.cpu().double() * xhat).sum(0), **tolerance)
 
     def test_layer_norm_large_mean(self, device):
-        """The statistics of 1e4 +- 0.01, which E[x^2] - E[x]^2 in float32 would get wrong altogether."""
+        """The statistics of 1e4 +- 0.01, which E[x^2] - E[x]^2 in float32 would compute completely wrong."""
         x = 1e4 + 0.01 * torch.arange(64, dtype=torch.float32).repeat(3, 1)
         y, mean, rstd = torch.native_layer_norm(x.to(device), (64,), None, None, 1e-5)
         wide = x.double()
-        # The mean itself is exact to half a unit of 1e4 (2^-11); relative to the deviation of 0.18, 0.003.
+        # The mean is exact to half a unit of 1e4 (2^-11), which is 0.003 relative to the deviation of 0.18.
         self.assertEqual(mean.cpu().double(), wide.mean(1, keepdim=True), atol=2**-11, rtol=0)
         expected = 1 / (wide.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
         self.assertEqual(rstd.cpu().double(), expected, rtol=1e-4, atol=0)
         self.assertEqual(y.cpu().double(), F.layer_norm(wide, (64,)), atol=0.004, rtol=0)
 
     def test_layer_norm_backward_again_and_again(self, device):
-        """Rows shorter than a work-group, where PoCL's threads once began with what the stack held."""
+        """Rows shorter than a work-group, for which PoCL's threads once started with uninitialised values."""
         x, g, w = torch.randn(128, 64), torch.randn(128, 64), torch.randn(64)
         _, mean, rstd = torch.native_layer_norm(x, [64], w, None, 1e-5)
         tensors = (g, x, [64], mean, rstd, w, None)
@@ -210,7 +210,7 @@ class TestNormalization(TestCase):
 
     @dtypes(torch.float16, torch.bfloat16)
     def test_batch_norm_float_parameters(self, device, dtype):
-        """As under autocast: a narrow input, float32 weights and statistics."""
+        """As under autocast: a narrow input with float32 weights and statistics."""
         module = nn.BatchNorm2d(6)
         mine = copy.deepcopy(module).to(device)
         wide = copy.deepcopy(module).double()
@@ -287,7 +287,7 @@ class TestNormalization(TestCase):
         )
 
     def test_batch_norm_forms(self, device):
-        """The other entry points give the same numbers."""
+        """The other entry points give the same results."""
         x, w, b = torch.randn(4, 3, 8), torch.rand(3), torch.rand(3)
         args = [t.to(device) for t in (x, w, b)]
         mean, var = torch.zeros(3), torch.ones(3)
@@ -364,7 +364,8 @@ class TestNormalization(TestCase):
         self.check(device, torch.float32, lambda x: F.local_response_norm(x, 3), (2, 6, 4, 4))
 
     def test_long_rows(self, device):
-        """Sums of many elements: in blocks of 512, so the error is about epsilon times the root of 512 + n / 8192."""
+        """Sums of many elements are computed in blocks of 512, so the error is about epsilon times the root of 512 + n
+        / 8192."""
         cases = {
             "layer_norm": lambda x: F.layer_norm(x.view(1, -1), (x.numel(),)),
             "rms_norm": lambda x: F.rms_norm(x.view(1, -1), (x.numel(),)),

@@ -1,4 +1,4 @@
-"""Finding the ICD loader and the OpenCL runtimes: the system's, pip's, both, none, the user's own."""
+"""The search for the ICD loader and the OpenCL runtimes: the system's, pip's, both, none, the user's own."""
 
 import ast
 import ctypes
@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "torch_netcl" / "_opencl.py"
 
 
 def load_module():
-    """torch_netcl._opencl by itself: without torch, and without the device being set up."""
+    """torch_netcl._opencl alone: without torch, and without setting up the device."""
     spec = importlib.util.spec_from_file_location("_opencl_under_test", SOURCE)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -30,9 +30,9 @@ oc = load_module()
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch, tmp_path):
-    """No variable of the caller's counts, and nothing is written outside tmp_path."""
+    """The caller's variables do not count, and nothing is written outside tmp_path."""
     for variable in (*oc.USER_VARIABLES, "NETCL_OPENCL_LIBRARY", "XDG_CACHE_HOME", "PYOPENCL_HOME"):
-        monkeypatch.setenv(variable, "")  # so that whatever configure() sets is undone as well
+        monkeypatch.setenv(variable, "")  # so that the values set by configure() are undone as well
         monkeypatch.delenv(variable)
     monkeypatch.setenv("NETCL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(oc.tempfile, "tempdir", str(tmp_path))
@@ -40,7 +40,7 @@ def clean_environment(monkeypatch, tmp_path):
 
 @pytest.fixture
 def no_python_runtimes(monkeypatch):
-    """As if pip had installed no runtime."""
+    """Pretends that pip has installed no runtime."""
     monkeypatch.setattr(oc, "_python_icds", lambda: [])
     monkeypatch.setattr(oc, "WELL_KNOWN_DRIVERS", ())
 
@@ -67,7 +67,7 @@ def installed(distribution: str) -> bool:
 
 
 def run_python(code: str, **env: str) -> str:
-    """Standard output of a fresh Python with no OpenCL variable set but those given."""
+    """Runs a new Python with only the given OpenCL variables; returns its standard output."""
     unset = (*oc.USER_VARIABLES, "NETCL_OPENCL_LIBRARY", "PYOPENCL_HOME")
     clean = {k: v for k, v in os.environ.items() if k not in unset}
     clean.update(env, OPENCL_SOURCE=str(SOURCE))
@@ -118,7 +118,7 @@ def test_cache_dir_is_private():
 
 
 def test_cache_dir_falls_back_to_a_temporary_one(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")  # even root cannot make a folder below a file
+    (tmp_path / "file").write_text("")  # even root cannot create a folder in a file
     monkeypatch.setenv("NETCL_CACHE_DIR", str(tmp_path / "file" / "cache"))
     folder = oc.cache_dir()
     assert folder.is_dir() and folder.parent == tmp_path
@@ -226,7 +226,8 @@ def test_system_and_python_together(monkeypatch, tmp_path):
         "00-gpu.icd": system + "\n",
         "01-pocl.icd": library + "\n",
     }
-    # The same again, as in a child process that inherited the variable: same folder, nothing left over.
+    # The same again, as in a child process that inherited the variable: the folder is the same, and nothing is left
+    # over.
     assert oc.configure(vendors) == info
     assert os.listdir(tmp_path / "cache") == [folder.name]
 
@@ -257,7 +258,7 @@ def test_unwritable_cache_uses_a_temporary_folder(monkeypatch, tmp_path):
 
 
 def test_folder_that_others_may_write_to_is_not_used(tmp_path):
-    """What an .icd file names is loaded into the process."""
+    """The library that an .icd file names is loaded into the process."""
     runtime = [oc.Runtime("a", "/a.so", "python")]
     folder = oc.write_vendors(runtime, tmp_path)
     assert oc.write_vendors(runtime, tmp_path) == folder
@@ -300,7 +301,7 @@ def test_lost_race_is_no_error(monkeypatch, tmp_path):
 
 @pytest.fixture
 def pocl_wheel(monkeypatch, tmp_path):
-    """As if PoCL's wheel were the only runtime, and `ld` nowhere on PATH."""
+    """Pretends that PoCL's wheel is the only runtime, and that `ld` is not on PATH."""
     icd = make_icd(tmp_path / ".libs", "pocl", "libpocl-1234.so")
     make_library(tmp_path / ".libs/libpocl-1234.so")
     monkeypatch.setattr(oc, "_python_icds", lambda: [icd])
@@ -322,7 +323,7 @@ def test_ziglang_has_a_linker_for_pocl(monkeypatch, tmp_path, pocl_wheel):
     (package / "zig").write_text('#!/bin/sh\necho "$@"\n')
     (package / "zig").chmod(0o700)
     monkeypatch.syspath_prepend(package.parent)
-    for _ in range(2):  # the second time, as in a child process that inherited PATH
+    for _ in range(2):  # the second time is like a child process that inherited PATH
         assert [runtime.name for runtime in oc.configure(tmp_path / "vendors").runtimes] == ["pocl"]
         first, folder = os.environ["PATH"].split(os.pathsep)
         assert first == str(tmp_path / "bin")
@@ -358,7 +359,7 @@ def test_real_loader_lists_every_pip_runtime():
         assert "FPGA" not in out
     if installed("pocl-binary-distribution"):
         assert "Portable Computing Language" in out
-    assert len(set(out.splitlines())) == len(out.splitlines())  # none twice
+    assert len(set(out.splitlines())) == len(out.splitlines())  # no device twice
 
 
 def test_users_choice_is_all_that_the_real_loader_lists():

@@ -1,17 +1,18 @@
-"""Every operator of PyTorch's OpInfo database against the CPU; what is known to fail is in opinfo_expected.txt.
+"""Compares every operator of PyTorch's OpInfo database with the CPU; opinfo_expected.txt lists the known failures.
 
-The quick tier takes one float32 sample an operator and its error inputs, and what is listed in opinfo_regressions.txt.
-The full one (NETCL_TEST_FULL=1) takes all kinds of checks and all dtypes, which lasts hours. Between them:
+The quick tier tests one float32 sample per operator and its error inputs, and the checks in opinfo_regressions.txt.
+The full tier (NETCL_TEST_FULL=1) runs all kinds of checks for all dtypes, which takes hours. These variables select
+parts:
 
     NETCL_OPINFO_DTYPES=float16,int64             these dtypes
     NETCL_OPINFO_KINDS=samples,out,inplace,grad   these kinds of checks, of opinfo.KINDS
-    NETCL_OPINFO_SAMPLES=1                        so many samples an operator (error inputs are all taken)
+    NETCL_OPINFO_SAMPLES=1                        at most so many samples per operator (all error inputs are used)
 
-A dtype with the kinds above at one sample lasts some ten minutes on a core. What is not set is as in the quick tier, or
-as in the full one with NETCL_TEST_FULL=1.
+A dtype with the kinds above and one sample takes about ten minutes on a core. Variables that are not set have the
+values of the quick tier, or with NETCL_TEST_FULL=1 those of the full tier.
 
-With NETCL_OPINFO_RESULTS=FOLDER, what was found is appended to a file there, and opinfo_table.py puts the files of many
-runs together. NETCL_OPINFO_RESUME=1 leaves out what the folder says already.
+With NETCL_OPINFO_RESULTS=FOLDER, results are appended to a file there, and opinfo_table.py combines the files of
+many runs. NETCL_OPINFO_RESUME=1 skips checks whose results are there already.
 """
 
 import json
@@ -31,7 +32,7 @@ EXPECTED = read_expected()
 
 
 def chosen(variable, choices, default):
-    """What an environment variable names, separated by commas, of a dict's values."""
+    """The values of a dict that an environment variable selects by names, separated by commas."""
     names = os.environ.get(variable)
     return [choices[name] for name in names.split(",")] if names else default
 
@@ -39,12 +40,12 @@ def chosen(variable, choices, default):
 SELECTED = any(f"NETCL_OPINFO_{name}" in os.environ for name in ("DTYPES", "KINDS", "SAMPLES"))
 RUN_DTYPES = chosen("NETCL_OPINFO_DTYPES", {str(d)[6:]: d for d in DTYPES}, DTYPES if FULL else (torch.float32,))
 RUN_KINDS = chosen("NETCL_OPINFO_KINDS", {k: k for k in KINDS}, tuple(KINDS) if FULL else ("samples", "errors"))
-LIMIT = int(os.environ.get("NETCL_OPINFO_SAMPLES", 0 if FULL else 1)) or None  # None: as many as the kind has
+LIMIT = int(os.environ.get("NETCL_OPINFO_SAMPLES", 0 if FULL else 1)) or None  # None: the kind's own number
 REGRESSIONS = {} if FULL or SELECTED else read_regressions()
 
 
 def kinds_of(op, dtype):
-    """The kinds of checks that this run makes of an operator."""
+    """The kinds of checks of an operator in this run."""
     listed = REGRESSIONS.get((op.full_name, dtype), ())
     wanted = [k for k in KINDS if k in listed or (k in RUN_KINDS and dtype in RUN_DTYPES)]
     return [k for k in wanted if KINDS[k].applies(op, dtype)]
@@ -63,14 +64,14 @@ def note(**result) -> None:
 
 
 def noted():
-    """What earlier runs of this runtime found out: (operator, dtype, kind)."""
+    """The results of earlier runs of this runtime: (operator, dtype, kind)."""
     files = Path(RESULTS).glob(f"{runtime()}-*.jsonl") if RESULTS and RESUME else ()
     notes = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     return {(n["op"], n["dtype"], n["kind"]) for n in notes}
 
 
 def problem(op, dtype, kind):
-    """Runs a check; what is wrong with its result, if anything."""
+    """Runs a check; returns what is wrong with its result, if anything."""
     result = {"op": op.full_name, "dtype": str(dtype)[6:], "kind": kind, "samples": LIMIT}
     known = expected_failure(EXPECTED, op, dtype, kind, runtime())
     if known and known.crashes:

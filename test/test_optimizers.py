@@ -55,7 +55,7 @@ def run(make, dev, dtype, steps=5, grad_dtype=None, extra=None, **kwargs):
     gen = torch.Generator().manual_seed(1)
     for step in range(steps):
         for p in params:
-            # Rounded to what the device's parameters hold, so that both sides are given the same gradients.
+            # Rounded to the dtype of the device's parameters, so that both sides get the same gradients.
             g = torch.randn(p.shape, generator=gen).to(grad_dtype or dtype)
             p.grad = g.to(dtype).to(dev)
         if extra:
@@ -69,8 +69,8 @@ class TestOptimizers(TestCase):
     def compare(self, name, dtype, start_dtype=None, steps=5, **kwargs):
         got, opt = run(ALL[name], DEV, dtype, steps=steps, **kwargs)
         want = reference(name, dtype, steps)
-        # float32: each of the 5 updates of about 0.1 carries a few roundings (2^-24 relative), some under a root or
-        # a quotient. The narrow dtypes round the parameter at each of the steps, and the states as well.
+        # float32: each of the 5 updates of about 0.1 has a few roundings (2^-24 relative), some of them under a root or
+        # a quotient. The narrow dtypes round the parameter in each step, and the states as well.
         if dtype == torch.float32:
             tolerance = {"atol": 3e-6, "rtol": 1e-5}
         else:
@@ -100,8 +100,8 @@ class TestOptimizers(TestCase):
         if dtype == torch.float64 and not torch.netcl.get_device_properties().has_fp64:
             self.skipTest("no cl_khr_fp64")
         if dtype != torch.float64:
-            # Adam's second moment of gradients near 1 is 1e-3 after a step: bfloat16 holds it to 2^-8, so the
-            # quotient, and with it an update of lr, to about the same.
+            # Adam's second moment of gradients near 1 is 1e-3 after a step. bfloat16 holds it with an error of 2^-8, so
+            # the quotient, and with it an update of lr, has about the same error.
             self.compare(name, dtype, fused=True, steps=2)
         else:
             self.compare(name, dtype, fused=True)
@@ -133,7 +133,7 @@ class TestOptimizers(TestCase):
             return
         for a, b in zip(before, everything(), strict=True):
             self.assertTrue(torch.equal(a, b), msg=name)
-        # And with found_inf 0, gradients are divided by the scale first, and stored so.
+        # With found_inf 0, gradients are divided by the scale and stored.
         for p in params:
             p.grad.mul_(4)
         opt.found_inf = torch.zeros((), device=DEV)
@@ -155,7 +155,7 @@ class TestOptimizers(TestCase):
         self.assertEqual(p.detach().cpu(), torch.full((20,), 0.9))
 
     def test_launches_a_step(self):
-        """100 parameters: a fused step takes a launch for the counters and one for the rest."""
+        """100 parameters: a fused step takes one launch for the counters and one for the rest."""
         for cls, kwargs, most in (
             (torch.optim.AdamW, {"fused": True}, 3),
             (torch.optim.SGD, {"fused": True, "momentum": 0.9}, 2),
@@ -190,7 +190,7 @@ class TestOptimizers(TestCase):
                     p.grad = p.detach().clone() * 3
                 total = torch.nn.utils.clip_grad_norm_(params, 1.0, norm_type)
                 results.append([total.cpu(), *(p.grad.cpu() for p in params)])
-            # A lane adds 256 numbers one after the other: 256 * 2^-24 at the very worst.
+            # A lane adds 256 numbers one after another: 256 * 2^-24 at worst.
             self.assertEqual(results[1], results[0], atol=1e-5, rtol=1.6e-5)
 
 
@@ -214,7 +214,7 @@ def reference(name, dtype, steps):
 
 
 def forms():
-    """Every optimiser of PyTorch's optim_db in each form that it has."""
+    """Every optimiser of PyTorch's optim_db in each of its forms."""
     for info in optim_db:
         yield subtest((info, {}), name=f"{info.optim_cls.__name__}_default")
         if "foreach" in info.supported_impls:
@@ -229,7 +229,7 @@ class TestOptimDb(TestCase):
     STEPS = 3
 
     def steps(self, info, dev, dtype, kwargs):
-        """The parameters after some steps; gradients depend on them, so that a wrong step shows in the next."""
+        """The parameters after some steps; gradients depend on them, so that a wrong step affects the next."""
         gen = torch.Generator().manual_seed(0)
         # Muon takes matrices only.
         shapes = [(5, 7), (6, 3)] if info.optim_cls is torch.optim.Muon else SHAPES[:-1]
@@ -257,7 +257,7 @@ class TestOptimDb(TestCase):
 
     @parametrize("info,form", list(forms()))
     def test_against_cpu(self, info, form):
-        # What is tested on CUDA includes capturable=True, which the CPU does not take and does not need.
+        # CUDA's tests include capturable=True, which the CPU neither accepts nor needs.
         for sample in info.optim_inputs_func(device="cuda"):
             kwargs = {**sample.kwargs, **({"max_iter": 5} if info.optim_cls is torch.optim.LBFGS else {})}
             plain = {k: v for k, v in kwargs.items() if k != "capturable"}
@@ -265,9 +265,9 @@ class TestOptimDb(TestCase):
             cpu = self.steps(info, "cpu", torch.float32, plain)
             with no_fallback():
                 got = self.steps(info, DEV, torch.float32, {**kwargs, **form})
-            # As above, a few roundings a step; where these grow (LBFGS divides differences of gradients), four times
-            # as far off as the CPU at most. Muon orthogonalises in bfloat16, whose 2^-8 grows to some 2^-6 in its
-            # five iterations, of an update of at most lr (0.01) times sqrt(7 / 5).
+            # As above, a few roundings per step. If these grow (LBFGS divides differences of gradients), the error may
+            # be four times the CPU's. Muon orthogonalises in bfloat16; in its five iterations the error grows from 2^-8
+            # to about 2^-6 of an update, which is at most lr (0.01) times sqrt(7 / 5).
             least = 3 * 0.01 * 2**-5 if info.optim_cls is torch.optim.Muon else 3e-6
             for p, c, q in zip(got, cpu, want, strict=True):
                 tolerance = max(least, 4 * (c - q).abs().max().item())

@@ -1,4 +1,4 @@
-"""out= of a wider dtype: computed and rounded in the result's own dtype, then converted, as on the CPU."""
+"""out= with a wider dtype: the result is computed and rounded in its own dtype, then converted, as on the CPU."""
 
 import os
 import unittest
@@ -18,7 +18,7 @@ WIDER = {
     torch.float32: (torch.float64,),
 }
 QUICK = (torch.bool, torch.float16)
-# Random, uninitialised, or as far off on the CPU (near poles and where digits cancel).
+# Random, uninitialised, or equally inaccurate on the CPU (near poles and under cancellation).
 OTHERS = ("empty", "normal", "bernoulli", "multinomial", "rand", "uniform", "linalg", "mode", "logit", "polygamma",
           "special.polygamma")
 
@@ -33,7 +33,7 @@ def on(device, op, sample, out):
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestOutDtypes(TestCase):
     def problem(self, op, dtype, wide, sample):
-        """What is wrong with out= of dtype `wide`; None if nothing is, False if the CPU refuses it."""
+        """The error of out= with dtype `wide`; None if there is none, False if the CPU refuses it."""
         try:
             made = op.op(sample.input, *sample.args, **sample.kwargs)
             if not is_tensor(made) or made.dtype != dtype:
@@ -51,7 +51,7 @@ class TestOutDtypes(TestCase):
             expected.to(dtype).to(wide).nan_to_num(), expected.nan_to_num()
         ):
             return "not rounded"
-        # Either side rounds once in the narrow dtype, the functions of float32 are some units in the last place off.
+        # Both sides round once to the narrow dtype; functions of float32 are some units in the last place off.
         tolerance = {"rtol": 2**-9, "atol": 1e-4} if dtype == torch.float16 else {"rtol": 1e-5, "atol": 1e-5}
         try:
             self.assertEqual(got, expected, **tolerance)

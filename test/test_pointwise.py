@@ -1,4 +1,5 @@
-"""Element-wise operators: PyTorch's OpInfo samples against the CPU, natively; special values; odd layouts."""
+"""Element-wise operators: PyTorch's OpInfo samples compared with the CPU, without fallback; special values; unusual
+layouts."""
 
 import math
 import warnings
@@ -28,13 +29,13 @@ ACTIVATIONS = [
 OPS = [op for op in op_db if op.name in UNARY + BINARY + ACTIVATIONS]
 SAMPLES = 6
 
-# One digit more than the CPU's own rounding: the functions of OpenCL C are good to a few ulp (its specification,
+# One digit more than the CPU's own rounding: the functions of OpenCL C are accurate to a few ulp (its specification,
 # section 7.4: exp 3, log 3, pow 16, tan 5, lgamma without a bound), and a float's ulp is 1.2e-7.
 TOLERANCE = {
     torch.float32: {"rtol": 4e-6, "atol": 2e-6},
-    # Functions of complex numbers add and multiply several such results.
+    # Functions of complex numbers combine several such results.
     torch.complex64: {"rtol": 1e-5, "atol": 2e-5},
-    # Rounded once to 8 or 11 bits at the end on either side: one unit in the last place.
+    # Both sides round once to 8 or 11 bits at the end: one unit in the last place.
     torch.bfloat16: {"rtol": 2**-7, "atol": 1e-5},
     torch.float16: {"rtol": 2**-10, "atol": 1e-5},
 }
@@ -61,8 +62,8 @@ class TestPointwise(TestCase):
 
     def test_special_values(self, device):
         x = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 3e38, -3e38, 1e-40, 0.5, 2.5])
-        # Without the denormal, which OpenCL lets a device flush, so that dividing by it is dividing by 0; and without
-        # quotients beyond a float's range, of which the CPU's vectorised remainder makes NaN.
+        # Leave out the denormal, which OpenCL lets a device flush, so that a division by it is a division by 0. Also
+        # leave out quotients beyond a float's range, for which the CPU's vectorised remainder gives NaN.
         y = torch.where(x == 1e-40, 2.0, x).clamp(-1e38, 1e38).where(x.isfinite(), x)
         a, b = y.repeat(len(y)), y.repeat_interleave(len(y))
         unary = ("abs", "neg", "sign", "sgn", "sqrt", "exp", "log", "sigmoid", "tanh", "round", "floor", "isnan")
@@ -102,7 +103,7 @@ class TestPointwise(TestCase):
     def test_ends_of_complex_functions(self, device):
         values = [0.0, -0.0, 1e-45, -1e-30, 0.5, -1.5, 20.0, -100.0, 1e20, 3.4e38, math.inf, -math.inf]
         z = torch.tensor([complex(a, b) for a in values for b in values])
-        # In complex128 no part overflows that does not in complex64; NaN and the sign beside it are anyone's.
+        # In complex128 no part overflows that does not overflow in complex64; NaN and the sign beside it may differ.
         for name in "sqrt exp sin cos tan sinh cosh tanh log asinh atan".split():
             f = getattr(torch, name)
             got, want = f(z.to(device)).cpu(), f(z.to(torch.complex128)).to(torch.complex64)
@@ -144,7 +145,7 @@ class TestPointwise(TestCase):
         self.assertEqual((wide.to(device) + wide[0].to(device)).cpu(), wide + wide[0])
 
     def test_dense_operands_beside_numbers(self, device):
-        # Whole vectors are read without a look at each operand's strides where all are dense, or the last one a number.
+        # If all operands are dense, or the last one is a number, whole vectors are read without a look at the strides.
         for dtype in (torch.float32, torch.float16, torch.uint8):
             for n in (15, 16, 33, 2053):
                 x, y = (torch.randint(1, 9, (n + 1,)).to(dtype) for _ in range(2))
@@ -159,7 +160,7 @@ class TestPointwise(TestCase):
                 self.assertEqual(torch.addcmul(dx, dx, dy), torch.addcmul(x, x, y))
 
     def test_operands_across_rows(self, device):
-        # These are taken in tiles of 16 columns and rows, or of some more.
+        # These shapes are processed in tiles of 16 columns and rows, or in slightly larger ones.
         for shape in ((131, 77), (16, 64), (15, 300), (3, 2, 70, 33), (1000, 1), (64, 800)):
             for dtype in (torch.float32, torch.float16, torch.int64, torch.complex64, torch.uint8):
                 x, y = (torch.randn(shape).mul(9).abs().to(dtype) for _ in range(2))
@@ -168,7 +169,7 @@ class TestPointwise(TestCase):
                     got = t.to(device) + x.to(device).transpose(a, -1)
                     self.assertEqual(got, t + s, msg=f"{shape} {dtype} {a}")
                     self.assertEqual(x.to(device).transpose(a, -1).contiguous(), s, rtol=0, atol=0)
-        # Beside dense, broadcast and other inputs, casts, numbers and outputs that are inputs.
+        # With dense, broadcast and other inputs, casts, numbers, and outputs that are inputs.
         x, y = torch.randn(100, 50), torch.randn(50, 100)
         for f in (
             lambda x, y: torch.addcmul(y, x.t(), y),
@@ -199,7 +200,7 @@ class TestPointwise(TestCase):
         ):
             self.assertEqual(f(y), f(x))
         nan = torch.tensor([0x7F800001, 0x7FC12345, 0x00000001], dtype=torch.int32).repeat(400_000)
-        got = nan.to(device).view(torch.float32).clone().view(torch.int32)  # payloads, signalling ones, subnormals
+        got = nan.to(device).view(torch.float32).clone().view(torch.int32)  # payloads, signalling NaNs, subnormals
         self.assertEqual(got, nan)
         self.assertEqual(
             nan.to(device).view(torch.float32).view(3, -1).t().contiguous().view(torch.int32), nan.view(3, -1).t()
@@ -211,8 +212,8 @@ class TestPointwise(TestCase):
             self.assertEqual(z.copy_(z.view_as(z)), torch.arange(n))
 
     def test_outputs_larger_than_the_cache(self, device):
-        # 32 MiB and more may be stored past the cache, where all of the output is aligned: whole and partial vectors,
-        # rows, several dtypes, outputs that are not aligned, and one that is also an input.
+        # Outputs of 32 MiB and more may be stored past the cache, if they are aligned: whole and partial vectors, rows,
+        # several dtypes, outputs that are not aligned, and one that is also an input.
         n = (8 << 20) + 5
         x = torch.arange(n, dtype=torch.float32)
         on_device = x.to(device)
@@ -248,19 +249,20 @@ class TestPointwise(TestCase):
             da, db = (t.to(device) if isinstance(t, torch.Tensor) else t for t in (a, b))
             for op in (torch.add, torch.mul, torch.true_divide):
                 self.assertEqual(op(da, db).cpu(), op(a, b), exact_dtype=True)
-        # A CPU scalar tensor takes part without a copy to the device.
+        # A CPU scalar tensor is used without a copy to the device.
         self.assertEqual((f.to(device) * torch.tensor(3.0)).cpu(), f * 3)
 
     @dtypes(torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int16, torch.uint8, torch.bool)
     def test_casts(self, device, dtype):
-        # What every dtype holds exactly, and what floats round; beyond an integer's range C++ leaves it open.
+        # Numbers that every dtype holds exactly, and numbers that floats round; beyond an integer's range, C++ defines
+        # no result.
         x = torch.tensor([0, 1, 2, 3, 100.4, 0.5, 1.5, 2.5, 77.777]).to(dtype)
         for to in (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.bool, torch.complex64):
             self.assertEqual(x.to(device).to(to).cpu(), x.to(to), exact_dtype=True)
         self.assertEqual(torch.tensor([3 + 4j, 0j]).to(device).to(torch.bool).cpu(), torch.tensor([True, False]))
 
     def check_bits(self, got, expected):
-        # Bit for bit, the sign of 0 included; of a NaN only that it is one.
+        # Bit for bit, including the sign of 0; of a NaN only that it is one.
         bits = {2: torch.int16, 4: torch.int32}[expected.element_size()]
         got, nan = got.cpu(), expected.isnan()
         self.assertEqual(got.isnan(), nan)
@@ -273,7 +275,7 @@ class TestPointwise(TestCase):
         self.check_bits(on_device.float(), floats)
         self.check_bits(on_device[::3].float(), floats[::3])  # one by one
         self.check_bits(on_device.float().to(dtype), x)
-        # Half way to the next one, and the floats around that; the largest ones round to infinity.
+        # Half way to the next number, and the floats around that; the largest ones round to infinity.
         nearest = floats[floats.isfinite()]
         half_way = (nearest.double() + torch.nextafter(nearest.to(dtype), x.new_tensor(math.inf)).double()) / 2
         half_way = half_way[half_way.isfinite()].float()
@@ -288,7 +290,8 @@ class TestPointwise(TestCase):
         self.check_bits(x.to(device).to(torch.float16), x.to(torch.float16))
 
     def test_gelu_over_its_range(self, device):
-        # The distribution function is within 8e-8 (special/normal.h), its tail too, times x; the rest is rounding.
+        # The distribution function is within 8e-8 (special/normal.h), and so is its tail, times x; the rest is
+        # rounding.
         x = torch.linspace(-12, 12, 20001)
         exact, got = x.double().requires_grad_(), x.to(device).requires_grad_()
         F.gelu(exact).sum().backward()
@@ -296,7 +299,7 @@ class TestPointwise(TestCase):
         self.assertEqual(F.gelu(got).cpu().double(), F.gelu(exact), atol=3e-7, rtol=1.3e-6)
         self.assertEqual(got.grad.cpu().double(), exact.grad, atol=3e-7, rtol=1.3e-6)
         special = torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0, -0.0, -30.0])
-        # torch CPU's AVX-512 code for float makes a NaN of Inf, its code for double does not.
+        # torch CPU's AVX-512 code for float makes a NaN of Inf; its code for double does not.
         self.assertEqual(F.gelu(special.to(device)).cpu(), F.gelu(special.double()).float())
 
     def test_rrelu_noise_is_the_slope(self, device):

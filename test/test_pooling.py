@@ -1,4 +1,4 @@
-"""Pooling, padding and sliding windows against the CPU, forward and backward."""
+"""Pooling, padding and sliding windows, forward and backward, compared with the CPU."""
 
 import math
 
@@ -58,7 +58,7 @@ PADS = [
 
 class TestPooling(TestCase):
     def compare(self, function, x, kwargs, make_reference=lambda t: t):
-        """Output and gradient against the CPU; `make_reference` may widen what the CPU computes with."""
+        """Compares output and gradient with the CPU; `make_reference` may widen the CPU's input."""
         a = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
         b = make_reference(x.detach().cpu()).requires_grad_()
         out, expected = function(a, **kwargs), function(b, **kwargs)
@@ -175,7 +175,7 @@ class TestPooling(TestCase):
             F.max_unpool2d(x[..., :4, :5], index, 2)
             torch.netcl.synchronize()
 
-    # Pooling regions follow from the numbers that are passed, so that they can be the same on both sides.
+    # The random numbers are passed as arguments, so both sides use the same pooling regions.
     @dtypes(torch.float32, torch.bfloat16)
     def test_fractional(self, device, dtype):
         for pool, size, out, kernel in (
@@ -196,7 +196,7 @@ class TestPooling(TestCase):
 
     @dtypes(torch.float32)
     def test_backward_checks_its_planes(self, device, dtype):
-        """What ATen's own checks leave open: a kernel would read past the smaller tensor."""
+        """Errors that ATen's own checks miss: a kernel would read beyond the smaller tensor."""
         aten = torch.ops.aten
 
         def x(*shape):

@@ -1,4 +1,4 @@
-"""torch.profiler with netcl's kernels and their times on the device, its Chrome trace, and NETCL_LOG."""
+"""torch.profiler with netcl's kernels and their device times, its Chrome trace, and NETCL_LOG."""
 
 import json
 import os
@@ -16,7 +16,7 @@ BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
 
 
 def step(x):
-    """A little of everything: both copies, a product, element-wise kernels, a reduction, autograd's thread."""
+    """Some of everything: both copies, a product, element-wise kernels, a reduction, autograd's thread."""
     w = torch.ones(32, 32, device=D, requires_grad=True)
     loss = ((x.to(D) @ w).relu() + torch.zeros(64, 32, device=D)).sum()
     loss.backward()
@@ -39,7 +39,7 @@ class TestProfiler(TestCase):
         self.assertTrue(any("sum" in name for name in names), names)
         for op in ("aten::mm", "aten::sum", "aten::_copy_from", "my step"):
             self.assertGreater(averages[op].device_time_total, 0, op)
-        # Kernels of the backward belong to operators that autograd's thread ran.
+        # Kernels of the backward pass belong to operators of autograd's thread.
         self.assertGreater(averages["MmBackward0"].device_time_total, 0)
         self.assertIn("NETCL", p.key_averages().table())
 
@@ -62,7 +62,8 @@ class TestProfiler(TestCase):
         self.assertGreater(len(kernels), 10)
         self.assertEqual(len({e["tid"] for e in kernels}), 2)  # a row for each stream
         self.assertEqual(len(calls), sum(e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") for e in events))
-        # One clock: device work lies between the first operator and the last one's end (in us; 10 ms for the fit).
+        # Both use one clock: device work lies between the start of the first operator and the end of the last (in us;
+        # the fit may be off by 10 ms).
         first = min(e["ts"] for e in operators)
         last = max(e["ts"] + e["dur"] for e in operators)
         for e in kernels:

@@ -25,7 +25,7 @@ def draw(fill, device, n=N, dtype=torch.float32):
 
 class TestRandom(TestCase):
     def test_distributions(self):
-        # Kolmogorov and Smirnov: a p-value below 1e-4 happens by chance once in 10,000 runs, and the seed is fixed.
+        # Kolmogorov-Smirnov test: a p-value below 1e-4 happens by chance once in 10,000 runs, and the seed is fixed.
         cases = {
             "uniform": (lambda x: x.uniform_(-2, 3), stats.uniform(-2, 5)),
             "normal": (lambda x: x.normal_(1, 2), stats.norm(1, 2)),
@@ -39,7 +39,7 @@ class TestRandom(TestCase):
 
     def test_moments(self):
         x = draw(lambda x: x.normal_(), DEVICES[0]).double()
-        # Standard errors of mean, variance, skewness and kurtosis of n normal numbers; five of them.
+        # Allow five standard errors of mean, variance, skewness and kurtosis of n normal numbers.
         for value, expected, error in (
             (x.mean(), 0, 1 / math.sqrt(N)),
             (x.var(), 1, math.sqrt(2 / N)),
@@ -144,7 +144,7 @@ class TestRandom(TestCase):
                     torch.randperm(n, dtype=dtype, device=device)
 
     def test_weights_are_checked(self):
-        """On the device, so that the next synchronising call raises."""
+        """The device checks them, so the next synchronising call raises."""
         for bad in (-0.5, math.nan, math.inf):
             weights = torch.tensor([[1.0, 2.0, 3.0], [1.0, bad, 3.0]], device=DEVICES[0])
             for samples, replacement in ((4, True), (1, True), (2, False)):
@@ -156,16 +156,16 @@ class TestRandom(TestCase):
             torch.netcl.synchronize()
 
 
-#: Words at and near the ends and the middle; the first of a pair is the even words, the second the odd ones.
+#: Words at and near the ends and the middle; the first of a pair is for even words, the second for odd ones.
 WORDS = [0, 1, 0xFF, 0x100, 0x7FFFFFFF, 0x80000000, 0xFFFFFEFF, 0xFFFFFF00, 0xFFFFFFFE, 0xFFFFFFFF]
 PAIRS = list(itertools.product(WORDS, repeat=2))
 
 
 class TestEnds(TestCase):
-    """The transforms at the extreme words, and (make test-full) what large draws meet of the ends."""
+    """The transforms for extreme words, and (make test-full) the extremes in large draws."""
 
     def values(self, dist, dtype, a, b=0.0, probabilities=None):
-        """(pairs, values of a group) that a distribution makes of each pair of words."""
+        """(pairs, values of a group): the values of a distribution for each pair of words."""
         wide = dtype == torch.float64
         acc = "f64" if wide else "f32"
         defs = {"DIST": dist, "OUT": TAGS[dtype], "ACC": acc, **({"WIDE": 1} if wide else {})}
@@ -192,12 +192,12 @@ class TestEnds(TestCase):
         for dtype in self.dtypes(torch.float16, torch.bfloat16):
             x = self.values("exponential", dtype, 1.0)
             self.assertTrue((x > 0).all(), dtype)
-            # The least and the largest, as CUDA has them: half of epsilon, and -log(2^-33) (2^-53 of doubles).
+            # The least and the largest are CUDA's: half of epsilon, and -log(2^-33) (2^-53 for doubles).
             compute = torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32)
             self.assertEqual(x.min().item(), compute.eps / 2, rtol=1e-3, atol=0)
             largest = 53 if dtype == torch.float64 else 33
             self.assertEqual(x.max().item(), largest * math.log(2), rtol=torch.finfo(dtype).eps, atol=0)
-            # What gumbel_softmax makes of it.
+            # gumbel_softmax takes this logarithm.
             self.assertTrue(x.log().isfinite().all(), dtype)
 
     def test_normal(self):
@@ -213,7 +213,7 @@ class TestEnds(TestCase):
         for dtype in self.dtypes(torch.bfloat16):
             x = self.values("cauchy", dtype, 0.0, 1.0)
             self.assertTrue(x.isfinite().all(), dtype)
-            # The word and its complement are a number and its opposite; the lower half is negative.
+            # A word and its complement give a number and its negative; the lower half is negative.
             table = dict(zip(PAIRS, x, strict=True))
             for even, odd in PAIRS:
                 opposite = table.get((even ^ 0xFFFFFFFF, odd ^ 0xFFFFFFFF))
@@ -270,7 +270,7 @@ class TestEnds(TestCase):
             self.assertTrue(good.all(), f"{dist} {dtype}: {out.cpu()[~good]} of {first.cpu().expand_as(good)[~good]}")
 
     def test_multinomial(self):
-        """A class of no weight is never drawn, be the point at an end or the sums not monotonic."""
+        """A class without weight is never drawn, even if the point is at an end or the sums are not monotonic."""
         pick = Chosen("multinomial.cl", "pick", DEVICES[0], ACC="f32")
         weights = torch.tensor([0.0, 0.0, 1.0, 0.0, 2.0, 0.0, 3.0, 0.0, 0.0], device=DEVICES[0])
         points = torch.tensor([0.0, 2**-24, 1 / 6, 0.5, 1 - 2**-24, 1.0], device=DEVICES[0])
@@ -279,7 +279,7 @@ class TestEnds(TestCase):
         found = torch.empty(points.numel(), dtype=torch.int64, device=DEVICES[0])
         for wrong in (0.0, 2**-20):
             sums = weights.cumsum(0)
-            sums[[3, 5, 7]] += wrong  # as sums of several work-items may be off
+            sums[[3, 5, 7]] += wrong  # the sums of several work-items may be off like this
             pick(found, points, sums, weights, found.numel(), found.numel(), found.numel(), sums.numel(), err, 1)
             self.assertTrue((weights[found] > 0).all().item(), found)
             if wrong == 0:

@@ -1,4 +1,4 @@
-"""The layers of the sources, and that tools/readability.py finds no more to object to than its bounds allow."""
+"""The layers of the sources, and the bounds of tools/readability.py."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Reductions: every operator, layout and dtype against the CPU."""
+"""Reductions: every operator, layout and dtype, compared with the CPU."""
 # ruff: noqa: B023  (every lambda is called within its own turn of the loop)
 
 import itertools
@@ -16,7 +16,7 @@ NAN, INF = math.nan, math.inf
 
 
 def layouts(x):
-    """The same shape over other memory: transposed, sliced with an offset, expanded."""
+    """The same shape on other memory: transposed, sliced with an offset, expanded."""
     yield x
     yield x.transpose(0, -1).contiguous().transpose(0, -1)
     wide = torch.zeros([2 * s + 1 for s in x.shape], dtype=x.dtype)
@@ -34,7 +34,7 @@ def to_same_strides(x, device):
 
 class TestReduce(TestCase):
     def compare(self, f, x, device, **tolerance):
-        """f on the device equals f on the CPU, which computes half and bfloat16 in float as we do."""
+        """Asserts that f on the device equals f on the CPU, which also computes half and bfloat16 in float."""
         expected = f(x)
         got = f(to_same_strides(x, device))
         if isinstance(expected, torch.Tensor):
@@ -59,7 +59,7 @@ class TestReduce(TestCase):
         self.compare(lambda t: t.permute(5, 0, 3, 2, 1, 4).amax((0, 4)), x, device)
 
     def test_lengths(self, device):
-        # Around the vector width, the blocks and the segments of the kernels.
+        # Sizes around the vector width, the blocks and the segments of the kernels.
         for n in (1, 2, 15, 16, 17, 63, 64, 65, 4095, 16383, 16449, 300007):
             x = make_tensor((n,), device="cpu", dtype=torch.float32, low=0.5, high=1.5)
             y = to_same_strides(x, device)
@@ -95,7 +95,7 @@ class TestReduce(TestCase):
                 self.compare(lambda t: op(t, dim), x, device)
         for op in (torch.min, torch.argmax, torch.aminmax):
             self.compare(op, x, device)
-        # The CPU sums half in float too, but rounds in other places.
+        # The CPU sums half in float too, but rounds at other points.
         close = dict(rtol=2e-3, atol=2e-2) if dtype == torch.float16 else dict(rtol=1e-5, atol=1e-5)
         self.compare(lambda t: t[:, :4].prod(1), x, device, **close)
         if dtype.is_floating_point:
@@ -108,7 +108,7 @@ class TestReduce(TestCase):
     @dtypes(*FLOATS, torch.float64, *INTS, torch.int16, torch.complex64)
     def test_dtypes(self, device, dtype):
         x = make_tensor((9, 50), device="cpu", dtype=dtype, low=-3, high=3)
-        # Half and bfloat16: one rounding of the result, of 2^-11 and 2^-8, on either side.
+        # Half and bfloat16: both sides round the result once, to 2^-11 and 2^-8.
         close = {torch.float16: dict(rtol=1e-3, atol=1e-3), torch.bfloat16: dict(rtol=8e-3, atol=8e-3)}
         close = close.get(dtype, dict(rtol=1e-5, atol=1e-5))
         for dim in (0, 1):
@@ -162,12 +162,12 @@ class TestReduce(TestCase):
             self.assertEqual(y.cpu().double(), e, rtol=1e-6, atol=0)
 
     def test_variance_of_large_means(self, device):
-        # (x - mean)^2 with a mean 1e4 times the deviation: a sum of squares would leave no digit.
+        # (x - mean)^2 with a mean of 1e4 times the deviation: with a sum of squares no digit would be right.
         x = torch.randn(300, 517) + 1e4
         e = x.double()
         for dim in (0, 1, None):
             args = () if dim is None else (dim,)
-            # The data are rounded to 2^-24 * 1e4 = 6e-4 on both sides alike; distances and sums add 1e-5.
+            # The data are rounded to 2^-24 * 1e4 = 6e-4 on both sides alike; distances and sums add an error of 1e-5.
             self.assertEqual(x.to(device).var(*args).cpu().double(), e.var(*args), rtol=1e-4, atol=0)
             var, mean = torch.var_mean(x.to(device), *args) if args else torch.var_mean(x.to(device))
             self.assertEqual(mean.cpu().double(), e.mean(*args), rtol=3e-7, atol=0)

@@ -1,4 +1,4 @@
-"""Dtypes that an operator does not take: an error that names them, never a compiler's log, never a value."""
+"""Dtypes that an operator does not support: the error names them; there is no compiler's log and no result."""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ POINTWISE = {
     "frac": (torch.frac, torch.bool),
     "lt": (lambda x: x < x, torch.complex64),
 }
-# The CPU has none of these for complex numbers either.
+# The CPU does not support these for complex numbers either.
 ORDERED = {
     "amax": torch.amax,
     "min": torch.min,
@@ -34,7 +34,7 @@ OTHERS = {
     "igamma": lambda x: torch.igamma(x.to(torch.int64), x.to(torch.int64)),
     "normal_": lambda x: x.to(torch.int64).normal_(),
 }
-# The CPU and CUDA have none of these for bool, where a kernel for integers would answer something.
+# The CPU and CUDA do not support these for bool, for which a kernel for integers would return something.
 BOOL = {
     **{name: getattr(torch, name) for name in ("floor", "ceil", "trunc", "round")},
     **{name: lambda x, name=name: getattr(torch, name)(x, x) for name in ("fmod", "remainder", "gcd", "lcm", "pow")},

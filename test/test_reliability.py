@@ -1,5 +1,5 @@
-"""What the device must survive: running out of memory, fragmentation, leaks, threads, fork, exit, signals, hostile
-input. docs/reliability.md lists the faults."""
+"""Faults that the device must survive: running out of memory, fragmentation, leaks, threads, fork, exit, signals,
+hostile input. docs/reliability.md lists them."""
 
 import collections
 import gc
@@ -33,7 +33,7 @@ def python(code, timeout=300, **env):
 
 
 def resident():
-    """Bytes of this process in memory."""
+    """The resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -75,8 +75,9 @@ class TestMemory(TestCase):
             torch.netcl.set_per_process_memory_fraction(1.0)
 
     def test_out_of_memory_in_each_part_of_a_step(self):
-        """Forward, backward and the optimizer's first step run out one after the other, as the limit rises; what was
-        trained before stands, and the same step then gives what it gives with memory enough."""
+        """The memory suffices neither for the forward pass, nor for backward, nor for the optimizer's first step, as
+        the limit rises. The weights stay as they were, and then the step gives the same result as with enough
+        memory."""
         total = torch.netcl.get_device_properties(D).global_mem_size
         data = torch.randn(64, 1024, generator=torch.Generator().manual_seed(0))
 
@@ -114,7 +115,7 @@ class TestMemory(TestCase):
                 except torch.OutOfMemoryError:
                     failed.append(stage[0])
                 optimizer.zero_grad()
-                optimizer.state.clear()  # torch's AdamW is left with half of what it makes at its first step
+                optimizer.state.clear()  # torch's AdamW leaves half of the state of its first step
                 self.assertEqual([p.detach().cpu() for p in model.parameters()], before, rtol=0, atol=0)
                 limit += 8 * MIB
         finally:
@@ -135,14 +136,14 @@ class TestMemory(TestCase):
             torch.netcl.set_per_process_memory_fraction(1.0)
 
     def test_fragmentation(self):
-        """A random trace of one job after another, each with sizes of its own and up to 600 MiB in use, freed in any
-        order: what is reserved stays near the peak of what is in use."""
+        """A random trace of one job after another, each with its own sizes and up to 600 MiB in use, freed in any
+        order: the reserved memory stays near the peak of the memory in use."""
         rng = random.Random(0)
         torch.netcl.reset_peak_memory_stats()
         before = torch.netcl.memory_allocated()
         live, size, limit = [], 0, 600 * MIB
         for i in range(1_000_000 if FULL else 20_000):
-            if i % 2000 == 0:  # another job; a tenth of the tensors outlives the last one
+            if i % 2000 == 0:  # another job; a tenth of the tensors outlives the previous one
                 rng.shuffle(live)
                 del live[len(live) // 10 :]
                 size = sum(t.nbytes for t in live)
@@ -168,7 +169,7 @@ class TestMemory(TestCase):
         self.assertLessEqual(torch.netcl.memory_reserved(), before + 64 * MIB)
 
     def test_phases_keep_their_memory(self):
-        """What each step wants first in one kind of slab and then in the other stays with the process."""
+        """If each step first needs one kind of slab and then another, the process keeps both."""
         torch.netcl.empty_cache()
         calls = []
         for _ in range(4):
@@ -180,7 +181,7 @@ class TestMemory(TestCase):
     def test_memory_given_back_leaves_the_process(self):
         if torch.netcl.get_device_properties(D).device_type != "cpu":
             self.skipTest("the device has memory of its own")
-        for _ in range(2):  # the first time compilers grow the process
+        for _ in range(2):  # the first time, compilers grow the process
             before = resident()
             x = torch.ones(256 * MIB, dtype=torch.uint8, device=D)
             y = x + 1
@@ -222,15 +223,16 @@ class TestMemory(TestCase):
         self.assertEqual(torch.netcl.memory_allocated(), allocated)
         grown = resident() - rss
         print(f"leak: {steps} steps, {allocated} bytes allocated, {rss / MIB:.1f} MiB resident + {grown / MIB:.1f} MiB")
-        # 1 KiB a step would be seen in the full run; the allowance is for what the C library keeps.
+        # The full run would show a leak of 1 KiB per step; the allowance is for memory that the C library keeps.
         self.assertLess(grown, 8 * MIB if FULL else 4 * MIB)
 
 
 class TestHostThatRunsAhead(TestCase):
-    """Of a device that is held up by an event, so that nothing of what follows is done meanwhile."""
+    """An event blocks the device, so that nothing that follows finishes during the test."""
 
     def run_ahead(self, work, counter):
-        """Does `work` while the device waits for an event, which comes once `counter` has grown, or `work` is done."""
+        """Does `work` while the device waits for an event, which is set when `counter` has grown or `work` is
+        finished."""
         event = pyopencl.UserEvent(torch_netcl.interop.context())
         pyopencl.enqueue_barrier(torch_netcl.interop.current_queue(), wait_for=[event])
         before, done = counter(), threading.Event()
@@ -260,7 +262,7 @@ class TestHostThatRunsAhead(TestCase):
         self.run_ahead(copies, torch.netcl.host_sync_count)
         self.assertEqual(torch.ops.netcl._backpressure()["most_staged_bytes"], 64 * MIB)
         self.assertEqual(x.mean().item(), 199)
-        while torch.ops.netcl._backpressure()["staged_bytes"]:  # until the driver's call-backs have come
+        while torch.ops.netcl._backpressure()["staged_bytes"]:  # until the driver has called its callbacks
             threading.Event().wait(0.01)
 
     def test_launches_are_bounded(self):
@@ -276,7 +278,7 @@ class TestHostThatRunsAhead(TestCase):
 
 class TestThreads(TestCase):
     def test_eight_threads_with_streams_and_autograd(self):
-        """Kernels, copies, backward and a stream of its own in each: the results are those of one thread."""
+        """Each thread runs kernels, copies and backward on its own stream: the results are those of one thread."""
         inputs = [torch.randn(40, 24, generator=torch.Generator().manual_seed(i)) for i in range(8)]
 
         def work(x, stream):
@@ -306,7 +308,7 @@ class TestThreads(TestCase):
         self.assertEqual(errors, [])
 
     def test_index_error_of_another_stream(self):
-        """A stream that is synchronised first takes no report from the one that wrote it."""
+        """Synchronising another stream first does not lose the report."""
         x = torch.ones(5, 3, device=D)
         torch.netcl.synchronize()
         side = torch.netcl.Stream()
@@ -325,7 +327,7 @@ class TestThreads(TestCase):
 
 class TestProcesses(TestCase):
     def test_fork(self):
-        """Once a device may be used a child says spawn, whatever it does, and ends in peace."""
+        """If a device may be in use, a child's error says spawn, whatever it calls, and the child exits normally."""
         done = python("""
 import os, torch
 torch.netcl.init()
@@ -391,7 +393,7 @@ print("same")
         self.assertEqual((done.returncode, done.stdout), (0, "same\n"), done.stderr)
 
     def test_exit_at_any_point(self):
-        """Queued work, live tensors, graphs, threads, streams and exit handlers: no noise, no signal."""
+        """Queued work, live tensors, graphs, threads, streams and exit handlers: there is no output and no signal."""
         start = "import atexit, sys, threading, torch\nx = torch.randn(300, 300, device='netcl', requires_grad=True)\n"
         work = "for _ in range(30): y = (x @ x / 300).tanh()\n"
         ends = [
@@ -411,7 +413,8 @@ print("same")
             self.assertEqual((done.returncode, done.stderr), (0, ""), end)
 
     def test_exit_waits_for_what_is_queued(self):
-        """A driver may still compile for it (PoCL does), with what exit() destroys; and its memory may be unmapped."""
+        """A driver may still compile for it (PoCL does), with objects that exit() destroys; and its memory may be
+        unmapped."""
         with tempfile.NamedTemporaryFile() as file:
             file.truncate(4096)
             done = python(f"""
@@ -429,7 +432,7 @@ y.copy_(x.view(-1)[:1024]).fill_(1)
             self.assertEqual(np.fromfile(file.name, np.float32), np.ones(1024, np.float32))
 
     def test_exit_with_daemon_threads(self):
-        """Threads that never end, in operators, backward, or a wait: they stay where they are, without noise."""
+        """Threads that never end, in operators, backward, or a wait: they stop there, without output."""
         for work in (
             "while True: y = (x @ x).tanh().sum().item()",
             "while True: (w @ w).tanh().sum().backward(); w.grad = None",
@@ -532,7 +535,8 @@ class TestHostileInput(TestCase):
             torch.ones(5, device=D) + meta.to(D)
 
     def test_storages_that_shrink(self):
-        """Their tensors keep their sizes, so what they had stays theirs: a kernel past it would end the process."""
+        """Their tensors keep their sizes, so the storages keep their memory: a kernel that reads beyond it would end
+        the process."""
         x = torch.ones(5_000_000, device=D)
         for sizes in ((4,), (0, 4), (4, 400, 16), (0, 4, 0, 8)):
             for size in sizes:
@@ -545,7 +549,7 @@ class TestHostileInput(TestCase):
         self.assertEqual(x.fill_(3).sum().item(), 15_000_000)
 
     def test_memory_that_cannot_be_had(self):
-        """A tensor whose storage cannot grow keeps its sizes, as it has no memory for others."""
+        """A tensor whose storage cannot grow keeps its sizes, since there is no memory for others."""
         x, y = torch.ones(4, device=D), torch.empty(0, device=D)
         self.assertEqual(y.set_(x.untyped_storage(), 0, (100,), (1,)).shape, (100,))
         self.assertEqual((y.untyped_storage().nbytes(), x.sum().item()), (400, 4))
@@ -580,7 +584,7 @@ class TestHostileInput(TestCase):
         self.assertEqual(torch.ones(3, device=D).sum().item(), 3)
 
     def test_crafted_files(self):
-        """torch.load of places, sizes, strides and offsets that cannot be: an error, or as on the CPU."""
+        """torch.load with impossible devices, sizes, strides and offsets: an error, or the CPU's result."""
 
         class Crafted:
             def __init__(self, *how):
@@ -589,7 +593,7 @@ class TestHostileInput(TestCase):
             def __reduce__(self):
                 return torch._utils._rebuild_tensor_v2, (STORAGE, *self.how, False, collections.OrderedDict())
 
-        STORAGE = torch.device("meta")  # stands for the storage: pickled by its persistent id
+        STORAGE = torch.device("meta")  # replaced by the storage when pickled, through its persistent id
 
         def load(where="netcl:0", offset=0, size=(4,), stride=(1,), numel=4):
             saved, crafted, text = io.BytesIO(), io.BytesIO(), io.BytesIO()

@@ -14,11 +14,11 @@ from torch.testing._internal.common_utils import (
 )
 
 DTYPES = [subtest(d, name=str(d).split(".")[1]) for d in (torch.float32, torch.float16, torch.bfloat16)]
-# Batch, steps, inputs, units: on both sides of a vector and of all tiles of rows; as many steps as are worth packing
-# for, and fewer.
+# Batch, steps, inputs, units: on both sides of a vector and of all tiles of rows; with enough steps that packing pays,
+# and with fewer.
 SIZES = [(5, 4, 3, 7), (1, 5, 20, 16), (14, 4, 4, 33), (23, 4, 2, 68), (7, 1, 4, 33), (2, 2, 1, 1)]
-# One rounding each of gates, state and saved gates, which the cell keeps in the storage dtype: u = 2**-11 or
-# 2**-8, values below 4 in size; the CPU reference is computed in float64 from the same rounded inputs.
+# One rounding each of gates, state and saved gates, which the cell stores in the storage dtype: u = 2**-11 or 2**-8,
+# and values are below 4; the CPU reference is computed in float64 from the same rounded inputs.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 8 * 2**-11, torch.bfloat16: 8 * 2**-8}
 
 
@@ -64,7 +64,7 @@ class TestRnn(TestCase):
             expected, actual = reference(*expected_in), cell(*actual_in)[: len(reference(*expected_in))]
             tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype], "exact_dtype": False}
             self.assertEqual(actual, expected, **tolerance)
-            # All outputs, then the last alone: its gradient is then the only one there is.
+            # All outputs, then only the last: it then has the only gradient.
             for used in (slice(None), slice(-1, None)):
                 grads = [torch.randn(n, hidden).to(dtype) for _ in expected[used]]
                 torch.autograd.backward(expected[used], [g.double() for g in grads], retain_graph=True)
@@ -138,7 +138,8 @@ class TestRnn(TestCase):
 
 
 def run_layers(net, x, state, used):
-    """Outputs of an nn.LSTM or nn.GRU, and the gradients that (weighted) outputs `used` of (output, h_n, c_n) give."""
+    """The outputs of an nn.LSTM or nn.GRU, and the gradients for the (weighted) outputs `used` of (output, h_n, c_n).
+    """
     lstm = isinstance(net, nn.LSTM)
     output, last = net(x, state if lstm or state is None else state[0])
     outputs = [output, *(last if lstm else [last])]
@@ -157,7 +158,7 @@ def states_of(module, *shape):
 
 
 class TestWholeLayers(TestCase):
-    """nn.LSTM and nn.GRU as one operator a layer."""
+    """nn.LSTM and nn.GRU with one operator per layer."""
 
     def setUp(self):
         super().setUp()
@@ -165,7 +166,7 @@ class TestWholeLayers(TestCase):
         torch.netcl.reset_cpu_fallback_ops()
 
     def compare(self, net, x, state=None, used=(0, 1, 2), requires_grad=(True, True, True), tolerance=1e-5):
-        """Holds net on netcl against a copy of it on the CPU, in float64 where the dtype is a narrow one."""
+        """Compares net on netcl with a copy on the CPU, in float64 if the dtype is narrow."""
         wide = torch.float32 if x.dtype == torch.float32 else torch.float64
         results = []
         for device, dtype in (("netcl", x.dtype), ("cpu", wide)):
@@ -213,7 +214,7 @@ class TestWholeLayers(TestCase):
 
     @BOTH
     def test_which_gradients(self, module):
-        # Each output alone (the others' gradients are then not there), and each input alone.
+        # Each output alone (the others then have no gradient), and each input alone.
         state = states_of(module, 2, 3, 5)
         x = torch.randn(4, 3, 6)
         net = module(6, 5, 2)
@@ -247,7 +248,7 @@ class TestWholeLayers(TestCase):
             with mode():
                 self.assertEqual(actual_net(x.to("netcl")), expected, rtol=1e-5, atol=1e-5)
         self.assertEqual(actual_net(x[:, 0].to("netcl")), net(x[:, 0]), rtol=1e-5, atol=1e-5)
-        # More gates than are held at a time without a graph.
+        # More gates than are kept at a time without a graph.
         long = module(2, 300, bidirectional=True)
         x = torch.randn(9, 256, 2)
         with torch.no_grad():
@@ -278,7 +279,8 @@ class TestWholeLayers(TestCase):
 
     @BOTH
     def test_transforms(self, module):
-        """torch.func and batches of gradients take ATen's own way; its cells have no forward-mode derivative."""
+        """torch.func and batched gradients use ATen's own implementation, whose cells have no forward-mode derivative.
+        """
         net, x = module(4, 5), torch.randn(3, 2, 4)
         results = []
         for device in ("netcl", "cpu"):
@@ -299,7 +301,7 @@ class TestWholeLayers(TestCase):
 
     @BOTH
     def test_dropout(self, module):
-        # The same masks whenever the seed is the same, other ones between layers in training only.
+        # The masks are the same for the same seed, and dropout applies only in training, between layers.
         net, x = module(4, 50, 2, dropout=0.5).to("netcl"), torch.randn(3, 2, 4, device="netcl", requires_grad=True)
         outputs = []
         for seed in (1, 1, 2):
@@ -344,7 +346,7 @@ class TestWholeLayers(TestCase):
 
     @BOTH
     def test_autocast_gradients(self, module):
-        """Outputs have autocast's dtype whatever the states', gradients that of what they belong to."""
+        """Outputs have autocast's dtype, whatever the states' dtype; each gradient has the dtype of its tensor."""
         net = module(5, 7, 2, bidirectional=True)
         x, state = torch.randn(4, 2, 5), states_of(module, 4, 2, 7)
         expected = run_layers(net, x.requires_grad_(), state, (0, 1, 2))
@@ -360,7 +362,8 @@ class TestWholeLayers(TestCase):
 
     @BOTH
     def test_launches(self, module):
-        """A time step costs a product and a cell in each direction of the pass, and what surrounds them is constant."""
+        """A time step takes a product and a cell in each pass; the other launches do not depend on the number of
+        steps."""
         net = module(16, 32).to("netcl")
         counts = []
         for steps in (8, 24):
@@ -368,7 +371,7 @@ class TestWholeLayers(TestCase):
             before = torch.netcl.launch_count()
             net(x)[0].sum().backward()
             counts.append(torch.netcl.launch_count() - before)
-        # The product on a CPU may be packed first: two launches.
+        # On a CPU the product may be packed first, which makes two launches.
         self.assertLessEqual((counts[1] - counts[0]) / 16, 6)
 
 

@@ -1,4 +1,4 @@
-"""Gamma, Poisson, binomial and Dirichlet draws: distributions, edges, reproducibility, reparameterised gradients."""
+"""Gamma, Poisson, binomial and Dirichlet numbers: distributions, edges, reproducibility, reparameterised gradients."""
 
 import math
 
@@ -19,7 +19,7 @@ def draw(f, *parameters, n=N, device=DEVICES[0], dtype=torch.float32):
 
 class TestSampling(TestCase):
     def check_discrete(self, x, distribution, name):
-        """Chi-square over the values of which 20 or more are expected, and the rest together.
+        """Chi-square test over the values that are expected 20 times or more, and the rest as one class.
 
         A p-value below 1e-4 happens by chance once in 10,000 runs; the seed is fixed.
         """
@@ -27,7 +27,7 @@ class TestSampling(TestCase):
         low, high = (int(v) for v in distribution.interval(1 - 40 / len(x)))
         edges = torch.arange(low, high + 1)
         expected = torch.tensor(distribution.pmf(edges.numpy())) * len(x)
-        # Neighbours together, so that a wide distribution makes a hundred classes.
+        # Combine neighbours, so that a wide distribution has about a hundred classes.
         group = max(1, len(edges) // 100)
         inside = x[(x >= low) & (x <= high)].long() - low
         counts = torch.bincount(inside // group, minlength=math.ceil(len(edges) / group)).double()
@@ -79,7 +79,8 @@ class TestSampling(TestCase):
             first = draw(f, p, n=5003)
             self.assertEqual(draw(f, p, n=100), first[:100], rtol=0, atol=0)
             for device in DEVICES[1:]:
-                # The devices' logarithms differ in the last place, which moves a draw or, rarely, a decision.
+                # The devices' logarithms differ in the last place, which changes a number slightly or, rarely, a
+                # decision.
                 other = draw(f, p, n=5003, device=device)
                 self.assertLess(((other - first).abs() > 1e-5 * first).sum().item(), 5)
         g = torch.Generator(device=DEVICES[0]).manual_seed(3)
@@ -87,7 +88,8 @@ class TestSampling(TestCase):
         self.assertNotEqual(torch.poisson(x, generator=g), torch.poisson(x, generator=g))
 
     def test_gamma_gradient(self):
-        # Against central differences of SciPy's incomplete gamma function: an error of about h^2 + 1e-16 / h.
+        # The reference is a central difference of SciPy's incomplete gamma function: its error is about h^2 + 1e-16 /
+        # h.
         a, z = torch.meshgrid(torch.tensor([0.05, 0.5, 1.0, 3.0, 20.0, 300.0, 3000.0]).double(),
                               torch.tensor([0.02, 0.3, 0.5, 0.8, 0.99]).double(), indexing="ij")
         x = torch.tensor(special.gammaincinv(a.numpy(), z.numpy())).clamp_min(1e-30)
@@ -103,7 +105,7 @@ class TestSampling(TestCase):
     def test_dirichlet_gradient(self):
         a, b, z = torch.meshgrid(torch.tensor([0.2, 1.0, 4.0, 50.0]).double(), torch.tensor([0.3, 2.0, 30.0]).double(),
                                  torch.tensor([0.05, 0.4, 0.9]).double(), indexing="ij")
-        # What a float can hold off 0 and 1.
+        # Numbers that a float can tell from 0 and 1.
         x = torch.tensor(special.betaincinv(a.numpy(), b.numpy(), z.numpy())).clamp(1e-6, 0.999).float().double()
         h = 1e-5 * a
         low, high, beta, at = (a - h).numpy(), (a + h).numpy(), b.numpy(), x.numpy()
@@ -114,7 +116,7 @@ class TestSampling(TestCase):
         self.assertEqual(got.double(), expected, rtol=1e-4, atol=1e-6)
 
     def test_rsample(self):
-        # The mean of Gamma(a) is a and its variance a, so the gradient of the draws' mean is 1.
+        # The mean of Gamma(a) is a, and so is its variance, so the gradient of the sample mean is 1.
         a = torch.full((20_000,), 3.0, device=DEVICES[0], requires_grad=True)
         with no_fallback():
             torch.distributions.Gamma(a, torch.ones_like(a)).rsample().mean().backward()

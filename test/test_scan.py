@@ -1,4 +1,4 @@
-"""Scans: cumsum, cumprod, logcumsumexp, cummax, cummin against the CPU."""
+"""Scans: cumsum, cumprod, logcumsumexp, cummax, cummin, compared with the CPU."""
 # ruff: noqa: B023  (every lambda is called within its own turn of the loop)
 
 import math
@@ -56,7 +56,7 @@ class TestScan(TestCase):
 
     @dtypes(torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8)
     def test_many_dense_lines(self, device, dtype):
-        # Where cores are few, 16 of them go down together: whole blocks of 16, what is left of lines and of elements.
+        # With few cores, 16 rows are scanned together: whole blocks of 16, and remainders of rows and of elements.
         close = {torch.float16: dict(rtol=1e-3, atol=1e-3), torch.bfloat16: dict(rtol=8e-3, atol=8e-3)}
         close = close.get(dtype, {})
         for shape in ((4096, 16), (2050, 35), (7, 400, 50)):
@@ -115,8 +115,9 @@ class TestScan(TestCase):
         x = make_tensor((3, 9000), device="cpu", dtype=torch.complex64, low=-4, high=4)
         x[1, 5], x[2, :3] = complex(NAN, 1), complex(-INF, 0)
         for t, dim in ((x, 1), (x[:, :300].t(), 0)):
-            # The sums themselves, as their logarithms jump by 2 pi at the negative axis. Rounding a logarithm of about
-            # 8 to float makes 8 eps of a sum, 9000 such steps at random sqrt(9000) times as much: 1e-4.
+            # Compare the sums themselves, since their logarithms jump by 2 pi at the negative axis. Rounding a
+            # logarithm of about 8 to float is an error of 8 eps of a sum; 9000 such random steps have sqrt(9000) times
+            # that: 1e-4.
             got = t.to(device).logcumsumexp(dim).cpu().exp()
             expected = t.to(torch.complex128).logcumsumexp(dim).exp()
             largest = expected.abs().nan_to_num().max().item()

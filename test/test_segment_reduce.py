@@ -25,9 +25,9 @@ class TestSegmentReduce(TestCase):
     @dtypes(torch.float32, torch.bfloat16)
     def test_against_cpu(self, device, dtype):
         x = torch.randn(9, 4, 3).to(dtype)
-        x[1, 0] = 0  # a product without it is needed
+        x[1, 0] = 0  # a product without this element is needed
         x[3, 1, 1] = float("nan")
-        x[7] = x[8]  # equals share a gradient
+        x[7] = x[8]  # equal elements share a gradient
         lengths = torch.tensor([3, 0, 1, 5])
         offsets = torch.tensor([0, 3, 3, 4, 9], dtype=torch.int32)
         # Both round an intermediate result once or twice; the CPU adds in the dtype itself, up to 5 numbers.
@@ -43,7 +43,7 @@ class TestSegmentReduce(TestCase):
         x = torch.ones(4, device=device)
         with self.assertRaises(RuntimeError):
             torch.segment_reduce(x, "sum", lengths=torch.tensor([3, 3], device=device))
-        # Unchecked ones stay within the data.
+        # Unchecked lengths are clamped to the data.
         y = torch.segment_reduce(x, "sum", lengths=torch.tensor([3, 1 << 40], device=device), unsafe=True)
         self.assertEqual(y.cpu(), torch.tensor([3.0, 1.0]))
 

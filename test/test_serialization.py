@@ -18,10 +18,10 @@ D = torch.device("netcl", 0)
 
 
 def double_what_comes(inbox, outbox):
-    """In another process: doubles a tensor and a parameter, and says what the parameter was."""
+    """In another process: doubles a tensor and a parameter, and reports the parameter's type."""
     tensor, parameter = inbox.get()
     outbox.put((tensor * 2, (type(parameter).__name__, parameter.device.type, parameter.requires_grad)))
-    inbox.get()  # stay until the other side has taken it
+    inbox.get()  # stay until the other process has taken it
 
 
 class TestSerialization(TestCase):
@@ -45,7 +45,7 @@ class TestSerialization(TestCase):
             self.assertEqual(loaded["view"].cpu(), given["view"].cpu() + 1)
 
     def test_a_checkpoint_of_another_process(self):
-        """Written on netcl, resumed by a process that sees no device, and the other way round."""
+        """Written on netcl, resumed by a process without a device, and the reverse."""
         code = (
             "import sys, torch; there = torch.netcl.is_available(); m = torch.nn.Linear(2, 2)\n"
             "if there: m.netcl()\n"
@@ -80,7 +80,7 @@ class TestSerialization(TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "x.safetensors")
             safetensors.save_file(given, path)
-            loaded = safetensors.load_file(path)  # it knows no device but its own list: .to("netcl") afterwards
+            loaded = safetensors.load_file(path)  # it supports only the devices of its list: .to("netcl") afterwards
             self.assertEqual(loaded.keys(), given.keys())
             for name, t in given.items():
                 self.assertEqual(loaded[name].dtype, t.dtype)
@@ -131,7 +131,7 @@ class TestSerialization(TestCase):
         shared = {"a": x, "b": x.detach()[1:]}
         made = copy.deepcopy(shared)
         made["b"].zero_()
-        self.assertEqual(made["a"][1:].abs().sum().item(), 0)  # still one memory
+        self.assertEqual(made["a"][1:].abs().sum().item(), 0)  # they still share memory
         self.assertGreater(x.abs().sum().item(), 0)
         module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).to(D)
         for made in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):

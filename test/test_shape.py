@@ -36,7 +36,7 @@ class TestCat(NetclTestCase):
         ts = [t.to(device) for t in ts]
         before = torch.netcl.launch_count()
         torch.cat(ts, 1)
-        self.assertLessEqual(torch.netcl.launch_count() - before, 4)  # eight inputs a launch
+        self.assertLessEqual(torch.netcl.launch_count() - before, 4)  # eight inputs per launch
 
     def test_cat_promotes(self, device):
         a, b = self.make(3, 2), self.make(3, 4, dtype=torch.int64)
@@ -164,7 +164,8 @@ class TestSequences(NetclTestCase):
     )
     def test_linspace(self, device, dtype):
         for a, b, n in ((0, 10, 11), (3, 7, 50), (5, 1, 6), (0, 100, 1), (0, 1, 0), (2, 2, 5)):
-            # Integers: the CPU truncates values that differ in the last place of a double: exact ends only.
+            # The CPU truncates integers from values that differ in the last place of a double, so only the ends are
+            # exact.
             if not dtype.is_floating_point and n == 50:
                 continue
             self.both(device, lambda **k: torch.linspace(a, b, n, **k), dtype)
@@ -213,7 +214,7 @@ def lazy(x, bits):
 
 
 class TestLazyBits(NetclTestCase):
-    """Conjugated and negated views as what is read and as what is written."""
+    """Conjugated and negated views as sources and destinations."""
 
     BITS = ("", "c", "n", "cn", "nc")
 
@@ -244,7 +245,7 @@ class TestLazyBits(NetclTestCase):
             with self.assertRaisesRegex(RuntimeError, "refer to a single memory location"):
                 x.copy_(x[0])
             y = torch.ones(3, device=d).expand(2, 3)
-            y.copy_(y.detach())  # nothing to do
+            y.copy_(y.detach())  # nothing needs to be done
 
     def test_writes(self, device):
         writes = (
@@ -308,7 +309,7 @@ class TestCounts(NetclTestCase):
             self.check(device, lambda x: torch.unique(x, return_counts=True), x)
 
     def test_histogram(self, device):
-        """Bins by number, range and edges, of one and three dimensions; values on an edge, outside, NaN and Inf."""
+        """Bins by number, range and edges, in one and three dimensions; values on an edge, outside, NaN and Inf."""
         x = torch.randn(400, 3).mul(3).round(decimals=1)
         weight, x1 = torch.rand(400), x[:, 0]
         edges = [torch.tensor([-2.0, -1.0, 0.5, 3.0]), torch.linspace(-3, 3, 7), torch.tensor([0.0, 1.0])]

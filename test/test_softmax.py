@@ -9,7 +9,7 @@ from torch.testing._internal.common_utils import TestCase, run_tests
 import torch_netcl  # noqa: F401
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-# Rows shorter than, as long as and longer than a vector of 16; a long one; a dimension that is not the last.
+# Rows shorter than, as long as and longer than a vector of 16; a long row; a dimension that is not the last.
 SHAPES = [
     ((5, 7), -1),
     ((3, 16), 1),
@@ -33,8 +33,8 @@ class TestSoftmax(TestCase):
         g = make_tensor(shape, device=device, dtype=dtype, low=-1, high=1)
         y.backward(g)
         ref.backward(g.cpu().double())
-        # The backward pass starts from the rounded result: one rounding (eps of the dtype) of y moves
-        # the gradient by at most eps * (|g| + |sum|), with |sum| <= n |g| for log_softmax.
+        # The backward pass starts from the rounded result: one rounding (eps of the dtype) of y changes the gradient by
+        # at most eps * (|g| + |sum|), with |sum| <= n |g| for log_softmax.
         eps = torch.finfo(dtype).eps
         slack = eps * (2 + shape[dim]) if f is F.log_softmax else 4 * eps
         self.assertEqual(x.grad.cpu(), ref_x.grad.to(dtype), atol=max(slack, 1e-5), rtol=max(4 * eps, 1e-5))
@@ -52,8 +52,8 @@ class TestSoftmax(TestCase):
                 self.check(device, dtype, F.log_softmax, shape, dim)
 
     def test_rows_larger_than_the_cache(self, device):
-        # Results of 32 MiB and more may be stored past the cache, where whole vectors are aligned; rows whose
-        # exponentials do and do not fit local memory. A few rows against the CPU, the others by their sums.
+        # Results of 32 MiB and more may be stored past the cache, if whole vectors are aligned; the exponentials of a
+        # row do and do not fit local memory. A few rows are compared with the CPU, the others by their sums.
         for dtype, shape in (
             (torch.float32, (8400, 1024)),
             (torch.bfloat16, (16800, 1040)),
@@ -74,7 +74,7 @@ class TestSoftmax(TestCase):
                     back = torch.ops.aten._softmax_backward_data if f is F.softmax else torch._log_softmax_backward_data
                     got = back(grad, y, 1, dtype)
                     expected = back(grad[some].cpu().double(), y[some].cpu().double(), 1, torch.float64)
-                    # A term of the sum over n elements, below 5, is off by eps32 * 5 at most: 1e-6 * sqrt(n).
+                    # A term of the sum over n elements is below 5, so its error is at most eps32 * 5: 1e-6 * sqrt(n).
                     self.assertEqual(got[some].cpu(), expected.to(dtype), atol=2e-4, rtol=2 * torch.finfo(dtype).eps)
                     self.assertEqual(got.isnan().any(1).sum().item(), 2)
 
@@ -96,11 +96,11 @@ class TestSoftmax(TestCase):
         for f in (F.softmax, F.log_softmax):
             for dim in (0, 1):
                 self.assertEqual(f(x.to(device), dim).cpu(), f(x, dim))
-        # Past the last full vector as well.
+        # Also beyond the last full vector.
         x = torch.randn(4, 19)
         x[1, 18] = nan
         x[2] = -inf
-        x.view(torch.int32)[3, 2] = 0x7FC001FF  # a NaN whose low bits are set
+        x.view(torch.int32)[3, 2] = 0x7FC001FF  # a NaN with some low bits set
         self.assertEqual(F.softmax(x.to(device), 1).cpu(), F.softmax(x, 1))
 
     def test_shapes_without_elements_or_dimensions(self, device):
@@ -153,7 +153,7 @@ class TestSoftmax(TestCase):
 
     def test_long_rows(self, device):
         x = torch.randn(3, 50257)
-        # A sum of n terms of one sign in 16 chains of float32: relative error at most n / 16 * 2^-24 = 2e-4,
+        # A sum of n terms of one sign in 16 chains of float32: the relative error is at most n / 16 * 2^-24 = 2e-4,
         # typically its square root, 3e-6.
         self.assertEqual(
             F.softmax(x.to(device), -1).cpu(), F.softmax(x.double(), -1).float(), rtol=1e-5, atol=1e-9
@@ -174,7 +174,7 @@ class TestSoftmax(TestCase):
         masks = [(torch.rand(4, 4) > 0.6, 0), (torch.rand(2, 4) > 0.6, 1)]
         masks += [(full, kind) for kind in (0, 1, None, 2)]
         for mask, kind in masks:
-            mask[..., 0] = False  # in each row something is left
+            mask[..., 0] = False  # each row keeps at least one element
             for dim in (None, 3, 1):
                 got = torch._masked_softmax(x.to(device), mask.to(device), dim, kind)
                 expected = torch._masked_softmax(x, mask, dim, kind)

@@ -23,7 +23,7 @@ ALL = (
 
 
 def with_ties(shape, dtype):
-    """Few distinct values, so that stability shows."""
+    """Few distinct values, to test stability."""
     return make_tensor(shape, device="cpu", dtype=torch.int64, low=-4, high=4).to(dtype)
 
 
@@ -89,7 +89,7 @@ class TestSort(TestCase):
             ((50, 6), 0, (3,)),
             ((60000,), 0, (10, 500)),
         ):
-            # Distinct values: which of equal ones comes first is not defined.
+            # Distinct values, since the order of equal ones is not defined.
             x = torch.randperm(math.prod(shape)).float().view(shape)
             y = x.to(device)
             for k in ks:

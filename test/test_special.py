@@ -20,19 +20,20 @@ NAMES = """digamma erfinv frexp i0 igamma igammac polygamma special.airy_ai spec
 NAMES += [f"special.{s}chebyshev_polynomial_{c}" for s in ("", "shifted_") for c in "tuvw"]
 OPS = [op for op in op_db if op.name in NAMES]
 
-# The CPU's float versions can be far off (trigamma below 0: 340 units in the last place), so float is held against the
+# The CPU's float versions can be far off (trigamma below 0: 340 units in the last place), so float is compared with the
 # CPU's double. Bounds: some units in the last place (6e-8); for exp(-x), x^s and the recurrences of the polynomials,
 # half a unit of an intermediate result that is up to 100 times as large.
 TOLERANCE = {"rtol": 6e-6, "atol": 4e-6}
 
 
 def spread(*points, n=400):
-    """Numbers between the points, as many between each two."""
+    """Numbers between the points, equally many in each interval."""
     parts = [torch.linspace(a, b, n, dtype=torch.float64) for a, b in zip(points, points[1:], strict=False)]
     return torch.cat(parts)
 
 
-# Function, SciPy's, points, and the bound on the error in units of 2^-24 or 2^-53, relative to max(|value|, 1).
+# Function, SciPy's function, points, and the bound of the error in units of 2^-24 or 2^-53, relative to max(|value|,
+# 1).
 UNARY = [
     (torch.special.i0e, special.i0e, spread(-50, -8, 8, 1e4), 8),
     (torch.special.i1e, special.i1e, spread(-50, -8, 8, 1e4), 8),
@@ -94,7 +95,7 @@ class TestSpecial(TestCase):
                 self.check_error(getattr(reference, "__name__", ""), f, reference, [x], bound)
 
     def test_precision_of_two_arguments(self, device):
-        # Below and above the bounds of series, fraction and uniform expansion; SciPy's own error is some units.
+        # Below and above the limits of series, fraction and uniform expansion; SciPy's own error is some units.
         a = spread(0.05, 3, 30, 150, 3e4, n=60)
         for ratio in (0.2, 0.8, 0.99, 1.0, 1.01, 1.2, 3.0):
             self.check_error("igamma", torch.special.gammainc, special.gammainc, [a, a * ratio], 64)
@@ -104,11 +105,11 @@ class TestSpecial(TestCase):
 
     def test_edges(self, device):
         x = torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1.0, -1.0, -2.0, 300.0])
-        # erfinv, ndtri and the polynomials of no degree are NaN, infinite or 0 in the same places as on the CPU.
+        # erfinv, ndtri and the polynomials of no degree are NaN, infinite or 0 for the same arguments as on the CPU.
         names = "i0 i0e i1 i1e erfcx log_ndtr ndtri erfinv bessel_j0 bessel_j1 airy_ai spherical_bessel_j0".split()
         for name in names:
             f = getattr(torch.special, name)
-            # At infinity the CPU's are NaN where the limits, ours, are 0 or infinite.
+            # At infinity the CPU gives NaN, and netcl gives the limits, which are 0 or infinite.
             y = x[x.isfinite()] if name in ("i0", "i1", "i0e", "i1e", "bessel_j0", "bessel_j1") else x
             self.assertEqual(f(y.to(device)).cpu(), f(y), msg=lambda m, n=name: f"{n}: {m}", **TOLERANCE)
         for name in ("bessel_y0", "bessel_y1", "modified_bessel_k0", "scaled_modified_bessel_k1"):
@@ -116,7 +117,7 @@ class TestSpecial(TestCase):
             self.assertEqual(f(y.to(device)).cpu(), f(y), msg=lambda m, n=name: f"{n}: {m}", **TOLERANCE)
         a, b = x.repeat(8), x.repeat_interleave(8)
         for f in (torch.special.zeta, torch.special.gammainc, torch.special.gammaincc):
-            # Any NaN gives NaN, not so on the CPU; some of its zetas at infinity are NaN instead of the limit 0.
+            # Any NaN gives NaN, unlike on the CPU; some of its zetas at infinity are NaN instead of the limit 0.
             expected = torch.where(a.isnan() | b.isnan(), math.nan, f(a, b))
             if f is torch.special.zeta:
                 expected = torch.where((a > 1) & (b > 1) & (a.isinf() | b.isinf()), 0.0, expected)
@@ -132,16 +133,18 @@ class TestSpecial(TestCase):
                  "modified_bessel_k0": [1e-45, 1e-40], "scaled_modified_bessel_k0": [1e-45], "bessel_y0": [1e-45]}
         for name, values in names.items():
             f, x = getattr(torch.special, name), torch.tensor(values)
-            # In double on the CPU; exp(x^2) of erfcx has x^2 = 87 roundings of 2^-24 from its argument.
+            # The reference is the CPU in double; in erfcx, exp(x^2) with x^2 = 87 has 87 roundings of 2^-24 from its
+            # argument.
             self.assertEqual(f(x.to(device)).cpu(), f(x.double()).float(), rtol=6e-6, atol=0, msg=name)
         if torch.netcl.get_device_properties().has_fp64:
-            # SciPy's ndtri, to 15 digits, where the CPU has them too.
+            # SciPy's ndtri has 15 digits, and so does the CPU's.
             x = torch.tensor([5e-324, 1e-300, 1e-100, 1e-30, 1e-12, 1e-11, 1e-10, 1e-9], dtype=torch.float64)
             got, want = torch.special.ndtri(x.to(device)).cpu(), torch.from_numpy(special.ndtri(x.numpy()))
             self.assertEqual(got, want, rtol=4e-15, atol=0)
 
     def test_zeta_far_below_zero(self, device):
-        # Exact: the terms right and left of 0 from -n + 1/2 on; for n without end pi^2, less a tail of about 1 / n.
+        # The exact value is the sum of the terms on both sides of 0 from -n + 1/2 on; for n to infinity pi^2, minus a
+        # tail of about 1 / n.
         x = torch.tensor([-0.5, -1000.5, -4e6 - 0.5], device=device)
         expected = math.pi**2 - torch.tensor(special.zeta(2, [1.5, 1001.5, 4e6 + 1.5])).float()
         self.assertEqual(torch.polygamma(1, x).cpu(), expected, rtol=1e-6, atol=0)

@@ -1,8 +1,8 @@
-"""Strides of outputs and of gradients against the CPU, for contiguous, channels-last and permuted inputs.
+"""Strides of outputs and of gradients, compared with the CPU, for contiguous, channels-last and permuted inputs.
 
-Every operator of OpInfo and every module of module_db at the sample of most dimensions, and the layers of image models
-with their values. What differs from the CPU is in the tables below, with the reason. NETCL_TEST_FULL=1 takes a sample
-of each number of dimensions, in every layout.
+Tests every operator of OpInfo and every module of module_db with the sample of most dimensions, and the layers of
+image models with their values. The tables below list differences from the CPU, with the reasons. NETCL_TEST_FULL=1
+uses a sample of each number of dimensions, in every layout.
 """
 
 import copy
@@ -37,7 +37,7 @@ DERIVATIVE = "ATen's derivative makes the input contiguous on every device but t
 FALLBACK = "runs on the CPU, which returns a part of a larger tensor"
 FFT = "contiguous; the CPU moves the transformed dimensions to the end"
 
-# name of the operator or module -> why its strides are others than the CPU's
+# Name of the operator or module -> why its strides differ from the CPU's.
 OPERATORS = {
     "argwhere": CUDA_NONZERO,
     "linalg.lstsq": FALLBACK,
@@ -57,7 +57,7 @@ MODULES = {
     "nn.LogSigmoid": CUDA_LOG_SIGMOID,
     "nn.RNN": CUDA_RNN,
 }
-# Their strides say nothing of the operator: they are those of the storage, or of no operator of netcl's.
+# Their strides tell nothing about the operator: they are those of the storage, or the operator is not netcl's.
 LEFT_OUT = ("as_strided", "chalf", "jiterator", "sparse", "torch.ops.aten._")
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -68,7 +68,7 @@ def channels_last(x):
 
 
 def in_memory_order(order):
-    """The function that lays a tensor's dimensions out in memory in this order."""
+    """A function that lays out a tensor's dimensions in this order in memory."""
 
     def arrange(x):
         dims = order(x.dim())
@@ -91,14 +91,14 @@ def rank(tree):
 
 
 def layouts(tree):
-    """Those that make a difference to tensors of so many dimensions."""
+    """The layouts that differ for tensors with this number of dimensions."""
     if FULL:
         return list(LAYOUTS)
     return ["contiguous", "channels_last", "transposed"] if rank(tree) in CHANNELS_LAST else ["contiguous", "reversed"]
 
 
 def by_rank(samples, tree_of):
-    """A sample of the most dimensions; in the full tier one of each number."""
+    """A sample with most dimensions; in the full tier, one of each number."""
     found = {}
     for s in samples:
         if any(t.numel() > 1 for t in tensors(tree_of(s))):
@@ -116,7 +116,7 @@ def arranged(tree, layout):
 
 
 def results(call, leaves):
-    """The outputs, and the gradients with respect to the leaves for weights in the layout of the outputs."""
+    """The outputs, and the gradients of the leaves for weights in the outputs' layout."""
     outputs = tensors(call())
     roots = [t for t in outputs if t.requires_grad and t.numel() and t.layout == torch.strided]
     leaves = [t for t in leaves if t.requires_grad]
@@ -134,7 +134,7 @@ def strides(t):
 
 
 def differences(call, on_cpu, leaves, on_device, device_leaves):
-    """What differs, a line each; None if the CPU refuses the layout."""
+    """The differences, one per line; None if the CPU refuses the layout."""
     try:
         expected = seeded(lambda: results(lambda: call(*on_cpu), leaves))
     except RuntimeError:
@@ -281,7 +281,7 @@ class TestImageLayers(TestCase):
 
 class TestOthers(TestCase):
     def test_nonzero(self):
-        """Positions in each dimension are contiguous, so that indices made of them are."""
+        """The positions in each dimension are contiguous, and so are indices made of them."""
         x = torch.eye(5, device=DEVICE)
         self.assertEqual(x.nonzero().stride(), (1, 5))
         self.assertEqual(x.nonzero().cpu(), torch.eye(5).nonzero())

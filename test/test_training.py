@@ -44,7 +44,7 @@ DEVICE = "netcl"
 STEPS = 10
 EPS = 1e-3
 SLACK = 16  # sqrt(4608 / 16) = 17: the worst running sum of the three models
-FLOOR = 8 * torch.finfo(torch.float32).eps  # where the CPU happens to be exact: a few roundings
+FLOOR = 8 * torch.finfo(torch.float32).eps  # if the CPU happens to be exact: a few roundings
 RELU_JUMP = {"resnet18": 4 * math.sqrt(17 * 2 * 3e-7 * 0.4)}
 OPTIMIZERS = {"foreach": {}, "single": {"foreach": False, "fused": False}}
 
@@ -79,7 +79,7 @@ MODELS = {
 
 
 def loss_of(model, x, y):
-    # Autocast on the CPU has cross_entropy in float32; elsewhere log_softmax in it keeps the scores' dtype.
+    # On the CPU, autocast computes cross_entropy in float32; elsewhere its log_softmax keeps the scores' dtype.
     scores = model(x).to(torch.promote_types(next(model.parameters()).dtype, torch.float32))
     return F.cross_entropy(scores.flatten(0, -2), y.flatten())
 
@@ -90,7 +90,7 @@ def train(name, device, dtype=torch.float32, amp_dtype=None, **options):
     torch.manual_seed(1)
     model = make_model().to(device, dtype).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, eps=EPS, **options)
-    # The usual first scale, 2**16, may skip the first steps in float16; here every step is to count.
+    # The usual initial scale, 2**16, may skip the first steps in float16; here every step should count.
     scaler = torch.amp.GradScaler(device, init_scale=256.0, enabled=amp_dtype is not None)
     generator = torch.Generator().manual_seed(2)
     losses = []
@@ -111,7 +111,7 @@ def train(name, device, dtype=torch.float32, amp_dtype=None, **options):
 @functools.cache
 def reference(name, dtype=torch.float32, amp_dtype=None):
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # beside other test processes, threads that wait for one another spin
+    torch.set_num_threads(1)  # beside other test processes, threads that wait for each other spin
     try:
         # oneDNN refuses the LSTM in float16 on most CPUs.
         with torch.backends.mkldnn.flags(enabled=amp_dtype is None or name != "lstm"):
@@ -135,8 +135,8 @@ class TestTraining(TestCase):
         self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
 
     def assert_losses_close(self, actual, expected, truth, slack, weight_noise=0.0):
-        # While the weights went their way the loss changed by `change`; where they end up a fraction
-        # `weight_noise` of that way aside, it may differ by as large a fraction of the change.
+        # While the weights moved, the loss changed by `change`. If they end a fraction `weight_noise` of that distance
+        # away, the loss may differ by the same fraction of the change.
         change = (truth[0] - truth).abs().max().item()
         noise = (expected - truth).abs().max().item() + weight_noise * change
         tolerance = slack * noise + FLOOR * truth.abs().max().item()
@@ -152,7 +152,7 @@ class TestTraining(TestCase):
         cpu_losses, cpu_weights = reference(name)
         self.assertLess(cpu_losses[-1], cpu_losses[0])
 
-        # Root mean square over all weights, relative to how far training moved them.
+        # The root mean square over all weights, relative to the distance that training moved them.
         moved = (true_weights - first_weights(name)).norm()
         noise = ((cpu_weights - true_weights).norm() / moved).item()
         difference = ((weights - cpu_weights).norm() / moved).item()
@@ -166,7 +166,7 @@ class TestTraining(TestCase):
             raise unittest.SkipTest("no cl_khr_fp16")
         losses, _ = train(name, DEVICE, amp_dtype=amp_dtype)
         self.assert_no_fallback()
-        # Here the CPU sums in float32 as well, so only chance and the two policy lists differ.
+        # Here the CPU sums in float32 as well, so only chance and the two lists of policies differ.
         self.assert_losses_close(losses, reference(name, amp_dtype=amp_dtype)[0], reference(name)[0], 4)
 
 

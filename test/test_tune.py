@@ -1,4 +1,4 @@
-"""The tiles of GPU-shaped matrix multiplication, and the tuner that chooses among them."""
+"""The tiles of a GPU's matrix multiplication, and the tuner that chooses among them."""
 
 import os
 import re
@@ -17,14 +17,14 @@ FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestTiles(TestCase):
     def test_every_tile_multiplies(self):
-        # Complex products take the GPU-shaped kernel on every device.
+        # Complex products use the GPU kernel on every device.
         index, dtype = torch.netcl.current_device(), torch.complex64
         before = ops.gemm_tile(index, dtype)
         self.addCleanup(ops.set_gemm_tile, index, dtype, before, False)
         a, b = torch.randn(70, 45, dtype=dtype), torch.randn(45, 150, dtype=dtype)
         tiles = ops.gemm_tiles(index, dtype)
         self.assertIn(before, tiles)
-        # Compiling takes long: in the quick tier those that a group makes that is not square, and the smallest.
+        # Compiling takes long, so the quick tier tests only the last tile of a non-square group, and the smallest.
         for tile in tiles if FULL else [t for t in tiles if t[0] != t[1]][-1:] + tiles[-1:]:
             ops.set_gemm_tile(index, dtype, tile, False)
             self.assertEqual(ops.gemm_tile(index, dtype), tile)
@@ -66,8 +66,8 @@ torch.testing.assert_close(sdpa(q.netcl(), q.netcl(), q.netcl()).cpu(), sdpa(q, 
 print("right")
 """
 
-# Whole numbers, so that every dtype is exact but for the rounding of the result. The sizes fill tiles or do not, the
-# layouts can be read in whole vectors or cannot.
+# The numbers are integers, so every dtype is exact except for the rounding of the result. Sizes fill tiles or do not,
+# and layouts allow whole vectors or do not.
 EVERY_TILE = """
 import itertools, sys, torch
 ops = torch.ops.netcl
@@ -128,7 +128,7 @@ class TestOtherDevices(TestCase):
         return run.stdout
 
     def test_small_groups_and_little_local_memory(self):
-        """Kernels ask for no more than OpenCL's least devices have; else the runtime says so."""
+        """Kernels need no more than OpenCL's smallest devices have; otherwise the runtime says so."""
         mask = ",".join(filter(None, [os.environ.get("NETCL_DISABLE", ""), "work_groups", "local_memory"]))
         self.assertIn("right", self.run_python("-c", SMALL, NETCL_DISABLE=mask))
 

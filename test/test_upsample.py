@@ -27,7 +27,7 @@ class TestUpsample(TestCase):
             x = x.contiguous(memory_format=torch.channels_last)
         a, b = x.to(device).requires_grad_(), x.double().requires_grad_()
         y, ref = F.interpolate(a, **kwargs), F.interpolate(b, **kwargs)
-        # Coordinates of size ~10 are known to 1e-6 in float32, and with them the weights.
+        # Coordinates of size ~10 have an error of 1e-6 in float32, and so have the weights.
         eps = torch.finfo(dtype).eps
         tolerance = {"rtol": max(2 * eps, 1e-5), "atol": max(2 * eps, 1e-5)}
         self.assertEqual(y.dtype, dtype)
@@ -74,7 +74,7 @@ class TestUpsample(TestCase):
         self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
 
     def test_bytes(self, device):
-        """uint8 as on the CPU, bit for bit: it adds whole numbers in the same passes."""
+        """uint8 equals the CPU bit for bit: both add integers in the same passes."""
         g = torch.Generator().manual_seed(0)
         torch.netcl.reset_cpu_fallback_ops()
         sizes = [(3, 4), (1, 1), (11, 23), (9, 16), (9, 5), (40, 16), (2, 60)]
@@ -93,7 +93,7 @@ class TestUpsample(TestCase):
             if mode == "lanczos" and form.get("align_corners"):
                 continue  # F.interpolate refuses it
             with self.subTest(mode=mode, antialias=antialias, image=name, **form):
-                # torch's code for up to 4 channels ends with an internal assertion where the output is one pixel.
+                # For up to 4 channels, torch raises an internal assertion if the output is one pixel.
                 few = form.get("size") != (1, 1)
                 source = image if few else image.repeat(1, 5, 1, 1)
                 want = F.interpolate(source, mode=mode, antialias=antialias, **form)[:, : image.shape[1]]
@@ -118,7 +118,7 @@ class TestUpsample(TestCase):
                         a, b = x.to(device).requires_grad_(), x.clone().requires_grad_()
                         p, q = grid.to(device).requires_grad_(), grid.clone().requires_grad_()
                         y, ref = F.grid_sample(a, p, **kwargs), F.grid_sample(b, q, **kwargs)
-                        # Coordinates of size 7 in float32: weights are known to some 1e-6.
+                        # Coordinates of size 7 in float32: weights have an error of about 1e-6.
                         self.assertEqual(y.detach().cpu(), ref.detach(), atol=1e-5, rtol=1e-5)
                         g = torch.randn_like(ref)
                         y.backward(g.to(device))

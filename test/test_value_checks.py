@@ -1,5 +1,5 @@
-"""Values that an operator must not be given: a table of what CPU or CUDA refuse, which netcl refuses by the next
-synchronising call at the latest, and after which it goes on."""
+"""Invalid values for operators: a table of those that CPU or CUDA refuse. netcl refuses them by the next synchronising
+call at the latest, and works on afterwards."""
 
 import math
 
@@ -130,7 +130,7 @@ class TestValueChecks(TestCase):
         return None
 
     def test_what_cpu_or_cuda_refuse(self):
-        # The CPU reads or writes past the end.
+        # The CPU reads or writes beyond the end.
         silent_on_cpu = {
             "embedding_backward negative",
             "embedding_backward past the end",

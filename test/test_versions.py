@@ -1,4 +1,5 @@
-"""Version counters: every operator that writes a tensor counts it as often as on the CPU, or autograd misses it."""
+"""Version counters: every operator that writes a tensor increments its version as often as on the CPU; otherwise
+autograd misses it."""
 
 import contextlib
 import os
@@ -28,7 +29,7 @@ FOREACH = [
 
 
 def written(call, tree):
-    """How often each tensor of the arguments was written, by its counter; None if the operator refuses them."""
+    """How often each tensor of the arguments was written, by its version; None if the operator refuses them."""
     inputs, args, kwargs = tree
     found = tensors(tree)
     before = [t._version for t in found]
@@ -50,7 +51,7 @@ class TestVersions(TestCase):
         tree = fresh(arguments(sample))
         outs = []
         if out:
-            # What the operator makes, as a place for what it makes next.
+            # The operator's outputs, to write the next outputs into.
             try:
                 with torch.no_grad():
                     made = op.op(tree[0], *tree[1], **tree[2])
@@ -65,7 +66,7 @@ class TestVersions(TestCase):
             torch.manual_seed(0)
             results.append(written(call, (inputs, args, kwargs)))
         want, got = results
-        if want is None or got is None:  # what only one of them refuses is seen by other tests
+        if want is None or got is None:  # other tests check what only one of them refuses
             return 0
         if got != want:
             self.problems.append(f"{op.full_name} {name}: {got}, on the CPU {want}")
@@ -100,7 +101,7 @@ class TestVersions(TestCase):
         self.assertGreater(checked, 300)
 
     def test_foreach(self):
-        # All of their samples of a dtype with a kernel and one without: one launch, and a loop over the tensors.
+        # All samples of a dtype with a kernel and of one without: one launch, and a loop over the tensors.
         self.problems, checked = [], 0
         for op in FOREACH:
             for dtype in {torch.float32, torch.int32} & set(op.supported_dtypes("cpu")):
@@ -114,7 +115,7 @@ class TestVersions(TestCase):
         self.assertGreater(checked, 300)
 
     def test_fused_optimizers(self):
-        # The CPU and CUDA do not count these.
+        # The CPU and CUDA do not increment versions here.
         options = {"grad_scale": None, "found_inf": None, "maximize": False, "weight_decay": 0.0, "lr": 0.1}
         adam = {**options, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": True}
         cases = [

@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-#: Present, but not quite the same.
+#: Names that are present, with a difference.
 DIFFERENT = {
     "can_device_access_peer": "always False",
     "Event": "a function; `interprocess` has no effect",
@@ -30,7 +30,7 @@ _POOLS = "the allocator cannot be replaced or divided"
 _DEPRECATED = "deprecated in torch.cuda"
 _HOST = "pinned memory is not cached, so there is nothing to count"
 
-#: Deliberately absent: the reason, and the names.
+#: Names that are deliberately absent, by the reason.
 ABSENT = {
     _LEGACY: "BFloat16Storage BFloat16Tensor BoolStorage BoolTensor ByteStorage ByteTensor CharStorage CharTensor "
     "ComplexDoubleStorage ComplexFloatStorage DoubleStorage DoubleTensor FloatStorage FloatTensor HalfStorage "

@@ -1,9 +1,9 @@
-"""setuptools' build backend, for the torch that the package will run with.
+"""setuptools' build backend, which builds for the torch that the package will run with.
 
-The extension fits one minor version of torch. A build in isolation would take the newest from the registry, whatever
-the environment holds: if it holds one, that is used, and nothing is downloaded. (uv hides the environment from the
-build: there, ``--no-build-isolation`` says the same. Without, the newest torch is built for, and the package demands
-it.)
+The extension works with one minor version of torch. An isolated build would take the newest from the registry,
+whatever the environment holds. So if the environment holds a torch, this backend uses it, and nothing is
+downloaded. (uv hides the environment from the build; use ``--no-build-isolation`` there. Otherwise the build takes
+the newest torch, and the package requires it.)
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def _requirements() -> list[str]:
 
 
 def get_requires_for_build_wheel(config_settings: dict | None = None) -> list[str]:
-    """As PEP 517 has it, with torch unless the environment holds it."""
+    """The requirements of PEP 517, with torch unless the environment holds it."""
     return _requirements()
 
 
 def get_requires_for_build_editable(config_settings: dict | None = None) -> list[str]:
-    """As PEP 660 has it, with torch unless the environment holds it."""
+    """The requirements of PEP 660, with torch unless the environment holds it."""
     return _requirements()
 
 
 def get_requires_for_build_sdist(config_settings: dict | None = None) -> list[str]:
-    """As PEP 517 has it, with torch unless the environment holds it: setup.py asks it for its headers."""
+    """The requirements of PEP 517, with torch unless the environment holds it: setup.py needs torch's headers."""
     return _requirements()
 
 

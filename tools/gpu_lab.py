@@ -1,12 +1,12 @@
-"""Compiles the kernels in their shape for GPUs with the vendors' own compilers, on a machine without a GPU.
+"""Compiles the kernels for GPUs with the vendors' own compilers, on a machine without a GPU.
 
     tools/gpu_lab_setup.sh build/gpu-lab && python tools/gpu_lab.py        (or: make gpu-lab)
 
-test/kernel_workload.py says which programs there are: a file, a kernel and -D options. Each goes through clang and
-NVIDIA's ptxas, clang for AMD, and Intel's ocloc. What they report is held against BOUNDS, and for the kernels in HOT
-the loop with most multiply-adds in the vendor's assembly as well. The result is benchmarks/results/gpu-static.md. The
-status is 1 if a kernel breaks a bound and tools/gpu_lab_known.txt does not say so, or if a line there is no longer
-true.
+test/kernel_workload.py lists the programs: a file, a kernel and -D options each. Each program is compiled with
+clang and NVIDIA's ptxas, with clang for AMD, and with Intel's ocloc. The compilers' reports are compared with
+BOUNDS. For the kernels in HOT, so is the loop with most multiply-adds in the vendor's assembly. The result is
+benchmarks/results/gpu-static.md. The status is 1 if a kernel breaks a bound that tools/gpu_lab_known.txt does not
+list, or if a line there is no longer true.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-REPORTS = "2"  # of what is kept of earlier runs; another number after a change in how kernels are compiled or read
+REPORTS = "2"  # version of the stored reports; change it with the way kernels are compiled or read
 
-# What no kernel may exceed.
+# The limits for every kernel.
 BOUNDS = {
-    "spills": 0,  # bytes a work-item
-    "stack": 0,  # bytes a work-item: private memory that is no register
-    "registers": 128,  # of a work-item, in work-groups of 256 and more
-    "local": 32 << 10,  # bytes of local memory a work-group
+    "spills": 0,  # bytes per work-item
+    "stack": 0,  # bytes per work-item: private memory outside registers
+    "registers": 128,  # per work-item, in work-groups of 256 and more
+    "local": 32 << 10,  # bytes of local memory per work-group
 }
-# Kernels in which a GPU spends its time: the least bytes a work-item reads from global memory in one access, and the
-# least share of multiply-adds in the innermost loop, on the targets of FMA_TARGETS.
+# The kernels in which a GPU spends its time: the least bytes that a work-item reads from global memory in one access,
+# and the least share of multiply-adds in the innermost loop, on the targets of FMA_TARGETS.
 HOT = {
     "attention.cl attention_softmax": (8, 0.0),
     "batch_norm.cl batch_norm_train": (8, 0.0),
@@ -49,19 +49,19 @@ HOT = {
     "unary.cl flat": (8, 0.0),
 }
 FMA_TARGETS = ("sm_80", "gfx1030")
-# Float is what the share of multiply-adds is for: other types have conversions, or no such instruction. Tiles of fewer
-# than 16 sums a work-item, for the least devices, cannot reach it.
+# The share of multiply-adds is required only for float: other types need conversions, or have no such instruction.
+# Tiles of fewer than 16 sums per work-item, for the smallest devices, cannot reach it.
 FMA_OPTIONS = ("-DACC=f32", "-DINA=f32", "-DINB=f32")
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A GPU that is compiled for."""
+    """A GPU to compile for."""
 
     name: str
     vendor: str
-    has: tuple[str, ...]  # what its driver says it has: -DHAVE_...
-    registers: int = 0  # a unit's, and below what a unit holds at most: for NVIDIA's occupancy
+    has: tuple[str, ...]  # the capabilities that its driver reports: -DHAVE_...
+    registers: int = 0  # per unit; for NVIDIA's occupancy (as are the unit's limits below)
     local: int = 0
     threads: int = 0
     groups: int = 0
@@ -85,22 +85,22 @@ TARGETS = (
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One kernel as the library compiles it."""
+    """One kernel, as the library compiles it."""
 
     file: str
     name: str
     options: str
     source: str
-    launched: int  # work-items of the largest work-group that a kernel of this name was launched with
+    launched: int  # work-items of the largest work-group of a launch of this name
 
     @property
     def label(self) -> str:
-        """What HOT and the list of known cases call it."""
+        """Its name in HOT and in the list of known cases."""
         return f"{self.file} {self.name}"
 
     @property
     def group(self) -> int:
-        """Work-items of a work-group: what the source asks for, else what was launched."""
+        """Work-items per work-group: the size that the source requires, else that of the launch."""
         line = re.search(rf"^__kernel.* void {self.name}\(", self.source, re.M)
         asked = line and re.search(r"reqd_work_group_size\((\w+), (\w+), (\w+)\)", line[0])
         values = dict(re.findall(r"-D(\w+)=(\w+)", self.options))
@@ -110,21 +110,21 @@ class Program:
 
 @dataclasses.dataclass
 class Loop:
-    """Instructions of a loop, without those of the loops inside."""
+    """The instructions of a loop, without those of inner loops."""
 
     instructions: int = 0
-    multiply_adds: int = 0  # instructions; those of matrix units included
-    local: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes of an access -> how many
+    multiply_adds: int = 0  # instructions, including those of matrix units
+    local: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes of an access -> number of accesses
 
     @property
     def share(self) -> float:
-        """Multiply-adds over instructions."""
+        """Multiply-adds divided by instructions."""
         return self.multiply_adds / self.instructions if self.instructions else 0.0
 
 
 @dataclasses.dataclass
 class Report:
-    """What a compiler says of a kernel; bytes are those of a work-item, local ones of a work-group."""
+    """A compiler's report on a kernel; bytes are per work-item, local ones per work-group."""
 
     registers: int = 0
     spills: int = 0
@@ -153,7 +153,7 @@ def parse_ptxas(text: str) -> Report:
 
 
 def parse_amdgcn(text: str) -> Report:
-    """The comments behind a kernel in clang's assembly for AMD."""
+    """The comments after a kernel in clang's assembly for AMD."""
 
     def number(name: str) -> int:
         m = re.search(rf"^; {name}: (\d+)", text, re.M)
@@ -171,7 +171,7 @@ def parse_amdgcn(text: str) -> Report:
 
 
 def parse_ze_info(text: str) -> Report:
-    """The .ze_info of an Intel binary (YAML, of which a few lines are wanted)."""
+    """The .ze_info of an Intel binary (YAML, of which only a few lines are needed)."""
 
     def number(name: str) -> int:
         m = re.search(rf"^\s+{name}:\s+(\d+)", text, re.M)
@@ -205,7 +205,7 @@ def occupancy(target: Target, r: Report, group: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Syntax:
-    """How a vendor's assembly looks."""
+    """The syntax of a vendor's assembly."""
 
     label: re.Pattern
     instruction: re.Pattern  # 1: the mnemonic
@@ -242,7 +242,7 @@ _WORDS = {
 
 
 def access(vendor: str, line: str) -> tuple[str, int] | None:
-    """("global" | "local", bytes a work-item) of an instruction that reads or writes memory."""
+    """("global" | "local", bytes per work-item) of an instruction that reads or writes memory."""
     if vendor == "NVIDIA":
         m = re.search(r"\b(LDG|STG|LD|ST|LDS|STS)\b((?:\.\w+)*)", line)
         if not m:
@@ -285,7 +285,7 @@ def loops(vendor: str, lines: list[str]) -> list[list[str]]:
 
 
 def mix(vendor: str, text: str) -> tuple[int, Loop | None]:
-    """Of a kernel's assembly the widest global access, and the loop with most multiply-adds."""
+    """The widest global access in a kernel's assembly, and the loop with most multiply-adds."""
     lines = text.splitlines()
     syntax = SYNTAX[vendor]
     accesses = [access(vendor, x) for x in lines if syntax.instruction.match(x)]
@@ -328,12 +328,12 @@ class Compilers:
         )
 
     def options(self, program: Program, target: Target) -> list[str]:
-        """What the library would pass to the target's driver."""
+        """The options that the library would pass to the target's driver."""
         have = [f"-DHAVE_{x}" for x in target.has]
         return ["-cl-std=CL1.2", "-DDEVICE_GPU", *have, *program.options.split()]
 
     def front_end(self, program: Program, target: Target, triple: str, cpu: str, library: str, folder: Path) -> str:
-        """OpenCL C to assembly (or PTX) by clang; returns what went wrong."""
+        """OpenCL C to assembly (or PTX) by clang; returns the error text."""
         extensions = "+cl_khr_int64_base_atomics,+cl_khr_int64_extended_atomics,+cl_khr_fp64"
         done = self.run(
             self.clang, "-x", "cl", "-target", triple, cpu, "-O3", "-w", "-nogpulib", "-D__OPENCL_VERSION__=120",
@@ -395,7 +395,7 @@ class Compilers:
 
 
 class Lab:
-    """Compiles and remembers, by the content of what went in."""
+    """Compiles programs and stores the reports, by the content of the inputs."""
 
     def __init__(self, folder: Path) -> None:
         self.compilers = Compilers(folder)
@@ -417,7 +417,7 @@ class Lab:
 
 
 def programs() -> list[Program]:
-    """Runs the workload on a CPU runtime in GPU shape."""
+    """Runs the workload on a CPU runtime with the GPU kernels."""
     env = dict(os.environ, NETCL_DEVICE_CLASS="gpu", NETCL_CPU_FALLBACK="silent", NETCL_LOG="launch")
     env["PYTHONPATH"] = f"{ROOT}:{env.get('PYTHONPATH', '')}"
     done = subprocess.run(
@@ -437,12 +437,12 @@ def applies(program: Program, target: Target) -> bool:
     """Whether the library would use the program on the target."""
     if "FP64" not in target.has and re.search(r"=(f64|c128)\b", program.options):
         return False
-    # csrc/aten/gemm/GroupTile.cpp chooses no tile of 64 sums a work-item for Intel.
+    # csrc/aten/gemm/GroupTile.cpp never chooses a tile of 64 sums per work-item for Intel.
     return not (target.vendor == "Intel" and program.name == "gemm_tiled" and sums(program) > 32)
 
 
 def sums(program: Program) -> int:
-    """How many sums a work-item of gemm_tiled keeps; 16 for other kernels."""
+    """The number of sums per work-item of gemm_tiled; 16 for other kernels."""
     values = dict(re.findall(r"-D(ROWS|COLS)=(\d+)", program.options))
     return int(values.get("ROWS", 4)) * int(values.get("COLS", 4))
 
@@ -451,7 +451,7 @@ def sums(program: Program) -> int:
 
 
 def broken(program: Program, target: Target, r: Report) -> list[str]:
-    """The bounds that a kernel breaks, with what it has."""
+    """The bounds that a kernel breaks, with its values."""
     if r.error:
         return ["compiles"]
     found = [f"{name} {getattr(r, name)}" for name in ("spills", "stack", "local") if getattr(r, name) > BOUNDS[name]]
@@ -468,7 +468,7 @@ def broken(program: Program, target: Target, r: Report) -> list[str]:
 
 
 def page(results: dict[Program, dict[str, Report]]) -> str:
-    """benchmarks/results/gpu-static.md."""
+    """The text of benchmarks/results/gpu-static.md."""
     out = [
         "# GPU-shaped kernels, as three vendors' compilers see them",
         "",
@@ -525,7 +525,8 @@ def page(results: dict[Program, dict[str, Report]]) -> str:
 
 
 def judge(results: dict[Program, dict[str, Report]], known: set[str]) -> tuple[dict[str, str], set[str]]:
-    """What is broken as `file kernel vendor bound` -> an example, and the lines of `known` that are not."""
+    """The broken bounds as `file kernel vendor bound` -> an example, and the lines of `known` that are no longer true.
+    """
     by_name = {t.name: t for t in TARGETS}
     found: dict[str, str] = {}
     for program, reports in results.items():
@@ -537,7 +538,7 @@ def judge(results: dict[Program, dict[str, Report]], known: set[str]) -> tuple[d
 
 
 def main() -> int:
-    """The command line; returns the exit status."""
+    """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tools", type=Path, default=ROOT / "build/gpu-lab", help="the folder of gpu_lab_setup.sh")
     parser.add_argument("--only", default="", help="a regular expression for `file kernel options`; writes no page")

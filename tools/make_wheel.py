@@ -1,11 +1,11 @@
-"""Builds one wheel that carries a library for each of several versions of torch; torch_netcl picks one at import.
+"""Builds one wheel that holds a library for each of several versions of torch; torch_netcl picks one at import.
 
     python tools/make_wheel.py 2.13.0 2.15.0 [--out dist]
 
-Of each torch only the headers, libc10.so and libtorch_cpu.so are taken, out of the wheel that pip downloads: none is
-installed (a torch package's folder in place of a version is used as it is). auditwheel, which must be installed,
-checks that the result runs wherever its tag says and names it after that. Needs a compiler, patchelf and the
-environment that builds torch_netcl; runs inside a manylinux container as well as elsewhere (see older_symbols.py).
+pip downloads each torch's wheel. Only the headers, libc10.so and libtorch_cpu.so are taken out of it; torch is not
+installed. (The folder of a torch package may be given instead of a version.) auditwheel, which must be installed,
+checks where the result can run, and names the wheel accordingly. This needs a compiler, patchelf and the
+environment that builds torch_netcl. It may run inside a manylinux container or elsewhere (see older_symbols.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "wheel"
-# Those of torch, which the user installs.
+# torch's own libraries, which the user installs.
 EXCLUDED = ("libc10.so", "libtorch_cpu.so")
 PARTS = ("torch/include/", "torch/version.py", *(f"torch/lib/{name}" for name in EXCLUDED))
 
@@ -33,7 +33,7 @@ def run(*command: str | Path, **environment: str) -> None:
 
 
 def torch_folder(version: str) -> Path:
-    """A folder with the headers and libraries of a torch version, downloaded unless it is there."""
+    """A folder with the headers and libraries of a torch version, downloaded if needed."""
     if (Path(version) / "version.py").is_file():
         return Path(version).absolute()
     unpacked = WORK / f"torch-{version}"
@@ -42,7 +42,7 @@ def torch_folder(version: str) -> Path:
         pip = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:")
         run(*pip, "--dest", downloads, f"torch=={version}")
         with zipfile.ZipFile(next(downloads.glob("torch-*.whl"))) as wheel:
-            # version.py last: it says that the rest is there.
+            # version.py comes last: its presence means that everything else is there.
             for name in sorted(wheel.namelist(), key="torch/version.py".__eq__):
                 if name.startswith(PARTS):
                     wheel.extract(name, unpacked)
@@ -51,11 +51,11 @@ def torch_folder(version: str) -> Path:
 
 
 def build(torch: Path, libraries: Path) -> Path:
-    """Compile and link for one torch; returns ``_C-2.13.so`` below `libraries`."""
+    """Compile and link for one torch; returns ``_C-2.13.so`` in `libraries`."""
     version: dict = {}
     exec((torch / "version.py").read_text(), version)
     minor = ".".join(version["__version__"].split(".")[:2])
-    # As deep as build/temp, so that ccache knows the relative paths.
+    # As many folder levels as build/temp has, so that the relative paths are the same for ccache.
     temp, place = ROOT / f"build/temp-{minor}", ROOT / f"build/lib-{minor}"
     run(
         *(sys.executable, "setup.py", "build_ext", "--build-temp", temp, "--build-lib", place),
@@ -74,7 +74,7 @@ def pack(libraries: Path, out: Path) -> Path:
     for folder in (plain, checked, base):
         shutil.rmtree(folder, ignore_errors=True)
     base.mkdir(parents=True)
-    # An empty build folder: whatever lies in the usual one would be packed as well.
+    # The build folder must be empty, since anything in it would be packed as well.
     (base / "setup.cfg").write_text(f"[build]\nbuild_base = {base}\n")
     run(
         *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", plain, ROOT),

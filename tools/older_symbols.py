@@ -1,9 +1,10 @@
 """Links a library that runs with an older C library than the one it is built on, as a manylinux wheel must.
 
-A distribution's linker binds each call to the newest version of a symbol: on Debian 12, ``dlopen`` to GLIBC_2.34, and
-the library would not load anywhere older. glibc and libstdc++ keep the older versions. The objects' references get
-their names (``dlopen@GLIBC_2.2.5``, what the assembler's ``.symver`` writes), and the library is linked again. What
-has no older version comes from older_symbols.c. On a system that is old enough nothing changes.
+A distribution's linker binds each call to the newest version of a symbol. On Debian 12, ``dlopen`` becomes
+GLIBC_2.34, and the library would not load on older systems, although glibc and libstdc++ still have the older
+versions. So this renames the objects' references to those (``dlopen@GLIBC_2.2.5``, as the assembler's ``.symver``
+does) and links again. Symbols without an older version come from older_symbols.c. On a system that is old enough,
+nothing changes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def output(*command: str) -> str:
 
 
 def symbols(library: Path, *, defined: bool) -> list[tuple[str, str, Version]]:
-    """(name, family, version) of the versioned dynamic symbols that a library defines or asks for."""
+    """(name, family, version) of the versioned dynamic symbols that a library defines or needs."""
     found = []
     for line in output("objdump", "-T", str(library)).splitlines():
         if ("*UND*" in line) != defined and (match := _VERSION.search(line)):
@@ -36,7 +37,7 @@ def symbols(library: Path, *, defined: bool) -> list[tuple[str, str, Version]]:
 
 
 def too_new(library: Path, limits: dict[str, Version]) -> list[str]:
-    """The symbols that `library` asks for in a version above `limits`."""
+    """The symbols that `library` needs in a version above `limits`."""
     return [name for name, family, version in symbols(library, defined=False) if version > limits[family]]
 
 
@@ -47,7 +48,7 @@ def system_libraries(library: Path) -> list[Path]:
 
 
 def renames(names: list[str], libraries: list[Path], limits: dict[str, Version]) -> dict[str, str]:
-    """``{"dlopen": "dlopen@GLIBC_2.2.5"}``: the newest version within `limits` of each name that has one."""
+    """``{"dlopen": "dlopen@GLIBC_2.2.5"}``: for each name, its newest version within `limits`, if there is one."""
     best: dict[str, tuple[Version, str]] = {}
     for library in libraries:
         for name, family, version in symbols(library, defined=True):
@@ -57,7 +58,8 @@ def renames(names: list[str], libraries: list[Path], limits: dict[str, Version])
 
 
 def link_for(link: Callable, limits: dict[str, Version] = MANYLINUX_2_28) -> Callable:
-    """Setuptools' `link`, followed by what the module says; raises RuntimeError where a symbol stays too new."""
+    """Setuptools' `link`, followed by the renaming that the module describes; raises RuntimeError if a symbol is still
+    too new."""
 
     def relink(target: str, objects: list[str], name: str, output_dir: str | None = None, *args, **kwargs) -> None:
         link(target, objects, name, output_dir, *args, **kwargs)

@@ -2,9 +2,8 @@
 
     pip install mpmath && python tools/special_tables.py > kernels/special/special_tables.h
 
-Each table holds what `double` needs; `float` takes the first entries, as many as its precision asks for. The
-functions and the intervals are those of the comments in the tables' users (bessel.cl, erf.cl and gamma.cl of
-kernels/special).
+Each table has the coefficients that `double` needs; `float` uses as many of the first ones as its precision needs.
+The comments in bessel.cl, erf.cl and gamma.cl of kernels/special name the functions and intervals.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable
 import mpmath as mp
 
 mp.mp.dps = 40
-DOUBLE, FLOAT = mp.mpf("2e-17"), mp.mpf("6e-9")  # what may be left out, relative to the largest coefficient
+DOUBLE, FLOAT = mp.mpf("2e-17"), mp.mpf("6e-9")  # coefficients below this, relative to the largest, are left out
 PI = mp.pi
 
 
@@ -34,7 +33,7 @@ def used(c: list, tolerance: mp.mpf) -> int:
 
 
 def emit(name: str, c: list, doubles: int, floats: int) -> None:
-    """Print a table of so many coefficients for each type."""
+    """Print a table with this number of coefficients for each type."""
     text = [f"K({mp.nstr(x, 20, min_fixed=1, max_fixed=0)})" for x in c[:doubles]]
     print(f"__constant ST {name}[] = {{")
     for part, guard in ((text[:floats], False), (text[floats:], True)):
@@ -116,7 +115,7 @@ def airy() -> None:
 
 
 def erfcx() -> None:
-    """Print (1 + 2 x) erfcx(x) by (x - 3.75) / (x + 3.75)."""
+    """Print the expansion of (1 + 2 x) erfcx(x) in (x - 3.75) / (x + 3.75)."""
     def f(u: mp.mpf) -> mp.mpf:
         x = mp.mpf("3.75") * (1 + u) / (1 - u)
         scaled = mp.exp(x * x) * mp.erfc(x) if x < 50 else mp.hyperu(0.5, 0.5, x * x) / mp.sqrt(PI)
@@ -128,11 +127,12 @@ def erfcx() -> None:
 def temme() -> None:
     """Print c_k(eta), |eta| < 0.36, of Temme's expansion of the incomplete gamma functions (DLMF 8.12.10 and 8.12.11).
 
-    mu of eta^2 / 2 = mu - log(1 + mu) is a power series by mu mu' = eta (1 + mu), and so is eta / mu."""
+    mu with eta^2 / 2 = mu - log(1 + mu) is a power series in eta, because mu mu' = eta (1 + mu); so is eta / mu.
+    """
     n = 40
     m = [mp.mpf(0), mp.mpf(1)]
     for k in range(2, n + 2):
-        # Coefficient of eta^k in mu mu' - eta mu - eta = 0.
+        # The coefficient of eta^k in mu mu' - eta mu - eta = 0.
         known = sum(m[i] * (k + 1 - i) * m[k + 1 - i] for i in range(2, k)) if k > 2 else mp.mpf(0)
         m.append((m[k - 1] - known) / (k + 1))
     quotient = [mp.mpf(1)]  # eta / mu

@@ -1,10 +1,10 @@
-"""Installs a wheel as a stranger would, without network, and runs the README's example on PoCL; says how long it took.
+"""Installs a wheel as a new user would, without network, runs the README's example on PoCL, and prints the times.
 
     python tools/test_wheel.py dist/torch_netcl-0.1.0-py3-none-manylinux_2_28_x86_64.whl 2.13.0 2.15.0
 
-For each version of torch, first a wheelhouse is filled by ``pip download`` (build/wheelhouse, kept). Then an empty
-virtual environment installs from it alone, with nothing but that environment on PATH (no compiler, no make) and none
-of the caller's variables. Fails if the example runs elsewhere than on the device or if its loss is wrong.
+For each version of torch, ``pip download`` first fills a wheelhouse (build/wheelhouse, which is kept). An empty
+virtual environment then installs from it alone. PATH holds only that environment (no compiler, no make), and none
+of the caller's variables are set. Fails if the example does not run on the device or if its loss is wrong.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def timed(what: str, command: list[str | Path], **options) -> None:
 
 
 def fill(house: Path, wheel: Path, torch: str, python: str) -> None:
-    """All that the wheel and `torch` need, below `house`."""
+    """Download everything that the wheel and `torch` need to `house`."""
     house.mkdir(parents=True, exist_ok=True)
     pip = [python, "-m", "pip", "download", "-q", "--only-binary=:all:", "--find-links", house, "--dest", house]
     timed(f"torch {torch}: download", [*pip, f"{wheel}[pocl]", torch])

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 
-# Before torch is imported: where this module comes first, torch calls it in the middle of that import.
+# This comes before the import of torch: if this module is imported first, torch calls the function during its own
+# import.
 def _autoload() -> None:
     """Called by torch through the ``torch.backends`` entry point; importing this module did the work."""
 
@@ -46,13 +47,15 @@ def _load() -> None:
 
 
 def _shutdown() -> None:
-    """Let other threads come to rest, and release nothing to the driver any more."""
-    # A thread that waits for the GIL in C++ when the interpreter ends takes the process down with it: from now on they
-    # stay in the operators that they come to (csrc/runtime/Shutdown.h).
+    """Stop other threads at their next operator, wait for the streams, and release nothing to the driver any more."""
+    # If the interpreter ends while a thread waits for the GIL in C++, the process crashes. So from now on other threads
+    # stop at their next operator (csrc/runtime/Shutdown.h).
     torch.ops.netcl.shutdown()
-    # Autograd's drop their last Python objects shortly after backward() has returned. Sleeping gives them the GIL.
+    # Autograd's threads release their last Python objects shortly after backward() has returned; sleeping gives them
+    # the GIL.
     time.sleep(0.02)
-    # What is queued may need what exit() destroys. A command that waits for a user's event may never end, though.
+    # Queued commands may need what exit() destroys, so wait for them; but not forever, since a user's event may never
+    # come.
     limit = time.monotonic() + 10
     while not torch.ops.netcl.all_streams_idle() and time.monotonic() < limit:
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""``python -m torch_netcl``: what was found on this machine, a self-test of it, and the kernel cache."""
+"""``python -m torch_netcl``: shows what was found on this machine, tests it, and clears the kernel cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENTRY = re.compile(r".+\.bin(\.\d+)?")
 
 
 def _size(n: float) -> str:
-    """1536 -> 1.5 KiB."""
+    """A size as text: 1536 -> 1.5 KiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if n < 1024 or unit == "GiB":
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
@@ -55,7 +55,7 @@ def _cache_line() -> str:
 
 
 def _loader_path(library: str) -> str:
-    """The file that the dynamic linker took for a bare name."""
+    """The file that the dynamic linker found for a bare name."""
     if "/" not in library and _opencl._loadable(library):
         for line in Path("/proc/self/maps").read_text().splitlines():
             path = line.split(maxsplit=5)[-1]
@@ -138,13 +138,14 @@ def _check_pointwise(device: torch.device) -> None:
 
 def _check_matmul(device: torch.device) -> None:
     a, b = torch.randn(65, 130), torch.randn(130, 97)
-    # Another order of summation: a random walk of 130 roundings of sums near sqrt(130), 8e-6, ten times.
+    # The order of summation differs: 130 roundings of sums near sqrt(130) make a random walk of 8e-6; allow ten times
+    # that.
     _close(a.to(device) @ b.to(device), a @ b, rtol=0, atol=1e-4)
 
 
 def _check_reduction(device: torch.device) -> None:
     a = torch.randn(53, 4099)
-    # As above: sqrt(4099) roundings of partial sums near sqrt(4099), 2.5e-4, four times.
+    # As above: sqrt(4099) roundings of partial sums near sqrt(4099) make 2.5e-4; allow four times that.
     _close(a.to(device).sum(1), a.sum(1), rtol=0, atol=1e-3)
     _close(a.to(device).amax(), a.amax())
 
@@ -158,7 +159,7 @@ def _check_casts(device: torch.device) -> None:
 
 
 def _train(device: torch.device, dtype: torch.dtype | None) -> tuple[list[float], torch.Tensor, float, bool]:
-    """Three scaled steps and one with an Inf: losses, weights, scale, and whether the last was skipped."""
+    """Three scaled steps and one with an Inf. Returns losses, weights, scale, and whether the last step was skipped."""
     generator = torch.Generator().manual_seed(0)
     layer = torch.nn.Linear(32, 8)
     with torch.no_grad():
@@ -190,8 +191,8 @@ def _check_amp(device: torch.device) -> None:
     expected, weight, _, _ = _train(torch.device("cpu"), None)
     for dtype in torch.netcl.get_amp_supported_dtype():
         losses, actual, scale, skipped = _train(device, dtype)
-        # Inputs, weights and output are rounded to `dtype` once a step, each by at most eps / 2 of numbers of
-        # magnitude 1; sums over 32 terms and means over 512 average that, so 4 eps has room for three steps.
+        # Inputs, weights and output are rounded to `dtype` once per step, each by at most eps / 2 of numbers of
+        # magnitude 1; sums over 32 terms and means over 512 average these errors, so 4 eps suffices for three steps.
         tolerance = 4 * torch.finfo(dtype).eps
         _close(torch.tensor(losses), torch.tensor(expected), rtol=tolerance, atol=tolerance)
         _close(actual, weight, rtol=tolerance, atol=tolerance)
@@ -209,7 +210,7 @@ CHECKS: dict[str, Callable[[torch.device], None]] = {
 
 
 def _brief(error: Exception) -> str:
-    """Where and what; the dispatcher's messages list every key that there is, so the text is cut."""
+    """Where the error occurred, and its text. The dispatcher's messages list every key, so the text is cut."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = str(error).strip()
     if len(text) > 600:
@@ -218,7 +219,7 @@ def _brief(error: Exception) -> str:
 
 
 def check() -> bool:
-    """Run the self-test on every device; whether all of it passed."""
+    """Run the self-test on every device; returns whether all of it passed."""
     passed = True
     for index in range(torch.netcl.device_count()):
         device = torch.device("netcl", index)

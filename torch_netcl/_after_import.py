@@ -1,4 +1,4 @@
-"""Running something once a module has been imported, without importing it: for what torch offers no hook."""
+"""Runs a function once a module has been imported, without importing it, for things that torch has no hook for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if name != self._module:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)  # of the other finders
+        spec = importlib.util.find_spec(name)  # from the other finders
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
@@ -33,7 +33,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def after_import(module: str, then: Callable[[], object]) -> None:
-    """Calls `then` after the first import of `module`: now where that has happened."""
+    """Calls `then` after the first import of `module`: now, if it was imported already."""
     if module in sys.modules:
         then()
     else:

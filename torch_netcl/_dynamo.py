@@ -1,5 +1,8 @@
-"""netcl as a device of torch.compile's front end. Imported once ``torch._dynamo.device_interface`` is: that takes
-seconds, and ``import torch`` must not wait for it."""
+"""Makes netcl a device of torch.compile's front end.
+
+It is imported after ``torch._dynamo.device_interface``, whose import takes seconds, so ``import torch`` does not
+wait.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _TYPE = "netcl"
 
 
 class _Worker:
-    """For processes that compile and cannot use a device: they know what their parent asked."""
+    """For processes that compile and cannot use a device: they know only the properties that their parent read."""
 
     @staticmethod
     def set_device(index: int) -> None:
@@ -36,7 +39,7 @@ class _Worker:
 
 
 class NetclInterface(device_interface.DeviceInterface):
-    """What dynamo and inductor ask of netcl."""
+    """The interface that dynamo and inductor require of netcl."""
 
     device = _device.device  # type: ignore[assignment]
     Event = torch.Event  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Which build of the extension fits the torch that runs, and what becomes of ``torch.netcl`` if none does."""
+"""Chooses the build of the extension for the installed torch, and replaces ``torch.netcl`` if there is none."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from pathlib import Path
 
 import torch
 
-# As in csrc/Module.cpp. The file is searched before it is loaded: the initialisers of one that was built for another
-# torch would end the process.
+# As in csrc/Module.cpp. The file is searched before it is loaded, since the static initialisers of a library that was
+# built for another torch would end the process.
 _MARK = re.compile(rb"netcl built for torch (\d+\.\d+)")
 
 
 def minor_version(version: str) -> str:
-    """``"2.13.0+cpu"`` -> ``"2.13"``: the part that the C++ interface follows."""
+    """``"2.13.0+cpu"`` -> ``"2.13"``: the part of the version that determines the C++ interface."""
     return ".".join(version.split(".")[:2])
 
 
 def built_for(library: Path) -> str:
-    """The minor version of torch that a library was built for, ``""`` if it does not say."""
+    """The minor version of torch that a library was built for, or ``""`` if it does not say."""
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         mark = _MARK.search(content)
         return mark[1].decode() if mark else ""
 
 
 def choose(folder: Path, torch_version: str) -> Path:
-    """The library below ``folder`` that was built for ``torch_version``; raises ImportError if there is none.
+    """The library in ``folder`` that was built for ``torch_version``; raises ImportError if there is none.
 
-    A build in the source tree makes ``_C.so``. A wheel may hold one library per version, ``_C-2.13.so`` and so on.
+    A build in the source tree creates ``_C.so``. A wheel may hold one library per version, ``_C-2.13.so`` and so
+    on.
     """
     wanted = minor_version(torch_version)
     found = {library: built_for(library) for library in sorted(folder.glob("_C*.so"))}
@@ -55,7 +56,8 @@ def torch_is_being_imported() -> bool:
 
 
 class Unavailable(types.ModuleType):
-    """``torch.netcl`` where the extension did not load: no device, and the reason in every other attribute's error."""
+    """``torch.netcl`` if the extension did not load: it has no device, and other attributes raise an error with the
+    reason."""
 
     def __init__(self, reason: str):
         super().__init__("torch.netcl", "The OpenCL backend, which could not be loaded.")
@@ -83,7 +85,7 @@ class Unavailable(types.ModuleType):
 
 
 def give_up(error: Exception) -> None:
-    """Warn, and leave ``torch.netcl`` without a device: ``import torch`` must not fail for our sake."""
+    """Warn, and register ``torch.netcl`` without a device. ``import torch`` must not fail because of torch_netcl."""
     cause = f": {error.__cause__}" if error.__cause__ else ""
     reason = f"The OpenCL backend is not available. {error}{cause}"
     warnings.warn(reason, stacklevel=2)

@@ -1,4 +1,4 @@
-"""What torch_netcl.lightning and torch_netcl.pytorch_lightning hold: Lightning exists twice, under two names."""
+"""Shared by torch_netcl.lightning and torch_netcl.pytorch_lightning: Lightning exists under two package names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class Devices:
-    """What Lightning asks of an ``Accelerator``: OpenCL devices, each by its index."""
+    """The methods that Lightning requires of an ``Accelerator``, for OpenCL devices by their indices."""
 
     def setup_device(self, device: torch.device) -> None:
         """Make `device` current; ValueError if it is not a netcl device."""
@@ -20,7 +20,7 @@ class Devices:
         torch.netcl.set_device(device)
 
     def teardown(self) -> None:
-        """Hand back memory that is cached and not in use."""
+        """Return cached memory to the driver."""
         torch.netcl.empty_cache()
 
     def get_device_stats(self, device: torch.device | str | int) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class Devices:
 
     @staticmethod
     def parse_devices(devices: int | str | list[int]) -> list[int]:
-        """Indices of devices from a count, a list, or text such as "0,1"; -1 stands for all of them."""
+        """The indices of devices from a count, a list, or text such as "0,1"; -1 means all devices."""
         if isinstance(devices, str):
             parts = [int(part) for part in devices.split(",") if part.strip()]
             devices = parts if "," in devices else parts[0]
@@ -44,7 +44,7 @@ class Devices:
 
     @staticmethod
     def auto_device_count() -> int:
-        """What ``devices="auto"`` takes: one, for the others may be slower, or the same CPU again."""
+        """The number of devices for ``devices="auto"``: one, since the others may be slower, or the same CPU again."""
         return min(1, torch.netcl.device_count())
 
     @staticmethod
@@ -54,12 +54,12 @@ class Devices:
 
     @staticmethod
     def name() -> str:
-        """Its name in Lightning's messages."""
+        """The accelerator's name in Lightning's messages."""
         return "netcl"
 
 
 def precision(plugins: ModuleType, device: int, dtype: torch.dtype | None) -> Any:
-    """The plugin for `dtype`, or for the best that the device has."""
+    """The plugin for `dtype`, or for the best dtype that the device has."""
     count = torch.netcl.device_count()
     if not 0 <= device < count:
         raise ValueError(f"device {device}: there are {count} netcl devices; `python -m torch_netcl` lists them")
@@ -76,9 +76,10 @@ def precision(plugins: ModuleType, device: int, dtype: torch.dtype | None) -> An
 
 
 def define(package: str, module: str) -> tuple[type, Callable]:
-    """NetclAccelerator and netcl_strategy of `module`, for the classes of Lightning below `package`.
+    """NetclAccelerator and netcl_strategy of `module`, for the classes of Lightning in `package`.
 
-    A Trainer takes only those of its own package. After Lightning's ``Accelerator`` and ``SingleDeviceStrategy``.
+    A Trainer takes only those of its own package. They are modelled on Lightning's ``Accelerator`` and
+    ``SingleDeviceStrategy``.
     """
     base = import_module(f"{package}.accelerators").Accelerator
     single_device = import_module(f"{package}.strategies").SingleDeviceStrategy
@@ -86,12 +87,12 @@ def define(package: str, module: str) -> tuple[type, Callable]:
     accelerator = type("NetclAccelerator", (Devices, base), {"__module__": module, "__doc__": Devices.__doc__})
 
     def netcl_strategy(device: int = 0, dtype: torch.dtype | None = None) -> Any:
-        """Training on one device under autocast in `dtype`, for ``Trainer(strategy=…)``: a ``SingleDeviceStrategy``.
+        """A ``SingleDeviceStrategy`` that trains under autocast in `dtype`, for ``Trainer(strategy=…)``.
 
         `dtype` is float16 (the loss is then scaled by ``torch.amp.GradScaler("netcl")``), bfloat16, float32 (no
         autocast), or None: the first of ``torch.netcl.get_amp_supported_dtype()``. Lightning's own
-        ``precision="bf16-mixed"`` and ``"16-mixed"`` mean CUDA. ValueError for another dtype, or if there is no such
-        device.
+        ``precision="bf16-mixed"`` and ``"16-mixed"`` mean CUDA. ValueError for another dtype, or if the device does
+        not exist.
         """
         plugin = precision(plugins, device, dtype)
         return single_device(torch.device("netcl", device), accelerator=accelerator(), precision_plugin=plugin)

@@ -1,9 +1,10 @@
-"""Finds OpenCL before the extension loads: the ICD loader, and the runtimes it is to offer.
+"""Finds OpenCL before the extension loads: the ICD loader, and the runtimes that it should offer.
 
-Pure Python and free of torch, as it runs at every ``import torch``. Runtimes from pip live where no ICD
-loader looks: PoCL's .icd file in pyopencl's wheel, Intel's below ``sys.prefix`` with a false path in it.
-`configure` writes a private folder with one .icd file a runtime, the system's included, and names it in
-``OCL_ICD_VENDORS``, which ocl-icd and Khronos's loader both read. A user who sets that variable is obeyed.
+This runs at every ``import torch``, so it is pure Python and does not use torch. ICD loaders do not look where pip
+installs runtimes: PoCL's .icd file is in pyopencl's wheel, Intel's is below ``sys.prefix`` and holds a wrong path.
+`configure` writes a private folder with one .icd file per runtime, including the system's, and names it in
+``OCL_ICD_VENDORS``, which ocl-icd and Khronos's loader both read. If the user has set that variable, it is left as
+it is.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
-#: Any of these in the environment means that the user has chosen the runtimes.
+#: If one of these is in the environment, the user has chosen the runtimes.
 USER_VARIABLES = ("OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH")
-#: Distributions that bring an .icd file along.
+#: Distributions that contain an .icd file.
 RUNTIME_DISTRIBUTIONS = ("pocl-binary-distribution", "intel-opencl-rt")
-#: Drivers that containers often mount without the .icd file that belongs to them.
+#: Drivers that containers often mount without their .icd file.
 WELL_KNOWN_DRIVERS = ("libnvidia-opencl.so.1",)
 
 _FOLDER_PREFIX = "torch_netcl-icd-"
@@ -38,8 +39,8 @@ _FOLDER_PREFIX = "torch_netcl-icd-"
 class Runtime:
     """One OpenCL runtime: a library that an ICD loader can open."""
 
-    name: str  # of the .icd file, without the ending
-    library: str  # absolute path, or the bare name that the system's file gives
+    name: str  # of the .icd file, without the suffix
+    library: str  # absolute path, or the bare name in the system's file
     origin: str  # "system" or "python"
 
 
@@ -47,8 +48,8 @@ class Runtime:
 class LoaderInfo:
     """What `configure` found and did."""
 
-    library: str | None  # what to dlopen: a path, or libOpenCL.so.1 where the system has one
-    runtimes: tuple[Runtime, ...]  # empty when the user chose, see `vendors`
+    library: str | None  # what to dlopen: a path, or libOpenCL.so.1 if the system has one
+    runtimes: tuple[Runtime, ...]  # empty if the user chose, see `vendors`
     vendors: str | None  # what the loader reads instead of the system's folder, if anything
     user_choice: bool  # one of USER_VARIABLES was set by the user
 
@@ -57,7 +58,7 @@ class LoaderInfo:
 
 
 def _private_dir(path: Path) -> bool:
-    """Create `path` with mode 0700 if need be; whether it is a folder that this user can write to."""
+    """Create `path` with mode 0700 if needed; returns whether it is a folder that this user can write to."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, ValueError):
@@ -74,7 +75,7 @@ def _only_ours(path: Path) -> bool:
 
 
 def _temporary_dir() -> Path:
-    """A folder below the system's one for temporary files that nobody else can have prepared."""
+    """A folder in the system's temporary folder that no other user can have prepared."""
     path = Path(tempfile.gettempdir()) / f"torch_netcl-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)
@@ -88,10 +89,10 @@ def _temporary_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """The folder for compiled kernels, made with mode 0700.
+    """The folder for compiled kernels, which is created with mode 0700 if needed.
 
-    It is NETCL_CACHE_DIR, else $XDG_CACHE_HOME/torch_netcl, else ~/.cache/torch_netcl. Where that cannot be
-    made or written to, a private folder below the temporary one takes its place.
+    It is NETCL_CACHE_DIR, else $XDG_CACHE_HOME/torch_netcl, else ~/.cache/torch_netcl. If that cannot be created or
+    written to, a private folder in the temporary folder is used.
     """
     candidate: Path | None = None
     if explicit := os.environ.get("NETCL_CACHE_DIR"):
@@ -119,7 +120,7 @@ def _loadable(library: str) -> bool:
 
 
 def _pyopencl_libs() -> list[Path]:
-    """The folders of pyopencl's wheel that hold shared libraries. Does not import pyopencl."""
+    """The folders of pyopencl's wheel that hold shared libraries. This does not import pyopencl."""
     try:
         spec = importlib.util.find_spec("pyopencl")
     except (ImportError, ValueError):
@@ -130,7 +131,7 @@ def _pyopencl_libs() -> list[Path]:
 
 
 def find_loader() -> str | None:
-    """The ICD loader: NETCL_OPENCL_LIBRARY, the system's, pyopencl's, or sys.prefix's (conda, Intel)."""
+    """The ICD loader: NETCL_OPENCL_LIBRARY, else the system's, pyopencl's, or that of sys.prefix (conda, Intel)."""
     if override := os.environ.get("NETCL_OPENCL_LIBRARY"):
         return override
     if _loadable("libOpenCL.so.1"):
@@ -147,7 +148,7 @@ def find_loader() -> str | None:
 
 
 def _library_of(icd: Path, search: Iterable[Path]) -> str | None:
-    """The library that an .icd file means: as written if that exists, else by its name in `search`."""
+    """The library that an .icd file refers to: the path in it if that exists, else a file of that name in `search`."""
     try:
         written = icd.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -164,26 +165,27 @@ def _library_of(icd: Path, search: Iterable[Path]) -> str | None:
 
 
 def _kind(library: str) -> str:
-    """libpocl-21062cec.so, libpocl.so.2.9.0 -> libpocl: what must not be loaded twice into one process."""
+    """libpocl-21062cec.so, libpocl.so.2.9.0 -> libpocl. Two libraries of one kind must not be loaded into one process.
+    """
     return os.path.basename(library).split(".")[0].split("-")[0]
 
 
 def system_runtimes(vendors: Path = SYSTEM_VENDORS) -> list[Runtime]:
-    """The runtimes of the system's vendors folder; those whose library is gone are left out."""
+    """The runtimes of the system's vendors folder, except those whose library does not exist."""
     found = []
     for icd in sorted(vendors.glob("*.icd")) if vendors.is_dir() else []:
         try:
             written = icd.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             continue
-        # A bare name is for the dynamic linker to find.
+        # The dynamic linker finds a bare name.
         if written and (not os.path.isabs(written) or os.path.isfile(written)):
             found.append(Runtime(icd.stem, written, "system"))
     return found
 
 
 def _python_icds() -> list[Path]:
-    """The .icd files that Python distributions and this environment's prefix hold."""
+    """The .icd files of Python distributions and of this environment's prefix."""
     icds: list[Path] = []
     for name in RUNTIME_DISTRIBUTIONS:
         try:
@@ -197,10 +199,10 @@ def _python_icds() -> list[Path]:
 
 
 def python_runtimes() -> list[Runtime]:
-    """The runtimes that pip or conda installed. The FPGA emulator is not one to train on and is left out."""
+    """The runtimes that pip or conda installed, except the FPGA emulator, which is not useful for training."""
     found: dict[str, Runtime] = {}
     for icd in _python_icds():
-        # <prefix>/etc/OpenCL/vendors/x.icd belongs to a library in <prefix>/lib, wherever it says that it is.
+        # <prefix>/etc/OpenCL/vendors/x.icd belongs to a library in <prefix>/lib, whatever path it holds.
         parents = icd.parents
         search = [icd.parent]
         if icd.parent.name == "vendors" and len(parents) > 3:
@@ -212,7 +214,7 @@ def python_runtimes() -> list[Runtime]:
 
 
 def find_runtimes(vendors: Path = SYSTEM_VENDORS) -> list[Runtime]:
-    """All runtimes of this machine. Of two of one kind, the system's is taken."""
+    """All runtimes of this machine. If two are of one kind, the system's is used."""
     runtimes = system_runtimes(vendors)
     kinds = {_kind(r.library) for r in runtimes}
     for runtime in python_runtimes():
@@ -234,15 +236,16 @@ def _needs_linker(runtime: Runtime) -> bool:
 
 
 def _private_folder(prefix: str, files: dict[str, str], parent: Path, mode: int = 0o600) -> Path:
-    """A folder below `parent` that holds `files`, {name: text}. Its name tells its content: it never changes."""
+    """A folder in `parent` that holds `files`, {name: text}. Its name is derived from its content, so it never
+    changes."""
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
     folder = parent / (prefix + digest)
-    # What it holds or names is run by this process: nobody else may have written it.
+    # This process runs what the folder holds or names, so no other user may have written it.
     if not _only_ours(parent) or folder.is_symlink() or (folder.exists() and not _only_ours(folder)):
         raise PermissionError(f"others can write to {folder}")
     if folder.is_dir():
         return folder
-    # Filled under another name and renamed: another process sees all of it or nothing.
+    # The folder is filled under another name and renamed, so another process sees all of it or nothing.
     scratch = Path(tempfile.mkdtemp(prefix=".icd-", dir=parent))
     try:
         for name, text in files.items():
@@ -251,22 +254,22 @@ def _private_folder(prefix: str, files: dict[str, str], parent: Path, mode: int 
         os.rename(scratch, folder)
     except OSError:
         shutil.rmtree(scratch, ignore_errors=True)
-        if not folder.is_dir():  # else another process was faster
+        if not folder.is_dir():  # otherwise another process was faster
             raise
     return folder
 
 
 def write_vendors(runtimes: Iterable[Runtime], parent: Path) -> Path:
-    """A folder below `parent` with one .icd file a runtime."""
+    """A folder in `parent` with one .icd file per runtime."""
     files = {f"{i:02}-{r.name}.icd": r.library + "\n" for i, r in enumerate(runtimes)}
     return _private_folder(_FOLDER_PREFIX, files, parent)
 
 
 def provide_linker() -> bool:
-    """Whether PoCL finds the ``ld`` that it links each kernel with: on PATH, or LLVM's in the package ziglang.
+    """Whether PoCL finds ``ld``, with which it links each kernel: on PATH, or LLVM's in the package ziglang.
 
-    In the latter case a script of that name comes last on PATH. Without either, PoCL ends the process at its first
-    kernel.
+    For the latter, a script named ``ld`` is put into a folder at the end of PATH. Without either, PoCL ends the
+    process at its first kernel.
     """
     if shutil.which("ld"):
         return True
@@ -286,7 +289,7 @@ def provide_linker() -> bool:
 
 
 def _users_choice() -> str | None:
-    """What the user set, if anything. A folder of ours, inherited from a parent process, is no choice."""
+    """The user's choice of runtimes, if any. A folder of ours that a parent process passed on is no choice."""
     for variable in USER_VARIABLES:
         value = os.environ.get(variable)
         if value and not os.path.basename(value.rstrip("/")).startswith(_FOLDER_PREFIX):
@@ -295,11 +298,11 @@ def _users_choice() -> str | None:
 
 
 def _tame_pyopencl_loader(library: str | None) -> None:
-    """Prepare the environment for the loader in pyopencl's wheel, an ocl-icd with a patch.
+    """Prepare the environment for the loader in pyopencl's wheel, which is a patched ocl-icd.
 
-    It also lists the .icd files in $PYOPENCL_HOME/.libs and crashes where the variable is not set. ``import
-    pyopencl`` sets it, but may never happen here; and PoCL, which lies there, would be listed twice, or be
-    added to the user's own choice. A folder that cannot exist does neither.
+    The loader also lists the .icd files in $PYOPENCL_HOME/.libs, and crashes if the variable is not set. ``import
+    pyopencl`` sets it, but may never happen. PoCL is in that folder, so it would be listed twice, or be added to
+    the user's own choice. A folder that cannot exist avoids both.
     """
     if library is not None and Path(library).parent in _pyopencl_libs():
         if os.environ.get("PYOPENCL_HOME") in (None, "", str(Path(library).parent.parent)):
@@ -307,14 +310,14 @@ def _tame_pyopencl_loader(library: str | None) -> None:
 
 
 def configure(vendors: Path = SYSTEM_VENDORS) -> LoaderInfo:
-    """Find the loader and the runtimes and make the loader see them all; never raises.
+    """Find the loader and the runtimes, and make all of them visible to the loader; never raises.
 
-    It may set OCL_ICD_VENDORS, PYOPENCL_HOME, POCL_WORK_GROUP_SPECIALIZATION and PATH, so it must run before the first
-    OpenCL call of the process: loaders read their environment once.
+    It may set OCL_ICD_VENDORS, PYOPENCL_HOME, POCL_WORK_GROUP_SPECIALIZATION and PATH. Loaders read their
+    environment once, so this must run before the first OpenCL call of the process.
     """
     library = find_loader()
-    # PoCL would compile a kernel twice: for its binary, and for the size of the work-groups when it is first launched.
-    # Ours say that size in the source.
+    # PoCL would compile a kernel twice: for its binary, and for the size of the work-groups at its first launch.
+    # netcl's kernels state that size in the source.
     os.environ.setdefault("POCL_WORK_GROUP_SPECIALIZATION", "0")
     _tame_pyopencl_loader(library)
     if (choice := _users_choice()) is not None:
@@ -328,7 +331,7 @@ def configure(vendors: Path = SYSTEM_VENDORS) -> LoaderInfo:
             "and so does the system's package binutils.",
             stacklevel=2,
         )
-    # Where the system's folder says it all, the loader needs no help.
+    # If the system's folder lists all runtimes, the loader needs no help.
     if all((vendors / f"{r.name}.icd").is_file() and r.origin == "system" for r in runtimes):
         return LoaderInfo(library, runtimes, None, False)
     for parent in (cache_dir, _temporary_dir):

@@ -1,4 +1,4 @@
-"""What nn.DataParallel and torch.nn.parallel.comm call in torch._C, where torch lacks it: in builds without CUDA.
+"""The functions of torch._C that nn.DataParallel and torch.nn.parallel.comm call, for builds of torch without CUDA.
 
 The copies go through the host. One process per device (nn.parallel.DistributedDataParallel) is faster.
 """
@@ -14,7 +14,7 @@ from .device import current_device
 
 
 def _at(index: int | None) -> torch.device:
-    """The device that torch.nn.parallel means by an index: -1 is the CPU, None the current device."""
+    """The device of an index of torch.nn.parallel: -1 is the CPU, None the current device."""
     if index is None:
         index = current_device()
     return torch.device("cpu") if index < 0 else torch.device("netcl", index)
@@ -54,7 +54,7 @@ def _broadcast_coalesced(
         for chunk in _take_tensors([t for t in tensors if not t.is_sparse], buffer_size):
             flat = _flatten_dense_tensors(chunk).to(device, non_blocking=True)
             for tensor, part in zip(chunk, _unflatten_dense_tensors(flat, chunk), strict=True):
-                here[places[id(tensor)]] = part.data  # with a version counter of its own: parts share no elements
+                here[places[id(tensor)]] = part.data  # a new version counter, since parts share no elements
         copies.append(here)
     return copies
 
@@ -99,7 +99,7 @@ def _gather_out(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int) ->
 
 
 def register() -> None:
-    """Puts them where torch looks for them, unless it has its own."""
+    """Puts the functions into torch._C, unless it has its own."""
     names = (
         "_broadcast",
         "_broadcast_out",

@@ -1,4 +1,4 @@
-"""What torch asks of ``torch.netcl._utils``."""
+"""The functions that torch expects in ``torch.netcl._utils``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from .device import DeviceLike, device_index
 
 
 def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: bool = False) -> int:
-    """The index meant by a device, as torch.cuda's: -1 for the CPU where `allow_cpu` is set, the current one for a
-    device without an index where `optional` is set. Raises ValueError otherwise."""
+    """The index of a device, as in torch.cuda: -1 for the CPU if `allow_cpu`, the current device for a device without
+    an index if `optional`. Raises ValueError otherwise."""
     if isinstance(device, str):
         device = torch.device(device)
     if allow_cpu and isinstance(device, torch.device) and device.type == "cpu":

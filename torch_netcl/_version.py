@@ -1,3 +1,3 @@
-"""The one place that states the version; setup.py and pyproject.toml read it from here."""
+"""The version. setup.py and pyproject.toml read it from here."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Kernels of one's own, in OpenCL C, launched on tensors directly."""
+"""Users' own kernels in OpenCL C, launched directly on tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CompiledKernel", "LocalMemory", "compile_kernel"]
 
 _netcl = torch.ops.netcl
 
-#: OpenCL C's scalar types as struct formats.
+#: OpenCL C's scalar types, as struct formats.
 _SCALARS = {
     "char": "b",
     "uchar": "B",
@@ -33,7 +33,7 @@ _SCALARS = {
     "float": "f",
     "double": "d",
 }
-#: The dtypes that a pointer to one of them may be given; other pointers take any tensor.
+#: The dtypes that a pointer to each of these types accepts; other pointers accept any tensor.
 _POINTEES = {
     "char": {torch.int8, torch.bool},
     "short": {torch.int16, torch.bfloat16, torch.uint16},
@@ -50,12 +50,12 @@ _POINTEES = {
 
 @dataclass(frozen=True)
 class LocalMemory:
-    """An argument for a ``__local`` pointer: that many bytes a work-group."""
+    """An argument for a ``__local`` pointer: `nbytes` bytes of local memory per work-group."""
 
     nbytes: int
 
 
-#: PoCL makes files of kernels' names, and ends the process where a name is too long for one.
+#: PoCL names files after kernels, and ends the process if a name is too long for a file.
 _LONGEST_NAME = 200
 _KERNELS = re.compile(r"\bvoid\s+(\w+)\s*\(")
 _INCLUDES = re.compile(r'^\s*#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
@@ -71,7 +71,8 @@ def _check_names(source: str, name: str) -> None:
 
 
 def _included(text: str, folders: list[Path], seen: set[Path]) -> Iterator[bytes]:
-    """The files that `text` includes, and those that they include, but for a compiler's own, which do not change."""
+    """The content of the files that `text` includes, directly or not, except the compiler's own, which do not change.
+    """
     for match in _INCLUDES.finditer(text):
         for path in (folder / (match[1] or match[2]) for folder in folders):
             if path.is_file():
@@ -84,7 +85,7 @@ def _included(text: str, folders: list[Path], seen: set[Path]) -> Iterator[bytes
 
 
 def _with_includes(source: str, options: str) -> str:
-    """The source, with a hash of what it includes at its end: programs are known by their text."""
+    """The source, with a hash of the files that it includes at its end, since the cache's key is the text."""
     if "include" not in source:
         return source
     words, folders = shlex.split(options), [Path.cwd()]
@@ -102,7 +103,7 @@ def _type_name(name: str) -> str:
 
 
 class CompiledKernel:
-    """A kernel made by :func:`compile_kernel`; call it to launch it."""
+    """A kernel created by :func:`compile_kernel`; call it to launch it."""
 
     def __init__(self, source: str, name: str, options: str) -> None:
         self.name = name
@@ -114,7 +115,7 @@ class CompiledKernel:
         return f"<netcl kernel {self.name}>"
 
     def build(self, device: DeviceLike = None) -> CompiledKernel:
-        """Compile for a device (default: the current one) now rather than at the first launch; returns itself."""
+        """Compile for a device (default: the current one) now instead of at the first launch; returns itself."""
         self._for(device_index(device))
         return self
 
@@ -132,14 +133,14 @@ class CompiledKernel:
     ) -> None:
         """Enqueue the kernel on the current stream of its tensors' device, and return at once.
 
-        `args`, one for each argument of the kernel: a netcl tensor for a ``__global`` pointer, which points at the
-        tensor's first element and knows nothing of its strides (None: a null pointer); an int or a float for a scalar,
-        converted to the type that the kernel declares (a NumPy scalar keeps its own); :class:`LocalMemory` for a
-        ``__local`` pointer. `global_size`: work-items in each of up to three dimensions; `local_size`: those of a
-        work-group, which divide them (None: the driver's choice).
+        `args` holds one value per argument of the kernel. For a ``__global`` pointer pass a netcl tensor: the
+        pointer is to its first element, and does not know its strides (None: a null pointer). For a scalar pass an
+        int or a float, which is converted to the type that the kernel declares (a NumPy scalar keeps its own type).
+        For a ``__local`` pointer pass :class:`LocalMemory`. `global_size` is the number of work-items in each of up
+        to three dimensions. `local_size` is that of a work-group, and must divide it (None: the driver chooses).
 
-        Raises TypeError or ValueError for arguments that do not fit, RuntimeError for what the driver refuses. The
-        kernel's text is trusted: one that writes out of bounds corrupts memory.
+        Raises TypeError or ValueError for unsuitable arguments, and RuntimeError if the driver refuses the launch.
+        The kernel is trusted: if it writes out of bounds, it corrupts memory.
         """
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         for i, a in enumerate(args):
@@ -179,7 +180,7 @@ class CompiledKernel:
 
     def _scalar(self, i: int, value: Any, declared: str) -> list[int]:
         """(bytes, bits) of a scalar argument."""
-        if isinstance(value, (int, float)) and not hasattr(value, "dtype"):  # numpy.float64 is a float, too
+        if isinstance(value, (int, float)) and not hasattr(value, "dtype"):  # numpy.float64 is also a float
             if declared not in _SCALARS:
                 raise TypeError(
                     f"{self.name}: argument {i} is a {declared or 'type that the driver does not tell'}; a Python "
@@ -212,12 +213,12 @@ def _sizes(what: str, value: int | Sequence[int]) -> list[int]:
 
 
 def compile_kernel(source: str, name: str, options: str | Sequence[str] = ()) -> CompiledKernel:
-    """The kernel `name` of a program in OpenCL C, to be launched on netcl tensors.
+    """The kernel `name` of a program in OpenCL C, for launches on netcl tensors.
 
-    `options` go to the OpenCL compiler (``-DN=4``). It compiles at the first launch on a device (see
-    :meth:`CompiledKernel.build`); binaries are kept on disk beside netcl's own, and made anew where a file that the
-    source includes has changed. Raises RuntimeError with the compiler's log where it does not compile, at that point,
-    and ValueError for a name that is no C identifier or has more than 200 characters.
+    `options` go to the OpenCL compiler (``-DN=4``). The kernel is compiled at its first launch on a device (see
+    :meth:`CompiledKernel.build`). Binaries are kept on disk beside netcl's own, and compiled again if a file that
+    the source includes has changed. A compiler error then raises RuntimeError with the compiler's log. ValueError:
+    the name is no C identifier or has more than 200 characters.
 
     >>> scale = torch_netcl.compile_kernel(
     ...     "__kernel void scale(__global float* x, float by) { x[get_global_id(0)] *= by; }", "scale"
@@ -225,7 +226,7 @@ def compile_kernel(source: str, name: str, options: str | Sequence[str] = ()) ->
     >>> x = torch.ones(1000, device="netcl")
     >>> scale(x, 3.0, global_size=x.numel())
 
-    For autograd wrap it in ``torch.library.custom_op``; docs/interop.md shows how.
+    For autograd, wrap it in ``torch.library.custom_op``; docs/interop.md shows how.
     """
     _check_names(source, name)
     text = options if isinstance(options, str) else " ".join(options)

@@ -1,4 +1,4 @@
-"""Devices: how many, which is current, what each can do. Names and meanings are those of ``torch.cuda``."""
+"""Devices: their number, the current one, and their properties. Names and meanings are those of ``torch.cuda``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ DeviceLike = torch.device | str | int | None
 
 
 def device_index(device: DeviceLike = None) -> int:
-    """The index meant by a device, an index, or None (the current one). Raises ValueError for other devices."""
+    """The index of `device`, which may be a device, an index, or None (the current one). Raises ValueError for other
+    devices."""
     if device is None:
         return current_device()
     if isinstance(device, int) and not isinstance(device, bool):
@@ -50,23 +51,23 @@ def device_index(device: DeviceLike = None) -> int:
 
 
 def is_available() -> bool:
-    """True when an OpenCL loader and at least one device were found. Never raises."""
+    """True if an OpenCL loader and at least one device were found. Never raises."""
     return device_count() > 0
 
 
 def is_initialized() -> bool:
-    """True once this process has used a device; then a forked child can use none."""
+    """True once this process has used a device. From then on a forked child can use none."""
     return _netcl.is_started() and not _is_in_bad_fork()
 
 
 def init() -> None:
-    """Looks for devices now rather than at first use. Raises RuntimeError where there is none, and in a forked child of
-    a process that has used one."""
+    """Looks for devices now instead of at their first use. Raises RuntimeError if there is none, or in a child that
+    was forked from a process that had used one."""
     _netcl.start()
 
 
 def device_count() -> int:
-    """The number of visible devices (see NETCL_VISIBLE_DEVICES); 0 where there is none. Until one is used a child
+    """The number of visible devices (see NETCL_VISIBLE_DEVICES); 0 if there is none. Until a device is used, a child
     process counts them, so that processes forked later can use them."""
     return _netcl.device_count()
 
@@ -77,14 +78,14 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Makes `device` current. Raises RuntimeError for an index that does not exist."""
+    """Makes `device` current. Raises RuntimeError if the index does not exist."""
     index = device_index(device)
     if index >= 0:
         torch._C._accelerator_setDeviceIndex(index)
 
 
 class device:
-    """Context manager that makes a device current, and restores the previous one. A negative index does nothing."""
+    """Context manager that makes a device current and restores the previous one. A negative index does nothing."""
 
     def __init__(self, device: DeviceLike) -> None:
         self.idx = -1 if isinstance(device, int) and device < 0 else device_index(device)
@@ -101,7 +102,7 @@ class device:
 
 
 class device_of(device):
-    """Context manager that makes the device of a tensor current; does nothing for tensors elsewhere."""
+    """Context manager that makes the device of a tensor current; does nothing for tensors on other types of devices."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         super().__init__(tensor.device.index if tensor.device.type == "netcl" else -1)
@@ -109,7 +110,7 @@ class device_of(device):
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What an OpenCL device reports of itself. Sizes in bytes."""
+    """The properties that an OpenCL device reports. Sizes are in bytes."""
 
     name: str
     vendor: str
@@ -118,7 +119,7 @@ class DeviceProperties:
     platform_name: str
     platform_version: str
     device_type: str  # "cpu", "gpu" or "accelerator"
-    device_class: str  # which shape of kernels it gets: "cpu" or "gpu"
+    device_class: str  # the class of kernels that it gets: "cpu" or "gpu"
     extensions: tuple[str, ...]
     has_fp16: bool  # cl_khr_fp16
     has_fp64: bool  # cl_khr_fp64
@@ -134,27 +135,27 @@ class DeviceProperties:
 
     @property
     def supports_fp16(self) -> bool:
-        """Another name of has_fp16."""
+        """The same as has_fp16."""
         return self.has_fp16
 
     @property
     def total_memory(self) -> int:
-        """The name that torch.cuda has for global_mem_size."""
+        """The same as global_mem_size, under torch.cuda's name."""
         return self.global_mem_size
 
     @property
     def multi_processor_count(self) -> int:
-        """The name that torch.cuda has for max_compute_units."""
+        """The same as max_compute_units, under torch.cuda's name."""
         return self.max_compute_units
 
     @property
     def max_threads_per_multi_processor(self) -> int:
-        """What Inductor divides reductions by: 2048, as on most GPUs, since OpenCL does not tell."""
+        """The number by which Inductor divides reductions: 2048, as on most GPUs, since OpenCL does not tell."""
         return 2048
 
     @property
     def warp_size(self) -> int:
-        """What Inductor takes for lanes that run together: 32."""
+        """The number of lanes that Inductor assumes to run together: 32."""
         return 32
 
 
@@ -181,24 +182,25 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """False: OpenCL devices do not reach each other's memory; copies between them go through the host."""
+    """False: OpenCL devices cannot access each other's memory, so copies between them go through the host."""
     for each in (device, peer_device):
         get_device_properties(each)
     return False
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Waits for all streams of a device; raises what its kernels reported since the last time."""
+    """Waits for all streams of a device, and raises errors that its kernels have reported since the last wait."""
     torch._C._accelerator_synchronizeDevice(device_index(device))
 
 
 def _is_in_bad_fork() -> bool:
-    """True in a child forked from a process that had used netcl; torch.manual_seed then leaves netcl alone."""
+    """True in a child that was forked from a process that had used netcl; torch.manual_seed then does not seed netcl.
+    """
     return _netcl.in_bad_fork()
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """bfloat16 is stored on every device and computed in float32."""
+    """True: every device stores bfloat16 and computes it in float32."""
     return including_emulation
 
 
@@ -206,7 +208,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def cpu_fallback_ops() -> dict[str, int]:
-    """Operators that ran on the CPU for want of a kernel, with the number of calls since the last reset."""
+    """The operators that ran on the CPU since the last reset because they have no kernel, with the number of calls."""
     return dict(_netcl.cpu_fallback_ops())
 
 
@@ -216,30 +218,32 @@ def reset_cpu_fallback_ops() -> None:
 
 
 def get_cpu_fallback_mode() -> str:
-    """ "warn", "error" or "silent"."""
+    """The mode that :func:`set_cpu_fallback_mode` set: "warn", "error" or "silent"."""
     return _netcl.cpu_fallback_mode()
 
 
 def set_cpu_fallback_mode(mode: str) -> None:
-    """Sets what an operator without a kernel does: "warn" (once an operator), "error" or "silent".
+    """Sets what happens if an operator has no kernel: "warn" (once per operator), "error" or "silent".
 
-    The start value is the environment variable NETCL_CPU_FALLBACK. Raises ValueError for another word.
+    The environment variable NETCL_CPU_FALLBACK gives the initial mode. Raises ValueError for another word.
     """
     _netcl.set_cpu_fallback_mode(mode)
 
 
 def host_sync_count() -> int:
-    """How often this process has waited for a device since it began."""
+    """How often this process has waited for a device so far."""
     return _netcl.host_sync_count()
 
 
 def launch_count() -> int:
-    """How many kernels were launched since the process began."""
+    """How many kernels this process has launched so far."""
     return _netcl.launch_count()
 
 
 def kernel_cache_stats() -> dict[str, float]:
-    """Of this process: programs `compiled`, loaded from disk (`disk_hits`), kernels found in memory
-    (`memory_hits`), and `compile_seconds`."""
+    """Counts of this process: programs compiled and loaded from disk, kernels found in memory.
+
+    The keys are `compiled`, `disk_hits`, `memory_hits` and `compile_seconds`, the time spent in the compiler.
+    """
     stats = dict(_netcl.kernel_cache_stats())
     return {k: v if k == "compile_seconds" else int(v) for k, v in stats.items()}

@@ -1,4 +1,4 @@
-"""What is reachable as ``torch.netcl``: the device API under CUDA's names."""
+"""The module ``torch.netcl``: the device API under torch.cuda's names."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .streams import *  # noqa: F403
 
 
 def _lazy_init() -> None:
-    """Called by PyTorch once, when something first asks for a netcl device."""
+    """PyTorch calls this once, when something first asks for a netcl device."""
     amp.autocast_mode.set_default_dtype()
 
 
 def __getattr__(name: str) -> object:
-    if name == "default_generators":  # made when first asked for, since that makes OpenCL look for devices
+    if name == "default_generators":  # created at the first access, since that makes OpenCL look for devices
         return tuple(_get_generator(i) for i in range(device_count()))  # noqa: F405
-    if name == "_initialized":  # torch.utils.checkpoint keeps the state of generators only where it is true
+    if name == "_initialized":  # torch.utils.checkpoint saves the state of generators only if it is true
         return is_initialized()  # noqa: F405
-    if name == "Scheduling":  # Inductor asks for a backend: it gets one through its own functions, not from here
+    if name == "Scheduling":  # Inductor looks for a backend here, but gets it through its own functions
         from . import inductor
 
         inductor.register()

@@ -1,7 +1,7 @@
 """``torch.distributed`` for netcl tensors: the backend "netcl_gloo", which passes them through host memory to gloo.
 
-OpenCL has no way to send device memory to another process, so every collective copies to the host, lets gloo do the
-work, and copies back. It suits CPU devices, several small GPUs, and tests. Registered when torch_netcl is imported::
+OpenCL cannot send device memory to another process. So every collective copies to the host, lets gloo do the work,
+and copies back. It suits CPU devices, several small GPUs, and tests. Importing torch_netcl registers it::
 
     torch.distributed.init_process_group("netcl_gloo")  # for CPU and netcl tensors
 """
@@ -22,13 +22,13 @@ BACKEND = "netcl_gloo"
 
 
 def register() -> None:
-    """Make the backend known to torch.distributed, and the default one for netcl tensors."""
+    """Register the backend with torch.distributed, as the default one for netcl tensors."""
     if dist.is_available() and dist.is_gloo_available():
         dist.Backend.register_backend(BACKEND, StagedProcessGroup, devices=["cpu", "netcl"])
 
 
 def _map(tree: Any, f: Callable[[torch.Tensor], Any]) -> Any:
-    """`tree`, of lists within lists, with `f` of its tensors."""
+    """Apply `f` to the tensors of `tree`, which consists of lists within lists."""
     return [_map(t, f) for t in tree] if isinstance(tree, (list, tuple)) else f(tree)
 
 
@@ -37,14 +37,14 @@ def _leaves(tree: Any) -> list[torch.Tensor]:
 
 
 class _StagedWork(Work):
-    """Gloo's work, and then the copies back to the devices."""
+    """Gloo's work, followed by the copies back to the devices."""
 
     def __init__(self, work: Work, results: list[torch.Tensor], finish: Callable[[], None]) -> None:
         super().__init__()
         self._work = work
         devices = {t.device for t in results}
         self._future: torch.futures.Future = torch.futures.Future(devices=list(devices))
-        # The copies are to be ordered after what the caller's streams hold now, and before what they get later.
+        # The copies must run after the present work of the caller's streams, and before its later work.
         streams = {d: torch.accelerator.current_stream(d) for d in devices}
 
         def done(check: Callable[[], Any]) -> None:
@@ -65,13 +65,13 @@ class _StagedWork(Work):
         self._done: Callable[[Callable[[], Any]], None] | None = done
         try:
             future = work.get_future()
-        except RuntimeError:  # gloo has none for some (send, recv, reduce_scatter): then wait() does the rest
+        except RuntimeError:  # gloo has none for some (send, recv, reduce_scatter): then wait() does it
             return
         self._done = None
         future.add_done_callback(lambda f: done(f.value))
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Return once the results are there; raises what went wrong."""
+        """Return when the results are complete; raises the error if the work failed."""
 
         def wait() -> None:
             self._work.wait(timeout) if timeout else self._work.wait()
@@ -85,18 +85,19 @@ class _StagedWork(Work):
         return True
 
     def get_future(self) -> torch.futures.Future:
-        """A future of the list of results. After send, recv and reduce_scatter only wait() completes it."""
+        """A future of the list of results. After send, recv and reduce_scatter, only wait() completes it."""
         return self._future
 
     def is_completed(self) -> bool:
-        """Whether the results are there."""
+        """Whether the results are complete."""
         return self._future.done()
 
 
 class StagedProcessGroup(dist.ProcessGroup):
-    """Gloo for CPU tensors as they are, and for netcl tensors by way of the host.
+    """A process group that passes CPU tensors to gloo directly, and netcl tensors through the host.
 
-    Collectives of netcl tensors take what gloo takes, and ReduceOp.AVG. A copy to the host waits for the device.
+    Collectives of netcl tensors support what gloo supports, and ReduceOp.AVG. A copy to the host waits for the
+    device.
     """
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
@@ -113,7 +114,7 @@ class StagedProcessGroup(dist.ProcessGroup):
         return BACKEND
 
     def _staged(self, method: str, out: Any, given: Any, *args: Any) -> Work:
-        """Call gloo's `method` with `out` (written), `given` (read; None where `out` is both) and `args`."""
+        """Call gloo's `method` with `out` (written), `given` (read; None if `out` is read too) and `args`."""
         tensors = _leaves(out) + ([] if given is None else _leaves(given))
         collective = getattr(self._gloo, method)
         if all(t.device.type == "cpu" for t in tensors):

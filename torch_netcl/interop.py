@@ -1,7 +1,8 @@
 """Zero-copy exchange with pyopencl: tensors as arrays, arrays as tensors, and netcl's handles as pyopencl objects.
 
-Both sides share memory and, by default, the queue of the current stream, so that what either enqueues comes after
-everything enqueued before. Work on other queues needs an event or a ``finish()``, as between any two queues.
+Both sides share memory and, by default, the queue of the current stream, so each side's commands run after
+everything that was enqueued before. Work on other queues needs an event or a ``finish()``, as between any two
+queues.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _netcl = torch.ops.netcl
 
 @functools.cache
 def _module(index: int) -> Any:
-    """pyopencl, once it is known to see the runtime that holds device `index`."""
+    """pyopencl, after a check that it sees the runtime of device `index`."""
     try:
         import pyopencl
         import pyopencl.array
@@ -52,25 +53,25 @@ def device(device: DeviceLike = None) -> pyopencl.Device:
 
 
 def context(device: DeviceLike = None) -> pyopencl.Context:
-    """The context of a netcl device (default: the current one), to make programs and buffers in."""
+    """The context of a netcl device (default: the current one), in which programs and buffers can be created."""
     index = device_index(device)
     return _module(index).Context.from_int_ptr(_netcl.device_handles(index)[2], retain=True)
 
 
 def current_queue(device: DeviceLike = None) -> pyopencl.CommandQueue:
-    """The in-order queue that operators on a netcl device (default: the current one) use in this thread."""
+    """The in-order queue that this thread's operators on a netcl device (default: the current one) use."""
     index = device_index(device)
     return _module(index).CommandQueue.from_int_ptr(_netcl.device_handles(index)[3], retain=True)
 
 
 def to_pyopencl(tensor: torch.Tensor) -> pyopencl.array.Array:
-    """A netcl tensor as a pyopencl array of the same shape, strides and dtype that shares its memory.
+    """A pyopencl array that shares the memory of a netcl tensor, with the same shape, strides and dtype.
 
-    The array keeps the memory alive. Its queue is the current stream's. ``array.data`` is a sub-buffer that ends with
-    the tensor; it exists where the tensor begins at a multiple of the device's alignment (usually 128 bytes), else
-    ``array.base_data`` and ``array.offset`` do. Raises ValueError for tensors elsewhere, RuntimeError for tensors that
-    require grad (detach them) or are lazily conjugated, TypeError for dtypes that NumPy lacks (bfloat16: view it as
-    int16).
+    The array keeps the memory alive. Its queue is the current stream's. ``array.data`` is a sub-buffer that ends
+    with the tensor; it exists if the tensor begins at a multiple of the device's alignment (usually 128 bytes).
+    Otherwise use ``array.base_data`` and ``array.offset``. Raises ValueError for tensors on other devices,
+    RuntimeError for tensors that require grad (detach them) or are lazily conjugated, TypeError for dtypes that
+    NumPy lacks (bfloat16: view it as int16).
     """
     if tensor.device.type != "netcl":
         raise ValueError(f"Expected a netcl tensor, but got one on {tensor.device}")
@@ -91,7 +92,7 @@ def to_pyopencl(tensor: torch.Tensor) -> pyopencl.array.Array:
     span = sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True)) + dtype.itemsize
     whole = cl.Buffer.from_int_ptr(mem, retain=True)
     data = whole.get_sub_region(begin, offset - begin + span)
-    # Slices of the array share its buffer object, so that is what must hold the memory.
+    # Slices of the array share its buffer object, so this object must keep the memory alive.
     data.torch_storage = tensor.untyped_storage()
     data.torch_offset = begin - (offset - tensor.storage_offset() * dtype.itemsize)
     tensor.record_stream(torch.accelerator.current_stream(index))
@@ -99,12 +100,12 @@ def to_pyopencl(tensor: torch.Tensor) -> pyopencl.array.Array:
 
 
 def from_pyopencl(array: pyopencl.array.Array) -> torch.Tensor:
-    """A pyopencl array as a netcl tensor of the same shape, strides and dtype that shares its memory.
+    """A netcl tensor that shares the memory of a pyopencl array, with the same shape, strides and dtype.
 
-    The array must live in netcl's context: make it with :func:`current_queue` or :func:`context`. The tensor keeps the
-    array's buffer alive. The current stream waits for the array's events and, where it has another queue, for what
-    that holds. Raises ValueError for arrays of other contexts, in SVM, with negative strides, or not aligned to their
-    dtype; TypeError for dtypes that torch lacks.
+    The array must be in netcl's context: create it with :func:`current_queue` or :func:`context`. The tensor keeps
+    the array's buffer alive. The current stream waits for the array's events and, if the array has another queue,
+    for the commands in that queue. Raises ValueError for arrays of other contexts, in SVM, with negative strides,
+    or not aligned to their dtype; TypeError for dtypes that torch lacks.
     """
     index, cl = _device_of(array)
     import numpy as np
@@ -122,20 +123,20 @@ def from_pyopencl(array: pyopencl.array.Array) -> torch.Tensor:
     size, stride = list(array.shape), [s // dtype.itemsize for s in array.strides]
     _wait_for(array, index, cl)
     data = array.base_data
-    if (storage := getattr(data, "torch_storage", None)) is not None:  # from to_pyopencl: no second name for the memory
+    if (storage := getattr(data, "torch_storage", None)) is not None:  # from to_pyopencl: use the tensor's own storage
         at = (data.torch_offset + array.offset) // dtype.itemsize
         return torch.empty(0, dtype=dtype, device=torch.device("netcl", index)).set_(storage, at, size, stride)
     if not isinstance(data, cl.MemoryObjectHolder):
         raise ValueError("from_pyopencl: the array is not in an OpenCL buffer (SVM is not supported)")
     span = (sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1) * dtype.itemsize
     tensor = _netcl.tensor_from_buffer(index, data.int_ptr, array.offset, span, size, stride, dtype)
-    # The buffer is retained; its Python object is kept too, since it may return its memory to a pool when it goes.
+    # The buffer is retained. Its Python object is kept too, since its destructor may return the memory to a pool.
     tensor.untyped_storage().pyopencl_data = data
     return tensor
 
 
 def _device_of(array: pyopencl.array.Array) -> tuple[int, Any]:
-    """The index of the netcl device in whose context `array` is, and pyopencl."""
+    """The index of the netcl device whose context holds `array`, and pyopencl."""
     context = array.context
     for index in range(device_count()):
         _, device_id, context_id, _ = _netcl.device_handles(index)
@@ -148,7 +149,7 @@ def _device_of(array: pyopencl.array.Array) -> tuple[int, Any]:
 
 
 def _wait_for(array: pyopencl.array.Array, index: int, cl: Any) -> None:
-    """Let the current stream wait for whatever writes `array`."""
+    """Make the current stream wait for everything that writes `array`."""
     events = list(array.events)
     queue = array.queue
     if queue is not None and queue.int_ptr != _netcl.device_handles(index)[3]:

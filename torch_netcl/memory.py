@@ -32,7 +32,8 @@ def empty_cache() -> None:
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
-    """The allocator's statistics as a flat dict, "allocated_bytes.all.current" and so on. Sizes in bytes."""
+    """The allocator's statistics as a flat dict, with keys such as "allocated_bytes.all.current". Sizes are in bytes.
+    """
     flat: dict[str, Any] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -47,15 +48,17 @@ def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
 
 
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
-    """What :func:`memory_stats` flattens."""
+    """The statistics of :func:`memory_stats`, as nested dicts."""
     return torch._C._accelerator_getDeviceStats(device_index(device))
 
 
 def memory_snapshot(device: DeviceLike = None) -> list[dict[str, Any]]:
-    """The allocator's segments (``cl_mem`` objects) and the blocks they are cut into, as torch.cuda's: for each its
-    address, total_size, allocated_size, active_size, device, stream, segment_type and blocks, with address, size,
-    requested_size and state ("active_allocated", "active_awaiting_free" or "inactive"). Sizes in bytes. Unlike
-    torch.cuda's it is of one device (default: the current one)."""
+    """The allocator's segments (``cl_mem`` objects) and their blocks, in the format of torch.cuda, for one device.
+
+    Each segment has address, total_size, allocated_size, active_size, device, stream, segment_type and blocks. A
+    block has address, size, requested_size and state ("active_allocated", "active_awaiting_free" or "inactive").
+    Sizes are in bytes. Unlike torch.cuda's, the snapshot is of one device (default: the current one).
+    """
     index = device_index(device)
     states = ("active_allocated", "active_awaiting_free", "inactive")
     segments: dict[int, dict[str, Any]] = {}
@@ -101,17 +104,18 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
-    """Starts the peaks anew."""
+    """Starts the peaks again from the current values."""
     torch._C._accelerator_resetPeakStats(device_index(device))
 
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
-    """Starts the accumulated statistics anew."""
+    """Starts the accumulated statistics again from 0."""
     torch._C._accelerator_resetAccumulatedStats(device_index(device))
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """(free, total) bytes; OpenCL tells only the total, so free is the total less what netcl has reserved."""
+    """(free, total) in bytes. OpenCL tells only the total, so free is the total minus what this process has reserved.
+    """
     return torch._C._accelerator_getMemoryInfo(device_index(device))
 
 
@@ -119,14 +123,15 @@ _fractions: dict[int, float] = {}
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Reserves at most this part, in (0, 1], of the device's memory; more raises torch.OutOfMemoryError."""
+    """Limits reserved memory to this fraction, in (0, 1], of the device's memory; more raises torch.OutOfMemoryError.
+    """
     index = device_index(device)
     torch.ops.netcl.set_memory_fraction(index, float(fraction))
     _fractions[index] = float(fraction)
 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
-    """What :func:`set_per_process_memory_fraction` set, 1.0 at the start."""
+    """The fraction that :func:`set_per_process_memory_fraction` set; initially 1.0."""
     return _fractions.get(device_index(device), 1.0)
 
 

@@ -1,7 +1,7 @@
-"""netcl tensors in torch.multiprocessing's queues and pipes: a copy, handed over in shared host memory.
+"""netcl tensors in torch.multiprocessing's queues and pipes: they are copied through shared host memory.
 
-OpenCL shares no device memory between processes, so the receiver gets a tensor of its own on the device with the same
-index: writes on one side are not seen on the other.
+OpenCL cannot share device memory between processes, so the receiver gets a new tensor on the device with the same
+index. Writes on one side are not visible on the other.
 """
 
 from __future__ import annotations
@@ -34,6 +34,6 @@ def _reduce(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def register() -> None:
-    """Tell multiprocessing's pickler."""
+    """Register the reduction of netcl tensors with multiprocessing's pickler."""
     for cls in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(cls, _reduce)

@@ -1,4 +1,4 @@
-"""Lightning on netcl, for the package of the name pytorch_lightning.
+"""Lightning on netcl, for the package named pytorch_lightning.
 
 ::
 

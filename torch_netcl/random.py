@@ -23,17 +23,17 @@ __all__ = [
 
 
 def default_generator(device: DeviceLike = None) -> torch.Generator:
-    """The generator that operators on a device use where none is given."""
+    """The generator that operators on a device use if none is given."""
     return torch.ops.netcl.default_generator(device_index(device))
 
 
 def get_rng_state(device: DeviceLike = "netcl") -> torch.Tensor:
-    """The state of a device's generator: a CPU tensor of 16 bytes, seed and offset."""
+    """The state of a device's generator: a CPU tensor of 16 bytes that holds seed and offset."""
     return default_generator(device).get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: DeviceLike = "netcl") -> None:
-    """Sets the state that :func:`get_rng_state` gave. Raises for a tensor of another kind."""
+    """Sets a state from :func:`get_rng_state`. Raises for other tensors."""
     default_generator(device).set_state(new_state)
 
 
@@ -54,7 +54,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds all devices, without looking for them."""
+    """Seeds all devices, without starting the drivers."""
     torch.ops.netcl.manual_seed_all(torch.Generator().manual_seed(int(seed)))
 
 

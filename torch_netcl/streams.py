@@ -23,28 +23,28 @@ class Stream(torch.Stream):
     """An in-order OpenCL command queue of a device."""
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0, **kwargs: Any) -> Stream:
-        """A stream of the pool of `device` (default: the current one)."""
+        """A stream from the pool of `device` (default: the current one)."""
         if kwargs:
             return super().__new__(cls, **kwargs)
         return super().__new__(cls, torch.device("netcl", device_index(device)), priority=priority)
 
 
 def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
-    """A marker in a stream: record, wait, query, synchronize; elapsed_time in milliseconds.
+    """A marker in a stream, with record, wait, query and synchronize; elapsed_time is in milliseconds.
 
-    A function, since torch.Event.elapsed_time takes no subclass of torch.Event.
+    This is a function, since torch.Event.elapsed_time accepts no subclass of torch.Event.
     """
     device = torch.device("netcl", device_index())
     return torch.Event(device, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 def current_stream(device: DeviceLike = None) -> torch.Stream:
-    """The stream that operators on `device` use in this thread."""
+    """The stream that this thread's operators on `device` use."""
     return torch.accelerator.current_stream(device_index(device))
 
 
 def default_stream(device: DeviceLike = None) -> torch.Stream:
-    """The stream with which a device starts."""
+    """The initial stream of a device."""
     return torch.Stream(stream_id=0, device_index=device_index(device), device_type=20)
 
 
@@ -54,7 +54,7 @@ def set_stream(stream: torch.Stream) -> None:
 
 
 class stream:
-    """Context manager that makes a stream current, and restores the previous one; None does nothing."""
+    """Context manager that makes a stream current and restores the previous one; None does nothing."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream

@@ -1,6 +1,7 @@
-"""``python -m torch_netcl.train``: a regression on scikit-learn's digits by :class:`torch_netcl.amp.AmpTrainState`.
+"""``python -m torch_netcl.train``: a regression on scikit-learn's digits with :class:`torch_netcl.amp.AmpTrainState`.
 
-A small network is to give 1 for an image's digit and 0 for the nine others, so that targets can be spoilt at will::
+A small network learns to give 1 for an image's digit and 0 for the nine others, so that targets can be corrupted at
+will::
 
     python -m torch_netcl.train --steps 300 --csv run.csv --png run.png
     python -m torch_netcl.train --spike 40 --bf16        # one batch's targets times 1e8
@@ -8,9 +9,9 @@ A small network is to give 1 for an image's digit and 0 for the nine others, so 
     python -m torch_netcl.train --checkpoint run.pt --checkpoint-every 50
     python -m torch_netcl.train --resume run.pt          # goes on, bit for bit
 
-Options come from the flags, then ``--config`` (YAML or JSON, keys as the flags), then the checkpoint that is resumed.
-Exit status 3: ``--stop-on-skips`` ended the run. Ctrl-C and SIGTERM let the step end, save the checkpoint and give
-130 and 143; a second Ctrl-C ends at once.
+Options come from the flags, then from ``--config`` (YAML or JSON, with the flags as keys), then from the checkpoint
+that is resumed. Exit status 3: ``--stop-on-skips`` ended the run. After Ctrl-C and SIGTERM the step ends, the
+checkpoint is saved, and the status is 130 or 143; a second Ctrl-C ends at once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from torch import Tensor, nn
 from torch_netcl.amp.training import AmpTrainState, CsvLog, SkipLog, SkipMonitor, StepLog, read_csv
 
 SPIKE = 1e8
-TOO_MANY_SKIPS = 3  # exit status; 1 and 2 are Python's and argparse's
+TOO_MANY_SKIPS = 3  # an exit status; Python and argparse use 1 and 2
 
 
 def _option(default: Any, text: str, **more: Any) -> Any:
@@ -49,7 +50,7 @@ def _option(default: Any, text: str, **more: Any) -> Any:
 
 @dataclass
 class TrainConfig:
-    """What can be chosen; each field is a flag and a key of the configuration file."""
+    """The options; each field is a flag and a key of the configuration file."""
 
     device: str = _option("netcl", "torch device, e.g. netcl, netcl:1, cpu")
     amp: str = _option("auto", "auto: fp16 where the device has it, else bf16", choices=["auto", "fp16", "bf16", "off"])
@@ -75,7 +76,7 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str = "configuration") -> TrainConfig:
-        """Raises ValueError for a key that is no field, or a value of another type."""
+        """A configuration from `values`. Raises ValueError for an unknown key or a value of another type."""
         kinds = {f.name: f for f in dataclasses.fields(cls)}
         result = cls()
         for key, value in values.items():
@@ -84,7 +85,7 @@ class TrainConfig:
                 raise ValueError(f"{source}: no option is called {key!r}; there are {', '.join(kinds)}")
             default = getattr(result, name)
             if isinstance(default, float) and isinstance(value, (int, str)) and not isinstance(value, bool):
-                value = float(value)  # YAML takes 1e-3 for a string
+                value = float(value)  # YAML reads 1e-3 as a string
             choices = kinds[name].metadata.get("choices")
             if type(value) is not type(default) or (choices and value not in choices):
                 wanted = f"one of {', '.join(choices)}" if choices else type(default).__name__
@@ -94,7 +95,7 @@ class TrainConfig:
         return result
 
     def _check(self, source: str) -> None:
-        """Raises ValueError for a number that nothing can be done with."""
+        """Raises ValueError for a number that is out of range."""
         counts = ("steps", "batch_size", "growth_interval", "log_every", "skip_window", "skip_patience")
         for name in (*counts, "checkpoint_every", "seed"):
             least = 1 if name in counts else 0
@@ -113,7 +114,7 @@ class TrainConfig:
 
 
 def _need(name: str) -> ModuleType:
-    """A package of the demo extra; imported late, as `--help` needs none."""
+    """Imports a package of the extra `demo`; this happens late, since `--help` needs none."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -157,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _load_checkpoint(path: str) -> dict[str, Any]:
-    """What :func:`_save` wrote. Raises ValueError for another file."""
+    """Reads a checkpoint of :func:`_save`. Raises ValueError for another file."""
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
@@ -170,7 +171,7 @@ def _load_checkpoint(path: str) -> dict[str, Any]:
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[TrainConfig, dict[str, Any] | None]:
-    """The configuration, and the checkpoint to go on from if any."""
+    """The configuration, and the checkpoint to resume, if any."""
     parser = _parser()
     flags = vars(parser.parse_args(arguments))
     file, resume = flags.pop("config"), flags.pop("resume")
@@ -184,7 +185,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[TrainConfig, dict[str
 
 
 def pick_amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
-    """The dtype for autocast, None for none. Ends the program where the device cannot do what was asked."""
+    """The dtype for autocast, or None for no autocast. Ends the program if the device does not support the request."""
     amp = "bf16" if config.bf16 else config.amp
     if amp == "off":
         return None
@@ -206,7 +207,7 @@ class Digits:
         self.seed, self.batch_size, self.device = seed, batch_size, device
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """A batch that depends on seed and step alone, so that nothing of it need be in a checkpoint."""
+        """A batch that depends only on seed and step, so a checkpoint need not contain any of it."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
         index = torch.randint(self.held_out, len(self.labels), (self.batch_size,), generator=generator)
         targets = nn.functional.one_hot(self.labels[index], 10).float()
@@ -214,13 +215,13 @@ class Digits:
 
     @torch.no_grad()
     def accuracy(self, model: nn.Module) -> float:
-        """The share of the held-out images whose digit has the largest output."""
+        """The fraction of the held-out images whose digit has the largest output."""
         scores = model.eval()(self.images[: self.held_out].to(self.device))
         return (scores.argmax(1).cpu() == self.labels[: self.held_out]).float().mean().item()
 
 
 def make_state(config: TrainConfig, device: torch.device) -> AmpTrainState:
-    """The model with all that trains it."""
+    """The model, with everything that trains it."""
     torch.manual_seed(config.seed)
     amp_dtype = pick_amp_dtype(config, device)
     model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Dropout(0.1), nn.Linear(128, 10)).to(device).train()
@@ -238,7 +239,7 @@ def make_state(config: TrainConfig, device: torch.device) -> AmpTrainState:
 
 
 def _save(path: str, config: TrainConfig, state: AmpTrainState, monitor: SkipMonitor) -> None:
-    """Written beside its place and renamed, so that there is always a whole one."""
+    """Writes a temporary file and renames it, so that the file is always complete."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"{target.name}.{os.getpid()}.tmp")
@@ -255,7 +256,7 @@ def _line(log: StepLog | SkipLog) -> str:
 
 
 def _one_step(config: TrainConfig, state: AmpTrainState, data: Digits) -> StepLog | SkipLog:
-    """The next step, spoilt if this one is to be."""
+    """The next step, with corrupted data if the options ask for it."""
     inputs, targets = data.batch(state.steps)
     if state.steps in config.spike:
         targets = targets * SPIKE
@@ -270,7 +271,8 @@ def _one_step(config: TrainConfig, state: AmpTrainState, data: Digits) -> StepLo
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """The signals that asked to stop so far: the first is only noted here, a second one does what it always does."""
+    """The list of signals that asked to stop so far. The first one is only recorded; a second one has its usual
+    effect."""
     seen: list[int] = []
     before: dict[int, Any] = {}
 
@@ -283,7 +285,7 @@ def _stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
         before.clear()
 
-    if threading.current_thread() is threading.main_thread():  # no other may set handlers
+    if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
         before.update({number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)})
     try:
         yield seen
@@ -292,7 +294,7 @@ def _stop_signals() -> Iterator[list[int]]:
 
 
 def plot(csv_file: str, png_file: str) -> None:
-    """Loss, norms and scale of a CSV file over its steps; a red line is a skipped one."""
+    """Plots loss, norms and scale of a CSV file over its steps; a red line is a skipped step."""
     _need("matplotlib").use("Agg")
     plt = _need("matplotlib.pyplot")
     rows = read_csv(csv_file)
@@ -315,7 +317,7 @@ def plot(csv_file: str, png_file: str) -> None:
 
 
 def train(config: TrainConfig, saved: dict[str, Any] | None = None) -> int:
-    """Trains as ``config`` says, from the checkpoint ``saved`` if given; the exit status."""
+    """Trains as ``config`` says, from the checkpoint ``saved`` if given; returns the exit status."""
     tqdm = _need("tqdm").tqdm
     if config.png and not config.csv:
         raise SystemExit("--png plots the CSV file: name one with --csv")

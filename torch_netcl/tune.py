@@ -1,7 +1,8 @@
-"""``python -m torch_netcl.tune``: finds the best tile of matrix multiplication for a GPU, and keeps it.
+"""``python -m torch_netcl.tune``: finds the best tile of matrix multiplication for a GPU, and stores it.
 
-Each candidate is first checked against the CPU, then timed; the fastest is kept beside the compiled kernels, by device
-and driver, and every later process uses it. CPU devices multiply with another kernel, which has nothing to tune.
+Each candidate is first compared with the CPU, then timed. The fastest is stored beside the compiled kernels, by
+device and driver, and every later process uses it. CPU devices multiply with another kernel, which has nothing to
+tune.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ops = torch.ops.netcl
 
 
 class Candidate(NamedTuple):
-    """A tile and what became of it."""
+    """A tile and its result."""
 
     tile: tuple[int, ...]
     """Work-items x, work-items y, elements of each in x and in y, levels in local memory."""
@@ -34,7 +35,7 @@ class Candidate(NamedTuple):
 
 
 def _check(device: torch.device, dtype: torch.dtype) -> str:
-    """What is wrong with products of all layouts whose sizes are no multiples of any tile; empty if nothing is."""
+    """The error in products of all layouts, with sizes that are no multiples of any tile; empty if there is none."""
     generator = torch.Generator().manual_seed(0)
     m, n, k = 141, 133, 77
     for transpose_a in (False, True):
@@ -43,18 +44,18 @@ def _check(device: torch.device, dtype: torch.dtype) -> str:
             b = torch.randn(n, k, generator=generator).t() if transpose_b else torch.randn(k, n, generator=generator)
             got = torch.mm(a.to(device, dtype), b.to(device, dtype)).cpu().double()
             off = (got - torch.mm(a.double(), b.double())).abs().max().item()
-            # k products of numbers of size about 1, each of at most 2^-24 off, and some slack for the largest of them.
+            # The k products of numbers near 1 are each off by at most 2^-24; the factor allows for the largest of them.
             if not off <= 16 * k * 2**-24:
                 return f"off by {off:.2g}"
     return ""
 
 
 def _seconds(device: torch.device, dtype: torch.dtype, size: int, samples: int) -> float:
-    """The median time of a product of two size x size matrices."""
+    """The median time in seconds of a product of two size x size matrices."""
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
     times = []
-    for _ in range(samples + 1):  # the first is for warming up
+    for _ in range(samples + 1):  # the first one warms up
         torch.netcl.synchronize(device)
         start = time.perf_counter()
         torch.mm(a, b, out=out)
@@ -73,9 +74,9 @@ def tune(
 ) -> list[Candidate]:
     """Try every tile that fits `device` on products of size x size matrices, and use the fastest from now on.
 
-    `dtype` is what sums are kept in: float32 (which float16 and bfloat16 use, too) or float64. With `keep` the choice
-    is stored for later processes. `report` gets each candidate as soon as it is timed. Returns the candidates, fastest
-    first. RuntimeError if none gives right results.
+    `dtype` is the type of the sums: float32 (also for float16 and bfloat16) or float64. With `keep`, the choice is
+    stored for later processes. `report` is called with each candidate as soon as it is timed. Returns the
+    candidates, fastest first. RuntimeError if none gives correct results.
     """
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"tune: dtype {dtype}: choose torch.float32 (for 16-bit floats as well) or torch.float64")
@@ -89,7 +90,7 @@ def tune(
             _ops.set_gemm_tile(index, dtype, tile, False)
             problem = _check(device, dtype)
             seconds = None if problem else _seconds(device, dtype, size, samples)
-        except RuntimeError as e:  # a driver may refuse what the device says it can
+        except RuntimeError as e:  # a driver may refuse what the device claims to support
             problem, seconds = str(e).splitlines()[0], None
         candidates.append(Candidate(tuple(tile), seconds, problem))
         if report:
@@ -103,7 +104,7 @@ def tune(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m torch_netcl.tune", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="netcl", help="e.g. netcl:1 (default: the current one)")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float64"])

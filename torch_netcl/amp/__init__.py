@@ -1,8 +1,8 @@
-"""Mixed precision on netcl: what ``torch.amp`` asks of a device, and short forms of its classes.
+"""Mixed precision on netcl: the functions that ``torch.amp`` requires of a device, and short forms of its classes.
 
-``torch.autocast("netcl", ...)`` and ``torch.amp.GradScaler("netcl")`` are all that is needed; the names here save
-typing the device, and tell what a device can do. The module is ``torch.netcl.amp`` as well. A whole training step is in
-``torch.netcl.amp.training``.
+``torch.autocast("netcl", ...)`` and ``torch.amp.GradScaler("netcl")`` suffice; the classes here fill in the device
+type, and the functions tell what a device supports. ``torch.netcl.amp`` is the same module.
+``torch.netcl.amp.training`` has a whole training step.
 """
 
 import importlib
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    # Imported at first use: few programs train with it.
+    # Imported at its first use, since few programs use it.
     if name == "training":
         return importlib.import_module("torch_netcl.amp.training")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

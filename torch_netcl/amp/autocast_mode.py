@@ -1,4 +1,4 @@
-"""What autocast may choose on a device, and ``torch.autocast`` with the device type filled in."""
+"""The dtypes that autocast may use on a device, and ``torch.autocast`` with the device type filled in."""
 
 import functools
 import sys
@@ -8,7 +8,8 @@ import torch
 
 
 def _device_index(device: Any) -> int:
-    """The index of a device given as an index, a string, a torch.device, a stream, a queue or None (current)."""
+    """The index of a device that is given as an index, a string, a torch.device, a stream, a queue or None (current).
+    """
     if device is None:
         return torch.netcl.current_device()
     if isinstance(device, int) and not isinstance(device, bool):
@@ -33,12 +34,12 @@ def _device_index(device: Any) -> int:
 
 
 def device_profile(device: Any = None) -> Any:
-    """The properties of ``device`` (the current one): ``has_fp16``, ``has_fp64``, memory, compute units …"""
+    """The properties of ``device`` (default: the current one): ``has_fp16``, ``has_fp64``, memory, compute units …"""
     return torch.netcl.get_device_properties(_device_index(device))
 
 
 def supports_fp16(device: Any = None) -> bool:
-    """Whether ``device`` has half arithmetic (``cl_khr_fp16``). Never raises: False where it cannot be told."""
+    """Whether ``device`` has half arithmetic (``cl_khr_fp16``). Never raises: False if this is unknown."""
     try:
         return bool(device_profile(device).has_fp16)
     except Exception:  # noqa: BLE001 - a probe must not fail
@@ -51,10 +52,10 @@ def _any_device_has_fp16() -> bool:
 
 
 def set_default_dtype() -> None:
-    """Makes bfloat16 this thread's autocast dtype if no device has float16. Runs at the first use of a device.
+    """Makes bfloat16 this thread's autocast dtype if no device has float16. It runs at the first use of a device.
 
-    PyTorch starts each thread with float16. Where some devices have it and others not, that stays: operators then take
-    the 16-bit float of the device that their tensors are on (csrc/amp/autocast_mode.cpp).
+    PyTorch starts each thread with float16. If only some devices have float16, that default stays: operators then
+    use the 16-bit float of the device that their tensors are on (csrc/amp/autocast_mode.cpp).
     """
     nested = torch.autocast_increment_nesting() > 1
     torch.autocast_decrement_nesting()
@@ -66,7 +67,7 @@ def set_default_dtype() -> None:
 def get_amp_supported_dtype() -> list[torch.dtype]:
     """The dtypes that ``torch.autocast("netcl", dtype)`` may use on the current device.
 
-    float16 needs ``cl_khr_fp16``; bfloat16 is storage with arithmetic in float32, which every device has.
+    float16 needs ``cl_khr_fp16``. Every device has bfloat16, which is stored as such and computed in float32.
     """
     caller = sys._getframe(1)
     if caller.f_code is torch.autocast.__init__.__code__:
@@ -76,10 +77,11 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 def _supported_by_region(arguments: Any) -> list[torch.dtype]:
-    """The same, asked by the constructor of ``torch.autocast``: of all devices, as operators decide by their tensors'.
+    """The dtypes that ``torch.autocast``'s constructor asks for: those of all devices, since an operator's tensors
+    decide.
 
-    It has read the thread's default dtype by now, and asks a backend nothing else, so the first region of a thread
-    that names no dtype is put right here.
+    The constructor has already read the thread's default dtype, and it asks the backend nothing else. So if a
+    thread's first region names no dtype, this function corrects it.
     """
     if _any_device_has_fp16():
         return [torch.float16, torch.bfloat16]
@@ -96,7 +98,7 @@ def is_autocast_enabled(device_type: str = "netcl") -> bool:
 
 
 def autocast_enabled(profile_supports_fp16: bool) -> bool:
-    """What it is given, as a bool: ``autocast(enabled=autocast_enabled(device_profile().supports_fp16))``.
+    """``profile_supports_fp16`` as a bool, for ``autocast(enabled=autocast_enabled(device_profile().supports_fp16))``.
 
     :func:`is_autocast_enabled` tells whether a region is on.
     """
@@ -137,7 +139,7 @@ def _own_style(
 
 
 def _own_dtype(dtype: torch.dtype | None, device_queue: Any) -> tuple[torch.dtype, bool]:
-    """The dtype of a region in this module's own style, and whether the device can."""
+    """The dtype of a region whose arguments have this module's own style, and whether the device supports it."""
     if dtype is None:
         dtype = torch.get_autocast_dtype("netcl")
         if not torch.is_autocast_enabled("netcl") and not _any_device_has_fp16():
@@ -145,38 +147,38 @@ def _own_dtype(dtype: torch.dtype | None, device_queue: Any) -> tuple[torch.dtyp
     return dtype, dtype != torch.float16 or supports_fp16(device_queue)
 
 
-# torch.compile takes the answer for a constant: a device does not change.
+# torch.compile treats the result as a constant, since a device does not change.
 _own_dtype._dynamo_marked_constant = True
 
 
 def autocast(*args: Any, **kwargs: Any) -> torch.autocast:
-    """``torch.autocast`` for netcl: context manager and decorator, which ``torch.compile`` takes as its own.
+    """``torch.autocast`` for netcl: a context manager and decorator, which ``torch.compile`` accepts as its own.
 
-    Called as ``autocast(enabled=True, device_queue=None, dtype=None, cache_enabled=None)``. float16 on a device
-    that has none is float32 without a warning. Also takes the arguments of ``torch.autocast``, beginning with
-    ``"netcl"`` or with ``device_type=``; then it is ``torch.autocast``, warnings included.
+    Call it as ``autocast(enabled=True, device_queue=None, dtype=None, cache_enabled=None)``. On a device without
+    float16, float16 means float32, without a warning. It also takes the arguments of ``torch.autocast``, beginning
+    with ``"netcl"`` or with ``device_type=``; then it is ``torch.autocast``, with its warnings.
 
     Args:
         enabled: whether to cast at all.
-        device_queue: the device whose abilities count: an index, a device, a stream or a pyopencl queue; the
-            current device by default.
-        dtype: float16 (default) or bfloat16; another one warns and casts nothing, as in ``torch.autocast``.
+        device_queue: the device whose dtypes count: an index, a device, a stream or a pyopencl queue; the current
+            device by default.
+        dtype: float16 (default) or bfloat16; for another dtype it warns and casts nothing, as ``torch.autocast`` does.
         cache_enabled: whether casts of weights are cached.
 
     Returns:
-        A ``torch.autocast``. What it does is decided here, not on entry.
+        A ``torch.autocast``. Its dtype is chosen here, not on entry.
 
     Raises:
-        TypeError, ValueError: arguments of neither style; the message tells how to write it.
+        TypeError, ValueError: the arguments have neither style; the message shows how to write them.
     """
     torchs = "device_type" in kwargs or (len(args) > 0 and isinstance(args[0], str))
     return _torch_style(*args, **kwargs) if torchs else _own_style(*args, **kwargs)
 
 
 def maybe_cast_tensor(tensor: Any) -> Any:
-    """``tensor`` in the autocast dtype of its device if autocast is on and it is a float32 netcl tensor.
+    """``tensor`` in the autocast dtype of its device, if autocast is on and it is a float32 netcl tensor.
 
-    Anything else comes back as it is. Differentiable.
+    Any other value is returned unchanged. Differentiable.
     """
     if not isinstance(tensor, torch.Tensor) or tensor.device.type != "netcl" or tensor.dtype != torch.float32:
         return tensor

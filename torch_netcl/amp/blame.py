@@ -1,8 +1,8 @@
-"""Which gradients held an Inf or a NaN: how many elements of each, and where the first one is.
+"""Which gradients held an Inf or a NaN: the number of such elements in each, and the index of the first.
 
-The kernel that unscales gradients notes it where it meets one (``kernels/amp.cl``); a clean step writes nothing and the
-host reads only what is asked for: :meth:`torch_netcl.amp.GradScaler.blame` after a step, or :func:`blame` of gradients
-that are still there, which serves ``torch.amp.GradScaler`` and other devices as well.
+The kernel that unscales gradients records this (``kernels/amp.cl``). It writes nothing in a clean step, and the
+host reads the record only on request: by :meth:`torch_netcl.amp.GradScaler.blame` after a step. :func:`blame` looks
+at gradients that still exist; it also works with ``torch.amp.GradScaler`` and on other devices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 __all__ = ["Blame", "Record", "blame", "parameter_names"]
 
-FIRST_AT = 0xFFFFFFFF  # of kernels/amp.cl
+FIRST_AT = 0xFFFFFFFF  # as in kernels/amp.cl
 Names = nn.Module | Iterable[tuple[str, Tensor]] | None
 
 
@@ -24,11 +24,11 @@ Names = nn.Module | Iterable[tuple[str, Tensor]] | None
 class Blame:
     """A gradient with elements that are Inf or NaN."""
 
-    name: str  # of its parameter; "parameter 3" where nobody named it
+    name: str  # of its parameter; "parameter 3" if it has no name
     number: int  # of its parameter among those of the optimizer, from 0
-    count: int  # elements that are Inf or NaN; of a complex gradient, real and imaginary parts
-    numel: int  # elements in all; of a sparse gradient, of its values
-    first: tuple[int, ...] | None  # index of the first; None where it is beyond the 2^32 elements that are told apart
+    count: int  # elements that are Inf or NaN; a complex element counts as two
+    numel: int  # all elements; of a sparse gradient, those of its values
+    first: tuple[int, ...] | None  # index of the first; None if it is beyond the 2^32 elements that can be recorded
 
     def __str__(self) -> str:
         where = "" if self.first is None else f", first at {list(self.first)}"
@@ -36,18 +36,18 @@ class Blame:
 
 
 def parameter_names(names: Names) -> dict[int, str]:
-    """id -> name of the parameters of a module, or of pairs of name and parameter."""
+    """Maps the id of each parameter to its name, for a module or for pairs of name and parameter."""
     if isinstance(names, nn.Module):
         names = names.named_parameters(remove_duplicate=False)
     found: dict[int, str] = {}
     for name, param in names or ():
-        # torch.compile and DistributedDataParallel put the model in a module of their own.
+        # torch.compile and DistributedDataParallel wrap the model in another module.
         found.setdefault(id(param), name.replace("_orig_mod.", "").removeprefix("module."))
     return found
 
 
 def _unravel(offset: int, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """The index of what lies ``offset`` elements from the start of a dense tensor."""
+    """The index of the element that lies ``offset`` elements from the start of a dense tensor."""
     index = [0] * len(shape)
     for d in sorted((d for d in range(len(shape)) if shape[d] > 1), key=lambda d: -strides[d]):
         index[d], offset = divmod(offset, strides[d])
@@ -64,7 +64,8 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _index(offset: int, values: Tensor) -> tuple[int, ...]:
-    """The index of the kernel's element ``offset``: in memory, or in a dense copy where a gradient has gaps."""
+    """The index of the kernel's element ``offset``, which counts in memory order, or in a dense copy of a gradient
+    with gaps."""
     if values.is_complex():
         offset //= 2
     if _is_dense(values):
@@ -77,18 +78,18 @@ def _index(offset: int, values: Tensor) -> tuple[int, ...]:
 
 
 class Record:
-    """What one look at the gradients of some parameters found; made by :func:`check`."""
+    """The result of one check of the gradients of some parameters, created by :func:`check`."""
 
     def __init__(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         self._optimizer = weakref.ref(optimizer) if optimizer is not None else lambda: None
-        # Per device: the flag and what the kernel noted, the parameters, their numbers.
+        # Per device: the flag and the kernel's record, the parameters, their numbers.
         self._parts: list[tuple[Tensor, list[Tensor], list[int]]] = []
-        self.found: dict[torch.device, Tensor] = {}  # a 0-dim float32 per device, 1 if there was an Inf or NaN
+        self.found: dict[torch.device, Tensor] = {}  # per device: a 0-dim float32 that is 1 if there was an Inf or NaN
 
     def check(self, params: Iterable[Tensor], inv_scale: Tensor, allow_fp16: bool) -> None:
-        """Multiplies the gradients of ``params`` by ``inv_scale``, a 0-dim float32, and notes which are not finite.
+        """Multiplies the gradients of ``params`` by ``inv_scale``, a 0-dim float32, and records which are not finite.
 
-        Raises ValueError for a float16 gradient, unless ``allow_fp16``. Waits for nothing.
+        Raises ValueError for a float16 gradient, unless ``allow_fp16``. Does not wait for the device.
         """
         by_device: dict[torch.device, tuple[list[Tensor], list[Tensor], list[int]]] = {}
         for number, param in enumerate(params):
@@ -98,7 +99,7 @@ class Record:
             if not allow_fp16 and grad.dtype == torch.float16:
                 raise ValueError("Attempting to unscale FP16 gradients.")
             if grad.is_sparse:
-                if grad.dtype == torch.float16:  # duplicates may add up to Inf
+                if grad.dtype == torch.float16:  # the sum of duplicates may be Inf
                     param.grad = grad = grad.coalesce()
                 grad = grad._values()
             grads, owners, numbers = by_device.setdefault(grad.device, ([], [], []))
@@ -118,14 +119,14 @@ class Record:
 
     @staticmethod
     def _check_elsewhere(grads: list[Tensor], inv_scale: Tensor) -> Tensor:
-        """The same with ATen's operators, as int64, where the device is no netcl one."""
+        """The same record as int64, made by ATen's operators, for devices other than netcl's."""
         found = torch.zeros((), device=inv_scale.device)
         torch._amp_foreach_non_finite_check_and_unscale_(grads, found, torch.ones_like(inv_scale))
         words = torch.zeros(1 + 2 * len(grads), dtype=torch.int64)
         if found.item():
             words[0] = 1
             for k, grad in enumerate(grads):
-                # As the kernel sees it: in the order of memory.
+                # The kernel counts elements in memory order, so do the same here.
                 dense = grad if not _is_dense(grad) else torch.as_strided(grad, (grad.numel(),), (1,))
                 flat = torch.view_as_real(dense.resolve_conj()).flatten() if dense.is_complex() else dense.flatten()
                 bad = (~flat.isfinite()).nonzero()
@@ -150,7 +151,7 @@ class Record:
         return f"parameter {number}"
 
     def blame(self, names: Names = None) -> list[Blame]:
-        """The gradients that were not finite, in the order of the parameters. Waits for the device, once for each."""
+        """The gradients that were not finite, in the order of the parameters. Waits for each device once."""
         known, result = parameter_names(names), []
         for words, params, numbers in self._parts:
             host = words.cpu()
@@ -161,7 +162,7 @@ class Record:
                 count, first = told[2 * k] & FIRST_AT, told[2 * k + 1] & FIRST_AT
                 if not count:
                     continue
-                # Gradients have the strides of their parameters, or are still there.
+                # A gradient that was freed had the strides of its parameter.
                 values = param.grad if param.grad is not None else param
                 values = values._values() if values.is_sparse else values
                 index = _index(FIRST_AT - first, values) if first > 1 else None
@@ -170,15 +171,16 @@ class Record:
 
 
 def blame(params: nn.Module | torch.optim.Optimizer | Iterable[Tensor], names: Names = None) -> list[Blame]:
-    """The parameters whose gradients hold an Inf or a NaN now, with how many and where the first one is.
+    """The parameters whose gradients now hold an Inf or a NaN, with the number of such elements and the index of the
+    first.
 
     Args:
-        params: parameters, or a module or an optimizer that has some; those without a gradient do not count.
-        names: a module, or pairs of name and parameter, to name them by; the module itself if ``params`` is one.
+        params: parameters, or a module or an optimizer with parameters; those without a gradient do not count.
+        names: a module, or pairs of name and parameter, for the names; by default ``params`` if it is a module.
 
     Returns:
         A :class:`Blame` for each, in the order of the parameters; one host read per device. A netcl GradScaler can say
-        the same of the last step when its gradients are gone: :meth:`torch_netcl.amp.GradScaler.blame`.
+        the same of the last step after its gradients were freed: :meth:`torch_netcl.amp.GradScaler.blame`.
     """
     optimizer = params if isinstance(params, torch.optim.Optimizer) else None
     if isinstance(params, nn.Module):

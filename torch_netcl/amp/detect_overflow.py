@@ -13,21 +13,21 @@ from torch.utils._pytree import tree_leaves
 
 __all__ = ["Overflow", "detect_overflow"]
 
-_INF, _NAN = 1, 2  # bits of kernels/amp.cl
-_PLACES = 4096  # flags of one tensor: what a few forward and backward passes take
-# Memory that nobody has written yet.
+_INF, _NAN = 1, 2  # bits, as in kernels/amp.cl
+_PLACES = 4096  # flags per tensor, enough for a few forward and backward passes
+# Operators whose memory is not yet written.
 _EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_")
 
 
 @dataclass(frozen=True)
 class Overflow:
-    """An operator that made an Inf or a NaN of finite tensors; or a tensor that came with one."""
+    """An operator that made an Inf or a NaN from finite tensors, or a tensor that held one from the start."""
 
-    operator: str  # "aten.mm.default"; "input" or "parameter weight" if it came from outside
-    module: str  # its name in the model; "" for the model itself and for what ran outside of it
+    operator: str  # "aten.mm.default"; "input" or "parameter weight" for a tensor from outside
+    module: str  # its name in the model; "" for the model itself and for operators outside of it
     phase: str  # "forward" or "backward"
     kind: str  # "Inf", "NaN" or "Inf and NaN"
-    shapes: tuple[tuple[int, ...], ...]  # of the tensors looked at
+    shapes: tuple[tuple[int, ...], ...]  # of the tensors that were checked
     dtypes: tuple[torch.dtype, ...]
     number: int  # of the operator since the block was entered, from 0
 
@@ -40,7 +40,7 @@ class Overflow:
 
 
 class detect_overflow(TorchDispatchMode):
-    """Looks at every operator's output, and names the first that was not finite::
+    """Checks every operator's output, and names the first that was not finite::
 
         with torch.netcl.amp.detect_overflow(model) as found:
             with torch.autocast("netcl", dtype=torch.float16):
@@ -48,17 +48,18 @@ class detect_overflow(TorchDispatchMode):
             scaler.scale(loss).backward()
         print(found.first)
 
-    A flag per operator is set on the device, so the block costs a launch per operator but no wait; leaving it reads all
-    flags at once. An operator counts as first if its inputs were finite; one that was told to write an Inf, as
-    ``masked_fill(mask, -inf)``, does not count, nor does an Inf that comes of that one, but a NaN does. Meant for the
-    step that goes wrong, not for every one. It works on any device; elsewhere than on netcl each look waits.
+    A flag per operator is set on the device, so the block costs a launch per operator but no wait; its end reads
+    all flags at once. An operator counts as first if its inputs were finite. An operator that was told to write an
+    Inf, such as ``masked_fill(mask, -inf)``, does not count, nor do later Infs that result from it, but a NaN does.
+    Use this for a step that goes wrong, not for every step. It works on any device; on devices other than netcl's,
+    each check waits.
 
     Args:
-        model: names the modules. Operators outside of it, as those of a loss, are looked at too.
+        model: names the modules. Operators outside of it, such as those of a loss, are checked too.
 
     Attributes:
-        first: an :class:`Overflow` once the block is left, None if all was finite.
-        overflows: every operator that turned finite tensors into others, in their order.
+        first: an :class:`Overflow` after the end of the block, or None if everything was finite.
+        overflows: all operators with finite inputs and other outputs, in their order.
 
     Raises:
         RuntimeError: the block is entered again while it is open.
@@ -78,8 +79,8 @@ class detect_overflow(TorchDispatchMode):
         self._looks: list[_Look] = []
         self._stack: list[str] = []
         self._module_of: dict[int, str] = {}  # sequence number of an autograd node -> module
-        self._last_look: dict[int, int] = {}  # storage -> number of the look at what it holds
-        self._kept: list[Any] = []  # storages, so that no other takes the same id
+        self._last_look: dict[int, int] = {}  # storage -> number of the last check of its content
+        self._kept: list[Any] = []  # storages, kept alive so that no other gets the same id
 
     # --- modules ----------------------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ class detect_overflow(TorchDispatchMode):
         node = torch._C._current_autograd_node()
         if node is None:
             module, phase = self._stack[-1] if self._stack else "", "forward"
-            # The node of this operator was made just before.
+            # The autograd node of this operator was created last.
             self._module_of[torch.autograd._get_sequence_nr() - 1] = module
         else:
             module, phase = self._module_of.get(node._sequence_nr(), ""), "backward"
@@ -145,7 +146,7 @@ class detect_overflow(TorchDispatchMode):
     def _look(
         self, operator: str, module: str, tensors: list[Tensor], sources: list[int], told: bool, phase: str = "forward"
     ) -> None:
-        """Notes on the device what ``tensors`` hold."""
+        """Records on the device what ``tensors`` hold."""
         by_device: dict[torch.device, list[Tensor]] = {}
         for tensor in tensors:
             tensor = tensor._values() if tensor.is_sparse else tensor
@@ -175,10 +176,10 @@ class detect_overflow(TorchDispatchMode):
         self._looks.append(look)
 
     def _read(self) -> None:
-        """Reads the flags, and follows who was given what by whom."""
+        """Reads the flags, and follows the flow from operator to operator."""
         host = {device: torch.cat([p.cpu() for p in pages]).tolist() for device, pages in self._flags.items()}
-        own: list[int] = []  # what a look saw
-        meant: list[int] = []  # what of it comes of an Inf that somebody asked for
+        own: list[int] = []  # what a check saw
+        meant: list[int] = []  # the part that results from an Inf that was asked for
         for number, look in enumerate(self._looks):
             bits = 0
             for device, at in look.places:
@@ -189,18 +190,18 @@ class detect_overflow(TorchDispatchMode):
                 asked |= meant[source]
             own.append(bits)
             meant.append((bits & _INF) if look.told else (asked & bits))
-            # A NaN of Infs that were asked for is nobody's wish.
+            # A NaN made from Infs that were asked for still counts.
             fresh = bits & ~_INF if look.told or asked else bits
             if (bits and not given and not look.told) or (fresh & _NAN and not given & _NAN):
                 kind = {1: "Inf", 2: "NaN", 3: "Inf and NaN"}[bits]
                 where = (look.operator, look.module, look.phase, kind)
                 self.overflows.append(Overflow(*where, tuple(look.shapes), tuple(look.dtypes), number))
-        # A NaN made of somebody else's Inf comes after it.
+        # A NaN made from an Inf of another operator comes later in the list.
         self.first = self.overflows[0] if self.overflows else None
 
 
 class _Look:
-    """At what one operator wrote; ``sources`` are the looks at what it was given."""
+    """The check of one operator's outputs; ``sources`` are the checks of its inputs."""
 
     def __init__(self, operator: str, module: str, phase: str, sources: list[int], told: bool) -> None:
         self.operator, self.module, self.phase, self.sources, self.told = operator, module, phase, sources, told
@@ -216,7 +217,7 @@ def _storage(tensor: Tensor) -> int:
 
 @torch.no_grad()
 def _flag(tensors: list[Tensor], flags: Tensor, at: int) -> None:
-    """Sets the bits of ``flags[at]``."""
+    """Sets bits of ``flags[at]``: what the tensors hold."""
     tensors = [t.resolve_conj().detach() for t in tensors]
     if flags.device.type == "netcl":
         torch.ops.netcl._amp_flag_non_finite_(tensors, flags, at)

@@ -1,4 +1,4 @@
-"""What autocast does to a model, module by module: dtypes, casts, what underflows or saturates, error, time."""
+"""What autocast does to a model, module by module: dtypes, casts, underflow and saturation, error, time."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from torch.utils._pytree import tree_leaves
 __all__ = ["Explanation", "ModuleReport", "explain"]
 
 LOW = (torch.float16, torch.bfloat16)
-# Above these a module is worth a region without autocast. Rounding to bfloat16 alone is 2^-9 of a value; a sum of some
-# hundred products of such is off by a few percent at worst.
+# Beyond these limits, a module should run without autocast. Rounding to bfloat16 alone is an error of 2^-9 of a value;
+# a sum of some hundred products of rounded values is off by a few percent at worst.
 MAX_ERROR = 0.05
 MAX_UNDERFLOW = 0.01
 
 
 @dataclass
 class ModuleReport:
-    """A module without children, in one forward pass (and backward pass, if a loss was given)."""
+    """A module without children, in one forward pass (and one backward pass, if a loss was given)."""
 
     name: str  # in the model
     kind: str  # its class
-    dtype: torch.dtype | None = None  # of its output under autocast; None if it gave no floating point tensor
-    casts: int = 0  # copies into another dtype that its operators asked for
-    cast_bytes: int = 0  # that these wrote
-    # Share, 0 to 1, of the values other than 0 that a dtype makes 0 (underflow), and of the finite ones that it makes
-    # Inf (saturate): in weights, inputs and outputs in float32, and gradients of outputs if a loss was given.
+    dtype: torch.dtype | None = None  # of its output under autocast; None if it returned no floating point tensor
+    casts: int = 0  # copies to another dtype by its operators
+    cast_bytes: int = 0  # bytes that these copies wrote
+    # Share, 0 to 1, of the non-zero values that become 0 in a dtype (underflow), and of the finite values that become
+    # Inf (saturate): in weights, inputs and outputs in float32, and in gradients of outputs if a loss was given.
     underflow: dict[torch.dtype, float] = field(default_factory=dict)
     saturate: dict[torch.dtype, float] = field(default_factory=dict)
     gradient_underflow: dict[torch.dtype, float] = field(default_factory=dict)
-    error: float = 0.0  # L2 norm of the output's difference from float32's, relative to the latter; NaN if not finite
-    input_error: float = 0.0  # the same of its inputs: what it was handed by the modules before it
+    error: float = 0.0  # L2 norm of output - float32's output, divided by that of the latter; NaN if not finite
+    input_error: float = 0.0  # the same for its inputs: the error of the modules before it
     seconds: float = 0.0  # of its forward pass under autocast, and
-    seconds_fp32: float = 0.0  # in float32; of the fastest of three, the device waited for
+    seconds_fp32: float = 0.0  # in float32; the fastest of three, including the device's time
     advice: str = ""  # why it should stay in float32; "" if it need not
 
 
 @dataclass
 class Explanation:
-    """What :func:`explain` found; ``print`` shows it as a table, :meth:`plot` as a picture."""
+    """The result of :func:`explain`; ``print`` shows it as a table, :meth:`plot` as a picture."""
 
     dtype: torch.dtype
     device: torch.device
     modules: list[ModuleReport]
-    error: float  # of the model's output, as of a module's
+    error: float  # of the model's output, defined as for a module
 
     @property
     def keep_in_fp32(self) -> list[str]:
@@ -75,7 +75,8 @@ class Explanation:
         return "\n".join([*lines, last])
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Writes a picture: error, shares and time of each module. Needs matplotlib; the suffix tells the format."""
+        """Writes a picture of the error, shares and time of each module. Needs matplotlib; the suffix selects the
+        format."""
         import matplotlib
 
         matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""``torch.amp.GradScaler`` with the device filled in, blame, and a second way to use it: one call a step."""
+"""``torch.amp.GradScaler`` with the device filled in, blame, and a second way to use it: one call per step."""
 
 import math
 from collections.abc import Iterable
@@ -12,24 +12,24 @@ from torch_netcl.amp.blame import Blame, Record
 
 
 class GradScaler(torch.amp.GradScaler):
-    """``torch.amp.GradScaler("netcl", ...)``, which can also say which gradients a step was skipped for.
+    """``torch.amp.GradScaler("netcl", ...)``, which can also say which gradients caused a skipped step.
 
-    Called as ``GradScaler(init_scale, growth_factor, backoff_factor, growth_interval, enabled)``, or with a device
-    first, as PyTorch's. Beside PyTorch's way (``scale``, ``step``, ``update``) it has one that scales, checks and
-    adapts in a single call::
+    Call it as ``GradScaler(init_scale, growth_factor, backoff_factor, growth_interval, enabled)``, or with a device
+    first, like PyTorch's. Besides PyTorch's way (``scale``, ``step``, ``update``), one call can check, step and
+    update the scale::
 
         scaler.scale_loss(loss).backward()
         scaler.step(optimizer, model.parameters())
 
-    There the scale grows and backs off inside ``step``, which reads the device once to tell whether to skip.
-    One scaler keeps to one of the two ways.
+    In this way the scale grows and backs off inside ``step``, which reads the device once to decide whether to
+    skip. Use a scaler in only one of the two ways.
 
     Args:
-        init_scale: the first scale, above 0.
-        growth_factor: what the scale is multiplied by after ``growth_interval`` steps without Inf or NaN; above 1.
-        backoff_factor: what it is multiplied by after a step that was skipped; below 1.
-        growth_interval: how many clean steps in a row make it grow.
-        enabled: False makes every method do nothing but call the optimizer.
+        init_scale: the initial scale, above 0.
+        growth_factor: the scale's factor after ``growth_interval`` steps without Inf or NaN; above 1.
+        backoff_factor: the scale's factor after a skipped step; below 1.
+        growth_interval: the number of clean steps in a row after which the scale grows.
+        enabled: if False, every method only calls the optimizer.
         device: "netcl".
 
     Raises:
@@ -49,11 +49,11 @@ class GradScaler(torch.amp.GradScaler):
                 raise ValueError(f"init_scale must be a finite number above 0, not {self._init_scale!r}")
             if not (isinstance(self._growth_interval, int) and self._growth_interval >= 1):
                 raise ValueError(f"growth_interval must be a whole number of at least 1, not {self._growth_interval!r}")
-        self._one_call: bool | None = None  # which of the two ways is in use
-        self._found_inf: torch.Tensor | None = None  # of unscale_grads(), until step() consumes it
-        self._records: dict[int, Record] = {}  # of the last check of each optimizer, by id
+        self._one_call: bool | None = None  # which of the two ways is used
+        self._found_inf: torch.Tensor | None = None  # of unscale_grads(), until step() uses it
+        self._records: dict[int, Record] = {}  # the last check of each optimizer, by its id
 
-    # The attributes that older frameworks' scalers have. `scale` is PyTorch's method: get_scale() tells the number.
+    # The attributes of older frameworks' scalers. `scale` is PyTorch's method; get_scale() returns the number.
     @property
     def enabled(self) -> bool:
         """As ``is_enabled()``."""
@@ -91,7 +91,7 @@ class GradScaler(torch.amp.GradScaler):
         return super().scale(outputs)
 
     def _check(self, params: Iterable[torch.Tensor], inv_scale: torch.Tensor, allow_fp16: bool, of: Any) -> Record:
-        """Unscales, and keeps the record for :meth:`blame`; ``of`` is the optimizer, None in the one-call way."""
+        """Unscales, and keeps the record for :meth:`blame`; ``of`` is the optimizer, or None for one call per step."""
         record = Record(of)
         self._records[id(of)] = record
         record.check(params, inv_scale, allow_fp16)
@@ -122,23 +122,23 @@ class GradScaler(torch.amp.GradScaler):
         names: nn.Module | Iterable[tuple[str, torch.Tensor]] | None = None,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> list[Blame]:
-        """Which gradients of the last step held an Inf or a NaN, how many elements, and where; [] if it was clean.
+        """Which gradients of the last step held an Inf or a NaN, in how many elements, and where; [] if it was clean.
 
-        Clean steps cost nothing for it and nothing waits before it is asked; this waits. It can be asked until the next
-        step unscales gradients, also when the gradients are gone.
+        Clean steps cost nothing more, and only this call waits for the device. It may be called until the next step
+        unscales gradients, even after the gradients were freed.
 
         Args:
-            names: the model, or pairs of name and parameter, to name parameters by; an optimizer that was made of
-                named parameters does so by itself.
-            optimizer: to ask about one of several; all of them by default.
+            names: the model, or pairs of name and parameter, for the names; an optimizer that was created from named
+                parameters knows them itself.
+            optimizer: one of several optimizers; all of them by default.
         """
         records = self._records.values() if optimizer is None else [self._records.get(id(optimizer), Record())]
         return [found for record in records for found in record.blame(names)]
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """As ``torch.amp.GradScaler.update``; nothing is left to do after ``step(optimizer, params)``.
+        """As ``torch.amp.GradScaler.update``; after ``step(optimizer, params)`` it does nothing.
 
-        On a scaler that was not used yet it does nothing; PyTorch's raises AssertionError.
+        On a scaler that was not used yet it does nothing either; PyTorch's raises AssertionError.
         """
         if self._enabled and new_scale is None and (self._one_call or self._scale is None):
             return
@@ -154,7 +154,7 @@ class GradScaler(torch.amp.GradScaler):
     def unscale_grads(self, params: Iterable[torch.Tensor]) -> bool:
         """Divides the gradients of ``params`` by the scale. True if one of them was Inf or NaN (one device read).
 
-        Before the first ``scale_loss`` the scale is ``init_scale``.
+        Before the first ``scale_loss``, the scale is ``init_scale``.
         """
         if not self._enabled:
             return False
@@ -174,10 +174,10 @@ class GradScaler(torch.amp.GradScaler):
         return bool(self._found_inf.item())
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
-        """``step(optimizer)`` as ``torch.amp.GradScaler.step``; ``step(optimizer, params)`` does the whole of it.
+        """``step(optimizer)`` as ``torch.amp.GradScaler.step``; ``step(optimizer, params)`` does a complete step.
 
-        With ``params``: unscales their gradients (unless ``unscale_grads`` has), steps if all are finite, and adapts
-        the scale.
+        With ``params``, it unscales their gradients (unless ``unscale_grads`` has), steps if all are finite, and
+        updates the scale.
         """
         params = args[0] if args else kwargs.get("params")
         if params is None:
@@ -190,7 +190,7 @@ class GradScaler(torch.amp.GradScaler):
             return optimizer.step()
         self._use(True, "step(optimizer, params)")
         skip = self.unscale_grads(params) if self._found_inf is None else bool(self._found_inf.item())
-        found, self._found_inf = self._found_inf, None  # also where the optimizer raises
+        found, self._found_inf = self._found_inf, None  # even if the optimizer raises
         result = None if skip else optimizer.step()
         scale, tracker = self._check_scale_growth_tracker("step")
         torch._amp_update_scale_(

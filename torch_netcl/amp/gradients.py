@@ -1,4 +1,4 @@
-"""Norms of gradients that do not overflow, clipping to them, and the check for Inf and NaN."""
+"""Norms of gradients that do not overflow, clipping to a norm, and the check for Inf and NaN."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["check_max_norm", "clip_global_l2_norm", "clip_to", "global_l2_norm",
 
 
 def grads_of(params: Iterable[Tensor]) -> list[Tensor]:
-    """The gradients that there are."""
+    """The gradients of the parameters that have one."""
     return [p.grad for p in params if p.grad is not None]
 
 
 def check_max_norm(max_norm: float) -> float:
-    """``max_norm`` as a float. Raises TypeError and ValueError for what no norm can be clipped to."""
+    """``max_norm`` as a float. Raises TypeError or ValueError for an invalid norm."""
     if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)):
         raise TypeError(f"max_norm must be a number, not {max_norm!r}")
     if not max_norm >= 0:
@@ -33,8 +33,9 @@ def _has_double(device: torch.device) -> bool:
 def global_l2_norm(grads: list[Tensor]) -> Tensor:
     """The L2 norm of all elements of ``grads`` together: a 0-dim float32 on the device of the first.
 
-    Squares are added in float64, or divided by the largest element first where the device has none: the norm is Inf
-    only if float32 cannot hold it, or an element is. Nothing waits for it. Without gradients it is 0.
+    Squares are added in float64; if the device has none, elements are first divided by the largest one. So the norm
+    is Inf only if float32 cannot hold it, or an element is Inf. It does not wait for the device. Without gradients,
+    it is 0.
     """
     if not grads:
         return torch.tensor(0.0)
@@ -57,7 +58,7 @@ def global_l2_norm(grads: list[Tensor]) -> Tensor:
 
 
 def clip_to(params: list[Tensor], norm: Tensor, max_norm: float) -> Tensor:
-    """Clips to ``max_norm``, given the norm; the norm that is left."""
+    """Clips to ``max_norm``, given the norm; returns the norm after clipping."""
     if max_norm == math.inf:
         return norm
     nn.utils.clip_grads_with_norm_(params, max_norm, norm)
@@ -65,15 +66,15 @@ def clip_to(params: list[Tensor], norm: Tensor, max_norm: float) -> Tensor:
 
 
 def clip_global_l2_norm(params: Iterable[Tensor], max_norm: float) -> tuple[Tensor, Tensor]:
-    """Scales the gradients of ``params`` down, all by one factor, so that their common L2 norm is at most ``max_norm``.
+    """Multiplies the gradients of ``params`` by one factor, so that their common L2 norm is at most ``max_norm``.
 
     Args:
         params: parameters; those without a gradient do not count.
-        max_norm: the largest norm allowed, 0 or more; ``inf`` only measures.
+        max_norm: the largest norm allowed, 0 or more; with ``inf``, the norm is only measured.
 
     Returns:
-        The norm before and after, 0-dim tensors on the device; nothing waits for it. ``torch.nn.utils`` does the
-        clipping, so the second is ``max_norm`` less some 1e-6 of it where gradients were clipped.
+        The norm before and after clipping, as 0-dim tensors on the device; there is no wait. ``torch.nn.utils`` does
+        the clipping, so if gradients were clipped, the second norm is about 1e-6 of ``max_norm`` below ``max_norm``.
     """
     params = list(params)
     pre = global_l2_norm(grads_of(params))
@@ -83,7 +84,7 @@ def clip_global_l2_norm(params: Iterable[Tensor], max_norm: float) -> tuple[Tens
 def has_non_finite_grad(params: Iterable[Tensor]) -> bool:
     """Whether a gradient of ``params`` holds an Inf or NaN: one reduction and one host read per device.
 
-    Unlike a look at the norm it takes finite gradients for finite where the sum of their squares is not.
+    Unlike a check of the norm, this accepts finite gradients whose sum of squares is not finite.
     """
     by_device: dict[torch.device, list[Tensor]] = {}
     for grad in grads_of(params):
@@ -91,7 +92,7 @@ def has_non_finite_grad(params: Iterable[Tensor]) -> bool:
     flags = []
     for device, grads in by_device.items():
         flag = torch.zeros((), device=device)
-        # GradScaler's own check, with a factor that changes nothing.
+        # This is GradScaler's own check, with a factor that changes nothing.
         torch._amp_foreach_non_finite_check_and_unscale_(grads, flag, torch.ones((), device=device))
         flags.append(flag)
     return any(bool(flag.item()) for flag in flags)

@@ -6,9 +6,9 @@ import torch
 
 
 def master_param(param: torch.Tensor) -> torch.Tensor:
-    """A float32 copy of a half or bfloat16 parameter, for an optimizer; a float32 parameter comes back itself.
+    """A float32 copy of a half or bfloat16 parameter, for an optimizer; a float32 parameter is returned itself.
 
-    The copy carries the parameter as ``_model_param``, and keeps its ``requires_grad`` and ``_frozen``.
+    The copy refers to the parameter as ``_model_param``, and keeps its ``requires_grad`` and ``_frozen``.
     """
     if param.dtype not in (torch.float16, torch.bfloat16):
         param._model_param = param
@@ -21,7 +21,7 @@ def master_param(param: torch.Tensor) -> torch.Tensor:
 
 
 class MasterParams:
-    """The master weights of a model: what its optimizer is given, and the copies to and from the model.
+    """The master weights of a model: the parameters for its optimizer, and the copies from and to the model.
 
     ::
 
@@ -36,7 +36,7 @@ class MasterParams:
         masters.copy_weights()  # masters -> model
         masters.zero_grad()
 
-    Both copies are one launch each for all parameters, and stay on the device.
+    Each copy is one launch for all parameters, and stays on the device.
     """
 
     def __init__(self, params: Iterable[torch.Tensor]) -> None:
@@ -52,7 +52,7 @@ class MasterParams:
 
     @torch.no_grad()
     def copy_gradients(self) -> None:
-        """Gives each master the gradient of its parameter, in float32."""
+        """Copies each parameter's gradient to its master, in float32."""
         sources, targets = [], []
         for param, master in self._pairs:
             if param.grad is None:
@@ -67,11 +67,11 @@ class MasterParams:
 
     @torch.no_grad()
     def copy_weights(self) -> None:
-        """Gives each parameter the value of its master, rounded to the parameter's dtype."""
+        """Copies each master to its parameter, rounded to the parameter's dtype."""
         if self._pairs:
             torch._foreach_copy_([p for p, _ in self._pairs], [m for _, m in self._pairs])
 
     def zero_grad(self) -> None:
-        """Drops the gradients of the parameters and of the masters."""
+        """Deletes the gradients of the parameters and of the masters."""
         for tensor in (*self.model_params, *self.masters):
             tensor.grad = None

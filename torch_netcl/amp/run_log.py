@@ -1,4 +1,4 @@
-"""What a training run says: a row per step, a CSV file of them, and the share of steps that were skipped."""
+"""Logs of a training run: a row per step, a CSV file of the rows, and the share of skipped steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CSV_COLUMNS = (
     "scaler_scale",
     "blame",
 )
-# Files of earlier versions, which a resumed run may go on in.
+# The columns of files of earlier versions, which a resumed run may continue.
 _WITHOUT_BLAME = CSV_COLUMNS[:-1]
 
 
@@ -35,7 +35,7 @@ class _Log:
     grad_l2_pre_clip: float
     grad_l2_post_clip: float
     loss: float
-    scaler_scale: float  # that this step's loss was multiplied by
+    scaler_scale: float  # the factor of this step's loss
 
 
 @dataclass(frozen=True)
@@ -43,37 +43,37 @@ class StepLog(_Log):
     """A step that was taken. Norms are those of the unscaled gradients."""
 
     def row(self) -> tuple[Any, ...]:
-        """Its values in the order of ``CSV_COLUMNS``."""
+        """The values in the order of ``CSV_COLUMNS``."""
         norms = (self.grad_l2_pre_clip, self.grad_l2_post_clip)
         return (self.step, self.lr, *norms, self.loss, 0, "", self.scaler_scale, "")
 
 
 @dataclass(frozen=True)
 class SkipLog(_Log):
-    """A step that was not taken: nothing has changed but the scale. What was not measured is NaN."""
+    """A step that was not taken: only the scale has changed. Values that were not measured are NaN."""
 
-    # "non-finite loss", "non-finite gradient", "non-finite gradient norm", or "non-finite update", where finite
-    # gradients would have made a weight or the optimizer's state Inf or NaN.
+    # "non-finite loss", "non-finite gradient", "non-finite gradient norm", or "non-finite update" if finite gradients
+    # would have made a weight or the optimizer's state Inf or NaN.
     skip_reason: str
     blame: tuple[Blame, ...] = ()  # the gradients that were not finite
 
     def row(self) -> tuple[Any, ...]:
-        """Its values in the order of ``CSV_COLUMNS``."""
+        """The values in the order of ``CSV_COLUMNS``."""
         norms = (self.grad_l2_pre_clip, self.grad_l2_post_clip)
         who = "; ".join(map(str, self.blame))
         return (self.step, self.lr, *norms, self.loss, 1, self.skip_reason, self.scaler_scale, who)
 
 
 class CsvLog:
-    """A CSV file of steps, each row handed to the operating system at once: it survives Ctrl-C and SIGKILL.
+    """A CSV file of steps. Each row is passed to the operating system at once, so it survives Ctrl-C and SIGKILL.
 
     Args:
-        path: the file; its folder is made.
-        first_step: where the run begins. Rows of earlier steps are kept, so that a run that was resumed goes on in
-            its file; 0 begins a new one.
+        path: the file; its folder is created.
+        first_step: the run's first step. Rows of earlier steps are kept, so that a resumed run continues its file; 0
+            begins a new file.
 
     Raises:
-        ValueError: the file is there and is no such log, or a row that would be kept is damaged; it stays as it is.
+        ValueError: the file exists and is no such log, or a row that would be kept is damaged; the file is not changed.
     """
 
     def __init__(self, path: str | os.PathLike[str], first_step: int = 0) -> None:
@@ -85,7 +85,7 @@ class CsvLog:
         self._writer = csv.writer(self._file, lineterminator="\n")
         self._writer.writerows([CSV_COLUMNS, *kept])
         self._file.flush()
-        fresh.replace(path)  # an interrupted start leaves the old file as it was
+        fresh.replace(path)  # an interrupted start leaves the old file unchanged
 
     def add(self, log: StepLog | SkipLog) -> None:
         """Writes one row."""
@@ -104,7 +104,7 @@ class CsvLog:
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """The lines but for a last one that was cut off. Raises ValueError for what is no text."""
+    """The lines, except a last one that is incomplete. Raises ValueError if the file is not text."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             return [line for line in file if line.endswith("\n")]
@@ -145,7 +145,7 @@ def _rows_before(path: Path, first_step: int) -> list[list[str]]:
 
 
 def read_csv(path: str | os.PathLike[str]) -> list[dict[str, str]]:
-    """The rows of a :class:`CsvLog` by column; a last line that was cut off is left out.
+    """The rows of a :class:`CsvLog` by column, except a last line that is incomplete.
 
     Raises ValueError for a file with other columns.
     """
@@ -158,15 +158,15 @@ def read_csv(path: str | os.PathLike[str]) -> list[dict[str, str]]:
 
 
 class SkipMonitor:
-    """The share of steps that were skipped, over the last ``window`` of them.
+    """The share of skipped steps among the last ``window`` steps.
 
-    Before there are as many, the missing ones count as taken: the few skips by which GradScaler finds its first scale
-    are no alarm.
+    Before there are so many, the missing steps count as taken: the few skips by which GradScaler finds its first
+    scale should not raise an alarm.
 
     Args:
-        window: over how many steps.
+        window: the number of steps that count.
         threshold: the share above which :attr:`alert` is True.
-        patience: how many steps in a row it may be above before :attr:`exceeded` is True.
+        patience: after how many steps in a row above the threshold :attr:`exceeded` is True.
     """
 
     def __init__(self, window: int = 1000, threshold: float = 0.05, patience: int = 100) -> None:
@@ -179,13 +179,13 @@ class SkipMonitor:
         self._above = 0
 
     def add(self, skipped: bool) -> None:
-        """Notes a step."""
+        """Records a step."""
         self._skips.append(bool(skipped))
         self._above = self._above + 1 if self.rate > self.threshold else 0
 
     @property
     def rate(self) -> float:
-        """Skipped steps among the last ``window``, 0 to 1."""
+        """The share of skipped steps among the last ``window``, 0 to 1."""
         return sum(self._skips) / self.window
 
     @property
@@ -195,14 +195,14 @@ class SkipMonitor:
 
     @property
     def exceeded(self) -> bool:
-        """Whether it has been for ``patience`` steps in a row."""
+        """Whether the rate has been above the threshold for ``patience`` steps in a row."""
         return self._above >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
-        """The steps noted, for a checkpoint."""
+        """The recorded steps, for a checkpoint."""
         return {"skips": list(self._skips), "above": self._above}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes up what :meth:`state_dict` gave."""
+        """Restores a state of :meth:`state_dict`."""
         self._skips = deque(state["skips"], maxlen=self.window)
         self._above = state["above"]

@@ -1,7 +1,7 @@
-"""A training step with its safety belts on, and what keeps an eye on a run.
+"""A complete, safe training step, and logs of a run.
 
-:class:`AmpTrainState` is one mixed-precision step in a fixed order that never applies an update it should not;
-:class:`CsvLog` and :class:`SkipMonitor` tell what it did. ``python -m torch_netcl.train`` puts them to work.
+:class:`AmpTrainState` does mixed-precision steps in a fixed order and never applies an update with an Inf or NaN.
+:class:`CsvLog` and :class:`SkipMonitor` record what it did. ``python -m torch_netcl.train`` uses them all.
 Everything here is built on ``torch.amp`` and ``torch.nn.utils`` and runs on any device type.
 """
 
@@ -43,32 +43,32 @@ __all__ = [
     "read_csv",
 ]
 
-# Gradients below it have squares and sums that float32 holds: Adam's moments and momentum stay finite.
+# Below this, float32 holds the squares and sums of gradients, so Adam's moments and momentum stay finite.
 LARGE = 1e18
 
 
 @dataclass
 class AmpTrainState:
-    """A model in training: one call of :meth:`step` a batch, ``state_dict()`` for all that a checkpoint needs.
+    """A model in training: call :meth:`step` once per batch; ``state_dict()`` has everything that a checkpoint needs.
 
-    A skipped step changes nothing but the scale: parameters, optimizer and the model's buffers (BatchNorm's statistics)
-    are bit for bit what they were. ``state.transaction.register(ema_model)`` adds what else a step writes.
+    A skipped step changes only the scale: parameters, optimizer and the model's buffers (BatchNorm's statistics)
+    keep every bit. ``state.transaction.register(ema_model)`` adds other modules that a step writes.
 
-    A model with several optimizers has a state for each, with a loss, a scaler and so a scale of its own: a step
-    touches the gradients of its optimizer's parameters only.
+    A model with several optimizers needs a state for each, with its own loss, scaler and scale. A step uses only
+    the gradients of its optimizer's parameters.
 
     Args:
         model: called with the inputs of a batch; may be compiled.
-        optimizer: its parameters are those whose norm is taken and clipped.
+        optimizer: the norm is taken over its parameters' gradients, which are then clipped.
         scaler: a ``torch.amp.GradScaler``; None or a disabled one for bfloat16 and float32.
-        device: where the model, the batches and autocast are.
-        max_norm: the L2 norm to which gradients are clipped, 0 or more; ``inf`` for none.
+        device: the device of the model, the batches and autocast.
+        max_norm: the L2 norm to which gradients are clipped, 0 or more; ``inf`` for no clipping.
         scheduler: advanced after each step that was taken.
-        amp_dtype: the dtype of autocast, float16 or bfloat16; None for none.
-        loss_fn: ``loss_fn(model(inputs), targets)``, a 0-dim floating point tensor, a mean over the batch.
-        accumulate: how many parts each batch is cut into, along dimension 0; their gradients are added up.
-        wait: False never waits for the device: :meth:`step` returns the log of the step before (None at first) and
-            :meth:`flush` the last one. Needs a fused optimizer; the scheduler follows a step later.
+        amp_dtype: the dtype of autocast, float16 or bfloat16; None for no autocast.
+        loss_fn: ``loss_fn(model(inputs), targets)`` returns a 0-dim floating point tensor, a mean over the batch.
+        accumulate: the number of parts into which each batch is split along dimension 0; their gradients are added up.
+        wait: if False, a step never waits for the device: :meth:`step` returns the log of the previous step (None at
+            first) and :meth:`flush` the last one. Needs a fused optimizer; the scheduler is advanced one step later.
 
     Raises:
         ValueError: the optimizer's parameters, the scaler and autocast are not on the same type of device; a scaler
@@ -77,7 +77,7 @@ class AmpTrainState:
         TypeError: ``scaler`` is no GradScaler.
 
     Warns:
-        Where autocast is to float16 and nothing scales the loss, so that small gradients become zero.
+        If autocast is to float16 and nothing scales the loss, so that small gradients become zero.
     """
 
     model: nn.Module
@@ -90,7 +90,7 @@ class AmpTrainState:
     loss_fn: Callable[[Tensor, Tensor], Tensor] = nn.functional.mse_loss
     accumulate: int = 1
     wait: bool = True
-    steps: int = field(default=0, init=False)  # done or skipped
+    steps: int = field(default=0, init=False)  # taken or skipped
     transaction: transactional = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -112,8 +112,8 @@ class AmpTrainState:
             kind = type(self.optimizer).__name__
             raise ValueError(f"wait=False needs an optimizer that skips on the device: {kind} with fused=True")
         self.transaction = transactional(self.model)
-        self._late: _Late | None = None  # of wait=False: the step whose numbers are on their way
-        self._ready: StepLog | SkipLog | None = None  # a log that state_dict() had to fetch
+        self._late: _Late | None = None  # for wait=False: the step whose numbers are not read yet
+        self._ready: StepLog | SkipLog | None = None  # a log that state_dict() had to read
 
     def _check_scaler(self, kind: str) -> None:
         if self.scaler is None:
@@ -142,19 +142,20 @@ class AmpTrainState:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def step(self, inputs: Tensor, targets: Tensor) -> StepLog | SkipLog | None:
-        """Trains on one batch, or skips it where its loss or a gradient is Inf or NaN.
+        """Trains on one batch, or skips it if its loss or a gradient is Inf or NaN.
 
-        In this order: forward under autocast; loss check; scale, backward, ``unscale_``; norm; check of the gradients;
-        clip; ``step`` or skip; ``update``, also after a skip; ``zero_grad``. With ``accumulate`` above 1 the loss is
-        checked after all parts have gone backward. An exception on the way, as Ctrl-C, leaves the buffers, gradients
-        and scaler as they were before the step; if it comes while the optimizer writes, some parameters may be new.
+        The order is: forward under autocast; loss check; scale, backward, ``unscale_``; norm; check of the
+        gradients; clip; ``step`` or skip; ``update``, also after a skip; ``zero_grad``. With ``accumulate`` above
+        1, the loss is checked after the backward passes of all parts. After an exception, such as Ctrl-C, buffers,
+        gradients and scaler are as before the step; if it comes while the optimizer writes, some parameters may be
+        updated.
 
         Returns:
-            What was done; with ``wait=False``, what the step before has done.
+            The log of this step; with ``wait=False``, that of the previous step.
 
         Raises:
             ValueError: the batch is on another type of device, or smaller than ``accumulate``.
-            TypeError: ``loss_fn`` gave something else than a 0-dim floating point tensor.
+            TypeError: ``loss_fn`` did not return a 0-dim floating point tensor.
         """
         for name, tensor in (("inputs", inputs), ("targets", targets)):
             if isinstance(tensor, Tensor) and tensor.device.type != self.device.type:
@@ -170,7 +171,7 @@ class AmpTrainState:
             raise
 
     def flush(self) -> StepLog | SkipLog | None:
-        """The log of the last step of ``wait=False``, which waits for it; None if it was returned before."""
+        """With ``wait=False``: waits for the last step and returns its log; None if it was already returned."""
         log = self._fetch()
         self._ready = None
         return log
@@ -178,7 +179,7 @@ class AmpTrainState:
     # --- the parts of a step ----------------------------------------------------------------------------------
 
     def _parts(self, inputs: Any, targets: Any) -> list[tuple[Any, Any, float]]:
-        """Inputs, targets and share of the batch of each part."""
+        """Inputs, targets and share of the batch for each part."""
         if self.accumulate == 1:
             return [(inputs, targets, 1.0)]
         leaves, spec = tree_flatten((inputs, targets))
@@ -199,12 +200,12 @@ class AmpTrainState:
         if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
             what = f"a {loss.dim()}-dim tensor of {loss.dtype}" if isinstance(loss, Tensor) else type(loss).__name__
             raise TypeError(f"loss_fn must give a 0-dim floating point tensor, not {what}")
-        # float32, so that a half-precision loss does not overflow by being scaled.
+        # float32, so that scaling does not overflow a half-precision loss.
         return loss.float() if loss.dtype in (torch.float16, torch.bfloat16) else loss
 
     def _backward(self, parts: list[tuple[Any, Any, float]], first: Tensor) -> Tensor:
-        """Adds up the gradients of all parts, of which the first has its loss; the loss of the batch."""
-        # Gradients of other parameters are another optimizer's affair.
+        """Adds up the gradients of all parts, given the loss of the first; returns the loss of the batch."""
+        # Gradients of other parameters belong to another optimizer.
         own = [p for p in self._params() if p.requires_grad]
         if len(parts) == 1:
             self.scaler.scale(first).backward(inputs=own)
@@ -238,7 +239,7 @@ class AmpTrainState:
             if bad:
                 reason, who = "non-finite gradient", tuple(blame(optimizer, self.model))
             else:
-                if not math.isfinite(pre):  # the sum of squares did not fit
+                if not math.isfinite(pre):  # the sum of squares overflowed
                     norm = global_l2_norm(grads_of(params))
                     pre = norm.item()
                 reason, post = self._apply(params, norm, pre)
@@ -256,7 +257,7 @@ class AmpTrainState:
         return StepLog(done, lr, pre, post, number, scale)
 
     def _apply(self, params: list[Tensor], norm: Tensor, pre: float) -> tuple[str, float]:
-        """Clips finite gradients and lets the optimizer step: why it did not, and the norm that was left."""
+        """Clips finite gradients and steps the optimizer. Returns why it did not step, and the norm after clipping."""
         if not math.isfinite(pre):
             return "non-finite gradient norm", math.nan
         post = pre
@@ -274,14 +275,15 @@ class AmpTrainState:
         return "non-finite update", post
 
     def _mark_skipped(self) -> None:
-        """Lets ``scaler.update()`` back off, whatever made the step be skipped."""
+        """Makes ``scaler.update()`` back off, whatever caused the skip."""
         if self.scaler.is_enabled():
             for state in self.scaler._per_optimizer_states.values():
                 for found in state["found_inf_per_device"].values():
                     found.fill_(1.0)
 
     def _back_off(self, found: Tensor | None = None) -> None:
-        """What ``scaler.update()`` does after non-finite gradients, where none were computed; or as ``found`` says."""
+        """Does what ``scaler.update()`` does after non-finite gradients, if none were computed; or what ``found``
+        says."""
         scaler = self.scaler
         if not scaler.is_enabled():
             return
@@ -297,7 +299,7 @@ class AmpTrainState:
         scaler._per_optimizer_states.clear()
 
     def _abandon(self) -> None:
-        """After an exception: nothing of the step is left that would be in the way of the next one."""
+        """After an exception: removes what is left of the step and would disturb the next one."""
         self.transaction.rollback()
         self.scaler.__dict__.get("_per_optimizer_states", {}).clear()
         for name in ("grad_scale", "found_inf"):  # set by the scaler for a fused optimizer
@@ -307,7 +309,7 @@ class AmpTrainState:
     # --- without waiting --------------------------------------------------------------------------------------
 
     def _enqueue(self, parts: list[tuple[Any, Any, float]]) -> StepLog | SkipLog | None:
-        """A step of which the host learns nothing: loss, gradients and norm decide on the device."""
+        """A step that does not wait: loss, gradients and norm decide on the device."""
         scaler, optimizer, params = self.scaler, self.optimizer, self._params()
         lr = float(optimizer.param_groups[0]["lr"])
         loss = self._loss(*parts[0][:2])
@@ -330,7 +332,7 @@ class AmpTrainState:
         self.transaction.settle(found)
         optimizer.zero_grad(set_to_none=True)
         numbers = torch.stack([t.to(scale) for t in (loss, pre, post, scale, found)]).to("cpu", non_blocking=True)
-        before = self._fetch()  # of the step before, which the device has finished by now
+        before = self._fetch()  # of the previous step, which the device has finished by now
         self._ready = None
         done, self.steps = self.steps, self.steps + 1
         self._late = _Late(done, lr, numbers, self._event(), record)
@@ -357,7 +359,8 @@ class AmpTrainState:
     # --- checkpoints ------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer, scaler, scheduler, random numbers and step: training goes on from it bit for bit.
+        """Model, optimizer, scaler, scheduler, random numbers and step; training that continues from it gives the same
+        bits.
 
         ``torch.save`` writes it, and ``torch.load(..., map_location="cpu")`` reads it with ``weights_only``.
         """
@@ -375,7 +378,7 @@ class AmpTrainState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes up what :meth:`state_dict` gave. Raises as the ``load_state_dict`` of its parts do."""
+        """Restores a state of :meth:`state_dict`. Raises what the ``load_state_dict`` of its parts raise."""
         self._late = self._ready = None
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -391,7 +394,7 @@ class AmpTrainState:
 
 @dataclass
 class _Late:
-    """A step whose numbers are on their way to the host: loss, norm before and after, scale, 1 if it was skipped."""
+    """A step whose numbers the host has not read yet: loss, norm before and after, scale, 1 if it was skipped."""
 
     step: int
     lr: float
@@ -423,7 +426,7 @@ def _tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 @torch.no_grad()
 def _snapshot(optimizer: torch.optim.Optimizer) -> tuple[list[Tensor], dict[Tensor, dict[str, Any]]]:
-    """Copies of parameters and state."""
+    """Copies of the parameters and of the optimizer's state."""
     params = [p.detach().clone() for group in optimizer.param_groups for p in group["params"]]
     return params, {
         p: {k: v.clone() if isinstance(v, Tensor) else copy.deepcopy(v) for k, v in s.items()}

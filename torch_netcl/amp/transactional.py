@@ -1,7 +1,7 @@
-"""A skipped step that changes nothing: buffers that the forward pass wrote are put back.
+"""A skipped step that changes nothing: restores the buffers that the forward pass wrote.
 
-GradScaler keeps parameters and optimizer as they were, on every device. BatchNorm's running statistics have met
-the batch by then: after one input with an Inf, evaluation gives NaN for ever.
+GradScaler protects parameters and optimizer in a skipped step, on every device. But the forward pass has already
+updated BatchNorm's running statistics: after one input with an Inf, every evaluation gives NaN.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ __all__ = ["transactional"]
 
 @dataclass
 class _Entry:
-    tensor: Tensor  # as it is used
-    saved: Tensor  # as it was at begin()
-    owner: nn.Module | None = None  # whose buffer it is,
-    name: str = ""  # by this name
+    tensor: Tensor  # the tensor that the model uses
+    saved: Tensor  # its value at begin()
+    owner: nn.Module | None = None  # the module whose buffer it is,
+    name: str = ""  # and the buffer's name
 
     def current(self) -> Any:
-        """What is in its place: modules may put another tensor there."""
+        """The tensor now in its place: modules may put another one there."""
         return self.tensor if self.owner is None else self.owner._buffers.get(self.name)
 
     def put_back(self) -> None:
@@ -39,7 +39,7 @@ def _same_kind(a: Any, b: Tensor) -> bool:
 
 
 def _is_expanded(tensor: Tensor) -> bool:
-    """Whether several elements share a place, so that nobody can write to it."""
+    """Whether several elements share an address, so that nothing can write to it."""
     return any(st == 0 and s > 1 for st, s in zip(tensor.stride(), tensor.shape, strict=True))
 
 
@@ -48,7 +48,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 class transactional:
-    """Puts back the buffers of ``model``, and what is registered beside them, when a step is skipped::
+    """Restores the buffers of ``model``, and what is registered besides them, if a step is skipped::
 
         transaction = torch.netcl.amp.transactional(model, scaler=scaler)
         for x, y in batches:
@@ -59,17 +59,17 @@ class transactional:
                 scaler.step(optimizer)
             scaler.update()
 
-    Entering copies the buffers, in a launch per dtype. Leaving puts them back on the device if an optimizer that
-    ``scaler`` stepped in the block was skipped, without a wait of the host; and if an exception leaves the block.
-    Without a scaler, call :meth:`settle` with what tells of the skip. Memory: the size of the buffers, kept.
+    On entry, the block copies the buffers, with one launch per dtype. At its end it restores them on the device,
+    without a wait of the host, if an optimizer that ``scaler`` stepped in the block was skipped; it also does so if
+    an exception ends the block. Without a scaler, call :meth:`settle` with the condition. The copies need as much
+    memory as the buffers, and are kept.
 
     Args:
-        model: its buffers, persistent or not, are put back; its parameters are the optimizer's affair.
+        model: its buffers, persistent or not, are restored; the optimizer protects its parameters.
         scaler: the GradScaler that decides, ``torch.amp.GradScaler`` or a subclass.
 
     Raises:
-        RuntimeError: the block was left without a step of the scaler, or after its ``update()``, which forgets what
-            was found.
+        RuntimeError: the block ended without a step of the scaler, or after its ``update()``, which forgets the result.
     """
 
     def __init__(self, model: nn.Module, *, scaler: torch.amp.GradScaler | None = None) -> None:
@@ -80,7 +80,8 @@ class transactional:
         self._open = False
 
     def register(self, *what: nn.Module | Tensor) -> transactional:
-        """Adds what else the step writes, as an averaged model: tensors, or modules with parameters and buffers."""
+        """Adds other things that the step writes, such as an averaged model: tensors, or modules with parameters and
+        buffers."""
         for each in what:
             if isinstance(each, nn.Module):
                 self._modules.append((each, True))
@@ -91,7 +92,7 @@ class transactional:
         return self
 
     def _found(self) -> list[tuple[Tensor, nn.Module | None, str]]:
-        """What is to be saved, each storage position once."""
+        """The tensors to save, each storage position once."""
         result, seen = [], set()
         for module, whole in self._modules:
             for part in module.modules():
@@ -106,7 +107,7 @@ class transactional:
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Copies what there is. The block of a ``with`` does it."""
+        """Copies the present values. The ``with`` block calls it."""
         before = {id(entry.tensor): entry.saved for entry in self._entries}
         self._entries = []
         for tensor, owner, name in self._found():
@@ -128,16 +129,16 @@ class transactional:
             torch._foreach_copy_(targets, sources)
 
     def rollback(self) -> None:
-        """Puts everything back."""
+        """Restores everything."""
         self.settle(True)
 
     @torch.no_grad()
     def settle(self, skipped: bool | Tensor | torch.amp.GradScaler) -> None:
-        """Puts everything back if the step was skipped; does nothing where nothing is open.
+        """Restores everything if the step was skipped; does nothing if no copy is open.
 
         Args:
-            skipped: a bool; a 0-dim float32, not 0 if so, which the host does not wait for; or the scaler that was
-                asked to step, before its ``update()``.
+            skipped: a bool; a 0-dim float32, not 0 if the step was skipped, for which the host does not wait; or the
+                scaler that was asked to step, before its ``update()``.
         """
         if not self._open:
             return
@@ -172,7 +173,7 @@ class transactional:
         for entry in self._entries:
             current = entry.current()
             if not _same_kind(current, entry.saved):
-                if bool(flag != 0):  # another shape or nothing: the host has to know
+                if bool(flag != 0):  # another shape, or nothing saved: the host must know
                     return self._restore_all()
                 continue
             if current.device.type == "netcl" and _is_dense(current):

@@ -1,11 +1,13 @@
 // Depthwise convolutions of channels_last images on a CPU, and those with groups of two or four channels: see
 // conv_channels.h.
 // -D: also KW (taps along a row), STEP and APART (pixels, and taps, of a row are so far apart in the source), REVERSED
-// (1 if the last tap of a row comes first in the source), GROUP (channels of a group: 1, 2 or 4).
+// (1 if the last tap of a row comes first in the source), GROUP (channels of a group: 1, 2 or 4), PIXELS (of a vector:
+// 1, or, of few channels, as many as fit; then STEP is 1).
 #include "conv/conv_channels.h"
 
-// Pixels of the source that X pixels of a row take, at most.
-#define SPAN ((X - 1) * STEP + (KW - 1) * APART + 1)
+// From one vector of pixels to the next, and the pixels of the source at which the taps of X vectors begin.
+#define NEXT (STEP * PIXELS)
+#define SPAN ((X - 1) * NEXT + (KW - 1) * APART + 1)
 
 // Channel g of each group in all lanes of the group.
 #define SPREAD_LANES(v, size, g) (v).CAT(CAT3(LANES_, size, g), CAT(_, VEC))
@@ -37,11 +39,31 @@
            : ((g) == 2 ? SPREAD_LANES(v, 4, _2) : SPREAD_LANES(v, 4, _3)))
 #endif
 
-// The pixels of the source from x on, `first` in its row. `inside`: all of them exist; the others are zeros.
+// A vector of the source at x, which begins with pixel `first` of its row; zeros where there is none.
+ALWAYS_INLINE VT load_pixel(__global const STORAGE(IO)* x, long first, bool inside, const ConvChannelsParams* P) {
+#if PIXELS == 1
+  return inside || (first >= 0 && first < P->in_w) ? LOAD(IO, ACC, VEC, x, 0) : (VT)(0);
+#else
+  const long begin = first * P->point, end = P->in_w * P->point;
+  if (inside || (begin >= 0 && begin + VEC <= end)) return LOAD(IO, ACC, VEC, x, 0);
+  lanes_t t;
+  t.v = (VT)(0);
+  for (long l = max(-begin, 0L); l < VEC && begin + l < end; l++) t.s[l] = LOAD(IO, ACC, 1, x, l);
+  return t.v;
+#endif
+}
 ALWAYS_INLINE void load_pixels(__global const STORAGE(IO)* x, long first, bool inside, const ConvChannelsParams* P,
                                VT* v) {
+#if PIXELS == 1
   UNROLL for (int j = 0; j < SPAN; j++)
-    v[j] = inside || (first + j >= 0 && first + j < P->in_w) ? LOAD(IO, ACC, VEC, x, j * P->point) : (VT)(0);
+    v[j] = load_pixel(x + j * P->point, first + j, inside, P);
+#else
+  UNROLL for (int i = 0; i < X; i++) UNROLL
+    for (int k = 0; k < KW; k++) {
+      const int j = i * NEXT + k * APART;
+      v[j] = load_pixel(x + j * P->point, first + j, inside, P);
+    }
+#endif
 }
 
 // sum[i] += the taps of pixel i.
@@ -55,23 +77,42 @@ ALWAYS_INLINE void add_taps(__global const STORAGE(IO)* x, __global const ST* w,
       for (int g = 0; g < GROUP; g++) {
         const VT weight = CAT(VLOAD_, VEC)(0, weights + ((REVERSED ? KW - 1 - k : k) * GROUP + g) * P->channels);
         UNROLL for (int i = 0; i < X; i++)
-          sum[i] = fma(SPREAD(v[i * STEP + k * APART], g), weight, sum[i]);
+          sum[i] = fma(SPREAD(v[i * NEXT + k * APART], g), weight, sum[i]);
       }
   }
 }
 
-// The weights lie as [tap][channel of a group][channel].
+// The sums of a vector, which begins with pixel `at` of a row of the grid.
+ALWAYS_INLINE void store_pixel(__global STORAGE(IO)* to, long at, VT sum, const ConvChannelsParams* P) {
+  if (at >= P->width) return;
+#if PIXELS > 1
+  const long left = (P->width - at) * P->point;
+  if (left < VEC) {
+    lanes_t t;
+    t.v = sum;
+    for (long l = 0; l < left; l++) STORE(IO, ACC, 1, to, l, t.s[l]);
+    return;
+  }
+#endif
+  STORE(IO, ACC, VEC, to, 0, sum);
+}
+
+// The weights lie as [tap][channel of a group][channel]; if PIXELS is above 1, the channels again and again, at least
+// as many as a vector has, and so does the bias.
 __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
+  const long channels = PIXELS > 1 ? VEC : P.channels;
   for (long row = begin; row < end; row++) {
     GridRow R;
     find_row(&P, row, &R);
-    for (long at = 0; at < P.width; at += X) {
+    for (long at = 0; at < P.width; at += X * PIXELS) {
       const long first = at * STEP + P.first_x;
-      const bool inside = first >= 0 && first + SPAN <= P.in_w;
+      // What a vector takes beyond its pixel's channels.
+      const long more = PIXELS > 1 ? VEC - P.point : 0;
+      const bool inside = first >= 0 && (first + SPAN) * P.point + more <= P.in_w * P.point;
       __global STORAGE(IO)* to = PTR(out, STORAGE(IO)) + R.at + at * P.out_x;
-      for (long c = 0; c < P.channels; c += VEC) {
-        const long channel = min(c, P.channels - VEC);  // the last vector overlaps the one before it
+      for (long c = 0; c < channels; c += VEC) {
+        const long channel = min(c, channels - VEC);  // the last vector overlaps the one before it
         __global const STORAGE(IO)* from = PTR(x, const STORAGE(IO)) + first * P.point + channel;
         __global const ST* weights = PTR(w, const ST) + channel;
         VT sum[X];
@@ -84,14 +125,14 @@ __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChann
         else
           add_taps(from, weights, &R, first, false, &P, sum);
         UNROLL for (int i = 0; i < X; i++)
-          if (at + i < P.width) STORE(IO, ACC, VEC, to, i * P.out_x + channel, sum[i]);
+          store_pixel(to + i * PIXELS * P.out_x + channel, at + i * PIXELS, sum[i], &P);
       }
     }
   }
 }
 
-// part[k] += the source at tap k of each pixel * dy of the pixel. Taps outside are left out, and pixels from `count`
-// on.
+// part[k][channel of a group] += the source at tap k of each pixel * dy of the pixel. Taps outside are left out, and
+// pixels from `count` on.
 ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, long first, int count,
                                 bool inside, const ConvChannelsParams* P, VT* part) {
   VT v[SPAN];
@@ -100,17 +141,19 @@ ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, __global const ST
     if (!inside && i >= count) continue;
     const VT g = LOAD(IO, ACC, VEC, dy, i * P->out_x);
     UNROLL for (int k = 0; k < KW; k++) {
-      const long at = first + i * STEP + k * APART;
-      if (inside || (at >= 0 && at < P->in_w)) part[k] = fma(v[i * STEP + k * APART], g, part[k]);
+      const long at = first + i * NEXT + k * APART;
+      if (!inside && (at < 0 || at >= P->in_w)) continue;
+      UNROLL for (int c = 0; c < GROUP; c++)
+        part[k * GROUP + c] = fma(SPREAD(v[i * NEXT + k * APART], c), g, part[k * GROUP + c]);
     }
   }
 }
 
-// The gradient of a depthwise convolution's weight. Each work-item adds up its rows, for conv_sum_taps in conv_sum.cl:
-// sum[item][tap][channel].
+// The gradient of the weight; PIXELS is 1. Each work-item adds up its rows, for conv_sum_taps in conv_sum.cl:
+// sum[item][tap][channel of a group][channel].
 __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(sum), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
-  const long taps = P.taps_z * P.taps_y * KW;
+  const long taps = P.taps_z * P.taps_y * KW * GROUP;
   __global ST* sum = PTR(sum, ST) + get_global_id(0) * taps * P.channels;
   for (long i = 0; i < taps * P.channels; i++) sum[i] = 0;
   for (long row = begin; row < end; row++) {
@@ -125,19 +168,19 @@ __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(sum), const ConvChannels
         __global const STORAGE(IO)* dy = PTR(dy, const STORAGE(IO)) + R.at + at * P.out_x + channel;
         for (int r = 0; r < R.count; r++) {
           __global const STORAGE(IO)* from = PTR(x, const STORAGE(IO)) + R.from[r] + first * P.point + channel;
-          __global ST* to = sum + R.tap[r] * KW * P.channels + channel;
-          VT part[KW];
-          UNROLL for (int k = 0; k < KW; k++)
+          __global ST* to = sum + R.tap[r] * (KW * GROUP) * P.channels + channel;
+          VT part[KW * GROUP];
+          UNROLL for (int k = 0; k < KW * GROUP; k++)
             part[k] = (VT)(0);
           if (inside)
             add_products(from, dy, first, X, true, &P, part);
           else
             add_products(from, dy, first, count, false, &P, part);
           if (channel != c) {  // lanes that the vector before has are there already
-            UNROLL for (int k = 0; k < KW; k++)
+            UNROLL for (int k = 0; k < KW * GROUP; k++)
               part[k] = (VT)LANE_NUMBERS(VEC) >= (VT)((ST)(c - channel)) ? part[k] : (VT)(0);
           }
-          UNROLL for (int k = 0; k < KW; k++)
+          UNROLL for (int k = 0; k < KW * GROUP; k++)
             CAT(VSTORE_, VEC)(CAT(VLOAD_, VEC)(0, to + k * P.channels) + part[k], 0, to + k * P.channels);
         }
       }

@@ -29,10 +29,10 @@ Defs channel_defs(const ConvContext& c, c10::ScalarType dtype, int64_t vec, int6
   return d;
 }
 
-// For conv_channels and conv_channels_weight: along a row of the source.
-void set_row(Defs& d, int64_t taps, int64_t step, int64_t apart, int64_t group) {
+// For conv_channels and conv_channels_weight: along a row of the source, and what a vector holds.
+void set_row(Defs& d, int64_t taps, int64_t step, int64_t apart, int64_t group, int64_t pixels) {
   d.set("KW", std::max<int64_t>(taps, 1)).set("STEP", step).set("APART", std::max<int64_t>(std::abs(apart), 1));
-  d.set("REVERSED", apart < 0 ? 1 : 0).set("GROUP", group);
+  d.set("REVERSED", apart < 0 ? 1 : 0).set("GROUP", group).set("PIXELS", pixels);
 }
 
 int64_t fair_rows(const ConvContext& c, int64_t rows) {
@@ -90,17 +90,34 @@ at::Tensor packed(const ConvContext& c, const at::Tensor& w) {
 
 size_t items(const ConvChannelsParams& a) { return static_cast<size_t>(ceil_div(a.rows, a.rows_per_item)); }
 
+// t, whose last dimension is the channels, with these `times` times.
+at::Tensor repeated(const at::Tensor& t, int64_t times) {
+  const int64_t channels = t.size(-1);
+  return t.reshape({-1, 1, channels}).expand({-1, times, channels});
+}
+
 // Groups of c_in channels, each of which goes into c_in channels of the result.
 void small_groups_pass(const ConvContext& c, const ConvPass& p) {
   ConvChannelsParams a = params(c, p);
   a.channels = p.groups * p.c_in;
   a.groups = p.groups;
   if (p.tap_step[2] < 0) a.first_x += (p.taps[2] - 1) * p.tap_step[2];
-  const at::Tensor w = packed(c, weights(p).permute({2, 3, 4, 5, 0, 1}));
-  Defs defs = channel_defs(c, p.out.scalar_type(), vector_of(c, a.channels), kPixels);
-  set_row(defs, a.taps_x, a.step_x, a.apart_x, p.c_in);
+  at::Tensor w = weights(p).permute({2, 3, 4, 5, 0, 1}), bias = p.bias;
+  int64_t vec = vector_of(c, a.channels), pixels = 1;
+  if (const int64_t widest = register_tile(c.device, c.acc).vec;
+      2 * a.channels <= widest && p.src_step[2] == 1 && p.dst_step[2] == 1 && w.numel() > 0) {
+    vec = widest;
+    pixels = widest / a.channels;
+    const int64_t times = ceil_div(widest, a.channels);
+    w = repeated(w.reshape({-1, a.channels}), times);
+    if (bias.defined()) bias = repeated(bias, times).contiguous();
+    a.channels *= times;
+  }
+  w = packed(c, w);
+  Defs defs = channel_defs(c, p.out.scalar_type(), vec, kPixels);
+  set_row(defs, a.taps_x, a.step_x, a.apart_x, p.c_in, pixels);
   kernel(c.device, "conv/conv_channels.cl", "conv_channels", defs)
-      .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(p.bias), p.result(), a);
+      .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(bias), p.result(), a);
 }
 
 void few_outputs_pass(const ConvContext& c, const ConvPass& p) {
@@ -118,13 +135,14 @@ void few_outputs_pass(const ConvContext& c, const ConvPass& p) {
       .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(p.bias), p.result(), a);
 }
 
-// Of depthwise convolutions.
+// Of groups of c_in channels.
 void run_weight(const ConvContext& c, const ConvCall& call) {
   const ConvGeometry& g = call.g;
   const auto dtype = call.w.scalar_type();
-  const int64_t taps = volume(g.kernel), vec = vector_of(c, g.groups);
+  const int64_t channels = g.groups * g.c_in, taps = g.taps(), vec = vector_of(c, channels);
   ConvChannelsParams a{};
-  a.channels = a.groups = a.point = g.groups;
+  a.channels = a.point = channels;
+  a.groups = g.groups;
   a.rows = g.images * g.out[0] * g.out[1];
   a.depth = g.out[0];
   a.height = g.out[1];
@@ -144,26 +162,26 @@ void run_weight(const ConvContext& c, const ConvCall& call) {
   a.apart_z = g.dilation[0];
   a.apart_y = g.dilation[1];
   a.apart_x = g.dilation[2];
-  a.out_x = g.groups;
+  a.out_x = channels;
   a.out_y = a.out_x * g.out[2];
   a.out_z = a.out_y * g.out[1];
   a.out_image = a.out_z * g.out[0];
   // Each work-item has sums of its own, for as many rows as make these a small part of its work.
-  const int64_t most_items = std::max<int64_t>(1, kConvScratchBytes / (8 * taps * g.groups));
+  const int64_t most_items = std::max<int64_t>(1, kConvScratchBytes / (8 * taps * channels));
   const int64_t most_rows = std::max<int64_t>(kPixelsPerSum / a.width, 1);
   a.rows_per_item = std::max(fair_rows(c, a.rows), ceil_div<int64_t>(kFewestPixels, a.width));
   a.rows_per_item = std::max(std::min(a.rows_per_item, most_rows), ceil_div(a.rows, most_items));
   const auto parts = static_cast<int64_t>(items(a));
-  const at::Tensor sums = c.scratch(parts * taps * g.groups);
+  const at::Tensor sums = c.scratch(parts * taps * channels);
   Defs defs = channel_defs(c, dtype, vec, kPixels);
-  set_row(defs, a.taps_x, a.step_x, a.apart_x, 1);
+  set_row(defs, a.taps_x, a.step_x, a.apart_x, g.c_in, 1);
   kernel(c.device, "conv/conv_channels.cl", "conv_channels_weight", defs)
       .launch(c.op, c.queue, {items(a)}, {1}, buf(call.x), buf(call.y), buf(sums), a);
   const int64_t per_item = round_up(ceil_div<int64_t>(8192, taps * parts), vec);
   Defs sum_defs;
   sum_defs.set("ACC", dtype_tag(c.acc)).set("VEC", vec).set("OUT", dtype_tag(dtype));
   kernel(c.device, "conv/conv_sum.cl", "conv_sum_taps", sum_defs)
-      .launch(c.op, c.queue, {size_t(ceil_div(g.groups, per_item))}, {1}, buf(sums), buf(call.w), g.groups, taps, parts,
+      .launch(c.op, c.queue, {size_t(ceil_div(channels, per_item))}, {1}, buf(sums), buf(call.w), channels, taps, parts,
               per_item);
 }
 
@@ -178,11 +196,11 @@ bool serves_along_channels(const ConvCall& call) {
   if (!call.channels_last || !netcl::device_of(call.x).is_cpu() || call.source().numel() == 0) return false;
   if (g.kernel[0] * g.kernel[1] > CONV_MOST_TAP_ROWS) return false;
   const bool short_rows = g.kernel[2] <= kMostTapsOfRow && (g.kernel[2] - 1) * g.dilation[2] <= kMostReach;
-  if (call.direction == ConvDirection::kWeightGradient) return has_small_groups(g) && g.c_in == 1 && short_rows;
+  const int64_t half = register_tile(netcl::device_of(call.x), compute_type(call.x.scalar_type())).vec / 2;
+  if (call.direction == ConvDirection::kWeightGradient)
+    return has_small_groups(g) && short_rows && g.groups * g.c_in > half;  // else along the rows, by a copy
   if (has_small_groups(g) && short_rows) return true;
   // A tile of a product would be at most half full.
-  const Device& device = netcl::device_of(call.x);
-  const int64_t half = register_tile(device, compute_type(call.x.scalar_type())).vec / 2;
   const int64_t summed = call.forward() ? g.c_in : g.c_out;
   return summed >= 8 && call.result_channels() <= (g.groups == 1 && summed >= 16 ? std::max<int64_t>(half, 4) : 4);
 }

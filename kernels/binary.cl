@@ -19,7 +19,7 @@
 #define OP_complex(re, im) ((VT)((re).x, (im).x))
 #define OP_polar(r, phi) ((VT)((r).x * cos((phi).x), (r).x * sin((phi).x)))
 #define OP_logaddexp(x, y) c_log_add_exp(x, y)
-// weight| decides from which end to interpolate, as in ATen's lerp.
+// |weight| decides from which end to interpolate, as in ATen's lerp.
 static inline VT lerp_complex(VT x, VT y, VT w) {
   return c_abs(w) < (R)0.5 ? x + c_mul(w, y - x) : y - c_mul(y - x, (VT)(1, 0) - w);
 }

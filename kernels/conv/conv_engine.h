@@ -114,6 +114,19 @@ ALWAYS_INLINE void pack_across(__global const STORAGE(IN)* x, const long* row, _
       vstore16(v[i], 0, (__global uint*)(to + AT_A(l + i, 0)));
   }
 }
+#if A_ROWS == 8
+// 64 taps of eight rows that lie side by side: 32 in each half of the vectors.
+ALWAYS_INLINE void pack_two_across(__global const STORAGE(IN)* x, const long* row, __global const OFFSET* tap, int part,
+                                   __global panel_t* to) {
+  uint16 v[16];
+  UNROLL for (int i = 0; i < 16; i++)
+    v[i] = (uint16)(pairs_of_neighbours(x, row, tap[2 * i], tap[2 * i + 1], part),
+                    pairs_of_neighbours(x, row, tap[2 * i + 32], tap[2 * i + 33], part));
+  TRANSPOSE16(uint16, v)
+  UNROLL for (int i = 0; i < 16; i++)
+    vstore16(v[i], 0, (__global uint*)(to + AT_A(i % 8, i / 8 * 32)));
+}
+#endif
 // 32 taps of each row, one by one.
 ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* x, const long* row, __global const OFFSET* tap, int part,
                              __global panel_t* to) {
@@ -135,6 +148,13 @@ ALWAYS_INLINE void prepare_rows(const Tile* T) {
       __global const OFFSET* tap = T->tap + r;
       __global panel_t* to = T->packed + part * A_PART + (r - T->begin) * (MR * PARTS);
       const int count = (int)min(32L, T->end - r);
+#if A_ROWS == 8
+      if (neighbours && contiguous < 16 && r + 64 <= T->end) {
+        pack_two_across(T->x, T->row, tap, part, to);
+        r += 32;
+        continue;
+      }
+#endif
       if (count == 32 && neighbours && contiguous < 16) {
         pack_across(T->x, T->row, tap, true, part, to);
       } else if (count == 32 && fours && contiguous < 8) {

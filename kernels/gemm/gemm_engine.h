@@ -79,6 +79,18 @@ static inline void pack_a(__global const STORAGE(INA)* from, long rs, long ks, i
         for (int i = 0; i < MR; i++)
           vstore16(PAIRS_ALONG_K(INA, from + min(i, rows - 1) * rs + kk, part), 0, (__global uint*)(to + AT_A(i, kk)));
     } else if (rs == 1 && rows == MR) {
+#if A_ROWS == 8
+      // Of eight rows, two blocks of 32 at once fill the vectors.
+      for (; kk + 64 <= k; kk += 64) {
+        uint16 v[16];
+        UNROLL for (int x = 0; x < 16; x++)
+          v[x] = (uint16)(PAIRS(INA, 8, from + (kk + 2 * x) * ks, ks, part),
+                          PAIRS(INA, 8, from + (kk + 2 * x + 32) * ks, ks, part));
+        TRANSPOSE16(uint16, v)
+        UNROLL for (int x = 0; x < 16; x++)
+          vstore16(v[x], 0, (__global uint*)(to + AT_A(x % 8, kk + x / 8 * 32)));
+      }
+#endif
       for (; kk + 32 <= k; kk += 32)
         for (int i = 0; i < MR; i += A_ROWS) {
           uint16 v[16];

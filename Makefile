@@ -2,7 +2,9 @@
 # python3-venv where Python comes without it.
 #
 #   make demo        train two small models under autocast and GradScaler
-#   make test        the test suite, once per OpenCL runtime
+#   make test        the test suite on the first OpenCL runtime, and on the others what depends on the driver
+#                    (test/conftest.py)
+#   make test-all    the whole suite on every runtime
 #   make test-full   the same, then with GPU-shaped kernels (also for work-groups of 64 and 16 KiB of local memory), and
 #                    on a device without fp16, fp64 and 64-bit atomics, then all checks of every operator, module and
 #                    model, 10,000 random cases, a million allocations and tensors of 2^31 elements, which take hours and
@@ -52,7 +54,7 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 # tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup demo demo-short test test-full test-torch smoke check lint format bench gpu-lab clean distclean
+.PHONY: setup demo demo-short test test-all test-full test-torch smoke check lint format bench gpu-lab clean distclean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.installed $(LIBRARY)
@@ -103,9 +105,13 @@ define run_tests
 endef
 
 test: setup
+	$(call run_tests,NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) \
+	  $(patsubst %,NETCL_VISIBLE_DEVICES=%+PYTEST_ADDOPTS=-mdriver,$(wordlist 2,9,$(RUNTIMES))))
+
+test-all: setup
 	$(call run_tests,$(RUNTIMES:%=NETCL_VISIBLE_DEVICES=%))
 
-test-full: test
+test-full: test-all
 	$(call run_tests,$(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_VISIBLE_DEVICES=%) \
 	  $(firstword $(RUNTIMES:%=NETCL_DISABLE=fp16,fp64,int64_atomics+NETCL_VISIBLE_DEVICES=%)) \
 	  $(firstword $(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_DISABLE=work_groups,local_memory+NETCL_VISIBLE_DEVICES=%)))

@@ -93,12 +93,14 @@ TORCH_LIBRARY(netcl, m) {
   m.def("device_strings(int index) -> Dict(str, str)", &device_strings);
   m.def("device_numbers(int index) -> Dict(str, int)", &device_numbers);
   m.def("host_sync_count() -> int", [] { return static_cast<int64_t>(counters.host_syncs.load()); });
-  // For tests: bytes of staged copies at present and at most so far, and how often a launch had to wait.
+  // For tests: bytes of staged copies at present and at most so far, how often a launch had to wait, and how many
+  // commands waited for kernels.
   m.def("_backpressure() -> Dict(str, int)", [] {
     Dict r;
     r.insert("staged_bytes", static_cast<int64_t>(staged_bytes().now));
     r.insert("most_staged_bytes", static_cast<int64_t>(staged_bytes().most));
     r.insert("throttles", static_cast<int64_t>(counters.throttles.load()));
+    r.insert("deferred", static_cast<int64_t>(counters.deferred.load()));
     return r;
   });
   m.def("launch_count() -> int", [] { return static_cast<int64_t>(counters.launches.load()); });
@@ -109,13 +111,29 @@ TORCH_LIBRARY(netcl, m) {
   m.def("kernel_cache_stats() -> Dict(str, float)", &cache_stats);
   m.def("programs_in_use() -> str[]", [] {
     std::vector<std::string> r;
-    for (const auto& [index, label, options] : programs_in_use()) {
-      r.push_back(std::to_string(int(index)) + '\t' + label + '\t' + options);
-    }
+    for (const auto& p : programs_in_use())
+      r.push_back(std::to_string(int(p.device)) + '\t' + p.label + '\t' + p.variant);
     return r;
   });
+  // For torch_netcl/warmup.py: rows of label, options and source.
+  m.def("recorded_programs() -> str[][]", [] {
+    std::vector<std::vector<std::string>> rows;
+    for (const auto& p : programs_in_use()) rows.push_back({p.label, p.variant, p.source});
+    return rows;
+  });
+  m.def("prepare_programs(int index, str[][] rows) -> str[]",
+        [](int64_t index, const std::vector<std::vector<std::string>>& rows) {
+          std::vector<UsedProgram> programs;
+          for (const auto& row : rows) {
+            TORCH_CHECK_VALUE(row.size() == 3, "a program is a label, options and a source");
+            programs.push_back({static_cast<c10::DeviceIndex>(index), row[0], row[1], row[2]});
+          }
+          return prepare_programs(device(static_cast<c10::DeviceIndex>(index)), programs);
+        });
   m.def("kernel_source(str file, str name) -> str",
         [](const std::string& file, const std::string& name) { return kernel_source(file, name); });
+  m.def("kernel_options(int index) -> str",
+        [](int64_t index) { return common_options(device(static_cast<c10::DeviceIndex>(index))); });
   m.def("build_log(int index, str file, str name, str options) -> str",
         [](int64_t index, const std::string& file, const std::string& name, const std::string& options) {
           return build_log_of(device(static_cast<c10::DeviceIndex>(index)), file, name, options);

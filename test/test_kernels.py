@@ -23,7 +23,8 @@ ELSEWHERE = {
 
 
 def programs(device_class, **env):
-    environment = dict(os.environ, NETCL_DEVICE_CLASS=device_class, NETCL_CPU_FALLBACK="silent", **env)
+    environment = {**os.environ, "NETCL_DEVICE_CLASS": device_class, "NETCL_CPU_FALLBACK": "silent"}
+    environment |= {"NETCL_LOG": "compile", **env}
     run = subprocess.run(
         [sys.executable, str(HERE / "kernel_workload.py")],
         env=environment,
@@ -32,6 +33,7 @@ def programs(device_class, **env):
         timeout=1500,
     )
     assert run.returncode == 0, run.stderr[-4000:]
+    assert "needs more than" not in run.stderr, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
 

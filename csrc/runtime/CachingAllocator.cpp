@@ -16,6 +16,7 @@
 #include "runtime/Counters.h"
 #include "runtime/Event.h"
 #include "runtime/HugePages.h"
+#include "runtime/LaunchGate.h"
 #include "runtime/Log.h"
 #include "runtime/Queue.h"
 #include "runtime/Shutdown.h"
@@ -118,8 +119,8 @@ class Pool {
       } catch (const c10::Error&) {  // this runs in destructors: wait instead of raising
         increment(counters.host_syncs);
         if (queue) {
-          queue->prepare_wait();
-          cl().clFinish(queue->handle());
+          queue->gate().open();
+          cl().clFinish(queue->driver_handle());
         }
       }
     }

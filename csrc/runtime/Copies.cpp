@@ -12,6 +12,7 @@
 
 #include "runtime/AddressSpace.h"
 #include "runtime/Assertions.h"
+#include "runtime/Builds.h"
 #include "runtime/Counters.h"
 #include "runtime/OpName.h"
 #include "runtime/PinnedMemory.h"
@@ -31,7 +32,12 @@ std::atomic<size_t> staged{0}, most_staged{0};
 struct alignas(std::max_align_t) Staging {
   size_t bytes;
 
-  static Staging* copy_of(const void* src, size_t bytes) {
+  struct Destroy {
+    void operator()(Staging* staging) const { destroy(staging); }
+  };
+  using Ptr = std::unique_ptr<Staging, Destroy>;
+
+  static Ptr copy_of(const void* src, size_t bytes) {
     const size_t all = staged.fetch_add(bytes) + bytes;
     void* memory = all <= kMostStaged ? std::malloc(sizeof(Staging) + bytes) : nullptr;
     if (!memory) {
@@ -41,7 +47,7 @@ struct alignas(std::max_align_t) Staging {
     for (size_t most = most_staged.load(); most < all && !most_staged.compare_exchange_weak(most, all);) {}
     auto* staging = new (memory) Staging{bytes};
     std::memcpy(staging + 1, src, bytes);
-    return staging;
+    return Ptr(staging);
   }
   static void destroy(Staging* staging) {
     staged.fetch_sub(staging->bytes);
@@ -51,6 +57,22 @@ struct alignas(std::max_align_t) Staging {
 
 void CL_CALLBACK free_staging(cl_event, cl_int, void* staging) { Staging::destroy(static_cast<Staging*>(staging)); }
 
+void enqueue_staged(Queue& queue, const Location& to, size_t bytes, Staging::Ptr staging) {
+  cl_event event = nullptr;
+  Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
+  NETCL_CL(clEnqueueWriteBuffer(queue.driver_handle(), to.mem, CL_FALSE, to.offset, bytes, staging.get() + 1, 0,
+                                nullptr, &event));
+  command.share(event);
+  // Without a call-back: wait for the copy. If not even that works, the memory stays for good.
+  Staging* const read = staging.release();
+  if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, read) != CL_SUCCESS &&
+      cl().clWaitForEvents(1, &event) == CL_SUCCESS) {
+    Staging::destroy(read);
+  }
+  cl().clReleaseEvent(event);
+  queue.after_enqueue();
+}
+
 }  // namespace
 
 void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool async_from_pinned) {
@@ -58,31 +80,22 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   check_not_forked();
   stay_if_exiting();
   const Location to = locate(dst);
-  cl_event event = nullptr;
-  Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
   if (async_from_pinned && is_pinned(src)) {
+    queue.settle();
+    cl_event event = nullptr;
+    Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
     NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event));
     command.share(event);
     keep_pinned_until(src, event);
     queue.after_enqueue();
-  } else if (Staging* staging = bytes <= kStaged ? Staging::copy_of(src, bytes) : nullptr) {
-    const cl_int err =
-        cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, staging + 1, 0, nullptr, &event);
-    if (err != CL_SUCCESS) {
-      Staging::destroy(staging);
-      raise_cl_error(err, "clEnqueueWriteBuffer");
-    }
-    command.share(event);
-    // Without a call-back: wait for the copy. If not even that works, the memory stays for good.
-    if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, staging) != CL_SUCCESS &&
-        cl().clWaitForEvents(1, &event) == CL_SUCCESS) {
-      Staging::destroy(staging);
-    }
-    cl().clReleaseEvent(event);
-    queue.after_enqueue();
+  } else if (Staging::Ptr staging = bytes <= kStaged ? Staging::copy_of(src, bytes) : nullptr) {
+    enqueue_in_order(queue, {to.mem}, [to, bytes, staging = std::move(staging)](Queue& q) mutable {
+      enqueue_staged(q, to, bytes, std::move(staging));
+    });
   } else {
     increment(counters.host_syncs);
     queue.prepare_wait();
+    Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
     NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, command.event()));
   }
 }
@@ -91,6 +104,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   if (bytes == 0) return;
   check_not_forked();
   const Location from = locate(src);
+  queue.settle();
   Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
   if (non_blocking && is_pinned(dst)) {
     cl_event event = nullptr;
@@ -112,10 +126,12 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
   if (bytes == 0 || dst == src) return;
   check_not_forked();
   const Location to = locate(dst), from = locate(src);
-  Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), queue, bytes);
-  NETCL_CL(clEnqueueCopyBuffer(queue.handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
-                               command.event()));
-  queue.after_enqueue();
+  enqueue_in_order(queue, {to.mem, from.mem}, [to, from, bytes](Queue& q) {
+    Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), q, bytes);
+    NETCL_CL(clEnqueueCopyBuffer(q.driver_handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
+                                 command.event()));
+    q.after_enqueue();
+  });
 }
 
 void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes) {
@@ -152,10 +168,13 @@ void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t byt
   if (bytes == 0) return;
   check_not_forked();
   const Location to = locate(dst);
-  Recorded command(Activity::kFill, "Memset", current_op(), queue, bytes);
-  NETCL_CL(clEnqueueFillBuffer(queue.handle(), to.mem, pattern, pattern_bytes, to.offset, bytes, 0, nullptr,
-                               command.event()));
-  queue.after_enqueue();
+  const std::string value(static_cast<const char*>(pattern), pattern_bytes);
+  enqueue_in_order(queue, {to.mem}, [to, value, bytes](Queue& q) {
+    Recorded command(Activity::kFill, "Memset", current_op(), q, bytes);
+    NETCL_CL(clEnqueueFillBuffer(q.driver_handle(), to.mem, value.data(), value.size(), to.offset, bytes, 0, nullptr,
+                                 command.event()));
+    q.after_enqueue();
+  });
 }
 
 StagedBytes staged_bytes() { return {staged.load(), most_staged.load()}; }

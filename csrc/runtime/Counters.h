@@ -10,6 +10,7 @@ struct Counters {
   std::atomic<uint64_t> host_syncs{0};  // waits of the host for a device
   std::atomic<uint64_t> launches{0};    // kernels enqueued
   std::atomic<uint64_t> throttles{0};   // launches that waited, since thousands of commands were ahead in their queue
+  std::atomic<uint64_t> deferred{0};    // commands that waited for kernels to be built
 };
 inline Counters counters;
 

@@ -334,15 +334,18 @@ Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id,
                  info_.driver_version + '\n' + info_.extensions;
 }
 
+cl_context Device::make_context() const {
+  check_not_forked();
+  cl_int err = CL_SUCCESS;
+  const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform_),
+                                              0};
+  cl_context made = cl().clCreateContext(properties, 1, &id_, nullptr, nullptr, &err);
+  if (err != CL_SUCCESS) raise_cl_error(err, "clCreateContext");
+  return made;
+}
+
 cl_context Device::context() const {
-  std::call_once(context_once_, [this] {
-    check_not_forked();
-    cl_int err = CL_SUCCESS;
-    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform_),
-                                                0};
-    context_ = cl().clCreateContext(properties, 1, &id_, nullptr, nullptr, &err);
-    if (err != CL_SUCCESS) raise_cl_error(err, "clCreateContext");
-  });
+  std::call_once(context_once_, [this] { context_ = make_context(); });
   return context_;
 }
 

@@ -36,6 +36,8 @@ class Device {
   cl_platform_id platform() const { return platform_; }
   // Created at first use.
   cl_context context() const;
+  // Another one, which the caller owns.
+  cl_context make_context() const;
   const DeviceInfo& info() const { return info_; }
   // Which shape of kernel suits the device: few fat vector work-items without barriers (true), or many thin
   // ones with local memory (false). NETCL_DEVICE_CLASS=cpu|gpu overrides what CL_DEVICE_TYPE says.

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "runtime/AddressSpace.h"
+#include "runtime/Builds.h"
 #include "runtime/Counters.h"
 #include "runtime/LaunchGate.h"
 #include "runtime/Log.h"
@@ -46,10 +47,49 @@ void Defs::append(std::string_view s) {
   size_ += s.size();
 }
 
-Kernel::Kernel(Device& device, cl_kernel handle, std::string name)
-    : device_(device), handle_(handle), name_(std::move(name)) {}
+Kernel::Kernel(Device& device, std::string name) : device_(device), name_(std::move(name)) {}
+Kernel::~Kernel() = default;
 
-void Kernel::begin() {
+void Kernel::set_build(std::shared_ptr<Build> build) {
+  const std::lock_guard<std::mutex> lock(build_mutex_);
+  build_ = std::move(build);
+}
+
+bool Kernel::building() const {
+  const std::lock_guard<std::mutex> lock(build_mutex_);
+  return build_ && !build_->over();
+}
+
+bool Kernel::failed() const {
+  const std::lock_guard<std::mutex> lock(build_mutex_);
+  return build_ && build_->failed();
+}
+
+void Kernel::wait() const {
+  if (built()) return;
+  std::shared_ptr<Build> build;
+  {
+    const std::lock_guard<std::mutex> lock(build_mutex_);
+    build = build_;
+  }
+  build->wait();
+}
+
+// Called where this kernel or an earlier one is not built: true if the launch is to be kept for later, else all are
+// built now.
+bool Kernel::defers(Queue& queue) {
+  check_not_forked();
+  if (build_threads() > 0 && queue.may_defer()) {
+    queue.settle_built();
+    return !built() || queue.has_deferred();
+  }
+  wait();
+  queue.settle();
+  return false;
+}
+
+void Kernel::begin(bool later) {
+  later_ = later ? std::make_unique<DeferredLaunch>(*this) : nullptr;
   // A slab given back may come again under the same handle: forget what was set.
   if (const uint64_t now = slab_epoch(); now != epoch_) {
     for (auto& c : cached_) c.bytes = 0;
@@ -60,21 +100,26 @@ void Kernel::begin() {
 void Kernel::bind(cl_uint& index, const Buf& buf) {
   const Location at = locate(buf.address);
   const auto offset = static_cast<cl_ulong>(at.offset);
+  if (later_) later_->hold(at.mem);
   set_arg(index++, sizeof(cl_mem), &at.mem);
   set_arg(index++, sizeof(offset), &offset);
 }
 
-void Kernel::bind(cl_uint& index, const Mem& mem) { set_arg(index++, sizeof(cl_mem), &mem.mem); }
+void Kernel::bind(cl_uint& index, const Mem& mem) {
+  if (later_) later_->hold(mem.mem);
+  set_arg(index++, sizeof(cl_mem), &mem.mem);
+}
 
 void Kernel::bind(cl_uint& index, const Local& local) { set_arg(index++, local.bytes, nullptr); }
 
 void Kernel::set_arg(cl_uint index, size_t bytes, const void* value) {
+  if (__builtin_expect(later_ != nullptr, 0)) return later_->add(bytes, value);
   CachedArg* cached = value && index < kCachedArgs && bytes <= sizeof(CachedArg::value) ? &cached_[index] : nullptr;
   if (cached) {
     if (cached->bytes == bytes && std::memcmp(cached->value.data(), value, bytes) == 0) return;
     cached->bytes = 0;
   }
-  const cl_int err = cl().clSetKernelArg(handle_, index, bytes, value);
+  const cl_int err = cl().clSetKernelArg(handle_.load(std::memory_order_relaxed), index, bytes, value);
   if (__builtin_expect(err != CL_SUCCESS, 0)) {
     const char* op = current_op();
     TORCH_CHECK(false, "netcl: clSetKernelArg failed with ", error_symbol(err), " (", err, ")",
@@ -88,6 +133,7 @@ void Kernel::set_arg(cl_uint index, size_t bytes, const void* value) {
 }
 
 void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
+  std::unique_ptr<DeferredLaunch> later = std::move(later_);
   check_not_forked();
   const auto up = [](size_t n, size_t to) { return (n + to - 1) / to * to; };
   const std::array<size_t, 3> l{local.x, local.y, local.z};
@@ -98,17 +144,34 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
               l[0] * l[1] * l[2], ", ", device_.info().name, " has ", most,
               " (CL_DEVICE_MAX_WORK_GROUP_SIZE); please report it");
   const cl_uint dims = g[2] > 1 || l[2] > 1 ? 3 : g[1] > 1 || l[1] > 1 ? 2 : 1;
-  submit(op, queue, dims, g.data(), l.data());
+  increment(counters.launches);
+  if (__builtin_expect(later == nullptr, 1)) return enqueue_now(op, queue, dims, g.data(), l.data());
+  later->op = op;
+  later->dims = dims;
+  later->global = g;
+  later->local = l;
+  queue.defer(std::move(later));
 }
 
-void Kernel::submit(const char* op, Queue& queue, cl_uint dims, const size_t* global, const size_t* local) {
+void Kernel::submit(Queue& queue, const DeferredLaunch& launch) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  begin(false);
+  cl_uint index = 0;
+  for (const auto& arg : launch.args) {
+    set_arg(index++, arg.size, arg.at == DeferredLaunch::kLocal ? nullptr : launch.bytes.data() + arg.at);
+  }
+  enqueue_now(launch.op, queue, launch.dims, launch.global.data(), launch.local.data());
+}
+
+void Kernel::enqueue_now(const char* op, Queue& queue, cl_uint dims, const size_t* global, const size_t* local) {
   Recorded command(Activity::kKernel, name_.c_str(), op, queue);
   size_t items = 1;
   for (cl_uint i = 0; i < dims; i++) items *= global[i];
   const bool large = items > kSmallItems;
   const cl_int err = queue.gate().launch(
       command, !large && !queue.just_flushed(), [&](cl_uint count, const cl_event* events, cl_event* event) {
-        return cl().clEnqueueNDRangeKernel(queue.handle(), handle_, dims, nullptr, global, local, count, events, event);
+        return cl().clEnqueueNDRangeKernel(queue.driver_handle(), handle_.load(std::memory_order_relaxed), dims,
+                                           nullptr, global, local, count, events, event);
       });
   if (__builtin_expect(err != CL_SUCCESS, 0)) {
     const OpName scope(op);
@@ -121,7 +184,6 @@ void Kernel::submit(const char* op, Queue& queue, cl_uint dims, const size_t* gl
     log("launch ", name_, " for ", op, " on netcl:", int(device_.index()), " stream ", queue.id(), ", global ",
         sizes(global), ", local ", sizes(local));
   }
-  increment(counters.launches);
   queue.after_enqueue(large);
 }
 
@@ -149,7 +211,10 @@ cl_mem sub_buffer(const Device& device, const void* address, size_t bytes, cl_ui
 void Kernel::launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::ArrayRef<size_t> local,
                           c10::ArrayRef<PlainArg> args) {
   check_not_forked();
+  wait();
+  queue.settle();
   const std::lock_guard<std::mutex> lock(mutex_);
+  begin(false);
   std::vector<cl_mem> held;
   const auto release = c10::make_scope_exit([&held] {
     for (cl_mem mem : held) cl().clReleaseMemObject(mem);
@@ -165,15 +230,19 @@ void Kernel::launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::Array
       value = &mem;
     }
     const size_t bytes = arg.kind == PlainArg::kBuffer ? sizeof(cl_mem) : arg.bytes;
-    const cl_int err = cl().clSetKernelArg(handle_, i, bytes, value);
+    const cl_int err = cl().clSetKernelArg(handle_.load(), i, bytes, value);
     TORCH_CHECK_VALUE(err == CL_SUCCESS, "netcl: clSetKernelArg failed with ", error_symbol(err), " (", err,
                       ") for argument ", i, " (", bytes, " bytes) of kernel ", name_);
   }
-  submit(name_.c_str(), queue, static_cast<cl_uint>(global.size()), global.data(),
-         local.empty() ? nullptr : local.data());
+  increment(counters.launches);
+  enqueue_now(name_.c_str(), queue, static_cast<cl_uint>(global.size()), global.data(),
+              local.empty() ? nullptr : local.data());
 }
 
-std::vector<std::string> Kernel::argument_types() const { return argument_types_of(handle_); }
+std::vector<std::string> Kernel::argument_types() const {
+  wait();
+  return argument_types_of(handle_.load());
+}
 
 namespace {
 
@@ -212,19 +281,7 @@ Kernel* find(uint64_t hash, c10::DeviceIndex device, std::string_view file, std:
   return nullptr;
 }
 
-// `file` is what identifies the source: a name in kernels/, or the text itself.
-template <class MakeProgram>
-Kernel& find_or_build(Device& device, std::string_view file, const char* name, std::string_view defs,
-                      MakeProgram&& make_program) {
-  const uint64_t hash = hash_of(device.index(), file, name, defs);
-  if (Kernel* k = find(hash, device.index(), file, name, defs)) {
-    count_memory_hit();
-    return *k;
-  }
-  auto& t = table();
-  const std::lock_guard<std::mutex> building(t.building);
-  if (Kernel* k = find(hash, device.index(), file, name, defs)) return *k;
-  cl_program program = make_program();
+cl_kernel make_kernel(Device& device, cl_program program, const char* name) {
   cl_int err = CL_SUCCESS;
   cl_kernel handle = cl().clCreateKernel(program, name, &err);
   if (err != CL_SUCCESS) {
@@ -232,16 +289,51 @@ Kernel& find_or_build(Device& device, std::string_view file, const char* name, s
     TORCH_CHECK(false, "netcl: clCreateKernel failed with ", error_symbol(err), " (", err, ")",
                 op ? c10::str(" while running ", op) : "", ", for kernel ", name);
   }
-  auto made = std::make_unique<Kernel>(device, handle, name);
   cl_ulong local_bytes = 0;  // stays 0 if the driver cannot tell
   cl().clGetKernelWorkGroupInfo(handle, device.id(), CL_KERNEL_LOCAL_MEM_SIZE, sizeof(local_bytes), &local_bytes,
                                 nullptr);
   TORCH_CHECK(local_bytes <= device.info().local_mem_size, "netcl: kernel ", name, " wants ", local_bytes,
               " bytes of local memory, ", device.info().name, " has ", device.info().local_mem_size,
               " (CL_DEVICE_LOCAL_MEM_SIZE)");
-  Kernel& result = *made;
-  const std::unique_lock<std::shared_mutex> lock(t.mutex);
-  t.entries.emplace(hash, Entry{std::string(file), name, std::string(defs), device.index(), std::move(made)});
+  return handle;
+}
+
+// `file` is what identifies the source: a name in kernels/, or the text itself.
+template <class Describe>
+Kernel& find_or_build(Device& device, std::string_view file, const char* name, std::string_view defs,
+                      Describe&& describe) {
+  const uint64_t hash = hash_of(device.index(), file, name, defs);
+  Kernel* known = find(hash, device.index(), file, name, defs);
+  if (known && (known->built() || !known->failed())) {
+    count_memory_hit();
+    return *known;
+  }
+  auto& t = table();
+  const std::lock_guard<std::mutex> building(t.building);
+  known = find(hash, device.index(), file, name, defs);
+  if (known && (known->built() || !known->failed())) return *known;
+  const Program program = describe();
+  std::unique_ptr<Kernel> made;
+  if (!known) {
+    made = std::make_unique<Kernel>(device, name);
+    known = made.get();
+  }
+  // What is on disk is loaded at once; the rest is compiled by another thread.
+  if (cl_program loaded = load_program(device, program)) {
+    known->set_handle(make_kernel(device, loaded, name));
+  } else {
+    const char* op = current_op();
+    known->set_build(start_build([&device, program, known, op = std::string(op ? op : "")] {
+      const OpName scope(op.empty() ? nullptr : op.c_str());
+      known->set_handle(make_kernel(device, build_program(device, program), known->name().c_str()));
+    }));
+    if (build_threads() == 0) known->wait();
+  }
+  Kernel& result = *known;
+  if (made) {
+    const std::unique_lock<std::shared_mutex> lock(t.mutex);
+    t.entries.emplace(hash, Entry{std::string(file), name, std::string(defs), device.index(), std::move(made)});
+  }
   return result;
 }
 
@@ -250,12 +342,13 @@ Kernel& find_or_build(Device& device, std::string_view file, const char* name, s
 Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs) {
   stay_if_exiting();
   return find_or_build(device, file, name, defs.view(), [&] {
-    return program(device, c10::str(file, ' ', name), kernel_source(file, name), std::string(defs.view()));
+    return describe_program(device, c10::str(file, ' ', name), kernel_source(file, name), std::string(defs.view()));
   });
 }
 
 Kernel& kernel_from_source(Device& device, const std::string& source, const char* name, const std::string& options) {
-  return find_or_build(device, source, name, options, [&] { return program(device, "<source>", source, options); });
+  return find_or_build(device, source, name, options,
+                       [&] { return describe_program(device, "<source>", source, options); });
 }
 
 }  // namespace netcl

@@ -4,8 +4,10 @@
 #include <c10/util/ArrayRef.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -14,6 +16,9 @@
 #include "runtime/Queue.h"
 
 namespace netcl {
+
+class Build;
+struct DeferredLaunch;
 
 // The -D options of one kernel variant, written into a fixed buffer: nothing is allocated on the launch path.
 class Defs {
@@ -62,16 +67,27 @@ struct Range {
 
 class Kernel {
  public:
-  Kernel(Device& device, cl_kernel handle, std::string name);
+  Kernel(Device& device, std::string name);
+  ~Kernel();
   const std::string& name() const { return name_; }
   Device& device() const { return device_; }
+  // Its build may still be under way (Builds.h).
+  bool built() const { return handle_.load(std::memory_order_acquire) != nullptr; }
+  void set_build(std::shared_ptr<Build> build);
+  void set_handle(cl_kernel handle) { handle_.store(handle, std::memory_order_release); }
+  bool building() const;
+  bool failed() const;
+  // Waits until it is built; raises what the build raised.
+  void wait() const;
 
   // Enqueues the kernel on `queue`. `global` need not be a multiple of `local`: it is rounded up, so a kernel
-  // launched with local > 1 checks its bounds. Never waits. `op` names the operator in errors and profiles.
+  // launched with local > 1 checks its bounds. Never waits. `op` names the operator in errors and profiles. While the
+  // kernel, or one that was launched before on the queue, is being built, the launch is kept for later.
   template <class... Args>
   void launch(const char* op, Queue& queue, Range global, Range local, const Args&... args) {
+    const bool later = __builtin_expect(!built() || queue.has_deferred(), 0) && defers(queue);
     const std::lock_guard<std::mutex> lock(mutex_);  // a cl_kernel's arguments belong to one thread at a time
-    begin();
+    begin(later);
     cl_uint index = 0;
     (bind(index, args), ...);
     enqueue(op, queue, global, local);
@@ -83,9 +99,12 @@ class Kernel {
                     c10::ArrayRef<PlainArg> args);
   // The types of the arguments as the source names them ("float*"); empty strings where the driver does not tell.
   std::vector<std::string> argument_types() const;
+  // Enqueues what was kept for later, once the kernel is built.
+  void submit(Queue& queue, const DeferredLaunch& launch);
 
  private:
-  void begin();
+  bool defers(Queue& queue);
+  void begin(bool later);
   void bind(cl_uint& index, const Buf& buf);
   void bind(cl_uint& index, const Local& local);
   void bind(cl_uint& index, const Mem& mem);
@@ -103,7 +122,7 @@ class Kernel {
   }
   void set_arg(cl_uint index, size_t bytes, const void* value);
   void enqueue(const char* op, Queue& queue, Range global, Range local);
-  void submit(const char* op, Queue& queue, cl_uint dims, const size_t* global, const size_t* local);
+  void enqueue_now(const char* op, Queue& queue, cl_uint dims, const size_t* global, const size_t* local);
 
   struct CachedArg {
     uint32_t bytes = 0;
@@ -112,14 +131,17 @@ class Kernel {
   static constexpr size_t kCachedArgs = 48;
 
   Device& device_;
-  cl_kernel handle_;
+  std::atomic<cl_kernel> handle_{nullptr};
   std::string name_;
+  mutable std::mutex build_mutex_;
+  std::shared_ptr<Build> build_;
+  std::unique_ptr<DeferredLaunch> later_;  // the launch that is being put together, if it is for later
   std::mutex mutex_;
   uint64_t epoch_ = 0;
   std::array<CachedArg, kCachedArgs> cached_{};
 };
 
-// Finds or builds the variant. `file` is a name in kernels/ ("unary.cl"); `name` the __kernel in it.
+// Finds the variant, or begins to build it. `file` is a name in kernels/ ("unary.cl"); `name` the __kernel in it.
 // Defs go to the compiler as -D; DEVICE_CPU / DEVICE_GPU, HAVE_FP16, HAVE_FP64 are defined for every kernel.
 Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs);
 // Like kernel(), for program text that is not a file of kernels/ (e.g. compile_kernel of users).

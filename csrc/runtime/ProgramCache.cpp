@@ -7,17 +7,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <set>
 #include <sstream>
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/Kernel.h"
+#include "runtime/Builds.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
 #include "runtime/Shutdown.h"
@@ -30,6 +32,8 @@ std::string kernel_dir, cache_dir;
 std::atomic<uint64_t> compiled{0}, disk_hits{0}, memory_hits{0}, compile_micros{0};
 
 constexpr char kMagic[] = "NETCLBIN2";
+constexpr char kPocl[] = "Portable Computing Language";
+constexpr char kSource[] = "<source>";  // the label of what is no file
 
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -77,23 +81,61 @@ std::string only_kernel(const std::string& text, const std::string& name) {
   return source;
 }
 
-std::string common_options(const Device& device) {
-  std::string o = "-cl-std=CL1.2";
-  o += device.is_cpu() ? " -DDEVICE_CPU" : " -DDEVICE_GPU";
-  const auto& info = device.info();
-  if (info.has_fp16) o += " -DHAVE_FP16";
-  if (info.has_fp64) o += " -DHAVE_FP64";
-  if (info.has_int64_atomics) o += " -DHAVE_INT64_ATOMICS";
-  // The compilers known to take clang's builtins. Others say that they have them, and fail or make an invalid program.
-  if (info.platform_name == "Portable Computing Language" || info.platform_name == "Intel(R) OpenCL") {
-    o += " -DHAVE_CPU_BUILTINS";
+// Follows #if, #elif and #else as far as they ask for defined(ACC_…).
+class ConditionalText {
+ public:
+  explicit ConditionalText(std::string_view options) : options_(std::string(options) + " ") {}
+
+  bool defines(const std::string& text, const std::string& definition) const {
+    struct Level {
+      Answer here, before;  // this branch, and any branch before it
+    };
+    std::vector<Level> levels;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      const auto is = [&line](const char* word) { return line.rfind(word, 0) == 0; };
+      if (is("#if")) {
+        const Answer now = is("#if ") ? answer(line.substr(4)) : kPerhaps;  // #ifdef and #ifndef are for other names
+        levels.push_back({now, now});
+      } else if (is("#el") && !levels.empty()) {
+        Level& level = levels.back();
+        const Answer now = is("#elif ") ? answer(line.substr(6)) : kYes;
+        level.here = both(now, opposite(level.before));
+        level.before = opposite(both(opposite(level.before), opposite(now)));
+      } else if (is("#endif") && !levels.empty()) {
+        levels.pop_back();
+      } else if (is(definition.c_str()) &&
+                 std::all_of(levels.begin(), levels.end(), [](const Level& l) { return l.here == kYes; })) {
+        return true;
+      }
+    }
+    return false;
   }
-  cl_device_fp_config config = 0;
-  NETCL_CL(clGetDeviceInfo(device.id(), CL_DEVICE_SINGLE_FP_CONFIG, sizeof(config), &config, nullptr));
-  // Division and square root round as on CPU and CUDA, if the device can.
-  if (config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) o += " -cl-fp32-correctly-rounded-divide-sqrt";
-  return o;
-}
+
+ private:
+  enum Answer { kNo, kPerhaps, kYes };
+  static Answer opposite(Answer a) { return static_cast<Answer>(kYes - a); }
+  static Answer both(Answer a, Answer b) { return std::min(a, b); }
+
+  // Of conditions like `defined(ACC_X) && !defined(ACC_Y)`.
+  Answer answer(const std::string& condition) const {
+    Answer all = kYes;
+    std::istringstream words(condition);
+    for (std::string word; words >> word;) {
+      if (word == "&&") continue;
+      const bool negated = word[0] == '!';
+      if (negated) word.erase(0, 1);
+      constexpr std::string_view kDefined = "defined(ACC_";
+      if (word.rfind(kDefined, 0) != 0 || word.back() != ')') return kPerhaps;
+      const std::string name = word.substr(8, word.size() - 9);
+      const bool defined = options_.find(" -D" + name + "=") != std::string::npos;
+      all = both(all, defined != negated ? kYes : kNo);
+    }
+    return all;
+  }
+
+  std::string options_;
+};
 
 std::string build_log(cl_program program, cl_device_id id) {
   size_t size = 0;
@@ -179,12 +221,14 @@ std::vector<unsigned char> binary_of(cl_program program) {
   return binary;
 }
 
-cl_program from_binary(Device& device, const std::vector<unsigned char>& binary, const std::string& options) {
+cl_program from_binary(Device& device, cl_context context, const std::vector<unsigned char>& binary,
+                       const std::string& options) {
+  if (binary.empty()) return nullptr;
   const cl_device_id id = device.id();
   const size_t size = binary.size();
   const unsigned char* data = binary.data();
   cl_int status = CL_SUCCESS, err = CL_SUCCESS;
-  cl_program program = cl().clCreateProgramWithBinary(device.context(), 1, &id, &size, &data, &status, &err);
+  cl_program program = cl().clCreateProgramWithBinary(context, 1, &id, &size, &data, &status, &err);
   if (err != CL_SUCCESS || status != CL_SUCCESS) {
     if (program) cl().clReleaseProgram(program);
     return nullptr;
@@ -200,39 +244,89 @@ cl_program from_binary(Device& device, const std::vector<unsigned char>& binary,
   return program;
 }
 
-std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>>& in_use() {
-  static auto* list = new std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>>();
-  return *list;
+// The programs of this process.
+struct Programs {
+  std::mutex mutex;
+  std::unordered_map<std::string, cl_program> built;  // by key and device
+  std::vector<UsedProgram> in_use;
+  std::unordered_map<std::string, std::string> logs;   // what the compiler said of those built here, by key
+  std::unordered_map<std::string, std::string> files;  // with what they include
+};
+Programs& programs() {
+  static auto* p = new Programs();
+  return *p;
 }
 
-// What the compiler said of the programs that this process built, by key; most say nothing.
-std::unordered_map<std::string, std::string>& build_logs() {
-  static auto* logs = new std::unordered_map<std::string, std::string>();
-  return *logs;
+cl_program add_program(Device& device, const Program& program, cl_program built) {
+  auto& all = programs();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  cl_program& known = all.built[program.key + std::to_string(device.index())];
+  if (known) {  // another thread was faster
+    cl().clReleaseProgram(built);
+    return known;
+  }
+  all.in_use.push_back(
+      {device.index(), program.label, program.variant, program.label == kSource ? program.source : ""});
+  return known = built;
 }
 
 std::string key_of(Device& device, const std::string& source, const std::string& options) {
   return c10::sha1(source + '\n' + options + '\n' + device.fingerprint()).str();
 }
 
-cl_program from_source(Device& device, const std::string& source) {
+cl_program from_source(cl_context context, const std::string& source) {
   const char* text = source.c_str();
   const size_t length = source.size();
   cl_int err = CL_SUCCESS;
-  cl_program program = cl().clCreateProgramWithSource(device.context(), 1, &text, &length, &err);
+  cl_program program = cl().clCreateProgramWithSource(context, 1, &text, &length, &err);
   if (err != CL_SUCCESS) raise_cl_error(err, "clCreateProgramWithSource");
   return program;
 }
 
+// PoCL locks a context while it compiles: each thread has one of its own, and what it makes there is loaded into ours.
+cl_context build_context(Device& device) {
+  if (!is_build_thread() || device.info().platform_name != kPocl) return device.context();
+  static thread_local auto* contexts = new std::unordered_map<Device*, cl_context>();
+  cl_context& context = (*contexts)[&device];
+  if (!context) context = device.make_context();
+  return context;
+}
+
 }  // namespace
 
-std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use() { return in_use(); }
+std::string common_options(const Device& device) {
+  std::string o = "-cl-std=CL1.2";
+  o += device.is_cpu() ? " -DDEVICE_CPU" : " -DDEVICE_GPU";
+  const auto& info = device.info();
+  if (info.has_fp16) o += " -DHAVE_FP16";
+  if (info.has_fp64) o += " -DHAVE_FP64";
+  if (info.has_int64_atomics) o += " -DHAVE_INT64_ATOMICS";
+  // The compilers known to take clang's builtins. Others say that they have them, and fail or make an invalid program.
+  if (info.platform_name == kPocl || info.platform_name == "Intel(R) OpenCL") {
+    o += " -DHAVE_CPU_BUILTINS";
+  }
+  cl_device_fp_config config = 0;
+  NETCL_CL(clGetDeviceInfo(device.id(), CL_DEVICE_SINGLE_FP_CONFIG, sizeof(config), &config, nullptr));
+  // Division and square root round as on CPU and CUDA, if the device can.
+  if (config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) o += " -cl-fp32-correctly-rounded-divide-sqrt";
+  return o;
+}
+
+std::vector<UsedProgram> programs_in_use() {
+  finish_builds();
+  const std::lock_guard<std::mutex> lock(programs().mutex);
+  return programs().in_use;
+}
 
 std::string build_log_of(Device& device, const std::string& file, const std::string& name, const std::string& options) {
   const std::string all = common_options(device) + " " + options, source = kernel_source(file, name);
-  const auto known = build_logs().find(key_of(device, source, all));
-  if (known != build_logs().end()) return known->second;
-  cl_program program = from_source(device, source);
+  finish_builds();
+  {
+    const std::lock_guard<std::mutex> lock(programs().mutex);
+    const auto known = programs().logs.find(key_of(device, source, all));
+    if (known != programs().logs.end()) return known->second;
+  }
+  cl_program program = from_source(device.context(), source);
   const cl_device_id id = device.id();
   const cl_int err = cl().clBuildProgram(program, 1, &id, all.c_str(), nullptr, nullptr);
   std::string log = build_log(program, id);
@@ -245,14 +339,22 @@ void set_kernel_paths(const std::string& kernels, const std::string& cache) {
   cache_dir = cache;
 }
 
-std::string kernel_source(const std::string& file, const std::string& name) {
-  static auto* files = new std::unordered_map<std::string, std::string>();
-  std::string& text = (*files)[file];
+static std::string expanded(const std::string& file) {
+  const std::lock_guard<std::mutex> lock(programs().mutex);
+  std::string& text = programs().files[file];
   if (text.empty()) {
     std::set<std::string> seen;
     expand(file, text, seen);
   }
-  return only_kernel(text, name);
+  return text;
+}
+
+std::string kernel_source(const std::string& file, const std::string& name) {
+  return only_kernel(expanded(file), name);
+}
+
+bool surely_defines(const std::string& file, const std::string& macro, std::string_view options) {
+  return ConditionalText(options).defines(expanded(file), "#define " + macro + "(");
 }
 
 std::string generated_source(const std::string& text) {
@@ -275,43 +377,104 @@ static void notice_compiling(uint64_t before, uint64_t after) {
       ". NETCL_COMPILE_NOTICE=-1 silences this line.");
 }
 
-cl_program program(Device& device, const std::string& label, const std::string& source, const std::string& options) {
+Program describe_program(Device& device, const std::string& label, const std::string& source,
+                         const std::string& options) {
   check_not_forked();
   const std::string all = common_options(device) + " " + options;
-  const std::string key = key_of(device, source, all);
-  static auto* programs = new std::unordered_map<std::string, cl_program>();
-  cl_program& known = (*programs)[key + std::to_string(device.index())];
-  if (known) return known;
-  const auto binary = load_binary(key);
-  if (!binary.empty()) {
-    if (cl_program loaded = from_binary(device, binary, all)) {
-      disk_hits++;
-      in_use().emplace_back(device.index(), label, options);
-      return known = loaded;
+  Program p{label, source, options, all, key_of(device, source, all), false};
+  // Only what includes our headers has declarations of its own.
+  p.own_builtins = device.info().platform_name == kPocl && source.find("#define NETCL_BUILTINS_H") != std::string::npos;
+  return p;
+}
+
+cl_program load_program(Device& device, const Program& program) {
+  auto& all = programs();
+  {
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    const auto known = all.built.find(program.key + std::to_string(device.index()));
+    if (known != all.built.end()) return known->second;
+  }
+  const auto binary = load_binary(program.key);
+  cl_program loaded = from_binary(device, device.context(), binary, program.options);
+  if (!loaded) return nullptr;
+  disk_hits++;
+  return add_program(device, program, loaded);
+}
+
+cl_program build_program(Device& device, const Program& program) {
+  const auto start = std::chrono::steady_clock::now();
+  const cl_context context = build_context(device);
+  const cl_device_id id = device.id();
+  cl_program built = from_source(context, program.source);
+  cl_int err = CL_BUILD_PROGRAM_FAILURE;
+  if (program.own_builtins) {  // see kernels/common/builtins.h
+    const std::string options = program.options + " -D_OPENCL_H_ -DNETCL_BUILTINS";
+    err = cl().clBuildProgram(built, 1, &id, options.c_str(), nullptr, nullptr);
+    if (err != CL_SUCCESS) {
+      if (logs(LogTopic::kCompile)) log(program.label, program.variant, " needs more than common/builtins.h");
+      cl().clReleaseProgram(built);
+      built = from_source(context, program.source);
     }
   }
-  const auto start = std::chrono::steady_clock::now();
-  cl_program built = from_source(device, source);
-  const cl_device_id id = device.id();
-  const cl_int err = cl().clBuildProgram(built, 1, &id, all.c_str(), nullptr, nullptr);
+  if (err != CL_SUCCESS) err = cl().clBuildProgram(built, 1, &id, program.options.c_str(), nullptr, nullptr);
+  const std::string said = build_log(built, id);
   if (err != CL_SUCCESS) {
-    const std::string log = build_log(built, id);
     cl().clReleaseProgram(built);
     const char* op = current_op();
     TORCH_CHECK(false, "netcl: clBuildProgram failed with ", error_symbol(err), " (", err, ")",
-                op ? std::string(" while running ") + op : "", ", for ", label, " on ", device.info().name,
-                "\noptions: ", all, "\n", log);
+                op ? std::string(" while running ") + op : "", ", for ", program.label, " on ", device.info().name,
+                "\noptions: ", program.options, "\n", said);
   }
-  const auto micros =
-      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+  const auto binary = binary_of(built);  // some drivers make it now
+  const auto micros = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count());
   compiled++;
-  const uint64_t before = compile_micros.fetch_add(static_cast<uint64_t>(micros));
-  notice_compiling(before, before + static_cast<uint64_t>(micros));
-  if (logs(LogTopic::kCompile)) log("compiled ", label, options, " in ", micros / 1000, " ms");
-  in_use().emplace_back(device.index(), label, options);
-  build_logs()[key] = build_log(built, id);
-  store_binary(key, binary_of(built));
-  return known = built;
+  const uint64_t before = compile_micros.fetch_add(micros);
+  notice_compiling(before, before + micros);
+  if (logs(LogTopic::kCompile)) log("compiled ", program.label, program.variant, " in ", micros / 1000, " ms");
+  {
+    const std::lock_guard<std::mutex> lock(programs().mutex);
+    programs().logs[program.key] = said;
+  }
+  store_binary(program.key, binary);
+  if (context != device.context()) {
+    cl().clReleaseProgram(built);
+    built = from_binary(device, device.context(), binary, program.options);
+    if (!built) {  // a driver that does not load what it made
+      built = from_source(device.context(), program.source);
+      NETCL_CL(clBuildProgram(built, 1, &id, program.options.c_str(), nullptr, nullptr));
+    }
+  }
+  return add_program(device, program, built);
+}
+
+std::vector<std::string> prepare_programs(Device& device, const std::vector<UsedProgram>& used) {
+  std::vector<std::string> results(used.size());
+  std::vector<std::shared_ptr<Build>> builds;
+  for (size_t i = 0; i < used.size(); i++) {
+    builds.push_back(start_build([&device, &p = used[i], &result = results[i]] {
+      std::string source = p.source;
+      if (source.empty()) {
+        const size_t space = p.label.find(' ');
+        const std::string name = space == std::string::npos ? "" : p.label.substr(space + 1);
+        source = kernel_source(p.label.substr(0, space), name);
+        TORCH_CHECK_VALUE(source.find(" void " + name + "(") != std::string::npos, "netcl: there is no kernel ",
+                          p.label);
+      }
+      const Program program = describe_program(device, p.label, source, p.variant);
+      if (load_program(device, program)) return;
+      build_program(device, program);
+      result = "compiled";
+    }));
+  }
+  for (size_t i = 0; i < used.size(); i++) {
+    try {
+      builds[i]->wait();
+    } catch (const c10::Error& e) {
+      results[i] = e.what_without_backtrace();
+    }
+  }
+  return results;
 }
 
 std::vector<std::string> argument_types_of(cl_kernel kernel) {
@@ -329,7 +492,7 @@ std::vector<std::string> argument_types_of(cl_kernel kernel) {
 
 std::vector<std::string> argument_types_in_source(Device& device, const std::string& source, const std::string& name,
                                                   const std::string& options) {
-  cl_program program = from_source(device, source);
+  cl_program program = from_source(device.context(), source);
   const auto release = c10::make_scope_exit([program] { cl().clReleaseProgram(program); });
   const cl_device_id id = device.id();
   const std::string all = common_options(device) + " " + options;
@@ -353,6 +516,7 @@ void store_note(const std::string& key, const std::string& text) {
 void count_memory_hit() { memory_hits.fetch_add(1, std::memory_order_relaxed); }
 
 KernelCacheStats kernel_cache_stats() {
+  finish_builds();
   return {compiled.load(), disk_hits.load(), memory_hits.load(), static_cast<double>(compile_micros.load()) * 1e-6};
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <vector>
 
 #include "runtime/Device.h"
@@ -13,11 +13,24 @@ namespace netcl {
 // The text of kernels/<file>, with its #include "…" of other kernel files resolved, and of its kernels just `name`:
 // drivers compile all that a program holds.
 std::string kernel_source(const std::string& file, const std::string& name);
+// Whether kernels/<file> defines the macro under these -D options, as far as the names ACC_… tell; false if in doubt.
+bool surely_defines(const std::string& file, const std::string& macro, std::string_view options);
 // A program made at run time, with its #include "…" of kernel files resolved.
 std::string generated_source(const std::string& text);
-// The built program for this source and these options; built at most once a process and device.
-// `label` names it in errors and lists. Callers hold the build lock of Kernel.cpp.
-cl_program program(Device& device, const std::string& label, const std::string& source, const std::string& options);
+// A program as it goes to the compiler. `label` names it in errors and lists: "file kernel", or "<source>"; `variant`
+// is what the caller adds to the options that all kernels of a device have, `key` the name on disk.
+struct Program {
+  std::string label, source, variant, options, key;
+  bool own_builtins;  // declares OpenCL's functions itself (kernels/common/builtins.h)
+};
+Program describe_program(Device& device, const std::string& label, const std::string& source,
+                         const std::string& options);
+// The program if this process has it or the disk does, else null.
+cl_program load_program(Device& device, const Program& program);
+// Compiles it, and keeps it on disk. Several threads may at once.
+cl_program build_program(Device& device, const Program& program);
+// What all kernels of a device are compiled with.
+std::string common_options(const Device& device);
 void count_memory_hit();
 // The types of a kernel's arguments as its source names them ("float*"); empty strings where the driver does not tell,
 // as Intel's does not for a program that was loaded from a binary.
@@ -34,8 +47,15 @@ struct KernelCacheStats {
   double compile_seconds = 0;
 };
 KernelCacheStats kernel_cache_stats();
-// Every program of this process: (device, "file kernel" or "<source>", options of the variant).
-std::vector<std::tuple<c10::DeviceIndex, std::string, std::string>> programs_in_use();
+// A program that this process used, as another one can make it again. `source` is empty for a kernel of a file.
+struct UsedProgram {
+  c10::DeviceIndex device;
+  std::string label, variant, source;
+};
+std::vector<UsedProgram> programs_in_use();
+// Compiles what is not on disk, on all build threads. For each program what came of it: "" if it was there, "compiled",
+// or the error.
+std::vector<std::string> prepare_programs(Device& device, const std::vector<UsedProgram>& programs);
 // What the compiler says of a kernel in kernels/<file>: kept from the build if this process made it, else from a new
 // one.
 std::string build_log_of(Device& device, const std::string& file, const std::string& name, const std::string& options);

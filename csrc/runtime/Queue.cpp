@@ -9,9 +9,11 @@
 #include <memory>
 
 #include "runtime/Assertions.h"
+#include "runtime/Builds.h"
 #include "runtime/Counters.h"
 #include "runtime/Event.h"
 #include "runtime/LaunchGate.h"
+#include "runtime/Profiler.h"
 #include "runtime/Shutdown.h"
 
 namespace netcl {
@@ -22,14 +24,6 @@ constexpr int kPoolStreams = 32;
 constexpr uint32_t kFlushEvery = 32;
 constexpr uint64_t kMarkEvery = 512;  // commands, of which at most five times as many are under way in a queue
 constexpr size_t kMarks = 4;
-
-bool blocking() {
-  static const bool on = [] {
-    const char* v = std::getenv("NETCL_LAUNCH_BLOCKING");
-    return v && *v && *v != '0';
-  }();
-  return on;
-}
 
 struct DeviceQueues {
   std::array<std::once_flag, kPoolStreams + 1> once;
@@ -69,7 +63,7 @@ void throttle(Queue& queue) {
   cl_event oldest = nullptr;
   {
     const std::lock_guard<std::mutex> lock(marks.mutex);
-    marks.events.push_back(queue.enqueue_marker());
+    marks.events.push_back(queue.marker_behind_launches());
     if (marks.events.size() <= kMarks) return;
     oldest = marks.events.front();
     marks.events.pop_front();
@@ -90,7 +84,19 @@ void CL_CALLBACK pass_on(cl_event /*theirs*/, cl_int status, void* ours) {
 
 }  // namespace
 
-Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id), gate_(std::make_unique<LaunchGate>(device)) {
+bool launch_blocking() {
+  static const bool on = [] {
+    const char* v = std::getenv("NETCL_LAUNCH_BLOCKING");
+    return v && *v && *v != '0';
+  }();
+  return on;
+}
+
+Queue::Queue(Device& device, c10::StreamId id)
+    : device_(device),
+      id_(id),
+      gate_(std::make_unique<LaunchGate>(device)),
+      deferred_(std::make_unique<DeferredCommands>()) {
   check_not_forked();
   cl_int err = CL_SUCCESS;
   // Profiling makes Event.elapsed_time possible and costs well under a microsecond per launch.
@@ -100,10 +106,56 @@ Queue::Queue(Device& device, c10::StreamId id) : device_(device), id_(id), gate_
 
 Queue::~Queue() = default;
 
-void Queue::prepare_wait() { gate_->open(); }
+void Queue::prepare_wait() {
+  settle();
+  gate_->open();
+}
+
+bool Queue::may_defer() const {
+  constexpr size_t kMost = 4096;
+  if (shared_.load(std::memory_order_relaxed) || recording()) return false;
+  const std::lock_guard<std::mutex> lock(deferred_->mutex);
+  return deferred_->list.size() < kMost;
+}
+
+void Queue::defer(std::unique_ptr<DeferredCommand> command) {
+  const std::lock_guard<std::mutex> lock(deferred_->mutex);
+  deferred_->list.push_back(std::move(command));
+  increment(counters.deferred);
+  deferring_.store(true, std::memory_order_release);
+}
+
+void Queue::submit_deferred(bool all) {
+  DeferredCommands& d = *deferred_;
+  std::unique_lock<std::mutex> turn(d.turn, std::defer_lock);
+  if (all) {
+    turn.lock();
+  } else if (!turn.try_lock()) {
+    return;
+  }
+  for (;;) {
+    std::unique_ptr<DeferredCommand> next;
+    {
+      const std::lock_guard<std::mutex> lock(d.mutex);
+      if (d.list.empty()) return deferring_.store(false, std::memory_order_release);
+      if (!all && !d.list.front()->ready()) return;
+      next = std::move(d.list.front());
+      d.list.pop_front();
+    }
+    try {
+      next->submit(*this);
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(d.mutex);
+      d.list.clear();
+      deferring_.store(false, std::memory_order_release);
+      throw;
+    }
+  }
+}
 
 void Queue::share() {
   shared_.store(true);
+  settle();
   gate_->disable();
 }
 
@@ -114,6 +166,7 @@ c10::Stream Queue::stream() const {
 void Queue::synchronize() {
   check_not_forked();
   if (shutting_down()) return stay_if_exiting();
+  settle();
   increment(counters.host_syncs);
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
@@ -126,6 +179,8 @@ void Queue::synchronize() {
 
 bool Queue::query() {
   check_not_forked();
+  settle_built();
+  if (has_deferred()) return false;
   const uint64_t now = enqueued_.load();
   if (!shared_.load(std::memory_order_relaxed) && done_.load() >= now) return true;
   // A marker takes a moment even on an idle queue, so it is kept until it is done or more work has come.
@@ -157,7 +212,7 @@ void Queue::flush() {
 
 void Queue::after_enqueue(bool large) {
   const uint64_t commands = enqueued_.fetch_add(1) + 1;
-  if (__builtin_expect(blocking(), 0)) {
+  if (__builtin_expect(launch_blocking(), 0)) {
     synchronize();
     return;
   }
@@ -170,6 +225,7 @@ void Queue::after_enqueue(bool large) {
 
 void Queue::wait(cl_event event) {
   check_not_forked();
+  settle();
   cl_context theirs = nullptr;
   NETCL_CL(clGetEventInfo(event, CL_EVENT_CONTEXT, sizeof(theirs), &theirs, nullptr));
   if (theirs != device_.context()) {
@@ -190,6 +246,11 @@ void Queue::wait(cl_event event) {
 }
 
 cl_event Queue::enqueue_marker() {
+  settle();
+  return marker_behind_launches();
+}
+
+cl_event Queue::marker_behind_launches() {
   check_not_forked();
   cl_event event = nullptr;
   NETCL_CL(clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event));
@@ -229,6 +290,7 @@ void synchronize_device(c10::DeviceIndex index) {
 }
 
 bool all_streams_idle() noexcept {
+  if (builds_under_way()) return false;
   for (auto& of_device : all_queues()) {
     for (auto& queue : of_device.queues) {
       try {

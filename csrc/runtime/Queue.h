@@ -13,12 +13,20 @@
 namespace netcl {
 
 class LaunchGate;
+class DeferredCommand;
+struct DeferredCommands;
 
 class Queue {
  public:
   Queue(Device& device, c10::StreamId id);
   ~Queue();
-  cl_command_queue handle() const { return handle_; }
+  // For commands behind all launches so far: waits for the kernels of deferred ones.
+  cl_command_queue handle() {
+    settle();
+    return handle_;
+  }
+  // For the launches themselves.
+  cl_command_queue driver_handle() const { return handle_; }
   Device& device() const { return device_; }
   c10::StreamId id() const { return id_; }
   c10::Stream stream() const;
@@ -37,18 +45,37 @@ class Queue {
   // To be called after each enqueue: submits from time to time, and waits under NETCL_LAUNCH_BLOCKING=1. What is
   // `large` is submitted at once where it could be held back.
   void after_enqueue(bool large = false);
+  // Launches whose kernels are still being built, and commands behind them (Builds.h).
+  bool has_deferred() const { return deferring_.load(std::memory_order_acquire); }
+  // Not too many, nor if others use the queue, who would not wait for them, nor while someone records what runs.
+  bool may_defer() const;
+  void defer(std::unique_ptr<DeferredCommand> command);
+  // Enqueues them: all, or those at the front whose kernels are built. Raises what a build raised, and forgets the
+  // commands behind that one.
+  void settle() {
+    if (__builtin_expect(has_deferred(), 0)) submit_deferred(true);
+  }
+  void settle_built() {
+    if (has_deferred()) submit_deferred(false);
+  }
   // Everything enqueued on this queue from now on waits for `event`.
   void wait(cl_event event);
   // A marker behind everything enqueued so far; the caller owns it. Submitted at once.
   cl_event enqueue_marker();
+  // The same for what a launch itself enqueues: deferred launches are no concern of it.
+  cl_event marker_behind_launches();
   // Others (pyopencl) may enqueue on it too from now on: what netcl counted no longer says whether it is idle.
   void share();
 
  private:
+  void submit_deferred(bool all);
+
   Device& device_;
   c10::StreamId id_;
   cl_command_queue handle_ = nullptr;
   std::unique_ptr<LaunchGate> gate_;
+  std::unique_ptr<DeferredCommands> deferred_;
+  std::atomic<bool> deferring_{false};
   std::atomic<uint32_t> since_flush_{0};
   // What query() knows: how much was enqueued, how much of it is known to be done, and a marker on its way.
   std::atomic<uint64_t> enqueued_{0}, done_{0};
@@ -64,8 +91,11 @@ Queue& queue_for(const c10::Stream& stream);
 c10::Stream stream_from_pool(c10::DeviceIndex index, bool high_priority);
 c10::Stream exchange_stream(const c10::Stream& stream);
 void synchronize_device(c10::DeviceIndex index);
-// Whether every stream has come to its end, be it by an error. Until then the drivers' threads run, and may compile:
-// PoCL makes a kernel for a work-group's size when its first command runs, by LLVM, whose statics exit() destroys.
+// NETCL_LAUNCH_BLOCKING=1: every launch waits for its end.
+bool launch_blocking();
+// Whether every stream has come to its end, be it by an error, and no kernel is being built. Until then the drivers'
+// threads run, and may compile: PoCL makes a kernel for a work-group's size when its first command runs, by LLVM, whose
+// statics exit() destroys.
 bool all_streams_idle() noexcept;
 
 }  // namespace netcl

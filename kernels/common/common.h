@@ -1,6 +1,7 @@
 // What every kernel file includes: extensions, buffer arguments, token pasting, device-side assertions.
 #ifndef NETCL_COMMON_H
 #define NETCL_COMMON_H
+#include "common/builtins.h"
 
 #ifdef HAVE_FP64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable

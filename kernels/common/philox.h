@@ -1,6 +1,7 @@
 // Philox 4x32-10 (Salmon et al. 2011), sixteen blocks at a time. A block is a counter; it yields four 32-bit words.
 #ifndef NETCL_PHILOX_H
 #define NETCL_PHILOX_H
+#include "common/common.h"
 
 typedef struct {
   uint16 w[4];

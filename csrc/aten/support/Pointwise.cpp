@@ -16,6 +16,7 @@
 #include "aten/support/Scalars.h"
 #include "aten/support/SoftDouble.h"
 #include "runtime/OpName.h"
+#include "runtime/ProgramCache.h"
 
 namespace netcl {
 
@@ -113,7 +114,10 @@ bool lacks_operator(std::string_view log, const std::string& op) {
 
 Kernel& build(Device& device, const Variant& v) {
   try {
-    return kernel(device, v.file, v.rows == kAcross ? "across" : v.rows == kRows ? "rows" : "flat", defs_of(v));
+    const Defs defs = defs_of(v);
+    Kernel& k = kernel(device, v.file, v.rows == kAcross ? "across" : v.rows == kRows ? "rows" : "flat", defs);
+    if (!k.built() && !surely_defines(v.file, "OP_" + std::string(v.op), defs.view())) k.wait();
+    return k;
   } catch (const c10::Error& error) {
     TORCH_CHECK_NOT_IMPLEMENTED(!lacks_operator(error.what(), v.op), '"', v.op, "\" not implemented for '",
                                 c10::toString(v.common), "' on netcl");
@@ -134,7 +138,8 @@ Kernel& kernel_of(Device& device, const Variant& v) {
     hash ^= hash >> 32;
   }
   Slot& slot = recent[hash % recent.size()];
-  if (!slot.kernel || !(slot.variant == v)) {
+  // One whose build failed is built again.
+  if (!slot.kernel || !(slot.variant == v) || (!slot.kernel->built() && slot.kernel->failed())) {
     slot = {v, &build(device, v)};
   }
   return *slot.kernel;

@@ -1,0 +1,160 @@
+#include "runtime/Builds.h"
+
+#include <c10/util/Exception.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <system_error>
+#include <thread>
+
+#include "runtime/OpName.h"
+#include "runtime/Shutdown.h"
+
+namespace netcl {
+
+namespace {
+
+constexpr int kMostThreads = 8;
+
+thread_local bool on_build_thread = false;
+
+int wanted_threads() {
+  const char* v = std::getenv("NETCL_COMPILE_THREADS");
+  if (!v || !*v) return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
+  char* end = nullptr;
+  const long n = std::strtol(v, &end, 10);
+  TORCH_CHECK_VALUE(*end == '\0' && n >= 0 && n <= 1024, "NETCL_COMPILE_THREADS must be a number from 0 on, got ", v);
+  return static_cast<int>(n);
+}
+
+class Pool {
+ public:
+  static Pool& instance() {
+    static auto* pool = new Pool();  // never destroyed: its threads outlive main()
+    return *pool;
+  }
+
+  // False if there can be no thread.
+  bool add(const std::shared_ptr<Build>& build) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (threads_ < build_threads() && waiting_.size() >= static_cast<size_t>(idle_) && start()) threads_++;
+    if (threads_ == 0) return false;
+    waiting_.push_back(build);
+    under_way_++;
+    work_.notify_one();
+    return true;
+  }
+
+  void wait(const Build& build) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    over_.wait(lock, [&] { return build.over(); });
+  }
+  void wait_for_all() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    over_.wait(lock, [&] { return under_way_ == 0; });
+  }
+  bool any() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return under_way_ != 0;
+  }
+
+ private:
+  bool start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
+    bool ok = true;
+    try {
+      std::thread([this] { run(); }).detach();
+    } catch (const std::system_error&) {
+      ok = false;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return ok;
+  }
+
+  void run() {
+    pthread_setname_np(pthread_self(), "netcl_builds");
+    on_build_thread = true;
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      idle_++;
+      work_.wait(lock, [this] { return !waiting_.empty(); });
+      idle_--;
+      const std::shared_ptr<Build> build = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      build->run();
+      lock.lock();
+      under_way_--;
+      over_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_, over_;
+  std::deque<std::shared_ptr<Build>> waiting_;
+  int threads_ = 0, idle_ = 0, under_way_ = 0;
+};
+
+}  // namespace
+
+void Build::run() {
+  try {
+    work_();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  work_ = nullptr;
+  over_.store(true, std::memory_order_release);
+}
+
+void Build::wait() {
+  if (!over()) Pool::instance().wait(*this);
+  if (error_) std::rethrow_exception(error_);
+}
+
+int build_threads() {
+  static const int n = wanted_threads();
+  return launch_blocking() ? 0 : n;
+}
+
+bool is_build_thread() { return on_build_thread; }
+
+std::shared_ptr<Build> start_build(std::function<void()> work) {
+  auto build = std::make_shared<Build>(std::move(work));
+  if (build_threads() == 0 || shutting_down() || !Pool::instance().add(build)) build->run();
+  return build;
+}
+
+bool builds_under_way() noexcept { return Pool::instance().any(); }
+void finish_builds() { Pool::instance().wait_for_all(); }
+
+DeferredCommand::DeferredCommand() {
+  if (const char* op = current_op()) op_ = op;
+}
+
+DeferredCommand::~DeferredCommand() {
+  for (cl_mem mem : held_) cl().clReleaseMemObject(mem);
+}
+
+void DeferredCommand::hold(cl_mem mem) {
+  if (mem && cl().clRetainMemObject(mem) == CL_SUCCESS) held_.push_back(mem);
+}
+
+void DeferredLaunch::add(size_t size, const void* value) {
+  if (!value) return args.push_back({size, kLocal});
+  args.push_back({size, bytes.size()});
+  const auto* from = static_cast<const unsigned char*>(value);
+  bytes.insert(bytes.end(), from, from + size);
+}
+
+void DeferredLaunch::submit(Queue& queue) {
+  kernel.wait();
+  kernel.submit(queue, *this);
+}
+
+}  // namespace netcl

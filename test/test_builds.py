@@ -1,0 +1,123 @@
+"""Kernels are built by other threads: what is enqueued meanwhile runs in order, and errors come to light."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+START = """
+import threading
+import torch
+D = torch.device("netcl", 0)
+NETCL = torch.ops.netcl
+def deferred():
+    return NETCL._backpressure()["deferred"]
+"""
+
+
+class TestBuilds(TestCase):
+    def run_cold(self, code, **env):
+        """What the code prints in a process without a kernel on disk."""
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "NETCL_CACHE_DIR": folder, **env}
+            environment.pop("NETCL_LAUNCH_BLOCKING", None)
+            run = subprocess.run([sys.executable, "-c", START + code], env=environment, capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout.split()
+
+    def test_order_of_launches_fills_and_copies(self):
+        code = """
+def work(device):
+    x = torch.arange(4000, dtype=torch.float32, device=device)
+    y = x * 2 + 1
+    y[10:20] = 7
+    z = y.clone()
+    y.zero_()
+    z += torch.tensor([3.0]).to(device)
+    z[:4] = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    half = z.half().float().sum().reshape(1)
+    del x
+    x = torch.full((4000,), -1.0, device=device)  # perhaps in the old one's memory, while launches wait
+    return torch.cat([y, z, half, x, z.view(40, 100).sort(1).values.flatten(), z.view(40, 100).cumsum(1).flatten()])
+got = work(D)
+waited = deferred()
+torch.testing.assert_close(got.cpu(), work("cpu"))
+print(waited)
+"""
+        self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS="0"), ["0"])
+        for threads in ("1", "3"):
+            self.assertGreater(int(self.run_cold(code, NETCL_COMPILE_THREADS=threads)[0]), 8)
+
+    def test_streams_events_and_threads(self):
+        code = """
+side = torch.netcl.Stream()
+x = torch.ones(1000, device=D) * 2.5
+with torch.netcl.stream(side):
+    side.wait_stream(torch.netcl.default_stream(D))
+    y = x.exp().sqrt()
+    done = side.record_event()
+torch.netcl.default_stream(D).wait_event(done)
+z = y + 1
+results = {}
+def run(i):
+    a = torch.full((500,), float(i), device=D)
+    for k in range(3):
+        a = [torch.sin, torch.cos, torch.tanh, torch.atan][(i + k) % 4](a) * (k + 1)
+    results[i] = a
+threads = [threading.Thread(target=run, args=(i,)) for i in range(6)]
+for t in threads: t.start()
+for t in threads: t.join()
+while not torch.netcl.current_stream().query():
+    pass
+for i, a in results.items():
+    b = torch.full((500,), float(i))
+    for k in range(3):
+        b = [torch.sin, torch.cos, torch.tanh, torch.atan][(i + k) % 4](b) * (k + 1)
+    torch.testing.assert_close(a.cpu(), b)
+torch.testing.assert_close(z.cpu(), (torch.ones(1000) * 2.5).exp().sqrt() + 1)
+print(deferred() > 0)
+"""
+        self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS="2"), ["True"])
+
+    def test_an_error_names_the_operator_and_is_over(self):
+        code = """
+x = torch.ones(50, device=D)
+torch.netcl.synchronize()
+NETCL._inject_error("clCreateKernel", -6, 0)
+try:
+    y = x * 3.5
+    z = x.exp()
+    y.cpu()
+    print("silent")
+except RuntimeError as error:
+    print("clCreateKernel" in str(error), "CL_OUT_OF_HOST_MEMORY" in str(error), "mul" in str(error))
+NETCL._end_injection()
+torch.testing.assert_close((x * 3.5 + x.exp()).cpu(), torch.ones(50) * 3.5 + torch.ones(50).exp())
+print("ok")
+"""
+        for threads in ("0", "1"):
+            self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS=threads), ["True", "True", "True", "ok"])
+
+    def test_what_an_operator_lacks_is_said_at_once(self):
+        code = """
+try:
+    torch.erfinv(torch.ones(3, device=D, dtype=torch.complex64))
+    print("silent")
+except (NotImplementedError, RuntimeError) as error:
+    print(type(error).__name__)
+"""
+        self.assertEqual(self.run_cold(code), ["NotImplementedError"])
+
+    def test_exit_while_kernels_are_built(self):
+        code = """
+x = torch.ones(300, 300, device=D)
+y = (x @ x).softmax(1).cumsum(0).sort(1).values
+print("left")
+"""
+        self.assertEqual(self.run_cold(code), ["left"])
+
+
+if __name__ == "__main__":
+    run_tests()

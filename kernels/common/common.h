@@ -11,28 +11,33 @@
 #pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable
 #endif
 
+// Clang's questions, for compilers that lack them: the answer is no.
+#ifndef __has_attribute
+#define __has_attribute(x) 0
+#endif
+#ifndef __has_builtin
+#define __has_builtin(x) 0
+#endif
+#ifndef __has_warning
+#define __has_warning(x) 0
+#endif
+
 // Without AVX-512, PoCL's clang points out that vectors of 64 bytes would be passed otherwise with it. Nothing here is
 // linked with code for another CPU.
-#ifdef __has_warning
 #if __has_warning("-Wpsabi")
 #pragma clang diagnostic ignored "-Wpsabi"
 #endif
-#endif
 
-// On a CPU device a work-group is one work-item, but in files that define WORK_GROUPS. Known at compile time, that
-// makes one kernel of each, which fits every launch, and neither loops over work-items nor vectors of them. Intel's
-// compiler makes those vectors all the same, and calls them nowhere, unless it is told: minutes for some kernels with
-// AVX-512.
+// On a CPU device a work-group is one work-item, unless a file defines WORK_GROUPS. If the compiler knows that, it
+// makes one kernel that fits every launch, without loops over work-items and without vectors of them. Intel's compiler
+// makes those vectors all the same unless it is told not to: nothing calls them, and with AVX-512 they take minutes for
+// some kernels.
 #if defined(DEVICE_CPU) && !defined(WORK_GROUPS)
-#ifdef __has_attribute
 #if __has_attribute(intel_vec_len_hint)
-#define ONE_WORK_ITEM __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1)))
+#define __kernel __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1))) __kernel
+#else
+#define __kernel __attribute__((reqd_work_group_size(1, 1, 1))) __kernel
 #endif
-#endif
-#ifndef ONE_WORK_ITEM
-#define ONE_WORK_ITEM __attribute__((reqd_work_group_size(1, 1, 1)))
-#endif
-#define __kernel ONE_WORK_ITEM __kernel
 #endif
 
 #define CAT_(a, b) a##b

@@ -11,10 +11,9 @@
 #include "common/common.h"
 
 // Clang's own functions, if the CPU has the instructions: PoCL's convert halves one by one, by integer arithmetic.
-#if defined(__F16C__) && defined(HAVE_CPU_BUILTINS)
-#if __has_builtin(__builtin_ia32_vcvtph2ps256) && __has_builtin(__builtin_ia32_vcvtps2ph256)
+#if defined(__F16C__) && defined(HAVE_CPU_BUILTINS) && __has_builtin(__builtin_ia32_vcvtph2ps256) && \
+    __has_builtin(__builtin_ia32_vcvtps2ph256)
 #define NETCL_F16C
-#endif
 #endif
 
 #define STORAGE(S) CAT(st_, S)
@@ -72,15 +71,13 @@
 // PAST_CACHE: for what is larger than the cache. An ordinary store reads each line before it writes it. Whole vectors
 // must be aligned, which the host cannot know of memory that is not ours (CL_MEM_USE_HOST_PTR). On x86 such stores may
 // be seen after later ones: STORES_DONE() comes last in a kernel that has them.
-#if defined(PAST_CACHE) && defined(HAVE_CPU_BUILTINS)
-#if __has_builtin(__builtin_nontemporal_store)
+#if defined(PAST_CACHE) && defined(HAVE_CPU_BUILTINS) && __has_builtin(__builtin_nontemporal_store)
 #define PAST_CACHE_STORE(store, v, i, p) \
   ((ulong)(p) % sizeof(v) ? store(v, i, p) : __builtin_nontemporal_store(v, (__global __typeof__(v)*)(p) + (i)))
 #define VSTORE_8(v, i, p) PAST_CACHE_STORE(vstore8, v, i, p)
 #define VSTORE_16(v, i, p) PAST_CACHE_STORE(vstore16, v, i, p)
 #if __has_builtin(__builtin_ia32_sfence)
 #define STORES_DONE() __builtin_ia32_sfence()
-#endif
 #endif
 #endif
 #ifndef STORES_DONE

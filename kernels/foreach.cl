@@ -1,12 +1,9 @@
-// The foreach operators: one expression an operator, over x0 (self), x1, x2 and the row's scalar s.
-// -D: OP=OP_<name>, NIN (inputs), those of multi_tensor.h; S0, S1 if the dtypes of output and input differ (copy);
-// SCALAR_TENSOR if s is an element of a tensor. Column 0 of the table is the output.
+// The foreach operators. Column 0 of the table is the output.
+// -D: those of multi_tensor.h; for `map` OP=OP_<name>, NIN (inputs), S0 and S1 (copy: the storage tags of output and
+// input differ), SCALAR_TENSOR (s is an element of a tensor); for the norms NORM.
 #include "common/multi_tensor.h"
-#ifndef OP
-#define OP OP_lerp_list
-#define NIN 3
-#define NORM 2
-#endif
+
+// --- map: one expression per operator, of x0 (self), x1, x2 and the row's scalar s ----------------------------
 #ifndef S0
 #define S0 S
 #define S1 S
@@ -95,21 +92,19 @@ __kernel void zero(MT_PARAMS) {
 }
 
 // --- norms: a partial result per chunk, then one per tensor ---------------------------------------------------
-// -D NORM: 1 (sum of |x|), 2 (root of the sum of squares) or 0 (the greatest |x|).
-#ifdef NORM
-#if NORM == 1
-#define NORM_TERM(acc, x) ((acc) + fabs(x))
-#define NORM_JOIN(a, b) ((a) + (b))
-#define NORM_END(a) (a)
-#elif NORM == 2
-#define NORM_TERM(acc, x) ((acc) + (x) * (x))
-#define NORM_JOIN(a, b) ((a) + (b))
-#define NORM_END(a) sqrt(a)
-#else
-#define NORM_TERM(acc, x) NORM_JOIN(acc, fabs(x))
-#define NORM_JOIN(a, b) ((isnan(a) | ((a) > (b))) ? (a) : (b))
-#define NORM_END(a) (a)
-#endif
+// NORM: l1 (the sum of |x|), l2 (the root of the sum of squares), linf (the greatest |x|; a NaN wins).
+#define l1_TERM(sum, x) ((sum) + fabs(x))
+#define l1_JOIN(a, b) ((a) + (b))
+#define l1_END(a) (a)
+#define l2_TERM(sum, x) ((sum) + (x) * (x))
+#define l2_JOIN(a, b) ((a) + (b))
+#define l2_END(a) sqrt(a)
+#define linf_TERM(most, x) linf_JOIN(most, fabs(x))
+#define linf_JOIN(a, b) ((isnan(a) | ((a) > (b))) ? (a) : (b))
+#define linf_END(a) (a)
+#define NORM_TERM CAT3(NORM, _, TERM)
+#define NORM_JOIN CAT3(NORM, _, JOIN)
+#define NORM_END CAT3(NORM, _, END)
 
 __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
   MT_CHUNK
@@ -148,4 +143,3 @@ __kernel void norm_rows(MT_PARAMS, BUF(partial)) {
   for (long k = 0; k < n; k++) acc = NORM_JOIN(acc, p[k]);
   STORE(S, ACC, 1, MT_PTR(0, S), 0, NORM_END(acc));
 }
-#endif

@@ -1,6 +1,7 @@
-// Max and average pooling over up to three dimensions, with windows that slide or adapt to the output size.
-// -D POOL_<kernel>, ACC (compute tag), IN (storage tag), IDX (int, or long if a plane has 2^31 elements), and for
-// float with int indices LANES: how many windows along x that lie inside the image are done at once.
+// Max and average pooling over up to three dimensions, with windows that slide or adapt to the output's size.
+// -D: ACC (compute tag), IN (storage tag), OUT (pool_scatter: storage tag), IDX (pool_max: int, or long if a plane has
+// 2^31 elements), LANES (for float with int indices): a work-item takes so many windows at once, side by side along x,
+// if they all lie inside the image.
 #include "args/pool.h"
 #include "common/extremes.h"
 #include "common/vector.h"
@@ -14,7 +15,7 @@
 #define nan_i8(v) 0
 #define nan_u8(v) 0
 
-// The window of output `o`: begin, end, and the number of elements that an average divides by.
+// The window of an output: elements [begin, end), and how many an average divides by.
 typedef struct {
   long begin, end, length;
 } window_t;
@@ -36,7 +37,7 @@ static inline window_t window(const PoolParams* P, int d, long o) {
   return w;
 }
 
-// The windows along x that lie inside the image: [begin, end), empty if vectors are of no use.
+// The windows along x that lie inside the image: outputs [begin, end), none if vectors are of no use.
 static inline window_t inner_windows(const PoolParams* P) {
   window_t w;
   w.begin = w.end = w.length = 0;
@@ -68,7 +69,6 @@ static inline VI lane_numbers(int step) {
 }
 #endif
 
-#ifdef POOL_MAX
 __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
@@ -123,11 +123,9 @@ __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
     }
   }
 }
-#endif
 
-// Windows of one size whose first elements are drawn: sample[plane] holds a number of [0, 1) for each of the last
-// `dims` dimensions. (Graham, "Fractional Max-Pooling", 2014)
-#ifdef POOL_FRACTIONAL
+// Windows of one size begin at random places: sample[plane] holds a number of [0, 1) for each of the last `dims`
+// dimensions. (Graham, "Fractional Max-Pooling", 2014)
 static inline long fractional_begin(const PoolParams* P, int d, long o, ST sample) {
   if (o == P->out[d] - 1) return P->in[d] - P->ker[d];
   const ST step = (ST)(P->in[d] - P->ker[d]) / (ST)(P->out[d] - 1);
@@ -164,10 +162,8 @@ __kernel void pool_fractional(BUF(src), BUF(sample), BUF(dst), BUF(index), const
     }
   }
 }
-#endif
 
-// dst[plane][index] += src, or = src: one work-item walks a plane, so the sum's order is fixed.
-#ifdef POOL_SCATTER
+// dst[plane][index] += src, or = src. One work-item walks a plane, so the order of the sums is fixed.
 __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes, long src_size, long dst_size,
                            int assign, int code) {
   const long plane = get_global_id(0);
@@ -186,9 +182,7 @@ __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes
     STORE(OUT, ACC, 1, dst, at, assign ? v : LOAD(OUT, ACC, 1, dst, at) + v);
   }
 }
-#endif
 
-#ifdef POOL_AVG
 __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
@@ -224,9 +218,8 @@ __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
     }
   }
 }
-#endif
 
-// The outputs whose window holds input `i`: [begin, end).
+// The outputs whose windows hold input `i`: [begin, end).
 static inline window_t covering(const PoolParams* P, int d, long i) {
   window_t w;
   w.length = 0;
@@ -241,8 +234,7 @@ static inline window_t covering(const PoolParams* P, int d, long i) {
   return w;
 }
 
-#ifdef POOL_AVG_BACKWARD
-// dst (of the compute type): each row gathers, in a fixed order, what the rows of windows over it give.
+// dst has the compute type. Each of its rows gathers what the windows over it give, in a fixed order.
 __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global ST* dst = PTR(dst, ST);
@@ -268,4 +260,3 @@ __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
     }
   }
 }
-#endif

@@ -303,7 +303,7 @@ void zero_(TensorList self) {
     tensors.add(t.numel(), row);
   }
   Defs defs;
-  defs.set("OP", "OP_copy").set("NIN", 1).set("S", dtype_tag(type));
+  defs.set("S", dtype_tag(type));
   tensors.launch("foreach.cl", "zero", defs);
   increment_version(self);
 }
@@ -331,7 +331,7 @@ Tensors norm(TensorList self, const Scalar& ord, std::optional<at::ScalarType> d
   }
   const Tensor partial = at::empty({std::max<int64_t>(tensors.chunks(), 1)}, self[0].options().dtype(compute));
   Defs defs;
-  defs.set("OP", "OP_copy").set("NIN", 1).set("S", dtype_tag(type)).set("NORM", infinite ? 0 : static_cast<int64_t>(p));
+  defs.set("S", dtype_tag(type)).set("NORM", infinite ? "linf" : p == 1 ? "l1" : "l2");
   tensors.launch("foreach.cl", "norm_chunks", defs, buf(partial));
   tensors.launch_rows("foreach.cl", "norm_rows", defs, buf(partial));
   return out;

@@ -76,11 +76,10 @@ void set_rows(const Device& device, PoolParams& p, int64_t rows, int64_t row_cos
       std::clamp<int64_t>(per_item, 1, std::max<int64_t>(1, rows / (8 * int64_t(device.compute_units()))));
 }
 
-Defs pool_defs(const char* which, const Tensor& t, const PoolParams& p) {
+Defs pool_defs(const Tensor& t, const PoolParams& p) {
   const bool wide = p.in[0] * p.in[1] * p.in[2] > std::numeric_limits<int32_t>::max();
   Defs d;
-  d.set(which, int64_t{1}).set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type()));
-  d.set("IDX", wide ? "long" : "int");
+  d.set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type())).set("IDX", wide ? "long" : "int");
   if (!wide && !p.adaptive && compute_type(t.scalar_type()) == c10::kFloat && p.out[2] >= 4) {
     d.set("LANES", int64_t{p.out[2] >= 12 ? 8 : 4});
   }
@@ -112,7 +111,7 @@ void max_forward(const char* op, const Tensor& self, const Window& w, const Tens
   PoolParams p = describe(w, x.sizes(), out.sizes());
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
-  kernel(device, "pool.cl", "pool_max", pool_defs("POOL_MAX", x, p))
+  kernel(device, "pool.cl", "pool_max", pool_defs(x, p))
       .launch(op, queue_of(x), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(x), buf(to.dense),
               buf(to_indices.dense), p);
   to.finish();
@@ -149,8 +148,7 @@ void scatter(const char* op, const Tensor& src, const Tensor& indices, const Ten
   const auto out_dtype = assign ? dst.scalar_type() : acc;
   const Tensor to = direct ? dst : at::empty(dst.sizes(), dst.options().dtype(out_dtype).memory_format(std::nullopt));
   Defs d;
-  d.set("POOL_SCATTER", int64_t{1}).set("ACC", dtype_tag(acc)).set("IN", dtype_tag(from.scalar_type()));
-  d.set("OUT", dtype_tag(out_dtype)).set("IDX", "long");
+  d.set("ACC", dtype_tag(acc)).set("IN", dtype_tag(from.scalar_type())).set("OUT", dtype_tag(out_dtype));
   const int64_t planes = dst.numel() / dst_size;
   kernel(device, "pool.cl", "pool_scatter", d)
       .launch(op, queue_of(from), {size_t(planes)}, {device.is_cpu() ? size_t(1) : size_t(32)}, buf(from),
@@ -169,7 +167,7 @@ void avg_forward(const char* op, const Tensor& self, const Window& w, const Tens
   PoolParams p = describe(w, x.sizes(), out.sizes());
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
-  kernel(device, "pool.cl", "pool_avg", pool_defs("POOL_AVG", x, p))
+  kernel(device, "pool.cl", "pool_avg", pool_defs(x, p))
       .launch(op, queue_of(x), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(x), buf(to.dense), p);
   to.finish();
 }
@@ -192,7 +190,7 @@ void avg_backward(const char* op, const Tensor& grad_output, const Window& w, co
       direct ? grad_input : at::empty(grad_input.sizes(), grad_input.options().dtype(acc).memory_format(std::nullopt));
   PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
   set_rows(device, p, grad_input.numel() / p.in[2], p.in[2] * 8);
-  kernel(device, "pool.cl", "pool_avg_backward", pool_defs("POOL_AVG_BACKWARD", dy, p))
+  kernel(device, "pool.cl", "pool_avg_backward", pool_defs(dy, p))
       .launch(op, queue_of(dy), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(dy), buf(to), p);
   if (!direct) grad_input.copy_(to);
 }
@@ -353,8 +351,8 @@ void fractional_forward(const char* op, const Tensor& self, IntArrayRef ker, con
               " random samples for each channel, got shape ", samples.sizes());
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * p.ker[0] * p.ker[1] * p.ker[2]);
   Defs d;
-  d.set("POOL_FRACTIONAL", int64_t{1}).set("ACC", compute_tag(x.scalar_type())).set("IN", dtype_tag(x.scalar_type()));
-  kernel(device, "pool.cl", "pool_fractional", d.set("IDX", "long"))
+  d.set("ACC", compute_tag(x.scalar_type())).set("IN", dtype_tag(x.scalar_type()));
+  kernel(device, "pool.cl", "pool_fractional", d)
       .launch(op, queue_of(x), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(x), buf(drawn), buf(to.dense),
               buf(to_indices.dense), p, int32_t(dims));
   to.finish();

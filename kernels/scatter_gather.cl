@@ -1,7 +1,7 @@
 // Reductions into indexed places: scatter_add, scatter_reduce, index_add, index_put(accumulate), put(accumulate).
-// -D: VAL (storage dtype), ACC (its compute dtype), RED (sum, prod, amax, amin), VEC, NIDX, IDX,
-// ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
-// and ATOMIC if work-items may meet in one place; without it the host has laid out the space so that they cannot.
+// -D: VAL (storage tag), VAL_BYTES (its size), ACC (compute tag), RED (sum, prod, amax, amin), VEC, NIDX, IDX,
+// ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, and ATOMIC if work-items may meet in one place. Without ATOMIC, the host
+// lays out the space so that they cannot.
 #include "common/index_space.h"
 #include "common/vector.h"
 
@@ -22,6 +22,8 @@
 #define REDUCE CAT(RED_, RED)
 
 #ifdef ATOMIC
+#define bits_1 uchar
+#define bits_2 ushort
 // A compare-and-swap on the word of 4 or 8 bytes that holds the element.
 #if VAL_BYTES == 8
 typedef ulong word_t;
@@ -32,8 +34,8 @@ typedef uint word_t;
 #endif
 // The element is taken out of the word by value: a cast pointer into the word would break the aliasing rules, and
 // compilers do rely on them.
-static inline word_t combined(word_t word, uint shift, ST v) {
 #if VAL_BYTES >= 4
+static inline word_t combined(word_t word, uint shift, ST v) {
   union {
     word_t w;
     STORAGE(VAL) v;
@@ -42,17 +44,16 @@ static inline word_t combined(word_t word, uint shift, ST v) {
   const ST a = LOAD(VAL, ACC, 1, &slot.v, 0);
   STORE(VAL, ACC, 1, &slot.v, 0, REDUCE(a, v));
   return slot.w;
-#else
-#if VAL_BYTES == 2
-  ushort part = (ushort)(word >> shift);
-#else
-  uchar part = (uchar)(word >> shift);
-#endif
-  const ST a = LOAD(VAL, ACC, 1, (STORAGE(VAL)*)&part, 0);
-  STORE(VAL, ACC, 1, (STORAGE(VAL)*)&part, 0, REDUCE(a, v));
-  return (word & ~(((1u << (8 * VAL_BYTES)) - 1) << shift)) | ((word_t)part << shift);
-#endif
 }
+#else
+typedef CAT(bits_, VAL_BYTES) bits_t;
+static inline word_t combined(word_t word, uint shift, ST v) {
+  bits_t bits = (bits_t)(word >> shift);
+  const ST a = LOAD(VAL, ACC, 1, (STORAGE(VAL)*)&bits, 0);
+  STORE(VAL, ACC, 1, (STORAGE(VAL)*)&bits, 0, REDUCE(a, v));
+  return (word & ~(((1u << (8 * VAL_BYTES)) - 1) << shift)) | ((word_t)bits << shift);
+}
+#endif
 static inline void combine(__global uchar* base, ulong offset, ST v) {
   const ulong within = offset & (sizeof(word_t) - 1);
   volatile __global word_t* p = (volatile __global word_t*)(base + (offset - within));

@@ -1,5 +1,6 @@
-// Kernels that move or generate elements by position: cat, tril/triu, ranges, triangle indices, unfold's gradient.
-// Moves take -D BYTES (element size), generators OUT and ACC (dtype tags).
+// Kernels that move elements (cat, tril, triu) or make them from their place (ranges, triangle indices, unfold's
+// gradient, repeat_interleave). -D: BYTES (an element's size) for moves; OUT and ACC (tags) and ACC_FLOATING for the
+// rest.
 #include "args/shape.h"
 #include "common/vector.h"
 
@@ -16,6 +17,7 @@ static inline void copy_run(__global elem_t* d, __global const elem_t* s, long n
 static inline void zero_run(__global elem_t* d, long n) {
   for (long j = 0; j < n; j++) d[j] = (elem_t)(0);
 }
+#endif
 
 // A work-item takes consecutive elements of one input, wherever rows begin and end.
 __kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), BUF(i6), BUF(i7), const CatParams L) {
@@ -71,11 +73,8 @@ __kernel void triangle(BUF(o), BUF(s), const TriangleParams L) {
     }
   }
 }
-#endif
 
-#ifdef OUT
 // kind 0: linspace, exact at both ends and symmetric; 1: logspace, base ** linspace; 2: start + i * step.
-#if defined(ACC_FLOATING) || defined(ACC_INTEGRAL)
 __kernel void sequence(BUF(o), int kind, long n, long chunk, ST start, ST end, ST step, ST base) {
   __global STORAGE(OUT)* o = PTR(o, STORAGE(OUT));
   const long first = (long)get_global_id(0) * chunk, last = min(first + chunk, n);
@@ -87,9 +86,8 @@ __kernel void sequence(BUF(o), int kind, long n, long chunk, ST start, ST end, S
     STORE(OUT, ACC, 1, o, i, v);
   }
 }
-#endif
 
-// The number of columns of the triangle in the rows before r: sum over i < r of clamp(i + shift, 0, columns).
+// How many elements of a triangle lie in the rows before r: the sum over i < r of clamp(i + shift, 0, columns).
 static inline long before(long r, long shift, long columns) {
   const long grow = clamp(-shift, 0L, r);             // rows that are still empty
   const long full = clamp(columns - shift, grow, r);  // the first full row
@@ -109,7 +107,7 @@ __kernel void triangle_indices(BUF(o), long rows, long columns, long shift, int 
   }
 }
 
-// The gradient of unfold: an element of the input sums the windows that it was copied to.
+// The gradient of unfold: an element of the input is the sum over the windows that it was copied to.
 __kernel void unfold_backward(BUF(o), BUF(g), const UnfoldBackwardParams L) {
   const long first = (long)get_global_id(0) * L.per_item, last = min(first + L.per_item, L.total);
   for (long at = first; at < last; at++) {
@@ -135,4 +133,3 @@ __kernel void repeat_interleave(BUF(o), BUF(r), BUF(c), long n, long total, BUF(
   }
   for (long at = end - count; at < end; at++) STORE(OUT, ACC, 1, PTR(o, STORAGE(OUT)), at, (ST)i);
 }
-#endif

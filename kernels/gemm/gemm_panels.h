@@ -42,12 +42,12 @@ static inline void pack_a(__global const STORAGE(INA)* from, long rs, long ks, i
                             LOAD(INA, ACC, 4, f + 3 * ks, 0));
         vstore16(v.TRANSPOSE_4X4, 0, to + kk * MR + i * 4);
       }
-#if MR % 4 == 2
-      __global const STORAGE(INA)* f = from + kk * ks + MR - 2;
-      const V8 v = (V8)(LOAD(INA, ACC, 2, f, 0), LOAD(INA, ACC, 2, f + ks, 0), LOAD(INA, ACC, 2, f + 2 * ks, 0),
-                        LOAD(INA, ACC, 2, f + 3 * ks, 0));
-      vstore8(v.TRANSPOSE_4X2, 0, to + kk * MR + (MR - 2) * 4);
-#endif
+      if (MR % 4 == 2) {
+        __global const STORAGE(INA)* f = from + kk * ks + MR - 2;
+        const V8 v = (V8)(LOAD(INA, ACC, 2, f, 0), LOAD(INA, ACC, 2, f + ks, 0), LOAD(INA, ACC, 2, f + 2 * ks, 0),
+                          LOAD(INA, ACC, 2, f + 3 * ks, 0));
+        vstore8(v.TRANSPOSE_4X2, 0, to + kk * MR + (MR - 2) * 4);
+      }
     }
   }
   // What the vectors left, and zeros from k on, so that what pads a panel adds nothing.

@@ -5,6 +5,7 @@
 // a time. -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for
 // `scan_transposed` PANEL = 1, VEC = 16 and PAST_CACHE.
 #include "args/scan.h"
+#include "common/offsets.h"
 #include "common/transpose.h"
 #include "reduce/reduce.h"
 
@@ -83,28 +84,22 @@ typedef struct {
 
 static inline tile_t tile_at(const ScanParams* L, src_t in, long tile) {
   tile_t T;
-  const long panels = (L->size[0] + PANEL * VEC - 1) / (PANEL * VEC);
-  long rest = tile / panels;
+  const Dimensions* D = &L->dims;
+  const long panels = (D->size[0] + PANEL * VEC - 1) / (PANEL * VEC), rest = tile / panels;
   const long row = (tile - rest * panels) * (PANEL * VEC);
-  T.width = (int)min((long)(PANEL * VEC), L->size[0] - row);
+  const offsets_t others = offsets_at(D, rest, 1);
+  T.width = (int)min((long)(PANEL * VEC), D->size[0] - row);
   T.vectors = (T.width + VEC - 1) / VEC;
-  T.src = in + row * L->in[0];
-  T.out0 = row * L->out0[0];
-  T.out1 = row * L->out1[0];
-  for (int d = 1; d < L->ndim; d++) {
-    const long q = rest / L->size[d], k = rest - q * L->size[d];
-    T.src += k * L->in[d];
-    T.out0 += k * L->out0[d];
-    T.out1 += k * L->out1[d];
-    rest = q;
-  }
+  T.src = in + row * D->in[0] + others.in;
+  T.out0 = row * D->out0[0] + others.out0;
+  T.out1 = row * D->out1[0] + others.out1;
   return T;
 }
 static inline int lanes_of(const tile_t* T, int j) { return min(VEC, T->width - j * VEC); }
 
 // Element i of the rows of vector j.
 static inline VT read_vector(const ScanParams* L, const tile_t* T, long i, int j) {
-  return read_lanes(T->src + i * L->in_stride + j * VEC * L->in[0], L->in[0], lanes_of(T, j));
+  return read_lanes(T->src + i * L->in_stride + j * VEC * L->dims.in[0], L->dims.in[0], lanes_of(T, j));
 }
 
 #define ARGS BUF(out0), BUF(out1), BUF(in), BUF(total), const ScanParams params
@@ -129,18 +124,18 @@ __kernel void scan_totals(ARGS) {
 static inline void write_lanes(__global uchar* out0, __global uchar* out1, const ScanParams* L, int lanes,
                                accumulators_t a) {
 #if !defined(WITH_INDEX) && VEC > 1
-  if (lanes == VEC && L->out0[0] == sizeof(STORAGE(OUT0))) {
+  if (lanes == VEC && L->dims.out0[0] == sizeof(STORAGE(OUT0))) {
     STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)out0, 0, a.v);
     return;
   }
 #endif
   lanes_t r;
   r.v = a.v;
-  for (int k = 0; k < lanes; k++) WRITE(OUT0, ACC, out0 + k * L->out0[0], r.s[k]);
+  for (int k = 0; k < lanes; k++) WRITE(OUT0, ACC, out0 + k * L->dims.out0[0], r.s[k]);
 #if defined(WITH_INDEX)
   index_lanes_t i;
   i.v = a.i;
-  for (int k = 0; k < lanes; k++) WRITE(i64, i64, out1 + k * L->out1[0], (long)i.s[k]);
+  for (int k = 0; k < lanes; k++) WRITE(i64, i64, out1 + k * L->dims.out1[0], (long)i.s[k]);
 #endif
 }
 
@@ -158,8 +153,8 @@ __kernel void scan(ARGS) {
     for (long i = begin; i < end; i++)
       for (int j = 0; j < T.vectors; j++) {
         step(&acc[j], read_vector(L, &T, i, j), i);
-        write_lanes(to0 + i * L->out0_stride + j * VEC * L->out0[0], to1 + i * L->out1_stride + j * VEC * L->out1[0], L,
-                    lanes_of(&T, j), acc[j]);
+        write_lanes(to0 + i * L->out0_stride + j * VEC * L->dims.out0[0],
+                    to1 + i * L->out1_stride + j * VEC * L->dims.out1[0], L, lanes_of(&T, j), acc[j]);
       }
   }
 }
@@ -175,7 +170,7 @@ __kernel void scan_transposed(ARGS) {
     for (; i + VEC <= L->n; i += VEC) {
       VT v[VEC];
       UNROLL for (int k = 0; k < VEC; k++)
-        v[k] = READ(T.src + i * ELEMENT + min(k, T.width - 1) * L->in[0]);
+        v[k] = READ(T.src + i * ELEMENT + min(k, T.width - 1) * L->dims.in[0]);
       TRANSPOSE16(VT, v)
       UNROLL for (int k = 0; k < VEC; k++) {
         step(&acc, v[k], i + k);
@@ -183,7 +178,7 @@ __kernel void scan_transposed(ARGS) {
       }
       TRANSPOSE16(VT, v)
       for (int k = 0; k < T.width; k++)
-        STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)(to + i * sizeof(STORAGE(OUT0)) + k * L->out0[0]), 0, v[k]);
+        STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)(to + i * sizeof(STORAGE(OUT0)) + k * L->dims.out0[0]), 0, v[k]);
     }
     for (; i < L->n; i++) {
       step(&acc, read_vector(L, &T, i, 0), i);

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "args/scan.h"
+#include "aten/support/Dimensions.h"
 #include "aten/support/Launch.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/Reduce.h"
@@ -22,53 +23,20 @@ using at::Tensor;
 constexpr int64_t kItemElements = 4096;  // elements that make a work-item worth its while
 constexpr int64_t kMaxSegments = 64;     // each segment adds up the totals of all before it
 
-struct Dim {
-  int64_t size, in, out0, out1;
-};
-
 // How the work is shaped (kernels/scan.cl).
 struct Plan {
   bool transposed;
   int64_t vec, panel;  // lanes, and vectors of a tile
 };
 
-// Brings the dimensions of the rows in order, merged where they form one; returns how many elements they have but for
-// the first.
-int64_t set_rows(const char* aten, c10::SmallVector<Dim, 8> rows, ScanParams& params) {
-  std::stable_sort(rows.begin(), rows.end(), [](const Dim& a, const Dim& b) { return a.in < b.in; });
-  size_t used = 0;
-  for (const Dim& x : rows) {
-    if (used > 0) {
-      Dim& p = rows[used - 1];
-      if (x.in == p.in * p.size && x.out0 == p.out0 * p.size && x.out1 == p.out1 * p.size) {
-        p.size *= x.size;
-        continue;
-      }
-    }
-    rows[used++] = x;
-  }
-  rows.resize(used);
-  if (rows.empty()) rows.push_back({1, 0, 0, 0});
-  TORCH_CHECK_NOT_IMPLEMENTED(rows.size() <= kMaxScanDims, aten, ": the netcl backend scans tensors of at most ",
-                              kMaxScanDims, " separate dimensions; make the tensor contiguous first");
-  params.ndim = static_cast<int64_t>(rows.size());
-  int64_t rest = 1;
-  for (size_t d = 0; d < rows.size(); d++) {
-    params.size[d] = rows[d].size;
-    params.in[d] = rows[d].in;
-    params.out0[d] = rows[d].out0;
-    params.out1[d] = rows[d].out1;
-    if (d > 0) rest *= rows[d].size;
-  }
-  return rest;
-}
-
-Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_element, ScalarType acc, int64_t rest,
+Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_element, ScalarType acc,
                 ScanParams& params) {
   const bool complex_acc = c10::isComplexType(acc), wide = c10::elementSize(acc) == 8 && !complex_acc;
-  const int64_t neighbours = params.size[0];
+  const Dimensions& dims = params.dims;
+  const int64_t neighbours = dims.size[0];
+  const int64_t rest = c10::multiply_integers(dims.size + 1, dims.size + dims.ndim);
   // Rows that are neighbours go along together; on a GPU each has a work-item of its own.
-  const bool together = device.is_cpu() && !complex_acc && params.in[0] == element && neighbours >= 4;
+  const bool together = device.is_cpu() && !complex_acc && dims.in[0] == element && neighbours >= 4;
   const int64_t units = static_cast<int64_t>(device.compute_units()),
                 target = device.is_cpu() ? 4 * units : 512 * units;
   // So do dense ones if there are enough of them, and an element's operation takes less than to transpose it.
@@ -103,7 +71,7 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   const int64_t in_size = self.element_size(), out_size = out.element_size();
   ScanParams params{};
   params.n = 1;
-  c10::SmallVector<Dim, 8> rows;
+  Dims rows;
   for (int64_t d = 0; d < self.dim(); d++) {
     const Dim x{self.size(d), self.stride(d) * in_size, out.stride(d) * out_size,
                 index.defined() ? index.stride(d) * index.element_size() : 0};
@@ -121,8 +89,10 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
                               ": a dimension of more than 2^31 elements");
   const std::string_view op = name;
   const bool cheap = (op == "sum" || op == "prod") && !complex_acc;
-  const int64_t rest = set_rows(aten, std::move(rows), params);
-  const Plan plan = plan_tiles(device, cheap, in_size, out_size, acc, rest, params);
+  std::stable_sort(rows.begin(), rows.end(), [](const Dim& a, const Dim& b) { return a.in < b.in; });
+  merge_neighbours(rows);
+  params.dims = as_dimensions(rows, aten);
+  const Plan plan = plan_tiles(device, cheap, in_size, out_size, acc, params);
 
   Defs defs;
   defs.set("OP", name).set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc));

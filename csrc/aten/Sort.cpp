@@ -1,4 +1,4 @@
-// sort, topk, kthvalue, median, mode, searchsorted: kernels/sort.cl.
+// sort, topk, kthvalue, median, mode, searchsorted: kernels/sort.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/BucketizationUtils.h>
@@ -10,6 +10,7 @@
 #include <torch/library.h>
 
 #include "args/sort.h"
+#include "aten/support/Dimensions.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Reduce.h"
 #include "aten/support/Structured.h"
@@ -45,20 +46,13 @@ class Sorter {
     L.out1_stride = stride_of(indices, dim);
     TORCH_CHECK_NOT_IMPLEMENTED(wide_ || L.n <= std::numeric_limits<uint32_t>::max(), aten,
                                 ": a dimension of more than 2^32 elements");
+    Dims rows;
     for (int64_t d = self.dim() - 1; d >= 0; d--) {
       if (d == dim || self.size(d) == 1) continue;
-      const int64_t in = stride_of(self, d), out0 = stride_of(values, d), out1 = stride_of(indices, d), p = L.ndim - 1;
-      if (L.ndim > 0 && in == L.in[p] * L.size[p] && out0 == L.out0[p] * L.size[p] && out1 == L.out1[p] * L.size[p]) {
-        L.size[p] *= self.size(d);
-        continue;
-      }
-      TORCH_CHECK_NOT_IMPLEMENTED(L.ndim < kMaxSortDims, aten, ": the netcl backend sorts tensors of at most ",
-                                  kMaxSortDims, " separate dimensions; make the tensor contiguous first");
-      L.size[L.ndim] = self.size(d);
-      L.in[L.ndim] = in;
-      L.out0[L.ndim] = out0;
-      L.out1[L.ndim++] = out1;
+      rows.push_back({self.size(d), stride_of(self, d), stride_of(values, d), stride_of(indices, d)});
     }
+    merge_neighbours(rows);
+    L.dims = as_dimensions(rows, aten);
     static constexpr const char* kRaw[] = {"", "uchar", "ushort", "", "uint", "", "", "", "ulong"};
     defs_.set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc)).set("RAW", kRaw[self.element_size()]);
     if (wide_) defs_.set("ACC_WIDE", 1);
@@ -69,7 +63,7 @@ class Sorter {
 
   void sort() {
     from_ = scratch(L.rows * L.n);
-    launch("runs", "FORM_RUNS", device_.is_cpu() ? 1024 : kShortRun, buf(self_), buf(from_));
+    launch("sort/sort_merge.cl", "runs", device_.is_cpu() ? 1024 : kShortRun, buf(self_), buf(from_));
     merge(kShortRun);
   }
   // Keeps the first k of every row. Each segment gives its own first k; merged, they give the row's.
@@ -79,19 +73,21 @@ class Sorter {
     const int64_t chunk = ceil_div(L.n, segments), lists = ceil_div(L.n, chunk);
     L.take = k;
     from_ = scratch(L.rows * lists * k);
-    launch("select_first", "FORM_SELECT", chunk, buf(self_), buf(from_));
+    launch("sort/sort_select.cl", "select_first", chunk, buf(self_), buf(from_));
     L.n = lists * k;
     merge(k);
   }
   // The first `take` of every row, in order.
   void finish(int64_t take) {
     L.take = take;
-    launch("finish", "FORM_FINISH", device_.is_cpu() ? 4096 : 64, buf(values_), buf(indices_), buf(self_), buf(from_));
+    launch("sort/sort_results.cl", "finish", device_.is_cpu() ? 4096 : 64, buf(values_), buf(indices_), buf(self_),
+           buf(from_));
   }
-  void pick(const char* what, int64_t which) {
-    if (what) defs_.set(what, 1);
-    L.take = which;
-    launch("pick", "FORM_PICK", L.n, buf(values_), buf(indices_), buf(self_), buf(from_));
+  // One of every row: what PICK of sort_results.cl names, the nth if it is that.
+  void pick(const char* which, int64_t nth) {
+    defs_.set("PICK", which);
+    L.take = nth;
+    launch("sort/sort_results.cl", "pick", L.n, buf(values_), buf(indices_), buf(self_), buf(from_));
   }
 
  private:
@@ -104,21 +100,19 @@ class Sorter {
       // A chunk must divide 2 * width, which is a power of two times the first width.
       int64_t chunk = 2 * L.width;
       while (chunk > (device_.is_cpu() ? 8192 : 256)) chunk /= 2;
-      launch("merge", "FORM_MERGE", chunk, buf(from_), buf(to));
+      launch("sort/sort_merge.cl", "merge", chunk, buf(from_), buf(to));
       std::swap(from_, to);
     }
   }
 
   template <class... Bufs>
-  void launch(const char* name, const char* form, int64_t chunk, const Bufs&... bufs) {
-    L.piece = chunk;
+  void launch(const char* file, const char* name, int64_t piece, const Bufs&... bufs) {
+    L.piece = piece;
     L.pieces = L.rows * ceil_div(L.n, L.piece);
     const int64_t target = 8 * static_cast<int64_t>(device_.compute_units());
     L.pieces_per_item =
         device_.is_cpu() ? std::clamp<int64_t>(4096 / std::min(L.piece, L.n), 1, ceil_div(L.pieces, target)) : 1;
-    Defs defs = defs_;
-    defs.set(form, 1);
-    kernel(device_, "sort.cl", name, defs)
+    kernel(device_, file, name, defs_)
         .launch(aten_, queue_, {static_cast<size_t>(ceil_div(L.pieces, L.pieces_per_item))},
                 {device_.is_cpu() ? size_t{1} : size_t{64}}, bufs..., L);
   }
@@ -168,16 +162,19 @@ struct Topk : at::meta::structured_topk {
 };
 
 // --- one element of each row
-void pick(const char* aten, const char* what, int64_t which, const Tensor& self, int64_t dim, bool keepdim,
-          Tensor& values, Tensor& indices) {
+struct Pick {
+  const char *aten, *which;  // the operator, and PICK of kernels/sort/sort_results.cl
+  int64_t nth = 0;
+};
+void pick(const Pick& p, const Tensor& self, int64_t dim, bool keepdim, Tensor& values, Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   if (values.defined()) at::assert_no_overlap(self, values);  // resizing it would resize the input
   at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, dim, keepdim);
   if (self.numel() > 0) {
     const Tensor from = apart_from(self, values);
-    Sorter sorter(aten, from, dim, values, indices, /*descending=*/false);
+    Sorter sorter(p.aten, from, dim, values, indices, /*descending=*/false);
     sorter.sort();
-    sorter.pick(what, which);
+    sorter.pick(p.which, p.nth);
   }
   if (!keepdim && self.dim() > 0) {
     values.squeeze_(dim);
@@ -191,30 +188,30 @@ std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t
   if (self.numel() == 0) at::native::zero_numel_check_dims(self, dim, "kthvalue()");
   const int64_t n = self.dim() > 0 ? self.size(dim) : 1;
   TORCH_CHECK(k >= 1 && k <= n, "kthvalue(): selected number k out of range for dimension ", dim);
-  pick("aten::kthvalue", nullptr, k - 1, self, dim, keepdim, values, indices);
+  pick({"aten::kthvalue", "nth", k - 1}, self, dim, keepdim, values, indices);
   return {values, indices};
 }
+template <bool kSkipNan>
+constexpr Pick kMedian = kSkipNan ? Pick{"aten::nanmedian", "nanmedian"} : Pick{"aten::median", "median"};
 template <bool kSkipNan>
 std::tuple<Tensor&, Tensor&> median_out(const Tensor& self, int64_t dim, bool keepdim, Tensor& values,
                                         Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   if (self.numel() == 0) at::native::zero_numel_check_dims(self, dim, "median()");
-  pick(kSkipNan ? "aten::nanmedian" : "aten::median", kSkipNan ? "PICK_NANMEDIAN" : "PICK_MEDIAN", 0, self, dim,
-       keepdim, values, indices);
+  pick(kMedian<kSkipNan>, self, dim, keepdim, values, indices);
   return {values, indices};
 }
 template <bool kSkipNan>
 Tensor median(const Tensor& self) {
   if (self.numel() == 0) return at::empty({}, self.options()).fill_(std::numeric_limits<float>::quiet_NaN());
   Tensor values, indices;
-  pick(kSkipNan ? "aten::nanmedian" : "aten::median", kSkipNan ? "PICK_NANMEDIAN" : "PICK_MEDIAN", 0,
-       self.reshape({-1}), 0, false, values, indices);
+  pick(kMedian<kSkipNan>, self.reshape({-1}), 0, false, values, indices);
   return values;
 }
 std::tuple<Tensor&, Tensor&> mode_out(const Tensor& self, int64_t dim, bool keepdim, Tensor& values, Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   if (self.numel() == 0) at::native::zero_numel_check_dims(self, dim, "mode()");
-  pick("aten::mode", "PICK_MODE", 0, self, dim, keepdim, values, indices);
+  pick({"aten::mode", "mode"}, self, dim, keepdim, values, indices);
   return {values, indices};
 }
 std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
@@ -242,11 +239,10 @@ Tensor& searchsorted_out(const Tensor& sorted, const Tensor& self, bool out_int3
   check_dtype(device, common, "aten::searchsorted");
   Defs defs;
   defs.set("IN", dtype_tag(common)).set("ACC", dtype_tag(value_type(common))).set("OUT", dtype_tag(out.scalar_type()));
-  defs.set("FORM_SEARCH", 1);
   if (is_right) defs.set("RIGHT", 1);
   if (order.defined()) defs.set("SORTER", 1);
   const int64_t n = values.numel(), chunk = device.is_cpu() ? 256 : 1;
-  kernel(device, "sort.cl", "search", defs)
+  kernel(device, "sort/searchsorted.cl", "search", defs)
       .launch("aten::searchsorted", queue_of(self), {static_cast<size_t>(ceil_div(n, chunk))},
               {device.is_cpu() ? size_t{1} : size_t{64}}, buf(result), buf(bounds), buf(values), buf_or_null(order), n,
               self.dim() > 0 ? std::max<int64_t>(self.sizes().back(), 1) : int64_t{1}, bounds.sizes().back(),

@@ -1,10 +1,9 @@
-// Arguments of sorting (csrc/aten/Sort.cpp, kernels/sort.cl). All strides count bytes.
+// Arguments of sorting (csrc/aten/Sort.cpp, kernels/sort). All strides count bytes.
 #ifndef NETCL_ARGS_SORT_H
 #define NETCL_ARGS_SORT_H
-#include "args/args.h"
+#include "args/dimensions.h"
 BEGIN_ARGS
 
-CONSTANT(kMaxSortDims, 8)
 CONSTANT(kShortRun, 32)  // elements of a row that are sorted by insertion, before runs are merged
 
 typedef struct {
@@ -13,8 +12,7 @@ typedef struct {
   int64_t piece;                                         // elements of a piece
   int64_t width;                                         // of a sorted run
   int64_t take;                                          // elements of a row that are wanted
-  int64_t ndim;                                          // of the rows
-  int64_t size[kMaxSortDims], in[kMaxSortDims], out0[kMaxSortDims], out1[kMaxSortDims];
+  Dimensions dims;                                       // of the rows
 } SortParams;
 SAME_SIZE(SortParams, 43 * 8)
 

@@ -3,6 +3,7 @@
 #ifndef NETCL_REDUCE_OUTPUTS_H
 #define NETCL_REDUCE_OUTPUTS_H
 #include "args/reduce.h"
+#include "common/offsets.h"
 #include "reduce/accumulators.h"
 
 #define ARGS BUF(out0), BUF(out1), BUF(in), BUF(partial), const ReduceParams params
@@ -15,29 +16,6 @@
 // Rounding errors grow with the number of sums that are added one after another: a long one is made in stages, each of
 // so many of the one before.
 #define SUMS_PER_STAGE 64
-
-typedef struct {
-  long in, out0, out1;
-} offsets_t;
-
-// Of index o in the kept dimensions from `first` on.
-static inline offsets_t kept_offsets(const ReduceParams* L, long o, int first) {
-  offsets_t r = {0, 0, 0};
-  for (int d = first; d < L->kept_dims; d++) {
-    if (d == L->kept_dims - 1) {  // what remains: no division
-      r.in += o * L->kept_in[d];
-      r.out0 += o * L->kept_out0[d];
-      r.out1 += o * L->kept_out1[d];
-      break;
-    }
-    const long rest = o / L->kept_size[d], k = o - rest * L->kept_size[d];
-    r.in += k * L->kept_in[d];
-    r.out0 += k * L->kept_out0[d];
-    r.out1 += k * L->kept_out1[d];
-    o = rest;
-  }
-  return r;
-}
 
 // A row is the elements along the first reduced dimension.
 static inline long reduced_row(const ReduceParams* L, long place) {

@@ -25,7 +25,7 @@ __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void reduce_combine(
     total = merge_group(total, shared);
 #endif
     if (get_local_id(0) == 0) {
-      const offsets_t off = kept_offsets(L, o, 0);
+      const offsets_t off = offsets_at(&L->kept, o, 0);
       write_result(total, IN_PTR + off.in, OUT0_PTR + off.out0, OUT1_PTR + off.out1, p0);
     }
   }

@@ -8,7 +8,7 @@ __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void reduce_group(AR
   __local accumulator_t shared[LOCAL];
   const long o = get_group_id(0), segment = get_group_id(1);
   const long begin = segment * L->segment, end = min(begin + L->segment, L->reduced);
-  const offsets_t off = kept_offsets(L, o, 0);
+  const offsets_t off = offsets_at(&L->kept, o, 0);
   const src_t src = IN_PTR + off.in;
   const ST pivot = READ1(src);
   accumulators_t v = identities(), total = identities();

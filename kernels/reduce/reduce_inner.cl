@@ -86,7 +86,7 @@ __kernel void reduce_inner(ARGS) {
   const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->outputs);
   const long segment = get_global_id(1), begin = segment * L->segment, end = min(begin + L->segment, L->reduced);
   for (long o = first; o < last; o++) {
-    const offsets_t off = kept_offsets(L, o, 0);
+    const offsets_t off = offsets_at(&L->kept, o, 0);
     const src_t src = IN_PTR + off.in;
     block_t B;
     B.stride = L->reduced_in[0];

@@ -13,10 +13,10 @@ typedef struct {
 
 static inline tile_t tile_at(const ReduceParams* L, src_t src, long column) {
   tile_t T;
-  T.lane_stride = L->kept_in[0];
+  T.lane_stride = L->kept.in[0];
   T.row_stride = L->reduced_in[0];
   T.src = src + column * T.lane_stride;
-  T.width = (int)min((long)(PANEL * VEC), L->kept_size[0] - column);
+  T.width = (int)min((long)(PANEL * VEC), L->kept.size[0] - column);
   T.vectors = (T.width + VEC - 1) / VEC;
   T.dense = T.lane_stride == ELEMENT ? T.width / VEC : 0;
   T.tail = T.width - (T.vectors - 1) * VEC;
@@ -96,12 +96,12 @@ __kernel void reduce_outer(ARGS) {
   const param_t p0 = P0(L);
   const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
   const long segment = get_global_id(1), begin = segment * L->segment, end = min(begin + L->segment, L->reduced);
-  const long columns = L->kept_size[0], panels = (columns + PANEL * VEC - 1) / (PANEL * VEC);
-  const long stride0 = L->kept_out0[0], stride1 = L->kept_out1[0];
+  const long columns = L->kept.size[0], panels = (columns + PANEL * VEC - 1) / (PANEL * VEC);
+  const long stride0 = L->kept.out0[0], stride1 = L->kept.out1[0];
   accumulators_t acc[PANEL];
   for (long tile = first; tile < last; tile++) {
     const long rest = tile / panels, column = (tile - rest * panels) * (PANEL * VEC);
-    const offsets_t off = kept_offsets(L, rest, 1);
+    const offsets_t off = offsets_at(&L->kept, rest, 1);
     const tile_t T = tile_at(L, IN_PTR + off.in, column);
     add_segment(acc, &T, L, begin, end, p0);
     __global uchar* out0 = OUT0_PTR + off.out0 + column * stride0;

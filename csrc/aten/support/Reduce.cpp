@@ -4,11 +4,12 @@
 
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/ReduceOpsUtils.h>
-#include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "args/reduce.h"
+#include "aten/support/Dimensions.h"
 #include "aten/support/Launch.h"
 #include "runtime/OpName.h"
 
@@ -23,11 +24,6 @@ constexpr int64_t kGroup = 256;              // work-group of reduce_group, at m
 constexpr int64_t kCombineGroup = 64;        // work-group of reduce_combine on a GPU
 constexpr int64_t kOuterGroup = 128;         // work-group of reduce_outer on a GPU, at most
 constexpr int64_t kMaxSegment = 1L << 30;    // indices within a segment are 32 bits
-
-struct Dim {
-  int64_t size, in, out0, out1;
-};
-using Dims = c10::SmallVector<Dim, 8>;
 
 struct Operand {
   const void* data = nullptr;
@@ -48,25 +44,7 @@ struct Reduction {
 void simplify(Dims& dims) {
   const auto rank = [](const Dim& d) { return d.in == 0 ? std::numeric_limits<int64_t>::max() : std::abs(d.in); };
   std::stable_sort(dims.begin(), dims.end(), [&](const Dim& a, const Dim& b) { return rank(a) < rank(b); });
-  size_t n = 0;
-  for (const Dim& d : dims) {
-    if (n > 0) {
-      Dim& p = dims[n - 1];
-      if (d.in == p.in * p.size && d.out0 == p.out0 * p.size && d.out1 == p.out1 * p.size) {
-        p.size *= d.size;
-        continue;
-      }
-    }
-    dims[n++] = d;
-  }
-  dims.resize(n);
-  if (n == 0) dims.push_back({1, 0, 0, 0});
-}
-
-int64_t product(const Dims& dims) {
-  int64_t n = 1;
-  for (const Dim& d : dims) n *= d.size;
-  return n;
+  merge_neighbours(dims);
 }
 
 // Few dense columns of many rows leave most lanes empty: a row then takes several of them, side by side.
@@ -156,18 +134,11 @@ ReduceParams params_of(const Reduction& p, const ReduceOp& op) {
   ReduceParams params{};
   params.outputs = product(p.kept);
   params.reduced = product(p.reduced);
-  params.kept_dims = static_cast<int64_t>(p.kept.size());
-  params.reduced_dims = static_cast<int64_t>(p.reduced.size());
-  for (size_t d = 0; d < p.kept.size(); d++) {
-    params.kept_size[d] = p.kept[d].size;
-    params.kept_in[d] = p.kept[d].in;
-    params.kept_out0[d] = p.kept[d].out0;
-    params.kept_out1[d] = p.kept[d].out1;
-  }
-  for (size_t d = 0; d < p.reduced.size(); d++) {
-    params.reduced_size[d] = p.reduced[d].size;
-    params.reduced_in[d] = p.reduced[d].in;
-  }
+  params.kept = as_dimensions(p.kept, op.aten);
+  const Dimensions reduced = as_dimensions(p.reduced, op.aten);  // their outputs do not move
+  params.reduced_dims = reduced.ndim;
+  std::copy_n(reduced.size, kMaxDims, params.reduced_size);
+  std::copy_n(reduced.in, kMaxDims, params.reduced_in);
   params.p0 = is_double(op) ? std::bit_cast<uint64_t>(op.p0) : std::bit_cast<uint32_t>(static_cast<float>(op.p0));
   return params;
 }
@@ -179,9 +150,6 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
   simplify(p.kept);
   simplify(p.reduced);
   const int64_t fold = device.is_cpu() && op.kind == ReduceOp::kSimple ? fold_rows(p) : 1;
-  TORCH_CHECK_NOT_IMPLEMENTED(p.kept.size() <= kMaxReduceDims && p.reduced.size() <= kMaxReduceDims, op.aten,
-                              ": the netcl backend reduces tensors of at most ", kMaxReduceDims,
-                              " separate dimensions of each sort; make the tensor contiguous first");
   for (const Operand* o : {&p.in, &p.out0, &p.out1}) {
     if (o->dtype != c10::ScalarType::Undefined) check_dtype(device, o->dtype, op.aten);
   }
@@ -219,7 +187,7 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
   if (params.segments == 1 && fold == 1) return;
   if (fold > 1) {  // a segment's accumulators, folded out again, are those of `fold` segments
     params.outputs /= fold;
-    params.kept_size[0] /= fold;
+    params.kept.size[0] /= fold;
     params.segments *= fold;
   }
   const int64_t local = device.is_cpu() ? 1 : kCombineGroup;

@@ -1,0 +1,43 @@
+#include "aten/support/Dimensions.h"
+
+#include <c10/util/Exception.h>
+
+namespace netcl {
+
+void merge_neighbours(Dims& dims) {
+  size_t n = 0;
+  for (const Dim& d : dims) {
+    if (n > 0) {
+      Dim& p = dims[n - 1];
+      if (d.in == p.in * p.size && d.out0 == p.out0 * p.size && d.out1 == p.out1 * p.size) {
+        p.size *= d.size;
+        continue;
+      }
+    }
+    dims[n++] = d;
+  }
+  dims.resize(n);
+  if (n == 0) dims.push_back({1, 0, 0, 0});
+}
+
+int64_t product(const Dims& dims) {
+  int64_t n = 1;
+  for (const Dim& d : dims) n *= d.size;
+  return n;
+}
+
+Dimensions as_dimensions(const Dims& dims, const char* op) {
+  TORCH_CHECK_NOT_IMPLEMENTED(dims.size() <= kMaxDims, op, ": the netcl backend takes tensors of at most ", kMaxDims,
+                              " separate dimensions; make the tensor contiguous first");
+  Dimensions result{};
+  result.ndim = static_cast<int64_t>(dims.size());
+  for (size_t d = 0; d < dims.size(); d++) {
+    result.size[d] = dims[d].size;
+    result.in[d] = dims[d].in;
+    result.out0[d] = dims[d].out0;
+    result.out1[d] = dims[d].out1;
+  }
+  return result;
+}
+
+}  // namespace netcl

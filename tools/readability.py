@@ -45,8 +45,9 @@ def bare(text: str) -> str:
 
 
 def without_directives(text: str) -> str:
-    """The text without lines of the preprocessor."""
-    return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: "\n" * m[0].count("\n"), text, flags=re.M)
+    """The text without lines of the preprocessor, and without lines that are a macro's call and nothing else."""
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: "\n" * m[0].count("\n"), text, flags=re.M)
+    return re.sub(r"^[A-Z_0-9]+\([^(){}\n]*\)$", "", text, flags=re.M)
 
 
 def one_branch(text: str) -> str:
@@ -187,21 +188,17 @@ class Tree:
         """Functions of more than LINES lines; lists of registrations are tables."""
         return [str(f) for f in self.functions if f.lines > LINES and not f.name.startswith("TORCH_LIBRARY")]
 
-    def atens(self) -> set[str]:
-        """Names of functions whose signature is ATen's: registered, or a structured operator's `impl`."""
-        named = {"impl"}
-        for _, text in self.c_files("csrc"):
-            before = r"(?:m\.impl\(\s*\"[\w.]*\",\s*|TORCH_FN\(|DISPATCH\(\w+,\s*)"
-            named |= set(re.findall(before + r"&?(?:netcl::)?(\w+)", text))
-        return named
+    def atens(self, path: str) -> set[str]:
+        """Names of functions in a file whose signature is ATen's: registered there, or a structured operator's `impl`."""
+        before = r"(?:m\.impl\(\s*\"[\w.]*\",\s*|TORCH_FN\(|DISPATCH\(\w+,\s*)"
+        return {"impl", *re.findall(before + r"&?\(?(?:netcl::)?(\w+)", self.files[path])}
 
     def many_parameters(self, folder: str) -> list[str]:
         """Functions of more than PARAMETERS parameters, but for kernels and signatures that are ATen's."""
-        aten = self.atens() if folder == "csrc" else set()
         return [
             str(f) for f in self.functions
             if f.path.startswith(folder) and len(f.parameters) > PARAMETERS and not f.kernel
-            and f.name.split("::")[-1] not in aten
+            and f.name.split("::")[-1] not in self.atens(f.path)
         ]  # fmt: skip
 
     def deep_ifs(self) -> list[str]:

@@ -128,24 +128,21 @@ struct Attention {
         }
   }
 
-  // c = alpha * a @ b, or c += that, for every head of a part.
-  void multiply(const Part& p, const GemmMatrix& a, const GemmMatrix& b, const GemmMatrix& c, int64_t m, int64_t n,
-                int64_t depth, double alpha, bool add = false) const {
-    GemmArgs g;
-    g.m = m;
-    g.n = n;
-    g.k = depth;
-    g.batch = {p.batches, p.heads};
-    g.a = a;
-    g.b = b;
-    g.c = c;
-    g.alpha = alpha;
-    g.may_narrow = true;
-    if (add) {
-      g.d = c;
-      g.beta = 1;
-    }
-    gemm("scaled_dot_product_attention", queue_of(q), g);
+  // The product for every head of a part; `args` has the rest.
+  void multiply(const Part& p, GemmArgs args) const {
+    args.batch = {p.batches, p.heads};
+    args.may_narrow = true;
+    gemm("scaled_dot_product_attention", queue_of(q), args);
+  }
+  // The scaled scores of a part's queries with its keys.
+  void multiply_keys(const Part& p, const GemmMatrix& scores) const {
+    multiply(p, {.m = p.queries,
+                 .n = p.keys,
+                 .k = q.size(3),
+                 .a = p.of_queries(q),
+                 .b = transposed(p.of_keys(k)),
+                 .c = scores,
+                 .alpha = scale});
   }
 
   Defs defs() const {
@@ -227,12 +224,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   a.parts([&](const Part& part) {
     const Tensor scores = at::empty({part.batches, part.heads, part.queries, part.keys}, a.acc_options());
     const GemmMatrix s = gemm_matrix(scores);
-    a.multiply(part, part.of_queries(a.q), transposed(part.of_keys(a.k)), s, part.queries, part.keys, query.size(3),
-               a.scale);
+    a.multiply_keys(part, s);
     RowSplit split;
     const AttentionParams p = a.arg(part, &split);
     a.rows("attention_softmax", p, split, buf(scores), buf(lse));
-    a.multiply(part, s, part.of_keys(a.v), part.of_queries(out), part.queries, width, part.keys, 1);
+    a.multiply(
+        part,
+        {.m = part.queries, .n = width, .k = part.keys, .a = s, .b = part.of_keys(a.v), .c = part.of_queries(out)});
   });
   const Tensor unused = no_philox(query);
   return {out, lse, Tensor(), Tensor(), c10::SymInt(queries), c10::SymInt(keys), unused, unused, Tensor()};
@@ -257,17 +255,36 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
     const Tensor scores = at::empty({part.batches, part.heads, part.queries, part.keys}, a.acc_options());
     const Tensor grads = at::empty_like(scores);
     const GemmMatrix s = gemm_matrix(scores), g = gemm_matrix(grads), go = part.of_queries(grad_out);
-    a.multiply(part, part.of_queries(a.q), transposed(part.of_keys(a.k)), s, part.queries, part.keys, depth, a.scale);
-    a.multiply(part, go, transposed(part.of_keys(a.v)), g, part.queries, part.keys, width, 1);
+    a.multiply_keys(part, s);
+    a.multiply(part,
+               {.m = part.queries, .n = part.keys, .k = width, .a = go, .b = transposed(part.of_keys(a.v)), .c = g});
     RowSplit split;
     const AttentionParams p = a.arg(part, &split);
     a.rows("attention_backward", p, split, buf(scores), buf(grads), buf(lse));
-    if (dv.defined()) a.multiply(part, transposed(s), go, part.of_keys(dv), part.keys, width, part.queries, 1, add);
+    // A gradient of the keys or values, of `columns` columns: what probabilities or scores `x` take from the queries.
+    const auto of_keys = [&](const GemmMatrix& x, const GemmMatrix& queries, const Tensor& to, int64_t columns,
+                             double alpha) {
+      const GemmMatrix c = part.of_keys(to);
+      a.multiply(part, {.m = part.keys,
+                        .n = columns,
+                        .k = part.queries,
+                        .a = transposed(x),
+                        .b = queries,
+                        .c = c,
+                        .d = add ? c : GemmMatrix{},
+                        .alpha = alpha,
+                        .beta = add ? 1 : 0});
+    };
+    if (dv.defined()) of_keys(s, go, dv, width, 1);
+    if (dk.defined()) of_keys(g, part.of_queries(a.q), dk, depth, a.scale);
     if (dq.defined())
-      a.multiply(part, g, part.of_keys(a.k), part.of_queries(dq), part.queries, depth, part.keys, a.scale);
-    if (dk.defined())
-      a.multiply(part, transposed(g), part.of_queries(a.q), part.of_keys(dk), part.keys, depth, part.queries, a.scale,
-                 add);
+      a.multiply(part, {.m = part.queries,
+                        .n = depth,
+                        .k = part.keys,
+                        .a = g,
+                        .b = part.of_keys(a.k),
+                        .c = part.of_queries(dq),
+                        .alpha = a.scale});
   });
   if (dk.defined()) dk = Attention::gathered(dk, key).to(key.scalar_type());
   if (dv.defined()) dv = Attention::gathered(dv, value).to(value.scalar_type());

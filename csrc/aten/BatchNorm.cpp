@@ -76,64 +76,83 @@ void check_params(const Tensor& input, std::initializer_list<std::pair<const cha
   }
 }
 
-void train_forward(const char* op, const Tensor& x, const Layout& layout, const Params& params,
-                   const Tensor& running_mean, const Tensor& running_var, double momentum, double eps,
-                   const Tensor& out, const Tensor& mean, const Tensor& invstd) {
-  Device& dev = netcl::device_of(x);
-  Queue& queue = queue_of(x);
+// What the input is normalised by: in training its own statistics, else the running ones.
+struct Statistics {
+  Tensor running_mean, running_var;
+  bool training;
+  double eps;
+  double momentum = 0;                // of the running ones, in a forward pass
+  Tensor save_mean{}, save_invstd{};  // what a forward pass saved, for a backward one
+};
+
+// One forward pass: x is dense, and `out` lies as x does. Training saves `mean` and `invstd`.
+struct Forward {
+  const char* op;
+  const Layout& layout;
+  const Params& params;
+  const Statistics& stats;
+  const Tensor &x, &out, &mean, &invstd;
+};
+
+void train_forward(const Forward& f) {
+  const Layout& layout = f.layout;
+  Device& dev = netcl::device_of(f.x);
+  Queue& queue = queue_of(f.x);
   // The running statistics are written in place; strided ones through a copy.
-  const Tensor rm = contiguous(running_mean), rv = contiguous(running_var);
-  const Defs d = batch_norm_defs(x, layout, params.type, rm, rv);
+  const Tensor rm = contiguous(f.stats.running_mean), rv = contiguous(f.stats.running_var);
+  const Buf weight = buf_or_null(f.params.weight), bias = buf_or_null(f.params.bias);
+  const Defs d = batch_norm_defs(f.x, layout, f.params.type, rm, rv);
   if (layout.cols) {
     kernel(dev, "batch_norm.cl", "batch_norm_train_cols", d)
-        .launch(op, queue, column_range(dev, layout.channels), column_local(dev), buf(out), buf(mean), buf(invstd),
-                buf(x), buf_or_null(params.weight), buf_or_null(params.bias), buf_or_null(rm), buf_or_null(rv),
-                layout.runs, layout.channels, wide_high(momentum), wide_low(momentum), wide_high(eps), wide_low(eps));
+        .launch(f.op, queue, column_range(dev, layout.channels), column_local(dev), buf(f.out), buf(f.mean),
+                buf(f.invstd), buf(f.x), weight, bias, buf_or_null(rm), buf_or_null(rv), layout.runs, layout.channels,
+                wide_high(f.stats.momentum), wide_low(f.stats.momentum), wide_high(f.stats.eps), wide_low(f.stats.eps));
   } else {
     const size_t local = row_group(dev);
     kernel(dev, "batch_norm.cl", "batch_norm_train", d)
-        .launch(op, queue, {size_t(layout.channels) * local}, {local}, buf(out), buf(mean), buf(invstd), buf(x),
-                buf_or_null(params.weight), buf_or_null(params.bias), buf_or_null(rm), buf_or_null(rv), layout.runs,
-                layout.channels, layout.hw, wide_high(momentum), wide_low(momentum), wide_high(eps), wide_low(eps));
+        .launch(f.op, queue, {size_t(layout.channels) * local}, {local}, buf(f.out), buf(f.mean), buf(f.invstd),
+                buf(f.x), weight, bias, buf_or_null(rm), buf_or_null(rv), layout.runs, layout.channels, layout.hw,
+                wide_high(f.stats.momentum), wide_low(f.stats.momentum), wide_high(f.stats.eps), wide_low(f.stats.eps));
   }
-  if (rm.defined() && !rm.is_same(running_mean)) running_mean.copy_(rm);
-  if (rv.defined() && !rv.is_same(running_var)) running_var.copy_(rv);
+  if (rm.defined() && !rm.is_same(f.stats.running_mean)) f.stats.running_mean.copy_(rm);
+  if (rv.defined() && !rv.is_same(f.stats.running_var)) f.stats.running_var.copy_(rv);
 }
 
-void eval_forward(const char* op, const Tensor& x, const Layout& layout, const Params& params,
-                  const Tensor& running_mean, const Tensor& running_var, double eps, const Tensor& out) {
-  Device& dev = netcl::device_of(x);
-  Queue& queue = queue_of(x);
-  const Tensor rm = contiguous(running_mean), rv = contiguous(running_var);
-  const Defs d = batch_norm_defs(x, layout, params.type, rm, rv);
+void eval_forward(const Forward& f) {
+  const Layout& layout = f.layout;
+  Device& dev = netcl::device_of(f.x);
+  Queue& queue = queue_of(f.x);
+  const Tensor rm = contiguous(f.stats.running_mean), rv = contiguous(f.stats.running_var);
+  const Buf weight = buf_or_null(f.params.weight), bias = buf_or_null(f.params.bias);
+  const Defs d = batch_norm_defs(f.x, layout, f.params.type, rm, rv);
   if (layout.cols) {
     const Range columns = column_range(dev, layout.channels);
     const int64_t rows_per = dev.is_cpu() ? row_split(dev, layout.runs, layout.channels).rows_per : 4;
     kernel(dev, "batch_norm.cl", "batch_norm_eval_cols", d)
-        .launch(op, queue, {columns.x, size_t(ceil_div(layout.runs, rows_per))}, column_local(dev), buf(out), buf(x),
-                buf_or_null(params.weight), buf_or_null(params.bias), buf_or_null(rm), buf_or_null(rv), layout.runs,
-                rows_per, layout.channels, wide_high(eps), wide_low(eps));
+        .launch(f.op, queue, {columns.x, size_t(ceil_div(layout.runs, rows_per))}, column_local(dev), buf(f.out),
+                buf(f.x), weight, bias, buf_or_null(rm), buf_or_null(rv), layout.runs, rows_per, layout.channels,
+                wide_high(f.stats.eps), wide_low(f.stats.eps));
   } else {
     const int64_t rows = layout.runs * layout.channels;
     const RowSplit split = row_split(dev, rows, layout.hw);
     const size_t local = row_group(dev);
     kernel(dev, "batch_norm.cl", "batch_norm_eval", d)
-        .launch(op, queue, {split.groups * local}, {local}, buf(out), buf(x), buf_or_null(params.weight),
-                buf_or_null(params.bias), buf_or_null(rm), buf_or_null(rv), rows, split.rows_per, layout.channels,
-                layout.hw, wide_high(eps), wide_low(eps));
+        .launch(f.op, queue, {split.groups * local}, {local}, buf(f.out), buf(f.x), weight, bias, buf_or_null(rm),
+                buf_or_null(rv), rows, split.rows_per, layout.channels, layout.hw, wide_high(f.stats.eps),
+                wide_low(f.stats.eps));
   }
 }
 
-std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, OptTensor weight, OptTensor bias,
-                                           const Tensor& running_mean, const Tensor& running_var, bool training,
-                                           double momentum, double eps) {
+std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, const Params& params,
+                                           const Statistics& stats) {
   const Layout layout(input);
-  const Params params(input, weight, bias);
+  const bool training = stats.training;
   check_floating(netcl::device_of(input), input.scalar_type(), op);
-  check_params(
-      input,
-      {{"weight", params.weight}, {"bias", params.bias}, {"running_mean", running_mean}, {"running_var", running_var}});
-  TORCH_CHECK(training || (running_mean.defined() && running_var.defined()),
+  check_params(input, {{"weight", params.weight},
+                       {"bias", params.bias},
+                       {"running_mean", stats.running_mean},
+                       {"running_var", stats.running_var}});
+  TORCH_CHECK(training || (stats.running_mean.defined() && stats.running_var.defined()),
               "Expected running_mean and running_var to be defined when training=False");
   const Tensor x = layout.dense(input);
   Tensor out = at::empty_like(x, layout.format);
@@ -141,20 +160,15 @@ std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, 
   Tensor mean = at::empty({training ? layout.channels : 0}, options);
   Tensor invstd = at::empty({training ? layout.channels : 0}, options);
   if (x.numel() == 0) return {out, mean.zero_(), invstd.zero_()};
-  if (training) {
-    train_forward(op, x, layout, params, running_mean, running_var, momentum, eps, out, mean, invstd);
-  } else {
-    eval_forward(op, x, layout, params, running_mean, running_var, eps, out);
-  }
+  const Forward f{
+      .op = op, .layout = layout, .params = params, .stats = stats, .x = x, .out = out, .mean = mean, .invstd = invstd};
+  training ? train_forward(f) : eval_forward(f);
   return {out, mean, invstd};
 }
 
 std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_out, const Tensor& input,
-                                            OptTensor weight, const Tensor& running_mean, const Tensor& running_var,
-                                            const Tensor& save_mean, const Tensor& save_invstd, bool train, double eps,
-                                            Mask mask) {
+                                            const Params& params, const Statistics& stats, Mask mask) {
   const Layout layout(input);
-  const Params params(input, weight, std::nullopt);
   Device& dev = netcl::device_of(input);
   check_floating(dev, input.scalar_type(), op);
   const Tensor x = layout.dense(input), g = layout.dense(grad_out.to(input.scalar_type()));
@@ -168,21 +182,22 @@ std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_o
     if (gb.defined()) gb.zero_();
     return {gin, gw, gb};
   }
-  const Tensor mean = contiguous(train ? save_mean.to(compute) : running_mean);
-  const Tensor stat = contiguous(train ? save_invstd.to(compute) : running_var);
-  const Defs d = batch_norm_defs(x, layout, params.type, running_mean, running_var);
+  const bool train = stats.training;
+  const Tensor mean = contiguous(train ? stats.save_mean.to(compute) : stats.running_mean);
+  const Tensor stat = contiguous(train ? stats.save_invstd.to(compute) : stats.running_var);
+  const Defs d = batch_norm_defs(x, layout, params.type, stats.running_mean, stats.running_var);
   Queue& queue = queue_of(x);
   if (layout.cols) {
     kernel(dev, "batch_norm.cl", "batch_norm_backward_cols", d)
         .launch(op, queue, column_range(dev, layout.channels), column_local(dev), buf_or_null(gin), buf_or_null(gw),
                 buf_or_null(gb), buf(g), buf(x), buf_or_null(params.weight), buf_or_null(mean), buf_or_null(stat),
-                layout.runs, layout.channels, int32_t(train), wide_high(eps), wide_low(eps));
+                layout.runs, layout.channels, int32_t(train), wide_high(stats.eps), wide_low(stats.eps));
   } else {
     const size_t local = row_group(dev);
     kernel(dev, "batch_norm.cl", "batch_norm_backward", d)
         .launch(op, queue, {size_t(layout.channels) * local}, {local}, buf_or_null(gin), buf_or_null(gw),
                 buf_or_null(gb), buf(g), buf(x), buf_or_null(params.weight), buf_or_null(mean), buf_or_null(stat),
-                layout.runs, layout.channels, layout.hw, int32_t(train), wide_high(eps), wide_low(eps));
+                layout.runs, layout.channels, layout.hw, int32_t(train), wide_high(stats.eps), wide_low(stats.eps));
   }
   return {gin, gw, gb};
 }
@@ -206,8 +221,8 @@ TripleRef into(const Triple& from, Tensor& out, Tensor& mean, Tensor& invstd) {
 
 Triple native_form(const Tensor& input, OptTensor weight, OptTensor bias, OptTensor running_mean, OptTensor running_var,
                    bool training, double momentum, double eps) {
-  return forward("aten::native_batch_norm", input, weight, bias, get(running_mean), get(running_var), training,
-                 momentum, eps);
+  return forward("aten::native_batch_norm", input, {input, weight, bias},
+                 {get(running_mean), get(running_var), training, eps, momentum});
 }
 TripleRef native_form_out(const Tensor& input, OptTensor weight, OptTensor bias, OptTensor running_mean,
                           OptTensor running_var, bool training, double momentum, double eps, Tensor& out,
@@ -217,8 +232,8 @@ TripleRef native_form_out(const Tensor& input, OptTensor weight, OptTensor bias,
 }
 Triple legit(const Tensor& input, OptTensor weight, OptTensor bias, Tensor& running_mean, Tensor& running_var,
              bool training, double momentum, double eps) {
-  return forward("aten::_native_batch_norm_legit", input, weight, bias, running_mean, running_var, training, momentum,
-                 eps);
+  return forward("aten::_native_batch_norm_legit", input, {input, weight, bias},
+                 {running_mean, running_var, training, eps, momentum});
 }
 TripleRef legit_out(const Tensor& input, OptTensor weight, OptTensor bias, Tensor& running_mean, Tensor& running_var,
                     bool training, double momentum, double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
@@ -227,7 +242,7 @@ TripleRef legit_out(const Tensor& input, OptTensor weight, OptTensor bias, Tenso
 }
 Triple legit_no_stats(const Tensor& input, OptTensor weight, OptTensor bias, bool training, double momentum,
                       double eps) {
-  return forward("aten::_native_batch_norm_legit", input, weight, bias, Tensor(), Tensor(), training, momentum, eps);
+  return forward("aten::_native_batch_norm_legit", input, {input, weight, bias}, {{}, {}, training, eps, momentum});
 }
 TripleRef legit_no_stats_out(const Tensor& input, OptTensor weight, OptTensor bias, bool training, double momentum,
                              double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
@@ -236,21 +251,33 @@ TripleRef legit_no_stats_out(const Tensor& input, OptTensor weight, OptTensor bi
 std::tuple<Tensor, Tensor, Tensor, Tensor> with_update(const Tensor& input, OptTensor weight, OptTensor bias,
                                                        Tensor& running_mean, Tensor& running_var, double momentum,
                                                        double eps) {
-  auto [out, mean, invstd] = forward("aten::_batch_norm_with_update", input, weight, bias, running_mean, running_var,
-                                     /*training=*/true, momentum, eps);
+  auto [out, mean, invstd] = forward("aten::_batch_norm_with_update", input, {input, weight, bias},
+                                     {running_mean, running_var, /*training=*/true, eps, momentum});
   return {out, mean, invstd, at::empty({0}, input.options().dtype(at::kByte))};
 }
 Triple native_batch_norm_backward(const Tensor& grad_out, const Tensor& input, OptTensor weight, OptTensor running_mean,
                                   OptTensor running_var, OptTensor save_mean, OptTensor save_invstd, bool train,
                                   double eps, Mask mask) {
-  return backward("aten::native_batch_norm_backward", grad_out, input, weight, get(running_mean), get(running_var),
-                  get(save_mean), get(save_invstd), train, eps, mask);
+  return backward("aten::native_batch_norm_backward", grad_out, input, {input, weight, std::nullopt},
+                  {.running_mean = get(running_mean),
+                   .running_var = get(running_var),
+                   .training = train,
+                   .eps = eps,
+                   .save_mean = get(save_mean),
+                   .save_invstd = get(save_invstd)},
+                  mask);
 }
 Triple batch_norm_backward(const Tensor& grad_out, const Tensor& input, const Tensor& weight, OptTensor running_mean,
                            OptTensor running_var, OptTensor save_mean, OptTensor save_var, bool update, double eps,
                            Mask mask, const Tensor& reserve) {
-  return backward("aten::batch_norm_backward", grad_out, input, weight, get(running_mean), get(running_var),
-                  get(save_mean), get(save_var), update, eps, mask);
+  return backward("aten::batch_norm_backward", grad_out, input, {input, weight, std::nullopt},
+                  {.running_mean = get(running_mean),
+                   .running_var = get(running_var),
+                   .training = update,
+                   .eps = eps,
+                   .save_mean = get(save_mean),
+                   .save_invstd = get(save_var)},
+                  mask);
 }
 
 }  // namespace

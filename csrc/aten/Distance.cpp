@@ -15,21 +15,27 @@ namespace {
 
 using at::Tensor;
 
-// kernels/distance.cl; `sizes` are batch, rows, columns, m.
+// Vectors of m elements: `rows` against `columns` of them, or the pairs among `rows` of them.
+struct Sizes {
+  int64_t batch, rows, columns, m;
+  bool pairs;
+};
+
+// Launches a kernel of distance.cl over `items` work-items.
 template <class... Bufs>
-void distance(const char* op, const char* name, const Tensor& x, double p, bool pairs, std::array<int64_t, 4> sizes,
-              int64_t items, Bufs... bufs) {
+void distance(const char* op, const char* name, const Tensor& x, double p, const Sizes& sizes, int64_t items,
+              Bufs... bufs) {
   Device& dev = netcl::device_of(x);
   const auto type = x.scalar_type();
   TORCH_CHECK(type == at::kFloat || type == at::kDouble, "\"", op, "\" not implemented for '", type,
               "' on netcl: it takes float32 and float64");
   check_dtype(dev, type, op);
   Defs defs;
-  defs.set("ACC", dtype_tag(type)).set("PAIRS", int64_t(pairs));
+  defs.set("ACC", dtype_tag(type)).set("PAIRS", int64_t(sizes.pairs));
   defs.set("NORM", int64_t(p == 0 ? 0 : p == 1 ? 1 : p == 2 ? 2 : std::isinf(p) ? 4 : 3));
   Kernel& k = kernel(dev, "distance.cl", name, defs);
   const Range global{size_t(items)}, local{dev.is_cpu() ? size_t(1) : size_t(64)};
-  const auto [batch, rows, columns, m] = sizes;
+  const auto& [batch, rows, columns, m, pairs] = sizes;
   if (type == at::kFloat) {
     k.launch(op, queue_of(x), global, local, bufs..., batch, rows, columns, m, float(p));
   } else {
@@ -39,7 +45,7 @@ void distance(const char* op, const char* name, const Tensor& x, double p, bool 
 
 void cdist_kernel(Tensor& out, const Tensor& x, const Tensor& y, double p) {
   const int64_t rows = x.size(-2), columns = y.size(-2), m = x.size(-1);
-  distance("aten::_cdist_forward", "distance_forward", x, p, false, {x.size(0), rows, columns, m}, out.numel(),
+  distance("aten::_cdist_forward", "distance_forward", x, p, {x.size(0), rows, columns, m, false}, out.numel(),
            buf(out), buf(x), buf(y));
 }
 void cdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, const Tensor& y, double p,
@@ -49,12 +55,12 @@ void cdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, cons
     return;
   }
   const Tensor g = grad.contiguous(), d = dist.contiguous();
-  distance("aten::_cdist_backward", "distance_backward", x, p, false, {x.size(0), x.size(-2), y.size(-2), x.size(-1)},
+  distance("aten::_cdist_backward", "distance_backward", x, p, {x.size(0), x.size(-2), y.size(-2), x.size(-1), false},
            x.numel(), buf(gx), buf(g), buf(x), buf(y), buf(d));
 }
 void pdist_kernel(Tensor& out, const Tensor& x, double p) {
   const int64_t n = x.size(0);
-  distance("aten::_pdist_forward", "distance_forward", x, p, true, {1, n, n, x.size(1)}, n * n, buf(out), buf(x),
+  distance("aten::_pdist_forward", "distance_forward", x, p, {1, n, n, x.size(1), true}, n * n, buf(out), buf(x),
            buf(x));
 }
 void pdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, double p, const Tensor& dist) {
@@ -64,7 +70,7 @@ void pdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, doub
   }
   const int64_t n = x.size(0);
   const Tensor g = grad.contiguous(), d = dist.contiguous();
-  distance("aten::_pdist_backward", "distance_backward", x, p, true, {1, n, n, x.size(1)}, x.numel(), buf(gx), buf(g),
+  distance("aten::_pdist_backward", "distance_backward", x, p, {1, n, n, x.size(1), true}, x.numel(), buf(gx), buf(g),
            buf(x), buf(x), buf(d));
 }
 

@@ -59,19 +59,26 @@ std::vector<int64_t> stat_shape(const Tensor& input, at::IntArrayRef normalized_
   return shape;
 }
 
+// One call of a norm over the last dimensions; an RMS norm has no mean and no bias.
 struct LayerNorm {
+  const char* op;
+  bool rms;
+  at::IntArrayRef normalized_shape;
+  OptTensor weight, bias;
+};
+struct Normalized {
   Tensor out, mean, rstd;
 };
 
-LayerNorm layer_norm_forward(const char* op, bool rms, const Tensor& input, at::IntArrayRef normalized_shape,
-                             OptTensor weight, OptTensor bias, double eps) {
+Normalized layer_norm_forward(const LayerNorm& norm, const Tensor& input, double eps) {
+  const auto& [op, rms, normalized_shape, weight, bias] = norm;
   const c10::ScalarType params = param_type(input, weight, bias);
   const Tensor x = input.contiguous();
   const Tensor w = contiguous_or_undefined(weight, params), b = contiguous_or_undefined(bias, params);
   const auto [rows, n] = at::native::_check_layer_norm_inputs(x, normalized_shape, w, b);
   Device& dev = netcl::device_of(x);
   check_floating(dev, x.scalar_type(), op);
-  LayerNorm r;
+  Normalized r;
   r.out = at::empty_like(x, at::MemoryFormat::Contiguous);
   const auto shape = stat_shape(x, normalized_shape);
   if (!rms) r.mean = at::empty(shape, stat_options(x));
@@ -93,10 +100,10 @@ LayerNorm layer_norm_forward(const char* op, bool rms, const Tensor& input, at::
   return r;
 }
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const char* op, bool rms, const Tensor& grad_out,
-                                                       const Tensor& input, at::IntArrayRef normalized_shape,
-                                                       const Tensor& mean, const Tensor& rstd, OptTensor weight,
-                                                       OptTensor bias, Mask mask) {
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, const Tensor& grad_out,
+                                                       const Tensor& input, const Tensor& mean, const Tensor& rstd,
+                                                       Mask mask) {
+  const auto& [op, rms, normalized_shape, weight, bias] = norm;
   const c10::ScalarType params = param_type(input, weight, bias);
   const Tensor x = input.contiguous(), g = grad_out.to(x.scalar_type()).contiguous();
   const Tensor w = contiguous_or_undefined(weight, params);
@@ -137,7 +144,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const char* op, bool rms,
 
 std::tuple<Tensor, Tensor, Tensor> native_layer_norm(const Tensor& input, at::IntArrayRef normalized_shape,
                                                      OptTensor weight, OptTensor bias, double eps) {
-  LayerNorm r = layer_norm_forward("aten::native_layer_norm", false, input, normalized_shape, weight, bias, eps);
+  const LayerNorm norm{"aten::native_layer_norm", /*rms=*/false, normalized_shape, weight, bias};
+  Normalized r = layer_norm_forward(norm, input, eps);
   return {r.out, r.mean, r.rstd};
 }
 
@@ -145,8 +153,8 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm_backward(const Tensor& grad
                                                               at::IntArrayRef normalized_shape, const Tensor& mean,
                                                               const Tensor& rstd, OptTensor weight, OptTensor bias,
                                                               Mask mask) {
-  return layer_norm_backward("aten::native_layer_norm_backward", false, grad_out, input, normalized_shape, mean, rstd,
-                             weight, bias, mask);
+  const LayerNorm norm{"aten::native_layer_norm_backward", /*rms=*/false, normalized_shape, weight, bias};
+  return layer_norm_backward(norm, grad_out, input, mean, rstd, mask);
 }
 
 std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef normalized_shape, OptTensor weight,
@@ -154,16 +162,18 @@ std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef n
   // The default is the smallest step of the type that the mean of squares is computed in, as on the CPU.
   const double step = compute_type(input.scalar_type()) == at::kDouble ? std::numeric_limits<double>::epsilon()
                                                                        : std::numeric_limits<float>::epsilon();
-  LayerNorm r = layer_norm_forward("aten::_fused_rms_norm", true, input, normalized_shape, weight, std::nullopt,
-                                   eps.value_or(step));
+  const std::optional<Tensor> no_bias;
+  const LayerNorm norm{"aten::_fused_rms_norm", /*rms=*/true, normalized_shape, weight, no_bias};
+  Normalized r = layer_norm_forward(norm, input, eps.value_or(step));
   return {r.out, r.rstd};
 }
 
 std::tuple<Tensor, Tensor> fused_rms_norm_backward(const Tensor& grad_out, const Tensor& input,
                                                    at::IntArrayRef normalized_shape, const Tensor& rstd,
                                                    OptTensor weight, std::array<bool, 2> mask) {
-  auto [gin, gw, gb] = layer_norm_backward("aten::_fused_rms_norm_backward", true, grad_out, input, normalized_shape,
-                                           Tensor(), rstd, weight, std::nullopt, {mask[0], mask[1], false});
+  const std::optional<Tensor> no_bias;
+  const LayerNorm norm{"aten::_fused_rms_norm_backward", /*rms=*/true, normalized_shape, weight, no_bias};
+  auto [gin, gw, gb] = layer_norm_backward(norm, grad_out, input, Tensor(), rstd, {mask[0], mask[1], false});
   return {gin, gw};
 }
 

@@ -1,11 +1,13 @@
 // The fused optimizers: one launch for all parameters. They take GradScaler's scale and its flag of a non-finite
 // gradient from the device, so that a scaled step needs no answer from it.
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 #include <c10/util/bit_cast.h>
 #include <torch/library.h>
 
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "args/optimizers.h"
 #include "aten/support/MultiTensor.h"
@@ -60,13 +62,21 @@ Params<float> as_floats(const Params<double>& h) {
   return c10::bit_cast<Params<float>>(floats);
 }
 
-// Runs `kernel_name` over the rows of `lists` (parameters, gradients, states, and with `steps` a step count each);
-// `h` are the hyperparameters.
+// One step of an optimizer, but for its hyperparameters.
+struct Step {
+  const char *op, *kernel;                // the operator, and its kernel in kernels/optimizers.cl
+  c10::SmallVector<TensorList, 6> lists;  // parameters, gradients and states, and for some the counts of steps
+  std::optional<size_t> counts;           // which of the lists those are
+  const Rate& lr;
+  const MaybeTensor &grad_scale, &found_inf;
+  Defs defs = {};
+};
+
 template <template <class> class Params>
-void fused(const char* op, const char* kernel_name, std::initializer_list<TensorList> lists, size_t step_list,
-           const Params<double>& h, const Rate& lr, const MaybeTensor& grad_scale, const MaybeTensor& found_inf,
-           Defs defs) {
-  const TensorList params = *lists.begin();
+void run(const Step& step, const Params<double>& hyperparameters) {
+  const char* op = step.op;
+  const auto& lists = step.lists;
+  const TensorList params = lists[0];
   if (params.empty()) return;
   const Tensor& first = params[0];
   const c10::DeviceGuard guard(first.device());
@@ -76,7 +86,7 @@ void fused(const char* op, const char* kernel_name, std::initializer_list<Tensor
   }
   // Rows are taken dtype by dtype, as a launch has one; the dtype of the states may differ from the parameters'.
   const auto state_of = [&](size_t i) {
-    return lists.size() > 2 && step_list != 2 ? (lists.begin()[2])[i].scalar_type() : params[i].scalar_type();
+    return lists.size() > 2 && step.counts != size_t{2} ? lists[2][i].scalar_type() : params[i].scalar_type();
   };
   std::vector<bool> done(params.size());
   for (size_t start = 0; start < params.size(); start++) {
@@ -94,7 +104,7 @@ void fused(const char* op, const char* kernel_name, std::initializer_list<Tensor
         const size_t k = row.size();
         TORCH_CHECK(t.device() == first.device(), op, ": expected all tensors on ", first.device(), ", got one on ",
                     t.device());
-        if (k == step_list) {
+        if (step.counts == k) {
           TORCH_CHECK(t.scalar_type() == at::kFloat && t.numel() == 1, op, ": steps must be float32 scalars");
         } else {
           TORCH_CHECK(t.scalar_type() == (k < 2 ? type : state), op,
@@ -106,26 +116,27 @@ void fused(const char* op, const char* kernel_name, std::initializer_list<Tensor
       }
       tensors.add(params[i].numel(), row);
     }
-    Defs d = defs;
+    Defs d = step.defs;
     d.set("P", dtype_tag(type)).set("S", dtype_tag(state));
     const auto launch = [&](const auto& values) {
-      tensors.launch("optimizers.cl", kernel_name, d, values, buf_or_null(lr.tensor),
-                     flag(op, "grad_scale", grad_scale, first), flag(op, "found_inf", found_inf, first));
+      tensors.launch("optimizers.cl", step.kernel, d, values, buf_or_null(step.lr.tensor),
+                     flag(op, "grad_scale", step.grad_scale, first), flag(op, "found_inf", step.found_inf, first));
     };
     if (compute == at::kDouble) {
-      launch(h);
+      launch(hyperparameters);
     } else {
-      launch(as_floats(h));
+      launch(as_floats(hyperparameters));
     }
   }
 }
 
-void adam(const char* op, bool decoupled, TensorList params, TensorList grads, TensorList exp_avgs,
-          TensorList exp_avg_sqs, TensorList max_exp_avg_sqs, TensorList steps, const Rate& lr, double beta1,
-          double beta2, double weight_decay, double eps, bool amsgrad, bool maximize, const MaybeTensor& grad_scale,
-          const MaybeTensor& found_inf) {
+template <bool decoupled, class Lr>
+void fused_adam_(TensorList params, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,
+                 TensorList max_exp_avg_sqs, TensorList steps, Lr lr, double beta1, double beta2, double weight_decay,
+                 double eps, bool amsgrad, bool maximize, const MaybeTensor& grad_scale, const MaybeTensor& found_inf) {
+  const Rate rate(lr);
   AdamParams<double> h;
-  h.lr = lr.value;
+  h.lr = rate.value;
   h.beta1 = beta1;
   h.beta2 = beta2;
   h.one_minus_beta1 = 1 - beta1;
@@ -136,29 +147,24 @@ void adam(const char* op, bool decoupled, TensorList params, TensorList grads, T
   h.eps = eps;
   h.maximize = maximize;
   h.decoupled = decoupled;
-  Defs defs;
+  Step step{.op = decoupled ? "aten::_fused_adamw_" : "aten::_fused_adam_",
+            .kernel = "adam",
+            .lists = {params, grads, exp_avgs, exp_avg_sqs, steps},
+            .counts = 4,
+            .lr = rate,
+            .grad_scale = grad_scale,
+            .found_inf = found_inf};
   if (amsgrad) {
-    defs.set("AMSGRAD", 1);
-    fused(op, "adam", {params, grads, exp_avgs, exp_avg_sqs, steps, max_exp_avg_sqs}, 4, h, lr, grad_scale, found_inf,
-          defs);
-  } else {
-    fused(op, "adam", {params, grads, exp_avgs, exp_avg_sqs, steps}, 4, h, lr, grad_scale, found_inf, defs);
+    step.lists.push_back(max_exp_avg_sqs);
+    step.defs.set("AMSGRAD", 1);
   }
-}
-
-template <bool decoupled, class Lr>
-void fused_adam_(TensorList params, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,
-                 TensorList max_exp_avg_sqs, TensorList steps, Lr lr, double beta1, double beta2, double weight_decay,
-                 double eps, bool amsgrad, bool maximize, const MaybeTensor& grad_scale, const MaybeTensor& found_inf) {
-  adam(decoupled ? "aten::_fused_adamw_" : "aten::_fused_adam_", decoupled, params, grads, exp_avgs, exp_avg_sqs,
-       max_exp_avg_sqs, steps, Rate(lr), beta1, beta2, weight_decay, eps, amsgrad, maximize, grad_scale, found_inf);
+  run(step, h);
 }
 
 template <class Lr>
 void fused_sgd_(TensorList params, TensorList grads, TensorList buffers, double weight_decay, double momentum, Lr lr,
                 double dampening, bool nesterov, bool maximize, bool is_first_step, const MaybeTensor& grad_scale,
                 const MaybeTensor& found_inf) {
-  constexpr size_t kNoSteps = 8;
   const Rate rate(lr);
   SgdParams<double> h;
   h.lr = rate.value;
@@ -168,14 +174,19 @@ void fused_sgd_(TensorList params, TensorList grads, TensorList buffers, double 
   h.nesterov = nesterov;
   h.maximize = maximize;
   h.first_step = is_first_step;
-  Defs defs;
-  if (buffers.empty()) {
-    TORCH_CHECK(momentum == 0, "aten::_fused_sgd_: momentum needs a list of buffers");
-    fused("aten::_fused_sgd_", "sgd", {params, grads}, kNoSteps, h, rate, grad_scale, found_inf, defs);
-  } else {
-    defs.set("MOMENTUM", 1);
-    fused("aten::_fused_sgd_", "sgd", {params, grads, buffers}, kNoSteps, h, rate, grad_scale, found_inf, defs);
+  Step step{.op = "aten::_fused_sgd_",
+            .kernel = "sgd",
+            .lists = {params, grads},
+            .counts = std::nullopt,
+            .lr = rate,
+            .grad_scale = grad_scale,
+            .found_inf = found_inf};
+  TORCH_CHECK(!buffers.empty() || momentum == 0, step.op, ": momentum needs a list of buffers");
+  if (!buffers.empty()) {
+    step.lists.push_back(buffers);
+    step.defs.set("MOMENTUM", 1);
   }
+  run(step, h);
 }
 
 template <class Lr>
@@ -189,7 +200,14 @@ void fused_adagrad_(TensorList params, TensorList grads, TensorList sums, Tensor
   h.weight_decay = weight_decay;
   h.eps = eps;
   h.maximize = maximize;
-  fused("aten::_fused_adagrad_", "adagrad", {params, grads, sums, steps}, 3, h, rate, grad_scale, found_inf, Defs());
+  run(Step{.op = "aten::_fused_adagrad_",
+           .kernel = "adagrad",
+           .lists = {params, grads, sums, steps},
+           .counts = 3,
+           .lr = rate,
+           .grad_scale = grad_scale,
+           .found_inf = found_inf},
+      h);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

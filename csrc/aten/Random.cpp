@@ -49,9 +49,17 @@ Groups groups_for(const Device& device, int64_t n, int64_t values) {
           static_cast<uint64_t>(total) * 16};
 }
 
-// Fills a contiguous tensor; `probabilities` is a contiguous float tensor of the same size or undefined.
-void fill_contiguous(const char* op, const char* dist, const Tensor& out, const c10::Scalar& a, const c10::Scalar& b,
-                     bool integers, bool wide, const Generator& generator, const Tensor& probabilities) {
+// What elements are drawn from.
+struct Distribution {
+  const char *op, *name;     // the operator; DIST of kernels/random.cl
+  c10::Scalar a = 0, b = 0;  // its parameters
+  bool integers = false;     // whether it is computed in int64
+  bool wide = false;         // whether an element takes 64 random bits
+  Tensor probabilities{};    // one per element, contiguous and float, for what takes them
+};
+
+void fill_contiguous(const Distribution& dist, const Tensor& out, const Generator& generator) {
+  const auto& [op, name, a, b, integers, wide, probabilities] = dist;
   Device& device = netcl::device_of(out);
   const auto acc = integers ? c10::kLong : wide ? c10::kDouble : c10::kFloat;
   check_dtype(device, acc, op);
@@ -59,7 +67,7 @@ void fill_contiguous(const char* op, const char* dist, const Tensor& out, const 
   const Groups g = groups_for(device, out.numel(), wide ? 32 : 64);
   const auto [seed, offset] = philox_state(generator, device.index(), g.blocks);
   Defs defs;
-  defs.set("DIST", dist).set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
+  defs.set("DIST", name).set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
   if (integers) defs.set("ACC_INTEGRAL", "1");
   if (wide) defs.set("WIDE", "1");
   if (probabilities.defined()) defs.set("WITH_TENSOR", "1");
@@ -72,15 +80,14 @@ void fill_contiguous(const char* op, const char* dist, const Tensor& out, const 
               seed, offset, Bytes{pa.words.data(), pa.size}, Bytes{pb.words.data(), pb.size}, err, code);
 }
 
-void fill(const char* op, const char* dist, const Tensor& self, const c10::Scalar& a, const c10::Scalar& b,
-          bool integers, bool wide, const Generator& generator, const Tensor& probabilities = {}) {
+void fill(const Distribution& dist, const Tensor& self, const Generator& generator) {
   if (self.numel() == 0) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), op, " is not implemented for ", self.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), dist.op, " is not implemented for ", self.scalar_type());
   if (self.is_contiguous()) {
-    fill_contiguous(op, dist, self, a, b, integers, wide, generator, probabilities);
+    fill_contiguous(dist, self, generator);
   } else {
     const Tensor dense = at::empty(self.sizes(), self.options());
-    fill_contiguous(op, dist, dense, a, b, integers, wide, generator, probabilities);
+    fill_contiguous(dist, dense, generator);
     self.copy_(dense);
   }
 }
@@ -89,7 +96,7 @@ void fill(const char* op, const char* dist, const Tensor& self, const c10::Scala
 void fill_real(const char* op, const char* dist, const TensorBase& self, double a, double b, const Generator& gen) {
   const Tensor out(self);
   TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point(), op, " is not implemented for ", out.scalar_type());
-  fill(op, dist, out, a, b, false, out.scalar_type() == c10::kDouble, gen);
+  fill({.op = op, .name = dist, .a = a, .b = b, .wide = out.scalar_type() == c10::kDouble}, out, gen);
 }
 
 void uniform_kernel(TensorIteratorBase& iter, double from, double to, Generator gen) {
@@ -116,15 +123,23 @@ void bernoulli_scalar_kernel(const TensorBase& self, double p, Generator gen) {
 void bernoulli_tensor_kernel(const TensorBase& self, const TensorBase& p, Generator gen) {
   const Tensor out(self);
   const Tensor probabilities = Tensor(p).to(at::TensorOptions().device(out.device()).dtype(at::kFloat));
-  fill("aten::bernoulli_", "bernoulli_tensor", out, 0, 0, false, false, gen,
-       probabilities.expand(out.sizes()).contiguous());
+  fill({.op = "aten::bernoulli_",
+        .name = "bernoulli_tensor",
+        .probabilities = probabilities.expand(out.sizes()).contiguous()},
+       out, gen);
 }
 
 // Integers base + [0, range); range 0 stands for all 64 bits. The remainder of 32 bits by a range from 2^28 on, as on
 // CUDA, favours the small ones visibly, unless it is a power of two.
 void fill_integers(const Tensor& self, int64_t base, uint64_t range, const Generator& gen) {
   const bool wide = range == 0 || range > 0xffffffffULL || (range >= 1ULL << 28 && !std::has_single_bit(range));
-  fill("aten::random_", "integers", self, base, static_cast<int64_t>(range), true, wide, gen);
+  fill({.op = "aten::random_",
+        .name = "integers",
+        .a = base,
+        .b = static_cast<int64_t>(range),
+        .integers = true,
+        .wide = wide},
+       self, gen);
 }
 void random_from_to_kernel(TensorIteratorBase& iter, uint64_t range, int64_t base, Generator gen) {
   fill_integers(iter.tensor(0), base, range, gen);

@@ -222,8 +222,15 @@ void std_var_kernel(TensorIterator& it, double correction, bool take_sqrt) {
 }
 
 // ATen's own front half of std and var refuses devices that it does not know by name.
-void std_var(const char* name, const Tensor& self, OptionalIntArrayRef dim,
-             const std::optional<c10::Scalar>& correction, bool keepdim, bool take_sqrt, Tensor& out, Tensor* mean) {
+using Correction = std::optional<c10::Scalar>;
+struct StdVar {
+  const char* name;  // the operator, for errors
+  OptionalIntArrayRef dim;
+  const Correction& correction;
+  bool keepdim, take_sqrt;
+};
+void std_var(const StdVar& op, const Tensor& self, Tensor& out, Tensor* mean) {
+  const auto& [name, dim, correction, keepdim, take_sqrt] = op;
   TORCH_CHECK(self.layout() == at::kStrided, name, " only supports strided layout, got: ", self.layout());
   TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()), name,
               " only support floating point and complex dtypes");
@@ -236,8 +243,9 @@ void std_var(const char* name, const Tensor& self, OptionalIntArrayRef dim,
       re_mean = at::empty({0}, options);
       im_mean = at::empty({0}, options);
     }
-    std_var(name, at::real(self), dim, correction, keepdim, false, re, mean ? &re_mean : nullptr);
-    std_var(name, at::imag(self), dim, correction, keepdim, false, im, mean ? &im_mean : nullptr);
+    const StdVar var{name, dim, correction, keepdim, /*take_sqrt=*/false};
+    std_var(var, at::real(self), re, mean ? &re_mean : nullptr);
+    std_var(var, at::imag(self), im, mean ? &im_mean : nullptr);
     at::native::resize_output(out, re.sizes());
     re.add_(im);
     out.copy_(take_sqrt ? re.sqrt_() : re);
@@ -272,24 +280,23 @@ void std_var(const char* name, const Tensor& self, OptionalIntArrayRef dim,
 at::TensorOptions real_options(const Tensor& self) {
   return self.options().dtype(c10::toRealValueType(self.scalar_type()));
 }
-using Correction = std::optional<c10::Scalar>;
 template <bool kSqrt>
 Tensor spread(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction, bool keepdim) {
   Tensor out = at::empty({0}, real_options(self));
-  std_var(kSqrt ? "std" : "var", self, dim, correction, keepdim, kSqrt, out, nullptr);
+  std_var({kSqrt ? "std" : "var", dim, correction, keepdim, kSqrt}, self, out, nullptr);
   return out;
 }
 template <bool kSqrt>
 Tensor& spread_out(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction, bool keepdim,
                    Tensor& out) {
-  std_var(kSqrt ? "std" : "var", self, dim, correction, keepdim, kSqrt, out, nullptr);
+  std_var({kSqrt ? "std" : "var", dim, correction, keepdim, kSqrt}, self, out, nullptr);
   return out;
 }
 template <bool kSqrt>
 std::tuple<Tensor, Tensor> spread_mean(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction,
                                        bool keepdim) {
   Tensor out = at::empty({0}, real_options(self)), mean = at::empty({0}, self.options());
-  std_var(kSqrt ? "std_mean" : "var_mean", self, dim, correction, keepdim, kSqrt, out, &mean);
+  std_var({kSqrt ? "std_mean" : "var_mean", dim, correction, keepdim, kSqrt}, self, out, &mean);
   return {out, mean};
 }
 

@@ -155,10 +155,9 @@ struct Triu : at::meta::structured_triu {
 
 // Row i of the triangle has clamp(i + shift, 0, columns) columns below it (tril: in it).
 Tensor triangle_indices(const char* name, int64_t rows, int64_t columns, int64_t offset, bool upper,
-                        std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                        std::optional<at::Device> device, std::optional<bool> pin_memory) {
+                        const at::TensorOptions& options) {
   TORCH_CHECK(rows >= 0 && columns >= 0, name, ": row and col must be non-negative, got ", rows, " and ", columns);
-  TORCH_CHECK(!layout.has_value() || *layout == at::kStrided, name, ": only the strided layout is supported");
+  TORCH_CHECK(options.layout() == at::kStrided, name, ": only the strided layout is supported");
   const int64_t shift = upper ? offset : offset + 1;
   int64_t total = 0;  // closed form, as `before` of kernels/shape.cl
   {
@@ -167,9 +166,9 @@ Tensor triangle_indices(const char* name, int64_t rows, int64_t columns, int64_t
     total = k * (grow + shift) + k * (k - 1) / 2 + (rows - full) * columns;
     if (upper) total = rows * columns - total;
   }
-  const auto type = dtype.value_or(at::kLong);
+  const auto type = c10::optTypeMetaToScalarType(options.dtype_opt()).value_or(at::kLong);
   TORCH_CHECK(at::isIntegralType(type, false), name, ": an integral dtype is needed, got ", type);
-  Tensor out = at::empty({2, total}, at::TensorOptions().dtype(type).device(device).pinned_memory(pin_memory));
+  Tensor out = at::empty({2, total}, options.dtype(type));
   if (total == 0) return out;
   Device& dev = netcl::device_of(out);
   Defs defs;
@@ -179,13 +178,19 @@ Tensor triangle_indices(const char* name, int64_t rows, int64_t columns, int64_t
               static_cast<int32_t>(upper), total);
   return out;
 }
+at::TensorOptions options_of(std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                             std::optional<at::Device> device, std::optional<bool> pin) {
+  return at::TensorOptions().dtype(dtype).layout(layout).device(device).pinned_memory(pin);
+}
 Tensor tril_indices(int64_t row, int64_t col, int64_t offset, std::optional<at::ScalarType> dtype,
                     std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin) {
-  return triangle_indices("aten::tril_indices", row, col, offset, false, dtype, layout, device, pin);
+  return triangle_indices("aten::tril_indices", row, col, offset, /*upper=*/false,
+                          options_of(dtype, layout, device, pin));
 }
 Tensor triu_indices(int64_t row, int64_t col, int64_t offset, std::optional<at::ScalarType> dtype,
                     std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin) {
-  return triangle_indices("aten::triu_indices", row, col, offset, true, dtype, layout, device, pin);
+  return triangle_indices("aten::triu_indices", row, col, offset, /*upper=*/true,
+                          options_of(dtype, layout, device, pin));
 }
 
 // --- flip: ATen gives the output negative strides ---------------------------------------------------------
@@ -211,20 +216,25 @@ Tensor& eye_out(int64_t n, int64_t m, Tensor& out) {
 }
 Tensor& eye_out_square(int64_t n, Tensor& out) { return eye_out(n, n, out); }
 
+// The sequences of kernels/shape.cl, computed in T.
+constexpr int kLinear = 0, kPower = 1, kStep = 2;
 template <class T>
-void launch_sequence(const char* name, const Tensor& out, int kind, at::ScalarType acc, T start, T end, T step,
-                     T base) {
+struct Sequence {
+  int kind;
+  T start, end, step, base;
+};
+template <class T>
+void launch_sequence(const char* name, const Tensor& out, const Sequence<T>& s) {
   Device& dev = netcl::device_of(out);
+  const auto acc = c10::CppTypeToScalarType<T>::value;
   Defs defs;
   defs.set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
   defs.set(at::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", int64_t{1});
   const int64_t n = out.numel(), chunk = grain(dev);
   kernel(dev, "shape.cl", "sequence", defs)
-      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(n, chunk))}, local_range(dev), buf(out), kind, n,
-              chunk, start, end, step, base);
+      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(n, chunk))}, local_range(dev), buf(out), s.kind, n,
+              chunk, s.start, s.end, s.step, s.base);
 }
-
-constexpr int kLinear = 0, kPower = 1, kStep = 2;
 
 // Sequences between two ends are computed in floating point, integers' ones in double if the device has
 // it.
@@ -241,12 +251,12 @@ void spaced(const char* name, Tensor& out, int kind, const at::Scalar& start, co
     // The ends are cast to the output's dtype first, as on the CPU.
     const double a = integral ? static_cast<double>(start.to<int64_t>()) : start.to<double>();
     const double b = integral ? static_cast<double>(end.to<int64_t>()) : end.to<double>();
-    launch_sequence<double>(name, to, kind, acc, a, b, steps > 1 ? (b - a) / static_cast<double>(steps - 1) : 0, base);
+    launch_sequence<double>(name, to, {kind, a, b, steps > 1 ? (b - a) / static_cast<double>(steps - 1) : 0, base});
   } else {
     const float a = integral ? static_cast<float>(start.to<int64_t>()) : start.to<float>();
     const float b = integral ? static_cast<float>(end.to<int64_t>()) : end.to<float>();
-    launch_sequence<float>(name, to, kind, acc, a, b, steps > 1 ? (b - a) / static_cast<float>(steps - 1) : 0,
-                           static_cast<float>(base));
+    launch_sequence<float>(
+        name, to, {kind, a, b, steps > 1 ? (b - a) / static_cast<float>(steps - 1) : 0, static_cast<float>(base)});
   }
   if (!to.is_same(out)) out.copy_(to);
 }
@@ -286,11 +296,11 @@ Tensor& range_out(const at::Scalar& start, const at::Scalar& end, const at::Scal
   const Tensor to = out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous);
   check_dtype(netcl::device_of(out), out.scalar_type(), "aten::range");
   if (integral) {
-    launch_sequence<int64_t>("aten::range", to, kStep, at::kLong, start.to<int64_t>(), 0, step.to<int64_t>(), 0);
+    launch_sequence<int64_t>("aten::range", to, {kStep, start.to<int64_t>(), 0, step.to<int64_t>(), 0});
   } else if (out.scalar_type() == at::kDouble) {
-    launch_sequence<double>("aten::range", to, kStep, at::kDouble, a, 0, s, 0);
+    launch_sequence<double>("aten::range", to, {kStep, a, 0, s, 0});
   } else {
-    launch_sequence<float>("aten::range", to, kStep, at::kFloat, static_cast<float>(a), 0, static_cast<float>(s), 0);
+    launch_sequence<float>("aten::range", to, {kStep, static_cast<float>(a), 0, static_cast<float>(s), 0});
   }
   if (!to.is_same(out)) out.copy_(to);
   return out;

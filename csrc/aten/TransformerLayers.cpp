@@ -30,8 +30,14 @@ namespace {
 using at::Tensor;
 using at::native::get_nested_tensor_impl;
 
-void check_attention(const Tensor& query, const Tensor& key, const Tensor& value, int64_t width, int64_t heads,
-                     const Tensor& qkv_weight, const Tensor& qkv_bias, const std::optional<Tensor>& mask) {
+// What attention begins with, and the projection that it goes through.
+struct Inputs {
+  const Tensor &query, &key, &value;
+  const Tensor &weight, &bias;  // of queries, keys and values side by side
+};
+
+void check_attention(const Inputs& in, int64_t width, int64_t heads, const std::optional<Tensor>& mask) {
+  const auto& [query, key, value, weight, bias] = in;
   const bool nested = query.is_nested() || key.is_nested() || value.is_nested();
   TORCH_CHECK(!mask || !nested, "NestedTensor with mask is not supported yet");
   for (const Tensor* t : {&query, &key, &value})
@@ -40,15 +46,16 @@ void check_attention(const Tensor& query, const Tensor& key, const Tensor& value
               nested ? -1 : query.size(2));
   TORCH_CHECK(nested || (query.sizes() == key.sizes() && key.sizes() == value.sizes()),
               "expected `query`/`key`/`value` shapes to match");
-  TORCH_CHECK(qkv_weight.dim() == 2 && qkv_weight.size(0) == 3 * width && qkv_weight.size(1) == width,
-              "expected `qkv_weight` to be 3x embed_dim by embed_dim, got ", qkv_weight.sizes());
-  TORCH_CHECK(qkv_bias.dim() == 1 && qkv_bias.size(0) == 3 * width, "expected `qkv_bias` to have 3x embed_dim, got ",
-              qkv_bias.sizes());
+  TORCH_CHECK(weight.dim() == 2 && weight.size(0) == 3 * width && weight.size(1) == width,
+              "expected `qkv_weight` to be 3x embed_dim by embed_dim, got ", weight.sizes());
+  TORCH_CHECK(bias.dim() == 1 && bias.size(0) == 3 * width, "expected `qkv_bias` to have 3x embed_dim, got ",
+              bias.sizes());
   TORCH_CHECK(heads > 0 && width % heads == 0, "`embed_dim` must divide evenly by `num_heads`");
 }
 
 // [batch, length, 3 * width] of queries, keys and values side by side; padded if the inputs are nested.
-Tensor project(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& weight, const Tensor& bias) {
+Tensor project(const Inputs& in) {
+  const auto& [query, key, value, weight, bias] = in;
   const auto linear = [](const Tensor& x, const Tensor& w, const Tensor& b) {
     const Tensor y = at::linear(x, w, b);
     return y.is_nested() ? y.to_padded_tensor(0) : y;
@@ -83,8 +90,9 @@ std::tuple<Tensor, Tensor> multi_head_attention(const Tensor& query, const Tenso
                                                 bool need_weights, bool average_weights,
                                                 std::optional<int64_t> mask_type) {
   const auto mask = mask_ && mask_->defined() ? std::optional<Tensor>(mask_->to(at::kBool)) : std::nullopt;
-  check_attention(query, key, value, width, heads, qkv_weight, qkv_bias, mask);
-  const Tensor qkv = project(query, key, value, qkv_weight, qkv_bias);
+  const Inputs in{query, key, value, qkv_weight, qkv_bias};
+  check_attention(in, width, heads, mask);
+  const Tensor qkv = project(in);
   if (qkv.numel() == 0) return {query.is_nested() ? Tensor() : at::empty_like(query), Tensor()};
   const auto parts = heads_of(qkv, heads);
   const Tensor &q = parts[0], &k = parts[1], &v = parts[2];

@@ -60,8 +60,8 @@ void run(const char* op, Mode mode, bool backward, const Tensor& from, const Ten
   check_dtype(dev, from.scalar_type(), op);
   const bool interpolates = mode == Mode::kLinear || mode == Mode::kCubic;
   if (interpolates && !backward && from.scalar_type() == at::kByte && from.dim() == 4) {
-    return resample_bytes(op, mode == Mode::kLinear ? 1 : 2, false, extra.align_corners, extra.scales[0],
-                          extra.scales[1], from, to);
+    const ImageGrids grids{extra.align_corners, extra.scales[0], extra.scales[1]};
+    return resample_bytes(op, mode == Mode::kLinear ? 1 : 2, /*antialias=*/false, grids, from, to);
   }
   // A byte is exact in float32, and so is its copy by way of it.
   const bool byte = from.scalar_type() == at::kByte && !backward && !interpolates;

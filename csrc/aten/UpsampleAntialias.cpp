@@ -70,16 +70,16 @@ struct Pass {
   }
 };
 
-void resample(const char* op, Filter filter, bool backward, const Tensor& from, bool align, const ScaleOpt& scale_h,
-              const ScaleOpt& scale_w, const Tensor& to) {
+void resample(const char* op, Filter filter, bool backward, const ImageGrids& grids, const Tensor& from,
+              const Tensor& to) {
   if (to.numel() == 0) return;
   if (from.scalar_type() == at::kByte && !backward) {
-    return resample_bytes(op, static_cast<int>(filter), true, align, scale_h, scale_w, from, to);
+    return resample_bytes(op, static_cast<int>(filter), /*antialias=*/true, grids, from, to);
   }
   check_floating(netcl::device_of(from), from.scalar_type(), op);
   const Tensor &small = backward ? to : from, &large = backward ? from : to;
-  const Pass rows(op, filter, from, small.size(3), large.size(3), align, scale_w);
-  const Pass columns(op, filter, from, small.size(2), large.size(2), align, scale_h);
+  const Pass rows(op, filter, from, small.size(3), large.size(3), grids.align_corners, grids.scale_w);
+  const Pass columns(op, filter, from, small.size(2), large.size(2), grids.align_corners, grids.scale_h);
   // Between the two passes, numbers stay in the compute type.
   const auto type = from.scalar_type(), wide = compute_type(type);
   const Tensor x = from.contiguous();
@@ -90,14 +90,14 @@ void resample(const char* op, Filter filter, bool backward, const Tensor& from, 
 template <class Meta, Filter filter>
 struct Forward : Meta {
   void impl(const Tensor& x, IntArrayRef, bool align, ScaleOpt scale_h, ScaleOpt scale_w, const Tensor& out) {
-    resample("aten::_upsample_aa", filter, false, x, align, scale_h, scale_w, out);
+    resample("aten::_upsample_aa", filter, false, {align, scale_h, scale_w}, x, out);
   }
 };
 template <class Meta, Filter filter>
 struct Backward : Meta {
   void impl(const Tensor& grad, IntArrayRef, IntArrayRef, bool align, ScaleOpt scale_h, ScaleOpt scale_w,
             const Tensor& out) {
-    resample("aten::_upsample_aa_backward", filter, true, grad, align, scale_h, scale_w, out);
+    resample("aten::_upsample_aa_backward", filter, true, {align, scale_h, scale_w}, grad, out);
   }
 };
 

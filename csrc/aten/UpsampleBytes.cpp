@@ -106,15 +106,16 @@ void pass(const char* op, const Taps& taps, const Tensor& x, int64_t dim, const 
 
 }  // namespace
 
-void resample_bytes(const char* op, int reach, bool antialias, bool align_corners, const std::optional<double>& scale_h,
-                    const std::optional<double>& scale_w, const Tensor& from, const Tensor& to) {
+void resample_bytes(const char* op, int reach, bool antialias, const ImageGrids& grids, const Tensor& from,
+                    const Tensor& to) {
   Tensor x = from.contiguous();
   for (const int64_t dim : {3, 2}) {
     if (to.size(dim) == x.size(dim)) continue;
     auto sizes = x.sizes().vec();
     sizes[dim] = to.size(dim);
     const Tensor y = at::empty(sizes, x.options());
-    const Taps taps(reach, antialias, align_corners, dim == 3 ? scale_w : scale_h, x.size(dim), to.size(dim));
+    const Taps taps(reach, antialias, grids.align_corners, dim == 3 ? grids.scale_w : grids.scale_h, x.size(dim),
+                    to.size(dim));
     pass(op, taps, x, dim, y);
     x = y;
   }

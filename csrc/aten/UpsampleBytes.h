@@ -7,9 +7,15 @@
 
 namespace netcl {
 
+// How the pixels of two images lie to each other.
+struct ImageGrids {
+  bool align_corners;
+  std::optional<double> scale_h, scale_w;  // of the caller, instead of the ratio of the sizes
+};
+
 // Resamples uint8 [batch, channels, height, width] `from` into `to`, both passes in whole numbers as ATen on the CPU
 // and Pillow do. `reach`: to how many places on each side the filter goes (1 linear, 2 cubic, 3 lanczos).
-void resample_bytes(const char* op, int reach, bool antialias, bool align_corners, const std::optional<double>& scale_h,
-                    const std::optional<double>& scale_w, const at::Tensor& from, const at::Tensor& to);
+void resample_bytes(const char* op, int reach, bool antialias, const ImageGrids& grids, const at::Tensor& from,
+                    const at::Tensor& to);
 
 }  // namespace netcl

@@ -27,12 +27,16 @@
   __global uchar *m0, __global uchar *m1, __global uchar *m2, __global uchar *m3, __global uchar *m4, \
       __global uchar *m5, __global uchar *m6, __global uchar *m7, BUF(table), const long mt_rows, const long mt_base
 
-static inline __global uchar* mt_slab(__global uchar* m0, __global uchar* m1, __global uchar* m2, __global uchar* m3,
-                                      __global uchar* m4, __global uchar* m5, __global uchar* m6, __global uchar* m7,
-                                      ulong word) {
+typedef struct {
+  __global uchar *m0, *m1, *m2, *m3, *m4, *m5, *m6, *m7;
+} slabs_t;
+#define MT_SLABS const slabs_t mt_slabs = {m0, m1, m2, m3, m4, m5, m6, m7};
+
+// The address that a word of the table says.
+ALWAYS_INLINE __global uchar* mt_address(const slabs_t* s, ulong word) {
   const int k = (int)(word >> 56);
-  __global uchar* lo = k < 2 ? (k == 0 ? m0 : m1) : (k == 2 ? m2 : m3);
-  __global uchar* hi = k < 6 ? (k == 4 ? m4 : m5) : (k == 6 ? m6 : m7);
+  __global uchar* lo = k < 2 ? (k == 0 ? s->m0 : s->m1) : (k == 2 ? s->m2 : s->m3);
+  __global uchar* hi = k < 6 ? (k == 4 ? s->m4 : s->m5) : (k == 6 ? s->m6 : s->m7);
   return (k < 4 ? lo : hi) + (word & 0x00ffffffffffffffUL);
 }
 
@@ -51,16 +55,19 @@ static inline __global const ulong* mt_find(__global const ulong* table, long ro
 
 // The chunk of this work-group: its row, and its elements [mt_begin, mt_end).
 #define MT_CHUNK                                                                      \
+  MT_SLABS                                                                            \
   const long mt_chunk = get_group_id(0);                                              \
   const int mt_lane = get_local_id(0);                                                \
   __global const ulong* mt_row = mt_find(PTR(table, const ulong), mt_rows, mt_chunk); \
   const long mt_begin = (mt_chunk - (long)mt_row[0]) * CHUNK;                         \
   const long mt_end = min(mt_begin + CHUNK, (long)mt_row[1]);
 // The row of this work-item, for launches of one work-item per row.
-#define MT_ROW __global const ulong* mt_row = PTR(table, const ulong) + get_global_id(0) * MT_WORDS;
+#define MT_ROW \
+  MT_SLABS     \
+  __global const ulong* mt_row = PTR(table, const ulong) + get_global_id(0) * MT_WORDS;
 
 // Column k of the row, as a pointer to storage type S.
-#define MT_PTR(k, S) ((__global STORAGE(S)*)mt_slab(m0, m1, m2, m3, m4, m5, m6, m7, mt_row[MT_HEADER + (k)]))
+#define MT_PTR(k, S) ((__global STORAGE(S)*)mt_address(&mt_slabs, mt_row[MT_HEADER + (k)]))
 // The row's scalar.
 #ifdef ACC_DOUBLE
 #define MT_SCALAR as_double(mt_row[2])

@@ -19,6 +19,11 @@ typedef double param_t;
 typedef float param_t;
 #endif
 
+// The places of four vectors.
+typedef struct {
+  long first, apart;
+} places_t;
+
 #if defined(KIND_SIMPLE)
 #define IDENTITY CAT(OP, _IDENTITY)
 #define MAP CAT(OP, _MAP)
@@ -42,7 +47,7 @@ static inline void step(accumulators_t* a, VT x, long at, param_t p0) {
   const VT y = MAP(x, VT);
   a->v = COMBINE(a->v, y);
 }
-static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, places_t at, param_t p0) {
   const VT y0 = MAP(x0, VT), y1 = MAP(x1, VT), y2 = MAP(x2, VT), y3 = MAP(x3, VT);
   const VT z0 = COMBINE(y0, y1), z1 = COMBINE(y2, y3);
   const VT z = COMBINE(z0, z1);
@@ -82,6 +87,7 @@ static inline accumulator_t single(ST x, long at, param_t p0) {
 #define TAKES(x, v) BEATS(x, v)
 #define TIES(x, v) ((x) == (v))
 #endif
+#define PLACE(at) ((index_vec_t)((index_t)(at)))  // in all lanes
 typedef struct {
   VT v;
   index_vec_t i;
@@ -99,15 +105,14 @@ static inline accumulators_t identities(void) {
   return a;
 }
 static inline void step(accumulators_t* a, VT x, long at, param_t p0) {
-  a->i = TAKES(x, a->v) ? (index_vec_t)((index_t)at) : a->i;
+  a->i = TAKES(x, a->v) ? PLACE(at) : a->i;
   a->v = TAKES(x, a->v) ? x : a->v;
 }
-static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, places_t at, param_t p0) {
   // A tree, so that only its root waits for the step before.
-  const index_vec_t i0 = TAKES(x1, x0) ? (index_vec_t)((index_t)(at + apart)) : (index_vec_t)((index_t)at);
+  const index_vec_t i0 = TAKES(x1, x0) ? PLACE(at.first + at.apart) : PLACE(at.first);
   const VT y0 = TAKES(x1, x0) ? x1 : x0;
-  const index_vec_t i1 =
-      TAKES(x3, x2) ? (index_vec_t)((index_t)(at + 3 * apart)) : (index_vec_t)((index_t)(at + 2 * apart));
+  const index_vec_t i1 = TAKES(x3, x2) ? PLACE(at.first + 3 * at.apart) : PLACE(at.first + 2 * at.apart);
   const VT y1 = TAKES(x3, x2) ? x3 : x2;
   const index_vec_t i = TAKES(y1, y0) ? i1 : i0;
   const VT y = TAKES(y1, y0) ? y1 : y0;
@@ -159,7 +164,7 @@ static inline void step(accumulators_t* a, VT x, long at, param_t p0) {
   a->mean += delta * (VT)(1 / a->n);
   a->m2 += delta * (x - a->mean);
 }
-static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, long at, long apart, param_t p0) {
+static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, places_t at, param_t p0) {
   const VT mean = ((x0 + x1) + (x2 + x3)) * (VT)(0.25f);
   const VT d0 = x0 - mean, d1 = x1 - mean, d2 = x2 - mean, d3 = x3 - mean;
   const VT delta = mean - a->mean;

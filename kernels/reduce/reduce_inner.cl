@@ -57,8 +57,9 @@ ALWAYS_INLINE void add_vectors(accumulators_t* v, const block_t* B, int dense, p
     accumulators_t w = identities();
     for (; i < end; i += STEP) {
       for (int k = 0; dense && k < 4; k++) fetch_behind(B, i + k * apart);
+      const places_t at = {B->place + i, apart};
       step4(&w, read_vector(B, i, dense), read_vector(B, i + apart, dense), read_vector(B, i + 2 * apart, dense),
-            read_vector(B, i + 3 * apart, dense), B->place + i, apart, p0);
+            read_vector(B, i + 3 * apart, dense), at, p0);
     }
     merge_lanes(v, &w);
   }

@@ -27,13 +27,14 @@ static inline int lanes_of(const tile_t* T, int j) { return j == T->vectors - 1 
 // Adds four rows (add_row: one) from `row` on; `place` is the first row's position in the segment.
 ALWAYS_INLINE void add_four_rows(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {
   const long stride = T->row_stride;
+  const places_t at = {place, 1};
   int j = 0;
   for (; j < T->dense; j++) {
     const src_t c = row + j * (VEC * ELEMENT);
     const VT pivot = READ(T->src + j * (VEC * ELEMENT));
     for (int k = 4; k < 8; k++) FETCH_LINE(c + k * stride);
     step4(&acc[j], FROM(READ(c), pivot), FROM(READ(c + stride), pivot), FROM(READ(c + 2 * stride), pivot),
-          FROM(READ(c + 3 * stride), pivot), place, 1, p0);
+          FROM(READ(c + 3 * stride), pivot), at, p0);
   }
   for (; j < T->vectors; j++) {
     const src_t c = row + j * (VEC * T->lane_stride);
@@ -42,7 +43,7 @@ ALWAYS_INLINE void add_four_rows(accumulators_t* acc, const tile_t* T, src_t row
     step4(&acc[j], FROM(gather(c, T->lane_stride, lanes), pivot),
           FROM(gather(c + stride, T->lane_stride, lanes), pivot),
           FROM(gather(c + 2 * stride, T->lane_stride, lanes), pivot),
-          FROM(gather(c + 3 * stride, T->lane_stride, lanes), pivot), place, 1, p0);
+          FROM(gather(c + 3 * stride, T->lane_stride, lanes), pivot), at, p0);
   }
 }
 ALWAYS_INLINE void add_row(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {

@@ -208,6 +208,68 @@ void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Bu
       .launch(variant.op, queue, {s.items, row_items}, {s.local}, bufs, params.bytes(), outer.bytes(), scalars);
 }
 
+// The dtype that operands are converted to, if the operator names none.
+c10::ScalarType common_type(const at::TensorIteratorBase& iter) {
+  const c10::ScalarType promoted = Promoted::of(iter);
+  if (promoted != c10::ScalarType::Undefined) return promoted;
+  return iter.ninputs() ? iter.input_dtype(0) : iter.dtype(0);
+}
+
+// Complex numbers have no vectors, not even as the output of a real operator.
+int64_t vector_width(const Device& device, const at::TensorIteratorBase& iter, c10::ScalarType acc) {
+  if (c10::isComplexType(acc)) return 1;
+  for (int k = 0; k < iter.ntensors(); k++) {
+    if (c10::isComplexType(iter.dtype(k))) return 1;
+  }
+  return !device.is_cpu() ? 4 : c10::elementSize(acc) == 8 ? 8 : 16;
+}
+
+// Whether an out= of another dtype gets what the common one holds: inf of 60000 + 60000 in half, True of True + True.
+// What computes no common dtype (a copy) converts to the output's at once.
+bool rounds_result(const at::TensorIteratorBase& iter, c10::ScalarType common) {
+  if (common != c10::kHalf && common != c10::kBFloat16 && common != c10::kBool) return false;
+  if (Promoted::of(iter) == c10::ScalarType::Undefined) return false;
+  for (int k = 0; k < iter.noutputs(); k++) {
+    if (iter.dtype(k) != common && iter.dtype(k) != c10::kBool) return true;
+  }
+  return false;
+}
+
+// Describes operand k to the kernel; returns its buffer.
+Buf set_operand(at::TensorIteratorBase& iter, int k, const Device& device, Variant& variant, PointwiseSpace& l) {
+  const bool by_value = k >= variant.nout && iter.is_cpu_scalar(k);
+  // A number of Python's is a double on the host; by value it asks for no cl_khr_fp64, and for no variant of its own.
+  variant.types[k] = by_value ? variant.common : iter.dtype(k);
+  check_dtype(device, variant.types[k], variant.op);
+  if (by_value) {
+    const PackedScalar packed = pack_scalar(iter.tensor(k).item(), variant.acc);
+    // IMMEDIATE of pointwise_body.h reads a complex number's parts from the two words.
+    const bool split = variant.acc == c10::ScalarType::ComplexFloat;
+    auto& words = l.immediate[k - variant.nout];
+    words[0] = split ? packed.words[0] & 0xffffffffu : packed.words[0];
+    words[1] = split ? packed.words[0] >> 32 : packed.words[1];
+    l.inner[k] = kStrideImmediate;
+    return {iter.data_ptr(0)};
+  }
+  TORCH_CHECK(iter.data_ptr(k), variant.op, ": the storage of a tensor was resized to 0 bytes");
+  l.inner[k] = iter.ndim() > 0 ? iter.strides(k)[0] : 0;
+  return {iter.data_ptr(k)};
+}
+
+// The dimensions that a kernel counts.
+void set_shape(const at::TensorIteratorBase& iter, int nargs, PointwiseSpace& l) {
+  const auto shape = iter.shape();
+  const int ndim = iter.ndim();
+  l.n = ndim > 0 ? shape[0] : 1;
+  l.rows = l.rows_per_item = 1;
+  l.ndim = std::clamp(ndim - 1, 0, kMaxPointwiseOuter);
+  for (int d = 0; d < l.ndim; d++) {
+    l.size[d] = shape[d + 1];
+    l.rows *= shape[d + 1];
+    for (int k = 0; k < nargs; k++) l.stride[d][k] = l.inner[k] == kStrideImmediate ? 0 : iter.strides(k)[d + 1];
+  }
+}
+
 }  // namespace
 
 Split split(const Device& device, int64_t n, int64_t vec) {
@@ -224,84 +286,38 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
   const OpName scope(op);
   const int nin = iter.ninputs(), nout = iter.noutputs(), nargs = nin + nout;
   TORCH_INTERNAL_ASSERT(nin <= kMaxInputs && nout <= kMaxOutputs && scalars.size() <= 4, op);
-  const c10::ScalarType promoted = Promoted::of(iter);
-  const c10::ScalarType common = compute                                  ? *compute
-                                 : promoted != c10::ScalarType::Undefined ? promoted
-                                 : nin                                    ? iter.input_dtype(0)
-                                                                          : iter.dtype(0);
-  const c10::ScalarType acc = compute_type(common);
+  const c10::ScalarType common = compute ? *compute : common_type(iter), acc = compute_type(common);
   Device& device = netcl::device(iter.device(0).index());
   if (!device.info().has_fp64 && soft_double(iter, op)) return;
   check_dtype(device, acc, op);
 
-  bool pairs = c10::isComplexType(acc);  // these have no vectors, not even as the output of a real operator
-  for (int k = 0; k < nargs; k++) pairs |= c10::isComplexType(iter.dtype(k));
-  const int64_t vec = pairs ? 1 : !device.is_cpu() ? 4 : c10::elementSize(acc) == 8 ? 8 : 16;
   Variant variant{file, op, {}, acc, common};
   variant.types.fill(c10::ScalarType::Undefined);
   variant.nin = static_cast<uint8_t>(nin);
   variant.nout = static_cast<uint8_t>(nout);
   variant.nscalars = static_cast<uint8_t>(scalars.size());
-  variant.vec = static_cast<uint8_t>(vec);
+  variant.vec = static_cast<uint8_t>(vector_width(device, iter, acc));
   variant.device = device.index();
-
-  // An out= of another dtype gets what the common one holds: inf of 60000 + 60000 in half, True of True + True. What
-  // computes no common dtype (a copy) converts to the output's at once.
-  const bool narrow = common == c10::kHalf || common == c10::kBFloat16 || common == c10::kBool;
-  for (int k = 0; k < nout && narrow && !compute && promoted != c10::ScalarType::Undefined; k++) {
-    if (iter.dtype(k) != common && iter.dtype(k) != c10::kBool) variant.round_result = 1;
-  }
+  variant.round_result = !compute && rounds_result(iter, common);
 
   PointwiseSpace l{};
   std::array<Buf, kMaxArgs> bufs{};
-  for (int k = 0; k < nargs; k++) {
-    const bool input = k >= nout;
-    const bool by_value = input && iter.is_cpu_scalar(k);
-    // A number of Python's is a double on the host; by value it asks for no cl_khr_fp64, and for no variant of its own.
-    const c10::ScalarType type = by_value ? common : iter.dtype(k);
-    check_dtype(device, type, op);
-    variant.types[k] = type;
-    if (by_value) {
-      const auto packed = pack_scalar(iter.tensor(k).item(), acc);
-      // IMMEDIATE of pointwise_body.h reads a complex number's parts from the two words.
-      const bool split = acc == c10::ScalarType::ComplexFloat;
-      l.immediate[k - nout][0] = split ? packed.words[0] & 0xffffffffu : packed.words[0];
-      l.immediate[k - nout][1] = split ? packed.words[0] >> 32 : packed.words[1];
-      bufs[k] = {iter.data_ptr(0)};
-      l.inner[k] = kStrideImmediate;
-    } else {
-      TORCH_CHECK(iter.data_ptr(k), op, ": the storage of a tensor was resized to 0 bytes");
-      bufs[k] = {iter.data_ptr(k)};
-      l.inner[k] = iter.ndim() > 0 ? iter.strides(k)[0] : 0;
-    }
-  }
+  for (int k = 0; k < nargs; k++) bufs[k] = set_operand(iter, k, device, variant, l);
+  set_shape(iter, nargs, l);
   std::array<PackedScalar, 4> packed;
   std::array<Bytes, 4> scalar_bytes{};
   for (size_t i = 0; i < scalars.size(); i++) {
     packed[i] = pack_scalar(scalars[i], acc);
     scalar_bytes[i] = {packed[i].words.data(), packed[i].size};
   }
-  const c10::ArrayRef<Buf> buf_list(bufs.data(), nargs);
   const c10::ArrayRef<Bytes> scalar_list(scalar_bytes.data(), scalars.size());
 
+  // A kernel counts some dimensions; there is a launch for each position in the rest.
   const auto shape = iter.shape();
   const int ndim = iter.ndim();
-  l.n = ndim > 0 ? shape[0] : 1;
-  l.rows = l.rows_per_item = 1;
-  l.ndim = std::clamp(ndim - 1, 0, kMaxPointwiseOuter);
-  for (int d = 0; d < l.ndim; d++) {
-    l.size[d] = shape[d + 1];
-    l.rows *= shape[d + 1];
-    for (int k = 0; k < nargs; k++) l.stride[d][k] = l.inner[k] == kStrideImmediate ? 0 : iter.strides(k)[d + 1];
-  }
-  if (ndim - 1 <= kMaxPointwiseOuter) {
-    launch(device, variant, l, buf_list, scalar_list);
-    return;
-  }
-  // More dimensions than the kernel counts: one launch for each position in the rest.
-  int64_t rest = 1;
-  for (int d = kMaxPointwiseOuter + 1; d < ndim; d++) rest *= shape[d];
-  for (int64_t r = 0; r < rest; r++) {
+  int64_t launches = 1;
+  for (int d = kMaxPointwiseOuter + 1; d < ndim; d++) launches *= shape[d];
+  for (int64_t r = 0; r < launches; r++) {
     auto shifted = bufs;
     int64_t left = r;
     for (int d = kMaxPointwiseOuter + 1; d < ndim; d++) {

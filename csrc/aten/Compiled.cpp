@@ -62,20 +62,20 @@ const Generated& find_generated(int64_t id) {
   return all.list[id];
 }
 
-// `sizes`: the kernel's scalars, and at the end rows, elements a row and the elements that each of those reduces.
+// `sizes`: the kernel's scalars, then rows, elements per row, and how many elements each of those reduces.
 void launch_generated(int64_t id, at::TensorList tensors, at::IntArrayRef sizes) {
   const Generated& g = find_generated(id);
   Kernel& k = *g.kernel;
   Device& dev = k.device();
   TORCH_INTERNAL_ASSERT(sizes.size() >= 3);
-  const int64_t weight = sizes.back(), run = sizes[sizes.size() - 2], rows = sizes[sizes.size() - 3];
-  if (rows == 0 || run == 0) return;
+  const int64_t reduced = sizes.back(), width = sizes[sizes.size() - 2], rows = sizes[sizes.size() - 3];
+  if (rows == 0 || width == 0) return;
   const bool cpu = dev.is_cpu();
   const int64_t vector = !cpu || g.shape == kRows ? 1 : kVector;
-  const int64_t units = g.shape == kRows ? rows * run : rows * ceil_div(run, vector);
+  const int64_t units = g.shape == kRows ? rows * width : rows * ceil_div(width, vector);
   int64_t per = 1;
   if (cpu) {
-    const int64_t least = ceil_div(kLeast, std::max<int64_t>(1, vector * weight));
+    const int64_t least = ceil_div(kLeast, std::max<int64_t>(1, vector * reduced));
     per = std::max(least, ceil_div<int64_t>(units, static_cast<int64_t>(dev.compute_units()) * 4));
   }
   const size_t local = cpu ? 1 : kGroup;

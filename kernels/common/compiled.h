@@ -18,9 +18,26 @@
 #define VECTOR(A) VTYPE(A, VEC)
 #define MASK VTYPE(i32, VEC)
 #define LANE_INTS ((VTYPE(i32, VEC))LANE_NUMBERS(VEC))
-#define LANE_LONGS ((VTYPE(i64, VEC))CAT(LANE_LONGS_, VEC))
-#define LANE_LONGS_1 (0)
-#define LANE_LONGS_16 (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define LANE_LONGS ((VTYPE(i64, VEC))LANE_NUMBERS(VEC))
+
+// A vector of tag A and its elements.
+#define NETCL_LANES(A) \
+  typedef union {      \
+    VECTOR(A) v;       \
+    CTYPE(A) s[VEC];   \
+  } lanes_##A;
+NETCL_LANES(f32)
+#ifdef HAVE_FP64
+NETCL_LANES(f64)
+#endif
+NETCL_LANES(i8)
+NETCL_LANES(i16)
+NETCL_LANES(i32)
+NETCL_LANES(i64)
+NETCL_LANES(u8)
+NETCL_LANES(u16)
+NETCL_LANES(u32)
+NETCL_LANES(u64)
 
 // TRUTH_<bytes>(c): a mask from what comparing numbers of that size gives. PICK_<bytes>(m, a, b): a where the mask is
 // set, else b, for numbers of that size.
@@ -75,12 +92,8 @@
   static inline void scatter_##S(__global STORAGE(S)* p, long i, int lanes, VECTOR(A) v) { STORE(S, A, 1, p, i, v); }
 #else
 #define NETCL_IO(S, A)                                                                                         \
-  typedef union {                                                                                              \
-    VECTOR(A) v;                                                                                               \
-    CTYPE(A) s[VEC];                                                                                           \
-  } lanes_##S;                                                                                                 \
   static inline VECTOR(A) strided_##S(__global const STORAGE(S)* p, long stride, int lanes) {                  \
-    lanes_##S r;                                                                                               \
+    lanes_##A r;                                                                                               \
     r.v = (VECTOR(A))(0);                                                                                      \
     if (lanes == VEC) {                                                                                        \
       for (int k = 0; k < VEC; k++) r.s[k] = LOAD(S, A, 1, p, k * stride);                                     \
@@ -94,26 +107,17 @@
   }                                                                                                            \
   static inline VECTOR(A) splat_##S(__global const STORAGE(S)* p) { return (VECTOR(A))(LOAD(S, A, 1, p, 0)); } \
   static inline VECTOR(A) gather_##S(__global const STORAGE(S)* p, long16 i, int lanes) {                      \
-    lanes_##S r;                                                                                               \
-    union {                                                                                                    \
-      long16 v;                                                                                                \
-      long s[VEC];                                                                                             \
-    } at;                                                                                                      \
+    lanes_##A r;                                                                                               \
+    lanes_i64 at;                                                                                              \
     at.v = i;                                                                                                  \
     r.v = (VECTOR(A))(0);                                                                                      \
     for (int k = 0; k < lanes; k++) r.s[k] = LOAD(S, A, 1, p, at.s[k]);                                        \
     return r.v;                                                                                                \
   }                                                                                                            \
   static inline VECTOR(A) masked_##S(__global const STORAGE(S)* p, long16 i, int lanes, MASK m) {              \
-    lanes_##S r;                                                                                               \
-    union {                                                                                                    \
-      long16 v;                                                                                                \
-      long s[VEC];                                                                                             \
-    } at;                                                                                                      \
-    union {                                                                                                    \
-      MASK v;                                                                                                  \
-      int s[VEC];                                                                                              \
-    } set;                                                                                                     \
+    lanes_##A r;                                                                                               \
+    lanes_i64 at;                                                                                              \
+    lanes_i32 set;                                                                                             \
     at.v = i;                                                                                                  \
     set.v = m;                                                                                                 \
     r.v = (VECTOR(A))(0);                                                                                      \
@@ -125,7 +129,7 @@
     return lanes == VEC && all(m) ? LOAD(S, A, VEC, p, i) : masked_##S(p, (long16)(i) + LANE_LONGS, lanes, m); \
   }                                                                                                            \
   static inline void spread_##S(__global STORAGE(S)* p, long stride, int lanes, VECTOR(A) v) {                 \
-    lanes_##S r;                                                                                               \
+    lanes_##A r;                                                                                               \
     r.v = v;                                                                                                   \
     for (int k = 0; k < lanes; k++) STORE(S, A, 1, p, k * stride, r.s[k]);                                     \
   }                                                                                                            \
@@ -138,11 +142,8 @@
   }                                                                                                            \
   static inline void first_##S(__global STORAGE(S)* p, VECTOR(A) v) { STORE(S, A, 1, p, 0, (v).s0); }          \
   static inline void scatter_##S(__global STORAGE(S)* p, long16 i, int lanes, VECTOR(A) v) {                   \
-    lanes_##S r;                                                                                               \
-    union {                                                                                                    \
-      long16 v;                                                                                                \
-      long s[VEC];                                                                                             \
-    } at;                                                                                                      \
+    lanes_##A r;                                                                                               \
+    lanes_i64 at;                                                                                              \
     at.v = i;                                                                                                  \
     r.v = v;                                                                                                   \
     for (int k = 0; k < lanes; k++) STORE(S, A, 1, p, at.s[k], r.s[k]);                                        \
@@ -153,14 +154,8 @@
 // of 16 bits lies in one half of it.
 #define NETCL_ATOMIC_ADD(S, A)                                                                              \
   static inline void atomic_add_##S(__global STORAGE(S)* base, VTYPE(i64, VEC) i, int lanes, VECTOR(A) v) { \
-    union {                                                                                                 \
-      VECTOR(A) v;                                                                                          \
-      CTYPE(A) s[VEC];                                                                                      \
-    } r;                                                                                                    \
-    union {                                                                                                 \
-      VTYPE(i64, VEC) v;                                                                                    \
-      long s[VEC];                                                                                          \
-    } at;                                                                                                   \
+    lanes_##A r;                                                                                            \
+    lanes_i64 at;                                                                                           \
     r.v = v;                                                                                                \
     at.v = i;                                                                                               \
     for (int k = 0; k < lanes; k++) {                                                                       \
@@ -234,30 +229,13 @@ static inline uint added_byte(uint word, int shift, int v) {
 #else
 #define NETCL_REDUCE(NAME, OP, A)                                  \
   static inline VECTOR(A) NAME##_##A(VECTOR(A) v) {                \
-    lanes_of_##A r;                                                \
+    lanes_##A r;                                                   \
     r.v = v;                                                       \
     for (int n = VEC / 2; n > 0; n /= 2)                           \
       for (int k = 0; k < n; k++) r.s[k] = OP(r.s[k], r.s[k + n]); \
     return (VECTOR(A))(r.s[0]);                                    \
   }
 #define REDUCE(NAME, A, v, scratch) NAME##_##A(v)
-#define NETCL_LANES_OF(A) \
-  typedef union {         \
-    VECTOR(A) v;          \
-    CTYPE(A) s[VEC];      \
-  } lanes_of_##A;
-NETCL_LANES_OF(f32)
-#ifdef HAVE_FP64
-NETCL_LANES_OF(f64)
-#endif
-NETCL_LANES_OF(i8)
-NETCL_LANES_OF(i16)
-NETCL_LANES_OF(i32)
-NETCL_LANES_OF(i64)
-NETCL_LANES_OF(u8)
-NETCL_LANES_OF(u16)
-NETCL_LANES_OF(u32)
-NETCL_LANES_OF(u64)
 #endif
 
 // The position of the greatest (least) value; the first of equal ones, a NaN before all others.
@@ -285,8 +263,8 @@ NETCL_LANES_OF(u64)
 #else
 #define NETCL_REDUCE_AT(NAME, BEFORE, A)                                              \
   static inline VECTOR(i64) NAME##_##A(VECTOR(A) v, VECTOR(i64) at) {                 \
-    lanes_of_##A values;                                                              \
-    lanes_of_i64 places;                                                              \
+    lanes_##A values;                                                                 \
+    lanes_i64 places;                                                                 \
     values.v = v;                                                                     \
     places.v = at;                                                                    \
     int best = 0;                                                                     \
@@ -318,14 +296,8 @@ NETCL_FLOOR_DIV(longs)
 static inline void check_index(long16 index, long size, int16 counts, __global int* err, int code) {
   const int16 bad = convert_int16(index < 0 || index >= size) & counts;
   if (any(bad)) {
-    union {
-      long16 v;
-      long s[16];
-    } i;
-    union {
-      int16 v;
-      int s[16];
-    } b;
+    lanes_i64 i;
+    lanes_i32 b;
     i.v = index;
     b.v = bad;
     for (int k = 0; k < 16; k++)
@@ -335,19 +307,20 @@ static inline void check_index(long16 index, long size, int16 counts, __global i
 #define CHECK_INDEX(index, size, counts, err, code) check_index(index, size, counts, err, code)
 #endif
 
-// The vectors of `rows` rows of `run` elements that a work-item takes; a vector begins at column `xcol` of `xrow`.
-#define EACH_VECTOR(rows, run)                                                            \
-  const long units_a_row = ((run) + VEC - 1) / VEC, first = (long)get_global_id(0) * per; \
-  const long last = min(first + per, (rows) * units_a_row);                               \
-  long xrow = first / units_a_row, xcol = (first - xrow * units_a_row) * VEC;             \
-  for (long unit = first; unit < last; unit++, xcol += VEC, xrow += xcol >= (run), xcol = xcol >= (run) ? 0 : xcol)
-// The vectors of a row that is reduced, which consists of runs; work-items of a group take turns.
+// The vectors that a work-item takes of `rows` rows of `width` elements. A vector begins at column `xcol` of `xrow`.
+#define EACH_VECTOR(rows, width)                                                                \
+  const long vectors_per_row = ((width) + VEC - 1) / VEC, first = (long)get_global_id(0) * per; \
+  const long last = min(first + per, (rows) * vectors_per_row);                                 \
+  long xrow = first / vectors_per_row, xcol = (first - xrow * vectors_per_row) * VEC;           \
+  for (long unit = first; unit < last; unit++, xcol += VEC, xrow += xcol >= (width), xcol = xcol >= (width) ? 0 : xcol)
+// The vectors that a row of `extent` elements is reduced by. It may consist of shorter rows, of `width` elements, that
+// no vector crosses. Work-items of a group take turns.
 #if VEC == 1
-#define EACH_OF_RUNS(extent, run) for (long rrow = LOCAL_ID, rcol = 0; rrow < (extent); rrow += GROUP)
+#define EACH_OF_ROWS(extent, width) for (long rrow = LOCAL_ID, rcol = 0; rrow < (extent); rrow += GROUP)
 #else
-#define EACH_OF_RUNS(extent, run)                     \
-  for (long rrow = 0; rrow < (extent); rrow += (run)) \
-    for (long rcol = 0; rcol < (run); rcol += VEC)
+#define EACH_OF_ROWS(extent, width)                     \
+  for (long rrow = 0; rrow < (extent); rrow += (width)) \
+    for (long rcol = 0; rcol < (width); rcol += VEC)
 #endif
 
 #endif

@@ -46,7 +46,8 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         self.asserts = False
         self._names = itertools.count()
         self.shape = ROWS if self.features.is_reduction() else ELEMENTS
-        self.run: dict[str, sympy.Expr] = {t.prefix: t.numel for t in self.range_trees}
+        #: Elements of a row that no vector crosses, by the prefix of its range tree.
+        self.width: dict[str, sympy.Expr] = {t.prefix: t.numel for t in self.range_trees}
         for tree in self.range_trees:
             loop = tree.is_reduction
             self.code.add(Statement("", [], tree.name, "long", loop))
@@ -71,7 +72,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
             self.shape = self._reduction_shape(simple)
         for tree in self.range_trees:
             if tree.prefix == self.lane_prefix:
-                self.run[tree.prefix] = self._run(tree, used)
+                self.width[tree.prefix] = self._row_width(tree, used)
 
     def _neighbours(self, index: sympy.Expr, reduction: bool) -> bool:
         """Whether consecutive elements of the reduction (or else of the rest) are neighbours in memory."""
@@ -95,7 +96,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         entry = self.range_tree_nodes.get(symbol)
         return entry is not None and entry.root.is_reduction
 
-    def _run(self, tree: Any, used: set[sympy.Symbol]) -> sympy.Expr:
+    def _row_width(self, tree: Any, used: set[sympy.Symbol]) -> sympy.Expr:
         """How many elements lie in a row that vectors do not cross: within it each index moves by a constant or not."""
         ends: list[sympy.Expr] = []
         for symbol, entry in self.range_tree_nodes.items():
@@ -104,10 +105,10 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         if not ends:
             return tree.numel
         if all(isinstance(e, sympy.Integer) for e in ends):
-            run = sympy.Integer(sympy.gcd_list(ends)) if len(ends) > 1 else ends[0]
-            if run < _LANES and tree.numel != run:  # most lanes would idle: rather read lane by lane
+            width = sympy.Integer(sympy.gcd_list(ends)) if len(ends) > 1 else ends[0]
+            if width < _LANES and tree.numel != width:  # most lanes would idle: rather read lane by lane
                 return tree.numel
-            return run
+            return width
         for e in ends:
             if all(V.graph.sizevars.statically_known_multiple_of(o, e) for o in ends):
                 return e
@@ -152,10 +153,10 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         """How an index moves from lane to lane: not ("same"), by one ("next"), or as it has to ("lanes")."""
         if entry.root.prefix != self.lane_prefix:
             return "same"
-        run, known = self.run[entry.root.prefix], V.graph.sizevars.statically_known_multiple_of
-        if entry.divisor == 1 and (entry.length == run or known(entry.length, run)):
+        width, known = self.width[entry.root.prefix], V.graph.sizevars.statically_known_multiple_of
+        if entry.divisor == 1 and (entry.length == width or known(entry.length, width)):
             return "next"
-        return "same" if entry.divisor != 1 and known(entry.divisor, run) else "lanes"
+        return "same" if entry.divisor != 1 and known(entry.divisor, width) else "lanes"
 
     def _printed(self, index: sympy.Expr) -> str:
         return IndexPrinter("long", str).doprint(index)
@@ -296,37 +297,37 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
     # --- text ----------------------------------------------------------------------------------------------------
 
     def _number(self, prefix: str) -> tuple[str, str]:
-        """The extent of a tree and its run, as text."""
+        """The extent of a tree and the width of its rows, as text."""
         tree = next(t for t in self.range_trees if t.prefix == prefix)
         extent = str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{prefix}numel"
-        run = self.run[prefix]
-        return extent, self.index_to_str(run) if run != tree.numel else extent
+        width = self.width[prefix]
+        return extent, self.index_to_str(width) if width != tree.numel else extent
 
-    def _lane_count(self, run: str, place: str) -> str:
-        if run.isdigit():
-            if int(run) % _LANES == 0:
+    def _lane_count(self, width: str, place: str) -> str:
+        if width.isdigit():
+            if int(width) % _LANES == 0:
                 return "VEC"
-            if int(run) == 1:
+            if int(width) == 1:
                 return "1"
-        return f"(int)min((long)VEC, (long)({run}) - {place})"
+        return f"(int)min((long)VEC, (long)({width}) - {place})"
 
     def _reduction_loop(self) -> tuple[list[str], list[str], str | None]:
         trees = [t for t in self.range_trees if t.is_reduction]
         if not trees:
             return [], [], None
-        extent, run = self._number("r0_")
+        extent, width = self._number("r0_")
         name = trees[0].name
         rounds = int(trees[0].numel) if isinstance(trees[0].numel, sympy.Integer) else None
         if self.shape == COLUMNS:
             kept = str(rounds) if rounds and rounds * 4 * _LANES <= _KEPT_BYTES else None
             return [f"for (long {name} = 0; {name} < {extent}; {name}++) {{"], ["}"], kept
         kept = None
-        if rounds and rounds * 4 <= _KEPT_BYTES and extent == run:
+        if rounds and rounds * 4 <= _KEPT_BYTES and extent == width:
             kept = f"({rounds} + VEC * GROUP - 1) / (VEC * GROUP)"
         open_loop = [
-            f"EACH_OF_RUNS({extent}, {run}) {{",
+            f"EACH_OF_ROWS({extent}, {width}) {{",
             f"  const long {name} = rrow + rcol;",
-            f"  const int rlanes = {self._lane_count(run, 'rcol')};",
+            f"  const int rlanes = {self._lane_count(width, 'rcol')};",
         ]
         return open_loop, ["}"], kept
 
@@ -381,11 +382,11 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
     def codegen_kernel(self, name: str | None = None) -> str:
         """The program; KERNEL_NAME stands for the kernel's name."""
         body = self._body()  # first: it may need arguments
-        run_text = self._number("x")[1]
+        width = self._number("x")[1]
         arguments = [f"BUF({inner})" for _, inner in self.buffers()]
         arguments += ["BUF(err)"] if self.asserts else []
         arguments += [f"long {inner}" for _, inner in self.scalars()]
-        arguments += ["long xrows", "long xrun", "long per", "int code"]
+        arguments += ["long xrows", "long xwidth", "long per", "int code"]
         lines = [*self._prelude(), "", f"__kernel void KERNEL_NAME({', '.join(arguments)}) {{"]
         for outer, inner in self.buffers():
             storage = dtypes.TAGS.get(V.graph.get_dtype(outer))
@@ -395,23 +396,23 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
             lines += ["  const long first = (long)get_group_id(0) * per, last = min(first + per, xrows);"]
             lines += ["  for (long xindex = first; xindex < last; xindex++) {"]
         else:
-            run = run_text if run_text.isdigit() else "xrun"
-            lines += [f"  EACH_VECTOR(xrows, {run}) {{", "    const long xindex = xrow * " + run + " + xcol;"]
-            lines += [f"    const int xlanes = {self._lane_count(run, 'xcol')};"]
+            width = width if width.isdigit() else "xwidth"
+            lines += [f"  EACH_VECTOR(xrows, {width}) {{", f"    const long xindex = xrow * {width} + xcol;"]
+            lines += [f"    const int xlanes = {self._lane_count(width, 'xcol')};"]
         lines += [f"    {line}" for line in body]
         return "\n".join([*lines, "  }", "}", ""])
 
     def extents(self) -> list[str]:
-        """Rows, elements a row, and how many elements each of those reduces, as Python expressions."""
+        """Rows, elements per row, and how many elements each of those reduces, as Python expressions."""
         text = V.graph.wrapper_code.val_to_arg_str
         x = next(t for t in self.range_trees if not t.is_reduction)
-        weight = next((t.numel for t in self.range_trees if t.is_reduction), sympy.S.One)
+        reduced = next((t.numel for t in self.range_trees if t.is_reduction), sympy.S.One)
         if self.shape == ROWS:
-            return [text(x.numel), "1", text(weight)]
-        run = self.run["x"]
-        rows = x.numel // run if isinstance(x.numel, sympy.Integer) else sympy.floor(x.numel / run)
+            return [text(x.numel), "1", text(reduced)]
+        width = self.width["x"]
+        rows = x.numel // width if isinstance(x.numel, sympy.Integer) else sympy.floor(x.numel / width)
         rows = V.graph.sizevars.simplify(rows)
-        return [text(rows), text(run), text(weight)]
+        return [text(rows), text(width), text(reduced)]
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         wrapper = V.graph.wrapper_code

@@ -47,13 +47,9 @@ _UNARY = {
 }
 _BINARY = {
     "atan2": ("atan2", "binary.cl"),
-    "fmod": ("fmod", "binary.cl"),
     "hypot": ("hypot", "binary.cl"),
     "nextafter": ("nextafter", "binary.cl"),
     "copysign": ("copysign", "binary.cl"),
-    "pow": ("pow_tensor_tensor", "binary.cl"),
-    "floordiv": ("div_floor", "binary.cl"),
-    "remainder": ("remainder", "binary.cl"),
     "zeta": ("zeta", "special/gamma.cl"),
     "igamma": ("igamma", "special/gamma.cl"),
     "igammac": ("igammac", "special/gamma.cl"),
@@ -69,8 +65,22 @@ _BINARY = {
         ).split()
     },
 }
-#: Too much work to be done once more in a later loop.
-_COSTLY = {*_UNARY, *_BINARY} - {"sqrt", "rsqrt", "floor", "ceil", "trunc", "round", "copysign"}
+#: Functions that integers have as well: (name in binary.cl for floats, name in integer_math.h).
+_NUMERIC = {
+    "floordiv": ("div_floor", "floor_quotient"),
+    "mod": ("fmod", "safe_rest"),
+    "fmod": ("fmod", "safe_rest"),
+    "remainder": ("remainder", "floor_rest"),
+    "pow": ("pow_tensor_tensor", "map_pow_int"),
+}
+#: Functions of integers: their names in integer_math.h.
+_INTEGER = {
+    "truncdiv": "safe_quotient",
+    "bitwise_left_shift": "map_left_shift",
+    "bitwise_right_shift": "map_right_shift",
+}
+#: Little enough work to be done once more in a later loop.
+_CHEAP = {"sqrt", "rsqrt", "floor", "ceil", "trunc", "round", "copysign", "floordiv"}
 
 
 def _value(text: str, dtype: torch.dtype, costly: bool = False) -> CSEVariable:
@@ -306,49 +316,16 @@ class OpenCLOverrides(OpOverrides):
         return _value(text, dtype)
 
     @staticmethod
-    def floordiv(a: Any, b: Any) -> CSEVariable:
+    def _numeric(of_floats: str, of_integers: str, costly: bool, a: Any, b: Any) -> CSEVariable:
         (a, b), dtype = _numbers(a, b)
         if dtype.is_floating_point:
-            return _function("div_floor", "binary.cl", (a, b), False)
-        return _integer("floor_quotient", dtype, a, b)
+            return _function(of_floats, "binary.cl", (a, b), costly)
+        return _integer(of_integers, dtype, a, b)
 
     @staticmethod
-    def truncdiv(a: Any, b: Any) -> CSEVariable:
+    def _integral(name: str, a: Any, b: Any) -> CSEVariable:
         (a, b), dtype = _numbers(a, b)
-        return _integer("safe_quotient", dtype, a, b)
-
-    @staticmethod
-    def mod(a: Any, b: Any) -> CSEVariable:
-        (a, b), dtype = _numbers(a, b)
-        if dtype.is_floating_point:
-            return _function("fmod", "binary.cl", (a, b), True)
-        return _integer("safe_rest", dtype, a, b)
-
-    @staticmethod
-    def remainder(a: Any, b: Any) -> CSEVariable:
-        (a, b), dtype = _numbers(a, b)
-        if dtype.is_floating_point:
-            return _function("remainder", "binary.cl", (a, b), True)
-        return _integer("floor_rest", dtype, a, b)
-
-    fmod = mod
-
-    @staticmethod
-    def pow(a: Any, b: Any) -> CSEVariable:
-        (a, b), dtype = _numbers(a, b)
-        if dtype.is_floating_point:
-            return _function("pow_tensor_tensor", "binary.cl", (a, b), True)
-        return _integer("map_pow_int", dtype, a, b)
-
-    @staticmethod
-    def bitwise_left_shift(a: Any, b: Any) -> CSEVariable:
-        (a, b), dtype = _numbers(a, b)
-        return _integer("map_left_shift", dtype, a, b)
-
-    @staticmethod
-    def bitwise_right_shift(a: Any, b: Any) -> CSEVariable:
-        (a, b), dtype = _numbers(a, b)
-        return _integer("map_right_shift", dtype, a, b)
+        return _integer(name, dtype, a, b)
 
     @staticmethod
     def _extreme(sign: str, bit: str, a: Any, b: Any) -> CSEVariable:
@@ -430,10 +407,13 @@ def _define() -> None:
         setattr(OpenCLOverrides, name, staticmethod(function))
 
     for name, (op, file) in _UNARY.items():
-        method(name, lambda x, op=op, file=file, name=name: _function(op, file, (x,), name in _COSTLY))
+        method(name, lambda x, op=op, file=file, name=name: _function(op, file, (x,), name not in _CHEAP))
     for name, (op, file) in _BINARY.items():
-        if name not in ("pow", "floordiv", "remainder", "fmod"):
-            method(name, lambda a, b, op=op, file=file: _function(op, file, (a, b), True))
+        method(name, lambda a, b, op=op, file=file: _function(op, file, (a, b), True))
+    for name, (of_floats, of_integers) in _NUMERIC.items():
+        method(name, functools.partial(OpenCLOverrides._numeric, of_floats, of_integers, name not in _CHEAP))
+    for name, function in _INTEGER.items():
+        method(name, functools.partial(OpenCLOverrides._integral, function))
     for name, sign in dict(add="+", sub="-", mul="*", mul_rn="*").items():
         method(name, functools.partial(OpenCLOverrides._arithmetic, sign))
     for name, sign in dict(lt="<", le="<=", gt=">", ge=">=", eq="==", ne="!=").items():

@@ -1,8 +1,10 @@
 """The layers of the sources, and the bounds of tools/readability.py."""
 
+import importlib.util
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -44,7 +46,40 @@ class TestLayers(TestCase):
                 self.assertRegex(text, rf"\b{name}\(", f"{header.name} declares {name}, {source.name} lacks it")
 
 
+def tree(**files: str):
+    """What tools/readability.py sees in a tree of these files, whose names have _ for a slash."""
+    spec = importlib.util.spec_from_file_location("readability", ROOT / "tools" / "readability.py")
+    readability = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(readability)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "CONTRIBUTING.md").write_text("")
+        for name, text in files.items():
+            folder, _, file = name.partition("_")
+            (root / folder).mkdir(exist_ok=True)
+            (root / folder / (file + (".cpp" if folder == "csrc" else ".cl"))).write_text(text)
+        return readability.Tree(root)
+
+
 class TestCounts(TestCase):
+    eight = ", ".join(f"int a{i}" for i in range(8))
+
+    def test_parameters_of_registered_functions_are_atens(self):
+        function = f"void f({self.eight}) {{\n}}\n"
+        for how in ('m.impl("f.out", &f);', 'm.impl("f", &(f<true, double>));', "DISPATCH(f_stub, &netcl::f)"):
+            self.assertEqual(tree(csrc_a=function + f"void init() {{\n  {how}\n}}\n").many_parameters("csrc"), [], how)
+        elsewhere = tree(csrc_a=function, csrc_b='void init() {\n  m.impl("f", &f);\n}\n')
+        self.assertEqual(elsewhere.many_parameters("csrc"), ["csrc/a.cpp:1 f: 2 lines, 8 parameters"])
+
+    def test_a_macros_call_is_no_function(self):
+        text = f"LIST(a, b, c, d, e, f, g, h)\nstatic int f(int a) {{\n}}\nstatic int g({self.eight}) {{\n}}\n"
+        self.assertEqual(tree(kernels_a=text).many_parameters("kernels"), ["kernels/a.cl:4 g: 2 lines, 8 parameters"])
+
+    def test_a_macro_that_repeats_a_kernels_name(self):
+        kernel = "#ifdef {}\n__kernel void pool_max(int n) {{\n}}\n#endif\n"
+        self.assertEqual(tree(kernels_a=kernel.format("POOL_MAX")).selectors(), ["kernels/a.cl: POOL_MAX"])
+        self.assertEqual(tree(kernels_a=kernel.format("HAVE_FP64")).selectors(), [])
+
     def test_within_bounds(self):
         command = [sys.executable, ROOT / "tools" / "readability.py", "--list"]
         run = subprocess.run(command, capture_output=True, text=True)

@@ -1,9 +1,9 @@
-// Scans along one dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A work-item runs along up to PANEL * VEC
-// rows that are neighbours in memory (PANEL = VEC = 1 if the scanned dimension is the dense one), for one segment of
-// them: `scan_totals` reduces each segment, `scan` starts each with what the totals before it make. No item ever waits
-// for another. `scan_transposed`: 16 rows that are dense go along together, transposed in registers 16 x 16 elements at
-// a time. -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for
-// `scan_transposed` PANEL = 1, VEC = 16 and PAST_CACHE.
+// Scans along one dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A work-item runs along one segment of up to
+// PANEL * VEC rows that are neighbours in memory (PANEL = VEC = 1 if the scanned dimension is the dense one).
+// `scan_totals` reduces each segment; `scan` starts each with what the totals before it make. No work-item waits for
+// another. `scan_transposed` takes 16 dense rows side by side, and transposes 16 x 16 elements at a time in registers.
+// -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for `scan_transposed`
+// PANEL = 1, VEC = 16 and PAST_CACHE.
 #include "args/scan.h"
 #include "common/offsets.h"
 #include "common/transpose.h"
@@ -104,7 +104,7 @@ static inline VT read_vector(const ScanParams* L, const tile_t* T, long i, int j
 
 #define ARGS BUF(out0), BUF(out1), BUF(in), BUF(total), const ScanParams params
 #define IN_PTR (in_buf + in_off)
-// What a segment makes of each row: [segment][tile][vector].
+// What each segment of a row comes to: [segment][tile][vector].
 #define TOTAL(segment, tile) (PTR(total, accumulators_t) + ((segment) * L->tiles + (tile)) * PANEL)
 
 __kernel void scan_totals(ARGS) {

@@ -1,6 +1,6 @@
-// How panels are filled from a matrix of any strides: in the compute type, padded with zeros along k. Rows or columns
-// beyond the matrix's edge hold anything: nothing of them is stored. A panel of A holds MR rows as [k / 4][MR][4], one
-// of B NR columns as [k][NR]; k is padded to kp. -D MR if A is packed. A matrix engine's panels are in gemm_engine.h.
+// Panels are filled from a matrix of any strides, in the compute type, with zeros from k to kp. Rows or columns beyond
+// the matrix's edge hold anything, since nothing of them is stored. A panel of A holds MR rows as [k / 4][MR][4]; one
+// of B holds NR columns as [k][NR]. -D MR if A is packed. A matrix engine's panels are in gemm_engine.h.
 #ifndef NETCL_GEMM_PANELS_H
 #define NETCL_GEMM_PANELS_H
 #include "gemm/gemm.h"
@@ -50,7 +50,7 @@ static inline void pack_a(__global const STORAGE(INA)* from, long rs, long ks, i
       }
     }
   }
-  // What the vectors left, and zeros from k on, so that what pads a panel adds nothing.
+  // What the vectors left, and zeros from k on, which add nothing.
   for (; kk < kp; kk++)
     for (int i = 0; i < rows; i++) to[AT_A(i, kk)] = kk < k ? LOAD(INA, ACC, 1, from + i * rs + kk * ks, 0) : (ST)(0);
 }

@@ -1,4 +1,4 @@
-// A cell of a recurrent layer, alone: a work-item takes up to `chunk` units of one row of the batch.
+// A cell of a recurrent layer without its products. A work-item takes up to `chunk` units of one row of the batch.
 // -D: VEC, FLAG (there are biases), and those of rnn.h.
 #include "rnn/rnn.h"
 
@@ -19,7 +19,7 @@
 #else
 #define BIAS(p, V, i)
 #endif
-// Pre-activation of gate k, from both products and biases; and its two halves.
+// The pre-activation of gate k, from both products and biases, and its two halves.
 #define INPUT_PART(V, k, count) (AT(ig, V, (row * count + k) * hidden + j) BIAS(ib, V, k * hidden + j))
 #define HIDDEN_PART(V, k, count) (AT(hg, V, (row * count + k) * hidden + j) BIAS(hb, V, k * hidden + j))
 #define GATE(V, k, count) (INPUT_PART(V, k, count) + HIDDEN_PART(V, k, count))

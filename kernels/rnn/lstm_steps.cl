@@ -1,20 +1,20 @@
 // One time step of an LSTM layer in one launch, for CPUs: the product with W_hh in registers, then the cell.
 // -D: S (storage tag), A (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), COPY (S is not A: what
-// the next step multiplies is kept in the compute type as well); ACC = A and INB = S for gemm_panels.h. W_hh comes
-// packed, once for all steps: panels [level][2][VEC]. Going forward, two panels hold the four gates of VEC units; going
-// back, a panel has 2 VEC units.
+// the next step multiplies is kept in the compute type as well); ACC = A and INB = S for gemm_panels.h.
+// W_hh is packed once for all steps, into panels [k][2][VEC]. Forward, two panels hold the four gates of VEC units;
+// backward, a panel has 2 VEC units.
 #include "gemm/gemm_panels.h"
 #include "rnn/lstm_cell.h"
 
 // Vector v of all panels is part v % parts of the units from v / parts * VEC on. Lanes beyond `hidden` may hold
-// anything: none is stored.
-__kernel void lstm_pack(BUF(w), BUF(panels), long levels, long hidden, long parts, long part_stride, long unit_stride,
+// anything, since none is stored.
+__kernel void lstm_pack(BUF(w), BUF(panels), long depth, long hidden, long parts, long part_stride, long unit_stride,
                         long level_stride) {
   const long panel = get_global_id(0), width = parts == 1 ? NR : VEC;
   for (int l = 0; l < NR; l += width) {
     const long v = 2 * panel + l / VEC, unit = v / parts * VEC;
     pack_b(PTR(w, const STORAGE(S)) + v % parts * part_stride + unit * unit_stride, unit_stride, level_stride,
-           (int)min(width, hidden - unit), levels, levels, PTR(panels, ST) + panel * levels * NR + l);
+           (int)min(width, hidden - unit), depth, depth, PTR(panels, ST) + panel * depth * NR + l);
   }
 }
 
@@ -34,7 +34,7 @@ __kernel void lstm_pack(BUF(w), BUF(panels), long levels, long hidden, long part
 #else
 #error "ROWS must be 1, 3, 6, 8 or 12"
 #endif
-// Rows beyond the last are the last once more, and not stored. Named variables stay in registers.
+// A row beyond the last repeats the last, and is not stored. Variables with names stay in registers; arrays may not.
 #define DECLARE(r)                                                \
   __global const ST* a##r = from + min(first + r, n - 1) * a_row; \
   VT p##r = (VT)(0), q##r = (VT)(0);
@@ -48,11 +48,11 @@ __kernel void lstm_pack(BUF(w), BUF(panels), long levels, long hidden, long part
   sums[2 * r] = p##r; \
   sums[2 * r + 1] = q##r;
 
-// Into `sums`, two vectors per row: `levels` elements of the rows from `first` on times a panel.
-static inline void product(__global const ST* from, long a_row, long first, long n, __global const ST* b, long levels,
+// The product of the rows from `first` on, of `depth` elements each, with a panel: two vectors per row of `sums`.
+static inline void product(__global const ST* from, long a_row, long first, long n, __global const ST* b, long depth,
                            VT* sums) {
   EACH_ROW(DECLARE)
-  for (long k = 0; k < levels; k++) {
+  for (long k = 0; k < depth; k++) {
     const VT b0 = CAT(VLOAD_, VEC)(0, b), b1 = CAT(VLOAD_, VEC)(1, b);
     EACH_ROW(STEP)
     b += 2 * VEC;
@@ -105,9 +105,9 @@ __kernel void lstm_step(BUF(hy), BUF(cy), BUF(saved), BUF(cx), BUF(wide), BUF(a)
   }
 }
 
-// `a` holds the gradients of the gates one step later, none (levels = 0) at the last. dc_ (compute type) holds the
-// gradient of the cell states and takes that of those before. gh and gl are what reaches the hidden states from
-// outside.
+// `a` holds the gradients of the gates one step later; at the last step there are none, and `depth` is 0. dc_ (compute
+// type) holds the gradient of the cell states, and gets that of the cell states before. gh and gl are what reaches the
+// hidden states from outside.
 #define BACKWARD(V, sum)                                                                                     \
   VTYPE(A, V) dh = sum;                                                                                      \
   if (has_gh) dh += AT(gh, V, row * gh_row + j);                                                             \
@@ -121,10 +121,10 @@ __kernel void lstm_step(BUF(hy), BUF(cy), BUF(saved), BUF(cx), BUF(wide), BUF(a)
   KEEP_WIDE(wide, V, (row * 4 + 3) * hidden + j, d3)
 
 __kernel void lstm_step_backward(BUF(gg), BUF(dc_), BUF(gh), BUF(gl), BUF(cx), BUF(cy), BUF(saved), BUF(wide), BUF(a),
-                                 BUF(panels), long levels, long gh_row, int has_gh, int has_gl, int has_dc, long n,
+                                 BUF(panels), long depth, long gh_row, int has_gh, int has_gl, int has_dc, long n,
                                  long hidden, long rows_each) {
   EACH_TILE(2) {
-    product(PTR(a, const ST), levels, first, n, PTR(panels, const ST) + block * levels * 2 * VEC, levels, sums);
+    product(PTR(a, const ST), depth, first, n, PTR(panels, const ST) + block * depth * 2 * VEC, depth, sums);
     for (int r = 0; r < ROWS && first + r < end; r++)
       for (int m = 0; m < 2; m++) {
         const long row = first + r, unit = (2 * block + m) * VEC;

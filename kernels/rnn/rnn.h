@@ -1,6 +1,6 @@
 // What the kernels of LSTM and GRU cells share: everything between the two matrix products and the new state.
-// -D: S (storage tag), A (compute tag). The macros use the caller's row (of the batch), j (the first of V units) and
-// hidden. A row of gates, and of `saved`, holds `count` times `hidden` units.
+// -D: S (storage tag), A (compute tag). The macros use the caller's `row` (of the batch), `j` (the first of V units)
+// and `hidden`. A row of gates, and of `saved`, holds `count` times `hidden` units.
 #include "common/dtypes.h"
 
 #define AT(p, V, i) LOAD(S, A, V, PTR(p, const STORAGE(S)), i)

@@ -1,5 +1,5 @@
-// nn.GRU: its fused cell, and whole layers as Lstm.cpp has them: a layer is one node of the autograd graph, a time step
-// a product and a cell.
+// nn.GRU: its fused cell, and whole layers, as in Lstm.cpp. A layer is one node of the autograd graph; a time step is a
+// product and a cell.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gru_native.h>
 #include <torch/library.h>
@@ -58,7 +58,7 @@ struct Gru {
   static constexpr int64_t kGates = kGruGates;
   static constexpr size_t kStates = 1;  // h
 
-  // Kept: (directions, steps, batch, 5 * hidden). The gates of some steps are used again and again.
+  // Keeps (directions, steps, batch, 5 * hidden). Memory for the gates of some steps serves them all in turn.
   static void allocate(const Direction& s, int64_t directions, bool keep, LayerResult& r) {
     const auto options = r.output.options();
     r.kept.push_back(at::empty({keep ? directions : 1, keep ? s.steps : 1, s.batch, kSaved * s.hidden}, options));

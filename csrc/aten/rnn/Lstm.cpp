@@ -1,6 +1,6 @@
 // nn.LSTM: its fused cell, which ATen calls on every device but the CPU, and whole layers, as cuDNN has them on CUDA.
 // ATen's own way cuts a sequence into time steps and calls some ten operators for each. Here a layer is one node of the
-// autograd graph, a time step one or two kernels, and the products with the inputs and all gradients of weights are
+// autograd graph, and a time step is one or two kernels. The products with the inputs and all gradients of weights are
 // made for the whole sequence at once.
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty_like.h>
@@ -18,7 +18,7 @@ using torch::autograd::variable_list;
 using OptionalTensor = std::optional<Tensor>;
 
 constexpr int64_t kLstmGates = 4;  // input, forget, cell, output
-constexpr int64_t kFewSteps = 4;   // for which it does not pay to pack W_hh
+constexpr int64_t kFewSteps = 4;   // fewer do not pay for packing W_hh
 
 CellLaunch cell_launch(const char* op, const char* name, const Tensor& state, bool biased) {
   return {op, "rnn/lstm.cl", name, state.scalar_type(), state.size(0), state.size(1), biased};
@@ -64,12 +64,12 @@ class FusedSteps {
   static bool serve(const Direction& s, const Queue& queue) { return queue.device().is_cpu() && s.steps >= kFewSteps; }
 
   FusedSteps(const char* op, const Direction& s, Queue& queue, const Tensor& hh, bool backward)
-      : op_(op), queue_(queue), batch_(s.batch), hidden_(s.hidden), levels_(backward ? s.gates() : s.hidden) {
+      : op_(op), queue_(queue), batch_(s.batch), hidden_(s.hidden), depth_(backward ? s.gates() : s.hidden) {
     const auto type = hh.scalar_type(), wide = compute_type(type);
     const RegisterTile tile = register_tile(queue.device(), wide);
     int64_t rows = batch_ == 1 ? 1 : batch_ < 6 ? 3 : tile.rows;
     if (rows == 12 && round_up(batch_, int64_t{8}) < round_up(batch_, rows)) rows = 8;
-    const int64_t parts = backward ? 1 : kLstmGates, panel = levels_ * 2 * tile.vec;
+    const int64_t parts = backward ? 1 : kLstmGates, panel = depth_ * 2 * tile.vec;
     blocks_ = ceil_div(hidden_, backward ? 2 * tile.vec : tile.vec);
     const int64_t tiles = ceil_div(batch_, rows), wanted = 4 * static_cast<int64_t>(queue.device().compute_units());
     rows_each_ = ceil_div(tiles, std::min(tiles, ceil_div(wanted, blocks_))) * rows;
@@ -78,19 +78,19 @@ class FusedSteps {
     d.set("INB", dtype_tag(type)).set("ACC", dtype_tag(wide));
     if (type != wide) {
       d.set("COPY", 1);
-      kept_ = at::empty({2, batch_, levels_}, hh.options().dtype(wide));
+      kept_ = at::empty({2, batch_, depth_}, hh.options().dtype(wide));
     }
     kernel_ = &kernel(queue.device(), "rnn/lstm_steps.cl", backward ? "lstm_step_backward" : "lstm_step", d);
     const int64_t panels = backward ? blocks_ : 2 * blocks_, gate = hidden_ * hidden_;
     panels_ = at::empty({panels * panel}, hh.options().dtype(wide));
     kernel(queue.device(), "rnn/lstm_steps.cl", "lstm_pack", d)
-        .launch(op, queue, {static_cast<size_t>(panels)}, {1}, buf(hh), buf(panels_), levels_, hidden_, parts, gate,
+        .launch(op, queue, {static_cast<size_t>(panels)}, {1}, buf(hh), buf(panels_), depth_, hidden_, parts, gate,
                 backward ? 1 : hidden_, backward ? hidden_ : 1);
   }
 
   // What step k leaves in the compute type for the next one, if the tensors are of another.
   bool keeps() const { return kept_.defined(); }
-  Buf kept(int64_t k) const { return {keeps() ? element(kept_, (k & 1) * batch_ * levels_) : nullptr}; }
+  Buf kept(int64_t k) const { return {keeps() ? element(kept_, (k & 1) * batch_ * depth_) : nullptr}; }
 
   template <class... Args>
   void launch(const Args&... args) const {
@@ -102,7 +102,7 @@ class FusedSteps {
  private:
   const char* op_;
   Queue& queue_;
-  int64_t batch_, hidden_, levels_, blocks_, rows_each_;
+  int64_t batch_, hidden_, depth_, blocks_, rows_each_;
   Kernel* kernel_;
   Tensor panels_, kept_;
 };
@@ -114,8 +114,8 @@ struct Lstm {
   static constexpr size_t kStates = 2;         // h and c
   enum Kept : size_t { kGateValues, kCells };  // (directions, steps, batch, 4 * hidden or hidden)
 
-  // Without a backward pass the gates of some steps are used again and again, and the cell states are those of the
-  // result.
+  // Without a backward pass, memory for the gates of some steps serves them all in turn, and the result's memory holds
+  // the cell states.
   static void allocate(const Direction& s, int64_t directions, bool keep, LayerResult& r) {
     const auto options = r.output.options();
     const int64_t steps = keep ? s.steps : steps_at_once(s);
@@ -179,7 +179,7 @@ void Lstm::forward(const Pass& pass, const Tensor& x, int64_t d, bool keep, Laye
   if (keep) r.states[1][d].copy_(cells[s.time(s.steps - 1)]);
 }
 
-// The gradient of h at the last step, from outside, into `to`. False if there is none.
+// Writes the gradient that reaches h at the last step from outside to `to`. False if there is none.
 bool copy_last(const Direction& s, const Incoming& grad, const Tensor& to) {
   if (grad.output.defined()) {
     to.copy_(grad.output.select(0, s.time(s.steps - 1)).narrow(1, s.column, s.hidden));

@@ -18,12 +18,11 @@ namespace netcl {
 
 // --- a cell ---
 
-// An operator, the kernel (file and name) that runs a cell of it, and its cells: `rows` of the batch by `hidden` units.
 struct CellLaunch {
-  const char *op, *file, *name;
+  const char *op, *file, *name;  // the operator; its kernel
   c10::ScalarType type;
-  int64_t rows, hidden;
-  bool biased = false;  // -D FLAG: the kernel reads two biases
+  int64_t rows, hidden;  // of the batch; units of each
+  bool biased = false;   // -D FLAG: the kernel reads two biases
 };
 
 // One work-item takes up to `chunk` units of one row.
@@ -44,7 +43,7 @@ void launch_cell(const CellLaunch& cell, Queue& queue, const Args&... args) {
 // Raises unless gates are (N, count * H) and state is (N, H), both of one dtype.
 void check_cell(const char* op, const at::Tensor& gates, const at::Tensor& state, int64_t count);
 
-// What a fused cell reads, contiguous: both products (N, count * H), the state (N, H), two biases or none.
+// What a fused cell reads: both products (N, count * H), the state (N, H), and two biases or none. All is contiguous.
 struct CellInputs {
   at::Tensor input_gates, hidden_gates, state, input_bias, hidden_bias;
   // Raises if shapes and dtypes do not fit together.
@@ -56,7 +55,7 @@ struct CellInputs {
 inline const void* element(const at::Tensor& t, int64_t index) {
   return static_cast<const char*>(t.const_data_ptr()) + index * static_cast<int64_t>(t.element_size());
 }
-// Rows of consecutive elements from element `first` on, `row` elements from one to the next.
+// The matrix whose rows begin at element `first` of `t` and lie `row` elements apart.
 inline GemmMatrix rows(const at::Tensor& t, int64_t first, int64_t row) {
   return {element(t, first), t.scalar_type(), row, 1};
 }
@@ -72,12 +71,12 @@ struct Weights {
 // Parameters of a direction, in nn.LSTM's order.
 Weights weights_of(at::TensorList params, bool biased, int64_t direction);
 
-// The sizes of a layer and where one direction's hidden states lie in the output (steps, batch, width).
+// The sizes of a layer, and where one direction's hidden states lie in the output (steps, batch, width).
 struct Direction {
   int64_t steps, batch, inputs, hidden, width, column, kinds;
   bool reverse;
 
-  // kinds: of gates, so many of `hidden` units each
+  // `kinds`: how many gates a unit has.
   Direction(const at::Tensor& x, const at::Tensor& hx, int64_t index, int64_t kinds)
       : steps(x.size(0)),
         batch(x.size(1)),
@@ -97,14 +96,14 @@ struct Direction {
 // How many steps' gates are made at once if no backward pass will read them.
 int64_t steps_at_once(const Direction& s);
 
-// What the inputs (and `bias`, if defined) add to the gates, made for as many steps at once as `gates` (some steps,
-// batch, gates) holds.
+// What the inputs (and `bias`, if defined) add to the gates. `gates` (some steps, batch, gates) holds as many steps as
+// are made at once.
 class InputGates {
  public:
   InputGates(const char* op, const Direction& s, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
              const at::Tensor& gates)
       : op_(op), s_(s), x_(x), weight_(weight), bias_(bias), gates_(gates) {}
-  // Those of step k, for k in order; overwritten once the steps made with it are over.
+  // Those of step k, asked for in order. The next steps overwrite them.
   Buf of(int64_t k) const;
 
  private:
@@ -113,17 +112,16 @@ class InputGates {
   const at::Tensor &x_, &weight_, &bias_, &gates_;
 };
 
-// One direction of a layer: its sizes, its weights, the first of which is input `first_param` of the layer, and its
-// part of each state before the first step (batch, hidden).
+// One direction of a layer.
 struct Pass {
   Direction s;
   Weights weights;
-  size_t first_param;
-  torch::autograd::variable_list before;
+  size_t first_param;                     // the number of the first weight among the layer's inputs
+  torch::autograd::variable_list before;  // the states before the first step (batch, hidden)
 };
 
-// Gradients that reach a direction; undefined ones are zero. `output` (steps, batch, width) has consecutive last
-// elements.
+// Gradients that reach a direction; undefined ones are zero. The last dimension of `output` (steps, batch, width) has
+// stride 1.
 struct Incoming {
   at::Tensor output;
   torch::autograd::variable_list states;
@@ -141,17 +139,17 @@ struct LayerResult {
   at::Tensor scratch;                     // of all directions
 };
 
-// Gradients of a direction's parameters and of x, as far as they are wanted (by the number of the layer's input), into
-// `result`.
+// Writes the gradients of a direction's parameters and of x into `result`. `wanted` tells by the number of a layer's
+// input whether its gradient is.
 using Wanted = std::function<bool(size_t)>;
 void grad_parameters(const char* op, const Pass& pass, const GateGrads& gates, const at::Tensor& x,
                      const at::Tensor& output, const Wanted& wanted, torch::autograd::variable_list& result);
 
-// Can its memory be read as it is? Not so for wrappers (functorch, subclasses, modes), lazily negated tensors, and
-// zeros that have none.
+// Whether a kernel can read its memory. It cannot if the tensor is a wrapper (functorch, subclasses, modes), lazily
+// negated, or a zero without memory.
 bool plain(const at::Tensor& t);
 
-// The arguments of nn.LSTM and nn.GRU beside tensors.
+// The arguments of nn.LSTM and nn.GRU that are no tensors.
 struct LayerOptions {
   bool biased;
   int64_t layers;
@@ -162,13 +160,13 @@ struct LayerOptions {
   int64_t params_each() const { return biased ? 4 : 2; }  // of one direction
 };
 
-// Do these layers apply? All else, errors included, is ATen's: projections, empty sequences, odd tensors, sizes that do
-// not fit, functorch, forward-mode derivatives.
+// Whether these layers serve the arguments. ATen's do else, and raise its errors: for projections, empty sequences,
+// tensors that are not plain, sizes that do not fit, functorch and forward-mode derivatives.
 bool takes(const at::Tensor& input, at::TensorList states, at::TensorList params, const LayerOptions& options,
            int64_t gates);
 
-// Fills the gradients of `inputs` that are wanted into `result` by way of `composite`, ATen's own layer from the inputs
-// to its outputs, with a graph if grad mode is on.
+// Writes the gradients of `inputs` that are wanted into `result`. `composite` is ATen's own layer, from the inputs to
+// its outputs; the gradients have a graph if grad mode is on.
 using Composite = std::function<torch::autograd::variable_list(at::TensorList)>;
 torch::autograd::variable_list replay(torch::autograd::AutogradContext* ctx, at::TensorList inputs,
                                       const torch::autograd::variable_list& grads, const Composite& composite,
@@ -178,15 +176,17 @@ torch::autograd::variable_list replay(torch::autograd::AutogradContext* ctx, at:
 torch::autograd::variable_list select_each(at::TensorList tensors, int64_t index);
 
 // A cell type says what distinguishes a kind of layer:
-//   kOp, kBackward      names for errors and profiles
-//   kGates, kStates     gates of a unit; states from one step to the next (h, and c of an LSTM)
-//   allocate(s, directions, keep, r)   r.kept and r.scratch, of the size for all steps if `keep`
-//   forward(pass, x, d, keep, r)       all hidden states of direction d into r.output, the last states but h into
-//                                      r.states
-//   backward(pass, kept, incoming, grad_states, gates)   gradients of the states before the first step and of the
-//   gates;
-//                                      that of h0 is undefined if it is not wanted
-//   composite(inputs, biased)          ATen's own layer
+//   kOp, kBackward     names for errors and profiles
+//   kGates, kStates    how many gates a unit has, and states from one step to the next (h, and c of an LSTM)
+//   allocate(s, directions, keep, r)
+//                      makes r.kept and r.scratch, for all steps if `keep`
+//   forward(pass, x, d, keep, r)
+//                      writes all hidden states of direction d to r.output, and the last states but h to r.states
+//   backward(pass, kept, incoming, grad_states, gates)
+//                      writes the gradients of the states before the first step and of the gates. That of h0 is
+//                      undefined if it is not wanted.
+//   composite(inputs, biased)
+//                      is ATen's own layer
 
 // input (steps, batch, inputs); states (directions, batch, hidden) each.
 template <class Cell>

@@ -27,7 +27,7 @@ constexpr int kMaxInputs = 6, kMaxOutputs = 2, kMaxArgs = kMaxInputs + kMaxOutpu
 constexpr std::array<const char*, kMaxInputs> kInNames{"IN0", "IN1", "IN2", "IN3", "IN4", "IN5"};
 constexpr std::array<const char*, kMaxOutputs> kOutNames{"OUT0", "OUT1"};
 
-// What a launch is about, for as many operands as there can be; pack() takes out what a kernel with fewer reads.
+// What a launch needs, with room for as many operands as there can be. pack() takes out what a kernel of fewer reads.
 struct PointwiseSpace : PointwiseParams<kMaxInputs, kMaxArgs>, PointwiseOuter<kMaxInputs, kMaxArgs> {};
 
 // Undefined if the iterator computed no common dtype; its accessor would assert.
@@ -73,7 +73,8 @@ Packed pack_outer(const PointwiseSpace& l, int nargs) {
 // The kernels of pointwise_body.h, as Variant::rows.
 enum : uint8_t { kFlat, kRows, kAcross };
 
-// All that a kernel's -D options follow from. `file` and `op` are literals: the same address, the same text.
+// All that a kernel's -D options follow from. `file` and `op` are literals, so that the same address means the same
+// text.
 struct Variant {
   const char *file, *op;
   std::array<c10::ScalarType, kMaxArgs> types;  // outputs first
@@ -96,7 +97,7 @@ Defs defs_of(const Variant& v) {
   if (v.nin == 0) defs.set("INDEXED", "1");
   if (v.past_cache) defs.set("PAST_CACHE", "1");
   if (v.round_result) defs.set("ROUND_RESULT", "1");
-  // To round what is already of that dtype is no small part of a cast.
+  // A cast's time is to no small part that of rounding, which inputs of the common dtype do not need.
   const auto ins = c10::ArrayRef(v.types).slice(v.nout, v.nin);
   if (std::any_of(ins.begin(), ins.end(), [&](auto t) { return t != v.common; })) defs.set("CAST_INPUTS", "1");
   for (int k = 0; k < v.nout + v.nin; k++) {
@@ -105,8 +106,8 @@ Defs defs_of(const Variant& v) {
   return defs;
 }
 
-// A file defines an operator for some of the classes of dtypes (integers, floats, complex numbers): of another one the
-// compiler says that it does not know OP_<op>, clang in one of two ways.
+// A file defines an operator for some of the classes of dtypes (integers, floats, complex numbers). For another class,
+// the compiler does not know OP_<op>, which clang says in one of two ways.
 bool lacks_operator(std::string_view log, const std::string& op) {
   return log.find("identifier 'OP_" + op + "'") != std::string_view::npos ||
          log.find("function 'OP_" + op + "'") != std::string_view::npos;
@@ -125,7 +126,7 @@ Kernel& build(Device& device, const Variant& v) {
   }
 }
 
-// To write the options and hash them would take as long as all else that a launch needs from us.
+// The last variants and their kernels: to write the options and hash them would take as long as the rest of a launch.
 Kernel& kernel_of(Device& device, const Variant& v) {
   struct Slot {
     Variant variant;
@@ -145,8 +146,8 @@ Kernel& kernel_of(Device& device, const Variant& v) {
   return *slot.kernel;
 }
 
-// Whether outputs are too large to be found in the cache by whoever reads them, and aligned for stores that pass it by.
-// What is written in place is in the cache already.
+// Whether outputs are too large for a reader to find them in the cache, and aligned for stores that pass it by. What is
+// written in place is in the cache already.
 bool past_cache(const Device& device, const Variant& v, const PointwiseSpace& l, c10::ArrayRef<Buf> bufs) {
   if (v.vec < 8) return false;
   for (int k = 0; k < v.nout; k++) {
@@ -179,8 +180,8 @@ void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Bu
   int64_t enough = std::max<int64_t>(1, 4096 / std::max<int64_t>(l.n, vec));
   const bool across = device.is_cpu() && across_rows(variant, l), tiles = across && vec == 16;
   if (across) {
-    // Few columns and many rows: the lines of such an operand stay in the cache until all of them is used. A power of
-    // two as its stride leaves room for a dozen or two. (A tile uses all of each line at once.)
+    // With few columns and many rows, a cache line of such an operand stays in the cache until all of it is used. If
+    // the stride is a power of two, there is room for a dozen lines or two. (A tile uses all of a line at once.)
     s.chunk = tiles ? 256 : 16;
     s.items = static_cast<size_t>(ceil_div(l.n, s.chunk));
     enough = tiles ? 256 : 64;
@@ -188,7 +189,7 @@ void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Bu
   l.n_per_item = s.chunk;
   size_t row_items = 1;
   if (l.rows > 1) {
-    // Short rows: several a work-item, as long as every core keeps some.
+    // A work-item takes several short rows, as long as every core has some.
     if (device.is_cpu()) {
       const auto spread = ceil_div<int64_t>(l.rows, static_cast<int64_t>(device.compute_units()) * 8);
       l.rows_per_item = std::clamp<int64_t>(tiles ? round_up(spread, int64_t{16}) : spread, 1, enough);
@@ -274,7 +275,7 @@ void set_shape(const at::TensorIteratorBase& iter, int nargs, PointwiseSpace& l)
 
 Split split(const Device& device, int64_t n, int64_t vec) {
   if (!device.is_cpu()) return {vec, static_cast<size_t>(ceil_div(n, vec)), 64};
-  // A few pieces a core, none too small to pay for its scheduling.
+  // A few pieces per core, none too small to pay for its scheduling.
   const int64_t share = ceil_div<int64_t>(n, static_cast<int64_t>(device.compute_units()) * 4);
   const int64_t chunk = round_up(std::clamp<int64_t>(share, 2048, 32768), vec);
   return {chunk, static_cast<size_t>(ceil_div(n, chunk)), 1};

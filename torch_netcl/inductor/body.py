@@ -1,7 +1,7 @@
-"""The statements of a kernel: values, each assigned once, and what happens with them; put into loops at the end.
+"""The statements of a kernel: values, each of which is assigned once, and effects. They are put into loops at the end.
 
-A value belongs to a level: 0, or one above that of the reductions it depends on. All that varies within a reduction is
-computed in the loop of its level; a later loop that needs it computes it once more, or reads what was kept.
+A value belongs to a level: 0, or one above that of the reductions that it depends on. A value that varies within a
+reduction is computed in the loop of its level. A later loop that needs it computes it again, or reads what was kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LANES = "LANES@"
 
 @dataclass
 class Statement:
-    """`text` declares `name`, or has an effect if there is no name."""
+    """``text`` is the value of ``name``, or has an effect if there is no name."""
 
     text: str
     needs: list[Statement]
@@ -25,12 +25,22 @@ class Statement:
     type: str = ""
     loop: bool = False  # varies within a reduction
     level: int = 0
-    costly: bool = False  # worth to be kept rather than computed again
-    buffer: str = ""  # a store: that is left out if the buffer has been removed
-    # A reduction: what comes before, in and after its loop; its name is the result's.
+    costly: bool = False  # rather kept than computed again
+    buffer: str = ""  # what a store writes to; it is left out if the buffer has been removed
+    # A reduction: `text` is in its loop, these lines come before and after it, and `name` is the result.
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
     reduces: bool = False
+
+
+@dataclass
+class Loop:
+    """How a kernel runs over the elements that it reduces."""
+
+    open: list[str]
+    close: list[str]
+    lanes: tuple[str, str]  # how many lanes count outside of the loop, and inside
+    kept: str | None  # the length of an array with a value for each round; None if that is too long
 
 
 class Body:
@@ -65,18 +75,8 @@ class Body:
     def effect(self, text: str, buffer: str = "", loop: bool = False) -> Statement:
         return self.add(Statement(text, self.needs(text), buffer=buffer, loop=loop))
 
-    def write(
-        self,
-        removed: Callable[[str], bool],
-        last_stores: Callable[[str], bool],
-        open_loop: list[str],
-        close_loop: list[str],
-        lanes: tuple[str, str],
-        kept: str | None,
-    ) -> list[str]:
-        """The lines. `last_stores` says for which buffers stores come last, since they may be read until then; `lanes`
-        are the numbers of lanes that count outside and inside of loops; `kept` is the length of an array that keeps
-        a value of each round of a loop, or None if that is too long."""
+    def write(self, removed: Callable[[str], bool], last_stores: Callable[[str], bool], loop: Loop) -> list[str]:
+        """The lines. ``last_stores`` says to which buffers stores come last, since they may be read until then."""
         effects = [s for s in self.statements if (not s.name) and not (s.buffer and removed(s.buffer))]
         wanted = self._closure([s for s in effects])
         reductions = [s for s in wanted if s.reduces]
@@ -84,7 +84,7 @@ class Body:
         for s in effects:
             if s.buffer and s.loop and last_stores(s.buffer):
                 s.level = top
-        return _Writer(self, effects, reductions, top, open_loop, close_loop, lanes, kept).lines()
+        return _Writer(self, effects, reductions, top, loop).lines()
 
     def _closure(self, roots: Iterable[Statement]) -> list[Statement]:
         found: set[int] = set()
@@ -98,9 +98,10 @@ class Body:
 
 
 class _Writer:
-    def __init__(self, body, effects, reductions, top, open_loop, close_loop, lanes, kept) -> None:  # type: ignore[no-untyped-def]
-        self.body, self.top = body, top
-        self.open_loop, self.close_loop, self.lanes, self.kept = open_loop, close_loop, lanes, kept
+    def __init__(
+        self, body: Body, effects: list[Statement], reductions: list[Statement], top: int, loop: Loop
+    ) -> None:
+        self.body, self.top, self.loop = body, top, loop
         self.loops: list[list[Statement]] = []
         for level in range(top + 1):
             ends = [s for s in effects if s.loop and s.level == level]
@@ -127,7 +128,7 @@ class _Writer:
 
     def _keep(self, s: Statement) -> bool:
         if id(s) not in self.keeps:
-            if self.kept is None:
+            if self.loop.kept is None:
                 return False
             self.keeps[id(s)] = f"kept_{s.name}"
         return True
@@ -139,11 +140,11 @@ class _Writer:
             self.in_loop.append({id(s) for s in members[-1]})
         out: list[str] = []
         kept = [s for s in self.body.statements if id(s) in self.keeps]
-        out += [f"{s.type} {self.keeps[id(s)]}[{self.kept}];" for s in kept]
+        out += [f"{s.type} {self.keeps[id(s)]}[{self.loop.kept}];" for s in kept]
         flat = [s for s in self.body._closure(self.all) if not s.loop and not s.reduces and s.name]
         for level in range(self.top + 1):
             out += [self._text(s) for s in flat if s.level == level]
-            out += [s.text.replace(LANES, self.lanes[0]) for s in self.flat_effects if s.level == level]
+            out += [s.text.replace(LANES, self.loop.lanes[0]) for s in self.flat_effects if s.level == level]
             out += self._loop(level, members[level])
         return out
 
@@ -164,7 +165,7 @@ class _Writer:
                 inside.append(f"{kept}[place] = {s.name};")
         if keeping:
             inside.append("place++;")
-        loop = [*self.open_loop, *(f"  {line}" for line in inside), *self.close_loop]
+        loop = [*self.loop.open, *(f"  {line}" for line in inside), *self.loop.close]
         if keeping:  # the counter is the loop's own
             loop = ["{", "  int place = 0;", *(f"  {line}" for line in loop), "}"]
         return [
@@ -174,5 +175,5 @@ class _Writer:
         ]
 
     def _text(self, s: Statement, inside: int = 0) -> str:
-        text = s.text.replace(LANES, self.lanes[inside])
+        text = s.text.replace(LANES, self.loop.lanes[inside])
         return f"const {s.type} {s.name} = {text};" if s.name and not s.reduces else text

@@ -1,7 +1,7 @@
 """OpenCL C for a group of fused nodes.
 
-A kernel has one of three shapes (those of csrc/aten/Compiled.cpp): vectors of elements; rows that are reduced along a
-vector's lanes (on a GPU along a work-group); columns that are reduced one to a lane.
+A kernel has one of three shapes (those of csrc/aten/Compiled.cpp). It takes vectors of elements; or rows, each of which
+is reduced along the lanes of vectors (on a GPU along a work-group); or columns, each of which is reduced in a lane.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from . import dtypes, reductions
-from .body import LANES, Body, Statement
+from .body import LANES, Body, Loop, Statement
 from .overrides import OpenCLOverrides
 from .printer import IndexPrinter
 
@@ -97,7 +97,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         return entry is not None and entry.root.is_reduction
 
     def _row_width(self, tree: Any, used: set[sympy.Symbol]) -> sympy.Expr:
-        """How many elements lie in a row that vectors do not cross: within it each index moves by a constant or not."""
+        """The elements of a row that no vector crosses: within it, each index changes by a constant or not at all."""
         ends: list[sympy.Expr] = []
         for symbol, entry in self.range_tree_nodes.items():
             if symbol in used and entry.root is tree:
@@ -150,7 +150,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         self.code.value(entry.name, "long", text, loop=entry.root.is_reduction)
 
     def _kind(self, entry: IterationRangesEntry) -> str:
-        """How an index moves from lane to lane: not ("same"), by one ("next"), or as it has to ("lanes")."""
+        """How an index changes from lane to lane: not ("same"), by one ("next"), or in another way ("lanes")."""
         if entry.root.prefix != self.lane_prefix:
             return "same"
         width, known = self.width[entry.root.prefix], V.graph.sizevars.statically_known_multiple_of
@@ -311,16 +311,17 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
                 return "1"
         return f"(int)min((long)VEC, (long)({width}) - {place})"
 
-    def _reduction_loop(self) -> tuple[list[str], list[str], str | None]:
+    def _reduction_loop(self) -> Loop:
+        lanes = ("VEC", "rlanes") if self.shape == ROWS else ("xlanes", "xlanes")
         trees = [t for t in self.range_trees if t.is_reduction]
         if not trees:
-            return [], [], None
+            return Loop([], [], lanes, None)
         extent, width = self._number("r0_")
         name = trees[0].name
         rounds = int(trees[0].numel) if isinstance(trees[0].numel, sympy.Integer) else None
         if self.shape == COLUMNS:
             kept = str(rounds) if rounds and rounds * 4 * _LANES <= _KEPT_BYTES else None
-            return [f"for (long {name} = 0; {name} < {extent}; {name}++) {{"], ["}"], kept
+            return Loop([f"for (long {name} = 0; {name} < {extent}; {name}++) {{"], ["}"], lanes, kept)
         kept = None
         if rounds and rounds * 4 <= _KEPT_BYTES and extent == width:
             kept = f"({rounds} + VEC * GROUP - 1) / (VEC * GROUP)"
@@ -329,7 +330,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
             f"  const long {name} = rrow + rcol;",
             f"  const int rlanes = {self._lane_count(width, 'rcol')};",
         ]
-        return open_loop, ["}"], kept
+        return Loop(open_loop, ["}"], lanes, kept)
 
     def _real(self, name: str) -> str:
         """The buffer whose memory a mutation of it has."""
@@ -339,15 +340,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         return name in self.args.inplace_buffers or self._real(name) in self.read
 
     def _body(self) -> list[str]:
-        open_loop, close_loop, kept = self._reduction_loop()
-        return self.code.write(
-            is_buffer_removed,
-            self._mutated,
-            open_loop,
-            close_loop,
-            ("VEC", "rlanes") if self.shape == ROWS else ("xlanes", "xlanes"),
-            kept,
-        )
+        return self.code.write(is_buffer_removed, self._mutated, self._reduction_loop())
 
     def _prelude(self) -> list[str]:
         double = torch.float64 in self.math and torch.float32 not in self.math

@@ -1,4 +1,4 @@
-"""Inductor's operators as OpenCL C. Operands are promoted here, since decompositions mix dtypes; a bool is a mask."""
+"""Inductor's operators as OpenCL C. Operands are promoted here, since decompositions mix dtypes. A bool is a mask."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _integer(name: str, dtype: torch.dtype, *operands: CSEVariable) -> CSEVariab
 
 
 class OpenCLOverrides(OpOverrides):
-    """One method an operator; each returns a typed variable."""
+    """One method per operator; each returns a typed variable."""
 
     # --- constants, casts ----------------------------------------------------------------------------------------
 

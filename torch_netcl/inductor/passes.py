@@ -69,7 +69,7 @@ class OpenCLPass(CustomGraphModulePass):
             gm.recompile()
 
     def _move_scalars(self, gm: torch.fx.GraphModule, node: Any, tensors: list[Any], target: torch.device) -> bool:
-        """Moves CPU scalars that meet tensors of a device there: else Inductor would choose the CPU for the result."""
+        """Moves CPU scalars to the device of the tensors beside them: Inductor would choose the CPU for the result."""
         moved_one = False
         for a in tensors:
             value = a.meta["val"]

@@ -1,4 +1,4 @@
-"""Index expressions as OpenCL C: of one number, or of a vector with one number a lane."""
+"""Index expressions as OpenCL C: one number, or a vector with a number per lane."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def reduce(kernel: OpenCLKernel, dtype: torch.dtype, src_dtype: torch.dtype, kin
 
 
 def _whole(kernel: OpenCLKernel, function: Any, *args: Any) -> Any:
-    """Several reductions in turn, where only the first was asked for."""
+    """The result of a function that makes several reductions in turn."""
     inside = kernel.inside_reduction
     result = function(*args)
     kernel.inside_reduction = inside

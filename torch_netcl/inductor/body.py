@@ -98,9 +98,7 @@ class Body:
 
 
 class _Writer:
-    def __init__(
-        self, body: Body, effects: list[Statement], reductions: list[Statement], top: int, loop: Loop
-    ) -> None:
+    def __init__(self, body: Body, effects: list[Statement], reductions: list[Statement], top: int, loop: Loop) -> None:
         self.body, self.top, self.loop = body, top, loop
         self.loops: list[list[Statement]] = []
         for level in range(top + 1):

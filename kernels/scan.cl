@@ -103,7 +103,6 @@ static inline VT read_vector(const ScanParams* L, const tile_t* T, long i, int j
 }
 
 #define ARGS BUF(out0), BUF(out1), BUF(in), BUF(total), const ScanParams params
-#define IN_PTR (in_buf + in_off)
 // What each segment of a row comes to: [segment][tile][vector].
 #define TOTAL(segment, tile) (PTR(total, accumulators_t) + ((segment) * L->tiles + (tile)) * PANEL)
 

@@ -7,7 +7,6 @@
 #include "reduce/accumulators.h"
 
 #define ARGS BUF(out0), BUF(out1), BUF(in), BUF(partial), const ReduceParams params
-#define IN_PTR (in_buf + in_off)
 #define OUT0_PTR (out0_buf + out0_off)
 #define OUT1_PTR (out1_buf + out1_off)
 // Accumulators of segments, outputs running fastest.

@@ -52,6 +52,7 @@ typedef union {
 
 // --- reading and writing; strides count bytes ---------------------------------------------------------------------
 typedef __global const uchar* src_t;
+#define IN_PTR ((src_t)(in_buf + in_off))
 #define ELEMENT ((long)sizeof(STORAGE(IN)))
 #if defined(IN_ABS)
 #define READ1(p) hypot(((__global const STORAGE(IN)*)(p))->x, ((__global const STORAGE(IN)*)(p))->y)

@@ -244,6 +244,14 @@ class TestJagged(TestCase):
                 tolerance = 2e-5 if dtype == torch.float32 else 0.15
                 self.assertEqual(got, expected, atol=tolerance, rtol=tolerance)
 
+    def test_causal_attention_is_refused(self):
+        """torch.nested chooses in Python: causal attention of jagged tensors is for CUDA's own kernels only."""
+        for device in ("cpu", D):
+            tensors = [torch.randn(n, 2, 8, device=device) for n in (3, 5)]
+            x = torch.nested.nested_tensor(tensors, layout=torch.jagged).transpose(1, 2)
+            with self.subTest(device), self.assertRaisesRegex(RuntimeError, "No viable backend"):
+                F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
 
 class TestInference(TestCase):
     """Under no_grad, torch.nn calls whole layers as one operator, and uses nested tensors if keys are padded."""

@@ -130,15 +130,28 @@ static inline VT c_atanh(VT a) {
   if (most < (R)1e-4f) return a + c_mul(c_mul(a, a), a) / 3;
   if (isinf(most)) return (VT)(copysign((R)0, a.x), copysign((R)M_PI_2, a.y));
   if (most > (R)1e9f) return (VT)(c_div((VT)(1, 0), a).x, copysign((R)M_PI_2, a.y));
-  const R rest = 1 - a.x;
-  return (VT)(log1p(4 * a.x / (rest * rest + a.y * a.y)) / 4, atan2(2 * a.y, rest * (1 + a.x) - a.y * a.y) / 2);
+  const VT z = signbit(a.x) ? -a : a;  // near -1 the logarithm's argument would be near -1 as well; atanh is odd
+  const R rest = 1 - z.x;
+  // y^2 vanishes before its logarithm does.
+  const R re = rest == 0 && fabs(z.y) < (R)1e-4f ? (49 * (R)M_LN2 - log(fabs(z.y) * (R)0x1p48f)) / 2
+                                                 : log1p(4 * z.x / (rest * rest + z.y * z.y)) / 4;
+  const VT r = (VT)(re, atan2(2 * z.y, rest * (1 + z.x) - z.y * z.y) / 2);
+  return signbit(a.x) ? -r : r;
+}
+// By Kahan's formulas, whose square roots keep the digits near 1 and -1 and the sides of the cuts.
+static inline VT c_acos(VT a) {
+  if (fmax(fabs(a.x), fabs(a.y)) > (R)1e9f) {
+    const R far = c_log(a).x + (R)M_LN2;
+    return (VT)(fabs(c_arg(a)), signbit(a.y) ? far : -far);
+  }
+  const VT p = c_sqrt((VT)(1 + a.x, a.y)), m = c_sqrt((VT)(1 - a.x, -a.y));
+  return (VT)(2 * atan2(m.x, p.x), asinh(p.x * m.y - p.y * m.x));
 }
 static inline VT c_acosh(VT a) {
-  if (fmax(fabs(a.x), fabs(a.y)) > (R)1e9f) return c_log(a) + (VT)(M_LN2, 0);
-  return c_log(a + c_mul(c_sqrt(a + (VT)(1, 0)), c_sqrt(a - (VT)(1, 0))));
+  const VT w = c_acos(a);
+  return (VT)(fabs(w.y), copysign(w.x, a.y));
 }
 static inline VT c_asin(VT a) { return c_over_i(c_asinh(c_times_i(a))); }
-static inline VT c_acos(VT a) { return (VT)((R)M_PI_2, 0) - c_asin(a); }
 static inline VT c_atan(VT a) { return c_over_i(c_atanh(c_times_i(a))); }
 static inline VT c_sigmoid(VT a) { return c_div((VT)(1, 0), (VT)(1, 0) + c_exp(-a)); }
 static inline VT c_log_add_exp(VT a, VT b) {

@@ -1,24 +1,24 @@
-# Everything happens in $(VENV); nothing outside this folder is changed, save that `make` may install Debian's
-# python3-venv where Python comes without it.
+# Everything happens in $(VENV). Nothing outside this folder is changed, except that `make` may install Debian's
+# python3-venv if Python comes without it.
 #
-#   make demo        train two small models under autocast and GradScaler
-#   make test        the test suite on the first OpenCL runtime, and on the others what depends on the driver
-#                    (test/conftest.py)
-#   make test-all    the whole suite on every runtime
-#   make test-full   the same, then with GPU-shaped kernels (also for work-groups of 64 and 16 KiB of local memory), and
-#                    on a device without fp16, fp64 and 64-bit atomics, then all checks of every operator, module and
-#                    model, 10,000 random cases, a million allocations and tensors of 2^31 elements, which take hours and
-#                    16 GiB; writes docs/operators.md. Parts of that, a dtype or a kind of check at a time: see
-#                    test/test_opinfo.py
+#   make demo        trains two small models under autocast and GradScaler
+#   make test        runs the test suite on the first OpenCL runtime, and on the others the tests that depend on the
+#                    driver (test/conftest.py)
+#   make test-all    runs the whole suite on every runtime
+#   make test-full   does the same, then with GPU kernels (also for work-groups of 64 and 16 KiB of local memory), and
+#                    on a device without fp16, fp64 and 64-bit atomics. Then it runs all checks of every operator,
+#                    module and model, 10,000 random cases, a million allocations and tensors of 2^31 elements, which
+#                    takes hours and 16 GiB, and writes docs/operators.md. test/test_opinfo.py says how to run parts of
+#                    that: one dtype, or one kind of check
 #   make test-torch TORCH=torch==2.15.0
-#                    builds with another torch, in a copy of the tree below build/, and runs a smoke suite there
-#   make check       what was found, and a self-test on every device
-#   make wheel       one wheel in dist/ for the versions of torch in WHEEL_TORCH; `make test-wheel` installs it into an
-#                    empty environment, without network or compiler, and runs the README's example
-#   make lint        ruff, clang-format and tools/readability.py; `make format` applies the first two
-#   make bench       netcl beside torch CPU, case by case, once per OpenCL runtime
-#   make gpu-lab     the kernels for GPUs through NVIDIA's, AMD's and Intel's compilers, which need no GPU; on Debian 12,
-#                    whose packages it unpacks below build/. Writes benchmarks/results/gpu-static.md
+#                    builds with another torch, in a copy of the tree in build/, and runs a smoke suite there
+#   make check       shows what was found, and tests every device
+#   make wheel       builds one wheel in dist/ for the versions of torch in WHEEL_TORCH; `make test-wheel` installs it
+#                    in an empty environment, without network or compiler, and runs the README's example
+#   make lint        runs ruff, clang-format and tools/readability.py; `make format` applies the first two
+#   make bench       compares netcl with torch CPU, case by case, once per OpenCL runtime
+#   make gpu-lab     compiles the GPU kernels with NVIDIA's, AMD's and Intel's compilers, which needs no GPU; on Debian
+#                    12, whose packages it unpacks in build/. Writes benchmarks/results/gpu-static.md
 #   make clean, make distclean
 
 PYTHON ?= python3
@@ -27,7 +27,7 @@ VENV ?= .venv
 PIP_ARGS ?=
 TORCH ?= torch==2.13.0
 EXTRAS ?= intel,test,demo,libraries
-# Parts of platform names, one run of the suite each.
+# Parts of platform names; the suite runs once for each.
 RUNTIMES ?= intel pocl
 PYTEST_JOBS ?= 2
 PYTEST_ARGS ?=
@@ -35,7 +35,7 @@ PYTEST_ARGS ?=
 LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestPrograms or TestGarbage or TestMemory \
   or TestProcesses or TestLarge or TestTiles or TestKernelCache or TestDrivers or TestInjected or TestEnds \
   or TestBoolBytes or TestOutDtypes or TestLanes or TestVersions or TestCompileOpInfo
-# What another torch is tried with: the loading of the library, AMP, training, files, and the families with most C++.
+# The tests for another torch: loading of the library, AMP, training, files, and the families with most C++.
 SMOKE := library autocast grad_scaler training serialization api gemm convolution reduce normalization opinfo
 # The versions of torch that `make wheel` builds for.
 WHEEL_TORCH ?= 2.13.0 2.15.0
@@ -48,10 +48,10 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install $(PIP_ARGS)
 LIBRARY := torch_netcl/_C.so
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
-# kernels/special/special_tables.h is made by a program.
+# kernels/special/special_tables.h is generated.
 FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name special_tables.h 2>/dev/null)
-# A file a worker: its tests share kernels, which are compiled but once. In the order of their names: by the number of
-# tests, the slowest files would come last, each alone.
+# Each worker runs one file, since its tests share kernels, which are then compiled once. Files run in the order of
+# their names: ordered by their number of tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: setup demo demo-short test test-all test-full test-torch smoke check lint format bench gpu-lab clean distclean
@@ -63,7 +63,7 @@ $(VENV)/.created:
 	.ci/venv $(PYTHON) $(VENV)
 	@touch $@
 
-# torch first: the build needs it, and no later step may pick another one.
+# torch first: the build needs it, and no later step may choose another one.
 $(VENV)/.torch: $(VENV)/.created
 	$(PIP) "$(TORCH)"
 	@touch $@
@@ -76,7 +76,7 @@ $(LIBRARY): setup.py $(SOURCES) | $(VENV)/.build-tools
 	$(PY) setup.py build_ext --inplace
 	@touch $@
 
-# Not the extra pocl, which brings a linker along: g++ has one.
+# The extra pocl is not used, since it contains a linker, and g++ has one.
 $(VENV)/.installed: pyproject.toml setup.py torch_netcl/_version.py $(VENV)/.build-tools | $(LIBRARY)
 	$(PIP) --no-build-isolation -e ".[$(EXTRAS)]" pocl-binary-distribution
 	@touch $@
@@ -94,7 +94,7 @@ demo-short: setup
 check: setup
 	$(PY) -m torch_netcl --check
 
-# Runs the suite in every environment of the list, though one failed; fails if any did.
+# Runs the suite in every environment of the list, even if one fails; fails if any did.
 define run_tests
 	@failed=; for env in $(1); do \
 	  echo "=== pytest with $${env//+/ }"; \
@@ -123,7 +123,7 @@ test-full: test-all
 	done; \
 	$(PY) test/opinfo_table.py build/opinfo docs/operators.md && test -z "$$failed"
 
-# The sources are copied, since a tree holds one library: that of its own torch.
+# The sources are copied, since a tree holds only the library for its own torch.
 test-torch:
 	@folder=build/$(subst ==,-,$(TORCH)); mkdir -p $$folder; \
 	git ls-files -z | xargs -0 cp --parents --update --target-directory=$$folder; \
@@ -159,8 +159,8 @@ bench: setup
 	  NETCL_VISIBLE_DEVICES=$$r $(PY) -m benchmarks --markdown build/bench-$$r.md --json build/bench-$$r.json $(BENCH_ARGS); \
 	done
 
-# Any runtime will do: it shows which programs there are. The first run takes some twenty minutes on two cores, later
-# ones compile what changed.
+# Any runtime works, since it only lists the programs. The first run takes about twenty minutes on two cores; later ones
+# compile only what changed.
 gpu-lab: setup
 	PYTHON=$(PY) PIP_ARGS="$(PIP_ARGS)" tools/gpu_lab_setup.sh build/gpu-lab
 	NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) $(PY) tools/gpu_lab.py

@@ -1,5 +1,5 @@
-// What torch_netcl/interop.py and torch_netcl/custom_kernel.py call: handles for other OpenCL programs, their buffers
-// as tensors, and kernels of users.
+// The functions behind torch_netcl/interop.py and torch_netcl/custom_kernel.py: handles for other OpenCL programs,
+// their buffers as tensors, and users' kernels.
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/StringUtil.h>
@@ -27,8 +27,8 @@ Handle as_handle(int64_t value) {
 
 Device& device_at(int64_t index) { return device(static_cast<c10::DeviceIndex>(index)); }
 
-// (cl_platform_id, cl_device_id, cl_context, cl_command_queue of the current stream). What others enqueue on the
-// queue comes after everything enqueued before, so it is submitted no later than theirs.
+// (cl_platform_id, cl_device_id, cl_context, cl_command_queue of the current stream). Others may enqueue on the queue
+// from now on, so no launch is held back on it; what netcl has not submitted yet is submitted with their commands.
 std::vector<int64_t> device_handles(int64_t index) {
   Device& d = device_at(index);
   Queue& queue = current_queue(d.index());
@@ -54,12 +54,12 @@ at::Tensor tensor_from_buffer(int64_t index, int64_t mem, int64_t offset, int64_
   return t;
 }
 
-// The current stream waits for a cl_event of another queue.
+// Makes the current stream wait for a cl_event of another queue.
 void wait_event(int64_t index, int64_t event) {
   current_queue(device_at(index).index()).wait(as_handle<cl_event>(event));
 }
 
-// --- kernels of users ------------------------------------------------------------------------------------------
+// --- users' kernels ---------------------------------------------------------------------------------------------
 
 struct UserKernel {
   Kernel* kernel;
@@ -74,8 +74,8 @@ UserKernels& user_kernels() {
   return *k;
 }
 
-// If the driver has forgotten the types, as Intel's has of a program loaded from a binary, they come from disk. The
-// binary may have been kept by a process that used another kernel of the program: then from the source, once.
+// Intel's driver does not tell the types for a program loaded from a binary; then they come from disk. If the binary
+// was stored by a process that used another kernel of the program, they are read once from the source.
 std::vector<std::string> argument_types(const Kernel& k, const std::string& source, const std::string& options) {
   const auto known = [](const std::vector<std::string>& t) { return std::find(t.begin(), t.end(), "") == t.end(); };
   auto types = k.argument_types();
@@ -111,8 +111,8 @@ UserKernel user_kernel(int64_t id) {
   return all.list[id];
 }
 
-// `args` holds a pair for each argument: (0, position in `tensors`, or -1 for a null pointer), (bytes, bits) of a
-// scalar, or (-1, bytes) of local memory.
+// `args` holds one pair per argument: (0, position in `tensors`, or -1 for a null pointer), (bytes, bits) for a scalar,
+// or (-1, bytes) for local memory.
 void launch_kernel(int64_t id, at::TensorList tensors, at::IntArrayRef args, at::IntArrayRef global,
                    at::IntArrayRef local) {
   Kernel& k = *user_kernel(id).kernel;
@@ -130,7 +130,8 @@ void launch_kernel(int64_t id, at::TensorList tensors, at::IntArrayRef args, at:
       const at::Tensor& t = tensors.at(value);
       TORCH_CHECK_VALUE(t.device() == device, "argument ", i / 2, " is on ", t.device(), ", the kernel runs on ",
                         device);
-      // Up to the end of the storage: how far the kernel goes is its own affair, but not into other tensors.
+      // The memory up to the end of the storage. How much of it the kernel uses is its own concern, but it gets no
+      // other tensor.
       const size_t begin = t.storage_offset() * t.itemsize(), end = t.storage().nbytes();
       TORCH_CHECK(t.numel() == 0 || end > begin, "argument ", i / 2, " is a tensor whose storage was resized to ", end,
                   " bytes");

@@ -1,4 +1,5 @@
-// What Python calls, as operators of the `netcl` library: no Python C API, so one binary serves every Python.
+// The functions that Python calls, as operators of the `netcl` library. They use no Python C API, so one binary serves
+// every Python version.
 #include <torch/library.h>
 
 #include "aten/support/Fallback.h"
@@ -11,7 +12,7 @@
 #include "runtime/Queue.h"
 #include "runtime/Shutdown.h"
 
-// torch_netcl/_library.py looks for this text before it loads the file: see there.
+// torch_netcl/_library.py searches for this text before it loads the file.
 extern "C" __attribute__((used, visibility("default"))) const char netcl_built_for[] =
     "netcl built for torch " NETCL_BUILD_TORCH_VERSION;
 
@@ -93,8 +94,8 @@ TORCH_LIBRARY(netcl, m) {
   m.def("device_strings(int index) -> Dict(str, str)", &device_strings);
   m.def("device_numbers(int index) -> Dict(str, int)", &device_numbers);
   m.def("host_sync_count() -> int", [] { return static_cast<int64_t>(counters.host_syncs.load()); });
-  // For tests: bytes of staged copies at present and at most so far, how often a launch had to wait, and how many
-  // commands waited for kernels.
+  // For tests: bytes that are staged now and at most so far, how many launches had to wait, and how many commands
+  // waited for kernels.
   m.def("_backpressure() -> Dict(str, int)", [] {
     Dict r;
     r.insert("staged_bytes", static_cast<int64_t>(staged_bytes().now));
@@ -159,7 +160,7 @@ TORCH_LIBRARY(netcl, m) {
     for (const auto& [name, calls] : end_injection()) r.insert(name, calls);
     return r;
   });
-  // Of every device that there may be: to ask how many there are would take longer.
+  // Seeds every possible device, since counting the devices would take longer.
   m.def("manual_seed_all(Generator? like) -> ()", [](const std::optional<at::Generator>& like) {
     TORCH_CHECK_TYPE(like.has_value() && like->defined(), "manual_seed_all: expected a generator, got None");
     for (c10::DeviceIndex i = 0; i < 64; i++) {

@@ -1,11 +1,11 @@
-// torch.profiler: what netcl devices did, as activities of Kineto, which calls us through PyTorch's registry for
-// PrivateUse1 profilers. A torch without that registry gets no device activities.
+// torch.profiler: reports the activities of netcl devices to Kineto, which calls this through PyTorch's registry for
+// PrivateUse1 profilers. With a torch without that registry, there are no device activities.
 #if __has_include(<torch/csrc/profiler/standalone/privateuse1_profiler.h>)
 
-// As in PyTorch's own build, whose flags an extension does not see.
+// These match the flags of PyTorch's own build, which an extension does not see.
 #define USE_KINETO
 #define KINETO_NAMESPACE libkineto
-#define FMT_HEADER_ONLY  // torch exports no fmt
+#define FMT_HEADER_ONLY  // torch does not export fmt
 
 #include <kineto/libkineto.h>
 #include <kineto/output_base.h>
@@ -42,7 +42,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   ~Session() override { stop(); }
 
   void start() override {
-    take_activities();  // of a session that was dropped
+    take_activities();  // drops those of an abandoned session
     start_recording();
     status_ = libkineto::TraceStatus::RECORDING;
   }
@@ -75,7 +75,7 @@ class Session final : public libkineto::IActivityProfilerSession {
         call.resource = call.threadId = a.thread;
         call.log(logger);
       }
-      // Element-wise kernels all have one of two names, so the operator belongs to it.
+      // Element-wise kernels all have one of a few names, so the name includes the operator.
       auto& work = add(type_of(a.kind), a.kind == Activity::kKernel ? a.name + " (" + a.op + ")" : a.name, a.begin,
                        a.end, id, parent, false);
       work.device = a.device;

@@ -27,7 +27,7 @@
 #define OP_maximum_list ((isnan(x0) | (x0 > x1)) ? x0 : x1)
 #define OP_minimum_list ((isnan(x0) | (x0 < x1)) ? x0 : x1)
 #define OP_pow_list pow(x0, x1)
-// From whichever end is nearer, so that a weight of 1 gives x1 exactly.
+// Interpolates from the nearer end, so that a weight of 1 gives x1 exactly.
 #define OP_lerp (fabs(s) < (ST)0.5f ? x0 + SPLAT(s) * (x1 - x0) : x1 - (x1 - x0) * SPLAT(1 - s))
 #define OP_lerp_list (fabs(x2) < SPLAT(0.5f) ? x0 + x2 * (x1 - x0) : x1 - (x1 - x0) * (SPLAT(1) - x2))
 #define OP_addcmul (x0 + SPLAT(s) * x1 * x2)

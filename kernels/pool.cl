@@ -1,7 +1,7 @@
 // Max and average pooling over up to three dimensions, with windows that slide or adapt to the output's size.
 // -D: ACC (compute tag), IN (storage tag), OUT (pool_scatter: storage tag), IDX (pool_max: int, or long if a plane has
-// 2^31 elements), LANES (for float with int indices): a work-item takes so many windows at once, side by side along x,
-// if they all lie inside the image.
+// 2^31 elements), LANES (for float with int indices): the number of windows that a work-item takes at once, side by
+// side along x, if they all lie inside the image.
 #include "args/pool.h"
 #include "common/extremes.h"
 #include "common/vector.h"
@@ -15,7 +15,7 @@
 #define nan_i8(v) 0
 #define nan_u8(v) 0
 
-// The window of an output: elements [begin, end), and how many an average divides by.
+// The window of an output: elements [begin, end), and the number that an average divides by.
 typedef struct {
   long begin, end, length;
 } window_t;
@@ -234,7 +234,7 @@ static inline window_t covering(const PoolParams* P, int d, long i) {
   return w;
 }
 
-// dst has the compute type. Each of its rows gathers what the windows over it give, in a fixed order.
+// dst has the compute type. Each of its rows sums over the windows that hold it, in a fixed order.
 __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global ST* dst = PTR(dst, ST);

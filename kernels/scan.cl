@@ -27,7 +27,7 @@
 #if defined(ACC_FLOATING)
 static inline VT log_add_exp(VT a, VT b) {
   const VT low = fmin(a, b), high = fmax(a, b);
-  // Equal infinities would make inf - inf; a NaN on either side stays one.
+  // For equal infinities, inf - inf would be NaN; a NaN on either side stays NaN.
   const VT sum = high + log1p(exp(low - high));
   const VT r = ((low == high) & isinf(low)) ? low : sum;
   return (isnan(a) | isnan(b)) ? a + b : r;
@@ -103,7 +103,7 @@ static inline VT read_vector(const ScanParams* L, const tile_t* T, long i, int j
 }
 
 #define ARGS BUF(out0), BUF(out1), BUF(in), BUF(total), const ScanParams params
-// What each segment of a row comes to: [segment][tile][vector].
+// The total of each segment of a row: [segment][tile][vector].
 #define TOTAL(segment, tile) (PTR(total, accumulators_t) + ((segment) * L->tiles + (tile)) * PANEL)
 
 __kernel void scan_totals(ARGS) {

@@ -11,7 +11,7 @@
 #else
 #define RED_prod(a, b) ((a) * (b))
 #endif
-// NaN wins, as everywhere in PyTorch.
+// A NaN counts as the extreme value, as everywhere in PyTorch.
 #if defined(ACC_FLOATING)
 #define RED_amax(a, b) ((a) != (a) || (a) > (b) ? (a) : (b))
 #define RED_amin(a, b) ((a) != (a) || (a) < (b) ? (a) : (b))
@@ -32,8 +32,8 @@ typedef ulong word_t;
 typedef uint word_t;
 #define SWAP(p, old, new) atomic_cmpxchg(p, old, new)
 #endif
-// The element is taken out of the word by value: a cast pointer into the word would break the aliasing rules, and
-// compilers do rely on them.
+// The element is taken out of the word by value. A cast pointer into the word would break the aliasing rules, on which
+// compilers rely.
 #if VAL_BYTES >= 4
 static inline word_t combined(word_t word, uint shift, ST v) {
   union {

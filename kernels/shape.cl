@@ -1,6 +1,6 @@
-// Kernels that move elements (cat, tril, triu) or make them from their place (ranges, triangle indices, unfold's
+// Kernels that move elements (cat, tril, triu) or compute them from their position (ranges, triangle indices, unfold's
 // gradient, repeat_interleave). -D: BYTES (an element's size) for moves; OUT and ACC (tags) and ACC_FLOATING for the
-// rest.
+// others.
 #include "args/shape.h"
 #include "common/vector.h"
 
@@ -122,7 +122,7 @@ __kernel void unfold_backward(BUF(o), BUF(g), const UnfoldBackwardParams L) {
   }
 }
 
-// repeat_interleave: value i fills the places from cumsum[i] - repeats[i] to cumsum[i].
+// repeat_interleave: value i fills the positions from cumsum[i] - repeats[i] to cumsum[i].
 __kernel void repeat_interleave(BUF(o), BUF(r), BUF(c), long n, long total, BUF(e), int code) {
   const long i = get_global_id(0);
   if (i >= n) return;

@@ -1,10 +1,10 @@
-"""Counts what makes C++ and OpenCL C hard to read, and exits with 1 if there is more of it than BOUNDS allow.
+"""Counts what makes C++ and OpenCL C hard to read, and exits with 1 if a count exceeds its bound.
 
     python tools/readability.py             the table of this tree
-    python tools/readability.py DIR [DIR…]  of these trees, a column each
-    python tools/readability.py --list      names what is counted as well
+    python tools/readability.py DIR [DIR…]  the table of these trees, with a column each
+    python tools/readability.py --list      also names what is counted
 
-It needs no compiler: comments, strings and macros' bodies are taken out, and braces are matched.
+It needs no compiler: it removes comments, strings and the bodies of macros, and matches braces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LINES, PARAMETERS, DEPTH, FILE_LINES = 80, 7, 2, 800
 
-# What a tree may have at most. Lower a bound when its count has fallen.
+# The largest allowed counts. Lower a bound when its count has fallen.
 BOUNDS = {
     "functions above 80 lines": 0,
     "functions above 7 parameters, C++": 0,
@@ -34,18 +34,18 @@ TABLES = {"special_tables.h"}  # generated
 
 
 def blank(match: re.Match[str]) -> str:
-    """As many line ends as the text had."""
+    """As many line ends as the match has."""
     return "\n" * match[0].count("\n") if "/" in match[0][:1] else '""' + "\n" * match[0].count("\n")
 
 
 def bare(text: str) -> str:
-    """The text without comments and what is in strings; the lines stay."""
+    """The text without comments and the content of strings; line numbers stay."""
     comment, string = r"//[^\n]*|/\*.*?\*/", r'R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\''
     return re.sub(f"{comment}|{string}", blank, text, flags=re.S)
 
 
 def without_directives(text: str) -> str:
-    """The text without lines of the preprocessor, and without lines that are a macro's call and nothing else."""
+    """The text without preprocessor lines, and without lines that only call a macro."""
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: "\n" * m[0].count("\n"), text, flags=re.M)
     return re.sub(r"^[A-Z_0-9]+\([^(){}\n]*\)$", "", text, flags=re.M)
 
@@ -65,7 +65,7 @@ def one_branch(text: str) -> str:
 
 
 def split_parameters(text: str) -> list[str]:
-    """The parameters of a list, cut at the commas outside brackets."""
+    """The parameters of a list, split at the commas outside brackets."""
     parts, depth, word = [], 0, ""
     for c in text:
         depth += (c in "([{<") - (c in ")]}>")
@@ -78,7 +78,7 @@ def split_parameters(text: str) -> list[str]:
 
 
 class Function:
-    """A function with a body: its name, file, first line, count of lines, and parameters."""
+    """A function with a body: its name, file, first line, number of lines, and parameters."""
 
     def __init__(self, path: str, name: str, line: int, lines: int, parameters: list[str], kernel: bool) -> None:
         self.path, self.name, self.line, self.lines = path, name, line, lines
@@ -93,10 +93,10 @@ HEAD = re.compile(r"([~\w:]+|operator\S+)\s*\(")
 
 
 def functions(path: str, text: str) -> list[Function]:
-    """The functions of a file, those in classes included, lambdas not."""
+    """The functions of a file, including those in classes, but not lambdas."""
     text = without_directives(one_branch(bare(text)))
     found: list[Function] = []
-    scopes: list[tuple[str, int, str]] = []  # kind, where its header begins, header
+    scopes: list[tuple[str, int, str]] = []  # kind, start of its header, header
     start, depth, inside = 0, 0, 0
     for at, c in enumerate(text):
         if c == "(":
@@ -154,7 +154,7 @@ def functions(path: str, text: str) -> list[Function]:
 
 
 def if_depth(text: str) -> int:
-    """How deep the `#if` of a file are nested, its include guard aside."""
+    """The depth of nested `#if` in a file, without its include guard."""
     lines = [line.strip() for line in bare(text).split("\n")]
     depth = deepest = 0
     for i, line in enumerate(lines):
@@ -168,7 +168,7 @@ def if_depth(text: str) -> int:
 
 
 class Tree:
-    """The sources of one tree, and what is counted in them."""
+    """The sources of one tree, and its counts."""
 
     def __init__(self, root: Path) -> None:
         self.files = {
@@ -181,20 +181,20 @@ class Tree:
         self.functions = [f for path, text in self.c_files() for f in functions(path, text)]
 
     def c_files(self, folder: str = "") -> list[tuple[str, str]]:
-        """Path and text of what is written in C++ or OpenCL C below a folder."""
+        """Path and text of the C++ and OpenCL C files in a folder."""
         return [(p, t) for p, t in self.files.items() if p.startswith(folder) and not p.endswith(".py")]
 
     def long_functions(self) -> list[str]:
-        """Functions of more than LINES lines; lists of registrations are tables."""
+        """Functions of more than LINES lines, except lists of registrations, which are tables."""
         return [str(f) for f in self.functions if f.lines > LINES and not f.name.startswith("TORCH_LIBRARY")]
 
     def atens(self, path: str) -> set[str]:
-        """Names of a file's functions whose signature is ATen's: registered there, or a structured class's `impl`."""
+        """Names of a file's functions with ATen's signatures: registered there, or `impl` of a structured class."""
         before = r"(?:m\.impl\(\s*\"[\w.]*\",\s*|TORCH_FN\(|DISPATCH\(\w+,\s*)"
         return {"impl", *re.findall(before + r"&?\(?(?:netcl::)?(\w+)", self.files[path])}
 
     def many_parameters(self, folder: str) -> list[str]:
-        """Functions of more than PARAMETERS parameters, but for kernels and signatures that are ATen's."""
+        """Functions of more than PARAMETERS parameters, except kernels and functions with ATen's signatures."""
         return [
             str(f) for f in self.functions
             if f.path.startswith(folder) and len(f.parameters) > PARAMETERS and not f.kernel
@@ -206,7 +206,8 @@ class Tree:
         return [p for p, text in self.c_files() if if_depth(text) > DEPTH]
 
     def structs_twice(self) -> list[str]:
-        """Structs defined in a kernel's file that the host passes by value: it must define them again."""
+        """Structs that are defined in a kernel's file and that the host passes by value, so that it must define them
+        again."""
         own: dict[str, str] = {}
         for path, text in self.c_files("kernels"):
             if not path.startswith("kernels/args/"):
@@ -221,7 +222,7 @@ class Tree:
         return sorted(f"{own[name]}: {name}" for name in passed)
 
     def selectors(self) -> list[str]:
-        """Macros that an `#if` around a kernel tests and whose words are all in that kernel's name."""
+        """Macros that an `#if` around a kernel tests, and whose words are all in that kernel's name."""
         found = set()
         for path, text in self.c_files("kernels"):
             stack: list[list[str]] = []
@@ -252,7 +253,7 @@ class Tree:
         return re.findall(r"^\+(?!\+\+ )(.+)$", diff[1], re.M) if diff else []
 
     def counts(self) -> dict[str, list[str]]:
-        """Each row of the table, with what is counted in it."""
+        """Each row of the table, with the counted things."""
         found = [
             self.long_functions(), self.many_parameters("csrc"), self.many_parameters("kernels"), self.deep_ifs(),
             self.structs_twice(), self.selectors(), self.long_files(), self.diff_lines("A unary"),
@@ -262,7 +263,7 @@ class Tree:
 
 
 def main() -> int:
-    """The table; 1 if the last tree is beyond a bound."""
+    """Print the table; returns 1 if the last tree exceeds a bound."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trees", nargs="*", type=Path, default=[ROOT])
     parser.add_argument("--list", action="store_true", help="name what is counted")

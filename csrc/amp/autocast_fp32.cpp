@@ -1,12 +1,12 @@
-// Operators that autocast runs in float32 though no list of ATen/autocast_mode.h has them, boxed: whatever their
-// arguments.
+// Operators that autocast runs in float32 although they are on no list of ATen/autocast_mode.h. The functions are
+// boxed, so they take any arguments.
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 namespace netcl {
 namespace {
 
-// The tensors among an operator's arguments as float32, if autocast casts such tensors.
+// Casts the tensors among an operator's arguments to float32, if autocast casts such tensors.
 void cast_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); i++) {
     if (stack[i].isTensor() && stack[i].toTensor().defined()) {
@@ -21,7 +21,7 @@ void fp32(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
-// … and floating results in the dtype of the first argument.
+// The same, and casts floating results back to the dtype of the first argument.
 void fp32_and_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
   const auto dtype = torch::jit::peek(*stack, 0, op.schema().arguments().size()).toTensor().scalar_type();
@@ -33,8 +33,8 @@ void fp32_and_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-// On CUDA these have no policy: cuFFT takes half numbers, of lengths that are powers of 2, and no bfloat16. There is no
-// transform of 16-bit numbers here, so they are what CPU's autocast makes them.
+// These have no policy on CUDA, where cuFFT transforms half in lengths that are powers of 2, and no bfloat16. netcl has
+// no transform of 16-bit numbers, so it casts them to float32, as CPU autocast does.
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   for (const char* name :
        {"fft_fft",   "fft_ifft",   "fft_rfft",   "fft_irfft",  "fft_hfft",   "fft_ihfft",   "fft_fft2",
@@ -44,7 +44,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   }
 }
 
-// The operators that torchvision itself registers for CUDA's autocast, for when it is imported.
+// The operators that torchvision registers for CUDA's autocast; used if torchvision is imported.
 TORCH_LIBRARY_IMPL(torchvision, AutocastPrivateUse1, m) {
   for (const char* name : {"nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fp32_and_back>());

@@ -1,6 +1,5 @@
-// Autocast for netcl: which operators run in the lower precision, which in fp32, and which in the widest of their
-// inputs. The lists are those of the installed ATen/autocast_mode.h, so netcl's policies are CUDA's, whatever the
-// torch version it was built against.
+// Autocast for netcl: which operators run in the lower precision, in fp32, or in the widest of their input dtypes. The
+// lists are those of the installed ATen/autocast_mode.h, so netcl's policies equal CUDA's in every torch version.
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -11,7 +10,7 @@ namespace {
 
 bool lacks_fp16(c10::DeviceIndex index) { return !device(index).info().has_fp16; }
 
-// Whether some devices have it and others do not.
+// Whether some devices have cl_khr_fp16 and others do not.
 bool fp16_differs() {
   static const bool differs = [] {
     int lacking = 0;
@@ -21,7 +20,7 @@ bool fp16_differs() {
   return differs;
 }
 
-// The device of an argument; -1 if it is no netcl tensor.
+// The index of an argument's device; -1 if it is no netcl tensor.
 template <class T>
 int device_index_of(const T&) {
   return -1;
@@ -36,8 +35,8 @@ int device_index_of(const at::ITensorListRef& list) {
 }
 int device_index_of(const at::TensorList& list) { return device_index_of(at::ITensorListRef(list)); }
 
-// If devices differ, float16 stands for the 16-bit float of the tensors' device, whichever is current: bfloat16
-// without cl_khr_fp16.
+// If only some devices have cl_khr_fp16, autocast to float16 means bfloat16 on the others. This sets the dtype by the
+// device of the tensors, whichever device is current.
 class DtypeOfDevice {
  public:
   template <class... Args>
@@ -61,7 +60,7 @@ class DtypeOfDevice {
 }  // namespace
 }  // namespace netcl
 
-// The two policies that look at the autocast dtype: ATen's own, with the dtype of the tensors' device.
+// The two policies that use the autocast dtype: ATen's own, with the dtype of the tensors' device.
 namespace at::autocast {
 
 template <class Redispatch, Redispatch* F, class Ret, class... Args>
@@ -89,7 +88,7 @@ struct WrapFunction_<CastPolicy::promote, at::kPrivateUse1, Redispatch, F, Ret, 
 namespace netcl {
 namespace {
 
-// binary_cross_entropy needs log(1 - p) of a p that half precision cannot tell from 1: refused, as on CUDA.
+// binary_cross_entropy needs log(1 - p), and half precision rounds some p to 1. It raises, as on CUDA.
 at::Tensor binary_cross_entropy_banned(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                                        int64_t) {
   TORCH_CHECK(false,
@@ -100,7 +99,7 @@ at::Tensor binary_cross_entropy_banned(const at::Tensor&, const at::Tensor&, con
               "safe to autocast.");
 }
 
-// Operators on no list keep the dtypes they are given.
+// Operators on no list keep the dtypes of their arguments.
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
@@ -116,16 +115,17 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_FP32_SET_OPT_DTYPE(NETCL_FP32_SET_OPT_DTYPE)
 #undef NETCL_FP32_SET_OPT_DTYPE
 
-  // The list's signatures are written as inside namespace at.
+  // The lists' signatures are written for namespace at.
   using namespace at;
-  // norm appends a dtype to its arguments and goes to the overload that takes one.
+  // norm appends a dtype to its arguments and calls the overload that takes one.
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
 
 #define NETCL_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
   AT_FORALL_PROMOTE(NETCL_PROMOTE)
 #undef NETCL_PROMOTE
 
-  // These are on no list: CUDA casts when it calls cuDNN. Here the whole layer is the operator (csrc/aten/rnn/Rnn.h).
+  // These are on no list, since CUDA casts when it calls cuDNN. Here the whole layer is one operator
+  // (csrc/aten/rnn/Rnn.h).
   KERNEL_PRIVATEUSEONE(lstm, input, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(gru, input, lower_precision_fp)
 

@@ -1,4 +1,4 @@
-// What torch.amp.GradScaler runs: both operators stay on the device, so a scaled step never waits for the host.
+// The operators of torch.amp.GradScaler. Both stay on the device, so a scaled step never waits for the host.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/view_as_real.h>
@@ -22,7 +22,8 @@ at::Tensor distinct(at::Tensor t) {
   return t;
 }
 
-// `record`, if defined, is where the kernel says which gradients are to blame: two words for each of them.
+// `record`, if defined, has two words per gradient, in which the kernel says how many elements are not finite, and
+// where.
 void unscale(const char* op, at::TensorList grads, at::Tensor& found_inf, const at::Tensor& inv_scale,
              const at::Tensor& record) {
   if (grads.empty()) return;
@@ -34,7 +35,7 @@ void unscale(const char* op, at::TensorList grads, at::Tensor& found_inf, const 
   TORCH_CHECK(found_inf.scalar_type() == at::kFloat, "found_inf must be a float tensor.");
   const c10::DeviceGuard guard(found_inf.device());
 
-  std::vector<std::pair<at::Tensor, at::Tensor>> write_back;  // gradient, and the dense copy that was unscaled
+  std::vector<std::pair<at::Tensor, at::Tensor>> write_back;  // (gradient, its dense copy, which is unscaled)
   std::map<at::ScalarType, MultiTensor> by_dtype;
   int64_t number = 0;
   for (const at::Tensor& grad : grads) {
@@ -47,7 +48,7 @@ void unscale(const char* op, at::TensorList grads, at::Tensor& found_inf, const 
       dense = source.contiguous();
       if (!dense.is_same(source)) write_back.emplace_back(source, dense);
     }
-    // A complex number is two reals, and is finite if both are.
+    // A complex number is two reals, and it is finite if both are.
     const at::Tensor real = dense.is_complex() ? at::view_as_real(dense) : dense;
     const auto type = real.scalar_type();
     TORCH_CHECK(at::isFloatingType(type), op, ": gradients must be floating point, not ", type);
@@ -59,7 +60,7 @@ void unscale(const char* op, at::TensorList grads, at::Tensor& found_inf, const 
     defs.set("S", dtype_tag(type));
     tensors.launch("amp.cl", "unscale", defs, buf(found_inf), buf(inv_scale), buf_or_null(record));
   }
-  // CPU and CUDA do not count this write either.
+  // This write does not increment the version, as on CPU and CUDA.
   const at::AutoDispatchBelowADInplaceOrView uncounted;
   for (const auto& [grad, dense] : write_back) grad.copy_(dense);
 }
@@ -70,7 +71,7 @@ void non_finite_check_and_unscale_(at::TensorList grads, at::Tensor& found_inf, 
 
 void check_and_unscale_(at::TensorList grads, at::Tensor found_inf, const at::Tensor& inv_scale,
                         const at::Tensor& record) {
-  // The kernel counts rows in a float.
+  // The kernel holds the gradient's number in a float.
   TORCH_CHECK(grads.size() < (1 << 24), "at most 2^24 gradients can be told apart, not ", grads.size());
   TORCH_CHECK(record.scalar_type() == at::kInt && record.is_contiguous() && record.device() == found_inf.device() &&
                   record.numel() >= 2 * static_cast<int64_t>(grads.size()),
@@ -78,7 +79,7 @@ void check_and_unscale_(at::TensorList grads, at::Tensor found_inf, const at::Te
   unscale("netcl::_amp_check_and_unscale_", grads, found_inf, inv_scale, record);
 }
 
-// live[k] = saved[k] for every k if found_inf is not zero, bit by bit.
+// If found_inf is not zero: live[k] = saved[k] for every k, bit by bit.
 void take_back_(at::TensorList live, at::TensorList saved, const at::Tensor& found_inf) {
   constexpr const char* kOp = "netcl::_amp_take_back_";
   TORCH_CHECK(live.size() == saved.size(), kOp, ": as many tensors must be saved as there are.");
@@ -114,7 +115,7 @@ void flag_non_finite_(at::TensorList tensors, at::Tensor flags, int64_t at) {
               ": flags must be a contiguous int32 tensor, with a place for number ", at, ".");
   const c10::DeviceGuard guard(flags.device());
   std::map<at::ScalarType, MultiTensor> by_dtype;
-  std::vector<at::Tensor> kept;  // copies, until they are launched on
+  std::vector<at::Tensor> kept;  // keeps copies alive until the launch
   kept.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) {
     TORCH_CHECK(tensor.device() == flags.device(), kOp, ": expected all tensors on ", flags.device(), ".");
@@ -156,7 +157,7 @@ at::Tensor& update_scale_(at::Tensor& scale, at::Tensor& growth_tracker, const a
   return scale;
 }
 
-// For torch_netcl/amp: blame.py, transactional.py and detect_overflow.py say what they are for.
+// For blame.py, transactional.py and detect_overflow.py of torch_netcl/amp.
 TORCH_LIBRARY_FRAGMENT(netcl, m) {
   m.def("_amp_check_and_unscale_(Tensor(a!)[] grads, Tensor(b!) found_inf, Tensor inv_scale, Tensor(c!) record) -> ()");
   m.def("_amp_take_back_(Tensor(a!)[] live, Tensor[] saved, Tensor found_inf) -> ()");

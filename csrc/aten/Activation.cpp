@@ -1,4 +1,4 @@
-// Activations and losses that are element-wise: their forward expressions stand in unary.cl, the others in binary.cl
+// Element-wise activations and losses: the expressions of their forward passes are in unary.cl, the others in binary.cl
 // and ternary.cl.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
@@ -61,7 +61,7 @@ using at::Tensor;
 using at::TensorIterator;
 using at::TensorIteratorBase;
 
-// gelu's classes are split between CPU and CUDA in ATen, so these are ours.
+// ATen's classes for gelu differ between CPU and CUDA, so this one is ours.
 struct Gelu : at::meta::structured_gelu {
   void impl(const Tensor&, c10::string_view approximate, const Tensor&) {
     const bool tanh = at::native::get_gelutype_enum(approximate) == at::native::GeluType::Tanh;
@@ -80,7 +80,7 @@ std::tuple<Tensor&, Tensor&> log_sigmoid_forward_out(const Tensor& self, Tensor&
   pointwise(iter, "unary.cl", "log_sigmoid");
   return {output, buffer};
 }
-// The buffer saves work on the CPU only; as on CUDA it stays empty.
+// The buffer is only useful on the CPU; here it stays empty, as on CUDA.
 std::tuple<Tensor, Tensor> log_sigmoid_forward(const Tensor& self) {
   Tensor output = at::empty_like(self), buffer = at::empty({0}, self.options());
   log_sigmoid_forward_out(self, output, buffer);
@@ -133,7 +133,7 @@ Tensor bce_elements(const Tensor& self, const Tensor& target) {
   check_floating(dev, self.scalar_type(), op);
   TORCH_CHECK(self.scalar_type() == target.scalar_type(), "Found dtype ", target.scalar_type(), " but expected ",
               self.scalar_type());
-  // Element i of one belongs to element i of the other in memory, too.
+  // Corresponding elements must lie at the same position in memory.
   const bool alike = self.is_non_overlapping_and_dense() && self.strides() == target.strides();
   const Tensor x = alike ? self : self.contiguous(), y = alike ? target : target.contiguous();
   const Tensor loss = at::empty_like(x);
@@ -179,7 +179,7 @@ Tensor binary_cross_entropy_backward(const Tensor& grad, const Tensor& self, con
   return binary_cross_entropy_backward_out(grad, self, target, weight, reduction, grad_input);
 }
 
-// The noise is the slope of each element: drawn if the input is not positive, else 1.
+// The noise is the slope of each element: a random number if the input is not positive, else 1.
 Tensor& rrelu_out(const Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
                   std::optional<at::Generator> generator, Tensor& out) {
   if (!training) return at::leaky_relu_out(out, self, (lower.toDouble() + upper.toDouble()) / 2);
@@ -190,7 +190,7 @@ Tensor& rrelu_out(const Tensor& self, Tensor& noise, const Scalar& lower, const 
 }
 Tensor rrelu(const Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
              std::optional<at::Generator> generator) {
-  Tensor out = at::empty_like(self, at::MemoryFormat::Contiguous);  // as CPU and CUDA
+  Tensor out = at::empty_like(self, at::MemoryFormat::Contiguous);  // as on CPU and CUDA
   return rrelu_out(self, noise, lower, upper, training, generator, out);
 }
 Tensor& rrelu_(Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,

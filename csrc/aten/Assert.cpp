@@ -1,4 +1,4 @@
-// torch._assert_async: an assertion about a value that stays on the device.
+// torch._assert_async: asserts a value that stays on the device.
 #include <ATen/ops/ne.h>
 #include <torch/library.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using at::Tensor;
 
-// Nothing waits here: a 0 is reported as device code reports a bad index.
+// Does not wait: the kernel reports a 0 in the same way as an index out of range.
 void assert_async_msg(const Tensor& self, c10::string_view message) {
   TORCH_CHECK(self.numel() == 1, "Boolean value of Tensor with ",
               self.numel() == 0 ? "no values" : "more than one value", " is ambiguous");

@@ -1,7 +1,6 @@
-// scaled_dot_product_attention: two matrix products with a softmax between them that adds the bias and knows
-// the causal mask, and their backward, which makes the probabilities again from the logarithm of each row's
-// sum. What it does not cover (dropout, masks that want a gradient, nested tensors) takes PyTorch's composite
-// path.
+// scaled_dot_product_attention: two matrix products with a softmax between them, which adds the bias and applies the
+// causal mask. Its backward computes the probabilities again from the logarithm of each row's sum. Other cases
+// (dropout, masks that need a gradient, nested tensors) use PyTorch's composite path.
 #include <ATen/Context.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/empty.h>
@@ -27,12 +26,11 @@ namespace {
 
 using at::Tensor;
 
-// Scores kept at a time, in elements: on CPUs what a cache holds.
+// The scores that are kept at a time, in elements: on CPUs, as many as the cache holds.
 int64_t most_scores(const Device& device) { return device.is_cpu() ? 2 << 20 : 16 << 20; }
-// Queries at a time under a causal mask, so that most keys that none of them sees are left out.
+// With a causal mask, queries are processed in parts of this size. Keys that no query of a part may see are skipped.
 constexpr int64_t kCausalQueries = 256;
 
-// kernels/attention.cl
 bool expandable(const Tensor& mask, c10::SymIntArrayRef sizes) {
   if (mask.dim() > 4) return false;
   for (int64_t i = 1; i <= mask.dim(); i++)
@@ -60,7 +58,7 @@ int64_t choose_backend(const Tensor& q, const Tensor& k, const Tensor& v, const 
   return static_cast<int64_t>(supported() ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 
-// Some queries of some heads, and the first `keys` keys.
+// A part of the work: some queries of some heads, and the first `keys` keys.
 struct Part {
   int64_t b, batches, h, heads, query, queries, keys;
 
@@ -71,7 +69,7 @@ struct Part {
   GemmMatrix of_keys(const Tensor& t) const { return matrix(t, 0, keys); }
 };
 
-// All of one call, forward or backward.
+// The operands of one call, forward or backward.
 struct Attention {
   Tensor q, k, v, bias;
   bool causal;
@@ -89,7 +87,7 @@ struct Attention {
     if (bias_ && bias_->defined()) bias = bias_->expand({q.size(0), q.size(1), q.size(2), k.size(2)});
   }
 
-  // Heads of keys and values that several heads of queries share, once for each of those.
+  // Repeats the heads of keys or values, if several heads of queries share one.
   Tensor repeated(const Tensor& t) const {
     const int64_t groups = q.size(1) / t.size(1);
     if (groups == 1) return t;
@@ -97,7 +95,7 @@ struct Attention {
         .expand({t.size(0), t.size(1), groups, t.size(2), t.size(3)})
         .reshape({t.size(0), q.size(1), t.size(2), t.size(3)});
   }
-  // And the gradient of that.
+  // The gradient of repeated().
   static Tensor gathered(const Tensor& grad, const Tensor& original) {
     if (grad.size(1) == original.size(1)) return grad;
     return grad.unflatten(1, {original.size(1), grad.size(1) / original.size(1)}).sum(2);
@@ -105,14 +103,14 @@ struct Attention {
 
   at::TensorOptions acc_options() const { return q.options().dtype(acc); }
 
-  // Queries of a part. Scores of all queries with all keys would grow with the square of the length.
+  // Queries per part. The scores of all queries with all keys would grow with the square of the length.
   int64_t queries_each() const {
     const int64_t fit = std::max<int64_t>(16, most_scores(netcl::device_of(q)) / k.size(2));
     return std::min({q.size(2), fit, causal ? kCausalQueries : q.size(2)});
   }
   bool whole() const { return queries_each() == q.size(2); }
 
-  // Calls f(part) for parts whose scores are few enough, all queries of a head before the next.
+  // Calls f(part) for parts with few enough scores. All queries of a head come before those of the next.
   template <class F>
   void parts(F&& f) const {
     const int64_t queries = queries_each(), each = queries * k.size(2), most = most_scores(netcl::device_of(q));
@@ -188,8 +186,8 @@ struct Attention {
   }
 };
 
-// As PyTorch's meta function has it: dimensions in the order of the query's. Where its heads lie side by side, as those
-// of a projection do, the caller's transpose(1, 2).reshape(…) is a view.
+// As PyTorch's meta function: the output's dimensions have the query's memory order. If the query's heads lie side by
+// side, as those of a projection do, the caller's transpose(1, 2).reshape(…) is a view.
 Tensor result_like(const Tensor& query, int64_t width) {
   if (query.size(3) == width) return at::empty_like(query);
   std::array<int64_t, 4> order{0, 1, 2, 3}, strides{}, sizes{query.size(0), query.size(1), query.size(2), width};
@@ -202,7 +200,8 @@ Tensor result_like(const Tensor& query, int64_t width) {
   return at::empty_strided(sizes, strides, query.options());
 }
 
-// Seed and offset of the dropout that there is not: compiled graphs expect numbers. Nobody writes to it.
+// Seed and offset of the dropout, which netcl does not have: compiled graphs expect these tensors. Nothing writes to
+// them.
 const Tensor& no_philox(const Tensor& query) {
   static auto* made = new std::array<Tensor, 64>();
   static std::mutex mutex;
@@ -246,7 +245,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
   const int64_t depth = query.size(3), width = a.v.size(3);
   Tensor dq, dk, dv;
   if (mask[0]) dq = at::empty_like(query);
-  // What several parts add to is kept in the compute type.
+  // If several parts add to a gradient, it is kept in the compute type.
   const bool add = !a.whole();
   const auto sums = [&](const Tensor& t) { return add ? at::zeros_like(t, a.acc) : at::empty_like(t); };
   if (mask[1]) dk = sums(a.k);
@@ -261,7 +260,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
     RowSplit split;
     const AttentionParams p = a.arg(part, &split);
     a.rows("attention_backward", p, split, buf(scores), buf(grads), buf(lse));
-    // A gradient of the keys or values, of `columns` columns: what probabilities or scores `x` take from the queries.
+    // The gradient of the keys or values, which has `columns` columns: x^T * queries, for probabilities or scores `x`.
     const auto of_keys = [&](const GemmMatrix& x, const GemmMatrix& queries, const Tensor& to, int64_t columns,
                              double alpha) {
       const GemmMatrix c = part.of_keys(to);

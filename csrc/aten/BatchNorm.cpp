@@ -1,5 +1,5 @@
-// Batch normalisation with its derivative: any float input with weights and running statistics of its own or
-// a wider dtype, channels first or last. Saved statistics are of the compute type.
+// Batch normalisation and its derivative. Weights and running statistics have the dtype of the float input or a wider
+// one; channels come first or last. Saved statistics have the compute type.
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -17,7 +17,7 @@ using Mask = std::array<bool, 3>;
 Tensor get(OptTensor t) { return t.has_value() && t->defined() ? *t : Tensor(); }
 Tensor contiguous(const Tensor& t) { return t.defined() ? t.contiguous() : t; }
 
-// How channels lie in a dense tensor: `runs` runs of hw elements per channel, or `runs` rows of all channels.
+// How channels lie in a dense tensor: `runs` runs of hw elements per channel, or `runs` rows that hold all channels.
 struct Layout {
   at::MemoryFormat format = at::MemoryFormat::Contiguous;
   bool cols = false;
@@ -42,7 +42,7 @@ struct Layout {
 };
 
 struct Params {
-  Tensor weight, bias;  // one dtype
+  Tensor weight, bias;  // both of one dtype
   c10::ScalarType type;
 
   Params(const Tensor& input, OptTensor weight_opt, OptTensor bias_opt) {
@@ -65,7 +65,7 @@ Defs batch_norm_defs(const Tensor& input, const Layout& layout, c10::ScalarType 
   return d;
 }
 
-// Columns in vectors; a GPU takes them in groups of 64.
+// A work-item takes a vector of columns; on a GPU they form groups of 64.
 Range column_range(const Device& dev, int64_t channels) { return {size_t(ceil_div(channels, row_vec(dev, channels)))}; }
 Range column_local(const Device& dev) { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
 
@@ -98,7 +98,7 @@ void train_forward(const Forward& f) {
   const Layout& layout = f.layout;
   Device& dev = netcl::device_of(f.x);
   Queue& queue = queue_of(f.x);
-  // The running statistics are written in place; strided ones through a copy.
+  // The running statistics are written in place, or through a copy if they are strided.
   const Tensor rm = contiguous(f.stats.running_mean), rv = contiguous(f.stats.running_var);
   const Buf weight = buf_or_null(f.params.weight), bias = buf_or_null(f.params.bias);
   const Defs d = batch_norm_defs(f.x, layout, f.params.type, rm, rv);

@@ -1,4 +1,4 @@
-// Element-wise operators of two and three tensors. One line per operator: here its name, its expression in binary.cl
+// Element-wise operators of two and three tensors. Each has its name here, in one line, and its expression in binary.cl
 // or ternary.cl.
 #include <ATen/native/BinaryOps.h>
 #include <ATen/native/Cross.h>
@@ -58,11 +58,11 @@
 #include "aten/support/Pointwise.h"
 #include "aten/support/Structured.h"
 
-// Structured, overload Tensor, with an in-place form.
+// Structured operators with the overload Tensor and an in-place form.
 #define NETCL_BINARY_OPS(_) \
   _(mul)                    \
   _(div)
-// The same with out= as overload Tensor_out.
+// The same, but out= is the overload Tensor_out.
 #define NETCL_BINARY_OPS_TENSOR_OUT(_) \
   _(remainder)                         \
   _(fmod)                              \
@@ -72,7 +72,7 @@
   _(bitwise_left_shift)                \
   _(bitwise_right_shift)
 
-// Structured, without an overload name: in-place too, or only functional and out.
+// Structured operators without overload names: some have an in-place form, the others only functional and out.
 #define NETCL_BINARY_OPS_PLAIN(_) \
   _(atan2)                        \
   _(gcd)                          \
@@ -88,7 +88,7 @@
   _(maximum)                           \
   _(minimum)
 
-// Comparisons: structured, overloads Tensor and Scalar.
+// Comparisons: structured operators with the overloads Tensor and Scalar.
 #define NETCL_COMPARISONS(_) \
   _(eq)                      \
   _(ne)                      \
@@ -97,13 +97,13 @@
   _(gt)                      \
   _(ge)
 
-// Not structured; ATen's <op>_out is shared.
+// Not structured: CPU and CUDA share ATen's <op>_out.
 #define NETCL_LOGICAL_OPS(_) \
   _(logical_and)             \
   _(logical_or)              \
   _(logical_xor)
 
-// Stubs without scalars, by the name of their expression in binary.cl.
+// Stubs without scalars, by the names of their expressions in binary.cl.
 #define NETCL_BINARY_STUBS(_) \
   _(mul)                      \
   _(div_true)                 \
@@ -146,7 +146,7 @@ using at::Tensor;
 using at::TensorIterator;
 using at::TensorIteratorBase;
 
-// add's class for CPU and CUDA is generated (ufunc), so this one is ours; sub's calls add_stub.
+// ATen generates add's class for CPU and CUDA (ufunc), so this one is ours; sub's class calls add_stub.
 struct Add : at::meta::structured_add_Tensor {
   void impl(const Tensor&, const Tensor&, const Scalar& alpha, const Tensor&) {
     pointwise(*this, "binary.cl", "add", alpha);
@@ -178,7 +178,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #define NETCL_IMPL(op) m.impl(#op ".out", &at::native::op##_out);
   NETCL_LOGICAL_OPS(NETCL_IMPL)
 #undef NETCL_IMPL
-  // What Python's << and >> call.
+  // Python's << and >>.
 #define NETCL_IMPL(op)                                                                                         \
   m.impl("__" #op "__.Tensor", static_cast<Tensor (*)(const Tensor&, const Tensor&)>(at::native::__##op##__)); \
   m.impl("__" #op "__.Scalar", static_cast<Tensor (*)(const Tensor&, const Scalar&)>(at::native::__##op##__)); \
@@ -223,7 +223,7 @@ void lerp_scalar_kernel(TensorIteratorBase& iter, const Scalar& weight) {
 }
 void lerp_tensor_kernel(TensorIteratorBase& iter) { pointwise(iter, "ternary.cl", "lerp_tensor"); }
 
-// The exponents of everyday use need no pow; integers other than 2 and 3 go through the two-tensor kernel.
+// Common exponents do not need pow.
 void pow_scalar_kernel(TensorIteratorBase& iter, const Scalar& exponent) {
   const bool floating = c10::isFloatingType(iter.common_dtype());
   const auto is = [&](double value) { return !exponent.isComplex() && exponent.toDouble() == value; };
@@ -243,7 +243,7 @@ void pow_scalar_kernel(TensorIteratorBase& iter, const Scalar& exponent) {
   }
 }
 
-// A coordinate of the product at a time; `dim` has three.
+// Computes one coordinate of the product at a time; `dim` has size three.
 void cross_kernel(const Tensor& result, const Tensor& a, const Tensor& b, int64_t dim) {
   for (int64_t i = 0; i < 3; i++) {
     const int64_t j = (i + 1) % 3, k = (i + 2) % 3;

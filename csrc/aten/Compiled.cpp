@@ -1,4 +1,5 @@
-// Kernels that torch.compile generates (torch_netcl/inductor): compiled once, launched as those in kernels/ are.
+// Kernels that torch.compile generates (torch_netcl/inductor). They are compiled once and launched like those in
+// kernels/.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -15,7 +16,8 @@
 namespace netcl {
 namespace {
 
-// What a work-item (on a GPU a work-group for kRows) takes; torch_netcl/inductor/kernel.py writes the loops.
+// The unit of work of a work-item (for kRows on a GPU, of a work-group); torch_netcl/inductor/kernel.py writes the
+// loops.
 enum Shape : int64_t {
   kElements = 0,  // vectors of elements
   kRows = 1,      // whole rows, each of them reduced
@@ -25,12 +27,12 @@ enum Shape : int64_t {
 struct Generated {
   Kernel* kernel;
   int64_t shape;
-  bool asserts;  // takes the buffer for bad indices
+  bool asserts;  // whether it takes the buffer for bad indices
   int code = 0;
 };
 struct GeneratedKernels {
   std::mutex mutex;
-  std::deque<Generated> list;  // its elements stay where they are
+  std::deque<Generated> list;  // a deque, so that pointers to its elements stay valid
 };
 GeneratedKernels& generated() {
   static auto* g = new GeneratedKernels();
@@ -39,7 +41,7 @@ GeneratedKernels& generated() {
 
 constexpr int64_t kVector = 16;   // VEC of kernels/common/compiled.h on a CPU
 constexpr size_t kGroup = 64;     // its GROUP on a GPU
-constexpr int64_t kLeast = 2048;  // elements that pay for the scheduling of a work-item
+constexpr int64_t kLeast = 2048;  // elements per work-item that pay for its scheduling
 
 int64_t compile_generated(int64_t index, const std::string& source, const std::string& name, int64_t shape,
                           bool asserts) {
@@ -92,8 +94,8 @@ void launch_generated(int64_t id, at::TensorList tensors, at::IntArrayRef sizes)
            g.code);
 }
 
-// ATen's convolutions by names of our own: PyTorch's fake tensors take an unknown device's results for contiguous,
-// while ours are channels_last where an operand is (torch_netcl/inductor/passes.py says so).
+// ATen's convolutions under our own names. PyTorch's fake tensors assume that an unknown device's results are
+// contiguous, but ours are channels_last if an operand is; torch_netcl/inductor/passes.py declares this.
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                        at::IntArrayRef output_padding, int64_t groups) {

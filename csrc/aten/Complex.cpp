@@ -1,5 +1,5 @@
-// Complex numbers from two real ones.
-#include <ATen/core/Tensor.h>  // first: other headers of ATen rely on what it includes
+// Builds complex numbers from two real ones.
+#include <ATen/core/Tensor.h>  // first, since other headers of ATen rely on its includes
 
 #include <ATen/native/TensorFactories.h>
 #include <ATen/native/TensorIterator.h>

@@ -1,4 +1,4 @@
-// Copies and casts: within a device, between host and device, between devices; and reading one element.
+// Copies and casts within a device, between host and device, and between devices; reads of one element.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/_copy_from.h>
@@ -17,20 +17,20 @@ namespace netcl {
 
 namespace {
 
-// Same elements at the same places of one run of memory: a byte copy does.
+// Whether corresponding elements lie at the same positions of one block of memory, so that a byte copy suffices.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
          (a.strides() == b.strides() ? a.is_non_overlapping_and_dense() : a.is_contiguous() && b.is_contiguous());
 }
 
-// On a CPU the driver copies with one core.
+// On a CPU the driver copies with one core only.
 bool better_by_kernel(const at::Tensor& t) {
   constexpr size_t kManyBytes = size_t{4} << 20;
   return t.nbytes() >= kManyBytes && netcl::device_of(t).is_cpu();
 }
 
-// The same memory as integers if there are some of that size: they need no arithmetic and no cl_khr_fp64, have
-// vectors, unlike complex numbers, and one kernel serves all dtypes of a size.
+// The same memory as integers, if there are integers of that size. Integers need no arithmetic and no cl_khr_fp64;
+// unlike complex numbers they have vectors; and one kernel serves all dtypes of a size.
 at::Tensor bits(const at::Tensor& t) {
   switch (t.element_size()) {
     case 1:
@@ -68,7 +68,7 @@ void copy_within(const at::Tensor& dst, const at::Tensor& src) {
   pointwise(iter, "unary.cl", "copy", {}, compute);
 }
 
-// A tensor whose bytes can be moved in one piece: dense, in any order of dimensions.
+// A tensor whose bytes can be copied as one block: dense, with any order of dimensions.
 at::Tensor dense(const at::Tensor& t) { return t.is_non_overlapping_and_dense() ? t : t.contiguous(); }
 
 void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
@@ -104,15 +104,15 @@ void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
   if (!direct) copy_within(dst, target);
 }
 
-// The same elements in the same order: nothing is to be done, even if some of them share their place.
+// Whether both are the same elements in the same order. Then nothing needs to be done, even if some share an address.
 bool same_view(const at::Tensor& a, const at::Tensor& b) {
   return a.is_same(b) || (a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.strides() == b.strides() &&
                           a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() &&
                           a.is_neg() == b.is_neg());
 }
 
-// The same memory as it is, if `t` is a lazily conjugated or negated view. An operator that writes to one with both
-// bits would resolve the first of them by a copy, which is such an operator again, for ever.
+// The same memory without lazy conjugation and negation. An operator that writes to a view with both bits would resolve
+// the first one by a copy, which is such an operator itself, and so recurse forever.
 at::Tensor plain(const at::Tensor& t) {
   const at::Tensor u = t.is_conj() ? t.conj() : t;
   return u.is_neg() ? at::_neg_view(u) : u;
@@ -120,11 +120,11 @@ at::Tensor plain(const at::Tensor& t) {
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(self.defined() && dst.defined(), "copy_: both tensors must be defined");
-  const at::Tensor sized = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());  // or an error
+  const at::Tensor sized = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());  // or raises
   if (dst.numel() == 0 || same_view(self, dst)) return dst;
   const OpName scope("aten::copy_");
-  if (self.sizes() != dst.sizes()) at::assert_no_partial_overlap(dst, self);  // not found once it is expanded
-  // Negation comes before a conversion: it has other limits in another dtype, and bool has none.
+  if (self.sizes() != dst.sizes()) at::assert_no_partial_overlap(dst, self);  // expand() would hide the overlap
+  // Negate before the conversion: the other dtype has other limits, and bool has no negation.
   const at::Tensor from = sized.scalar_type() == dst.scalar_type() ? sized : sized.resolve_neg();
   const bool conj = from.is_conj() != dst.is_conj(), neg = from.is_neg() != dst.is_neg();
   const at::Tensor src = plain(from);
@@ -163,7 +163,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", &local_scalar_dense);
 }
 
-// copy_from sees to these bits itself; resolving them first would copy, and so come back here for ever.
+// copy_from handles these bits itself. Resolving them first would call it again, forever.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 

@@ -71,7 +71,7 @@ struct Ctc {
     defs.set("ACC", dtype_tag(type));
   }
 
-  // The forward variables from the start, or the backward ones from the end: a work-group a sequence.
+  // The forward variables from the start, or the backward variables from the end, with one work-group per sequence.
   Tensor scan(bool reverse, const Tensor& nll) const {
     const Tensor log_alpha = at::empty({batch, steps, states}, log_probs.options());
     if (batch > 0) {
@@ -110,7 +110,7 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_ctc_loss", &ctc_loss);
   m.impl("_ctc_loss_backward", &ctc_loss_backward);
-  // With the lengths as tensors: ATen reads them and calls the above.
+  // The lengths are tensors: ATen reads them and calls the overloads above.
   m.impl("_ctc_loss.Tensor", &at::native::ctc_loss_tensor);
   m.impl("_ctc_loss_backward.Tensor", &at::native::ctc_loss_backward_tensor);
 }

@@ -1,4 +1,4 @@
-// cdist and pdist: checks, broadcasting and the matrix form of large Euclidean distances are ATen's.
+// cdist and pdist. Checks, broadcasting and the matrix form of large Euclidean distances are ATen's.
 #include <ATen/native/Distance.h>
 #include <ATen/ops/_cdist_backward_native.h>
 #include <ATen/ops/_cdist_forward_native.h>

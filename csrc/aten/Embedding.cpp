@@ -22,7 +22,7 @@ Defs embedding_defs(const Tensor& table, int64_t width, const Tensor& indices) {
   return d;
 }
 
-// How often each of `rows` indices occurs.
+// Counts how often each of `rows` indices occurs.
 Tensor count(const char* op, const Defs& d, const Tensor& indices, int64_t rows) {
   Device& dev = netcl::device_of(indices);
   const Tensor counts = at::zeros({rows}, indices.options().dtype(at::kInt));
@@ -43,13 +43,13 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
   TORCH_CHECK(grad_output.numel() == n * width, op, ": a gradient of shape ", grad_output.sizes(),
               " does not belong to indices of shape ", indices_.sizes());
   const Tensor indices = indices_.contiguous(), grad = grad_output.contiguous();
-  // Narrow floats add up in the compute type, and are rounded once.
+  // Narrow floats are summed in the compute type and rounded once.
   const Tensor total = at::zeros({num_weights, width}, grad.options().dtype(compute_type(grad.scalar_type())));
   if (n > 0 && width > 0 && num_weights > 0) {
     const Defs d = embedding_defs(grad, width, indices);
     const Tensor counts = scale_grad_by_freq ? count(op, d, indices, num_weights) : Tensor();
     const int64_t columns = ceil_div(width, row_vec(dev, width));
-    // Every share reads all indices, so there are only as many as it takes to keep the device busy.
+    // Every share reads all indices, so there are only as many shares as keep the device busy.
     const int64_t wanted = dev.is_cpu() ? 2 * int64_t(dev.compute_units()) : 8192;
     const int64_t shares = std::min<int64_t>(std::min(ceil_div(wanted, columns), num_weights), 64);
     kernel(dev, "embedding.cl", "embedding_backward", d)

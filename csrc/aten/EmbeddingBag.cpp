@@ -31,13 +31,13 @@ Defs bag_defs(const Tensor& table, int64_t width, int64_t mode) {
 }
 Range bag_local(const Device& dev) { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
 
-// As the CPU, but for the values of indices and offsets, which the kernel sees.
+// Checks what the CPU checks, except the values of indices and offsets, which the kernel checks.
 void check_arguments(const Tensor& weight, const Tensor& indices, const Tensor& offsets, int64_t mode,
                      OptTensor per_sample_weights, bool include_last_offset) {
   TORCH_CHECK(weight.dim() == 2, "weight has to be a 2D Tensor, but got Tensor of dimension ", weight.dim());
   TORCH_CHECK(indices.dim() == 1, "input has to be a 1D Tensor, but got Tensor of dimension ", indices.dim());
   TORCH_CHECK(offsets.dim() == 1, "offsets has to be a 1D Tensor, but got Tensor of dimension ", offsets.dim());
-  // Of indices and offsets of two dtypes the CPU takes the wider one.
+  // If indices and offsets differ in dtype, the CPU takes the wider one.
   const auto type = c10::promoteTypes(indices.scalar_type(), offsets.scalar_type());
   TORCH_CHECK(
       type == at::kLong || type == at::kInt,

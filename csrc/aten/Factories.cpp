@@ -1,4 +1,4 @@
-// Making tensors, and the view and storage operators that need nothing but metadata.
+// Creates tensors; also the view and storage operators that only change metadata.
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Fill.h>
@@ -36,13 +36,13 @@ void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_me
   TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
 }
 
-// What an allocation needs: a netcl device that exists, made current.
+// The device of an allocation. It must exist.
 c10::Device checked(std::optional<c10::Device> wanted) {
   const auto index = wanted && wanted->has_index() ? wanted->index() : current_device();
   return {c10::DeviceType::PrivateUse1, netcl::device(index).index()};
 }
 
-// Under torch.use_deterministic_algorithms fresh memory is filled (NaN, or the largest integer), as on other devices.
+// Under torch.use_deterministic_algorithms, new memory is filled (NaN, or the largest integer), as on other devices.
 bool fills_fresh_memory() {
   auto& context = at::globalContext();
   return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
@@ -69,7 +69,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   return fresh(at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
-// Zeros without memory, as derivatives use them; ATen's ZeroTensor key makes them real if an operator needs it.
+// Zeros without memory, for derivatives. ATen's ZeroTensor key allocates them if an operator needs it.
 at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<c10::ScalarType> dtype,
                                std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                                std::optional<bool> pin_memory) {
@@ -81,15 +81,15 @@ at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<c10::ScalarTy
 
 void delete_size(void* size) { delete static_cast<size_t*>(size); }
 
-// The most bytes that a storage ever had: what its tensors may still reach for.
+// The most bytes that a storage ever had, which its tensors may still access.
 size_t reach(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
   if (data.get_deleter() == &delete_size) return *static_cast<const size_t*>(data.get_context());
   return std::max(storage.nbytes(), allocated_bytes(data.get()));
 }
 
-// A storage made smaller keeps the memory it had, but for one of 0 bytes: its tensors keep their sizes, no kernel
-// checks them, and past its memory a driver ends the process.
+// A storage that is made smaller keeps its memory, unless it gets 0 bytes. Its tensors keep their sizes, kernels do not
+// check them, and an access beyond the memory ends the process.
 void resize_bytes(const c10::Storage& storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const c10::DeviceGuard guard(storage.device());
@@ -107,7 +107,7 @@ void resize_bytes(const c10::Storage& storage, size_t bytes) {
   storage.set_nbytes(bytes);
 }
 
-// Before a tensor gets new sizes: if there is no memory for them, it stays as it was.
+// Called before a tensor gets new sizes. If there is no memory for them, the tensor stays unchanged.
 void make_room(const c10::Storage& storage, at::IntArrayRef size, at::OptionalIntArrayRef stride, size_t itemsize,
                int64_t offset) {
   at::detail::check_size_nonnegative(size);

@@ -1,5 +1,5 @@
-// Cholesky and LU factorisations, what is solved with them, triangular solves: blocks of kBlock columns by
-// kernels/linalg.cl, what lies between them by matrix products. ATen's shared functions call the stubs below.
+// Cholesky and LU factorisations, solvers that use them, and triangular solves. kernels/linalg.cl factors blocks of
+// kBlock columns, and matrix products update the rest. ATen's shared functions call the stubs below.
 #include <ATen/TensorOperators.h>
 #include <ATen/native/BatchLinearAlgebra.h>
 #include <ATen/native/LinearAlgebraUtils.h>
@@ -30,7 +30,7 @@ using at::native::TransposeType;
 constexpr int64_t kBlock = 32;
 constexpr size_t kGroup = 32;
 
-// Matrices as a tensor of three dimensions; finish() writes back if that took a copy.
+// Matrices as a tensor of three dimensions. If that needs a copy, finish() writes it back.
 class Batch {
  public:
   explicit Batch(const Tensor& t) : given_(t), flat_(t.dim() == 2 ? t.unsqueeze(0) : t.flatten(0, -3)) {}
@@ -44,7 +44,7 @@ class Batch {
   Tensor flat_;
 };
 
-// `a` with the batch dimensions of `b`, as one.
+// `a`, expanded to the batch dimensions of `b`, with one batch dimension.
 Tensor matrices_for(const Tensor& a, const Tensor& b) {
   c10::DimVector sizes(b.sizes().slice(0, b.dim() - 2));
   sizes.append({a.size(-2), a.size(-1)});
@@ -73,7 +73,7 @@ Tensor block(const Tensor& a, int64_t row, int64_t rows, int64_t column, int64_t
   return a.narrow(1, row, rows).narrow(2, column, columns);
 }
 
-// A X = B in place of B, for A of which one triangle is read (the diagonal taken as 1 if `unit`).
+// Solves A X = B in place of B. Only one triangle of A is read; its diagonal counts as 1 if `unit`.
 void solve(const char* op, const Tensor& a, const Tensor& b, bool upper, bool unit) {
   const int64_t n = a.size(1), columns = b.size(2);
   if (b.numel() == 0) return;
@@ -88,7 +88,7 @@ void solve(const char* op, const Tensor& a, const Tensor& b, bool upper, bool un
   }
 }
 
-// `message` is raised at the next synchronising call if a pivot is no row; none for pivots made here.
+// If a pivot is not a row, `message` is raised at the next synchronising call; pivots computed here need no message.
 void exchange_rows(const char* op, const Tensor& a, const Tensor& pivots, int64_t begin, int64_t end, bool down,
                    const char* message = nullptr) {
   if (a.numel() == 0) return;
@@ -115,7 +115,8 @@ void triangular_solve_kernel(const Tensor& a, const Tensor& b, bool left, bool u
 void cholesky_kernel(const Tensor& input, const Tensor& info, bool upper) {
   info.zero_();
   const Batch whole(input);
-  // The upper triangle of a Hermitian A is the lower one of A^T = conj(A), whose factor is U^T if A's is U^H.
+  // The upper triangle of a Hermitian A is the lower triangle of A^T = conj(A); if A's factor is U^H, that of A^T is
+  // U^T.
   const Tensor a = upper ? whole.get().mT() : whole.get();
   const int64_t n = a.size(1);
   if (a.numel() == 0) return;
@@ -127,11 +128,11 @@ void cholesky_kernel(const Tensor& input, const Tensor& info, bool upper) {
                 size, at);
     if (rows == 0) break;
     const Tensor panel = block(a, rest, rows, at, size);
-    // panel L^H = A: conj(L) panel^T = A^T.
+    // panel L^H = A is solved as conj(L) panel^T = A^T.
     solve("aten::cholesky", diagonal.conj().resolve_conj(), panel.mT(), false, false);
     block(a, rest, rows, rest, rows).baddbmm_(panel, panel.mH(), 1, -1);
   }
-  a.tril_();  // the products wrote above the diagonal, too
+  a.tril_();  // the products also wrote above the diagonal
   whole.finish();
 }
 
@@ -181,7 +182,7 @@ void lu_solve_kernel(const Tensor& lu, const Tensor& pivots, const Tensor& b, Tr
   x.finish();
 }
 
-// `iter`: permutations of `size` rows, to which the exchanges of `exchanges` pivots are applied.
+// `iter` holds permutations of `size` rows; applies the exchanges of `exchanges` pivots to them.
 void unpack_pivots_kernel(at::TensorIterator& iter, int64_t exchanges, int64_t size) {
   const Tensor permutation = iter.tensor(0), pivots = iter.tensor(1);
   if (permutation.numel() == 0 || exchanges == 0) return;
@@ -189,7 +190,7 @@ void unpack_pivots_kernel(at::TensorIterator& iter, int64_t exchanges, int64_t s
                 "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive");
 }
 
-// B = (A A^H)^-1 B, or (A^H A)^-1 B if A is upper: two triangular solves, in place of B.
+// B = (A A^H)^-1 B, or (A^H A)^-1 B if A is upper, by two triangular solves in place of B.
 void cholesky_solve_inplace(const Tensor& b, const Tensor& factor, bool upper) {
   const auto turned = TransposeType::ConjTranspose, straight = TransposeType::NoTranspose;
   triangular_solve_kernel(factor, b, true, upper, upper ? turned : straight, false);

@@ -1,5 +1,5 @@
-// _fft_c2c, _fft_r2c, _fft_c2r: one dimension after another, by Stockham's algorithm for lengths of small prime factors
-// and by Bluestein's for others (kernels/fft.cl).
+// _fft_c2c, _fft_r2c, _fft_c2r: one dimension after another. Lengths with small prime factors use Stockham's algorithm,
+// others Bluestein's (kernels/fft.cl).
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
@@ -26,7 +26,7 @@ using Norm = at::native::fft_norm_mode;
 
 constexpr size_t kGroup = 64;
 
-// What the last pass multiplies by: elements ** (0, -1/2, -1).
+// The factor that the last pass multiplies by: elements ** (0, -1/2, -1).
 struct Scale {
   Norm mode = Norm::none;
   int64_t elements = 1;
@@ -36,7 +36,8 @@ struct Scale {
   }
 };
 
-// One transform: of dimension `dim` the input holds `in_n` of n elements (the rest by symmetry), the result `out_n`.
+// One transform along dimension `dim`: the input holds `in_n` of n elements (symmetry gives the rest), the result
+// `out_n`.
 struct Plan {
   const char* op;
   int64_t dim, n, out_n;
@@ -44,7 +45,7 @@ struct Plan {
   Scale scale;
 };
 
-// The radices of the passes, empty if a prime factor is too large for a butterfly.
+// The radices of the passes; empty if a prime factor is too large for a butterfly.
 c10::SmallVector<int64_t, 8> radices(int64_t n) {
   c10::SmallVector<int64_t, 8> found;
   if (n == 1) found.push_back(1);
@@ -55,7 +56,7 @@ c10::SmallVector<int64_t, 8> radices(int64_t n) {
   return found;
 }
 
-// n complex numbers that a kernel of one argument list makes.
+// A table of n complex numbers, which the kernel `name` computes.
 Tensor table(const Plan& plan, const char* name, int64_t n, const at::TensorOptions& options) {
   Tensor out = at::empty({n}, options);
   Device& device = netcl::device_of(out);
@@ -103,8 +104,8 @@ Tensor passes(const Plan& plan, const Tensor& x, IntArrayRef factors) {
   return to;
 }
 
-// A transform of any length as a convolution of a length that is a power of 2: with w(k) = e^(-pi i k^2 / n),
-// X(k) = w(k) * sum over j of (x(j) w(j)) conj(w(k - j)), because 2 j k = j^2 + k^2 - (k - j)^2.
+// Computes a transform of any length as a convolution whose length is a power of 2: with w(k) = e^(-pi i k^2 / n), X(k)
+// = w(k) * sum over j of (x(j) w(j)) conj(w(k - j)), because 2 j k = j^2 + k^2 - (k - j)^2.
 Tensor bluestein(const Plan& plan, const Tensor& x) {
   const int64_t d = plan.dim, n = plan.n;
   const auto m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n - 1)));
@@ -142,7 +143,7 @@ Tensor transform(const Plan& plan, const Tensor& self) {
   return factors.empty() ? bluestein(plan, x) : passes(plan, x, factors);
 }
 
-// The dimensions, all of them there and not empty.
+// Wraps the dimensions, and checks that they exist and are not empty.
 c10::DimVector check(const char* op, const Tensor& self, IntArrayRef dims, bool may_be_none = false) {
   const ScalarType type = self.scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(

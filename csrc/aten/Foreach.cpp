@@ -1,5 +1,5 @@
-// The foreach operators over lists of floating-point tensors of one dtype and layout, each as one launch. Any other
-// list goes to ATen's own loop over the tensors.
+// The foreach operators on lists of floating-point tensors of one dtype and layout, each in one launch. Other lists go
+// to ATen's own loop over the tensors.
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_foreach_abs_native.h>
 #include <ATen/ops/_foreach_add_native.h>
@@ -62,7 +62,8 @@ Tensors empty_like(TensorList self) {
   return out;
 }
 
-// out[i] = OP_<op>(in[0][i], in[1][i], …, scalar): the one scalar of all, one each, or the element of a tensor.
+// out[i] = OP_<op>(in[0][i], in[1][i], …, scalar). The scalar is one for all tensors, one per tensor, or a tensor's
+// element.
 void map(const char* name, const char* op, TensorList out, ArrayRef<TensorList> in, Scalars scalars = {},
          const Tensor& scalar_tensor = {}) {
   const c10::DeviceGuard guard(out[0].device());
@@ -86,7 +87,7 @@ void map(const char* name, const char* op, TensorList out, ArrayRef<TensorList> 
   }
 }
 
-// Autograd has no wrapper for operators that return nothing, so these tell it themselves that they wrote.
+// Autograd has no wrapper for operators that return nothing, so these increment the version themselves.
 void increment_version(TensorList tensors) {
   for (const Tensor& t : tensors) t.unsafeGetTensorImpl()->bump_version();
 }
@@ -193,7 +194,7 @@ NETCL_FOREACH_LIST_ALPHA(sub)
 
 // --- a list and a tensor of one element ---------------------------------------------------------------------
 
-// What map() gets for `other`: itself on the device, its value if it is on the host already.
+// Whether map() can take `other`, a tensor of one element on the device, as the scalar.
 bool native_with(TensorList self, const Tensor& other) {
   return native({self}) && other.numel() == 1 && other.dim() == 0 && other.device() == self[0].device() &&
          other.scalar_type() == self[0].scalar_type();
@@ -315,7 +316,7 @@ Tensors norm(TensorList self, const Scalar& ord, std::optional<at::ScalarType> d
   const bool infinite = p == std::numeric_limits<double>::infinity();
   const bool one_launch = native({self}) && (p == 1 || p == 2 || infinite) &&
                           (!dtype || *dtype == self[0].scalar_type()) &&
-                          // The greatest of no elements is an error, and ATen's to raise.
+                          // For an empty tensor, the maximum is an error; ATen raises it.
                           !(infinite && std::any_of(self.begin(), self.end(), [](auto& t) { return !t.numel(); }));
   if (!one_launch) return at::native::foreach_tensor_norm_slow(self, ord, dtype);
   constexpr const char* kOp = "aten::_foreach_norm";
@@ -374,7 +375,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   NETCL_FORMS(addcdiv, Scalar, scalar)
   NETCL_FORMS(addcdiv, ScalarList, scalars)
   NETCL_FORMS(addcdiv, Tensor, tensor)
-  // Another name for the same functions.
+  // The same functions under other names.
   m.impl("_foreach_clamp_min.Scalar", &maximum_scalar);
   m.impl("_foreach_clamp_min_.Scalar", &maximum_scalar_);
   m.impl("_foreach_clamp_max.Scalar", &minimum_scalar);

@@ -1,4 +1,4 @@
-// grid_sample over 2 and 3 spatial dimensions: every interpolation and padding, with both gradients.
+// grid_sample over 2 and 3 spatial dimensions, with every interpolation and padding, and both gradients.
 #include <ATen/native/GridSamplerUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

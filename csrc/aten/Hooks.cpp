@@ -1,4 +1,4 @@
-// What PyTorch asks of a device: the guard (devices, streams, events) and the accelerator hooks.
+// The interfaces that PyTorch requires of a device: the guard (devices, streams, events) and the accelerator hooks.
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -25,7 +25,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device d) const noexcept override {
     try {
       set_current_device(d.index());
-    } catch (...) {  // a destructor's last resort: stay where we are
+    } catch (...) {  // this runs in destructors: keep the current device
     }
   }
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
@@ -95,7 +95,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
-// What torch.accelerator asks of pinned memory. It is freed as soon as copies allow, so nothing is cached.
+// torch.accelerator's interface to pinned memory. Memory is freed when its copies are finished, so nothing is cached.
 struct PinnedHostMemory final : public at::HostAllocator {
   c10::DataPtr allocate(size_t bytes) override { return pinned_allocator()->allocate(bytes); }
   c10::DeleterFnPtr raw_deleter() const override { return pinned_allocator()->raw_deleter(); }
@@ -124,7 +124,7 @@ PinnedHostMemory* pinned_host_memory() {
 struct Hooks final : public at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return device_count() > 0; }
-  void init() const override {}  // devices start at first use; pinned memory needs none
+  void init() const override {}  // devices start at their first use; pinned memory needs no device
   bool hasPrimaryContext(c10::DeviceIndex index) const override { return devices_started() && index < device_count(); }
   c10::DeviceIndex deviceCount() const override { return device_count(); }
   void setCurrentDevice(c10::DeviceIndex index) const override { set_current_device(index); }

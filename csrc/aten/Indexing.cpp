@@ -1,6 +1,5 @@
-// Advanced indexing and the index_* family. Shapes, broadcasting and masks are ATen's; the work is an
-// IndexSpace.
-#include <ATen/core/Tensor.h>  // first: other headers of ATen rely on what it includes
+// Advanced indexing and the index_* family. Shapes, broadcasting and masks are ATen's; an IndexSpace does the work.
+#include <ATen/core/Tensor.h>  // first, since other headers of ATen rely on its includes
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -24,14 +23,14 @@ using Indices = c10::List<std::optional<Tensor>>;
 
 // --- index, index_put -------------------------------------------------------------------------------------
 
-// If more dimensions are indexed than a kernel takes index tensors: the last of them as one dimension, and their
-// indices as one index.
+// If more dimensions are indexed than a kernel has index tensors, the last of them are flattened to one dimension, and
+// their indices to one index.
 struct Folded {
-  Tensor self, moved;  // `self` is `moved` with dimensions flattened: a view of it if it can be one
+  Tensor self, moved;  // `self` is `moved` with flattened dimensions: a view of it if possible
   Indices indices;
 };
 
-// The place of (a, b, …) in the flattened dimensions. A bad index becomes one that is out of bounds there too.
+// The index of (a, b, …) in the flattened dimensions. An index out of range gives one that is out of range there too.
 Tensor flat_index(const Tensor& self, at::TensorList indices, int64_t first) {
   Tensor flat, good;
   int64_t total = 1;
@@ -85,7 +84,7 @@ Tensor& index_out(const Tensor& self, const Indices& indices, Tensor& out) {
   return out;
 }
 
-// (out, self, indices …), self with stride 0 in indexed dimensions.
+// Operands are (out, self, indices …); self has stride 0 in the indexed dimensions.
 void index_kernel(at::TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntArrayRef strides) {
   if (iter.numel() == 0) return;
   IndexSpace space("aten::index");
@@ -94,7 +93,7 @@ void index_kernel(at::TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntAr
   space.gather(device(iter.device(0).index()), iter.element_size(0));
 }
 
-// (self, values, indices …), self with stride 0 in indexed dimensions.
+// Operands are (self, values, indices …); self has stride 0 in the indexed dimensions.
 void index_put_kernel(at::TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool accumulate) {
   if (iter.numel() == 0) return;
   IndexSpace space("aten::index_put_");
@@ -109,7 +108,7 @@ void index_put_kernel(at::TensorIterator& iter, at::IntArrayRef sizes, at::IntAr
   }
 }
 
-// The path that ATen takes for accumulate=True and in deterministic mode.
+// ATen uses this for accumulate=True and in deterministic mode.
 void index_put_ordered(Tensor& self, const Indices& indices_list, const Tensor& value, bool accumulate, bool unsafe) {
   constexpr const char* name = "aten::index_put_";
   TORCH_CHECK(self.scalar_type() == value.scalar_type(),
@@ -129,7 +128,7 @@ void index_put_ordered(Tensor& self, const Indices& indices_list, const Tensor& 
   while (first < target.dim() && !indices[first].defined()) first++;
   while (first + count < target.dim() && indices[first + count].defined()) count++;
   TORCH_CHECK(count > 0, name, ": no index given");
-  // The iteration space: dimensions before the indexed ones, those of the indices, those behind.
+  // The iteration space has the dimensions before the indexed ones, those of the indices, and those after.
   const Tensor& index0 = indices[first];
   const int64_t index_dims = index0.dim();
   const auto spread = [&](at::IntArrayRef t, at::IntArrayRef middle) {
@@ -286,7 +285,7 @@ struct IndexReduce : at::meta::structured_index_reduce {
   }
 };
 
-// index_add, index_copy, index_reduce: meta() returns the wrapped dim.
+// index_add, index_copy, index_reduce: their meta() returns the wrapped dim.
 template <class Base, Form F, class... Args>
 Tensor run_along(Tensor out, const Tensor& self, int64_t dim, const Args&... args) {
   Op<Base, F, 1> op;
@@ -311,7 +310,7 @@ struct Along {
   }
 };
 
-// (self, index, source), self with stride 0 along dim.
+// Operands are (self, index, source); self has stride 0 along dim.
 void index_copy_kernel(at::TensorIterator& iter, int64_t dim, int64_t size, int64_t stride) {
   if (iter.numel() == 0) return;
   IndexSpace space("aten::index_copy");
@@ -321,7 +320,7 @@ void index_copy_kernel(at::TensorIterator& iter, int64_t dim, int64_t size, int6
   space.scatter(device(iter.device(0).index()), iter.element_size(0));
 }
 
-// (self, index), self with stride 0 along dim.
+// Operands are (self, index); self has stride 0 along dim.
 void index_fill_kernel(at::TensorIterator& iter, int64_t dim, int64_t size, int64_t stride, const at::Scalar& value) {
   if (iter.numel() == 0) return;
   IndexSpace space("aten::index_fill_");
@@ -333,7 +332,7 @@ void index_fill_kernel(at::TensorIterator& iter, int64_t dim, int64_t size, int6
 
 // --- take, put: an index into the flattened tensor --------------------------------------------------------
 
-// (out, index)
+// Operands are (out, index).
 void take_kernel(at::TensorIterator& iter, const at::TensorBase& input_) {
   if (iter.numel() == 0) return;
   const at::TensorBase input = input_.contiguous();
@@ -344,7 +343,7 @@ void take_kernel(at::TensorIterator& iter, const at::TensorBase& input_) {
   space.gather(device(input.device().index()), input.element_size());
 }
 
-// (source, index)
+// Operands are (source, index).
 void put_kernel(at::TensorIterator& iter, const at::TensorBase& self_, const bool accumulate) {
   if (iter.numel() == 0) return;
   const Tensor self(self_);
@@ -352,7 +351,7 @@ void put_kernel(at::TensorIterator& iter, const at::TensorBase& self_, const boo
   const int64_t bytes = target.itemsize();
   IndexSpace space("aten::put_");
   space.from_iterator(iter, 0, 0, 1, target.numel(), bytes);
-  // Every position starts from the first element.
+  // Every index counts from the first element.
   space.destination(target.data_ptr(), at::DimVector(iter.ndim(), 0), bytes);
   space.allow_negative();
   space.conflicts_by_index();

@@ -1,4 +1,4 @@
-// mm, addmm, bmm, baddbmm, addmv, dot and their kin, on gemm().
+// mm, addmm, bmm, baddbmm, addmv, dot and related operators, which call gemm().
 #include <ATen/ExpandUtils.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/ops/_addmm_activation_meta.h>
@@ -21,20 +21,19 @@ namespace {
 using at::Scalar;
 using at::Tensor;
 
-// Integers of 8 and 16 bits multiply as int32, which wraps to the same bits: not worth kernels of their own.
+// Integers of 8 and 16 bits are multiplied as int32, which wraps to the same bits; they need no kernels of their own.
 bool narrow_integral(c10::ScalarType type) { return type == c10::kByte || type == c10::kChar || type == c10::kShort; }
 
 // Lazy conjugation and negation reach these operators unresolved.
 Tensor plain(const Tensor& t, c10::ScalarType type) { return t.resolve_conj().resolve_neg().to(type); }
 
-// A factor of integral matrices is truncated, as on the CPU.
+// A factor of an integer product is truncated, as on the CPU.
 Scalar in_type(const Scalar& factor, c10::ScalarType type) {
   if (!factor.isFloatingPoint() || !c10::isIntegralType(type, /*includeBool=*/true)) return factor;
   return type == at::kBool ? Scalar(int64_t{factor.toDouble() != 0}) : Scalar(factor.toLong());
 }
 
-// out = alpha * a @ b + beta * self for matrices or batches of them; `self` may be undefined and is
-// broadcast.
+// out = alpha * A B + beta * self for matrices or batches of them; `self` is broadcast and may be undefined.
 void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& given_beta,
               const Scalar& given_alpha, const Tensor& out) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), op,

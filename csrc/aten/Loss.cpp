@@ -1,5 +1,4 @@
-// Losses that are no element-wise operator: the negative log likelihood, over a class axis that is the last
-// one or not.
+// Losses that are not element-wise: the negative log likelihood, over a class axis that may be the last one.
 #include <ATen/core/Reduction.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
@@ -43,7 +42,7 @@ struct Nll {
     n = target.numel();
     const int64_t batch = scores.dim() == 1 ? 1 : scores.size(0);
     inner = batch ? std::max<int64_t>(1, n / batch) : 1;
-    // Each element is one gather: few to a work-item on a GPU, enough to pay for the work-item on a CPU.
+    // Each element is one gather. A GPU's work-item takes few elements, a CPU's enough to pay for the work-item.
     const int64_t items = dev.is_cpu() ? 4 * int64_t(dev.compute_units()) : 1024;
     per = std::max<int64_t>(dev.is_cpu() ? 512 : 1, ceil_div(std::max<int64_t>(n, 1), items));
     defs.set("IN", dtype_tag(scores.scalar_type())).set("TARGET", dtype_tag(target.scalar_type()));
@@ -67,7 +66,7 @@ struct Nll {
       out.finish();
       return;
     }
-    // A GPU's work-items beyond the parts write nothing.
+    // Work-items of a GPU beyond `parts` write nothing.
     const int64_t parts = int64_t(items().x);
     const Tensor part = at::empty({parts, 2}, self.options().dtype(compute_type(self.scalar_type())));
     kernel(dev, "loss.cl", "nll_parts", defs)

@@ -16,7 +16,7 @@ using at::Scalar;
 using at::Tensor;
 using OptTensor = const std::optional<Tensor>&;
 
-// Scores (C) or (rows, C) with their targets, checked and dense.
+// Scores (C) or (rows, C) with their targets. All are checked and dense.
 struct Margin {
   const char* op;
   Device& dev;

@@ -1,5 +1,5 @@
 // Masks: masked_fill, nonzero, masked_select, masked_scatter.
-#include <ATen/core/Tensor.h>  // first: other headers of ATen rely on what it includes
+#include <ATen/core/Tensor.h>  // first, since other headers of ATen rely on its includes
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -27,7 +27,7 @@ Range local_range(const Device& device) { return {device.is_cpu() ? size_t{1} : 
 
 // --- masked_fill ------------------------------------------------------------------------------------------
 
-// The first `ndim` dimensions, from these addresses on; of those beyond what a kernel takes one position at a time.
+// Fills over the first `ndim` dimensions from these addresses on. Dimensions beyond the kernel's limit are looped over.
 void fill_part(at::TensorIteratorBase& iter, int ndim, const char* out, const char* mask, Bits imm, const void* value) {
   constexpr const char* name = "aten::masked_fill_";
   Device& dev = device(iter.device(0).index());
@@ -72,7 +72,7 @@ Tensor& masked_fill_scalar(Tensor& self, const Tensor& mask, const at::Scalar& v
   return at::native::masked_fill__cpu(self, mask, value);
 }
 
-// A value on the device stays there: no host read.
+// A value on the device is not read by the host.
 Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
               value.dim(), " dimension(s).");
@@ -100,7 +100,7 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
 
 // --- compaction -------------------------------------------------------------------------------------------
 
-// Where each chunk's elements go: counts of non-zero elements per chunk, scanned, their total behind them.
+// Where each chunk's elements go: the counts of non-zero elements per chunk, scanned, with their total at the end.
 struct Chunks {
   Tensor starts;
   int64_t n, chunk, items;
@@ -123,11 +123,11 @@ Chunks count_chunks(const char* op, const Tensor& x) {
   Device& dev = netcl::device_of(x);
   Chunks c;
   c.n = x.numel();
-  // One work-item scans the counts: keep them few.
+  // One work-item scans the counts, so there must be few.
   c.chunk = std::max<int64_t>(dev.is_cpu() ? 4096 : 64, ceil_div<int64_t>(c.n, 4096));
   c.items = ceil_div(c.n, c.chunk);
   c.starts = at::empty({c.items + 1}, x.options().dtype(at::kLong));
-  // The sign bit of a floating-point number does not make it differ from 0.
+  // For floating-point numbers the sign bit is ignored, since -0 equals 0.
   c.low = c.high = ~uint64_t{0};
   const auto type = at::toRealValueType(x.scalar_type());
   if (at::isFloatingType(type)) {
@@ -173,7 +173,7 @@ Tensor& nonzero_out(const Tensor& self, Tensor& out) {
   write_positions(name, chunks, x, out);
   return out;
 }
-// Each dimension's positions lie side by side, as on CUDA.
+// The positions in each dimension are contiguous, as on CUDA.
 Tensor nonzero(const Tensor& self) {
   constexpr const char* name = "aten::nonzero";
   TORCH_CHECK(self.dim() <= kMaxPositionDims, "nonzero is not supported for tensor with more than ", kMaxPositionDims,

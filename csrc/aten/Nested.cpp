@@ -1,6 +1,6 @@
-// Nested tensors. Jagged ones are Python's, over dense values and offsets: they need the copies between values and a
-// padded tensor. Strided ones are ATen's: a dense buffer and sizes on the CPU; what ATen wrote for their buffers on the
-// CPU calls operators of the buffer's device, so it serves here too, unless it reads the memory itself.
+// Nested tensors. Jagged ones are implemented in Python over dense values and offsets; they need copies between values
+// and a padded tensor. Strided ones are ATen's: a dense buffer, and sizes on the CPU. ATen's CPU functions for them
+// call operators of the buffer's device, so they serve here too unless they access the memory themselves.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_nested_from_padded_native.h>
@@ -79,7 +79,7 @@ Tensor from_padded(const Tensor& padded_, const Tensor& offsets_, int64_t total)
   if (batch == 0) return values.zero_();
   Device& dev = netcl::device_of(padded);
   const int64_t run = values.numel() / total;
-  // The lengths are on the device: each sequence in as many shares as the average one fills.
+  // The host does not know the lengths, so each sequence is divided into as many shares as the average one fills.
   const int64_t wanted = dev.is_cpu() ? ceil_div<int64_t>(4 * dev.compute_units(), std::max<int64_t>(1, batch)) : 64;
   const int64_t shares = std::clamp<int64_t>(ceil_div(total, std::max<int64_t>(1, batch)), 1, wanted);
   kernel(dev, "nested.cl", "from_padded", jagged_defs(padded, offsets))
@@ -107,8 +107,8 @@ void as_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::NestedTensorCPU), stack);
 }
 
-// (sequences, dimensions) on the CPU, whose first column are lengths of sequences of equal rows: nullopt if rows
-// differ.
+// The row sizes of nested tensors; `sizes` is (sequences, dimensions) on the CPU, with the sequences' lengths in the
+// first column. nullopt if rows differ.
 std::optional<c10::DimVector> row_sizes(const Tensor& sizes) {
   if (sizes.dim() != 2 || sizes.numel() == 0) return std::nullopt;
   const auto s = sizes.accessor<int64_t, 2>();
@@ -120,7 +120,7 @@ std::optional<c10::DimVector> row_sizes(const Tensor& sizes) {
   return row;
 }
 
-// Where each sequence starts, and the end of the last.
+// The start of each sequence, and the end of the last one.
 Tensor offsets_of(const Tensor& sizes) {
   Tensor offsets = at::zeros({sizes.size(0) + 1}, at::kLong);
   auto* o = offsets.mutable_data_ptr<int64_t>();
@@ -147,7 +147,7 @@ Tensor nested_to_padded(const Tensor& nested, double padding, at::OptionalIntArr
   return to_padded(impl->get_buffer().view(shape), offsets.to(nested.device(), /*non_blocking=*/true), length, padding);
 }
 
-// ATen reads such tensors where they are, whatever their device and dtype.
+// ATen reads these tensors' memory on the host, whatever their device and dtype.
 void check_on_host(const char* op, const Tensor& t) {
   TORCH_CHECK(t.is_cpu() && t.scalar_type() == at::kLong && t.is_contiguous() && t.layout() == at::kStrided, op,
               ": sizes, strides and offsets must be contiguous int64 tensors on the CPU, got ", t.scalar_type(), " ",
@@ -217,7 +217,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
   return {gin, gw, gb};
 }
 
-// As ATen: the last dimension only, which is kept.
+// As in ATen: sums only over the last dimension, which is kept.
 Tensor sum(const Tensor& self, at::OptionalIntArrayRef dims, bool keepdim, std::optional<at::ScalarType> dtype) {
   TORCH_CHECK(dims && dims->size() == 1 && at::maybe_wrap_dim(dims->front(), self.dim()) == self.dim() - 1,
               "NestedTensor only allows reduction of the last dimension");

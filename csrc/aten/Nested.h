@@ -5,7 +5,7 @@
 
 namespace netcl {
 
-// The rows of all sequences, one after another, as a nested tensor of `sizes` (int64 [sequences, dimensions], CPU).
+// A nested tensor with `sizes` (int64 [sequences, dimensions], CPU) over `rows`, the rows of all sequences in order.
 at::Tensor wrap_nested(const at::Tensor& rows, const at::Tensor& sizes);
 
 }  // namespace netcl

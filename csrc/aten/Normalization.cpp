@@ -1,5 +1,5 @@
-// Layer, root-mean-square, group and weight normalisation with their derivatives. Means and inverse
-// deviations are saved in the compute type, as on CUDA.
+// Layer, root-mean-square, group and weight normalisation and their derivatives. Means and inverse deviations are saved
+// in the compute type, as on CUDA.
 #include <ATen/TensorOperators.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/_weight_norm_differentiable_backward.h>
@@ -29,7 +29,7 @@ c10::ScalarType param_type(const Tensor& input, OptTensor weight, OptTensor bias
   return input.scalar_type();
 }
 
-// `n`: how many elements lie side by side; `row`: how many are one row.
+// `n`: how many elements are contiguous; `row`: how many elements a row has.
 Defs norm_defs(const Tensor& input, c10::ScalarType params, int64_t n, int64_t row) {
   Defs d;
   d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params));
@@ -40,7 +40,7 @@ Defs norm_defs(const Tensor& input, c10::ScalarType params, int64_t n, int64_t r
 
 at::TensorOptions stat_options(const Tensor& input) { return input.options().dtype(compute_type(input.scalar_type())); }
 
-// gw[c] and gb[c] = sums over the rows of wpart and bpart. `vec` is what `d` says.
+// gw[c] and gb[c] are the sums over the rows of wpart and bpart. `vec` is the vector width in `d`.
 void sum_parts(const char* op, const Defs& d, int64_t vec, const Tensor& gw, const Tensor& gb, const Tensor& wpart,
                const Tensor& bpart) {
   const Tensor& some = wpart.defined() ? wpart : bpart;
@@ -84,7 +84,7 @@ Normalized layer_norm_forward(const LayerNorm& norm, const Tensor& input, double
   if (!rms) r.mean = at::empty(shape, stat_options(x));
   r.rstd = at::empty(shape, stat_options(x));
   if (rows == 0 || n == 0) {
-    // Rows of no elements: the mean is 0 and the deviation undefined, as on CUDA.
+    // If rows have no elements, the mean is 0 and the deviation is undefined, as on CUDA.
     if (r.mean.defined()) r.mean.zero_();
     if (rows != 0) r.rstd.fill_(std::numeric_limits<double>::quiet_NaN());
     return r;
@@ -123,7 +123,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, co
     return {gin, gw, gb};
   }
   if (!mask[0] && !mask[1] && !mask[2]) return {};
-  // A group adds its rows' shares up before it stores them, so few groups make for few partial results.
+  // A group sums its rows before it stores the result, so few groups give few partial results.
   const int64_t most = dev.is_cpu() ? 4 * int64_t(dev.compute_units()) : 256;
   const int64_t per = std::max(ceil_div(rows, most), std::min<int64_t>(row_split(dev, rows, n).rows_per, rows));
   const int64_t groups = ceil_div(rows, per);
@@ -159,7 +159,7 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm_backward(const Tensor& grad
 
 std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef normalized_shape, OptTensor weight,
                                           std::optional<double> eps) {
-  // The default is the smallest step of the type that the mean of squares is computed in, as on the CPU.
+  // The default is the epsilon of the type in which the mean of squares is computed, as on the CPU.
   const double step = compute_type(input.scalar_type()) == at::kDouble ? std::numeric_limits<double>::epsilon()
                                                                        : std::numeric_limits<float>::epsilon();
   const std::optional<Tensor> no_bias;
@@ -177,7 +177,7 @@ std::tuple<Tensor, Tensor> fused_rms_norm_backward(const Tensor& grad_out, const
   return {gin, gw};
 }
 
-// v * (g / |v|), with a norm for each slice of `dim`; and the norms, which the derivative needs.
+// v * (g / |v|), with a norm for each slice along `dim`; also returns the norms, which the derivative needs.
 std::tuple<Tensor, Tensor> weight_norm(const Tensor& v, const Tensor& g, int64_t dim) {
   Tensor norms = at::norm_except_dim(v, 2, dim);
   return {v * (g / norms), norms};
@@ -187,7 +187,7 @@ std::tuple<Tensor, Tensor> weight_norm_backward(const Tensor& grad_w, const Tens
   return at::_weight_norm_differentiable_backward(grad_w, v, g, norms, dim);
 }
 
-// group_norm() makes these numbers from the input's shape; who calls the inner operator may pass any.
+// group_norm() derives these numbers from the input's shape, but a caller of the inner operator may pass any.
 void check_groups(const char* op, const Tensor& input, int64_t N, int64_t C, int64_t HxW, int64_t group) {
   TORCH_CHECK(group > 0 && C % group == 0, "Expected number of channels in input to be divisible by num_groups, ",
               "but got input of shape ", input.sizes(), " and num_groups=", group);

@@ -1,5 +1,5 @@
-// The fused optimizers: one launch for all parameters. They take GradScaler's scale and its flag of a non-finite
-// gradient from the device, so that a scaled step needs no answer from it.
+// The fused optimizers, with one launch for all parameters. They read GradScaler's scale and its flag of non-finite
+// gradients on the device, so a scaled step does not wait for the host.
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/bit_cast.h>
@@ -25,7 +25,7 @@ struct Rate {
   Tensor tensor;
 
   explicit Rate(double lr) : value(lr) {}
-  // A tensor on the host is read there, which waits for nothing.
+  // The host reads a tensor in its own memory, which does not wait.
   explicit Rate(const Tensor& lr) {
     TORCH_CHECK(lr.numel() == 1, "lr must be a number or a tensor of one element");
     if (lr.is_cpu()) {
@@ -43,7 +43,7 @@ Buf flag(const char* op, const char* name, const MaybeTensor& t, const Tensor& p
   return buf(*t);
 }
 
-// Whether element i in memory is the same element of both; the stride of a dimension of size 1 means nothing.
+// Whether corresponding elements lie at the same position in memory. Strides of dimensions of size 1 do not matter.
 bool same_layout(const Tensor& a, const Tensor& b) {
   if (a.sizes() != b.sizes() || a.layout() != at::kStrided || !a.is_non_overlapping_and_dense()) return false;
   for (int64_t d = 0; d < a.dim(); d++) {
@@ -62,7 +62,7 @@ Params<float> as_floats(const Params<double>& h) {
   return c10::bit_cast<Params<float>>(floats);
 }
 
-// One step of an optimizer, but for its hyperparameters.
+// One step of an optimizer, without its hyperparameters.
 struct Step {
   const char *op, *kernel;                // the operator, and its kernel in kernels/optimizers.cl
   c10::SmallVector<TensorList, 6> lists;  // parameters, gradients and states, and for some the counts of steps
@@ -84,7 +84,7 @@ void run(const Step& step, const Params<double>& hyperparameters) {
     TORCH_CHECK(list.size() == params.size(), op, ": expected lists of equal length, got ", params.size(), " and ",
                 list.size());
   }
-  // Rows are taken dtype by dtype, as a launch has one; the dtype of the states may differ from the parameters'.
+  // Rows are grouped by dtype, since a launch has one dtype; the states may have another dtype than the parameters.
   const auto state_of = [&](size_t i) {
     return lists.size() > 2 && step.counts != size_t{2} ? lists[2][i].scalar_type() : params[i].scalar_type();
   };

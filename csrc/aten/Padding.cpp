@@ -1,5 +1,5 @@
-// Reflection and replication padding with their gradients, and unfold/fold (im2col, col2im).
-// constant_pad_nd is a composite.
+// Reflection and replication padding with their gradients, and unfold and fold (im2col, col2im). constant_pad_nd is a
+// composite operator.
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Padding.h>
@@ -29,7 +29,7 @@ void set_rows(const Device& device, P& p, int64_t rows, int64_t row_size) {
   p.rows_per_item = ceil_div<int64_t>(device.is_cpu() ? 8192 : 64, std::max<int64_t>(row_size, 1));
 }
 
-// The tag of an unsigned integer of the same size: what a kernel needs to move bits.
+// The tag of an unsigned integer of the same size, for kernels that only copy bits.
 const char* bits_tag(c10::ScalarType type) {
   switch (c10::elementSize(type)) {
     case 1:
@@ -51,7 +51,7 @@ Defs pad_defs(c10::ScalarType type, bool bits) {
   return d;
 }
 
-// `large` is the padded end: the output of the forward pass, the input of the backward one.
+// `large` is the padded tensor: the output of the forward pass, the input of the backward pass.
 PadParams describe(IntArrayRef padding, const Tensor& small, const Tensor& large) {
   const int64_t dims = padding.size() / 2;
   PadParams p{};
@@ -73,7 +73,7 @@ void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, c
     return;
   }
   const c10::DeviceGuard guard(src.device());
-  // With the channels last, a place holds all of them.
+  // If the channels come last, a position holds all of them.
   const bool batched = dst.dim() == int64_t(padding.size()) / 2 + 2;
   const auto format = batched ? dst.suggest_memory_format() : at::MemoryFormat::Contiguous;
   const Tensor from = src.contiguous(format);
@@ -132,7 +132,7 @@ Tensor reflection_pad3d_backward(const Tensor& grad, const Tensor& self, IntArra
   return grad_input;
 }
 
-// The forms that ATen has no meta class for.
+// The forms for which ATen has no meta class.
 at::DimVector padded_sizes(const char* op, const Tensor& self, IntArrayRef padding) {
   at::DimVector sizes(self.sizes());
   for (size_t i = 0; i < padding.size() / 2; i++) {

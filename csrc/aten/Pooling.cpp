@@ -1,5 +1,5 @@
-// Pooling: max (with indices), average, their adaptive forms, fractional, and max-unpooling, over two or three
-// dimensions (1d pooling is a composite). Shapes are checked by ATen's meta functions if it has them.
+// Pooling over two or three dimensions: max (with indices), average, their adaptive forms, fractional, and
+// max-unpooling; 1d pooling is a composite operator. ATen's meta functions check shapes if they exist.
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,7 @@ using at::IntArrayRef;
 using at::Tensor;
 using structured_detail::Form;
 
-// A window over the last `dims` dimensions, as the arguments of an operator describe it.
+// A window over the last `dims` dimensions, from the arguments of an operator.
 struct Window {
   int64_t dims;
   IntArrayRef ker = {}, stride = {}, pad = {}, dil = {};
@@ -68,7 +68,7 @@ int64_t spatial(const Tensor& t, int64_t dims) {
   return n;
 }
 
-// Work-items of some thousand loads each.
+// Gives each work-item some thousand loads.
 void set_rows(const Device& device, PoolParams& p, int64_t rows, int64_t row_cost) {
   p.rows = rows;
   const int64_t per_item = ceil_div<int64_t>(device.is_cpu() ? 8192 : 64, std::max<int64_t>(row_cost, 1));
@@ -91,7 +91,7 @@ void check_real(const Device& device, c10::ScalarType type, const char* op) {
   TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(type) && type != at::kBool, op, " is not implemented for ", type);
 }
 
-// What a kernel may write: `t`, or a contiguous stand-in that is copied back.
+// The tensor that a kernel writes: `t`, or a contiguous tensor that is copied back.
 struct Target {
   explicit Target(const Tensor& t) : real(t), dense(t.is_contiguous() ? t : at::empty(t.sizes(), t.options())) {}
   void finish() const {
@@ -118,7 +118,7 @@ void max_forward(const char* op, const Tensor& self, const Window& w, const Tens
   to_indices.finish();
 }
 
-// ATen's meta functions leave some of this open, and a kernel would read past the smaller one.
+// ATen's meta functions do not check all of this, and a kernel would read beyond the smaller tensor.
 void check_planes(const char* op, const Tensor& src, const Tensor& dst, int64_t dims) {
   TORCH_CHECK(src.dim() == dst.dim() && dst.dim() > dims &&
                   src.sizes().slice(0, dst.dim() - dims) == dst.sizes().slice(0, dst.dim() - dims),
@@ -126,7 +126,7 @@ void check_planes(const char* op, const Tensor& src, const Tensor& dst, int64_t 
               ", got shapes ", src.sizes(), " and ", dst.sizes());
 }
 
-// dst[plane][indices] += src (or = src), everything else 0.
+// dst[plane][indices] += src (or = src); all other elements are 0.
 void scatter(const char* op, const Tensor& src, const Tensor& indices, const Tensor& dst, int64_t dims, bool assign) {
   check_planes(op, src, dst, dims);
   TORCH_CHECK(indices.sizes() == src.sizes() && indices.scalar_type() == at::kLong, op,
@@ -296,7 +296,7 @@ Tensor max_pool3d_backward(const Tensor& grad_output, const Tensor& self, IntArr
 
 Tensor& max_unpool_out(const char* op, int64_t dims, const Tensor& self, const Tensor& indices, IntArrayRef size,
                        Tensor& out) {
-  // Of places that are named twice, any one of the values stays, as on CPU and CUDA.
+  // If an index occurs twice, any one of the values is stored, as on CPU and CUDA.
   at::globalContext().alertNotDeterministic(dims == 2 ? "max_unpooling2d_forward_out" : "max_unpooling3d_forward_out");
   TORCH_CHECK(indices.scalar_type() == at::kLong,
               "elements in indices should be type int64 but got: ", indices.scalar_type());
@@ -341,7 +341,7 @@ void fractional_forward(const char* op, const Tensor& self, IntArrayRef ker, con
   const int64_t dims = ker.size();
   TORCH_CHECK(samples.scalar_type() == self.scalar_type(), op, ": expected random samples of the input's dtype, ",
               self.scalar_type(), ", got ", samples.scalar_type());
-  // Two-dimensional pooling has them as (width, height).
+  // For two dimensions, the samples are in the order (width, height).
   const Tensor x = self.contiguous(), drawn = (dims == 2 ? samples.flip(-1) : samples).contiguous();
   const Target to(out), to_indices(indices);
   Device& device = netcl::device_of(x);
@@ -453,7 +453,7 @@ at::DimVector adaptive_sizes(const char* op, int64_t dims, const Tensor& self, I
   return sizes;
 }
 
-// Over three dimensions CPU and CUDA return contiguous tensors.
+// Over three dimensions, CPU and CUDA return contiguous tensors.
 template <int64_t Dims>
 at::MemoryFormat adaptive_format(const Tensor& self) {
   return Dims == 2 ? self.suggest_memory_format() : at::MemoryFormat::Contiguous;

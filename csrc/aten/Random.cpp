@@ -1,4 +1,4 @@
-// Random fills and dropout, by counter: the numbers depend on seed and offset only, not on how a device cuts the work.
+// Random fills and dropout, by counter: the numbers depend only on seed and offset, not on how the work is split.
 #include <ATen/TensorOperators.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
@@ -35,11 +35,11 @@ using at::TensorBase;
 using at::TensorIteratorBase;
 using Generator = std::optional<at::Generator>;
 
-// How groups of 64 (or 32 wide) values are shared out among work-items.
+// How groups of 64 (or 32 wide) values are divided among work-items.
 struct Groups {
   int64_t per_item;
   size_t items, local;
-  uint64_t blocks;  // Philox blocks drawn in all
+  uint64_t blocks;  // Philox blocks drawn in total
 };
 Groups groups_for(const Device& device, int64_t n, int64_t values) {
   const int64_t total = ceil_div(n, values);
@@ -92,7 +92,7 @@ void fill(const Distribution& dist, const Tensor& self, const Generator& generat
   }
 }
 
-// A distribution over floats with two parameters: wide words for doubles only.
+// Fills with a distribution over floats with two parameters; only doubles take wide words.
 void fill_real(const char* op, const char* dist, const TensorBase& self, double a, double b, const Generator& gen) {
   const Tensor out(self);
   TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point(), op, " is not implemented for ", out.scalar_type());
@@ -129,8 +129,8 @@ void bernoulli_tensor_kernel(const TensorBase& self, const TensorBase& p, Genera
        out, gen);
 }
 
-// Integers base + [0, range); range 0 stands for all 64 bits. The remainder of 32 bits by a range from 2^28 on, as on
-// CUDA, favours the small ones visibly, unless it is a power of two.
+// Integers base + [0, range); range 0 means all 64 bits. From 2^28 on, as on CUDA, a range takes wide words: the
+// remainder of 32 bits would visibly favour small numbers, unless the range is a power of two.
 void fill_integers(const Tensor& self, int64_t base, uint64_t range, const Generator& gen) {
   const bool wide = range == 0 || range > 0xffffffffULL || (range >= 1ULL << 28 && !std::has_single_bit(range));
   fill({.op = "aten::random_",
@@ -145,7 +145,7 @@ void random_from_to_kernel(TensorIteratorBase& iter, uint64_t range, int64_t bas
   fill_integers(iter.tensor(0), base, range, gen);
 }
 void random_full_kernel(TensorIteratorBase& iter, Generator gen) { fill_integers(iter.tensor(0), 0, 0, gen); }
-// random_() without bounds: [0, 2^digits] of floats, [0, max] of integers, as on CPU and CUDA.
+// random_() without bounds: [0, 2^digits] for floats, [0, max] for integers, as on CPU and CUDA.
 void random_kernel(TensorIteratorBase& iter, Generator gen) {
   uint64_t range = 0;
   switch (iter.dtype(0)) {
@@ -176,7 +176,7 @@ void random_kernel(TensorIteratorBase& iter, Generator gen) {
   fill_integers(iter.tensor(0), 0, range, gen);
 }
 
-// Inverse of the cumulative distribution at uniform points.
+// Evaluates the inverse of the cumulative distribution at uniform points.
 void multinomial_kernel(Tensor& result, const Tensor& self, int64_t samples, Generator gen) {
   const char* op = "aten::multinomial";
   const bool rows = self.dim() == 2;
@@ -202,11 +202,11 @@ void multinomial_kernel(Tensor& result, const Tensor& self, int64_t samples, Gen
 
 Tensor& randperm_out(int64_t n, Generator generator, Tensor& result) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
-  // On the CPU, whose scalar_tensor raises on overflow.
+  // The check runs on a CPU tensor, whose scalar_tensor raises on overflow.
   at::native::check_supported_max_int_with_precision(n, at::empty({0}, at::dtype(result.scalar_type())));
   at::native::resize_output(result, {n});
   if (n < 2) return result.zero_();
-  // Random keys of 63 bits, sorted: equal keys are too rare to bias the order.
+  // Sorts random keys of 62 bits; equal keys are too rare to bias the order.
   Tensor keys = at::empty({n}, result.options().dtype(at::kLong));
   fill_integers(keys, 0, uint64_t{1} << 62, generator);
   return result.copy_(at::argsort(keys, /*stable=*/true, 0, false));
@@ -216,7 +216,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& self, double p, std::opt
   if (!train.value_or(true) || p == 0 || self.numel() == 0) {
     return {self.clone(), at::ones_like(self, self.options().dtype(at::kBool))};
   }
-  // In the order of the memory, so that strides are kept.
+  // Works in memory order, so that the strides are kept.
   const Tensor in = self.is_non_overlapping_and_dense() ? self : self.clone();
   Tensor out = at::empty_like(in), mask = at::empty_like(in, in.options().dtype(at::kBool));
   Device& device = netcl::device_of(in);

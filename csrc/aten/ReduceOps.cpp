@@ -1,4 +1,4 @@
-// The operators that are reductions: ATen's front half, one line per operator.
+// The operators that are reductions, in one line each behind ATen's front half.
 #include <ATen/native/ReduceAllOps.h>
 #include <ATen/native/ReduceOps.h>
 #include <ATen/native/ReduceOpsUtils.h>
@@ -38,7 +38,7 @@ using at::ScalarType;
 using at::Tensor;
 using at::TensorIterator;
 
-// --- sum, mean, prod: input of any dtype that the result's holds is converted on the way
+// --- sum, mean, prod: inputs of other dtypes are converted as they are read
 void sum_kernel(TensorIterator& it) { reduce(it, {"aten::sum", "sum", sum_type(it.dtype(0))}); }
 void nansum_kernel(TensorIterator& it) {
   const bool nans = at::isFloatingType(it.dtype(0)) || at::isComplexType(it.dtype(0));
@@ -87,7 +87,7 @@ void all_kernel(TensorIterator& it) { reduce(it, {"aten::all", "all_of", value_t
 void any_or_all(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, const Tensor& result, bool any) {
   if (self.numel() == 0) {
     result.fill_(!any);
-  } else if (dim.has_value() && dim->empty()) {  // any.dims and all.dims take no dimension to mean none
+  } else if (dim.has_value() && dim->empty()) {  // for any.dims and all.dims, an empty list reduces no dimension
     result.copy_(self.to(at::kBool));
   } else {
     auto iter = at::meta::make_reduction(self, result, dim, keepdim, self.scalar_type());
@@ -122,7 +122,7 @@ struct AllDims : at::meta::structured_all_dims {
   }
 };
 
-// --- extreme values and their places
+// --- extreme values and their positions
 void max_values_kernel(TensorIterator& it) {
   reduce(it, {"aten::amax", "amax", ordered_type(it.input_dtype(), "aten::amax")});
 }
@@ -166,7 +166,7 @@ void aminmax_all_kernel(const Tensor& self, Tensor& min, Tensor& max) {
   max_all_kernel(max, self);
 }
 
-// Their meta() returns the wrapped dimension for impl(), which wraps it anyhow.
+// Their meta() returns the wrapped dimension for impl(), which wraps it itself.
 struct MaxDim : at::meta::structured_max_dim {
   void meta(const Tensor& self, int64_t dim, bool keepdim) { structured_max_dim::meta(self, dim, keepdim); }
   void impl(const Tensor& self, int64_t dim, bool keepdim, const Tensor& values, const Tensor& indices) {
@@ -180,7 +180,7 @@ struct MinDim : at::meta::structured_min_dim {
   }
 };
 
-// The bits of all elements as int64 or float64, by exclusive or; the result is uint64.
+// Combines the bits of all elements, as int64 or float64, by exclusive or; the result is uint64.
 struct HashTensor : at::meta::structured_hash_tensor {
   void impl(const Tensor& self, at::IntArrayRef dim, bool keepdim, int64_t mode, const Tensor& out) {
     TORCH_CHECK(mode == 0, "hash_tensor: unknown mode ", mode, "; netcl has 0, exclusive or");
@@ -201,7 +201,7 @@ ScalarType norm_type(TensorIterator& it) {
 }
 void norm_kernel(TensorIterator& it, const c10::Scalar& ord) {
   const double p = ord.toDouble();
-  if (it.numel() == 0) {  // left to the stub by ATen
+  if (it.numel() == 0) {  // ATen leaves this case to the stub
     it.tensor(0).fill_(p < 0 ? std::numeric_limits<double>::infinity() : 0.0);
     return;
   }
@@ -302,7 +302,7 @@ std::tuple<Tensor, Tensor> spread_mean(const Tensor& self, OptionalIntArrayRef d
 
 Tensor count_nonzero(const Tensor& self, at::IntArrayRef dim) { return self.ne(0).sum(dim); }
 
-// A host read by its nature.
+// The result is a host bool, so this waits.
 bool equal(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
               " and ", other.device());
@@ -324,7 +324,7 @@ struct Renorm : at::meta::structured_renorm {
   }
 };
 
-// Overloaded in torch 2.11, so its address alone is ambiguous.
+// torch 2.11 overloads it, so its address alone is ambiguous.
 Tensor prod_all(const Tensor& self, std::optional<at::ScalarType> dtype) { return at::native::prod(self, dtype); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

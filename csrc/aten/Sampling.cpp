@@ -1,4 +1,4 @@
-// Draws by rejection from distributions with a parameter an element, and their reparameterised gradients.
+// Rejection sampling from distributions with a parameter per element, and their reparameterised gradients.
 #include <ATen/Dispatch.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorOperators.h>
@@ -19,8 +19,8 @@ namespace {
 using at::Tensor;
 using Generator = std::optional<at::Generator>;
 
-// One number for each element of `first`; `second` has its shape or is undefined. If the kernel meets a parameter
-// that it must not, the next synchronising call raises with `message`.
+// Draws one number for each element of `first`; `second` has its shape or is undefined. If the kernel meets an invalid
+// parameter, the next synchronising call raises with `message`.
 Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor& second, const Generator& generator,
             const char* message = nullptr) {
   TORCH_CHECK(at::isFloatingType(first.scalar_type()), op, ": expected floating point numbers, got ",
@@ -58,7 +58,7 @@ Tensor binomial(const Tensor& count, const Tensor& prob, Generator generator) {
   return draw("aten::binomial", "binomial", count, prob.expand(count.sizes()).contiguous(), generator);
 }
 
-// Gammas over their sum, kept inside the open interval as on CPU and CUDA.
+// Gamma variates divided by their sum, kept inside the open interval as on CPU and CUDA.
 Tensor sample_dirichlet(const Tensor& alpha, Generator generator) {
   const Tensor gammas = draw("aten::_sample_dirichlet", "gamma", alpha, {}, generator);
   return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, alpha.scalar_type(), "dirichlet", [&] {

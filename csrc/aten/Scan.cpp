@@ -20,13 +20,13 @@ namespace {
 using at::ScalarType;
 using at::Tensor;
 
-constexpr int64_t kItemElements = 4096;  // elements that make a work-item worth its while
-constexpr int64_t kMaxSegments = 64;     // each segment adds up the totals of all before it
+constexpr int64_t kItemElements = 4096;  // elements that pay for a work-item
+constexpr int64_t kMaxSegments = 64;     // each segment adds the totals of all before it
 
-// How the work is shaped (kernels/scan.cl).
+// How the work is split (kernels/scan.cl).
 struct Plan {
   bool transposed;
-  int64_t vec, panel;  // lanes, and vectors of a tile
+  int64_t vec, panel;  // lanes, vectors per tile
 };
 
 Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_element, ScalarType acc,
@@ -35,11 +35,12 @@ Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_e
   const Dimensions& dims = params.dims;
   const int64_t neighbours = dims.size[0];
   const int64_t rest = c10::multiply_integers(dims.size + 1, dims.size + dims.ndim);
-  // Rows that are neighbours go along together; on a GPU each has a work-item of its own.
+  // A CPU scans neighbouring rows side by side; a GPU has one work-item per row.
   const bool together = device.is_cpu() && !complex_acc && dims.in[0] == element && neighbours >= 4;
   const int64_t units = static_cast<int64_t>(device.compute_units()),
                 target = device.is_cpu() ? 4 * units : 512 * units;
-  // So do dense ones if there are enough of them, and an element's operation takes less than to transpose it.
+  // It also does so for dense rows, transposed, if there are enough and an element's operation takes less than
+  // transposing it.
   const bool transposed = device.is_cpu() && cheap && !together && params.in_stride == element &&
                           params.out0_stride == out_element && params.n >= 16 && neighbours >= 16 &&
                           neighbours / 16 * rest >= target;
@@ -111,7 +112,7 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
     kernel(device, "scan.cl", "scan_totals", defs)
         .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf(totals), params);
   }
-  // Stores past the cache, on 16 rows in turn, want whole lines of it.
+  // Non-temporal stores, on 16 rows in turn, need whole cache lines.
   if (plan.transposed && out.is_contiguous() && plan.vec * out_size == 64) {
     past_cache(defs, device, out, params.n, plan.vec, {self});
   }
@@ -119,8 +120,7 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
       .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), params);
 }
 
-// A running sum feels every rounding of the past: where double costs nothing, floats are summed in it, as on
-// the CPU.
+// A running sum accumulates every rounding error. If double costs nothing, floats are summed in it, as on the CPU.
 ScalarType scan_type(const Tensor& self, ScalarType result) {
   const Device& device = netcl::device_of(self);
   const bool doubles = device.is_cpu() && device.info().has_fp64;
@@ -139,7 +139,7 @@ void cumprod_kernel(const Tensor& out, const Tensor& self, int64_t dim) {
 void logcumsumexp_kernel(Tensor& out, const Tensor& self, int64_t dim) {
   TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point() || out.is_complex(), "\"logcumsumexp\" not implemented for '",
                               c10::toString(out.scalar_type()), "'");
-  // ATen's function leaves to the kernel what the classes of the other scans do.
+  // For this operator, ATen leaves to the kernel what the other scans' classes do.
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::resize_output(out, self.sizes());
   if (self.dim() == 0) {

@@ -1,6 +1,5 @@
-// gather, scatter and their reductions: ATen's structured classes check shapes and dtypes and call these
-// stubs.
-#include <ATen/core/Tensor.h>  // first: other headers of ATen rely on what it includes
+// gather, scatter and their reductions. ATen's structured classes check shapes and dtypes and call these stubs.
+#include <ATen/core/Tensor.h>  // first, since other headers of ATen rely on its includes
 
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
@@ -21,7 +20,7 @@ at::DimVector strides_without(const Tensor& t, int64_t dim) {
   return strides;
 }
 
-// The space of `index`; `looked_up` is the operand whose dimension `dim` the index addresses.
+// The space of `index`, which selects along dimension `dim` of the operand `looked_up`.
 void look_up(IndexSpace& space, const Tensor& looked_up, int64_t dim, const Tensor& index) {
   space.index(index.const_data_ptr(), index.strides(), index.scalar_type(), looked_up.size(dim),
               looked_up.stride(dim) * looked_up.itemsize());
@@ -37,7 +36,7 @@ void gather_kernel(const Tensor& result_, const Tensor& self_, int64_t dim, cons
   space.gather(netcl::device_of(result), result.itemsize());
 }
 
-// `src` undefined: a scalar.
+// If `src` is undefined, a scalar is written.
 IndexSpace scatter_space(const char* op, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
   IndexSpace space(op);
   space.shape(index.sizes());

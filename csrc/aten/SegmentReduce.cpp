@@ -1,4 +1,4 @@
-// segment_reduce and its derivative: checks are ATen's, which calls the stubs below.
+// segment_reduce and its derivative. ATen checks the arguments and calls the stubs below.
 #include <ATen/native/SegmentReduce.h>
 #include <ATen/ops/_segment_reduce_backward_native.h>
 #include <ATen/ops/cumsum.h>
@@ -18,7 +18,7 @@ using at::Tensor;
 using at::native::ReductionType;
 using Initial = std::optional<at::Scalar>;
 
-// Where segments begin and end, (outer..., segments + 1), of their lengths.
+// The bounds of segments, (outer..., segments + 1), from their lengths.
 Tensor offsets_of(const Tensor& lengths) {
   auto sizes = lengths.sizes().vec();
   sizes.back() += 1;
@@ -27,7 +27,7 @@ Tensor offsets_of(const Tensor& lengths) {
   return offsets;
 }
 
-// A tensor as (outer, rows, inner) around the axis that segments divide, which is the last one of `offsets`.
+// A tensor as (outer, rows, inner) around the axis that is divided into segments, which is the last axis of `offsets`.
 struct Segments {
   Tensor offsets;
   int64_t axis, outer = 1, rows, inner = 1, count;
@@ -53,7 +53,7 @@ struct Segments {
                                                 : "R_SUM",
              1);
   }
-  // A work-item makes an element of the result, or all of a segment's in the derivative.
+  // A work-item computes one element of the result; in the derivative, all elements of one segment.
   Range items() const { return {size_t(outer * count * inner)}; }
   Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
 };

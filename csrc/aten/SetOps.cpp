@@ -1,4 +1,4 @@
-// Counting and sets: bincount, histc, unique, isin. Composed of sort, scans and scatters on the device.
+// Counting and sets: bincount, histc, unique, isin. They are composed of sorts, scans and scatters on the device.
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/Histogram.h>
@@ -28,7 +28,7 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
   return out.scatter_add_(0, self.to(at::kLong), w);
 }
 
-// Bins as the CPU assigns them: equal widths, the last one closed.
+// Assigns bins as the CPU does: they have equal widths, and the last one is closed.
 Tensor& histc_out(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max, Tensor& out) {
   TORCH_CHECK(bins > 0, "bins must be > 0");
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
@@ -62,7 +62,7 @@ Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::
 
 // --- histogram: the front half is ATen's -----------------------------------------------------------------
 
-// Every bin but the last one is open at its upper end. `samples` is (M, D), `edges` hold D tensors.
+// Every bin but the last is open at its upper end. `samples` is (M, D), `edges` holds D tensors.
 void histogramdd_kernel(const Tensor& samples, const std::optional<Tensor>& weight, bool density, Tensor& hist,
                         const at::TensorList& edges) {
   TORCH_CHECK_NOT_IMPLEMENTED(samples.is_floating_point(), "histogram is not implemented for ", samples.scalar_type());
@@ -88,7 +88,8 @@ void histogramdd_kernel(const Tensor& samples, const std::optional<Tensor>& weig
   }
   hist.copy_(counts);
 }
-// Edges of equal distances; ATen asks for a look at the edges around, which is what a search among them gives.
+// The edges have equal distances. ATen corrects a computed bin by its neighbours' edges; a search among the edges gives
+// the same.
 void histogramdd_linear_kernel(const Tensor& samples, const std::optional<Tensor>& weight, bool density, Tensor& hist,
                                const at::TensorList& edges, bool) {
   histogramdd_kernel(samples, weight, density, hist, edges);
@@ -105,11 +106,11 @@ void outer_bin_edges_kernel(const Tensor& input, const int64_t dims, std::vector
 // --- unique -----------------------------------------------------------------------------------------------
 
 struct Runs {
-  Tensor starts;   // the first position of each run of equal elements
-  Tensor of_each;  // the run of each element
+  Tensor starts;   // the position of the first element of each run of equal elements
+  Tensor of_each;  // the run that each element belongs to
   Tensor counts;
 };
-// `starts_run`: whether an element differs from the one before.
+// `starts_run`: whether an element differs from the one before it.
 Runs runs(const Tensor& starts_run, bool inverse, bool counts) {
   const auto options = starts_run.options().dtype(at::kLong);
   Runs r;
@@ -168,7 +169,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& self, bool r
   return {self.index_select(d, r.starts), r.of_each, r.counts};
 }
 
-// Rows in lexicographic order: a stable sort by each column, the last one first.
+// Sorts rows lexicographically: a stable sort by each column, the last column first.
 std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, bool sorted, bool return_inverse,
                                               bool return_counts) {
   const auto options = self.options().dtype(at::kLong);

@@ -12,9 +12,9 @@ bool dense_here_or_on_cpu(const at::Tensor& t) {
          keys.has_any(c10::DispatchKeySet({c10::BackendComponent::CPUBit, c10::BackendComponent::PrivateUse1Bit}));
 }
 
-// nn.Module.to() asks this. Were the answer no, as it is by default between the CPU and PrivateUse1, it would
-// put a new Parameter in the place of each old one: tied weights would come apart, and an optimizer made
-// before would go on stepping the old ones.
+// nn.Module.to() asks this. By default the answer is no between the CPU and PrivateUse1; then it would replace each
+// Parameter by a new one: tied weights would no longer be tied, and an optimizer created before would keep updating the
+// old ones.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   return (dense_here_or_on_cpu(self) && dense_here_or_on_cpu(from)) ||
          self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
@@ -25,7 +25,7 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
-// An implicit composite with a backend's kernel needs one above autograd too.
+// A composite implicit operator with a kernel for a backend needs one for its autograd key too.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }

@@ -1,5 +1,5 @@
-// Operators that put elements together or generate them by position: cat, tril/triu, flip, roll, eye, ranges.
-#include <ATen/core/Tensor.h>  // first: other headers of ATen rely on what it includes
+// Operators that join tensors or fill them by position: cat, tril/triu, flip, roll, eye, ranges.
+#include <ATen/core/Tensor.h>  // first, since other headers of ATen rely on its includes
 
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/IndexKernel.h>
@@ -22,16 +22,15 @@ using at::Tensor;
 using structured_detail::Form;
 using structured_detail::Op;
 
-constexpr int64_t kGrain = 4096;  // elements per work-item on CPU-shaped devices
+constexpr int64_t kGrain = 4096;  // elements per work-item on CPUs
 int64_t grain(const Device& device) { return device.is_cpu() ? kGrain : 16; }
 Range local_range(const Device& device) { return {device.is_cpu() ? size_t{1} : size_t{64}}; }
 
 // --- cat --------------------------------------------------------------------------------------------------
 
-// Inputs and output are contiguous in one memory format and of one dtype: rows side by side, 8 inputs a
-// launch.
+// Inputs and output have one dtype and are contiguous in one memory format. Their rows are joined, 8 inputs per launch.
 void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::MemoryFormat format, const Tensor& out) {
-  int64_t inner = 1;  // elements behind `dim` in memory order
+  int64_t inner = 1;  // elements after `dim` in memory order
   const auto order = [&]() -> c10::SmallVector<int64_t, 5> {
     if (format == at::MemoryFormat::ChannelsLast) return {0, 2, 3, 1};
     if (format == at::MemoryFormat::ChannelsLast3d) return {0, 2, 3, 4, 1};
@@ -153,13 +152,13 @@ struct Triu : at::meta::structured_triu {
   }
 };
 
-// Row i of the triangle has clamp(i + shift, 0, columns) columns below it (tril: in it).
+// In row i, clamp(i + shift, 0, columns) columns lie below the triangle (tril: in it).
 Tensor triangle_indices(const char* name, int64_t rows, int64_t columns, int64_t offset, bool upper,
                         const at::TensorOptions& options) {
   TORCH_CHECK(rows >= 0 && columns >= 0, name, ": row and col must be non-negative, got ", rows, " and ", columns);
   TORCH_CHECK(options.layout() == at::kStrided, name, ": only the strided layout is supported");
   const int64_t shift = upper ? offset : offset + 1;
-  int64_t total = 0;  // closed form, as `before` of kernels/shape.cl
+  int64_t total = 0;  // in closed form, as `before` of kernels/shape.cl
   {
     const int64_t grow = std::clamp<int64_t>(-shift, 0, rows), full = std::clamp<int64_t>(columns - shift, grow, rows);
     const int64_t k = full - grow;
@@ -236,8 +235,7 @@ void launch_sequence(const char* name, const Tensor& out, const Sequence<T>& s) 
               chunk, s.start, s.end, s.step, s.base);
 }
 
-// Sequences between two ends are computed in floating point, integers' ones in double if the device has
-// it.
+// Sequences between two ends are computed in floating point; those of integers in double if the device has it.
 void spaced(const char* name, Tensor& out, int kind, const at::Scalar& start, const at::Scalar& end, int64_t steps,
             double base) {
   const auto type = out.scalar_type();
@@ -367,7 +365,7 @@ Tensor trace(const Tensor& self) {
   return self.diagonal().sum();
 }
 
-// ATen's copies memory of the host.
+// ATen's version copies host memory.
 Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t length, Tensor& out) {
   TORCH_CHECK(self.scalar_type() == out.scalar_type(), "narrow_copy: expected out of dtype ", self.scalar_type(),
               ", got ", out.scalar_type());
@@ -376,7 +374,7 @@ Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t 
   return out.copy_(part);
 }
 
-// One copy between views of both ends, so that channels_last stays what it is.
+// The operator is one copy between views of input and output, so channels_last is kept.
 Tensor like(const Tensor& self, at::IntArrayRef sizes) {
   return at::empty(sizes, self.options().memory_format(self.suggest_memory_format()));
 }
@@ -391,11 +389,11 @@ Tensor channel_shuffle(const Tensor& self, int64_t groups) {
   out.unflatten(1, {c / groups, groups}).copy_(self.unflatten(1, {groups, c / groups}).transpose(1, 2));
   return out;
 }
-// (..., c * r * r, h, w) as a view (..., c, h, r, w, r).
+// A view of (..., c * r * r, h, w) as (..., c, h, r, w, r).
 Tensor pixel_blocks(const Tensor& deep, int64_t r) {
   return deep.unflatten(-3, {deep.size(-3) / (r * r), r, r}).movedim({-4, -3}, {-3, -1});
 }
-// (..., c, h * r, w * r) likewise.
+// The same view of (..., c, h * r, w * r).
 Tensor pixel_grid(const Tensor& wide, int64_t r) {
   return wide.unflatten(-1, {wide.size(-1) / r, r}).unflatten(-3, {wide.size(-2) / r, r});
 }

@@ -49,7 +49,7 @@ void launch(const char* op, const char* rows, const char* cols, const Defs& d, c
   }
 }
 
-// The local memory that a row's exponentials take on a CPU, which keeps it in its cache; 0 if there is no room.
+// The local memory for a row's exponentials on a CPU, which keeps it in the cache; 0 if they do not fit.
 size_t kept_bytes(const Device& dev, c10::ScalarType compute, int64_t n) {
   const auto bytes = size_t(round_up(n, row_vec(dev, n))) * c10::elementSize(compute);
   return dev.is_cpu() && bytes <= std::min<size_t>(dev.info().local_mem_size / 2, 128 << 10) ? bytes : 0;
@@ -67,7 +67,7 @@ void forward(const char* op, bool log, const Tensor& input, int64_t dim, const T
   const Shape shape(x, dim);
   row_defs(d, dev, compute, shape.adjacent());
   const char *rows = "softmax_rows", *cols = "softmax_cols";
-  if (log || shape.inner != 1) {  // no exponential is needed twice, or those of a row are not neighbours
+  if (log || shape.inner != 1) {  // no exponential is needed twice, or a row is not contiguous
     if (log) d.set("LOG", 1);
     if (shape.inner == 1) past_cache(d, dev, y.get(), shape.n, row_vec(dev, shape.n), {x});
     launch(op, rows, cols, d, y.get(), shape, buf(x));
@@ -75,7 +75,7 @@ void forward(const char* op, bool log, const Tensor& input, int64_t dim, const T
     d.set("KEEP_LOCAL", 1);
     past_cache(d, dev, y.get(), shape.n, row_vec(dev, shape.n), {x});
     launch(op, rows, cols, d, y.get(), shape, buf(x), Local{bytes});
-  } else {  // stores past the cache would take what waits in the output with them
+  } else {  // non-temporal stores would evict what waits in the output
     if (out.scalar_type() == compute) d.set("KEEP_EXP", 1);
     launch(op, rows, cols, d, y.get(), shape, buf(x));
   }
@@ -120,8 +120,8 @@ struct LogSoftmaxBackward : at::meta::structured__log_softmax_backward_data {
   }
 };
 
-// A mask of attention (true: left out) in the shape of the scores (batch, heads, length, length). Its type, as in ATen:
-// 0 is (length, length), 1 is (batch, length) over the keys, 2 (or none) has the scores' shape; so may the others.
+// An attention mask (true: left out), broadcast to the scores (batch, heads, length, length). Its type is ATen's: 0 is
+// (length, length), 1 is (batch, length) over the keys, 2 or none is the scores' shape, which the others may have too.
 Tensor expand_mask(const Tensor& x, const Tensor& mask, std::optional<int64_t> type) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be a boolean tensor");
   TORCH_CHECK(type.value_or(2) >= 0 && type.value_or(2) <= 2,
@@ -143,7 +143,7 @@ Tensor masked_softmax(const Tensor& x, const Tensor& mask, std::optional<int64_t
   return at::softmax(x.masked_fill(left_out, -std::numeric_limits<double>::infinity()), dim.value_or(x.dim() - 1));
 }
 
-// softmax's derivative, with no part in the sum for what is left out.
+// The derivative of softmax, in which masked elements do not count towards the sum.
 Tensor masked_softmax_backward(const Tensor& grad, const Tensor& y, const Tensor& mask, std::optional<int64_t> dim) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be a boolean tensor");
   TORCH_CHECK(grad.sizes() == mask.sizes(), "Mask shape should match grad shape");

@@ -21,11 +21,11 @@ namespace {
 using at::ScalarType;
 using at::Tensor;
 
-constexpr int64_t kMostSelected = 64;  // topk up to here keeps a short list; beyond, it sorts
+constexpr int64_t kMostSelected = 64;  // topk up to here keeps a short list; for more it sorts
 
 int64_t stride_of(const Tensor& t, int64_t dim) { return t.dim() > 0 ? t.stride(dim) * t.element_size() : 0; }
 
-// Sorts the rows of `self` along `dim`; `values` and `indices` have its dimensions, with `dim` of any size.
+// Sorts the rows of `self` along `dim`. `values` and `indices` have its dimensions, but `dim` may have any size.
 class Sorter {
  public:
   Sorter(const char* aten, const Tensor& self, int64_t dim, const Tensor& values, const Tensor& indices,
@@ -66,7 +66,7 @@ class Sorter {
     launch("sort/sort_merge.cl", "runs", device_.is_cpu() ? 1024 : kShortRun, buf(self_), buf(from_));
     merge(kShortRun);
   }
-  // Keeps the first k of every row. Each segment gives its own first k; merged, they give the row's.
+  // Keeps the first k of every row. Each segment gives its first k; merging these gives the row's.
   void select(int64_t k) {
     const int64_t target = device_.is_cpu() ? 4 * static_cast<int64_t>(device_.compute_units()) : 4096;
     const int64_t segments = std::clamp<int64_t>(target / L.rows, 1, ceil_div(L.n, std::max<int64_t>(32 * k, 2048)));
@@ -77,13 +77,13 @@ class Sorter {
     L.n = lists * k;
     merge(k);
   }
-  // The first `take` of every row, in order.
+  // Writes the first `take` elements of every row in order.
   void finish(int64_t take) {
     L.take = take;
     launch("sort/sort_results.cl", "finish", device_.is_cpu() ? 4096 : 64, buf(values_), buf(indices_), buf(self_),
            buf(from_));
   }
-  // One of every row: what PICK of sort_results.cl names, the nth if it is that.
+  // Writes one element of every row: the one that PICK of sort_results.cl names, e.g. the nth.
   void pick(const char* which, int64_t nth) {
     defs_.set("PICK", which);
     L.take = nth;
@@ -129,7 +129,7 @@ class Sorter {
   Tensor from_;
 };
 
-// The values are fetched from `self` while they are written.
+// Values are read from `self` while they are written, so the two must not overlap.
 Tensor apart_from(const Tensor& self, const Tensor& out) {
   return at::get_overlap_status(self, out) == at::MemOverlapStatus::No ? self : self.clone();
 }
@@ -168,7 +168,7 @@ struct Pick {
 };
 void pick(const Pick& p, const Tensor& self, int64_t dim, bool keepdim, Tensor& values, Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
-  if (values.defined()) at::assert_no_overlap(self, values);  // resizing it would resize the input
+  if (values.defined()) at::assert_no_overlap(self, values);  // resizing `values` would resize the input
   at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, dim, keepdim);
   if (self.numel() > 0) {
     const Tensor from = apart_from(self, values);

@@ -1,6 +1,6 @@
-// Sparse COO tensors, as far as sparse gradients need them: made by an embedding, added up, unscaled, measured, and
-// used by an optimizer. What CPU and CUDA share is ATen's; the rest is composed of operators on indices and values. Any
-// other operator on a sparse netcl tensor raises, as none is registered.
+// Sparse COO tensors, as far as sparse gradients need them: an embedding creates them, they are added, unscaled and
+// measured, and an optimizer uses them. Functions that CPU and CUDA share are ATen's; the others consist of operators
+// on indices and values. Any other operator on a sparse netcl tensor raises, since none is registered.
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/Resize.h>
@@ -11,7 +11,7 @@ namespace {
 
 using at::Tensor;
 
-// The indices of the sparse dimensions, in the form that index and index_put take.
+// The indices of the sparse dimensions, as index and index_put take them.
 c10::List<std::optional<Tensor>> index_list(const Tensor& sparse) {
   c10::List<std::optional<Tensor>> list;
   for (const Tensor& i : sparse._indices().unbind(0)) list.push_back(i);
@@ -22,7 +22,7 @@ Tensor make(const Tensor& indices, const Tensor& values, at::IntArrayRef sizes, 
   return at::_sparse_coo_tensor_unsafe(indices, values, sizes, values.options().layout(at::kSparse), coalesced);
 }
 
-// Sums what has the same index; the host waits to learn how many indices differ, as on CUDA.
+// Sums the values of equal indices. The host waits for the number of different indices, as on CUDA.
 Tensor coalesce(const Tensor& self) {
   if (self.is_coalesced()) return self;
   if (self._nnz() < 2) return self.clone()._coalesced_(true);
@@ -71,7 +71,7 @@ Tensor& add_out(const Tensor& self, const Tensor& other, const at::Scalar& alpha
   return out.copy_(sum);
 }
 
-// A sparse tensor times a number: what GradScaler and gradient clipping do.
+// Multiplies a sparse tensor by a number, as GradScaler and gradient clipping do.
 Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
   const Tensor& sparse = self.is_sparse() ? self : other;
   const Tensor& factor = self.is_sparse() ? other : self;
@@ -102,7 +102,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   using namespace at::native;
-  // Making and taking apart.
+  // Creation and parts.
   m.impl("_sparse_coo_tensor_with_dims", &new_with_dims_sparse);
   m.impl("_sparse_coo_tensor_with_dims_and_tensors", &new_with_dims_and_tensor_sparse_symint);
   m.impl("empty.memory_format", &empty_sparse);

@@ -1,5 +1,5 @@
-// Special functions, element-wise. One line per operator: here its name, its function in bessel.cl, erf.cl, gamma.cl or
-// polynomials.cl.
+// Special functions, element-wise. Each has its name here, in one line, and its function in bessel.cl, erf.cl, gamma.cl
+// or polynomials.cl.
 #include <ATen/native/BinaryOps.h>
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/digamma_native.h>
@@ -47,7 +47,7 @@
 #include "aten/support/Pointwise.h"
 #include "aten/support/Structured.h"
 
-// Of one tensor: structured, stub <op>_stub, expression OP_<op> of the file.
+// Structured operators of one tensor: stub <op>_stub, expression OP_<op> of the file.
 #define NETCL_SPECIAL_UNARY(_)                              \
   _("special/bessel.cl", special_airy_ai)                   \
   _("special/bessel.cl", special_bessel_j0)                 \
@@ -71,7 +71,7 @@
   _("special/erf.cl", erfinv)          \
   _("special/gamma.cl", digamma)
 
-// Of x and a degree: operator special_<op>, stub <op>_stub.
+// Operators of x and a degree: operator special_<op>, stub <op>_stub.
 #define NETCL_POLYNOMIALS(_)        \
   _(chebyshev_polynomial_t)         \
   _(chebyshev_polynomial_u)         \
@@ -90,7 +90,7 @@ namespace netcl {
 
 namespace {
 
-// The functions are defined for real numbers only; igamma does not promote integers to them.
+// These functions exist only for real numbers, and igamma does not promote integers.
 void special(at::TensorIteratorBase& iter, const char* file, const char* op, c10::ArrayRef<c10::Scalar> scalars = {}) {
   TORCH_CHECK_NOT_IMPLEMENTED(c10::isFloatingType(iter.common_dtype()), op, " is not implemented for ",
                               iter.common_dtype());
@@ -150,7 +150,7 @@ NETCL_STUB("unary.cl", frexp)
 NETCL_POLYNOMIALS(NETCL_POLYNOMIAL_STUB)
 #undef NETCL_POLYNOMIAL_STUB
 #undef NETCL_STUB
-// The same functions by other names.
+// The same functions under other names.
 REGISTER_PRIVATEUSE1_DISPATCH(special_modified_bessel_i0_stub, &netcl_i0)
 REGISTER_PRIVATEUSE1_DISPATCH(special_modified_bessel_i1_stub, &netcl_special_i1)
 REGISTER_PRIVATEUSE1_DISPATCH(polygamma_stub, &netcl::polygamma_kernel)

@@ -1,10 +1,10 @@
-// What differs between the torch versions that netcl compiles against (2.11 to 2.15).
+// The differences between the torch versions that netcl compiles against (2.11 to 2.15).
 #pragma once
 
 #include <ATen/native/Padding.h>
 #include <torch/headeronly/version.h>
 
-// Named tensors left the structured kernels' set_output_* in torch 2.13.
+// Up to torch 2.12, the structured kernels' set_output_* take the names of dimensions.
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
 #define NETCL_NAMES_PARAM , at::DimnameList names
 #define NETCL_NAMES_ARG , names
@@ -13,7 +13,7 @@
 #define NETCL_NAMES_ARG
 #endif
 
-// torch.nn.functional.interpolate's mode "lanczos" is newer than torch 2.11.
+// torch 2.11 lacks torch.nn.functional.interpolate's mode "lanczos".
 #if __has_include(<ATen/ops/_upsample_lanczos2d_aa_meta.h>)
 #include <ATen/ops/_upsample_lanczos2d_aa_backward_meta.h>
 #include <ATen/ops/_upsample_lanczos2d_aa_meta.h>
@@ -22,7 +22,7 @@
 #define NETCL_LANCZOS(REGISTER)
 #endif
 
-// torch.cholesky left PyTorch in 2.15; torch.linalg.cholesky stays.
+// torch 2.15 removed torch.cholesky; torch.linalg.cholesky remains.
 #if __has_include(<ATen/ops/cholesky_native.h>)
 #include <ATen/ops/cholesky_native.h>
 #define NETCL_IMPL_CHOLESKY(m)               \
@@ -34,7 +34,7 @@
 
 namespace netcl {
 
-// ATen's check that `padding` has two numbers for each of the last `dim` dimensions: a parameter since torch 2.15.
+// ATen's check that `padding` has two numbers for each of the last `dim` dimensions; torch 2.15 made `dim` a parameter.
 template <int dim>
 void check_padding(const at::Tensor& input, at::IntArrayRef padding) {
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15

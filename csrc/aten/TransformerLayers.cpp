@@ -1,5 +1,5 @@
-// What torch.nn's MultiheadAttention and TransformerEncoderLayer call in inference: whole layers as one operator, made
-// of the operators for dense and nested tensors.
+// The operators that torch.nn's MultiheadAttention and TransformerEncoderLayer call in inference: each is a whole
+// layer, made of operators for dense and nested tensors.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_masked_softmax.h>
@@ -53,7 +53,7 @@ void check_attention(const Inputs& in, int64_t width, int64_t heads, const std::
   TORCH_CHECK(heads > 0 && width % heads == 0, "`embed_dim` must divide evenly by `num_heads`");
 }
 
-// [batch, length, 3 * width] of queries, keys and values side by side; padded if the inputs are nested.
+// [batch, length, 3 * width]: queries, keys and values side by side; padded if the inputs are nested.
 Tensor project(const Inputs& in) {
   const auto& [query, key, value, weight, bias] = in;
   const auto linear = [](const Tensor& x, const Tensor& w, const Tensor& b) {
@@ -74,7 +74,7 @@ std::vector<Tensor> heads_of(const Tensor& qkv, int64_t heads) {
   return qkv.unflatten(2, {3, heads, qkv.size(2) / 3 / heads}).permute({2, 0, 3, 1, 4}).unbind();
 }
 
-// [batch, 1, 1, longest], true if a sequence has a key there; nothing if all are as long as the longest.
+// [batch, 1, 1, longest]: true if a sequence has that key; nothing if all sequences have the same length.
 std::optional<Tensor> keys_there(const Tensor& nested) {
   const Tensor lengths = get_nested_tensor_impl(nested)->get_nested_sizes().select(1, 0);
   const int64_t longest = lengths.max().item<int64_t>();
@@ -99,7 +99,7 @@ std::tuple<Tensor, Tensor> multi_head_attention(const Tensor& query, const Tenso
   Tensor out, weights;
   if (need_weights || mask) {
     const Tensor scores = at::matmul(q * (1 / std::sqrt(static_cast<double>(width / heads))), k.transpose(2, 3));
-    // ATen's masked softmax makes NaN of a query that sees no key; the fused attention below would make zeros.
+    // For a query that sees no key, ATen's masked softmax gives NaN, but the fused attention below would give zeros.
     if (mask) {
       weights = at::_masked_softmax(scores, *mask, -1, mask_type);
     } else if (const auto there = query.is_nested() ? keys_there(query) : std::nullopt) {
@@ -144,7 +144,7 @@ Tensor encoder_layer(const Tensor& src, int64_t width, int64_t heads, const Tens
   return norm(feed_forward(x).add_(x), norm_weight_2, norm_bias_2);
 }
 
-// Queries scaled by 1 / sqrt(width of a head), keys and values, of a projection that lacks its bias.
+// Splits a projection without its bias into queries, scaled by 1 / sqrt(width of a head), keys and values.
 std::tuple<Tensor, Tensor, Tensor> transform_bias_rescale_qkv(const Tensor& qkv_, const Tensor& bias, int64_t heads) {
   const Tensor qkv = qkv_.is_nested() ? qkv_.to_padded_tensor(0) : qkv_;
   TORCH_CHECK(qkv.dim() == 3 && heads > 0 && qkv.size(2) % (3 * heads) == 0,

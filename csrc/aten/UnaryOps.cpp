@@ -1,4 +1,4 @@
-// Element-wise operators of one tensor. One line per operator: here its name, its expression in unary.cl.
+// Element-wise operators of one tensor. Each has its name here, in one line, and its expression in unary.cl.
 #include <ATen/native/TensorCompare.h>
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/abs_native.h>
@@ -58,7 +58,7 @@
 #include "aten/support/Pointwise.h"
 #include "aten/support/Structured.h"
 
-// Structured: functional, in-place and out forms, stub <op>_stub, expression OP_<op>.
+// Structured operators: functional, in-place and out forms, stub <op>_stub, expression OP_<op>.
 #define NETCL_UNARY_OPS(_) \
   _(acos)                  \
   _(acosh)                 \
@@ -104,7 +104,7 @@
   _(signbit)                          \
   _(special_entr)
 
-// Not structured; ATen's <op>_out is shared and calls <op>_stub.
+// Not structured: ATen's <op>_out is shared and calls <op>_stub.
 #define NETCL_UNARY_OPS_OUT(_) \
   _(abs)                       \
   _(angle)                     \
@@ -137,7 +137,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_clamp_max_out>(m, "clamp_max", "clamp_max_", "clamp_max.out");
 }
 
-// The extremes of a real dtype, as nan_to_num puts them in the place of infinities.
+// The largest value of a real dtype, with which nan_to_num replaces infinities.
 double highest(c10::ScalarType type) {
   switch (type) {
     case c10::kHalf:

@@ -1,5 +1,5 @@
-// Resampling: nearest (both conventions), linear and cubic, over 1 to 3 spatial dimensions, and the
-// derivatives. UpsampleAntialias.cpp has the anti-aliased forms.
+// Resampling over 1 to 3 spatial dimensions: nearest (both conventions), linear and cubic, and their derivatives.
+// UpsampleAntialias.cpp has the anti-aliased forms.
 #include <ATen/native/UpSample.h>
 #include <ATen/ops/_upsample_nearest_exact1d_backward_meta.h>
 #include <ATen/ops/_upsample_nearest_exact1d_meta.h>
@@ -36,16 +36,16 @@ using ScaleOpt = std::optional<double>;
 
 enum class Mode { kNearest, kExact, kLinear, kCubic };
 
-// What an upsampling operator takes after its tensor and its sizes.
+// The arguments of an upsampling operator after its tensor and its sizes.
 struct Extra {
   bool align_corners = false;
   c10::SmallVector<ScaleOpt, 3> scales;  // of the last dimensions
   void add(bool align) { align_corners = align; }
   void add(const ScaleOpt& scale) { scales.push_back(scale); }
-  void add(at::IntArrayRef) {}  // the input's size, which meta() has used
+  void add(at::IntArrayRef) {}  // the input's size, which only meta() uses
 };
 
-// The step in the input for one in the output, as ATen computes it: in float32, except for float64 data.
+// The step in the input per step in the output, computed as in ATen: in float32, except for float64 data.
 double step(Mode mode, const Extra& extra, int64_t in, int64_t out, const ScaleOpt& scale, bool wide) {
   if (mode == Mode::kNearest && in == out) return 1;
   if (mode == Mode::kNearest && out == 2 * in) return 0.5;
@@ -63,7 +63,7 @@ void run(const char* op, Mode mode, bool backward, const Tensor& from, const Ten
     const ImageGrids grids{extra.align_corners, extra.scales[0], extra.scales[1]};
     return resample_bytes(op, mode == Mode::kLinear ? 1 : 2, /*antialias=*/false, grids, from, to);
   }
-  // A byte is exact in float32, and so is its copy by way of it.
+  // uint8 values are exact in float32, so copying them through float32 is exact too.
   const bool byte = from.scalar_type() == at::kByte && !backward && !interpolates;
   TORCH_CHECK(byte || from.is_floating_point(), op, ": expected a floating-point tensor",
               interpolates ? "" : " or one of uint8", ", got ", from.scalar_type());
@@ -104,7 +104,7 @@ void run(const char* op, Mode mode, bool backward, const Tensor& from, const Ten
   y.finish();
 }
 
-// impl() of any of them: (tensor, output size, [input size,] [align_corners,] scales..., result).
+// impl() of every operator: (tensor, output size, [input size,] [align_corners,] scales..., result).
 template <class Meta, Mode mode, bool backward, class Fn = decltype(&Meta::meta)>
 struct Resample;
 template <class Meta, Mode mode, bool backward, class... Rest>

@@ -1,5 +1,5 @@
 // Anti-aliased resampling of images (the filters that Pillow calls bilinear, bicubic and lanczos) and its derivative:
-// one pass down the columns and one along the rows, with a table of weights for each.
+// one pass down the columns and one along the rows, each with a table of weights.
 #include <ATen/native/UpSample.h>
 #include <ATen/ops/_upsample_bicubic2d_aa_backward_meta.h>
 #include <ATen/ops/_upsample_bicubic2d_aa_meta.h>
@@ -20,16 +20,16 @@ using at::IntArrayRef;
 using at::Tensor;
 using ScaleOpt = std::optional<double>;
 
-// The value is what the filter reaches to each side, in steps of the coarser grid.
+// The value is the filter's reach on each side, in steps of the coarser grid.
 enum class Filter { kLinear = 1, kCubic = 2, kLanczos = 3 };
 
-// Resamples dimension `dim` of a contiguous tensor, or takes gradients back through it.
+// Resamples dimension `dim` of a contiguous tensor, or computes the gradient of this.
 struct Pass {
   const char* op;
   Device& dev;
   int64_t in, out, taps;
   double scale, support;
-  Tensor weights, starts;  // (out, taps), and (out, 2): the first tap's place and how many there are
+  Tensor weights, starts;  // (out, taps), and (out, 2): position of the first tap, number of taps
 
   Pass(const char* op, Filter filter, const Tensor& like, int64_t in, int64_t out, bool align, const ScaleOpt& given)
       : op(op), dev(netcl::device_of(like)), in(in), out(out) {

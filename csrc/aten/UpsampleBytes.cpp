@@ -1,4 +1,4 @@
-// uint8 images: weights are made in double on the host and rounded to 16-bit whole numbers, the device adds in 32 bits.
+// uint8 images. The host computes weights in double and rounds them to 16-bit integers; the device adds in 32 bits.
 // Each of the two passes rounds to bytes.
 #include "aten/UpsampleBytes.h"
 
@@ -27,11 +27,11 @@ double filter(int reach, bool antialias, double x) {
   return x == 0 ? 1 : 3 * std::sin(turn) * std::sin(turn / 3) / (turn * turn);
 }
 
-// The weights of one dimension, for each of `out` places.
+// The weights of one dimension, for each of `out` positions.
 struct Taps {
   int64_t most;            // columns of the weights
-  int64_t precision = 0;   // bits of the weights behind the point
-  Tensor weights, starts;  // int16 (out, most), and int64 (out, 2): the first tap's place and how many there are
+  int64_t precision = 0;   // bits of the weights after the binary point
+  Tensor weights, starts;  // int16 (out, most), and int64 (out, 2): position of the first tap, number of taps
 
   Taps(int reach, bool antialias, bool align, const std::optional<double>& given, int64_t in, int64_t out) {
     const double scale = at::native::area_pixel_compute_scale<double>(in, out, align, given);
@@ -48,7 +48,7 @@ struct Taps {
         interpolate(reach, scale, align, in, o, w + o * most, s + 2 * o);
       }
     }
-    // As many bits as leave the largest weight below 2^15.
+    // Use as many bits as keep the largest weight below 2^15.
     double largest = 0;
     for (int64_t k = 0; k < out * most; k++) largest = std::max(largest, w[k]);
     while (precision < 22 && static_cast<int>(0.5 + largest * (1 << (precision + 1))) < 1 << 15) precision++;
@@ -61,7 +61,7 @@ struct Taps {
   }
 
  private:
-  // The filter is wider if the image shrinks, and its weights add up to 1.
+  // If the image shrinks, the filter is wider. Its weights add up to 1.
   void spread(int reach, double scale, double support, int64_t in, int64_t o, double* w, int64_t* start) const {
     const double centre = scale * (o + 0.5), narrow = scale >= 1 ? 1 / scale : 1;
     const int64_t first = std::max<int64_t>(static_cast<int64_t>(centre - support + 0.5), 0);
@@ -74,7 +74,7 @@ struct Taps {
     start[1] = count;
   }
 
-  // What lies outside of the image has the value at its border.
+  // Pixels outside the image have the value at its border.
   void interpolate(int reach, double scale, bool align, int64_t in, int64_t o, double* w, int64_t* start) const {
     const double place = at::native::area_pixel_compute_source_index<double>(scale, o, align, reach > 1);
     int64_t index;
@@ -90,7 +90,7 @@ struct Taps {
   }
 };
 
-// Dimension `dim` of a contiguous tensor.
+// Resamples dimension `dim` of a contiguous tensor.
 void pass(const char* op, const Taps& taps, const Tensor& x, int64_t dim, const Tensor& y) {
   Device& dev = netcl::device_of(x);
   const int64_t inner = c10::multiply_integers(x.sizes().slice(dim + 1)), n = y.numel();

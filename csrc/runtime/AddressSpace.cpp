@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<uint64_t> epoch{1};
 
-// One reservation of address space without access; slabs live in it, and a table maps granule -> slab.
+// A reserved range of addresses without access. Slabs lie in it, and a table maps each granule to its slab.
 class Arena {
  public:
   Arena() {
@@ -32,7 +32,7 @@ class Arena {
     const size_t bytes = size_ / kGranule * sizeof(std::atomic<Slab*>);
     void* t = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(t != MAP_FAILED, "netcl: cannot map the table of device memory");
-    table_ = static_cast<std::atomic<Slab*>*>(t);  // zero pages are null pointers
+    table_ = static_cast<std::atomic<Slab*>*>(t);  // mmap's zero pages are null pointers
     free_[base_] = size_;
   }
 

@@ -17,18 +17,18 @@ namespace netcl {
 
 namespace {
 
-// What device code asserts, one buffer a device: [0] = 1 + index into `texts`, [1..2] = the index, [3] = the size.
+// The reports of kernels, in one buffer per device: [0] = 1 + index into `texts`, [1..2] = the index, [3] = the size.
 struct Assertions {
-  // The name of an operator that was given a bad index, or a message that says all.
+  // The name of an operator that may meet a bad index, or a complete message.
   struct Text {
     std::string text;
     bool message;
   };
   std::mutex mutex;
-  void *address = nullptr, *unfilled = nullptr;  // the same, once it holds zeros
+  void *address = nullptr, *unfilled = nullptr;  // `unfilled` becomes `address` once it holds zeros
   std::deque<Text> texts;
   std::unordered_map<std::string, int> codes;
-  std::atomic<uint64_t> armed{0};  // a bit for each stream whose kernels may have reported since it was last looked at
+  std::atomic<uint64_t> armed{0};  // one bit per stream whose kernels may have reported since the last check
 };
 Assertions& assertions_of(c10::DeviceIndex index) {
   static auto* all = new std::array<Assertions, 64>();
@@ -70,7 +70,7 @@ int assert_message_code(Device& device, const std::string& message) { return cod
 
 void raise_device_assertions(Queue& queue) {
   auto& a = assertions_of(queue.device().index());
-  // What other streams reported is raised as well, but they stay armed: more may come of them.
+  // Reports of other streams raise as well. Those streams stay armed, since more reports may follow.
   if (!a.armed.load(std::memory_order_relaxed)) return;
   const uint64_t mine = uint64_t{1} << queue.id();
   std::array<int, 4> report{};
@@ -95,7 +95,7 @@ void raise_device_assertions(Queue& queue) {
       queue.prepare_wait();
       NETCL_CL(clFinish(queue.handle()));
       arm_again.release();
-    } catch (const c10::Error& e) {  // then the same may be reported once more
+    } catch (const c10::Error& e) {  // the same report may then be raised once more
       failure = std::string("\n") + e.what_without_backtrace();
     }
   }

@@ -27,12 +27,12 @@ namespace {
 
 using c10::CachingAllocator::StatType;
 
-constexpr size_t kAlign = 512;              // every block is a legal sub-buffer
+constexpr size_t kAlign = 512;              // a multiple of it is a valid origin of a sub-buffer
 constexpr size_t kSmall = size_t{1} << 20;  // blocks up to this size share 2 MiB slabs
 constexpr size_t kSmallSlab = size_t{2} << 20;
 constexpr size_t kLargeSlab = size_t{20} << 20;
 constexpr size_t kMinLarge = size_t{10} << 20;
-constexpr size_t kSpare = size_t{32} << 20;  // that may lie idle beyond the most ever in use
+constexpr size_t kSpare = size_t{32} << 20;  // may lie idle beyond the highest use so far
 
 struct Block {
   uintptr_t address = 0;
@@ -64,7 +64,7 @@ std::string human(size_t bytes) {
   return text.data();
 }
 
-// The memory of one device: stream-ordered free lists of blocks cut from slabs.
+// The memory of one device: free lists per stream, of blocks cut from slabs.
 class Pool {
  public:
   void* allocate(Device& device, c10::StreamId stream, size_t bytes) {
@@ -108,7 +108,7 @@ class Pool {
       give_back(block);
       return;
     }
-    // Other streams may still read it: it becomes free once what they have enqueued so far is done.
+    // Other streams may still read the block. It becomes free when what they have enqueued so far is finished.
     Waiting waiting{block, {}};
     for (const auto id : block->used_by) {
       const c10::Stream s(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device.index()), id);
@@ -116,7 +116,7 @@ class Pool {
       try {
         queue = &queue_for(s);
         waiting.events.push_back(queue->enqueue_marker());
-      } catch (const c10::Error&) {  // this runs in destructors: wait instead of raising
+      } catch (const c10::Error&) {  // destructors call this: wait instead of raising
         increment(counters.host_syncs);
         if (queue) {
           queue->gate().open();
@@ -217,16 +217,17 @@ class Pool {
     const size_t rounded = (size + kGranule - 1) / kGranule * kGranule;
     size_t bytes = small ? kSmallSlab : size < kMinLarge ? kLargeSlab : rounded;
     const auto& info = device.info();
-    // A slab holds whole granules, but the buffer behind it need not exceed what the device allows for one.
+    // A slab consists of whole granules, but its buffer may be smaller, as the device limits the size of a buffer.
     if (bytes > info.max_mem_alloc_size) bytes = rounded;
     const size_t buffer_bytes = std::min<size_t>(bytes, std::max<size_t>(info.max_mem_alloc_size, 1));
     TORCH_CHECK_WITH(OutOfMemoryError, buffer_bytes >= size, "netcl out of memory: tried to allocate ",
                      human(requested), " at once, but CL_DEVICE_MAX_MEM_ALLOC_SIZE of ", info.name, " is ",
                      human(info.max_mem_alloc_size), ". Split the tensor.");
     const auto limit = static_cast<size_t>(fraction_ * static_cast<double>(info.global_mem_size));
-    // Whole slabs that lie idle though memory has to grow do not suit the sizes now in use. Twice what the new one
-    // takes make room, but not the last few, so that batches of changing sizes do not come and go each step; and not
-    // while memory stays near the most in use, since a training step wants first the one kind of slab, then the other.
+    // If memory must grow although whole slabs are idle, these do not fit the sizes now in use. So release idle slabs
+    // of twice the new slab's size. Keep the last few, so that batches of changing sizes do not release and create
+    // slabs in each step. Also keep them while memory stays near the highest use, since a training step needs different
+    // slabs in turn.
     const bool near = reserved_ + bytes <= most_ + kSpare;
     if (!near && idle_bytes() > reserved_ / 256) release_idle(2 * bytes);
     cl_mem mem = nullptr;
@@ -234,7 +235,7 @@ class Pool {
     for (int attempt = 0; attempt < 3 && !mem; attempt++) {
       if (attempt == 1) release_cached();
       if (attempt == 2) {
-        // Blocks that wait for other streams may be all that is missing.
+        // Blocks that wait for other streams may be the memory that is missing.
         if (waiting_.empty()) break;
         wait_all();
         release_cached();
@@ -352,7 +353,7 @@ class Pool {
     return bytes;
   }
 
-  // Gives free slabs back, the largest first, until they make up for `bytes`.
+  // Releases free slabs, the largest first, until they add up to `bytes`.
   void release_idle(size_t bytes) {
     while (bytes > 0) {
       Block* largest = nullptr;
@@ -368,7 +369,7 @@ class Pool {
     }
   }
 
-  // Gives all free slabs back.
+  // Releases all free slabs.
   void release_cached() {
     reclaim_finished();
     for (auto* blocks : {&free_small_, &free_large_}) {
@@ -380,7 +381,8 @@ class Pool {
     }
   }
 
-  // Gives a slab back to the driver, which keeps it until queued commands that use it are done. `block` is all of it.
+  // Releases a slab, which consists of `block` alone. The driver keeps it until queued commands that use it are
+  // finished.
   void release(Block* block) {
     Slab* slab = block->slab;
     each(block, [&](StatType t) {
@@ -398,7 +400,7 @@ class Pool {
   std::set<Block*, BySize> free_small_, free_large_;
   std::unordered_map<uintptr_t, Block*> active_;
   std::vector<Waiting> waiting_;
-  size_t reserved_ = 0, most_ = 0;  // most_: in use by tensors since the cache was last emptied
+  size_t reserved_ = 0, most_ = 0;  // most_: the most in use by tensors since the cache was last emptied
   double fraction_ = 1.0;
   c10::CachingDeviceAllocator::DeviceStats stats_;
 };
@@ -434,7 +436,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
     for (c10::DeviceIndex i = 0; i < device_count(); i++) pool(i).empty_cache();
   }
   void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override {
-    // No kernel on a stream of another device reaches this memory, and copies between devices wait for their source.
+    // Kernels on streams of other devices cannot use this memory, and copies between devices wait for their source.
     if (ptr.get() && ptr.device() == stream.device()) {
       pool(ptr.device().index()).record_stream(ptr.get_context(), stream.id());
     }

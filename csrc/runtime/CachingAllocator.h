@@ -1,4 +1,4 @@
-// The caching allocator of device memory: blocks, cut from slabs of the address space.
+// The caching allocator of device memory: it cuts blocks from slabs of the address space.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -13,17 +13,17 @@
 namespace netcl {
 
 c10::DeviceAllocator* allocator();
-// For the runtime's own buffers; never given back.
+// Memory for the runtime's own buffers; it is never freed.
 void* allocate_on(Device& device, c10::StreamId stream, size_t bytes);
-// How many bytes were asked for by the allocation that begins at this address; 0 for any other address.
+// The bytes requested by the allocation that begins at this address; 0 for any other address.
 size_t allocated_bytes(const void* address);
 
-// At most this part of CL_DEVICE_GLOBAL_MEM_SIZE is reserved.
+// Limits the reserved memory to this fraction of CL_DEVICE_GLOBAL_MEM_SIZE.
 void set_memory_fraction(c10::DeviceIndex device, double fraction);
-// What remains of a device's memory after our own reservations, and all of it (CL_DEVICE_GLOBAL_MEM_SIZE).
+// The device's memory less what this process reserved, and all of it (CL_DEVICE_GLOBAL_MEM_SIZE).
 std::pair<size_t, size_t> memory_info(c10::DeviceIndex device);
 
-// One piece of a slab, for torch.netcl.memory_snapshot: pieces of a slab follow each other in memory.
+// One block of a slab, for torch.netcl.memory_snapshot. The blocks of a slab follow each other in memory.
 struct BlockInfo {
   uintptr_t slab, address;
   size_t slab_bytes, bytes, requested;  // requested: 0 if nothing is allocated

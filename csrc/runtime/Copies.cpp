@@ -28,7 +28,7 @@ constexpr size_t kMostStaged = size_t{64} << 20;  // unless this much is staged 
 
 std::atomic<size_t> staged{0}, most_staged{0};
 
-// Host memory that holds what a copy still has to read.
+// Host memory that holds the source of a copy until the copy has read it.
 struct alignas(std::max_align_t) Staging {
   size_t bytes;
 
@@ -63,7 +63,7 @@ void enqueue_staged(Queue& queue, const Location& to, size_t bytes, Staging::Ptr
   NETCL_CL(clEnqueueWriteBuffer(queue.driver_handle(), to.mem, CL_FALSE, to.offset, bytes, staging.get() + 1, 0,
                                 nullptr, &event));
   command.share(event);
-  // Without a call-back: wait for the copy. If not even that works, the memory stays for good.
+  // Without a callback, wait for the copy. If that fails too, the memory is never freed.
   Staging* const read = staging.release();
   if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, read) != CL_SUCCESS &&
       cl().clWaitForEvents(1, &event) == CL_SUCCESS) {
@@ -136,7 +136,7 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
 
 void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes) {
   if (bytes == 0) return;
-  if (src_queue.device().info().host_unified) {  // then a map is the memory itself: one copy instead of two
+  if (src_queue.device().info().host_unified) {  // mapping then gives the memory itself: one copy instead of two
     const Location from = locate(src);
     cl_int err = CL_SUCCESS;
     increment(counters.host_syncs);

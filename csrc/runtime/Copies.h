@@ -7,8 +7,8 @@
 
 namespace netcl {
 
-// A blocking copy is a host wait. A write from pageable memory does not block if it is small: it is staged, so `src`
-// may be reused at once in either case.
+// A blocking copy counts as a host wait. A small write from pageable memory does not block, since it is staged; in
+// either case `src` may be reused at once.
 void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool async_from_pinned = false);
 void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool non_blocking = false);
 void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue);
@@ -16,7 +16,7 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue);
 void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes);
 void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t bytes, Queue& queue);
 
-// Bytes of copies from pageable memory that are staged: at present, and at most so far.
+// Bytes of staged copies from pageable memory: now, and the most so far.
 struct StagedBytes {
   size_t now, most;
 };

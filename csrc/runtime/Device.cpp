@@ -54,8 +54,8 @@ std::string lower(std::string s) {
   return s;
 }
 
-// Whether NETCL_DISABLE=fp16,fp64,int64_atomics,subgroups,work_groups,local_memory hides a capability (work-groups
-// above 64, local memory above 16 KiB), so that lesser devices can be tested anywhere.
+// Whether NETCL_DISABLE=fp16,fp64,int64_atomics,subgroups,work_groups,local_memory hides a capability (work_groups
+// limits groups to 64 work-items, local_memory to 16 KiB), so that any device can test less capable ones.
 bool disabled(const std::string& capability) {
   const char* value = environment("NETCL_DISABLE", "NETCL_MASK");
   std::stringstream list(value ? value : "");
@@ -65,7 +65,7 @@ bool disabled(const std::string& capability) {
   return false;
 }
 
-// What was said once need not be said again. The child that counts devices leaves it to its parent.
+// Prints each warning once. The child that counts devices passes its warnings to its parent.
 std::string* heard_by_child = nullptr;
 
 void warn_once(const std::string& text) {
@@ -77,7 +77,7 @@ void warn_once(const std::string& text) {
   }
 }
 
-// Raises for words that mean nothing in the variables that are lists of words, and warns of names of former versions.
+// Raises for unknown words in the variables that are lists of words, and warns of former names of variables.
 void check_environment() {
   for (const auto& [former, name] :
        {std::pair("NETCL_MASK", "NETCL_DISABLE"), std::pair("NETCL_HOLD", "NETCL_MAX_HELD_LAUNCHES")}) {
@@ -129,8 +129,8 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   return d;
 }
 
-// NETCL_SUBDEVICES=n: each CPU in n equal parts (clCreateSubDevices), so that several devices can be tried anywhere.
-// A device that cannot be split stays whole.
+// NETCL_SUBDEVICES=n splits each CPU into n equal parts (clCreateSubDevices), to test with several devices. A device
+// that cannot be split stays whole.
 std::vector<cl_device_id> parts_of(cl_device_id id) {
   const char* v = std::getenv("NETCL_SUBDEVICES");
   const long n = v ? std::strtol(v, nullptr, 10) : 1;
@@ -156,7 +156,7 @@ std::vector<cl_device_id> parts_of(cl_device_id id) {
 
 struct Found {
   cl_platform_id platform;
-  cl_device_id id, root;  // root: the whole device
+  cl_device_id id, root;  // root: the whole device, of which `id` may be a part
   DeviceInfo info;
 };
 
@@ -168,7 +168,7 @@ int rank(const DeviceInfo& d) {
   return d.has_fp16 ? 1 : 2;
 }
 
-// What drivers said that could not tell of their devices, for the error if no device is left.
+// The errors of drivers that could not tell their devices, for the message if no device is left.
 std::string& failures() {
   static auto* text = new std::string();
   return *text;
@@ -200,7 +200,8 @@ std::vector<Found> enumerate() {
       continue;
     }
     for (auto* id : ids) {
-      // A loader lists a runtime twice if two .icd files name it, e.g. pyopencl's for PoCL in its own wheel.
+      // The loader lists a runtime twice if two .icd files name it, e.g. the system's and that of pyopencl's PoCL
+      // wheel.
       if (std::any_of(all.begin(), all.end(), [id](const Found& f) { return f.root == id; })) continue;
       try {
         for (auto* part : parts_of(id)) all.push_back({platform, part, id, query(platform, part)});
@@ -212,7 +213,8 @@ std::vector<Found> enumerate() {
   std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) { return rank(a.info) < rank(b.info); });
   const char* visible = std::getenv("NETCL_VISIBLE_DEVICES");
   if (!visible) return all;
-  // Indices into the default order, or parts of the platform's or device's name; the list gives the order.
+  // Each word is an index into the default order, or a part of the platform's or device's name; the list gives the
+  // order.
   std::vector<Found> chosen;
   std::vector<bool> taken(all.size(), false);
   std::stringstream list(visible);
@@ -238,7 +240,7 @@ struct Table {
   std::vector<std::unique_ptr<Device>> devices;
   Table() {
     check_environment();
-    failures().clear();  // of an earlier try that raised
+    failures().clear();  // from an earlier try that raised
     const auto found = enumerate();
     note_drivers_used(!found.empty());
     for (const auto& f : found) {
@@ -264,14 +266,14 @@ Table& table() {
 
 // --- counting devices in a child process ------------------------------------------------------------------------
 
-// In the child: writes the count and what there was to warn of.
+// In the child: writes the count and the warnings.
 [[noreturn]] void tell_count(int pipe) {
   std::string heard(sizeof(int32_t), '\0');
   heard_by_child = &heard;
   int32_t count = 0;
   try {
     count = static_cast<int32_t>((new Table())->devices.size());
-  } catch (...) {  // whoever uses a device learns of it
+  } catch (...) {  // the first use of a device will raise it
   }
   std::memcpy(heard.data(), &count, sizeof(count));
   for (size_t done = 0; done < heard.size();) {
@@ -283,9 +285,9 @@ Table& table() {
   _exit(0);
 }
 
-// -1 if there can be no child, or it tells nothing.
+// -1 if no child can be created, or if it reports nothing.
 int32_t count_in_child() {
-  constexpr int kPatience = 20'000;  // milliseconds, for a driver that takes no fork well
+  constexpr int kPatience = 20'000;  // milliseconds, in case a driver hangs after a fork
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return -1;
   const pid_t child = fork();
@@ -326,7 +328,7 @@ Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id,
     TORCH_CHECK(w == "cpu" || w == "gpu", "NETCL_DEVICE_CLASS must be cpu or gpu, got ", wanted);
     cpu_shape_ = w == "cpu";
   }
-  // PoCL builds for the whole device, and compiles again for the part that runs a kernel.
+  // PoCL compiles a program for the whole device, and once more for the part that runs a kernel.
   repair_pocl_cpu_name(whole, info_.platform_version.c_str(), info_.version.c_str());
   const char* cpu = repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
   if (cpu) info_.version += std::string(" as ") + cpu;
@@ -387,7 +389,7 @@ Device& device(c10::DeviceIndex index) {
 
 c10::DeviceIndex current_device() noexcept { return current; }
 void set_current_device(c10::DeviceIndex index) {
-  // Autograd's threads come here for each device that there is: no reason to start one.
+  // Autograd's threads call this for every device, so it must not start the drivers.
   if (devices_started() || index >= device_count()) device(index);
   if (index >= 0) current = index;
 }

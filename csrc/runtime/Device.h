@@ -1,4 +1,4 @@
-// The table of OpenCL devices that netcl exposes, and what each can do.
+// The table of OpenCL devices that netcl exposes, and the capabilities of each.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,7 +16,7 @@ struct DeviceInfo {
   std::string name, vendor, version, driver_version, extensions;
   std::string platform_name, platform_version;
   cl_device_type type = 0;
-  bool has_fp16 = false;           // cl_khr_fp16; half *storage* needs no extension
+  bool has_fp16 = false;           // cl_khr_fp16; *storing* half needs no extension
   bool has_fp64 = false;           // cl_khr_fp64
   bool has_int64_atomics = false;  // cl_khr_int64_base_atomics
   bool has_subgroups = false;
@@ -34,16 +34,16 @@ class Device {
   c10::DeviceIndex index() const { return index_; }
   cl_device_id id() const { return id_; }
   cl_platform_id platform() const { return platform_; }
-  // Created at first use.
+  // The context is created at the first call.
   cl_context context() const;
   // Another one, which the caller owns.
   cl_context make_context() const;
   const DeviceInfo& info() const { return info_; }
-  // Which shape of kernel suits the device: few fat vector work-items without barriers (true), or many thin
-  // ones with local memory (false). NETCL_DEVICE_CLASS=cpu|gpu overrides what CL_DEVICE_TYPE says.
+  // Which kind of kernel suits the device: a few large work-items with vectors and no barriers (true), or many small
+  // ones with local memory (false). NETCL_DEVICE_CLASS=cpu|gpu overrides CL_DEVICE_TYPE.
   bool is_cpu() const { return cpu_shape_; }
   size_t compute_units() const { return info_.max_compute_units; }
-  // Identifies device and driver in the key of the kernel cache.
+  // Identifies device and driver in the keys of the kernel cache.
   const std::string& fingerprint() const { return fingerprint_; }
 
  private:
@@ -57,18 +57,18 @@ class Device {
   std::string fingerprint_;
 };
 
-// Device count; 0 (never an error) where there is no loader or no device.
+// The number of devices; 0, never an error, if there is no loader or no device.
 c10::DeviceIndex device_count() noexcept;
-// The device at `index` (-1 = current). Raises a clear error for a bad index or where there is no device.
+// The device at `index` (-1 = current). Raises if the index is out of range or there is no device.
 Device& device(c10::DeviceIndex index = -1);
 c10::DeviceIndex current_device() noexcept;
 void set_current_device(c10::DeviceIndex index);
 c10::DeviceIndex exchange_device(c10::DeviceIndex index);
 
-// When OpenCL starts: its drivers start threads as soon as they are asked for devices, and no thread survives a fork.
-// Whether this process has asked the drivers itself. device_count() alone does not: until then a child process counts.
+// OpenCL's drivers start threads as soon as they are asked for devices, and threads do not survive a fork. So
+// device_count() lets a child process ask. This says whether this process has asked the drivers itself.
 bool devices_started() noexcept;
-// Asks them now. Raises if there is no device, and in a process that was forked from one that had asked.
+// Asks the drivers now. Raises if there is no device, or if this process was forked from one that had asked.
 void start_devices();
 
 }  // namespace netcl

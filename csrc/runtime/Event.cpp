@@ -25,7 +25,7 @@ bool Event::query() const {
   if (!handle_) return true;
   cl_int status = CL_COMPLETE;
   NETCL_CL(clGetEventInfo(handle_, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr));
-  // A command that failed is over too: who polls for the end must learn of it.
+  // A command that failed has ended too, and the caller must learn of it.
   if (status < CL_COMPLETE) raise_cl_error(status, "a command before the event");
   return status == CL_COMPLETE;
 }

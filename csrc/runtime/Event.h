@@ -7,14 +7,14 @@
 
 namespace netcl {
 
-// Whether the command has ended, well or not. One whose state the driver does not tell is taken for running.
+// Whether the command has ended, with or without an error. False if the driver does not tell.
 inline bool is_over(cl_event event) {
   cl_int status = CL_QUEUED;
   cl().clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
   return status <= CL_COMPLETE;
 }
 
-// As torch.Event has it. One that was never recorded counts as done.
+// An event as in torch.Event. An event that was never recorded counts as complete.
 class Event {
  public:
   Event() = default;
@@ -22,14 +22,14 @@ class Event {
   Event& operator=(const Event&) = delete;
   ~Event();
 
-  // Behind everything enqueued so far.
+  // Records a marker after everything enqueued so far.
   void record(Queue& queue);
-  // Everything enqueued on `queue` from now on waits for it.
+  // Everything enqueued on `queue` from now on waits for this event.
   void block(Queue& queue) const;
   bool query() const;
-  // A host wait: counted.
+  // Waits on the host; the wait is counted.
   void synchronize() const;
-  // Nanoseconds of the device's clock.
+  // The time of completion, in nanoseconds of the device's clock.
   int64_t finished_at() const;
 
  private:

@@ -19,7 +19,7 @@ enum Entry { NETCL_CL_FUNCTIONS(NETCL_ENTRY_INDEX) kEntries };
 constexpr std::array<const char*, kEntries> kNames{NETCL_CL_FUNCTIONS(NETCL_ENTRY_NAME)};
 #undef NETCL_ENTRY_NAME
 
-// Plain globals: the driver's own threads may be in a call when it ends.
+// These are never destroyed, since the driver's threads may be in a call when the process ends.
 Api driver;
 bool injecting = false;
 int armed = kEntries;
@@ -36,7 +36,7 @@ struct Wrapped<E, Member, R (*)(A...)> {
     if (E != armed || number != armed_after) return (driver.*Member)(args...);
     if constexpr (std::is_same_v<R, cl_int>) {
       return armed_code;
-    } else {  // those that create something report through their last parameter
+    } else {  // functions that create something report errors through their last parameter
       cl_int* code = std::get<sizeof...(A) - 1>(std::tie(args...));
       if (code) *code = armed_code;
       return nullptr;

@@ -1,5 +1,5 @@
-// For tests: an OpenCL entry point that fails once. It exchanges pointers in the table that cl() returns, so that
-// calls cost nothing more while nothing is injected.
+// For tests: makes an OpenCL entry point fail once. It replaces pointers in the table that cl() returns, so calls cost
+// nothing more while nothing is injected.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace netcl {
 
-// From now on every call of an entry point is counted; that of `function` with number `after` (0 = the next one)
-// returns `code` without reaching the driver. An empty `function` only counts. No other thread may be in an OpenCL
-// call.
+// From now on counts the calls of every entry point. The call number `after` of `function` (0 = the next one) returns
+// `code` without reaching the driver. With an empty `function`, calls are only counted. No other thread may be in an
+// OpenCL call.
 void inject_error(const std::string& function, cl_int code, int64_t after);
-// Puts the driver's functions back. How often each was called since inject_error(), in the order of the table.
+// Restores the driver's functions. Returns the number of calls of each since inject_error(), in the table's order.
 std::vector<std::pair<std::string, int64_t>> end_injection();
 
 }  // namespace netcl

@@ -30,7 +30,7 @@ std::unique_ptr<Pages> map_pages(size_t bytes) {
   const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(p) % kHugePage) % kHugePage;
   if (before) munmap(begin, before);
   munmap(begin + before + size, kHugePage - before);
-  madvise(begin + before, size, MADV_HUGEPAGE);  // if the system refuses, small pages serve
+  madvise(begin + before, size, MADV_HUGEPAGE);  // if the system refuses, the memory has small pages
   return std::make_unique<Pages>(begin + before, size);
 }
 
@@ -48,7 +48,7 @@ cl_mem create_buffer(const Device& device, size_t bytes, cl_int* error) {
         static_cast<void>(pages.release());
         return mem;
       }
-      cl().clReleaseMemObject(mem);  // nothing would tell when the pages are free; the driver's own memory serves
+      cl().clReleaseMemObject(mem);  // nothing would tell when to free the pages; use the driver's memory instead
     }
   }
   cl_mem mem = cl().clCreateBuffer(device.context(), CL_MEM_READ_WRITE, bytes, nullptr, error);

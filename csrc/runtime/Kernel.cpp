@@ -23,7 +23,7 @@
 namespace netcl {
 
 namespace {
-// A launch of more work-items is worth being started at once (LaunchGate.h): on a CPU they are fat.
+// A launch with more work-items than this starts at once (LaunchGate.h): on a CPU, each of them has much work.
 constexpr size_t kSmallItems = 8;
 }  // namespace
 
@@ -36,7 +36,7 @@ Defs& Defs::set(const char* name, const char* value) {
 }
 
 Defs& Defs::set(const char* name, int64_t value) {
-  std::array<char, 24> digits{};  // snprintf would take a tenth of a launch
+  std::array<char, 24> digits{};  // snprintf would take a tenth of a launch's time
   std::to_chars(digits.data(), digits.data() + digits.size() - 1, value);
   return set(name, digits.data());
 }
@@ -90,7 +90,7 @@ bool Kernel::defers(Queue& queue) {
 
 void Kernel::begin(bool later) {
   later_ = later ? std::make_unique<DeferredLaunch>(*this) : nullptr;
-  // A slab given back may come again under the same handle: forget what was set.
+  // A removed slab's handle may be reused, so forget the arguments that were set.
   if (const uint64_t now = slab_epoch(); now != epoch_) {
     for (auto& c : cached_) c.bytes = 0;
     epoch_ = now;
@@ -189,7 +189,7 @@ void Kernel::enqueue_now(const char* op, Queue& queue, cl_uint dims, const size_
 
 namespace {
 
-// A buffer that begins at `address`; the caller releases it. The driver keeps it while a queued command uses it.
+// A sub-buffer that begins at `address`; the caller releases it. The driver keeps it while a queued command uses it.
 cl_mem sub_buffer(const Device& device, const void* address, size_t bytes, cl_uint argument) {
   const Location at = locate(address);
   cl_uint bits = 0;
@@ -298,7 +298,7 @@ cl_kernel make_kernel(Device& device, cl_program program, const char* name) {
   return handle;
 }
 
-// `file` is what identifies the source: a name in kernels/, or the text itself.
+// `file` identifies the source: it is a name in kernels/, or the text itself.
 template <class Describe>
 Kernel& find_or_build(Device& device, std::string_view file, const char* name, std::string_view defs,
                       Describe&& describe) {

@@ -1,4 +1,4 @@
-// Kernels: found by (file, name, -D options), built once, kept in memory and on disk, and launched.
+// Kernels are found by (file, name, -D options), built once, kept in memory and on disk, and launched.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -20,7 +20,7 @@ namespace netcl {
 class Build;
 struct DeferredLaunch;
 
-// The -D options of one kernel variant, written into a fixed buffer: nothing is allocated on the launch path.
+// The -D options of one kernel variant. They are written into a fixed buffer, so a launch allocates nothing.
 class Defs {
  public:
   Defs& set(const char* name, const char* value);
@@ -33,8 +33,8 @@ class Defs {
   size_t size_ = 0;
 };
 
-// A device address as a kernel argument: becomes two arguments, BUF(x) in OpenCL C (kernels/common/common.h):
-// a __global pointer and a byte offset. A null address becomes a null pointer and 0.
+// A device address as a kernel argument. It becomes two arguments, which BUF(x) of kernels/common/common.h declares: a
+// __global pointer and a byte offset. A null address becomes a null pointer and 0.
 struct Buf {
   const void* address;
 };
@@ -42,22 +42,22 @@ struct Buf {
 struct Local {
   size_t bytes;
 };
-// An OpenCL buffer itself (one argument), for kernels that take a few slabs and a table of offsets.
+// An OpenCL buffer itself as one argument, for kernels that take a few slabs and a table of offsets.
 struct Mem {
   cl_mem mem;
 };
 
-// Raw bytes, for structures put together at run time.
+// Raw bytes, for structs that are put together at run time.
 struct Bytes {
   const void* data;
   size_t size;
 };
 
-// An argument of a kernel that netcl did not write (see Kernel::launch_plain).
+// An argument of a user's kernel (see Kernel::launch_plain).
 struct PlainArg {
   enum Kind { kBuffer, kScalar, kLocal } kind;
   const void* address = nullptr;  // kBuffer: device memory, or null
-  size_t bytes = 0;               // the size: of the memory, of the scalar, of the local memory
+  size_t bytes = 0;               // the size of the memory, of the scalar or of the local memory
   uint64_t bits = 0;              // kScalar: its bytes
 };
 
@@ -86,18 +86,18 @@ class Kernel {
   template <class... Args>
   void launch(const char* op, Queue& queue, Range global, Range local, const Args&... args) {
     const bool later = __builtin_expect(!built() || queue.has_deferred(), 0) && defers(queue);
-    const std::lock_guard<std::mutex> lock(mutex_);  // a cl_kernel's arguments belong to one thread at a time
+    const std::lock_guard<std::mutex> lock(mutex_);  // one thread at a time may set a cl_kernel's arguments
     begin(later);
     cl_uint index = 0;
     (bind(index, args), ...);
     enqueue(op, queue, global, local);
   }
 
-  // Launches as the OpenCL standard has it, for kernels of users: a tensor becomes one pointer, to its first byte;
-  // `global` must be a multiple of `local`, and an empty `local` leaves the choice to the driver.
+  // Launches a user's kernel, as the OpenCL standard has it: a tensor becomes one pointer, to its first byte; `global`
+  // must be a multiple of `local`, and with an empty `local` the driver chooses.
   void launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::ArrayRef<size_t> local,
                     c10::ArrayRef<PlainArg> args);
-  // The types of the arguments as the source names them ("float*"); empty strings where the driver does not tell.
+  // The types of the arguments as the source names them ("float*"); empty strings if the driver does not tell.
   std::vector<std::string> argument_types() const;
   // Enqueues what was kept for later, once the kernel is built.
   void submit(Queue& queue, const DeferredLaunch& launch);
@@ -109,7 +109,7 @@ class Kernel {
   void bind(cl_uint& index, const Local& local);
   void bind(cl_uint& index, const Mem& mem);
   void bind(cl_uint& index, const Bytes& bytes) { set_arg(index++, bytes.size, bytes.data); }
-  // Any number of arguments of one kind.
+  // Any number of arguments of the same kind.
   template <class T>
   void bind(cl_uint& index, const c10::ArrayRef<T>& list) {
     for (const T& item : list) bind(index, item);
@@ -144,7 +144,7 @@ class Kernel {
 // Finds the variant, or begins to build it. `file` is a name in kernels/ ("unary.cl"); `name` the __kernel in it.
 // Defs go to the compiler as -D; DEVICE_CPU / DEVICE_GPU, HAVE_FP16, HAVE_FP64 are defined for every kernel.
 Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs);
-// Like kernel(), for program text that is not a file of kernels/ (e.g. compile_kernel of users).
+// As kernel(), for program text that is not a file of kernels/ (e.g. from users' compile_kernel).
 Kernel& kernel_from_source(Device& device, const std::string& source, const char* name, const std::string& options);
 
 }  // namespace netcl

@@ -20,8 +20,8 @@ namespace netcl {
 namespace {
 
 constexpr uint32_t kHeld = 16;
-constexpr auto kTick = std::chrono::microseconds(500);  // a gate found closed twice is opened
-constexpr int kIdleTicks = 20;                          // without a launch, then the keeper sleeps
+constexpr auto kTick = std::chrono::microseconds(500);  // a gate that is still closed at the next tick is opened
+constexpr int kIdleTicks = 20;                          // the keeper sleeps after so many ticks without a launch
 
 uint32_t capacity_for(const Device& device) {
   if (const char* wanted = environment("NETCL_MAX_HELD_LAUNCHES", "NETCL_HOLD"); wanted && *wanted) {
@@ -33,7 +33,7 @@ uint32_t capacity_for(const Device& device) {
 
 }  // namespace
 
-// The thread that opens gates which nobody else opens.
+// The thread that opens gates if nothing else does.
 class GateKeeper {
  public:
   static GateKeeper& instance() {
@@ -46,7 +46,7 @@ class GateKeeper {
     gates_.push_back(gate);
   }
 
-  // To be called after a gate was closed. False if there can be no such thread.
+  // Call this after closing a gate. False if no thread can be created.
   bool watch() {
     if (awake_.load()) return true;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -61,7 +61,7 @@ class GateKeeper {
   bool start() {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // leave signals to the program's own threads
     bool ok = true;
     try {
       std::thread([this] { run(); }).detach();
@@ -84,11 +84,11 @@ class GateKeeper {
         if (look()) idle = 0;
       }
       awake_.store(false);
-      if (look()) awake_.store(true);  // closed by someone who still saw it awake
+      if (look()) awake_.store(true);  // someone closed it while it was still awake
     }
   }
 
-  // Whether any gate was closed since the last look, or is.
+  // Whether any gate is closed, or was since the last look.
   bool look() {
     bool any = false;
     for (LaunchGate* gate : gates_) {
@@ -115,10 +115,10 @@ LaunchGate::LaunchGate(const Device& device) : device_(device), capacity_(capaci
 cl_event LaunchGate::make() {
   if (closed_.load(std::memory_order_relaxed) || shutting_down()) return nullptr;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (last_ && !is_over(last_)) return nullptr;  // whoever ends that command starts the next one
+  if (last_ && !is_over(last_)) return nullptr;  // when that command ends, the next one starts anyway
   cl_int err = CL_SUCCESS;
   cl_event gate = cl().clCreateUserEvent(device_.context(), &err);
-  return err == CL_SUCCESS ? gate : nullptr;  // without one nothing is held back
+  return err == CL_SUCCESS ? gate : nullptr;  // without an event, nothing is held back
 }
 
 void LaunchGate::close(cl_event gate) {

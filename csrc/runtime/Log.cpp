@@ -16,7 +16,7 @@ bool logs(LogTopic topic) {
   return on[static_cast<size_t>(topic)];
 }
 
-// One call, so that the lines of several threads do not mix.
+// A single call, so that lines of several threads do not mix.
 void log_line(const std::string& text) { std::fputs(("netcl: " + text + "\n").c_str(), stderr); }
 
 }  // namespace netcl

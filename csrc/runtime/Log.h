@@ -1,4 +1,4 @@
-// NETCL_LOG=compile,launch,alloc: what the runtime does, one line each on stderr.
+// NETCL_LOG=compile,launch,alloc: prints one line on stderr for each action of the runtime.
 #pragma once
 
 #include <sstream>
@@ -8,7 +8,7 @@ namespace netcl {
 
 enum class LogTopic { kCompile, kLaunch, kAlloc };
 
-// One load where nothing is logged.
+// Costs one load if nothing is logged.
 bool logs(LogTopic topic);
 void log_line(const std::string& text);
 

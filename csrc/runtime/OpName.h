@@ -1,4 +1,4 @@
-// The operator that runs on this thread, for error messages from the runtime.
+// The operator that this thread runs, for the runtime's error messages.
 #pragma once
 
 namespace netcl {

@@ -1,4 +1,4 @@
-// The OpenCL entry points, opened at run time (never linked), and error reporting.
+// The OpenCL entry points, which are opened at run time and never linked, and error reporting.
 #pragma once
 
 #include <CL/cl.h>
@@ -7,7 +7,7 @@
 
 namespace netcl {
 
-// Every entry point that the runtime uses. All are OpenCL 1.2, except where marked.
+// Every entry point that the runtime uses. All are OpenCL 1.2.
 #define NETCL_CL_FUNCTIONS(_)         \
   _(clGetPlatformIDs)                 \
   _(clGetPlatformInfo)                \
@@ -60,10 +60,10 @@ struct Api {
 #undef NETCL_DECLARE_ENTRY
 };
 
-// Opens the ICD loader at `path` ("" = libOpenCL.so.1). Returns "" or why it failed; never throws.
+// Opens the ICD loader at `path` ("" = libOpenCL.so.1). Returns "", or why it failed; never throws.
 std::string load_opencl(const std::string& path);
 bool opencl_loaded();
-// The entry points; raises a clear error when no loader was found.
+// The entry points; raises an error if no loader was found.
 const Api& cl();
 // The table behind cl(), for fault injection.
 Api& mutable_api();
@@ -71,7 +71,7 @@ Api& mutable_api();
 // "CL_OUT_OF_RESOURCES" for -5, and so on.
 const char* error_symbol(cl_int code);
 
-// Raises c10::Error naming the call, the OpenCL symbol and, when known, the operator (see OpName).
+// Raises c10::Error with the call, the OpenCL symbol and, if known, the operator (see OpName).
 [[noreturn]] void raise_cl_error(cl_int code, const char* call);
 
 #define NETCL_CL(call)                                   \

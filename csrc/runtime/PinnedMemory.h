@@ -1,5 +1,5 @@
-// Pinned host memory: ordinary page-aligned memory that netcl knows. Copies from and to it may be asynchronous, since
-// it is not given back before they are done.
+// Pinned host memory: ordinary page-aligned memory that netcl keeps a list of. Copies from and to it may be
+// asynchronous, since it is not freed before they are finished.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -10,11 +10,11 @@ namespace netcl {
 
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* host);
-// Keeps the pinned block that holds `host`, if any, until `event`; takes over the event.
+// Keeps the pinned block that holds `host`, if any, until `event` completes; takes ownership of the event.
 void keep_pinned_until(const void* host, cl_event event);
-// Keeps it until what is enqueued on `queue` is done. False if there is no such block.
+// Keeps the block until everything enqueued on `queue` is finished. False if there is no such block.
 bool keep_pinned(const void* host, Queue& queue);
-// Frees what waited for copies that are done.
+// Frees the blocks whose copies are finished.
 void free_finished_pinned();
 
 struct PinnedBytes {

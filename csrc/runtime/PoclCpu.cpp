@@ -12,7 +12,7 @@ namespace netcl {
 
 namespace {
 
-// Copies from an address that may not be mapped; false instead of a fault.
+// Copies from an address that may not be mapped; returns false instead of faulting.
 bool read_memory(uintptr_t address, void* out, size_t bytes) {
   iovec local{out, bytes};
   iovec remote{reinterpret_cast<void*>(address), bytes};
@@ -46,18 +46,18 @@ const char* repair_pocl_cpu_name(cl_device_id device, const char* platform_versi
            word == device_version + length - word.size();
   };
   if (is_last_word(name)) return nullptr;
-  const bool baseline = std::strcmp(name, "x86-64") == 0;  // one that PoCL knows better
+  const bool baseline = std::strcmp(name, "x86-64") == 0;  // PoCL knows such a CPU better
   if (!is_last_word("generic") && (baseline || !std::strstr(platform_version, "DISTRO"))) return nullptr;
-  // The device object holds `char* llvm_cpu`; of the strings it points to, only that one ends the device's version
-  // ("…: pthread-x86_64-unknown-linux-gnu-znver3").
+  // The device object holds `char* llvm_cpu`. It is the only string that the object points to and that ends the
+  // device's version ("…: pthread-x86_64-unknown-linux-gnu-znver3").
   std::array<uintptr_t, 256> words{};
   const auto base = reinterpret_cast<uintptr_t>(device);
   size_t count = words.size();
   while (count > 0 && !read_memory(base, words.data(), count * sizeof(uintptr_t))) count /= 2;
   for (size_t i = 0; i < count; i++) {
-    std::array<char, 16> text{};  // no name of a CPU is longer
+    std::array<char, 16> text{};  // no CPU's name is longer
     if (words[i] < 0x10000 || !read_memory(words[i], text.data(), text.size() - 1)) continue;
-    if (words[i] == reinterpret_cast<uintptr_t>(name)) return name;  // mended before, for another part of it
+    if (words[i] == reinterpret_cast<uintptr_t>(name)) return name;  // already changed, for another part of the device
     const std::string_view word(text.data());
     if (word.size() >= 3 && is_last_word(word)) {
       reinterpret_cast<const char**>(base)[i] = name;

@@ -27,7 +27,7 @@ struct Pending {
 struct Recording {
   std::mutex mutex;
   std::deque<Pending> pending;
-  std::vector<Activity> done;  // begin and end still by the device's clock
+  std::vector<Activity> done;  // begin and end are still times of the device's clock
 };
 Recording& state() {
   static auto* s = new Recording();
@@ -55,8 +55,8 @@ void settle(Recording& s, Pending& p) {
   if (p.activity.begin) s.done.push_back(std::move(p.activity));
 }
 
-// Host clock less device clock. The driver stamps a command as queued between two looks at the host's clock; the
-// narrowest of a few tries is off by at most half of that.
+// Host clock less device clock. The driver stamps the time when a command is queued, between two reads of the host's
+// clock. The narrowest of a few tries is off by at most half its width.
 int64_t clock_offset(c10::DeviceIndex index) {
   Queue& queue = current_queue(index);
   int64_t offset = 0, width = std::numeric_limits<int64_t>::max();
@@ -69,7 +69,7 @@ int64_t clock_offset(c10::DeviceIndex index) {
     cl().clFlush(queue.handle());
     cl().clWaitForEvents(1, &event);
     int64_t queued = device_time(event, CL_PROFILING_COMMAND_QUEUED);
-    if (!queued) queued = device_time(event, CL_PROFILING_COMMAND_SUBMIT);  // Intel's runtime does not stamp markers
+    if (!queued) queued = device_time(event, CL_PROFILING_COMMAND_SUBMIT);  // Intel's markers have no QUEUED
     cl().clReleaseEvent(event);
     if (queued && after - before < width) {
       width = after - before;
@@ -99,7 +99,7 @@ void Recorded::finish() {
   auto& s = state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.pending.push_back({std::move(a), event_});
-  // Drivers keep something for each event: settle those that are done before they become many.
+  // Drivers keep data for each event, so release those of finished commands before they become many.
   for (int n = 0; s.pending.size() > kKeptEvents && n < 64; n++) {
     cl_int status = CL_QUEUED;
     cl().clGetEventInfo(s.pending.front().event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);

@@ -1,4 +1,4 @@
-// What devices did and when, while someone records it (csrc/Profiler.cpp does for torch.profiler).
+// Records what devices did and when, while someone asks for it (csrc/Profiler.cpp does for torch.profiler).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct Activity {
   std::string name, op;
   c10::DeviceIndex device;
   c10::StreamId stream;
-  uint64_t correlation;                // push_correlation's innermost when it was enqueued, 0 for none
-  int32_t thread;                      // the system's number of the thread that enqueued it
+  uint64_t correlation;                // innermost push_correlation() at the time of enqueueing, 0 for none
+  int32_t thread;                      // the operating system's id of the thread that enqueued it
   size_t bytes;                        // of a copy or fill
   int64_t enqueue_begin, enqueue_end;  // all times in nanoseconds since the Unix epoch
   int64_t begin, end;
@@ -26,7 +26,7 @@ extern std::atomic<bool> recording;
 }
 inline bool recording() { return detail::recording.load(std::memory_order_relaxed); }
 
-// Put around an enqueue call: `event()` is its last argument, null unless someone records.
+// Put one around an enqueue call, and pass `event()` as the call's last argument; it is null unless someone records.
 class Recorded {
  public:
   Recorded(Activity::Kind kind, const char* name, const char* op, const Queue& queue, size_t bytes = 0)
@@ -39,7 +39,7 @@ class Recorded {
   Recorded(const Recorded&) = delete;
   Recorded& operator=(const Recorded&) = delete;
   cl_event* event() { return begin_ ? &event_ : nullptr; }
-  // For a command whose event the caller needs for itself.
+  // For a command whose event the caller needs itself.
   void share(cl_event event) {
     if (begin_ && cl().clRetainEvent(event) == CL_SUCCESS) event_ = event;
   }
@@ -58,10 +58,10 @@ class Recorded {
 
 void start_recording();
 void stop_recording();
-// Everything recorded since start_recording(), once it is done: waits for it.
+// Waits for everything recorded since start_recording() and returns it.
 std::vector<Activity> take_activities();
 
-// Which operator of PyTorch this thread runs, by the profiler's number for it.
+// The operator of PyTorch that this thread runs, by the profiler's id for it.
 void push_correlation(uint64_t id);
 void pop_correlation();
 

@@ -33,7 +33,7 @@ std::atomic<uint64_t> compiled{0}, disk_hits{0}, memory_hits{0}, compile_micros{
 
 constexpr char kMagic[] = "NETCLBIN2";
 constexpr char kPocl[] = "Portable Computing Language";
-constexpr char kSource[] = "<source>";  // the label of what is no file
+constexpr char kSource[] = "<source>";  // the label of a program without a file
 
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -66,8 +66,8 @@ void expand(const std::string& file, std::string& out, std::set<std::string>& se
   expand_text(text, out, seen);
 }
 
-// A kernel begins with a line of `__kernel … void <name>(` and ends with a brace at the start of a line. The other ones
-// leave empty lines, so that the compiler's messages count as the text does.
+// A kernel begins with a line `__kernel … void <name>(` and ends with the first brace at the start of a line. Other
+// kernels are replaced by empty lines, so that the compiler's messages have the right line numbers.
 std::string only_kernel(const std::string& text, const std::string& name) {
   std::string source;
   bool other = false;
@@ -81,7 +81,7 @@ std::string only_kernel(const std::string& text, const std::string& name) {
   return source;
 }
 
-// Follows #if, #elif and #else as far as they ask for defined(ACC_…).
+// Evaluates #if, #elif and #else as far as they test defined(ACC_…).
 class ConditionalText {
  public:
   explicit ConditionalText(std::string_view options) : options_(std::string(options) + " ") {}
@@ -117,7 +117,7 @@ class ConditionalText {
   static Answer opposite(Answer a) { return static_cast<Answer>(kYes - a); }
   static Answer both(Answer a, Answer b) { return std::min(a, b); }
 
-  // Of conditions like `defined(ACC_X) && !defined(ACC_Y)`.
+  // The value of a condition such as `defined(ACC_X) && !defined(ACC_Y)`.
   Answer answer(const std::string& condition) const {
     Answer all = kYes;
     std::istringstream words(condition);
@@ -146,11 +146,12 @@ std::string build_log(cl_program program, cl_device_id id) {
 }
 
 // --- the disk ------------------------------------------------------------------------------------------------
-// An entry holds magic, the SHA-1 of its payload, and the payload. Whatever does not match is ignored and rebuilt.
+// An entry holds magic bytes, the SHA-1 of its payload, and the payload. An entry that does not match is ignored and
+// built again.
 
 std::string entry_path(const std::string& key) { return cache_dir + "/" + key + ".bin"; }
 
-// Only what nobody else could have written is loaded, or overwritten.
+// Only files that no other user could have written are loaded or overwritten.
 bool is_ours(const struct stat& st) { return st.st_uid == geteuid() && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0; }
 
 bool trusted_folder() {
@@ -163,7 +164,7 @@ bool trusted_folder() {
   return false;
 }
 
-// The content of a file of ours; empty for a link, a file of others, or none.
+// The content of this user's file; empty if it is a link, belongs to another user, or does not exist.
 std::string read_trusted(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return {};
@@ -190,13 +191,13 @@ std::vector<unsigned char> load_binary(const std::string& key) {
   return {payload.begin(), payload.end()};
 }
 
-// Written beside its place and renamed, so that a reader sees all of it or nothing. Failure is no error.
+// Writes a temporary file and renames it, so that a reader sees all of it or nothing. A failure is no error.
 void store_binary(const std::string& key, const std::vector<unsigned char>& binary) {
   if (binary.empty() || !trusted_folder()) return;
   const std::string path = entry_path(key);
   const std::string payload(binary.begin(), binary.end());
   const std::string data = std::string(kMagic) + c10::sha1(payload).str() + payload;
-  // A name that nobody can foresee, made anew or not at all: another container may have the same process id.
+  // The name is unpredictable and the file must be new: another container may have the same process id.
   std::string temporary = path + ".XXXXXX";
   const int fd = mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return;
@@ -233,7 +234,7 @@ cl_program from_binary(Device& device, cl_context context, const std::vector<uns
     if (program) cl().clReleaseProgram(program);
     return nullptr;
   }
-  // A compiler that a bug or a signal upset may have left a binary that loads, and holds no kernel.
+  // After a bug or a signal, a compiler may have left a binary that loads but holds no kernel.
   size_t kernels = 0;
   if (cl().clBuildProgram(program, 1, &id, options.c_str(), nullptr, nullptr) != CL_SUCCESS ||
       cl().clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof(kernels), &kernels, nullptr) != CL_SUCCESS ||
@@ -283,7 +284,7 @@ cl_program from_source(cl_context context, const std::string& source) {
   return program;
 }
 
-// PoCL locks a context while it compiles: each thread has one of its own, and what it makes there is loaded into ours.
+// PoCL locks a context while it compiles. So each build thread has its own context, and ours loads the binaries.
 cl_context build_context(Device& device) {
   if (!is_build_thread() || device.info().platform_name != kPocl) return device.context();
   static thread_local auto* contexts = new std::unordered_map<Device*, cl_context>();
@@ -301,13 +302,13 @@ std::string common_options(const Device& device) {
   if (info.has_fp16) o += " -DHAVE_FP16";
   if (info.has_fp64) o += " -DHAVE_FP64";
   if (info.has_int64_atomics) o += " -DHAVE_INT64_ATOMICS";
-  // The compilers known to take clang's builtins. Others say that they have them, and fail or make an invalid program.
+  // These compilers are known to support clang's builtins. Others claim to, but fail or generate an invalid program.
   if (info.platform_name == kPocl || info.platform_name == "Intel(R) OpenCL") {
     o += " -DHAVE_CPU_BUILTINS";
   }
   cl_device_fp_config config = 0;
   NETCL_CL(clGetDeviceInfo(device.id(), CL_DEVICE_SINGLE_FP_CONFIG, sizeof(config), &config, nullptr));
-  // Division and square root round as on CPU and CUDA, if the device can.
+  // If the device supports it, division and square root are rounded as on CPU and CUDA.
   if (config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) o += " -cl-fp32-correctly-rounded-divide-sqrt";
   return o;
 }
@@ -364,7 +365,7 @@ std::string generated_source(const std::string& text) {
   return source;
 }
 
-// A program that does nothing for seconds says why, once. The numbers are what compiling took in all, in microseconds,
+// Says once why a program does nothing for seconds. The numbers are the total time of compiling, in microseconds,
 // before and after the last kernel.
 static void notice_compiling(uint64_t before, uint64_t after) {
   static const double limit = [] {
@@ -382,7 +383,7 @@ Program describe_program(Device& device, const std::string& label, const std::st
   check_not_forked();
   const std::string all = common_options(device) + " " + options;
   Program p{label, source, options, all, key_of(device, source, all), false};
-  // Only what includes our headers has declarations of its own.
+  // Only programs that include our headers have their own declarations.
   p.own_builtins = device.info().platform_name == kPocl && source.find("#define NETCL_BUILTINS_H") != std::string::npos;
   return p;
 }

@@ -1,4 +1,4 @@
-// Programs: built from source, or loaded from binaries on disk.
+// Programs are built from source, or loaded from binaries on disk.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace netcl {
 
-// The text of kernels/<file>, with its #include "…" of other kernel files resolved, and of its kernels just `name`:
-// drivers compile all that a program holds.
+// The text of kernels/<file> with the kernel files that it includes, and without its kernels other than `name`: drivers
+// compile everything that a program holds.
 std::string kernel_source(const std::string& file, const std::string& name);
 // Whether kernels/<file> defines the macro under these -D options, as far as the names ACC_… tell; false if in doubt.
 bool surely_defines(const std::string& file, const std::string& macro, std::string_view options);
-// A program made at run time, with its #include "…" of kernel files resolved.
+// The text of a program made at run time, with the kernel files that it includes.
 std::string generated_source(const std::string& text);
 // A program as it goes to the compiler. `label` names it in errors and lists: "file kernel", or "<source>"; `variant`
 // is what the caller adds to the options that all kernels of a device have, `key` the name on disk.
@@ -32,13 +32,13 @@ cl_program build_program(Device& device, const Program& program);
 // What all kernels of a device are compiled with.
 std::string common_options(const Device& device);
 void count_memory_hit();
-// The types of a kernel's arguments as its source names them ("float*"); empty strings where the driver does not tell,
-// as Intel's does not for a program that was loaded from a binary.
+// The types of a kernel's arguments as its source names them ("float*"); empty strings if the driver does not tell, as
+// Intel's for a program that was loaded from a binary.
 std::vector<std::string> argument_types_of(cl_kernel kernel);
-// The same, of a program that is built from its source for this alone.
+// The same, from a program that is built from its source only for this.
 std::vector<std::string> argument_types_in_source(Device& device, const std::string& source, const std::string& name,
                                                   const std::string& options);
-// A few words kept on disk under `key`, beside the binaries and as safely; empty when there are none.
+// A short text kept on disk under `key`, beside the binaries and protected like them; empty if there is none.
 std::string load_note(const std::string& key);
 void store_note(const std::string& key, const std::string& text);
 
@@ -56,8 +56,8 @@ std::vector<UsedProgram> programs_in_use();
 // Compiles what is not on disk, on all build threads. For each program what came of it: "" if it was there, "compiled",
 // or the error.
 std::vector<std::string> prepare_programs(Device& device, const std::vector<UsedProgram>& programs);
-// What the compiler says of a kernel in kernels/<file>: kept from the build if this process made it, else from a new
-// one.
+// The compiler's messages about a kernel in kernels/<file>: from the build if this process did it, else from a new
+// build.
 std::string build_log_of(Device& device, const std::string& file, const std::string& name, const std::string& options);
 void set_kernel_paths(const std::string& kernel_dir, const std::string& cache_dir);
 

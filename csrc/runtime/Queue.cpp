@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kPoolStreams = 32;
 constexpr uint32_t kFlushEvery = 32;
-constexpr uint64_t kMarkEvery = 512;  // commands, of which at most five times as many are under way in a queue
+constexpr uint64_t kMarkEvery = 512;  // commands per marker; the host waits for the oldest of five
 constexpr size_t kMarks = 4;
 
 struct DeviceQueues {
@@ -46,8 +46,8 @@ Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
 
 thread_local std::array<c10::StreamId, 64> current_streams{};
 
-// Markers in a queue, so that a host that runs ahead of the device waits before the driver's list of commands has taken
-// all memory.
+// Markers in a queue. With them a host that runs ahead of the device waits before the driver's list of commands fills
+// the memory.
 struct Marks {
   std::mutex mutex;
   std::deque<cl_event> events;
@@ -70,12 +70,12 @@ void throttle(Queue& queue) {
   }
   if (!is_over(oldest)) {
     increment(counters.throttles);
-    cl().clWaitForEvents(1, &oldest);  // what failed there is for synchronize() to tell
+    cl().clWaitForEvents(1, &oldest);  // synchronize() reports its error
   }
   cl().clReleaseEvent(oldest);
 }
 
-// The end of another context's command, for the user event that stands in for it in ours.
+// Called when another context's command ends: sets the user event that stands for it in our context.
 void CL_CALLBACK pass_on(cl_event /*theirs*/, cl_int status, void* ours) {
   auto* event = static_cast<cl_event>(ours);
   cl().clSetUserEventStatus(event, status < CL_COMPLETE ? status : CL_COMPLETE);
@@ -183,7 +183,7 @@ bool Queue::query() {
   if (has_deferred()) return false;
   const uint64_t now = enqueued_.load();
   if (!shared_.load(std::memory_order_relaxed) && done_.load() >= now) return true;
-  // A marker takes a moment even on an idle queue, so it is kept until it is done or more work has come.
+  // A marker takes time even on an idle queue, so it is kept until it completes or more work is enqueued.
   const std::lock_guard<std::mutex> lock(probe_mutex_);
   if (probe_ && probe_at_ != now) {
     cl().clReleaseEvent(probe_);
@@ -198,7 +198,7 @@ bool Queue::query() {
   if (status > CL_COMPLETE) return false;
   cl().clReleaseEvent(probe_);
   probe_ = nullptr;
-  // A command that failed is over too: who polls for the end must learn of it.
+  // A command that failed has ended too, and the caller must learn of it.
   if (status < CL_COMPLETE) raise_cl_error(status, "a command of this stream");
   done_.store(now);
   return true;
@@ -229,7 +229,7 @@ void Queue::wait(cl_event event) {
   cl_context theirs = nullptr;
   NETCL_CL(clGetEventInfo(event, CL_EVENT_CONTEXT, sizeof(theirs), &theirs, nullptr));
   if (theirs != device_.context()) {
-    // A queue waits only for events of its own context.
+    // A queue can wait only for events of its own context.
     cl_int err = CL_SUCCESS;
     cl_event ours = cl().clCreateUserEvent(device_.context(), &err);
     if (err == CL_SUCCESS && cl().clRetainEvent(ours) == CL_SUCCESS) {

@@ -31,19 +31,19 @@ class Queue {
   c10::StreamId id() const { return id_; }
   c10::Stream stream() const;
 
-  // Waits for everything enqueued so far (a host wait: counted), then raises what device code reported.
+  // Waits for everything enqueued so far (a counted host wait), then raises what device-side assertions reported.
   void synchronize();
   bool query();
   // Submits everything enqueued so far.
   void flush();
   // Whether nothing was enqueued since the last flush().
   bool just_flushed() const { return since_flush_.load(std::memory_order_relaxed) == 0; }
-  // What may hold launches of this queue back.
+  // The gate that may hold back launches of this queue.
   LaunchGate& gate() const { return *gate_; }
-  // To be called before the host waits for a command of this queue by other means than those here.
+  // Call this before the host waits for a command of this queue without the functions of this class.
   void prepare_wait();
-  // To be called after each enqueue: submits from time to time, and waits under NETCL_LAUNCH_BLOCKING=1. What is
-  // `large` is submitted at once where it could be held back.
+  // Call this after each enqueue: it flushes from time to time, and waits under NETCL_LAUNCH_BLOCKING=1. A `large`
+  // command is submitted at once, even if launches may be held back.
   void after_enqueue(bool large = false);
   // Launches whose kernels are still being built, and commands behind them (Builds.h).
   bool has_deferred() const { return deferring_.load(std::memory_order_acquire); }
@@ -60,11 +60,11 @@ class Queue {
   }
   // Everything enqueued on this queue from now on waits for `event`.
   void wait(cl_event event);
-  // A marker behind everything enqueued so far; the caller owns it. Submitted at once.
+  // Enqueues a marker after everything so far and submits it; the caller owns the event.
   cl_event enqueue_marker();
   // The same for what a launch itself enqueues: deferred launches are no concern of it.
   cl_event marker_behind_launches();
-  // Others (pyopencl) may enqueue on it too from now on: what netcl counted no longer says whether it is idle.
+  // From now on others (pyopencl) may enqueue on this queue too, so netcl's counts no longer say whether it is idle.
   void share();
 
  private:
@@ -77,7 +77,7 @@ class Queue {
   std::unique_ptr<DeferredCommands> deferred_;
   std::atomic<bool> deferring_{false};
   std::atomic<uint32_t> since_flush_{0};
-  // What query() knows: how much was enqueued, how much of it is known to be done, and a marker on its way.
+  // For query(): the number of commands enqueued, the number known to be finished, and a marker that was enqueued.
   std::atomic<uint64_t> enqueued_{0}, done_{0};
   std::atomic<bool> shared_{false};
   std::mutex probe_mutex_;
@@ -85,7 +85,7 @@ class Queue {
   uint64_t probe_at_ = 0;
 };
 
-// The current queue of the current thread on device `index` (-1 = current device).
+// The current queue of this thread on device `index` (-1 = current device).
 Queue& current_queue(c10::DeviceIndex index = -1);
 Queue& queue_for(const c10::Stream& stream);
 c10::Stream stream_from_pool(c10::DeviceIndex index, bool high_priority);

@@ -20,7 +20,7 @@ std::atomic<bool> forked{false};
 std::thread::id ending;  // the thread that runs the exit handlers
 std::atomic<int> users{0}, staying{0};
 
-// Counts the threads that have used a device, but for those of autograd: backward() waits for them.
+// Counts the threads that have used a device, except autograd's, for which backward() waits.
 struct User {
   const bool counted = c10::getThreadName().rfind("pt_autograd", 0) != 0;
   User() { users.fetch_add(counted); }
@@ -29,7 +29,7 @@ struct User {
   User& operator=(const User&) = delete;
 };
 
-// One binary serves every Python version, so it is not linked with any. Without Python nobody holds the GIL.
+// One binary serves every Python version, so it is not linked with Python. Without Python no thread holds the GIL.
 bool holds_gil() {
   static const auto check = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
   return !check || check() != 0;
@@ -42,7 +42,7 @@ bool shutting_down() { return exiting.load(std::memory_order_relaxed) || forked.
 void begin_shutdown() {
   ending = std::this_thread::get_id();
   exiting.store(true);
-  stay_if_exiting();  // so that this thread is counted
+  stay_if_exiting();  // counts this thread
   for (int ms = 0; ms < 1000 && staying.load() + 1 < users.load(); ms++) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

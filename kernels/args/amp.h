@@ -4,7 +4,7 @@
 #include "args/args.h"
 BEGIN_ARGS
 
-// A double, and as two floats what devices without double can use of it.
+// A double, and its value as two floats for devices without double.
 typedef struct {
   uint64_t bits;
   float high, low;

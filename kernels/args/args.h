@@ -1,5 +1,5 @@
-// The structs that the host passes to kernels live in kernels/args: one definition, which OpenCL C and C++ both read.
-// They hold fixed-width numbers only. SAME_SIZE makes each compiler check that it sees the size that is written down.
+// kernels/args holds the structs that the host passes to kernels, in one definition that OpenCL C and C++ both read.
+// They hold only fixed-width numbers. SAME_SIZE makes each compiler check the size.
 #ifndef NETCL_ARGS_H
 #define NETCL_ARGS_H
 
@@ -12,7 +12,7 @@ typedef ulong uint64_t;
 #define END_ARGS
 #define SAME_SIZE(type, bytes) typedef char type##_size_t[sizeof(type) == (bytes) ? 1 : -1];
 #define CONSTANT(name, value) enum { name = value };
-// A struct whose fields have a type or a number that only a kernel's -D options fix.
+// A struct in which a kernel's -D options determine a type or an array's length.
 #define TEMPLATE_STRUCT(parameters, name) \
   typedef struct name name;               \
   struct name

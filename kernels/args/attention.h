@@ -7,9 +7,9 @@ BEGIN_ARGS
 typedef struct {
   int64_t heads, queries, keys;  // sizes; a row is one query of one head
   int64_t rows, rows_per_item;
-  int64_t first_batch, first_head, first_query;  // of the scores within lse and bias
-  int64_t all_heads, all_queries;                // of lse
-  int64_t causal;                                // a query sees the keys up to its own place
+  int64_t first_batch, first_head, first_query;  // position of the scores within lse and bias
+  int64_t all_heads, all_queries;                // sizes of lse
+  int64_t causal;                                // whether a query sees only the keys up to its own position
   int64_t bias_b, bias_h, bias_q, bias_k;        // strides of the bias in elements
 } AttentionParams;
 SAME_SIZE(AttentionParams, 15 * 8)

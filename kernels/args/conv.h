@@ -4,13 +4,13 @@
 #include "args/args.h"
 BEGIN_ARGS
 
-// Offsets of indices that are numbers in a mixed radix: digits (outer, d, h, w), the last runs fastest.
+// Offsets of indices that are mixed-radix numbers with the digits (outer, d, h, w); w changes fastest.
 typedef struct {
   int64_t size[4], stride[4];
 } MixedRadix;
 SAME_SIZE(MixedRadix, 8 * 8)
 
-// conv_pad: a row is out_w elements of a (plane, z, y); pad_* zeros stand in front.
+// conv_pad: a row is the out_w elements of one (plane, z, y); pad_* zeros precede the input.
 typedef struct {
   int64_t rows, rows_per_item;
   int64_t out_d, out_h, out_w, in_d, in_h, in_w;
@@ -18,13 +18,13 @@ typedef struct {
 } ConvPadParams;
 SAME_SIZE(ConvPadParams, 11 * 8)
 
-// conv_pack: the k x n operand of conv_gemm as panels of NR columns.
+// conv_pack: packs the k x n operand of conv_gemm into panels of NR columns.
 typedef struct {
   int64_t k, n, panels;
   int64_t k_per_item;
-  int64_t src_group;   // from one group's source to the next one's
+  int64_t src_group;   // from one group's source to the next group's
   int64_t src_end;     // elements of the source
-  int64_t contiguous;  // from each multiple of it on, so many offsets of the table are consecutive
+  int64_t contiguous;  // from each multiple of this number on, this many offsets of the table are consecutive
 } ConvPackParams;
 SAME_SIZE(ConvPackParams, 7 * 8)
 
@@ -32,7 +32,7 @@ SAME_SIZE(ConvPackParams, 7 * 8)
 // sum to out + s * out_slice.
 typedef struct {
   int64_t m, n, k, groups;
-  int64_t m_tiles;                      // tiles of a work-item, down
+  int64_t m_tiles;                      // tiles per work-item, down
   int64_t n_panels, n_panels_per_item;  // panels of the packed operand
   int64_t k_slice, out_slice;
   int64_t x_group, out_group;
@@ -58,17 +58,17 @@ typedef struct {
   int64_t planes, planes_per_item;       // (image, channel) pairs, or channels of the output
   int64_t images, channels, multiplier;  // channels of the input, and of the output for each of them
   int64_t in_h, in_w, out_h, out_w;
-  int64_t lo_h, lo_w, row_w;  // zeros in front; elements of a row of the input that are used
-  int64_t step_h, strip;      // stride; rows of the output at once
-  int64_t reversed;           // the kernel is read backwards
+  int64_t lo_h, lo_w, row_w;  // zeros in front; elements of an input row that are used
+  int64_t step_h, strip;      // stride; output rows that are computed together
+  int64_t reversed;           // whether the kernel is read backwards
 } ConvDepthwiseParams;
 SAME_SIZE(ConvDepthwiseParams, 15 * 8)
 
-// conv_channels, conv_channels_weight, conv_channels_few: pixel i of the grid takes tap t of the source from
-// first + i * step + t * apart, for each dimension.
+// conv_channels, conv_channels_weight, conv_channels_few: in each dimension, tap t of the grid's pixel i lies at first
+// + i * step + t * apart in the source.
 CONSTANT(CONV_MOST_TAP_ROWS, 64)
 typedef struct {
-  int64_t channels, groups, point;  // that a sum or a vector runs along; elements from one pixel to the next
+  int64_t channels, groups, point;  // channels of a sum or of all vectors; elements from one pixel to the next
   int64_t rows, rows_per_item;      // of the grid: images * depth * height
   int64_t depth, height, width;     // of the grid
   int64_t in_d, in_h, in_w;         // of the source

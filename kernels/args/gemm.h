@@ -4,23 +4,23 @@
 #include "args/args.h"
 BEGIN_ARGS
 
-// How a matrix lies in memory, in elements: from a row, column, outer and inner batch entry to the next.
+// The strides of a matrix in elements: between rows, columns, outer and inner batch entries.
 typedef struct {
   int64_t rs, cs, b0, b1;
 } MatrixStrides;
 
-// One launch. A tile is what a kernel keeps in registers; of the packed kernels it is MR x NR (kernels/gemm/gemm.h).
+// One launch. A tile is what a kernel keeps in registers; in the packed kernels it is MR x NR (kernels/gemm/gemm.h).
 typedef struct {
   int64_t m, n, k;
   int64_t batch0, batch1;      // index of the first matrix in the batch; size of the inner batch dimension
-  int64_t a_panels, b_panels;  // elements from one matrix's panels to the next one's, 0 if all share them
-  int64_t m_tiles,
-      n_tiles;      // tiles of a work-item, down and across (gemm_tiled: of C); when packing: panels of a and b
-  int64_t a_items;  // when packing: how many work-items pack a
+  int64_t a_panels, b_panels;  // elements from one matrix's panels to the next matrix's, 0 if all share them
+  // Tiles per work-item, down and across (gemm_tiled: of C); when packing: panels of A and B.
+  int64_t m_tiles, n_tiles;
+  int64_t a_items;           // when packing: how many work-items pack A
   int64_t k_slice, k_whole;  // split-k: each batch entry is a slice of k_slice, of k_whole in all; else 0
-  // gemm_block: matrices; the depth of a block of k; whether b is read in place; elements of a work-item's panels
+  // gemm_block: number of matrices; depth of a block of k; whether B is read in place; elements of a work-item's panels
   int64_t batches, kc, b_in_place, item_panels;
-  int64_t a_aligned, b_aligned;  // gemm_tiled: whether whole vectors may be read, along k or across the lines
+  int64_t a_aligned, b_aligned;  // gemm_tiled: whether whole vectors of A and B may be read
   int64_t has_d;
   MatrixStrides a, b, c, d;
 } GemmParams;

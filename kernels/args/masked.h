@@ -7,7 +7,7 @@ BEGIN_ARGS
 CONSTANT(kMaxFillOuter, 6)
 CONSTANT(kMaxPositionDims, 16)
 
-// masked_fill: strides in bytes, of the output and of the mask.
+// masked_fill: strides of the output and of the mask, in bytes.
 typedef struct {
   int64_t n, n_per_item, rows, rows_per_item, ndim;
   int64_t out_inner, mask_inner;
@@ -15,7 +15,7 @@ typedef struct {
 } MaskedFillParams;
 SAME_SIZE(MaskedFillParams, 25 * 8)
 
-// positions (nonzero): at most `limit` of them are written; strides in elements.
+// positions (nonzero): at most `limit` positions are written; strides in elements.
 typedef struct {
   int64_t ndim, limit;
   int64_t out_row, out_column;

@@ -4,18 +4,18 @@
 #include "args/dimensions.h"
 BEGIN_ARGS
 
-CONSTANT(kReduceBlock, 16384)  // elements of a row that reduce_inner adds up in one set of lanes
-CONSTANT(kReduceRows, 256)     // rows that reduce_outer adds up before it begins anew
+CONSTANT(kReduceBlock, 16384)  // elements of a row that reduce_inner sums before it adds the sums to a total
+CONSTANT(kReduceRows, 256)     // rows that reduce_outer sums before it adds the sums to a total
 
 typedef struct {
-  int64_t outputs, reduced;       // results; elements that make one
-  int64_t segments, segment;      // segments of those, and their length
-  int64_t tiles, tiles_per_item;  // a tile is the outputs that a work-item makes side by side, or one
-  int64_t has_partial;            // whether accumulators are kept for reduce_combine, which follows
-  // Dimensions with the smallest stride of the input first.
+  int64_t outputs, reduced;       // number of results; elements per result
+  int64_t segments, segment;      // segments of these elements; elements per segment
+  int64_t tiles, tiles_per_item;  // a tile is the outputs that a work-item computes side by side, or one output
+  int64_t has_partial;            // whether accumulators are stored for reduce_combine, which follows
+  // Dimensions are sorted by the input's stride, smallest first.
   Dimensions kept;
   int64_t reduced_dims, reduced_size[kMaxDims], reduced_in[kMaxDims];
-  uint64_t p0;  // the operator's parameter: bits of a float, or of a double if the compute type is one
+  uint64_t p0;  // the operator's parameter: bits of a float, or of a double if the compute type is double
 } ReduceParams;
 SAME_SIZE(ReduceParams, 58 * 8)
 

@@ -6,9 +6,9 @@ BEGIN_ARGS
 
 typedef struct {
   int64_t n, in_stride, out0_stride, out1_stride;  // the scanned dimension: length and strides
-  int64_t segments, segment;                       // segments of it, and their length
-  int64_t tiles, tiles_per_item;                   // a tile is the rows that a work-item takes side by side, or one
-  Dimensions dims;                                 // the others, that with the smallest stride first
+  int64_t segments, segment;                       // segments of this dimension; elements per segment
+  int64_t tiles, tiles_per_item;                   // a tile is the rows that a work-item scans side by side, or one
+  Dimensions dims;                                 // the other dimensions, smallest stride first
 } ScanParams;
 SAME_SIZE(ScanParams, 41 * 8)
 

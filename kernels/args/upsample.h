@@ -10,7 +10,7 @@ typedef struct {
 } UpsampleParams;
 SAME_SIZE(UpsampleParams, 8 * 8)
 
-// The step in the input for one in the output, for each dimension: a double of the host as two floats.
+// The step in the input per step in the output, for each dimension: a double of the host as two floats.
 typedef struct {
   float high[3], low[3];
 } UpsampleScales;

@@ -1,4 +1,4 @@
-// What every kernel file includes: extensions, buffer arguments, token pasting, device-side assertions.
+// Every kernel file includes this: extensions, buffer arguments, token pasting, device-side assertions.
 #ifndef NETCL_COMMON_H
 #define NETCL_COMMON_H
 #include "common/builtins.h"
@@ -22,7 +22,7 @@
 #define __has_warning(x) 0
 #endif
 
-// Without AVX-512, PoCL's clang points out that vectors of 64 bytes would be passed otherwise with it. Nothing here is
+// Without AVX-512, PoCL's clang warns that vectors of 64 bytes would be passed differently with it. Nothing here is
 // linked with code for another CPU.
 #if __has_warning("-Wpsabi")
 #pragma clang diagnostic ignored "-Wpsabi"
@@ -45,21 +45,21 @@
 #define CAT3_(a, b, c) a##b##c
 #define CAT3(a, b, c) CAT3_(a, b, c)
 
-// A tensor argument is a buffer and a byte offset (many tensors share one buffer): BUF(x) declares both,
-// PTR(x, type) is the typed pointer.
+// A tensor argument is a buffer and a byte offset, since many tensors share one buffer. BUF(x) declares both; PTR(x,
+// type) is the typed pointer.
 #define BUF(name) __global uchar *name##_buf, ulong name##_off
 #define PTR(name, type) ((__global type*)(name##_buf + name##_off))
 
-// A hint to fetch the line of an address, which may lie past the end, into the second-level cache: the callers look
-// some KB ahead, and a row and the next one would push each other out of the first.
+// Prefetches the cache line of an address, which may lie beyond the buffer, into the second-level cache. Callers
+// prefetch some KB ahead; in the first-level cache, one row and the next would evict each other.
 #if defined(DEVICE_CPU) && defined(HAVE_CPU_BUILTINS)
 #define FETCH_LINE(p) __builtin_prefetch((const void*)((ulong)(p)), 0, 2)
 #else
 #define FETCH_LINE(p) ((void)(p))
 #endif
 
-// Reports a bad index once and goes on with a safe one: err[0] = code of the op, err[1..2] = index (low, high),
-// err[3] = size. The host raises IndexError at its next synchronising call.
+// Reports the first bad index: err[0] = code of the operator, err[1..2] = index (low, high), err[3] = size. The host
+// raises IndexError at its next synchronising call.
 static inline void netcl_report(__global int* err, int code, long index, long size) {
   if (atomic_cmpxchg(err, 0, code) == 0) {
     err[1] = (int)index;
@@ -67,7 +67,7 @@ static inline void netcl_report(__global int* err, int code, long index, long si
     err[3] = (int)size;
   }
 }
-// `index` may be negative down to -size, as in PyTorch's advanced indexing; becomes 0 when out of range.
+// `index` may be as low as -size, as in PyTorch's advanced indexing. An index out of range is reported and becomes 0.
 #define NETCL_ASSERT_INDEX(index, size, err, code)            \
   do {                                                        \
     if ((index) < -(long)(size) || (index) >= (long)(size)) { \

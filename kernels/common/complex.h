@@ -1,4 +1,4 @@
-// Arithmetic of complex numbers as pairs; R is the real type of the compute type.
+// Arithmetic of complex numbers, which are pairs; R is the real type of the compute type.
 #ifndef NETCL_COMPLEX_H
 #define NETCL_COMPLEX_H
 #include "common/vector.h"
@@ -12,7 +12,7 @@ typedef float R;
 static inline VT c_mul(VT a, VT b) { return C_MUL(VT, a, b); }
 static inline VT c_conj(VT a) { return (VT)(a.x, -a.y); }
 static inline VT c_scale(VT a, R s) { return a * s; }
-// Smith's scaling, so that large and small parts neither overflow nor vanish.
+// Smith's scaling, so that neither large nor small parts overflow or vanish.
 static inline VT c_div(VT a, VT b) {
   if (fabs(b.x) >= fabs(b.y)) {
     if (b.x == 0 && b.y == 0) return (VT)(a.x / fabs(b.x), a.y / fabs(b.y));
@@ -25,8 +25,8 @@ static inline VT c_div(VT a, VT b) {
 static inline R c_abs(VT a) { return hypot(a.x, a.y); }
 static inline R c_arg(VT a) { return atan2(a.y, a.x); }
 static inline VT c_real(R r) { return (VT)(r, 0); }
-// e^x (cos y, sin y). e^x overflows before its product with a small sine does; if x is infinite, so is or vanishes
-// the result, though the angle be none.
+// e^x (cos y, sin y). e^x may overflow although its product with a small sine does not, so e^(x / 2) is multiplied
+// twice. If x is infinite, the result is infinite or 0 even if y is no finite angle.
 static inline VT c_exp(VT a) {
   const R e = exp(a.x);
   if (a.y == 0) return (VT)(e, a.y);
@@ -35,14 +35,14 @@ static inline VT c_exp(VT a) {
   const R root = exp(a.x / 2);
   return (VT)(root * cos(a.y) * root, root * sin(a.y) * root);
 }
-// The magnitude may overflow or lose its digits when its logarithm does not.
+// The magnitude may overflow or lose digits although its logarithm would not, so the number is scaled first.
 static inline VT c_log(VT a) {
   const R most = fmax(fabs(a.x), fabs(a.y));
   if (most > (R)1e30f && !isinf(most)) return (VT)(log(c_abs(a * (R)0x1p-4f)) + 4 * (R)M_LN2, c_arg(a));
   if (most < (R)1e-30f && most > 0) return (VT)(log(c_abs(a * (R)0x1p48f)) - 48 * (R)M_LN2, c_arg(a));
   return (VT)(log(c_abs(a)), c_arg(a));
 }
-// Near 0, where 1 + a and e^a - 1 would lose a's digits.
+// Near 0, 1 + a and e^a - 1 would lose digits of a.
 static inline VT c_log1p(VT a) {
   if (fabs(a.x) + fabs(a.y) > (R)0.5) return c_log((VT)(1, 0) + a);
   return (VT)(log1p(a.x * (2 + a.x) + a.y * a.y) / 2, atan2(a.y, 1 + a.x));
@@ -56,7 +56,7 @@ static inline VT c_sqrt(VT a) {
   const R most = fmax(fabs(a.x), fabs(a.y));
   if (a.x == 0 && a.y == 0) return (VT)(0, a.y);
   if (isinf(a.y)) return (VT)(INFINITY, a.y);
-  // By a power of 4, so that neither the sum overflows nor its half vanishes.
+  // The scale is a power of 4. With it the sum cannot overflow, and its half cannot vanish.
   const R scale = most > (R)1e30f ? (R)0x1p-4f : most < (R)1e-30f ? (R)0x1p48f : (R)1;
   const R back = most > (R)1e30f ? (R)4 : most < (R)1e-30f ? (R)0x1p-24f : (R)1;
   const VT z = a * scale;
@@ -68,8 +68,8 @@ static inline VT c_pow(VT a, VT b) {
   if (a.x == 0 && a.y == 0) return (VT)(0, 0);
   return c_exp(c_mul(b, c_log(a)));
 }
-// (sinh x cos y, cosh x sin y). Of a zero part the other one, infinite or NaN, makes no NaN; for a large x, e^(x / 2)
-// twice, as in c_exp.
+// (sinh x cos y, cosh x sin y). A zero part stays 0, since its product with an infinite or NaN factor would be NaN. For
+// a large x, e^(x / 2) is multiplied twice, as in c_exp.
 static inline VT c_sinh(VT a) {
   if (a.y == 0) return (VT)(sinh(a.x), a.y);
   if (a.x == 0) return (VT)(a.x, sin(a.y));
@@ -89,14 +89,14 @@ static inline VT c_cosh(VT a) {
   const R root = exp(fabs(a.x) / 2);
   return (VT)(root / 2 * c * root, copysign(root / 2, a.x) * s * root);
 }
-// By sinh and cosh of i a.
+// sin(z) = -i sinh(i z), cos(z) = cosh(i z).
 static inline VT c_sin(VT a) {
   const VT w = c_sinh((VT)(-a.y, a.x));
   return (VT)(w.y, -w.x);
 }
 static inline VT c_cos(VT a) { return c_cosh((VT)(-a.y, a.x)); }
 static inline VT c_tanh(VT a) {
-  // cosh overflows where tanh has long reached 1.
+  // For large x, cosh overflows although tanh is 1.
   if (fabs(a.x) > 20) {
     if (!isfinite(a.y)) return isinf(a.x) ? (VT)(copysign((R)1, a.x), 0) : (VT)(NAN, NAN);
     return (VT)(copysign((R)1, a.x), 4 * sin(a.y) * cos(a.y) * exp(-2 * fabs(a.x)));
@@ -113,7 +113,7 @@ static inline bool c_nonzero(VT a) { return a.x != 0 || a.y != 0; }
 static inline VT c_times_i(VT a) { return (VT)(-a.y, a.x); }
 static inline VT c_over_i(VT a) { return (VT)(a.y, -a.x); }
 static inline VT c_asinh(VT a) {
-  // log(z + sqrt(z^2 + 1)) loses digits on the left half-plane; asinh is odd.
+  // log(z + sqrt(z^2 + 1)) loses digits in the left half-plane; asinh is odd.
   const VT z = signbit(a.x) ? -a : a;
   const R most = fmax(fabs(a.x), fabs(a.y));
   if (most < (R)1e-4f) return a - c_mul(c_mul(a, a), a) / 6;
@@ -121,7 +121,8 @@ static inline VT c_asinh(VT a) {
     const VT far = c_log(z) + (VT)(M_LN2, 0);
     return signbit(a.x) ? -far : far;
   }
-  // z^2 + 1 by hand: a sum of complex numbers would lose the sign of a zero part, which names the side of the cut.
+  // z^2 + 1 is written out: a sum of complex numbers would lose the sign of a zero part, which selects the side of the
+  // cut.
   const VT r = c_log(z + c_sqrt((VT)(1 + (z.x - z.y) * (z.x + z.y), 2 * z.x * z.y)));
   return signbit(a.x) ? -r : r;
 }

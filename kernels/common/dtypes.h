@@ -1,16 +1,16 @@
-// Storage types and compute types are two things. A dtype is a tag (f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32
-// u64 bool c64 c128). For a storage tag S, a compute tag A and a vector width V (1, 2, 4, 8 or 16):
+// A dtype is a tag (f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool c64 c128). Its storage type and its compute
+// type may differ. For a storage tag S, a compute tag A and a vector width V (1, 2, 4, 8 or 16):
 //   STORAGE(S)               the storage type, CTYPE(A) the compute type, VTYPE(A, V) a vector of it
 //   LOAD(S, A, V, ptr, i)    V consecutive elements from element i on, converted to A
 //   STORE(S, A, V, ptr, i, v)
-// with `ptr` a `__global STORAGE(S)*` that is aligned to one element. half is storage on every device (vload_half
-// needs no extension); bf16 is a ushort, rounded to nearest even. half and bf16 are never compute types;
-// complex numbers are pairs and have vectors of width 1 only.
+// `ptr` is a `__global STORAGE(S)*` that is aligned to one element. Every device stores half (vload_half needs no
+// extension); bf16 is stored as a ushort, rounded to nearest even. half and bf16 are never compute types. Complex
+// numbers are pairs and have vectors of width 1 only.
 #ifndef NETCL_DTYPES_H
 #define NETCL_DTYPES_H
 #include "common/common.h"
 
-// Clang's own functions, if the CPU has the instructions: PoCL's convert halves one by one, by integer arithmetic.
+// Clang's built-in conversions, if the CPU has the instructions: PoCL converts half one by one with integer arithmetic.
 #if defined(__F16C__) && defined(HAVE_CPU_BUILTINS) && __has_builtin(__builtin_ia32_vcvtph2ps256) && \
     __has_builtin(__builtin_ia32_vcvtps2ph256)
 #define NETCL_F16C
@@ -52,14 +52,14 @@
 #define ct_c64 float2
 #define ct_c128 double2
 
-// The suffix of a vector's name: none for width 1.
+// The suffix of a vector type's name: none for width 1.
 #define V_1
 #define V_2 2
 #define V_4 4
 #define V_8 8
 #define V_16 16
 #define VTYPE(A, V) CAT(CTYPE(A), CAT(V_, V))
-// vload/vstore by width; OpenCL has none for width 1.
+// vload and vstore by width; OpenCL has none for width 1.
 #define VLOAD_1(i, p) ((p)[i])
 #define VLOAD_2 vload2
 #define VLOAD_4 vload4
@@ -68,9 +68,10 @@
 #define VSTORE_1(v, i, p) ((p)[i] = (v))
 #define VSTORE_2 vstore2
 #define VSTORE_4 vstore4
-// PAST_CACHE: for what is larger than the cache. An ordinary store reads each line before it writes it. Whole vectors
-// must be aligned, which the host cannot know of memory that is not ours (CL_MEM_USE_HOST_PTR). On x86 such stores may
-// be seen after later ones: STORES_DONE() comes last in a kernel that has them.
+// PAST_CACHE: non-temporal stores, for outputs larger than the cache. An ordinary store reads each cache line before it
+// writes it. Whole vectors must be aligned, which is checked here: the host does not know it of foreign memory
+// (CL_MEM_USE_HOST_PTR). On x86 later stores may become visible earlier, so a kernel that uses these ends with
+// STORES_DONE().
 #if defined(PAST_CACHE) && defined(HAVE_CPU_BUILTINS) && __has_builtin(__builtin_nontemporal_store)
 #define PAST_CACHE_STORE(store, v, i, p) \
   ((ulong)(p) % sizeof(v) ? store(v, i, p) : __builtin_nontemporal_store(v, (__global __typeof__(v)*)(p) + (i)))
@@ -88,7 +89,7 @@
 #define VSTORE_16 vstore16
 #endif
 
-// CONVERT(A, V, x): a real vector x as compute type A.
+// CONVERT(A, V, x): converts a real vector x to compute type A.
 #define CONVERT(A, V, x) CAT(cv_, A)(V, x)
 #define cv_f32(V, x) CAT(convert_float, CAT(V_, V))(x)
 #define cv_f64(V, x) CAT(convert_double, CAT(V_, V))(x)
@@ -116,7 +117,7 @@
 #define ld_u16 ld_real
 #define ld_u32 ld_real
 #define ld_u64 ld_real
-// Any byte but 0 is True, whoever wrote it: on the way to every operator it becomes 1.
+// Any byte except 0 is True, whoever wrote it; every operator reads it as 1.
 #define ld_bool(A, V, p) CONVERT(A, V, CAT(truth_, V)(CAT(VLOAD_, V)(0, p)))
 #define truth_1(x) ((uchar)((x) != 0))
 #define truth_2(x) min(x, (uchar2)(1))
@@ -125,7 +126,7 @@
 #define truth_16(x) min(x, (uchar16)(1))
 #define ld_f16(A, V, p) CONVERT(A, V, CAT(half_load, V)(p))
 #define ld_bf16(A, V, p) CONVERT(A, V, CAT(bf16_widen, V)(CAT(load_bits, V)(p)))
-// A complex number read as a real one gives its real part; as a bool, whether it differs from 0.
+// A complex number read as a real number gives its real part; read as a bool, it is True unless it is 0.
 #define ld_c64(A, V, p) CAT(from_complex_, A)((p)[0])
 #define ld_c128 ld_c64
 #define from_complex_f32(z) convert_float((z).x)
@@ -148,7 +149,7 @@
 #define sto_f64(A, V, p, v) sto_as(f64, A, V, p, CAT(real_, A)(v))
 #define sto_i32(A, V, p, v) sto_as(i32, A, V, p, CAT(real_, A)(v))
 #define sto_i64(A, V, p, v) sto_as(i64, A, V, p, CAT(real_, A)(v))
-// A float outside a narrow or unsigned integer's range wraps as on the CPU, through int64.
+// A float outside the range of a narrow or unsigned integer wraps through int64, as on the CPU.
 #define sto_i8(A, V, p, v) sto_as(i8, A, V, p, CAT(wide_, A)(V, v))
 #define sto_i16(A, V, p, v) sto_as(i16, A, V, p, CAT(wide_, A)(V, v))
 #define sto_u8(A, V, p, v) sto_as(u8, A, V, p, CAT(wide_, A)(V, v))
@@ -185,7 +186,7 @@
 #define wide_u32(V, v) (v)
 #define wide_u64(V, v) (v)
 #define wide_bool(V, v) (v)
-// A mask has the width of what was compared, and so has the 1 that normalises it.
+// A comparison's mask has the width of its operands, and so has the 1 that normalises it.
 #define nonzero_f32(V, v) (((v) != (VTYPE(f32, V))(0)) & 1)
 #define nonzero_f64(V, v) (((v) != (VTYPE(f64, V))(0)) & 1L)
 #define nonzero_i8(V, v) (((v) != (VTYPE(i8, V))(0)) & (char)1)
@@ -239,7 +240,7 @@
 #define to_c128_c64(z) convert_double2(z)
 #define to_c128_c128(z) (z)
 
-// Rounds a compute value through a narrow storage dtype, as an explicit cast to it would (ROUND(f16, f32, V, x)).
+// ROUND(S, A, V, x) rounds a compute value to a narrow storage dtype S, as an explicit cast would.
 #define ROUND(S, A, V, x) CAT(rnd_, S)(A, V, x)
 #define rnd_f32(A, V, x) (x)
 #define rnd_f64(A, V, x) (x)
@@ -257,8 +258,8 @@
 #define rnd_bf16(A, V, x) CONVERT(A, V, CAT(bf16_widen, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, x))))
 #define rnd_f16(A, V, x) CONVERT(A, V, CAT(half_round, V)(CONVERT(f32, V, x)))
 
-// PoCL's vload and vstore take a vector of shorts apart, into 8 bytes or less (a cast to bfloat16: half the speed). A
-// packed struct asks for no alignment, which costs a CPU nothing.
+// PoCL splits vload and vstore of a vector of shorts into accesses of 8 bytes or less, which halves the speed of a cast
+// to bfloat16. A packed struct needs no alignment either, and costs a CPU nothing.
 #if defined(DEVICE_CPU)
 #define NETCL_LOAD_BITS(W)                 \
   typedef struct __attribute__((packed)) { \

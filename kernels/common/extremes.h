@@ -1,9 +1,9 @@
-// LOWEST and HIGHEST: the ends of the compute type's range, infinities where it has them. -D: ACC (compute tag).
+// LOWEST and HIGHEST are the ends of the compute type's range: infinities if it has them. -D: ACC (compute tag).
 #ifndef NETCL_EXTREMES_H
 #define NETCL_EXTREMES_H
 #include "common/common.h"
 
-// CAT3, because these are expanded within a CAT.
+// These are expanded within a CAT, so they use CAT3.
 #define LOWEST CAT3(lowest_, ACC, )
 #define HIGHEST CAT3(highest_, ACC, )
 #define lowest_f32 (-INFINITY)

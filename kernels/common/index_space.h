@@ -1,13 +1,13 @@
-// The iteration space of every indexed operator: an inner dimension of n elements and up to kMaxIndexOuter outer ones,
-// a destination, a source, and NIDX index tensors that are read at each position. An index k adds
-// index * index_stride[k] bytes to the offset of the operand that it looks up. kernels/args/index_space.h says the
-// rest. -D: NIDX (0 to 8), IDX (dtype tag of the indices).
+// The iteration space of every indexed operator: an inner dimension of n elements, up to kMaxIndexOuter outer ones, a
+// destination, a source, and NIDX index tensors that are read at each position. Index k adds index * index_stride[k]
+// bytes to the offset of the operand that it selects from. See kernels/args/index_space.h.
+// -D: NIDX (0 to 8), IDX (dtype tag of the indices).
 #ifndef NETCL_INDEX_SPACE_H
 #define NETCL_INDEX_SPACE_H
 #include "args/index_space.h"
 #include "common/dtypes.h"
 
-// The position of the current row, advanced like an odometer: a division only at the start.
+// The position of the current row; it advances like an odometer, so only the start needs divisions.
 typedef struct {
   long at[kMaxIndexOuter];
   long off[NIDX + 2];
@@ -90,8 +90,8 @@ typedef STORAGE(IDX) idx_t;
 #define IDX_PARAM_2
 #define IDX_SUM_2
 #endif
-// Beyond three index tensors, 8 arguments are declared and those that are not there repeat the last one
-// with a stride of 0.
+// With more than three index tensors, 8 arguments are declared; those that are missing repeat the last one with a
+// stride of 0.
 #if NIDX > 3
 #define IDX_FIXED_3 &&(L.inner[5] == 0 && L.inner[6] == 0 && L.inner[7] == 0 && L.inner[8] == 0 && L.inner[9] == 0)
 #define IDX_BUF_3 BUF(i3), BUF(i4), BUF(i5), BUF(i6), BUF(i7),
@@ -108,7 +108,7 @@ typedef STORAGE(IDX) idx_t;
 #define IDX_SUM_3
 #endif
 
-// All indices are the same along the inner dimension: a row is one run.
+// Whether all indices are constant along the inner dimension: a row is then one contiguous lookup.
 #define INDEX_FIXED (IDX_FIXED_0 IDX_FIXED_1 IDX_FIXED_2 IDX_FIXED_3)
 #define INDEX_BUFS IDX_BUF_0 IDX_BUF_1 IDX_BUF_2 IDX_BUF_3
 #define INDEX_ARGS IDX_ARG_0 IDX_ARG_1 IDX_ARG_2 IDX_ARG_3

@@ -2,8 +2,8 @@
 #ifndef NETCL_INTEGER_MATH_H
 #define NETCL_INTEGER_MATH_H
 
-// Dividing by 0 is undefined and INT_MIN / -1 traps on some CPUs: both take a way around the hardware's division.
-// Shifts by the width or more (or negative ones) give 0, or the sign for a right shift, as on the CPU.
+// Division by 0 is undefined and INT_MIN / -1 traps on some CPUs, so both avoid the hardware's division. Shifts by the
+// width or more, or by negative numbers, give 0, or the sign for a right shift, as on the CPU.
 #define NETCL_INTEGER_MATH(X, VT, ST)                                                                              \
   static inline VT safe_quotient##X(VT x, VT y) {                                                                  \
     const VT minus_one = (VT)(-1), unsafe = (VT)((ST)(-1) < (ST)0), one = (VT)1;                                   \

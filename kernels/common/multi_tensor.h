@@ -1,12 +1,12 @@
-// One launch over many tensors; the host's side is csrc/aten/support/MultiTensor.h.
-// Work-group g handles chunk g of CHUNK elements: of which tensor, the table tells. A row of it is
-//   first chunk, length, scalar, then COLUMNS words of (slab << 56 | byte offset).
-// -D: ACC (compute tag), VEC, CHUNK, LANES (work-items of a group; 1 on a CPU), COLUMNS, S (storage tag).
+// One launch over many tensors; csrc/aten/support/MultiTensor.h is the host's part. Work-group g handles chunk g of
+// CHUNK elements; the table tells which tensor it belongs to. A row of the table is: first chunk, length, scalar, then
+// COLUMNS words of (slab << 56 | byte offset).
+// -D: ACC (compute tag), VEC, CHUNK, LANES (work-items per group; 1 on a CPU), COLUMNS, S (storage tag).
 #ifndef NETCL_MULTI_TENSOR_H
 #define NETCL_MULTI_TENSOR_H
 #include "common/dtypes.h"
 
-// Defaults, with which a file compiles by itself.
+// Defaults, so that the file compiles without options.
 #ifndef ACC
 #define ACC f32
 #define VEC 16
@@ -40,7 +40,7 @@ ALWAYS_INLINE __global uchar* mt_address(const slabs_t* s, ulong word) {
   return (k < 4 ? lo : hi) + (word & 0x00ffffffffffffffUL);
 }
 
-// The row that holds `chunk`: the last one whose first chunk is not beyond it.
+// The row that holds `chunk`: the last row whose first chunk is not after it.
 static inline __global const ulong* mt_find(__global const ulong* table, long rows, long chunk) {
   long lo = 0, hi = rows - 1;
   while (lo < hi) {
@@ -68,21 +68,20 @@ static inline __global const ulong* mt_find(__global const ulong* table, long ro
 
 // Column k of the row, as a pointer to storage type S.
 #define MT_PTR(k, S) ((__global STORAGE(S)*)mt_address(&mt_slabs, mt_row[MT_HEADER + (k)]))
-// The row's scalar.
 #ifdef ACC_DOUBLE
 #define MT_SCALAR as_double(mt_row[2])
 #else
 #define MT_SCALAR as_float((uint)mt_row[2])
 #endif
 
-// Whether any lane of a mask of V lanes holds: a comparison gives -1 in a vector, but 1 in a scalar.
+// Whether any lane of a mask of V lanes is set: a comparison gives -1 in a vector, but 1 in a scalar.
 #define MT_ANY(V, mask) CAT(mt_any_, V)(mask)
 #define mt_any_1(mask) ((mask) != 0)
 #define mt_any_4(mask) any(mask)
 #define mt_any_8(mask) any(mask)
 #define mt_any_16(mask) any(mask)
 
-// BODY(V, i) for all elements of the chunk: vectors of VEC, then one by one.
+// Runs BODY(V, i) for all elements of the chunk: vectors of VEC, then one by one.
 #define MT_FOR_EACH(BODY)                                                               \
   {                                                                                     \
     const long mt_tail = mt_begin + (mt_end - mt_begin) / VEC * VEC;                    \

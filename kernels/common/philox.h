@@ -1,4 +1,4 @@
-// Philox 4x32-10 (Salmon et al. 2011), sixteen blocks at a time. A block is a counter; it yields four 32-bit words.
+// Philox 4x32-10 (Salmon et al. 2011), sixteen blocks at a time. Each counter gives a block of four 32-bit words.
 #ifndef NETCL_PHILOX_H
 #define NETCL_PHILOX_H
 #include "common/common.h"
@@ -7,7 +7,7 @@ typedef struct {
   uint16 w[4];
 } words_t;
 
-// On the counter c0 … c3 with the key k0, k1, of the type U or vectors of it.
+// Applies the rounds to the counter c0 … c3 with the key k0, k1; all have the type U or vectors of it.
 #define PHILOX_ROUNDS(U)                                              \
   for (int round = 0; round < 10; round++) {                          \
     const U hi0 = mul_hi((U)0xD2511F53u, c0), lo0 = c0 * 0xD2511F53u; \
@@ -34,8 +34,8 @@ static inline words_t philox16(ulong seed, ulong first) {
   return r;
 }
 
-// Any number of words for one block, for draws by rejection: the third word of the counter, 0 in philox16, counts them
-// by fours, so that no two streams share a word.
+// A stream of any number of words for one block, for rejection sampling. The third word of the counter is 0 in
+// philox16; here it counts groups of four words, so that no two streams share a word.
 typedef struct {
   ulong seed, block;
   uint used;
@@ -53,7 +53,8 @@ static inline uint philox_next(philox_stream_t* s) {
   return k == 0 ? s->words.x : k == 1 ? s->words.y : k == 2 ? s->words.z : s->words.w;
 }
 
-// [0, 1) with 24 bits; (0, 1] with 32 bits, for logarithms, from 2^-33 on as on CUDA; (-1/2, 1/2), symmetric and exact.
+// Uniform numbers: [0, 1) with 24 bits; (0, 1] with 32 bits, from 2^-33 on as on CUDA, for logarithms; (-1/2, 1/2),
+// symmetric and exact.
 static inline float16 uniform_closed_open(uint16 w) { return convert_float16(w >> 8) * 0x1p-24f; }
 static inline float16 uniform_open_closed(uint16 w) { return convert_float16(w) * 0x1p-32f + 0x1p-33f; }
 static inline float16 uniform_centred(uint16 w) {

@@ -1,22 +1,21 @@
-// The skeleton of every element-wise kernel. A family's file includes this, defines OP_<name>(x0, x1, …) as an
-// expression over vectors VT of the compute type (scalars of the operator: s0, s1, …), and ends with
-// `#include "common/pointwise_body.h"`.
+// The head of every element-wise kernel. A family's file includes it, defines OP_<name>(x0, x1, …) as an expression
+// over vectors VT of the compute type (the operator's scalars are s0, s1, …), and ends with `#include
+// "common/pointwise_body.h"`. An operator with two outputs assigns the second one to `r1` in its expression.
 // -D: OP=OP_<name>, NIN, NOUT, NSCALARS, VEC, ACC (compute tag), COMMON (dtype that inputs are cast to first),
-// CAST_INPUTS (if any has another one), IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX,
-// PAST_CACHE (large, aligned outputs), ROUND_RESULT (the result is one of a narrower dtype than an output's).
-// An operator of two outputs assigns the second one to `r1` in its expression.
+// CAST_INPUTS (if any input has another dtype), IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL |
+// ACC_COMPLEX, PAST_CACHE (large, aligned outputs), ROUND_RESULT (the result's dtype is narrower than an output's).
 #ifndef NETCL_POINTWISE_H
 #define NETCL_POINTWISE_H
 #include "common/vector.h"
 
-// A mask (result of a comparison) as 0 or 1 of the compute type.
+// Converts a comparison's mask to 0 or 1 of the compute type.
 #if defined(ACC_COMPLEX)
 #define AS_BOOL(mask) ((VT)((mask) ? 1 : 0, 0))
 #else
 #define AS_BOOL(mask) ((mask) ? (VT)(1) : (VT)(0))
 #endif
 
-// For a function without a vector form, NETCL_MAPn(f) defines map_f, which applies the scalar f lane by lane.
+// For a function without a vector form, NETCL_MAPn(f) defines map_f, which applies the scalar f to each lane.
 #define NETCL_MAP1(f)                                 \
   static inline VT map_##f(VT x) {                    \
     lanes_t a, r;                                     \

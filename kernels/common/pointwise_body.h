@@ -1,9 +1,8 @@
-// The two kernels behind every element-wise operator; see pointwise.h.
-// `flat`: operands that collapse to one dimension. `rows`: the rest; a work-item covers n_per_item columns of
-// rows_per_item rows. `across`: as `rows`, for an input whose neighbours lie in a column. An operand's inner stride
-// (bytes) decides how it is read: the element size (one vector load), 0 (splat), anything else (lane by lane);
-// kStrideImmediate marks a CPU scalar passed by value.
-#ifndef NETCL_COMPILED  // generated kernels take the operators alone
+// The kernels behind every element-wise operator; see pointwise.h. `flat` serves operands that collapse to one
+// dimension, `rows` the others; there a work-item covers n_per_item columns of rows_per_item rows. `across` is `rows`
+// for an input whose neighbours lie in a column. An operand's inner stride (bytes) decides how it is read: the element
+// size (one vector load), 0 (splat), any other (lane by lane), or kStrideImmediate (a CPU scalar passed by value).
+#ifndef NETCL_COMPILED  // generated kernels use only the operators
 #define NARGS (NIN + NOUT)
 #include "args/pointwise.h"
 
@@ -19,13 +18,13 @@
 #define IMMEDIATE(u) ((VT)((ST)(u)[0]))
 #endif
 
-// One element, VEC elements, or `lanes` of them; in the common dtype.
+// Reads one element, VEC elements, or `lanes` of them, as the common dtype.
 #ifdef CAST_INPUTS
 #define AS_COMMON(V, x) ROUND(COMMON, ACC, V, x)
 #else
 #define AS_COMMON(V, x) (x)
 #endif
-// The result as a number of the common dtype, which an output of another dtype can tell from one of the compute type.
+// The result, rounded to the common dtype if an output is wider than that.
 #ifdef ROUND_RESULT
 #define RESULT CAT(result_, COMMON)(APPLY)
 #define result_f16(r) ROUND(f16, ACC, VEC, r)
@@ -60,8 +59,8 @@
     for (int j = 0; j < lanes; j++) STORE(OUT##k, ACC, 1, (__global STORAGE(OUT##k)*)(p + stride * j), 0, r.s[j]); \
   }
 
-// M(0) M(1) … of the inputs, the outputs and the operator's scalars. The inputs are named, so that an expression may
-// use one twice.
+// M(0) M(1) … for the inputs, the outputs and the operator's scalars. Each input is a variable, so an expression may
+// use it twice.
 #if NIN == 0
 #define EACH_IN(M)
 #define APPLY OP()
@@ -106,7 +105,7 @@
 EACH_IN(DEFINE_READ)
 EACH_OUT(DEFINE_WRITE)
 
-// The arguments of a kernel, and of `run` for all of it or for a row.
+// The arguments of a kernel, and of `run` for everything or for one row.
 #define IN_BUF(k) BUF(i##k),
 #define OUT_BUF(k) BUF(o##k),
 #define IN_ARG(k) i##k##_buf + i##k##_off,
@@ -129,8 +128,8 @@ EACH_OUT(DEFINE_WRITE)
   const VT x##k = read##k(i##k + at * L.inner[NOUT + k], L.inner[NOUT + k], lanes, IMMEDIATE(L.immediate[k]));
 #define OUT_WRITE(k) write##k(o##k + at * L.inner[k], L.inner[k], lanes, r##k);
 
-// What most operands are, dense or (the last one) a number by value, a CPU finds out once: to decide for each vector
-// how it is read takes longer than to move it.
+// Most operands are dense, or (the last one) a number by value. A CPU checks this once, since a decision per vector
+// takes longer than its load.
 #define IS_NUMBER(k) (NIN > 1 && k == NIN - 1 && L.inner[NOUT + k] == kStrideImmediate)
 #define IN_DENSE(k) &&(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || IS_NUMBER(k))
 #define OUT_DENSE(k) &&L.inner[k] == sizeof(STORAGE(OUT##k))
@@ -156,7 +155,7 @@ static inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end 
 #ifdef INDEXED
     lanes_t ramp;
     for (int k = 0; k < VEC; k++) ramp.s[k] = (ST)(at + k);
-    const VT index = ramp.v;  // position in a flat range, for arange and its like
+    const VT index = ramp.v;  // position in a flat range, for arange and similar operators
 #endif
     EACH_IN(IN_READ)
     DECLARE_R1
@@ -191,7 +190,7 @@ __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS)
 
 #if VEC == 16 && NIN > 0 && !defined(ACC_COMPLEX)
 #include "common/transpose.h"
-// Of an input whose columns are dense (rows being the first outer dimension), 16 x 16 elements are read as vectors down
+// If the columns of an input are dense (rows are the first outer dimension), 16 x 16 elements are read as vectors down
 // the columns and transposed in registers.
 #define ACROSS(k)                                     \
   (O.stride[0][NOUT + k] == sizeof(STORAGE(IN##k)) && \

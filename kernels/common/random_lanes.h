@@ -1,4 +1,4 @@
-// Random numbers of generated kernels: one Philox block a lane, whose counter is the lane's own number.
+// Random numbers of generated kernels: one Philox block per lane, whose counter is the lane's offset.
 #ifndef NETCL_RANDOM_LANES_H
 #define NETCL_RANDOM_LANES_H
 #include "common/philox.h"
@@ -13,7 +13,7 @@ static inline VECTOR(f32) random_uniform(longs seed, longs offset) {
   PHILOX_LANES(seed, offset)
   return CONVERT(f32, VEC, c0 >> 8) * 0x1p-24f;
 }
-// Box and Muller, of a uniform number in (0, 1] and an angle.
+// The Box-Muller transform of a uniform number in (0, 1] and an angle.
 static inline VECTOR(f32) random_normal(longs seed, longs offset) {
   PHILOX_LANES(seed, offset)
   const VECTOR(f32) u = CONVERT(f32, VEC, c0) * 0x1p-32f + 0x1p-33f, angle = CONVERT(f32, VEC, c1 >> 8) * 0x1p-24f;

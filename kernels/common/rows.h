@@ -1,5 +1,5 @@
-// What kernels that reduce over rows share. One source serves both shapes of device: a row belongs to one
-// work-item with vectors of 16 or 4 (LS=1), or to a work-group of LS work-items (LS=128, VEC=1).
+// Shared by kernels that reduce over rows. One source serves both device classes: a row belongs to one work-item with
+// vectors of 16 or 4 (LS=1), or to a work-group of LS work-items (LS=128, VEC=1).
 // -D: ACC (compute tag), VEC, LS; LONG_ROWS for sums of many elements.
 #ifndef NETCL_ROWS_H
 #define NETCL_ROWS_H
@@ -11,12 +11,12 @@
 #define LID ((long)get_local_id(0))
 #endif
 
-// The vectors of [0, n) that belong to this work-item, in the same order each time; the last one may be
+// Loops over the vectors of [0, n) that belong to this work-item, always in the same order; the last one may be
 // partial.
 #define FOR_ROW(i, n) for (long i = LID * VEC; i < (n); i += LS * VEC)
 #define LANES(i, n) ((int)min((long)VEC, (n) - (i)))
 
-// The same as a macro of the place and the lanes: whole vectors are then a loop of their own.
+// The same with a macro STEP(place, lanes); whole vectors have their own loop.
 #define EACH_OF_ROW(STEP, n)                           \
   {                                                    \
     long i = LID * VEC;                                \
@@ -24,9 +24,9 @@
     if (VEC > 1 && i < (n)) STEP(i, (int)((n) - i))    \
   }
 
-// As EACH_OF_ROW for sums. SUMS(a) declares one, TOTAL(a) is what a work-item has of it. With LONG_ROWS, FOLD(a) adds
-// what a block of steps gathered to the total, so that rounding errors grow with the root of a block's length, not the
-// row's.
+// As EACH_OF_ROW, for sums. SUMS(s) declares a sum s, and TOTAL(s) is this work-item's total. With LONG_ROWS, FOLD(s)
+// adds the sum of each block of steps to the total, so that rounding errors grow with the root of the block's length,
+// not of the row's.
 #define BLOCK_STEPS 512
 #define ROW_BLOCK ((long)(LS * VEC * BLOCK_STEPS))
 #ifdef LONG_ROWS
@@ -49,14 +49,14 @@
 #define SUM_OF_ROW(STEP, FOLDS, n) EACH_OF_ROW(STEP, n)
 #endif
 
-// A hint to fetch what follows a row's place i one row later (several short rows, somewhat later in a long one): it
-// comes while this one is computed.
+// Prefetches what lies n elements after place i, but at least 4096 and at most 8192 elements ahead: the next row,
+// unless rows are very short or long. It arrives while this row is computed.
 #define FETCH_AHEAD(p, i, n)                                     \
   for (ulong line_ = 0; line_ < VEC * sizeof(*(p)); line_ += 64) \
   FETCH_LINE((ulong)((p) + (i) + clamp((long)(n), 4096L, 8192L)) + line_)
 
-// The same over `runs` runs of `len` adjacent elements: r is the run, k the place in it. A GPU's work-group
-// goes through all of them side by side.
+// The same for `runs` runs of `len` adjacent elements: r is the run, k the position in it. The work-items of a GPU's
+// work-group divide the elements of all runs among themselves.
 #if LS == 1
 #define FOR_RUNS(r, k, runs, len)   \
   for (long r = 0; r < (runs); r++) \
@@ -66,8 +66,8 @@
   for (long flat_ = LID; flat_ < (runs) * (len); flat_ += LS) \
     for (long r = flat_ / (len), k = flat_ - r * (len), once_ = 1; once_; once_ = 0)
 #endif
-// Sums over runs that lie `stride` apart, and over n rows of the columns that belong to this work-item: STEP takes the
-// place and the lanes, or the row.
+// Sums over runs that lie `stride` apart, and over n rows of the columns of this work-item. STEP takes (place, lanes),
+// or the row.
 #if !defined(LONG_ROWS)
 #define SUM_OF_RUNS(STEP, FOLDS, runs, len, stride) FOR_RUNS(r_, k_, runs, len) STEP(r_*(stride) + k_, LANES(k_, len))
 #define SUM_OF_COLUMNS(STEP, FOLDS, n) \
@@ -115,8 +115,7 @@
 #define hmax(x) (x)
 #define KEEP_LANES(x, lanes, fill) (x)
 #else
-// LOAD_LANES(S, p, i, lanes, fill) needs one DEFINE_LANES(S) for each storage tag (the macro's name, not its
-// value).
+// LOAD_LANES(S, p, i, lanes, fill) needs one DEFINE_LANES(S) for each storage tag S (the macro's name, not its value).
 #define LOAD_LANES(S, p, i, lanes, fill) load_lanes_##S((p) + (i), lanes, fill)
 #define STORE_LANES(S, p, i, lanes, x) store_lanes_##S((p) + (i), lanes, x)
 #define DEFINE_LANES(S)                                                               \
@@ -136,7 +135,7 @@
     r.v = x;                                                                          \
     for (int j = 0; j < lanes; j++) STORE(S, ACC, 1, p, j, r.s[j]);                   \
   }
-// Sums that the next row adds to: in the cache, PAST_CACHE or not.
+// Stores sums that the next row adds to, so they stay in the cache even with PAST_CACHE.
 #define STORE_SUMS(p, i, lanes, x) store_sums((p) + (i), lanes, x)
 static inline void store_sums(__global ST* p, int lanes, VT x) {
   if (lanes == VEC) {
@@ -147,7 +146,7 @@ static inline void store_sums(__global ST* p, int lanes, VT x) {
   r.v = x;
   for (int j = 0; j < lanes; j++) p[j] = r.s[j];
 }
-// x in the first `lanes` lanes, fill in the others.
+// x in the first `lanes` lanes, `fill` in the others.
 static inline VT keep_lanes(VT x, int lanes, ST fill) {
   if (lanes == VEC) return x;
   lanes_t r;
@@ -156,7 +155,7 @@ static inline VT keep_lanes(VT x, int lanes, ST fill) {
   return r.v;
 }
 #define KEEP_LANES(x, lanes, fill) keep_lanes(x, lanes, fill)
-// By halves: T is the element's type.
+// Combines the halves of a vector until one element is left; T is the element's type.
 #if VEC == 4
 #define HALVE(T, name, op)              \
   static inline ST name(VT x) {         \
@@ -177,7 +176,7 @@ HALVE(CTYPE(ACC), hsum, ADD_)
 HALVE(CTYPE(ACC), hmax, fmax)
 #endif
 
-// A double of the host as two floats: a device without fp64 takes no double as an argument.
+// A double of the host as two floats, since a device without fp64 takes no double as an argument.
 #define WIDE(x) const float x, const float x##_low
 #define WIDE_VALUE(x) ((ST)(x) + (ST)(x##_low))
 
@@ -186,7 +185,7 @@ HALVE(CTYPE(ACC), hmax, fmax)
 #define row_sum(x) hsum(x)
 #define row_max(x) hmax(x)
 #else
-// To be named once at the top of a kernel that reduces.
+// A kernel that reduces names this once, at its top.
 #define ROW_SCRATCH __local ST row_scratch[LS];
 #define row_sum(x) group_sum(hsum(x), row_scratch)
 #define row_max(x) group_max(hmax(x), row_scratch)

@@ -12,7 +12,7 @@
 #define PI K(3.14159265358979323846)
 #define SQRT1_2 K(0.70710678118654752440)
 
-// log(1 + u) - u without the loss of digits for a small u: the logarithm's series in u / (2 + u).
+// log(1 + u) - u without cancellation for a small u: the logarithm's series in u / (2 + u).
 static inline ST log1p_minus(ST u) {
   if (!(fabs(u) < K(0.5))) return log1p(u) - u;
   const ST r = u / (2 + u), s = r * r;

@@ -1,4 +1,4 @@
-// A matrix of 16 x 16 numbers of 32 bits, transposed in registers: four perfect shuffles.
+// Transposes a matrix of 16 x 16 numbers of 32 bits in registers, by four perfect shuffles.
 #ifndef NETCL_TRANSPOSE_H
 #define NETCL_TRANSPOSE_H
 #include "common/vector.h"

@@ -1,10 +1,10 @@
-// The types that kernels compute in, and functions of vectors that are kept in registers.
-// -D: ACC (tag of the compute type), VEC (elements of a vector).
+// The types that kernels compute in, and helpers for vectors that stay in registers.
+// -D: ACC (tag of the compute type), VEC (elements per vector).
 #ifndef NETCL_VECTOR_H
 #define NETCL_VECTOR_H
 #include "common/dtypes.h"
 
-// ST is an element of the compute type, VT a vector of VEC, lanes_t a vector and its elements.
+// ST is an element of the compute type, VT a vector of VEC elements, lanes_t a union of the vector and its elements.
 #ifdef ACC
 typedef CTYPE(ACC) ST;
 #ifdef VEC
@@ -19,13 +19,14 @@ typedef union {
 // The product of two complex numbers of type T.
 #define C_MUL(T, a, b) ((T)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
 
-// In front of a loop.
+// Put this in front of a loop.
 #define UNROLL _Pragma("unroll")
 
-// For functions that take an array of a caller's registers: a compiler that calls them keeps the array in memory.
+// For functions that take an array of a caller's registers. If the compiler did not inline them, the array would be
+// kept in memory.
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-// 0, 1, 2, … for a vector of V elements, behind its type: (float4)LANE_NUMBERS(4).
+// 0, 1, 2, … for a vector of V elements; put the type in front: (float4)LANE_NUMBERS(4).
 #define LANE_NUMBERS(V) CAT(LANE_NUMBERS_, V)
 #define LANE_NUMBERS_1 (0)
 #define LANE_NUMBERS_2 (0, 1)

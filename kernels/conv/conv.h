@@ -1,21 +1,21 @@
-// What the kernels of convolution share, and their words. A convolution is a product of matrices (csrc/aten/conv):
+// Shared by the convolution kernels. A convolution is a matrix product (csrc/aten/conv):
 //
 //                                  n: output channels
 //                                 +------------+
 //     k: taps                     |            |   packed beforehand into panels of NR columns, [k][NR]
 //    +------------+               +------------+
 //    |            |               |            |
-//    |  gathered  |   m: pixels   |    out     |   made in tiles of MR x NR, which stay in registers
+//    |  gathered  |   m: pixels   |    out     |   computed in tiles of MR x NR, which stay in registers
 //    +------------+               +------------+
 //
 //   pixel    a position of the output's grid
 //   tap      one of the k products of a sum: a channel of the input and a position in the kernel
 //   gather   element (i, r) of the left operand is x[row[i] + tap[r]]: no im2col matrix is made. row[i] is where the
 //            window of pixel i begins, tap[r] how far tap r lies from there (conv_table.cl writes it)
-//   group    everything happens once for each group of channels
+//   group    each group of channels is a product of its own
 //
-// The gradient of the weight exchanges pixels and taps. If pixels are few and channels many, the weight is gathered and
-// the pixels are packed.
+// For the gradient of the weight, pixels and taps change places. If there are few pixels and many channels, the weight
+// is gathered and the pixels are packed.
 //
 // -D: ACC (tag of the compute type: f32 or f64), IN and OUT (storage tags of what is read and written), OFFSET (int or
 // long: type of a table). The product's kernels also take the tile: MR x NV vectors of VEC elements, and ENGINE_AMX or
@@ -45,7 +45,7 @@ typedef ST panel_t;
 #define PADDED_K(k) (((k) + K_UNROLL - 1) & ~(long)(K_UNROLL - 1))
 #endif
 
-// Offsets of `count` consecutive indices from `first` on; those at or past `limit` repeat the last valid one.
+// The offsets of `count` consecutive indices from `first` on; those from `limit` on repeat the last valid one.
 static inline void offsets_from(const MixedRadix* R, long first, long limit, int count, long* offset) {
   long digit[4];
   long i = first;

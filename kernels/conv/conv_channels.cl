@@ -1,15 +1,16 @@
 // Depthwise convolutions of channels_last images on a CPU, and those with groups of two or four channels: see
 // conv_channels.h.
-// -D: also KW (taps along a row), STEP and APART (pixels, and taps, of a row are so far apart in the source), REVERSED
-// (1 if the last tap of a row comes first in the source), GROUP (channels of a group: 1, 2 or 4), PIXELS (of a vector:
-// 1, or, of few channels, as many as fit; then STEP is 1).
+// -D: also KW (taps along a row), STEP and APART (distance of a row's pixels, and of its taps, in the source), REVERSED
+// (1 if the last tap of a row comes first in the source), GROUP (channels per group: 1, 2 or 4), PIXELS (per vector: 1,
+// or with few channels as many as fit; then STEP is 1).
 #include "conv/conv_channels.h"
 
-// From one vector of pixels to the next, and the pixels of the source at which the taps of X vectors begin.
+// The distance from one vector of pixels to the next, and the pixels of the source at which the taps of X vectors
+// begin.
 #define NEXT (STEP * PIXELS)
 #define SPAN ((X - 1) * NEXT + (KW - 1) * APART + 1)
 
-// Channel g of each group in all lanes of the group.
+// Copies channel g of each group to all lanes of the group.
 #define SPREAD_LANES(v, size, g) (v).CAT(CAT3(LANES_, size, g), CAT(_, VEC))
 #define LANES_2_0_4 s0022
 #define LANES_2_1_4 s1133
@@ -39,7 +40,7 @@
            : ((g) == 2 ? SPREAD_LANES(v, 4, _2) : SPREAD_LANES(v, 4, _3)))
 #endif
 
-// A vector of the source at x, which begins with pixel `first` of its row; zeros where there is none.
+// Loads a vector of the source at x, which begins with pixel `first` of its row; missing pixels are zeros.
 ALWAYS_INLINE VT load_pixel(__global const STORAGE(IO)* x, long first, bool inside, const ConvChannelsParams* P) {
 #if PIXELS == 1
   return inside || (first >= 0 && first < P->in_w) ? LOAD(IO, ACC, VEC, x, 0) : (VT)(0);
@@ -66,7 +67,7 @@ ALWAYS_INLINE void load_pixels(__global const STORAGE(IO)* x, long first, bool i
 #endif
 }
 
-// sum[i] += the taps of pixel i.
+// Adds the products of the taps of pixel i to sum[i].
 ALWAYS_INLINE void add_taps(__global const STORAGE(IO)* x, __global const ST* w, const GridRow* R, long first,
                             bool inside, const ConvChannelsParams* P, VT* sum) {
   for (int r = 0; r < R->count; r++) {
@@ -82,7 +83,7 @@ ALWAYS_INLINE void add_taps(__global const STORAGE(IO)* x, __global const ST* w,
   }
 }
 
-// The sums of a vector, which begins with pixel `at` of a row of the grid.
+// Stores the sums of a vector, which begins with pixel `at` of a row of the grid.
 ALWAYS_INLINE void store_pixel(__global STORAGE(IO)* to, long at, VT sum, const ConvChannelsParams* P) {
   if (at >= P->width) return;
 #if PIXELS > 1
@@ -97,8 +98,8 @@ ALWAYS_INLINE void store_pixel(__global STORAGE(IO)* to, long at, VT sum, const 
   STORE(IO, ACC, VEC, to, 0, sum);
 }
 
-// The weights lie as [tap][channel of a group][channel]; if PIXELS is above 1, the channels again and again, at least
-// as many as a vector has, and so does the bias.
+// The order of the weights is [tap][channel of a group][channel]. If PIXELS is above 1, the channels are repeated until
+// they fill a vector, and so is the bias.
 __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
   const long channels = PIXELS > 1 ? VEC : P.channels;
@@ -107,12 +108,12 @@ __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChann
     find_row(&P, row, &R);
     for (long at = 0; at < P.width; at += X * PIXELS) {
       const long first = at * STEP + P.first_x;
-      // What a vector takes beyond its pixel's channels.
+      // The elements of a vector beyond its first pixel's channels.
       const long more = PIXELS > 1 ? VEC - P.point : 0;
       const bool inside = first >= 0 && (first + SPAN) * P.point + more <= P.in_w * P.point;
       __global STORAGE(IO)* to = PTR(out, STORAGE(IO)) + R.at + at * P.out_x;
       for (long c = 0; c < channels; c += VEC) {
-        const long channel = min(c, channels - VEC);  // the last vector overlaps the one before it
+        const long channel = min(c, channels - VEC);  // the last vector overlaps the previous one
         __global const STORAGE(IO)* from = PTR(x, const STORAGE(IO)) + first * P.point + channel;
         __global const ST* weights = PTR(w, const ST) + channel;
         VT sum[X];
@@ -131,8 +132,8 @@ __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChann
   }
 }
 
-// part[k][channel of a group] += the source at tap k of each pixel * dy of the pixel. Taps outside are left out, and
-// pixels from `count` on.
+// part[k][channel of a group] += the source at tap k of each pixel * dy of the pixel. Taps outside are skipped, and so
+// are pixels from `count` on.
 ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, long first, int count,
                                 bool inside, const ConvChannelsParams* P, VT* part) {
   VT v[SPAN];
@@ -149,8 +150,8 @@ ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, __global const ST
   }
 }
 
-// The gradient of the weight; PIXELS is 1. Each work-item adds up its rows, for conv_sum_taps in conv_sum.cl:
-// sum[item][tap][channel of a group][channel].
+// The gradient of the weight; PIXELS is 1. Each work-item sums its rows to sum[item][tap][channel of a group][channel],
+// which conv_sum_taps in conv_sum.cl adds up.
 __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(sum), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
   const long taps = P.taps_z * P.taps_y * KW * GROUP;
@@ -176,7 +177,7 @@ __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(sum), const ConvChannels
             add_products(from, dy, first, X, true, &P, part);
           else
             add_products(from, dy, first, count, false, &P, part);
-          if (channel != c) {  // lanes that the vector before has are there already
+          if (channel != c) {  // leave out lanes that the previous vector has
             UNROLL for (int k = 0; k < KW * GROUP; k++)
               part[k] = (VT)LANE_NUMBERS(VEC) >= (VT)((ST)(c - channel)) ? part[k] : (VT)(0);
           }

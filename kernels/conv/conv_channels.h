@@ -1,17 +1,17 @@
-// What conv_channels.cl and conv_channels_few.cl share: convolutions of channels_last images on a CPU, with vectors
-// along the channels. Nothing is copied: taps outside of the source are left out, a row of them at a time.
+// Shared by conv_channels.cl and conv_channels_few.cl: convolutions of channels_last images on a CPU, with vectors
+// along the channels. Nothing is copied; rows of taps outside of the source are skipped.
 // -D: ACC (compute tag), IO (storage tag of source and result), VEC (at most the channels), X (pixels at once).
 #ifndef NETCL_CONV_CHANNELS_H
 #define NETCL_CONV_CHANNELS_H
 #include "args/conv.h"
 #include "common/vector.h"
 
-// A row of the grid, and the rows of taps that lie in the source for it.
+// A row of the grid, and its rows of taps that lie in the source.
 typedef struct {
   long at;                        // offset of its first pixel in the result
-  int count;                      // rows of taps
-  int tap[CONV_MOST_TAP_ROWS];    // the number of each
-  long from[CONV_MOST_TAP_ROWS];  // offset of the row of the source that it takes
+  int count;                      // number of rows of taps
+  int tap[CONV_MOST_TAP_ROWS];    // their indices
+  long from[CONV_MOST_TAP_ROWS];  // offsets of their rows of the source
 } GridRow;
 
 static inline void find_row(const ConvChannelsParams* P, long row, GridRow* R) {

@@ -1,6 +1,5 @@
-// Convolutions of channels_last images with few output channels in a group, on a CPU: sums over the source's channels,
-// kept as vectors until the end. See conv_channels.h.
-// -D: also NCO (output channels of a group).
+// Convolutions of channels_last images with few output channels per group, on a CPU. The sums over the source's
+// channels stay vectors until the end. See conv_channels.h. -D: also NCO (output channels per group).
 #include "conv/conv_channels.h"
 
 #define SUM_HALVES(v) ((v).lo + (v).hi)
@@ -16,7 +15,7 @@ static inline ST sum4(VTYPE(ACC, 4) v) {
 #define SUM_LANES(v) sum4(v)
 #endif
 
-// One tap of X pixels: `place` is that of the first one in its row of the source. `inside`: all of them exist.
+// Adds one tap of X pixels; `place` is the first one's position in its row of the source. `inside`: all of them exist.
 ALWAYS_INLINE void add_tap(__global const STORAGE(IO)* x, __global const ST* w, long w_out, long place, bool inside,
                            const ConvChannelsParams* P, VT (*sum)[NCO]) {
   const long step = P->step_x * P->point;
@@ -35,7 +34,7 @@ ALWAYS_INLINE void add_tap(__global const STORAGE(IO)* x, __global const ST* w, 
         sum[i][co] = fma(v, weight[co], sum[i][co]);
     }
   }
-  for (; c < P->channels; c++) UNROLL  // in the first lane
+  for (; c < P->channels; c++) UNROLL  // uses the first lane
     for (int i = 0; i < X; i++) {
       if (!exists[i]) continue;
       VT v = (VT)(0);
@@ -48,7 +47,7 @@ ALWAYS_INLINE void add_tap(__global const STORAGE(IO)* x, __global const ST* w, 
     }
 }
 
-// The weights lie as [group][output channel][tap][channel].
+// The order of the weights is [group][output channel][tap][channel].
 __kernel void conv_channels_few(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
   const long w_row = P.taps_x * P.channels, w_out = P.taps_z * P.taps_y * w_row;

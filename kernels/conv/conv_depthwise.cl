@@ -1,15 +1,15 @@
-// Depthwise convolution of rows of pixels on a CPU. A work-item copies a plane, or a strip of one, with its zeros into
-// private memory, which stays in the first-level cache, and slides the kernel over it: no padded copy in memory, and
-// the distance of any tap is known to the compiler. See csrc/aten/conv/DepthwiseConvolution.cpp.
-// -D: ACC (compute tag), IO (storage tag), VEC (at most the width of the output), KH and KW (the
-// kernel), STEP (1 or 2: stride along a row), PITCH (elements of a row of the copy), SPACE (elements of the copy).
+// Depthwise convolution of rows of pixels on a CPU. A work-item copies a plane, or a strip of it, with its zeros into
+// private memory, which stays in the first-level cache, and moves the kernel over it. So no padded copy is written to
+// memory, and the compiler knows the distance of every tap. See csrc/aten/conv/DepthwiseConvolution.cpp.
+// -D: ACC (compute tag), IO (storage tag), VEC (at most the width of the output), KH and KW (the kernel), STEP (1 or 2:
+// stride along a row), PITCH (elements per row of the copy), SPACE (elements of the copy).
 #include "args/conv.h"
 #include "common/vector.h"
 
-// Columns of the copy are sorted by their residue modulo STEP, so that the pixels of a tap are neighbours.
+// Columns of the copy are sorted by their residue modulo STEP, so that the pixels of a tap are adjacent.
 #define COLUMN(c) ((c) % STEP * (PITCH / STEP) + (c) / STEP)
 
-// Rows [first, first + rows) of a plane; the zeros in front of a row and behind it are there already.
+// Copies the rows [first, first + rows) of a plane; the zeros before and after a row are already there.
 static inline void copy_rows(__global const STORAGE(IO)* plane, ST* copy, long first, long rows,
                              const ConvDepthwiseParams* P) {
   for (long r = 0; r < rows; r++) {
@@ -56,7 +56,7 @@ __kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvDept
         const ST* from = copy;
         for (long y = 0; y < rows; y++, from += P.step_h * PITCH, to += P.out_w)
           for (long x = 0; x < P.out_w; x += VEC) {
-            const long at = min(x, P.out_w - VEC);  // the last vector overlaps the one before it
+            const long at = min(x, P.out_w - VEC);  // the last vector overlaps the previous one
             VT sum = start;
             UNROLL for (int ky = 0; ky < KH; ky++) UNROLL
               for (int kx = 0; kx < KW; kx++)
@@ -70,8 +70,8 @@ __kernel void conv_depthwise(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvDept
 // Rows of the kernel whose sums are kept in registers.
 #define KR (KH * KW <= 10 ? KH : KW <= 5 ? 10 / KW : 1)
 
-// The last vector of a row overlaps the one before it. Its lanes below `first` were there before: they are dropped of
-// both operands, since either may be infinite.
+// The last vector of a row overlaps the previous one. Its lanes below `first` were already counted, so both operands
+// become 0 there, since either may be infinite.
 ALWAYS_INLINE VT keep_from(VT first, VT v) { return (VT)LANE_NUMBERS(VEC) >= first ? v : (VT)(0); }
 
 // part[t] += a row of pixels of tap t in the copy * a row of dy.
@@ -104,8 +104,8 @@ __kernel void conv_depthwise_weight(BUF(x), BUF(dy), BUF(dw), const ConvDepthwis
         __global const STORAGE(IO)* first =
             PTR(dy, const STORAGE(IO)) + ((image * P.planes + channel) * P.out_h + y0) * P.out_w;
         for (int k0 = 0; k0 < KH; k0 = k0 + KR) {
-          const int ky0 = min(k0, KH - KR);  // rows that were there before are computed again, and dropped below
-          VT part[KR * KW];                  // of a strip: short sums lose less
+          const int ky0 = min(k0, KH - KR);  // rows that were computed before are computed again, and dropped below
+          VT part[KR * KW];                  // sums of a strip: short sums lose less
           UNROLL for (int t = 0; t < KR * KW; t++)
             part[t] = (VT)(0);
           const ST* from = copy + ky0 * PITCH;

@@ -1,9 +1,10 @@
-// Direct convolution, vectors along a row of pixels: for depthwise convolutions and others with few output channels per
-// group, for which a tile of channels would be empty. x has room behind its last row: a vector may reach beyond it.
-// -D: ACC (compute tag), OUT (storage tag), OFFSET (type of the tables), VEC, NCO (output channels of a group).
+// Direct convolution with vectors along a row of pixels, for depthwise convolutions and others with few output channels
+// per group, for which a tile of channels would be mostly empty. x has room after its last row, since a vector may
+// reach beyond it. -D: ACC (compute tag), OUT (storage tag), OFFSET (type of the tables), VEC, NCO (output channels per
+// group).
 #include "conv/conv_rows.h"
 
-// Rows at once, so that a weight and its offsets are read once for all of them.
+// Rows that are computed together, so that a weight and its offsets are read once for all of them.
 #define ROWS (NCO == 1 ? 4 : NCO == 2 ? 2 : 1)
 
 typedef struct {
@@ -12,7 +13,7 @@ typedef struct {
   long taps, w_out;
 } Taps;
 
-// sum[b][co] += VEC pixels of row b * weights, over all taps; `step` from one pixel to the next.
+// sum[b][co] += VEC pixels of row b * weights, over all taps; `step` is the distance of pixels.
 ALWAYS_INLINE void add_taps(const Taps* T, __global const ST* const* row, long step, VT (*sum)[NCO]) {
   for (long r = 0; r < T->taps; r++) {
     const long tap = T->x_tap[r];

@@ -1,13 +1,13 @@
 // The gradient of a depthwise convolution's weight: products of a plane of dy and shifted planes of x, over all images.
-// c_out is the number of channels of dy in a group, out_* its strides.
-// -D: ACC (compute tag), IN (storage tag of dy), OUT, OFFSET (type of the table), VEC, TAPS (weights of a work-item).
+// c_out is the number of channels of dy per group, out_* its strides.
+// -D: ACC (compute tag), IN (storage tag of dy), OUT, OFFSET (type of the table), VEC, TAPS (weights per work-item).
 #include "conv/conv_rows.h"
 
-// What whole vectors leave of a row is read by one that ends with it. Its lanes below `first` were there before: they
-// are dropped of both operands, since either may be infinite.
+// The rest of a row is read by a vector that ends with the row. Its lanes below `first` were already counted, so both
+// operands become 0 there, since either may be infinite.
 ALWAYS_INLINE VT keep_from(VT first, VT v) { return (VT)LANE_NUMBERS(VEC) >= first ? v : (VT)(0); }
 
-// part[t] += a row of pixels of tap t * a row of dy, `step` and 1 apart.
+// part[t] += a row of pixels of tap t * a row of dy; pixels are `step` apart, elements of dy are adjacent.
 ALWAYS_INLINE void add_row(__global const ST* x, const long* tap, long step, __global const STORAGE(IN)* dy, long width,
                            VT* part) {
   const long whole = width - width % VEC, rest = width - VEC;
@@ -22,14 +22,14 @@ ALWAYS_INLINE void add_row(__global const ST* x, const long* tap, long step, __g
   UNROLL for (int t = 0; t < TAPS; t++)
     part[t] = fma(keep_from(first, load_row(x + tap[t] + rest * step, step)), g, part[t]);
 }
-// The same of a row that is shorter than a vector.
+// The same for a row that is shorter than a vector.
 ALWAYS_INLINE void add_short_row(__global const ST* x, const long* tap, long step, __global const STORAGE(IN)* dy,
                                  long width, ST* sum) {
   for (long at = 0; at < width; at++) UNROLL
     for (int t = 0; t < TAPS; t++) sum[t] = fma(x[tap[t] + at * step], LOAD(IN, ACC, 1, dy, at), sum[t]);
 }
 
-// A work-item makes TAPS weights of some channels.
+// A work-item computes TAPS weights of some channels.
 __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const ConvDirectParams P) {
   const long r = (long)get_global_id(0) * TAPS;
   if (r >= P.taps) return;
@@ -46,7 +46,7 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
       sum[t] = 0;
     }
     for (long image = 0; image < P.images; image++) {
-      VT part[TAPS];  // of an image: short sums lose less
+      VT part[TAPS];  // sums of an image: short sums lose less
       UNROLL for (int t = 0; t < TAPS; t++)
         part[t] = (VT)(0);
       for (long z = 0; z * P.height < P.rows; z++)

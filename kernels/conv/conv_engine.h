@@ -1,13 +1,13 @@
-// How conv_pack and conv_gemm bring gathered numbers into the panels of a matrix engine (kernels/gemm/gemm_engine.h):
+// How conv_pack and conv_gemm write gathered numbers to the panels of a matrix engine (kernels/gemm/gemm_engine.h): in
 // blocks of 32 taps, each as PARTS numbers of 16 bits.
 #ifndef NETCL_CONV_ENGINE_H
 #define NETCL_CONV_ENGINE_H
 
-// Vectors of 16 bits to memory of any alignment, as store_bits() does in global memory.
+// Stores vectors of 16 bits to memory of any alignment, as store_bits() does to global memory.
 #define PUT_BITS(space, V, value, p) (((space packed_bits##V*)(p))->v = (value))
 
-// Defines name(): `count` taps of one row or column, x[tap[0]] …, to consecutive places in `space`. `left` of their
-// offsets are consecutive, then `contiguous` at a time.
+// Defines name(): copies `count` taps of one row or column, x[tap[0]] …, to consecutive elements in `space`. `left` of
+// their offsets are consecutive, then `contiguous` at a time.
 #define DEFINE_GATHER(name, space)                                                                        \
   static inline void name(__global const STORAGE(IN)* x, __global const OFFSET* tap, int count, int left, \
                           long contiguous, int part, space panel_t* to) {                                 \
@@ -30,17 +30,16 @@
     }                                                                                                     \
   }
 
-// --- columns: conv_pack
-// -----------------------------------------------------------------------------------------------
+// --- columns: conv_pack -------------------------------------------------------------------------------------------
 #ifndef OUT
 DEFINE_GATHER(gather, __private)
 
-// Taps [r, r + 32) of all columns of a panel.
+// Packs the taps [r, r + 32) of all columns of a panel.
 ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, long r,
                                 int part, const ConvPackParams* P, __global panel_t* panel) {
   const int left = (int)(P->contiguous - r % P->contiguous);
   const bool whole = r + 32 <= P->k;
-  if (whole && left < 32 && col[NR - 1] - col[0] == NR - 1) {  // columns lie side by side; their offsets only grow
+  if (whole && left < 32 && col[NR - 1] - col[0] == NR - 1) {  // columns are adjacent, since their offsets only grow
     for (long kk = r; kk < r + 32; kk += 2) {
       __global const STORAGE(IN)* from = src + col[0] + tap[kk];
       const long next = tap[kk + 1] - tap[kk];
@@ -73,19 +72,18 @@ ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN)* src, const long* col
   }
 }
 
-// --- rows: conv_gemm
-// --------------------------------------------------------------------------------------------------
+// --- rows: conv_gemm ----------------------------------------------------------------------------------------------
 #else
 DEFINE_GATHER(gather, __global)
 
-// Whether all rows of a tile lie side by side in stretches of n; their offsets only grow.
+// Whether the rows of a tile are adjacent in stretches of n; their offsets only grow.
 static inline bool in_stretches(const long* row, int n) {
   for (int i = 0; i < MR; i += n)
     if (row[i + n - 1] - row[i] != n - 1) return false;
   return true;
 }
 
-// Taps t0 and t1 of A_ROWS rows as pairs: of rows that lie side by side, or in stretches of four.
+// Taps t0 and t1 of A_ROWS rows as pairs, for rows that are adjacent, or adjacent in stretches of four.
 #define ROW_PAIRS CAT(uint, A_ROWS)
 ALWAYS_INLINE ROW_PAIRS pairs_of_neighbours(__global const STORAGE(IN)* x, const long* row, long t0, long t1,
                                             int part) {
@@ -101,7 +99,7 @@ ALWAYS_INLINE ROW_PAIRS pairs_by_four(__global const STORAGE(IN)* x, const long*
 #undef FOUR
 }
 
-// 32 taps of a tile's rows, read across the rows and transposed.
+// Packs 32 taps of a tile's rows, which are read across the rows and transposed.
 ALWAYS_INLINE void pack_across(__global const STORAGE(IN)* x, const long* row, __global const OFFSET* tap,
                                bool neighbours, int part, __global panel_t* to) {
   for (int l = 0; l < MR; l += A_ROWS) {
@@ -127,7 +125,7 @@ ALWAYS_INLINE void pack_two_across(__global const STORAGE(IN)* x, const long* ro
     vstore16(v[i], 0, (__global uint*)(to + AT_A(i % 8, i / 8 * 32)));
 }
 #endif
-// 32 taps of each row, one by one.
+// Packs 32 taps of each row, one by one.
 ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* x, const long* row, __global const OFFSET* tap, int part,
                              __global panel_t* to) {
   for (int i = 0; i < MR; i++) {
@@ -138,7 +136,7 @@ ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* x, const long* row, __g
   }
 }
 
-// The panel of a tile's rows: taps [T->begin, T->end), zeros behind.
+// Packs the panel of a tile's rows: taps [T->begin, T->end), followed by zeros.
 ALWAYS_INLINE void prepare_rows(const Tile* T) {
   const bool full = T->height == MR;
   const bool neighbours = full && in_stretches(T->row, A_ROWS), fours = full && in_stretches(T->row, 4);

@@ -1,17 +1,17 @@
-// The product of a convolution, gathered (m x k) times packed (k x n): see conv.h. A work-item makes some tiles of rows
-// with some panels of columns. prepare_rows() and accumulate() multiply, in vectors (conv_vector.h) or with a matrix
+// The product of a convolution, gathered (m x k) * packed (k x n): see conv.h. A work-item multiplies some tiles of
+// rows by some panels of columns. prepare_rows() and accumulate() multiply, in vectors (conv_vector.h) or with a matrix
 // engine (conv_engine.h).
 #include "conv/conv.h"
 
 // A tile of the left operand: element (i, r) is x[row[i] + tap[r]]. It has `height` rows (the others repeat the last
-// one) and the taps [begin, end), of whose offsets `contiguous` at a time are consecutive.
+// one) and the taps [begin, end); `contiguous` of their offsets at a time are consecutive.
 typedef struct {
   __global const STORAGE(IN)* x;
   __global const OFFSET* tap;
   const long* row;
   int height;
   long begin, end, contiguous;
-  __global panel_t* packed;  // room for a matrix engine's panel
+  __global panel_t* packed;  // memory for a matrix engine's panel
 } Tile;
 
 #ifdef ENGINE
@@ -33,7 +33,7 @@ ALWAYS_INLINE void add_bias(__global const ST* bias, const ConvGemmParams* G, in
   }
 }
 
-// Columns [col, col + width) of a tile whose rows go to out[row[i]]; column j goes `cs` further per column.
+// Stores the columns [col, col + width) of a tile. Row i goes to out[row[i]], and columns are `cs` apart.
 ALWAYS_INLINE void store_linear(const ST* tile, __global STORAGE(OUT)* out, const long* row, long cs, int height,
                                 int width) {
   if (height == MR && row[MR - 1] - row[0] == MR - 1) {
@@ -46,7 +46,7 @@ ALWAYS_INLINE void store_linear(const ST* tile, __global STORAGE(OUT)* out, cons
   }
 }
 
-// Row i and column j of the tile go to out[row[i] + offset of column col + j].
+// Stores row i and column j of the tile to out[row[i] + offset of column col + j].
 ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT)* out, const long* row, const MixedRadix* cols,
                               long col, const ConvGemmParams* G, int height) {
   const int width = (int)min((long)NR, G->n - col);
@@ -94,7 +94,7 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const Mix
     offsets_from(&rows, first, G.m, MR, row);
     offsets_from(&out_rows, first, G.m, MR, out_row);
     prepare_rows(&T);
-    // All panels at once: the elements of x that a tile takes are the same ones.
+    // The tile is multiplied by all panels in turn, since it uses the same elements of x.
     for (long panel = panel0; panel < panel1; panel++) {
       const long col = panel * NR;
       VT sum[MR + (SPARE_VECTORS + 1) / 2][NV];

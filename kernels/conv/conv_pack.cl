@@ -1,11 +1,12 @@
-// The packed operand of conv_gemm: element (r, j) of group g is src[g * src_group + col[j] + tap[r]]. A panel holds NR
-// columns as [k][NR], or as a matrix engine has them. If TRANSPOSE is defined, ACC is f32 and NR a multiple of 16.
+// Packs the right operand of conv_gemm: element (r, j) of group g is src[g * src_group + col[j] + tap[r]]. A panel
+// holds NR columns as [k][NR], or in a matrix engine's order. If TRANSPOSE is defined, ACC is f32 and NR is a multiple
+// of 16.
 #include "conv/conv.h"
 
 #ifdef ENGINE
 #include "conv/conv_engine.h"
 #else
-// Elements [begin, end) of a panel, one by one; zeros beyond `width` columns.
+// Packs the elements [begin, end) of a panel one by one; columns from `width` on are zeros.
 ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, int width,
                              long begin, long end, __global ST* panel) {
   for (long r = begin; r < end; r++) {
@@ -16,7 +17,7 @@ ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* src, const long* col, _
 }
 
 #ifdef TRANSPOSE
-// `count` (at most 16) consecutive elements of each column, to consecutive rows of a panel. Reads 16.
+// Packs `count` (at most 16) consecutive elements of each column to consecutive rows of a panel. It reads 16.
 ALWAYS_INLINE void pack_transposed(__global const STORAGE(IN)* src, const long* col, int count, __global ST* panel) {
   UNROLL for (int j = 0; j < NR; j += 16) {
     float16 v[16];
@@ -29,11 +30,11 @@ ALWAYS_INLINE void pack_transposed(__global const STORAGE(IN)* src, const long* 
 }
 #endif
 
-// Rows [begin, end) of a panel. `left`: elements from src to the end of the tensor.
+// Packs the rows [begin, end) of a panel. `left`: elements from src to the end of the tensor.
 ALWAYS_INLINE void pack_panel(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, int width,
                               long begin, long end, long left, __global ST* panel) {
   long r = begin;
-  if (width == NR && col[NR - 1] - col[0] == NR - 1) {  // offsets of columns only grow
+  if (width == NR && col[NR - 1] - col[0] == NR - 1) {  // columns are adjacent, since their offsets only grow
     for (; r < end; r++) UNROLL
       for (int v = 0; v < NV; v++)
         CAT(VSTORE_, VEC)(LOAD(IN, ACC, VEC, src + col[0] + tap[r], v * VEC), v, panel + r * NR);
@@ -41,7 +42,8 @@ ALWAYS_INLINE void pack_panel(__global const STORAGE(IN)* src, const long* col, 
   }
 #ifdef TRANSPOSE
   while (width == NR && r < end) {
-    // Consecutive offsets are transposed, 16 at once; what a vector reads beyond them must still exist.
+    // Elements with consecutive offsets are transposed, 16 at once. A vector may read beyond them, but not beyond the
+    // tensor.
     const long at = tap[r];
     const int most = (int)min(16L, end - r);
     int count = 1;

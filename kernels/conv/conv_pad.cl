@@ -1,5 +1,5 @@
-// Copies images with zeros around them, so that no tap of a pixel lies outside. Converts from IN to OUT on the way;
-// if RAW is defined, both are the same 16 bits, which move as they are.
+// Copies images with zeros around them, so that no tap of a pixel lies outside, and converts from IN to OUT. If RAW is
+// defined, both are the same 16-bit type, which is copied unchanged.
 #include "conv/conv.h"
 
 #ifdef RAW
@@ -13,10 +13,10 @@ typedef STORAGE(OUT) out_t;
 #endif
 
 static inline void zero_fill(__global out_t* to, long begin, long end) {
-  for (long x = begin; x < end; x++) to[x] = 0;  // of every dtype, all bits
+  for (long x = begin; x < end; x++) to[x] = 0;  // zero is all bits 0 in every dtype
 }
 
-// Whole vectors; the last one overlaps the one before it.
+// Copies whole vectors; the last one overlaps the previous one.
 static inline void copy_row(__global const in_t* from, __global out_t* to, long n) {
   if (n >= 16) {
     for (long x = 0; x < n; x += 16) MOVE(16, from, to, min(x, n - 16));

@@ -3,7 +3,7 @@
 #define NETCL_CONV_ROWS_H
 #include "conv/conv.h"
 
-// VEC elements, `step` apart; a step of 2 reads nothing beyond the last of them.
+// Loads VEC elements that are `step` apart; a step of 2 reads nothing beyond the last of them.
 ALWAYS_INLINE VT load_row(__global const ST* p, long step) {
   if (step == 1) return CAT(VLOAD_, VEC)(0, p);
   if (step == 2) return (VT)(CAT(VLOAD_, VEC)(0, p).even, CAT(VLOAD_, VEC)(0, p + VEC - 1).odd);

@@ -31,7 +31,7 @@ __kernel void conv_sum_taps(BUF(part), BUF(out), long channels, long taps, long 
   const long begin = (long)get_global_id(0) * channels_per_item, end = min(begin + channels_per_item, channels);
   __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT));
   for (long c = begin; c < end; c += VEC) {
-    const long first = min(c, channels - VEC);  // the last vector overlaps the one before it, which has those lanes
+    const long first = min(c, channels - VEC);  // the last vector overlaps the previous one
     for (long t = 0; t < taps; t++) {
       __global const ST* part = PTR(part, const ST) + t * channels + first;
       lanes_t s;

@@ -1,4 +1,4 @@
-// table[i] = offset of index i: how far a tap, or a pixel, lies from the first one.
+// table[i] is the offset of index i: the distance of a tap, or a pixel, from the first one.
 #include "conv/conv.h"
 
 __kernel void conv_table(BUF(table), const MixedRadix R, long n, long n_per_item) {

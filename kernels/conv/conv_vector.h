@@ -1,9 +1,9 @@
-// conv_gemm in explicit vectors: rows are gathered as they are multiplied.
+// conv_gemm in explicit vectors: rows are gathered while they are multiplied.
 #ifndef NETCL_CONV_VECTOR_H
 #define NETCL_CONV_VECTOR_H
 
-// Products that are added up at a time: an error grows with the root of their number and with that of the blocks, not
-// with that of all.
+// Products per block of a sum. The error grows with the root of this number and with that of the number of blocks, not
+// with the root of the number of all products.
 #define SUM_BLOCK 256
 
 static inline void prepare_rows(const Tile* T) {}
@@ -19,7 +19,7 @@ ALWAYS_INLINE void add_tap(const ST* x, __global const ST* b, VT (*sum)[NV]) {
       sum[i][v] = fma(xi, w[v], sum[i][v]);
   }
 }
-// Taps [begin, end) of rows that lie side by side: one address serves them all.
+// Adds the taps [begin, end) of adjacent rows; one address serves them all.
 ALWAYS_INLINE void add_taps_of_neighbours(const Tile* T, long begin, long end, __global const ST* b, VT (*sum)[NV]) {
   __global const ST* x0 = T->x + T->row[0];
   for (long r = begin; r < end; r++, b += NR) {
@@ -42,7 +42,7 @@ ALWAYS_INLINE void add_taps(const Tile* T, long begin, long end, __global const 
 
 ALWAYS_INLINE void accumulate(const Tile* T, __global const panel_t* b, VT (*sum)[NV]) {
   const bool neighbours = T->height == MR && T->row[MR - 1] - T->row[0] == MR - 1;  // offsets of rows only grow
-  VT total[MR][NV];  // in memory: the register tile does not feel it
+  VT total[MR][NV];  // kept in memory, so that it needs no registers of the tile
   UNROLL for (int i = 0; i < MR; i++) UNROLL
     for (int v = 0; v < NV; v++) sum[i][v] = (VT)(0);
   for (long block = T->begin; block < T->end; block += SUM_BLOCK) {

@@ -11,12 +11,12 @@ typedef VTYPE(ACC, 8) V8;
 #define TRANSPOSE_4X4 s048c159d26ae37bf
 #define TRANSPOSE_4X2 s02461357
 
-// Where element (i, kk) of A, or (kk, j) of B, goes in its panel.
+// The position of element (i, kk) of A, or (kk, j) of B, in its panel.
 #define AT_A(i, kk) (((kk) >> 2) * (4 * MR) + (i) * 4 + ((kk) & 3))
 #define AT_B(j, kk) ((kk) * NR + (j))
 
 #if defined(INA) && defined(MR)
-// `rows` rows of A, `rs` apart, whose elements are `ks` apart.
+// Packs `rows` rows of A, which are `rs` apart; their elements are `ks` apart.
 static inline void pack_a(__global const STORAGE(INA)* from, long rs, long ks, int rows, long k, long kp,
                           __global ST* to) {
   const long whole = k & ~3L;
@@ -57,7 +57,7 @@ static inline void pack_a(__global const STORAGE(INA)* from, long rs, long ks, i
 #endif
 
 #ifdef INB
-// Four columns of four elements each, to four rows of a panel.
+// Stores four columns of four elements each as four rows of a panel.
 static inline void store_4x4(VTYPE(ACC, 4) a, VTYPE(ACC, 4) b, VTYPE(ACC, 4) c, VTYPE(ACC, 4) d, __global ST* to) {
   const V16 w = ((V16)(a, b, c, d)).TRANSPOSE_4X4;
   vstore4(w.lo.lo, 0, to);
@@ -65,7 +65,7 @@ static inline void store_4x4(VTYPE(ACC, 4) a, VTYPE(ACC, 4) b, VTYPE(ACC, 4) c, 
   vstore4(w.hi.lo, 0, to + 2 * NR);
   vstore4(w.hi.hi, 0, to + 3 * NR);
 }
-// `cols` columns of B, `cs` apart, whose elements are `ks` apart.
+// Packs `cols` columns of B, which are `cs` apart; their elements are `ks` apart.
 static inline void pack_b(__global const STORAGE(INB)* from, long cs, long ks, int cols, long k, long kp,
                           __global ST* to) {
   const int last = cols - 1;
@@ -76,7 +76,8 @@ static inline void pack_b(__global const STORAGE(INB)* from, long cs, long ks, i
       CAT(VSTORE_, VEC)(LOAD(INB, ACC, VEC, from + kk * ks + VEC, 0), 0, to + kk * NR + VEC);
     }
   } else if (ks == 1) {
-    // Whole cache lines at a time: the columns of a power of two's stride push each other out of the first-level cache.
+    // Whole cache lines at a time, since columns whose stride is a power of two evict each other from the first-level
+    // cache.
     for (; kk + 16 <= k; kk += 16)
       for (int j = 0; j < cols; j += 4) {
         __global const STORAGE(INB)* f = from + kk;

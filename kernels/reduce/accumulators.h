@@ -1,10 +1,10 @@
-// What is known of the elements that were seen, for the three kinds of reduction. accumulator_t is one of them;
-// accumulators_t holds VEC that are independent, a lane each. Elements come with their place in the segment.
-//   identity, identities      of no element
-//   step, step4               takes one vector, four of them
-//   merge, merge_lanes        of two (lane by lane), of which the second comes after the first
-//   lane                      one of VEC accumulators; `at` is added to its places
-//   single                    of one element
+// The state of a reduction, for its three kinds. accumulator_t is one state; accumulators_t holds VEC independent ones,
+// one per lane. Elements come with their position in the segment.
+//   identity, identities      the state of no elements
+//   step, step4               adds one vector, or four
+//   merge, merge_lanes        combines two (lane by lane); the second one's elements come after the first one's
+//   lane                      one of VEC accumulators; `at` is added to its positions
+//   single                    the state of one element
 // -D: KIND_SIMPLE (operations.h) | KIND_ARG (the extreme value and where it first occurs; ARG_MIN) | KIND_VAR
 // (variance).
 #ifndef NETCL_ACCUMULATORS_H
@@ -80,7 +80,7 @@ static inline accumulator_t single(ST x, long at, param_t p0) {
 #define BEATS_OR_NAN(x, v) (!((x) <= (v)))
 #define BEATS(x, v) ((x) > (v))
 #endif
-#if defined(ACC_FLOATING)  // the first NaN beats everything
+#if defined(ACC_FLOATING)  // the first NaN comes before all others
 #define TAKES(x, v) (BEATS_OR_NAN(x, v) & !isnan(v))
 #define TIES(x, v) ((x) == (v) || (isnan(x) && isnan(v)))
 #else
@@ -109,7 +109,7 @@ static inline void step(accumulators_t* a, VT x, long at, param_t p0) {
   a->v = TAKES(x, a->v) ? x : a->v;
 }
 static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, places_t at, param_t p0) {
-  // A tree, so that only its root waits for the step before.
+  // Combines in a tree, so that only its root waits for the previous step.
   const index_vec_t i0 = TAKES(x1, x0) ? PLACE(at.first + at.apart) : PLACE(at.first);
   const VT y0 = TAKES(x1, x0) ? x1 : x0;
   const index_vec_t i1 = TAKES(x3, x2) ? PLACE(at.first + 3 * at.apart) : PLACE(at.first + 2 * at.apart);
@@ -122,7 +122,7 @@ static inline void step4(accumulators_t* a, VT x0, VT x1, VT x2, VT x3, places_t
 static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
   return TAKES(b.v, a.v) || (TIES(b.v, a.v) && b.i < a.i) ? b : a;
 }
-// b comes after a: a tie keeps a.
+// b comes after a, so a tie keeps a.
 static inline void merge_lanes(accumulators_t* a, const accumulators_t* b) {
   a->i = TAKES(b->v, a->v) ? b->i : a->i;
   a->v = TAKES(b->v, a->v) ? b->v : a->v;
@@ -141,7 +141,7 @@ static inline accumulator_t single(ST x, long at, param_t p0) {
 }
 #endif
 
-// Welford's update, by fours; Chan's merge.
+// Welford's update with four elements at a time, and Chan's merge.
 #if defined(KIND_VAR)
 typedef struct {
   VT mean, m2;
@@ -202,8 +202,8 @@ static inline accumulator_t single(ST x, long at, param_t p0) {
 }
 #endif
 
-// The variance is that of the distances from the first element: exact where the values are close to each other,
-// whatever their mean.
+// The variance is computed from the distances to the first element, so it is accurate for values that are close to each
+// other, whatever their mean.
 #if defined(KIND_VAR)
 #define FROM(x, pivot) ((x) - (pivot))
 #else

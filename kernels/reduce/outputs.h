@@ -1,5 +1,5 @@
-// Where the elements and results of a reduction lie, and how a result is written.
-// -D: OUT0, and OUT1 of operators with two results (storage tags); TAKE_SQRT of a variance.
+// The positions of a reduction's elements and results, and how a result is written.
+// -D: OUT0, and OUT1 for operators with two results (storage tags); TAKE_SQRT of a variance.
 #ifndef NETCL_REDUCE_OUTPUTS_H
 #define NETCL_REDUCE_OUTPUTS_H
 #include "args/reduce.h"
@@ -9,14 +9,14 @@
 #define ARGS BUF(out0), BUF(out1), BUF(in), BUF(partial), const ReduceParams params
 #define OUT0_PTR (out0_buf + out0_off)
 #define OUT1_PTR (out1_buf + out1_off)
-// Accumulators of segments, outputs running fastest.
+// The segments' accumulators; outputs change fastest.
 #define PARTIAL PTR(partial, accumulator_t)
 
-// Rounding errors grow with the number of sums that are added one after another: a long one is made in stages, each of
-// so many of the one before.
+// Rounding errors grow with the number of terms that are added one after another. So a long sum is computed in stages;
+// each stage adds this many sums of the previous one.
 #define SUMS_PER_STAGE 64
 
-// A row is the elements along the first reduced dimension.
+// The row of an element. A row is the elements along the first reduced dimension.
 static inline long reduced_row(const ReduceParams* L, long place) {
   return L->reduced_dims > 1 ? place / L->reduced_size[0] : 0;
 }
@@ -30,7 +30,7 @@ static inline long reduced_offset(const ReduceParams* L, long row) {
   return r;
 }
 
-// `first` is the first element that the result is made of.
+// `first` is the first element that the result is computed from.
 static inline void write_result(accumulator_t a, src_t first, __global uchar* out0, __global uchar* out1, param_t p0) {
 #if defined(KIND_SIMPLE)
   const ST r = FINISH(a.v);

@@ -16,7 +16,7 @@
 
 __kernel void gru_forward(BUF(hy), BUF(saved), BUF(ig), BUF(hg), BUF(hx), BUF(ib), BUF(hb), long hx_row, long hy_row,
                           long hidden, long chunk) {
-  // hx_row, hy_row: from one row of hx and hy to the next.
+  // hx_row and hy_row are the strides between rows of hx and hy.
   FOR_UNITS(GRU_FORWARD);
 }
 
@@ -37,6 +37,6 @@ __kernel void gru_forward(BUF(hy), BUF(saved), BUF(ig), BUF(hg), BUF(hx), BUF(ib
 
 __kernel void gru_backward(BUF(gig), BUF(ghg), BUF(ghx), BUF(gh), BUF(saved), BUF(go), long go_row, int has_gh,
                            int has_go, long hidden, long chunk) {
-  // gh and go: what reaches hy from the next step and from outside.
+  // gh and go are the gradients of hy from the next step and from outside.
   FOR_UNITS(GRU_BACKWARD);
 }

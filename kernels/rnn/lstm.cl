@@ -7,7 +7,8 @@
 
 __kernel void lstm_forward(BUF(hy), BUF(cy), BUF(saved), BUF(ig), BUF(hg), BUF(cx), BUF(ib), BUF(hb), long hy_row,
                            long hidden, long chunk) {
-  // `saved` may be ig and cy may be cx: a work-item reads what it writes first. hy_row: from one row of hy to the next.
+  // `saved` may be ig and cy may be cx, since a work-item reads elements before it writes them. hy_row: stride of hy's
+  // rows.
   FOR_UNITS(LSTM_FORWARD);
 }
 

@@ -2,7 +2,7 @@
 // (lstm_steps.cl).
 #include "rnn/rnn.h"
 
-// Makes the gates from their pre-activations, and the states from those: `saved`, cy and hy, which is also `h`.
+// Computes the gates from their pre-activations, and the states from the gates: `saved`, cy and hy, which is also `h`.
 #define LSTM_CELL(V, gate0, gate1, gate2, gate3)                                                 \
   const VTYPE(A, V) i = SIGMOID(gate0), f = SIGMOID(gate1), g = tanh(gate2), o = SIGMOID(gate3); \
   const VTYPE(A, V) c = f * AT(cx, V, row * hidden + j) + i * g, h = o * tanh(c);                \
@@ -13,8 +13,8 @@
   SAVE(V, 2, 4, g);                                                                              \
   SAVE(V, 3, 4, o);
 
-// Makes the gradients of the gates' pre-activations (d0 to d3, and gg) and of cx (dcx) from dh, the gradient of hy, and
-// from the gradient of cy that later steps give.
+// Computes the gradients of the gates' pre-activations (d0 to d3, and gg) and of cx (dcx) from dh, the gradient of hy,
+// and from the gradient of cy that later steps give.
 #define LSTM_CELL_BACKWARD(V, later)                                      \
   const VTYPE(A, V) i = SAVED(V, 0, 4), f = SAVED(V, 1, 4);               \
   const VTYPE(A, V) g = SAVED(V, 2, 4), o = SAVED(V, 3, 4);               \

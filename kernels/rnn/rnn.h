@@ -1,4 +1,4 @@
-// What the kernels of LSTM and GRU cells share: everything between the two matrix products and the new state.
+// Shared by the kernels of LSTM and GRU cells: everything between the two matrix products and the new state.
 // -D: S (storage tag), A (compute tag). The macros use the caller's `row` (of the batch), `j` (the first of V units)
 // and `hidden`. A row of gates, and of `saved`, holds `count` times `hidden` units.
 #include "common/dtypes.h"

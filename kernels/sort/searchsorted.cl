@@ -1,4 +1,4 @@
-// searchsorted and bucketize: a bisection for each value, with ATen's comparisons, which say what a NaN does.
+// searchsorted and bucketize: a bisection for each value, with ATen's comparisons, which decide how NaN compares.
 // -D: IN and OUT (storage tags), ACC (compute tag), RIGHT (the place behind equal bounds), SORTER (the bounds are in
 // the order of a table).
 #include "common/vector.h"

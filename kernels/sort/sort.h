@@ -1,4 +1,4 @@
-// What the kernels of sorting share, and their words:
+// Shared by the sorting kernels. They use these words:
 //
 //   pair    a key, and the place in its row of the element that it stands for. Keys compare as unsigned integers in the
 //           order of the elements; pairs compare by key, then by place, so that sorting is stable.
@@ -36,7 +36,7 @@ typedef ulong pair_t;
 #define LAST_KEY UINT_MAX
 #endif
 
-// NaN is the greatest; 0 and -0 are equal.
+// NaN is the greatest value, and 0 equals -0.
 #define bits_f32(x) as_uint(x)
 #define bits_f64(x) as_ulong(x)
 static inline key_t ascending_key(ST x) {

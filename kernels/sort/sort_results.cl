@@ -10,7 +10,7 @@ static inline void write_result(const SortParams* L, long i, long place, __globa
   *(__global long*)(index + i * L->out1_stride) = place;
 }
 
-// n is the number of pairs of a row, of which the first `take` go out.
+// n is the number of pairs of a row, of which the first `take` are written.
 __kernel void finish(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams params) {
   const SortParams* L = &params;
   for (long number = first_piece(L); number < end_piece(L); number++) {
@@ -41,7 +41,7 @@ static inline long numbers_of(__global const pair_t* from, long n) {
 #endif
 }
 
-// Which of a row's n pairs is wanted.
+// The index of the wanted one of a row's n pairs.
 static inline long nth_of(__global const pair_t* from, long n, long nth) { return nth; }
 static inline long median_of(__global const pair_t* from, long n, long nth) {
   const long numbers = numbers_of(from, n);

@@ -1,8 +1,8 @@
 // The first few of each row (topk), without sorting the row. -D: those of sort.h.
 #include "sort/sort.h"
 
-// The `take` first pairs of each piece, in order: sort_merge.cl merges those of a row. A piece that has fewer is filled
-// up with the last pair there can be.
+// Writes the first `take` pairs of each piece in order; sort_merge.cl merges those of a row. A piece with fewer pairs
+// is filled with the largest possible pair.
 __kernel void select_first(BUF(in), BUF(to), const SortParams params) {
   const SortParams* L = &params;
   const long k = L->take;

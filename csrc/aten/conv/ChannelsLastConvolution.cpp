@@ -1,6 +1,6 @@
-// Convolutions of channels_last images on a CPU for which a product of matrices would be narrow: depthwise ones and
-// those with small groups (kernels/conv/conv_channels.cl), and those with few outputs
-// (kernels/conv/conv_channels_few.cl). Vectors run along the channels, which lie side by side.
+// Convolutions of channels_last images on a CPU for which a matrix product would be narrow: depthwise ones and those
+// with small groups (kernels/conv/conv_channels.cl), and those with few outputs (kernels/conv/conv_channels_few.cl).
+// Vectors lie along the channels, which are adjacent.
 #include <ATen/Functions.h>
 
 #include <bit>
@@ -10,14 +10,14 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kPixels = 4;          // at once: they share the weights, and what they read of a row
-constexpr int64_t kMostTapsOfRow = 16;  // unrolled
-constexpr int64_t kMostReach = 128;     // from the first tap of a row to the last
-constexpr int64_t kItemWork = 1 << 18;  // multiply-adds that are worth a work-item
+constexpr int64_t kPixels = 4;          // pixels at once, which share the weights and the loads of a row
+constexpr int64_t kMostTapsOfRow = 16;  // taps, which are unrolled
+constexpr int64_t kMostReach = 128;     // largest distance from the first tap of a row to the last
+constexpr int64_t kItemWork = 1 << 18;  // multiply-adds that pay for a work-item
 constexpr int64_t kFewestPixels = 128;
-constexpr int64_t kPixelsPerSum = 1 << 14;  // of a gradient of the weight: short sums lose less
+constexpr int64_t kPixelsPerSum = 1 << 14;  // in a gradient of the weight: short sums lose less
 
-// The widest vector, if there are so many channels.
+// The widest vector that the channels fill.
 int64_t vector_of(const ConvContext& c, int64_t channels) {
   const auto most = std::bit_floor(static_cast<uint64_t>(channels));
   return std::min(register_tile(c.device, c.acc).vec, static_cast<int64_t>(most));
@@ -29,7 +29,7 @@ Defs channel_defs(const ConvContext& c, c10::ScalarType dtype, int64_t vec, int6
   return d;
 }
 
-// For conv_channels and conv_channels_weight: along a row of the source, and what a vector holds.
+// Options of conv_channels and conv_channels_weight: along a row of the source, and the content of a vector.
 void set_row(Defs& d, int64_t taps, int64_t step, int64_t apart, int64_t group, int64_t pixels) {
   d.set("KW", std::max<int64_t>(taps, 1)).set("STEP", step).set("APART", std::max<int64_t>(std::abs(apart), 1));
   d.set("REVERSED", apart < 0 ? 1 : 0).set("GROUP", group).set("PIXELS", pixels);
@@ -38,12 +38,12 @@ void set_row(Defs& d, int64_t taps, int64_t step, int64_t apart, int64_t group, 
 int64_t fair_rows(const ConvContext& c, int64_t rows) {
   return ceil_div<int64_t>(rows, 4 * static_cast<int64_t>(c.device.compute_units()));
 }
-// `work`: multiply-adds of a row of the grid.
+// `work`: multiply-adds per row of the grid.
 int64_t rows_per_item(const ConvContext& c, int64_t rows, int64_t work) {
   return std::clamp<int64_t>(kItemWork / std::max<int64_t>(work, 1), 1, fair_rows(c, rows));
 }
 
-// All but the channels.
+// Sets everything except the channels.
 ConvChannelsParams params(const ConvContext& c, const ConvPass& p) {
   ConvChannelsParams a{};
   a.point = p.source_point();
@@ -74,7 +74,7 @@ ConvChannelsParams params(const ConvContext& c, const ConvPass& p) {
   return a;
 }
 
-// The weights of a pass as [group][output channel][taps, of three dimensions][channel].
+// The weights of a pass as [group][output channel][taps, in three dimensions][channel].
 at::Tensor weights(const ConvPass& p) {
   const int64_t row = p.ker[2] * p.w_point;
   return p.weight.as_strided(
@@ -90,13 +90,13 @@ at::Tensor packed(const ConvContext& c, const at::Tensor& w) {
 
 size_t items(const ConvChannelsParams& a) { return static_cast<size_t>(ceil_div(a.rows, a.rows_per_item)); }
 
-// t, whose last dimension is the channels, with these `times` times.
+// t with its channels, which are the last dimension, repeated `times` times.
 at::Tensor repeated(const at::Tensor& t, int64_t times) {
   const int64_t channels = t.size(-1);
   return t.reshape({-1, 1, channels}).expand({-1, times, channels});
 }
 
-// Groups of c_in channels, each of which goes into c_in channels of the result.
+// Each group has c_in channels in the source and as many in the result.
 void small_groups_pass(const ConvContext& c, const ConvPass& p) {
   ConvChannelsParams a = params(c, p);
   a.channels = p.groups * p.c_in;
@@ -126,7 +126,7 @@ void few_outputs_pass(const ConvContext& c, const ConvPass& p) {
   a.groups = p.groups;
   const at::Tensor w = packed(c, weights(p));
   const int64_t vec = vector_of(c, a.channels);
-  // So many sums leave registers for what is multiplied.
+  // This number of sums leaves registers for the factors.
   const int64_t sums = register_tile(c.device, c10::kFloat).vec == 16 ? 16 : 9;
   const auto pixels = std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(sums / p.c_out, 1)));
   Defs defs = channel_defs(c, p.out.scalar_type(), vec, std::min<int64_t>(static_cast<int64_t>(pixels), 8));
@@ -135,7 +135,7 @@ void few_outputs_pass(const ConvContext& c, const ConvPass& p) {
       .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(p.bias), p.result(), a);
 }
 
-// Of groups of c_in channels.
+// The gradient of the weight, for groups of c_in channels.
 void run_weight(const ConvContext& c, const ConvCall& call) {
   const ConvGeometry& g = call.g;
   const auto dtype = call.w.scalar_type();
@@ -166,7 +166,7 @@ void run_weight(const ConvContext& c, const ConvCall& call) {
   a.out_y = a.out_x * g.out[2];
   a.out_z = a.out_y * g.out[1];
   a.out_image = a.out_z * g.out[0];
-  // Each work-item has sums of its own, for as many rows as make these a small part of its work.
+  // Each work-item has its own sums, and takes so many rows that these are a small part of its work.
   const int64_t most_items = std::max<int64_t>(1, kConvScratchBytes / (8 * taps * channels));
   const int64_t most_rows = std::max<int64_t>(kPixelsPerSum / a.width, 1);
   a.rows_per_item = std::max(fair_rows(c, a.rows), ceil_div<int64_t>(kFewestPixels, a.width));
@@ -198,9 +198,9 @@ bool serves_along_channels(const ConvCall& call) {
   const bool short_rows = g.kernel[2] <= kMostTapsOfRow && (g.kernel[2] - 1) * g.dilation[2] <= kMostReach;
   const int64_t half = register_tile(netcl::device_of(call.x), compute_type(call.x.scalar_type())).vec / 2;
   if (call.direction == ConvDirection::kWeightGradient)
-    return has_small_groups(g) && short_rows && g.groups * g.c_in > half;  // else along the rows, by a copy
+    return has_small_groups(g) && short_rows && g.groups * g.c_in > half;  // else along the rows, through a copy
   if (has_small_groups(g) && short_rows) return true;
-  // A tile of a product would be at most half full.
+  // Otherwise a tile of a matrix product would be at most half full.
   const int64_t summed = call.forward() ? g.c_in : g.c_out;
   return summed >= 8 && call.result_channels() <= (g.groups == 1 && summed >= 16 ? std::max<int64_t>(half, 4) : 4);
 }

@@ -16,9 +16,9 @@ ConvContext::ConvContext(const ConvCall& call)
   const auto dtype = call.result().scalar_type();
   const RegisterTile tile = register_tile(device, acc);
   vec = device.is_cpu() ? tile.vec : 4;
-  // Addresses of rows take registers as well.
+  // The addresses of rows need registers too.
   mr = device.is_cpu() ? std::min<int64_t>(tile.rows, 8) : 8;
-  // An engine's panels of columns are 32 wide: fewer would mostly be zeros.
+  // An engine's panels of columns are 32 wide; with fewer columns they would be mostly zeros.
   if (call.result_channels() > EngineTile::kVec && dtype != acc) engine = engine_tile(device, dtype, dtype);
   if (engine) {
     vec = engine->kVec;
@@ -93,8 +93,8 @@ OffsetTable write_table(const ConvContext& c, const MixedRadix& radix, int64_t c
 
 }  // namespace
 
-// Tables follow from shapes alone, and shapes come again and again: the latest are kept. Each queue has its own, so
-// that a table is written before it is read.
+// A table depends only on shapes, which recur, so the latest ones are kept. Each queue has its own tables, so a table
+// is written before it is read.
 OffsetTable offset_table(const ConvContext& c, const MixedRadix& radix, int64_t count) {
   constexpr int64_t kLongest = 1 << 14;
   constexpr size_t kMost = 256;
@@ -106,7 +106,7 @@ OffsetTable offset_table(const ConvContext& c, const MixedRadix& radix, int64_t 
       return h ^ (h >> 32);
     }
   };
-  static auto& mutex = *new std::mutex;  // never destroyed: the driver may be gone by then
+  static auto& mutex = *new std::mutex;  // never destroyed, since the driver may be unloaded before
   static auto& kept = *new std::unordered_map<Key, OffsetTable, Hash>;
   if (count > kLongest) return write_table(c, radix, count);
   Key key;
@@ -125,7 +125,7 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   const at::Tensor part = p.src.narrow(0, p.first, p.images);
   const auto from_type = p.src.scalar_type();
   if (p.slack == 0 && p.padded == p.in && from_type == c.source_type) return part;
-  // A point holds all channels, or there is a plane for each.
+  // A point holds all channels, or there is a plane per channel.
   const int64_t point = p.channels_last ? p.src.size(1) : 1, planes = p.images * p.src.size(1) / point;
   const at::Tensor out = c.scratch(planes * volume(p.padded) * point + p.slack, c.source_type);
   ConvPadParams a{};

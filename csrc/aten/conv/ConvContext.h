@@ -1,4 +1,4 @@
-// What the launches of one convolution share: types, the tile, tables of offsets, padded copies.
+// Shared by the launches of one convolution: types, the tile, tables of offsets, padded copies.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct ConvContext {
   Device& device;
   Queue& queue;
   c10::ScalarType acc;          // compute type
-  c10::ScalarType source_type;  // what the operand that is not packed beforehand is read as
+  c10::ScalarType source_type;  // the type as which the operand that is not packed beforehand is read
   int64_t vec, mr;              // the tile: mr rows of 1 or 2 vectors
   std::optional<EngineTile> engine;
 
@@ -25,7 +25,7 @@ struct ConvContext {
 
   int64_t vectors(int64_t n) const { return engine || n > vec ? 2 : 1; }
   int64_t nr(int64_t n) const { return vectors(n) * vec; }
-  // Elements of a panel of `width` rows or columns and k taps.
+  // The elements of a panel of `width` rows or columns and k taps.
   int64_t panel(int64_t width, int64_t k) const {
     return engine ? width * round_up(k, engine->kUnroll) * engine->parts : width * k;
   }
@@ -34,22 +34,22 @@ struct ConvContext {
   at::Tensor panels(int64_t elements) const { return scratch(elements, engine ? c10::kShort : acc); }
 
   Defs defs() const;
-  // For the kernels that make or read panels of n columns.
+  // The options of kernels that write or read panels of n columns.
   Defs tile_defs(int64_t n, const char* offset_type) const;
 
-  // Images at once, so that what is made of them stays within bounds.
+  // The number of images per pass, which limits the memory for their copies.
   int64_t images_at_once(int64_t images, int64_t elements_per_image) const;
-  // A CPU's work-item takes as many planes as make it worth its start, as long as every core has some.
+  // The planes per work-item of a CPU: enough to pay for its start, but every core gets some.
   int64_t planes_per_item(int64_t planes, int64_t work) const;
 };
 
-// Offsets of a grid of points, in rows whose extents are those of the tensor and whose points are `point` apart.
+// A grid of points in a tensor. Its offsets have rows with the tensor's extents, and its points are `point` apart.
 struct ConvGrid {
   int64_t others, other_stride;  // images, or channels
   ConvDims count, extent, step;
   int64_t point = 1;
 
-  MixedRadix points_first() const;  // of the digits, the points' run fastest
+  MixedRadix points_first() const;  // digits of which the points' change fastest
   MixedRadix others_first() const;
 };
 MixedRadix linear_radix(int64_t count, int64_t stride);
@@ -57,10 +57,10 @@ inline int64_t grid_offset(const ConvDims& at, const ConvDims& extent) {
   return (at[0] * extent[1] + at[1]) * extent[2] + at[2];
 }
 
-// A table of offsets, 32-bit if that is enough.
+// A table of offsets, with 32 bits if that suffices.
 struct OffsetTable {
   at::Tensor data;
-  int64_t contiguous;  // from each multiple of it on, so many offsets are consecutive
+  int64_t contiguous;  // from each multiple of this number on, this many offsets are consecutive
 
   bool is_wide() const { return data.scalar_type() == c10::kLong; }
   const char* type() const { return is_wide() ? "long" : "int"; }
@@ -68,8 +68,8 @@ struct OffsetTable {
 };
 OffsetTable offset_table(const ConvContext& c, const MixedRadix& radix, int64_t count);
 
-// Images [first, first + images) of src as source_type, with zeros around. src itself if nothing is to do, but if
-// `slack` is given: then a copy with so many elements of room behind it.
+// Copies the images [first, first + images) of src as source_type, with zeros around them. Returns src itself if no
+// copy is needed; with `slack`, always copies, with room for this many elements after the copy.
 struct ConvPadding {
   const at::Tensor& src;
   int64_t first, images;

@@ -5,7 +5,7 @@
 namespace netcl {
 namespace {
 
-// The taps that reach positions congruent to `residue` modulo the stride, along one dimension.
+// The taps for positions congruent to `residue` modulo the stride, along one dimension.
 struct Phase {
   int64_t grid, taps, ker_first, ker_step;
   int64_t first, step;  // positions in the gradient of the result
@@ -44,7 +44,7 @@ ConvPass forward_pass(const ConvGeometry& g, bool channels_last) {
   return p;
 }
 
-// What the passes of all residues share; `before`: zeros in front of the source.
+// The part of the passes that all residues share; `before`: zeros before the source.
 ConvPass gradient_pass(const ConvGeometry& g, const ConvDims& residues, ConvDims& before, bool channels_last) {
   ConvPass p{};
   p.groups = g.groups;
@@ -86,10 +86,10 @@ void set_residue(ConvPass& p, const ConvGeometry& g, const ConvDims& residue, co
   }
 }
 
-// A gradient of the input is the same pass over the gradient of the result, once for each residue of the position
-// modulo the stride: a strided convolution wastes no multiplication on zeros.
+// A gradient of the input is a pass over the gradient of the result for each residue of the position modulo the stride,
+// so a strided convolution does not multiply by zeros.
 struct Residues {
-  ConvDims count{1, 1, 1}, before;  // zeros in front of the source
+  ConvDims count{1, 1, 1}, before;  // zeros before the source
 };
 
 ConvPass first_pass(const ConvContext& c, const ConvCall& call, Residues& residues) {
@@ -144,7 +144,7 @@ void run_unpadded_passes(const ConvContext& c, const ConvCall& call, RunConvPass
 void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image, int64_t slice_k,
                        RunConvWeightPass run) {
   const ConvGeometry& g = call.g;
-  const bool source_last = call.channels_last && c.device.is_cpu();  // not tried on GPUs
+  const bool source_last = call.channels_last && c.device.is_cpu();  // not tested on GPUs
   const at::Tensor &dw = call.w, x = source_last ? call.x : call.x.contiguous();
   ConvDims padded;
   for (int d = 0; d < 3; d++) padded[d] = g.in[d] + 2 * g.padding[d];

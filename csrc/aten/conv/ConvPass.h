@@ -1,15 +1,15 @@
-// How a convolution is cut into passes: pieces of the batch, and for a gradient of the input one for each residue of
-// the stride. A pass is what DirectConvolution.cpp and ImplicitGemm.cpp compute.
+// Divides a convolution into passes: parts of the batch, and for a gradient of the input one pass for each residue of
+// the stride. DirectConvolution.cpp and ImplicitGemm.cpp compute a pass.
 #pragma once
 
 #include "aten/conv/ConvContext.h"
 
 namespace netcl {
 
-// out[image][c][dst] = bias[c] + sum over taps of source * weight, for the pixels of a grid. For a dimension d, pixel i
-// lies at i * src_step of the source (after `padded`, its extent with zeros around) and at dst_first + i * dst_step of
-// the result; tap t is at tap_first + t * tap_step of the source and at ker_first + t * ker_step of the kernel. In an
-// unpadded pass the source is as it was, and some taps lie outside.
+// out[image][c][dst] = bias[c] + sum over taps of source * weight, for the pixels of a grid. In dimension d, pixel i
+// lies at i * src_step of the source (after padding, with the extent `padded`) and at dst_first + i * dst_step of the
+// result; tap t is at tap_first + t * tap_step of the source and at ker_first + t * ker_step of the kernel. In an
+// unpadded pass the source has no zeros around it, and some taps lie outside.
 struct ConvPass {
   int64_t images, first_image, groups;
   int64_t c_in, c_out;  // per group
@@ -17,7 +17,7 @@ struct ConvPass {
   ConvDims grid, dst, dst_first, dst_step;
   ConvDims taps, tap_first, tap_step;
   ConvDims ker, ker_first, ker_step;
-  int64_t w_out, w_in, w_point, w_group;  // strides of the weight: of channels, positions in the kernel, groups
+  int64_t w_out, w_in, w_point, w_group;  // strides of the weight: between channels, positions in the kernel, groups
   bool channels_last;
   at::Tensor source, weight, bias, out;
 
@@ -32,7 +32,7 @@ struct ConvPass {
   int64_t out_group() const { return channels_last ? c_out : c_out * volume(dst); }
   int64_t out_channel() const { return channels_last ? 1 : volume(dst); }
   int64_t out_point() const { return channels_last ? groups * c_out : 1; }
-  // The first tap in the source and in the weight, and the first pixel of the result.
+  // The offsets of the first tap in the source and in the weight, and of the first pixel of the result.
   int64_t source_first() const { return k() ? grid_offset(tap_first, padded) * source_point() : 0; }
   int64_t weight_first() const { return k() ? grid_offset(ker_first, ker) * w_point : 0; }
   Buf result() const { return at_element(out, first_image * out_image() + grid_offset(dst_first, dst) * out_point()); }
@@ -45,17 +45,17 @@ struct ConvPass {
   MixedRadix source_taps() const { return tap_order({c_in, source_channel(), taps, padded, tap_step, source_point()}); }
   MixedRadix weight_taps() const { return tap_order({c_in, w_in, taps, ker, ker_step, w_point}); }
 
-  // As they lie in memory.
+  // The order of the taps in memory.
   MixedRadix tap_order(const ConvGrid& g) const { return channels_last ? g.others_first() : g.points_first(); }
 };
 
 using RunConvPass = void (*)(const ConvContext&, const ConvPass&);
-// A forward pass or a gradient of the input. `read_ahead`: vectors that a kernel may read behind the source.
+// A forward pass or a gradient of the input. `read_ahead`: vectors that a kernel may read beyond the source.
 void run_passes(const ConvContext& c, const ConvCall& call, int64_t read_ahead, RunConvPass run);
-// The same without a copy of the source, for kernels that look where a tap lies: all images at once.
+// The same without a copy of the source, for kernels that check where a tap lies; it takes all images at once.
 void run_unpadded_passes(const ConvContext& c, const ConvCall& call, RunConvPass run);
 
-// The gradient of the weight from some images; slices of the sum over their pixels go to `slices` results in `out`.
+// The gradient of the weight from some images. Slices of the sum over their pixels go to `slices` results in `out`.
 struct ConvWeightPass {
   const ConvGeometry& g;
   int64_t images, first_image;
@@ -63,7 +63,7 @@ struct ConvWeightPass {
   at::Tensor source, grad;  // the padded images; the whole gradient of the result
   int64_t slices;
   at::Tensor out;
-  bool channels_last, source_last;  // the gradients, and the source
+  bool channels_last, source_last;  // memory formats of the gradients, and of the source
 
   int64_t source_image() const { return g.groups * g.c_in * volume(padded); }
   int64_t source_group() const { return source_last ? g.c_in : g.c_in * volume(padded); }
@@ -76,7 +76,7 @@ struct ConvWeightPass {
   MixedRadix source_pixels() const {
     return ConvGrid{images, source_image(), g.out, padded, g.stride, source_point()}.points_first();
   }
-  // In the order of the weight's elements.
+  // The order is that of the weight's elements.
   MixedRadix source_taps() const {
     const ConvGrid taps{g.c_in, source_channel(), g.kernel, padded, g.dilation, source_point()};
     return channels_last ? taps.others_first() : taps.points_first();
@@ -84,8 +84,8 @@ struct ConvWeightPass {
 };
 
 using RunConvWeightPass = void (*)(const ConvContext&, const ConvWeightPass&);
-// `scratch_per_image`: elements that a pass makes besides the padded image; `slice_k`: pixels of a slice, 0 if a pass
-// makes one sum of all of them.
+// `scratch_per_image`: elements of scratch memory per image, besides the padded image; `slice_k`: pixels per slice, 0
+// if a pass computes one sum over all of them.
 void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image, int64_t slice_k,
                        RunConvWeightPass run);
 

@@ -1,4 +1,4 @@
-// Convolution and its gradients, 1d to 3d: which algorithm runs, and what ATen calls.
+// Convolution and its gradients, 1d to 3d: the choice of the algorithm, and the functions that ATen calls.
 #include "aten/conv/Convolution.h"
 
 #include <ATen/Functions.h>
@@ -24,7 +24,7 @@ ConvAlgorithm choose_algorithm(const ConvCall& call) {
 
 void run(const ConvCall& call);
 
-// For what works along rows of pixels.
+// For algorithms with vectors along rows of pixels.
 void run_contiguous(const ConvCall& call) {
   ConvCall c = call;
   c.channels_last = false;
@@ -59,7 +59,7 @@ void run(const ConvCall& call) {
   }
 }
 
-// Stride, padding and dilation as ATen has them: one number for each dimension, or one for all.
+// Stride, padding and dilation as in ATen: one number per dimension, or one for all.
 struct ConvOptions {
   IntArrayRef stride, padding, dilation;
   int64_t groups;
@@ -71,7 +71,7 @@ ConvDims spatial(IntArrayRef values, int64_t dim, int64_t fill) {
   return d;
 }
 
-// The plain convolution between x (the larger end) and y behind any call; a transposed one has its ends exchanged.
+// The plain convolution from x to y for any call; a transposed one exchanges its input and output.
 ConvGeometry geometry(IntArrayRef x_sizes, IntArrayRef y_sizes, IntArrayRef w_sizes, const ConvOptions& options) {
   const int64_t dim = x_sizes.size() - 2;
   ConvGeometry g;
@@ -99,7 +99,7 @@ void check_inputs(const char* op, const Tensor& input, const Tensor& weight) {
   check_dtype(netcl::device_of(input), dtype, op);
 }
 
-// What the results are returned in: as on CUDA, channels_last if the input or the weight is.
+// The memory format of the results: as on CUDA, channels_last if the input or the weight is.
 at::MemoryFormat result_format(const Tensor& input, const Tensor& weight) {
   const auto format = input.suggest_memory_format();
   return format == at::MemoryFormat::Contiguous ? weight.suggest_memory_format() : format;

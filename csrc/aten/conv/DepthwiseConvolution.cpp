@@ -9,31 +9,31 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kCopyElements = 4096;  // of a strip of a plane: half of a first-level cache of 32 KiB in fp32
-constexpr int64_t kMostTaps = 49;        // unrolled
-constexpr int64_t kItemWork = 1 << 16;   // multiply-adds that are worth a work-item
+constexpr int64_t kCopyElements = 4096;  // elements of a strip: half of a first-level cache of 32 KiB in fp32
+constexpr int64_t kMostTaps = 49;        // taps, which are unrolled
+constexpr int64_t kItemWork = 1 << 16;   // multiply-adds that pay for a work-item
 
-// Each of `channels` planes of the input makes `multiplier` planes of the output. `lo` zeros stand in front of a column
-// and of a row; `reversed` reads the kernel backwards, as a gradient of the input does.
+// Each of `channels` input planes gives `multiplier` output planes. `lo` zeros precede a column and a row; `reversed`
+// reads the kernel backwards, as a gradient of the input does.
 struct Depthwise {
   int64_t images, channels, multiplier;
   int64_t in_h, in_w, out_h, out_w, ker_h, ker_w;
   int64_t lo_h, lo_w, step_h, step_w;
   bool reversed;
 
-  // Columns of the padded input that a row of the output needs.
+  // The columns of the padded input that a row of the output needs.
   int64_t columns() const { return (out_w - 1) * step_w + ker_w; }
-  // Elements of a row of the copy. Powers of two, so that the widths of a network share a few kernels.
+  // The elements of a row of the copy: a power of two, so that the widths of a network share a few kernels.
   int64_t pitch() const { return std::max<int64_t>(16, std::bit_ceil(static_cast<uint64_t>(columns()))); }
-  // Rows of the output whose input fits into the copy; 0 if not even one's does.
+  // The rows of the output whose input fits into the copy; 0 if not even one row's input fits.
   int64_t strip_rows() const {
     const int64_t rows = kCopyElements / pitch();
     return rows < ker_h ? 0 : std::min((rows - ker_h) / step_h + 1, out_h);
   }
 };
 
-// The call as a convolution of one plane to each of the output, without dilation; else nothing. The gradient of the
-// input is such a convolution of the gradient of the result.
+// The call as a convolution with one input plane per output plane, without dilation; nullopt if it is none. A gradient
+// of the input is such a convolution of the gradient of the result.
 std::optional<Depthwise> depthwise(const ConvCall& call) {
   const ConvGeometry& g = call.g;
   if (g.c_in != 1 || g.groups == 1 || g.dilation != ConvDims{1, 1, 1}) return {};
@@ -65,7 +65,7 @@ std::optional<Depthwise> depthwise(const ConvCall& call) {
 ConvDepthwiseParams params(const Depthwise& d, int64_t planes, int64_t plane_work, int64_t units) {
   ConvDepthwiseParams p{};
   p.planes = planes;
-  // As many planes as make a work-item worth its start, as long as every core has some.
+  // A work-item takes enough planes to pay for its start, but every core gets some.
   p.planes_per_item = std::clamp<int64_t>(kItemWork / plane_work, 1, ceil_div(planes, 4 * units));
   p.images = d.images;
   p.channels = d.channels;
@@ -99,7 +99,7 @@ bool serves_depthwise(const ConvCall& call) {
   if (!d || !netcl::device_of(call.x).is_cpu() || call.source().numel() == 0) return false;
   if (d->out_w < 4 || d->step_w > 2 || d->ker_h * d->ker_w > kMostTaps) return false;
   if (d->lo_h < 0 || d->lo_w < 0 || d->columns() <= d->lo_w) return false;
-  // Strips of a few rows would copy most of the input twice.
+  // With strips of only a few rows, most of the input would be copied twice.
   return d->strip_rows() == d->out_h || d->strip_rows() >= 2 * d->ker_h;
 }
 

@@ -1,12 +1,12 @@
-// Few output channels per group (depthwise, or the last layer of an image model): a tile of channels would be empty,
-// vectors along a row of pixels do better (kernels/conv/conv_direct.cl).
+// Few output channels per group (depthwise, or the last layer of an image model): a tile of channels would be mostly
+// empty, so vectors lie along a row of pixels (kernels/conv/conv_direct.cl).
 #include "aten/conv/ConvPass.h"
 
 namespace netcl {
 namespace {
 
 constexpr int64_t kMostChannels = 4;
-constexpr int64_t kReadAhead = 2;  // vectors that a row's last one may read behind the source
+constexpr int64_t kReadAhead = 2;  // vectors that the last vector of a row may read beyond the source
 constexpr int64_t kTapsPerItem = 9;
 
 void direct_pass(const ConvContext& c, const ConvPass& p) {
@@ -50,11 +50,11 @@ void direct_pass(const ConvContext& c, const ConvPass& p) {
               buf(w_taps.data), buf_or_null(p.bias), p.result(), d);
 }
 
-// Of depthwise convolutions.
+// The gradient of a depthwise convolution's weight.
 void direct_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   const ConvGeometry& g = p.g;
   const int64_t row = p.padded[2], out_row = g.out[2], pixels = volume(g.out);
-  // A work-item keeps a sum of each of its taps in a register.
+  // A work-item keeps one sum per tap in registers.
   const int64_t items = ceil_div(g.taps(), kTapsPerItem), taps_per_item = ceil_div(g.taps(), items);
   ConvDirectParams d{};
   d.rows = g.out[0] * g.out[1];
@@ -77,7 +77,7 @@ void direct_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   d.out_y = out_row;
   const OffsetTable taps = offset_table(c, p.source_taps(), d.taps);
   Defs defs;
-  // A row shorter than a vector would be taken one by one.
+  // The elements of a row shorter than a vector would be read one by one.
   defs.set("ACC", dtype_tag(c.acc)).set("VEC", out_row < c.vec ? 4 : c.vec).set("TAPS", taps_per_item);
   defs.set("IN", dtype_tag(p.grad.scalar_type())).set("OUT", dtype_tag(p.out.scalar_type())).set("OFFSET", taps.type());
   kernel(c.device, "conv/conv_direct_weight.cl", "conv_direct_weight", defs)

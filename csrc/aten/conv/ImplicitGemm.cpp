@@ -1,16 +1,16 @@
-// Convolution as a product of matrices, one of which is gathered from the padded input and one packed beforehand
-// (kernels/conv/conv_gemm.cl): no im2col matrix is made.
+// Convolution as a matrix product. One operand is gathered from the padded input, the other is packed beforehand
+// (kernels/conv/conv_gemm.cl), so no im2col matrix is written.
 //
 // A forward pass is  out[p][co] = sum over r of x[pixel(p) + tap(r)] * w[r][co]  over taps r = (channel, kernel
-// position). The gradient of the weight exchanges pixels and taps.
+// position). For the gradient of the weight, pixels and taps change places.
 #include "aten/conv/ConvPass.h"
 
 namespace netcl {
 namespace {
 
-constexpr int64_t kSliceDepth = 2048;       // of a split sum: its panel stays in a core's second-level cache
-constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that a tile is multiplied with before the next, likewise
-constexpr int64_t kDepthPerItem = 128;      // of a panel that a work-item packs
+constexpr int64_t kSliceDepth = 2048;       // depth of a slice, whose panel stays in a core's second-level cache
+constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that multiply one tile before the next, for the same reason
+constexpr int64_t kDepthPerItem = 128;      // depth of a panel that a work-item packs
 
 // Element (r, j) of group g is src[first + g * src_group + cols(j) + taps(r)].
 struct PackedOperand {
@@ -21,7 +21,7 @@ struct PackedOperand {
   int64_t k, n, groups, src_group;
 };
 
-// Its panels of columns: [group][panel][k][columns].
+// Packs o into panels of columns: [group][panel][k][columns].
 at::Tensor pack(const ConvContext& c, const PackedOperand& o) {
   const int64_t nr = c.nr(o.n);
   ConvPackParams p{};
@@ -43,7 +43,7 @@ at::Tensor pack(const ConvContext& c, const PackedOperand& o) {
   return out;
 }
 
-// out (m x n) = gathered (m x k) * packed (k x n) + bias, as kernels/conv/conv.h draws it.
+// out (m x n) = gathered (m x k) * packed (k x n) + bias, as drawn in kernels/conv/conv.h.
 struct GatheredProduct {
   Buf x;
   const OffsetTable& taps;
@@ -51,11 +51,11 @@ struct GatheredProduct {
   Buf out;
   c10::ScalarType out_dtype;
   MixedRadix rows, out_rows, out_cols;
-  int64_t slices = 1;       // of k, each with a result of its own
+  int64_t slices = 1;       // slices of k, each with its own result
   ConvGemmParams params{};  // m, n, k, groups and strides; multiply() sets the others
 };
 
-// Cuts the tiles of all slices and groups into work-items: enough to keep the device busy.
+// Divides the tiles of all slices and groups among work-items: enough to keep the device busy.
 void set_work(const ConvContext& c, ConvGemmParams& g, int64_t slices) {
   const int64_t nr = c.nr(g.n), tiles = ceil_div(g.m, c.mr), parts = slices * g.groups;
   const int64_t want = static_cast<int64_t>(c.device.compute_units()) * (c.device.is_cpu() ? 16 : 1024);
@@ -63,10 +63,10 @@ void set_work(const ConvContext& c, ConvGemmParams& g, int64_t slices) {
   g.n_panels_per_item = 1;
   if (c.device.is_cpu()) {
     const int64_t bytes = g.k_slice * nr * static_cast<int64_t>(c10::elementSize(c.acc));
-    // Two or three save less of the tile's reads than they cost in places of the cache.
+    // For two or three panels, the saved reads of the tile cost more in the cache.
     const int64_t room = kPanelBytes / std::max<int64_t>(bytes, 1);
     int64_t fit = tiles * g.n_panels * parts / want;
-    if (!c.engine) fit = room < 4 ? 1 : std::min(room, fit);  // an engine has its rows packed once for all panels
+    if (!c.engine) fit = room < 4 ? 1 : std::min(room, fit);  // an engine packs its rows once for all panels
     g.n_panels_per_item = ceil_div(g.n_panels, ceil_div(g.n_panels, std::clamp<int64_t>(fit, 1, g.n_panels)));
   }
   const int64_t items = ceil_div(g.n_panels, g.n_panels_per_item) * parts;
@@ -104,8 +104,8 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
   g.groups = p.groups;
   g.out_group = p.out_group();
   g.bias_group = p.c_out;
-  // Either operand can be the one that is packed. Few pixels are cheaper to pack than many weights (measured: four
-  // times fewer, or eight if the weight is read across its rows).
+  // Either operand can be packed. Few pixels are cheaper to pack than many weights: measured for four times fewer
+  // pixels, or eight times if the weight is read across its rows.
   if (pixels * (p.w_out > p.w_in ? 4 : 8) <= p.c_out) {
     const at::Tensor w = p.weight.to(c.source_type);
     g.m = p.c_out;
@@ -142,7 +142,7 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
   }
 }
 
-// Here pixels are what is summed over: they are the taps, and the weight's taps are the rows.
+// Here the sum is over pixels, which take the place of the taps; the weight's taps are the rows.
 void gemm_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   const ConvGeometry& w = p.g;
   const int64_t pixels = volume(w.out), taps = w.taps(), k = p.images * pixels;

@@ -1,4 +1,4 @@
-// Kernels of one element (most layers of ResNet-50 and MobileNet): a product of matrices for each image and group.
+// Kernels of one element (most layers of ResNet-50 and MobileNet): a matrix product for each image and group.
 #include "aten/conv/Convolution.h"
 #include "aten/gemm/Gemm.h"
 
@@ -14,13 +14,14 @@ bool serves_pointwise(const ConvCall& call) {
   if (volume(g.kernel) != 1 || g.stride != ConvDims{1, 1, 1} || g.padding != ConvDims{}) return false;
   if (call.channels_last) return g.groups == 1 || !serves_direct(call);
   if (call.direction == ConvDirection::kWeightGradient) return false;
-  // An image of few pixels would leave the last panel of columns half empty: the pixels of all images do better.
+  // Images of few pixels would leave the last panel of columns half empty; then the pixels of all images are used
+  // together.
   return volume(g.in) >= kFewestPixels && !serves_direct(call);
 }
 
 namespace {
 
-// The gradient of w = y^T * x for each group, which are (pixels x channels).
+// The gradient of w is y^T * x for each group; x and y are (pixels x channels).
 void run_weight_channels_last(const ConvCall& call) {
   const ConvGeometry& g = call.g;
   GemmArgs a;

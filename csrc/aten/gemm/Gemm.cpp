@@ -1,4 +1,4 @@
-// Matrix multiplication: which kernel multiplies, and the operators on it.
+// Matrix multiplication: chooses the kernel, and implements the operators on it.
 #include "aten/gemm/Gemm.h"
 
 #include <ATen/ExpandUtils.h>
@@ -19,20 +19,20 @@
 namespace netcl {
 namespace {
 
-// The words are those of kernels/gemm/gemm.h.
-constexpr int64_t kFewRows = 16;               // rows that are not worth packing B for
-constexpr int64_t kDotColumns = 4;             // columns of a tile of dot products (DOT_COLS in gemm_direct.cl)
-constexpr int64_t kGemvVectors = 8;            // vectors of a tile of one row (VECTORS in gemm_direct.cl)
+// kernels/gemm/gemm.h explains the names.
+constexpr int64_t kFewRows = 16;               // with at most so many rows, packing B does not pay
+constexpr int64_t kDotColumns = 4;             // columns per tile of dot products (DOT_COLS in gemm_direct.cl)
+constexpr int64_t kGemvVectors = 8;            // vectors per tile of one row (VECTORS in gemm_direct.cl)
 constexpr int64_t kPanelDepth = 1024;          // kc of the packed path: a panel of B stays in L2
-constexpr double kPackCost = 8;                // of packing an operand again, over reading it again
-constexpr int64_t kFusedWork = 1 << 24;        // most multiply-adds of a product in one launch
-constexpr int64_t kInPlaceElements = 1 << 17;  // of a B that stays in L2 and may be read across its rows
-constexpr int64_t kReadOnceDepth = 8192;       // most k of the only panel of B, which stays in L2
-constexpr int64_t kEngineWork = 1 << 19;       // multiply-adds; below, to pack is most of the work
-constexpr int64_t kPanelElements = 4 << 20;    // of one operand's panels at a time
-constexpr int64_t kItemsPerUnit = 4;           // work-items for each compute unit, for balance
-constexpr int64_t kMinItemWork = 1 << 15;      // multiply-adds below which a work-item costs more than it saves
-constexpr int64_t kSliceDepth = 2048;          // k of a slice, if k is split
+constexpr double kPackCost = 8;                // cost of packing an element, relative to reading it again
+constexpr int64_t kFusedWork = 1 << 24;        // largest number of multiply-adds for one launch
+constexpr int64_t kInPlaceElements = 1 << 17;  // largest B that stays in L2 and may be read across its rows
+constexpr int64_t kReadOnceDepth = 8192;       // largest k for the only panel of B, which stays in L2
+constexpr int64_t kEngineWork = 1 << 19;       // multiply-adds; with fewer, packing is most of the work
+constexpr int64_t kPanelElements = 4 << 20;    // largest number of elements in one operand's panels
+constexpr int64_t kItemsPerUnit = 4;           // work-items per compute unit, for balance
+constexpr int64_t kMinItemWork = 1 << 15;      // multiply-adds; with fewer, a work-item costs more than it saves
+constexpr int64_t kSliceDepth = 2048;          // k per slice, if k is split
 
 c10::ScalarType accumulator(c10::ScalarType type) {
   switch (type) {
@@ -73,7 +73,7 @@ void with_scalars(c10::ScalarType acc, const c10::Scalar& alpha, const c10::Scal
   }
 }
 
-// One multiplication on its way to a kernel.
+// One multiplication and the choices for its kernel.
 struct Job {
   const char* op;
   Queue& queue;
@@ -85,8 +85,8 @@ struct Job {
   bool add() const { return g.d.data != nullptr; }
   int64_t batches() const { return g.batch[0] * g.batch[1]; }
   int64_t vec() const { return register_tile(device(), acc).vec; }
-  int64_t mr() const { return register_tile(device(), acc).rows; }  // of the packed micro-tile
-  // Rows of a tile that reads a in place: their addresses take registers too.
+  int64_t mr() const { return register_tile(device(), acc).rows; }  // rows of the micro-tile of the packed kernels
+  // Rows of a tile that reads A in place: their addresses need registers too.
   int64_t direct_rows() const { return std::min<int64_t>(mr(), 8); }
   int64_t nr() const { return 2 * vec(); }
   int64_t units() const { return static_cast<int64_t>(device().compute_units()); }
@@ -107,7 +107,7 @@ struct Job {
     p.d = strides(g.d);
     return p;
   }
-  // Defs that all kernels share; without a d its tag follows c, so that there is no further variant.
+  // The options that all kernels share. Without D, its tag is that of C, so that no further variant is needed.
   Defs defs() const {
     Defs d;
     d.set("ACC", dtype_tag(acc));
@@ -119,7 +119,7 @@ struct Job {
   Defs& outputs(Defs& d) const {
     return d.set("OUT", dtype_tag(g.c.dtype)).set("ADD", dtype_tag(add() ? g.d.dtype : g.c.dtype));
   }
-  // c^T = b^T a^T.
+  // C^T = B^T A^T.
   void transpose() {
     const GemmMatrix a = transposed(g.b);
     g.b = transposed(g.a);
@@ -139,8 +139,8 @@ struct Job {
   }
 };
 
-// Cuts `rows` x `cols` tiles into work-items: enough of them to keep the device busy, none too small to be
-// worth it. Columns are cut first, since a work-item reuses what it has of b for all its rows.
+// Splits `rows` x `cols` tiles into work-items: enough to keep the device busy, each with enough work. Columns are
+// split first, since a work-item reuses its part of B for all its rows.
 struct Cut {
   int64_t rows_each, cols_each;
   size_t rows, cols;
@@ -159,7 +159,7 @@ Cut cut(const Job& job, int64_t rows, int64_t cols, int64_t tile_work) {
   return r;
 }
 
-// An operand of gemm_tiled: `lines` rows of A or columns of B in a tile, whose strides lead from line to line and along
+// An operand of gemm_tiled: `lines` rows of A or columns of B per tile; the strides are those between lines and along
 // k.
 struct Source {
   const GemmMatrix& x;
@@ -171,7 +171,7 @@ struct Source {
     const auto bytes = static_cast<int64_t>(std::max(c10::elementSize(x.dtype), narrow() ? 2 : c10::elementSize(acc)));
     return c10::isComplexType(acc) ? 1 : std::min(std::max<int64_t>(16 / bytes, 1), lines * kc / (tile.x * tile.y));
   }
-  // Elements that it takes from local memory at once.
+  // Elements that it reads from local memory at once.
   int64_t taken(c10::ScalarType acc, int64_t each) const {
     if (c10::isComplexType(acc)) return 1;
     const auto bytes = static_cast<int64_t>(narrow() ? 2 : c10::elementSize(acc));
@@ -186,12 +186,12 @@ struct Source {
 };
 
 void run_tiled(Job job) {
-  // c^T = b^T a^T: work-items side by side write elements side by side.
+  // Computes C^T = B^T A^T if C is column-major, so that neighbouring work-items write neighbouring elements.
   if (job.g.c.cs != 1 && job.g.c.rs == 1) job.transpose();
   const GemmArgs& g = job.g;
   const GroupTile tile = group_tile(job.device(), job.acc, g.m, g.n, job.batches());
   const Source a{g.a, g.a.rs, g.a.cs, tile.height()}, b{g.b, g.b.cs, g.b.rs, tile.width()};
-  const int64_t kc = a.narrow() && b.narrow() ? 2 * tile.kc : tile.kc;  // the same bytes
+  const int64_t kc = a.narrow() && b.narrow() ? 2 * tile.kc : tile.kc;  // the same number of bytes
   const int64_t va = a.vector(job.acc, tile, kc), vb = b.vector(job.acc, tile, kc);
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("SIDE_X", tile.x).set("SIDE_Y", tile.y).set("COLS", tile.cols);
@@ -203,7 +203,7 @@ void run_tiled(Job job) {
   p.n_tiles = ceil_div(g.n, tile.width());
   p.a_aligned = a.aligned(va);
   p.b_aligned = b.aligned(vb);
-  // In one row: the other dimensions may be limited to 65535 groups.
+  // The groups form one dimension, since others may be limited to 65535 groups.
   const int64_t groups = p.m_tiles * p.n_tiles * job.batches();
   TORCH_CHECK(groups <= UINT32_MAX, "netcl: ", job.op, ": too many matrices for one product: ", job.batches());
   const auto items = static_cast<size_t>(tile.x * tile.y);
@@ -213,7 +213,7 @@ void run_tiled(Job job) {
   });
 }
 
-// Tiles of `rows` x 2 vectors; A and B are read in place.
+// Computes tiles of `rows` x 2 vectors; A and B are read in place.
 void run_rows(const Job& job, int64_t rows) {
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows);
@@ -228,12 +228,12 @@ void run_rows(const Job& job, int64_t rows) {
   });
 }
 
-// Panels for the packed kernels: `mr` rows of a, `nr` columns of b, in `type`.
+// Panels for the packed kernels: `mr` rows of A, `nr` columns of B, in `type`.
 struct Panels {
   int64_t vec, mr;
   c10::ScalarType type;
-  int64_t kc, k_unroll;          // most of k in a panel, and of what it is a multiple
-  int64_t parts = 1;             // elements for each number
+  int64_t kc, k_unroll;          // largest depth of a panel; a panel's depth is a multiple of k_unroll
+  int64_t parts = 1;             // elements per number
   const char* engine = nullptr;  // -D for the matrix engine
   int64_t nr() const { return 2 * vec; }
   Defs& define(Defs& d) const {
@@ -253,21 +253,21 @@ std::optional<Panels> engine_panels(const Job& job) {
 }
 Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kPanelDepth, 4}; }
 
-// Everything in one launch: each work-item packs for itself what it cannot read in place. If that would take too much
-// memory, it does nothing and returns false.
+// Computes everything in one launch: each work-item packs what it cannot read in place. If that would take too much
+// memory, does nothing and returns false.
 bool run_fused(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
   GemmParams p = job.params();
   p.kc = job.k_slice ? std::min(g.k, kPanelDepth) : g.k;
-  // Each element of A is used once: a packed copy of it would only be written and read again.
+  // If each element of A is used only once, a packed copy would only be written and read again.
   const bool a_in_place = !panels.engine && g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
   p.b_in_place = !panels.engine && g.b.dtype == job.acc && g.b.cs == 1 && p.kc * g.n <= kInPlaceElements;
   const int64_t m_panels = ceil_div(g.m, panels.mr), n_panels = ceil_div(g.n, panels.nr());
   const int64_t most = std::max<int64_t>(1, job.batches() * g.m * g.n * g.k / kMinItemWork);
   const int64_t items = std::min(most, (p.b_in_place ? kItemsPerUnit : kItemsPerUnit / 2) * job.units());
-  // Matrices are shared out first. What parts of one remain are cut so that little is packed by several: each part of
-  // the columns packs all of a, each part of the rows all of b. Powers of two make halves that are equal: PoCL gives
-  // the first thread that comes half of the work-items.
+  // Matrices are divided first. Each matrix is then split so that little is packed twice: each part of the columns
+  // packs all of A, each part of the rows all of B. Powers of two give equal halves: PoCL gives the first thread half
+  // of the work-items.
   p.batches = job.batches();
   const int64_t batch_items = std::min(p.batches, 4 * items), parts = ceil_div(items, batch_items);
   const double a_cost = g.m * (a_in_place ? 1 : kPackCost), b_cost = g.n * (p.b_in_place ? 1 : kPackCost);
@@ -293,7 +293,7 @@ bool run_fused(const Job& job, const Panels& panels) {
   return true;
 }
 
-// One row times B, whose rows are consecutive.
+// One row times B, whose rows are contiguous.
 void run_gemv(const Job& job) {
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("VEC", job.vec());
@@ -321,8 +321,8 @@ void run_dots(const Job& job, int64_t rows) {
   });
 }
 
-// Packs panels of both operands, block after block (mc x kc of A, kc x nc of B), and multiplies them. All but the last
-// block of k leave their sums in the compute type.
+// Packs panels of both operands, block after block (mc x kc of A, kc x nc of B), and multiplies them. All blocks of k
+// but the last store their sums in the compute type.
 void run_packed(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
   Defs pack_defs = job.defs(), defs = job.defs();
@@ -339,7 +339,7 @@ void run_packed(const Job& job, const Panels& panels) {
   const at::Tensor pa = job.scratch(a_panels * (a_shared ? 1 : batch_step), panels.type);
   const at::Tensor pb = job.scratch(b_panels * (b_shared ? 1 : batch_step), panels.type);
 
-  // Where the sums of all but the last block of k go.
+  // The place for the sums of all blocks of k but the last.
   GemmMatrix partial = g.c;
   at::Tensor sums;
   if (k_blocks > 1 && g.c.dtype != job.acc) {
@@ -371,7 +371,7 @@ void run_packed(const Job& job, const Panels& panels) {
           p.a_panels = a_shared ? 0 : a_panels;
           p.b_panels = b_shared ? 0 : b_panels;
           const int64_t m_panels = ceil_div(p.m, mr), n_panels = ceil_div(p.n, nr);
-          // Panels of a stay as they are while the blocks of m go by, those of b are packed with the first.
+          // Panels of A stay while the blocks of m change; panels of B are packed with the first block.
           const int64_t items = kItemsPerUnit * job.units();
           p.m_tiles = ceil_div(m_panels, items);
           p.n_tiles = ceil_div(n_panels, items);
@@ -383,7 +383,7 @@ void run_packed(const Job& job, const Panels& panels) {
           Defs mul_defs = defs;
           panels.define(part.outputs(mul_defs));
           auto& mul = kernel(job.device(), "gemm/gemm_cpu.cl", "gemm_packed", mul_defs);
-          // Macro-tiles have up to 8 x 8 panels, fewer if the device would idle.
+          // A macro-tile has up to 8 x 8 panels, fewer if the device would idle otherwise.
           p.m_tiles = std::clamp<int64_t>(m_panels * n_panels / items, 1, 8);
           p.n_tiles = std::clamp<int64_t>(m_panels * n_panels / items / p.m_tiles, 1, 8);
           const Range global{static_cast<size_t>(ceil_div(m_panels, p.m_tiles)),
@@ -394,14 +394,14 @@ void run_packed(const Job& job, const Panels& panels) {
         }
 }
 
-// The kernel for one job; see kernels/gemm_*.cl for what each is good at.
+// Chooses the kernel for one job; the heads of kernels/gemm/*.cl say what each is for.
 void choose(Job job) {
   GemmArgs& g = job.g;
   if (!job.device().is_cpu() || c10::isComplexType(job.acc)) return run_tiled(job);
 
   const auto unit = [](int64_t stride, int64_t size) { return stride == 1 || size <= 1; };
   bool a_along_k = unit(g.a.cs, g.k), b_along_k = unit(g.b.rs, g.k);
-  // Brings the side that is short, or the operand that runs the wrong way, to the left.
+  // Exchanges the operands, so that the short side, or the operand with the unsuitable strides, comes to the left.
   const auto swap = [&] {
     job.transpose();
     std::swap(a_along_k, b_along_k);
@@ -410,7 +410,7 @@ void choose(Job job) {
   const bool b_along_n = unit(g.b.cs, g.n) && g.n >= job.vec();
   if (a_along_k && b_along_k && !(b_along_n && g.k < 64) && (g.m <= 4 ? g.k >= job.vec() : g.m <= 16 && g.k >= 128))
     return run_dots(job, g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3));
-  // Few rows: reading b once in place is all there is to do.
+  // With few rows, reading B once in place is all the work.
   if (b_along_n && g.m == 1) return run_gemv(job);
   if (b_along_n && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows());
   if (!a_along_k && b_along_k && g.n >= g.m / 4) swap();
@@ -427,7 +427,7 @@ void choose(Job job) {
   run_packed(job, vector_panels(job));
 }
 
-// Split-k: if the result is small and k is long, slices of k make the parallel work.
+// Split-k: if the result is small and k is long, slices of k are computed in parallel.
 bool run_split_k(const Job& job) {
   const GemmArgs& g = job.g;
   const int64_t tiles = ceil_div(g.m, int64_t{64}) * ceil_div(g.n, int64_t{64});
@@ -473,7 +473,7 @@ void gemm(const char* op, Queue& queue, const GemmArgs& args) {
     check_dtype(queue.device(), type, op);
   }
   if (args.beta.equal(0)) job.g.d = {};
-  if (args.alpha.equal(0)) job.g.k = 0;  // as in BLAS: A and B are not read, their NaNs do not show
+  if (args.alpha.equal(0)) job.g.k = 0;  // as in BLAS, A and B are not read, and their NaNs have no effect
   if (!run_split_k(job)) choose(job);
 }
 

@@ -12,8 +12,8 @@
 
 namespace netcl {
 
-// A matrix at a device address. Strides count elements and may be anything, 0 (broadcast) included; `bs` are
-// the strides of the two batch dimensions (inner = bs[1]).
+// A matrix at a device address. Strides count elements and may have any value, 0 (broadcast) included; `bs` are the
+// strides of the two batch dimensions (inner = bs[1]).
 struct GemmMatrix {
   const void* data = nullptr;
   c10::ScalarType dtype = c10::kFloat;
@@ -21,17 +21,18 @@ struct GemmMatrix {
   std::array<int64_t, 2> bs{0, 0};
 };
 
-// c[i][j] = alpha * a[i] (m x k) * b[i] (k x n) + beta * d[i], for every i of batch[0] x batch[1].
-// `d` is optional (no address: none), may be c itself, and with strides of 0 is a bias over rows or columns.
-// beta == 0 does not read d, alpha == 0 neither a nor b, k == 0 gives beta * d. Sums are kept in the compute
-// type of c's dtype (fp32 for half and bfloat16) and rounded once; a, b and d may have other dtypes than c.
-// Nothing is read on the host.
+// C[i] = alpha * A[i] * B[i] + beta * D[i] for every i of batch[0] x batch[1], where A[i] is m x k and B[i] is k x n. D
+// is optional (no address: none), may be C itself, and with strides of 0 is a bias over rows or columns. With beta ==
+// 0, D is not read; with alpha == 0, neither A nor B; k == 0 gives beta * D. Sums are kept in the compute type of C's
+// dtype (fp32 for half and bfloat16) and rounded once; A, B and D may have other dtypes than C. Nothing is read on the
+// host.
 struct GemmArgs {
   int64_t m = 0, n = 0, k = 0;
   std::array<int64_t, 2> batch{1, 1};
   GemmMatrix a, b, c, d;
   c10::Scalar alpha = 1, beta = 0;
-  // A matrix engine may take a float operand in the other one's narrower dtype, as fused attention does elsewhere.
+  // Lets a matrix engine round a float operand to the other operand's narrower dtype, as fused attention does
+  // elsewhere.
   bool may_narrow = false;
 };
 

@@ -1,4 +1,4 @@
-// Which tiles fit a device, which one is used, and the tuner's way in.
+// The tiles that fit a device, the choice among them, and the tuner's interface.
 #include "aten/gemm/GroupTile.h"
 
 #include <torch/library.h>
@@ -15,7 +15,7 @@
 namespace netcl {
 namespace {
 
-// From large to small; the last one fits any device that OpenCL's embedded profile allows.
+// From large to small; the last one fits every device that OpenCL's embedded profile allows.
 constexpr std::array<GroupTile, 10> kTiles{{
     {16, 16, 8, 8, 8},
     {16, 16, 8, 4, 16},
@@ -30,9 +30,9 @@ constexpr std::array<GroupTile, 10> kTiles{{
 }};
 constexpr GroupTile kUsual{16, 16, 4, 4, 16};
 
-// The vendors' usual tile for large products, of those that their compilers hold in registers (tools/gpu_lab.py): 64
-// sums a work-item with NVIDIA and AMD, 32 with Intel. None was measured, so `python -m torch_netcl.tune` is worth its
-// minute.
+// Each vendor's tile for large products is the largest usual one that its compiler keeps in registers
+// (tools/gpu_lab.py): 64 sums per work-item for NVIDIA and AMD, 32 for Intel. None was measured, so `python -m
+// torch_netcl.tune` is worth its minute.
 struct VendorTile {
   const char* vendor;  // part of CL_DEVICE_VENDOR
   GroupTile tile;
@@ -44,7 +44,8 @@ constexpr std::array<VendorTile, 3> kVendors{{
 }};
 
 bool fits(const Device& device, c10::ScalarType acc, const GroupTile& t) {
-  // Two blocks of each operand; 16 bytes more than a line of them has keep neighbours in different banks.
+  // Local memory holds two blocks of each operand, with 16 bytes more per line, which puts neighbours into different
+  // banks.
   const int64_t bytes = 2 * t.kc * ((t.width() + t.height()) * static_cast<int64_t>(c10::elementSize(acc)) + 32);
   return t.x * t.y <= static_cast<int64_t>(device.info().max_work_group_size) &&
          bytes <= static_cast<int64_t>(device.info().local_mem_size);
@@ -52,7 +53,7 @@ bool fits(const Device& device, c10::ScalarType acc, const GroupTile& t) {
 
 GroupTile first_fitting(const Device& device, c10::ScalarType acc, const GroupTile& wanted) {
   if (fits(device, acc, wanted)) return wanted;
-  // Smaller ones only: what does not fit because of its registers would be slow, too.
+  // Only tiles that are no larger: one that does not fit because of its registers would be slow too.
   for (const GroupTile& t : kTiles)
     if (t.width() * t.height() <= wanted.width() * wanted.height() && fits(device, acc, t)) return t;
   return kTiles.back();
@@ -68,7 +69,7 @@ std::optional<GroupTile> known(c10::ArrayRef<int64_t> v) {
   return std::find(kTiles.begin(), kTiles.end(), t) == kTiles.end() ? std::nullopt : std::optional(t);
 }
 
-// The tiles for large products: set, kept on disk by an earlier run, or the vendor's.
+// The tiles for large products: set by a caller, stored on disk by an earlier run, or the vendor's.
 class Choices {
  public:
   GroupTile get(const Device& device, c10::ScalarType acc) {

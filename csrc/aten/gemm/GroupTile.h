@@ -1,4 +1,5 @@
-// The tile that a work-group of gemm_gpu.cl makes, by device: the vendor's default, or what torch_netcl/tune.py found.
+// The tile that a work-group of gemm_gpu.cl computes, by device: the vendor's default, or what torch_netcl/tune.py
+// found.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,15 +10,16 @@ namespace netcl {
 
 struct GroupTile {
   int64_t x, y;        // work-items
-  int64_t cols, rows;  // elements of each, x and y apart
-  int64_t kc;          // of k in local memory at a time
+  int64_t cols, rows;  // elements per work-item, which lie x and y apart
+  int64_t kc;          // depth of the panels in local memory
 
   int64_t width() const { return x * cols; }
   int64_t height() const { return y * rows; }
   friend bool operator==(const GroupTile&, const GroupTile&) = default;
 };
 
-// For `batches` products of m x n that are summed in `acc`: a smaller tile if large ones would leave units idle.
+// The tile for `batches` products of m x n with sums in `acc`; it is smaller if large ones would leave compute units
+// idle.
 GroupTile group_tile(const Device& device, c10::ScalarType acc, int64_t m, int64_t n, int64_t batches);
 
 }  // namespace netcl

@@ -30,17 +30,17 @@ MatrixEngine engine_of(const std::string& name) {
   TORCH_CHECK_VALUE(false, "netcl: a matrix engine is none, avx512_bf16 or amx, got '", name, "'");
 }
 
-// What this CPU has, best first.
+// The best engine that this CPU has.
 MatrixEngine of_this_cpu() {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
   __builtin_cpu_init();
   const bool leaf0 = __get_cpuid_count(7, 0, &a, &b, &c, &d);
   constexpr unsigned kAmxBits = 1u << 22 | 1u << 24;  // AMX-BF16, AMX-TILE
-  // The tiles' state is large: Linux gives it to a process that asks.
+  // The state of the tiles is large, so Linux permits its use only to a process that asks.
   if (leaf0 && (d & kAmxBits) == kAmxBits && at::cpu::init_amx()) return MatrixEngine::kAmx;
   constexpr unsigned kBf16Bit = 1u << 5;
-  // "avx512f" also says that the operating system keeps the registers.
+  // "avx512f" also implies that the operating system saves the registers.
   if (__builtin_cpu_supports("avx512f") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kBf16Bit)) {
     return MatrixEngine::kAvx512Bf16;
   }
@@ -63,10 +63,10 @@ std::map<c10::DeviceIndex, MatrixEngine>& engines() {
   return all;
 }
 
-// Whether whole numbers, all of whose sums are exact, come out right: blocks that are full and not, in every order of
-// the operands.
+// Whether products of integers, whose sums are exact, are correct: for full and partial blocks, and every memory order
+// of the operands.
 bool multiplies(const Device& device) {
-  constexpr int64_t m = 88, n = 84, k = 74;  // larger than what goes without panels
+  constexpr int64_t m = 88, n = 84, k = 74;  // larger than products that need no panels
   const at::Tensor x = at::arange(m * k, at::kFloat).mul(7).remainder(17).sub(8).view({m, k});
   const at::Tensor y = at::arange(k * n, at::kFloat).mul(5).remainder(13).sub(6).view({k, n});
   const at::Tensor expected = x.matmul(y);
@@ -92,7 +92,7 @@ bool multiplies(const Device& device) {
 
 MatrixEngine checked(const Device& device, MatrixEngine engine) {
   auto& known = engines()[device.index()];
-  known = engine;  // what the check itself uses
+  known = engine;  // the check itself uses it
   if (engine == MatrixEngine::kNone) return engine;
   std::string why = "its results were wrong";
   try {
@@ -108,7 +108,7 @@ TORCH_LIBRARY_FRAGMENT(netcl, m) {
   m.def("matrix_engine(int index) -> str", [](int64_t index) {
     return std::string(name_of(matrix_engine(device(static_cast<c10::DeviceIndex>(index)))));
   });
-  // For tests, which may emulate the instructions: does not ask the CPU whether it has them.
+  // For tests, which may emulate the instructions: does not check whether the CPU has them.
   m.def("set_matrix_engine(int index, str name) -> str", [](int64_t index, const std::string& name) {
     const std::lock_guard<std::recursive_mutex> lock(mutex);
     return std::string(name_of(checked(device(static_cast<c10::DeviceIndex>(index)), engine_of(name))));
@@ -135,7 +135,8 @@ std::optional<EngineTile> engine_tile(const Device& device, c10::ScalarType a, c
   const bool amx = engine == MatrixEngine::kAmx;
   const int64_t parts = a == kHalf || b == kHalf || precision == Float32MatmulPrecision::HIGH ? 2 : 1;
   if (engine == MatrixEngine::kNone || (parts == 2 && !amx)) return std::nullopt;
-  // AMX reads its panels at the rate of the first-level cache; of vectors, one of b may lie in the second.
+  // AMX needs its panels in the first-level cache. For vector instructions, a panel of B may lie in the second-level
+  // cache.
   if (amx) return EngineTile{32, 512, parts, "ENGINE_AMX"};
   return EngineTile{8, 2048, parts, "ENGINE_AVX512_BF16"};
 }

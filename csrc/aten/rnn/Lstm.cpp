@@ -50,7 +50,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad
   const c10::DeviceGuard guard(cx.device());
   const Tensor c = cx.contiguous(), c_new = cy.contiguous(), gates = workspace.contiguous();
   Tensor grad_gates = at::empty_like(gates), grad_cx = at::empty_like(c);
-  // A gradient that is not there counts as zero.
+  // A missing gradient counts as zero.
   launch_cell(cell_launch(op, "lstm_backward", c, false), queue_of(c), buf(grad_gates), buf(grad_cx), buf_or_null(gh),
               buf_or_null(gc), buf(c), buf(c_new), buf(gates), int(gh.defined()), int(gc.defined()));
   return {grad_gates, grad_cx, has_bias ? grad_gates.sum(0) : Tensor()};

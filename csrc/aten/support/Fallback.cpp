@@ -56,7 +56,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
-// ATen has one function of each for all devices, which reads and writes its tensors' memory as the host's.
+// ATen has one function for all devices of each of these, and it accesses its tensors' memory on the host.
 constexpr const char* kHostMemory[] = {
     "_rowwise_prune",
     "_saturate_weight_to_fp16",

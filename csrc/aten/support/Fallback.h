@@ -1,4 +1,4 @@
-// The one CPU fallback for operators that netcl has no kernel for.
+// The CPU fallback for all operators without a netcl kernel.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace netcl {
 
-// Operators that ran on the CPU since the last reset, with the number of calls.
+// The operators that ran on the CPU since the last reset, with the number of calls.
 std::vector<std::pair<std::string, int64_t>> cpu_fallback_ops();
 void reset_cpu_fallback_ops();
-// "warn" (once an operator), "error" or "silent"; the start value is NETCL_CPU_FALLBACK.
+// "warn" (once per operator), "error" or "silent"; NETCL_CPU_FALLBACK gives the initial mode.
 std::string cpu_fallback_mode();
 void set_cpu_fallback_mode(const std::string& mode);
 

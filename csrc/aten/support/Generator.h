@@ -1,6 +1,6 @@
 // netcl's random numbers: Philox 4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), whose
-// state is a seed and an offset on the host. Kernels draw by counter, so the numbers depend on neither the device's
-// class nor how the work is cut.
+// state is a seed and an offset on the host. A number's counter follows from its position, so the numbers depend
+// neither on the device's class nor on how the work is split.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -14,8 +14,8 @@ class GeneratorImpl final : public c10::GeneratorImpl {
  public:
   explicit GeneratorImpl(c10::DeviceIndex index);
 
-  // The (seed, offset) from which a kernel may draw `count` Philox blocks of four 32-bit numbers each; moves on by
-  // as many. Callers hold mutex_.
+  // The (seed, offset) from which a kernel may draw `count` Philox blocks of four 32-bit numbers each; advances the
+  // offset by `count`. Callers hold mutex_.
   std::pair<uint64_t, uint64_t> philox(uint64_t count);
 
   void set_current_seed(uint64_t seed) override;
@@ -34,7 +34,7 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 
 const at::Generator& default_generator(c10::DeviceIndex index);
 at::Generator make_generator(c10::DeviceIndex index);
-// Draws from `generator`, or the default one of the device: locks, checks the type, advances.
+// The same for `generator`, or for the device's default one. Locks it, and raises if it is not netcl's.
 std::pair<uint64_t, uint64_t> philox_state(const std::optional<at::Generator>& generator, c10::DeviceIndex index,
                                            uint64_t count);
 

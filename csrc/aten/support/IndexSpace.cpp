@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
 constexpr int kGather = 1, kScatter = 2, kFill = 3;
-constexpr int64_t kGrain = 4096;  // elements per work-item on CPU-shaped devices
+constexpr int64_t kGrain = 4096;  // elements per work-item on CPUs
 
 }  // namespace
 
@@ -94,8 +94,7 @@ void IndexSpace::normalize() {
   }
   if (!from_iterator_) {
     std::reverse(kept.begin(), kept.end());
-    // The stable order by stride that TensorIterator uses: the first operand that tells two dimensions apart
-    // decides.
+    // The stable order by stride that TensorIterator uses: the first operand whose strides differ decides.
     const auto before = [&](const Dim& a, const Dim& b) {
       for (int k = 0; k < ops; k++) {
         if (a.stride[k] == 0 || b.stride[k] == 0 || a.stride[k] == b.stride[k]) continue;
@@ -123,7 +122,7 @@ void IndexSpace::normalize() {
   }
 }
 
-// Calls f for a space of few enough dimensions: at each position along those beyond what a kernel takes.
+// Calls f once if the kernel has enough dimensions, else at each position along the others.
 template <class F>
 void IndexSpace::in_parts(const F& f) {
   if (dims_.size() <= kMaxIndexOuter + 1) return f();
@@ -153,7 +152,7 @@ IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
   a.n = dims_[0].size;
   a.wrap = wrap_;
   a.rows = 1;
-  // Rows that may meet belong to one work-item: they come first in the order of rows.
+  // Rows that may conflict belong to one work-item, so they come first in the order of rows.
   int64_t together = 1;
   const auto add_outer = [&](const Dim& d) {
     a.size[a.ndim] = d.size;
@@ -173,16 +172,17 @@ IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
     a.index_size[k] = lookup_size_[k];
     a.index_stride[k] = lookup_stride_[k];
   }
-  // Beyond three, a kernel reads as many index tensors as there can be: those that are missing are in every bound.
+  // With more than three index tensors, the kernel reads the largest number of them; missing ones must pass the bounds
+  // check.
   for (int k = indices_; indices_ > 3 && k < kMaxIndices; k++) a.index_size[k] = INT64_MAX;
 
-  const bool whole = serial && dims_[0].serial;  // the inner dimension may not be cut
+  const bool whole = serial && dims_[0].serial;  // the inner dimension must not be split
   const int64_t groups = a.rows / together;
   p.local = {1, 1};
   if (device.is_cpu()) {
     a.n_per_item = whole ? a.n : std::min(a.n, kGrain);
     if (!whole && serial && together > 1) {
-      // Few columns and many rows that belong together: cut columns so that every core has work.
+      // If few columns and many rows belong together, split the columns so that every core has work.
       const int64_t wanted = ceil_div<int64_t>(2 * device.compute_units(), groups);
       a.n_per_item = std::min(a.n_per_item, round_up<int64_t>(ceil_div(a.n, wanted), 16));
     }
@@ -214,7 +214,7 @@ void IndexSpace::launch(const char* file, const char* name, const Defs& defs, co
   Kernel& k = kernel(dev, file, name, defs);
   const Buf o{data_[kDestination]}, s{data_[kSource]}, err{assert_buffer(dev)};
   const int32_t code = indices_ ? assert_code(dev, op_) : 0;
-  // A missing index repeats the first one; its strides of 0 make it add nothing.
+  // A missing index repeats the first one; its strides of 0 add nothing.
   const auto i = [&](int n) { return Buf{data_[kFirstIndex + (n < indices_ ? n : 0)]}; };
   switch (indices_) {
     case 0:
@@ -252,8 +252,8 @@ void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, c
   normalize();
   const int64_t bytes = static_cast<int64_t>(c10::elementSize(type));
   const bool can_swap = bytes <= 4 || (bytes == 8 && device.info().has_int64_atomics);
-  // Without atomics the result does not depend on timing; they are for when too few work-items would remain.
-  // A contended compare-and-swap costs a CPU ten times what a plain addition does.
+  // Without atomics the result does not depend on timing. They are used if there would be too few work-items without
+  // them. A contended compare-and-swap costs a CPU ten times as much as a plain addition.
   const int64_t enough = device.is_cpu() ? ceil_div<int64_t>(device.compute_units(), 8) : 1024;
   const bool atomic = has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() &&
                       parallelism() < enough && numel() > 1024;

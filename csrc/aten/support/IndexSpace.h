@@ -1,5 +1,5 @@
-// The iteration space of indexed operators: sizes and byte strides of a destination, a source and index
-// tensors, brought into the few dimensions that kernels/common/index_space.h walks, and cut into work-items.
+// The iteration space of indexed operators: sizes and byte strides of a destination, a source and index tensors. They
+// are reduced to the few dimensions that kernels/common/index_space.h walks, and split among work-items.
 #pragma once
 
 #include <ATen/native/TensorIterator.h>
@@ -11,7 +11,7 @@
 
 namespace netcl {
 
-// An element of any dtype, as bits.
+// The bits of an element of any dtype.
 struct Bits {
   uint64_t x = 0, y = 0;
 };
@@ -19,31 +19,32 @@ Bits scalar_bits(const c10::Scalar& value, c10::ScalarType type);
 
 class IndexSpace {
  public:
-  // `op` is a string literal: it names the operator in errors.
+  // `op` names the operator in errors; it must be a string literal.
   explicit IndexSpace(const char* op) : op_(op) {}
 
-  // Either dimension by dimension (in elements; dimensions in any order) …
+  // Define the space either operand by operand (in elements; dimensions in any order) …
   void shape(at::IntArrayRef sizes);
   void destination(const void* data, at::IntArrayRef strides, int64_t itemsize);
   void source(const void* data, at::IntArrayRef strides, int64_t itemsize);
-  // `lookup_size` and `lookup_stride` (bytes): of the dimension that the index looks up.
+  // `lookup_size` and `lookup_stride` (bytes) describe the dimension that the index selects from.
   void index(const void* data, at::IntArrayRef strides, c10::ScalarType type, int64_t lookup_size,
              int64_t lookup_stride);
-  // … or from a TensorIterator: which of its operands is the destination, the source (-1: none), and the
+  // … or from a TensorIterator, by the numbers of the operands that are the destination, the source (-1: none), and the
   // first of `lookup_sizes.size()` indices.
   void from_iterator(const at::TensorIteratorBase& iter, int destination, int source, int first_index,
                      at::IntArrayRef lookup_sizes, at::IntArrayRef lookup_strides);
 
-  // Negative indices count from the end (else they are errors).
+  // Lets negative indices count from the end; otherwise they are errors.
   void allow_negative() { wrap_ = true; }
-  // Positions that differ along this dimension (of shape()) may meet in one place of the destination.
+  // Positions along this dimension (of shape()) may address the same element of the destination.
   void conflicts_along(int64_t dim) { dims_[dim].serial = true; }
-  // … along every dimension along which an index changes.
+  // The same for every dimension along which an index changes.
   void conflicts_by_index();
 
-  // Moves elements of `itemsize` bytes: the indices look up the source.
+  // Copies elements of `itemsize` bytes; the indices select from the source.
   void gather(const Device& device, int64_t itemsize);
-  // … the destination. The last of several writes to one place wins in deterministic mode.
+  // The same, but the indices select the destination. In deterministic mode the last of several writes to an element
+  // wins.
   void scatter(const Device& device, int64_t itemsize);
   void fill(const Device& device, int64_t itemsize, Bits value);
   // destination = destination (red) source * alpha; with `fill`, (red) alpha. `red`: sum, prod, amax, amin.
@@ -68,7 +69,7 @@ class IndexSpace {
   template <class F>
   void in_parts(const F& f);
   Plan plan(const Device& device, bool serial) const;
-  // Work-items that can run without meeting when serial dimensions stay within one of them.
+  // The number of work-items that can run without conflicts if each serial dimension stays within one of them.
   int64_t parallelism() const;
   bool has_serial() const;
   Defs defs() const;

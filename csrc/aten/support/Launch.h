@@ -1,4 +1,4 @@
-// Helpers between ATen tensors and the runtime's kernels.
+// Helpers that pass ATen tensors to the runtime's kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,16 +27,16 @@ constexpr T round_up(T a, T b) {
   return ceil_div(a, b) * b;
 }
 
-// How a one-dimensional range of n elements is cut: `chunk` elements a work-item (a multiple of `vec`),
-// `items` work-items in groups of `local`.
+// How a one-dimensional range of n elements is split: `chunk` elements per work-item (a multiple of `vec`), and `items`
+// work-items in groups of `local`.
 struct Split {
   int64_t chunk;
   size_t items, local;
 };
 Split split(const Device& device, int64_t n, int64_t vec);
 
-// The sums that a matrix kernel for CPUs holds in registers: `rows` x 2 vectors of `vec` elements, next to two vectors
-// of one operand and one of the other. AVX-512 has 32 registers of 16 floats, AVX2 16 of 8.
+// The tile of sums that a CPU's matrix kernel keeps in registers: `rows` x 2 vectors of `vec` elements, beside two
+// vectors of one operand and one of the other. AVX-512 has 32 registers of 16 floats, AVX2 has 16 of 8.
 struct RegisterTile {
   int64_t vec, rows;
 };

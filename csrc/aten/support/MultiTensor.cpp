@@ -25,7 +25,7 @@ MultiTensor::MultiTensor(const char* op, c10::Device device, size_t columns, c10
       device_(netcl::device(device.index())),
       queue_(current_queue(device_.index())),
       columns_(columns),
-      // A CPU's work-item takes a chunk alone; a GPU's group shares one.
+      // On a CPU one work-item processes a chunk; on a GPU a group shares it.
       lanes_(device_.is_cpu() ? 1 : 64),
       compute_(compute) {
   check_dtype(device_, compute, op);
@@ -70,7 +70,7 @@ void MultiTensor::add(int64_t numel, c10::ArrayRef<const at::Tensor*> tensors, c
     if (t->numel() != 0) {
       where.push_back(locate(t->const_data_ptr()));
     } else if (!where.empty()) {
-      where.push_back(where.front());  // an empty tensor has no address, and is not read
+      where.push_back(where.front());  // an empty tensor has no address, and it is not read
     } else {
       TORCH_INTERNAL_ASSERT(false, "the first column of a row may not be empty");
     }
@@ -105,7 +105,7 @@ void MultiTensor::finish(Defs& defs) {
   defs.set("ACC", dtype_tag(compute_)).set("CHUNK", kChunk).set("LANES", static_cast<int64_t>(lanes_));
   defs.set("COLUMNS", static_cast<int64_t>(columns_));
   if (compute_ == c10::kDouble) defs.set("ACC_DOUBLE", 1);
-  // As wide as the registers: PoCL passes wider vectors to its functions through memory (AdamW: half the speed).
+  // As wide as the registers: PoCL passes wider vectors to functions through memory, which halves the speed of AdamW.
   defs.set("VEC", device_.is_cpu() ? register_tile(device_, compute_).vec : 4);
 }
 

@@ -1,9 +1,9 @@
-// One launch over many tensors: the machinery under the foreach operators, the fused optimizers and GradScaler.
+// One launch over many tensors, for the foreach operators, the fused optimizers and GradScaler.
 //
-// A call gathers rows; a row is one tensor of each of a few parallel lists (parameter, gradient, state …) of equal
-// length and layout, with one scalar of its own. Tensors share a few cl_mem slabs, so a kernel gets the slabs as
-// arguments and a table of (slab, offset, length) rows, and runs over all their chunks at once. Rows are grouped by
-// the slabs they touch; nearly always there is one group, so one launch. Nothing here waits for the device.
+// A call gathers rows. A row holds one tensor of each of a few parallel lists (parameter, gradient, state …), of equal
+// length and layout, and one scalar. Tensors share a few cl_mem slabs, so a kernel gets the slabs as arguments and a
+// table of (slab, offset, length) rows, and processes all their chunks at once. Rows are grouped by the slabs that they
+// use; nearly always there is one group, so one launch. Nothing here waits for the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,40 +16,40 @@ namespace netcl {
 
 class MultiTensor {
  public:
-  // `columns`: how many tensors (1 to 6) make a row. `compute`: the dtype the kernel computes in (its ACC).
+  // `columns`: the number of tensors (1 to 6) per row. `compute`: the dtype that the kernel computes in (its ACC).
   MultiTensor(const char* op, c10::Device device, size_t columns, c10::ScalarType compute);
 
-  // A row of `numel` elements. `tensors[k]` has as many in memory, or is one that the kernel reads one element of.
-  // A row without elements is dropped, unless `keep_empty`.
+  // Adds a row of `numel` elements. `tensors[k]` has as many in memory, or the kernel reads only one element of it. A
+  // row without elements is dropped, unless `keep_empty`.
   void add(int64_t numel, c10::ArrayRef<const at::Tensor*> tensors, const c10::Scalar& scalar = 0,
            bool keep_empty = false);
 
-  // Chunks of all rows so far, numbered in the order of the rows (see first_chunk in kernels/common/multi_tensor.h).
+  // The chunks of all rows so far, numbered in the order of the rows.
   int64_t chunks() const { return chunks_; }
   int64_t rows() const { return rows_; }
 
-  // Runs `name` of kernels/<file> over every chunk of every row: MT_PARAMS first, then `args`.
+  // Runs `name` of kernels/<file> on every chunk of every row; its arguments are MT_PARAMS, then `args`.
   template <class... Args>
   void launch(const char* file, const char* name, Defs defs, const Args&... args) {
     run(file, name, std::move(defs), /*per_row=*/false, args...);
   }
-  // The same with one work-item a row, for what follows a reduction.
+  // The same with one work-item per row, for what follows a reduction.
   template <class... Args>
   void launch_rows(const char* file, const char* name, Defs defs, const Args&... args) {
     run(file, name, std::move(defs), /*per_row=*/true, args...);
   }
 
  private:
-  static constexpr size_t kSlabs = 8;         // slabs a launch; MT_PARAMS agrees
-  static constexpr size_t kHeader = 3;        // words before the addresses of a row
-  static constexpr size_t kMaxTable = 32768;  // bytes of one table, so that its upload is staged and never waits
+  static constexpr size_t kSlabs = 8;         // slabs per launch, as in MT_PARAMS
+  static constexpr size_t kHeader = 3;        // words of a row before its addresses
+  static constexpr size_t kMaxTable = 32768;  // bytes per table; uploads of this size are staged and never wait
 
   struct Group {
     std::array<cl_mem, kSlabs> slabs{};
     size_t used = 0;
-    std::vector<uint64_t> table;  // kHeader + columns words a row: first chunk, length, scalar, (slab, offset)…
-    int64_t chunks = 0;           // of this group
-    int64_t base = 0;             // chunks of the groups before it
+    std::vector<uint64_t> table;  // kHeader + columns words per row: first chunk, length, scalar, (slab, offset)…
+    int64_t chunks = 0;           // chunks of this group
+    int64_t base = 0;             // chunks of the groups before this one
     c10::DataPtr uploaded;
   };
   Group& group_for(c10::ArrayRef<Location> where);

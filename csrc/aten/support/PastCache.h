@@ -1,4 +1,4 @@
-// When a kernel's output is stored past the cache: PAST_CACHE of kernels/common/dtypes.h.
+// When a kernel stores its output past the cache, by non-temporal stores: PAST_CACHE of kernels/common/dtypes.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,13 +10,13 @@
 
 namespace netcl {
 
-// Whether an output is too large to be found in the cache by whoever reads it.
+// Whether an output is so large that it would leave the cache before it is read.
 inline bool larger_than_cache(const Device& device, int64_t bytes) {
   return device.is_cpu() && bytes >= int64_t{32} << 20;
 }
 
-// Sets PAST_CACHE where `out`, of dense rows of n elements, is large, the kernel's vectors of `vec` elements are
-// aligned in it, and it is none of `read`: what is written in place is in the cache already.
+// Sets PAST_CACHE if `out` (dense rows of n elements) is large, the kernel's vectors of `vec` elements are aligned in
+// it, and no tensor of `read` shares its memory: an output written in place is in the cache already.
 inline void past_cache(Defs& d, const Device& device, const at::Tensor& out, int64_t n, int64_t vec,
                        std::initializer_list<at::Tensor> read) {
   const auto address = reinterpret_cast<uintptr_t>(out.const_data_ptr());

@@ -146,8 +146,8 @@ Kernel& kernel_of(Device& device, const Variant& v) {
   return *slot.kernel;
 }
 
-// Whether outputs are too large for a reader to find them in the cache, and aligned for stores that pass it by. What is
-// written in place is in the cache already.
+// Whether outputs are so large that they would leave the cache before they are read, and aligned for non-temporal
+// stores. An output that is written in place is in the cache already.
 bool past_cache(const Device& device, const Variant& v, const PointwiseSpace& l, c10::ArrayRef<Buf> bufs) {
   if (v.vec < 8) return false;
   for (int k = 0; k < v.nout; k++) {
@@ -239,7 +239,7 @@ bool rounds_result(const at::TensorIteratorBase& iter, c10::ScalarType common) {
 // Describes operand k to the kernel; returns its buffer.
 Buf set_operand(at::TensorIteratorBase& iter, int k, const Device& device, Variant& variant, PointwiseSpace& l) {
   const bool by_value = k >= variant.nout && iter.is_cpu_scalar(k);
-  // A number of Python's is a double on the host; by value it asks for no cl_khr_fp64, and for no variant of its own.
+  // A Python number is a double on the host; passed by value, it needs neither cl_khr_fp64 nor its own variant.
   variant.types[k] = by_value ? variant.common : iter.dtype(k);
   check_dtype(device, variant.types[k], variant.op);
   if (by_value) {

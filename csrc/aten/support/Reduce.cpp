@@ -1,4 +1,4 @@
-// Reductions over any dimensions of tensors of any layout: picks the shape of the work, launches
+// Reductions over any dimensions of tensors of any layout: decides how to split the work and launches the kernels of
 // kernels/reduce.
 #include "aten/support/Reduce.h"
 
@@ -16,14 +16,14 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kItemElements = 65536;     // elements that make a work-item worth its while on a CPU
-constexpr int64_t kFoldElements = 8192;      // elements that make it worth to take several rows side by side
-constexpr int64_t kSegmentElements = 65536;  // elements for which a second launch is worth its while
+constexpr int64_t kItemElements = 65536;     // elements that pay for a work-item on a CPU
+constexpr int64_t kFoldElements = 8192;      // elements from which several rows are reduced side by side
+constexpr int64_t kSegmentElements = 65536;  // elements that pay for a second launch
 constexpr int64_t kLongRow = 32;             // a dense row at least this long is reduced along its lanes
-constexpr int64_t kGroup = 256;              // work-group of reduce_group, at most
+constexpr int64_t kGroup = 256;              // largest work-group of reduce_group
 constexpr int64_t kCombineGroup = 64;        // work-group of reduce_combine on a GPU
-constexpr int64_t kOuterGroup = 128;         // work-group of reduce_outer on a GPU, at most
-constexpr int64_t kMaxSegment = 1L << 30;    // indices within a segment are 32 bits
+constexpr int64_t kOuterGroup = 128;         // largest work-group of reduce_outer on a GPU
+constexpr int64_t kMaxSegment = 1L << 30;    // indices within a segment have 32 bits
 
 struct Operand {
   const void* data = nullptr;
@@ -40,15 +40,15 @@ struct Reduction {
   }
 };
 
-// Smallest input stride first (expanded dimensions last), neighbours that form one dimension merged.
+// Sorts dimensions by the input's stride, smallest first and expanded ones last, and merges neighbours that form one.
 void simplify(Dims& dims) {
   const auto rank = [](const Dim& d) { return d.in == 0 ? std::numeric_limits<int64_t>::max() : std::abs(d.in); };
   std::stable_sort(dims.begin(), dims.end(), [&](const Dim& a, const Dim& b) { return rank(a) < rank(b); });
   merge_neighbours(dims);
 }
 
-// Few dense columns of many rows leave most lanes empty: a row then takes several of them, side by side.
-// Returns how many.
+// If there are few dense columns but many rows, most lanes would be empty, so several rows are treated as one wider
+// row. Returns how many.
 int64_t fold_rows(Reduction& p) {
   if (p.kept.size() != 1 || p.reduced.size() != 1) return 1;
   Dim &column = p.kept[0], &row = p.reduced[0];
@@ -67,7 +67,7 @@ int64_t fold_rows(Reduction& p) {
 
 struct Plan {
   const char *file, *kernel;
-  int64_t vec, panel, local;  // lanes, vectors of a tile, work-items of a group
+  int64_t vec, panel, local;  // lanes, vectors per tile, work-items per group
   Range global, group;
 };
 
@@ -107,7 +107,8 @@ Plan plan_cpu(const Device& device, const Reduction& p, int64_t lanes, ReducePar
 Plan plan_gpu(const Device& device, const Reduction& p, ReduceParams& params) {
   const Dim &row = p.reduced[0], &column = p.kept[0];
   const int64_t element = c10::elementSize(p.in.dtype), units = static_cast<int64_t>(device.compute_units());
-  // Work-items that are neighbours read neighbours: along the row in a group, along the columns in reduce_outer.
+  // Neighbouring work-items should read neighbouring elements: along the row in a group, along the columns in
+  // reduce_outer.
   const bool groups = params.reduced >= kCombineGroup && (params.outputs < kOuterGroup || row.in == element ||
                                                           (column.in != element && params.outputs < 16384));
   const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
@@ -129,7 +130,7 @@ Plan plan_gpu(const Device& device, const Reduction& p, ReduceParams& params) {
 
 bool is_double(const ReduceOp& op) { return op.acc == at::kDouble || op.acc == at::kComplexDouble; }
 
-// All but how the work is cut.
+// Sets everything except how the work is split.
 ReduceParams params_of(const Reduction& p, const ReduceOp& op) {
   ReduceParams params{};
   params.outputs = product(p.kept);
@@ -174,7 +175,7 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
 
   at::Tensor partial;
   params.has_partial = params.segments > 1 || fold > 1;
-  if (params.has_partial) {  // accumulators take at most 32 bytes
+  if (params.has_partial) {  // an accumulator takes at most 32 bytes
     partial = at::empty({params.segments * params.outputs * 32},
                         at::TensorOptions().dtype(at::kByte).device(at::kPrivateUse1, device.index()));
   }
@@ -185,7 +186,7 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
       .launch(op.aten, queue, plan.global, plan.group, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data},
               buf_or_null(partial), params);
   if (params.segments == 1 && fold == 1) return;
-  if (fold > 1) {  // a segment's accumulators, folded out again, are those of `fold` segments
+  if (fold > 1) {  // unfolded, a segment's accumulators are those of `fold` segments
     params.outputs /= fold;
     params.kept.size[0] /= fold;
     params.segments *= fold;

@@ -1,4 +1,4 @@
-// The one reduction (kernels/reduce) behind sum, mean, max, argmax, norm, var, …
+// The reduction (kernels/reduce) behind sum, mean, max, argmax, norm, var, …
 #pragma once
 
 #include <ATen/native/TensorIterator.h>
@@ -10,24 +10,24 @@ struct ReduceOp {
   enum Kind { kSimple, kArg, kVar };
   const char* aten;     // for errors: "aten::sum"
   const char* name;     // the operator's name in kernels/reduce/operations.h
-  c10::ScalarType acc;  // what it is computed in
+  c10::ScalarType acc;  // the type it is computed in
   Kind kind = kSimple;
-  const char* flag = nullptr;  // one more -D
+  const char* flag = nullptr;  // an additional -D
   double p0 = 0;               // the operator's parameter
 };
 
-// Reduces the dimensions along which the outputs of `iter` do not move.
+// Reduces the dimensions in which the outputs of `iter` have stride 0.
 void reduce(at::TensorIteratorBase& iter, const ReduceOp& op);
-// Reduces the masked dimensions of `self` into `out0` (and `out1`, if defined), which have the result's
-// sizes.
+// Reduces the masked dimensions of `self` into `out0` (and `out1`, if defined), which have the result's sizes.
 void reduce(const at::Tensor& self, std::bitset<64> mask, bool keepdim, const at::Tensor& out0, const at::Tensor& out1,
             const ReduceOp& op);
 
-// float for half, bfloat16 and float; int64 for integers: what sums and products of `result` are computed in.
+// The type in which sums and products with this result are computed: float for half, bfloat16 and float; int64 for
+// integers.
 c10::ScalarType sum_type(c10::ScalarType result);
 // The narrowest compute type that holds every value of `input`, for comparisons.
 c10::ScalarType value_type(c10::ScalarType input);
-// The same for what orders its input; raises for complex numbers, naming `op`.
+// The same for operators that order their input; raises for complex numbers, naming `op`.
 c10::ScalarType ordered_type(c10::ScalarType input, const char* op);
 
 }  // namespace netcl

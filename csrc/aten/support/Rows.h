@@ -1,4 +1,4 @@
-// How kernels that include kernels/common/rows.h are launched: a row to a work-item (CPU) or to a work-group (GPU).
+// How kernels that include kernels/common/rows.h are launched: one row per work-item (CPU) or per work-group (GPU).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,13 +15,13 @@ namespace netcl {
 constexpr int64_t kRowVec = 16;
 constexpr int64_t kRowGroup = 128;
 
-// The vector for rows of n elements: a short row would be all remainder in a vector of 16.
+// The vector width for rows of n elements. In vectors of 16, a short row would be all remainder.
 inline int64_t row_vec(const Device& dev, int64_t n) { return !dev.is_cpu() ? 1 : n < kRowVec ? 4 : kRowVec; }
 inline size_t row_group(const Device& dev) {
   return dev.is_cpu() ? 1 : std::min<size_t>(kRowGroup, std::bit_floor(dev.info().max_work_group_size));
 }
 
-// Raises NotImplementedError for what is no float32, float64, float16 or bfloat16, and as check_dtype() does.
+// Raises NotImplementedError unless the type is float32, float64, float16 or bfloat16; also does check_dtype().
 inline void check_floating(const Device& dev, c10::ScalarType type, const char* op) {
   TORCH_CHECK_NOT_IMPLEMENTED(type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16,
                               '"', op, "\" not implemented for '", c10::toString(type),
@@ -29,16 +29,16 @@ inline void check_floating(const Device& dev, c10::ScalarType type, const char* 
   check_dtype(dev, type, op);
 }
 
-// The -D options that rows.h asks for, for rows of n elements.
+// The -D options that rows.h needs, for rows of n elements.
 inline Defs& row_defs(Defs& d, const Device& dev, c10::ScalarType compute, int64_t n) {
   return d.set("ACC", dtype_tag(compute)).set("VEC", row_vec(dev, n)).set("LS", int64_t(row_group(dev)));
 }
 
-// Where more than these are summed, kernels of rows.h add them in blocks: 65536 elements of a row, 4096 of a column.
+// Kernels of rows.h add longer sums in blocks: beyond 65536 elements of a row, 4096 of a column.
 constexpr int64_t kLongRow = 65536, kLongColumn = 4096;
 
-// `rows` rows of n elements in groups of `rows_per`: enough elements in a work-item to pay for it, and work
-// for every core.
+// Splits `rows` rows of n elements into `groups` of `rows_per`, so that a work-item has enough elements and every core
+// has work.
 struct RowSplit {
   int64_t rows_per;
   size_t groups;
@@ -52,12 +52,11 @@ inline RowSplit row_split(const Device& dev, int64_t rows, int64_t n) {
   return {per, size_t(ceil_div(rows, per))};
 }
 
-// The two floats of kernels/common/rows.h's WIDE.
+// A double as the two floats that WIDE of kernels/common/rows.h takes.
 inline float wide_high(double x) { return float(x); }
 inline float wide_low(double x) { return std::isfinite(float(x)) ? float(x - double(float(x))) : 0.0f; }
 
-// The tensor itself where it is dense in the default order, else a scratch tensor to compute into; finish()
-// then copies it back.
+// The tensor itself if it is contiguous, else a scratch tensor to compute into, which finish() copies back.
 class DenseOut {
  public:
   explicit DenseOut(const at::Tensor& out)

@@ -10,7 +10,7 @@
 
 namespace netcl {
 
-// The bits of a scalar as `type` (a compute type): `size` bytes at the front of `words`.
+// The bits of a scalar as `type` (a compute type): the first `size` bytes of `words`.
 struct PackedScalar {
   std::array<uint64_t, 2> words{};
   size_t size = 0;
@@ -47,7 +47,7 @@ inline PackedScalar pack_scalar(const c10::Scalar& s, c10::ScalarType type) {
       p.put(static_cast<uint8_t>(s.to<bool>()));
       break;
     default: {
-      // Integers: the low bytes of the two's complement, little-endian as every OpenCL host here.
+      // Integers: the low bytes of the two's complement. Every OpenCL host here is little-endian.
       const int64_t v = s.isFloatingPoint()          ? static_cast<int64_t>(s.to<double>())
                         : type == ScalarType::UInt64 ? static_cast<int64_t>(s.to<uint64_t>())
                                                      : s.to<int64_t>();

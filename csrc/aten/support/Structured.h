@@ -1,10 +1,10 @@
-// Registers a structured operator from one line: its out, in-place and functional forms, with ATen's own meta()
-// (broadcasting, promotion, checks, error texts) and an impl() that is either ATen's (one class shared by CPU and CUDA,
-// which calls a DispatchStub) or ours (a class that derives from at::meta::structured_X and defines impl).
+// Registers a structured operator in one line: its out, in-place and functional forms, with ATen's own meta()
+// (broadcasting, promotion, checks, error texts). impl() is either ATen's (one class shared by CPU and CUDA, which
+// calls a DispatchStub) or ours (a class that derives from at::meta::structured_X and defines impl).
 //
 //   structured<at::native::structured_sigmoid_out>(m, "sigmoid", "sigmoid_", "sigmoid.out");
 //
-// A form that does not exist is nullptr.
+// Pass nullptr for a form that does not exist.
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -26,7 +26,7 @@
 namespace netcl {
 namespace structured_detail {
 
-// What the dispatcher passes for a parameter of meta(), and the way from one to the other.
+// The type that the dispatcher passes for a parameter of meta(), and its conversion to that parameter.
 template <class M>
 struct Param {
   using schema = M;
@@ -51,7 +51,7 @@ at::Tensor create_out(at::IntArrayRef sizes, at::IntArrayRef strides, const at::
 void resize_out(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
                 const at::TensorOptions& options);
 void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::TensorOptions& options);
-// A stand-in for an `out` whose strides the operator cannot write; nullopt where they are as asked for.
+// A tensor to write instead of `out` if the operator cannot write its strides; nullopt if they are as requested.
 std::optional<at::Tensor> create_proxy(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
                                        const at::TensorOptions& options);
 
@@ -102,7 +102,7 @@ void run(Op<Base, F, N>& op, std::index_sequence<I...>, const M&... args) {
 template <class Base, class MetaFn, class ImplFn>
 struct Forms;
 
-// meta(M...) of the at::meta class, impl(M..., const Tensor& out...) of Base.
+// meta(M...) is that of the at::meta class; impl(M..., const Tensor& out...) is that of Base.
 template <class Base, class MetaClass, class... M, class ImplClass, class... A>
 struct Forms<Base, void (MetaClass::*)(M...), void (ImplClass::*)(A...)> {
   static constexpr size_t N = sizeof...(A) - sizeof...(M);
@@ -154,7 +154,7 @@ struct Forms<Base, void (MetaClass::*)(M...), void (ImplClass::*)(A...)> {
   }
 };
 
-// The in-place form takes Tensor& where the functional one takes const Tensor& self.
+// The in-place form takes `Tensor& self`, the functional one `const Tensor& self`.
 template <class F>
 struct Inplace {
   static constexpr bool exists = false;
@@ -170,8 +170,8 @@ struct Inplace<Forms<Base, void (MetaClass::*)(const at::Tensor&, M...), ImplFn>
 
 }  // namespace structured_detail
 
-// Function pointers, not TORCH_FN, here and elsewhere: the dispatcher's wrappers are then compiled once a signature,
-// not once a function (a sixth of the build's time), for one indirect call.
+// m.impl() gets function pointers, here and elsewhere, not TORCH_FN: the dispatcher's wrappers are then compiled once
+// per signature instead of once per function. This saves a sixth of the build's time and costs one indirect call.
 template <class Base>
 void structured(torch::Library& m, const char* functional, const char* inplace, const char* out) {
   using F = structured_detail::Forms<Base, decltype(&Base::meta), decltype(&Base::impl)>;

@@ -1,9 +1,9 @@
 """Marks the test files that depend on the OpenCL driver: `make test` runs the others on one runtime only.
 
-The rule: a file is listed if it checks what drivers do (their calls, errors, queues, caches, devices), or if it is the
-one that holds a family of kernels against the CPU, so that each driver compiles and runs every file of kernels/. Files
-that check what is above the kernels (dispatch, dtypes, autocast's lists, optimizers' options, graphs of torch.compile,
-libraries, documents) are not, nor are those that run many samples through kernels which a listed file covers.
+A file is listed if it checks what drivers do (their calls, errors, queues, caches, devices). It is also listed if it is
+the file that compares a family of kernels with the CPU, so that each driver compiles and runs every file of kernels/. A
+file is not listed if it checks code above the kernels (dispatch, dtypes, autocast's lists, optimizers' options, graphs
+of torch.compile, libraries, documents), or if it runs many samples through kernels that a listed file covers.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ DRIVER = {
     "test_grad_scaler", "test_indexing", "test_loss", "test_matrix_engine", "test_normalization", "test_pointwise",
     "test_pooling", "test_random", "test_reduce", "test_rnn", "test_sampling", "test_scan", "test_segment_reduce",
     "test_shape", "test_softmax", "test_sort", "test_special", "test_upsample",
-    # all of it together
+    # all together
     "test_training",
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Where the time of a kernel's first use goes: ``NETCL_VISIBLE_DEVICES=pocl python tools/cold_kernels.py``.
+"""Show where the time of a kernel's first use goes: ``NETCL_VISIBLE_DEVICES=pocl python tools/cold_kernels.py``.
 
 A workload runs once to find its programs. Each is then built anew with pyopencl, step by step: the front end
 (clCompileProgram), the driver's own library and optimisation (clLinkProgram), and code generation, which some drivers
@@ -49,7 +49,7 @@ for line in torch.ops.netcl.programs_in_use():
 
 
 def programs(workload: str) -> list[tuple[str, str, str, str]]:
-    """File, kernel, options and source of each program that `workload` uses."""
+    """Return file, kernel, options and source of each program that `workload` uses."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "examples"), str(ROOT), *sys.path])}
     done = subprocess.run(
         [sys.executable, "-c", workload + LIST, "netcl"], env=environment, capture_output=True, text=True, cwd=ROOT
@@ -60,14 +60,14 @@ def programs(workload: str) -> list[tuple[str, str, str, str]]:
 
 
 def timed(call):
-    """The result of `call` and its milliseconds."""
+    """Return the result of `call` and its time in milliseconds."""
     start = time.perf_counter()
     result = call()
     return result, (time.perf_counter() - start) * 1e3
 
 
 def device():
-    """The OpenCL device that is netcl:0, in pyopencl."""
+    """Return the OpenCL device of netcl:0 as a pyopencl object."""
     import torch  # noqa: F401
 
     from torch_netcl import interop
@@ -76,9 +76,9 @@ def device():
 
 
 def measure(cl, context, program: tuple[str, str, str, str], number: int) -> dict:
-    """The steps of one build."""
+    """Build one program and return the time of each step in milliseconds."""
     file, name, options, source = program
-    source += f"\n// {os.getpid()} {number}\n"  # so that no cache knows it
+    source += f"\n// {os.getpid()} {number}\n"  # so that no cache holds it
     made = cl.Program(context, source)
     flags = options.split()
     compiled, front = timed(lambda: made.compile(flags))
@@ -116,7 +116,7 @@ def main() -> None:
 
     context = cl.Context([dev])
     rows = []
-    measure(cl, context, found[0], -1)  # the driver's own start
+    measure(cl, context, found[0], -1)  # the first build includes the driver's start
     print(f"{dev.platform.version}: milliseconds\n\n| kernel | lines | front end | link | code | create | build |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for number, program in enumerate(found):

@@ -6,8 +6,9 @@
     python -m torch_netcl.warmup record kernels.json -m package.train        # the same for a module
     python -m torch_netcl.warmup replay kernels.json                         # compiles them, with all cores
 
-A list holds names and options of kernels, and the text of those that ``torch.compile`` or the program itself made; no
-binaries. So it serves any device and driver of the same class, CPU or GPU, while entries of the cache serve one.
+A list holds names and options of kernels, and the text of those that ``torch.compile`` or the program itself made. It
+holds no binaries, so it serves all devices and drivers of the same class (CPU or GPU). An entry of the cache serves
+only one device and driver.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _FORMAT = "torch_netcl kernels 1"
 
 
 def kernels_in_use() -> list[list[str]]:
-    """The kernels that this process has used so far: rows of label, -D options and source ("" for netcl's own)."""
+    """Return the kernels used so far as rows of label, -D options and source ("" for netcl's own kernels)."""
     return sorted(torch.ops.netcl.recorded_programs())
 
 
 @contextlib.contextmanager
 def record(path: str | os.PathLike[str]) -> Iterator[None]:
-    """At the end of the block, also by an exception, write what the process has used until then to the file `path`."""
+    """At the end of the block, also after an exception, write the kernels used so far to the file `path` as JSON."""
     try:
         yield
     finally:
@@ -44,8 +45,10 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
 def replay(path: str | os.PathLike[str], device: torch.device | str | int = "netcl") -> Counter[str]:
     """Compile the kernels of a list for `device`, unless the cache on disk has them.
 
-    Returns how many were "compiled", "known" and "failed"; what a failed one ended with goes to stderr. A list of a GPU
-    on a CPU, or of a device with more capabilities, may fail in part. Raises ValueError if `path` is no such list.
+    `path` is a file that :func:`record` wrote; a `device` of type int is an index. Returns how many kernels were
+    "compiled", "known" (already on disk) and "failed". The error of each failed kernel is printed to stderr. Some
+    kernels may fail if the list comes from a GPU and `device` is a CPU, or from a device with more capabilities. Raises
+    ValueError if `path` holds no such list.
     """
     try:
         content = json.loads(Path(path).read_text())

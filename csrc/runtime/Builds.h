@@ -1,6 +1,6 @@
-// Kernels are built by threads of their own, several at a time, while the host runs on. A launch of one that is not
-// ready is kept with its arguments, and so is what follows it in its queue: the whole of a training step may be known
-// before its first kernel is built. Whatever else uses the queue waits (Queue::handle).
+// Separate threads build kernels, several at a time, while the host runs on. If a kernel is not ready, its launch is
+// kept with its arguments, and so are the commands that follow it in its queue. Thus all launches of a training step
+// may be known before its first kernel is built. Whatever else uses the queue waits (Queue::handle).
 #pragma once
 
 #include <array>
@@ -21,13 +21,13 @@
 
 namespace netcl {
 
-// Work that one of the threads does. Its exception is kept for those who wait.
+// Work that one of these threads does. An exception is kept and raised by wait().
 class Build {
  public:
   explicit Build(std::function<void()> work) : work_(std::move(work)) {}
   bool over() const { return over_.load(std::memory_order_acquire); }
   bool failed() const { return over() && error_; }
-  // Returns at the end; raises what the work raised.
+  // Returns when the work has ended; raises the exception that the work raised.
   void wait();
   void run();
 
@@ -37,19 +37,19 @@ class Build {
   std::atomic<bool> over_{false};
 };
 
-// NETCL_COMPILE_THREADS: how many threads there are, by default one per core, eight at most. 0: whoever needs a kernel
-// builds it.
+// The number of threads (NETCL_COMPILE_THREADS). Default: one per core, at most eight. 0: the thread that needs a
+// kernel builds it.
 int build_threads();
-// True on one of these threads.
+// True if the calling thread is one of these threads.
 bool is_build_thread();
-// For one of them to do.
+// Queues `work` for one of these threads. If there is no thread, the caller runs it at once.
 std::shared_ptr<Build> start_build(std::function<void()> work);
 bool builds_under_way() noexcept;
-// Waits until none is.
+// Waits until no build is under way.
 void finish_builds();
 
-// A command that is not enqueued yet, since a launch before it waits for its kernel. It holds the buffers that it uses,
-// lest they be released.
+// A command that is not enqueued yet, since a launch waits for its kernel: this one or one before it. It holds
+// references to the buffers that it uses, so that they are not released.
 class DeferredCommand {
  public:
   DeferredCommand();
@@ -67,7 +67,7 @@ class DeferredCommand {
   std::vector<cl_mem> held_;
 };
 
-// What Kernel::launch was given.
+// A launch that waits: the arguments of Kernel::launch.
 struct DeferredLaunch : DeferredCommand {
   explicit DeferredLaunch(Kernel& k) : kernel(k) {}
   void add(size_t size, const void* value);
@@ -86,7 +86,7 @@ struct DeferredLaunch : DeferredCommand {
   std::vector<unsigned char> bytes;
 };
 
-// Any other command.
+// Any other command: `enqueue` is a function that enqueues it.
 template <class Enqueue>
 struct DeferredCall : DeferredCommand {
   explicit DeferredCall(Enqueue&& e) : enqueue(std::move(e)) {}
@@ -98,13 +98,13 @@ struct DeferredCall : DeferredCommand {
 };
 
 struct DeferredCommands {
-  std::mutex mutex;  // of the list
+  std::mutex mutex;  // protects `list`
   std::deque<std::unique_ptr<DeferredCommand>> list;
-  std::mutex turn;  // of whoever enqueues what is in it
+  std::mutex turn;  // held by the thread that enqueues the commands of `list`
 };
 
-// Calls enqueue(queue), which uses its driver_handle(): now or, behind launches that wait for their kernels, after
-// them.
+// Calls enqueue(queue), which uses the queue's driver_handle(). If launches of the queue wait for their kernels, the
+// call is made after those launches.
 template <class Enqueue>
 void enqueue_in_order(Queue& queue, std::initializer_list<cl_mem> buffers, Enqueue&& enqueue) {
   if (__builtin_expect(!queue.has_deferred(), 1)) return enqueue(queue);

@@ -1,8 +1,9 @@
-// The functions of OpenCL C that kernels call, for compilers that parse a header of them anew for each program. PoCL
-// reads 18,000 lines twice, most of what it takes to compile a small kernel. -D_OPENCL_H_ says that the header was read
-// already, and these declarations take its place (csrc/runtime/ProgramCache.cpp). A program that needs another function
-// does not compile, and is compiled again with the compiler's own header. All overloads of a name but those of vectors
-// of 3 are here, since with some of them a call could mean another one.
+// Declares the functions of OpenCL C that kernels call, for compilers that parse a header with all of them for each
+// program. PoCL would read the 18,000 lines of clang's opencl-c.h twice, which takes most of the time of compiling a
+// small kernel. netcl defines the include guard of that header, _OPENCL_H_ (csrc/runtime/ProgramCache.cpp), and the
+// declarations below take its place. A program that needs another function does not compile this way; it is compiled
+// again with the compiler's own header. If a function is declared here, all its overloads are, except those for vectors
+// of 3: if some were missing, a call could choose the wrong one.
 #if defined(NETCL_BUILTINS) && !defined(NETCL_BUILTINS_H)
 #define NETCL_BUILTINS_H
 
@@ -31,7 +32,7 @@
   VECTORS(M, short)        \
   VECTORS(M, int) VECTORS(M, long) VECTORS(M, uchar) VECTORS(M, ushort) VECTORS(M, uint) VECTORS(M, ulong)
 
-// Functions of one number.
+// Functions of one floating-point argument.
 #define UNARY(T, V)           \
   T##V VALUE_OF acos(T##V);   \
   T##V VALUE_OF acosh(T##V);  \
@@ -68,7 +69,7 @@
   T##V VALUE_OF trunc(T##V);
 FLOATS(UNARY)
 
-// Of two and three numbers.
+// Functions of two and three arguments.
 #define BINARY(T, V)                   \
   T##V VALUE_OF atan2(T##V, T##V);     \
   T##V VALUE_OF copysign(T##V, T##V);  \
@@ -106,7 +107,7 @@ FLOATS(EXTREMES)
 INTEGER_VECTORS(EXTREMES_WITH_SCALAR)
 FLOAT_VECTORS(EXTREMES_WITH_SCALAR)
 
-// Of whole numbers.
+// Functions of integers.
 #define OF_INTEGERS(T, V)           \
   T##V VALUE_OF clz(T##V);          \
   T##V VALUE_OF mul_hi(T##V, T##V); \
@@ -118,7 +119,7 @@ FLOAT_VECTORS(EXTREMES_WITH_SCALAR)
 SIGNED(OF_INTEGERS)
 UNSIGNED(OF_UNSIGNED)
 
-// What comparisons give, and what chooses by it.
+// any(), all(), the classes of floats, and select().
 #define ANY_ALL(T, V)     \
   int VALUE_OF any(T##V); \
   int VALUE_OF all(T##V);
@@ -150,7 +151,7 @@ VECTORS(DOUBLE_CLASSES, double)
 WIDTHS(SELECT_DOUBLE, double)
 #endif
 
-// Every type as every other one.
+// Conversions from each type to each other one.
 #define CONVERT_WIDTH(T, S, V) T##V VALUE_OF convert_##T##V(S##V);
 #define CONVERT_FROM(T, S) \
   CONVERT_WIDTH(T, S, ) CONVERT_WIDTH(T, S, 2) CONVERT_WIDTH(T, S, 4) CONVERT_WIDTH(T, S, 8) CONVERT_WIDTH(T, S, 16)
@@ -179,7 +180,7 @@ TYPES(CONVERT_uchar_sat)
 TYPES(CONVERT_double)
 #endif
 
-// Vectors in memory.
+// Loads and stores of vectors.
 #define LOAD_STORE(T, V)                                \
   T##V READS vload##V(size_t, const __constant T*);     \
   T##V READS vload##V(size_t, const __global T*);       \
@@ -202,7 +203,7 @@ TYPES(LOAD_STORE_TYPE)
 WIDTHS(LOAD_HALF, float)
 FLOATS(STORE_HALF)
 
-// Work-items.
+// Work-items, barriers and atomics.
 size_t VALUE_OF get_global_id(uint);
 size_t VALUE_OF get_global_size(uint);
 size_t VALUE_OF get_group_id(uint);
@@ -228,7 +229,7 @@ long OVERLOADED atom_cmpxchg(volatile __local long*, long, long);
 ulong OVERLOADED atom_cmpxchg(volatile __local ulong*, ulong, ulong);
 #endif
 
-// The names above are for this file alone.
+// The macros above are for this file alone.
 #undef OVERLOADED
 #undef VALUE_OF
 #undef READS

@@ -327,7 +327,9 @@ class TestFaults(TestCase):
         unused = {"clReleaseProgram"}
         if torch.netcl.get_device_properties(D).device_type != "cpu":
             unused.add("clSetMemObjectDestructorCallback")
-        self.assertEqual(names - hit - HOLDING, STARTING | ELSEWHERE | unused)
+        # PoCL's programs are built in a context of the build thread, and loaded into the device's.
+        loading = {"clCreateProgramWithBinary", "clReleaseProgram"}
+        self.assertEqual(names - hit - HOLDING - loading, (STARTING | ELSEWHERE | unused) - loading)
 
     def test_program_that_does_not_build(self):
         def build():

@@ -70,11 +70,11 @@ void map(const char* name, const char* op, TensorList out, ArrayRef<TensorList> 
   const auto out_type = out[0].scalar_type(), in_type = in[0][0].scalar_type();
   MultiTensor tensors(name, out[0].device(), in.size() + 1, compute_type(in_type));
   c10::SmallVector<const Tensor*, 4> row(in.size() + 1);
+  const Scalar none = 0;
   for (size_t i = 0; i < out.size(); i++) {
     row[0] = &out[i];
     for (size_t k = 0; k < in.size(); k++) row[k + 1] = &in[k][i];
-    const Scalar& scalar = scalars.empty() ? Scalar(0) : scalars[scalars.size() == 1 ? 0 : i];
-    tensors.add(out[i].numel(), row, scalar);
+    tensors.add(out[i].numel(), row, scalars.empty() ? none : scalars[scalars.size() == 1 ? 0 : i]);
   }
   Defs defs;
   defs.set("OP", op).set("NIN", static_cast<int64_t>(in.size())).set("S", dtype_tag(in_type));

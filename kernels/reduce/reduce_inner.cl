@@ -31,8 +31,8 @@ typedef struct {
 } block_t;
 
 // The vector from element i on; `dense` is a compile-time constant.
-static inline VT read_vector(const block_t* B, long i, int dense) {
-  return FROM(dense ? READ(B->src + i * ELEMENT) : gather(B->src + i * B->stride, B->stride, VEC), (VT)(B->pivot));
+ALWAYS_INLINE VT read_vector(const block_t B, long i, int dense) {
+  return FROM(dense ? READ(B.src + i * ELEMENT) : gather(B.src + i * B.stride, B.stride, VEC), (VT)(B.pivot));
 }
 
 // The vectors of a step lie a quarter of the block apart, since a core that reads four places at once gets more of the
@@ -46,38 +46,38 @@ static inline VT read_vector(const block_t* B, long i, int dense) {
 #endif
 // Prefetches what follows the block, which is mostly the next block: the hardware does not predict four new places per
 // block.
-static inline void fetch_behind(const block_t* B, long i) { FETCH_LINE(B->src + (i + B->n) * ELEMENT); }
+ALWAYS_INLINE void fetch_behind(const block_t B, long i) { FETCH_LINE(B.src + (i + B.n) * ELEMENT); }
 
 // Adds all whole vectors of a block.
-ALWAYS_INLINE void add_vectors(accumulators_t* v, const block_t* B, int dense, param_t p0) {
-  const long n = B->n, apart = QUARTER(n), steps_end = n / (4 * VEC) * STEP;
+ALWAYS_INLINE void add_vectors(accumulators_t* v, const block_t B, int dense, param_t p0) {
+  const long n = B.n, apart = QUARTER(n), steps_end = n / (4 * VEC) * STEP;
   long i = 0;
   while (i < steps_end) {
     const long end = min(i + SUMS_PER_STAGE * STEP, steps_end);
     accumulators_t w = identities();
     for (; i < end; i += STEP) {
       for (int k = 0; dense && k < 4; k++) fetch_behind(B, i + k * apart);
-      const places_t at = {B->place + i, apart};
+      const places_t at = {B.place + i, apart};
       step4(&w, read_vector(B, i, dense), read_vector(B, i + apart, dense), read_vector(B, i + 2 * apart, dense),
             read_vector(B, i + 3 * apart, dense), at, p0);
     }
     merge_lanes(v, &w);
   }
-  for (i = n / (4 * VEC) * (4 * VEC); i + VEC <= n; i += VEC) step(v, read_vector(B, i, dense), B->place + i, p0);
+  for (i = n / (4 * VEC) * (4 * VEC); i + VEC <= n; i += VEC) step(v, read_vector(B, i, dense), B.place + i, p0);
 }
 
-static inline accumulator_t reduce_block(const block_t* B, param_t p0) {
+static inline accumulator_t reduce_block(const block_t B, param_t p0) {
   accumulator_t a = identity();
-  if (B->n >= VEC) {
+  if (B.n >= VEC) {
     accumulators_t v = identities();
-    if (B->stride == ELEMENT)
+    if (B.stride == ELEMENT)
       add_vectors(&v, B, 1, p0);
     else
       add_vectors(&v, B, 0, p0);
     a = merge_all_lanes(&v, 1);
   }
-  for (long i = B->n / VEC * VEC; i < B->n; i++)
-    a = merge(a, single(FROM(READ1(B->src + i * B->stride), B->pivot), B->place + i, p0));
+  for (long i = B.n / VEC * VEC; i < B.n; i++)
+    a = merge(a, single(FROM(READ1(B.src + i * B.stride), B.pivot), B.place + i, p0));
   return a;
 }
 
@@ -99,7 +99,7 @@ __kernel void reduce_inner(ARGS) {
       B.n = min(min(L->reduced_size[0] - at, end - place), (long)kReduceBlock);
       B.src = src + reduced_offset(L, row) + at * B.stride;
       B.place = place - begin;
-      stage = merge(stage, reduce_block(&B, p0));
+      stage = merge(stage, reduce_block(B, p0));
       if (++blocks == SUMS_PER_STAGE) {
         total = merge(total, stage);
         stage = identity();

@@ -33,7 +33,8 @@ MultiTensor::MultiTensor(const char* op, c10::Device device, size_t columns, c10
 
 MultiTensor::Group& MultiTensor::group_for(c10::ArrayRef<Location> where) {
   const size_t row_bytes = (kHeader + columns_) * sizeof(uint64_t);
-  for (Group& g : groups_) {
+  for (size_t i = groups_.size(); i-- > 0;) {  // those in front are full as a rule
+    Group& g = groups_[i];
     if ((g.table.size() * sizeof(uint64_t)) + row_bytes > kMaxTable) continue;
     auto slabs = g.slabs;
     size_t used = g.used;

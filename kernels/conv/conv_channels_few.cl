@@ -1,19 +1,7 @@
 // Convolutions of channels_last images with few output channels per group, on a CPU. The sums over the source's
 // channels stay vectors until the end. See conv_channels.h. -D: also NCO (output channels per group).
+#include "common/sum_lanes.h"
 #include "conv/conv_channels.h"
-
-#define SUM_HALVES(v) ((v).lo + (v).hi)
-static inline ST sum4(VTYPE(ACC, 4) v) {
-  const VTYPE(ACC, 2) x = SUM_HALVES(v);
-  return x.x + x.y;
-}
-#if VEC == 16
-#define SUM_LANES(v) sum4(SUM_HALVES(SUM_HALVES(v)))
-#elif VEC == 8
-#define SUM_LANES(v) sum4(SUM_HALVES(v))
-#else
-#define SUM_LANES(v) sum4(v)
-#endif
 
 // Adds one tap of X pixels; `place` is the first one's position in its row of the source. `inside`: all of them exist.
 ALWAYS_INLINE void add_tap(__global const STORAGE(IO)* x, __global const ST* w, long w_out, long place, bool inside,

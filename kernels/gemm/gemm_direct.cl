@@ -4,6 +4,7 @@
 //   gemv         the same for one row
 //   gemm_dots    dot products of contiguous rows of A and columns of B. A tile is ROWS x DOT_COLS
 // -D: INA, INB, OUT, ADD (storage tags), ACC, VEC, ACC_FLOATING, and MR or ROWS.
+#include "common/sum_lanes.h"
 #include "gemm/gemm_micro.h"
 #include "gemm/gemm_panels.h"
 
@@ -134,19 +135,6 @@ __kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST 
     }
     for (int v = 0; v < VECTORS; v++) store_vector(&E, 0, at[v], t[v], (int)min(col + v * VEC - at[v], (long)VEC), VEC);
   }
-}
-
-#define SUM_HALVES(v) ((v).lo + (v).hi)
-#if VEC == 16
-#define SUM_LANES(v) sum4(SUM_HALVES(SUM_HALVES(v)))
-#elif VEC == 8
-#define SUM_LANES(v) sum4(SUM_HALVES(v))
-#else
-#define SUM_LANES(v) sum4(v)
-#endif
-static inline ST sum4(VTYPE(ACC, 4) v) {
-  const VTYPE(ACC, 2) x = v.lo + v.hi;
-  return x.x + x.y;
 }
 
 // The sums of each dot product are kept in a vector.

@@ -102,6 +102,16 @@ class TestAttention(TestCase):
         self.check(*inputs(torch.float32, heads=6, kv_heads=2), backend, enable_gqa=True)
         self.check(*inputs(torch.float32, heads=4, kv_heads=1), backend, enable_gqa=True, is_causal=True)
 
+    def test_gradients_have_the_memory_order_of_the_operands(self):
+        # PyTorch's meta function says so, and compiled graphs rely on it.
+        for kv_heads in (4, 2):
+            tensors = inputs(torch.float32, kv_heads=kv_heads)
+            q, k, v = (t.detach().to("netcl").transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
+                       for t in tensors)  # fmt: skip
+            out = F.scaled_dot_product_attention(q, k, v, enable_gqa=kv_heads != 4)
+            for t, grad in zip((q, k, v), torch.autograd.grad(out.sum(), (q, k, v)), strict=True):
+                self.assertEqual(grad.stride(), torch.empty_like(t).stride())
+
     def test_scale_and_views(self):
         q, k, v = inputs(torch.float32)
         self.check(q, k, v, scale=0.7)

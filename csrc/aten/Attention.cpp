@@ -95,10 +95,12 @@ struct Attention {
         .expand({t.size(0), t.size(1), groups, t.size(2), t.size(3)})
         .reshape({t.size(0), q.size(1), t.size(2), t.size(3)});
   }
-  // The gradient of repeated().
+  // The gradient of repeated(), in the original's dtype and, as PyTorch's meta function says, in its memory order.
   static Tensor gathered(const Tensor& grad, const Tensor& original) {
-    if (grad.size(1) == original.size(1)) return grad;
-    return grad.unflatten(1, {original.size(1), grad.size(1) / original.size(1)}).sum(2);
+    if (grad.size(1) == original.size(1)) return grad.to(original.scalar_type());
+    Tensor sum = at::empty_like(original, grad.options());
+    at::sum_out(sum, grad.unflatten(1, {original.size(1), grad.size(1) / original.size(1)}), {2});
+    return sum.to(original.scalar_type());
   }
 
   at::TensorOptions acc_options() const { return q.options().dtype(acc); }
@@ -285,8 +287,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
                         .c = part.of_queries(dq),
                         .alpha = a.scale});
   });
-  if (dk.defined()) dk = Attention::gathered(dk, key).to(key.scalar_type());
-  if (dv.defined()) dv = Attention::gathered(dv, value).to(value.scalar_type());
+  if (dk.defined()) dk = Attention::gathered(dk, key);
+  if (dv.defined()) dv = Attention::gathered(dv, value);
   return {dq, dk, dv, Tensor()};
 }
 

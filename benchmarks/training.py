@@ -51,8 +51,13 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
 }
 
 
-def training_step(build: Callable[[], tuple[nn.Module, Batch]], dtype: torch.dtype | None) -> Callable[[str], Run]:
-    """A `make` for forward, backward and AdamW step, under autocast (float16 with GradScaler) if `dtype` is given."""
+def training_step(
+    build: Callable[[], tuple[nn.Module, Batch]],
+    dtype: torch.dtype | None,
+    wrap: Callable[[nn.Module], Callable] | None = None,
+) -> Callable[[str], Run]:
+    """A `make` for forward, backward and AdamW step, under autocast (float16 with GradScaler) if `dtype` is given.
+    `wrap` makes what is called of the model."""
 
     def make(device: str) -> Run:
         torch.manual_seed(0)
@@ -61,11 +66,12 @@ def training_step(build: Callable[[], tuple[nn.Module, Batch]], dtype: torch.dty
         x, y = (t.to(device) for t in batch)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
         scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)
+        forward = wrap(model) if wrap else model
 
         def run() -> None:
             optimizer.zero_grad(set_to_none=True)
             with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
-                scores = model(x)
+                scores = forward(x)
                 loss = F.cross_entropy(scores.flatten(0, -2), y.flatten())
             scaler.scale(loss).backward()
             scaler.step(optimizer)

@@ -53,6 +53,18 @@ class TestBenchmarks(TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertIn("--list", run.stderr)
 
+    def test_compile(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "a.json")
+            quick = ("--size", "65536", "--samples", "2", "--sample-ms", "1", "--no-cpu", "--json", str(path))
+            run = benchmarks("compile", "add_norm_gelu", *quick)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertRegex(run.stdout, r"compile/add_norm_gelu \|.*(met|missed) \|")
+            (result,) = json.loads(path.read_text())["results"]
+            self.assertEqual(result["launches"], [3, 1])
+            self.assertEqual(set(result["times"]), {"netcl eager", "netcl compiled"})
+        self.assertIn("compile/cold_gpt", benchmarks("compile", "--list").stdout)
+
     def test_turns(self):
         run = benchmarks(str(ROOT), "scale/add_1e3", "no such case", module="benchmarks.turns")
         self.assertRegex(run.stdout, r"\| scale/add_1e3 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|\n\n1 cases", run.stderr)

@@ -264,7 +264,8 @@ class Writer:
                 f"torch.topk({x}.detach(), 1, {dim})[0]",
                 f"{x}.detach().sort({dim})[0]",
                 f"{x}.detach().kthvalue(1, {dim})[0]",
-                f"{x}.detach().median({dim})[0]",
+                # On the CPU, PyTorch 2.13's median reads past the end of an expanded tensor; clone() makes it dense.
+                f"{x}.detach().clone().median({dim})[0]",
                 f"{x}.logcumsumexp({dim}).mul(0)",
                 f"{x}.flip({dim})",
             ]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 
+import torch
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 START = """
@@ -100,6 +101,40 @@ print("ok")
         for threads in ("0", "1"):
             self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS=threads), ["True", "True", "True", "ok"])
 
+    def test_an_error_while_a_tensor_is_freed_is_raised_later(self):
+        code = """
+side = torch.netcl.Stream()
+x = torch.ones(50, device=D)
+torch.netcl.synchronize()
+with torch.netcl.stream(side):
+    NETCL._inject_error("clCreateKernel", -6, 0)
+    y = x * 3.5
+    x.record_stream(side)
+    del x  # its memory is free when `side` has come this far, so the multiplication's kernel must be built now
+    print("freed", deferred() > 0)
+    NETCL._end_injection()
+    for call in (lambda: y + 1, lambda: side.synchronize()):
+        try:
+            call()
+            print("silent")
+        except RuntimeError as error:
+            print("clCreateKernel" in str(error), "mul" in str(error))
+            break
+side.synchronize()
+torch.testing.assert_close((torch.ones(50, device=D) * 3.5).cpu(), torch.full((50,), 3.5))
+print("ok")
+"""
+        self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS="1"), ["freed", "True", "True", "True", "ok"])
+
+    def test_default_number_of_threads(self):
+        code = """
+x = torch.ones(50, device=D) * 2.5
+y = x.exp()
+print(deferred() > 0)
+"""
+        pocl = "Portable" in torch.netcl.get_device_properties(0).platform_name
+        self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS=""), [str(not pocl)])
+
     def test_what_an_operator_lacks_is_said_at_once(self):
         code = """
 try:
@@ -108,7 +143,7 @@ try:
 except (NotImplementedError, RuntimeError) as error:
     print(type(error).__name__)
 """
-        self.assertEqual(self.run_cold(code), ["NotImplementedError"])
+        self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS="1"), ["NotImplementedError"])
 
     def test_exit_while_kernels_are_built(self):
         code = """
@@ -116,7 +151,7 @@ x = torch.ones(300, 300, device=D)
 y = (x @ x).softmax(1).cumsum(0).sort(1).values
 print("left")
 """
-        self.assertEqual(self.run_cold(code), ["left"])
+        self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS="2"), ["left"])
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
 #include "runtime/Builds.h"
 
 #include <c10/util/Exception.h>
-#include <pthread.h>
-
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <cstdlib>
-#include <system_error>
 #include <thread>
 
+#include "runtime/Drivers.h"
 #include "runtime/OpName.h"
 #include "runtime/Shutdown.h"
+#include "runtime/Threads.h"
 
 namespace netcl {
 
@@ -21,9 +19,10 @@ constexpr int kMostThreads = 8;
 
 thread_local bool on_build_thread = false;
 
+// -1 if the user does not say.
 int wanted_threads() {
   const char* v = std::getenv("NETCL_COMPILE_THREADS");
-  if (!v || !*v) return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
+  if (!v || !*v) return -1;
   char* end = nullptr;
   const long n = std::strtol(v, &end, 10);
   TORCH_CHECK_VALUE(*end == '\0' && n >= 0 && n <= 1024, "NETCL_COMPILE_THREADS must be a number from 0 on, got ", v);
@@ -38,9 +37,12 @@ class Pool {
   }
 
   // False if there can be no thread.
-  bool add(const std::shared_ptr<Build>& build) {
+  bool add(const std::shared_ptr<Build>& build, int most) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (threads_ < build_threads() && waiting_.size() >= static_cast<size_t>(idle_) && start()) threads_++;
+    if (threads_ < most && waiting_.size() >= static_cast<size_t>(idle_) &&
+        start_thread("netcl_builds", [this] { run(); })) {
+      threads_++;
+    }
     if (threads_ == 0) return false;
     waiting_.push_back(build);
     under_way_++;
@@ -62,22 +64,7 @@ class Pool {
   }
 
  private:
-  bool start() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
-    bool ok = true;
-    try {
-      std::thread([this] { run(); }).detach();
-    } catch (const std::system_error&) {
-      ok = false;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return ok;
-  }
-
   void run() {
-    pthread_setname_np(pthread_self(), "netcl_builds");
     on_build_thread = true;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
@@ -117,16 +104,20 @@ void Build::wait() {
   if (error_) std::rethrow_exception(error_);
 }
 
-int build_threads() {
-  static const int n = wanted_threads();
-  return launch_blocking() ? 0 : n;
+int build_threads(const Device& device) {
+  static const int wanted = wanted_threads();
+  if (launch_blocking()) return 0;
+  if (wanted >= 0) return wanted;
+  if (is_pocl(device)) return 0;  // its threads would only wait for each other
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
 }
 
 bool is_build_thread() { return on_build_thread; }
 
-std::shared_ptr<Build> start_build(std::function<void()> work) {
+std::shared_ptr<Build> start_build(const Device& device, std::function<void()> work) {
   auto build = std::make_shared<Build>(std::move(work));
-  if (build_threads() == 0 || shutting_down() || !Pool::instance().add(build)) build->run();
+  const int threads = build_threads(device);
+  if (threads == 0 || shutting_down() || !Pool::instance().add(build, threads)) build->run();
   return build;
 }
 
@@ -150,6 +141,14 @@ void DeferredLaunch::add(size_t size, const void* value) {
   args.push_back({size, bytes.size()});
   const auto* from = static_cast<const unsigned char*>(value);
   bytes.insert(bytes.end(), from, from + size);
+}
+
+void settle_and_keep_error(Queue& queue) noexcept {
+  try {
+    queue.settle();
+  } catch (...) {
+    queue.defer(std::make_unique<DeferredError>(std::current_exception()));
+  }
 }
 
 void DeferredLaunch::submit(Queue& queue) {

@@ -37,13 +37,12 @@ class Build {
   std::atomic<bool> over_{false};
 };
 
-// The number of threads (NETCL_COMPILE_THREADS). Default: one per core, at most eight. 0: the thread that needs a
-// kernel builds it.
-int build_threads();
+// The number of threads for a device's kernels (NETCL_COMPILE_THREADS). 0: the thread that needs a kernel builds it.
+int build_threads(const Device& device);
 // True if the calling thread is one of these threads.
 bool is_build_thread();
 // Queues `work` for one of these threads. If there is no thread, the caller runs it at once.
-std::shared_ptr<Build> start_build(std::function<void()> work);
+std::shared_ptr<Build> start_build(const Device& device, std::function<void()> work);
 bool builds_under_way() noexcept;
 // Waits until no build is under way.
 void finish_builds();
@@ -96,6 +95,16 @@ struct DeferredCall : DeferredCommand {
   }
   Enqueue enqueue;
 };
+
+// An error that could not be raised where it came up, since a destructor ran there.
+struct DeferredError : DeferredCommand {
+  explicit DeferredError(std::exception_ptr e) : error(std::move(e)) {}
+  void submit(Queue& /*queue*/) override { std::rethrow_exception(error); }
+  std::exception_ptr error;
+};
+
+// As Queue::settle(), for destructors: the next use of the queue raises the error.
+void settle_and_keep_error(Queue& queue) noexcept;
 
 struct DeferredCommands {
   std::mutex mutex;  // protects `list`

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/AddressSpace.h"
+#include "runtime/Builds.h"
 #include "runtime/Copies.h"
 #include "runtime/Counters.h"
 #include "runtime/Event.h"
@@ -115,7 +116,8 @@ class Pool {
       Queue* queue = nullptr;
       try {
         queue = &queue_for(s);
-        waiting.events.push_back(queue->enqueue_marker());
+        settle_and_keep_error(*queue);
+        waiting.events.push_back(queue->marker_behind_launches());
       } catch (const c10::Error&) {  // destructors call this: wait instead of raising
         increment(counters.host_syncs);
         if (queue) {

@@ -79,7 +79,7 @@ void Kernel::wait() const {
 // built now.
 bool Kernel::defers(Queue& queue) {
   check_not_forked();
-  if (build_threads() > 0 && queue.may_defer()) {
+  if (build_threads(device_) > 0 && queue.may_defer()) {
     queue.settle_built();
     return !built() || queue.has_deferred();
   }
@@ -323,11 +323,11 @@ Kernel& find_or_build(Device& device, std::string_view file, const char* name, s
     known->set_handle(make_kernel(device, loaded, name));
   } else {
     const char* op = current_op();
-    known->set_build(start_build([&device, program, known, op = std::string(op ? op : "")] {
+    known->set_build(start_build(device, [&device, program, known, op = std::string(op ? op : "")] {
       const OpName scope(op.empty() ? nullptr : op.c_str());
       known->set_handle(make_kernel(device, build_program(device, program), known->name().c_str()));
     }));
-    if (build_threads() == 0) known->wait();
+    if (build_threads(device) == 0) known->wait();
   }
   Kernel& result = *known;
   if (made) {

@@ -1,19 +1,17 @@
 #include "runtime/LaunchGate.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstdlib>
-#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "runtime/Drivers.h"
 #include "runtime/Environment.h"
 #include "runtime/Event.h"
 #include "runtime/Shutdown.h"
+#include "runtime/Threads.h"
 
 namespace netcl {
 
@@ -27,8 +25,7 @@ uint32_t capacity_for(const Device& device) {
   if (const char* wanted = environment("NETCL_MAX_HELD_LAUNCHES", "NETCL_HOLD"); wanted && *wanted) {
     return static_cast<uint32_t>(std::clamp(std::atoi(wanted), 0, 1024));
   }
-  const auto& info = device.info();
-  return (info.type & CL_DEVICE_TYPE_CPU) != 0 && info.platform_name == "Portable Computing Language" ? kHeld : 0;
+  return (device.info().type & CL_DEVICE_TYPE_CPU) != 0 && is_pocl(device) ? kHeld : 0;
 }
 
 }  // namespace
@@ -50,7 +47,7 @@ class GateKeeper {
   bool watch() {
     if (awake_.load()) return true;
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!started_) started_ = start();
+    if (!started_) started_ = start_thread("netcl_gates", [this] { run(); });
     if (!started_) return false;
     awake_.store(true);
     wake_.notify_one();
@@ -58,22 +55,7 @@ class GateKeeper {
   }
 
  private:
-  bool start() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // leave signals to the program's own threads
-    bool ok = true;
-    try {
-      std::thread([this] { run(); }).detach();
-    } catch (const std::system_error&) {
-      ok = false;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return ok;
-  }
-
   void run() {
-    pthread_setname_np(pthread_self(), "netcl_gates");
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       wake_.wait(lock, [this] { return awake_.load(); });

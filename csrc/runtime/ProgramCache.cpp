@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "runtime/Builds.h"
+#include "runtime/Drivers.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
 #include "runtime/Shutdown.h"
@@ -32,7 +33,6 @@ std::string kernel_dir, cache_dir;
 std::atomic<uint64_t> compiled{0}, disk_hits{0}, memory_hits{0}, compile_micros{0};
 
 constexpr char kMagic[] = "NETCLBIN2";
-constexpr char kPocl[] = "Portable Computing Language";
 constexpr char kSource[] = "<source>";  // the label of a program without a file
 
 std::string read_file(const std::string& path) {
@@ -286,7 +286,7 @@ cl_program from_source(cl_context context, const std::string& source) {
 
 // PoCL locks a context while it compiles. So each build thread has its own context, and ours loads the binaries.
 cl_context build_context(Device& device) {
-  if (!is_build_thread() || device.info().platform_name != kPocl) return device.context();
+  if (!is_build_thread() || !is_pocl(device)) return device.context();
   static thread_local auto* contexts = new std::unordered_map<Device*, cl_context>();
   cl_context& context = (*contexts)[&device];
   if (!context) context = device.make_context();
@@ -303,9 +303,7 @@ std::string common_options(const Device& device) {
   if (info.has_fp64) o += " -DHAVE_FP64";
   if (info.has_int64_atomics) o += " -DHAVE_INT64_ATOMICS";
   // These compilers are known to support clang's builtins. Others claim to, but fail or generate an invalid program.
-  if (info.platform_name == kPocl || info.platform_name == "Intel(R) OpenCL") {
-    o += " -DHAVE_CPU_BUILTINS";
-  }
+  if (is_pocl(device) || is_intel_cpu(device)) o += " -DHAVE_CPU_BUILTINS";
   cl_device_fp_config config = 0;
   NETCL_CL(clGetDeviceInfo(device.id(), CL_DEVICE_SINGLE_FP_CONFIG, sizeof(config), &config, nullptr));
   // If the device supports it, division and square root are rounded as on CPU and CUDA.
@@ -384,7 +382,7 @@ Program describe_program(Device& device, const std::string& label, const std::st
   const std::string all = common_options(device) + " " + options;
   Program p{label, source, options, all, key_of(device, source, all), false};
   // Only programs that include our headers have their own declarations.
-  p.own_builtins = device.info().platform_name == kPocl && source.find("#define NETCL_BUILTINS_H") != std::string::npos;
+  p.own_builtins = is_pocl(device) && source.find("#define NETCL_BUILTINS_H") != std::string::npos;
   return p;
 }
 
@@ -453,7 +451,7 @@ std::vector<std::string> prepare_programs(Device& device, const std::vector<Used
   std::vector<std::string> results(used.size());
   std::vector<std::shared_ptr<Build>> builds;
   for (size_t i = 0; i < used.size(); i++) {
-    builds.push_back(start_build([&device, &p = used[i], &result = results[i]] {
+    builds.push_back(start_build(device, [&device, &p = used[i], &result = results[i]] {
       std::string source = p.source;
       if (source.empty()) {
         const size_t space = p.label.find(' ');

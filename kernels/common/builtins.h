@@ -2,8 +2,9 @@
 // program. PoCL would read the 18,000 lines of clang's opencl-c.h twice, which takes most of the time of compiling a
 // small kernel. netcl defines the include guard of that header, _OPENCL_H_ (csrc/runtime/ProgramCache.cpp), and the
 // declarations below take its place. A program that needs another function does not compile this way; it is compiled
-// again with the compiler's own header. If a function is declared here, all its overloads are, except those for vectors
-// of 3: if some were missing, a call could choose the wrong one.
+// again with the compiler's own header. If a function is declared here, so are its overloads for all types
+// that kernels compute in (not half, see dtypes.h) and all vectors but those of 3: if some were missing, a call could
+// choose the wrong one.
 #if defined(NETCL_BUILTINS) && !defined(NETCL_BUILTINS_H)
 #define NETCL_BUILTINS_H
 

@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, steps: int, batch_size: in
         default="auto",
         help="autocast dtype; auto: fp16 where the device supports it, else bf16",
     )
+    parser.add_argument("--compile", action="store_true", help="train with torch.compile")
     parser.add_argument("--steps", type=int, default=steps, help="optimisation steps")
     parser.add_argument("--batch-size", type=int, default=batch_size)
     parser.add_argument("--lr", type=float, default=lr, help="peak learning rate")

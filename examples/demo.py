@@ -22,7 +22,7 @@ import torch  # noqa: E402
 def options(example: argparse.ArgumentParser, args: argparse.Namespace, name: str) -> argparse.Namespace:
     """The example's own defaults, changed by what was given to the demo."""
     result = example.parse_args([])
-    result.device, result.amp, result.seed = args.device, args.amp, args.seed
+    result.device, result.amp, result.seed, result.compile = args.device, args.amp, args.seed, args.compile
     result.steps = args.steps or result.steps
     result.batch_size = args.batch_size or result.batch_size
     result.lr = args.lr or result.lr
@@ -46,6 +46,7 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument("--device", default="netcl", help="torch device, e.g. netcl, netcl:1, cpu")
     parser.add_argument("--amp", choices=["auto", "fp16", "bf16", "off"], default="auto")
+    parser.add_argument("--compile", action="store_true", help="train with torch.compile")
     parser.add_argument("--steps", type=int, help="optimisation steps, for a short look")
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--lr", type=float)

@@ -95,6 +95,8 @@ def run(args: argparse.Namespace, on_first_step: Callable[[], None] | None = Non
     torch.manual_seed(args.seed)
     x, y, x_test, y_test = load_digits(args.seed)
     model = DigitNet().to(device)
+    if args.compile:
+        model.compile()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.05)
     scheduler = common.cosine_with_warmup(optimizer, args.steps, warmup=min(30, args.steps))
     batches = common.to_device(shuffled_batches(x, y, args.batch_size, args.seed), device)

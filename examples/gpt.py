@@ -166,6 +166,8 @@ def run(args: argparse.Namespace, on_first_step: Callable[[], None] | None = Non
     torch.manual_seed(args.seed)
     train_text, validation_text = load_text()
     model = GPT().to(device)
+    if args.compile:
+        model.compile()
     optimizer = torch.optim.AdamW(model.parameter_groups(weight_decay=0.1), lr=args.lr, betas=(0.9, 0.95))
     scheduler = common.cosine_with_warmup(optimizer, args.steps, warmup=min(30, args.steps))
     batches = common.to_device(

@@ -8,23 +8,10 @@
 DEFINE_LANES(IN)
 DEFINE_LANES(OUT)
 
-// exp(x) for x <= 0 or NaN: 2^k times a polynomial of x - k * ln 2, within 1 unit in the last place. Subnormal results
-// become 0. It takes about half the instructions of a library's exp, which handles more cases.
 #define single_f32 1
-#if defined(DEVICE_CPU) && CAT(single_, ACC)&& VEC > 1
-static inline VT exp_below(VT x) {
-  const VT shifted = fma(x, (VT)(1.44269504f), (VT)(12582912.0f));  // 1.5 * 2^23: k in the low bits
-  const VT k = shifted - 12582912.0f;
-  const VT f = fma(k, (VT)(-1.42860677e-6f), fma(k, (VT)(-0.693145752f), x));
-  VT q = fma(f, (VT)(0.00138145394f), (VT)(0.00836874545f));
-  q = fma(q, f, (VT)(0.041668389f));
-  q = fma(q, f, (VT)(0.166665211f));
-  q = fma(q, f, (VT)(0.49999994f));
-  q = fma(q, f * f, f) + 1;
-  const VT r = q * CAT(as_float, VEC)((CAT(as_int, VEC)(shifted) << 23) + 0x3f800000);  // keeps NaN
-  return x < -87.33654f ? (VT)(0) : r;
-}
-#define EXP(x) exp_below(x)
+#if CAT(single_, ACC)
+#include "common/exp_below.h"
+#define EXP(x) EXP_BELOW(x)
 #else
 #define EXP(x) exp(x)
 #endif

@@ -183,6 +183,13 @@ def test_indexing():
     check(lambda a, i: torch.zeros_like(a).index_put((i % 37,), a[:11], accumulate=True), a, i)
 
 
+def test_fourier_transforms():
+    a = randn(6, 10)
+    check(lambda a: torch.fft.rfft(a, dim=0).abs() + 1, a, backward=True)
+    check(lambda a: torch.fft.irfft(torch.fft.rfft(a, dim=0) * 2, n=6, dim=0) + a, a, backward=True)
+    check(lambda a: torch.fft.fft(a, dim=0), a)
+
+
 def test_a_bad_index_raises_as_in_eager_mode():
     a, i = randn(37, 20), torch.tensor([1, 2, 37], device=DEVICE)
     compiled = torch.compile(lambda a, i: a[i] + 1)

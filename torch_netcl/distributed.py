@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -235,3 +236,18 @@ class StagedProcessGroup(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
+
+
+def _hide_from_dynamo() -> None:
+    """C++ calls these methods while a compiled model runs. Dynamo must not compile them, since it cannot look into
+    process groups. torch.compiler.disable would import Dynamo, which takes seconds."""
+    frames = torch._C._dynamo.eval_frame
+    if not hasattr(frames, "set_code_exec_strategy"):
+        return
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    for function in (*vars(StagedProcessGroup).values(), *vars(_StagedWork).values()):
+        if isinstance(function, FunctionType):
+            frames.set_code_exec_strategy(function.__code__, skip)
+
+
+_hide_from_dynamo()

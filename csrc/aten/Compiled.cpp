@@ -1,8 +1,12 @@
 // Kernels that torch.compile generates (torch_netcl/inductor). They are compiled once and launched like those in
 // kernels/.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_fft_c2c.h>
+#include <ATen/ops/_fft_c2r.h>
+#include <ATen/ops/_fft_r2c.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -27,8 +31,9 @@ enum Shape : int64_t {
 struct Generated {
   Kernel* kernel;
   int64_t shape;
-  bool asserts;  // whether it takes the buffer for bad indices
-  int code = 0;
+  bool asserts;                 // whether it takes the buffer for bad indices
+  int code = 0;                 // of those
+  std::vector<int64_t> raised;  // the codes of the messages that it may report
 };
 struct GeneratedKernels {
   std::mutex mutex;
@@ -44,7 +49,7 @@ constexpr size_t kGroup = 64;     // its GROUP on a GPU
 constexpr int64_t kLeast = 2048;  // elements per work-item that pay for its scheduling
 
 int64_t compile_generated(int64_t index, const std::string& source, const std::string& name, int64_t shape,
-                          bool asserts) {
+                          bool asserts, const std::vector<std::string>& messages) {
   Device& dev = device(static_cast<c10::DeviceIndex>(index));
   Kernel& k = kernel_from_source(dev, generated_source(source), name.c_str(), "");
   auto& all = generated();
@@ -52,7 +57,9 @@ int64_t compile_generated(int64_t index, const std::string& source, const std::s
   for (size_t i = 0; i < all.list.size(); i++) {
     if (all.list[i].kernel == &k) return static_cast<int64_t>(i);
   }
-  all.list.push_back({&k, shape, asserts, asserts ? assert_code(dev, k.name().c_str()) : 0});
+  std::vector<int64_t> raised;
+  for (const std::string& m : messages) raised.push_back(assert_message_code(dev, m));
+  all.list.push_back({&k, shape, asserts, asserts ? assert_code(dev, k.name().c_str()) : 0, raised});
   return static_cast<int64_t>(all.list.size()) - 1;
 }
 
@@ -89,13 +96,14 @@ void launch_generated(int64_t id, at::TensorList tensors, at::IntArrayRef sizes)
     bufs.push_back(buf(t));
   }
   if (g.asserts) bufs.push_back(Buf{assert_buffer(dev)});
-  const c10::ArrayRef<int64_t> scalars = sizes.slice(0, sizes.size() - 1);
-  k.launch(k.name().c_str(), current_queue(dev.index()), {items}, {local}, c10::ArrayRef<Buf>(bufs), scalars, per,
-           g.code);
+  c10::SmallVector<int64_t, 16> scalars(sizes.begin(), sizes.end() - 1);
+  scalars.append(g.raised.begin(), g.raised.end());
+  k.launch(k.name().c_str(), current_queue(dev.index()), {items}, {local}, c10::ArrayRef<Buf>(bufs),
+           c10::ArrayRef<int64_t>(scalars), per, g.code);
 }
 
-// ATen's convolutions under our own names. PyTorch's fake tensors assume that an unknown device's results are
-// contiguous, but ours are channels_last if an operand is; torch_netcl/inductor/passes.py declares this.
+// ATen's operators under our own names, since the memory order of our results is not that of PyTorch's meta functions.
+// For convolutions, torch_netcl/inductor/passes.py declares ours; Fourier transforms are told which strides to return.
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                        at::IntArrayRef output_padding, int64_t groups) {
@@ -109,6 +117,23 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
                                   output_padding, groups, mask);
 }
 
+at::Tensor with_strides(const at::Tensor& result, at::IntArrayRef strides) {
+  if (result.strides() == strides) return result;
+  return at::empty_strided(result.sizes(), strides, result.options()).copy_(result);
+}
+at::Tensor fft_c2c(const at::Tensor& self, at::IntArrayRef dim, int64_t normalization, bool forward,
+                   at::IntArrayRef strides) {
+  return with_strides(at::_fft_c2c(self, dim, normalization, forward), strides);
+}
+at::Tensor fft_r2c(const at::Tensor& self, at::IntArrayRef dim, int64_t normalization, bool onesided,
+                   at::IntArrayRef strides) {
+  return with_strides(at::_fft_r2c(self, dim, normalization, onesided), strides);
+}
+at::Tensor fft_c2r(const at::Tensor& self, at::IntArrayRef dim, int64_t normalization, int64_t last_dim_size,
+                   at::IntArrayRef strides) {
+  return with_strides(at::_fft_c2r(self, dim, normalization, last_dim_size), strides);
+}
+
 TORCH_LIBRARY_FRAGMENT(netcl, m) {
   m.def(
       "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, "
@@ -119,13 +144,20 @@ TORCH_LIBRARY_FRAGMENT(netcl, m) {
       "SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] "
       "output_mask) -> (Tensor, Tensor, Tensor)",
       {at::Tag::flexible_layout});
-  m.def("compile_generated(int index, str source, str name, int shape, bool asserts) -> int", &compile_generated);
+  m.def("fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward, SymInt[] strides) -> Tensor");
+  m.def("fft_r2c(Tensor self, int[] dim, int normalization, bool onesided, SymInt[] strides) -> Tensor");
+  m.def("fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size, SymInt[] strides) -> Tensor");
+  m.def("compile_generated(int index, str source, str name, int shape, bool asserts, str[] messages) -> int",
+        &compile_generated);
   m.def("launch_generated(int id, Tensor[] tensors, int[] sizes) -> ()", &launch_generated);
 }
 
 TORCH_LIBRARY_IMPL(netcl, PrivateUse1, m) {
   m.impl("convolution", &convolution);
   m.impl("convolution_backward", &convolution_backward);
+  m.impl("fft_c2c", &fft_c2c);
+  m.impl("fft_r2c", &fft_r2c);
+  m.impl("fft_c2r", &fft_c2r);
 }
 
 }  // namespace

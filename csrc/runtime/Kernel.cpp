@@ -348,7 +348,7 @@ Kernel& kernel(Device& device, const char* file, const char* name, const Defs& d
 
 Kernel& kernel_from_source(Device& device, const std::string& source, const char* name, const std::string& options) {
   return find_or_build(device, source, name, options,
-                       [&] { return describe_program(device, "<source>", source, options); });
+                       [&] { return describe_program(device, c10::str("<source> ", name), source, options); });
 }
 
 }  // namespace netcl

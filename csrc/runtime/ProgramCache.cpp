@@ -33,7 +33,7 @@ std::string kernel_dir, cache_dir;
 std::atomic<uint64_t> compiled{0}, disk_hits{0}, memory_hits{0}, compile_micros{0};
 
 constexpr char kMagic[] = "NETCLBIN2";
-constexpr char kSource[] = "<source>";  // the label of a program without a file
+constexpr char kSource[] = "<source> ";  // begins the label of a program without a file
 
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -267,7 +267,7 @@ cl_program add_program(Device& device, const Program& program, cl_program built)
     return known;
   }
   all.in_use.push_back(
-      {device.index(), program.label, program.variant, program.label == kSource ? program.source : ""});
+      {device.index(), program.label, program.variant, program.label.starts_with(kSource) ? program.source : ""});
   return known = built;
 }
 

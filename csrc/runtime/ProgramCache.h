@@ -17,8 +17,8 @@ std::string kernel_source(const std::string& file, const std::string& name);
 bool surely_defines(const std::string& file, const std::string& macro, std::string_view options);
 // The text of a program made at run time, with the kernel files that it includes.
 std::string generated_source(const std::string& text);
-// A program as it goes to the compiler. `label` names it in errors and lists: "file kernel", or "<source>"; `variant`
-// is what the caller adds to the options that all kernels of a device have, `key` the name on disk.
+// A program as it goes to the compiler. `label` names it in errors and lists: "file kernel", or "<source> kernel";
+// `variant` is what the caller adds to the options that all kernels of a device have, `key` the name on disk.
 struct Program {
   std::string label, source, variant, options, key;
   bool own_builtins;  // declares OpenCL's functions itself (kernels/common/builtins.h)

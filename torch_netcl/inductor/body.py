@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 _NAMES = re.compile(r"[A-Za-z_]\w*")
 #: Stands for the number of lanes that count, which depends on the loop.
 LANES = "LANES@"
+#: Work of a function, and the work that costs more than to keep a value and to read it again.
+COSTLY, _KEPT_WORK = 8, 3
 
 
 @dataclass
@@ -25,12 +27,15 @@ class Statement:
     type: str = ""
     loop: bool = False  # varies within a reduction
     level: int = 0
-    costly: bool = False  # rather kept than computed again
+    varies: bool = False  # from one element, column or row to another
+    reads: str = ""  # the buffer that a load reads
+    work: int = 1  # how much it costs; what costs at least _KEPT_WORK is rather kept than computed again
     buffer: str = ""  # what a store writes to; it is left out if the buffer has been removed
     # A reduction: `text` is in its loop, these lines come before and after it, and `name` is the result.
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
     reduces: bool = False
+    of: tuple[str, str] = ("", "")  # the kind of the reduction, and the value that is reduced
 
 
 @dataclass
@@ -41,6 +46,7 @@ class Loop:
     close: list[str]
     lanes: tuple[str, str]  # how many lanes count outside of the loop, and inside
     kept: str | None  # the length of an array with a value for each round; None if that is too long
+    most_kept: int = 0  # how many such arrays there may be
 
 
 class Body:
@@ -62,6 +68,7 @@ class Body:
     def add(self, statement: Statement) -> Statement:
         statement.level = max([statement.level, *(n.level + n.reduces for n in statement.needs)])
         statement.loop |= any(n.loop and not n.reduces for n in statement.needs)
+        statement.varies |= statement.loop or LANES in statement.text or any(n.varies for n in statement.needs)
         self.statements.append(statement)
         if statement.name:
             self.named[statement.name] = statement
@@ -69,14 +76,19 @@ class Body:
                 self._same[statement.text, statement.type] = statement.name
         return statement
 
-    def value(self, name: str, type: str, text: str, loop: bool = False, costly: bool = False) -> Statement:
-        return self.add(Statement(text, self.needs(text), name, type, loop, costly=costly))
+    def value(self, name: str, type: str, text: str, loop: bool = False, work: int = 1) -> Statement:
+        return self.add(Statement(text, self.needs(text), name, type, loop, work=work))
 
     def effect(self, text: str, buffer: str = "", loop: bool = False) -> Statement:
         return self.add(Statement(text, self.needs(text), buffer=buffer, loop=loop))
 
-    def write(self, removed: Callable[[str], bool], last_stores: Callable[[str], bool], loop: Loop) -> list[str]:
-        """The lines. ``last_stores`` says to which buffers stores come last, since they may be read until then."""
+    def write(
+        self, removed: Callable[[str], bool], last_stores: Callable[[str], bool], loop: Loop
+    ) -> tuple[list[str], list[str]]:
+        """The lines before a kernel's loops, and those within. ``last_stores`` says to which buffers stores come last,
+        since they may be read until then."""
+        for s in self.statements:
+            s.varies |= bool(s.reads and last_stores(s.reads)) or any(n.varies for n in s.needs)
         effects = [s for s in self.statements if (not s.name) and not (s.buffer and removed(s.buffer))]
         wanted = self._closure([s for s in effects])
         reductions = [s for s in wanted if s.reduces]
@@ -119,19 +131,32 @@ class _Writer:
             if id(s) in found:
                 continue
             found.add(id(s))
-            if s.costly and s.level < level and any(id(s) in m for m in self.in_loop) and self._keep(s):
+            if s.level < level and s.name and any(id(s) in m for m in self.in_loop) and self._keep(s):
                 continue
             stack += [n for n in s.needs if n.loop and not n.reduces]
         return [s for s in self.body.statements if id(s) in found]
 
     def _keep(self, s: Statement) -> bool:
         if id(s) not in self.keeps:
-            if self.loop.kept is None:
+            if self.loop.kept is None or len(self.keeps) >= self.loop.most_kept or self._work(s) < _KEPT_WORK:
                 return False
             self.keeps[id(s)] = f"kept_{s.name}"
         return True
 
-    def lines(self) -> list[str]:
+    def _work(self, s: Statement) -> int:
+        """What it costs to compute a value in a later loop."""
+        found: dict[int, int] = {}
+        stack = [s]
+        while stack:
+            n = stack.pop()
+            if id(n) in found:
+                continue
+            found[id(n)] = 1 if id(n) in self.keeps else n.work
+            if id(n) not in self.keeps:
+                stack += [m for m in n.needs if m.loop and not m.reduces]
+        return sum(found.values())
+
+    def lines(self) -> tuple[list[str], list[str]]:
         members: list[list[Statement]] = []
         for level, ends in enumerate(self.loops):
             members.append(self._loop_members(ends, level) if ends else [])
@@ -140,11 +165,13 @@ class _Writer:
         kept = [s for s in self.body.statements if id(s) in self.keeps]
         out += [f"{s.type} {self.keeps[id(s)]}[{self.loop.kept}];" for s in kept]
         flat = [s for s in self.body._closure(self.all) if not s.loop and not s.reduces and s.name]
+        fixed = [self._text(s) for s in flat if not s.varies]
+        flat = [s for s in flat if s.varies]
         for level in range(self.top + 1):
             out += [self._text(s) for s in flat if s.level == level]
             out += [s.text.replace(LANES, self.loop.lanes[0]) for s in self.flat_effects if s.level == level]
             out += self._loop(level, members[level])
-        return out
+        return fixed, out
 
     def _loop(self, level: int, members: list[Statement]) -> list[str]:
         if not members:

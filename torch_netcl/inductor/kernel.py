@@ -19,13 +19,15 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from . import dtypes, reductions
-from .body import LANES, Body, Loop, Statement
+from .body import COSTLY, LANES, Body, Loop, Statement
 from .overrides import OpenCLOverrides
 from .printer import IndexPrinter
 
 ELEMENTS, ROWS, COLUMNS = 0, 1, 2
 #: Lanes of a vector on a CPU, and bytes that a kernel keeps of a row at most.
 _LANES, _KEPT_BYTES = 16, 64 * 1024
+#: A buffer of at least as many bytes is stored past the cache.
+_PAST_CACHE_BYTES = 32 << 20
 #: The parts of kernels/special/special_tables.h: a program includes the file once, with what all functions need.
 _TABLES = ("AIRY", "BESSEL", "ERF", "GAMMA")
 
@@ -43,14 +45,17 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         self.math: set[torch.dtype] = set()
         self.scratch: list[str] = []  # local memory, which a kernel declares at its beginning
         self.read: set[str] = set()  # buffers that are loaded
+        self.written: set[str] = set()  # buffers that are stored to
+        self.whole: dict[str, None] = {}  # those of them that vectors of neighbours are stored to
         self.asserts = False
+        self.messages: list[str] = []  # of device_assert_async
         self._names = itertools.count()
         self.shape = ROWS if self.features.is_reduction() else ELEMENTS
         #: Elements of a row that no vector crosses, by the prefix of its range tree.
         self.width: dict[str, sympy.Expr] = {t.prefix: t.numel for t in self.range_trees}
         for tree in self.range_trees:
             loop = tree.is_reduction
-            self.code.add(Statement("", [], tree.name, "long", loop))
+            self.code.add(Statement("", [], tree.name, "long", loop, varies=True, work=0))
             self.code.statements.pop()  # the loops declare it
 
     def should_use_persistent_reduction(self) -> bool:
@@ -116,8 +121,8 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
 
     # --- values --------------------------------------------------------------------------------------------------
 
-    def value(self, text: str, dtype: torch.dtype, bounds: Any = None, costly: bool = False) -> CSEVariable:
-        """A variable for an expression."""
+    def value(self, text: str, dtype: torch.dtype, bounds: Any = None, work: int = 1, reads: str = "") -> CSEVariable:
+        """A variable for an expression. ``reads`` is the buffer that it is loaded from."""
         dtype = dtypes.computed(dtype)
         if bounds is None:
             bounds = ValueRanges.unknown()
@@ -125,7 +130,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         name = self.code.known(text, type)
         if name is None:
             name = f"tmp{next(self._names)}"
-            self.code.value(name, type, text, costly=costly)
+            self.code.value(name, type, text, work=work).reads = reads
         else:
             known = self.cse.varname_map[name]
             known.use_count += 1
@@ -147,7 +152,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         if kind == "lanes":
             return  # a vector, made when it is needed
         text = self._printed(self.rename_indexing(entry.expr))
-        self.code.value(entry.name, "long", text, loop=entry.root.is_reduction)
+        self.code.value(entry.name, "long", text, loop=entry.root.is_reduction, work=0)
 
     def _kind(self, entry: IterationRangesEntry) -> str:
         """How an index changes from lane to lane: not ("same"), by one ("next"), or in another way ("lanes")."""
@@ -189,7 +194,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
 
     def _made(self, name: str, type: str, text: str) -> str:
         if name not in self.code.named:
-            self.code.value(name, type, text)
+            self.code.value(name, type, text, work=0)
         return name
 
     def step(self, index: sympy.Expr) -> sympy.Expr | None:
@@ -228,25 +233,27 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         dtype = V.graph.get_dtype(name)
         index = self.prepare_indexing(index)
         tag, step = self._storage(dtype), self.step(index)
-        mask = self._load_mask
+        mask, work = self._load_mask, 1
         if step == 0 and mask is None:
             text = f"splat_{tag}({pointer} + {self.index_to_str(index)})"
         elif mask is not None:
-            text = f"masked_{tag}({pointer}, {self.lanes_of(index)}, {LANES}, {mask})"
+            text, work = f"masked_{tag}({pointer}, {self.lanes_of(index)}, {LANES}, {mask})", COSTLY
             if step == 1:
                 text = f"near_{tag}({pointer}, {self.index_to_str(index)}, {LANES}, {mask})"
         elif step == 1:
             text = f"load_{tag}({pointer} + {self.index_to_str(index)}, {LANES})"
         elif step is not None:
             text = f"strided_{tag}({pointer} + {self.index_to_str(index)}, {self.index_to_str(step)}, {LANES})"
+            work = COSTLY
         else:
-            text = f"gather_{tag}({pointer}, {self.lanes_of(index)}, {LANES})"
+            text, work = f"gather_{tag}({pointer}, {self.lanes_of(index)}, {LANES})", COSTLY
         if dtype is torch.bool:
             text = f"-{text}"
-        return self.value(text, dtype)
+        return self.value(text, dtype, work=work, reads=name)
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         pointer = self.args.output(name)
+        self.written.add(self._real(name))
         dtype = V.graph.get_dtype(name)
         index = self.prepare_indexing(index)
         tag, step = self._storage(dtype), self.step(index)
@@ -265,6 +272,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         elif step == 0:
             text = f"first_{tag}({pointer} + {self.index_to_str(index)}, {stored});"
         elif step == 1 and not alone:
+            self.whole[name] = None
             text = f"store_{tag}({pointer} + {self.index_to_str(index)}, {LANES}, {stored});"
         elif step is not None and not alone:
             at, by = self.index_to_str(index), self.index_to_str(step)
@@ -280,8 +288,9 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
 
     def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
         self.asserts = True
+        self.messages.append(msg)
         text = f"if (ANY(~{OpenCLOverrides.to_dtype(cond, torch.bool)} & {self.counts()})) "
-        self.code.effect(text + "netcl_report(PTR(err, int), code, 0, 0);")
+        self.code.effect(text + f"netcl_report(PTR(err, int), (int)message{len(self.messages) - 1}, 0, 0);")
 
     # --- reductions ----------------------------------------------------------------------------------------------
 
@@ -321,7 +330,8 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         rounds = int(trees[0].numel) if isinstance(trees[0].numel, sympy.Integer) else None
         if self.shape == COLUMNS:
             kept = str(rounds) if rounds and rounds * 4 * _LANES <= _KEPT_BYTES else None
-            return Loop([f"for (long {name} = 0; {name} < {extent}; {name}++) {{"], ["}"], lanes, kept)
+            most = _KEPT_BYTES // (rounds * 4 * _LANES) if kept else 0
+            return Loop([f"for (long {name} = 0; {name} < {extent}; {name}++) {{"], ["}"], lanes, kept, most)
         kept = None
         if rounds and rounds * 4 <= _KEPT_BYTES and extent == width:
             kept = f"({rounds} + VEC * GROUP - 1) / (VEC * GROUP)"
@@ -330,22 +340,34 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
             f"  const long {name} = rrow + rcol;",
             f"  const int rlanes = {self._lane_count(width, 'rcol')};",
         ]
-        return Loop(open_loop, ["}"], lanes, kept)
+        return Loop(open_loop, ["}"], lanes, kept, _KEPT_BYTES // (rounds * 4) if kept else 0)
 
     def _real(self, name: str) -> str:
         """The buffer whose memory a mutation of it has."""
         return V.graph.scheduler.mutation_real_name.get(name, name)
 
     def _mutated(self, name: str) -> bool:
-        return name in self.args.inplace_buffers or self._real(name) in self.read
+        real = self._real(name)
+        return name in self.args.inplace_buffers or (real in self.read and real in self.written)
 
-    def _body(self) -> list[str]:
+    def _body(self) -> tuple[list[str], list[str]]:
         return self.code.write(is_buffer_removed, self._mutated, self._reduction_loop())
+
+    def _past_cache(self) -> bool:
+        """Whether every output would leave the cache before it is read (csrc/aten/support/PastCache.h)."""
+        names = [n for n in self.whole if not is_buffer_removed(n)]
+        return bool(names) and not any(self._mutated(n) for n in names) and all(map(self._is_large, names))
+
+    def _is_large(self, name: str) -> bool:
+        elements = V.graph.sizevars.simplify(V.graph.get_numel(name))
+        return isinstance(elements, sympy.Integer) and elements * V.graph.get_dtype(name).itemsize >= _PAST_CACHE_BYTES
 
     def _prelude(self) -> list[str]:
         double = torch.float64 in self.math and torch.float32 not in self.math
         acc = "f64" if double else "f32"  # what functions of kernels/ compute in
-        lines = [f"#define ACC {acc}", *(["#define ACC_DOUBLE"] if double else []), '#include "common/compiled.h"']
+        lines = [f"#define ACC {acc}", *(["#define ACC_DOUBLE"] if double else [])]
+        lines += ["#define PAST_CACHE"] if self._past_cache() else []
+        lines.append('#include "common/compiled.h"')
         if self.includes:
             special = any(f.startswith("special/") for f in self.includes)
             lines += [
@@ -374,17 +396,19 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
 
     def codegen_kernel(self, name: str | None = None) -> str:
         """The program; KERNEL_NAME stands for the kernel's name."""
-        body = self._body()  # first: it may need arguments
+        fixed, body = self._body()  # first: it may need arguments
         width = self._number("x")[1]
         arguments = [f"BUF({inner})" for _, inner in self.buffers()]
         arguments += ["BUF(err)"] if self.asserts else []
         arguments += [f"long {inner}" for _, inner in self.scalars()]
-        arguments += ["long xrows", "long xwidth", "long per", "int code"]
+        arguments += ["long xrows", "long xwidth"]
+        arguments += [f"long message{i}" for i in range(len(self.messages))]
+        arguments += ["long per", "int code"]
         lines = [*self._prelude(), "", f"__kernel void KERNEL_NAME({', '.join(arguments)}) {{"]
         for outer, inner in self.buffers():
             storage = dtypes.TAGS.get(V.graph.get_dtype(outer))
             lines.append(f"  __global STORAGE({storage}) *{inner} = PTR({inner}, STORAGE({storage}));")
-        lines += [f"  {line}" for line in self.scratch]
+        lines += [f"  {line}" for line in (*self.scratch, *fixed)]
         if self.shape == ROWS:
             lines += ["  const long first = (long)get_group_id(0) * per, last = min(first + per, xrows);"]
             lines += ["  for (long xindex = first; xindex < last; xindex++) {"]
@@ -393,7 +417,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
             lines += [f"  EACH_VECTOR(xrows, {width}) {{", f"    const long xindex = xrow * {width} + xcol;"]
             lines += [f"    const int xlanes = {self._lane_count(width, 'xcol')};"]
         lines += [f"    {line}" for line in body]
-        return "\n".join([*lines, "  }", "}", ""])
+        return "\n".join([*lines, "  }", "  STORES_DONE();", "}", ""])
 
     def extents(self) -> list[str]:
         """Rows, elements per row, and how many elements each of those reduces, as Python expressions."""

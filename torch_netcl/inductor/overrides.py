@@ -14,6 +14,7 @@ from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from . import dtypes
+from .body import COSTLY
 
 #: Functions of floats: (name of the operator in a file of kernels/, file). They are the eager kernels' own.
 _UNARY = {
@@ -84,7 +85,7 @@ _CHEAP = {"sqrt", "rsqrt", "floor", "ceil", "trunc", "round", "copysign", "floor
 
 
 def _value(text: str, dtype: torch.dtype, costly: bool = False) -> CSEVariable:
-    return V.kernel.value(text, dtype, costly=costly)
+    return V.kernel.value(text, dtype, work=COSTLY if costly else 1)
 
 
 def _plain(x: Any) -> Any:
@@ -302,8 +303,18 @@ class OpenCLOverrides(OpOverrides):
         return _value(f"{x} > {zero} ? {one} : ({x} < {zero} ? {minus} : {zero})", dtype)
 
     @staticmethod
+    def exp(x: Any) -> CSEVariable:
+        (x,), dtype = _floating(x)
+        if dtype is not torch.float32 or not _below_its_maximum(x):
+            return _function("exp", "unary.cl", (x,), True)
+        V.kernel.includes["common/exp_below.h"] = None
+        return _value(f"EXP_BELOW({x})", dtype, costly=True)
+
+    @staticmethod
     def truediv(a: Any, b: Any) -> CSEVariable:
         (a, b), dtype = _floating(a, b)
+        if _is_part_of_softmax(a, b):
+            return OpenCLOverrides.mul(a, _value(f"{dtypes.literal(1, dtype)} / {b}", dtype))
         return _value(f"{a} / {b}", dtype)
 
     int_truediv = truediv
@@ -377,6 +388,22 @@ class OpenCLOverrides(OpOverrides):
         return _random("random_integer", seed, offset, torch.int64, f", {low}, {high}")
 
 
+def _below_its_maximum(x: CSEVariable) -> bool:
+    """Whether it is a value minus the greatest such value of the row, as in a softmax."""
+    s = V.kernel.code.named.get(x.name)
+    if s is None or len(s.needs) != 2 or s.text != f"{s.needs[0].name} - {s.needs[1].name}":
+        return False
+    return s.needs[1].of == ("max", s.needs[0].name)
+
+
+def _is_part_of_softmax(a: CSEVariable, b: CSEVariable) -> bool:
+    """Whether it is an exponential over the sum of those of the row, which is at least 1."""
+    exponential, total = (V.kernel.code.named.get(x.name) for x in (a, b))
+    if exponential is None or total is None or total.of != ("sum", a.name):
+        return False
+    return exponential.text.startswith("EXP_BELOW(")
+
+
 def _random(function: str, seed: Any, offset: Any, dtype: torch.dtype, more: str = "") -> CSEVariable:
     V.kernel.includes["common/random_lanes.h"] = None
     seed, offset = (OpenCLOverrides.to_dtype(x, torch.int64) for x in (seed, offset))
@@ -407,6 +434,8 @@ def _define() -> None:
         setattr(OpenCLOverrides, name, staticmethod(function))
 
     for name, (op, file) in _UNARY.items():
+        if name == "exp":
+            continue
         method(name, lambda x, op=op, file=file, name=name: _function(op, file, (x,), name not in _CHEAP))
     for name, (op, file) in _BINARY.items():
         method(name, lambda a, b, op=op, file=file: _function(op, file, (a, b), True))

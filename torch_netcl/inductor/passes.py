@@ -42,6 +42,19 @@ def _(grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, *args: Any)
     return tuple(g if g is None or g.dim() < 4 else g.to(memory_format=format) for g in grads)
 
 
+def _with_strides(name: str) -> Any:
+    """Registers an operator of ATen under our name; its last argument says which strides the result has."""
+    function = getattr(torch.ops.aten, f"_{name}").default
+
+    @torch.library.register_fake(f"netcl::{name}")
+    def _(*args: Any) -> torch.Tensor:
+        out = function(*args[:-1])
+        return torch.empty_strided(out.shape, args[-1], dtype=out.dtype, device=out.device)
+
+    return function, getattr(torch.ops.netcl, name).default
+
+
+_WITH_STRIDES = dict(map(_with_strides, ("fft_c2c", "fft_r2c", "fft_c2r")))
 _OURS = {
     torch.ops.aten.convolution.default: torch.ops.netcl.convolution.default,
     torch.ops.aten.convolution_backward.default: torch.ops.netcl.convolution_backward.default,
@@ -62,6 +75,9 @@ class OpenCLPass(CustomGraphModulePass):
                 continue
             if node.target in _OURS:
                 node.target = _OURS[node.target]
+                changed = True
+            elif node.target in _WITH_STRIDES and all(isinstance(n, int) for n in node.meta["val"].stride()):
+                node.target, node.args = _WITH_STRIDES[node.target], (*node.args, list(node.meta["val"].stride()))
                 changed = True
             elif torch.Tag.pointwise in node.target.tags:
                 changed |= self._move_scalars(gm, node, tensors, target)

@@ -101,7 +101,9 @@ def _combined(kernel: OpenCLKernel, kind: str, dtype: torch.dtype, value: CSEVar
     else:
         before = [f"{type} {acc} = {identity};"]
         after = [f"const {type} {name} = {acc};"]
-    return _statement(kernel, name, type, dtype, lines, [str(value)], before, after)
+    result = _statement(kernel, name, type, dtype, lines, [str(value)], before, after)
+    kernel.code.named[name].of = (kind, str(value))
+    return result
 
 
 def _position(kernel: OpenCLKernel, kind: str, value: CSEVariable) -> CSEVariable:

@@ -25,10 +25,10 @@ def _threads(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="netcl_compile")
 
 
-def compile(device: int, name: str, shape: int, asserts: bool, source: str) -> int | _Compiling:
+def compile(device: int, name: str, shape: int, asserts: bool, messages: list[str], source: str) -> int | _Compiling:
     """Compiles a program for a device, or begins to: Inductor waits for threads only if it has several."""
     count = get_compile_threads()
-    arguments = (device, source, name, shape, asserts)
+    arguments = (device, source, name, shape, asserts, messages)
     if count <= 1:
         return torch.ops.netcl.compile_generated(*arguments)
     return _Compiling(_threads(min(count, 8)).submit(torch.ops.netcl.compile_generated, *arguments))

@@ -36,15 +36,17 @@ class OpenCLScheduling(SIMDScheduling):
 
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
         wrapper = V.graph.wrapper_code
-        if src_code in wrapper.src_to_kernel:
-            return wrapper.src_to_kernel[src_code]
+        key = f"{src_code}{kernel.messages}"
+        if key in wrapper.src_to_kernel:
+            return wrapper.src_to_kernel[key]
         fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
         symbol = f"compiled_{fused}"[:_LONGEST_NAME]
         name = f"{symbol}_{wrapper.next_kernel_suffix()}"
-        wrapper.src_to_kernel[src_code] = name
+        wrapper.src_to_kernel[key] = name
         device = V.graph.get_current_device_or_throw().index or 0
         source = src_code.replace("KERNEL_NAME", symbol)
-        call = f"netcl_compile({device}, {symbol!r}, {kernel.shape}, {kernel.asserts}, '''\n{source}''')"
+        facts = f"{device}, {symbol!r}, {kernel.shape}, {kernel.asserts}, {kernel.messages}"
+        call = f"netcl_compile({facts}, '''\n{source}''')"
         origins, details = get_kernel_metadata(node_schedule, wrapper)
         wrapper.define_kernel(name, call, f"{origins}\n{details}", gpu=False)
         return name

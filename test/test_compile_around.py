@@ -1,0 +1,160 @@
+"""What users put around torch.compile: wrappers for several processes, optimizers, assertions, profiler, logs, several
+devices, and kernels in their shape for GPUs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from common import DEVICE
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.attention.flex_attention import flex_attention
+from torch.profiler import ProfilerActivity, profile
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+def child(code, **environment):
+    """What another process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def alone():
+    """A process group of one process."""
+    dist.init_process_group("netcl_gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def sharded(model):
+    mesh = init_device_mesh(DEVICE, (1,))
+    for part in (model[0], model):
+        fully_shard(part, mesh=mesh)
+    return model
+
+
+@pytest.mark.parametrize("wrap", [nn.parallel.DistributedDataParallel, sharded], ids=["DDP", "fully_shard"])
+def test_wrapped_models(alone, wrap):
+    x, losses = torch.randn(8, 16, device=DEVICE), []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = wrap(nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4)).to(DEVICE))
+        forward = torch.compile(model) if compiled else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses.append([])
+        for _ in range(2):
+            loss = forward(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses[-1].append(loss.item())
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["foreach", "fused"])
+def test_optimizer(how):
+    def run(compiled):
+        torch.manual_seed(0)
+        parameters = [torch.randn(7, n, device=DEVICE, requires_grad=True) for n in (1, 40)]
+        optimizer = torch.optim.AdamW(parameters, lr=torch.tensor(0.01, device=DEVICE), **{how: True}, capturable=True)
+        step = torch.compile(optimizer.step) if compiled else optimizer.step
+        for _ in range(3):
+            for p in parameters:
+                p.grad = p.detach().sin()
+            step()
+        return [p.detach() for p in parameters]
+
+    torch.testing.assert_close(run(True), run(False), rtol=1e-5, atol=1e-6)
+
+
+def test_assertions():
+    @torch.compile
+    def checked(x):
+        torch._assert_async((x > 0).all(), "x must be positive")
+        return x.sqrt() + 1
+
+    x = torch.ones(40, device=DEVICE)
+    torch.testing.assert_close(checked(x), x + 1)
+    with pytest.raises(RuntimeError, match="x must be positive"):
+        checked(-x).cpu()
+
+
+def test_explain():
+    def f(x):
+        x = x.sin() + 1
+        torch._dynamo.graph_break()
+        return x * 2
+
+    explained = torch._dynamo.explain(f)(torch.ones(3, device=DEVICE))
+    assert (explained.graph_count, explained.graph_break_count) == (2, 1)
+
+
+def test_profiler_names_the_fused_operators():
+    f = torch.compile(lambda x: (x * 2).tanh() + x)
+    x = torch.ones(99, device=DEVICE)
+    f(x)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as p:
+        f(x)
+        torch.netcl.synchronize()
+    assert any("compiled_fused_add_mul_tanh" in e.name for e in p.events())
+
+
+def test_flex_attention_says_which_devices_it_takes():
+    q = torch.ones(1, 1, 16, 16, device=DEVICE)
+    with pytest.raises(ValueError, match="FlexAttention is only supported on"):  # PyTorch lists the devices itself
+        flex_attention(q, q, q)
+
+
+TWO = """
+import torch
+f = torch.compile(lambda a: a.softmax(-1) * 2)
+for i in range(torch.netcl.device_count()):
+    a = torch.randn(9, 33, device=f"netcl:{i}")
+    b = f(a)
+    assert b.device == a.device
+    torch.testing.assert_close(b, a.softmax(-1) * 2)
+print("devices", torch.netcl.device_count())
+"""
+
+
+def test_several_devices_and_the_log(tmp_path):
+    kernels = tmp_path / "kernels"
+    kernels.mkdir(mode=0o700)
+    said = child(TWO, NETCL_SUBDEVICES="2", NETCL_LOG="compile,launch", NETCL_CACHE_DIR=str(kernels))
+    assert "devices 2" in said or "NETCL_SUBDEVICES=2 is ignored" in said
+    assert "compiled <source> compiled_fused__softmax_mul" in said
+    assert said.count("compiled_fused__softmax_mul") >= 3
+
+
+GPU = """
+import torch, torch.nn.functional as F
+assert torch.netcl.get_device_properties().device_class == "gpu"
+def f(x, i):
+    y = F.layer_norm(x * 2, [100])
+    return y.softmax(1), y.sum(0), y.argmax(1), x[i].flip(1), (x.t() + 1).amax(1), F.gelu(x).var()
+x, i = torch.randn(37, 100, device="netcl", requires_grad=True), torch.randint(37, (50,), device="netcl")
+a, b = torch.compile(f, fullgraph=True)(x, i), f(x, i)
+torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+for left, right in zip(a, b):
+    if left.is_floating_point():
+        g, h = (torch.autograd.grad(t.square().sum(), x, retain_graph=True)[0] for t in (left, right))
+        torch.testing.assert_close(g, h, rtol=1e-4, atol=1e-4)
+print("right")
+"""
+
+
+def test_the_shape_for_gpus():
+    assert "right" in child(GPU, NETCL_DEVICE_CLASS="gpu")

@@ -21,6 +21,10 @@ QUICK = (torch.bool, torch.float16)
 # Random, uninitialised, or equally inaccurate on the CPU (near poles and under cancellation).
 OTHERS = ("empty", "normal", "bernoulli", "multinomial", "rand", "uniform", "linalg", "mode", "logit", "polygamma",
           "special.polygamma")
+# addr of values up to 9: the CPU rounds the product (up to 81) to half before it adds.
+ROUNDED_TWICE = {"addr": 2**-5}
+# CUDA and netcl compare alpha with the output's dtype, the CPU with that of the operands.
+ALPHA_CHECK = "Boolean alpha only supported for Boolean results."
 
 
 def on(device, op, sample, out):
@@ -52,7 +56,8 @@ class TestOutDtypes(TestCase):
         ):
             return "not rounded"
         # Both sides round once to the narrow dtype; functions of float32 are some units in the last place off.
-        tolerance = {"rtol": 2**-9, "atol": 1e-4} if dtype == torch.float16 else {"rtol": 1e-5, "atol": 1e-5}
+        atol = ROUNDED_TWICE.get(op.name, 1e-4)
+        tolerance = {"rtol": 2**-9, "atol": atol} if dtype == torch.float16 else {"rtol": 1e-5, "atol": 1e-5}
         try:
             self.assertEqual(got, expected, **tolerance)
         except AssertionError as error:
@@ -77,7 +82,7 @@ class TestOutDtypes(TestCase):
                             try:
                                 found = self.problem(op, dtype, wide, sample)
                             except (RuntimeError, TypeError) as error:
-                                found = str(error)[:150]
+                                found = str(error)[:150] if str(error) != ALPHA_CHECK else False
                             checked += found is not False
                             if found:
                                 problems.append(f"{op.full_name} {dtype} into {wide}: {found}")

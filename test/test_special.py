@@ -128,6 +128,13 @@ class TestSpecial(TestCase):
             expected = torch.special.chebyshev_polynomial_u(y, n if math.isfinite(n) else -1)
             self.assertEqual(got, expected, **TOLERANCE)
 
+    def test_degrees_are_truncated(self, device):
+        x, n = torch.tensor([-1.5, -0.3, 0.7, 1.0]), torch.tensor([[-1.0], [-0.99], [-0.5], [0.5], [1.9], [2.0]])
+        for name in [name for name in NAMES if "polynomial" in name]:
+            f = getattr(torch.special, name.removeprefix("special."))
+            got = f(x.to(device), n.to(device)).cpu()
+            self.assertEqual(got, f(x, n), msg=lambda m, n=name: f"{n}: {m}", **TOLERANCE)
+
     def test_ends_of_the_range(self, device):
         names = {"erfcx": [-1e10, -27.0, -9.35, 1e10], "ndtri": [1e-45, 1e-40, 1e-30, 1e-12],
                  "modified_bessel_k0": [1e-45, 1e-40], "scaled_modified_bessel_k0": [1e-45], "bessel_y0": [1e-45]}

@@ -1,8 +1,8 @@
 // Orthogonal polynomials of degree n at x by their three-term recurrences (DLMF 18.9). As in ATen, a degree is
-// truncated to an integer, and a negative one gives 0.
+// truncated to an integer (-0.5 is 0), and a negative one gives 0.
 #include "special/special.h"
 
-static inline long as_degree(ST n) { return isfinite(n) && n >= 0 ? (long)fmin(n, (ST)4e18) : -1; }
+static inline long as_degree(ST n) { return isfinite(n) && n > -1 ? (long)fmin(n, (ST)4e18) : -1; }
 static inline ST alternate(long n, ST v) { return n & 1 ? -v : v; }
 
 // Chebyshev's recurrence from 1 and `first`; used only for |x| > 1, where it soon ends in infinities, or for a low

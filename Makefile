@@ -2,8 +2,8 @@
 # python3-venv if Python comes without it.
 #
 #   make demo        trains two small models under autocast and GradScaler
-#   make test        runs the test suite on the first OpenCL runtime, and on the others the tests that depend on the
-#                    driver (test/conftest.py)
+#   make test        runs the test suite without its longest tests on the first OpenCL runtime, and on the others what
+#                    depends on the driver (test/conftest.py)
 #   make test-all    runs the whole suite on every runtime
 #   make test-full   does the same, then with GPU kernels (also for work-groups of 64 and 16 KiB of local memory), and
 #                    on a device without fp16, fp64 and 64-bit atomics. Then it runs all checks of every operator,
@@ -11,7 +11,8 @@
 #                    takes hours and 16 GiB, and writes docs/operators.md. test/test_opinfo.py says how to run parts of
 #                    that: one dtype, or one kind of check
 #   make test-torch TORCH=torch==2.15.0
-#                    builds with another torch, in a copy of the tree in build/, and runs a smoke suite there
+#                    builds with another torch, in a copy of the tree in build/, and runs a smoke suite there;
+#                    with GOAL=packages it only installs the packages
 #   make check       shows what was found, and tests every device
 #   make wheel       builds one wheel in dist/ for the versions of torch in WHEEL_TORCH; `make test-wheel` installs it
 #                    in an empty environment, without network or compiler, and runs the README's example
@@ -26,7 +27,9 @@ VENV ?= .venv
 # Any pip arguments: a proxy, an index, TORCH="torch==2.13.0+cpu" for a smaller download ...
 PIP_ARGS ?=
 TORCH ?= torch==2.13.0
-EXTRAS ?= intel,test,demo,libraries
+EXTRAS ?= intel,demo
+# What the suite needs besides.
+TEST_EXTRAS ?= test,libraries
 # Parts of platform names; the suite runs once for each.
 RUNTIMES ?= intel pocl
 PYTEST_JOBS ?= 2
@@ -37,6 +40,7 @@ LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestProgram
   or TestBoolBytes or TestOutDtypes or TestLanes or TestVersions or TestCompileOpInfo
 # The tests for another torch: loading of the library, AMP, training, files, and the families with most C++.
 SMOKE := library autocast grad_scaler training serialization api gemm convolution reduce normalization opinfo
+GOAL ?= smoke
 # The versions of torch that `make wheel` builds for.
 WHEEL_TORCH ?= 2.13.0 2.15.0
 DEMO_ARGS ?=
@@ -45,7 +49,8 @@ BENCH_ARGS ?=
 
 SHELL := /bin/bash
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip --disable-pip-version-check install $(PIP_ARGS)
+# Python compiles a module when it is first imported; compiling all of torch and scipy takes longer.
+PIP := $(PY) -m pip --disable-pip-version-check install --no-compile $(PIP_ARGS)
 LIBRARY := torch_netcl/_C.so
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
 # kernels/special/special_tables.h is generated.
@@ -54,10 +59,18 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 # their names: ordered by their number of tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup demo demo-short test test-all test-full test-torch smoke check lint format bench gpu-lab clean distclean
+.PHONY: setup test-setup packages demo demo-short test test-all test-full test-torch smoke check lint format bench gpu-lab \
+  clean distclean
 .DELETE_ON_ERROR:
 
-setup: $(VENV)/.installed $(LIBRARY)
+# The compilers run while packages are downloaded and unpacked.
+setup: $(VENV)/.build-tools
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.packages $(LIBRARY)
+	@$(MAKE) --no-print-directory $(VENV)/.installed
+
+test-setup: $(VENV)/.test-packages
+
+packages: $(VENV)/.packages
 
 $(VENV)/.created:
 	.ci/venv $(PYTHON) $(VENV)
@@ -69,7 +82,15 @@ $(VENV)/.torch: $(VENV)/.created
 	@touch $@
 
 $(VENV)/.build-tools: $(VENV)/.torch pyproject.toml
-	$(PIP) "setuptools>=77" wheel ninja nvidia-cuda-opencl
+	$(PIP) "setuptools>=77" wheel ninja nvidia-cuda-opencl numpy
+	@touch $@
+
+$(VENV)/.packages: pyproject.toml | $(VENV)/.build-tools
+	$(PIP) pyopencl pocl-binary-distribution $$($(PY) tools/requirements.py $(EXTRAS))
+	@touch $@
+
+$(VENV)/.test-packages: pyproject.toml | setup
+	$(PIP) $$($(PY) tools/requirements.py $(TEST_EXTRAS))
 	@touch $@
 
 $(LIBRARY): setup.py $(SOURCES) | $(VENV)/.build-tools
@@ -77,7 +98,7 @@ $(LIBRARY): setup.py $(SOURCES) | $(VENV)/.build-tools
 	@touch $@
 
 # The extra pocl is not used, since it contains a linker, and g++ has one.
-$(VENV)/.installed: pyproject.toml setup.py torch_netcl/_version.py $(VENV)/.build-tools | $(LIBRARY)
+$(VENV)/.installed: pyproject.toml setup.py torch_netcl/_version.py | $(VENV)/.packages $(LIBRARY)
 	$(PIP) --no-build-isolation -e ".[$(EXTRAS)]" pocl-binary-distribution
 	@touch $@
 
@@ -104,11 +125,11 @@ define run_tests
 	if [ -n "$$failed" ]; then echo "FAILED with:$$failed" >&2; exit 1; fi
 endef
 
-test: setup
-	$(call run_tests,NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) \
+test: test-setup
+	$(call run_tests,NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES))+PYTEST_ADDOPTS=-mquick \
 	  $(patsubst %,NETCL_VISIBLE_DEVICES=%+PYTEST_ADDOPTS=-mdriver,$(wordlist 2,9,$(RUNTIMES))))
 
-test-all: setup
+test-all: test-setup
 	$(call run_tests,$(RUNTIMES:%=NETCL_VISIBLE_DEVICES=%))
 
 test-full: test-all
@@ -127,9 +148,9 @@ test-full: test-all
 test-torch:
 	@folder=build/$(subst ==,-,$(TORCH)); mkdir -p $$folder; \
 	git ls-files -z | xargs -0 cp --parents --update --target-directory=$$folder; \
-	env -u PYTHONPATH $(MAKE) -C $$folder smoke TORCH="$(TORCH)" PYTHON="$(PYTHON)" VENV=.venv EXTRAS=intel,test,demo
+	env -u PYTHONPATH $(MAKE) -C $$folder $(GOAL) TORCH="$(TORCH)" PYTHON="$(PYTHON)" VENV=.venv TEST_EXTRAS=test
 
-smoke: setup
+smoke: test-setup
 	@failed=; for runtime in $(RUNTIMES); do \
 	  echo "=== $$runtime, torch $$($(PY) -c 'import torch; print(torch.__version__)')"; \
 	  NETCL_VISIBLE_DEVICES=$$runtime $(PY) -m pytest $(SMOKE:%=test/test_%.py) -n $(PYTEST_JOBS) --dist loadfile \

@@ -12,6 +12,7 @@ Environment:
                          without the latter it finds no __cxa_throw, and the first exception ends the process
   NETCL_BUILD_DEBUG=1    -O0 -g instead of -O2
   NETCL_BUILD_PCH        0: no precompiled header; a folder: where it is kept (for several trees to share)
+  NETCL_BUILD_GROUPS=0   compile each source by itself, for work on the sources: see GROUPS
   NETCL_BUILD_TORCH      folder of another torch package to build for, of which only the headers, libraries and
                          version.py are read: it need not be installed
   NETCL_BUILD_MANYLINUX=1  link for glibc 2.28, though this system be newer: see tools/older_symbols.py
@@ -26,6 +27,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 # Otherwise PyTorch would load an installed torch_netcl while this one is being built.
@@ -54,6 +56,25 @@ for variable in ("CC", "CXX"):
     words = shlex.split(os.environ.get(variable, ""))
     if len(words) > 1 and Path(words[0]).name in ("ccache", "sccache"):
         os.environ[variable] = shlex.join(words[1:])
+
+# Sources that are compiled as one file, whose names follow its name; sources outside all groups are compiled alone.
+# Each file that includes ATen costs 2 to 3 s for templates of its headers, and the dispatcher's wrappers are compiled
+# once per file and signature. Files of a group must not define the same local name. The largest groups come first.
+GROUPS = {
+    "elementwise": "aten/UnaryOps aten/BinaryOps aten/SpecialFunctions aten/Activation aten/Complex aten/Assert",
+    "indexing": "aten/Indexing aten/ScatterGather aten/Shape aten/Embedding aten/EmbeddingBag aten/Distance",
+    "windows": "aten/Pooling aten/Padding aten/Upsample* aten/GridSampler",
+    "lists": "aten/Foreach aten/Optimizers aten/Random aten/Sampling amp/grad_scaler",
+    "rows": "aten/ReduceOps aten/Scan aten/Sort aten/Softmax aten/SegmentReduce aten/Masked aten/SetOps aten/Sparse",
+    "matrices": "aten/LinearAlgebra aten/Factorizations aten/Fft aten/Attention aten/TransformerLayers",
+    "tensors": "aten/Copy aten/Factories aten/Hooks aten/Compiled aten/ShallowCopy aten/Nested Module Interop Profiler",
+    "layers": "aten/BatchNorm aten/Normalization aten/*Loss",
+    "products": "aten/gemm/* aten/conv/* aten/rnn/*",
+    "autocast": "amp/autocast_*",
+    "support": "aten/support/*",
+    "programs": "runtime/Kernel runtime/Builds runtime/ProgramCache runtime/Assertions runtime/Profiler",
+    "devices": "runtime/*",  # all others
+}
 
 
 def env_flag(name: str, default: str = "0") -> bool:
@@ -140,6 +161,9 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
             for library in LIBRARIES:
                 shutil.copyfile(library, Path(self.build_lib) / "torch_netcl" / library.name)
             return
+        if env_flag("NETCL_BUILD_GROUPS", "1"):
+            for ext in self.extensions:
+                ext.sources = self.grouped(ext.sources)
         if env_flag("NETCL_BUILD_PCH", "1"):
             for ext in self.extensions:
                 ext.extra_compile_args["cxx"] += self.precompiled(ext)
@@ -149,6 +173,21 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
 
             self.compiler.link = link_for(self.compiler.link)
         super().build_extensions()
+
+    def grouped(self, sources: list[str]) -> list[str]:
+        """Write a file per group that includes its sources; returns these files and the sources outside all groups."""
+        folder = Path(self.build_temp) / "groups"
+        folder.mkdir(parents=True, exist_ok=True)
+        alone, files = set(sources), []
+        for name, patterns in GROUPS.items():
+            members = sorted(s for s in alone if any(fnmatch(s, f"csrc/{p}.cpp") for p in patterns.split()))
+            alone -= set(members)
+            text = "".join(f'#include "{ROOT / member}"\n' for member in members)
+            file = folder / f"{name}.cpp"
+            if not file.is_file() or file.read_text() != text:  # an unchanged file keeps its time, so its object
+                file.write_text(text)
+            files.append(os.path.relpath(file, ROOT) if file.absolute().is_relative_to(ROOT) else str(file))
+        return [*files, *sorted(alone)]
 
     def precompiled(self, ext: Extension) -> list[str]:
         """Compile csrc/Precompiled.h with the flags of `ext`; returns the flags that use it, or none if that is

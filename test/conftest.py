@@ -1,9 +1,13 @@
-"""Marks the test files that depend on the OpenCL driver: `make test` runs the others on one runtime only.
+"""Marks what `make test` runs: `quick` tests on the first runtime, `driver` tests on the others. CI runs all tests.
 
-A file is listed if it checks what drivers do (their calls, errors, queues, caches, devices). It is also listed if it is
-the file that compares a family of kernels with the CPU, so that each driver compiles and runs every file of kernels/. A
-file is not listed if it checks code above the kernels (dispatch, dtypes, autocast's lists, optimizers' options, graphs
-of torch.compile, libraries, documents), or if it runs many samples through kernels that a listed file covers.
+A test of LONG is neither. It takes ten seconds or more, and sweeps over operators, programs or calls of which other
+tests check a part.
+
+A file is listed in DRIVER if it checks what drivers do (their calls, errors, queues, caches, devices). It is also
+listed if it is the file that compares a family of kernels with the CPU, so that each driver compiles and runs every file
+of kernels/. A file is not listed if it checks code above the kernels (dispatch, dtypes, autocast's lists, optimizers'
+options, graphs of torch.compile, libraries, documents), or if it runs many samples through kernels that a listed file
+covers.
 """
 
 from pathlib import Path
@@ -23,8 +27,30 @@ DRIVER = {
     "test_training",
 }  # fmt: skip
 
+LONG = {
+    "test_amp_autocast::test_first_use_in_a_process", "test_amp_autocast::test_two_devices_of_which_one_has_fp16",
+    "test_amp_docs::test_blocks_run_in_order", "test_amp_safety::test_program_finishes_its_step",
+    "test_amp_training::test_csv_survives_sigkill", "test_benchmarks::test_table_and_json",
+    "test_benchmarks::test_turns", "test_bool_bytes::test_operators", "test_compile::test_training",
+    "test_compile::test_views", "test_compile::test_reduction_sizes", "test_compile::test_modes",
+    "test_compile_opinfo::test_ones", "test_convolution::test_channels_last", "test_examples::test_script_name_gpt",
+    "test_faults::test_each_call_fails_once", "test_fuzz_programs::test_programs", "test_garbage::test_operators",
+    "test_installation_faults::test_nothing_is_written_where_it_would_not_be_read",
+    "test_installation_faults::test_processes_at_once", "test_kernels::test_compile_without_warnings",
+    "test_matrix_engine::test_products_engine", "test_multi_device::test_two_platforms",
+    "test_out_dtypes::test_operators", "test_versions::test_foreach",
+    "test_versions::test_operators",
+}  # fmt: skip
+
+
+def is_long(item: pytest.Item) -> bool:
+    file, test = Path(item.path).stem, item.name
+    return any(file == name.partition("::")[0] and test.startswith(name.partition("::")[2]) for name in LONG)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(item.path).stem in DRIVER:
-            item.add_marker(pytest.mark.driver)
+        if not is_long(item):
+            item.add_marker(pytest.mark.quick)
+            if Path(item.path).stem in DRIVER:
+                item.add_marker(pytest.mark.driver)

@@ -1,10 +1,12 @@
 """The benchmarks run and report what they should; no test asserts a speed."""
 
+import importlib.util
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 from torch.testing._internal.common_utils import TestCase, run_tests
 
@@ -18,6 +20,21 @@ def benchmarks(*arguments, module="benchmarks"):
 
 
 class TestBenchmarks(TestCase):
+    def test_chart(self):
+        """The picture of two tables is well-formed and has a bar for each family and table."""
+        spec = importlib.util.spec_from_file_location("chart", ROOT / "benchmarks" / "chart.py")
+        chart = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(chart)
+        results = sorted((ROOT / "benchmarks" / "results").glob("epyc-avx512bf16-*.md"))
+        self.assertEqual(len(results), 2)
+        picture = ElementTree.fromstring(chart.chart(results))
+        texts = [t.text for t in picture.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertLess(set(chart.FAMILIES), set(texts))
+        bars = list(picture.iter("{http://www.w3.org/2000/svg}rect"))
+        self.assertEqual(len(bars), 2 * (1 + len(chart.FAMILIES)))  # one of each colour is in the legend
+        self.assertGreater(min(float(bar.get("width")) for bar in bars), 0)
+        self.assertEqual(chart.ratios(results[0])["training/mlp/float32"], chart.families(results[0])[-3])
+
     def test_table_and_json(self):
         with tempfile.TemporaryDirectory() as folder:
             first, second = Path(folder, "a.json"), Path(folder, "b.json")

@@ -1,5 +1,6 @@
 """The documents name files that exist and variables that the code reads, and the Makefile lists all long tests."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from conftest import LONG
 from host_operators import FILE
 from torch.testing._internal.common_utils import TestCase, run_tests
 
@@ -127,6 +129,16 @@ class TestDocs(TestCase):
             if path.name != Path(__file__).name and "NETCL_TEST_FULL" in path.read_text():
                 own = re.findall(r"^class (Test\w+)", path.read_text(), re.M)
                 self.assertTrue({c.strip() for c in classes} & set(own), f"add a class of {path.name} to LONG_TESTS")
+
+    def test_lists_of_files_and_tests_name_what_exists(self):
+        """The groups of sources that setup.py compiles as one, and the tests that `make test` leaves out."""
+        groups = ast.literal_eval(re.search(r"^GROUPS = (\{.*?^\})", (ROOT / "setup.py").read_text(), re.M | re.S)[1])
+        for pattern in " ".join(groups.values()).split():
+            self.assertTrue(list((ROOT / "csrc").glob(f"{pattern}.cpp")), f"setup.py: {pattern}")
+        self.assertGreater(len(LONG), 10)
+        for file, _, name in (entry.partition("::") for entry in LONG):
+            tests = re.findall(r"def (test_\w+|test)\(", (ROOT / "test" / f"{file}.py").read_text())
+            self.assertTrue(any(name.startswith(test) for test in tests), f"conftest.py: {file}::{name}")
 
 
 if __name__ == "__main__":

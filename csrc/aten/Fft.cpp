@@ -24,7 +24,7 @@ using at::ScalarType;
 using at::Tensor;
 using Norm = at::native::fft_norm_mode;
 
-constexpr size_t kGroup = 64;
+constexpr size_t kFftGroup = 64;
 
 // The factor that the last pass multiplies by: elements ** (0, -1/2, -1).
 struct Scale {
@@ -64,7 +64,7 @@ Tensor table(const Plan& plan, const char* name, int64_t n, const at::TensorOpti
   defs.set("ACC", dtype_tag(out.scalar_type()));
   if (out.scalar_type() == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
   kernel(device, "fft.cl", name, defs)
-      .launch(plan.op, queue_of(out), {static_cast<size_t>(n)}, {kGroup}, buf(out), n, int32_t(plan.inverse));
+      .launch(plan.op, queue_of(out), {static_cast<size_t>(n)}, {kFftGroup}, buf(out), n, int32_t(plan.inverse));
   return out;
 }
 
@@ -92,10 +92,10 @@ Tensor passes(const Plan& plan, const Tensor& x, IntArrayRef factors) {
     if (acc == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
     const int64_t butterflies = n / radix * inner;
     const Scale scale = last ? plan.scale : Scale{};
-    const size_t width = std::min<size_t>(kGroup, std::bit_ceil(static_cast<size_t>(butterflies)));
+    const size_t width = std::min<size_t>(kFftGroup, std::bit_ceil(static_cast<size_t>(butterflies)));
     kernel(device, "fft.cl", "pass", defs)
         .launch(plan.op, queue_of(x), {static_cast<size_t>(butterflies), static_cast<size_t>(lines)},
-                {width, kGroup / width}, buf(to), buf(from), buf(root), butterflies, lines, inner, n, done, from_n,
+                {width, kFftGroup / width}, buf(to), buf(from), buf(root), butterflies, lines, inner, n, done, from_n,
                 sizes[d], static_cast<int64_t>(scale.mode), scale.elements);
     spare = k == 0 ? Tensor() : from;
     from = to;

@@ -68,19 +68,18 @@ std::optional<Folded> fold(const Tensor& self, const Indices& list) {
   return f;
 }
 
-template <Form F>
-Tensor run_index(Tensor out, const Tensor& self, const Indices& indices) {
-  if (const auto folded = fold(self, indices)) return run_index<F>(std::move(out), folded->self, folded->indices);
-  Op<at::native::structured_index_out, F, 1> op;
+Tensor run_index(Form form, Tensor out, const Tensor& self, const Indices& indices) {
+  if (const auto folded = fold(self, indices)) return run_index(form, std::move(out), folded->self, folded->indices);
+  Op<at::native::structured_index_out, 1> op(form);
   op.outputs[0] = std::move(out);
   auto pre = op.meta(self, at::IOptTensorListRef(indices));
   op.impl(self, pre.sizes, pre.strides, op.maybe_get_output(0));
-  if (op.proxies[0]) op.outputs[0].copy_(*op.proxies[0]);
+  op.copy_back();
   return std::move(op.outputs[0]);
 }
-Tensor index(const Tensor& self, const Indices& indices) { return run_index<Form::kFunctional>({}, self, indices); }
+Tensor index(const Tensor& self, const Indices& indices) { return run_index(Form::kFunctional, {}, self, indices); }
 Tensor& index_out(const Tensor& self, const Indices& indices, Tensor& out) {
-  run_index<Form::kOut>(out, self, indices);
+  run_index(Form::kOut, out, self, indices);
   return out;
 }
 
@@ -173,17 +172,10 @@ Tensor& index_put(Tensor& self, const Indices& indices, const Tensor& value, boo
 
 // --- one index vector along a dimension -------------------------------------------------------------------
 
-Tensor at_least_1d(const Tensor& t) { return t.dim() ? t : t.unsqueeze(0); }
-
 // Strides of an index vector along `dim` of an `ndim`-dimensional space.
 at::DimVector along(const Tensor& index, int64_t dim, int64_t ndim) {
   at::DimVector strides(ndim, 0);
   strides[dim] = index.dim() ? index.stride(0) : 1;
-  return strides;
-}
-at::DimVector strides_without(const Tensor& t, int64_t dim) {
-  at::DimVector strides(t.strides().begin(), t.strides().end());
-  strides[dim] = 0;
   return strides;
 }
 
@@ -286,26 +278,26 @@ struct IndexReduce : at::meta::structured_index_reduce {
 };
 
 // index_add, index_copy, index_reduce: their meta() returns the wrapped dim.
-template <class Base, Form F, class... Args>
-Tensor run_along(Tensor out, const Tensor& self, int64_t dim, const Args&... args) {
-  Op<Base, F, 1> op;
+template <class Base, class... Args>
+Tensor run_along(Form form, Tensor out, const Tensor& self, int64_t dim, const Args&... args) {
+  Op<Base, 1> op(form);
   op.outputs[0] = std::move(out);
   const auto pre = op.meta(self, dim, args...);
   op.impl(self, pre.dim, args..., op.maybe_get_output(0));
-  if (op.proxies[0]) op.outputs[0].copy_(*op.proxies[0]);
+  op.copy_back();
   return std::move(op.outputs[0]);
 }
 template <class Base, class... Args>
 struct Along {
   static Tensor functional(const Tensor& self, int64_t dim, Args... args) {
-    return run_along<Base, Form::kFunctional>({}, self, dim, args...);
+    return run_along<Base>(Form::kFunctional, {}, self, dim, args...);
   }
   static Tensor& inplace(Tensor& self, int64_t dim, Args... args) {
-    run_along<Base, Form::kInplace>(self, self, dim, args...);
+    run_along<Base>(Form::kInplace, self, self, dim, args...);
     return self;
   }
   static Tensor& out(const Tensor& self, int64_t dim, Args... args, Tensor& out) {
-    run_along<Base, Form::kOut>(out, self, dim, args...);
+    run_along<Base>(Form::kOut, out, self, dim, args...);
     return out;
   }
 };

@@ -118,14 +118,14 @@ Tensor like(const Tensor& input, IntArrayRef sizes) {
 }
 template <class Class>
 Tensor pad_like(const Tensor& self, IntArrayRef padding) {
-  structured_detail::Op<Class, structured_detail::Form::kFunctional, 1> op;
+  structured_detail::Op<Class, 1> op(structured_detail::Form::kFunctional);
   op.meta(self, padding);
   const Tensor out = like(self, op.outputs[0].sizes());
   op.impl(self, padding, out);
   return out;
 }
 Tensor reflection_pad3d_backward(const Tensor& grad, const Tensor& self, IntArrayRef padding) {
-  structured_detail::Op<ReflectionPad3dBackward, structured_detail::Form::kFunctional, 1> op;
+  structured_detail::Op<ReflectionPad3dBackward, 1> op(structured_detail::Form::kFunctional);
   op.meta(grad, self, padding);
   const Tensor grad_input = like(self, op.outputs[0].sizes());
   op.impl(grad, self, padding, grad_input);

@@ -374,7 +374,7 @@ struct FractionalMaxPool2dBackward : at::meta::structured_fractional_max_pool2d_
 // Its meta() returns precomputed values, which structured<>() does not handle.
 std::tuple<Tensor&, Tensor&> fractional_max_pool3d_out(const Tensor& self, IntArrayRef ker, IntArrayRef size,
                                                        const Tensor& samples, Tensor& out, Tensor& indices) {
-  structured_detail::Op<at::meta::structured_fractional_max_pool3d, Form::kOut, 2> op;
+  structured_detail::Op<at::meta::structured_fractional_max_pool3d, 2> op(Form::kOut);
   op.outputs = {out, indices};
   op.meta(self, ker, size, samples);
   fractional_forward("aten::fractional_max_pool3d", self, ker, samples, out, indices);
@@ -382,7 +382,7 @@ std::tuple<Tensor&, Tensor&> fractional_max_pool3d_out(const Tensor& self, IntAr
 }
 std::tuple<Tensor, Tensor> fractional_max_pool3d(const Tensor& self, IntArrayRef ker, IntArrayRef size,
                                                  const Tensor& samples) {
-  structured_detail::Op<at::meta::structured_fractional_max_pool3d, Form::kFunctional, 2> op;
+  structured_detail::Op<at::meta::structured_fractional_max_pool3d, 2> op(Form::kFunctional);
   op.meta(self, ker, size, samples);
   fractional_forward("aten::fractional_max_pool3d", self, ker, samples, op.outputs[0], op.outputs[1]);
   return {op.outputs[0], op.outputs[1]};
@@ -407,14 +407,14 @@ Tensor fractional_max_pool3d_backward(const Tensor& grad_output, const Tensor& s
 // avg_pool2d's meta() returns precomputed values, which structured<>() does not handle.
 Tensor avg_pool2d(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad, bool ceil_mode,
                   bool include_pad, std::optional<int64_t> divisor) {
-  structured_detail::Op<at::meta::structured_avg_pool2d, Form::kFunctional, 1> op;
+  structured_detail::Op<at::meta::structured_avg_pool2d, 1> op(Form::kFunctional);
   op.meta(self, ker, stride, pad, ceil_mode, include_pad, divisor);
   avg_forward("aten::avg_pool2d", self, {2, ker, stride, pad, {}, include_pad, divisor}, op.outputs[0]);
   return op.outputs[0];
 }
 Tensor& avg_pool2d_out(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad, bool ceil_mode,
                        bool include_pad, std::optional<int64_t> divisor, Tensor& out) {
-  structured_detail::Op<at::meta::structured_avg_pool2d, Form::kOut, 1> op;
+  structured_detail::Op<at::meta::structured_avg_pool2d, 1> op(Form::kOut);
   op.outputs[0] = out;
   op.meta(self, ker, stride, pad, ceil_mode, include_pad, divisor);
   avg_forward("aten::avg_pool2d", self, {2, ker, stride, pad, {}, include_pad, divisor}, op.outputs[0]);

@@ -12,14 +12,6 @@ namespace {
 
 using at::Tensor;
 
-Tensor at_least_1d(const Tensor& t) { return t.dim() ? t : t.unsqueeze(0); }
-
-at::DimVector strides_without(const Tensor& t, int64_t dim) {
-  at::DimVector strides(t.strides().begin(), t.strides().end());
-  strides[dim] = 0;
-  return strides;
-}
-
 // The space of `index`, which selects along dimension `dim` of the operand `looked_up`.
 void look_up(IndexSpace& space, const Tensor& looked_up, int64_t dim, const Tensor& index) {
   space.index(index.const_data_ptr(), index.strides(), index.scalar_type(), looked_up.size(dim),

@@ -93,18 +93,17 @@ struct Cat : at::meta::structured_cat {
     }
   }
 };
-template <Form F>
-Tensor run_cat(Tensor out, const at::ITensorListRef& tensors, int64_t dim) {
-  Op<Cat, F, 1> op;
+Tensor run_cat(Form form, Tensor out, const at::ITensorListRef& tensors, int64_t dim) {
+  Op<Cat, 1> op(form);
   op.outputs[0] = std::move(out);
   const auto pre = op.meta(tensors, dim);
   op.impl(tensors, pre.dim, pre.all_contiguous, pre.all_same_dtype, pre.memory_format, op.maybe_get_output(0));
-  if (op.proxies[0]) op.outputs[0].copy_(*op.proxies[0]);
+  op.copy_back();
   return std::move(op.outputs[0]);
 }
-Tensor cat(const at::ITensorListRef& tensors, int64_t dim) { return run_cat<Form::kFunctional>({}, tensors, dim); }
+Tensor cat(const at::ITensorListRef& tensors, int64_t dim) { return run_cat(Form::kFunctional, {}, tensors, dim); }
 Tensor& cat_out(const at::ITensorListRef& tensors, int64_t dim, Tensor& out) {
-  run_cat<Form::kOut>(out, tensors, dim);
+  run_cat(Form::kOut, out, tensors, dim);
   return out;
 }
 

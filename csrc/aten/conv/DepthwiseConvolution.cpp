@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kCopyElements = 4096;  // elements of a strip: half of a first-level cache of 32 KiB in fp32
 constexpr int64_t kMostTaps = 49;        // taps, which are unrolled
-constexpr int64_t kItemWork = 1 << 16;   // multiply-adds that pay for a work-item
+constexpr int64_t kPlaneWork = 1 << 16;  // multiply-adds that pay for a work-item
 
 // Each of `channels` input planes gives `multiplier` output planes. `lo` zeros precede a column and a row; `reversed`
 // reads the kernel backwards, as a gradient of the input does.
@@ -66,7 +66,7 @@ ConvDepthwiseParams params(const Depthwise& d, int64_t planes, int64_t plane_wor
   ConvDepthwiseParams p{};
   p.planes = planes;
   // A work-item takes enough planes to pay for its start, but every core gets some.
-  p.planes_per_item = std::clamp<int64_t>(kItemWork / plane_work, 1, ceil_div(planes, 4 * units));
+  p.planes_per_item = std::clamp<int64_t>(kPlaneWork / plane_work, 1, ceil_div(planes, 4 * units));
   p.images = d.images;
   p.channels = d.channels;
   p.multiplier = d.multiplier;

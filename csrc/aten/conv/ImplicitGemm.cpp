@@ -8,7 +8,7 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kSliceDepth = 2048;       // depth of a slice, whose panel stays in a core's second-level cache
+constexpr int64_t kWeightSliceDepth = 2048;  // depth of a slice, whose panel stays in a core's second-level cache
 constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that multiply one tile before the next, for the same reason
 constexpr int64_t kDepthPerItem = 128;      // depth of a panel that a work-item packs
 
@@ -176,7 +176,7 @@ void run_implicit_gemm(const ConvCall& call) {
   const ConvContext c(call);
   const ConvGeometry& g = call.g;
   if (call.direction == ConvDirection::kWeightGradient)
-    run_weight_passes(c, call, g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out), kSliceDepth,
+    run_weight_passes(c, call, g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out), kWeightSliceDepth,
                       &gemm_weight_pass);
   else
     run_passes(c, call, 0, &gemm_pass);

@@ -5,7 +5,7 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kFewestPixels = 128;
+constexpr int64_t kPointwisePixels = 128;
 
 }  // namespace
 
@@ -16,7 +16,7 @@ bool serves_pointwise(const ConvCall& call) {
   if (call.direction == ConvDirection::kWeightGradient) return false;
   // Images of few pixels would leave the last panel of columns half empty; then the pixels of all images are used
   // together.
-  return volume(g.in) >= kFewestPixels && !serves_direct(call);
+  return volume(g.in) >= kPointwisePixels && !serves_direct(call);
 }
 
 namespace {

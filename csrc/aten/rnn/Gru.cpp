@@ -17,7 +17,7 @@ using OptionalTensor = std::optional<Tensor>;
 constexpr int64_t kGruGates = 3;  // reset, update, new
 constexpr int64_t kSaved = 5;     // the gates, the old state and the hidden part of the new gate
 
-CellLaunch cell_launch(const char* op, const char* name, const Tensor& state, bool biased) {
+CellLaunch gru_launch(const char* op, const char* name, const Tensor& state, bool biased) {
   return {op, "rnn/gru.cl", name, state.scalar_type(), state.size(0), state.size(1), biased};
 }
 
@@ -31,7 +31,7 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hid
   const c10::DeviceGuard guard(hx.device());
   const int64_t n = in.state.size(0), hidden = in.state.size(1);
   Tensor hy = at::empty_like(in.state), workspace = at::empty({n, kSaved * hidden}, in.state.options());
-  launch_cell(cell_launch(op, "gru_forward", in.state, in.input_bias.defined()), queue_of(hx), buf(hy), buf(workspace),
+  launch_cell(gru_launch(op, "gru_forward", in.state, in.input_bias.defined()), queue_of(hx), buf(hy), buf(workspace),
               buf(in.input_gates), buf(in.hidden_gates), buf(in.state), buf_or_null(in.input_bias),
               buf_or_null(in.hidden_bias), hidden, hidden);
   return {hy, workspace};
@@ -45,7 +45,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
   const Tensor gh = grad_hy.contiguous(), saved = workspace.contiguous();
   Tensor grad_ig = at::empty({gh.size(0), kGruGates * gh.size(1)}, gh.options());
   Tensor grad_hg = at::empty_like(grad_ig), grad_hx = at::empty_like(gh);
-  launch_cell(cell_launch(op, "gru_backward", gh, false), queue_of(gh), buf(grad_ig), buf(grad_hg), buf(grad_hx),
+  launch_cell(gru_launch(op, "gru_backward", gh, false), queue_of(gh), buf(grad_ig), buf(grad_hg), buf(grad_hx),
               buf(gh), buf(saved), Buf{nullptr}, int64_t{0}, 1, 0);
   return {grad_ig, grad_hg, grad_hx, has_bias ? grad_ig.sum(0) : Tensor(), has_bias ? grad_hg.sum(0) : Tensor()};
 }
@@ -97,7 +97,7 @@ void Gru::forward(const Pass& pass, const Tensor& x, int64_t d, bool keep, Layer
               .a = {h_before.address, x.scalar_type(), h_row, 1},
               .b = transposed(rows(w.hh, 0, s.hidden)),
               .c = rows(products, 0, wide)});
-    launch_cell(cell_launch(kOp, "gru_forward", before[0], bias_ih.defined()), queue, h,
+    launch_cell(gru_launch(kOp, "gru_forward", before[0], bias_ih.defined()), queue, h,
                 Buf{element(saved, keep ? t * s.batch * kSaved * s.hidden : 0)}, input, buf(products), h_before,
                 buf_or_null(bias_ih), buf_or_null(bias_hh), h_row, s.width);
     h_before = h;
@@ -121,7 +121,7 @@ void Gru::backward(const Pass& pass, const variable_list& kept, const Incoming& 
   for (int64_t k = s.steps - 1; k >= 0; k--) {
     const int64_t t = s.time(k);
     const Buf output{has_output ? element(grad.output, t * grad.output.stride(0) + s.column) : nullptr};
-    launch_cell(cell_launch(kBackward, "gru_backward", later, false), queue, Buf{element(result.from_inputs, t * step)},
+    launch_cell(gru_launch(kBackward, "gru_backward", later, false), queue, Buf{element(result.from_inputs, t * step)},
                 Buf{element(result.from_states, t * step)}, buf(past_gates), buf(later),
                 Buf{element(saved, t * s.batch * kSaved * s.hidden)}, output,
                 has_output ? grad.output.stride(1) : int64_t{0}, int(k < s.steps - 1 || grad_h.defined()),

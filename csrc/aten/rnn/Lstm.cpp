@@ -20,7 +20,7 @@ using OptionalTensor = std::optional<Tensor>;
 constexpr int64_t kLstmGates = 4;  // input, forget, cell, output
 constexpr int64_t kFewSteps = 4;   // fewer do not pay for packing W_hh
 
-CellLaunch cell_launch(const char* op, const char* name, const Tensor& state, bool biased) {
+CellLaunch lstm_launch(const char* op, const char* name, const Tensor& state, bool biased) {
   return {op, "rnn/lstm.cl", name, state.scalar_type(), state.size(0), state.size(1), biased};
 }
 
@@ -33,7 +33,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Te
   in.check(op, kLstmGates);
   const c10::DeviceGuard guard(cx.device());
   Tensor hy = at::empty_like(in.state), cy = at::empty_like(in.state), workspace = at::empty_like(in.input_gates);
-  launch_cell(cell_launch(op, "lstm_forward", in.state, in.input_bias.defined()), queue_of(cx), buf(hy), buf(cy),
+  launch_cell(lstm_launch(op, "lstm_forward", in.state, in.input_bias.defined()), queue_of(cx), buf(hy), buf(cy),
               buf(workspace), buf(in.input_gates), buf(in.hidden_gates), buf(in.state), buf_or_null(in.input_bias),
               buf_or_null(in.hidden_bias), in.state.size(1));
   return {hy, cy, workspace};
@@ -51,7 +51,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad
   const Tensor c = cx.contiguous(), c_new = cy.contiguous(), gates = workspace.contiguous();
   Tensor grad_gates = at::empty_like(gates), grad_cx = at::empty_like(c);
   // A missing gradient counts as zero.
-  launch_cell(cell_launch(op, "lstm_backward", c, false), queue_of(c), buf(grad_gates), buf(grad_cx), buf_or_null(gh),
+  launch_cell(lstm_launch(op, "lstm_backward", c, false), queue_of(c), buf(grad_gates), buf(grad_cx), buf_or_null(gh),
               buf_or_null(gc), buf(c), buf(c_new), buf(gates), int(gh.defined()), int(gc.defined()));
   return {grad_gates, grad_cx, has_bias ? grad_gates.sum(0) : Tensor()};
 }
@@ -171,7 +171,7 @@ void Lstm::forward(const Pass& pass, const Tensor& x, int64_t d, bool keep, Laye
                 .a = {h_before, x.scalar_type(), h_row, 1},
                 .b = transposed(rows(w.hh, 0, s.hidden)),
                 .c = rows(products, 0, wide)});
-      launch_cell(cell_launch(kOp, "lstm_forward", h0, false), queue, h, c, g, g, buf(products), Buf{c_before}, none,
+      launch_cell(lstm_launch(kOp, "lstm_forward", h0, false), queue, h, c, g, g, buf(products), Buf{c_before}, none,
                   none, s.width);
     }
     c_before = c.address;
@@ -236,7 +236,7 @@ void Lstm::backward(const Pass& pass, const variable_list& kept, const Incoming&
                 .d = from_output});
     }
     const bool has_h = !last || copy_last(s, grad, grad_h);
-    launch_cell(cell_launch(kBackward, "lstm_backward", grad_h, false), queue, to, buf(later), buf(grad_h), buf(later),
+    launch_cell(lstm_launch(kBackward, "lstm_backward", grad_h, false), queue, to, buf(later), buf(grad_h), buf(later),
                 c_before, c, g, int(has_h), has_c);
   }
   if (!later.is_same(grad_c)) grad_c.copy_(later);

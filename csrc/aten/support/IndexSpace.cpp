@@ -27,6 +27,12 @@ Bits scalar_bits(const c10::Scalar& value, c10::ScalarType type) {
   return {raw[0], raw[1]};
 }
 
+at::DimVector strides_without(const at::Tensor& t, int64_t dim) {
+  at::DimVector strides(t.strides().begin(), t.strides().end());
+  strides[dim] = 0;
+  return strides;
+}
+
 void IndexSpace::shape(at::IntArrayRef sizes) {
   dims_.resize(sizes.size());
   for (size_t d = 0; d < sizes.size(); d++) dims_[d].size = sizes[d];

@@ -17,6 +17,10 @@ struct Bits {
 };
 Bits scalar_bits(const c10::Scalar& value, c10::ScalarType type);
 
+// A tensor's strides, with 0 along `dim`, whose position an index gives.
+at::DimVector strides_without(const at::Tensor& t, int64_t dim);
+inline at::Tensor at_least_1d(const at::Tensor& t) { return t.dim() ? t : t.unsqueeze(0); }
+
 class IndexSpace {
  public:
   // `op` names the operator in errors; it must be a string literal.

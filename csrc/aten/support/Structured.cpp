@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 
 namespace netcl::structured_detail {
+namespace {
 
 at::Tensor create_out(at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options) {
   return strides.empty() ? at::empty(sizes, options) : at::empty_strided(sizes, strides, options);
@@ -32,10 +33,28 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::Tens
               sizes, " should match");
 }
 
-std::optional<at::Tensor> create_proxy(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
-                                       const at::TensorOptions& options) {
-  if (strides.empty() || out.strides() == strides) return std::nullopt;
-  return at::empty_strided(sizes, strides, options);
+}  // namespace
+
+void set_output(Form form, at::Tensor& output, at::Tensor& proxy, at::IntArrayRef sizes, at::IntArrayRef strides,
+                const at::TensorOptions& options, bool exact_strides) {
+  if (form == Form::kFunctional) {
+    output = create_out(sizes, strides, options);
+    return;
+  }
+  if (form == Form::kInplace) {
+    check_inplace(output, sizes, options);
+  } else {
+    resize_out(output, sizes, strides, options);
+  }
+  if (exact_strides && !strides.empty() && output.strides() != strides) {
+    proxy = at::empty_strided(sizes, strides, options);
+  }
+}
+
+void copy_proxies(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<at::Tensor> proxies) {
+  for (size_t i = 0; i < outputs.size(); i++) {
+    if (proxies[i].defined()) outputs[i].copy_(proxies[i]);
+  }
 }
 
 }  // namespace netcl::structured_detail

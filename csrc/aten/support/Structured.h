@@ -47,18 +47,18 @@ struct Param<at::OptionalTensorRef> {
   }
 };
 
-at::Tensor create_out(at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options);
-void resize_out(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
-                const at::TensorOptions& options);
-void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::TensorOptions& options);
-// A tensor to write instead of `out` if the operator cannot write its strides; nullopt if they are as requested.
-std::optional<at::Tensor> create_proxy(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
-                                       const at::TensorOptions& options);
-
 enum class Form { kFunctional, kInplace, kOut };
 
-template <class Base, Form F, size_t N>
+// Allocates, checks or resizes an output, as the form demands. `proxy` becomes a tensor to write instead if the
+// operator needs exactly these strides and the output has others.
+void set_output(Form form, at::Tensor& output, at::Tensor& proxy, at::IntArrayRef sizes, at::IntArrayRef strides,
+                const at::TensorOptions& options, bool exact_strides);
+void copy_proxies(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<at::Tensor> proxies);
+
+// Compiled once per operator, so what does not depend on the operator is outside, and the form is no parameter.
+template <class Base, size_t N>
 struct Op final : public Base {
+  explicit Op(Form form) : form(form) {}
   void set_output_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::TensorOptions options NETCL_NAMES_PARAM) override {
     set(i, sizes, strides, options, /*exact_strides=*/true NETCL_NAMES_ARG);
@@ -67,37 +67,21 @@ struct Op final : public Base {
                               at::TensorOptions options NETCL_NAMES_PARAM) override {
     set(i, sizes, strides, options, /*exact_strides=*/false NETCL_NAMES_ARG);
   }
-  const at::Tensor& maybe_get_output(int64_t i) override { return proxies[i] ? *proxies[i] : outputs[i]; }
+  const at::Tensor& maybe_get_output(int64_t i) override { return proxies[i].defined() ? proxies[i] : outputs[i]; }
+  void copy_back() { copy_proxies(outputs, proxies); }
 
-  std::array<at::Tensor, N> outputs;
-  std::array<std::optional<at::Tensor>, N> proxies;
+  const Form form;
+  std::array<at::Tensor, N> outputs, proxies;
 
  private:
-  void set(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options,
-           bool exact_strides NETCL_NAMES_PARAM) {
-    if constexpr (F == Form::kFunctional) {
-      outputs[i] = create_out(sizes, strides, options);
-    } else {
-      if constexpr (F == Form::kInplace) {
-        check_inplace(outputs[i], sizes, options);
-      } else {
-        resize_out(outputs[i], sizes, strides, options);
-      }
-      if (exact_strides) proxies[i] = create_proxy(outputs[i], sizes, strides, options);
-    }
+  [[gnu::noinline]] void set(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
+                             const at::TensorOptions& options, bool exact_strides NETCL_NAMES_PARAM) {
+    set_output(form, outputs[i], proxies[i], sizes, strides, options, exact_strides);
     if constexpr (std::is_base_of_v<at::TensorIteratorBase, Base>) {
       at::TensorIteratorBase::set_output_raw_strided(i, sizes, strides, options NETCL_NAMES_ARG);
     }
   }
 };
-
-template <class Base, Form F, class... M, size_t N, size_t... I>
-void run(Op<Base, F, N>& op, std::index_sequence<I...>, const M&... args) {
-  op.impl(args..., op.maybe_get_output(I)...);
-  for (size_t i = 0; i < N; i++) {
-    if (op.proxies[i]) op.outputs[i].copy_(*op.proxies[i]);
-  }
-}
 
 template <class Base, class MetaFn, class ImplFn>
 struct Forms;
@@ -107,6 +91,20 @@ template <class Base, class MetaClass, class... M, class ImplClass, class... A>
 struct Forms<Base, void (MetaClass::*)(M...), void (ImplClass::*)(A...)> {
   static constexpr size_t N = sizeof...(A) - sizeof...(M);
   using Seq = std::make_index_sequence<N>;
+  using Outputs = std::array<at::Tensor, N>;
+
+  template <size_t... I>
+  static Outputs run(std::index_sequence<I...>, Form form, Outputs outputs, const M&... args) {
+    Op<Base, N> op(form);
+    op.outputs = std::move(outputs);
+    op.meta(args...);
+    op.impl(args..., op.maybe_get_output(I)...);
+    op.copy_back();
+    return std::move(op.outputs);
+  }
+  [[gnu::noinline]] static Outputs call(Form form, Outputs outputs, const M&... args) {
+    return run(Seq{}, form, std::move(outputs), args...);
+  }
 
   template <size_t>
   using Out = at::Tensor&;
@@ -117,40 +115,21 @@ struct Forms<Base, void (MetaClass::*)(M...), void (ImplClass::*)(A...)> {
     using Tensors = std::tuple<std::conditional_t<(I >= 0), at::Tensor, void>...>;
     using Refs = std::tuple<Out<I>...>;
     static Tensors functional(typename Param<M>::schema... args) {
-      Op<Base, Form::kFunctional, N> op;
-      op.meta(Param<M>::meta(args)...);
-      run(op, Seq{}, Param<M>::meta(args)...);
-      return Tensors(std::move(op.outputs[I])...);
+      Outputs outputs = call(Form::kFunctional, {}, Param<M>::meta(args)...);
+      return Tensors(std::move(outputs[I])...);
     }
     static Refs out(typename Param<M>::schema... args, Out<I>... outs) {
-      Op<Base, Form::kOut, N> op;
-      ((op.outputs[I] = outs), ...);
-      op.meta(Param<M>::meta(args)...);
-      run(op, Seq{}, Param<M>::meta(args)...);
+      call(Form::kOut, {outs...}, Param<M>::meta(args)...);
       return Refs(outs...);
     }
   };
 
   static at::Tensor functional(typename Param<M>::schema... args) {
-    Op<Base, Form::kFunctional, 1> op;
-    op.meta(Param<M>::meta(args)...);
-    run(op, Seq{}, Param<M>::meta(args)...);
-    return std::move(op.outputs[0]);
+    return std::move(call(Form::kFunctional, {}, Param<M>::meta(args)...)[0]);
   }
   static at::Tensor& out(typename Param<M>::schema... args, at::Tensor& result) {
-    Op<Base, Form::kOut, 1> op;
-    op.outputs[0] = result;
-    op.meta(Param<M>::meta(args)...);
-    run(op, Seq{}, Param<M>::meta(args)...);
+    call(Form::kOut, {result}, Param<M>::meta(args)...);
     return result;
-  }
-  template <class... Rest>
-  static at::Tensor& inplace_impl(at::Tensor& self, const Rest&... args) {
-    Op<Base, Form::kInplace, 1> op;
-    op.outputs[0] = self;
-    op.meta(self, args...);
-    run(op, Seq{}, self, args...);
-    return self;
   }
 };
 
@@ -164,7 +143,8 @@ struct Inplace<Forms<Base, void (MetaClass::*)(const at::Tensor&, M...), ImplFn>
   static constexpr bool exists = true;
   using All = Forms<Base, void (MetaClass::*)(const at::Tensor&, M...), ImplFn>;
   static at::Tensor& call(at::Tensor& self, typename Param<M>::schema... args) {
-    return All::inplace_impl(self, Param<M>::meta(args)...);
+    All::call(Form::kInplace, {self}, self, Param<M>::meta(args)...);
+    return self;
   }
 };
 

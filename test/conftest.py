@@ -4,10 +4,10 @@ A test of LONG is neither. It takes ten seconds or more, and sweeps over operato
 tests check a part.
 
 A file is listed in DRIVER if it checks what drivers do (their calls, errors, queues, caches, devices). It is also
-listed if it is the file that compares a family of kernels with the CPU, so that each driver compiles and runs every file
-of kernels/. A file is not listed if it checks code above the kernels (dispatch, dtypes, autocast's lists, optimizers'
-options, graphs of torch.compile, libraries, documents), or if it runs many samples through kernels that a listed file
-covers.
+listed if it is the file that compares a family of kernels with the CPU, so that each driver compiles and runs every
+file of kernels/. A file is not listed if it checks code above the kernels (dispatch, dtypes, autocast's lists,
+optimizers' options, graphs of torch.compile, libraries, documents), or if it runs many samples through kernels that a
+listed file covers.
 """
 
 from pathlib import Path

@@ -12,7 +12,7 @@ namespace {
 constexpr int kSlabShift = 56;
 constexpr int64_t kChunk = 4096;
 
-uint64_t scalar_bits(const c10::Scalar& s, c10::ScalarType compute) {
+uint64_t table_entry(const c10::Scalar& s, c10::ScalarType compute) {
   if (compute == c10::kDouble) return c10::bit_cast<uint64_t>(s.toDouble());
   if (compute == c10::kFloat) return c10::bit_cast<uint32_t>(static_cast<float>(s.toDouble()));
   return static_cast<uint64_t>(s.toLong());
@@ -79,7 +79,7 @@ void MultiTensor::add(int64_t numel, c10::ArrayRef<const at::Tensor*> tensors, c
   Group& g = group_for(where);
   g.table.push_back(static_cast<uint64_t>(g.chunks));
   g.table.push_back(static_cast<uint64_t>(numel));
-  g.table.push_back(scalar_bits(scalar, compute_));
+  g.table.push_back(table_entry(scalar, compute_));
   for (const Location& l : where) {
     const uint64_t slab = std::find(g.slabs.begin(), g.slabs.end(), l.mem) - g.slabs.begin();
     g.table.push_back(slab << kSlabShift | l.offset);

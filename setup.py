@@ -72,7 +72,7 @@ GROUPS = {
     "products": "aten/gemm/* aten/conv/* aten/rnn/*",
     "autocast": "amp/autocast_*",
     "support": "aten/support/*",
-    "programs": "runtime/Kernel runtime/Builds runtime/ProgramCache runtime/Assertions runtime/Profiler",
+    "programs": "runtime/Kernel runtime/Builds runtime/ProgramCache runtime/Assertions runtime/Profiler runtime/Threads",
     "devices": "runtime/*",  # all others
 }
 

@@ -72,7 +72,7 @@ GROUPS = {
     "products": "aten/gemm/* aten/conv/* aten/rnn/*",
     "autocast": "amp/autocast_*",
     "support": "aten/support/*",
-    "programs": "runtime/Kernel runtime/Builds runtime/ProgramCache runtime/Assertions runtime/Profiler runtime/Threads",
+    "programs": "runtime/Kernel runtime/Builds runtime/Threads runtime/Program* runtime/Assertions runtime/Profiler",
     "devices": "runtime/*",  # all others
 }
 

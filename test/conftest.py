@@ -3,28 +3,26 @@
 A test of LONG is neither. It takes ten seconds or more, and sweeps over operators, programs or calls of which other
 tests check a part.
 
-A file is listed in DRIVER if it checks what drivers do (their calls, errors, queues, caches, devices). It is also
-listed if it is the file that compares a family of kernels with the CPU, so that each driver compiles and runs every
-file of kernels/. A file is not listed if it checks code above the kernels (dispatch, dtypes, autocast's lists,
-optimizers' options, graphs of torch.compile, libraries, documents), or if it runs many samples through kernels that a
-listed file covers.
+Two kinds of files depend on the driver. Those of RUNTIME check what drivers do: their calls, errors, queues, caches,
+devices. Those of KERNELS compare a family of kernels with the CPU; every third of their tests is marked, so that each
+driver compiles kernels of every family. Other files check code above the kernels (dispatch, dtypes, autocast's lists,
+optimizers' options, graphs of torch.compile, libraries, documents), or run many samples through the same kernels.
 """
 
 from pathlib import Path
 
 import pytest
 
-DRIVER = {
-    # the runtime and its driver
+RUNTIME = {
     "test_builds", "test_device", "test_faults", "test_held_launches", "test_installation_faults", "test_interop",
-    "test_kernels", "test_multi_device", "test_profiler", "test_reliability", "test_warmup",
-    # families of kernels
+    "test_kernels", "test_multi_device", "test_profiler", "test_reliability", "test_training", "test_warmup",
+}  # fmt: skip
+
+KERNELS = {
     "test_attention", "test_convolution", "test_embedding", "test_factorizations", "test_fft", "test_gemm",
     "test_grad_scaler", "test_indexing", "test_loss", "test_matrix_engine", "test_normalization", "test_pointwise",
     "test_pooling", "test_random", "test_reduce", "test_rnn", "test_sampling", "test_scan", "test_segment_reduce",
     "test_shape", "test_softmax", "test_sort", "test_special", "test_upsample",
-    # all together
-    "test_training",
 }  # fmt: skip
 
 LONG = {
@@ -32,7 +30,6 @@ LONG = {
     "test_amp_docs::test_blocks_run_in_order", "test_amp_safety::test_program_finishes_its_step",
     "test_amp_training::test_csv_survives_sigkill", "test_benchmarks::test_table_and_json",
     "test_benchmarks::test_turns", "test_bool_bytes::test_operators", "test_compile::test_training",
-    "test_compile::test_views", "test_compile::test_reduction_sizes", "test_compile::test_modes",
     "test_compile_opinfo::test_ones", "test_convolution::test_channels_last", "test_examples::test_script_name_gpt",
     "test_faults::test_each_call_fails_once", "test_fuzz_programs::test_programs", "test_garbage::test_operators",
     "test_installation_faults::test_nothing_is_written_where_it_would_not_be_read",
@@ -49,8 +46,12 @@ def is_long(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    counts: dict[str, int] = {}
     for item in items:
-        if not is_long(item):
-            item.add_marker(pytest.mark.quick)
-            if Path(item.path).stem in DRIVER:
-                item.add_marker(pytest.mark.driver)
+        if is_long(item):
+            continue
+        item.add_marker(pytest.mark.quick)
+        file = Path(item.path).stem
+        counts[file] = counts.get(file, -1) + 1
+        if file in RUNTIME or (file in KERNELS and counts[file] % 3 == 0):
+            item.add_marker(pytest.mark.driver)

@@ -194,6 +194,14 @@ static inline uint added_byte(uint word, int shift, int v) {
 #define added_i8(word, shift, v) added_byte(word, shift, (int)(v))
 #define added_u8(word, shift, v) added_byte(word, shift, (int)(v))
 
+// Prefetches what lies n elements behind the vector at p.
+#if VEC == 1
+#define FETCH_NEXT(p, n)
+#else
+#define FETCH_NEXT(p, n) \
+  for (ulong line_ = 0; line_ < VEC * sizeof(*(p)); line_ += 64) FETCH_LINE((ulong)((p) + (n)) + line_)
+#endif
+
 // --- reductions: the lanes of a vector, and on a GPU those of a work-group, become one number in all lanes -----------
 #define ADD(a, b) ((a) + (b))
 #define MUL(a, b) ((a) * (b))

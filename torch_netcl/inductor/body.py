@@ -28,6 +28,7 @@ class Statement:
     loop: bool = False  # varies within a reduction
     level: int = 0
     varies: bool = False  # from one element, column or row to another
+    ahead: bool = False  # fetches the next row into the cache
     reads: str = ""  # the buffer that a load reads
     work: int = 1  # how much it costs; what costs at least _KEPT_WORK is rather kept than computed again
     buffer: str = ""  # what a store writes to; it is left out if the buffer has been removed
@@ -96,6 +97,8 @@ class Body:
         for s in effects:
             if s.buffer and s.loop and last_stores(s.buffer):
                 s.level = top
+            if s.ahead:  # the second loop computes while the row arrives
+                s.level = min(1, top)
         return _Writer(self, effects, reductions, top, loop).lines()
 
     def _closure(self, roots: Iterable[Statement]) -> list[Statement]:

@@ -26,6 +26,9 @@ from .printer import IndexPrinter
 ELEMENTS, ROWS, COLUMNS = 0, 1, 2
 #: Lanes of a vector on a CPU, and bytes that a kernel keeps of a row at most.
 _LANES, _KEPT_BYTES = 16, 64 * 1024
+#: A reduction fetches what it will read of a buffer of at least so many elements. It lies so many elements ahead: the
+#: next row, unless rows are very short or long (FETCH_AHEAD of kernels/common/rows.h).
+_FETCHED, _AHEAD = 1 << 18, (4096, 8192)
 #: A buffer of at least as many bytes is stored past the cache.
 _PAST_CACHE_BYTES = 32 << 20
 #: The parts of kernels/special/special_tables.h: a program includes the file once, with what all functions need.
@@ -242,6 +245,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
                 text = f"near_{tag}({pointer}, {self.index_to_str(index)}, {LANES}, {mask})"
         elif step == 1:
             text = f"load_{tag}({pointer} + {self.index_to_str(index)}, {LANES})"
+            self._fetch_ahead(name, pointer, index)
         elif step is not None:
             text = f"strided_{tag}({pointer} + {self.index_to_str(index)}, {self.index_to_str(step)}, {LANES})"
             work = COSTLY
@@ -250,6 +254,20 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         if dtype is torch.bool:
             text = f"-{text}"
         return self.value(text, dtype, work=work, reads=name)
+
+    def _fetch_ahead(self, name: str, pointer: str, index: sympy.Expr) -> None:
+        if self.shape != ROWS or not any(self._is_row(s) for s in index.free_symbols):
+            return
+        sizes = V.graph.sizevars.simplify(V.graph.get_numel(name)), self.width["r0_"]
+        if not all(isinstance(n, sympy.Integer) for n in sizes) or sizes[0] < _FETCHED:
+            return
+        text = f"FETCH_NEXT({pointer} + {self.index_to_str(index)}, {min(max(int(sizes[1]), _AHEAD[0]), _AHEAD[1])})"
+        if not any(s.text == f"{text};" for s in self.code.statements):
+            self.code.effect(f"{text};", loop=True).ahead = True
+
+    def _is_row(self, symbol: sympy.Symbol) -> bool:
+        entry = self.range_tree_nodes.get(symbol)
+        return entry is not None and not entry.root.is_reduction
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         pointer = self.args.output(name)

@@ -2,6 +2,7 @@
 // dimension, `rows` the others; there a work-item covers n_per_item columns of rows_per_item rows. `across` is `rows`
 // for an input whose neighbours lie in a column. An operand's inner stride (bytes) decides how it is read: the element
 // size (one vector load), 0 (splat), any other (lane by lane), or kStrideImmediate (a CPU scalar passed by value).
+// On a CPU a program is for dense operands (DENSE) or for all others: one for both would take twice as long to compile.
 #ifndef NETCL_COMPILED  // generated kernels use only the operators
 #define NARGS (NIN + NOUT)
 #include "args/pointwise.h"
@@ -102,8 +103,10 @@
 #define EACH_SCALAR(M) M(0) M(1) M(2) M(3)
 #endif
 
+#ifndef DENSE
 EACH_IN(DEFINE_READ)
 EACH_OUT(DEFINE_WRITE)
+#endif
 
 // The arguments of a kernel, and of `run` for everything or for one row.
 #define IN_BUF(k) BUF(i##k),
@@ -128,41 +131,69 @@ EACH_OUT(DEFINE_WRITE)
   const VT x##k = read##k(i##k + at * L.inner[NOUT + k], L.inner[NOUT + k], lanes, IMMEDIATE(L.immediate[k]));
 #define OUT_WRITE(k) write##k(o##k + at * L.inner[k], L.inner[k], lanes, r##k);
 
-// Most operands are dense, or (the last one) a number by value. A CPU checks this once, since a decision per vector
-// takes longer than its load.
+#ifdef INDEXED  // `index` is the position in a flat range, for arange and similar operators
+#define DECLARE_INDEX                                     \
+  lanes_t ramp;                                           \
+  for (int k = 0; k < VEC; k++) ramp.s[k] = (ST)(at + k); \
+  const VT index = ramp.v;
+#else
+#define DECLARE_INDEX
+#endif
+
+#ifdef DENSE
+// All operands are dense, or (the last one) a number by value. Of the vector at the end, the lanes are read and written
+// one by one, by loops that are not unrolled, since they run once.
 #define IS_NUMBER(k) (NIN > 1 && k == NIN - 1 && L.inner[NOUT + k] == kStrideImmediate)
-#define IN_DENSE(k) &&(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || IS_NUMBER(k))
-#define OUT_DENSE(k) &&L.inner[k] == sizeof(STORAGE(OUT##k))
 #define IN_READ_DENSE(k) \
   const VT x##k = IS_NUMBER(k) ? IMMEDIATE(L.immediate[k]) : READ_VEC(IN##k, i##k + at * sizeof(STORAGE(IN##k)));
 #define OUT_WRITE_DENSE(k) STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k)*)o##k, at, r##k);
+#define IN_READ_LAST(k)                                                     \
+  lanes_t last##k;                                                          \
+  last##k.v = IMMEDIATE(L.immediate[k]);                                    \
+  if (!IS_NUMBER(k)) {                                                      \
+    NO_UNROLL for (int j = 0; j < VEC; j++) last##k.s[j] =                  \
+        READ1(IN##k, i##k + min(at + j, end - 1) * sizeof(STORAGE(IN##k))); \
+  }                                                                         \
+  const VT x##k = last##k.v;
+#define OUT_WRITE_LAST(k)                                                          \
+  {                                                                                \
+    lanes_t last;                                                                  \
+    last.v = r##k;                                                                 \
+    NO_UNROLL for (int j = 0; j < (int)(end - at); j++)                            \
+        STORE(OUT##k, ACC, 1, (__global STORAGE(OUT##k)*)o##k, at + j, last.s[j]); \
+  }
 
 static inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end SCALARS) {
   EACH_SCALAR(SPLAT)
   long at = begin;
-#if defined(DEVICE_CPU) && NIN > 0 && VEC > 1
-  if (true EACH_OUT(OUT_DENSE) EACH_IN(IN_DENSE)) {
-    for (; at + VEC <= end; at += VEC) {
-      EACH_IN(IN_READ_DENSE)
-      DECLARE_R1
-      const VT r0 = RESULT;
-      EACH_OUT(OUT_WRITE_DENSE)
-    }
+  for (; at + VEC <= end; at += VEC) {
+    DECLARE_INDEX
+    EACH_IN(IN_READ_DENSE)
+    DECLARE_R1
+    const VT r0 = RESULT;
+    EACH_OUT(OUT_WRITE_DENSE)
   }
-#endif
-  for (; at < end; at += VEC) {
+  if (at < end) {
+    DECLARE_INDEX
+    EACH_IN(IN_READ_LAST)
+    DECLARE_R1
+    const VT r0 = RESULT;
+    EACH_OUT(OUT_WRITE_LAST)
+  }
+}
+#else
+static inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end SCALARS) {
+  EACH_SCALAR(SPLAT)
+  for (long at = begin; at < end; at += VEC) {
     const int lanes = (int)min((long)VEC, end - at);
-#ifdef INDEXED
-    lanes_t ramp;
-    for (int k = 0; k < VEC; k++) ramp.s[k] = (ST)(at + k);
-    const VT index = ramp.v;  // position in a flat range, for arange and similar operators
-#endif
+    DECLARE_INDEX
     EACH_IN(IN_READ)
     DECLARE_R1
     const VT r0 = RESULT;
     EACH_OUT(OUT_WRITE)
   }
 }
+#endif
 
 __kernel void flat(BUFS const PointwiseParams L SCALARS) {
   const long begin = (long)get_global_id(0) * L.n_per_item;
@@ -188,7 +219,7 @@ __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS)
   STORES_DONE();
 }
 
-#if VEC == 16 && NIN > 0 && !defined(ACC_COMPLEX)
+#if VEC == 16 && NIN > 0 && !defined(ACC_COMPLEX) && !defined(DENSE)
 #include "common/transpose.h"
 // If the columns of an input are dense (rows are the first outer dimension), 16 x 16 elements are read as vectors down
 // the columns and transposed in registers.

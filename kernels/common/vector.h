@@ -19,8 +19,9 @@ typedef union {
 // The product of two complex numbers of type T.
 #define C_MUL(T, a, b) ((T)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
 
-// Put this in front of a loop.
+// Put one of these in front of a loop.
 #define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("nounroll")
 
 // For functions that take an array of a caller's registers. If the compiler did not inline them, the array would be
 // kept in memory.

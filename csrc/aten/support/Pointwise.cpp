@@ -79,7 +79,7 @@ struct Variant {
   const char *file, *op;
   std::array<c10::ScalarType, kMaxArgs> types;  // outputs first
   c10::ScalarType acc, common;
-  uint8_t nin, nout, nscalars, vec, rows : 4, past_cache : 2, round_result : 2;
+  uint8_t nin, nout, nscalars, vec, rows : 2, dense : 2, past_cache : 2, round_result : 2;
   c10::DeviceIndex device;
   bool operator==(const Variant&) const = default;
 };
@@ -95,6 +95,7 @@ Defs defs_of(const Variant& v) {
   if (v.acc == c10::ScalarType::Double || v.acc == c10::ScalarType::ComplexDouble) defs.set("ACC_DOUBLE", "1");
   if (v.common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
   if (v.nin == 0) defs.set("INDEXED", "1");
+  if (v.dense) defs.set("DENSE", "1");
   if (v.past_cache) defs.set("PAST_CACHE", "1");
   if (v.round_result) defs.set("ROUND_RESULT", "1");
   // A cast's time is to no small part that of rounding, which inputs of the common dtype do not need.
@@ -163,6 +164,16 @@ bool past_cache(const Device& device, const Variant& v, const PointwiseSpace& l,
   return true;
 }
 
+// Whether a CPU's program for dense operands serves: the last input may be a number by value.
+bool dense(const Variant& v, const PointwiseSpace& l) {
+  if (v.vec == 1) return false;
+  for (int k = 0; k < v.nout + v.nin; k++) {
+    const bool number = v.nin > 1 && k == v.nout + v.nin - 1 && l.inner[k] == kStrideImmediate;
+    if (!number && l.inner[k] != static_cast<int64_t>(c10::elementSize(v.types[k]))) return false;
+  }
+  return true;
+}
+
 // Whether an operand runs along the rows: its elements in a column are neighbours, those in a row are not.
 bool across_rows(const Variant& v, const PointwiseSpace& l) {
   for (int k = v.nout; k < v.nout + v.nin && l.ndim > 0; k++) {
@@ -196,6 +207,7 @@ void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Bu
     }
     row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per_item));
   }
+  variant.dense = device.is_cpu() && dense(variant, l);
   variant.past_cache = past_cache(device, variant, l, bufs);
   const Packed params = pack(l, nin, nargs);
   Queue& queue = current_queue(device.index());
@@ -253,7 +265,7 @@ Buf set_operand(at::TensorIteratorBase& iter, int k, const Device& device, Varia
     return {iter.data_ptr(0)};
   }
   TORCH_CHECK(iter.data_ptr(k), variant.op, ": the storage of a tensor was resized to 0 bytes");
-  l.inner[k] = iter.ndim() > 0 ? iter.strides(k)[0] : 0;
+  l.inner[k] = iter.ndim() > 0 ? iter.strides(k)[0] : static_cast<int64_t>(c10::elementSize(variant.types[k]));
   return {iter.data_ptr(k)};
 }
 

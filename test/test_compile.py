@@ -1,4 +1,7 @@
-"""torch.compile with its default backend: generated OpenCL C against eager kernels."""
+"""torch.compile with its default backend: generated OpenCL C against eager kernels.
+
+NETCL_TEST_FULL=1 tests more combinations of cases, shapes and dtypes; every case stands in the quick tier once.
+"""
 
 import copy
 import os
@@ -14,6 +17,8 @@ from common import DEVICE
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
+
+FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +70,14 @@ POINTWISE = {
 }
 
 
-@pytest.mark.parametrize("name", POINTWISE)
-@pytest.mark.parametrize("shapes", [((37, 53), (37, 53)), ((64, 16), (16,))], ids=str)
+ODD, BROADCAST = ((37, 53), (37, 53)), ((64, 16), (16,))
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [(n, s) for n in POINTWISE for s in (ODD, BROADCAST) if FULL or s == ODD or n in ("chain", "cast")],
+    ids=str,
+)
 def test_pointwise(name, shapes):
     if name == "power":
         without_double()
@@ -149,8 +160,12 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+IN_BFLOAT16 = MODULES if FULL else ("add_norm_gelu", "product", "cross_entropy")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(n, torch.float32) for n in MODULES] + [(n, torch.bfloat16) for n in IN_BFLOAT16], ids=str
+)
 def test_modules_backward(name, dtype):
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype is torch.float32 else {"rtol": 5e-2, "atol": 5e-2}
     check(MODULES[name], randn(32, 48, dtype=dtype), backward=True, **tolerance)
@@ -304,8 +319,14 @@ def _cnn():
     return model, randn(4, 3, 16, 16), torch.randint(0, 10, (4,), device=DEVICE)
 
 
-@pytest.mark.parametrize("make", [_gpt, _cnn], ids=["gpt", "cnn"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+TRAINED = [(_gpt, torch.float32), (_gpt, torch.bfloat16), (_cnn, torch.float32), (_cnn, torch.float16)]
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [*TRAINED, (_gpt, torch.float16), (_cnn, torch.bfloat16)] if FULL else TRAINED,
+    ids=lambda x: getattr(x, "__name__", str(x)),
+)
 def test_training(make, dtype):
     if dtype not in torch.netcl.get_amp_supported_dtype() and dtype is not torch.float32:
         pytest.skip("the device has no autocast to it")

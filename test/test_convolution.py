@@ -48,8 +48,18 @@ LAST = {
     "2d_few_outputs_of_groups": (1, 24, 8, (6, 9), (3, 3), {"groups": 2, "padding": 2}),
     "2d_few_inputs": (2, 3, 20, (7, 9), (3, 3), {"padding": 1, "stride": 2}),
     "3d_depthwise": (1, 6, 6, (4, 5, 6), (2, 3, 3), {"groups": 6, "padding": 1, "stride": (2, 1, 1)}),
+    # A vector holds several pixels, the last one of a row fewer; or the groups of one pixel.
+    "2d_depthwise_5_wide": (2, 5, 5, (7, 21), (3, 3), {"groups": 5, "padding": 1, "dilation": (2, 1)}),
+    "2d_depthwise_12_halved": (1, 12, 12, (9, 11), (3, 3), {"groups": 12, "padding": 1, "stride": 2}),
+    "2d_threes": (2, 6, 6, (8, 19), (3, 3), {"groups": 2, "padding": 1}),
+    "2d_seven_to_two": (1, 7, 2, (9, 13), (3, 3), {"padding": 2}),
+    "2d_multiplier": (2, 19, 38, (6, 9), (3, 3), {"groups": 19, "padding": 1}),
+    "2d_groups_of_two_to_four": (1, 22, 44, (7, 9), (3, 3), {"groups": 11, "padding": 1}),
+    "3d_few": (1, 4, 3, (4, 5, 9), (2, 3, 3), {"padding": 1}),
+    # Rows too long for copies of them.
+    "2d_depthwise_long": (1, 2, 2, (6, 3000), (3, 3), {"groups": 2, "padding": 1}),
 }
-LAST_OF_OTHER_DTYPES = ("2d_depthwise_33", "2d_few_outputs")
+LAST_OF_OTHER_DTYPES = ("2d_depthwise_33", "2d_few_outputs", "2d_threes")
 TRANSPOSED = {
     "1d": (2, 3, 5, (8,), (4,), {"stride": 2, "padding": 1}),
     "2d": (2, 6, 5, (5, 6), (3, 3), {}),
@@ -264,6 +274,20 @@ class TestConvolution(TestCase):
                 grads.append(w.grad.cpu())
             self.assertTrue(grads[0].isinf().any() and grads[0].isnan().any() and grads[0].isfinite().any())
             self.assertEqual(*grads, atol=1e-4, rtol=1e-5)
+
+    @dtypes(torch.float32)
+    def test_few_channels_weight_gradient_with_infinities(self, device, dtype):
+        # No window reaches the last two columns; vectors that read them must not multiply them by zero.
+        x = make_tensor((1, 3, 5, 17), device=device, dtype=dtype, low=0.5, high=1)
+        x[..., 15:] = float("inf")
+        x = x.contiguous(memory_format=torch.channels_last)
+        grads = []
+        for source in (x, x.cpu()):
+            w = torch.ones(3, 1, 3, 3, device=source.device, requires_grad=True)
+            F.conv2d(source, w, groups=3, stride=(1, 3)).sum().backward()
+            grads.append(w.grad.cpu())
+        self.assertTrue(grads[0].isfinite().all())
+        self.assertEqual(*grads, atol=1e-4, rtol=1e-5)
 
     @dtypes(torch.float32)
     def test_unbatched_and_errors(self, device, dtype):

@@ -64,8 +64,7 @@ typedef struct {
 } ConvDepthwiseParams;
 SAME_SIZE(ConvDepthwiseParams, 15 * 8)
 
-// conv_channels, conv_channels_weight, conv_channels_few: in each dimension, tap t of the grid's pixel i lies at first
-// + i * step + t * apart in the source.
+// conv_channels*.cl: in each dimension, tap t of the grid's pixel i lies at first + i * step + t * apart in the source.
 CONSTANT(CONV_MOST_TAP_ROWS, 64)
 typedef struct {
   int64_t channels, groups, point;  // channels of a sum or of all vectors; elements from one pixel to the next
@@ -76,8 +75,11 @@ typedef struct {
   int64_t first_z, first_y, first_x;
   int64_t taps_z, taps_y, taps_x, apart_z, apart_y, apart_x;
   int64_t out_image, out_z, out_y, out_x;  // strides of the result, or of its gradient
+  int64_t w_group, w_out, w_in;            // conv_flat: strides of the weight
+  int64_t w_z, w_y, w_x;
+  int64_t slots, front, pitch;  // conv_flat: rows of a plane that are kept as copies; zeros in front of one; its size
 } ConvChannelsParams;
-SAME_SIZE(ConvChannelsParams, 27 * 8)
+SAME_SIZE(ConvChannelsParams, 36 * 8)
 
 END_ARGS
 #endif

@@ -1,14 +1,11 @@
 // Depthwise convolutions of channels_last images on a CPU, and those with groups of two or four channels: see
 // conv_channels.h.
 // -D: also KW (taps along a row), STEP and APART (distance of a row's pixels, and of its taps, in the source), REVERSED
-// (1 if the last tap of a row comes first in the source), GROUP (channels per group: 1, 2 or 4), PIXELS (per vector: 1,
-// or with few channels as many as fit; then STEP is 1).
+// (1 if the last tap of a row comes first in the source), GROUP (channels per group: 1, 2 or 4).
 #include "conv/conv_channels.h"
 
-// The distance from one vector of pixels to the next, and the pixels of the source at which the taps of X vectors
-// begin.
-#define NEXT (STEP * PIXELS)
-#define SPAN ((X - 1) * NEXT + (KW - 1) * APART + 1)
+// The pixels of the source from the first tap of X pixels to the last.
+#define SPAN ((X - 1) * STEP + (KW - 1) * APART + 1)
 
 // Copies channel g of each group to all lanes of the group.
 #define SPREAD_LANES(v, size, g) (v).CAT(CAT3(LANES_, size, g), CAT(_, VEC))
@@ -40,31 +37,11 @@
            : ((g) == 2 ? SPREAD_LANES(v, 4, _2) : SPREAD_LANES(v, 4, _3)))
 #endif
 
-// Loads a vector of the source at x, which begins with pixel `first` of its row; missing pixels are zeros.
-ALWAYS_INLINE VT load_pixel(__global const STORAGE(IO)* x, long first, bool inside, const ConvChannelsParams* P) {
-#if PIXELS == 1
-  return inside || (first >= 0 && first < P->in_w) ? LOAD(IO, ACC, VEC, x, 0) : (VT)(0);
-#else
-  const long begin = first * P->point, end = P->in_w * P->point;
-  if (inside || (begin >= 0 && begin + VEC <= end)) return LOAD(IO, ACC, VEC, x, 0);
-  lanes_t t;
-  t.v = (VT)(0);
-  for (long l = max(-begin, 0L); l < VEC && begin + l < end; l++) t.s[l] = LOAD(IO, ACC, 1, x, l);
-  return t.v;
-#endif
-}
+// Loads a vector of each pixel of the source from x on, which is pixel `first` of its row; missing ones are zeros.
 ALWAYS_INLINE void load_pixels(__global const STORAGE(IO)* x, long first, bool inside, const ConvChannelsParams* P,
                                VT* v) {
-#if PIXELS == 1
   UNROLL for (int j = 0; j < SPAN; j++)
-    v[j] = load_pixel(x + j * P->point, first + j, inside, P);
-#else
-  UNROLL for (int i = 0; i < X; i++) UNROLL
-    for (int k = 0; k < KW; k++) {
-      const int j = i * NEXT + k * APART;
-      v[j] = load_pixel(x + j * P->point, first + j, inside, P);
-    }
-#endif
+    v[j] = inside || (first + j >= 0 && first + j < P->in_w) ? LOAD(IO, ACC, VEC, x, j * P->point) : (VT)(0);
 }
 
 // Adds the products of the taps of pixel i to sum[i].
@@ -78,42 +55,23 @@ ALWAYS_INLINE void add_taps(__global const STORAGE(IO)* x, __global const ST* w,
       for (int g = 0; g < GROUP; g++) {
         const VT weight = CAT(VLOAD_, VEC)(0, weights + ((REVERSED ? KW - 1 - k : k) * GROUP + g) * P->channels);
         UNROLL for (int i = 0; i < X; i++)
-          sum[i] = fma(SPREAD(v[i * NEXT + k * APART], g), weight, sum[i]);
+          sum[i] = fma(SPREAD(v[i * STEP + k * APART], g), weight, sum[i]);
       }
   }
 }
 
-// Stores the sums of a vector, which begins with pixel `at` of a row of the grid.
-ALWAYS_INLINE void store_pixel(__global STORAGE(IO)* to, long at, VT sum, const ConvChannelsParams* P) {
-  if (at >= P->width) return;
-#if PIXELS > 1
-  const long left = (P->width - at) * P->point;
-  if (left < VEC) {
-    lanes_t t;
-    t.v = sum;
-    for (long l = 0; l < left; l++) STORE(IO, ACC, 1, to, l, t.s[l]);
-    return;
-  }
-#endif
-  STORE(IO, ACC, VEC, to, 0, sum);
-}
-
-// The order of the weights is [tap][channel of a group][channel]. If PIXELS is above 1, the channels are repeated until
-// they fill a vector, and so is the bias.
+// The order of the weights is [tap][channel of a group][channel].
 __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
-  const long channels = PIXELS > 1 ? VEC : P.channels;
   for (long row = begin; row < end; row++) {
     GridRow R;
     find_row(&P, row, &R);
-    for (long at = 0; at < P.width; at += X * PIXELS) {
+    for (long at = 0; at < P.width; at += X) {
       const long first = at * STEP + P.first_x;
-      // The elements of a vector beyond its first pixel's channels.
-      const long more = PIXELS > 1 ? VEC - P.point : 0;
-      const bool inside = first >= 0 && (first + SPAN) * P.point + more <= P.in_w * P.point;
+      const bool inside = first >= 0 && first + SPAN <= P.in_w;
       __global STORAGE(IO)* to = PTR(out, STORAGE(IO)) + R.at + at * P.out_x;
-      for (long c = 0; c < channels; c += VEC) {
-        const long channel = min(c, channels - VEC);  // the last vector overlaps the previous one
+      for (long c = 0; c < P.channels; c += VEC) {
+        const long channel = min(c, P.channels - VEC);  // the last vector overlaps the previous one
         __global const STORAGE(IO)* from = PTR(x, const STORAGE(IO)) + first * P.point + channel;
         __global const ST* weights = PTR(w, const ST) + channel;
         VT sum[X];
@@ -126,7 +84,7 @@ __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChann
         else
           add_taps(from, weights, &R, first, false, &P, sum);
         UNROLL for (int i = 0; i < X; i++)
-          store_pixel(to + i * PIXELS * P.out_x + channel, at + i * PIXELS, sum[i], &P);
+          if (at + i < P.width) STORE(IO, ACC, VEC, to + i * P.out_x + channel, 0, sum[i]);
       }
     }
   }
@@ -142,15 +100,15 @@ ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, __global const ST
     if (!inside && i >= count) continue;
     const VT g = LOAD(IO, ACC, VEC, dy, i * P->out_x);
     UNROLL for (int k = 0; k < KW; k++) {
-      const long at = first + i * NEXT + k * APART;
+      const long at = first + i * STEP + k * APART;
       if (!inside && (at < 0 || at >= P->in_w)) continue;
       UNROLL for (int c = 0; c < GROUP; c++)
-        part[k * GROUP + c] = fma(SPREAD(v[i * NEXT + k * APART], c), g, part[k * GROUP + c]);
+        part[k * GROUP + c] = fma(SPREAD(v[i * STEP + k * APART], c), g, part[k * GROUP + c]);
     }
   }
 }
 
-// The gradient of the weight; PIXELS is 1. Each work-item sums its rows to sum[item][tap][channel of a group][channel],
+// The gradient of the weight. Each work-item sums its rows to sum[item][tap][channel of a group][channel],
 // which conv_sum_taps in conv_sum.cl adds up.
 __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(sum), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);

@@ -12,6 +12,9 @@ typedef struct {
   int count;                      // number of rows of taps
   int tap[CONV_MOST_TAP_ROWS];    // their indices
   long from[CONV_MOST_TAP_ROWS];  // offsets of their rows of the source
+#if RING
+  int slot[CONV_MOST_TAP_ROWS];  // where copies of these rows lie
+#endif
 } GridRow;
 
 static inline void find_row(const ConvChannelsParams* P, long row, GridRow* R) {
@@ -25,6 +28,9 @@ static inline void find_row(const ConvChannelsParams* P, long row, GridRow* R) {
     for (long ky = 0; ky < P->taps_y; ky++) {
       const long from_y = y * P->step_y + P->first_y + ky * P->apart_y;
       if (from_y < 0 || from_y >= P->in_h) continue;
+#if RING
+      R->slot[R->count] = (int)kz * (int)P->slots + (int)((uint)from_y % (uint)P->slots);
+#endif
       R->tap[R->count] = (int)(kz * P->taps_y + ky);
       R->from[R->count++] = ((image * P->in_d + from_z) * P->in_h + from_y) * P->in_w * P->point;
     }

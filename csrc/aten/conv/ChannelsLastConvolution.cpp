@@ -1,6 +1,6 @@
 // Convolutions of channels_last images on a CPU for which a matrix product would be narrow: depthwise ones and those
-// with small groups (kernels/conv/conv_channels.cl), and those with few outputs (kernels/conv/conv_channels_few.cl).
-// Vectors lie along the channels, which are adjacent.
+// with small groups (kernels/conv/conv_channels.cl), those with few outputs (conv_channels_few.cl), and those with few
+// channels per group on both sides (conv_channels_flat.cl). Vectors lie along the channels, which are adjacent.
 #include <ATen/Functions.h>
 
 #include <bit>
@@ -15,6 +15,8 @@ constexpr int64_t kMostTapsOfRow = 16;  // taps, which are unrolled
 constexpr int64_t kMostReach = 128;     // largest distance from the first tap of a row to the last
 constexpr int64_t kItemWork = 1 << 18;  // multiply-adds that pay for a work-item
 constexpr int64_t kFewestPixels = 128;
+constexpr int64_t kFlatWork = 4;  // the cost of a multiply-add of conv_flat
+constexpr int64_t kMostFlatInputs = 8, kMostFlatOutputs = 4, kMostFlatTable = 4096, kMostRing = 8192;
 constexpr int64_t kPixelsPerSum = 1 << 14;  // in a gradient of the weight: short sums lose less
 
 // The widest vector that the channels fill.
@@ -29,10 +31,10 @@ Defs channel_defs(const ConvContext& c, c10::ScalarType dtype, int64_t vec, int6
   return d;
 }
 
-// Options of conv_channels and conv_channels_weight: along a row of the source, and the content of a vector.
-void set_row(Defs& d, int64_t taps, int64_t step, int64_t apart, int64_t group, int64_t pixels) {
+// Options of conv_channels and conv_channels_weight: along a row of the source, and the channels of a group.
+void set_row(Defs& d, int64_t taps, int64_t step, int64_t apart, int64_t group) {
   d.set("KW", std::max<int64_t>(taps, 1)).set("STEP", step).set("APART", std::max<int64_t>(std::abs(apart), 1));
-  d.set("REVERSED", apart < 0 ? 1 : 0).set("GROUP", group).set("PIXELS", pixels);
+  d.set("REVERSED", apart < 0 ? 1 : 0).set("GROUP", group);
 }
 
 int64_t fair_rows(const ConvContext& c, int64_t rows) {
@@ -90,34 +92,17 @@ at::Tensor packed(const ConvContext& c, const at::Tensor& w) {
 
 size_t items(const ConvChannelsParams& a) { return static_cast<size_t>(ceil_div(a.rows, a.rows_per_item)); }
 
-// t with its channels, which are the last dimension, repeated `times` times.
-at::Tensor repeated(const at::Tensor& t, int64_t times) {
-  const int64_t channels = t.size(-1);
-  return t.reshape({-1, 1, channels}).expand({-1, times, channels});
-}
-
 // Each group has c_in channels in the source and as many in the result.
 void small_groups_pass(const ConvContext& c, const ConvPass& p) {
   ConvChannelsParams a = params(c, p);
   a.channels = p.groups * p.c_in;
   a.groups = p.groups;
   if (p.tap_step[2] < 0) a.first_x += (p.taps[2] - 1) * p.tap_step[2];
-  at::Tensor w = weights(p).permute({2, 3, 4, 5, 0, 1}), bias = p.bias;
-  int64_t vec = vector_of(c, a.channels), pixels = 1;
-  if (const int64_t widest = register_tile(c.device, c.acc).vec;
-      2 * a.channels <= widest && p.src_step[2] == 1 && p.dst_step[2] == 1 && w.numel() > 0) {
-    vec = widest;
-    pixels = widest / a.channels;
-    const int64_t times = ceil_div(widest, a.channels);
-    w = repeated(w.reshape({-1, a.channels}), times);
-    if (bias.defined()) bias = repeated(bias, times).contiguous();
-    a.channels *= times;
-  }
-  w = packed(c, w);
-  Defs defs = channel_defs(c, p.out.scalar_type(), vec, kPixels);
-  set_row(defs, a.taps_x, a.step_x, a.apart_x, p.c_in, pixels);
+  const at::Tensor w = packed(c, weights(p).permute({2, 3, 4, 5, 0, 1}));
+  Defs defs = channel_defs(c, p.out.scalar_type(), vector_of(c, a.channels), kPixels);
+  set_row(defs, a.taps_x, a.step_x, a.apart_x, p.c_in);
   kernel(c.device, "conv/conv_channels.cl", "conv_channels", defs)
-      .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(bias), p.result(), a);
+      .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(p.bias), p.result(), a);
 }
 
 void few_outputs_pass(const ConvContext& c, const ConvPass& p) {
@@ -135,13 +120,10 @@ void few_outputs_pass(const ConvContext& c, const ConvPass& p) {
       .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(p.bias), p.result(), a);
 }
 
-// The gradient of the weight, for groups of c_in channels.
-void run_weight(const ConvContext& c, const ConvCall& call) {
-  const ConvGeometry& g = call.g;
-  const auto dtype = call.w.scalar_type();
-  const int64_t channels = g.groups * g.c_in, taps = g.taps(), vec = vector_of(c, channels);
+// For a gradient of the weight; sets everything except the work per item.
+ConvChannelsParams weight_params(const ConvGeometry& g) {
   ConvChannelsParams a{};
-  a.channels = a.point = channels;
+  a.channels = a.point = g.groups * g.c_in;
   a.groups = g.groups;
   a.rows = g.images * g.out[0] * g.out[1];
   a.depth = g.out[0];
@@ -162,19 +144,32 @@ void run_weight(const ConvContext& c, const ConvCall& call) {
   a.apart_z = g.dilation[0];
   a.apart_y = g.dilation[1];
   a.apart_x = g.dilation[2];
-  a.out_x = channels;
+  a.out_x = g.groups * g.c_out;
   a.out_y = a.out_x * g.out[2];
   a.out_z = a.out_y * g.out[1];
   a.out_image = a.out_z * g.out[0];
-  // Each work-item has its own sums, and takes so many rows that these are a small part of its work.
-  const int64_t most_items = std::max<int64_t>(1, kConvScratchBytes / (8 * taps * channels));
+  return a;
+}
+
+// Each work-item has its own sums, `sums` elements, and takes so many rows that these are a small part of its work.
+int64_t weight_rows_per_item(const ConvContext& c, const ConvChannelsParams& a, int64_t sums) {
+  const int64_t most_items = std::max<int64_t>(1, kConvScratchBytes / (8 * sums));
   const int64_t most_rows = std::max<int64_t>(kPixelsPerSum / a.width, 1);
-  a.rows_per_item = std::max(fair_rows(c, a.rows), ceil_div<int64_t>(kFewestPixels, a.width));
-  a.rows_per_item = std::max(std::min(a.rows_per_item, most_rows), ceil_div(a.rows, most_items));
+  const int64_t rows = std::max(fair_rows(c, a.rows), ceil_div<int64_t>(kFewestPixels, a.width));
+  return std::max(std::min(rows, most_rows), ceil_div(a.rows, most_items));
+}
+
+// The gradient of the weight, for groups of c_in channels.
+void run_weight(const ConvContext& c, const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  const auto dtype = call.w.scalar_type();
+  const int64_t channels = g.groups * g.c_in, taps = g.taps(), vec = vector_of(c, channels);
+  ConvChannelsParams a = weight_params(g);
+  a.rows_per_item = weight_rows_per_item(c, a, taps * channels);
   const auto parts = static_cast<int64_t>(items(a));
   const at::Tensor sums = c.scratch(parts * taps * channels);
   Defs defs = channel_defs(c, dtype, vec, kPixels);
-  set_row(defs, a.taps_x, a.step_x, a.apart_x, g.c_in, 1);
+  set_row(defs, a.taps_x, a.step_x, a.apart_x, g.c_in);
   kernel(c.device, "conv/conv_channels.cl", "conv_channels_weight", defs)
       .launch(c.op, c.queue, {items(a)}, {1}, buf(call.x), buf(call.y), buf(sums), a);
   const int64_t per_item = round_up(ceil_div<int64_t>(8192, taps * parts), vec);
@@ -185,8 +180,106 @@ void run_weight(const ConvContext& c, const ConvCall& call) {
               per_item);
 }
 
+int64_t power_of_two(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
+
+// The options of conv_channels_flat.cl, for `c_in` and `c_out` channels per group; sets how a.source is copied.
+Defs flat_defs(const ConvContext& c, c10::ScalarType dtype, ConvChannelsParams& a, int64_t c_in, int64_t c_out) {
+  const int64_t widest = register_tile(c.device, c.acc).vec;
+  int64_t vec = widest, pixels = 1;
+  if (a.point < widest && a.step_x == 1) pixels = widest / a.point;
+  if (a.point < widest && a.step_x != 1) vec = std::max<int64_t>(power_of_two(a.point), 4);
+  // This number of sums leaves registers for the factors.
+  const int64_t most = std::max<int64_t>((widest == 16 ? 16 : 8) / c_out, 1), vectors = ceil_div(a.width, pixels);
+  const int64_t together = ceil_div(vectors, ceil_div(vectors, std::min(most, kPixels)));
+  // A row's copy reaches from its first tap to the last vector's end.
+  const int64_t span = (std::max<int64_t>(a.taps_x, 1) - 1) * a.apart_x, block = together * pixels;
+  a.front = std::max<int64_t>(-(a.first_x + std::min<int64_t>(span, 0)), 0) * a.point;
+  const int64_t last = (round_up(a.width, block) - 1) * a.step_x + a.first_x + std::max<int64_t>(span, 0);
+  a.pitch = a.front + (std::max<int64_t>(last, 0) + 1) * a.point + vec;
+  a.slots = (std::max<int64_t>(a.taps_y, 1) - 1) * std::abs(a.apart_y) + 1;
+  const int64_t planes = std::max<int64_t>(a.taps_z, 1), ring = power_of_two(planes * a.slots * a.pitch);
+  const bool copied = a.point < widest && planes * a.slots <= CONV_MOST_TAP_ROWS && ring <= kMostRing;
+  Defs d = channel_defs(c, dtype, vec, together);
+  d.set("KW", std::max<int64_t>(a.taps_x, 1))
+      .set("STEP", a.step_x)
+      .set("APART", a.apart_x)
+      .set("CI", c_in)
+      .set("NCO", c_out)
+      .set("GROUPS", std::min(a.groups, vec / c_in))
+      .set("PIXELS", pixels);
+  d.set("SPACE", power_of_two(std::max<int64_t>(planes * a.taps_y * a.taps_x, 1) * c_out * vec));
+  d.set("RING", copied ? ring : 0);
+  return d;
+}
+
+void flat_pass(const ConvContext& c, const ConvPass& p) {
+  ConvChannelsParams a = params(c, p);
+  a.groups = p.groups;
+  a.rows_per_item = rows_per_item(c, a.rows, kFlatWork * p.grid[2] * p.groups * p.c_out * p.k());
+  const int64_t row = p.ker[2] * p.w_point;
+  a.w_group = p.w_group;
+  a.w_out = p.w_out;
+  a.w_in = p.w_in;
+  a.w_z = p.ker_step[0] * p.ker[1] * row;
+  a.w_y = p.ker_step[1] * row;
+  a.w_x = p.ker_step[2] * p.w_point;
+  const Defs defs = flat_defs(c, p.out.scalar_type(), a, p.c_in, p.c_out);
+  kernel(c.device, "conv/conv_channels_flat.cl", "conv_flat", defs)
+      .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), at_element(p.weight, p.weight_first()),
+              buf_or_null(p.bias), p.result(), a);
+}
+
+void run_flat_weight(const ConvContext& c, const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  const auto dtype = call.w.scalar_type();
+  ConvChannelsParams a = weight_params(g);
+  const int64_t numel = call.w.numel(), per_item = 4096;
+  a.rows_per_item = weight_rows_per_item(c, a, numel);
+  const auto parts = static_cast<int64_t>(items(a));
+  const at::Tensor sums = c.scratch(parts * numel);
+  const Defs defs = flat_defs(c, dtype, a, g.c_in, g.c_out);
+  kernel(c.device, "conv/conv_channels_flat.cl", "conv_flat_weight", defs)
+      .launch(c.op, c.queue, {items(a)}, {1}, buf(call.x), buf(call.y), buf(sums), a);
+  kernel(c.device, "conv/conv_sum.cl", "conv_sum", c.defs().set("OUT", dtype_tag(dtype)))
+      .launch(c.op, c.queue, {size_t(ceil_div(numel, per_item))}, {1}, buf(sums), buf(sums), buf(call.w), numel, parts,
+              per_item, int32_t(1), int32_t(1));
+}
+
 bool has_small_groups(const ConvGeometry& g) {
   return g.groups > 1 && g.c_in == g.c_out && (g.c_in == 1 || g.c_in == 2 || g.c_in == 4);
+}
+
+bool has_short_rows(const ConvGeometry& g) {
+  return g.kernel[2] <= kMostTapsOfRow && (g.kernel[2] - 1) * g.dilation[2] <= kMostReach;
+}
+
+int64_t widest_vector(const ConvCall& call) {
+  return register_tile(netcl::device_of(call.x), compute_type(call.x.scalar_type())).vec;
+}
+
+// The channels per group that are added up.
+int64_t summed_channels(const ConvCall& call) {
+  return call.direction == ConvDirection::kInputGradient ? call.g.c_out : call.g.c_in;
+}
+
+bool serves_flat(const ConvCall& call) {
+  const int64_t summed = summed_channels(call), widest = widest_vector(call), results = call.result_channels();
+  if (summed > std::min(kMostFlatInputs, widest) || results > kMostFlatOutputs) return false;
+  return volume(call.g.kernel) * results * widest <= kMostFlatTable;
+}
+
+// Vectors along the channels, in groups of one, two or four.
+bool serves_groups(const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  return has_small_groups(g) && has_short_rows(g) && g.groups * g.c_in >= widest_vector(call);
+}
+
+bool serves_few_outputs(const ConvCall& call) {
+  if (call.direction == ConvDirection::kWeightGradient) return false;
+  // A tile of a matrix product would be at most half full.
+  const int64_t summed = summed_channels(call);
+  const int64_t most = call.g.groups == 1 && summed >= 16 ? std::max<int64_t>(widest_vector(call) / 2, 4) : 4;
+  return summed >= 8 && call.result_channels() <= most;
 }
 
 }  // namespace
@@ -195,22 +288,14 @@ bool serves_along_channels(const ConvCall& call) {
   const ConvGeometry& g = call.g;
   if (!call.channels_last || !netcl::device_of(call.x).is_cpu() || call.source().numel() == 0) return false;
   if (g.kernel[0] * g.kernel[1] > CONV_MOST_TAP_ROWS) return false;
-  const bool short_rows = g.kernel[2] <= kMostTapsOfRow && (g.kernel[2] - 1) * g.dilation[2] <= kMostReach;
-  const int64_t half = register_tile(netcl::device_of(call.x), compute_type(call.x.scalar_type())).vec / 2;
-  if (call.direction == ConvDirection::kWeightGradient)
-    return has_small_groups(g) && short_rows && g.groups * g.c_in > half;  // else along the rows, through a copy
-  if (has_small_groups(g) && short_rows) return true;
-  // Otherwise a tile of a matrix product would be at most half full.
-  const int64_t summed = call.forward() ? g.c_in : g.c_out;
-  return summed >= 8 && call.result_channels() <= (g.groups == 1 && summed >= 16 ? std::max<int64_t>(half, 4) : 4);
+  return serves_groups(call) || serves_flat(call) || serves_few_outputs(call);
 }
 
 void run_along_channels(const ConvCall& call) {
   const ConvContext c(call);
-  if (call.direction == ConvDirection::kWeightGradient)
-    run_weight(c, call);
-  else
-    run_unpadded_passes(c, call, has_small_groups(call.g) ? &small_groups_pass : &few_outputs_pass);
+  const bool groups = serves_groups(call);
+  if (call.direction == ConvDirection::kWeightGradient) return groups ? run_weight(c, call) : run_flat_weight(c, call);
+  run_unpadded_passes(c, call, groups ? &small_groups_pass : serves_few_outputs(call) ? &few_outputs_pass : &flat_pass);
 }
 
 }  // namespace netcl

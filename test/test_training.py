@@ -37,7 +37,8 @@ from torch.testing._internal.common_utils import (
     subtest,
 )
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+# Behind the tests' folder, which has a module `common` too.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
 from models import GPT, GPTConfig, LSTMClassifier, ResNet18  # noqa: E402
 
 DEVICE = "netcl"

@@ -252,6 +252,7 @@ static inline uint added_byte(uint word, int shift, int v) {
 #define BEFORE_LESS(a, i, b, j) \
   ((a) < (b) || ((a) != (a) && (b) == (b)) || (((a) == (b) || ((a) != (a) && (b) != (b))) && (i) < (j)))
 #if VEC == 1
+// Without the last barrier, PoCL 3.0 loses what the first work-item stores next.
 #define NETCL_REDUCE_AT(NAME, BEFORE, A)                                                                            \
   static inline long NAME##_##A(CTYPE(A) v, long at, __local CTYPE(A) * values, __local long* places) {             \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
@@ -265,7 +266,9 @@ static inline uint added_byte(uint word, int shift, int v) {
       }                                                                                                             \
     }                                                                                                               \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
-    return places[0];                                                                                               \
+    const long best = places[0];                                                                                    \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
+    return best;                                                                                                    \
   }
 #define REDUCE_AT(NAME, A, v, at, values, places) NAME##_##A(v, at, values, places)
 #else

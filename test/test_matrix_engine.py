@@ -357,7 +357,7 @@ class TestEmulated(TestCase):
     def test_products(self, engine):
         if is_native(engine) or why_not(engine):
             self.skipTest(why_not(engine) or f"the CPU has {engine}: TestProducts runs on it")
-        tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::TestProducts"]
+        tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", f"{__file__}::TestProducts"]
         done = self.emulated(*tests, "-k", engine + (" or half_is_exact" if engine == "amx" else ""))
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
         self.assertNotIn("skipped", done.stdout.splitlines()[-1])

@@ -276,8 +276,8 @@ __kernel void conv_flat(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChannelsP
 
 // Spreads the gradients of each output channel over the lanes of its group, for `count` pixels; others are zeros.
 ALWAYS_INLINE void spread_gradients(__global const STORAGE(IO)* dy, long count, const ConvChannelsParams* P, VT* g) {
-  if (count >= PIXELS &&
-      (RESULTS % VEC == 0 || (GROUPS == P->groups && count * (GROUPS * NCO) >= RESULT_VECTORS * VEC))) {
+  if ((RESULTS % VEC == 0 || (GROUPS == P->groups && count * (GROUPS * NCO) >= RESULT_VECTORS * VEC)) &&
+      count >= PIXELS) {
     lanes_t t[RESULT_VECTORS];
     UNROLL for (int j = 0; j < RESULT_VECTORS; j++)
       t[j].v = LOAD(IO, ACC, VEC, dy, j * VEC);

@@ -1,7 +1,10 @@
 """tools/gpu_lab.py reads the reports of the GPU vendors' compilers; the texts here were recorded."""
 
+import dataclasses
 import importlib.util
 import sys
+import tempfile
+import types
 from pathlib import Path
 
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -149,6 +152,35 @@ class TestBounds(TestCase):
         source = "__kernel __attribute__((reqd_work_group_size(SIDE_X, SIDE_Y, 1))) void f(int x) {"
         self.assertEqual(lab.Program("a.cl", "f", "-DSIDE_X=8 -DSIDE_Y=4", source, 64).group, 32)
         self.assertEqual(lab.Program("a.cl", "f", "", "__kernel void f(int x) {", 64).group, 64)
+
+
+class TestKeptReports(TestCase):
+    SOURCE = "// a kernel\n\n__kernel void f() {\n  int x = 1;  // one\n  /* two\n  lines */ int y = 2;\n}\n"
+
+    def test_code(self):
+        self.assertEqual(lab.code(self.SOURCE), "__kernel void f() {\nint x = 1;\nint y = 2;\n}")
+
+    def test_only_what_changed_is_compiled(self):
+        asked = []
+
+        def compile(program, targets):
+            asked.append([t.name for t in targets])
+            return {t.name: lab.Report(registers=len(asked), loop=lab.Loop(8, 4, {"4": 2})) for t in targets}
+
+        with tempfile.TemporaryDirectory() as folder:
+            kept = lab.Lab.__new__(lab.Lab)
+            kept.kept, kept.compilers = Path(folder), types.SimpleNamespace(version="1", compile=compile)
+            nvidia = [t for t in lab.TARGETS if t.vendor == "NVIDIA"]
+            program = lab.Program("a.cl", "f", "-DA=1", self.SOURCE, 64)
+            first = kept.reports(program, nvidia[:1])
+            self.assertEqual(kept.reports(program, nvidia)["sm_75"], first["sm_75"])
+            reworded = dataclasses.replace(program, source=self.SOURCE.replace("one", "1").replace("two", "2"))
+            self.assertEqual(kept.reports(reworded, nvidia), kept.reports(program, nvidia))
+            self.assertEqual(asked, [["sm_75"], ["sm_80", "sm_90"]])
+            for change in ({"source": self.SOURCE.replace("= 2", "= 3")}, {"options": "-DA=2"}, {"launched": 32}):
+                kept.reports(dataclasses.replace(program, **change), nvidia[:1])
+                self.assertEqual(asked[-1], ["sm_75"], msg=str(change))
+            self.assertEqual(len(asked), 5)
 
 
 if __name__ == "__main__":

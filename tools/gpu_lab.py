@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-REPORTS = "2"  # version of the stored reports; change it with the way kernels are compiled or read
+REPORTS = "3"  # version of the stored reports; change it with the way kernels are compiled or read
 
 # The limits for every kernel.
 BOUNDS = {
@@ -344,10 +344,12 @@ class Compilers:
         return done.stderr if done.returncode else ""
 
     def nvidia(self, program: Program, target: Target, folder: Path) -> Report:
-        """OpenCL C to PTX to SASS."""
-        cpu, library = f"-march={target.name}", "nvptx64--nvidiacl.bc"
-        if error := self.front_end(program, target, "nvptx64-nvidia-nvcl", cpu, library, folder):
-            return Report(error=error)
+        """OpenCL C to PTX to SASS. The PTX is that for the oldest target: for the others only a line of it differs."""
+        oldest = next(t for t in TARGETS if t.vendor == "NVIDIA")
+        cpu, library = f"-march={oldest.name}", "nvptx64--nvidiacl.bc"
+        if not (folder / "k.s").exists():
+            if error := self.front_end(program, oldest, "nvptx64-nvidia-nvcl", cpu, library, folder):
+                return Report(error=error)
         done = self.run(self.ptxas, f"-arch={target.name}", "-v", folder / "k.s", "-o", folder / "k.cubin")
         if done.returncode:
             return Report(error=done.stderr)
@@ -370,7 +372,7 @@ class Compilers:
 
     def intel(self, program: Program, target: Target, folder: Path) -> Report:
         """OpenCL C to Intel's binary, with its assembly for hot kernels."""
-        dump = folder / "dump"
+        dump = folder / f"dump-{target.name}"
         env = {"IGC_ShaderDumpEnable": "1", "IGC_DumpToCustomDir": str(dump)} if program.label in HOT else {}
         done = self.run(
             self.ocloc, "compile", "-q", "-file", folder / "k.cl", "-device", target.name, "-out_dir", folder,
@@ -386,12 +388,13 @@ class Compilers:
             r.widest, r.loop = mix("Intel", assembly[-1].read_text(errors="replace"))
         return r
 
-    def compile(self, program: Program, target: Target) -> Report:
-        """One program for one target."""
+    def compile(self, program: Program, targets: list[Target]) -> dict[str, Report]:
+        """One program for some targets of a vendor, by their names."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "k.cl").write_text(program.source)
-            return {"NVIDIA": self.nvidia, "AMD": self.amd, "Intel": self.intel}[target.vendor](program, target, folder)
+            vendors = {"NVIDIA": self.nvidia, "AMD": self.amd, "Intel": self.intel}
+            return {t.name: vendors[t.vendor](program, t, folder) for t in targets}
 
 
 class Lab:
@@ -402,18 +405,35 @@ class Lab:
         self.kept = folder / "reports"
         self.kept.mkdir(exist_ok=True)
 
-    def report(self, program: Program, target: Target) -> Report:
-        """One program for one target, from an earlier run if there was one."""
-        parts = (REPORTS, self.compilers.version, program.source, program.options, str(program.group), target.name)
-        path = self.kept / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.json"
-        if path.exists():
-            found = json.loads(path.read_text())
-            return Report(**(found | {"loop": Loop(**found["loop"]) if found["loop"] else None}))
-        r = self.compilers.compile(program, target)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(dataclasses.asdict(r)))
-        temporary.rename(path)
-        return r
+    def path(self, program: Program, target: Target) -> Path:
+        """The file of a report. Its name does not depend on the source's comments."""
+        text = code(program.source)
+        parts = (REPORTS, self.compilers.version, text, program.options, str(program.group), target.name)
+        return self.kept / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.json"
+
+    def reports(self, program: Program, targets: list[Target]) -> dict[str, Report]:
+        """One program for targets of one vendor, by their names; from earlier runs if there were any."""
+        paths = {t.name: self.path(program, t) for t in targets}
+        missing = [t for t in targets if not paths[t.name].exists()]
+        compiled = self.compilers.compile(program, missing) if missing else {}
+        for name, r in compiled.items():
+            temporary = paths[name].with_suffix(f".{os.getpid()}")
+            temporary.write_text(json.dumps(dataclasses.asdict(r)))
+            temporary.rename(paths[name])
+        return {name: compiled.get(name) or stored_report(path) for name, path in paths.items()}
+
+
+def code(source: str) -> str:
+    """The source without comments, empty lines and indentation."""
+    text = re.sub(r"/\*.*?\*/", " ", source, flags=re.S)
+    lines = (re.sub(r"//.*", "", line).strip() for line in text.splitlines())
+    return "\n".join(filter(None, lines))
+
+
+def stored_report(path: Path) -> Report:
+    """A report of an earlier run."""
+    found = json.loads(path.read_text())
+    return Report(**(found | {"loop": Loop(**found["loop"]) if found["loop"] else None}))
 
 
 def programs() -> list[Program]:
@@ -525,8 +545,7 @@ def page(results: dict[Program, dict[str, Report]]) -> str:
 
 
 def judge(results: dict[Program, dict[str, Report]], known: set[str]) -> tuple[dict[str, str], set[str]]:
-    """The broken bounds as `file kernel vendor bound` -> an example, and the lines of `known` that are no longer true.
-    """
+    """The broken bounds as `file kernel vendor bound` -> an example, and the lines of `known` that are mended."""
     by_name = {t.name: t for t in TARGETS}
     found: dict[str, str] = {}
     for program, reports in results.items():
@@ -551,8 +570,14 @@ def main() -> int:
     chosen = [p for p in programs() if re.search(args.only, f"{p.label} {p.options}")]
     targets = [t for t in TARGETS if re.search(args.targets, t.name)]
     with ThreadPoolExecutor(args.jobs) as pool:
-        pending = {p: {t.name: pool.submit(lab.report, p, t) for t in targets if applies(p, t)} for p in chosen}
-        results = {p: {name: f.result() for name, f in by_target.items()} for p, by_target in pending.items()}
+        pending = {
+            p: [
+                pool.submit(lab.reports, p, [t for t in targets if t.vendor == vendor and applies(p, t)])
+                for vendor in dict.fromkeys(t.vendor for t in targets)
+            ]
+            for p in chosen
+        }
+        results = {p: {k: r for f in futures for k, r in f.result().items()} for p, futures in pending.items()}
     text = page(results)
     whole = not args.only and not args.targets
     if whole:

@@ -8,6 +8,7 @@ import warnings
 
 import torch
 import torch.nn.functional as F
+import torchvision_ops
 
 D = torch.device("netcl", 0)
 
@@ -96,6 +97,20 @@ def operators() -> None:
     torch.nested.to_padded_tensor(jagged, 0.0).sum().backward()
 
 
+def vision() -> None:
+    ops = torchvision_ops.load()
+    x = torch.randn(2, 4, 9, 9, device=D, requires_grad=True)
+    rois = torch.tensor([[0.0, 1, 1, 5, 5], [1, 2, 2, 9, 9]], device=D)
+    ops.nms(rois[:, 1:], rois[:, 1], 0.5)
+    ops.roi_align(x, rois, 1.0, 2, 2, 2, True).sum().backward()
+    ops.ps_roi_align(x, rois, 1.0, 2, 2, 2)[0].sum().backward()
+    ops.roi_pool(x, rois, 1.0, 2, 2)[0].sum().backward()
+    ops.ps_roi_pool(x, rois, 1.0, 2, 2)[0].sum().backward()
+    for mask in (torch.ones(2, 1, device=D), torch.ones(2, 9, 9, 9, device=D)):
+        layer = torch.randn(3, 4, 3, 3, device=D), torch.zeros(2, 18, 9, 9, device=D), mask, torch.zeros(3, device=D)
+        ops.deform_conv2d(x, *layer, 1, 1, 1, 1, 1, 1, 1, 1, mask.dim() == 4).sum().backward()
+
+
 def sources() -> list:
     """The programs in use, and those of each tile that a GPU's matrix products may use."""
     a = torch.randn(700, 9, device=D)  # enough tiles, so that no smaller ones are chosen
@@ -113,7 +128,7 @@ def sources() -> list:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    for part in (training, optimizers, operators):
+    for part in (training, optimizers, operators, vision):
         part()
     torch.netcl.synchronize()
     if "--sources" in sys.argv:

@@ -6,6 +6,7 @@ import unittest
 from pathlib import Path
 
 import torch
+import torchvision_ops
 from torch.testing._internal.autocast_test_lists import AutocastTestLists
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -550,38 +551,6 @@ class TestPolicies(TestCase):
         self.assertGreater(checked, 80)
 
 
-def stand_in_for_torchvision():
-    """Operators with the schemas of torchvision's operators that have autocast wrappers; they require one dtype."""
-    roi = "Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width"
-    conv = ", ".join(f"SymInt {n}_{d}" for n in ("stride", "pad", "dilation") for d in "hw")
-    schemas = {
-        "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-        "roi_align": f"({roi}, int sampling_ratio, bool aligned) -> Tensor",
-        "roi_pool": f"({roi}) -> (Tensor, Tensor)",
-        "ps_roi_align": f"({roi}, int sampling_ratio) -> (Tensor, Tensor)",
-        "ps_roi_pool": f"({roi}) -> (Tensor, Tensor)",
-        "deform_conv2d": "(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, "
-        f"{conv}, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor",
-    }
-    library = torch.library.Library("torchvision", "DEF")
-    seen = []
-
-    def make(name, pair):
-        def operator(*args):
-            tensors = [a for a in args if isinstance(a, torch.Tensor)]
-            seen.append({t.dtype for t in tensors})
-            if name == "nms":
-                return torch.arange(2, device=tensors[0].device)
-            return (tensors[0] * 2, torch.ones(2, device=tensors[0].device).long()) if pair else tensors[0] * 2
-
-        return operator
-
-    for name, schema in schemas.items():
-        library.define(name + schema)
-        library.impl(name, make(name, schema.endswith("(Tensor, Tensor)")), "CompositeImplicitAutograd")
-    return library, seen
-
-
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestBoxedPolicies(TestCase):
     @parametrize("low", LOWER)
@@ -610,27 +579,34 @@ class TestBoxedPolicies(TestCase):
 
     @parametrize("low", LOWER)
     def test_torchvision(self, low):
-        library, seen = stand_in_for_torchvision()
-        ops = torch.ops.torchvision
-        x, boxes = torch.randn(1, 4, 6, 6, device=DEV).to(low), torch.rand(5, 4, device=DEV)
-        try:
+        """They run in float32, whatever the dtypes of their arguments, and return the dtype of their input."""
+        ops = torchvision_ops.load()
+        x, weight = torch.randn(1, 4, 6, 6, device=DEV).to(low), torch.randn(3, 4, 1, 1, device=DEV)
+        boxes = torch.rand(5, 4, device=DEV) + torch.tensor([0, 0, 3, 3], device=DEV)
+        rois = torch.cat([torch.zeros(5, 1, device=DEV), boxes], 1)
+        offset, mask, bias = (torch.rand(*shape, device=DEV) for shape in ((1, 2, 6, 6), (1, 1), (3,)))
+        calls = [
+            lambda t: ops.roi_align(t(x), t(rois), 1.0, 2, 2, 1, True),
+            lambda t: ops.roi_pool(t(x), t(rois), 1.0, 2, 2),
+            lambda t: ops.ps_roi_align(t(x), t(rois), 1.0, 2, 2, 1),
+            lambda t: ops.ps_roi_pool(t(x), t(rois), 1.0, 2, 2),
+            lambda t: ops.deform_conv2d(t(x), t(weight), t(offset.to(low)), t(mask), t(bias), 1, 1, 0, 0, 1, 1, 1, 1,
+                                        False),
+        ]  # fmt: skip
+        for call in calls:
             with autocast_policies(low):
-                kept = ops.nms(boxes.to(low), boxes[:, 0], 0.5)
-                results = [
-                    ops.roi_align(x, boxes, 1.0, 2, 2, 1, True), ops.roi_pool(x, boxes, 1.0, 2, 2),
-                    ops.ps_roi_align(x, boxes, 1.0, 2, 2, 1), ops.ps_roi_pool(x, boxes, 1.0, 2, 2),
-                    ops.deform_conv2d(x, boxes, boxes.to(low), boxes, boxes, 1, 1, 0, 0, 1, 1, 1, 1, False),
-                ]  # fmt: skip
-                wide = ops.roi_align(x.double(), boxes.double(), 1.0, 2, 2, 1, True)
-            self.assertEqual(kept.dtype, torch.int64)
-            self.assertEqual(seen, [{torch.float32}] * 6 + [{torch.float64}])
-            self.assertEqual([tensors(r)[0].dtype for r in results], [low] * 5)
-            self.assertEqual([tensors(r)[1].dtype for r in results[1:4]], [torch.int64] * 3)
-            self.assertEqual(wide.dtype, torch.float64)
-            ops.roi_align(x, boxes, 1.0, 2, 2, 1, True)
-            self.assertEqual(seen[-1], {torch.float32, low})
-        finally:
-            library._destroy()
+                got = tensors(call(lambda t: t))
+            want = tensors(call(lambda t: t.float()))
+            self.assertEqual([t.dtype for t in got], [low, *(t.dtype for t in want[1:])])
+            self.assertEqual([t.cpu() for t in got], [want[0].to(low).cpu(), *(t.cpu() for t in want[1:])])
+            with self.assertRaisesRegex(RuntimeError, "to have the same type"):
+                call(lambda t: t)
+        with autocast_policies(low):
+            kept = ops.nms(boxes.to(low), boxes[:, 0], 0.5)
+        self.assertEqual(kept.cpu(), ops.nms(boxes.to(low).float(), boxes[:, 0], 0.5).cpu())
+        if torch.netcl.get_device_properties().has_fp64:
+            with autocast_policies(low):
+                self.assertEqual(calls[0](lambda t: t.double()).dtype, torch.float64)
 
 
 instantiate_parametrized_tests(TestPolicies)

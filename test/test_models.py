@@ -12,6 +12,7 @@ import unittest
 
 import torch
 import torch.nn.functional as F
+import torchvision_ops
 from common import DEVICE, no_fallback, to_device
 from torch import nn
 from torch.testing._internal.common_utils import (
@@ -173,15 +174,42 @@ def unet(_):
                     "steps": torch.tensor([100, 700])}
 
 
-EVERY = {f.__name__: f for f in (bert, gpt2, llama, mixtral, vit, whisper, t5, clip, mamba, fnet, unet)}
-QUICK = ("bert", "llama", "fnet", "unet")
+class Detector(nn.Module):
+    """Classifies the best boxes (K, 4) of two images (2, 3, 24, 24) by their features, after a deformable layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.shift = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Conv2d(8, 27, 3, padding=1)
+        self.weight, self.bias = nn.Parameter(torch.randn(12, 8, 3, 3) / 8), nn.Parameter(torch.zeros(12))
+        self.head = nn.Linear(12 * 9, 4)
+
+    def forward(self, images, boxes, scores, classes):
+        ops = torchvision_ops.load()
+        x = F.silu(self.stem(images))
+        shift = self.shift(x)
+        layer = (self.weight, shift[:, :18], shift[:, 18:].sigmoid(), self.bias)
+        x = F.silu(ops.deform_conv2d(x, *layer, 1, 1, 1, 1, 1, 1, 1, 1, True))
+        kept = ops.nms(boxes, scores, 0.3)
+        rois = torch.cat([(kept % 2)[:, None].to(boxes.dtype), boxes[kept]], 1)
+        parts = ops.roi_align(x, rois, 0.5, 3, 3, 2, True)
+        return {"loss": F.cross_entropy(self.head(parts.flatten(1)), classes[kept])}
+
+
+def detector(_):
+    corner = torch.rand(20, 2) * 14
+    return Detector(), {"images": torch.randn(2, 3, 24, 24), "boxes": torch.cat([corner, corner + 8], 1),
+                        "scores": torch.rand(20), "classes": torch.randint(4, (20,))}
+
+
+EVERY = {f.__name__: f for f in (bert, gpt2, llama, mixtral, vit, whisper, t5, clip, mamba, fnet, unet, detector)}
+QUICK = ("bert", "llama", "fnet", "unet", "detector")
 DECODERS = ("gpt2", "llama", "mixtral", "whisper", "t5", "mamba")
 
 
 def build(name):
     """The model, in training and without dropout, and its arguments; the same at each call."""
     transformers = None
-    if name != "unet":
+    if name not in ("unet", "detector"):
         if importlib.util.find_spec("transformers") is None:
             raise unittest.SkipTest("needs transformers: pip install 'torch_netcl[libraries]'")
         import transformers
@@ -266,6 +294,82 @@ class TestModels(TestCase):
         with no_fallback():
             got = generate(DEVICE)
         self.assertEqual(got, generate("cpu"))
+
+
+def faster_rcnn(torchvision):
+    """A small Faster R-CNN, two images and their boxes. Its samplers take everything, so nothing is random."""
+    torch.manual_seed(0)
+    backbone = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU())
+    backbone.out_channels = 32
+    model = torchvision.models.detection.FasterRCNN(
+        backbone, min_size=64, max_size=64,
+        rpn_anchor_generator=torchvision.models.detection.anchor_utils.AnchorGenerator(((12, 24),), ((1.0,),)),
+        box_roi_pool=torchvision.ops.MultiScaleRoIAlign(["0"], output_size=4, sampling_ratio=2),
+        box_head=torchvision.models.detection.faster_rcnn.TwoMLPHead(32 * 16, 64),
+        box_predictor=torchvision.models.detection.faster_rcnn.FastRCNNPredictor(64, 3),
+        rpn_pre_nms_top_n_train=100, rpn_post_nms_top_n_train=40, rpn_batch_size_per_image=4096,
+        box_batch_size_per_image=4096,
+    )  # fmt: skip
+    images = [torch.rand(3, 64, 64), torch.rand(3, 48, 64)]
+    targets = [{"boxes": torch.tensor([[4.0, 4, 20, 24], [30, 20, 50, 44]]), "labels": torch.tensor([1, 2])},
+               {"boxes": torch.tensor([[10.0, 8, 36, 30]]), "labels": torch.tensor([2])}]  # fmt: skip
+    return model.train(), images, targets
+
+
+@unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
+class TestFasterRcnn(TestCase):
+    def steps(self, device, dtype=None, count=4):
+        """The losses of some steps, by name, and the gradients of the first."""
+        torchvision = torchvision_ops.package()
+        if torchvision is None:
+            self.skipTest("torchvision is not installed")
+        model, *inputs = faster_rcnn(torchvision)
+        model.to(device)
+        inputs = to_device(inputs, device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+        losses, gradients = [], {}
+        for step in range(count):
+            optimizer.zero_grad()
+            with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
+                found = model(*inputs)
+            sum(found.values()).backward()
+            if step == 0:
+                gradients = {n: p.grad.detach().cpu().clone() for n, p in model.named_parameters()}
+            optimizer.step()
+            losses.append({n: v.item() for n, v in found.items()})
+        return losses, gradients
+
+    def test_float32(self):
+        with no_fallback():
+            losses, gradients = self.steps(DEVICE)
+        want, wanted = self.steps("cpu")
+        # The same proposals are kept, so only sums differ; a step multiplies the difference.
+        for i, (a, b) in enumerate(zip(losses, want, strict=True)):
+            self.assertEqual(a, b, atol=1e-5 * 4**i, rtol=1e-4 * 4**i)
+        for n, g in wanted.items():
+            self.assertLessEqual((gradients[n] - g).norm(), 1e-4 * g.norm() + 1e-6, n)
+
+    def test_bfloat16(self):
+        """Rounding changes which proposals are kept, so the losses are only near those of float32."""
+        with no_fallback():
+            losses, gradients = self.steps(DEVICE, torch.bfloat16, 8)
+        want, _ = self.steps("cpu", count=1)
+        first, last = sum(losses[0].values()), sum(losses[-1].values())
+        self.assertEqual(first, sum(want[0].values()), atol=0, rtol=0.05)
+        self.assertLess(last, first)
+        self.assertTrue(all(g.isfinite().all() for g in gradients.values()))
+
+    def test_detections(self):
+        torchvision = torchvision_ops.package()
+        if torchvision is None:
+            self.skipTest("torchvision is not installed")
+        model, images, _ = faster_rcnn(torchvision)
+        model.eval()
+        with torch.no_grad(), no_fallback():
+            want = model(images)
+            got = copy.deepcopy(model).to(DEVICE)(to_device(images, DEVICE))
+        for a, b in zip(got, want, strict=True):
+            self.assertEqual({n: t.cpu() for n, t in a.items()}, b, atol=1e-3, rtol=1e-3)
 
 
 instantiate_parametrized_tests(TestModels)

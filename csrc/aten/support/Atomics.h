@@ -1,0 +1,20 @@
+// When kernels add with atomics, and the -D options that kernels/vision/add_to.h then needs.
+#pragma once
+
+#include <ATen/Context.h>
+
+#include "aten/support/Launch.h"
+
+namespace netcl {
+
+// A GPU adds with atomics unless the user wants deterministic results or the device cannot; a CPU has too few
+// work-items to need them, and its atomics are slow.
+inline bool atomic_sums(const Device& dev, c10::ScalarType acc) {
+  return !dev.is_cpu() && !at::globalContext().deterministicAlgorithms() &&
+         (c10::elementSize(acc) == 4 || dev.info().has_int64_atomics);
+}
+inline void define_atomic_sums(Defs& defs, c10::ScalarType acc) {
+  defs.set("ATOMIC", int64_t{1}).set("ACC_BYTES", int64_t(c10::elementSize(acc)));
+}
+
+}  // namespace netcl

@@ -1,0 +1,27 @@
+// Arguments of torchvision's operators (csrc/aten/Vision.cpp, csrc/aten/DeformConv.cpp, kernels/vision).
+#ifndef NETCL_ARGS_VISION_H
+#define NETCL_ARGS_VISION_H
+#include "args/args.h"
+BEGIN_ARGS
+
+typedef struct {
+  int64_t rois, images, channels, height, width;  // of the input
+  int64_t out_channels, out_h, out_w;
+  int64_t block;     // channels of the output per work-item
+  int64_t bins_per;  // bins per work-item
+  int64_t by_image;  // 1: a work-item takes all regions of an image, and all their bins
+} RoiParams;
+SAME_SIZE(RoiParams, 11 * 8)
+
+typedef struct {
+  int64_t images, channels, height, width;
+  int64_t kernel_h, kernel_w, out_h, out_w;
+  int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  int64_t groups;  // of offsets
+  int64_t block;   // channels per work-item
+  int64_t per;     // points per work-item
+} DeformParams;
+SAME_SIZE(DeformParams, 17 * 8)
+
+END_ARGS
+#endif

@@ -1,6 +1,7 @@
 """Pooling, padding and sliding windows, forward and backward, compared with the CPU."""
 
 import math
+import re
 
 import torch
 import torch.nn.functional as F
@@ -174,6 +175,32 @@ class TestPooling(TestCase):
         with self.assertRaisesRegex(IndexError, "max_unpool2d"):
             F.max_unpool2d(x[..., :4, :5], index, 2)
             torch.netcl.synchronize()
+
+    @dtypes(torch.float32)
+    def test_unpool_errors(self, device, dtype):
+        unpool2d, unpool3d = torch.ops.aten.max_unpool2d, torch.ops.aten.max_unpool3d
+        two, three, zero = [2] * 2, [2] * 3, [0] * 3
+        for case in (
+            lambda x, i: unpool2d(x, i.float(), two),
+            lambda x, i: unpool2d(x, i[:, 1:], two),
+            lambda x, i: unpool2d(x, i, three),
+            lambda x, i: unpool2d(x[0, 0], i[0, 0], two),
+            lambda x, i: unpool2d(x[:, :0], i[:, :0], two),
+            lambda x, i: unpool3d(x, i.float(), three, three, zero),
+            lambda x, i: unpool3d(x, i, two, three, zero),
+            lambda x, i: unpool3d(x, i, three, two, zero),
+            lambda x, i: unpool3d(x, i, three, three, [0]),
+            lambda x, i: unpool3d(x, i, three, [2, 0, 2], zero),
+            lambda x, i: unpool3d(x[0], i[0], three, three, zero),
+            lambda x, i: unpool3d(x[:, :, :0], i[:, :, :0], three, three, zero),
+        ):
+            x, index = torch.ones(2, 3, 4, 5), torch.zeros(2, 3, 4, 5, dtype=torch.long)
+            with self.assertRaises(RuntimeError) as expected:
+                case(x, index)
+            with self.assertRaises(RuntimeError) as raised:
+                case(x.to(device), index.to(device))
+            words = re.sub(r"^\w+\(\): ", "", str(expected.exception)).split(" but got")[0]
+            self.assertIn(words, str(raised.exception))
 
     # The random numbers are passed as arguments, so both sides use the same pooling regions.
     @dtypes(torch.float32, torch.bfloat16)

@@ -300,9 +300,11 @@ Tensor& max_unpool_out(const char* op, int64_t dims, const Tensor& self, const T
   at::globalContext().alertNotDeterministic(dims == 2 ? "max_unpooling2d_forward_out" : "max_unpooling3d_forward_out");
   TORCH_CHECK(indices.scalar_type() == at::kLong,
               "elements in indices should be type int64 but got: ", indices.scalar_type());
-  TORCH_CHECK(int64_t(size.size()) == dims, op, ": expected ", dims, " elements in output_size, but got ", size.size());
-  TORCH_CHECK(self.dim() == dims + 1 || self.dim() == dims + 2, op, ": expected an input of ", dims + 1, " or ",
-              dims + 2, " dimensions, but got ", self.dim());
+  TORCH_CHECK(int64_t(size.size()) == dims, "There should be exactly ",
+              dims == 2 ? "two elements (height, width)" : "three elements (depth, height, width)",
+              " in output_size, but got ", size.size(), " elements.");
+  TORCH_CHECK(self.dim() == dims + 1 || self.dim() == dims + 2, "Input to max_unpooling", dims, "d should be a ",
+              dims + 1, "d or ", dims + 2, "d Tensor, but got a tensor with ", self.dim(), " dimensions.");
   TORCH_CHECK(self.sizes() == indices.sizes(), "Expected shape of indices to be same as that of the input tensor (",
               self.sizes(), ") but got indices tensor with shape: ", indices.sizes());
   for (int64_t d = 1; d < self.dim(); d++) {
@@ -323,8 +325,18 @@ Tensor max_unpool2d(const Tensor& self, const Tensor& indices, IntArrayRef size)
   max_unpool2d_out(self, indices, size, out);
   return out.contiguous(self.suggest_memory_format());
 }
-Tensor& max_unpool3d_out(const Tensor& self, const Tensor& indices, IntArrayRef size, IntArrayRef, IntArrayRef,
-                         Tensor& out) {
+Tensor& max_unpool3d_out(const Tensor& self, const Tensor& indices, IntArrayRef size, IntArrayRef stride,
+                         IntArrayRef pad, Tensor& out) {
+  // The sizes say all, but ATen checks these as well.
+  const auto check_three = [](const char* name, IntArrayRef values) {
+    TORCH_CHECK(values.size() == 3, "There should be exactly three elements (depth, height, width) in ", name,
+                ", but got: ", values.size(), " elements.");
+  };
+  check_three("stride", stride);
+  check_three("padding", pad);
+  for (const int64_t s : stride) {
+    TORCH_CHECK(s > 0, "strides should be greater than zero, but got stride: ", stride);
+  }
   return max_unpool_out("aten::max_unpool3d", 3, self, indices, size, out);
 }
 Tensor max_unpool3d(const Tensor& self, const Tensor& indices, IntArrayRef size, IntArrayRef stride, IntArrayRef pad) {

@@ -273,6 +273,50 @@ def test_random_numbers():
     assert (whole.min().item(), whole.max().item()) == (5, 8)
 
 
+def test_a_uniform_number_depends_on_its_place_alone():
+    def of_rows(x):  # rows of 1000, of which every second begins within a vector of 16 places
+        numbers = torch.rand_like(x)
+        return numbers + 0 * numbers.sum(1, keepdim=True)
+
+    drawn = []
+    for f in (torch.rand_like, of_rows):
+        torch.manual_seed(5)
+        drawn.append(torch.compile(f)(torch.empty(19, 1000, device=DEVICE)))
+    torch.testing.assert_close(*drawn, rtol=0, atol=0)
+    # Of 19,000 numbers with 24 bits, 11 occur twice on average.
+    assert len(drawn[0].unique()) > 19_000 - 40
+
+
+def test_launches_of_one_kernel_become_one():
+    def f(xs, ys, zs):
+        for x, y in zip(xs, ys, strict=True):
+            x.mul_(2).add_(y.sin())
+        return [z.exp() + 1 for z in zs]
+
+    xs, ys, zs = ([randn(67) for _ in range(7)] for _ in range(3))
+    expected = [[x * 2 + y.sin() for x, y in zip(xs, ys, strict=True)], [z.exp() + 1 for z in zs]]
+    result, (code,) = run_and_get_code(torch.compile(f), xs, ys, zs)
+    torch.testing.assert_close([xs, result], expected)
+    assert code.count("netcl_launch_many(") == 2 and "netcl_launch(" not in code
+
+
+def test_launches_that_need_one_another_stay_apart():
+    from torch._inductor.codegen.wrapper import KernelCallLine
+
+    from torch_netcl.inductor.wrapper import Many, _Run
+
+    def call(*buffers, kernel="k", sizes="[1]"):
+        return KernelCallLine(None, kernel, ("", sizes), (), buffers, [], False, {}, None, None, "", "")
+
+    many = {"k": Many("", written=[1])}
+    run = _Run(call("a", "b"), many)
+    assert run.takes(call("c", "reinterpret_tensor(d, (1,))"), many)
+    for apart in (call("b", "e"), call("f", "a"), call("f", "d"), call("reinterpret_tensor(d, (1,))", "e")):
+        assert not run.takes(apart, many)
+    assert not run.takes(call("f", "g", kernel="l"), many) and not run.takes(call("f", "g", sizes="[2]"), many)
+    assert run.takes(call("a", "g"), many)
+
+
 def test_scalars_of_the_cpu():
     check(lambda a, s: s + a, randn(9), torch.tensor(2.0))
     check(lambda a, s: a * s.item(), randn(9), torch.tensor(2.0))

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "aten/support/Launch.h"
+#include "aten/support/MultiTensor.h"
 #include "runtime/Assertions.h"
 #include "runtime/ProgramCache.h"
 
@@ -72,34 +73,70 @@ const Generated& find_generated(int64_t id) {
 }
 
 // `sizes`: the kernel's scalars, then rows, elements per row, and how many elements each of those reduces.
+struct Split {
+  int64_t per = 1;  // units per work-item
+  size_t items = 0, local = 1;
+  // Each of `sets` has as many work-items.
+  Split(const Generated& g, at::IntArrayRef sizes, int64_t sets) {
+    TORCH_INTERNAL_ASSERT(sizes.size() >= 3);
+    const int64_t reduced = sizes.back(), width = sizes[sizes.size() - 2], rows = sizes[sizes.size() - 3];
+    if (rows == 0 || width == 0) return;
+    Device& dev = g.kernel->device();
+    const bool cpu = dev.is_cpu();
+    const int64_t vector = !cpu || g.shape == kRows ? 1 : kVector;
+    const int64_t units = g.shape == kRows ? rows * width : rows * ceil_div(width, vector);
+    if (cpu) {
+      const int64_t least = ceil_div(kLeast, std::max<int64_t>(1, vector * reduced));
+      per = std::max(least, ceil_div<int64_t>(units * sets, static_cast<int64_t>(dev.compute_units()) * 4));
+    }
+    local = cpu ? 1 : kGroup;
+    items = static_cast<size_t>(ceil_div(units, per)) * (!cpu && g.shape == kRows ? kGroup : 1);
+    items = ceil_div(items, local) * local;
+  }
+};
+
+void check_device(const Kernel& k, const at::Tensor& t) {
+  const auto index = k.device().index();
+  TORCH_CHECK(t.is_privateuseone() && t.device().index() == index, "netcl: ", k.name(),
+              " was compiled for netcl:", int(index), " but got a tensor on ", t.device());
+}
+
 void launch_generated(int64_t id, at::TensorList tensors, at::IntArrayRef sizes) {
   const Generated& g = find_generated(id);
   Kernel& k = *g.kernel;
-  Device& dev = k.device();
-  TORCH_INTERNAL_ASSERT(sizes.size() >= 3);
-  const int64_t reduced = sizes.back(), width = sizes[sizes.size() - 2], rows = sizes[sizes.size() - 3];
-  if (rows == 0 || width == 0) return;
-  const bool cpu = dev.is_cpu();
-  const int64_t vector = !cpu || g.shape == kRows ? 1 : kVector;
-  const int64_t units = g.shape == kRows ? rows * width : rows * ceil_div(width, vector);
-  int64_t per = 1;
-  if (cpu) {
-    const int64_t least = ceil_div(kLeast, std::max<int64_t>(1, vector * reduced));
-    per = std::max(least, ceil_div<int64_t>(units, static_cast<int64_t>(dev.compute_units()) * 4));
-  }
-  const size_t local = cpu ? 1 : kGroup;
-  const size_t items = static_cast<size_t>(ceil_div(units, per)) * (!cpu && g.shape == kRows ? kGroup : 1);
+  const Split split(g, sizes, 1);
+  if (split.items == 0) return;
   c10::SmallVector<Buf, 16> bufs;
   for (const at::Tensor& t : tensors) {
-    TORCH_CHECK(t.is_privateuseone() && t.device().index() == dev.index(), "netcl: ", k.name(),
-                " was compiled for netcl:", int(dev.index()), " but got a tensor on ", t.device());
+    check_device(k, t);
     bufs.push_back(buf(t));
   }
-  if (g.asserts) bufs.push_back(Buf{assert_buffer(dev)});
+  if (g.asserts) bufs.push_back(Buf{assert_buffer(k.device())});
   c10::SmallVector<int64_t, 16> scalars(sizes.begin(), sizes.end() - 1);
   scalars.append(g.raised.begin(), g.raised.end());
-  k.launch(k.name().c_str(), current_queue(dev.index()), {items}, {local}, c10::ArrayRef<Buf>(bufs),
-           c10::ArrayRef<int64_t>(scalars), per, g.code);
+  k.launch(k.name().c_str(), current_queue(k.device().index()), {split.items}, {split.local}, c10::ArrayRef<Buf>(bufs),
+           c10::ArrayRef<int64_t>(scalars), split.per, g.code);
+}
+
+// The same for `count` sets of tensors, of a kernel that was generated for it.
+void launch_generated_many(int64_t id, at::TensorList tensors, at::IntArrayRef sizes, int64_t count) {
+  const Generated& g = find_generated(id);
+  Kernel& k = *g.kernel;
+  const Split split(g, sizes, count);
+  if (split.items == 0) return;
+  const size_t columns = tensors.size() / static_cast<size_t>(count);
+  MultiTensor sets(k.name().c_str(), tensors[0].device(), columns, c10::kFloat);
+  std::vector<const at::Tensor*> row(columns);
+  for (size_t i = 0; i < static_cast<size_t>(count); i++) {
+    for (size_t c = 0; c < columns; c++) {
+      check_device(k, tensors[i * columns + c]);
+      row[c] = &tensors[i * columns + c];
+    }
+    sets.add(1, row);
+  }
+  const c10::SmallVector<int64_t, 16> scalars(sizes.begin(), sizes.end() - 1);
+  sets.launch_kernel(k, split.items, split.local, c10::ArrayRef<int64_t>(scalars), split.per,
+                     static_cast<int64_t>(split.items));
 }
 
 // ATen's operators under our own names, since the memory order of our results is not that of PyTorch's meta functions.
@@ -150,6 +187,7 @@ TORCH_LIBRARY_FRAGMENT(netcl, m) {
   m.def("compile_generated(int index, str source, str name, int shape, bool asserts, str[] messages) -> int",
         &compile_generated);
   m.def("launch_generated(int id, Tensor[] tensors, int[] sizes) -> ()", &launch_generated);
+  m.def("launch_generated_many(int id, Tensor[] tensors, int[] sizes, int count) -> ()", &launch_generated_many);
 }
 
 TORCH_LIBRARY_IMPL(netcl, PrivateUse1, m) {

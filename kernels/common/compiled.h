@@ -121,6 +121,7 @@ NETCL_LANES(u64)
     at.v = i;                                                                                                  \
     set.v = m;                                                                                                 \
     r.v = (VECTOR(A))(0);                                                                                      \
+    if (!any(m)) return r.v;                                                                                   \
     for (int k = 0; k < lanes; k++)                                                                            \
       if (set.s[k]) r.s[k] = LOAD(S, A, 1, p, at.s[k]);                                                        \
     return r.v;                                                                                                \
@@ -318,11 +319,26 @@ static inline void check_index(long16 index, long size, int16 counts, __global i
 #define CHECK_INDEX(index, size, counts, err, code) check_index(index, size, counts, err, code)
 #endif
 
+// One launch may serve many sets of buffers, of MANY buffers each (csrc/aten/support/MultiTensor.h), with `items`
+// work-items per set.
+#ifdef MANY
+#define COLUMNS MANY
+#include "common/multi_tensor.h"
+#undef S
+#define ITEM (get_global_id(0) % items)
+#define SET_OF_BUFFERS                                     \
+  MT_SLABS                                                 \
+  if ((long)(get_global_id(0) / items) >= mt_rows) return; \
+  __global const ulong* mt_row = PTR(table, const ulong) + get_global_id(0) / items * MT_WORDS;
+#else
+#define ITEM get_global_id(0)
+#endif
+
 // The vectors that a work-item takes of `rows` rows of `width` elements. A vector begins at column `xcol` of `xrow`.
-#define EACH_VECTOR(rows, width)                                                                \
-  const long vectors_per_row = ((width) + VEC - 1) / VEC, first = (long)get_global_id(0) * per; \
-  const long last = min(first + per, (rows) * vectors_per_row);                                 \
-  long xrow = first / vectors_per_row, xcol = (first - xrow * vectors_per_row) * VEC;           \
+#define EACH_VECTOR(rows, width)                                                      \
+  const long vectors_per_row = ((width) + VEC - 1) / VEC, first = (long)ITEM * per;   \
+  const long last = min(first + per, (rows) * vectors_per_row);                       \
+  long xrow = first / vectors_per_row, xcol = (first - xrow * vectors_per_row) * VEC; \
   for (long unit = first; unit < last; unit++, xcol += VEC, xrow += xcol >= (width), xcol = xcol >= (width) ? 0 : xcol)
 // The vectors that a row of `extent` elements is reduced by. It may consist of shorter rows, of `width` elements, that
 // no vector crosses. Work-items of a group take turns.

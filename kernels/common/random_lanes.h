@@ -1,18 +1,50 @@
-// Random numbers of generated kernels: one Philox block per lane, whose counter is the lane's offset.
+// Random numbers of generated kernels. The uniform number at place p is word p / 16 % 4 of the Philox block
+// p / 64 * 16 + p % 16, as in dropout.cl, so sixteen blocks serve 64 neighbours. A work-item of a CPU keeps them for
+// its next vectors. The other distributions need two words each, and take a block per number.
 #ifndef NETCL_RANDOM_LANES_H
 #define NETCL_RANDOM_LANES_H
 #include "common/philox.h"
 
 typedef VECTOR(u32) words_of_lanes;
-#define PHILOX_LANES(seed, offset)                                                                       \
-  words_of_lanes c0 = CONVERT(u32, VEC, offset), c1 = CONVERT(u32, VEC, (offset) >> 32), c2 = 0, c3 = 0; \
-  words_of_lanes k0 = CONVERT(u32, VEC, seed), k1 = CONVERT(u32, VEC, (seed) >> 32);                     \
+#define PHILOX_LANES(seed, block)                                                                      \
+  words_of_lanes c0 = CONVERT(u32, VEC, block), c1 = CONVERT(u32, VEC, (block) >> 32), c2 = 0, c3 = 0; \
+  words_of_lanes k0 = CONVERT(u32, VEC, seed), k1 = CONVERT(u32, VEC, (seed) >> 32);                   \
   PHILOX_ROUNDS(words_of_lanes)
 
-static inline VECTOR(f32) random_uniform(longs seed, longs offset) {
-  PHILOX_LANES(seed, offset)
-  return CONVERT(f32, VEC, c0 >> 8) * 0x1p-24f;
+// The words of 64 places, for each place where a kernel draws uniform numbers.
+typedef struct {
+  words_t words;
+  long seed, group;  // the group is -1 before the first draw
+} drawn_t;
+#if VEC == 1
+#define DRAWN(name)
+#define RANDOM_UNIFORM(drawn, seed, places) random_uniform(seed, places)
+#else
+#define DRAWN(name) \
+  drawn_t name;     \
+  name.group = -1;
+#define RANDOM_UNIFORM(drawn, seed, places) random_uniform_next(&drawn, seed, places)
+#endif
+
+static inline VECTOR(f32) random_uniform(longs seed, longs places) {
+  const longs block = (places >> 6) * 16 + (places & 15);
+  PHILOX_LANES(seed, block)
+  const VECTOR(i32) word = CONVERT(i32, VEC, (places >> 4) & 3);
+  const words_of_lanes w = word < 2 ? (word < 1 ? c0 : c1) : (word < 3 ? c2 : c3);
+  return CONVERT(f32, VEC, w >> 8) * 0x1p-24f;
 }
+#if VEC == 16
+ALWAYS_INLINE float16 random_uniform_next(drawn_t* drawn, longs seeds, longs places) {
+  const long seed = seeds.s0, place = places.s0;
+  if ((place & 15) != 0 || any(places != (longs)(place) + LANE_LONGS)) return random_uniform(seeds, places);
+  if (drawn->group != place >> 6 || drawn->seed != seed) {
+    drawn->words = philox16((ulong)seed, (ulong)(place >> 6) * 16);
+    drawn->seed = seed;
+    drawn->group = place >> 6;
+  }
+  return uniform_closed_open(drawn->words.w[(place >> 4) & 3]);
+}
+#endif
 // The Box-Muller transform of a uniform number in (0, 1] and an angle.
 static inline VECTOR(f32) random_normal(longs seed, longs offset) {
   PHILOX_LANES(seed, offset)

@@ -31,6 +31,8 @@ _LANES, _KEPT_BYTES = 16, 64 * 1024
 _FETCHED, _AHEAD = 1 << 18, (4096, 8192)
 #: A buffer of at least as many bytes is stored past the cache.
 _PAST_CACHE_BYTES = 32 << 20
+#: Buffers of a set, if one launch serves many (MultiTensor::kMaxColumns).
+_MOST_COLUMNS = 8
 #: The parts of kernels/special/special_tables.h: a program includes the file once, with what all functions need.
 _TABLES = ("AIRY", "BESSEL", "ERF", "GAMMA")
 
@@ -46,7 +48,8 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         self.includes: dict[str, None] = {}
         self.functions: dict[str, None] = {}  # what kernels/common/compiled.h defines by a macro
         self.math: set[torch.dtype] = set()
-        self.scratch: list[str] = []  # local memory, which a kernel declares at its beginning
+        self.scratch: list[str] = []  # local memory and the like, which a kernel declares at its beginning
+        self.drawn: dict[tuple[str, str], str] = {}  # words of random numbers, by seed and places
         self.read: set[str] = set()  # buffers that are loaded
         self.written: set[str] = set()  # buffers that are stored to
         self.whole: dict[str, None] = {}  # those of them that vectors of neighbours are stored to
@@ -412,20 +415,31 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
                 printed.append((V.graph.wrapper_code.val_to_arg_str(tree.numel), f"{tree.prefix}numel"))
         return printed
 
-    def codegen_kernel(self, name: str | None = None) -> str:
-        """The program; KERNEL_NAME stands for the kernel's name."""
+    def writes(self) -> list[int]:
+        """The positions, among its buffers, of those that the kernel writes."""
+        return [i for i, (_, inner) in enumerate(self.buffers()) if not inner.startswith("in_ptr")]
+
+    def takes_many(self) -> bool:
+        """Whether one launch can serve several sets of buffers."""
+        return self.shape == ELEMENTS and not self.asserts and 0 < len(self.buffers()) <= _MOST_COLUMNS
+
+    def codegen_kernel(self, name: str | None = None, many: bool = False) -> str:
+        """The program; KERNEL_NAME stands for the kernel's name. With ``many``, it takes many sets of buffers."""
         fixed, body = self._body()  # first: it may need arguments
         width = self._number("x")[1]
-        arguments = [f"BUF({inner})" for _, inner in self.buffers()]
+        arguments = ["MT_PARAMS"] if many else [f"BUF({inner})" for _, inner in self.buffers()]
         arguments += ["BUF(err)"] if self.asserts else []
         arguments += [f"long {inner}" for _, inner in self.scalars()]
         arguments += ["long xrows", "long xwidth"]
         arguments += [f"long message{i}" for i in range(len(self.messages))]
-        arguments += ["long per", "int code"]
-        lines = [*self._prelude(), "", f"__kernel void KERNEL_NAME({', '.join(arguments)}) {{"]
-        for outer, inner in self.buffers():
+        arguments += ["long per", "long items" if many else "int code"]
+        lines = [f"#define MANY {len(self.buffers())}"] if many else []
+        lines += [*self._prelude(), "", f"__kernel void KERNEL_NAME({', '.join(arguments)}) {{"]
+        lines += ["  SET_OF_BUFFERS"] if many else []
+        for i, (outer, inner) in enumerate(self.buffers()):
             storage = dtypes.TAGS.get(V.graph.get_dtype(outer))
-            lines.append(f"  __global STORAGE({storage}) *{inner} = PTR({inner}, STORAGE({storage}));")
+            address = f"MT_PTR({i}, {storage})" if many else f"PTR({inner}, STORAGE({storage}))"
+            lines.append(f"  __global STORAGE({storage}) *{inner} = {address};")
         lines += [f"  {line}" for line in (*self.scratch, *fixed)]
         if self.shape == ROWS:
             lines += ["  const long first = (long)get_group_id(0) * per, last = min(first + per, xrows);"]
@@ -454,7 +468,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         buffers = [outer for outer, _ in self.buffers()]
         numbers = [*(text for text, _ in self.scalars()), *self.extents()]
         arguments = [f"[{', '.join(buffers)}]", f"[{', '.join(numbers)}]"]
-        wrapper.generate_kernel_call(name, arguments, triton=False, arg_types=[list, list])
+        wrapper.generate_kernel_call(name, arguments, triton=False, arg_types=[list, list], raw_args=buffers)
 
     def masked_value(self, mask: CSEVariable, body: Any, other: Any) -> CSEVariable:
         with self.mask_loads(mask, other) as together:

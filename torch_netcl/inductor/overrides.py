@@ -376,16 +376,22 @@ class OpenCLOverrides(OpOverrides):
 
     @staticmethod
     def rand(seed: Any, offset: Any) -> CSEVariable:
-        return _random("random_uniform", seed, offset, torch.float32)
+        kernel = V.kernel
+        seed, offset = (OpenCLOverrides.to_dtype(x, torch.int64) for x in (seed, offset))
+        drawn = kernel.drawn.get((seed.name, offset.name))
+        if drawn is None:
+            drawn = kernel.drawn[seed.name, offset.name] = f"drawn_{len(kernel.drawn)}"
+            kernel.scratch.append(f"DRAWN({drawn})")
+        return _random(f"RANDOM_UNIFORM({drawn}, ", seed, offset, torch.float32)
 
     @staticmethod
     def randn(seed: Any, offset: Any) -> CSEVariable:
-        return _random("random_normal", seed, offset, torch.float32)
+        return _random("random_normal(", seed, offset, torch.float32)
 
     @staticmethod
     def randint64(seed: Any, offset: Any, low: Any, high: Any) -> CSEVariable:
         low, high = (OpenCLOverrides.to_dtype(x, torch.int64) for x in (low, high))
-        return _random("random_integer", seed, offset, torch.int64, f", {low}, {high}")
+        return _random("random_integer(", seed, offset, torch.int64, f", {low}, {high}")
 
 
 def _below_its_maximum(x: CSEVariable) -> bool:
@@ -404,10 +410,10 @@ def _is_part_of_softmax(a: CSEVariable, b: CSEVariable) -> bool:
     return exponential.text.startswith("EXP_BELOW(")
 
 
-def _random(function: str, seed: Any, offset: Any, dtype: torch.dtype, more: str = "") -> CSEVariable:
+def _random(call: str, seed: Any, offset: Any, dtype: torch.dtype, more: str = "") -> CSEVariable:
     V.kernel.includes["common/random_lanes.h"] = None
     seed, offset = (OpenCLOverrides.to_dtype(x, torch.int64) for x in (seed, offset))
-    return _value(f"{function}({seed}, {offset}{more})", dtype, costly=True)
+    return _value(f"{call}{seed}, {offset}{more})", dtype, costly=True)
 
 
 def _known_literal(x: CSEVariable, dtype: torch.dtype) -> CSEVariable | None:

@@ -14,9 +14,10 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from .kernel import OpenCLKernel
+from .wrapper import Many
 
 #: PoCL makes files of kernels' names.
-_LONGEST_NAME = 100
+_LONGEST_NAME = 95
 
 
 class OpenCLScheduling(SIMDScheduling):
@@ -38,18 +39,28 @@ class OpenCLScheduling(SIMDScheduling):
         wrapper = V.graph.wrapper_code
         key = f"{src_code}{kernel.messages}"
         if key in wrapper.src_to_kernel:
-            return wrapper.src_to_kernel[key]
+            known = wrapper.src_to_kernel[key]
+            if kernel.takes_many() and known not in wrapper.many:
+                symbol = f"{known[: known.rindex('_')]}_many"
+                with V.set_kernel_handler(kernel):
+                    source = kernel.codegen_kernel(many=True).replace("KERNEL_NAME", symbol)
+                call = f"netcl_compile({self._device()}, {symbol!r}, {kernel.shape}, False, [], '''\n{source}''')"
+                wrapper.many[known] = Many(call, kernel.writes())
+            return known
         fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
         symbol = f"compiled_{fused}"[:_LONGEST_NAME]
         name = f"{symbol}_{wrapper.next_kernel_suffix()}"
         wrapper.src_to_kernel[key] = name
-        device = V.graph.get_current_device_or_throw().index or 0
         source = src_code.replace("KERNEL_NAME", symbol)
-        facts = f"{device}, {symbol!r}, {kernel.shape}, {kernel.asserts}, {kernel.messages}"
+        facts = f"{self._device()}, {symbol!r}, {kernel.shape}, {kernel.asserts}, {kernel.messages}"
         call = f"netcl_compile({facts}, '''\n{source}''')"
         origins, details = get_kernel_metadata(node_schedule, wrapper)
         wrapper.define_kernel(name, call, f"{origins}\n{details}", gpu=False)
         return name
+
+    @staticmethod
+    def _device() -> int:
+        return V.graph.get_current_device_or_throw().index or 0
 
     def codegen_sync(self) -> None:
         pass

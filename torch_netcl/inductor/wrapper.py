@@ -2,15 +2,101 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
+from torch._inductor.codegen.wrapper import (
+    AllocateLine,
+    AssertSizeStrideLine,
+    FreeIfNotReusedLine,
+    FreeLine,
+    KernelCallLine,
+    KernelDefinitionLine,
+    NullLine,
+    PythonWrapperCodegen,
+    SubgraphPythonWrapperCodegen,
+    WrapperLine,
+)
+from torch._inductor.utils import IndentedBuffer, LineContext
 from torch._inductor.virtualized import V
+
+#: So many launches in turn of a kernel become one.
+_FEWEST = 4
+_NAMES = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass
+class Many:
+    """The form of a kernel that takes several sets of buffers: how it is compiled, and which of a set it writes."""
+
+    definition: str
+    written: list[int]
+    defined: bool = False
+
+
+@dataclass
+class _ManyCalls(WrapperLine):
+    """A launch that stands for several of the same kernel."""
+
+    kernel: str
+    calls: list[KernelCallLine]
+
+    def codegen(self, code: IndentedBuffer) -> None:
+        buffers = ", ".join(b for call in self.calls for b in call.raw_args)
+        numbers = self.calls[0].call_args[1]
+        code.writeline(f"netcl_launch_many({self.kernel}, [{buffers}], {numbers}, {len(self.calls)})")
+
+
+class _Run:
+    """Launches of one kernel in turn, with what stands between them: assertions, and begins and ends of buffers."""
+
+    BEFORE = (AssertSizeStrideLine, AllocateLine, LineContext, NullLine)
+    AFTER = (FreeLine, FreeIfNotReusedLine)
+
+    def __init__(self, first: KernelCallLine, many: dict[str, Many]) -> None:
+        self.first, self.all, self.calls = first, [first], [first]
+        self.written, self.used = self._names(first, many)
+
+    @staticmethod
+    def _names(call: KernelCallLine, many: dict[str, Many]) -> tuple[set[str], set[str]]:
+        """The names of what a launch writes, and of all that it uses."""
+        used = [set(_NAMES.findall(buffer)) - {"reinterpret_tensor"} for buffer in call.raw_args]
+        return set().union(*(used[i] for i in many[call.kernel_name].written)), set().union(*used)
+
+    def takes(self, line: Any, many: dict[str, Many]) -> bool:
+        """Whether the line belongs to the run, which then has it."""
+        if isinstance(line, KernelCallLine):
+            if line.kernel_name != self.first.kernel_name or line.call_args[1] != self.first.call_args[1]:
+                return False
+            written, used = self._names(line, many)
+            if written & self.used or used & self.written:
+                return False
+            self.calls.append(line)
+            self.written |= written
+            self.used |= used
+        elif not isinstance(line, self.BEFORE + self.AFTER):
+            return False
+        self.all.append(line)
+        return True
+
+    def lines(self, wrapper: OpenCLWrapper) -> list[Any]:
+        """One launch if there are several; buffers end behind it."""
+        if len(self.calls) < _FEWEST:
+            return self.all
+        name = self.first.kernel_name
+        before = [line for line in self.all if isinstance(line, self.BEFORE)]
+        after = [line for line in self.all if isinstance(line, self.AFTER)]
+        return [*wrapper.definition_of_many(name), *before, _ManyCalls(f"{name}_many", self.calls), *after]
 
 
 class OpenCLWrapper(PythonWrapperCodegen):
     """PythonWrapperCodegen, with allocations and launches on netcl devices."""
+
+    def __init__(self) -> None:
+        self.many: dict[str, Many] = {}  # by the name of the kernel
+        super().__init__()
 
     @staticmethod
     def create(
@@ -24,6 +110,32 @@ class OpenCLWrapper(PythonWrapperCodegen):
         super().write_header()
         self.imports.writeline("from torch_netcl.inductor.runtime import compile as netcl_compile")
         self.header.writeline("netcl_launch = torch.ops.netcl.launch_generated.default")
+        self.header.writeline("netcl_launch_many = torch.ops.netcl.launch_generated_many.default")
+
+    def run_wrapper_ir_passes(self, is_inference: bool) -> None:
+        super().run_wrapper_ir_passes(is_inference)
+        self.lines = self._with_many(self.lines)
+
+    def definition_of_many(self, name: str) -> list[Any]:
+        """The definition of a kernel's form for many sets of buffers, the first time."""
+        if self.many[name].defined:
+            return []
+        self.many[name].defined = True
+        return [KernelDefinitionLine(self, f"{name}_many", self.many[name].definition, gpu=False)]
+
+    def _with_many(self, lines: list[Any]) -> list[Any]:
+        """Launches of a kernel in turn become one, if none of them needs what another writes."""
+        result: list[Any] = []
+        run: _Run | None = None
+        for line in [*lines, None]:
+            if run is not None and not run.takes(line, self.many):
+                result += run.lines(self)
+                run = None
+            if run is None and isinstance(line, KernelCallLine) and line.kernel_name in self.many:
+                run = _Run(line, self.many)
+            elif run is None and line is not None:
+                result.append(line)
+        return result
 
     def _generate_kernel_call_helper(
         self, kernel_name: str, call_args: Any, *, device: Any = None, triton: bool = True, **more: Any

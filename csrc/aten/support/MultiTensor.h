@@ -16,7 +16,8 @@ namespace netcl {
 
 class MultiTensor {
  public:
-  // `columns`: the number of tensors (1 to 6) per row. `compute`: the dtype that the kernel computes in (its ACC).
+  // `columns`: the number of tensors (1 to kMaxColumns) per row. `compute`: the dtype that the kernel computes in (its
+  // ACC).
   MultiTensor(const char* op, c10::Device device, size_t columns, c10::ScalarType compute);
 
   // Adds a row of `numel` elements. `tensors[k]` has as many in memory, or the kernel reads only one element of it. A
@@ -38,11 +39,18 @@ class MultiTensor {
   void launch_rows(const char* file, const char* name, Defs defs, const Args&... args) {
     run(file, name, std::move(defs), /*per_row=*/true, args...);
   }
+  // Runs a kernel of another source with `items` work-items for every row, a multiple of `local`.
+  template <class... Args>
+  void launch_kernel(Kernel& k, size_t items, size_t local, const Args&... args) {
+    for (Group& g : groups_) enqueue(k, g, g.table.size() / (kHeader + columns_) * items, local, args...);
+  }
+
+  static constexpr size_t kMaxColumns = 8;
 
  private:
-  static constexpr size_t kSlabs = 8;         // slabs per launch, as in MT_PARAMS
-  static constexpr size_t kHeader = 3;        // words of a row before its addresses
-  static constexpr size_t kMaxTable = 32768;  // bytes per table; uploads of this size are staged and never wait
+  static constexpr size_t kSlabs = kMaxColumns;  // slabs per launch, as in MT_PARAMS
+  static constexpr size_t kHeader = 3;           // words of a row before its addresses
+  static constexpr size_t kMaxTable = 32768;     // bytes per table; uploads of this size are staged and never wait
 
   struct Group {
     std::array<cl_mem, kSlabs> slabs{};
@@ -57,18 +65,23 @@ class MultiTensor {
   void finish(Defs& defs);
 
   template <class... Args>
+  void enqueue(Kernel& k, Group& g, size_t items, size_t local, const Args&... args) {
+    upload(g);
+    const int64_t rows = static_cast<int64_t>(g.table.size() / (kHeader + columns_));
+    const auto m = [&](size_t i) { return Mem{g.slabs[i < g.used ? i : 0]}; };
+    k.launch(op_, queue_, {items}, {local}, m(0), m(1), m(2), m(3), m(4), m(5), m(6), m(7), Buf{g.uploaded.get()}, rows,
+             g.base, args...);
+  }
+
+  template <class... Args>
   void run(const char* file, const char* name, Defs defs, bool per_row, const Args&... args) {
     if (groups_.empty()) return;
     finish(defs);
     Kernel& k = kernel(device_, file, name, defs);
     for (Group& g : groups_) {
-      upload(g);
-      const int64_t rows = static_cast<int64_t>(g.table.size() / (kHeader + columns_));
-      const size_t items = static_cast<size_t>(per_row ? rows : g.chunks) * (per_row ? 1 : lanes_);
-      if (items == 0) continue;
-      const auto m = [&](size_t i) { return Mem{g.slabs[i < g.used ? i : 0]}; };
-      k.launch(op_, queue_, {items}, {per_row ? 1 : lanes_}, m(0), m(1), m(2), m(3), m(4), m(5), m(6), m(7),
-               Buf{g.uploaded.get()}, rows, g.base, args...);
+      const size_t rows = g.table.size() / (kHeader + columns_);
+      const size_t items = per_row ? rows : static_cast<size_t>(g.chunks) * lanes_;
+      if (items != 0) enqueue(k, g, items, per_row ? 1 : lanes_, args...);
     }
   }
 

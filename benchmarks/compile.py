@@ -13,6 +13,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,6 +37,10 @@ VARIANTS = (
 )
 
 
+#: Why a target is missed, by the name of the case.
+REASONS: dict[str, str] = {}
+
+
 @dataclass
 class Pair:
     """A case to time. ``make(device, compiled)`` prepares the operands and returns the function to time.
@@ -53,12 +59,14 @@ class Pair:
 
 @dataclass
 class Measured:
-    """The timings of a case by column, and launches per call of netcl, eager and compiled."""
+    """The timings of a case by column, and launches per call of netcl, eager and compiled. If a target is missed,
+    ``profiles`` says what the device's time of both was spent on."""
 
     name: str
     times: dict[str, Timing]
     launches: tuple[int, int]
     judged: list[tuple[str, bool]] = field(default_factory=list)
+    profiles: dict[str, str] = field(default_factory=dict)
 
 
 def pair(function: Callable, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Callable:
@@ -172,7 +180,27 @@ def measure(case: Pair, samples: int, sample_seconds: float, pocl: bool, cpu: bo
     times = {name: Timing.of(taken, timers[name].calls) for name, taken in seconds.items()}
     result = Measured(case.name, times, tuple(launches))
     judge(case, result, pocl)
+    if not all(met for _, met in result.judged):
+        result.profiles = {name: profiled(timers[name].run) for name in ("netcl eager", "netcl compiled")}
     return result
+
+
+def profiled(run: Run, shown: int = 5) -> str:
+    """The time of a call's kernels, and the parts of it that the longest ones take; generated kernels count as one."""
+    torch.netcl.synchronize()
+    begin = time.perf_counter()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.PrivateUse1]) as profile:
+        run()
+        torch.netcl.synchronize()
+        wall = time.perf_counter() - begin
+    spent: Counter[str] = Counter()
+    for event in profile.events():
+        if event.device_type == torch.autograd.DeviceType.PrivateUse1:
+            name = "generated kernels" if event.name.startswith("compiled_") else event.name
+            spent[name] += event.time_range.elapsed_us() * 1e-6
+    total = sum(spent.values()) or 1.0
+    parts = [f"{name} {taken / total:.0%}" for name, taken in spent.most_common(shown)]
+    return f"kernels {report.seconds(total)} of {report.seconds(wall)}: {', '.join(parts)}"
 
 
 def judge(case: Pair, result: Measured, pocl: bool) -> None:
@@ -200,6 +228,13 @@ def table(results: list[Measured], firsts: list[tuple[str, float, int, float]], 
     for name, seconds, compiled, limit in firsts:
         verdict = "met" if seconds <= limit else "missed"
         lines.append(f"| {name} | | {seconds:.1f} s | | | {compiled} kernels compiled | ≤ {limit:g} s {verdict} |")
+    lines += ["", "## Missed", ""]
+    lines += ["What the device spends a call on, under the profiler.", ""]
+    for r in results:
+        missed = "; ".join(text for text, ok in r.judged if not ok)
+        lines += [f"- {r.name}: {missed}."] if missed else []
+        lines += [f"  {reason}" for name, reason in REASONS.items() if missed and name in r.name]
+        lines += [f"  - {name}: {text}" for name, text in r.profiles.items()]
     return "\n".join(lines) + "\n"
 
 

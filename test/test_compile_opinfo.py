@@ -77,7 +77,8 @@ class TestCompileOpInfo(TestCase):
         torch._dynamo.reset()
         try:
             compiled = run(torch.compile(op.op, fullgraph=True), both[1], backward)
-        except torch._dynamo.exc.Unsupported:  # Dynamo makes no graph of it on any device, such as of a list of counts
+        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError):
+            # Dynamo makes no graph of it on any device, such as of a list of counts, or of a branch that data decides.
             torch._dynamo.reset()
             compiled = run(torch.compile(op.op), sample.transform(copied), backward)
         # Eager mode rounds half and bfloat16 after each operator, a fused kernel once.

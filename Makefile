@@ -42,8 +42,9 @@ LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestProgram
 # The tests for another torch: loading of the library, AMP, training, files, and the families with most C++.
 SMOKE := library autocast grad_scaler training serialization api gemm convolution reduce normalization opinfo
 GOAL ?= smoke
-# The versions of torch that `make wheel` builds for.
-WHEEL_TORCH ?= 2.13.0 2.15.0
+# The versions of torch that `make wheel` builds for, and those with which `make test-wheel` installs it.
+WHEEL_TORCH ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+WHEEL_TESTS ?= 2.13.0 2.15.0
 DEMO_ARGS ?=
 # e.g. BENCH_ARGS="gemm training --samples 11"; python -m benchmarks --help
 BENCH_ARGS ?=
@@ -164,7 +165,7 @@ wheel: $(VENV)/.build-tools
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tools/make_wheel.py $(WHEEL_TORCH)
 
 test-wheel: $(VENV)/.created
-	$(PY) tools/test_wheel.py dist/*.whl $(WHEEL_TORCH)
+	$(PY) tools/test_wheel.py dist/*.whl $(WHEEL_TESTS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -3,8 +3,8 @@
 A distribution's linker binds each call to the newest version of a symbol. On Debian 12, ``dlopen`` becomes
 GLIBC_2.34, and the library would not load on older systems, although glibc and libstdc++ still have the older
 versions. So this renames the objects' references to those (``dlopen@GLIBC_2.2.5``, as the assembler's ``.symver``
-does) and links again. Symbols without an older version come from older_symbols.c. On a system that is old enough,
-nothing changes.
+does) and links again. Symbols without an older version come from older_symbols.c and older_symbols.cpp. On a system
+that is old enough, nothing changes.
 """
 
 from __future__ import annotations
@@ -69,10 +69,12 @@ def link_for(link: Callable, limits: dict[str, Version] = MANYLINUX_2_28) -> Cal
             return
         new_names = renames(names, system_libraries(library), limits)
         with tempfile.TemporaryDirectory() as folder:
-            shim = Path(folder) / "older_symbols.o"
-            output("cc", "-O2", "-fPIC", "-c", str(Path(__file__).with_suffix(".c")), "-o", str(shim))
             options = [f"--redefine-sym={old}={new}" for old, new in new_names.items()]
-            renamed = [str(shim)]
+            renamed = []
+            for compiler, suffix in (("cc", ".c"), ("c++ -std=c++20", ".cpp")):
+                renamed.append(f"{folder}/older_symbols{suffix}.o")
+                source = str(Path(__file__).with_suffix(suffix))
+                output(*compiler.split(), "-O2", "-fPIC", "-c", source, "-o", renamed[-1])
             for i, file in enumerate(objects):
                 renamed.append(f"{folder}/{i}.o")
                 output("objcopy", *options, file, renamed[-1])

@@ -4,7 +4,7 @@ import csv
 import importlib.util
 import math
 import os
-import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -93,9 +93,9 @@ class TestExamples(TestCase):
         self.assertRegex(done.stdout, r"kernels compiled +\d+\n")
 
     def test_readme(self):
-        (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        tool = runpy.run_path(str(ROOT / "tools" / "test_wheel.py"))
         script = self.folder / "readme.py"
-        script.write_text(code)
+        script.write_text(tool["example"]() + tool["CHECK"])
         done = run_example(script)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"loss \d\.\d+ in torch\.")

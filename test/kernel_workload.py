@@ -111,13 +111,28 @@ def vision() -> None:
         ops.deform_conv2d(x, *layer, 1, 1, 1, 1, 1, 1, 1, 1, mask.dim() == 4).sum().backward()
 
 
+# The tiles that csrc/aten/gemm/GroupTile.cpp chooses for large products, as (x, y, columns, rows, depth).
+VENDORS_TILES = [[16, 16, 8, 8, 8], [16, 8, 4, 8, 16], [16, 16, 4, 4, 16]]
+
+
+def convolutions() -> None:
+    """Convolutions of one tile, for few and many output channels; adjacent elements are pixels, channels or neither."""
+    for channels in (32, 64, 128):
+        w = torch.randn(channels, 8, 3, 3, device=D, requires_grad=True)
+        for memory_format in (torch.contiguous_format, torch.channels_last):
+            x = torch.randn(2, 8, 40, 40, device=D).contiguous(memory_format=memory_format)
+            F.conv2d(x.requires_grad_(), w).sum().backward()
+
+
 def sources() -> list:
-    """The programs in use, and those of each tile that a GPU's matrix products may use."""
+    """The programs in use, and those of the tiles that a GPU's matrix products and convolutions may use."""
     a = torch.randn(700, 9, device=D)  # enough tiles, so that no smaller ones are chosen
     for tile in torch.ops.netcl.gemm_tiles(0, torch.float32):
         torch.ops.netcl.set_gemm_tile(0, torch.float32, tile, False)
         for dtype in (torch.float32, torch.bfloat16):
             a.to(dtype) @ a.to(dtype).t()
+        if tile in VENDORS_TILES:
+            convolutions()
     result = []
     for line in torch.ops.netcl.programs_in_use():
         _, label, options = line.split("\t")

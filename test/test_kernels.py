@@ -14,10 +14,10 @@ from torch.testing._internal.common_utils import TestCase, instantiate_parametri
 HERE = Path(__file__).parent
 # Files that are used only for one class of device, or without a capability.
 ELSEWHERE = {
-    "cpu": {"gemm/gemm_gpu.cl", "reduce/reduce_group.cl", "soft_double.cl"},
+    "cpu": {"conv/conv_gemm_gpu.cl", "gemm/gemm_gpu.cl", "reduce/reduce_group.cl", "soft_double.cl"},
     "gpu": {
         "conv/conv_channels.cl", "conv/conv_channels_few.cl", "conv/conv_channels_flat.cl", "conv/conv_depthwise.cl",
-        "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "reduce/reduce_inner.cl",
+        "conv/conv_gemm.cl", "conv/conv_pack.cl", "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "reduce/reduce_inner.cl",
         "rnn/lstm_steps.cl", "soft_double.cl",
     },
 }
@@ -73,7 +73,7 @@ print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in
             self.assertEqual(run.returncode, 0, run.stderr)
             compiled = [path.stem for path in Path(pocl).rglob("*.so")]
         self.assertEqual(sorted(compiled), sorted(run.stdout.split()))
-        self.assertIn("batch_norm_train", "".join(compiled))
+        self.assertIn("batch_norm_", "".join(compiled))
 
     def test_a_long_wait_says_so(self):
         """One line is printed when kernels have taken that many seconds to compile; not if they come from disk, or if

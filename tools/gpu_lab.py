@@ -40,7 +40,7 @@ BOUNDS = {
 HOT = {
     "attention.cl attention_softmax": (8, 0.0),
     "batch_norm.cl batch_norm_train": (8, 0.0),
-    "conv/conv_gemm.cl conv_gemm": (8, 0.75),
+    "conv/conv_gemm_gpu.cl conv_tiled": (8, 0.75),
     "gemm/gemm_gpu.cl gemm_tiled": (8, 0.75),
     "norm.cl layer_norm": (8, 0.0),
     "norm.cl layer_norm_backward": (8, 0.0),
@@ -51,7 +51,7 @@ HOT = {
 FMA_TARGETS = ("sm_80", "gfx1030")
 # The share of multiply-adds is required only for float: other types need conversions, or have no such instruction.
 # Tiles of fewer than 16 sums per work-item, for the smallest devices, cannot reach it.
-FMA_OPTIONS = ("-DACC=f32", "-DINA=f32", "-DINB=f32")
+NOT_FMA = re.compile(r"-D(ACC|INA|INB)=(?!f32\b)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -458,11 +458,11 @@ def applies(program: Program, target: Target) -> bool:
     if "FP64" not in target.has and re.search(r"=(f64|c128)\b", program.options):
         return False
     # csrc/aten/gemm/GroupTile.cpp never chooses a tile of 64 sums per work-item for Intel.
-    return not (target.vendor == "Intel" and program.name == "gemm_tiled" and sums(program) > 32)
+    return not (target.vendor == "Intel" and program.name in ("gemm_tiled", "conv_tiled") and sums(program) > 32)
 
 
 def sums(program: Program) -> int:
-    """The number of sums per work-item of gemm_tiled; 16 for other kernels."""
+    """The number of sums per work-item of gemm_tiled and conv_tiled; 16 for other kernels."""
     values = dict(re.findall(r"-D(ROWS|COLS)=(\d+)", program.options))
     return int(values.get("ROWS", 4)) * int(values.get("COLS", 4))
 
@@ -481,7 +481,7 @@ def broken(program: Program, target: Target, r: Report) -> list[str]:
         width, share = HOT[program.label]
         if r.widest < width:
             found.append(f"width {r.widest}")
-        if target.name in FMA_TARGETS and all(o in program.options.split() for o in FMA_OPTIONS if share):
+        if target.name in FMA_TARGETS and not NOT_FMA.search(program.options):
             if r.loop and r.loop.share < share and sums(program) >= 16:
                 found.append(f"multiply-adds {r.loop.share:.0%}")
     return found

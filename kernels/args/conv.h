@@ -18,7 +18,7 @@ typedef struct {
 } ConvPadParams;
 SAME_SIZE(ConvPadParams, 11 * 8)
 
-// conv_pack: packs the k x n operand of conv_gemm into panels of NR columns.
+// conv_pack, conv_panels: packs the k x n operand of conv_gemm or conv_tiled into panels of columns.
 typedef struct {
   int64_t k, n, panels;
   int64_t k_per_item;
@@ -28,11 +28,11 @@ typedef struct {
 } ConvPackParams;
 SAME_SIZE(ConvPackParams, 7 * 8)
 
-// conv_gemm: out (m x n) = gathered (m x k) * packed (k x n) + bias, for each group. If k is split, slice s writes its
+// conv_gemm, conv_tiled: out (m x n) = gathered (m x k) * packed (k x n) + bias, for each group. If k is split, slice s writes its
 // sum to out + s * out_slice.
 typedef struct {
   int64_t m, n, k, groups;
-  int64_t m_tiles;                      // tiles per work-item, down
+  int64_t m_tiles;                      // tiles per work-item, down; conv_tiled: of the result
   int64_t n_panels, n_panels_per_item;  // panels of the packed operand
   int64_t k_slice, out_slice;
   int64_t x_group, out_group;

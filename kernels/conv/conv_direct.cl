@@ -37,15 +37,29 @@ ALWAYS_INLINE void store_row(__global STORAGE(OUT)* to, VT sum, int lanes, long 
   }
   ST v[VEC];
   CAT(VSTORE_, VEC)(sum, 0, v);
+#ifdef DEVICE_CPU
   for (int k = 0; k < lanes; k++) STORE(OUT, ACC, 1, to, k * step, v[k]);
+#else  // in registers
+  UNROLL for (int k = 0; k < VEC; k++)
+    if (k < lanes) STORE(OUT, ACC, 1, to, k * step, v[k]);
+#endif
 }
 
 // A work-item computes the NCO output channels of its groups at once, each from the same pixels.
 __kernel void conv_direct(BUF(x), BUF(x_tap), BUF(w), BUF(w_tap), BUF(bias), BUF(out), const ConvDirectParams P) {
+#ifdef DEVICE_CPU
   const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
-  const long end = min((long)(get_global_id(1) + 1) * P.planes_per_item, P.planes);
+  const long plane0 = get_global_id(1) * P.planes_per_item, end = min(plane0 + P.planes_per_item, P.planes);
+  const long x0 = 0, x1 = P.width;
+#else
+  // A vector of ROWS rows; neighbours take the next vectors of these rows.
+  const long strips = (P.width + VEC - 1) / VEC, blocks = (P.rows + ROWS - 1) / ROWS;
+  const long block = get_global_id(0) / strips, plane0 = block / blocks, end = min(plane0 + 1, P.planes);
+  const long first = (block - plane0 * blocks) * ROWS, last = min(first + ROWS, P.rows);
+  const long x0 = (get_global_id(0) - block * strips) * VEC, x1 = min(x0 + VEC, P.width);
+#endif
   Taps T = {PTR(x_tap, const OFFSET), PTR(w_tap, const OFFSET), 0, P.taps, P.w_out};
-  for (long plane = get_global_id(1) * P.planes_per_item; plane < end; plane++) {
+  for (long plane = plane0; plane < end; plane++) {
     const long image = plane / P.groups, group = plane - image * P.groups;
     __global const ST* x = PTR(x, const ST) + image * P.x_image + group * P.x_group;
     __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT)) + image * P.out_image + group * P.out_group;
@@ -58,7 +72,7 @@ __kernel void conv_direct(BUF(x), BUF(x_tap), BUF(w), BUF(w_tap), BUF(bias), BUF
         from[b] = z * P.x_z + y * P.x_y;
         to[b] = out + z * P.out_z + y * P.out_y;
       }
-      for (long at = 0; at < P.width; at += VEC) {
+      for (long at = x0; at < x1; at += VEC) {
         __global const ST* pixels[ROWS];
         VT sum[ROWS][NCO];
         UNROLL for (int b = 0; b < ROWS; b++)

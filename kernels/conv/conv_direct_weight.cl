@@ -1,8 +1,10 @@
 // The gradient of a depthwise convolution's weight: products of a plane of dy and shifted planes of x, over all images.
 // c_out is the number of channels of dy per group, out_* its strides.
-// -D: ACC (compute tag), IN (storage tag of dy), OUT, OFFSET (type of the table), VEC, TAPS (weights per work-item).
+// -D: ACC (compute tag), IN (storage tag of dy), OUT, OFFSET (type of the table), VEC, TAPS (weights per work-item),
+// GROUP (on a GPU, the work-items of a work-group).
 #include "conv/conv_rows.h"
 
+#ifdef DEVICE_CPU
 // The rest of a row is read by a vector that ends with the row. Its lanes below `first` were already counted, so both
 // operands become 0 there, since either may be infinite.
 ALWAYS_INLINE VT keep_from(VT first, VT v) { return (VT)LANE_NUMBERS(VEC) >= first ? v : (VT)(0); }
@@ -72,3 +74,46 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
     }
   }
 }
+#else
+// A work-group computes TAPS weights of a channel. Its work-items take its pixels in turn.
+__kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const ConvDirectParams P) {
+  __local ST total[GROUP];
+  const long shares = (P.taps + TAPS - 1) / TAPS, channel = get_group_id(0) / shares;
+  const long r = (get_group_id(0) - channel * shares) * TAPS;
+  const int id = get_local_id(0);
+  __global const ST* x = PTR(x, const ST) + channel / P.c_out * P.x_group;
+  __global const STORAGE(IN)* dy = PTR(dy, const STORAGE(IN)) + channel * P.out_channel;
+  long tap[TAPS];
+  ST sum[TAPS];
+  UNROLL for (int t = 0; t < TAPS; t++) {
+    tap[t] = PTR(x_tap, const OFFSET)[min(r + t, P.taps - 1)];
+    sum[t] = 0;
+  }
+  const uint width = (uint)P.width, height = (uint)P.height, pixels = (uint)P.rows * width;
+  for (long image = 0; image < P.images; image++, x += P.x_image, dy += P.out_image) {
+    ST part[TAPS];  // sums of an image: short sums lose less
+    UNROLL for (int t = 0; t < TAPS; t++)
+      part[t] = 0;
+    for (uint i = id; i < pixels; i += GROUP) {
+      const uint row = i / width, z = row / height, y = row - z * height;
+      const long at = i - row * width;
+      __global const ST* p = x + z * P.x_z + y * P.x_y + at * P.x_x;
+      const ST g = LOAD(IN, ACC, 1, dy, z * P.out_z + y * P.out_y + at);
+      UNROLL for (int t = 0; t < TAPS; t++)
+        part[t] = fma(p[tap[t]], g, part[t]);
+    }
+    UNROLL for (int t = 0; t < TAPS; t++)
+      sum[t] += part[t];
+  }
+  UNROLL for (int t = 0; t < TAPS; t++) {
+    total[id] = sum[t];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int n = GROUP / 2; n > 0; n /= 2) {
+      if (id < n) total[id] += total[id + n];
+      barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (id == 0 && r + t < P.taps) STORE(OUT, ACC, 1, PTR(dw, STORAGE(OUT)), channel * P.taps + r + t, total[0]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+}
+#endif

@@ -1,5 +1,6 @@
 // Copies images with zeros around them, so that no tap of a pixel lies outside, and converts from IN to OUT. If RAW is
 // defined, both are the same 16-bit type, which is copied unchanged.
+#include "common/row_elements.h"
 #include "conv/conv.h"
 
 #ifdef RAW
@@ -32,12 +33,12 @@ static inline void copy_row(__global const in_t* from, __global out_t* to, long 
 __kernel void conv_pad(BUF(src), BUF(dst), const ConvPadParams P) {
   __global const in_t* src = PTR(src, const in_t);
   __global out_t* dst = PTR(dst, out_t);
-  const long first = (long)get_global_id(0) * P.rows_per_item;
-  const long last = min(first + P.rows_per_item, P.rows);
-  long zy = first / P.out_h, y = first - zy * P.out_h - P.pad_h;
+  const Elements E = my_elements(P.rows, P.rows_per_item, P.out_w);
+  long zy = E.first / P.out_h, y = E.first - zy * P.out_h - P.pad_h;
   long plane = zy / P.out_d, z = zy - plane * P.out_d - P.pad_d;
+#ifdef DEVICE_CPU
   const long n = min(P.in_w, P.out_w - P.pad_w);
-  for (long row = first; row < last; row++) {
+  for (long row = E.first; row < E.last; row++) {
     __global out_t* to = dst + row * P.out_w;
     if (y < 0 || y >= P.in_h || z < 0 || z >= P.in_d) {
       zero_fill(to, 0, P.out_w);
@@ -54,4 +55,13 @@ __kernel void conv_pad(BUF(src), BUF(dst), const ConvPadParams P) {
       }
     }
   }
+#else
+  if (E.first >= P.rows) return;
+  const long x = E.begin - P.pad_w;
+  __global out_t* to = dst + E.first * P.out_w + E.begin;
+  if (x < 0 || x >= P.in_w || y < 0 || y >= P.in_h || z < 0 || z >= P.in_d)
+    *to = 0;
+  else
+    MOVE(1, src + ((plane * P.in_d + z) * P.in_h + y) * P.in_w + x, to, 0);
+#endif
 }

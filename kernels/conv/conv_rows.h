@@ -3,6 +3,7 @@
 #define NETCL_CONV_ROWS_H
 #include "conv/conv.h"
 
+#if VEC > 1
 // Loads VEC elements that are `step` apart; a step of 2 reads nothing beyond the last of them.
 ALWAYS_INLINE VT load_row(__global const ST* p, long step) {
   if (step == 1) return CAT(VLOAD_, VEC)(0, p);
@@ -11,5 +12,6 @@ ALWAYS_INLINE VT load_row(__global const ST* p, long step) {
   for (int k = 0; k < VEC; k++) v[k] = p[k * step];
   return CAT(VLOAD_, VEC)(0, v);
 }
+#endif
 
 #endif

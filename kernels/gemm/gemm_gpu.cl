@@ -8,10 +8,8 @@
 #define WORK_GROUPS
 #define VEC LVB
 #include "gemm/gemm.h"
+#include "gemm/gemm_blocks.h"
 
-#define HEIGHT (SIDE_Y * ROWS)
-#define WIDTH (SIDE_X * COLS)
-#define ITEMS (SIDE_X * SIDE_Y)
 #define STRIP 8  // tiles down that are computed before the next ones across, so that B stays in the cache
 
 // half and bfloat16 are moved unchanged, and widened when local memory is read.
@@ -58,23 +56,18 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
 #define ELEMENT(IN, MOVE, p, i) (((__global const STORAGE(MOVE)*)(p))[i])
 #define TO_LOCAL(LOC, V, x) CONVERT(LOC, V, x)
 #endif
-#define PITCH(T, lines) ((lines) + 16 / (int)sizeof(T))  // 16 bytes more put the next line into other banks
 
 // One operand: `lines` (rows of A, columns of B) by k. A vector of V elements lies along k or across the lines,
 // whichever is contiguous. With x = a or b:
 //   x_source   where a work-item's vectors of the next block lie
 //   x_fetch    reads them; elements beyond the matrix are 0. left: the remaining depth
-//   x_put      writes them to a block in local memory, line beside line
-//   x_take     reads a work-item's lines at one kk
-#define OPERAND(x, IN, MOVE, LOC, WIDEN, V, LV, EACH, SIDE)                                                  \
+//   x_put      writes them to a block in local memory (gemm_blocks.h), line beside line
+#define OPERAND(x, IN, MOVE, LOC, V)                                                                         \
   enum {                                                                                                     \
-    x##_lines = (SIDE) * (EACH),                                                                             \
     x##_vectors = x##_lines * KC / (ITEMS * V),                                                              \
     x##_lines_apart = ITEMS * V / KC,                                                                        \
     x##_k_apart = ITEMS * V / x##_lines                                                                      \
   };                                                                                                         \
-  typedef CTYPE(LOC) x##_local;                                                                              \
-  enum { x##_pitch = PITCH(x##_local, x##_lines) };                                                          \
   typedef union {                                                                                            \
     CAT(MOVED(MOVE), CAT(V_, V)) v;                                                                          \
     MOVED(MOVE) s[V];                                                                                        \
@@ -83,10 +76,6 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
     VTYPE(LOC, V) v;                                                                                         \
     x##_local s[V];                                                                                          \
   } x##_stored;                                                                                              \
-  typedef union {                                                                                            \
-    VTYPE(ACC, LV) v;                                                                                        \
-    ST s[LV];                                                                                                \
-  } x##_taken;                                                                                               \
   typedef struct {                                                                                           \
     __global const STORAGE(IN)* p;                                                                           \
     long next, unit, step;                                                                                   \
@@ -133,18 +122,12 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
         *(__local VTYPE(LOC, V)*)(block + (o->kk + i * x##_k_apart) * x##_pitch + o->line) = w.v;            \
       }                                                                                                      \
     }                                                                                                        \
-  }                                                                                                          \
-  static inline void x##_take(__local const x##_local* block, int kk, int place, ST* u) {                    \
-    __local const x##_local* from = block + kk * x##_pitch + place * LV;                                     \
-    _Pragma("unroll") for (int q = 0; q < (EACH) / LV; q++) {                                                \
-      x##_taken w;                                                                                           \
-      w.v = WIDEN(LV, *(__local const VTYPE(LOC, LV)*)(from + q * (SIDE) * LV));                             \
-      _Pragma("unroll") for (int j = 0; j < LV; j++) u[q * LV + j] = w.s[j];                                 \
-    }                                                                                                        \
   }
 
-OPERAND(a, INA, MOVE_A, LOCAL_A, WIDEN_A, VA, LVA, ROWS, SIDE_Y)
-OPERAND(b, INB, MOVE_B, LOCAL_B, WIDEN_B, VB, LVB, COLS, SIDE_X)
+BLOCKS(a, LOCAL_A, WIDEN_A, LVA, ROWS, SIDE_Y)
+BLOCKS(b, LOCAL_B, WIDEN_B, LVB, COLS, SIDE_X)
+OPERAND(a, INA, MOVE_A, LOCAL_A, VA)
+OPERAND(b, INB, MOVE_B, LOCAL_B, VB)
 
 // Stores LVB elements of one row; `end` columns exist from there on.
 static inline void store_part(const Epilogue* E, long row, long col, lanes_t t, long end) {
@@ -194,16 +177,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gemm_tiled(BUF(
       a_fetch(&A, (int)min(left, (long)KC), ra);
       b_fetch(&B, (int)min(left, (long)KC), rb);
     }
-#pragma unroll 2
-    for (int kk = 0; kk < KC; kk++) {
-      ST u[ROWS], v[COLS];
-      a_take(ta + now * a_pitch, kk, y, u);
-      b_take(tb + now * b_pitch, kk, x, v);
-#pragma unroll
-      for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int s = 0; s < COLS; s++) t[r][s] = MAC(u[r], v[s], t[r][s]);
-    }
+    MULTIPLY_BLOCKS(ta + now * a_pitch, tb + now * b_pitch, x, y, t)
     now = KC - now;
     if (left > 0) {
       a_put(&A, ra, ta + now * a_pitch);
@@ -215,11 +189,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gemm_tiled(BUF(
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, batch, alpha, beta);
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
-    const long row = row0 + (r / LVA * SIDE_Y + y) * LVA + r % LVA;
+    const long row = row0 + ROW_OF(r, y);
     if (row < P.m) {
 #pragma unroll
       for (int s = 0; s < COLS; s += LVB) {
-        const long col = col0 + (s / LVB * SIDE_X + x) * LVB;
+        const long col = col0 + COLUMN_OF(s, x);
         lanes_t w;
 #pragma unroll
         for (int j = 0; j < LVB; j++) w.s[j] = t[r][s + j];

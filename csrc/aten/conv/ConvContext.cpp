@@ -38,6 +38,12 @@ Defs ConvContext::defs() const {
   return d;
 }
 
+Defs ConvContext::offset_defs(const char* offset_type) const {
+  Defs d;
+  d.set("ACC", dtype_tag(acc)).set("OFFSET", offset_type);
+  return d;
+}
+
 Defs ConvContext::tile_defs(int64_t n, const char* offset_type) const {
   Defs d = defs();
   d.set("MR", mr).set("NV", vectors(n)).set("OFFSET", offset_type);
@@ -85,9 +91,10 @@ OffsetTable write_table(const ConvContext& c, const MixedRadix& radix, int64_t c
   const bool wide = largest_offset(radix) > std::numeric_limits<int32_t>::max();
   OffsetTable t{c.scratch(count, wide ? c10::kLong : c10::kInt), contiguous_offsets(radix)};
   if (count == 0) return t;
-  const int64_t per_item = 2048;
+  const int64_t per_item = c.device.is_cpu() ? 2048 : 1;
   kernel(c.device, "conv/conv_table.cl", "conv_table", c.defs().set("OFFSET", t.type()))
-      .launch(c.op, c.queue, {size_t(ceil_div(count, per_item))}, {1}, buf(t.data), radix, count, per_item);
+      .launch(c.op, c.queue, {size_t(ceil_div(count, per_item))}, element_group(c.device), buf(t.data), radix, count,
+              per_item);
   return t;
 }
 
@@ -130,7 +137,7 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   const at::Tensor out = c.scratch(planes * volume(p.padded) * point + p.slack, c.source_type);
   ConvPadParams a{};
   a.rows = planes * p.padded[0] * p.padded[1];
-  a.rows_per_item = ceil_div<int64_t>(c.device.is_cpu() ? 8192 : 256, p.padded[2] * point);
+  a.rows_per_item = ceil_div<int64_t>(8192, p.padded[2] * point);
   a.out_d = p.padded[0];
   a.out_h = p.padded[1];
   a.out_w = p.padded[2] * point;
@@ -144,7 +151,8 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   defs.set("IN", dtype_tag(from_type)).set("OUT", dtype_tag(c.source_type));
   if (c.source_type != c.acc) defs.set("RAW", 1);
   kernel(c.device, "conv/conv_pad.cl", "conv_pad", defs)
-      .launch(c.op, c.queue, {size_t(ceil_div(a.rows, a.rows_per_item))}, {1}, buf(part), buf(out), a);
+      .launch(c.op, c.queue, row_elements(c.device, a.rows, a.rows_per_item, a.out_w), element_group(c.device),
+              buf(part), buf(out), a);
   return out;
 }
 

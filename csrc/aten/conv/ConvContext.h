@@ -5,8 +5,9 @@
 
 #include "args/conv.h"
 #include "aten/conv/Convolution.h"
+#include "aten/gemm/GroupTile.h"
 #include "aten/gemm/MatrixEngine.h"
-#include "aten/support/Launch.h"
+#include "aten/support/RowElements.h"
 
 namespace netcl {
 
@@ -20,13 +21,15 @@ struct ConvContext {
   c10::ScalarType source_type;  // the type as which the operand that is not packed beforehand is read
   int64_t vec, mr;              // the tile: mr rows of 1 or 2 vectors
   std::optional<EngineTile> engine;
+  std::optional<GroupTile> group;  // on a GPU: the tile of a work-group
 
   explicit ConvContext(const ConvCall& call);
 
   int64_t vectors(int64_t n) const { return engine || n > vec ? 2 : 1; }
-  int64_t nr(int64_t n) const { return vectors(n) * vec; }
+  int64_t nr(int64_t n) const { return group ? group->width() : vectors(n) * vec; }
   // The elements of a panel of `width` rows or columns and k taps.
   int64_t panel(int64_t width, int64_t k) const {
+    if (group) return width * round_up(k, group->kc);
     return engine ? width * round_up(k, engine->kUnroll) * engine->parts : width * k;
   }
   at::Tensor scratch(int64_t elements) const { return scratch(elements, acc); }
@@ -34,6 +37,7 @@ struct ConvContext {
   at::Tensor panels(int64_t elements) const { return scratch(elements, engine ? c10::kShort : acc); }
 
   Defs defs() const;
+  Defs offset_defs(const char* offset_type) const;
   // The options of kernels that write or read panels of n columns.
   Defs tile_defs(int64_t n, const char* offset_type) const;
 

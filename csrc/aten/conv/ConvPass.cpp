@@ -164,10 +164,10 @@ void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scrat
     const at::Tensor source = pad_images(c, {x, first, images, g.in, g.padding, padded, source_last});
     run(c, {g, images, first, padded, source, call.y, slices, at_once ? dw : parts, call.channels_last, source_last});
     if (at_once) continue;
-    const int64_t per_item = 4096;
+    const int64_t per_item = c.device.is_cpu() ? 4096 : c.vec;
     kernel(c.device, "conv/conv_sum.cl", "conv_sum", c.defs().set("OUT", dtype_tag(dw.scalar_type())))
-        .launch(c.op, c.queue, {size_t(ceil_div(numel, per_item))}, {1}, buf(parts), buf(sum), buf(dw), numel, slices,
-                per_item, int32_t(first == 0), int32_t(first + images == g.images));
+        .launch(c.op, c.queue, {size_t(ceil_div(numel, per_item))}, element_group(c.device), buf(parts), buf(sum),
+                buf(dw), numel, slices, per_item, int32_t(first == 0), int32_t(first + images == g.images));
   }
 }
 

@@ -9,6 +9,14 @@ constexpr int64_t kMostChannels = 4;
 constexpr int64_t kReadAhead = 2;  // vectors that the last vector of a row may read beyond the source
 constexpr int64_t kTapsPerItem = 9;
 
+// A CPU's work-items take rows of planes; a GPU's take a vector of some rows, as in conv_direct.cl.
+Range direct_items(const ConvContext& c, const ConvDirectParams& d) {
+  if (c.device.is_cpu())
+    return {size_t(ceil_div(d.rows, d.rows_per_item)), size_t(ceil_div(d.planes, d.planes_per_item))};
+  const int64_t rows_at_once = d.c_out == 1 ? 4 : d.c_out == 2 ? 2 : 1;
+  return {size_t(ceil_div(d.width, c.vec) * ceil_div(d.rows, rows_at_once) * d.planes)};
+}
+
 void direct_pass(const ConvContext& c, const ConvPass& p) {
   const int64_t row = p.padded[2], slice = p.padded[1] * row, out_slice = p.dst[1] * p.dst[2];
   ConvDirectParams d{};
@@ -20,8 +28,7 @@ void direct_pass(const ConvContext& c, const ConvPass& p) {
   d.images = p.images;
   d.groups = p.groups;
   d.c_out = p.c_out;
-  d.rows_per_item =
-      std::clamp<int64_t>((c.device.is_cpu() ? 65536 : 64) / (d.width * std::max<int64_t>(d.taps, 1)), 1, d.rows);
+  d.rows_per_item = std::clamp<int64_t>(65536 / (d.width * std::max<int64_t>(d.taps, 1)), 1, d.rows);
   d.planes_per_item = c.planes_per_item(d.planes, d.rows_per_item * d.width * d.taps);
   d.x_image = p.source_image();
   d.x_group = p.source_group();
@@ -45,9 +52,8 @@ void direct_pass(const ConvContext& c, const ConvPass& p) {
   Defs defs = c.defs();
   defs.set("NCO", p.c_out).set("OUT", dtype_tag(p.out.scalar_type())).set("OFFSET", x_taps.type());
   kernel(c.device, "conv/conv_direct.cl", "conv_direct", defs)
-      .launch(c.op, c.queue, {size_t(ceil_div(d.rows, d.rows_per_item)), size_t(ceil_div(d.planes, d.planes_per_item))},
-              {1, 1}, at_element(p.source, p.source_first()), buf(x_taps.data), at_element(w, p.weight_first()),
-              buf(w_taps.data), buf_or_null(p.bias), p.result(), d);
+      .launch(c.op, c.queue, direct_items(c, d), element_group(c.device), at_element(p.source, p.source_first()),
+              buf(x_taps.data), at_element(w, p.weight_first()), buf(w_taps.data), buf_or_null(p.bias), p.result(), d);
 }
 
 // The gradient of a depthwise convolution's weight.
@@ -78,11 +84,17 @@ void direct_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   const OffsetTable taps = offset_table(c, p.source_taps(), d.taps);
   Defs defs;
   // The elements of a row shorter than a vector would be read one by one.
-  defs.set("ACC", dtype_tag(c.acc)).set("VEC", out_row < c.vec ? 4 : c.vec).set("TAPS", taps_per_item);
+  const int64_t vec = !c.device.is_cpu() ? 1 : out_row < c.vec ? 4 : c.vec;
+  defs.set("ACC", dtype_tag(c.acc)).set("VEC", vec).set("TAPS", taps_per_item);
   defs.set("IN", dtype_tag(p.grad.scalar_type())).set("OUT", dtype_tag(p.out.scalar_type())).set("OFFSET", taps.type());
+  // On a GPU, a work-group divides the pixels of a plane.
+  const size_t planes = size_t(ceil_div(d.planes, d.planes_per_item));
+  const Range local = element_group(c.device);
+  const Range range = c.device.is_cpu() ? Range{size_t(items), planes} : Range{size_t(items) * planes * local.x};
+  if (!c.device.is_cpu()) defs.set("GROUP", int64_t(local.x));
   kernel(c.device, "conv/conv_direct_weight.cl", "conv_direct_weight", defs)
-      .launch(c.op, c.queue, {size_t(items), size_t(ceil_div(d.planes, d.planes_per_item))}, {1, 1}, buf(p.source),
-              buf(taps.data), at_element(p.grad, p.first_image * p.result_image()), buf(p.out), d);
+      .launch(c.op, c.queue, range, local, buf(p.source), buf(taps.data),
+              at_element(p.grad, p.first_image * p.result_image()), buf(p.out), d);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Convolution as a matrix product. One operand is gathered from the padded input, the other is packed beforehand
-// (kernels/conv/conv_gemm.cl), so no im2col matrix is written.
+// (kernels/conv/conv_gemm.cl, on GPUs conv_gemm_gpu.cl), so no im2col matrix is written.
 //
 // A forward pass is  out[p][co] = sum over r of x[pixel(p) + tap(r)] * w[r][co]  over taps r = (channel, kernel
 // position). For the gradient of the weight, pixels and taps change places.
@@ -21,6 +21,16 @@ struct PackedOperand {
   int64_t k, n, groups, src_group;
 };
 
+at::Tensor pack_on_gpu(const ConvContext& c, const PackedOperand& o, const ConvPackParams& p, const at::Tensor& out) {
+  const int64_t width = c.group->width();
+  Defs defs = c.offset_defs(o.taps.type());
+  defs.set("IN", dtype_tag(o.src.scalar_type())).set("KC", c.group->kc).set("WIDTH", width);
+  kernel(c.device, "conv/conv_gemm_gpu.cl", "conv_panels", defs)
+      .launch(c.op, c.queue, {size_t(o.groups * p.panels * c.panel(width, o.k))}, element_group(c.device),
+              at_element(o.src, o.first), buf(o.taps.data), buf(out), o.cols, p, o.groups);
+  return out;
+}
+
 // Packs o into panels of columns: [group][panel][k][columns].
 at::Tensor pack(const ConvContext& c, const PackedOperand& o) {
   const int64_t nr = c.nr(o.n);
@@ -28,15 +38,16 @@ at::Tensor pack(const ConvContext& c, const PackedOperand& o) {
   p.k = o.k;
   p.n = o.n;
   p.panels = ceil_div(o.n, nr);
-  p.k_per_item = c.device.is_cpu() ? kDepthPerItem : 16;
+  p.k_per_item = kDepthPerItem;
   p.src_group = o.src_group;
   p.src_end = o.src.numel() - o.first;
   p.contiguous = o.taps.contiguous;
   const at::Tensor out = c.panels(o.groups * p.panels * c.panel(nr, o.k));
   if (o.k == 0) return out;
+  if (c.group) return pack_on_gpu(c, o, p, out);
   Defs defs = c.tile_defs(o.n, o.taps.type());
   defs.set("IN", dtype_tag(o.src.scalar_type()));
-  if (!c.engine && c.device.is_cpu() && c.acc == c10::kFloat && nr % 16 == 0) defs.set("TRANSPOSE", 1);
+  if (!c.engine && c.acc == c10::kFloat && nr % 16 == 0) defs.set("TRANSPOSE", 1);
   kernel(c.device, "conv/conv_pack.cl", "conv_pack", defs)
       .launch(c.op, c.queue, {size_t(ceil_div(o.k, p.k_per_item)), size_t(p.panels), size_t(o.groups)}, {1, 1, 1},
               at_element(o.src, o.first), buf(o.taps.data), buf(out), o.cols, p);
@@ -50,7 +61,7 @@ struct GatheredProduct {
   at::Tensor packed, bias;
   Buf out;
   c10::ScalarType out_dtype;
-  MixedRadix rows, out_rows, out_cols;
+  MixedRadix rows, tap_order, out_rows, out_cols;
   int64_t slices = 1;       // slices of k, each with its own result
   ConvGemmParams params{};  // m, n, k, groups and strides; multiply() sets the others
 };
@@ -58,17 +69,14 @@ struct GatheredProduct {
 // Divides the tiles of all slices and groups among work-items: enough to keep the device busy.
 void set_work(const ConvContext& c, ConvGemmParams& g, int64_t slices) {
   const int64_t nr = c.nr(g.n), tiles = ceil_div(g.m, c.mr), parts = slices * g.groups;
-  const int64_t want = static_cast<int64_t>(c.device.compute_units()) * (c.device.is_cpu() ? 16 : 1024);
+  const int64_t want = static_cast<int64_t>(c.device.compute_units()) * 16;
   g.n_panels = ceil_div(g.n, nr);
-  g.n_panels_per_item = 1;
-  if (c.device.is_cpu()) {
-    const int64_t bytes = g.k_slice * nr * static_cast<int64_t>(c10::elementSize(c.acc));
-    // For two or three panels, the saved reads of the tile cost more in the cache.
-    const int64_t room = kPanelBytes / std::max<int64_t>(bytes, 1);
-    int64_t fit = tiles * g.n_panels * parts / want;
-    if (!c.engine) fit = room < 4 ? 1 : std::min(room, fit);  // an engine packs its rows once for all panels
-    g.n_panels_per_item = ceil_div(g.n_panels, ceil_div(g.n_panels, std::clamp<int64_t>(fit, 1, g.n_panels)));
-  }
+  const int64_t bytes = g.k_slice * nr * static_cast<int64_t>(c10::elementSize(c.acc));
+  // For two or three panels, the saved reads of the tile cost more in the cache.
+  const int64_t room = kPanelBytes / std::max<int64_t>(bytes, 1);
+  int64_t fit = tiles * g.n_panels * parts / want;
+  if (!c.engine) fit = room < 4 ? 1 : std::min(room, fit);  // an engine packs its rows once for all panels
+  g.n_panels_per_item = ceil_div(g.n_panels, ceil_div(g.n_panels, std::clamp<int64_t>(fit, 1, g.n_panels)));
   const int64_t items = ceil_div(g.n_panels, g.n_panels_per_item) * parts;
   g.m_tiles = std::clamp<int64_t>(tiles * items / want, 1, tiles);
   if (c.engine) {  // each work-item has room for its rows
@@ -78,7 +86,56 @@ void set_work(const ConvContext& c, ConvGemmParams& g, int64_t slices) {
   }
 }
 
+// Whether whole vectors of `elements` taps are adjacent, and begin at multiples of their size.
+bool vectors_along(const MixedRadix& taps, int64_t elements) {
+  bool whole = taps.stride[3] == 1 && taps.size[3] % elements == 0;
+  for (int d = 0; d < 3; d++) whole = whole && (taps.size[d] == 1 || taps.stride[d] % elements == 0);
+  return whole;
+}
+bool multiples(const MixedRadix& rows, int64_t elements) {
+  bool all = true;
+  for (int d = 0; d < 4; d++) all = all && (rows.size[d] == 1 || rows.stride[d] % elements == 0);
+  return all;
+}
+
+// Elements of 16 bytes, at most as many as a work-item reads of `lines` lines of a block.
+int64_t group_vector(const ConvContext& c, int64_t lines) {
+  const GroupTile& t = *c.group;
+  const auto bytes = static_cast<int64_t>(c10::elementSize(c.acc));
+  return std::min<int64_t>(16 / bytes, lines * t.kc / (t.x * t.y));
+}
+
+void multiply_on_gpu(const ConvContext& c, const GatheredProduct& p) {
+  const GroupTile& t = *c.group;
+  ConvGemmParams g = p.params;
+  g.k_slice = p.slices > 1 ? round_up(ceil_div(g.k, p.slices), t.kc) : g.k;
+  g.m_tiles = ceil_div(g.m, t.height());
+  g.n_panels = ceil_div(g.n, t.width());
+  // Neighbouring work-items read along the taps if more of these are adjacent, else along the rows.
+  const bool along = p.taps.contiguous >= t.kc;
+  int64_t vec = along ? group_vector(c, t.height()) : 1;
+  const auto address = reinterpret_cast<uintptr_t>(p.x.address);
+  if (!vectors_along(p.tap_order, vec) || !multiples(p.rows, vec) || g.x_group % vec != 0 || g.k_slice % vec != 0 ||
+      address % (static_cast<size_t>(vec) * c10::elementSize(c.acc)) != 0)
+    vec = 1;
+  const auto taken = [&c](int64_t each) {
+    return std::min<int64_t>(16 / static_cast<int64_t>(c10::elementSize(c.acc)), each);
+  };
+  Defs defs = c.offset_defs(p.taps.type());
+  defs.set("OUT", dtype_tag(p.out_dtype)).set("SIDE_X", t.x).set("SIDE_Y", t.y);
+  defs.set("ROWS", t.rows).set("COLS", t.cols).set("KC", t.kc).set("LVA", taken(t.rows)).set("LVB", taken(t.cols));
+  defs.set("VA", vec).set("VB", group_vector(c, t.width())).set("ALONG_K", int64_t{along});
+  defs.set("DOWN", int64_t{p.out_cols.stride[3] != 1});
+  const int64_t groups = g.m_tiles * g.n_panels * p.slices * g.groups;
+  TORCH_CHECK(groups <= UINT32_MAX, "netcl: ", c.op, ": too many tiles for one launch: ", groups);
+  const auto items = static_cast<size_t>(t.x * t.y);
+  kernel(c.device, "conv/conv_gemm_gpu.cl", "conv_tiled", defs)
+      .launch(c.op, c.queue, {static_cast<size_t>(groups) * items}, {items}, p.x, buf(p.taps.data), buf(p.packed),
+              buf_or_null(p.bias), p.out, p.rows, p.out_rows, p.out_cols, g);
+}
+
 void multiply(const ConvContext& c, GatheredProduct p) {
+  if (c.group) return multiply_on_gpu(c, p);
   ConvGemmParams& g = p.params;
   g.contiguous = p.taps.contiguous;
   g.k_slice = p.slices > 1 ? ceil_div(g.k, p.slices) : g.k;
@@ -91,8 +148,8 @@ void multiply(const ConvContext& c, GatheredProduct p) {
   Defs defs = c.tile_defs(g.n, p.taps.type());
   defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
   kernel(c.device, "conv/conv_gemm.cl", "conv_gemm", defs)
-      .launch(c.op, c.queue, global, {size_t(c.device.is_cpu() ? 1 : 32), 1, 1}, p.x, buf(p.taps.data), buf(p.packed),
-              buf_or_null(p.bias), p.out, p.rows, p.out_rows, p.out_cols, buf_or_null(rows), g);
+      .launch(c.op, c.queue, global, {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed), buf_or_null(p.bias), p.out,
+              p.rows, p.out_rows, p.out_cols, buf_or_null(rows), g);
 }
 
 void gemm_pass(const ConvContext& c, const ConvPass& p) {
@@ -120,6 +177,7 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
                  .out = p.result(),
                  .out_dtype = p.out.scalar_type(),
                  .rows = w_rows,
+                 .tap_order = p.weight_taps(),
                  .out_rows = out_channels,
                  .out_cols = p.result_pixels(),
                  .params = g});
@@ -136,6 +194,7 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
                  .out = p.result(),
                  .out_dtype = p.out.scalar_type(),
                  .rows = p.source_pixels(),
+                 .tap_order = p.source_taps(),
                  .out_rows = p.result_pixels(),
                  .out_cols = out_channels,
                  .params = g});
@@ -164,16 +223,29 @@ void gemm_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
                .out = buf(p.out),
                .out_dtype = p.out.scalar_type(),
                .rows = p.source_taps(),
+               .tap_order = p.source_pixels(),
                .out_rows = linear_radix(taps, 1),
                .out_cols = linear_radix(w.c_out, taps),
                .slices = p.slices,
                .params = g});
 }
 
+// The tile for the products of a call, as gemm_pass() and gemm_weight_pass() divide them.
+GroupTile group_tile_of(const ConvContext& c, const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  if (call.direction == ConvDirection::kWeightGradient)
+    return conv_tile(c.device, c.acc, g.taps(), g.c_out,
+                     g.groups * ceil_div(g.images * volume(g.out), kWeightSliceDepth));
+  const int64_t pixels = g.images * (call.forward() ? volume(g.out) : volume(g.in)), n = call.result_channels();
+  return 4 * pixels <= n ? conv_tile(c.device, c.acc, n, pixels, g.groups)
+                         : conv_tile(c.device, c.acc, pixels, n, g.groups);
+}
+
 }  // namespace
 
 void run_implicit_gemm(const ConvCall& call) {
-  const ConvContext c(call);
+  ConvContext c(call);
+  if (!c.device.is_cpu()) c.group = group_tile_of(c, call);
   const ConvGeometry& g = call.g;
   if (call.direction == ConvDirection::kWeightGradient)
     run_weight_passes(c, call, g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out), kWeightSliceDepth,

@@ -131,12 +131,28 @@ TORCH_LIBRARY_FRAGMENT(netcl, m) {
 
 }  // namespace
 
+namespace {
+
+bool fills(const Device& device, const GroupTile& t, int64_t m, int64_t n, int64_t batches) {
+  return ceil_div(m, t.height()) * ceil_div(n, t.width()) * batches >= static_cast<int64_t>(device.compute_units());
+}
+
+}  // namespace
+
 GroupTile group_tile(const Device& device, c10::ScalarType acc, int64_t m, int64_t n, int64_t batches) {
   const GroupTile tile = choices().get(device, acc);
-  const int64_t groups = ceil_div(m, tile.height()) * ceil_div(n, tile.width()) * batches;
-  if (device.is_cpu() || groups >= static_cast<int64_t>(device.compute_units())) return tile;
+  if (device.is_cpu() || fills(device, tile, m, n, batches)) return tile;
   const GroupTile usual = first_fitting(device, acc, kUsual);
   return usual.width() * usual.height() < tile.width() * tile.height() ? usual : tile;
+}
+
+GroupTile conv_tile(const Device& device, c10::ScalarType acc, int64_t m, int64_t n, int64_t batches) {
+  // Tiles for up to 32 and 64 columns, with as many sums per work-item as the vendor's.
+  constexpr GroupTile kNarrow{8, 16, 4, 8, 8}, kHalf{8, 16, 8, 8, 8}, kHalfOfFewer{8, 16, 8, 4, 8};
+  const GroupTile large = choices().get(device, acc);
+  const GroupTile half = large.rows * large.cols < 64 ? kHalfOfFewer : kHalf;
+  const GroupTile tile = n <= kNarrow.width() ? kNarrow : n <= half.width() ? half : large;
+  return fits(device, acc, tile) && fills(device, tile, m, n, batches) ? tile : group_tile(device, acc, m, n, batches);
 }
 
 }  // namespace netcl

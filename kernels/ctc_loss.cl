@@ -58,8 +58,10 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(s
 // The gradient with respect to log_probs, which is assumed to be the output of log_softmax. A work-item takes (step,
 // sequence).
 __kernel void ctc_gradient(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha), BUF(beta), BUF(nll), BUF(targets),
-                           BUF(spans), long batch, long classes, long states, long blank, int zero_infinity) {
-  const long t = get_global_id(0), b = get_global_id(1), steps = get_global_size(0);
+                           BUF(spans), long steps, long batch, long classes, long states, long blank,
+                           int zero_infinity) {
+  const long t = get_global_id(0), b = get_global_id(1);
+  if (t >= steps) return;
   __global const long* span = PTR(spans, const long);
   const long used = 2 * span[batch + b] + 1;
   __global const long* target = PTR(targets, const long) + span[2 * batch + b];

@@ -43,8 +43,9 @@ __kernel void solve_block(MATRIX(a), MATRIX(b), long n, long columns, int upper,
 
 // A = L L^H in place of A's lower triangle; one work-item per matrix. info: the first row (1-based) whose minor is not
 // positive.
-__kernel void cholesky_block(MATRIX(a), BUF(info), long n, long first) {
+__kernel void cholesky_block(MATRIX(a), BUF(info), long batches, long n, long first) {
   const long batch = get_global_id(0);
+  if (batch >= batches) return;
   for (long j = 0; j < n; j++) {
     R square = REAL(AT(a, batch, j, j));
     for (long k = 0; k < j; k++) square -= REAL(MUL(AT(a, batch, j, k), CONJ(AT(a, batch, j, k))));
@@ -61,9 +62,10 @@ __kernel void cholesky_block(MATRIX(a), BUF(info), long n, long first) {
 
 // P A = L U of a panel of `columns` columns, in place. Row 0 of the panel is row `first` of the matrix, and pivots
 // (1-based) count from row 1 of the matrix. One work-item per matrix. info: the first column (1-based) without a pivot.
-__kernel void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch, BUF(info), long rows, long columns, long first,
-                       int exchange) {
+__kernel void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch, BUF(info), long batches, long rows, long columns,
+                       long first, int exchange) {
   const long batch = get_global_id(0);
+  if (batch >= batches) return;
   for (long j = 0; j < min(rows, columns); j++) {
     long p = j;
     R best = MAGNITUDE(AT(a, batch, j, j));

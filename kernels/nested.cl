@@ -32,30 +32,41 @@ static inline void fill_elements(__global elem_t* to, elem_t value, long n) {
 #define ELEMENT(bits) ((elem_t)(bits).x)
 #endif
 
-// A work-item takes (rows_per rows of a padded sequence, sequence).
+// A work-item takes (rows_per rows of a padded sequence, sequence); on a GPU, one element of a sequence.
 __kernel void to_padded(BUF(padded), BUF(values), BUF(offsets), BUF(err), int code, long batch, long length, long run,
                         long total, long rows_per, ulong2 padding) {
-  const long b = get_global_id(1), first = (long)get_global_id(0) * rows_per, last = min(first + rows_per, length);
+  const long b = get_global_id(1);
   if (b >= batch) return;
   const long2 rows = rows_of(OFFSET(b), OFFSET(b + 1), total, PTR(err, int), code);
   __global elem_t* to = PTR(padded, elem_t) + b * length * run;
   __global const elem_t* from = PTR(values, const elem_t) + rows.x * run;
+#ifdef DEVICE_CPU
+  const long first = (long)get_global_id(0) * rows_per, last = min(first + rows_per, length);
   const long filled = clamp(rows.y, first, max(first, last));
   copy_elements(to + first * run, from + first * run, (filled - first) * run);
   if (last > filled) fill_elements(to + filled * run, ELEMENT(padding), (last - filled) * run);
+#else
+  const long i = get_global_id(0);
+  if (i < length * run) to[i] = i < rows.y * run ? from[i] : ELEMENT(padding);
+#endif
 }
 
-// A work-item takes (a share of a sequence's rows, sequence). Rows beyond the padded length become zero.
+// A work-item takes (a share of a sequence's rows, sequence); on a GPU, every n-th element of a sequence. Rows beyond
+// the padded length become zero.
 __kernel void from_padded(BUF(values), BUF(padded), BUF(offsets), BUF(err), int code, long batch, long length, long run,
                           long total, long shares) {
   const long b = get_global_id(1), share = get_global_id(0);
   if (b >= batch || share >= shares) return;
   const long2 rows = rows_of(OFFSET(b), OFFSET(b + 1), total, PTR(err, int), code);
-  const long per = (rows.y + shares - 1) / shares, first = share * per, last = min(first + per, rows.y);
-  if (first >= last) return;
   __global elem_t* to = PTR(values, elem_t) + rows.x * run;
   __global const elem_t* from = PTR(padded, const elem_t) + b * length * run;
+#ifdef DEVICE_CPU
+  const long per = (rows.y + shares - 1) / shares, first = share * per, last = min(first + per, rows.y);
+  if (first >= last) return;
   const long filled = clamp(length, first, last);
   copy_elements(to + first * run, from + first * run, (filled - first) * run);
   fill_elements(to + filled * run, ELEMENT((ulong2)(0, 0)), (last - filled) * run);
+#else
+  for (long i = share; i < rows.y * run; i += shares) to[i] = i < length * run ? from[i] : ELEMENT((ulong2)(0, 0));
+#endif
 }

@@ -1,9 +1,10 @@
 // Max and average pooling over up to three dimensions, with windows that slide or adapt to the output's size.
 // -D: ACC (compute tag), IN (storage tag), OUT (pool_scatter: storage tag), IDX (pool_max: int, or long if a plane has
-// 2^31 elements), LANES (for float with int indices): the number of windows that a work-item takes at once, side by
-// side along x, if they all lie inside the image.
+// 2^31 elements), LANES (on a CPU, for float with int indices): the number of windows that a work-item takes at once,
+// side by side along x, if they all lie inside the image.
 #include "args/pool.h"
 #include "common/extremes.h"
+#include "common/row_elements.h"
 #include "common/vector.h"
 
 #define IS_NAN(v) CAT(nan_, ACC)(v)
@@ -77,8 +78,8 @@ __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
 #ifdef LANES
   const VI number = lane_numbers((int)P.stride[2]);
 #endif
-  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
-  for (long row = first; row < last; row++) {
+  const Elements E = my_elements(P.rows, P.rows_per_item, P.out[2]);
+  for (long row = E.first; row < E.last; row++) {
     const long zy = row / P.out[1], plane = zy / P.out[0];
     const window_t wz = window(&P, 0, zy - plane * P.out[0]), wy = window(&P, 1, row - zy * P.out[1]);
     __global const STORAGE(IN)* p = src + plane * P.in[0] * P.in[1] * P.in[2];
@@ -102,9 +103,9 @@ __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
       CAT(vstore, LANES)(CAT(convert_long, LANES)(where), 0, index + row * P.out[2] + ox);
     }
 #endif
-    for (long ox = 0; ox < P.out[2]; ox++) {
+    for (long ox = E.begin; ox < E.end; ox++) {
       if (ox == inner.begin) ox = inner.end;
-      if (ox >= P.out[2]) break;
+      if (ox >= E.end) break;
       const window_t wx = window(&P, 2, ox);
       ST best = LOWEST;
       IDX at = (IDX)((wz.begin * P.in[1] + wy.begin) * P.in[2] + wx.begin);
@@ -134,16 +135,16 @@ static inline long fractional_begin(const PoolParams* P, int d, long o, ST sampl
 
 __kernel void pool_fractional(BUF(src), BUF(sample), BUF(dst), BUF(index), const PoolParams P, int dims) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
-  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
-  for (long row = first; row < last; row++) {
+  const Elements E = my_elements(P.rows, P.rows_per_item, P.out[2]);
+  for (long row = E.first; row < E.last; row++) {
     const long zy = row / P.out[1], plane = zy / P.out[0];
     __global const STORAGE(IN)* p = src + plane * P.in[0] * P.in[1] * P.in[2];
     ST drawn[3] = {0, 0, 0};
-    for (int d = 0; d < dims; d++)
-      drawn[3 - dims + d] = LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), plane * dims + d);
+    UNROLL for (int d = 0; d < 3; d++)
+      if (d >= 3 - dims) drawn[d] = LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), plane * dims + d - (3 - dims));
     const long z0 = fractional_begin(&P, 0, zy - plane * P.out[0], drawn[0]);
     const long y0 = fractional_begin(&P, 1, row - zy * P.out[1], drawn[1]);
-    for (long ox = 0; ox < P.out[2]; ox++) {
+    for (long ox = E.begin; ox < E.end; ox++) {
       const long x0 = fractional_begin(&P, 2, ox, drawn[2]);
       ST best = LOWEST;
       long at = (z0 * P.in[1] + y0) * P.in[2] + x0;
@@ -187,8 +188,8 @@ __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
   const window_t inner = inner_windows(&P);
-  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
-  for (long row = first; row < last; row++) {
+  const Elements E = my_elements(P.rows, P.rows_per_item, P.out[2]);
+  for (long row = E.first; row < E.last; row++) {
     const long zy = row / P.out[1], plane = zy / P.out[0];
     const window_t wz = window(&P, 0, zy - plane * P.out[0]), wy = window(&P, 1, row - zy * P.out[1]);
     __global const STORAGE(IN)* p = src + plane * P.in[0] * P.in[1] * P.in[2];
@@ -205,9 +206,9 @@ __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
       STORE(IN, ACC, LANES, dst, row * P.out[2] + ox, count ? sum / (VT)((float)count) : (VT)(0));
     }
 #endif
-    for (long ox = 0; ox < P.out[2]; ox++) {
+    for (long ox = E.begin; ox < E.end; ox++) {
       if (ox == inner.begin) ox = inner.end;
-      if (ox >= P.out[2]) break;
+      if (ox >= E.end) break;
       const window_t wx = window(&P, 2, ox);
       const long count = P.divisor ? P.divisor : wz.length * wy.length * wx.length;
       ST sum = 0;
@@ -238,23 +239,28 @@ static inline window_t covering(const PoolParams* P, int d, long i) {
 __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global ST* dst = PTR(dst, ST);
-  const long first = (long)get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
-  for (long row = first; row < last; row++) {
+  const Elements E = my_elements(P.rows, P.rows_per_item, P.in[2]);
+  for (long row = E.first; row < E.last; row++) {
     const long zy = row / P.in[1], plane = zy / P.in[0];
     const window_t cz = covering(&P, 0, zy - plane * P.in[0]), cy = covering(&P, 1, row - zy * P.in[1]);
     __global ST* to = dst + row * P.in[2];
-    for (long x = 0; x < P.in[2]; x++) to[x] = 0;
+#ifdef DEVICE_CPU
+    const window_t cx = {0, P.out[2], 0};
+#else
+    const window_t cx = covering(&P, 2, E.begin);
+#endif
+    for (long x = E.begin; x < E.end; x++) to[x] = 0;
     for (long z = cz.begin; z < cz.end; z++) {
       const long lz = window(&P, 0, z).length;
       for (long y = cy.begin; y < cy.end; y++) {
         const long lzy = lz * window(&P, 1, y).length;
         __global const STORAGE(IN)* from = src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2];
-        for (long ox = 0; ox < P.out[2]; ox++) {
+        for (long ox = cx.begin; ox < cx.end; ox++) {
           const window_t wx = window(&P, 2, ox);
           const ST count = (ST)(P.divisor ? P.divisor : lzy * wx.length);
           if (wx.begin >= wx.end) continue;
           const ST share = LOAD(IN, ACC, 1, from, ox) / count;
-          for (long x = wx.begin; x < wx.end; x++) to[x] += share;
+          for (long x = max(wx.begin, E.begin); x < min(wx.end, E.end); x++) to[x] += share;
         }
       }
     }

@@ -19,8 +19,9 @@ static inline ST filter(ST x) {
 }
 
 // A work-item takes one output.
-__kernel void aa_weights(BUF(weights), BUF(starts), long in, long taps, float scale_high, float scale_low) {
+__kernel void aa_weights(BUF(weights), BUF(starts), long in, long out, long taps, float scale_high, float scale_low) {
   const long o = get_global_id(0);
+  if (o >= out) return;
   const ST scale = (ST)scale_high + (ST)scale_low, shrink = scale > 1 ? 1 / scale : 1;
   const ST support = FILTER * (scale > 1 ? scale : (ST)1), centre = scale * (o + (ST)0.5f);
   const long first = clamp((long)(centre - support + (ST)0.5f), 0L, in - 1);

@@ -7,7 +7,7 @@
 #include <ATen/ops/tensor.h>
 #include <torch/library.h>
 
-#include "aten/support/Launch.h"
+#include "aten/support/RowElements.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {
@@ -101,9 +101,9 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
   if (out.numel() == 0) return out;
   const Tensor g = grad.contiguous(), alpha = log_alpha.contiguous(), loss = nll.contiguous();
   kernel(ctc.dev, "ctc_loss.cl", "ctc_gradient", ctc.defs)
-      .launch(ctc.op, queue_of(out), {size_t(ctc.steps), size_t(ctc.batch)}, {1, 1}, buf(out), buf(g),
-              buf(ctc.log_probs), buf(alpha), buf(log_beta), buf(loss), buf(ctc.targets), buf(ctc.spans), ctc.batch,
-              ctc.classes, ctc.states, blank, int32_t(zero_infinity));
+      .launch(ctc.op, queue_of(out), {size_t(ctc.steps), size_t(ctc.batch)}, element_group(ctc.dev), buf(out), buf(g),
+              buf(ctc.log_probs), buf(alpha), buf(log_beta), buf(loss), buf(ctc.targets), buf(ctc.spans), ctc.steps,
+              ctc.batch, ctc.classes, ctc.states, blank, int32_t(zero_infinity));
   return out;
 }
 

@@ -17,7 +17,7 @@
 #include <ATen/ops/lu_unpack_native.h>
 #include <ATen/ops/triangular_solve_native.h>
 
-#include "aten/support/Launch.h"
+#include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
@@ -124,8 +124,8 @@ void cholesky_kernel(const Tensor& input, const Tensor& info, bool upper) {
     const int64_t size = std::min(kBlock, n - at), rest = at + size, rows = n - rest;
     const Tensor diagonal = block(a, at, size, at, size);
     linalg_kernel(a, "cholesky_block")
-        .launch("aten::cholesky", queue_of(a), {count(a.size(0))}, {1}, buf(diagonal), diagonal.strides(), buf(info),
-                size, at);
+        .launch("aten::cholesky", queue_of(a), {count(a.size(0))}, element_group(netcl::device_of(a)), buf(diagonal),
+                diagonal.strides(), buf(info), a.size(0), size, at);
     if (rows == 0) break;
     const Tensor panel = block(a, rest, rows, at, size);
     // panel L^H = A is solved as conj(L) panel^T = A^T.
@@ -147,8 +147,9 @@ void lu_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& i
     const int64_t size = std::min(kBlock, std::min(m, n) - at), rest = at + size;
     const Tensor panel = block(a, at, m - at, at, size), chosen = rows_of.narrow(1, at, size);
     linalg_kernel(a, "lu_panel")
-        .launch("aten::linalg_lu_factor", queue_of(a), {count(a.size(0))}, {1}, buf(panel), panel.strides(),
-                buf(chosen), chosen.stride(0), buf(info), m - at, size, at, int32_t(exchange));
+        .launch("aten::linalg_lu_factor", queue_of(a), {count(a.size(0))}, element_group(netcl::device_of(a)),
+                buf(panel), panel.strides(), buf(chosen), chosen.stride(0), buf(info), a.size(0), m - at, size, at,
+                int32_t(exchange));
     if (exchange) {
       exchange_rows("aten::linalg_lu_factor", a.narrow(2, 0, at), rows_of, at, rest, false);
       exchange_rows("aten::linalg_lu_factor", a.narrow(2, rest, n - rest), rows_of, at, rest, false);

@@ -18,6 +18,7 @@
 
 #include "aten/Nested.h"
 #include "aten/support/IndexSpace.h"
+#include "aten/support/RowElements.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 
@@ -59,9 +60,9 @@ Tensor to_padded(const Tensor& values_, const Tensor& offsets_, int64_t length, 
   const int64_t run = padded.numel() / (batch * length), rows_per = row_split(dev, batch * length, run).rows_per;
   const int64_t per = std::min(rows_per, length);
   kernel(dev, "nested.cl", "to_padded", jagged_defs(values, offsets))
-      .launch(op, queue_of(values), {size_t(ceil_div(length, per)), size_t(batch)}, {1, 1}, buf(padded), buf(values),
-              buf(offsets), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), batch, length, run, values.size(0),
-              per, scalar_bits(padding, values.scalar_type()));
+      .launch(op, queue_of(values), {row_elements(dev, length, per, run).x, size_t(batch)}, element_group(dev),
+              buf(padded), buf(values), buf(offsets), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), batch,
+              length, run, values.size(0), per, scalar_bits(padding, values.scalar_type()));
   return padded;
 }
 
@@ -80,11 +81,12 @@ Tensor from_padded(const Tensor& padded_, const Tensor& offsets_, int64_t total)
   Device& dev = netcl::device_of(padded);
   const int64_t run = values.numel() / total;
   // The host does not know the lengths, so each sequence is divided into as many shares as the average one fills.
-  const int64_t wanted = dev.is_cpu() ? ceil_div<int64_t>(4 * dev.compute_units(), std::max<int64_t>(1, batch)) : 64;
-  const int64_t shares = std::clamp<int64_t>(ceil_div(total, std::max<int64_t>(1, batch)), 1, wanted);
+  const int64_t wanted = dev.is_cpu() ? ceil_div<int64_t>(4 * dev.compute_units(), std::max<int64_t>(1, batch)) : 4096;
+  const int64_t filled = dev.is_cpu() ? total : total * run;
+  const int64_t shares = std::clamp<int64_t>(ceil_div(filled, std::max<int64_t>(1, batch)), 1, wanted);
   kernel(dev, "nested.cl", "from_padded", jagged_defs(padded, offsets))
-      .launch(op, queue_of(padded), {size_t(shares), size_t(batch)}, {1, 1}, buf(values), buf(padded), buf(offsets),
-              Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), batch, length, run, total, shares);
+      .launch(op, queue_of(padded), {size_t(shares), size_t(batch)}, element_group(dev), buf(values), buf(padded),
+              buf(offsets), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), batch, length, run, total, shares);
   return values;
 }
 

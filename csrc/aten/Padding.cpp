@@ -14,7 +14,7 @@
 #include <ATen/ops/replication_pad3d_meta.h>
 
 #include "args/pad.h"
-#include "aten/support/Launch.h"
+#include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -87,7 +87,8 @@ void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, c
   Defs d = pad_defs(src.scalar_type(), !Backward);
   if (reflect) d.set("REFLECT", int64_t{1});
   kernel(device, "pad.cl", Backward ? "pad_backward" : "pad_forward", d)
-      .launch(op, queue_of(src), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(from), buf(to), p);
+      .launch(op, queue_of(src), row_elements(device, p.rows, p.rows_per_item, width), element_group(device), buf(from),
+              buf(to), p);
   if (!to.is_same(dst)) dst.copy_(to);
 }
 
@@ -221,7 +222,8 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArra
   Device& device = netcl::device_of(self);
   set_rows(device, p, to.numel() / p.blocks[1], p.blocks[1]);
   kernel(device, "pad.cl", "unfold", pad_defs(self.scalar_type(), true))
-      .launch("aten::im2col", queue_of(self), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(from), buf(to), p);
+      .launch("aten::im2col", queue_of(self), row_elements(device, p.rows, p.rows_per_item, p.blocks[1]),
+              element_group(device), buf(from), buf(to), p);
   if (!to.is_same(out)) out.copy_(to);
   return out;
 }
@@ -247,7 +249,8 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArr
   check_dtype(device, self.scalar_type(), "aten::col2im");
   set_rows(device, p, to.numel() / size[1], size[1] * ker[0] * ker[1]);
   kernel(device, "pad.cl", "fold", pad_defs(self.scalar_type(), false))
-      .launch("aten::col2im", queue_of(self), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(from), buf(to), p);
+      .launch("aten::col2im", queue_of(self), row_elements(device, p.rows, p.rows_per_item, size[1]),
+              element_group(device), buf(from), buf(to), p);
   if (!to.is_same(out)) out.copy_(to);
   return out;
 }

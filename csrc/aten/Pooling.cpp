@@ -23,7 +23,7 @@
 #include <tuple>
 
 #include "args/pool.h"
-#include "aten/support/Launch.h"
+#include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
@@ -80,7 +80,8 @@ Defs pool_defs(const Tensor& t, const PoolParams& p) {
   const bool wide = p.in[0] * p.in[1] * p.in[2] > std::numeric_limits<int32_t>::max();
   Defs d;
   d.set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type())).set("IDX", wide ? "long" : "int");
-  if (!wide && !p.adaptive && compute_type(t.scalar_type()) == c10::kFloat && p.out[2] >= 4) {
+  if (netcl::device_of(t).is_cpu() && !wide && !p.adaptive && compute_type(t.scalar_type()) == c10::kFloat &&
+      p.out[2] >= 4) {
     d.set("LANES", int64_t{p.out[2] >= 12 ? 8 : 4});
   }
   return d;
@@ -112,8 +113,8 @@ void max_forward(const char* op, const Tensor& self, const Window& w, const Tens
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
   kernel(device, "pool.cl", "pool_max", pool_defs(x, p))
-      .launch(op, queue_of(x), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(x), buf(to.dense),
-              buf(to_indices.dense), p);
+      .launch(op, queue_of(x), row_elements(device, p.rows, p.rows_per_item, p.out[2]), element_group(device), buf(x),
+              buf(to.dense), buf(to_indices.dense), p);
   to.finish();
   to_indices.finish();
 }
@@ -168,7 +169,8 @@ void avg_forward(const char* op, const Tensor& self, const Window& w, const Tens
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
   kernel(device, "pool.cl", "pool_avg", pool_defs(x, p))
-      .launch(op, queue_of(x), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(x), buf(to.dense), p);
+      .launch(op, queue_of(x), row_elements(device, p.rows, p.rows_per_item, p.out[2]), element_group(device), buf(x),
+              buf(to.dense), p);
   to.finish();
 }
 
@@ -191,7 +193,8 @@ void avg_backward(const char* op, const Tensor& grad_output, const Window& w, co
   PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
   set_rows(device, p, grad_input.numel() / p.in[2], p.in[2] * 8);
   kernel(device, "pool.cl", "pool_avg_backward", pool_defs(dy, p))
-      .launch(op, queue_of(dy), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(dy), buf(to), p);
+      .launch(op, queue_of(dy), row_elements(device, p.rows, p.rows_per_item, p.in[2]), element_group(device), buf(dy),
+              buf(to), p);
   if (!direct) grad_input.copy_(to);
 }
 
@@ -365,8 +368,8 @@ void fractional_forward(const char* op, const Tensor& self, IntArrayRef ker, con
   Defs d;
   d.set("ACC", compute_tag(x.scalar_type())).set("IN", dtype_tag(x.scalar_type()));
   kernel(device, "pool.cl", "pool_fractional", d)
-      .launch(op, queue_of(x), {size_t(ceil_div(p.rows, p.rows_per_item))}, {1}, buf(x), buf(drawn), buf(to.dense),
-              buf(to_indices.dense), p, int32_t(dims));
+      .launch(op, queue_of(x), row_elements(device, p.rows, p.rows_per_item, p.out[2]), element_group(device), buf(x),
+              buf(drawn), buf(to.dense), buf(to_indices.dense), p, int32_t(dims));
   to.finish();
   to_indices.finish();
 }

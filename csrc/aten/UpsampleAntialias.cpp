@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "aten/UpsampleBytes.h"
+#include "aten/support/RowElements.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
 
@@ -43,8 +44,8 @@ struct Pass {
     Defs d;
     d.set("IN", dtype_tag(type)).set("OUT", dtype_tag(type)).set("ACC", dtype_tag(type)).set("FILTER", int64_t(filter));
     kernel(dev, "upsample_aa.cl", "aa_weights", d)
-        .launch(op, queue_of(like), {size_t(out)}, {1}, buf(weights), buf(starts), in, taps, wide_high(scale),
-                wide_low(scale));
+        .launch(op, queue_of(like), {size_t(out)}, element_group(dev), buf(weights), buf(starts), in, out, taps,
+                wide_high(scale), wide_low(scale));
   }
 
   Tensor run(bool backward, const Tensor& x, int64_t dim, c10::ScalarType type) const {

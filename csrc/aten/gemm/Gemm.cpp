@@ -14,6 +14,7 @@
 #include "args/gemm.h"
 #include "aten/gemm/GroupTile.h"
 #include "aten/gemm/MatrixEngine.h"
+#include "aten/support/RowElements.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -456,8 +457,8 @@ bool run_split_k(const Job& job) {
   p.n_tiles = std::min<int64_t>(g.n, job.device().is_cpu() ? 256 : 1);
   with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
     kernel(job.device(), "gemm/gemm_sum.cl", "gemm_sum", defs)
-        .launch(job.op, job.queue, {static_cast<size_t>(ceil_div(g.n, p.n_tiles)), static_cast<size_t>(g.m)}, {1, 1},
-                buf(sums), job.c(), job.d(), p, alpha, beta);
+        .launch(job.op, job.queue, {static_cast<size_t>(ceil_div(g.n, p.n_tiles)), static_cast<size_t>(g.m)},
+                element_group(job.device()), buf(sums), job.c(), job.d(), p, alpha, beta);
   });
   return true;
 }

@@ -17,7 +17,8 @@ ELSEWHERE = {
     "cpu": {"conv/conv_gemm_gpu.cl", "gemm/gemm_gpu.cl", "reduce/reduce_group.cl", "soft_double.cl"},
     "gpu": {
         "conv/conv_channels.cl", "conv/conv_channels_few.cl", "conv/conv_channels_flat.cl", "conv/conv_depthwise.cl",
-        "conv/conv_gemm.cl", "conv/conv_pack.cl", "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "reduce/reduce_inner.cl",
+        "conv/conv_gemm.cl", "conv/conv_pack.cl",
+        "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "reduce/reduce_inner.cl",
         "rnn/lstm_steps.cl", "soft_double.cl",
     },
 }

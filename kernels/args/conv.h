@@ -28,8 +28,8 @@ typedef struct {
 } ConvPackParams;
 SAME_SIZE(ConvPackParams, 7 * 8)
 
-// conv_gemm, conv_tiled: out (m x n) = gathered (m x k) * packed (k x n) + bias, for each group. If k is split, slice s writes its
-// sum to out + s * out_slice.
+// conv_gemm, conv_tiled: out (m x n) = gathered (m x k) * packed (k x n) + bias, for each group. If k is split, slice s
+// writes its sum to out + s * out_slice.
 typedef struct {
   int64_t m, n, k, groups;
   int64_t m_tiles;                      // tiles per work-item, down; conv_tiled: of the result

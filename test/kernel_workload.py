@@ -93,6 +93,11 @@ def operators() -> None:
     torch.fft.fft(x[:, :30]), torch.fft.rfft(x, 17, dim=0), torch.fft.irfft(torch.fft.rfft(x))
     torch.poisson(x.abs()), torch._standard_gamma(x.double().abs()), torch.multinomial(x.abs(), 3, True)
     x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)
+    a, w = torch.randn(2, 64, device=D), torch.ones(8, 64, device=D, dtype=torch.int8)
+    packed = torch._convert_weight_to_int4pack(w[:, :32].byte(), 2)
+    torch._weight_int8pack_mm(a, w, a[0, :8]), torch._int_mm(w, w.t())
+    torch._weight_int4pack_mm(a, packed, 32, torch.ones(2, 8, 2, device=D))
+    torch._weight_int4pack_mm(a.expand(20, 2, 64)[:, 0], packed, 32, torch.ones(2, 8, 2, device=D))
     jagged = torch.nested.nested_tensor([x, x[:9]], layout=torch.jagged, requires_grad=True)
     torch.nested.to_padded_tensor(jagged, 0.0).sum().backward()
 

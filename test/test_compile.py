@@ -65,6 +65,7 @@ POINTWISE = {
     "special": lambda a, b: torch.lgamma(a.abs()) + torch.special.i0(b) + torch.digamma(a.abs() + 1) + torch.erf(b),
     "polygamma": lambda a, b: sum(torch.special.polygamma(n, a.abs() + 0.1) for n in range(4)) + torch.special.ndtr(b),
     "ldexp": lambda a, b: torch.ldexp(a, (b * 3).to(torch.int32)),
+    "frexp": lambda a, b: torch.frexp(a * 99)[0] + torch.frexp(b / 0)[1] + torch.frexp(a)[1],
     "cast": lambda a, b: (a * 100).to(torch.int8).float() + b.to(torch.int32) + (a > 0).to(torch.int64),
     "remainder": lambda a, b: torch.remainder(a, 0.3) + torch.fmod(b, 0.3) + torch.floor_divide(a, 0.3),
 }

@@ -352,7 +352,9 @@ class OpenCLOverrides(OpOverrides):
 
     @staticmethod
     def frexp(x: Any) -> tuple[CSEVariable, CSEVariable]:
-        raise NotImplementedError("netcl: frexp")
+        file = "common/frexp_parts.h"
+        mantissa, exponent = (_function(f"frexp_{part}", file, (x,), True) for part in ("mantissa", "exponent"))
+        return mantissa, OpenCLOverrides.to_dtype(exponent, torch.int32)
 
     @staticmethod
     def polygamma(order: Any, x: Any) -> CSEVariable:

@@ -68,9 +68,7 @@ def _update(kind: str, dtype: torch.dtype, acc: str, value: str) -> str:
     if dtype is torch.bool:
         return f"{acc} {'&' if kind in ('min', 'prod') else '|'} {value}"
     if kind in ("max", "min"):
-        sign = ">" if kind == "max" else "<"
-        nan = f" || {value} != {value}" if dtype.is_floating_point else ""
-        return f"({value} {sign} {acc}{nan}) ? {value} : {acc}"
+        return f"{value} {'>' if kind == 'max' else '<'} {acc} ? {value} : {acc}"  # NaN: see _combined
     return f"{acc} {dict(sum='+', prod='*', xor_sum='^')[kind]} {value}"
 
 
@@ -90,17 +88,20 @@ def _combined(kernel: OpenCLKernel, kind: str, dtype: torch.dtype, value: CSEVar
         lines.append(f"const {type} in_{name} = {_counting(dtype, text, identity)};")
         text = f"in_{name}"
     lines.append(f"{acc} = {_update(kind, dtype, acc, text)};")
+    before, total = [f"{type} {acc} = {identity};"], acc
+    if kind in ("max", "min") and dtype.is_floating_point:  # apart, so that the next step need not wait for it
+        size = dtypes.size(dtype)
+        before.append(f"MASK nan_{name} = (MASK)(0);")
+        lines.append(f"nan_{name} |= TRUTH_{size}({text} != {text});")
+        total = f"PICK_{size}(nan_{name}, {dtypes.literal(float('nan'), dtype)}, {acc})"
     if kernel.shape == ROWS:
         function = _COMBINE[kind]
         if dtype is torch.bool:
             function = "AND" if kind in ("min", "prod") else "OR"
         kernel.functions[f"NETCL_REDUCE({function.lower()}, {function}, {tag})"] = None
         kernel.scratch.append(f"SCRATCH({tag}, scratch_{name})")
-        before = [f"{type} {acc} = {identity};"]
-        after = [f"const {type} {name} = REDUCE({function.lower()}, {tag}, {acc}, scratch_{name});"]
-    else:
-        before = [f"{type} {acc} = {identity};"]
-        after = [f"const {type} {name} = {acc};"]
+        total = f"REDUCE({function.lower()}, {tag}, {total}, scratch_{name})"
+    after = [f"const {type} {name} = {total};"]
     result = _statement(kernel, name, type, dtype, lines, [str(value)], before, after)
     kernel.code.named[name].of = (kind, str(value))
     return result

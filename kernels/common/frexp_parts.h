@@ -1,0 +1,18 @@
+// The two results of frexp, for generated kernels.
+#ifndef NETCL_FREXP_PARTS_H
+#define NETCL_FREXP_PARTS_H
+#include "unary.cl"
+
+static inline VT frexp_mantissa(VT x) {
+  VT exponent;
+  return frexp_lanes(x, &exponent);
+}
+static inline VT frexp_exponent(VT x) {
+  VT exponent;
+  frexp_lanes(x, &exponent);
+  return exponent;
+}
+#define OP_frexp_mantissa(x) frexp_mantissa(x)
+#define OP_frexp_exponent(x) frexp_exponent(x)
+
+#endif

@@ -22,6 +22,8 @@ from torch._inductor.codegen.wrapper import (
 from torch._inductor.utils import IndentedBuffer, LineContext
 from torch._inductor.virtualized import V
 
+from ..device import device_count
+
 #: So many launches in turn of a kernel become one.
 _FEWEST = 4
 _NAMES = re.compile(r"[A-Za-z_]\w*")
@@ -109,8 +111,11 @@ class OpenCLWrapper(PythonWrapperCodegen):
     def write_header(self) -> None:
         super().write_header()
         self.imports.writeline("from torch_netcl.inductor.runtime import compile as netcl_compile")
-        self.header.writeline("netcl_launch = torch.ops.netcl.launch_generated.default")
-        self.header.writeline("netcl_launch_many = torch.ops.netcl.launch_generated_many.default")
+        # The operator itself: OpOverload costs one more call in Python.
+        self.header.writeline("netcl_launch = torch.ops.netcl.launch_generated.default._op")
+        self.header.writeline("netcl_launch_many = torch.ops.netcl.launch_generated_many.default._op")
+        for i in range(device_count()):
+            self.header.writeline(f"netcl_{i} = torch.device('netcl', {i})")
 
     def run_wrapper_ir_passes(self, is_inference: bool) -> None:
         super().run_wrapper_ir_passes(is_inference)
@@ -160,7 +165,7 @@ class OpenCLWrapper(PythonWrapperCodegen):
             return super().make_allocation(name, device, dtype, shape, stride, allocation_shape, is_pinned)
         sizes, strides = self.codegen_python_shape_tuple(shape), self.codegen_python_shape_tuple(stride)
         given = self.codegen_python_shape_tuple(shape if allocation_shape is None else allocation_shape)
-        line = f"{name} = empty_strided({given}, {strides}, device='netcl:{device.index or 0}', dtype={dtype})"
+        line = f"{name} = empty_strided({given}, {strides}, device=netcl_{device.index or 0}, dtype={dtype})"
         return line if sizes == given else f"{line}.as_strided({sizes}, {strides})"
 
 

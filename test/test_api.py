@@ -1,5 +1,6 @@
 """Compares torch.netcl with torch.cuda: the table in docs/api.md, and functions that other tests do not use."""
 
+import gc
 import re
 import sys
 import unittest
@@ -88,6 +89,7 @@ class TestApi(TestCase):
         self.assertEqual(torch.netcl.default_generators[0].initial_seed(), torch.netcl.initial_seed())
 
     def test_memory_snapshot(self):
+        gc.collect()  # nothing of an earlier test may be freed meanwhile
         before = torch.netcl.memory_allocated()
         kept = torch.empty(3000, dtype=torch.uint8, device=D)
         large = torch.empty(30 << 20, dtype=torch.uint8, device=D)

@@ -39,6 +39,7 @@ VARIANTS = (
 
 #: Why a target is missed, by the name of the case.
 REASONS = {
+    "norm_gelu": "The error function of gelu takes most of the time of both.",
     "dropout": "Both draw the same random numbers, which take most of the time.",
     "step_": "Matrix products, convolutions, attention and LSTM cells, most of the step, run eager kernels.",
     "small": "Dynamo's and AOTAutograd's checks before the one launch take longer than eager mode's five launches.",

@@ -303,6 +303,14 @@ class TestPointwise(TestCase):
         # torch CPU's AVX-512 code for float makes a NaN of Inf; its code for double does not.
         self.assertEqual(F.gelu(special.to(device)).cpu(), F.gelu(special.double()).float())
 
+    def test_erf_over_its_range(self, device):
+        few = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-38, -1e38])
+        x = torch.cat([torch.linspace(-6, 6, 20_001), torch.logspace(-36, 38, 500), few])
+        exact = torch.erf(x.double())
+        # PoCL's kernel: 1.6e-7 of its polynomial, and the rounding of the exponential and the difference.
+        self.assertEqual(torch.erf(x.to(device)).cpu().double(), exact, atol=0, rtol=4e-7)
+        self.assertEqual(torch.erf(few.to(device)).cpu().signbit()[:4], few.signbit()[:4])
+
     def test_rrelu_noise_is_the_slope(self, device):
         x = torch.randn(1000)
         noise = torch.empty_like(x, device=device)

@@ -34,6 +34,10 @@ def own_fallbacks():
 class NetclTestCase(TestCase):
     """Runs an operator on netcl and on the CPU and compares; it must not fall back to the CPU."""
 
+    def setUp(self):
+        super().setUp()
+        torch.netcl.reset_cpu_fallback_ops()  # what earlier tests counted
+
     def _callTestMethod(self, method):
         try:
             return super()._callTestMethod(method)

@@ -451,6 +451,28 @@ for _ in range(20): x.exp().sum().item()
 """)
             self.assertEqual((done.returncode, done.stderr), (0, ""), work)
 
+    def test_waits_end_though_other_threads_enqueue(self):
+        """A wait is for what was enqueued before it: in PoCL, clFinish and blocking copies wait for an empty queue."""
+        done = python("""
+import threading, torch
+w = torch.randn(300, 300, device="netcl")
+x, big = torch.ones(3, device="netcl"), torch.ones(1 << 20, device="netcl")
+host = torch.ones(1 << 20)
+(w @ w).tanh(), x.sum().item(), torch.arange(3, device="netcl")[x.long()]
+end = threading.Event()
+def fill():
+    while not end.is_set(): (w @ w).tanh()
+threads = [threading.Thread(target=fill) for _ in range(2)]
+for t in threads: t.start()
+for _ in range(3):
+    assert x.sum().item() == 3 and big.cpu().sum() == big.copy_(host).numel()
+    torch.arange(3, device="netcl")[x.long()].tolist()  # reads the device's assertions
+    torch.netcl.synchronize()
+end.set()
+for t in threads: t.join()
+""")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_interrupt_during_a_long_queue(self):
         done = python("""
 import os, signal, threading, torch

@@ -94,9 +94,12 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
     });
   } else {
     increment(counters.host_syncs);
-    queue.prepare_wait();
+    queue.settle();
+    cl_event event = nullptr;
     Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
-    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, command.event()));
+    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event));
+    command.share(event);
+    queue.wait_and_release(event);
   }
 }
 
@@ -106,18 +109,16 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   const Location from = locate(src);
   queue.settle();
   Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
+  cl_event event = nullptr;
+  NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
+  command.share(event);
   if (non_blocking && is_pinned(dst)) {
-    cl_event event = nullptr;
-    NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
-    command.share(event);
     keep_pinned_until(dst, event);
     queue.after_enqueue();
     return;
   }
   increment(counters.host_syncs);
-  queue.prepare_wait();
-  NETCL_CL(
-      clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
+  queue.wait_and_release(event);
   stay_if_exiting();
   raise_device_assertions(queue);
 }
@@ -140,14 +141,15 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
     const Location from = locate(src);
     cl_int err = CL_SUCCESS;
     increment(counters.host_syncs);
-    src_queue.prepare_wait();
-    void* mapped = cl().clEnqueueMapBuffer(src_queue.handle(), from.mem, CL_TRUE, CL_MAP_READ, from.offset, bytes, 0,
-                                           nullptr, nullptr, &err);
+    cl_event event = nullptr;
+    void* mapped = cl().clEnqueueMapBuffer(src_queue.handle(), from.mem, CL_FALSE, CL_MAP_READ, from.offset, bytes, 0,
+                                           nullptr, &event, &err);
     if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueMapBuffer");
     const auto unmap = [&] {
       return cl().clEnqueueUnmapMemObject(src_queue.handle(), from.mem, mapped, 0, nullptr, nullptr);
     };
     auto after_an_error = c10::make_scope_exit(unmap);
+    src_queue.wait_and_release(event);
     raise_device_assertions(src_queue);
     copy_to_device(dst, mapped, bytes, dst_queue);
     after_an_error.release();

@@ -15,6 +15,7 @@ void Event::record(Queue& queue) {
   cl_event marker = queue.enqueue_marker();
   if (handle_) cl().clReleaseEvent(handle_);
   handle_ = marker;
+  queue_ = &queue;
 }
 
 void Event::block(Queue& queue) const {
@@ -33,7 +34,7 @@ bool Event::query() const {
 void Event::synchronize() const {
   if (!handle_) return;
   increment(counters.host_syncs);
-  NETCL_CL(clWaitForEvents(1, &handle_));
+  queue_->wait_on_host(handle_);
   stay_if_exiting();
 }
 

@@ -34,6 +34,7 @@ class Event {
 
  private:
   cl_event handle_ = nullptr;
+  Queue* queue_ = nullptr;  // the queue that it was recorded on
 };
 
 }  // namespace netcl

@@ -4,6 +4,8 @@
 #include <c10/util/ScopeExit.h>
 
 #include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -57,8 +59,31 @@ Marks& marks_of(const Queue& queue) {
   return all->at(queue.device().index()).at(queue.id());
 }
 
+// The host threads that wait for a device.
+struct HostWaits {
+  std::mutex mutex;
+  std::condition_variable one_ended;
+  int now = 0;
+  uint64_t ended = 0;
+};
+HostWaits& host_waits_of(const Queue& queue) {
+  static auto* all = new std::array<HostWaits, 64>();
+  return all->at(queue.device().index());
+}
+
+// Intel's CPU runtime lets a thread that waits run commands, for as long as there are any. So a thread that enqueues
+// without end stops here until a wait has ended. Ten seconds at most, since a command may depend on this thread (by a
+// user event of pyopencl).
+void let_a_wait_end(const Queue& queue) {
+  HostWaits& waits = host_waits_of(queue);
+  std::unique_lock<std::mutex> lock(waits.mutex);
+  waits.one_ended.wait_for(lock, std::chrono::seconds(10),
+                           [&waits, before = waits.ended] { return waits.now == 0 || waits.ended != before; });
+}
+
 void throttle(Queue& queue) {
   if (shutting_down()) return;
+  let_a_wait_end(queue);
   Marks& marks = marks_of(queue);
   cl_event oldest = nullptr;
   {
@@ -170,9 +195,12 @@ void Queue::synchronize() {
   increment(counters.host_syncs);
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
-  gate_->open();
-  NETCL_CL(clFinish(handle_));
-  done_.store(now);
+  if (shared_.load(std::memory_order_relaxed) || done_.load() < now) {
+    cl_event marker = nullptr;
+    NETCL_CL(clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &marker));
+    wait_and_release(marker);
+    done_.store(now);
+  }
   stay_if_exiting();
   raise_device_assertions(*this);
 }
@@ -202,6 +230,31 @@ bool Queue::query() {
   if (status < CL_COMPLETE) raise_cl_error(status, "a command of this stream");
   done_.store(now);
   return true;
+}
+
+void Queue::wait_on_host(cl_event event) {
+  since_flush_.store(0, std::memory_order_relaxed);
+  gate_->open();
+  HostWaits& waits = host_waits_of(*this);
+  {
+    const std::lock_guard<std::mutex> lock(waits.mutex);
+    waits.now++;
+  }
+  const cl_int err = cl().clWaitForEvents(1, &event);
+  {
+    const std::lock_guard<std::mutex> lock(waits.mutex);
+    waits.now--;
+    waits.ended++;
+  }
+  waits.one_ended.notify_all();
+  if (err == CL_SUCCESS) return;
+  if (!is_over(event)) cl().clFinish(handle_);  // the command may still write to the caller's memory
+  raise_cl_error(err, "clWaitForEvents");
+}
+
+void Queue::wait_and_release(cl_event event) {
+  const auto release = c10::make_scope_exit([event] { cl().clReleaseEvent(event); });
+  wait_on_host(event);
 }
 
 void Queue::flush() {

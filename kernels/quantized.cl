@@ -3,7 +3,8 @@
 // -D: SCALE, OUT (storage tags of scales and result), ACC, VEC, LS (work-items per group), ROWS and COLS (rows of x and
 // of the weight at once); SCALED if each row of an int8 weight has a factor.
 // A CPU's work-item keeps sums in vectors over k. A GPU's work-group divides k among its work-items.
-#include "common/vector.h"
+#define WHOLE_LOADS  // see common/builtins.h
+#include "common/group_reduce.h"
 #if VEC > 1
 #include "common/sum_lanes.h"
 #else
@@ -18,30 +19,12 @@
 #define LANE ((long)get_local_id(0))
 #define SCRATCH __local ST scratch[LS];
 #define GROUP_SUM(x) group_sum(x, scratch)
-static inline ST group_sum(ST x, __local ST* s) {
-  const int lane = (int)get_local_id(0);
-  s[lane] = x;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (int k = LS / 2; k > 0; k >>= 1) {
-    if (lane < k) s[lane] += s[lane + k];
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-  const ST sum = s[0];
-  barrier(CLK_LOCAL_MEM_FENCE);
-  return sum;
-}
+GROUP_REDUCE(group_sum, GROUP_ADD)
 #endif
 
-// PoCL splits a vload of bytes, and calls a function to convert each of them.
 typedef VTYPE(u8, VEC) bytes_t;
-#if VEC > 1
-typedef struct __attribute__((packed)) {
-  bytes_t v;
-} packed_bytes;
-#define LOAD_BYTES(p) (((__global const packed_bytes*)(p))->v)
-#else
-#define LOAD_BYTES(p) (*(p))
-#endif
+#define LOAD_BYTES(p) CAT(VLOAD_, VEC)(0, p)
+// PoCL calls a function to convert each byte.
 #if VEC > 1 && defined(HAVE_CPU_BUILTINS) && __has_builtin(__builtin_convertvector)
 #define TO_ACC(v) __builtin_convertvector(v, VT)
 #else

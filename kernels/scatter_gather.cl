@@ -2,74 +2,8 @@
 // -D: VAL (storage tag), VAL_BYTES (its size), ACC (compute tag), RED (sum, prod, amax, amin), VEC, NIDX, IDX,
 // ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, and ATOMIC if work-items may meet in one place. Without ATOMIC, the host
 // lays out the space so that they cannot.
+#include "common/combine.h"
 #include "common/index_space.h"
-#include "common/vector.h"
-
-#define RED_sum(a, b) ((a) + (b))
-#if defined(ACC_COMPLEX)
-#define RED_prod(a, b) C_MUL(ST, a, b)
-#else
-#define RED_prod(a, b) ((a) * (b))
-#endif
-// A NaN counts as the extreme value, as everywhere in PyTorch.
-#if defined(ACC_FLOATING)
-#define RED_amax(a, b) ((a) != (a) || (a) > (b) ? (a) : (b))
-#define RED_amin(a, b) ((a) != (a) || (a) < (b) ? (a) : (b))
-#else
-#define RED_amax(a, b) max(a, b)
-#define RED_amin(a, b) min(a, b)
-#endif
-#define REDUCE CAT(RED_, RED)
-
-#ifdef ATOMIC
-#define bits_1 uchar
-#define bits_2 ushort
-// A compare-and-swap on the word of 4 or 8 bytes that holds the element.
-#if VAL_BYTES == 8
-typedef ulong word_t;
-#define SWAP(p, old, new) atom_cmpxchg(p, old, new)
-#else
-typedef uint word_t;
-#define SWAP(p, old, new) atomic_cmpxchg(p, old, new)
-#endif
-// The element is taken out of the word by value. A cast pointer into the word would break the aliasing rules, on which
-// compilers rely.
-#if VAL_BYTES >= 4
-static inline word_t combined(word_t word, uint shift, ST v) {
-  union {
-    word_t w;
-    STORAGE(VAL) v;
-  } slot;
-  slot.w = word;
-  const ST a = LOAD(VAL, ACC, 1, &slot.v, 0);
-  STORE(VAL, ACC, 1, &slot.v, 0, REDUCE(a, v));
-  return slot.w;
-}
-#else
-typedef CAT(bits_, VAL_BYTES) bits_t;
-static inline word_t combined(word_t word, uint shift, ST v) {
-  bits_t bits = (bits_t)(word >> shift);
-  const ST a = LOAD(VAL, ACC, 1, (STORAGE(VAL)*)&bits, 0);
-  STORE(VAL, ACC, 1, (STORAGE(VAL)*)&bits, 0, REDUCE(a, v));
-  return (word & ~(((1u << (8 * VAL_BYTES)) - 1) << shift)) | ((word_t)bits << shift);
-}
-#endif
-static inline void combine(__global uchar* base, ulong offset, ST v) {
-  const ulong within = offset & (sizeof(word_t) - 1);
-  volatile __global word_t* p = (volatile __global word_t*)(base + (offset - within));
-  word_t seen = *p, held;
-  do {
-    held = seen;
-    seen = SWAP(p, held, combined(held, (uint)(8 * within), v));
-  } while (seen != held);
-}
-#else
-static inline void combine(__global uchar* base, ulong offset, ST v) {
-  __global STORAGE(VAL)* p = (__global STORAGE(VAL)*)(base + offset);
-  const ST a = LOAD(VAL, ACC, 1, p, 0);
-  STORE(VAL, ACC, 1, p, 0, REDUCE(a, v));
-}
-#endif
 
 // `scaled`: source values are multiplied by alpha first (index_add). `fill`: the value is alpha itself.
 __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int scaled, int fill, ulong2 alpha_bits,

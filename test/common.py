@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
+import unittest
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -51,3 +55,14 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+def check_gpu_shape(case: unittest.TestCase, file: str, names: str) -> None:
+    """Run the tests of a file that pytest's -k selects by `names` again, in a process with GPU-shaped kernels."""
+    if os.environ.get("NETCL_DEVICE_CLASS") == "gpu":
+        case.skipTest("this process already has GPU-shaped kernels")
+    # -m "": not only the tests that `make test` runs on this runtime.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", "-k", names, file]
+    env = {**os.environ, "NETCL_DEVICE_CLASS": "gpu"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    case.assertEqual(done.returncode, 0, done.stdout[-4000:])

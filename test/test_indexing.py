@@ -3,13 +3,11 @@
 """Indexing, gather/scatter and masks on netcl, each compared with the CPU."""
 
 import itertools
-import os
 import re
-import subprocess
-import sys
 import warnings
 
 import torch
+from common import check_gpu_shape
 from torch.testing import make_tensor
 from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -498,15 +496,8 @@ class TestMasks(NetclTestCase):
 class TestOtherShape(TestCase):
     def test_gpu_shaped_kernels(self):
         """GPUs use atomics and small work-items, so some checks run again in a process with GPU kernels."""
-        if os.environ.get("NETCL_DEVICE_CLASS") == "gpu":
-            self.skipTest("this process already has GPU-shaped kernels")
         names = "conflicts_netcl_float32 or conflicts_netcl_int64 or reductions_netcl_float16 or index_large"
-        # -m "": not only the tests that `make test` runs on this runtime.
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", "-k", names, __file__]
-        done = subprocess.run(
-            command, env={**os.environ, "NETCL_DEVICE_CLASS": "gpu"}, capture_output=True, text=True
-        )
-        self.assertEqual(done.returncode, 0, done.stdout[-4000:])
+        check_gpu_shape(self, __file__, names)
 
 
 for case in (TestIndex, TestManyDimensions, TestGatherScatter, TestMasks):

@@ -1,12 +1,9 @@
 """Products with int8 and int4 weights, against float64 on the CPU."""
 
-import os
-import subprocess
-import sys
 import unittest
 
 import torch
-from common import DEVICE, no_fallback
+from common import DEVICE, check_gpu_shape, no_fallback
 from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
 
 import torch_netcl  # noqa: F401
@@ -141,14 +138,7 @@ class TestQuantized(TestCase):
 class TestOtherShape(TestCase):
     def test_gpu_shaped_kernels(self):
         """A GPU's work-groups add in local memory."""
-        if os.environ.get("NETCL_DEVICE_CLASS") == "gpu":
-            self.skipTest("this process already has GPU-shaped kernels")
-        # -m "": not only the tests that `make test` runs on this runtime.
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", "-k", "int8_b or int4_b"]
-        done = subprocess.run(
-            [*command, __file__], env={**os.environ, "NETCL_DEVICE_CLASS": "gpu"}, capture_output=True, text=True
-        )
-        self.assertEqual(done.returncode, 0, done.stdout[-4000:])
+        check_gpu_shape(self, __file__, "int8_b or int4_b")
 
 
 instantiate_parametrized_tests(TestQuantized)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 import torchvision_ops
-from common import DEVICE
+from common import DEVICE, check_gpu_shape
 from torch.testing._internal.common_utils import (
     DeterministicGuard,
     TestCase,
@@ -366,14 +366,8 @@ print(torch.ops.torchvision.nms(boxes, torch.tensor([1.0, 2, 3], device="netcl")
 class TestOtherShape(TestCase):
     def test_gpu_shaped_kernels(self):
         """GPUs use atomics and a work-group for nms, so some checks run again in a process with GPU kernels."""
-        if os.environ.get("NETCL_DEVICE_CLASS") == "gpu":
-            self.skipTest("this process already has GPU-shaped kernels")
         names = "test_nms_float32 or test_regions_float32 or test_deform_conv2d_float32_use_mask_True"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", "-k", names, __file__]
-        done = subprocess.run(
-            command, env={**os.environ, "NETCL_DEVICE_CLASS": "gpu"}, capture_output=True, text=True
-        )
-        self.assertEqual(done.returncode, 0, done.stdout[-4000:])
+        check_gpu_shape(self, __file__, names)
 
 
 @unittest.skipUnless(torchvision_ops.compiled(), "torchvision is not installed, or its compiled part does not load")

@@ -122,10 +122,14 @@ struct Roi {
   }
   // A CPU's work-item takes all bins of a region and a block of channels, a GPU's one element of the output.
   template <class... Tensors>
-  void forward(const char* name, const Tensors&... tensors) {
+  void forward(const char* name, const Tensor& out, const Tensors&... tensors) {
     if (results() == 0) return;
+    if (empty_input()) {
+      out.zero_();
+      return;
+    }
     if (dev.is_cpu()) p.block = kChannels, p.bins_per = bins();
-    run(name, tensors...);
+    run(name, out, tensors...);
   }
   // Regions overlap. Either a work-item takes all regions of an image for some channels, and adds in a fixed order, or
   // there is one per element and the sums are atomic.
@@ -159,7 +163,6 @@ Tensor roi_align(const Tensor& input, const Tensor& rois, double scale, int64_t 
   roi.sampling = int32_t(sampling);
   roi.aligned = aligned;
   const Tensor out = roi.result(input.scalar_type());
-  if (roi.empty_input()) return out.zero_();
   roi.forward("roi_align", out, roi.values);
   return out;
 }
@@ -178,7 +181,7 @@ std::tuple<Tensor, Tensor> roi_pool(const Tensor& input, const Tensor& rois, dou
                                     int64_t out_w) {
   Roi roi("torchvision::roi_pool", "input", input, rois, shape_of(input), {scale, out_h, out_w});
   const Tensor out = roi.result(input.scalar_type()), places = roi.result(at::kInt);
-  if (roi.empty_input()) return {out.zero_(), places.fill_(-1)};
+  if (roi.empty_input()) places.fill_(-1);
   roi.forward("roi_pool", out, places, roi.values);
   return {out, places};
 }
@@ -206,11 +209,7 @@ std::tuple<Tensor, Tensor> ps_roi_align(const Tensor& input, const Tensor& rois,
   Roi roi("torchvision::ps_roi_align", "input", input, rois, shape_of(input), {scale, out_h, out_w, true});
   roi.sampling = int32_t(sampling);
   const Tensor out = roi.result(input.scalar_type());
-  if (roi.empty_input()) {
-    out.zero_();
-  } else {
-    roi.forward("roi_align", out, roi.values);
-  }
+  roi.forward("roi_align", out, roi.values);
   return {out, channel_mapping(roi)};
 }
 
@@ -227,11 +226,7 @@ std::tuple<Tensor, Tensor> ps_roi_pool(const Tensor& input, const Tensor& rois, 
                                        int64_t out_w) {
   Roi roi("torchvision::ps_roi_pool", "input", input, rois, shape_of(input), {scale, out_h, out_w, true});
   const Tensor out = roi.result(input.scalar_type());
-  if (roi.empty_input()) {
-    out.zero_();
-  } else {
-    roi.forward("ps_roi_pool", out, roi.values);
-  }
+  roi.forward("ps_roi_pool", out, roi.values);
   return {out, channel_mapping(roi)};
 }
 

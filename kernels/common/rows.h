@@ -3,6 +3,7 @@
 // -D: ACC (compute tag), VEC, LS; LONG_ROWS for sums of many elements.
 #ifndef NETCL_ROWS_H
 #define NETCL_ROWS_H
+#include "common/group_reduce.h"
 #include "common/vector.h"
 
 #if LS == 1
@@ -189,21 +190,7 @@ HALVE(CTYPE(ACC), hmax, fmax)
 #define ROW_SCRATCH __local ST row_scratch[LS];
 #define row_sum(x) group_sum(hsum(x), row_scratch)
 #define row_max(x) group_max(hmax(x), row_scratch)
-#define GROUP_REDUCE(name, op)                      \
-  static inline ST name(ST x, __local ST* s) {      \
-    const int lid = (int)get_local_id(0);           \
-    s[lid] = x;                                     \
-    barrier(CLK_LOCAL_MEM_FENCE);                   \
-    for (int k = LS / 2; k > 0; k >>= 1) {          \
-      if (lid < k) s[lid] = op(s[lid], s[lid + k]); \
-      barrier(CLK_LOCAL_MEM_FENCE);                 \
-    }                                               \
-    const ST r = s[0];                              \
-    barrier(CLK_LOCAL_MEM_FENCE);                   \
-    return r;                                       \
-  }
-#define GROUP_ADD_(a, b) ((a) + (b))
-GROUP_REDUCE(group_sum, GROUP_ADD_)
+GROUP_REDUCE(group_sum, GROUP_ADD)
 GROUP_REDUCE(group_max, fmax)
 #endif
 

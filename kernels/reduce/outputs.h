@@ -2,6 +2,7 @@
 // -D: OUT0, and OUT1 for operators with two results (storage tags); TAKE_SQRT of a variance.
 #ifndef NETCL_REDUCE_OUTPUTS_H
 #define NETCL_REDUCE_OUTPUTS_H
+#define WHOLE_LOADS  // see common/builtins.h
 #include "args/reduce.h"
 #include "common/offsets.h"
 #include "reduce/accumulators.h"

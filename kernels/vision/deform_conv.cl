@@ -1,6 +1,6 @@
 // torchvision's deform_conv2d as matrix products over columns: the columns, and the gradients of input, offsets and
 // mask.
-// -D: IN, ACC, MASK (1: points have a factor); ATOMIC and ACC_BYTES for the input's gradient, see add_to.h.
+// -D: IN, ACC, MASK (1: points have a factor); ATOMIC and VAL_BYTES for the input's gradient, see add_to.h.
 // A point is (image, group of offsets, tap of the kernel, pixel of the output). Work-items take `per` points in the
 // first dimension, `block` channels of the group in the second.
 #include "args/vision.h"

@@ -1,5 +1,5 @@
 // torchvision's pooling of regions of interest: roi_align, roi_pool, ps_roi_align, ps_roi_pool, and their gradients.
-// -D: IN, ACC, PS (1: each bin has channels of its own), BLOCK (the most channels per work-item); ATOMIC and ACC_BYTES
+// -D: IN, ACC, PS (1: each bin has channels of its own), BLOCK (the most channels per work-item); ATOMIC and VAL_BYTES
 // for the gradients, see add_to.h.
 #include "args/vision.h"
 #include "vision/add_to.h"
@@ -48,6 +48,21 @@ static inline void check_image(roi_t* roi, long images, __global int* err, int c
   netcl_report(err, code, roi->image, images);
   roi->image = 0;
 }
+
+// Whether a region adds to what a work-item computes: an image that does not exist has been reported.
+static inline int belongs(const roi_t* roi, const share_t* s, long images) {
+  return roi->image >= 0 && roi->image < images && (s->image < 0 || roi->image == s->image);
+}
+
+// What all kernels take, and the beginning of those that compute one region's results.
+#define ROI_PARAMS \
+  BUF(rois), BUF(e), int code, float scale, float scale_low, int sampling, int aligned, const RoiParams p
+#define SCALE ((ST)scale + (ST)scale_low)
+#define TAKE_ROI                                                    \
+  const share_t s = share_of(&p, get_global_id(0));                 \
+  if (s.roi >= s.last_roi) return;                                  \
+  roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), s.roi, SCALE); \
+  check_image(&roi, p.images, PTR(e, int), code);
 
 // One dimension of a region for the align operators: its bins begin at `start` and have the size `bin`; each is sampled
 // at `points` points.
@@ -114,12 +129,8 @@ static inline int taps_of(ST y, ST x, long height, long width, taps_t* t) {
     for (int x = x0; x < x1; x++)                                                          \
       if (taps_of(point(&down, bin_y, y), point(&across, bin_x, x), p.height, p.width, &t))
 
-__kernel void roi_align(BUF(out), BUF(in), BUF(rois), BUF(e), int code, float scale, float scale_low, int sampling,
-                        int aligned, const RoiParams p) {
-  const share_t s = share_of(&p, get_global_id(0));
-  if (s.roi >= s.last_roi) return;
-  roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), s.roi, (ST)scale + (ST)scale_low);
-  check_image(&roi, p.images, PTR(e, int), code);
+__kernel void roi_align(BUF(out), BUF(in), ROI_PARAMS) {
+  TAKE_ROI
   for (long bin = s.bin; bin < s.last_bin; bin++) {
     ST sum[BLOCK];
     for (int c = 0; c < BLOCK; c++) sum[c] = 0;
@@ -133,12 +144,11 @@ __kernel void roi_align(BUF(out), BUF(in), BUF(rois), BUF(e), int code, float sc
   }
 }
 
-__kernel void roi_align_backward(BUF(gin), BUF(grad), BUF(rois), BUF(e), int code, float scale, float scale_low,
-                                 int sampling, int aligned, const RoiParams p) {
+__kernel void roi_align_backward(BUF(gin), BUF(grad), ROI_PARAMS) {
   const share_t s = share_of(&p, get_global_id(0));
   for (long r = s.roi; r < s.last_roi; r++) {
-    const roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), r, (ST)scale + (ST)scale_low);
-    if (roi.image < 0 || roi.image >= p.images || (s.image >= 0 && roi.image != s.image)) continue;
+    const roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), r, SCALE);
+    if (!belongs(&roi, &s, p.images)) continue;
     for (long bin = s.bin; bin < s.last_bin; bin++) {
       FOR_POINTS
       for (long c = s.channel; c < s.channel + s.channels; c++) {
@@ -167,12 +177,8 @@ static inline long2 rows_of(ST low, ST high, int extra, long bin, long bins, lon
     for (long x = across.x; x < across.y; x++)
 
 // Like torchvision, it takes no NaN, and starts from -FLT_MAX in every dtype.
-__kernel void roi_pool(BUF(out), BUF(places), BUF(in), BUF(rois), BUF(e), int code, float scale, float scale_low,
-                       int sampling, int aligned, const RoiParams p) {
-  const share_t s = share_of(&p, get_global_id(0));
-  if (s.roi >= s.last_roi) return;
-  roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), s.roi, (ST)scale + (ST)scale_low);
-  check_image(&roi, p.images, PTR(e, int), code);
+__kernel void roi_pool(BUF(out), BUF(places), BUF(in), ROI_PARAMS) {
+  TAKE_ROI
   for (long bin = s.bin; bin < s.last_bin; bin++) {
     REGION(1, 0)
     for (long c = s.channel; c < s.channel + s.channels; c++) {
@@ -192,12 +198,11 @@ __kernel void roi_pool(BUF(out), BUF(places), BUF(in), BUF(rois), BUF(e), int co
   }
 }
 
-__kernel void roi_pool_backward(BUF(gin), BUF(grad), BUF(places), BUF(rois), BUF(e), int code, float scale,
-                                float scale_low, int sampling, int aligned, const RoiParams p) {
+__kernel void roi_pool_backward(BUF(gin), BUF(grad), BUF(places), ROI_PARAMS) {
   const share_t s = share_of(&p, get_global_id(0));
   for (long r = s.roi; r < s.last_roi; r++) {
-    const roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), r, (ST)scale + (ST)scale_low);
-    if (roi.image < 0 || roi.image >= p.images || (s.image >= 0 && roi.image != s.image)) continue;
+    const roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), r, SCALE);
+    if (!belongs(&roi, &s, p.images)) continue;
     for (long c = s.channel; c < s.channel + s.channels; c++)
       for (long bin = s.bin; bin < s.last_bin; bin++) {
         const long place = PTR(places, const int)[RESULT(r, c, bin)];
@@ -208,12 +213,8 @@ __kernel void roi_pool_backward(BUF(gin), BUF(grad), BUF(places), BUF(rois), BUF
   }
 }
 
-__kernel void ps_roi_pool(BUF(out), BUF(in), BUF(rois), BUF(e), int code, float scale, float scale_low, int sampling,
-                          int aligned, const RoiParams p) {
-  const share_t s = share_of(&p, get_global_id(0));
-  if (s.roi >= s.last_roi) return;
-  roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), s.roi, (ST)scale + (ST)scale_low);
-  check_image(&roi, p.images, PTR(e, int), code);
+__kernel void ps_roi_pool(BUF(out), BUF(in), ROI_PARAMS) {
+  TAKE_ROI
   for (long bin = s.bin; bin < s.last_bin; bin++) {
     REGION(0, 1)
     for (long c = s.channel; c < s.channel + s.channels; c++) {
@@ -227,12 +228,11 @@ __kernel void ps_roi_pool(BUF(out), BUF(in), BUF(rois), BUF(e), int code, float 
 }
 
 // torchvision's gradient counts the last row and column, which its forward pass leaves out.
-__kernel void ps_roi_pool_backward(BUF(gin), BUF(grad), BUF(rois), BUF(e), int code, float scale, float scale_low,
-                                   int sampling, int aligned, const RoiParams p) {
+__kernel void ps_roi_pool_backward(BUF(gin), BUF(grad), ROI_PARAMS) {
   const share_t s = share_of(&p, get_global_id(0));
   for (long r = s.roi; r < s.last_roi; r++) {
-    const roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), r, (ST)scale + (ST)scale_low);
-    if (roi.image < 0 || roi.image >= p.images || (s.image >= 0 && roi.image != s.image)) continue;
+    const roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), r, SCALE);
+    if (!belongs(&roi, &s, p.images)) continue;
     for (long bin = s.bin; bin < s.last_bin; bin++) {
       REGION(0, 0)
       if (area <= 0) continue;

@@ -152,6 +152,15 @@ class TestBounds(TestCase):
         source = "__kernel __attribute__((reqd_work_group_size(SIDE_X, SIDE_Y, 1))) void f(int x) {"
         self.assertEqual(lab.Program("a.cl", "f", "-DSIDE_X=8 -DSIDE_Y=4", source, 64).group, 32)
         self.assertEqual(lab.Program("a.cl", "f", "", "__kernel void f(int x) {", 64).group, 64)
+        items = source.replace("SIDE_X, SIDE_Y", "ITEMS, 1")
+        self.assertEqual(lab.Program("a.cl", "f", "-DSIDE_X=8 -DSIDE_Y=4", items, 64).group, 32)
+
+    def test_registers_of_a_larger_file(self):
+        program = lab.Program("a.cl", "f", "", "", 256)
+        for name, most in (("gfx906", 128), ("gfx90a", 256), ("sm_90", 128)):
+            target = next(t for t in lab.TARGETS if t.name == name)
+            self.assertEqual(lab.broken(program, target, lab.Report(registers=most)), [])
+            self.assertEqual(lab.broken(program, target, lab.Report(registers=most + 1)), [f"registers {most + 1}"])
 
 
 class TestKeptReports(TestCase):

@@ -94,6 +94,49 @@ struct Forward {
   const Tensor &x, &out, &mean, &invstd;
 };
 
+// Training on a GPU: several work-groups per channel, each for a share of its elements (batch_norm_gpu.cl).
+struct Shares {
+  int64_t n, elements, shares;  // of a channel: its elements, those of a share, the number of shares
+  size_t channels;
+  Range global, local, finish;
+  Defs defs;
+
+  Shares(const Device& dev, const Layout& layout, const Defs& d)
+      : n(layout.runs * layout.hw), channels(size_t(layout.channels)), finish(column_local(dev)), defs(d) {
+    // Enough groups to fill the device, but no long sums in a work-item.
+    const auto group = int64_t(layout.cols ? column_local(dev).x : row_group(dev));
+    const int64_t groups = layout.cols ? ceil_div(layout.channels, group) : layout.channels;
+    const int64_t wanted = ceil_div(16 * int64_t(dev.compute_units()), groups), lanes = layout.cols ? 1 : group;
+    elements = std::clamp<int64_t>(ceil_div(n, wanted), 8 * lanes, 512 * lanes);
+    shares = ceil_div(n, elements);
+    local = {size_t(group)};
+    global = {layout.cols ? channels : channels * size_t(group), size_t(shares)};
+    if (layout.cols) defs.set("COLS", 1);
+  }
+  Tensor parts(const Tensor& like, int64_t numbers) const {
+    return at::empty({shares, int64_t(channels), numbers}, like.options());
+  }
+};
+
+void train_forward_on_gpu(const Forward& f, const Defs& d, const Tensor& rm, const Tensor& rv) {
+  const Layout& layout = f.layout;
+  Device& dev = netcl::device_of(f.x);
+  Queue& queue = queue_of(f.x);
+  const Shares s(dev, layout, d);
+  const Tensor parts = s.parts(f.mean, 3);
+  constexpr const char* file = "batch_norm_gpu.cl";
+  kernel(dev, file, "batch_norm_parts", s.defs)
+      .launch(f.op, queue, s.global, s.local, buf(parts), buf(f.x), s.n, layout.channels, layout.hw, s.elements);
+  kernel(dev, file, "batch_norm_finish", d)
+      .launch(f.op, queue, {s.channels}, s.finish, buf(f.mean), buf(f.invstd), buf_or_null(rm), buf_or_null(rv),
+              buf(parts), s.n, layout.channels, s.elements, wide_high(f.stats.momentum), wide_low(f.stats.momentum),
+              wide_high(f.stats.eps), wide_low(f.stats.eps));
+  const int64_t elements = f.x.numel();
+  kernel(dev, file, "batch_norm_apply", d)
+      .launch(f.op, queue, {size_t(elements)}, {64}, buf(f.out), buf(f.x), buf(f.mean), buf(f.invstd),
+              buf_or_null(f.params.weight), buf_or_null(f.params.bias), elements, layout.channels, layout.hw);
+}
+
 void train_forward(const Forward& f) {
   const Layout& layout = f.layout;
   Device& dev = netcl::device_of(f.x);
@@ -102,7 +145,9 @@ void train_forward(const Forward& f) {
   const Tensor rm = contiguous(f.stats.running_mean), rv = contiguous(f.stats.running_var);
   const Buf weight = buf_or_null(f.params.weight), bias = buf_or_null(f.params.bias);
   const Defs d = batch_norm_defs(f.x, layout, f.params.type, rm, rv);
-  if (layout.cols) {
+  if (!dev.is_cpu()) {
+    train_forward_on_gpu(f, d, rm, rv);
+  } else if (layout.cols) {
     kernel(dev, "batch_norm.cl", "batch_norm_train_cols", d)
         .launch(f.op, queue, column_range(dev, layout.channels), column_local(dev), buf(f.out), buf(f.mean),
                 buf(f.invstd), buf(f.x), weight, bias, buf_or_null(rm), buf_or_null(rv), layout.runs, layout.channels,
@@ -166,6 +211,35 @@ std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, 
   return {out, mean, invstd};
 }
 
+struct Backward {
+  const char* op;
+  const Layout& layout;
+  const Params& params;
+  const Defs& defs;
+  const Tensor &x, &g, &mean, &invstd;  // contiguous, as the results
+  const Tensor &gin, &gw, &gb;          // undefined if not asked for
+};
+
+void train_backward_on_gpu(const Backward& b) {
+  const Layout& layout = b.layout;
+  Device& dev = netcl::device_of(b.x);
+  Queue& queue = queue_of(b.x);
+  const Shares s(dev, layout, b.defs);
+  const Tensor parts = s.parts(b.mean, 2), means = at::empty({layout.channels, 2}, b.mean.options());
+  constexpr const char* file = "batch_norm_gpu.cl";
+  kernel(dev, file, "batch_norm_grad_parts", s.defs)
+      .launch(b.op, queue, s.global, s.local, buf(parts), buf(b.g), buf(b.x), buf(b.mean), s.n, layout.channels,
+              layout.hw, s.elements);
+  kernel(dev, file, "batch_norm_grad_finish", b.defs)
+      .launch(b.op, queue, {s.channels}, s.finish, buf_or_null(b.gw), buf_or_null(b.gb), buf(means), buf(parts),
+              buf(b.invstd), s.n, layout.channels, s.elements);
+  if (!b.gin.defined()) return;
+  const int64_t elements = b.x.numel();
+  kernel(dev, file, "batch_norm_grad_apply", b.defs)
+      .launch(b.op, queue, {size_t(elements)}, {64}, buf(b.gin), buf(b.g), buf(b.x), buf(b.mean), buf(b.invstd),
+              buf_or_null(b.params.weight), buf(means), elements, layout.channels, layout.hw);
+}
+
 std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_out, const Tensor& input,
                                             const Params& params, const Statistics& stats, Mask mask) {
   const Layout layout(input);
@@ -187,7 +261,9 @@ std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_o
   const Tensor stat = contiguous(train ? stats.save_invstd.to(compute) : stats.running_var);
   const Defs d = batch_norm_defs(x, layout, params.type, stats.running_mean, stats.running_var);
   Queue& queue = queue_of(x);
-  if (layout.cols) {
+  if (!dev.is_cpu() && train) {
+    train_backward_on_gpu({op, layout, params, d, x, g, mean, stat, gin, gw, gb});
+  } else if (layout.cols) {
     kernel(dev, "batch_norm.cl", "batch_norm_backward_cols", d)
         .launch(op, queue, column_range(dev, layout.channels), column_local(dev), buf_or_null(gin), buf_or_null(gw),
                 buf_or_null(gb), buf(g), buf(x), buf_or_null(params.weight), buf_or_null(mean), buf_or_null(stat),

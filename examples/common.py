@@ -73,10 +73,7 @@ def pick_amp_dtype(device: torch.device, amp: str) -> torch.dtype | None:
         return AMP_DTYPES[amp]
     if device.type == "cpu":
         return torch.bfloat16
-    module = torch.get_device_module(device)
-    with module.device(device):  # the answer is for the current device
-        supported = module.get_amp_supported_dtype()
-    if torch.float16 in supported:
+    if torch.float16 in torch.get_device_module(device).amp.autocast_dtypes(device):
         return torch.float16
     print(f"{device_name(device)} has no fp16 arithmetic (cl_khr_fp16): autocast uses bfloat16")
     return torch.bfloat16

@@ -49,6 +49,12 @@ def no_fallback() -> Iterator[None]:
         torch.netcl.set_cpu_fallback_mode(before)
 
 
+def allow_fp16(case: unittest.TestCase) -> None:
+    """Autocast takes float16 until the test ends, also on a device without cl_khr_fp16."""
+    case.addCleanup(torch.netcl.amp.set_fp16_storage, torch.netcl.amp.get_fp16_storage())
+    torch.netcl.amp.set_fp16_storage()
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Suppresses the warning of each fallback."""

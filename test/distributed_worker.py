@@ -101,7 +101,7 @@ def model_and_data() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
 
 def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, float]:
     """The weights in one vector, and the sum over the steps of the largest gradient."""
-    dtype = torch.netcl.get_amp_supported_dtype()[0]
+    dtype = torch.netcl.amp.autocast_dtypes()[0]
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     scaler = torch.amp.GradScaler("netcl", init_scale=2.0**8)
     largest = 0.0
@@ -152,7 +152,7 @@ def data_parallel(wrapper: str) -> None:
     # A gradient in the autocast dtype is off by half a unit in the last place for each of the few roundings that lead
     # to it (weights, activations, products); over the steps the weights differ by lr times the sum of that. Allow eight
     # roundings.
-    eps = torch.finfo(torch.netcl.get_amp_supported_dtype()[0]).eps
+    eps = torch.finfo(torch.netcl.amp.autocast_dtypes()[0]).eps
     bound = 8 * eps * LR * largest
     moved = (single - weights(model_and_data()[0])).abs().max()
     worst = (single - double).abs().max().item()

@@ -60,7 +60,7 @@ class TestArguments(TestCase):
         got, ours = region_of(lambda: torch.netcl.amp.autocast(dtype=dtype))
         self.assertEqual(got, want)
         self.assertEqual(ours, [] if dtype == torch.float16 else said)
-        self.assertEqual(want[0], dtype in torch.netcl.get_amp_supported_dtype())
+        self.assertEqual(want[0], dtype in torch.netcl.amp.autocast_dtypes())
         self.assertEqual(bool(said), not want[0])
 
     def test_every_way_to_write_the_arguments_of_torch(self):
@@ -91,7 +91,7 @@ class TestArguments(TestCase):
         ):
             self.assertEqual(region_of(call), ((True, False, torch.bfloat16), []))
         (on, _, dtype), said = region_of(torch.netcl.amp.autocast)
-        self.assertEqual((on, said), (torch.netcl.amp.supports_fp16(), []))
+        self.assertEqual((on, said), (torch.float16 in torch.netcl.amp.autocast_dtypes(), []))
         self.assertEqual(dtype, torch.float16 if on else torch.float32)
 
     def test_misread_arguments_are_refused_with_how_to_write_them(self):
@@ -185,7 +185,7 @@ class TestDefaultDtype(TestCase):
     def test_no_dtype_named(self):
         """In this thread, in a new thread whose first use of netcl is the region, and in one that first asks for the
         dtype."""
-        want = torch.netcl.get_amp_supported_dtype()[0]
+        want = torch.netcl.amp.autocast_dtypes()[0]
         a, seen = square(), []
 
         def in_thread(ask):
@@ -216,11 +216,14 @@ with torch.autocast("netcl"):
     a = torch.ones(4, 4, device="netcl")
     print((a @ a).dtype)
 """
-        want = torch.netcl.get_amp_supported_dtype()[0]
-        for mask, dtype in (("", want), ("fp16", torch.bfloat16)):
-            run = run_code(code, NETCL_DISABLE=mask)
+        for mask, fp16, want in (
+            ("", None, torch.netcl.get_amp_supported_dtype()[0]),
+            ("fp16", None, torch.bfloat16),
+            ("fp16", "storage", torch.float16),
+        ):
+            run = run_code(code, NETCL_DISABLE=mask, NETCL_FP16=fp16)
             self.assertEqual(run.returncode, 0, msg=run.stderr)
-            self.assertEqual(run.stdout.split(), [str(dtype)] * 2)
+            self.assertEqual(run.stdout.split(), [str(want)] * 2)
             self.assertNotIn("Warning", run.stderr)
 
     def test_two_devices_of_which_one_has_fp16(self):
@@ -260,7 +263,7 @@ for current in range(len(has)):
                 torch._dynamo.reset()
                 assert torch.compile(model, backend="aot_eager")(a).dtype == want
 """
-        run = run_code(code, NETCL_VISIBLE_DEVICES=None)
+        run = run_code(code, NETCL_VISIBLE_DEVICES=None, NETCL_FP16=None)
         if run.returncode == 77:
             self.skipTest("needs a device with cl_khr_fp16 and one without")
         self.assertEqual(run.returncode, 0, msg=run.stderr)

@@ -6,6 +6,7 @@ import unittest
 from pathlib import Path
 
 import torch
+from common import allow_fp16
 from torch import nn
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -21,7 +22,7 @@ DEV = "netcl"
 
 
 def low_dtype(dev):
-    return torch.float16 if dev == "cpu" or torch.netcl.amp.supports_fp16() else torch.bfloat16
+    return torch.float16 if dev == "cpu" or torch.float16 in torch.netcl.amp.autocast_dtypes() else torch.bfloat16
 
 
 class Block(nn.Module):
@@ -105,8 +106,7 @@ class TestDetectOverflow(TestCase):
         self.assertEqual(str(self.run_step(model, x, dev).first), "Inf came with parameter 2.up.bias (float32 [16])")
 
     def test_cast_to_float16(self):
-        if not torch.netcl.amp.supports_fp16():
-            self.skipTest("no fp16 on this device")
+        allow_fp16(self)
         model = make_model(DEV)
         with torch.no_grad():
             model[2].down.weight[1, 1] = 1e5

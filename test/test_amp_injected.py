@@ -9,6 +9,7 @@ import random
 import unittest
 
 import torch
+from common import allow_fp16
 from torch import nn
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -115,8 +116,8 @@ class Run:
 class TestInjected(TestCase):
     @parametrize("dtype", [torch.float16, torch.bfloat16])
     def test_run(self, dtype):
-        if dtype == torch.float16 and not torch.netcl.amp.supports_fp16():
-            self.skipTest("no fp16 on this device")
+        if dtype == torch.float16:
+            allow_fp16(self)
         run = Run(dtype, seed=3)
         skipped = dict.fromkeys(("", "input", "activation", "gradient", "weight"), 0)
         for step in range(STEPS):

@@ -21,7 +21,7 @@ mse = nn.functional.mse_loss
 
 
 def amp_dtypes():
-    return torch.netcl.get_amp_supported_dtype() if torch.netcl.is_available() else []
+    return torch.netcl.amp.autocast_dtypes() if torch.netcl.is_available() else []
 
 
 def setup(dev, seed=0):

@@ -17,6 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+from common import allow_fp16
 from torch import nn
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -223,8 +224,8 @@ class TestModes(TestCase):
     @parametrize("optimizer", ["momentum", "AdamW"])
     @parametrize("amp_dtype", [torch.float16, torch.bfloat16])
     def test_without_waiting_is_the_same(self, optimizer, amp_dtype):
-        if amp_dtype == torch.float16 and not torch.netcl.amp.supports_fp16():
-            self.skipTest("no fp16 on this device")
+        if amp_dtype == torch.float16:
+            allow_fp16(self)
         runs = []
         for wait in (True, False):
             options = {"scale": 2.0**10, "amp_dtype": amp_dtype, "max_norm": 0.5}
@@ -268,8 +269,7 @@ class TestModes(TestCase):
     def test_a_scale_per_optimizer(self, wait):
         """Two states on one model: each skips, backs off and grows independently, and does not change the other's
         gradients."""
-        if not torch.netcl.amp.supports_fp16():
-            self.skipTest("no fp16 on this device")
+        allow_fp16(self)
         torch.manual_seed(0)
         model = nn.ModuleDict({"trunk": nn.Linear(8, 8), "first": nn.Linear(8, 4), "second": nn.Linear(8, 4)}).to(DEV)
         alone = nn.ModuleDict({k: nn.Linear(8, 4 if k == "second" else 8) for k in ("trunk", "second")}).to(DEV)

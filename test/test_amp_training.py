@@ -16,6 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+from common import allow_fp16
 from torch import nn
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -197,8 +198,8 @@ class TestState(TestCase):
 
     @parametrize("amp_dtype", [torch.bfloat16, torch.float16, None])
     def test_matches_training_by_hand(self, amp_dtype):
-        if amp_dtype == torch.float16 and not torch.netcl.amp.supports_fp16():
-            self.skipTest("no fp16 on this device")
+        if amp_dtype == torch.float16:
+            allow_fp16(self)
         make_scaler = None if amp_dtype else lambda: torch.amp.GradScaler(DEV, enabled=False)
         state, other = (make_state(amp_dtype=amp_dtype, max_norm=0.5, make_scaler=make_scaler) for _ in range(2))
         model, optimizer, scaler = other.model, other.optimizer, other.scaler
@@ -404,8 +405,8 @@ class TestProgram(TestCase):
 
     @parametrize("amp", ["fp16", "bf16"])
     def test_spike(self, amp):
-        if amp == "fp16" and not torch.netcl.amp.supports_fp16():
-            self.skipTest("no fp16 on this device")
+        if amp == "fp16":
+            allow_fp16(self)
         png = self.folder / "run.png"
         # At this scale, only the spike overflows.
         status, out = self.main("--amp", amp, "--steps", 12, "--spike", 7, "--init-scale", 256, "--png", png)
@@ -443,7 +444,7 @@ class TestProgram(TestCase):
         self.assertEqual(len(training.read_csv(self.csv)), 12)
 
     def test_resume_is_bit_equal(self):
-        amp = "fp16" if torch.netcl.amp.supports_fp16() else "bf16"
+        amp = "fp16" if torch.float16 in torch.netcl.amp.autocast_dtypes() else "bf16"
         # The scale grows and a step is skipped before and after the checkpoint; dropout draws from the device's
         # generator.
         options = ("--amp", amp, "--steps", 16, "--growth-interval", 3, "--inject-inf", 4, 13, "--init-scale", 256)
@@ -501,10 +502,11 @@ class TestProgram(TestCase):
         self.assertGreater(len(steps), shown)  # a step is shown after its row is written
 
     def test_refusals(self):
+        fp16 = torch.float16 in torch.netcl.amp.autocast_dtypes()
         for arguments, error in (
             (("--device", "nonsense"), "unknown device 'nonsense'"),
             (("--csv", "", "--png", "x.png"), "name one with --csv"),
-            *([(("--amp", "fp16"), "no fp16 arithmetic")] if not torch.netcl.amp.supports_fp16() else []),
+            *([] if fp16 else [(("--amp", "fp16"), "no fp16 arithmetic.*NETCL_FP16=storage")]),
         ):
             with self.assertRaisesRegex(SystemExit, error):
                 self.main(*arguments)

@@ -373,7 +373,7 @@ TRAINED = [(_gpt, torch.float32), (_gpt, torch.bfloat16), (_cnn, torch.float32),
     ids=lambda x: getattr(x, "__name__", str(x)),
 )
 def test_training(make, dtype):
-    if dtype not in torch.netcl.get_amp_supported_dtype() and dtype is not torch.float32:
+    if dtype not in torch.netcl.amp.autocast_dtypes() and dtype is not torch.float32:
         pytest.skip("the device has no autocast to it")
     model, x, target = make()
     losses = []

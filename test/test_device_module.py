@@ -244,6 +244,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             ("NETCL_LOG", "compile, launch, alloc"),
             ("NETCL_MATRIX_ENGINE", "none, avx512_bf16, amx"),
             ("NETCL_DISABLE", "fp16, fp64"),
+            ("NETCL_FP16", "storage"),
         ):
             done = python("import torch; print(torch.netcl.is_available()); torch.netcl.init()", **{variable: "fp61"})
             self.assertEqual(done.stdout, "False\n")

@@ -87,7 +87,7 @@ class TestExamples(TestCase):
             self.check_files(name, 4)
             self.assertIn(f"FAILED {name}: ", done.stderr)
         self.assertNotIn("operators ran on the host", done.stderr)
-        amp_dtype = "float16" if torch.float16 in torch.netcl.get_amp_supported_dtype() else "bfloat16"
+        amp_dtype = "float16" if torch.float16 in torch.netcl.amp.autocast_dtypes() else "bfloat16"
         self.assertRegex(done.stdout, rf"autocast +{amp_dtype}\n")
         self.assertEqual("autocast uses bfloat16" in done.stdout, amp_dtype == "bfloat16")
         self.assertRegex(done.stdout, r"kernels compiled +\d+\n")

@@ -431,7 +431,7 @@ for fused in (False, True):
         losses = []
         for p, d in zip(params, devices):
             with torch.netcl.device(d):
-                dtype = torch.netcl.get_amp_supported_dtype()[0]
+                dtype = torch.netcl.amp.autocast_dtypes()[0]
                 with torch.autocast("netcl", dtype=dtype):
                     losses.append((p @ torch.ones(5, device=d)))
                 assert losses[-1].dtype == dtype

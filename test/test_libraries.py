@@ -76,7 +76,7 @@ class TestLibraries(TestCase):
         with mock.patch.dict(os.environ, ACCELERATE_TORCH_DEVICE="netcl"):
             AcceleratorState._reset_state(True)
             accelerator = Accelerator()
-            if torch.float16 not in torch.netcl.get_amp_supported_dtype():
+            if torch.float16 not in torch.netcl.amp.autocast_dtypes():
                 with self.assertRaisesRegex(RuntimeError, "cl_khr_fp16"):
                     use_fp16(accelerator)
                 return
@@ -108,7 +108,7 @@ class TestLibraries(TestCase):
     def test_trainer_fp16(self):
         from accelerate.state import AcceleratorState
 
-        if torch.float16 not in torch.netcl.get_amp_supported_dtype():
+        if torch.float16 not in torch.netcl.amp.autocast_dtypes():
             self.skipTest("the device has no fp16")
         self.addCleanup(AcceleratorState._reset_state, True)
         AcceleratorState._reset_state(True)
@@ -172,7 +172,7 @@ class TestLibraries(TestCase):
         self.assertEqual(NetclAccelerator.parse_devices([0]), [0])
         with self.assertRaisesRegex(ValueError, "not cpu"):
             NetclAccelerator().setup_device(torch.device("cpu"))
-        best = torch.netcl.get_amp_supported_dtype()[0]
+        best = torch.netcl.amp.autocast_dtypes()[0]
         self.assertEqual(netcl_strategy().precision_plugin.scaler is not None, best == torch.float16)
         self.assertEqual(netcl_strategy(dtype=torch.float16).precision_plugin.scaler.state_dict()["scale"], 2.0**16)
         self.assertEqual(netcl_strategy(dtype=torch.float32).root_device, torch.device("netcl", 0))

@@ -86,8 +86,7 @@ def _general() -> list[tuple[str, str]]:
 
 def _device_rows(index: int) -> list[tuple[str, str]]:
     p = torch.netcl.get_device_properties(index)
-    with torch.netcl.device(index):
-        amp = torch.netcl.get_amp_supported_dtype()
+    amp = torch.netcl.amp.autocast_dtypes(index)
 
     def yes(flag: bool) -> str:
         return "yes" if flag else "no"
@@ -189,7 +188,7 @@ def _train(device: torch.device, dtype: torch.dtype | None) -> tuple[list[float]
 
 def _check_amp(device: torch.device) -> None:
     expected, weight, _, _ = _train(torch.device("cpu"), None)
-    for dtype in torch.netcl.get_amp_supported_dtype():
+    for dtype in torch.netcl.amp.autocast_dtypes(device):
         losses, actual, scale, skipped = _train(device, dtype)
         # Inputs, weights and output are rounded to `dtype` once per step, each by at most eps / 2 of numbers of
         # magnitude 1; sums over 32 terms and means over 512 average these errors, so 4 eps suffices for three steps.

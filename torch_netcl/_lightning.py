@@ -64,8 +64,7 @@ def precision(plugins: ModuleType, device: int, dtype: torch.dtype | None) -> An
     if not 0 <= device < count:
         raise ValueError(f"device {device}: there are {count} netcl devices; `python -m torch_netcl` lists them")
     if dtype is None:
-        with torch.netcl.device(device):
-            dtype = torch.netcl.get_amp_supported_dtype()[0]
+        dtype = torch.netcl.amp.autocast_dtypes(device)[0]
     if dtype == torch.float32:
         return plugins.Precision()
     if dtype == torch.bfloat16:
@@ -90,7 +89,7 @@ def define(package: str, module: str) -> tuple[type, Callable]:
         """A ``SingleDeviceStrategy`` that trains under autocast in `dtype`, for ``Trainer(strategy=…)``.
 
         `dtype` is float16 (the loss is then scaled by ``torch.amp.GradScaler("netcl")``), bfloat16, float32 (no
-        autocast), or None: the first of ``torch.netcl.get_amp_supported_dtype()``. Lightning's own
+        autocast), or None: the first of ``torch.netcl.amp.autocast_dtypes(device)``. Lightning's own
         ``precision="bf16-mixed"`` and ``"16-mixed"`` mean CUDA. ValueError for another dtype, or if the device does
         not exist.
         """

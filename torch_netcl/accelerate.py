@@ -26,9 +26,10 @@ def use_fp16(accelerator: Any, **scaler_options: Any) -> Any:
     device = accelerator.device
     if device.type != "netcl":
         raise ValueError(f"accelerate uses {device}, not netcl: set ACCELERATE_TORCH_DEVICE=netcl before its import")
-    with torch.netcl.device(device):
-        if torch.float16 not in torch.netcl.get_amp_supported_dtype():
-            raise RuntimeError(f"{device} has no cl_khr_fp16: use Accelerator(mixed_precision='bf16')")
+    if torch.float16 not in torch.netcl.amp.autocast_dtypes(device):
+        raise RuntimeError(
+            f"{device} has no cl_khr_fp16: use Accelerator(mixed_precision='bf16'), or NETCL_FP16=storage"
+        )
     if accelerator._models or accelerator._optimizers:
         raise RuntimeError("use_fp16 comes before accelerator.prepare(...), which wraps the model for its precision")
     accelerator.state._mixed_precision = "fp16"

@@ -189,9 +189,9 @@ def pick_amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | N
     amp = "bf16" if config.bf16 else config.amp
     if amp == "off":
         return None
-    can_fp16 = device.type == "netcl" and torch.netcl.amp.supports_fp16(device)
+    can_fp16 = device.type == "netcl" and torch.float16 in torch.netcl.amp.autocast_dtypes(device)
     if amp == "fp16" and device.type == "netcl" and not can_fp16:
-        raise SystemExit(f"{device} has no fp16 arithmetic (cl_khr_fp16): use --bf16")
+        raise SystemExit(f"{device} has no fp16 arithmetic (cl_khr_fp16): use --bf16, or NETCL_FP16=storage")
     return torch.float16 if amp == "fp16" or (amp == "auto" and can_fp16) else torch.bfloat16
 
 

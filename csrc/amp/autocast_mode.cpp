@@ -3,10 +3,23 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include <atomic>
+#include <cstdlib>
+
 #include "runtime/Device.h"
 
 namespace netcl {
 namespace {
+
+// Whether autocast takes float16 on every device: kernels store halves and compute them in float, which needs no
+// extension. NETCL_FP16=storage sets the first value; Device.cpp refuses other words.
+std::atomic<bool>& fp16_storage() {
+  static std::atomic<bool> on{[] {
+    const char* value = std::getenv("NETCL_FP16");
+    return value && *value;
+  }()};
+  return on;
+}
 
 bool lacks_fp16(c10::DeviceIndex index) { return !device(index).info().has_fp16; }
 
@@ -35,13 +48,13 @@ int device_index_of(const at::ITensorListRef& list) {
 }
 int device_index_of(const at::TensorList& list) { return device_index_of(at::ITensorListRef(list)); }
 
-// If only some devices have cl_khr_fp16, autocast to float16 means bfloat16 on the others. This sets the dtype by the
-// device of the tensors, whichever device is current.
+// If only some devices have cl_khr_fp16, autocast to float16 means bfloat16 on the others, unless halves as storage
+// suffice. This sets the dtype by the device of the tensors, whichever device is current.
 class DtypeOfDevice {
  public:
   template <class... Args>
   explicit DtypeOfDevice(const Args&... args) {
-    if (at::autocast::get_autocast_dtype(at::kPrivateUse1) != at::kHalf || !fp16_differs()) return;
+    if (at::autocast::get_autocast_dtype(at::kPrivateUse1) != at::kHalf || !fp16_differs() || fp16_storage()) return;
     int index = -1;
     ((index = index < 0 ? device_index_of(args) : index), ...);
     changed_ = index >= 0 && lacks_fp16(static_cast<c10::DeviceIndex>(index));
@@ -130,6 +143,11 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   KERNEL_PRIVATEUSEONE(gru, input, lower_precision_fp)
 
   m.impl("binary_cross_entropy", &binary_cross_entropy_banned);
+}
+
+TORCH_LIBRARY_FRAGMENT(netcl, m) {
+  m.def("fp16_storage() -> bool", [] { return fp16_storage().load(); });
+  m.def("set_fp16_storage(bool enabled) -> ()", [](bool enabled) { fp16_storage() = enabled; });
 }
 
 }  // namespace

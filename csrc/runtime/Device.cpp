@@ -96,6 +96,7 @@ void check_environment() {
   const char* hiding = std::getenv("NETCL_DISABLE") ? "NETCL_DISABLE" : "NETCL_MASK";
   check(hiding, {"fp16", "fp64", "int64_atomics", "subgroups", "work_groups", "local_memory"});
   check("NETCL_LOG", {"compile", "launch", "alloc"});
+  check("NETCL_FP16", {"storage"});
   check("NETCL_MATRIX_ENGINE", {"none", "avx512_bf16", "amx"});
 }
 

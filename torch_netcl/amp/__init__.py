@@ -11,11 +11,14 @@ import torch
 
 from torch_netcl.amp.autocast_mode import (
     autocast,
+    autocast_dtypes,
     autocast_enabled,
     device_profile,
     get_amp_supported_dtype,
+    get_fp16_storage,
     is_autocast_enabled,
     maybe_cast_tensor,
+    set_fp16_storage,
     supports_fp16,
 )
 from torch_netcl.amp.blame import Blame, blame
@@ -32,6 +35,7 @@ __all__ = [
     "MasterParams",
     "Overflow",
     "autocast",
+    "autocast_dtypes",
     "autocast_enabled",
     "blame",
     "custom_bwd",
@@ -40,9 +44,11 @@ __all__ = [
     "device_profile",
     "explain",
     "get_amp_supported_dtype",
+    "get_fp16_storage",
     "is_autocast_enabled",
     "master_param",
     "maybe_cast_tensor",
+    "set_fp16_storage",
     "supports_fp16",
     "transactional",
 ]

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import threading
 from typing import Any
 
 import torch
@@ -51,23 +52,83 @@ def _any_device_has_fp16() -> bool:
     return any(supports_fp16(index) for index in range(torch.netcl.device_count()))
 
 
-def set_default_dtype() -> None:
-    """Makes bfloat16 this thread's autocast dtype if no device has float16. It runs at the first use of a device.
+def get_fp16_storage() -> bool:
+    """Whether autocast takes float16 on devices without ``cl_khr_fp16`` too (:func:`set_fp16_storage`)."""
+    return torch.ops.netcl.fp16_storage()
 
-    PyTorch starts each thread with float16. If only some devices have float16, that default stays: operators then
-    use the 16-bit float of the device that their tensors are on (csrc/amp/autocast_mode.cpp).
+
+def set_fp16_storage(enabled: bool = True) -> None:
+    """Let autocast take float16 on every device of this process, also on those without ``cl_khr_fp16``.
+
+    float16 tensors need no extension: kernels load and store 16 bits, and compute in float32. With this, float16 is
+    autocast's default dtype on every device, as on CUDA. :func:`autocast_dtypes` lists it; :func:`supports_fp16` and
+    :func:`get_amp_supported_dtype` still tell what the device advertises. ``NETCL_FP16=storage`` in the environment
+    does the same from the start, and for child processes. Call it outside autocast regions and before
+    ``torch.compile`` traces one.
+
+    Args:
+        enabled: False returns to what the devices advertise.
+    """
+    if not isinstance(enabled, bool):
+        raise TypeError(f"enabled must be a bool, not {enabled!r}")
+    torch.ops.netcl.set_fp16_storage(enabled)
+    set_default_dtype()
+
+
+def _casts_to_fp16(device: Any) -> bool:
+    """Whether autocast takes float16 on ``device``; False if there is no such device."""
+    try:
+        return torch.float16 in autocast_dtypes(device)
+    except Exception:  # noqa: BLE001 - as supports_fp16
+        return False
+
+
+def _any_device_casts_to_fp16() -> bool:
+    return get_fp16_storage() or _any_device_has_fp16()
+
+
+_thread = threading.local()  # lowered: whether set_default_dtype chose bfloat16 in this thread
+
+
+def set_default_dtype() -> None:
+    """Makes bfloat16 this thread's autocast dtype if autocast takes float16 on no device, and float16 again later.
+
+    It runs at the first use of a device. PyTorch starts each thread with float16. If only some devices have float16,
+    that default stays: operators then use the 16-bit float of the device that their tensors are on
+    (csrc/amp/autocast_mode.cpp).
     """
     nested = torch.autocast_increment_nesting() > 1
     torch.autocast_decrement_nesting()
-    untouched = not nested and torch.get_autocast_dtype("netcl") == torch.float16
-    if untouched and torch.netcl.device_count() and not _any_device_has_fp16():
-        torch.set_autocast_dtype("netcl", torch.bfloat16)
+    if nested or not torch.netcl.device_count():
+        return
+    dtype = torch.get_autocast_dtype("netcl")
+    if not _any_device_casts_to_fp16():
+        if dtype == torch.float16:
+            torch.set_autocast_dtype("netcl", torch.bfloat16)
+            _thread.lowered = True
+    elif getattr(_thread, "lowered", False):
+        if dtype == torch.bfloat16:
+            torch.set_autocast_dtype("netcl", torch.float16)
+        _thread.lowered = False
+
+
+def autocast_dtypes(device: Any = None) -> list[torch.dtype]:
+    """The dtypes that autocast takes on ``device`` (default: the current one), beginning with its default.
+
+    They are those of :func:`get_amp_supported_dtype`, and float16 on every device after :func:`set_fp16_storage`.
+
+    Raises:
+        ValueError, RuntimeError: ``device`` is no netcl device.
+    """
+    fp16 = device_profile(device).has_fp16 or get_fp16_storage()
+    return [torch.float16, torch.bfloat16] if fp16 else [torch.bfloat16]
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """The dtypes that ``torch.autocast("netcl", dtype)`` may use on the current device.
+    """The 16-bit floats that the current device advertises for ``torch.autocast("netcl", dtype)``.
 
-    float16 needs ``cl_khr_fp16``. Every device has bfloat16, which is stored as such and computed in float32.
+    float16 needs ``cl_khr_fp16``; see :func:`set_fp16_storage` for devices without it. Every device has bfloat16,
+    which is stored as such and computed in float32.
     """
     caller = sys._getframe(1)
     if caller.f_code is torch.autocast.__init__.__code__:
@@ -83,13 +144,12 @@ def _supported_by_region(arguments: Any) -> list[torch.dtype]:
     The constructor has already read the thread's default dtype, and it asks the backend nothing else. So if a
     thread's first region names no dtype, this function corrects it.
     """
-    if _any_device_has_fp16():
-        return [torch.float16, torch.bfloat16]
     set_default_dtype()
-    region = arguments["self"]
-    if arguments["dtype"] is None and region.fast_dtype == torch.float16:
-        region.fast_dtype = torch.bfloat16
-    return [torch.bfloat16]
+    fp16 = _any_device_casts_to_fp16()
+    if arguments["dtype"] is None:
+        default = torch.get_autocast_dtype("netcl")
+        arguments["self"].fast_dtype = torch.bfloat16 if default == torch.float16 and not fp16 else default
+    return [torch.float16, torch.bfloat16] if fp16 else [torch.bfloat16]
 
 
 def is_autocast_enabled(device_type: str = "netcl") -> bool:
@@ -141,10 +201,11 @@ def _own_style(
 def _own_dtype(dtype: torch.dtype | None, device_queue: Any) -> tuple[torch.dtype, bool]:
     """The dtype of a region whose arguments have this module's own style, and whether the device supports it."""
     if dtype is None:
+        set_default_dtype()
         dtype = torch.get_autocast_dtype("netcl")
-        if not torch.is_autocast_enabled("netcl") and not _any_device_has_fp16():
+        if not torch.is_autocast_enabled("netcl") and not _any_device_casts_to_fp16():
             dtype = torch.float16
-    return dtype, dtype != torch.float16 or supports_fp16(device_queue)
+    return dtype, dtype != torch.float16 or _casts_to_fp16(device_queue)
 
 
 # torch.compile treats the result as a constant, since a device does not change.
@@ -155,8 +216,9 @@ def autocast(*args: Any, **kwargs: Any) -> torch.autocast:
     """``torch.autocast`` for netcl: a context manager and decorator, which ``torch.compile`` accepts as its own.
 
     Call it as ``autocast(enabled=True, device_queue=None, dtype=None, cache_enabled=None)``. On a device without
-    float16, float16 means float32, without a warning. It also takes the arguments of ``torch.autocast``, beginning
-    with ``"netcl"`` or with ``device_type=``; then it is ``torch.autocast``, with its warnings.
+    float16, float16 means float32, without a warning, unless :func:`set_fp16_storage` was called. It also takes the
+    arguments of ``torch.autocast``, beginning with ``"netcl"`` or with ``device_type=``; then it is
+    ``torch.autocast``, with its warnings.
 
     Args:
         enabled: whether to cast at all.
@@ -185,6 +247,6 @@ def maybe_cast_tensor(tensor: Any) -> Any:
     if not is_autocast_enabled():
         return tensor
     dtype = torch.get_autocast_dtype("netcl")
-    if dtype == torch.float16 and not supports_fp16(tensor.device):
-        return tensor.to(torch.bfloat16) if _any_device_has_fp16() else tensor
+    if dtype == torch.float16 and not _casts_to_fp16(tensor.device):
+        return tensor.to(torch.bfloat16) if _any_device_casts_to_fp16() else tensor
     return tensor.to(dtype)

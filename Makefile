@@ -5,11 +5,12 @@
 #   make test        runs the test suite without its longest tests on the first OpenCL runtime, and on the others what
 #                    depends on the driver (test/conftest.py)
 #   make test-all    runs the whole suite on every runtime
-#   make test-full   does the same, then with GPU kernels (also for work-groups of 64 and 16 KiB of local memory), and
-#                    on a device without fp16, fp64 and 64-bit atomics. Then it runs all checks of every operator,
-#                    module and model, 10,000 random cases, a million allocations and tensors of 2^31 elements, which
-#                    takes hours and 16 GiB, and writes docs/operators.md. test/test_opinfo.py says how to run parts of
-#                    that: one dtype, or one kind of check
+#   make test-full   does the same, then with GPU kernels (also for work-groups of 64 and 16 KiB of local memory),
+#                    mixed precision with fp16 as storage (NETCL_FP16), and on a device without fp16, fp64 and 64-bit
+#                    atomics. Then it runs all checks of every operator, module and model, 10,000 random cases, a
+#                    million allocations and tensors of 2^31 elements, which takes hours and 16 GiB, and writes
+#                    docs/operators.md. test/test_opinfo.py says how to run parts of that: one dtype, or one kind of
+#                    check
 #   make test-torch TORCH=torch==2.15.0
 #                    builds with another torch, in a copy of the tree in build/, and runs a smoke suite there;
 #                    with GOAL=packages it only installs the packages
@@ -136,6 +137,7 @@ test-all: test-setup
 
 test-full: test-all
 	$(call run_tests,$(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_VISIBLE_DEVICES=%) \
+	  $(RUNTIMES:%=NETCL_FP16=storage+NETCL_DISABLE=fp16+PYTEST_ADDOPTS=-mamp+NETCL_VISIBLE_DEVICES=%) \
 	  $(firstword $(RUNTIMES:%=NETCL_DISABLE=fp16,fp64,int64_atomics+NETCL_VISIBLE_DEVICES=%)) \
 	  $(firstword $(RUNTIMES:%=NETCL_DEVICE_CLASS=gpu+NETCL_DISABLE=work_groups,local_memory+NETCL_VISIBLE_DEVICES=%)))
 	rm -rf build/opinfo

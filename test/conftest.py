@@ -1,4 +1,5 @@
 """Marks what `make test` runs: `quick` tests on the first runtime, `driver` tests on the others. CI runs all tests.
+`make test-full` runs those marked `amp` again with float16 on devices without cl_khr_fp16.
 
 A test of LONG is neither. It takes ten seconds or more, and sweeps over operators, programs or calls of which other
 tests check a part.
@@ -25,6 +26,8 @@ KERNELS = {
     "test_segment_reduce", "test_shape", "test_softmax", "test_sort", "test_special", "test_upsample", "test_vision",
 }  # fmt: skip
 
+AMP = ("test_amp_", "test_autocast", "test_grad_scaler", "test_training")
+
 LONG = {
     "test_amp_autocast::test_first_use_in_a_process", "test_amp_autocast::test_two_devices_of_which_one_has_fp16",
     "test_amp_docs::test_blocks_run_in_order", "test_amp_safety::test_program_finishes_its_step",
@@ -48,10 +51,12 @@ def is_long(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     counts: dict[str, int] = {}
     for item in items:
+        file = Path(item.path).stem
+        if file.startswith(AMP):
+            item.add_marker(pytest.mark.amp)
         if is_long(item):
             continue
         item.add_marker(pytest.mark.quick)
-        file = Path(item.path).stem
         counts[file] = counts.get(file, -1) + 1
         if file in RUNTIME or (file in KERNELS and counts[file] % 3 == 0):
             item.add_marker(pytest.mark.driver)

@@ -1,6 +1,7 @@
 // The product of a convolution, gathered (m x k) * packed (k x n): see conv.h. A work-item multiplies some tiles of
 // rows by some panels of columns. prepare_rows() and accumulate() multiply, in vectors (conv_vector.h) or with a matrix
 // engine (conv_engine.h).
+#define SPLIT_STORES  // see common/builtins.h
 #include "conv/conv.h"
 
 // A tile of the left operand: element (i, r) is x[row[i] + tap[r]]. It has `height` rows (the others repeat the last

@@ -19,6 +19,7 @@
 #                    in an empty environment, without network or compiler, and runs the README's example
 #   make lint        runs ruff, clang-format and tools/readability.py; `make format` applies the first two
 #   make bench       compares netcl with torch CPU, case by case, once per OpenCL runtime
+#   make gpu         tests and times the first GPU in 15 minutes, and writes a page of results (benchmarks/gpu.py)
 #   make gpu-lab     compiles the GPU kernels with NVIDIA's, AMD's and Intel's compilers, which needs no GPU; on Debian
 #                    12, whose packages it unpacks in build/. Writes benchmarks/results/gpu-static.md
 #   make clean, make distclean
@@ -62,7 +63,7 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 # their names: ordered by their number of tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup test-setup packages demo demo-short test test-all test-full test-torch smoke check lint format bench gpu-lab \
+.PHONY: setup test-setup packages demo demo-short test test-all test-full test-torch smoke check lint format bench gpu gpu-lab \
   clean distclean
 .DELETE_ON_ERROR:
 
@@ -186,6 +187,9 @@ bench: setup
 
 # Any runtime works, since it only lists the programs. The first run takes about twenty minutes on two cores; later ones
 # compile only what changed.
+gpu: test-setup
+	$(PY) -m benchmarks gpu $(BENCH_ARGS)
+
 gpu-lab: setup
 	PYTHON=$(PY) PIP_ARGS="$(PIP_ARGS)" tools/gpu_lab_setup.sh build/gpu-lab
 	NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) $(PY) tools/gpu_lab.py

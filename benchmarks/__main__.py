@@ -1,6 +1,7 @@
 """``python -m benchmarks [WORDS ...]``: times netcl and torch CPU and prints a table.
 
-``python -m benchmarks compile`` compares torch.compile with eager mode (compile.py).
+``python -m benchmarks compile`` compares torch.compile with eager mode (compile.py), and ``python -m benchmarks gpu``
+is a first look at a GPU (gpu.py).
 The device is the first of NETCL_VISIBLE_DEVICES, e.g. ``NETCL_VISIBLE_DEVICES=pocl python -m benchmarks gemm``.
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from . import compile, operators, report, start, training
+from . import compile, gpu, operators, report, start, training
 from .harness import matching, measure
 
 
@@ -23,6 +24,8 @@ def main() -> int:
     """Run the command line; returns the exit status."""
     if sys.argv[1:2] == ["compile"]:
         return compile.main(sys.argv[2:])
+    if sys.argv[1:2] == ["gpu"]:
+        return gpu.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="*", help="cases whose name contains all words of one of these")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")

@@ -2,6 +2,7 @@
 
 python examples/gpt.py                         # on the first OpenCL device
 python examples/gpt.py --device cpu --csv gpt.csv --png gpt.png
+python examples/gpt.py --model llama --save bytes.safetensors     # for examples/generate.py
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import common
+import llama
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -98,13 +101,23 @@ class GPT(nn.Module):
             x = block(x)
         return self.head(self.norm(x))
 
-    def parameter_groups(self, weight_decay: float) -> list[dict]:
-        """Apply weight decay only to matrices, not to norms and biases."""
-        parameters = list(self.parameters())
-        return [
-            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-        ]
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
+    """Apply weight decay only to matrices, not to norms and biases."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+
+
+def make_model(name: str) -> GPT | llama.Llama:
+    """The GPT, or a model of bytes of Llama's shape, which examples/generate.py can run."""
+    if name == "gpt":
+        return GPT()
+    return llama.Llama(
+        llama.LlamaConfig(vocabulary=256, context=512, layers=4, heads=4, kv_heads=2, width=128, inner=384)
+    )
 
 
 def load_text(every: int = 10) -> tuple[Tensor, Tensor]:
@@ -143,11 +156,11 @@ def loss_fn(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 @torch.no_grad()
 def validation_loss(
-    model: GPT, data: Tensor, device: torch.device, amp_dtype: torch.dtype | None, batch_size: int = 16
+    model: nn.Module, data: Tensor, device: torch.device, amp_dtype: torch.dtype | None, batch_size: int = 16
 ) -> float:
     """Loss over the whole text in windows that do not overlap."""
     model.eval()
-    context = model.config.context
+    context = GPTConfig.context
     count = (len(data) - 1) // context
     x = data[: count * context].view(count, context)
     y = data[1 : count * context + 1].view(count, context)
@@ -165,13 +178,13 @@ def run(args: argparse.Namespace, on_first_step: Callable[[], None] | None = Non
     amp_dtype = common.pick_amp_dtype(device, args.amp)
     torch.manual_seed(args.seed)
     train_text, validation_text = load_text()
-    model = GPT().to(device)
+    model = make_model(args.model).to(device)
     if args.compile:
         model.compile()
-    optimizer = torch.optim.AdamW(model.parameter_groups(weight_decay=0.1), lr=args.lr, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(parameter_groups(model, weight_decay=0.1), lr=args.lr, betas=(0.9, 0.95))
     scheduler = common.cosine_with_warmup(optimizer, args.steps, warmup=min(30, args.steps))
     batches = common.to_device(
-        random_batches(train_text, model.config.context, args.batch_size, args.seed), device
+        random_batches(train_text, GPTConfig.context, args.batch_size, args.seed), device
     )
 
     common.reset_fallback_ops(device)
@@ -192,6 +205,8 @@ def run(args: argparse.Namespace, on_first_step: Callable[[], None] | None = Non
     seconds = time.perf_counter() - start
     loss = validation_loss(model, validation_text, device, amp_dtype)
     fallback = common.fallback_ops(device)
+    if args.save is not None:
+        llama.save(model, args.save)
     speed = common.compare_speed(model, next(batches), loss_fn, device, amp_dtype)
     return common.Result(
         "gpt", "validation loss (nats a byte)", loss, loss < GOAL, amp_dtype, log, seconds, speed, fallback
@@ -204,12 +219,16 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     common.add_arguments(result, steps=300, batch_size=16, lr=4e-3)
+    result.add_argument("--model", choices=["gpt", "llama"], default="gpt")
+    result.add_argument("--save", type=Path, metavar="FILE", help="write the trained Llama, a safetensors file")
     return result
 
 
 def main() -> None:
     """Run from the command line."""
     args = parser().parse_args()
+    if args.save is not None and args.model != "llama":
+        raise SystemExit("--save needs --model llama, which examples/generate.py can run")
     common.finish(run(args), common.pick_device(args.device), args)
 
 

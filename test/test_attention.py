@@ -101,6 +101,21 @@ class TestAttention(TestCase):
     def test_grouped_queries(self, backend):
         self.check(*inputs(torch.float32, heads=6, kv_heads=2), backend, enable_gqa=True)
         self.check(*inputs(torch.float32, heads=4, kv_heads=1), backend, enable_gqa=True, is_causal=True)
+        for causal in (False, True):
+            one = inputs(torch.float32, heads=6, kv_heads=2, queries=1)
+            self.check(*one, backend, enable_gqa=True, is_causal=causal)
+
+    def test_one_query_reads_shared_keys_in_place(self):
+        q = torch.randn(2, 1, 6, 16).to(torch.bfloat16).transpose(1, 2)
+        cache = torch.randn(2, 2, 2, 40, 16).to(torch.bfloat16)
+        k, v = cache[:, :, :, :33].unbind(0)
+        want = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), enable_gqa=True)
+        q, (k, v) = q.to(DEVICE), cache.to(DEVICE)[:, :, :, :33].unbind(0)
+        before = torch.netcl.launch_count()
+        got = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        self.assertLessEqual(torch.netcl.launch_count() - before, 3)
+        self.assertEqual(got.stride(), q.stride())
+        self.assertEqual(got.cpu().float(), want, atol=0.02, rtol=0.02)
 
     def test_gradients_have_the_memory_order_of_the_operands(self):
         # PyTorch's meta function says so, and compiled graphs rely on it.

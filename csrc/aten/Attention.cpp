@@ -217,10 +217,16 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
     const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, double dropout,
     bool causal, bool debug_mask, std::optional<double> scale) {
   TORCH_CHECK(dropout == 0, "netcl: fused attention has no dropout; use SDPBackend.MATH");
-  const Attention a(query, key, value, bias, causal, scale);
+  // The only queries of heads that share keys are the rows of one product, so no key is copied or read twice.
+  const bool share =
+      query.size(2) == 1 && key.size(1) < query.size(1) && key.size(1) > 0 && !causal && !(bias && bias->defined());
+  const auto rows = [&](const Tensor& t) {
+    return share ? t.squeeze(2).unflatten(1, {key.size(1), query.size(1) / key.size(1)}) : t;
+  };
+  const Attention a(rows(query), key, value, bias, causal, scale);
   const int64_t batch = query.size(0), heads_all = query.size(1), queries = query.size(2), keys = a.k.size(2);
   const int64_t width = a.v.size(3);
-  const Tensor out = result_like(query, width);
+  const Tensor out = result_like(query, width), out_rows = rows(out);
   Tensor lse = at::empty({batch, heads_all, queries}, a.acc_options());
   a.parts([&](const Part& part) {
     const Tensor scores = at::empty({part.batches, part.heads, part.queries, part.keys}, a.acc_options());
@@ -229,9 +235,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
     RowSplit split;
     const AttentionParams p = a.arg(part, &split);
     a.rows("attention_softmax", p, split, buf(scores), buf(lse));
-    a.multiply(
-        part,
-        {.m = part.queries, .n = width, .k = part.keys, .a = s, .b = part.of_keys(a.v), .c = part.of_queries(out)});
+    a.multiply(part, {.m = part.queries,
+                      .n = width,
+                      .k = part.keys,
+                      .a = s,
+                      .b = part.of_keys(a.v),
+                      .c = part.of_queries(out_rows)});
   });
   const Tensor unused = no_philox(query);
   return {out, lse, Tensor(), Tensor(), c10::SymInt(queries), c10::SymInt(keys), unused, unused, Tensor()};

@@ -217,7 +217,7 @@ with torch.autocast("netcl"):
     print((a @ a).dtype)
 """
         for mask, fp16, want in (
-            ("", None, torch.netcl.get_amp_supported_dtype()[0]),
+            (os.environ.get("NETCL_DISABLE"), None, torch.netcl.get_amp_supported_dtype()[0]),
             ("fp16", None, torch.bfloat16),
             ("fp16", "storage", torch.float16),
         ):

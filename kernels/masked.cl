@@ -3,6 +3,7 @@
 #include "args/masked.h"
 #include "common/dtypes.h"
 #include "common/elements.h"
+#include "common/few.h"
 
 #if BYTES == 16
 #define LOW(v) ((v).x)
@@ -26,7 +27,7 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillPa
     __global uchar* o = PTR(o, uchar);
     __global const uchar* m = PTR(m, const uchar);
     long rest = row;
-    for (int d = 0; d < L.ndim; d++) {
+    FOR_FEW(d, 0, L.ndim, kMaxFillOuter) {
       const long q = rest / L.size[d], at = rest - q * L.size[d];
       o += at * L.out_stride[d];
       m += at * L.mask_stride[d];

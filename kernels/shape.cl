@@ -2,6 +2,7 @@
 // gradient, repeat_interleave). -D: BYTES (an element's size) for moves; OUT and ACC (tags) and ACC_FLOATING for the
 // others.
 #include "args/shape.h"
+#include "common/few.h"
 #include "common/vector.h"
 
 #ifdef BYTES
@@ -22,7 +23,12 @@ static inline void zero_run(__global elem_t* d, long n) {
 // A work-item takes consecutive elements of one input, wherever rows begin and end.
 __kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), BUF(i6), BUF(i7), const CatParams L) {
   const int k = get_global_id(1);
-  const long width = L.width[k], total = width * L.rows;
+  long width = 0, start = 0;
+  FOR_FEW(i, 0, k + 1, kMaxCatInputs) {
+    width = L.width[i];
+    start = L.start[i];
+  }
+  const long total = width * L.rows;
   long at = (long)get_global_id(0) * L.per_item;
   const long end = min(at + L.per_item, total);
   if (at >= end) return;
@@ -38,7 +44,7 @@ __kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), 
   long row = at / width, column = at - row * width;
   while (at < end) {
     const long n = min(width - column, end - at);
-    copy_run(PTR(o, elem_t) + row * L.out_width + L.start[k] + column, s + at, n);
+    copy_run(PTR(o, elem_t) + row * L.out_width + start + column, s + at, n);
     at += n;
     row++;
     column = 0;
@@ -54,7 +60,7 @@ __kernel void triangle(BUF(o), BUF(s), const TriangleParams L) {
     const long i = first - batch * L.rows;
     __global elem_t* o = PTR(o, elem_t) + i * L.out_row;
     __global const elem_t* s = PTR(s, elem_t) + i * L.in_row;
-    for (int d = 0; d < L.ndim; d++) {
+    FOR_FEW(d, 0, L.ndim, kMaxTriangleDims) {
       const long q = batch / L.size[d], at = batch - q * L.size[d];
       o += at * L.out_stride[d];
       s += at * L.in_stride[d];

@@ -19,14 +19,14 @@ CHOSEN = """
 #include "common/philox.h"
 inline words_t chosen16(ulong seed) {
   words_t r;
-  for (int k = 0; k < 4; k++) r.w[k] = (uint16)((uint)(k & 1 ? seed >> 32 : seed));
+  for (int k = 0; k < 4; k++) r.w[k] = (uints)((uint)(k & 1 ? seed >> 32 : seed));
   return r;
 }
 inline uint chosen(philox_stream_t *s) {
   if (s->used >= 8) return philox_next(s);
   return (uint)(s->used++ & 1 ? s->seed >> 32 : s->seed);
 }
-#define philox16(seed, first) chosen16(seed)
+#define philox_blocks(seed, first) chosen16(seed)
 #define philox_next(s) chosen(s)
 """
 
@@ -53,6 +53,8 @@ class Chosen:
             defs["DEVICE_CPU"] = 1
         if properties.has_fp64:
             defs["HAVE_FP64"] = 1
+        # On a GPU, each of a group's 16 blocks has a work-item (kernels/common/philox.h).
+        self.items = 16 if properties.device_class != "cpu" and file in ("random.cl", "dropout.cl") else 1
         text = expanded(CHOSEN + (KERNELS / file).read_text(), set())
         self.float_type = np.float64 if defs["ACC"] == "f64" else np.float32
         self.kernel = torch_netcl.compile_kernel(text, name, [f"-D{k}={v}" for k, v in defs.items()])
@@ -60,4 +62,4 @@ class Chosen:
     def __call__(self, *args: object) -> None:
         args = [self.float_type(a) if isinstance(a, float) else a for a in args]
         flat = [part for a in args for part in ((a, 0) if a is None or isinstance(a, torch.Tensor) else (a,))]
-        self.kernel(*flat, global_size=1, local_size=1)
+        self.kernel(*flat, global_size=self.items, local_size=self.items)

@@ -5,7 +5,8 @@
 #ifndef NETCL_INDEX_SPACE_H
 #define NETCL_INDEX_SPACE_H
 #include "args/index_space.h"
-#include "common/dtypes.h"
+#include "common/few.h"
+#include "common/vector.h"
 
 // The position of the current row; it advances like an odometer, so only the start needs divisions.
 typedef struct {
@@ -15,26 +16,29 @@ typedef struct {
 
 static inline row_t first_row(const IndexSpaceParams* L, long row) {
   row_t r;
-  for (int k = 0; k < NIDX + 2; k++) r.off[k] = 0;
-  for (int d = 0; d < kMaxIndexOuter; d++) {
+  UNROLL for (int k = 0; k < NIDX + 2; k++)
+    r.off[k] = 0;
+  UNROLL for (int d = 0; d < kMaxIndexOuter; d++)
     r.at[d] = 0;
-    if (d < L->ndim) {
-      const long q = row / L->size[d];
-      r.at[d] = row - q * L->size[d];
-      row = q;
-      for (int k = 0; k < NIDX + 2; k++) r.off[k] += r.at[d] * L->stride[d][k];
-    }
+  FOR_FEW(d, 0, L->ndim, kMaxIndexOuter) {
+    const long q = row / L->size[d];
+    r.at[d] = row - q * L->size[d];
+    row = q;
+    UNROLL for (int k = 0; k < NIDX + 2; k++)
+      r.off[k] += r.at[d] * L->stride[d][k];
   }
   return r;
 }
 static inline void next_row(const IndexSpaceParams* L, row_t* r) {
-  for (int d = 0; d < L->ndim; d++) {
+  FOR_FEW(d, 0, L->ndim, kMaxIndexOuter) {
     if (++r->at[d] < L->size[d]) {
-      for (int k = 0; k < NIDX + 2; k++) r->off[k] += L->stride[d][k];
+      UNROLL for (int k = 0; k < NIDX + 2; k++)
+        r->off[k] += L->stride[d][k];
       return;
     }
     r->at[d] = 0;
-    for (int k = 0; k < NIDX + 2; k++) r->off[k] -= (L->size[d] - 1) * L->stride[d][k];
+    UNROLL for (int k = 0; k < NIDX + 2; k++)
+      r->off[k] -= (L->size[d] - 1) * L->stride[d][k];
   }
 }
 

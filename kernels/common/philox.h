@@ -1,10 +1,28 @@
-// Philox 4x32-10 (Salmon et al. 2011), sixteen blocks at a time. Each counter gives a block of four 32-bit words.
+// Philox 4x32-10 (Salmon et al. 2011). Each counter gives a block of four 32-bit words.
 #ifndef NETCL_PHILOX_H
 #define NETCL_PHILOX_H
-#include "common/common.h"
+#include "common/dtypes.h"
+#include "common/few.h"
+
+// Sixteen blocks form a group of 16 * `values` numbers: number j comes from block j % 16, word (or pair of words)
+// j / 16.
+// A work-item of a CPU draws BLOCKS = 16 blocks at a time, as vectors. One of a GPU draws one, so that neighbours write
+// neighbours. PLACE is where the k-th numbers of draw g lie.
+#ifdef DEVICE_GPU
+#define BLOCKS 1
+#define BLOCK_NUMBERS 0
+#define PLACE(g, k, values) ((g) / 16 * (16 * (values)) + (k) * 16 + (g) % 16)
+#else
+#define BLOCKS 16
+#define BLOCK_NUMBERS 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+#define PLACE(g, k, values) ((g) * (16 * (values)) + (k) * 16)
+#endif
+typedef VTYPE(u32, BLOCKS) uints;
+typedef VTYPE(u64, BLOCKS) ulongs;
+typedef VTYPE(f32, BLOCKS) floats;
 
 typedef struct {
-  uint16 w[4];
+  uints w[4];
 } words_t;
 
 // Applies the rounds to the counter c0 … c3 with the key k0, k1; all have the type U or vectors of it.
@@ -20,12 +38,12 @@ typedef struct {
     k1 += 0xBB67AE85u;                                                \
   }
 
-// Words of the blocks first … first + 15.
-static inline words_t philox16(ulong seed, ulong first) {
-  const ulong16 block = (ulong16)(first) + (ulong16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  uint16 c0 = convert_uint16(block), c1 = convert_uint16(block >> 32), c2 = 0, c3 = 0;
+// Words of the blocks first … first + BLOCKS - 1.
+static inline words_t philox_blocks(ulong seed, ulong first) {
+  const ulongs block = (ulongs)(first) + (ulongs)(BLOCK_NUMBERS);
+  uints c0 = CONVERT(u32, BLOCKS, block), c1 = CONVERT(u32, BLOCKS, block >> 32), c2 = 0, c3 = 0;
   uint k0 = (uint)seed, k1 = (uint)(seed >> 32);
-  PHILOX_ROUNDS(uint16)
+  PHILOX_ROUNDS(uints)
   words_t r;
   r.w[0] = c0;
   r.w[1] = c1;
@@ -35,7 +53,7 @@ static inline words_t philox16(ulong seed, ulong first) {
 }
 
 // A stream of any number of words for one block, for rejection sampling. The third word of the counter is 0 in
-// philox16; here it counts groups of four words, so that no two streams share a word.
+// philox_blocks; here it counts groups of four words, so that no two streams share a word.
 typedef struct {
   ulong seed, block;
   uint used;
@@ -55,10 +73,10 @@ static inline uint philox_next(philox_stream_t* s) {
 
 // Uniform numbers: [0, 1) with 24 bits; (0, 1] with 32 bits, from 2^-33 on as on CUDA, for logarithms; (-1/2, 1/2),
 // symmetric and exact.
-static inline float16 uniform_closed_open(uint16 w) { return convert_float16(w >> 8) * 0x1p-24f; }
-static inline float16 uniform_open_closed(uint16 w) { return convert_float16(w) * 0x1p-32f + 0x1p-33f; }
-static inline float16 uniform_centred(uint16 w) {
-  return (convert_float16(as_int16(w >> 8) - 0x800000) + 0.5f) * 0x1p-24f;
+static inline floats uniform_closed_open(uints w) { return CONVERT(f32, BLOCKS, w >> 8) * 0x1p-24f; }
+static inline floats uniform_open_closed(uints w) { return CONVERT(f32, BLOCKS, w) * 0x1p-32f + 0x1p-33f; }
+static inline floats uniform_centred(uints w) {
+  return (CONVERT(f32, BLOCKS, CONVERT(i32, BLOCKS, w >> 8) - 0x800000) + 0.5f) * 0x1p-24f;
 }
 
 #endif

@@ -7,6 +7,7 @@
 // narrower than an output's).
 #ifndef NETCL_POINTWISE_H
 #define NETCL_POINTWISE_H
+#include "common/few.h"
 #include "common/vector.h"
 
 // Converts a comparison's mask to 0 or 1 of the compute type.
@@ -17,6 +18,31 @@
 #endif
 
 // For a function without a vector form, NETCL_MAPn(f) defines map_f, which applies the scalar f to each lane.
+#if defined(DEVICE_GPU) && VEC == 4
+// Unrolled, a long function would be there four times, and a counted lane would lie in memory: the lanes rotate.
+#define NETCL_MAP1(f)                                                \
+  static inline VT map_##f(VT x) {                                   \
+    NO_UNROLL for (int k = 0; k < 4; k++) x = (VT)(x.s123, f(x.s0)); \
+    return x;                                                        \
+  }
+#define NETCL_MAP2(f)                       \
+  static inline VT map_##f(VT x, VT y) {    \
+    NO_UNROLL for (int k = 0; k < 4; k++) { \
+      x = (VT)(x.s123, f(x.s0, y.s0));      \
+      y = y.s1230;                          \
+    }                                       \
+    return x;                               \
+  }
+#define NETCL_MAP3(f)                          \
+  static inline VT map_##f(VT x, VT y, VT z) { \
+    NO_UNROLL for (int k = 0; k < 4; k++) {    \
+      x = (VT)(x.s123, f(x.s0, y.s0, z.s0));   \
+      y = y.s1230;                             \
+      z = z.s1230;                             \
+    }                                          \
+    return x;                                  \
+  }
+#else
 #define NETCL_MAP1(f)                                 \
   static inline VT map_##f(VT x) {                    \
     lanes_t a, r;                                     \
@@ -41,5 +67,6 @@
     for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k], b.s[k], c.s[k]); \
     return r.v;                                                       \
   }
+#endif
 
 #endif

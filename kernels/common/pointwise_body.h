@@ -49,15 +49,15 @@
     for (int j = 0; j < VEC; j++) r.s[j] = READ1(IN##k, p + stride * min(j, lanes - 1)); \
     return r.v;                                                                          \
   }
-#define DEFINE_WRITE(k)                                                                                            \
-  static inline void write##k(__global uchar* p, long stride, int lanes, VT v) {                                   \
-    if (stride == sizeof(STORAGE(OUT##k)) && lanes == VEC) {                                                       \
-      STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k)*)p, 0, v);                                                 \
-      return;                                                                                                      \
-    }                                                                                                              \
-    lanes_t r;                                                                                                     \
-    r.v = v;                                                                                                       \
-    for (int j = 0; j < lanes; j++) STORE(OUT##k, ACC, 1, (__global STORAGE(OUT##k)*)(p + stride * j), 0, r.s[j]); \
+#define DEFINE_WRITE(k)                                                                                      \
+  static inline void write##k(__global uchar* p, long stride, int lanes, VT v) {                             \
+    if (stride == sizeof(STORAGE(OUT##k)) && lanes == VEC) {                                                 \
+      STORE(OUT##k, ACC, VEC, (__global STORAGE(OUT##k)*)p, 0, v);                                           \
+      return;                                                                                                \
+    }                                                                                                        \
+    lanes_t r;                                                                                               \
+    r.v = v;                                                                                                 \
+    FOR_FEW(j, 0, lanes, VEC) STORE(OUT##k, ACC, 1, (__global STORAGE(OUT##k)*)(p + stride * j), 0, r.s[j]); \
   }
 
 // M(0) M(1) … for the inputs, the outputs and the operator's scalars. Each input is a variable, so an expression may
@@ -209,7 +209,7 @@ __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS)
     long off[NARGS];
     for (int k = 0; k < NARGS; k++) off[k] = 0;
     long rest = row;
-    for (int d = 0; d < L.ndim; d++) {
+    FOR_FEW(d, 0, L.ndim, kMaxPointwiseOuter) {
       const long q = rest / O.size[d], r = rest - q * O.size[d];
       for (int k = 0; k < NARGS; k++) off[k] += r * O.stride[d][k];
       rest = q;
@@ -254,7 +254,7 @@ __kernel void across(BUFS const PointwiseParams L, const PointwiseOuter O SCALAR
     long off[NARGS];
     for (int k = 0; k < NARGS; k++) off[k] = 0;
     long rest = row;
-    for (int d = 0; d < L.ndim; d++) {
+    FOR_FEW(d, 0, L.ndim, kMaxPointwiseOuter) {
       const long q = rest / O.size[d], r = rest - q * O.size[d];
       for (int k = 0; k < NARGS; k++) off[k] += r * O.stride[d][k];
       rest = q;

@@ -38,7 +38,7 @@ ALWAYS_INLINE float16 random_uniform_next(drawn_t* drawn, longs seeds, longs pla
   const long seed = seeds.s0, place = places.s0;
   if ((place & 15) != 0 || any(places != (longs)(place) + LANE_LONGS)) return random_uniform(seeds, places);
   if (drawn->group != place >> 6 || drawn->seed != seed) {
-    drawn->words = philox16((ulong)seed, (ulong)(place >> 6) * 16);
+    drawn->words = philox_blocks((ulong)seed, (ulong)(place >> 6) * 16);
     drawn->seed = seed;
     drawn->group = place >> 6;
   }

@@ -22,6 +22,8 @@
 #   make gpu         tests and times the first GPU in 15 minutes, and writes a page of results (benchmarks/gpu.py)
 #   make gpu-lab     compiles the GPU kernels with NVIDIA's, AMD's and Intel's compilers, which needs no GPU; on Debian
 #                    12, whose packages it unpacks in build/. Writes benchmarks/results/gpu-static.md
+#   make gpu-races   runs small programs of all families on a simulated GPU and CPU that report races and overruns
+#                    (Oclgrind, unpacked in build/ from Debian 12's packages)
 #   make clean, make distclean
 
 PYTHON ?= python3
@@ -63,7 +65,7 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 # their names: ordered by their number of tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup test-setup packages demo demo-short test test-all test-full test-torch smoke check lint format bench gpu gpu-lab \
+.PHONY: setup test-setup packages demo demo-short test test-all test-full test-torch smoke check lint format bench gpu gpu-races gpu-lab \
   clean distclean
 .DELETE_ON_ERROR:
 
@@ -185,11 +187,15 @@ bench: setup
 	  NETCL_VISIBLE_DEVICES=$$r $(PY) -m benchmarks --markdown build/bench-$$r.md --json build/bench-$$r.json $(BENCH_ARGS); \
 	done
 
-# Any runtime works, since it only lists the programs. The first run takes about twenty minutes on two cores; later ones
-# compile only what changed.
 gpu: test-setup
 	$(PY) -m benchmarks gpu $(BENCH_ARGS)
 
+gpu-races: setup
+	tools/gpu_lab_setup.sh build/oclgrind oclgrind
+	$(PY) tools/oclgrind.py
+
+# Any runtime works, since it only lists the programs. The first run takes about twenty minutes on two cores; later ones
+# compile only what changed.
 gpu-lab: setup
 	PYTHON=$(PY) PIP_ARGS="$(PIP_ARGS)" tools/gpu_lab_setup.sh build/gpu-lab
 	NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) $(PY) tools/gpu_lab.py

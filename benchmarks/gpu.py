@@ -82,7 +82,7 @@ class Logits(nn.Module):
 
 def training_steps() -> Iterator[Case]:
     """Steps in float32 and under autocast (float16 with GradScaler where the device has it, or else bfloat16)."""
-    half = torch.float16 if torch.float16 in torch.netcl.get_amp_supported_dtype() else torch.bfloat16
+    half = torch.float16 if torch.float16 in torch.netcl.amp.autocast_dtypes() else torch.bfloat16
     for name, build in {"gpt": training.gpt, "resnet50": resnet50, "vit": vit}.items():
         yield Case(f"training/{name}/float32", training.training_step(build, None))
         yield Case(

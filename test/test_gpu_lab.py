@@ -1,7 +1,11 @@
-"""tools/gpu_lab.py reads the reports of the GPU vendors' compilers; the texts here were recorded."""
+"""tools/gpu_lab.py reads the reports of the GPU vendors' compilers, and tools/oclgrind.py those of Oclgrind; the texts
+here were recorded."""
 
 import dataclasses
 import importlib.util
+import json
+import os
+import subprocess
 import sys
 import tempfile
 import types
@@ -9,11 +13,16 @@ from pathlib import Path
 
 from torch.testing._internal.common_utils import TestCase, run_tests
 
-PATH = Path(__file__).parent.parent / "tools/gpu_lab.py"
-spec = importlib.util.spec_from_file_location("gpu_lab", PATH)
-lab = importlib.util.module_from_spec(spec)
-sys.modules["gpu_lab"] = lab
-spec.loader.exec_module(lab)
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent.parent / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+lab, races = load("gpu_lab"), load("oclgrind")
 
 PTXAS = """\
 ptxas info    : Compiling entry function 'gemm_tiled' for 'sm_80'
@@ -190,6 +199,56 @@ class TestKeptReports(TestCase):
                 kept.reports(dataclasses.replace(program, **change), nvidia[:1])
                 self.assertEqual(asked[-1], ["sm_75"], msg=str(change))
             self.assertEqual(len(asked), 5)
+
+
+OCLGRIND = """\
+
+Invalid write of size 4 at global memory address 0x18000000000094
+    Kernel: distance_forward
+    Entity: Global(37,0,0) Local(37,0,0) Group(0,0,0)
+      store float %50, float addrspace(1)* %arrayidx43, align 4, !dbg !97
+    At line 800 (column 25) of input.cl:
+      PTR(out, ST)[PLACE(i, j)] = sum;
+
+Read-write data race at local memory address 0x1000000000000
+    Kernel: softmax_rows
+    First entity:  Global(0,0,0) Local(0,0,0) Group(0,0,0)
+      %5 = load float, float addrspace(3)* %arrayidx, align 4
+
+"""
+
+
+class TestOclgrind(TestCase):
+    def test_reports(self):
+        self.assertEqual(
+            races.kinds(2 * OCLGRIND),
+            ["Invalid write of size 4 in distance_forward", "Read-write data race in softmax_rows"],
+        )
+        call = "\nOclgrind - OpenCL runtime error detected\n\tFunction: clEnqueueReadBuffer\n"
+        self.assertEqual(races.kinds(call), ["Oclgrind - OpenCL runtime error detected"])
+        self.assertEqual(races.kinds("\n"), [])
+
+    def test_programs_are_right(self):
+        """The programs that Oclgrind runs; one family here."""
+        script = Path(races.__file__).with_name("oclgrind_programs.py")
+        run = subprocess.run([sys.executable, script, "padding"], capture_output=True, text=True, timeout=300)
+        rows = [json.loads(line) for line in run.stdout.splitlines()]
+        self.assertGreater(len(rows), 5, run.stderr)
+        self.assertEqual({family for family, _, problem in rows}, {"padding"})
+        self.assertEqual([row for row in rows if row[2]], [])
+
+    def test_separate_buffers(self):
+        """Under NETCL_SEPARATE_BUFFERS each tensor has a buffer of its own, of just its size."""
+        code = """
+import pyopencl, torch
+from torch_netcl import interop
+a, b = (torch.ones(n, device="netcl") for n in (5, 9))
+print([interop.to_pyopencl(t).base_data.size for t in (a, b)], (a.sum() + b.sum()).item())
+del a; torch.ones(300000, device="netcl").sum().item()
+"""
+        environment = {**os.environ, "NETCL_SEPARATE_BUFFERS": "1"}
+        run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+        self.assertEqual((run.stdout, run.stderr), ("[20, 36] 14.0\n", ""))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ void cdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, cons
     return;
   }
   const Tensor g = grad.contiguous(), d = dist.contiguous();
-  distance("aten::_cdist_backward", "distance_backward", x, p, {x.size(0), x.size(-2), y.size(-2), x.size(-1), false},
+  const int64_t batch = x.dim() == 2 ? 1 : x.size(0);
+  distance("aten::_cdist_backward", "distance_backward", x, p, {batch, x.size(-2), y.size(-2), x.size(-1), false},
            x.numel(), buf(gx), buf(g), buf(x), buf(y), buf(d));
 }
 void pdist_kernel(Tensor& out, const Tensor& x, double p) {

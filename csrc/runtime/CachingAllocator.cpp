@@ -15,6 +15,7 @@
 #include "runtime/Builds.h"
 #include "runtime/Copies.h"
 #include "runtime/Counters.h"
+#include "runtime/Environment.h"
 #include "runtime/Event.h"
 #include "runtime/HugePages.h"
 #include "runtime/LaunchGate.h"
@@ -65,6 +66,12 @@ std::string human(size_t bytes) {
   return text.data();
 }
 
+// NETCL_SEPARATE_BUFFERS=1, for tools that check bounds: each tensor has a buffer of just its size.
+bool separate_buffers() {
+  static const bool on = flag("NETCL_SEPARATE_BUFFERS");
+  return on;
+}
+
 // The memory of one device: free lists per stream, of blocks cut from slabs.
 class Pool {
  public:
@@ -72,6 +79,7 @@ class Pool {
     const std::lock_guard<std::mutex> lock(mutex_);
     reclaim_finished();
     const size_t size = std::max(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
+    if (separate_buffers()) release_cached();
     Block* block = take_free(stream, size);
     if (!block) block = new_slab(device, stream, size, bytes);
     split(block, size);
@@ -220,11 +228,12 @@ class Pool {
     size_t bytes = small ? kSmallSlab : size < kMinLarge ? kLargeSlab : rounded;
     const auto& info = device.info();
     // A slab consists of whole granules, but its buffer may be smaller, as the device limits the size of a buffer.
-    if (bytes > info.max_mem_alloc_size) bytes = rounded;
-    const size_t buffer_bytes = std::min<size_t>(bytes, std::max<size_t>(info.max_mem_alloc_size, 1));
+    if (separate_buffers() || bytes > info.max_mem_alloc_size) bytes = rounded;
+    size_t buffer_bytes = std::min<size_t>(bytes, std::max<size_t>(info.max_mem_alloc_size, 1));
     TORCH_CHECK_WITH(OutOfMemoryError, buffer_bytes >= size, "netcl out of memory: tried to allocate ",
                      human(requested), " at once, but CL_DEVICE_MAX_MEM_ALLOC_SIZE of ", info.name, " is ",
                      human(info.max_mem_alloc_size), ". Split the tensor.");
+    if (separate_buffers()) buffer_bytes = std::max<size_t>(requested, 1);
     const auto limit = static_cast<size_t>(fraction_ * static_cast<double>(info.global_mem_size));
     // If memory must grow although whole slabs are idle, these do not fit the sizes now in use. So release idle slabs
     // of twice the new slab's size. Keep the last few, so that batches of changing sizes do not release and create
@@ -260,7 +269,7 @@ class Pool {
     if (logs(LogTopic::kAlloc)) log("reserve ", bytes, " bytes of netcl:", int(device.index()), ", now ", reserved_);
     auto* block = new Block();
     block->address = slab->base;
-    block->size = buffer_bytes / kAlign * kAlign;
+    block->size = separate_buffers() ? size : buffer_bytes / kAlign * kAlign;
     block->stream = stream;
     block->small = small;
     block->slab = slab;

@@ -1,4 +1,4 @@
-// Environment variables that had another name before.
+// Environment variables.
 #pragma once
 
 #include <cstdlib>
@@ -9,6 +9,12 @@ namespace netcl {
 inline const char* environment(const char* name, const char* former) {
   const char* value = std::getenv(name);
   return value ? value : std::getenv(former);
+}
+
+// Whether `name` is set, and not to 0.
+inline bool flag(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value && *value != '0';
 }
 
 }  // namespace netcl

@@ -6,13 +6,13 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 
 #include "runtime/Assertions.h"
 #include "runtime/Builds.h"
 #include "runtime/Counters.h"
+#include "runtime/Environment.h"
 #include "runtime/Event.h"
 #include "runtime/LaunchGate.h"
 #include "runtime/Profiler.h"
@@ -110,10 +110,7 @@ void CL_CALLBACK pass_on(cl_event /*theirs*/, cl_int status, void* ours) {
 }  // namespace
 
 bool launch_blocking() {
-  static const bool on = [] {
-    const char* v = std::getenv("NETCL_LAUNCH_BLOCKING");
-    return v && *v && *v != '0';
-  }();
+  static const bool on = flag("NETCL_LAUNCH_BLOCKING");
   return on;
 }
 

@@ -1,0 +1,97 @@
+"""Runs tools/oclgrind_programs.py under Oclgrind, a simulated OpenCL device that reports data races, accesses out of
+bounds, and wrong calls of OpenCL. Exits with 1 if it reports anything, or if a result is wrong.
+
+``make gpu-races`` fetches Oclgrind and runs this, once with the kernels for CPUs and once with those for GPUs. There
+each tensor has a buffer of its own (NETCL_SEPARATE_BUFFERS), since an overrun inside a shared buffer is none to
+Oclgrind; groups have 64 work-items and 16 KiB of local memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+# A report begins with what is wrong, at the start of a line, and names the kernel, unless a call was wrong.
+REPORT = re.compile(r"^(\S.*?)(?: at | detected|$).*?(?:\n\s+.*?)*?\n\s+Kernel:\s*(\S+)", re.M)
+
+
+def environment(tools: Path, log: Path, device_class: str, cache: str) -> dict[str, str]:
+    """The variables with which a process sees Oclgrind alone."""
+    icd = Path(cache, "oclgrind.icd")
+    icd.write_text(f"{tools}/usr/lib/oclgrind/liboclgrind-rt-icd.so\n")
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": f"{tools}/{LIBRARIES}:{tools}/usr/lib/llvm-14/lib",
+        "OCL_ICD_VENDORS": cache,
+        "OCLGRIND_PCH_DIR": f"{tools}/{LIBRARIES}/oclgrind/21.10",
+        "OCLGRIND_BUILD_OPTIONS": "-O0 -DATOMIC_READS",  # kernels/common/combine.h
+        "OCLGRIND_DATA_RACES": "1",
+        "OCLGRIND_CHECK_API": "1",
+        "OCLGRIND_LOG": str(log),
+        "OCLGRIND_GLOBAL_MEM_SIZE": str(2 << 30),
+        "OCLGRIND_MAX_ERRORS": "100000",
+        "OCLGRIND_NUM_THREADS": "1",
+        "NETCL_VISIBLE_DEVICES": "oclgrind",
+        "NETCL_DEVICE_CLASS": device_class,
+        "NETCL_DISABLE": "work_groups,local_memory",
+        "NETCL_SEPARATE_BUFFERS": "1",
+        "NETCL_LAUNCH_BLOCKING": "1",
+        "NETCL_COMPILE_NOTICE": "-1",
+        "NETCL_CACHE_DIR": cache,
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+def kinds(log: str) -> list[str]:
+    """What Oclgrind reports in these lines, each kind once for each kernel; the first line if it has another form."""
+    found = {f"{what} in {kernel}" for what, kernel in REPORT.findall(log)}
+    return sorted(found) or log.strip().splitlines()[:1]
+
+
+def run(tools: Path, device_class: str, families: list[str]) -> list[str]:
+    """Problems: the wrong results, and Oclgrind's reports by program and kernel."""
+    found: list[str] = []
+    count = seen = 0
+    with tempfile.TemporaryDirectory() as cache:
+        log = Path(cache, "log")
+        log.touch()
+        programs = subprocess.Popen(
+            [sys.executable, ROOT / "tools" / "oclgrind_programs.py", *families],
+            env=environment(tools.resolve(), log, device_class, cache), cwd=ROOT, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        for line in programs.stdout:
+            family, name, problem = json.loads(line)
+            count += 1
+            reports = log.read_text()[seen:]
+            seen += len(reports)
+            found += [f"{family}: {name}: {what}" for what in [*kinds(reports), *([problem] if problem else [])]]
+        if programs.wait():
+            found.append(f"the programs ended with status {programs.returncode} after {count}")
+        if (rest := log.read_text()[seen:]).strip():
+            found.append(f"at the end: {rest.strip().splitlines()[0]}")
+    print(f"kernels for a {device_class}: {count} programs, {len(found)} problems", flush=True)
+    return found if count else ["no program ran"]
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("families", nargs="*", help="of operators (default: all)")
+    parser.add_argument("--tools", type=Path, default=ROOT / "build" / "oclgrind" / "root", help="where Oclgrind is")
+    parser.add_argument("--class", dest="classes", action="append", choices=["cpu", "gpu"], help="default: both")
+    args = parser.parse_args()
+    problems = [p for c in args.classes or ["cpu", "gpu"] for p in run(args.tools, c, args.families)]
+    print(*problems, sep="\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

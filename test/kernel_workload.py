@@ -26,6 +26,7 @@ def training() -> None:
         F.cross_entropy(logits, torch.tensor([1, 2], device=D)).backward()
         q = torch.randn(2, 2, 9, 16, device=D, dtype=dtype, requires_grad=True)
         F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    torch.nn.BatchNorm2d(4).to(D).eval()(torch.randn(2, 4, 3, 3, device=D)).sum().backward()
     lstm = torch.nn.LSTM(4, 8, device=D)
     for steps in (3, 4):
         lstm(torch.randn(steps, 2, 4, device=D))[0].sum().backward()

@@ -14,7 +14,9 @@ from torch.testing._internal.common_utils import TestCase, instantiate_parametri
 HERE = Path(__file__).parent
 # Files that are used only for one class of device, or without a capability.
 ELSEWHERE = {
-    "cpu": {"conv/conv_gemm_gpu.cl", "gemm/gemm_gpu.cl", "reduce/reduce_group.cl", "soft_double.cl"},
+    "cpu": {
+        "batch_norm_gpu.cl", "conv/conv_gemm_gpu.cl", "gemm/gemm_gpu.cl", "reduce/reduce_group.cl", "soft_double.cl",
+    },
     "gpu": {
         "conv/conv_channels.cl", "conv/conv_channels_few.cl", "conv/conv_channels_flat.cl", "conv/conv_depthwise.cl",
         "conv/conv_gemm.cl", "conv/conv_pack.cl",

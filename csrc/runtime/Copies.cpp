@@ -14,6 +14,7 @@
 #include "runtime/Assertions.h"
 #include "runtime/Builds.h"
 #include "runtime/Counters.h"
+#include "runtime/Drivers.h"
 #include "runtime/OpName.h"
 #include "runtime/PinnedMemory.h"
 #include "runtime/Profiler.h"
@@ -109,16 +110,22 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   const Location from = locate(src);
   queue.settle();
   Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
-  cl_event event = nullptr;
-  NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
-  command.share(event);
-  if (non_blocking && is_pinned(dst)) {
-    keep_pinned_until(dst, event);
-    queue.after_enqueue();
-    return;
+  const bool pinned = non_blocking && is_pinned(dst);
+  if (!pinned) increment(counters.host_syncs);
+  if (pinned || is_pocl(queue.device())) {
+    cl_event event = nullptr;
+    NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
+    command.share(event);
+    if (pinned) {
+      keep_pinned_until(dst, event);
+      return queue.after_enqueue();
+    }
+    queue.wait_and_release(event);
+  } else {  // other drivers' blocking calls end in time, and take less
+    const cl_command_queue handle = queue.handle();
+    const HostWait wait(queue);
+    NETCL_CL(clEnqueueReadBuffer(handle, from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
   }
-  increment(counters.host_syncs);
-  queue.wait_and_release(event);
   stay_if_exiting();
   raise_device_assertions(queue);
 }

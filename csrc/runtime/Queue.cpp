@@ -229,21 +229,30 @@ bool Queue::query() {
   return true;
 }
 
-void Queue::wait_on_host(cl_event event) {
-  since_flush_.store(0, std::memory_order_relaxed);
-  gate_->open();
-  HostWaits& waits = host_waits_of(*this);
-  {
-    const std::lock_guard<std::mutex> lock(waits.mutex);
-    waits.now++;
-  }
-  const cl_int err = cl().clWaitForEvents(1, &event);
+HostWait::HostWait(Queue& queue) : queue_(queue) {
+  queue.since_flush_.store(0, std::memory_order_relaxed);
+  queue.gate_->open();
+  HostWaits& waits = host_waits_of(queue);
+  const std::lock_guard<std::mutex> lock(waits.mutex);
+  waits.now++;
+}
+
+HostWait::~HostWait() {
+  HostWaits& waits = host_waits_of(queue_);
   {
     const std::lock_guard<std::mutex> lock(waits.mutex);
     waits.now--;
     waits.ended++;
   }
   waits.one_ended.notify_all();
+}
+
+void Queue::wait_on_host(cl_event event) {
+  cl_int err = CL_SUCCESS;
+  {
+    const HostWait wait(*this);
+    err = cl().clWaitForEvents(1, &event);
+  }
   if (err == CL_SUCCESS) return;
   if (!is_over(event)) cl().clFinish(handle_);  // the command may still write to the caller's memory
   raise_cl_error(err, "clWaitForEvents");

@@ -42,7 +42,7 @@ class Queue {
   LaunchGate& gate() const { return *gate_; }
   // Call this before the host waits for a command of this queue without the functions of this class.
   void prepare_wait();
-  // The host waits until `event`, of a command of this queue, has ended. Blocking calls and clFinish are no substitute:
+  // The host waits until `event`, of a command of this queue, has ended. clFinish and blocking calls are no substitute:
   // in PoCL they wait until the queue is empty, which never happens while another thread fills it.
   void wait_on_host(cl_event event);
   void wait_and_release(cl_event event);
@@ -72,6 +72,7 @@ class Queue {
   void share();
 
  private:
+  friend class HostWait;
   void submit_deferred(bool all);
 
   Device& device_;
@@ -87,6 +88,18 @@ class Queue {
   std::mutex probe_mutex_;
   cl_event probe_ = nullptr;
   uint64_t probe_at_ = 0;
+};
+
+// While one lives, the host waits for a command of `queue`, and other threads that enqueue without end let it.
+class HostWait {
+ public:
+  explicit HostWait(Queue& queue);
+  ~HostWait();
+  HostWait(const HostWait&) = delete;
+  HostWait& operator=(const HostWait&) = delete;
+
+ private:
+  Queue& queue_;
 };
 
 // The current queue of this thread on device `index` (-1 = current device).

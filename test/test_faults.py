@@ -51,9 +51,8 @@ SURVIVED = {
 }
 # Called if a launch is held back, which depends on the device's speed (see test_held_launches.py).
 HOLDING = {"clCreateUserEvent", "clSetUserEventStatus"}
-# Called between two devices (see test_multi_device.py), for a user's kernel whose types the driver does not tell, and
-# behind a wait that failed.
-ELSEWHERE = {"clEnqueueMapBuffer", "clEnqueueUnmapMemObject", "clReleaseKernel", "clFinish"}
+# Called between two devices (see test_multi_device.py), and for a user's kernel whose types the driver does not tell.
+ELSEWHERE = {"clEnqueueMapBuffer", "clEnqueueUnmapMemObject", "clReleaseKernel"}
 
 # Called only by the start of the runtime.
 STARTING = {
@@ -221,7 +220,7 @@ STEPS = {
     profiler: "",
 }
 # Calls that belong to no operator: synchronize(), statistics of a queue, releases.
-NAMELESS = {"clFlush", "clEnqueueMarkerWithWaitList", "clWaitForEvents", "clCreateBuffer", "clGetMemObjectInfo"}
+NAMELESS = {"clFinish", "clFlush", "clCreateBuffer", "clGetMemObjectInfo"}
 
 
 def calls_of(function, code=0, entry="", after=0):
@@ -306,11 +305,7 @@ class TestFaults(TestCase):
                     self.assertRegex(str(error), rf"{entry} failed with {SYMBOL} \({CODE}\)", what)
                     if op and entry not in NAMELESS:
                         self.assertRegex(str(error), rf"while running (aten::)?({op})", what)
-                    if (
-                        step is bad_index
-                        and not reported
-                        and entry in ("clEnqueueMarkerWithWaitList", "clWaitForEvents", "clEnqueueReadBuffer")
-                    ):
+                    if step is bad_index and not reported and entry in ("clFinish", "clEnqueueReadBuffer"):
                         with self.assertRaises(IndexError, msg=what):  # reported late, but reported
                             torch.netcl.synchronize()
                     else:

@@ -57,7 +57,9 @@ const void* assert_buffer(Device& device) {
     const c10::Device on(c10::DeviceType::PrivateUse1, device.index());
     Queue& queue = queue_for(c10::Stream(c10::Stream::DEFAULT, on));
     fill_bytes(a.unfilled, &zero, sizeof(int), 16 * sizeof(int), queue);
-    queue.wait_and_release(queue.enqueue_marker());
+    queue.settle();
+    const HostWait wait(queue);
+    NETCL_CL(clFinish(queue.handle()));
     a.address = a.unfilled;
   }
   a.armed.fetch_or(uint64_t{1} << current_queue(device.index()).id());
@@ -80,10 +82,12 @@ void raise_device_assertions(Queue& queue) {
     const uint64_t before = a.armed.fetch_and(~mine);
     auto arm_again = c10::make_scope_exit([&] { a.armed.fetch_or(before); });
     const Location at = locate(a.address);
-    cl_event event = nullptr;
-    NETCL_CL(clEnqueueReadBuffer(queue.handle(), at.mem, CL_FALSE, at.offset, sizeof(report), report.data(), 0, nullptr,
-                                 &event));
-    queue.wait_and_release(event);
+    queue.settle();
+    {
+      const HostWait wait(queue);
+      NETCL_CL(clEnqueueReadBuffer(queue.handle(), at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0,
+                                   nullptr, nullptr));
+    }
     if (report[0] == 0) {
       arm_again.release();
       return;
@@ -92,7 +96,9 @@ void raise_device_assertions(Queue& queue) {
     const int zero = 0;
     try {
       fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
-      queue.wait_and_release(queue.enqueue_marker());
+      queue.settle();
+      const HostWait wait(queue);
+      NETCL_CL(clFinish(queue.handle()));
       arm_again.release();
     } catch (const c10::Error& e) {  // the same report may then be raised once more
       failure = std::string("\n") + e.what_without_backtrace();

@@ -14,7 +14,6 @@
 #include "runtime/Assertions.h"
 #include "runtime/Builds.h"
 #include "runtime/Counters.h"
-#include "runtime/Drivers.h"
 #include "runtime/OpName.h"
 #include "runtime/PinnedMemory.h"
 #include "runtime/Profiler.h"
@@ -96,11 +95,9 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   } else {
     increment(counters.host_syncs);
     queue.settle();
-    cl_event event = nullptr;
     Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
-    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event));
-    command.share(event);
-    queue.wait_and_release(event);
+    const HostWait wait(queue);
+    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, command.event()));
   }
 }
 
@@ -110,21 +107,19 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   const Location from = locate(src);
   queue.settle();
   Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
-  const bool pinned = non_blocking && is_pinned(dst);
-  if (!pinned) increment(counters.host_syncs);
-  if (pinned || is_pocl(queue.device())) {
+  if (non_blocking && is_pinned(dst)) {
     cl_event event = nullptr;
     NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
     command.share(event);
-    if (pinned) {
-      keep_pinned_until(dst, event);
-      return queue.after_enqueue();
-    }
-    queue.wait_and_release(event);
-  } else {  // other drivers' blocking calls end in time, and take less
-    const cl_command_queue handle = queue.handle();
+    keep_pinned_until(dst, event);
+    queue.after_enqueue();
+    return;
+  }
+  increment(counters.host_syncs);
+  {
     const HostWait wait(queue);
-    NETCL_CL(clEnqueueReadBuffer(handle, from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
+    NETCL_CL(
+        clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
   }
   stay_if_exiting();
   raise_device_assertions(queue);
@@ -148,15 +143,18 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
     const Location from = locate(src);
     cl_int err = CL_SUCCESS;
     increment(counters.host_syncs);
-    cl_event event = nullptr;
-    void* mapped = cl().clEnqueueMapBuffer(src_queue.handle(), from.mem, CL_FALSE, CL_MAP_READ, from.offset, bytes, 0,
-                                           nullptr, &event, &err);
+    src_queue.settle();
+    void* mapped = nullptr;
+    {
+      const HostWait wait(src_queue);
+      mapped = cl().clEnqueueMapBuffer(src_queue.handle(), from.mem, CL_TRUE, CL_MAP_READ, from.offset, bytes, 0,
+                                       nullptr, nullptr, &err);
+    }
     if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueMapBuffer");
     const auto unmap = [&] {
       return cl().clEnqueueUnmapMemObject(src_queue.handle(), from.mem, mapped, 0, nullptr, nullptr);
     };
     auto after_an_error = c10::make_scope_exit(unmap);
-    src_queue.wait_and_release(event);
     raise_device_assertions(src_queue);
     copy_to_device(dst, mapped, bytes, dst_queue);
     after_an_error.release();

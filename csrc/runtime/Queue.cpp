@@ -71,9 +71,9 @@ HostWaits& host_waits_of(const Queue& queue) {
   return all->at(queue.device().index());
 }
 
-// Intel's CPU runtime lets a thread that waits run commands, for as long as there are any. So a thread that enqueues
-// without end stops here until a wait has ended. Ten seconds at most, since a command may depend on this thread (by a
-// user event of pyopencl).
+// PoCL's clFinish and blocking calls wait until the queue is empty, and Intel's CPU runtime lets a thread that waits
+// run commands for as long as there are any. So a thread that enqueues without end stops here until a wait has ended.
+// Ten seconds at most, since a command may depend on this thread (by a user event of pyopencl).
 void let_a_wait_end(const Queue& queue) {
   HostWaits& waits = host_waits_of(queue);
   std::unique_lock<std::mutex> lock(waits.mutex);
@@ -192,12 +192,11 @@ void Queue::synchronize() {
   increment(counters.host_syncs);
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
-  if (shared_.load(std::memory_order_relaxed) || done_.load() < now) {
-    cl_event marker = nullptr;
-    NETCL_CL(clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &marker));
-    wait_and_release(marker);
-    done_.store(now);
+  {
+    const HostWait wait(*this);
+    NETCL_CL(clFinish(handle_));
   }
+  done_.store(now);
   stay_if_exiting();
   raise_device_assertions(*this);
 }
@@ -248,19 +247,8 @@ HostWait::~HostWait() {
 }
 
 void Queue::wait_on_host(cl_event event) {
-  cl_int err = CL_SUCCESS;
-  {
-    const HostWait wait(*this);
-    err = cl().clWaitForEvents(1, &event);
-  }
-  if (err == CL_SUCCESS) return;
-  if (!is_over(event)) cl().clFinish(handle_);  // the command may still write to the caller's memory
-  raise_cl_error(err, "clWaitForEvents");
-}
-
-void Queue::wait_and_release(cl_event event) {
-  const auto release = c10::make_scope_exit([event] { cl().clReleaseEvent(event); });
-  wait_on_host(event);
+  const HostWait wait(*this);
+  NETCL_CL(clWaitForEvents(1, &event));
 }
 
 void Queue::flush() {

@@ -42,10 +42,8 @@ class Queue {
   LaunchGate& gate() const { return *gate_; }
   // Call this before the host waits for a command of this queue without the functions of this class.
   void prepare_wait();
-  // The host waits until `event`, of a command of this queue, has ended. clFinish and blocking calls are no substitute:
-  // in PoCL they wait until the queue is empty, which never happens while another thread fills it.
+  // The host waits until `event`, of a command of this queue, has ended.
   void wait_on_host(cl_event event);
-  void wait_and_release(cl_event event);
   // Call this after each enqueue: it flushes from time to time, and waits under NETCL_LAUNCH_BLOCKING=1. A `large`
   // command is submitted at once, even if launches may be held back.
   void after_enqueue(bool large = false);

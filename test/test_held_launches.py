@@ -184,6 +184,7 @@ class TestHeldLaunches(TestCase):
             thread.start()
         for thread in threads:
             thread.join()
+        torch.netcl.synchronize()  # the threads used the default stream, and this one reads on another
         for x in tensors:
             self.assertEqual(x.cpu(), torch.full((16,), 200.0))
 

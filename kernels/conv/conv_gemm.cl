@@ -108,3 +108,61 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const Mix
   }
   ENGINE_END();
 }
+
+#ifdef BLOCK
+// Copies BLOCK taps of TILES tiles, taps [begin, end), to left[tap][row].
+ALWAYS_INLINE void gather_block(const Tile* T, long begin, long end, ST (*left)[TILES * MR]) {
+  for (int i = 0; i < TILES * MR; i += VEC) {
+    const long* row = T->row + i;
+    if (row[VEC - 1] - row[0] == VEC - 1) {  // neighbours, since offsets of rows only grow
+      for (long r = begin; r < end; r++)
+        CAT(VSTORE_, VEC)(CAT(VLOAD_, VEC)(0, T->x + T->tap[r] + row[0]), 0, left[r - begin] + i);
+    } else {
+      for (long r = begin; r < end; r++)
+        for (int j = 0; j < VEC; j++) left[r - begin][i + j] = T->x[T->tap[r] + row[j]];
+    }
+  }
+}
+
+// As conv_gemm, without a bias, for rows that are neighbours and taps that are not, as in the gradient of the weight
+// for channels_last images. There a tile uses a few bytes of each cache line, and lines that lie a power of two apart
+// evict each other. So BLOCK taps of TILES tiles are copied, and multiplied by PANELS panels, before the next ones.
+__kernel void conv_gemm_blocks(BUF(x), BUF(tap), BUF(b), BUF(out), const MixedRadix rows, const MixedRadix out_rows,
+                               const MixedRadix out_cols, const ConvGemmParams G) {
+  const long panel0 = get_global_id(1) * PANELS;
+  const int panels = (int)min((long)PANELS, G.n_panels - panel0);
+  const long slice = (long)get_global_id(2) / G.groups, group = get_global_id(2) - slice * G.groups;
+  const long begin = slice * G.k_slice, k_end = min(begin + G.k_slice, G.k);
+  __global const ST* b = PTR(b, const ST) + (group * G.n_panels + panel0) * G.k * NR;
+  __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT)) + slice * G.out_slice + group * G.out_group;
+  ST left[BLOCK][TILES * MR];
+  VT total[TILES][PANELS][MR][NV], sum[MR][NV];
+  long row[TILES * MR];
+  Tile T;
+  T.x = PTR(x, const STORAGE(IN)) + group * G.x_group;
+  T.tap = PTR(tap, const OFFSET);
+  T.row = row;
+  const long first = (long)get_global_id(0) * G.m_tiles * MR, last = min(first + G.m_tiles * MR, G.m);
+  for (long top = first; top < last; top += TILES * MR) {
+    const int height = (int)min((long)TILES * MR, G.m - top), tiles = (height + MR - 1) / MR;
+    offsets_from(&rows, top, G.m, TILES * MR, row);
+    for (long r = begin; r < k_end; r += BLOCK) {
+      const int taps = (int)min((long)BLOCK, k_end - r);
+      gather_block(&T, r, r + taps, left);
+      for (int p = 0; p < panels; p++)
+        for (int t = 0; t < tiles; t++) {
+          UNROLL for (int i = 0; i < MR; i++) UNROLL
+            for (int v = 0; v < NV; v++) sum[i][v] = (VT)(0);
+          __global const ST* right = b + (p * G.k + r) * NR;
+          for (int j = 0; j < taps; j++) add_tap(left[j] + t * MR, right + j * NR, sum);
+          UNROLL for (int i = 0; i < MR; i++) UNROLL
+            for (int v = 0; v < NV; v++) total[t][p][i][v] = r == begin ? sum[i][v] : total[t][p][i][v] + sum[i][v];
+        }
+    }
+    offsets_from(&out_rows, top, G.m, TILES * MR, row);
+    for (int t = 0; t < tiles; t++)
+      for (int p = 0; p < panels; p++)
+        store_tile(total[t][p], out, row + t * MR, &out_cols, (panel0 + p) * NR, &G, min(MR, height - t * MR));
+  }
+}
+#endif

@@ -11,6 +11,8 @@ namespace {
 constexpr int64_t kWeightSliceDepth = 2048;  // depth of a slice, whose panel stays in a core's second-level cache
 constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that multiply one tile before the next, for the same reason
 constexpr int64_t kDepthPerItem = 128;      // depth of a panel that a work-item packs
+// conv_gemm_blocks; the rows of so many tiles are whole vectors.
+constexpr int64_t kBlockTaps = 128, kBlockTiles = 4, kBlockPanels = 8;
 
 // Element (r, j) of group g is src[first + g * src_group + cols(j) + taps(r)].
 struct PackedOperand {
@@ -63,6 +65,7 @@ struct GatheredProduct {
   c10::ScalarType out_dtype;
   MixedRadix rows, tap_order, out_rows, out_cols;
   int64_t slices = 1;       // slices of k, each with its own result
+  bool taps_apart = false;  // the rows are neighbours, not the taps
   ConvGemmParams params{};  // m, n, k, groups and strides; multiply() sets the others
 };
 
@@ -134,8 +137,27 @@ void multiply_on_gpu(const ConvContext& c, const GatheredProduct& p) {
               buf_or_null(p.bias), p.out, p.rows, p.out_rows, p.out_cols, g);
 }
 
+// For taps that lie apart (conv_gemm_blocks).
+void multiply_blocks(const ConvContext& c, const GatheredProduct& p) {
+  ConvGemmParams g = p.params;
+  g.k_slice = p.slices > 1 ? ceil_div(g.k, p.slices) : g.k;
+  g.n_panels = ceil_div(g.n, c.nr(g.n));
+  const int64_t tiles = ceil_div(g.m, c.mr), across = ceil_div(g.n_panels, kBlockPanels) * p.slices * g.groups;
+  const int64_t want = static_cast<int64_t>(c.device.compute_units()) * 16;
+  g.m_tiles = round_up(std::clamp<int64_t>(tiles * across / want, 1, tiles), kBlockTiles);
+  Defs defs = c.tile_defs(g.n, p.taps.type());
+  defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
+  defs.set("BLOCK", kBlockTaps).set("TILES", kBlockTiles).set("PANELS", kBlockPanels);
+  kernel(c.device, "conv/conv_gemm.cl", "conv_gemm_blocks", defs)
+      .launch(
+          c.op, c.queue,
+          {size_t(ceil_div(tiles, g.m_tiles)), size_t(ceil_div(g.n_panels, kBlockPanels)), size_t(p.slices * g.groups)},
+          {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed), p.out, p.rows, p.out_rows, p.out_cols, g);
+}
+
 void multiply(const ConvContext& c, GatheredProduct p) {
   if (c.group) return multiply_on_gpu(c, p);
+  if (!c.engine && p.taps_apart && p.params.n > c.nr(p.params.n)) return multiply_blocks(c, p);
   ConvGemmParams& g = p.params;
   g.contiguous = p.taps.contiguous;
   g.k_slice = p.slices > 1 ? ceil_div(g.k, p.slices) : g.k;
@@ -227,6 +249,7 @@ void gemm_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
                .out_rows = linear_radix(taps, 1),
                .out_cols = linear_radix(w.c_out, taps),
                .slices = p.slices,
+               .taps_apart = p.source_last && w.c_in % c.vec == 0,
                .params = g});
 }
 

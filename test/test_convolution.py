@@ -154,12 +154,19 @@ class TestConvolution(TestCase):
                 last = {"memory_format": torch.channels_last}
                 self.check([x.contiguous(**last), w.contiguous(**last), b], kwargs)
 
-    @dtypes(torch.bfloat16)
+    @dtypes(torch.float32, torch.float64, torch.bfloat16)
     def test_weight_gradient_in_channels_last(self, device, dtype):
-        # Channels and pixels enough for whole panels of a matrix engine, which has its own way to pack them.
-        (x, w, b), kwargs = make_case((2, 64, 64, (9, 8), (3, 3), {"padding": 1}), False, device, dtype)
         last = {"memory_format": torch.channels_last}
-        self.check([x.contiguous(**last), w.contiguous(**last), b], kwargs)
+        for case in (
+            # Channels and pixels enough for whole panels of a matrix engine, which has its own way to pack them.
+            (2, 64, 64, (9, 8), (3, 3), {"padding": 1}),
+            # More pixels than a block of conv_gemm_blocks, more outputs than it multiplies at once, partial tiles.
+            (2, 8, 136, (9, 10), (5, 5), {"padding": 2}),
+            (2, 32, 80, (11, 9), (3, 3), {"stride": 2, "padding": 1, "groups": 2}),
+        ):
+            with self.subTest(case):
+                (x, w, b), kwargs = make_case(case, False, device, dtype)
+                self.check([x.contiguous(**last), w.contiguous(**last), b], kwargs)
 
     @dtypes(torch.float16, torch.bfloat16, torch.float64)
     def test_dtypes(self, device, dtype):

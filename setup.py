@@ -172,7 +172,7 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
             from older_symbols import link_for
 
             self.compiler.link = link_for(self.compiler.link)
-        # It names file descriptors that make closes before it runs setup.py, at which ninja 1.13 gives up.
+        # It names file descriptors that make has closed, of which ninja 1.13 complains as of an error.
         os.environ.pop("MAKEFLAGS", None)
         super().build_extensions()
 

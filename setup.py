@@ -62,7 +62,7 @@ for variable in ("CC", "CXX"):
 # once per file and signature. Files of a group must not define the same local name. The largest groups come first.
 GROUPS = {
     "elementwise": "aten/UnaryOps aten/BinaryOps aten/SpecialFunctions aten/Activation aten/Complex aten/Assert",
-    "indexing": "aten/Indexing aten/ScatterGather aten/Shape aten/Embedding aten/EmbeddingBag aten/Distance",
+    "indexing": "aten/Indexing aten/ScatterGather aten/Shape aten/Embedding* aten/Distance",
     "windows": "aten/Pooling aten/Padding aten/Upsample* aten/GridSampler aten/Vision aten/DeformConv",
     "lists": "aten/Foreach aten/Optimizers aten/Random aten/Sampling amp/grad_scaler",
     "rows": "aten/ReduceOps aten/Scan aten/Sort aten/Softmax aten/SegmentReduce aten/Masked aten/SetOps aten/Sparse",

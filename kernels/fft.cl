@@ -7,6 +7,7 @@
 #define VEC 1
 #include "common/vector.h"
 #include "common/complex.h"
+#include "common/few.h"
 
 // e^(2 pi i k / n) for k < n. Quarter turns are exact, and the remaining angle is below pi / 2.
 static inline VT root_of_unity(ulong k, ulong n) {
@@ -62,11 +63,11 @@ static inline void butterfly(VT* v, __global const VT* root, uint step) {
   for (int k = 0; k < 8; k++) v[k] = r[k];
 #elif RADIX > 1
   VT r[RADIX];
-  for (int a = 0; a < RADIX; a++) {
+  FOR_FEW(a, 0, RADIX, RADIX) {
     r[a] = v[0];
-    for (int b = 1; b < RADIX; b++) r[a] += c_mul(v[b], root[a * b % RADIX * step]);
+    FOR_FEW(b, 1, RADIX, RADIX) r[a] += c_mul(v[b], root[a * b % RADIX * step]);
   }
-  for (int a = 0; a < RADIX; a++) v[a] = r[a];
+  FOR_FEW(a, 0, RADIX, RADIX) v[a] = r[a];
 #endif
 }
 
@@ -83,14 +84,14 @@ __kernel void pass(BUF(out), BUF(in), BUF(root), long butterflies, long lines, l
   __global STORAGE(OUT)* dst = PTR(out, STORAGE(OUT)) + line * out_n * inner + at;
   __global const VT* w = PTR(root, const VT);
   VT v[RADIX];
-  for (int r = 0; r < RADIX; r++) {
+  FOR_FEW(r, 0, RADIX, RADIX) {
     const uint p = j + r * stride;
     v[r] = p < in_n ? LOAD(IN, ACC, 1, src, p * inner) : c_conj(LOAD(IN, ACC, 1, src, (n - p) * inner));
     if (r > 0 && done > 1) v[r] = c_mul(v[r], w[r * turn]);
   }
   butterfly(v, w, stride);
   const R scale = normalization == 0 ? 1 : normalization == 1 ? 1 / sqrt((R)normalized) : 1 / (R)normalized;
-  for (int r = 0; r < RADIX; r++) {
+  FOR_FEW(r, 0, RADIX, RADIX) {
     const ulong p = (ulong)block * done * RADIX + k + r * done;
     if (p < out_n) STORE(OUT, ACC, 1, dst, p * inner, v[r] * scale);
   }

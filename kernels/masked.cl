@@ -89,7 +89,7 @@ __kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong l
   __global const long* counts = PTR(counts, const long);
   long rank = counts[k];
   const long limit = min(counts[k + 1], L.limit);
-  const long inner = L.ndim > 1 ? L.size[L.ndim - 1] : n;
+  const long inner = L.ndim > 1 ? L.size[0] : n;
   long row = begin / inner, column = begin - row * inner;
   for (long i = begin; i < end && rank < limit; i++) {
     // Writes before it is known whether the element counts. This avoids a branch, and the next element overwrites it.
@@ -99,9 +99,9 @@ __kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong l
     const int counts_in = NONZERO(x[i]);
     if (L.ndim > 2 && counts_in) {
       long rest = row;
-      for (int d = (int)L.ndim - 2; d > 0; d--) {
+      FOR_FEW(d, 1, L.ndim - 1, kMaxPositionDims) {
         const long q = rest / L.size[d];
-        p[d * L.out_column] = rest - q * L.size[d];
+        p[(L.ndim - 1 - d) * L.out_column] = rest - q * L.size[d];
         rest = q;
       }
       p[0] = rest;

@@ -1,10 +1,12 @@
 // Scans along one dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A work-item runs along one segment of up to
 // PANEL * VEC rows that are neighbours in memory (PANEL = VEC = 1 if the scanned dimension is the dense one).
 // `scan_totals` reduces each segment; `scan` starts each with what the totals before it make. No work-item waits for
-// another. `scan_transposed` takes 16 dense rows side by side, and transposes 16 x 16 elements at a time in registers.
-// -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for `scan_transposed`
-// PANEL = 1, VEC = 16 and PAST_CACHE.
+// another. `scan_group_totals` and `scan_group` do this by work-groups. `scan_transposed` takes 16 dense rows side by
+// side, and transposes 16 x 16 elements at a time in registers.
+// -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for `scan_group` LOCAL and
+// PANEL = VEC = 1; for `scan_transposed` PANEL = 1, VEC = 16 and PAST_CACHE.
 #include "args/scan.h"
+#include "common/few.h"
 #include "common/offsets.h"
 #include "common/transpose.h"
 #include "reduce/reduce.h"
@@ -113,10 +115,10 @@ __kernel void scan_totals(ARGS) {
   for (long tile = first; tile < last; tile++) {
     const tile_t T = tile_at(L, IN_PTR, tile);
     accumulators_t acc[PANEL];
-    for (int j = 0; j < T.vectors; j++) acc[j] = identity();
+    FOR_FEW(j, 0, T.vectors, PANEL) acc[j] = identity();
     for (long i = begin; i < end; i++)
-      for (int j = 0; j < T.vectors; j++) step(&acc[j], read_vector(L, &T, i, j), i);
-    for (int j = 0; j < T.vectors; j++) TOTAL(segment, tile)[j] = acc[j];
+      FOR_FEW(j, 0, T.vectors, PANEL) step(&acc[j], read_vector(L, &T, i, j), i);
+    FOR_FEW(j, 0, T.vectors, PANEL) TOTAL(segment, tile)[j] = acc[j];
   }
 }
 
@@ -145,15 +147,87 @@ __kernel void scan(ARGS) {
   for (long tile = first; tile < last; tile++) {
     const tile_t T = tile_at(L, IN_PTR, tile);
     accumulators_t acc[PANEL];
-    for (int j = 0; j < T.vectors; j++) acc[j] = identity();
+    FOR_FEW(j, 0, T.vectors, PANEL) acc[j] = identity();
     for (long s = 0; s < segment; s++)
-      for (int j = 0; j < T.vectors; j++) combine(&acc[j], TOTAL(s, tile)[j]);
+      FOR_FEW(j, 0, T.vectors, PANEL) combine(&acc[j], TOTAL(s, tile)[j]);
     __global uchar *to0 = out0_buf + out0_off + T.out0, *to1 = out1_buf + out1_off + T.out1;
     for (long i = begin; i < end; i++)
-      for (int j = 0; j < T.vectors; j++) {
+      FOR_FEW(j, 0, T.vectors, PANEL) {
         step(&acc[j], read_vector(L, &T, i, j), i);
         write_lanes(to0 + i * L->out0_stride + j * VEC * L->dims.out0[0],
                     to1 + i * L->out1_stride + j * VEC * L->dims.out1[0], L, lanes_of(&T, j), acc[j]);
+      }
+  }
+}
+
+// For dense rows on GPUs: a work-group of LOCAL work-items scans a segment of a row, tile by tile, in which a work-item
+// takes EACH neighbours.
+#if defined(LOCAL)
+#define EACH 4
+// Replaces `own` by what comes before this work-item: `carry`, and then `own` of the work-items before it. `carry`
+// becomes that of all.
+static inline void combine_group(accumulators_t* own, accumulators_t* carry, __local accumulators_t* shared) {
+  const int t = get_local_id(0);
+  int side = 0;
+  shared[t] = *own;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int apart = 1; apart < LOCAL; apart *= 2) {
+    if (t >= apart) {
+      accumulators_t before = shared[side + t - apart];
+      combine(&before, *own);
+      *own = before;
+    }
+    side ^= LOCAL;
+    shared[side + t] = *own;
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  *own = *carry;
+  if (t > 0) combine(own, shared[side + t - 1]);
+  combine(carry, shared[side + LOCAL - 1]);
+  barrier(CLK_LOCAL_MEM_FENCE);
+}
+#endif
+
+__kernel void scan_group_totals(ARGS) {
+  __local accumulators_t shared[2 * LOCAL];
+  const ScanParams* L = &params;
+  const long row = get_group_id(0), segment = get_group_id(1), t = get_local_id(0);
+  const long begin = segment * L->segment, end = min(begin + L->segment, L->n);
+  const tile_t T = tile_at(L, IN_PTR, row);
+  accumulators_t carry = identity();
+  for (long at = begin; at < end; at += LOCAL * EACH) {
+    const long first = at + t * EACH;
+    accumulators_t own = identity();
+    UNROLL for (int k = 0; k < EACH; k++)
+      if (first + k < end) step(&own, read_vector(L, &T, first + k, 0), first + k);
+    combine_group(&own, &carry, shared);
+  }
+  if (t == 0) TOTAL(segment, row)[0] = carry;
+}
+
+__kernel void scan_group(ARGS) {
+  __local accumulators_t shared[2 * LOCAL];
+  const ScanParams* L = &params;
+  const long row = get_group_id(0), segment = get_group_id(1), t = get_local_id(0);
+  const long begin = segment * L->segment, end = min(begin + L->segment, L->n);
+  const tile_t T = tile_at(L, IN_PTR, row);
+  __global uchar *to0 = out0_buf + out0_off + T.out0, *to1 = out1_buf + out1_off + T.out1;
+  accumulators_t carry = identity();
+  for (long s = 0; s < segment; s++) combine(&carry, TOTAL(s, row)[0]);
+  for (long at = begin; at < end; at += LOCAL * EACH) {
+    const long first = at + t * EACH;
+    VT x[EACH];
+    accumulators_t own = identity();
+    UNROLL for (int k = 0; k < EACH; k++)
+      if (first + k < end) {
+        x[k] = read_vector(L, &T, first + k, 0);
+        step(&own, x[k], first + k);
+      }
+    combine_group(&own, &carry, shared);
+    UNROLL for (int k = 0; k < EACH; k++)
+      if (first + k < end) {
+        step(&own, x[k], first + k);
+        write_lanes(to0 + (first + k) * L->out0_stride, to1 + (first + k) * L->out1_stride, L, 1, own);
       }
   }
 }

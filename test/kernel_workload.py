@@ -34,6 +34,7 @@ def training() -> None:
     torch.nn.LSTMCell(4, 8).to(D)(torch.randn(2, 4, device=D))[0].sum().backward()
     table = torch.nn.Embedding(10, 4, device=D)
     table(torch.tensor([1, 2, 2], device=D)).sum().backward()
+    table(torch.tensor([1, 2, 2], device=D).repeat(40)).sum().backward()
     p = torch.rand(6, device=D, requires_grad=True)
     F.binary_cross_entropy(p, torch.rand(6, device=D)).backward()
     F.multi_margin_loss(torch.randn(3, 4, device=D), torch.tensor([0, 1, 2], device=D))
@@ -62,6 +63,11 @@ def operators() -> None:
     (x + 1).sum(1), x.amax(0), x.std(), x.argmax(1), x.cumsum(0), x.sort(1), x.topk(3), x.tril(), x.flip(0)
     x[i], x[x > 0], x.gather(0, i.view(1, -1).expand(3, 5)), torch.cat([x, x]), x.roll(3, 0)
     x.scatter_add(0, i.view(-1, 1), x[:5, :1]), x.masked_fill(x > 0, 1.0), torch.nonzero(x), torch.where(x > 0, x, 0)
+    for n in (2000, 3000):  # a tile and more
+        x.new_zeros(n).sort()
+    x.new_zeros(150_000).sort(), x.new_zeros(9000).topk(2), x.new_zeros(3).median(), x.new_zeros(3).mode()
+    x.new_zeros(9, dtype=torch.complex128).index_add(0, i[:1].repeat(99), x.new_zeros(99, dtype=torch.complex128))
+    x.new_zeros(70_000).cumsum(0), x.new_zeros(70_000).cummax(0)
     torch.searchsorted(x.sort(1).values, x), torch.arange(5, device=D), torch.randint(0, 9, (8,), device=D)
     (torch.randn(5, device=D, dtype=torch.complex64) * 2j).abs(), (x.long() // 3).sum(), torch.randperm(9, device=D)
     for m in (3, 40, 300):

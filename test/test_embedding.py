@@ -39,6 +39,20 @@ class TestEmbedding(TestCase):
         self.check(device, dtype, 11, 8, torch.tensor(4))
         self.check(device, dtype, 11, 8, torch.empty(0, 3, dtype=torch.long))
 
+    def test_runs_of_indices(self, device):
+        """A GPU sorts the indices and sums runs of equal ones in chunks of 32: runs that end at a chunk's border, cross
+        one or several, or fill all."""
+        for lengths in ((32, 33, 31, 64), (1, 200, 3), (100,), (31, 1, 32, 32, 5), (40, 70)):
+            index = torch.cat([torch.full((n,), 2 * k) for k, n in enumerate(lengths)])
+            shuffled = index[torch.randperm(index.numel())]
+            for width in (1, 70):
+                self.check(device, torch.float32, 11, width, shuffled)
+            self.check(device, torch.float32, 11, 5, shuffled.int(), padding_idx=2, scale_grad_by_freq=True)
+        with self.assertRaisesRegex(IndexError, "embedding"):
+            torch.ops.aten.embedding_dense_backward(
+                torch.randn(200, 4, device=device), torch.arange(200, device=device), 199, -1, False
+            ).cpu()
+
     def test_double(self, device):
         self.check(device, torch.float64, 5, 3, torch.randint(5, (8,)))
 
@@ -87,6 +101,25 @@ class TestEmbedding(TestCase):
                     y.backward(g.to(device))
                     ref.backward(g.double())
                     self.assertEqual(a.grad.cpu(), b.grad.to(dtype), **tolerance)
+
+    def test_embedding_bag_many(self, device):
+        index, weights = torch.randint(9, (300,)), torch.rand(300)
+        offsets = torch.tensor([0, 0, 100, 101, 250])
+        for mode in ("sum", "mean", "max"):
+            for kwargs in ({}, {"padding_idx": 2}, {"per_sample_weights": weights}):
+                if "per_sample_weights" in kwargs and mode != "sum":
+                    continue
+                a, b = (torch.randn(9, 20).to(d).requires_grad_() for d in (device, "cpu"))
+                with torch.no_grad():
+                    b.copy_(a)
+                on_device = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in kwargs.items()}
+                y = F.embedding_bag(index.to(device), a, offsets.to(device), mode=mode, **on_device)
+                ref = F.embedding_bag(index, b, offsets, mode=mode, **kwargs)
+                g = torch.randn(ref.shape)
+                y.backward(g.to(device))
+                ref.backward(g)
+                # Sums of at most 300 numbers below 5 in float32, in another order.
+                self.assertEqual(a.grad.cpu(), b.grad, atol=1e-4, rtol=1e-5)
 
     def test_embedding_bag_options(self, device):
         torch.netcl.reset_cpu_fallback_ops()

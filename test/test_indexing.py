@@ -223,6 +223,27 @@ class TestIndex(NetclTestCase):
         finally:
             torch.use_deterministic_algorithms(False)
 
+    @dtypes(torch.float32, torch.float16, torch.float64, torch.int32, torch.int64, torch.complex64, torch.complex128)
+    def test_long_reductions(self, device, dtype):
+        """Rows that many indices lead to: by atomics where the device has them, else from sorted destinations, as in
+        deterministic mode."""
+        i = torch.randint(0, 7, (700,)).sort().values[torch.randperm(700)]
+        i[:40] = 3
+        x, v = torch.zeros(9, 33, dtype=dtype)[1:], torch.randint(0, 3, (700, 33)).to(dtype)  # exact sums
+        wide = i[:, None].expand(700, 33).contiguous()
+        wide[5] = torch.arange(33) % 7
+        for deterministic in (False, True):
+            torch.use_deterministic_algorithms(deterministic)
+            self.addCleanup(torch.use_deterministic_algorithms, False)
+            self.check(device, lambda x, i, v: x.index_add_(0, i, v), x, i, v)
+            self.check(device, lambda x, i, v: x.index_add_(0, i, v, alpha=2), x, i, v)
+            self.check(device, lambda x, i, v: x.t().index_add_(1, i, v.t()), x, i, v)
+            self.check(device, lambda x, i, v: x.index_put_((i, i), v[:, 0], accumulate=True), x, i, v)
+            self.check(device, lambda x, i, v: x.scatter_add_(0, i, v), x, wide, v)
+            if not dtype.is_complex:
+                self.check(device, lambda x, i, v: x.scatter_reduce_(0, i, v, "amax"), x, wide, v)
+                self.check(device, lambda x, i, v: x.scatter_reduce_(0, i, v, "amin"), x, wide, v)
+
     @dtypes(*SIZES)
     def test_index_select(self, device, dtype):
         x, i = self.make(5, 6, 7, dtype=dtype), torch.tensor([4, 0, 0, 2])

@@ -61,6 +61,48 @@ class TestSort(TestCase):
         self.check_sort(torch.randn(9000, 3), device, 0, False)
         self.check_sort(with_ties((40000,), torch.float32), device, 0, True)
 
+    @dtypes(torch.float32, torch.float16, torch.float64, torch.int64, torch.int16, torch.int8, torch.bool)
+    def test_tiles(self, device, dtype):
+        """Rows as long as what a work-group sorts at once, and a little longer or shorter; -0 and NaNs keep their bits."""
+        for n in (511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 6000):
+            x = with_ties((2, n), dtype)
+            if dtype.is_floating_point:
+                x[:, ::7] = torch.randn(2, len(range(0, n, 7))).to(dtype)
+                for k, value in enumerate((NAN, -NAN, -0.0, INF, -INF)):
+                    x[:, k::50] = value
+            for descending in (False, True):
+                got = x.to(device).sort(dim=1, descending=descending, stable=True)
+                expected = x.sort(dim=1, descending=descending, stable=True)
+                self.assertEqual(got.indices.cpu(), expected.indices)
+                self.assertEqual(got.values.cpu().view(torch.uint8), expected.values.view(torch.uint8))
+
+    def test_many_rows(self, device):
+        self.check_sort(with_ties((70000, 3), torch.float32), device, 1, False)
+        self.check_sort(with_ties((140001,), torch.int32), device, 0, True)  # more tiles than a chunk has
+        self.check_sort(torch.zeros(3, 5000), device, 1, False)
+
+    def test_topk_of_long_rows(self, device):
+        """Among equal elements the first are taken, so the indices are those of a stable sort."""
+        for dtype in (torch.float32, torch.float16, torch.int64, torch.uint8):
+            x = make_tensor((3, 20001), device="cpu", dtype=torch.int64, low=0, high=90).to(dtype)
+            if dtype.is_floating_point:
+                x[0, 77::1000] = NAN
+                x[1, ::2] = -0.0
+            for k in (1, 3, 1024, 1500, 2500):
+                for largest in (True, False):
+                    got = x.to(device).topk(k, 1, largest)
+                    expected = x.sort(dim=1, descending=largest, stable=True)
+                    self.assertEqual(got.values.cpu(), expected.values[:, :k])
+                    self.assertEqual(got.indices.cpu(), expected.indices[:, :k])
+
+    def test_modes_of_long_rows(self, device):
+        for n, high in ((3000, 5), (3000, 100000), (70, 3)):
+            x = torch.randint(0, high, (4, n))
+            x[3] = torch.arange(n)
+            got = x.to(device).mode(1)
+            self.assertEqual(got.values.cpu(), x.mode(1).values)
+            self.assertEqual(x.gather(1, got.indices.cpu()[:, None])[:, 0], got.values.cpu())
+
     def test_layouts(self, device):
         x = torch.randn(5, 40, 7)
         for view in (lambda t: t.transpose(0, 2), lambda t: t[:, 1::2, 2:], lambda t: t[:, :1].expand_as(t)):

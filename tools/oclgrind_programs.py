@@ -27,7 +27,8 @@ PROGRAMS = {
         long.sum(); a.any(1); (a > 9).all(); a.median(1).values; a.logsumexp(1); torch.aminmax(long); a.half().sum(0);
         i.sum(); long.mean(); a.nansum(1); torch.var_mean(c, (0, 2, 3)); torch.count_nonzero(i); a.cumsum(0);
         a.cumsum(1); long.cumsum(0); a.cumprod(1); torch.logcumsumexp(a, 1); a.cummax(1).values; torch.diff(a);
-        torch.trapezoid(a)
+        torch.trapezoid(a); big.sum(1); big.flatten().cumsum(0); big.cummax(1).values; big.t().amax(1);
+        big[:, :64].contiguous().mean(1); big[:, :80].contiguous().half().argmax(1)
     """,
     "norms": """
         a.softmax(1); a.log_softmax(0); F.layer_norm(a, (10,), b[0], b[1]); F.group_norm(c, 2); F.rms_norm(a, (10,));
@@ -77,12 +78,18 @@ PROGRAMS = {
         torch.take(a, i); a.index_put((i, i), b[0, :8], accumulate=True);
         F.embedding_bag(i, a, i[:2] * 0 + i.new_tensor([0, 3])); torch.nonzero(a > 0); a.roll(2, 1); a.flip(1);
         torch.cat([a, b], 1); torch.stack([a, b]); a.tril(); F.one_hot(i); torch.bincount(i);
-        torch.repeat_interleave(a, 2, 0); torch.combinations(v); a.unfold(1, 3, 2); torch.tril_indices(4, 4)
+        torch.repeat_interleave(a, 2, 0); torch.combinations(v); a.unfold(1, 3, 2); torch.tril_indices(4, 4);
+        F.embedding(i.repeat(20), a); F.embedding_bag(i.repeat(20), a, i[:2] * 0 + i.new_tensor([0, 33]));
+        a.index_add(0, i.repeat(300), b.repeat(400, 1)[:2400]); torch.bincount(i.repeat(300));
+        a.to(torch.complex128).index_add(0, i.repeat(20), b.repeat(27, 1)[:160].to(torch.complex128)).real
     """,
     "sorting": """
         a.sort(1).values; long.sort().values; a.topk(3).values; a.kthvalue(2).values; a.argsort(0); torch.unique(i);
         torch.searchsorted(v.sort().values, a); torch.bucketize(a, v.sort().values); a.mode(1).values;
-        torch.histc(a, 5); torch.quantile(a, 0.3, 1); torch.unique_consecutive(i); torch.msort(a); long.topk(5).values
+        torch.histc(a, 5); torch.quantile(a, 0.3, 1); torch.unique_consecutive(i); torch.msort(a); long.topk(5).values;
+        big.flatten().sort().values; big.flatten().topk(20).values; big.flatten().double().sort(descending=True).values;
+        big.flatten().median(); big.flatten().long().mode().values; big.sort(0).values;
+        big.half().flatten().sort(stable=True).indices; big.flatten().topk(1100).values
     """,
     "losses": """
         F.cross_entropy(a, i[:6]); F.nll_loss(a, i[:6]); F.mse_loss(a, b); F.huber_loss(a, b); F.l1_loss(a, b);

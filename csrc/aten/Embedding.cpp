@@ -2,6 +2,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include "aten/EmbeddingSums.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 
@@ -48,6 +49,10 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
   if (n > 0 && width > 0 && num_weights > 0) {
     const Defs d = embedding_defs(grad, width, indices);
     const Tensor counts = scale_grad_by_freq ? count(op, d, indices, num_weights) : Tensor();
+    if (sums_sorted(indices)) {
+      sum_sorted({op, total, grad, indices, counts, padding_idx, /*reports=*/true, {}, {}, {}});
+      return total.to(grad.scalar_type());
+    }
     const int64_t columns = ceil_div(width, row_vec(dev, width));
     // Every share reads all indices, so there are only as many shares as keep the device busy.
     const int64_t wanted = dev.is_cpu() ? 2 * int64_t(dev.compute_units()) : 8192;

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include "aten/EmbeddingSums.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 
@@ -104,6 +105,16 @@ Tensor dense_backward(const Tensor& grad_, const Tensor& indices, const Tensor& 
       counts = at::zeros({num_weights}, index.options().dtype(at::kInt));
       counts.index_put_({index}, at::ones_like(index, at::TensorOptions().dtype(at::kInt)),
                         /*accumulate=*/true);
+    }
+    if (!dev.is_cpu() && mode == kMax) {
+      // A bag without elements has no place of a maximum.
+      total.scatter_add_(0, where.clamp_min(0), grad.to(total.scalar_type()).masked_fill(where.lt(0), 0));
+      return total.to(grad.scalar_type());
+    }
+    if (mode != kMax && sums_sorted(index)) {
+      sum_sorted({op, total, grad, index, counts, padding_idx, /*reports=*/false, bag_of,
+                  mode == kMean ? sizes : Tensor(), sample});
+      return total.to(grad.scalar_type());
     }
     const int64_t columns = ceil_div(width, row_vec(dev, width));
     const int64_t wanted = dev.is_cpu() ? 2 * int64_t(dev.compute_units()) : 8192;

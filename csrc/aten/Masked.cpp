@@ -148,7 +148,7 @@ void write_positions(const char* op, const Chunks& chunks, const Tensor& x, cons
   a.limit = out.size(0);
   a.out_row = out.stride(0);
   a.out_column = out.stride(1);
-  for (int64_t d = 0; d < x.dim(); d++) a.size[d] = x.size(d);
+  for (int64_t d = 0; d < x.dim(); d++) a.size[d] = x.size(-1 - d);
   chunks.launch(op, "positions", x.itemsize(), buf(out), buf(x), buf(chunks.starts), chunks.n, chunks.chunk, chunks.low,
                 chunks.high, a);
 }

@@ -7,6 +7,8 @@
 #include <ATen/ops/cumsum_native.h>
 #include <torch/library.h>
 
+#include <bit>
+
 #include "args/scan.h"
 #include "aten/support/Dimensions.h"
 #include "aten/support/Launch.h"
@@ -22,11 +24,14 @@ using at::Tensor;
 
 constexpr int64_t kItemElements = 4096;  // elements that pay for a work-item
 constexpr int64_t kMaxSegments = 64;     // each segment adds the totals of all before it
+constexpr int64_t kGroup = 128;          // largest work-group of scan_group
+constexpr int64_t kGroupRow = 64;        // a dense row at least this long is scanned by a work-group of a GPU
 
 // How the work is split (kernels/scan.cl).
 struct Plan {
   bool transposed;
   int64_t vec, panel;  // lanes, vectors per tile
+  int64_t group = 1;   // work-items that scan a row together
 };
 
 Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_element, ScalarType acc,
@@ -35,6 +40,16 @@ Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_e
   const Dimensions& dims = params.dims;
   const int64_t neighbours = dims.size[0];
   const int64_t rest = c10::multiply_integers(dims.size + 1, dims.size + dims.ndim);
+  // A GPU has a work-group for each segment of a dense row.
+  if (!device.is_cpu() && params.in_stride == element && params.n >= kGroupRow) {
+    const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
+    params.tiles = neighbours * rest;
+    const int64_t wanted = std::min(16 * static_cast<int64_t>(device.compute_units()) / params.tiles,
+                                    params.n / kItemElements);
+    params.segment = ceil_div(params.n, std::clamp<int64_t>(wanted, 1, kMaxSegments));
+    params.segments = ceil_div(params.n, params.segment);
+    return {false, 1, 1, std::min(kGroup, most)};
+  }
   // A CPU scans neighbouring rows side by side; a GPU has one work-item per row.
   const bool together = device.is_cpu() && !complex_acc && dims.in[0] == element && neighbours >= 4;
   const int64_t units = static_cast<int64_t>(device.compute_units()),
@@ -103,20 +118,23 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   defs.set(complex_acc ? "ACC_COMPLEX" : c10::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
   if (acc == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
   Tensor totals;
-  const Range items{static_cast<size_t>(ceil_div(params.tiles, params.tiles_per_item)),
-                    static_cast<size_t>(params.segments)};
-  const Range group{device.is_cpu() ? size_t{1} : size_t{64}};
+  const bool grouped = plan.group > 1;
+  if (grouped) defs.set("LOCAL", plan.group);
+  const Range items{
+      static_cast<size_t>(grouped ? params.tiles * plan.group : ceil_div(params.tiles, params.tiles_per_item)),
+      static_cast<size_t>(params.segments)};
+  const Range group{device.is_cpu() ? size_t{1} : grouped ? static_cast<size_t>(plan.group) : size_t{64}};
   Queue& queue = queue_of(self);
   if (params.segments > 1) {  // an accumulator takes at most 16 bytes
     totals = at::empty({params.segments * params.tiles * plan.panel * plan.vec * 16}, self.options().dtype(at::kByte));
-    kernel(device, "scan.cl", "scan_totals", defs)
+    kernel(device, "scan.cl", grouped ? "scan_group_totals" : "scan_totals", defs)
         .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf(totals), params);
   }
   // Non-temporal stores, on 16 rows in turn, need whole cache lines.
   if (plan.transposed && out.is_contiguous() && plan.vec * out_size == 64) {
     past_cache(defs, device, out, params.n, plan.vec, {self});
   }
-  kernel(device, "scan.cl", plan.transposed ? "scan_transposed" : "scan", defs)
+  kernel(device, "scan.cl", plan.transposed ? "scan_transposed" : grouped ? "scan_group" : "scan", defs)
       .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), params);
 }
 

@@ -1,4 +1,4 @@
-// sort, topk, kthvalue, median, mode, searchsorted: kernels/sort.
+// sort, topk, kthvalue, median, mode, searchsorted: kernels/sort. This file holds the algorithms for CPUs.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/BucketizationUtils.h>
@@ -10,8 +10,8 @@
 #include <torch/library.h>
 
 #include "args/sort.h"
-#include "aten/support/Dimensions.h"
 #include "aten/support/Launch.h"
+#include "aten/support/RadixSort.h"
 #include "aten/support/Reduce.h"
 #include "aten/support/Structured.h"
 
@@ -23,42 +23,31 @@ using at::Tensor;
 
 constexpr int64_t kMostSelected = 64;  // topk up to here keeps a short list; for more it sorts
 
-int64_t stride_of(const Tensor& t, int64_t dim) { return t.dim() > 0 ? t.stride(dim) * t.element_size() : 0; }
-
-// Sorts the rows of `self` along `dim`. `values` and `indices` have its dimensions, but `dim` may have any size.
 class Sorter {
  public:
-  Sorter(const char* aten, const Tensor& self, int64_t dim, const Tensor& values, const Tensor& indices,
-         bool descending)
-      : aten_(aten),
-        self_(self),
-        values_(values),
-        indices_(indices),
-        device_(netcl::device_of(self)),
-        queue_(queue_of(self)) {
-    check_dtype(device_, self.scalar_type(), aten);
-    const ScalarType acc = ordered_type(self.scalar_type(), aten);
+  explicit Sorter(const SortTask& task)
+      : aten_(task.aten),
+        self_(task.self),
+        values_(task.values),
+        indices_(task.indices),
+        device_(netcl::device_of(self_)),
+        queue_(queue_of(self_)) {
+    const ScalarType acc = ordered_type(self_.scalar_type(), aten_);
     wide_ = c10::elementSize(acc) == 8;
-    L.n = self.dim() > 0 ? self.size(dim) : 1;
-    L.rows = self.numel() / L.n;
-    L.in_stride = stride_of(self, dim);
-    L.out0_stride = stride_of(values, dim);
-    L.out1_stride = stride_of(indices, dim);
-    TORCH_CHECK_NOT_IMPLEMENTED(wide_ || L.n <= std::numeric_limits<uint32_t>::max(), aten,
+    L.n = task.n();
+    L.rows = self_.numel() / L.n;
+    L.in_stride = task.stride_of(self_);
+    L.out0_stride = task.stride_of(values_);
+    L.out1_stride = task.stride_of(indices_);
+    TORCH_CHECK_NOT_IMPLEMENTED(wide_ || L.n <= std::numeric_limits<uint32_t>::max(), aten_,
                                 ": a dimension of more than 2^32 elements");
-    Dims rows;
-    for (int64_t d = self.dim() - 1; d >= 0; d--) {
-      if (d == dim || self.size(d) == 1) continue;
-      rows.push_back({self.size(d), stride_of(self, d), stride_of(values, d), stride_of(indices, d)});
-    }
-    merge_neighbours(rows);
-    L.dims = as_dimensions(rows, aten);
+    L.dims = as_dimensions(task.rows(), aten_);
     static constexpr const char* kRaw[] = {"", "uchar", "ushort", "", "uint", "", "", "", "ulong"};
-    defs_.set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc)).set("RAW", kRaw[self.element_size()]);
+    defs_.set("IN", dtype_tag(self_.scalar_type())).set("ACC", dtype_tag(acc)).set("RAW", kRaw[self_.element_size()]);
     if (wide_) defs_.set("ACC_WIDE", 1);
     if (c10::isFloatingType(acc)) defs_.set("ACC_FLOATING", 1);
     if (acc == at::kUInt64) defs_.set("ACC_UNSIGNED", 1);
-    if (descending) defs_.set("DESCENDING", 1);
+    if (task.descending) defs_.set("DESCENDING", 1);
   }
 
   void sort() {
@@ -134,14 +123,23 @@ Tensor apart_from(const Tensor& self, const Tensor& out) {
   return at::get_overlap_status(self, out) == at::MemOverlapStatus::No ? self : self.clone();
 }
 
+void check_order(const SortTask& task) {
+  const ScalarType type = task.self.scalar_type();
+  check_dtype(netcl::device_of(task.self), type, task.aten);
+  ordered_type(type, task.aten);  // raises for complex numbers
+}
+
 struct Sort : at::meta::structured_sort_stable {
   void impl(const Tensor& self, std::optional<bool>, int64_t dim, bool descending, const Tensor& values,
             const Tensor& indices) {
     if (self.numel() == 0) return;
     const Tensor from = apart_from(self, values);
-    Sorter sorter("aten::sort", from, at::maybe_wrap_dim(dim, self.dim()), values, indices, descending);
+    const SortTask task{"aten::sort", from, values, indices, at::maybe_wrap_dim(dim, self.dim()), descending};
+    check_order(task);
+    if (sorts_by_digits(task)) return radix_sort(task, task.n());
+    Sorter sorter(task);
     sorter.sort();
-    sorter.finish(self.dim() > 0 ? self.size(dim) : 1);
+    sorter.finish(task.n());
   }
 };
 
@@ -149,10 +147,12 @@ struct Topk : at::meta::structured_topk {
   void impl(const Tensor& self, int64_t k, int64_t dim, bool largest, bool, const Tensor& values,
             const Tensor& indices) {
     if (self.numel() == 0 || k == 0) return;
-    dim = at::maybe_wrap_dim(dim, self.dim());
     const Tensor from = apart_from(self, values);
-    Sorter sorter("aten::topk", from, dim, values, indices, largest);
-    if (k <= kMostSelected && self.dim() > 0 && self.size(dim) >= std::max<int64_t>(4 * k, kShortRun)) {
+    const SortTask task{"aten::topk", from, values, indices, at::maybe_wrap_dim(dim, self.dim()), largest};
+    check_order(task);
+    if (sorts_by_digits(task)) return radix_sort(task, k);
+    Sorter sorter(task);
+    if (k <= kMostSelected && self.dim() > 0 && task.n() >= std::max<int64_t>(4 * k, kShortRun)) {
       sorter.select(k);
     } else {
       sorter.sort();
@@ -172,9 +172,15 @@ void pick(const Pick& p, const Tensor& self, int64_t dim, bool keepdim, Tensor& 
   at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, dim, keepdim);
   if (self.numel() > 0) {
     const Tensor from = apart_from(self, values);
-    Sorter sorter(p.aten, from, dim, values, indices, /*descending=*/false);
-    sorter.sort();
-    sorter.pick(p.which, p.nth);
+    const SortTask task{p.aten, from, values, indices, dim, /*descending=*/false};
+    check_order(task);
+    if (sorts_by_digits(task)) {
+      radix_pick(task, p.which, p.nth);
+    } else {
+      Sorter sorter(task);
+      sorter.sort();
+      sorter.pick(p.which, p.nth);
+    }
   }
   if (!keepdim && self.dim() > 0) {
     values.squeeze_(dim);

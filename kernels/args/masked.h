@@ -15,7 +15,7 @@ typedef struct {
 } MaskedFillParams;
 SAME_SIZE(MaskedFillParams, 25 * 8)
 
-// positions (nonzero): at most `limit` positions are written; strides in elements.
+// positions (nonzero): at most `limit` positions are written; strides in elements. The last dimension comes first.
 typedef struct {
   int64_t ndim, limit;
   int64_t out_row, out_column;

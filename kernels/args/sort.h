@@ -16,5 +16,21 @@ typedef struct {
 } SortParams;
 SAME_SIZE(SortParams, 43 * 8)
 
+// Sorting on GPUs (csrc/aten/RadixSort.cpp, kernels/sort/radix.h). A row has fewer than 2^32 elements.
+CONSTANT(kRadixEach, 8)      // elements that a work-item holds: a tile is a group's
+CONSTANT(kRadixDigits, 256)  // values of a digit
+CONSTANT(kRadixChunk, 64)    // tiles whose counts one group adds up
+CONSTANT(kShortRow, 1024)    // pairs that sort_rows holds in local memory
+
+typedef struct {
+  int64_t rows, n, in_stride, out0_stride, out1_stride;  // as in SortParams
+  int64_t tiles, chunks;                                 // of a row
+  int64_t shift;                                         // of the digit in the key
+  int64_t width;                                         // sort_rows: the power of two that a row is filled up to
+  int64_t take;                                          // elements of a row that are wanted
+  Dimensions dims;                                       // the dimensions of the rows
+} RadixParams;
+SAME_SIZE(RadixParams, 43 * 8)
+
 END_ARGS
 #endif

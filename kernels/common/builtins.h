@@ -240,6 +240,7 @@ void OVERLOADED __attribute__((convergent)) barrier(cl_mem_fence_flags);
   T OVERLOADED atomic_cmpxchg(volatile A T*, T, T); \
   T OVERLOADED atomic_inc(volatile A T*);           \
   T OVERLOADED atomic_max(volatile A T*, T);        \
+  T OVERLOADED atomic_min(volatile A T*, T);        \
   T OVERLOADED atomic_or(volatile A T*, T);         \
   T OVERLOADED atom_cmpxchg(volatile A T*, T, T);
 ATOMICS(__global, int)
@@ -247,6 +248,7 @@ ATOMICS(__global, uint)
 ATOMICS(__local, int)
 ATOMICS(__local, uint)
 #ifdef cl_khr_int64_base_atomics
+long OVERLOADED atom_add(volatile __global long*, long);
 long OVERLOADED atom_cmpxchg(volatile __global long*, long, long);
 ulong OVERLOADED atom_cmpxchg(volatile __global ulong*, ulong, ulong);
 long OVERLOADED atom_cmpxchg(volatile __local long*, long, long);

@@ -1,6 +1,7 @@
 // combine(base, offset, v) reduces v into the element at a byte offset of global memory.
 // -D: VAL (storage tag), ACC (compute tag), RED (sum, prod, amax, amin), ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX;
-// ATOMIC if work-items may meet in one place, with VAL_BYTES, the size of VAL.
+// ATOMIC if work-items may meet in one place, with VAL_BYTES, the size of VAL, and perhaps NATIVE, the built-in function
+// that does it.
 #ifndef NETCL_COMBINE_H
 #define NETCL_COMBINE_H
 #include "common/vector.h"
@@ -21,7 +22,11 @@
 #endif
 #define REDUCE CAT(RED_, RED)
 
-#ifdef ATOMIC
+#if defined(NATIVE)
+static inline void combine(__global uchar* base, ulong offset, ST v) {
+  NATIVE((volatile __global STORAGE(VAL)*)(base + offset), (STORAGE(VAL))v);
+}
+#elif defined(ATOMIC)
 #define bits_1 uchar
 #define bits_2 ushort
 // A compare-and-swap on the word of 4 or 8 bytes that holds the element.

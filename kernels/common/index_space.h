@@ -5,7 +5,6 @@
 #ifndef NETCL_INDEX_SPACE_H
 #define NETCL_INDEX_SPACE_H
 #include "args/index_space.h"
-#include "common/few.h"
 #include "common/vector.h"
 
 // The position of the current row; it advances like an odometer, so only the start needs divisions.
@@ -20,17 +19,40 @@ static inline row_t first_row(const IndexSpaceParams* L, long row) {
     r.off[k] = 0;
   UNROLL for (int d = 0; d < kMaxIndexOuter; d++)
     r.at[d] = 0;
-  FOR_FEW(d, 0, L->ndim, kMaxIndexOuter) {
+#if defined(DEVICE_GPU)
+  // No index may vary, and no branches may share a load: see offsets_at(). A missing dimension adds nothing.
+  UNROLL for (int d = 0; d < kMaxIndexOuter; d++) {
+    const long size = L->size[d], q = d + 1 < L->ndim ? row / size : 0;
+    r.at[d] = row - q * size;
+    row = q;
+    UNROLL for (int k = 0; k < NIDX + 2; k++)
+      r.off[k] += r.at[d] * L->stride[d][k];
+  }
+#else
+  for (int d = 0; d < L->ndim; d++) {
     const long q = row / L->size[d];
     r.at[d] = row - q * L->size[d];
     row = q;
     UNROLL for (int k = 0; k < NIDX + 2; k++)
       r.off[k] += r.at[d] * L->stride[d][k];
   }
+#endif
   return r;
 }
 static inline void next_row(const IndexSpaceParams* L, row_t* r) {
-  FOR_FEW(d, 0, L->ndim, kMaxIndexOuter) {
+#if defined(DEVICE_GPU)
+  int step = 1;
+  UNROLL for (int d = 0; d < kMaxIndexOuter; d++) {
+    const long next = r->at[d] + 1, size = L->size[d];
+    const int wraps = next == size;
+    const long by = !step ? 0 : wraps ? 1 - size : 1;
+    UNROLL for (int k = 0; k < NIDX + 2; k++)
+      r->off[k] += by * L->stride[d][k];
+    r->at[d] += by;
+    step &= wraps;
+  }
+#else
+  for (int d = 0; d < L->ndim; d++) {
     if (++r->at[d] < L->size[d]) {
       UNROLL for (int k = 0; k < NIDX + 2; k++)
         r->off[k] += L->stride[d][k];
@@ -40,6 +62,7 @@ static inline void next_row(const IndexSpaceParams* L, row_t* r) {
     UNROLL for (int k = 0; k < NIDX + 2; k++)
       r->off[k] -= (L->size[d] - 1) * L->stride[d][k];
   }
+#endif
 }
 
 // The bytes that index k adds; a bad index is reported and becomes 0.

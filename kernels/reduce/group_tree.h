@@ -1,7 +1,11 @@
-// Merges the accumulators of a work-group's LOCAL work-items.
+// Merges the accumulators of WIDTH neighbours in a work-group of LOCAL work-items (default: of all).
 #ifndef NETCL_GROUP_TREE_H
 #define NETCL_GROUP_TREE_H
 #include "reduce/accumulators.h"
+
+#ifndef WIDTH
+#define WIDTH LOCAL
+#endif
 
 #if LOCAL > 1
 // It ends with a barrier, so `shared` may be used again.
@@ -9,11 +13,11 @@ static inline accumulator_t merge_group(accumulator_t a, __local accumulator_t* 
   const int id = get_local_id(0);
   shared[id] = a;
   barrier(CLK_LOCAL_MEM_FENCE);
-  for (int h = LOCAL / 2; h > 0; h /= 2) {
-    if (id < h) shared[id] = merge(shared[id], shared[id + h]);
+  for (int h = WIDTH / 2; h > 0; h /= 2) {
+    if (id % WIDTH < h) shared[id] = merge(shared[id], shared[id + h]);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  const accumulator_t r = shared[0];
+  const accumulator_t r = shared[id - id % WIDTH];
   barrier(CLK_LOCAL_MEM_FENCE);
   return r;
 }

@@ -17,17 +17,34 @@
 // each stage adds this many sums of the previous one.
 #define SUMS_PER_STAGE 64
 
+// The number of an element among those of a result. NARROW: neither the elements of a result nor their bytes exceed 31
+// bits.
+#if defined(NARROW)
+typedef int place_t;
+#else
+typedef long place_t;
+#endif
+
 // The row of an element. A row is the elements along the first reduced dimension.
-static inline long reduced_row(const ReduceParams* L, long place) {
-  return L->reduced_dims > 1 ? place / L->reduced_size[0] : 0;
+static inline place_t reduced_row(const ReduceParams* L, place_t place) {
+  return L->reduced_dims > 1 ? place / (place_t)L->reduced_size[0] : 0;
 }
-static inline long reduced_offset(const ReduceParams* L, long row) {
-  long r = 0;
+static inline place_t reduced_offset(const ReduceParams* L, place_t row) {
+  place_t r = 0;
+#if defined(DEVICE_GPU)  // as offsets_at()
+  UNROLL for (int d = 1; d < kMaxDims; d++) {
+    const place_t size = (place_t)L->reduced_size[d], in = (place_t)L->reduced_in[d];
+    const place_t rest = d + 1 < L->reduced_dims ? row / size : 0;
+    r += (row - rest * size) * in;
+    row = rest;
+  }
+#else
   for (int d = 1; d < L->reduced_dims; d++) {
-    const long rest = row / L->reduced_size[d];
+    const place_t rest = row / L->reduced_size[d];
     r += (row - rest * L->reduced_size[d]) * L->reduced_in[d];
     row = rest;
   }
+#endif
   return r;
 }
 

@@ -15,7 +15,8 @@
 //            result is the same every time
 //   tile     the outputs that a work-item computes side by side
 //   lanes    the VEC elements of a vector. A CPU reads them along the reduced dimension (reduce_inner.cl) or along a
-//            kept one (reduce_outer.cl). A GPU has one lane; there, neighbouring work-items take the place of lanes
+//            kept one (reduce_outer.cl). A GPU has lanes only along a dense reduced dimension (reduce_group.cl); else
+//            neighbouring work-items take their place
 //   panel    up to PANEL vectors side by side: the width of a tile
 //   pivot    the first element, from which variances are measured
 //

@@ -1,7 +1,15 @@
 // For CPUs, and for GPUs with one lane: lanes lie along the first kept dimension. A work-item computes tiles_per_item
 // tiles. Each has up to PANEL vectors of outputs side by side, whose accumulators stay in the first-level cache. -D:
 // PANEL.
+#include "common/few.h"
 #include "reduce/outputs.h"
+
+// How many vectors of a tile are read by one load each. A GPU has one lane, so there it makes no difference.
+#ifdef DEVICE_GPU
+#define DENSE(T) 0
+#else
+#define DENSE(T) ((T)->dense)
+#endif
 
 typedef struct {
   src_t src;  // the first element
@@ -28,15 +36,14 @@ static inline int lanes_of(const tile_t* T, int j) { return j == T->vectors - 1 
 ALWAYS_INLINE void add_four_rows(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {
   const long stride = T->row_stride;
   const places_t at = {place, 1};
-  int j = 0;
-  for (; j < T->dense; j++) {
+  FOR_FEW(j, 0, DENSE(T), PANEL) {
     const src_t c = row + j * (VEC * ELEMENT);
     const VT pivot = READ(T->src + j * (VEC * ELEMENT));
     for (int k = 4; k < 8; k++) FETCH_LINE(c + k * stride);
     step4(&acc[j], FROM(READ(c), pivot), FROM(READ(c + stride), pivot), FROM(READ(c + 2 * stride), pivot),
           FROM(READ(c + 3 * stride), pivot), at, p0);
   }
-  for (; j < T->vectors; j++) {
+  FOR_FEW(j, DENSE(T), T->vectors, PANEL) {
     const src_t c = row + j * (VEC * T->lane_stride);
     const int lanes = lanes_of(T, j);
     const VT pivot = gather(T->src + j * (VEC * T->lane_stride), T->lane_stride, lanes);
@@ -47,10 +54,9 @@ ALWAYS_INLINE void add_four_rows(accumulators_t* acc, const tile_t* T, src_t row
   }
 }
 ALWAYS_INLINE void add_row(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {
-  int j = 0;
-  for (; j < T->dense; j++)
+  FOR_FEW(j, 0, DENSE(T), PANEL)
     step(&acc[j], FROM(READ(row + j * (VEC * ELEMENT)), READ(T->src + j * (VEC * ELEMENT))), place, p0);
-  for (; j < T->vectors; j++) {
+  FOR_FEW(j, DENSE(T), T->vectors, PANEL) {
     const long at = j * (VEC * T->lane_stride);
     const int lanes = lanes_of(T, j);
     const VT pivot = gather(T->src + at, T->lane_stride, lanes);
@@ -64,10 +70,10 @@ ALWAYS_INLINE void add_segment(accumulators_t* acc, const tile_t* T, const Reduc
   accumulators_t total[PANEL];
   long since = 0;
   int staged = 0;
-  for (int j = 0; j < T->vectors; j++) acc[j] = identities();
+  FOR_FEW(j, 0, T->vectors, PANEL) acc[j] = identities();
   for (long place = begin; place < end;) {
     if (since == kReduceRows) {
-      for (int j = 0; j < T->vectors; j++) {
+      FOR_FEW(j, 0, T->vectors, PANEL) {
         if (staged)
           merge_lanes(&total[j], &acc[j]);
         else
@@ -86,7 +92,7 @@ ALWAYS_INLINE void add_segment(accumulators_t* acc, const tile_t* T, const Reduc
     since += n;
     place += n;
   }
-  for (int j = 0; staged && j < T->vectors; j++) {
+  FOR_FEW(j, 0, staged ? T->vectors : 0, PANEL) {
     merge_lanes(&total[j], &acc[j]);
     acc[j] = total[j];
   }
@@ -107,7 +113,7 @@ __kernel void reduce_outer(ARGS) {
     add_segment(acc, &T, L, begin, end, p0);
     __global uchar* out0 = OUT0_PTR + off.out0 + column * stride0;
     __global uchar* out1 = OUT1_PTR + off.out1 + column * stride1;
-    for (int j = 0; j < T.vectors; j++) {
+    FOR_FEW(j, 0, T.vectors, PANEL) {
       const int lanes = lanes_of(&T, j);
       if (L->has_partial) {
         for (int k = 0; k < lanes; k++)

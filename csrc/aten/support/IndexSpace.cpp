@@ -2,7 +2,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/Dispatch_v2.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
+#include <bit>
+
+#include "aten/support/RadixSort.h"
 #include "runtime/AddressSpace.h"
 #include "runtime/Assertions.h"
 
@@ -12,6 +17,15 @@ namespace {
 constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
 constexpr int kGather = 1, kScatter = 2, kFill = 3;
 constexpr int64_t kGrain = 4096;  // elements per work-item on CPUs
+constexpr int64_t kSortedChunk = 32;  // CHUNK of kernels/scatter_sorted.cl
+constexpr int64_t kLongWay = 64;  // elements that a GPU's work-item reduces one after another at most
+
+// The function of OpenCL C that reduces into an element, if there is one.
+const char* native_atomic(c10::ScalarType type, std::string_view red) {
+  if (type == at::kLong) return red == "sum" ? "atom_add" : nullptr;
+  if (type != at::kInt) return nullptr;
+  return red == "sum" ? "atomic_add" : red == "amax" ? "atomic_max" : red == "amin" ? "atomic_min" : nullptr;
+}
 
 }  // namespace
 
@@ -259,11 +273,14 @@ void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, c
   const int64_t bytes = static_cast<int64_t>(c10::elementSize(type));
   const bool can_swap = bytes <= 4 || (bytes == 8 && device.info().has_int64_atomics);
   // Without atomics the result does not depend on timing. They are used if there would be too few work-items without
-  // them. A contended compare-and-swap costs a CPU ten times as much as a plain addition.
+  // them, or if a GPU's would have long ways. A contended compare-and-swap costs a CPU ten times as much as a plain
+  // addition.
   const int64_t enough = device.is_cpu() ? ceil_div<int64_t>(device.compute_units(), 8) : 1024;
-  const bool atomic = has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() &&
-                      parallelism() < enough && numel() > 1024;
+  const bool slow = parallelism() < enough || (!device.is_cpu() && numel() / parallelism() > kLongWay);
+  const bool atomic =
+      has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() && slow && numel() > 1024;
   const bool serial = has_serial() && !atomic;
+  const bool sorted = serial && slow && !device.is_cpu() && numel() > kLongWay;
   const c10::ScalarType acc = compute_type(type);
   Defs d = defs();
   d.set("VAL", dtype_tag(type)).set("ACC", dtype_tag(acc)).set("RED", red).set("VAL_BYTES", bytes);
@@ -273,10 +290,39 @@ void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, c
                                    : "ACC_INTEGRAL",
         int64_t{1});
   if (atomic) d.set("ATOMIC", int64_t{1});
+  if (const char* native = native_atomic(type, red); atomic && native) d.set("NATIVE", native);
   const int32_t scaled = !fill && !(alpha.equal(1));
+  if (sorted) return reduce_sorted(device, d, scaled, static_cast<int32_t>(fill), scalar_bits(alpha, acc));
   in_parts([&] {
     launch("scatter_gather.cl", "indexed_reduce", d, plan(device, serial), scaled, static_cast<int32_t>(fill),
            scalar_bits(alpha, acc));
+  });
+}
+
+void IndexSpace::reduce_sorted(Device& device, const Defs& defs, int32_t scaled, int32_t fill, Bits alpha) {
+  const char* file = "scatter_sorted.cl";
+  bool along_row = dims_[0].serial;
+  for (int k = 0; k < indices_; k++) along_row |= dims_[0].stride[kFirstIndex + k] != 0;
+  if (along_row) dims_.insert(dims_.begin(), Dim{});  // rows of one element
+  constexpr int64_t kAccBytes = 16;                   // of the largest compute type
+  in_parts([&] {
+    Plan p = plan(device, false);
+    const int64_t rows = p.args.rows, chunks = ceil_div(rows, kSortedChunk);
+    TORCH_CHECK_NOT_IMPLEMENTED(rows < std::numeric_limits<uint32_t>::max(), op_, ": more than 2^32 indices");
+    int64_t furthest = 0;
+    for (const Dim& d : dims_) furthest += (d.size - 1) * d.stride[kDestination];
+    for (int k = 0; k < indices_; k++) furthest += (lookup_size_[k] - 1) * lookup_stride_[k];
+    const auto options = at::TensorOptions().device(at::kPrivateUse1, device.index()).dtype(at::kLong);
+    const at::Tensor keys = at::empty({rows}, options), sorted = at::empty_like(keys), order = at::empty_like(keys);
+    p.local = {64};
+    p.global = {static_cast<size_t>(rows)};
+    launch(file, "destinations", defs, p, buf(keys));
+    radix_sort({op_, keys, sorted, order, 0, /*descending=*/false}, rows,
+               std::bit_width(static_cast<uint64_t>(furthest)));
+    const at::Tensor partial = at::empty({2 * chunks * p.args.n * kAccBytes}, options.dtype(at::kByte));
+    p.global = {static_cast<size_t>(chunks * p.args.n)};
+    launch(file, "reduce_sorted", defs, p, buf(sorted), buf(order), buf(partial), scaled, fill, alpha);
+    launch(file, "join_sorted", defs, p, buf(sorted), buf(partial));
   });
 }
 

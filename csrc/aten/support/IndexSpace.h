@@ -77,6 +77,8 @@ class IndexSpace {
   int64_t parallelism() const;
   bool has_serial() const;
   Defs defs() const;
+  // reduce() in an order that does not depend on timing, by many work-items for each element.
+  void reduce_sorted(Device& device, const Defs& defs, int32_t scaled, int32_t fill, Bits alpha);
   template <class... Args>
   void launch(const char* file, const char* name, const Defs& defs, const Plan& plan, const Args&... args);
 

@@ -21,6 +21,7 @@ constexpr int64_t kFoldElements = 8192;      // elements from which several rows
 constexpr int64_t kSegmentElements = 65536;  // elements that pay for a second launch
 constexpr int64_t kLongRow = 32;             // a dense row at least this long is reduced along its lanes
 constexpr int64_t kGroup = 256;              // largest work-group of reduce_group
+constexpr int64_t kGroupRow = 16;            // a dense row at least this long is reduced by several work-items of a GPU
 constexpr int64_t kCombineGroup = 64;        // work-group of reduce_combine on a GPU
 constexpr int64_t kOuterGroup = 128;         // largest work-group of reduce_outer on a GPU
 constexpr int64_t kMaxSegment = 1L << 30;    // indices within a segment have 32 bits
@@ -69,6 +70,8 @@ struct Plan {
   const char *file, *kernel;
   int64_t vec, panel, local;  // lanes, vectors per tile, work-items per group
   Range global, group;
+  int64_t width = 0;    // reduce_group: work-items per output
+  bool narrow = false;  // reduce_group: whether 31 bits hold what locates an element of an output
 };
 
 void cut(ReduceParams& params, int64_t segments, int64_t multiple) {
@@ -104,13 +107,34 @@ Plan plan_cpu(const Device& device, const Reduction& p, int64_t lanes, ReducePar
   return plan;
 }
 
-Plan plan_gpu(const Device& device, const Reduction& p, ReduceParams& params) {
+// The lanes of reduce_group: as many elements as are 16 bytes, if all rows begin at whole vectors and consist of such.
+// (An input that another library allocated may not begin at one; the kernel looks.)
+int64_t group_lanes(const Reduction& p, int64_t most) {
+  const int64_t element = c10::elementSize(p.in.dtype);
+  if (p.reduced[0].in != element) return 1;
+  int64_t lanes = std::min(16 / element, most);
+  const auto fits = [&](const Dim& d) { return d.in % (lanes * element) == 0; };
+  while (lanes > 1 && !(p.reduced[0].size % lanes == 0 && std::all_of(p.kept.begin(), p.kept.end(), fits) &&
+                        std::all_of(p.reduced.begin() + 1, p.reduced.end(), fits)))
+    lanes /= 2;
+  return lanes;
+}
+
+bool is_narrow(const Reduction& p) {
+  int64_t bytes = 0;
+  for (const Dim& d : p.reduced) bytes += std::abs(d.in) * (d.size - 1);
+  return std::max(bytes, product(p.reduced)) < kMaxSegment;
+}
+
+Plan plan_gpu(const Device& device, const Reduction& p, int64_t most_lanes, ReduceParams& params) {
   const Dim &row = p.reduced[0], &column = p.kept[0];
   const int64_t element = c10::elementSize(p.in.dtype), units = static_cast<int64_t>(device.compute_units());
   // Neighbouring work-items should read neighbouring elements: along the row in a group, along the columns in
   // reduce_outer.
-  const bool groups = params.reduced >= kCombineGroup && (params.outputs < kOuterGroup || row.in == element ||
-                                                          (column.in != element && params.outputs < 16384));
+  const bool dense = row.in == element && row.size >= kGroupRow;
+  const bool groups =
+      dense || (params.reduced >= kCombineGroup && (params.outputs < kOuterGroup || row.in == element ||
+                                                    (column.in != element && params.outputs < 16384)));
   const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
   const int64_t group = std::min(groups ? kGroup : kOuterGroup, most);
   Plan plan{groups ? "reduce/reduce_group.cl" : "reduce/reduce_outer.cl", groups ? "reduce_group" : "reduce_outer", 1,
@@ -118,8 +142,15 @@ Plan plan_gpu(const Device& device, const Reduction& p, ReduceParams& params) {
   params.tiles = params.outputs;
   params.tiles_per_item = 1;
   if (groups) {
-    cut(params, std::min(ceil_div(16 * units, params.outputs), ceil_div(params.reduced, group * 16)), group);
-    plan.global = {static_cast<size_t>(params.outputs * group), static_cast<size_t>(params.segments)};
+    plan.vec = group_lanes(p, most_lanes);
+    plan.narrow = is_narrow(p);
+    // A work-item reads four vectors of a short row.
+    const uint64_t vectors = static_cast<uint64_t>(ceil_div(params.reduced, plan.vec));
+    const int64_t wanted = static_cast<int64_t>(std::bit_ceil(vectors)) / 4;
+    plan.width = std::clamp(wanted, std::min<int64_t>(group, 8), group);
+    const int64_t sets = ceil_div(params.outputs, group / plan.width), step = plan.width * plan.vec;
+    cut(params, std::min(ceil_div(16 * units, sets), ceil_div(params.reduced, step * 16)), step);
+    plan.global = {static_cast<size_t>(sets * group), static_cast<size_t>(params.segments)};
   } else {
     cut(params, std::min(ceil_div(2048 * units, params.outputs), ceil_div(params.reduced, int64_t{64})), 4);
     plan.global = {static_cast<size_t>(params.tiles), static_cast<size_t>(params.segments)};
@@ -160,11 +191,12 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
   const bool complex_acc = c10::isComplexType(op.acc), complex_abs = c10::isComplexType(p.in.dtype) && !complex_acc;
   const bool wide = c10::elementSize(op.acc) == 8 && !complex_acc;
   const int64_t lanes = complex_acc || complex_abs ? 1 : wide ? 8 : 16;
-  const Plan plan = device.is_cpu() ? plan_cpu(device, p, lanes, params) : plan_gpu(device, p, params);
+  const int64_t gpu_lanes = lanes == 1 ? 1 : wide ? 4 : 8;  // more accumulators would not fit a GPU's registers
+  const Plan plan = device.is_cpu() ? plan_cpu(device, p, lanes, params) : plan_gpu(device, p, gpu_lanes, params);
 
   Defs defs;
   defs.set("OP", op.name).set("IN", dtype_tag(p.in.dtype)).set("ACC", dtype_tag(op.acc));
-  defs.set("OUT0", dtype_tag(p.out0.dtype)).set("VEC", plan.vec).set("PANEL", plan.panel);
+  defs.set("OUT0", dtype_tag(p.out0.dtype)).set("PANEL", plan.panel);
   if (p.out1.data) defs.set("OUT1", dtype_tag(p.out1.dtype));
   if (complex_abs) defs.set("IN_ABS", 1);
   if (is_double(op)) defs.set("ACC_DOUBLE", 1);
@@ -181,7 +213,9 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
   }
   Queue& queue = current_queue(device.index());
   Defs first = defs;
-  first.set("LOCAL", plan.local);
+  first.set("VEC", plan.vec).set("LOCAL", plan.local);
+  if (plan.width) first.set("WIDTH", plan.width);
+  if (plan.narrow) first.set("NARROW", 1);
   kernel(device, plan.file, plan.kernel, first)
       .launch(op.aten, queue, plan.global, plan.group, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data},
               buf_or_null(partial), params);
@@ -193,7 +227,7 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
   }
   const int64_t local = device.is_cpu() ? 1 : kCombineGroup;
   params.tiles_per_item = device.is_cpu() ? std::max<int64_t>(1024 / params.segments, 1) : 1;
-  defs.set("LOCAL", local);
+  defs.set("VEC", device.is_cpu() ? plan.vec : 1).set("LOCAL", local);
   kernel(device, "reduce/reduce_combine.cl", "reduce_combine", defs)
       .launch(op.aten, queue, {static_cast<size_t>(ceil_div(params.outputs, params.tiles_per_item) * local)},
               {static_cast<size_t>(local)}, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data}, buf_or_null(partial),

@@ -1,0 +1,53 @@
+#include "aten/EmbeddingSums.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <bit>
+#include <limits>
+
+#include "aten/support/Launch.h"
+#include "aten/support/RadixSort.h"
+#include "runtime/Assertions.h"
+
+namespace netcl {
+namespace {
+
+constexpr int64_t kSumChunk = 32;  // CHUNK of kernels/embedding_sorted.cl
+constexpr int64_t kFewIndices = 64;
+
+}  // namespace
+
+bool sums_sorted(const at::Tensor& index) {
+  return !netcl::device_of(index).is_cpu() && index.numel() > kFewIndices &&
+         index.numel() < std::numeric_limits<uint32_t>::max();
+}
+
+void sum_sorted(const EmbeddingSums& sums) {
+  const char* file = "embedding_sorted.cl";
+  Device& dev = netcl::device_of(sums.grad);
+  Queue& queue = queue_of(sums.grad);
+  const int64_t n = sums.index.numel(), rows = sums.total.size(0), width = sums.total.size(1);
+  const at::Tensor index = sums.index.view({-1}), sorted = at::empty_like(index);
+  const at::Tensor order = at::empty_like(index, index.options().dtype(at::kLong));
+  radix_sort({sums.op, index, sorted, order, 0, /*descending=*/false}, n, std::bit_width(static_cast<uint64_t>(rows)));
+  const int64_t chunks = ceil_div(n, kSumChunk);
+  const at::Tensor partial = at::empty({2 * chunks, width}, sums.total.options());
+  Defs d;
+  d.set("IN", dtype_tag(sums.grad.scalar_type())).set("INDEX", dtype_tag(index.scalar_type()));
+  d.set("ACC", dtype_tag(sums.total.scalar_type()));
+  if (sums.bag_of.defined()) d.set("BAGS", 1);
+  const Buf err{sums.reports ? assert_buffer(dev) : nullptr};
+  const int32_t code = sums.reports ? assert_code(dev, sums.op) : 0;
+  const Range items{static_cast<size_t>(chunks * width)}, group{64};
+  kernel(dev, file, "sum_sorted", d)
+      .launch(sums.op, queue, items, group, buf(sums.total), buf(partial), buf(sorted), n, width, rows, sums.padding,
+              buf(sums.grad), buf(order), buf_or_null(sums.bag_of), buf_or_null(sums.bag_size),
+              buf_or_null(sums.sample), buf_or_null(sums.counts), err, code);
+  if (chunks == 1) return;
+  kernel(dev, file, "join_sorted", d)
+      .launch(sums.op, queue, items, group, buf(sums.total), buf(partial), buf(sorted), n, width, rows, sums.padding,
+              err, code);
+}
+
+}  // namespace netcl

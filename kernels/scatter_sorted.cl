@@ -1,0 +1,73 @@
+// As scatter_gather.cl, for GPUs in deterministic mode: work-items that share the rows of long reductions, in an order
+// that does not depend on timing. `destinations` finds where each row goes, the host sorts these, `reduce_sorted`
+// reduces runs of equal ones in chunks, and `join_sorted` the runs that cross a chunk's border.
+// -D: those of scatter_gather.cl. No index changes along a row.
+#include "common/combine.h"
+#include "common/index_space.h"
+
+#define CHUNK 32
+#define SPACE_ARGS BUF(o), BUF(s), INDEX_BUFS BUF(e), int code
+
+__kernel void destinations(SPACE_ARGS, BUF(keys), const IndexSpaceParams L) {
+  const long row = get_global_id(0), j = 0;
+  if (row >= L.rows) return;
+  __global int* err = PTR(e, int);
+  const row_t r = first_row(&L, row);
+  PTR(keys, long)[row] = r.off[0] + INDEXED_OFFSET(j);
+}
+
+#define KEY(i) PTR(keys, const long)[i]
+// Two partial results of each chunk: that of the run which crosses its beginning, and of the run which begins in it and
+// crosses its end.
+#define PARTIAL(chunk, begins) PTR(partial, ST)[(2 * (chunk) + (begins)) * L.n + j]
+
+// A work-item takes an element of the rows of a chunk. `order` holds the rows in the order of `keys`.
+__kernel void reduce_sorted(SPACE_ARGS, BUF(keys), BUF(order), BUF(partial), int scaled, int fill, ulong2 alpha_bits,
+                            const IndexSpaceParams L) {
+  const long item = get_global_id(0), chunk = item / L.n, j = item - chunk * L.n, begin = chunk * CHUNK;
+  if (begin >= L.rows) return;
+  union {
+    ulong2 bits;
+    ST value;
+  } arg;
+  arg.bits = alpha_bits;
+  const long end = min(begin + CHUNK, L.rows), os = L.inner[0], ss = L.inner[1];
+  long key = KEY(begin);
+  int begins = begin == 0 || KEY(begin - 1) != key, first = 1;
+  ST result = arg.value;
+  for (long i = begin; i < end; i++) {
+    ST v = arg.value;
+    if (!fill) {
+      const row_t r = first_row(&L, PTR(order, const long)[i]);
+      v = LOAD(VAL, ACC, 1, (__global const STORAGE(VAL)*)(s_buf + s_off + r.off[1] + j * ss), 0);
+      if (scaled) v = RED_prod(v, arg.value);
+    }
+    const ST both = REDUCE(result, v);
+    result = first ? v : both;
+    const long next = i + 1 < L.rows ? KEY(i + 1) : -1;
+    first = next != key;
+    if (!first && i + 1 < end) continue;
+    if (first && begins)
+      combine(o_buf, o_off + key + j * os, result);
+    else
+      PARTIAL(chunk, begins) = result;
+    begins = 1;
+    key = next;
+  }
+}
+
+// A work-item takes an element of the run that begins in a chunk and crosses its end.
+__kernel void join_sorted(SPACE_ARGS, BUF(keys), BUF(partial), const IndexSpaceParams L) {
+  const long item = get_global_id(0), chunk = item / L.n, j = item - chunk * L.n, begin = chunk * CHUNK;
+  long end = begin + CHUNK;
+  if (end >= L.rows) return;
+  const long key = KEY(end - 1);
+  if (KEY(end) != key || (begin > 0 && KEY(begin - 1) == key)) return;
+  ST result = PARTIAL(chunk, 1);
+  for (long k = chunk + 1; end < L.rows && KEY(end) == key; k++) {
+    const ST other = PARTIAL(k, 0);
+    result = REDUCE(result, other);
+    end = min(end + CHUNK, L.rows);
+  }
+  combine(o_buf, o_off + key + j * L.inner[0], result);
+}

@@ -95,7 +95,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
-// torch.accelerator's interface to pinned memory. Memory is freed when its copies are finished, so nothing is cached.
+// torch.accelerator's interface to pinned memory. Memory is free when its copies are finished.
 struct PinnedHostMemory final : public at::HostAllocator {
   c10::DataPtr allocate(size_t bytes) override { return pinned_allocator()->allocate(bytes); }
   c10::DeleterFnPtr raw_deleter() const override { return pinned_allocator()->raw_deleter(); }

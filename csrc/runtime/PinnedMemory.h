@@ -1,5 +1,6 @@
-// Pinned host memory: ordinary page-aligned memory that netcl keeps a list of. Copies from and to it may be
-// asynchronous, since it is not freed before they are finished.
+// Pinned host memory: page-aligned memory that netcl keeps a list of, and which GPUs copy from and to by themselves.
+// Copies may be asynchronous, since it is not freed before they are finished. A copy on one stream overlaps with
+// kernels on another, as on CUDA.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -14,7 +15,7 @@ bool is_pinned(const void* host);
 void keep_pinned_until(const void* host, cl_event event);
 // Keeps the block until everything enqueued on `queue` is finished. False if there is no such block.
 bool keep_pinned(const void* host, Queue& queue);
-// Frees the blocks whose copies are finished.
+// Frees the blocks whose copies are finished, and what was kept for later.
 void free_finished_pinned();
 
 struct PinnedBytes {

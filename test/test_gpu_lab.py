@@ -172,6 +172,51 @@ class TestBounds(TestCase):
             self.assertEqual(lab.broken(program, target, lab.Report(registers=most + 1)), [f"registers {most + 1}"])
 
 
+# Two kernels that compute the same: one keeps 512 sums, and indexes them by numbers that the compiler does not know,
+# so they lie in memory; the other keeps one.
+PLANTED = """\
+__kernel void planted(__global float* x, int n) {
+  float sums[SUMS];
+  for (int i = 0; i < SUMS; i++) sums[i] = x[i];
+  for (int i = 0; i < n; i++) sums[(int)x[i] & (SUMS - 1)] += x[n + i];
+  for (int i = 0; i < SUMS; i++) x[i] = sums[i];
+}
+"""
+
+
+class TestPlantedSpill(TestCase):
+    """A kernel with an array that cannot stay in registers is found: in reports of each compiler, and, where
+    tools/gpu_lab_setup.sh has fetched them, by the compilers themselves."""
+
+    def found(self, reports, sums=512):
+        program = lab.Program("planted.cl", "planted", f"-DSUMS={sums}", PLANTED, 64)
+        return {name: lab.judge({program: {name: r}}, set())[0] for name, r in reports(program).items()}
+
+    def test_reports(self):
+        reports = {
+            "sm_80": lab.parse_ptxas(PTXAS.format(40, 60)),
+            "gfx1030": lab.parse_amdgcn(AMD.format(7)),
+            "dg2": lab.parse_ze_info(ZE_INFO.format("spill_fill_space")),
+        }
+        found = self.found(lambda program: reports)
+        for name, vendor in (("sm_80", "NVIDIA"), ("gfx1030", "AMD"), ("dg2", "Intel")):
+            self.assertIn(f"planted.cl planted {vendor} spills", found[name])
+
+    def test_compilers(self):
+        tools = lab.ROOT / "build/gpu-lab"
+        if not (tools / ".complete").exists():
+            self.skipTest("tools/gpu_lab_setup.sh build/gpu-lab fetches the compilers")
+        compilers = lab.Compilers(tools)
+        targets = [t for t in lab.TARGETS if t.name in ("sm_80", "gfx1030", "dg2")]
+
+        def compiled(program):
+            return {k: r for t in targets for k, r in compilers.compile(program, [t]).items()}
+
+        for found in self.found(compiled).values():
+            self.assertEqual([line.split()[-1] for line in found], ["stack"])
+        self.assertEqual(list(self.found(compiled, sums=1).values()), [{}] * len(targets))
+
+
 class TestKeptReports(TestCase):
     SOURCE = "// a kernel\n\n__kernel void f() {\n  int x = 1;  // one\n  /* two\n  lines */ int y = 2;\n}\n"
 

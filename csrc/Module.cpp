@@ -151,9 +151,9 @@ TORCH_LIBRARY(netcl, m) {
     return rows;
   });
   // For test/test_faults.py; see runtime/FaultInjection.h.
-  m.def("_inject_error(str function, int code, int after) -> ()",
-        [](const std::string& function, int64_t code, int64_t after) {
-          inject_error(function, static_cast<cl_int>(code), after);
+  m.def("_inject_error(str function, int code, int after, int times=1) -> ()",
+        [](const std::string& function, int64_t code, int64_t after, int64_t times) {
+          inject_error(function, static_cast<cl_int>(code), after, times);
         });
   m.def("_end_injection() -> Dict(str, int)", [] {
     Dict r;

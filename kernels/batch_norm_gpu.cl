@@ -20,7 +20,7 @@
 #define IS_FIRST 1
 #else
 #define CHANNEL (long)get_group_id(0)
-#define SHARE get_group_id(1)
+#define SHARE get_global_id(1)
 #define SHARE_SCRATCH ROW_SCRATCH
 // The run and the place in it advance by LS elements without a division.
 #define EACH_OF_SHARE(STEP)                                                \

@@ -31,6 +31,7 @@ SURVIVED = {
     "clBuildProgram": "user_kernel",  # of the binary that a build thread made: then of the source
     "clCreateBuffer": "",
     "clCreateUserEvent": "",
+    "clEnqueueFillBuffer": "",  # the first use of a new slab, on GPUs
     "clCreateProgramWithBinary": "",
     "clGetKernelWorkGroupInfo": "",
     "clGetEventInfo": "allocator",
@@ -49,6 +50,8 @@ SURVIVED = {
     "clWaitForEvents": "profiler",
     "clGetEventProfilingInfo": "profiler",
 }
+# Tried again if the driver may lack memory, after cached memory is returned. So they fail twice.
+REPEATED = {"clEnqueueNDRangeKernel", "clEnqueueWriteBuffer", "clEnqueueCopyBuffer", "clEnqueueFillBuffer"}
 # Called if a launch is held back, which depends on the device's speed (see test_held_launches.py).
 HOLDING = {"clCreateUserEvent", "clSetUserEventStatus"}
 # Called between two devices (see test_multi_device.py), and for a user's kernel whose types the driver does not tell.
@@ -223,10 +226,10 @@ STEPS = {
 NAMELESS = {"clFinish", "clFlush", "clCreateBuffer", "clGetMemObjectInfo"}
 
 
-def calls_of(function, code=0, entry="", after=0):
+def calls_of(function, code=0, entry="", after=0, times=1):
     """(how often `function` calls each OpenCL function, the exception that it raised or None)."""
     error = None
-    NETCL._inject_error(entry, code, after)
+    NETCL._inject_error(entry, code, after, times)
     try:
         function()
     except Exception as e:
@@ -293,7 +296,8 @@ class TestFaults(TestCase):
                 for after in sorted({0, n - 1}):
                     what = f"{entry}, call {after} of {n} in {step.__name__}"
                     reported.clear()
-                    again, error = calls_of(step, CODE, entry, after)
+                    times = 2 if entry in REPEATED else 1
+                    again, error = calls_of(step, CODE, entry, after, times)
                     if error is None:
                         if again.get(entry, 0) > after:  # otherwise there were fewer calls
                             survived[entry].add(step.__name__)
@@ -330,6 +334,23 @@ class TestFaults(TestCase):
         # PoCL's programs are built in a context of the build thread, and loaded into the device's.
         loading = {"clCreateProgramWithBinary", "clReleaseProgram"}
         self.assertEqual(names - hit - HOLDING - loading, (STARTING | ELSEWHERE | unused) - loading)
+
+    def test_commands_are_repeated(self):
+        for step in (copy_in_large, copy_on_device, strided):
+            step()
+            counts, error = calls_of(step)
+            self.assertIsNone(error)
+            for entry in REPEATED & set(counts):
+                for code in (CODE, -4, -6):  # CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY
+                    again, error = calls_of(step, code, entry)
+                    self.assertIsNone(error, f"{entry} {code} in {step.__name__}")
+                    self.assertGreater(again[entry], counts[entry])
+                    _, error = calls_of(step, code, entry, times=9)  # a new slab's first use is tried three times
+                    self.assertIsInstance(error, torch.OutOfMemoryError, f"{entry} {code} in {step.__name__}")
+                    self.recover(step)
+                _, error = calls_of(step, -52, entry)  # CL_INVALID_KERNEL_ARGS
+                self.assertRegex(str(error), f"{entry} failed with CL_INVALID_KERNEL_ARGS")
+                self.recover(step)
 
     def test_program_that_does_not_build(self):
         def build():

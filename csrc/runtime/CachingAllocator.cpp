@@ -20,6 +20,7 @@
 #include "runtime/HugePages.h"
 #include "runtime/LaunchGate.h"
 #include "runtime/Log.h"
+#include "runtime/OpName.h"
 #include "runtime/Queue.h"
 #include "runtime/Shutdown.h"
 
@@ -66,6 +67,12 @@ std::string human(size_t bytes) {
   return text.data();
 }
 
+cl_int finish(Queue& queue) {
+  increment(counters.host_syncs);
+  const HostWait wait(queue);
+  return cl().clFinish(queue.driver_handle());
+}
+
 // NETCL_SEPARATE_BUFFERS=1, for tools that check bounds: each tensor has a buffer of just its size.
 bool separate_buffers() {
   static const bool on = flag("NETCL_SEPARATE_BUFFERS");
@@ -76,7 +83,7 @@ bool separate_buffers() {
 class Pool {
  public:
   void* allocate(Device& device, c10::StreamId stream, size_t bytes) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     reclaim_finished();
     const size_t size = std::max(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
     if (separate_buffers()) release_cached();
@@ -102,7 +109,7 @@ class Pool {
   }
 
   void free(Device& device, void* pointer) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     const auto it = active_.find(reinterpret_cast<uintptr_t>(pointer));
     if (it == active_.end()) return;
     Block* block = it->second;
@@ -120,10 +127,9 @@ class Pool {
     // Other streams may still read the block. It becomes free when what they have enqueued so far is finished.
     Waiting waiting{block, {}};
     for (const auto id : block->used_by) {
-      const c10::Stream s(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device.index()), id);
       Queue* queue = nullptr;
       try {
-        queue = &queue_for(s);
+        queue = &queue_on(device, id);
         settle_and_keep_error(*queue);
         waiting.events.push_back(queue->marker_behind_launches());
       } catch (const c10::Error&) {  // destructors call this: wait instead of raising
@@ -139,30 +145,36 @@ class Pool {
   }
 
   void record_stream(const void* pointer, c10::StreamId stream) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     const auto it = active_.find(reinterpret_cast<uintptr_t>(pointer));
     if (it != active_.end() && it->second->stream != stream) it->second->used_by.insert(stream);
   }
 
   size_t requested(const void* pointer) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     const auto it = active_.find(reinterpret_cast<uintptr_t>(pointer));
     return it == active_.end() ? 0 : it->second->requested;
   }
 
   void empty_cache() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     release_cached();
     most_ = static_cast<size_t>(stats_.allocated_bytes[0].current);
   }
 
+  // As empty_cache(), unless another thread uses the allocator, which may wait for what the caller holds.
+  void try_empty_cache() {
+    const std::unique_lock<std::recursive_mutex> lock(mutex_, std::try_to_lock);
+    if (lock) release_cached();
+  }
+
   c10::CachingDeviceAllocator::DeviceStats stats() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     return stats_;
   }
 
   std::vector<BlockInfo> snapshot() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     std::vector<BlockInfo> all;
     const auto put = [&](const Block* b, BlockInfo::State state) {
       const size_t requested = state == BlockInfo::kInactive ? 0 : b->requested;
@@ -179,7 +191,7 @@ class Pool {
 
   template <class F>
   void reset(F&& f) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     for (auto* array :
          {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.inactive_split, &stats_.allocated_bytes,
           &stats_.reserved_bytes, &stats_.active_bytes, &stats_.inactive_split_bytes, &stats_.requested_bytes}) {
@@ -188,15 +200,17 @@ class Pool {
   }
 
   size_t reserved() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     return reserved_;
   }
   void set_fraction(double fraction) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     fraction_ = fraction;
   }
 
  private:
+  using Lock = std::lock_guard<std::recursive_mutex>;
+
   struct Waiting {
     Block* block;
     std::vector<cl_event> events;
@@ -254,15 +268,17 @@ class Pool {
       if (attempt > 0) stats_.num_alloc_retries++;
       if (reserved_ + bytes > limit) continue;
       mem = create_buffer(device, buffer_bytes, &err);
+      if (mem && !device.is_cpu()) mem = touched(mem, queue_on(device, stream), attempt > 0, &err);
     }
     if (!mem) {
       stats_.num_ooms++;
       const size_t used = static_cast<size_t>(stats_.allocated_bytes[0].current);
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl out of memory: tried to allocate ", human(requested), " on ",
-                       info.name, " (netcl:", int(device.index()), ", ", human(info.global_mem_size), " in all, limit ",
-                       human(limit), "); ", human(used), " are allocated by tensors, ", human(reserved_ - used),
-                       " are reserved and unused (", error_symbol(err),
-                       "). Free tensors, use a smaller batch, or call torch.netcl.empty_cache().");
+      const char* op = current_op();
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl out of memory: tried to allocate ", human(requested),
+                       op ? c10::str(" while running ", op) : "", " on ", info.name, " (netcl:", int(device.index()),
+                       ", ", human(info.global_mem_size), " in all, limit ", human(limit), "); ", human(used),
+                       " are allocated by tensors, ", human(reserved_ - used), " are reserved and unused (",
+                       error_symbol(err), "). Free tensors, use a smaller batch, or call torch.netcl.empty_cache().");
     }
     Slab* slab = add_slab(mem, bytes, device.index());
     reserved_ += bytes;
@@ -279,6 +295,26 @@ class Pool {
       stats_.reserved_bytes[int(t)].increase(bytes);
     });
     return block;
+  }
+
+  static Queue& queue_on(const Device& device, c10::StreamId stream) {
+    return queue_for(
+        c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device.index()), stream));
+  }
+
+  // GPUs' drivers may allocate a buffer at the first command that uses it. So write a byte now, where it can be tried
+  // again. `freed`: buffers were released, whose memory is free when the commands that use them have ended, also those
+  // that wait for a kernel.
+  static cl_mem touched(cl_mem mem, Queue& queue, bool freed, cl_int* err) {
+    const char zero = 0;
+    const auto touch = [&] {
+      return *err = cl().clEnqueueFillBuffer(queue.driver_handle(), mem, &zero, 1, 0, 1, 0, nullptr, nullptr);
+    };
+    if (touch() == CL_SUCCESS) return mem;
+    if (freed) settle_and_keep_error(queue);
+    if (freed && finish(queue) == CL_SUCCESS && touch() == CL_SUCCESS) return mem;
+    cl().clReleaseMemObject(mem);
+    return nullptr;
   }
 
   void split(Block* block, size_t size) {
@@ -407,7 +443,7 @@ class Pool {
     delete block;
   }
 
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;  // free() may submit a launch, which may call try_empty_cache()
   std::set<Block*, BySize> free_small_, free_large_;
   std::unordered_map<uintptr_t, Block*> active_;
   std::vector<Waiting> waiting_;
@@ -474,6 +510,16 @@ c10::DeviceAllocator* allocator() {
 size_t allocated_bytes(const void* address) {
   const Slab* slab = find_slab(address);
   return slab ? pool(slab->device).requested(address) : 0;
+}
+
+void retry_with_free_memory(Queue& queue, cl_int err, const char* call, const std::function<cl_int()>& enqueue) {
+  const bool memory = may_lack_memory(err);
+  if (memory) {
+    pool(queue.device().index()).try_empty_cache();
+    finish(queue);  // then the memory of released buffers is free
+    err = enqueue();
+  }
+  if (err != CL_SUCCESS) raise_cl_error(err, call, memory);
 }
 
 void* allocate_on(Device& device, c10::StreamId stream, size_t bytes) {

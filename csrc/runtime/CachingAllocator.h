@@ -5,10 +5,11 @@
 #include <c10/core/Stream.h>
 
 #include <cstddef>
+#include <functional>
 #include <utility>
 #include <vector>
 
-#include "runtime/Device.h"
+#include "runtime/Queue.h"
 
 namespace netcl {
 
@@ -17,6 +18,17 @@ c10::DeviceAllocator* allocator();
 void* allocate_on(Device& device, c10::StreamId stream, size_t bytes);
 // The bytes requested by the allocation that begins at this address; 0 for any other address.
 size_t allocated_bytes(const void* address);
+
+// For a command of `queue` that failed with `err`. If that may mean that memory is used up, as drivers that allocate
+// late report it, returns cached memory to the driver and calls `enqueue` again. If it fails again, raises what `call`
+// met.
+void retry_with_free_memory(Queue& queue, cl_int err, const char* call, const std::function<cl_int()>& enqueue);
+// Calls `enqueue`, which returns the error of a command of `queue`, and does that.
+template <class Enqueue>
+void enqueue_checked(Queue& queue, const char* call, Enqueue&& enqueue) {
+  const cl_int err = enqueue();
+  if (__builtin_expect(err != CL_SUCCESS, 0)) retry_with_free_memory(queue, err, call, enqueue);
+}
 
 // Limits the reserved memory to this fraction of CL_DEVICE_GLOBAL_MEM_SIZE.
 void set_memory_fraction(c10::DeviceIndex device, double fraction);

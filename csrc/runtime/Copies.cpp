@@ -13,6 +13,7 @@
 #include "runtime/AddressSpace.h"
 #include "runtime/Assertions.h"
 #include "runtime/Builds.h"
+#include "runtime/CachingAllocator.h"
 #include "runtime/Counters.h"
 #include "runtime/OpName.h"
 #include "runtime/PinnedMemory.h"
@@ -60,8 +61,10 @@ void CL_CALLBACK free_staging(cl_event, cl_int, void* staging) { Staging::destro
 void enqueue_staged(Queue& queue, const Location& to, size_t bytes, Staging::Ptr staging) {
   cl_event event = nullptr;
   Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
-  NETCL_CL(clEnqueueWriteBuffer(queue.driver_handle(), to.mem, CL_FALSE, to.offset, bytes, staging.get() + 1, 0,
-                                nullptr, &event));
+  enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
+    return cl().clEnqueueWriteBuffer(queue.driver_handle(), to.mem, CL_FALSE, to.offset, bytes, staging.get() + 1, 0,
+                                     nullptr, &event);
+  });
   command.share(event);
   // Without a callback, wait for the copy. If that fails too, the memory is never freed.
   Staging* const read = staging.release();
@@ -84,7 +87,9 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
     queue.settle();
     cl_event event = nullptr;
     Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
-    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event));
+    enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
+      return cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event);
+    });
     command.share(event);
     keep_pinned_until(src, event);
     queue.after_enqueue();
@@ -97,7 +102,10 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
     queue.settle();
     Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
     const HostWait wait(queue);
-    NETCL_CL(clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, command.event()));
+    enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
+      return cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr,
+                                       command.event());
+    });
   }
 }
 
@@ -131,8 +139,10 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
   const Location to = locate(dst), from = locate(src);
   enqueue_in_order(queue, {to.mem, from.mem}, [to, from, bytes](Queue& q) {
     Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), q, bytes);
-    NETCL_CL(clEnqueueCopyBuffer(q.driver_handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
-                                 command.event()));
+    enqueue_checked(q, "clEnqueueCopyBuffer", [&] {
+      return cl().clEnqueueCopyBuffer(q.driver_handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
+                                      command.event());
+    });
     q.after_enqueue();
   });
 }
@@ -178,8 +188,10 @@ void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t byt
   const std::string value(static_cast<const char*>(pattern), pattern_bytes);
   enqueue_in_order(queue, {to.mem}, [to, value, bytes](Queue& q) {
     Recorded command(Activity::kFill, "Memset", current_op(), q, bytes);
-    NETCL_CL(clEnqueueFillBuffer(q.driver_handle(), to.mem, value.data(), value.size(), to.offset, bytes, 0, nullptr,
-                                 command.event()));
+    enqueue_checked(q, "clEnqueueFillBuffer", [&] {
+      return cl().clEnqueueFillBuffer(q.driver_handle(), to.mem, value.data(), value.size(), to.offset, bytes, 0,
+                                      nullptr, command.event());
+    });
     q.after_enqueue();
   });
 }

@@ -16,9 +16,11 @@
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "runtime/Environment.h"
+#include "runtime/LateAllocation.h"
 #include "runtime/PoclCpu.h"
 #include "runtime/Shutdown.h"
 
@@ -54,8 +56,14 @@ std::string lower(std::string s) {
   return s;
 }
 
-// Whether NETCL_DISABLE=fp16,fp64,int64_atomics,subgroups,work_groups,local_memory hides a capability (work_groups
-// limits groups to 64 work-items, local_memory to 16 KiB), so that any device can test less capable ones.
+// The words of NETCL_DISABLE, which docs/environment.md explains: any device can test less capable ones.
+constexpr auto kHiding = {
+    // clang-format off
+    "fp16", "fp64", "int64_atomics", "subgroups", "work_groups", "big_grids", "work_item_sizes", "kernel_work_groups",
+    "local_memory", "local_memory_32k", "large_buffers", "early_allocation",
+    // clang-format on
+};
+
 bool disabled(const std::string& capability) {
   const char* value = environment("NETCL_DISABLE", "NETCL_MASK");
   std::stringstream list(value ? value : "");
@@ -94,10 +102,30 @@ void check_environment() {
     }
   };
   const char* hiding = std::getenv("NETCL_DISABLE") ? "NETCL_DISABLE" : "NETCL_MASK";
-  check(hiding, {"fp16", "fp64", "int64_atomics", "subgroups", "work_groups", "local_memory"});
+  check(hiding, kHiding);
   check("NETCL_LOG", {"compile", "launch", "alloc"});
   check("NETCL_FP16", {"storage"});
   check("NETCL_MATRIX_ENGINE", {"none", "avx512_bf16", "amx"});
+}
+
+std::array<size_t, 3> max_work_item_sizes(cl_device_id id) {
+  const auto dims = device_value<cl_uint>(id, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS);  // 3 at least
+  std::vector<size_t> sizes(std::max<cl_uint>(dims, 3), 1);
+  NETCL_CL(clGetDeviceInfo(id, CL_DEVICE_MAX_WORK_ITEM_SIZES, dims * sizeof(size_t), sizes.data(), nullptr));
+  return {sizes[0], sizes[1], sizes[2]};
+}
+
+// Lowers the numbers that NETCL_DISABLE names.
+void hide(DeviceInfo& d) {
+  const auto limit = [](const char* word, auto& value, size_t most) {
+    if (disabled(word)) value = std::min<std::decay_t<decltype(value)>>(value, most);
+  };
+  limit("local_memory", d.local_mem_size, 16 << 10);
+  limit("local_memory_32k", d.local_mem_size, 32 << 10);
+  limit("large_buffers", d.max_mem_alloc_size, size_t{1} << 30);
+  limit("work_groups", d.max_work_group_size, 64);
+  limit("kernel_work_groups", d.max_kernel_work_group, 32);
+  for (size_t& size : d.max_work_item_sizes) limit("work_item_sizes", size, 16);
 }
 
 DeviceInfo query(cl_platform_id platform, cl_device_id id) {
@@ -123,8 +151,8 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   d.max_mem_alloc_size = device_value<cl_ulong>(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
   d.local_mem_size = device_value<cl_ulong>(id, CL_DEVICE_LOCAL_MEM_SIZE);
   d.max_work_group_size = device_value<size_t>(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
-  if (disabled("local_memory")) d.local_mem_size = std::min<cl_ulong>(d.local_mem_size, 16 << 10);
-  if (disabled("work_groups")) d.max_work_group_size = std::min<size_t>(d.max_work_group_size, 64);
+  d.max_work_item_sizes = max_work_item_sizes(id);
+  hide(d);
   d.max_compute_units = std::max<cl_uint>(1, device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS));
   d.native_floats = device_value<cl_uint>(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
   return d;
@@ -329,10 +357,15 @@ Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id,
     TORCH_CHECK(w == "cpu" || w == "gpu", "NETCL_DEVICE_CLASS must be cpu or gpu, got ", wanted);
     cpu_shape_ = w == "cpu";
   }
-  // PoCL compiles a program for the whole device, and once more for the part that runs a kernel.
-  repair_pocl_cpu_name(whole, info_.platform_version.c_str(), info_.version.c_str());
-  const char* cpu = repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
-  if (cpu) info_.version += std::string(" as ") + cpu;
+  if (!cpu_shape_) info_.max_groups = disabled("big_grids") ? 16 : 65535;
+  if (disabled("early_allocation")) imitate_late_allocation();
+  // PoCL's other devices (CUDA, Level Zero) have no name of a CPU.
+  if (info_.type & CL_DEVICE_TYPE_CPU) {
+    // PoCL compiles a program for the whole device, and once more for the part that runs a kernel.
+    repair_pocl_cpu_name(whole, info_.platform_version.c_str(), info_.version.c_str());
+    const char* cpu = repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
+    if (cpu) info_.version += std::string(" as ") + cpu;
+  }
   fingerprint_ = info_.platform_name + '\n' + info_.platform_version + '\n' + info_.name + '\n' + info_.version + '\n' +
                  info_.driver_version + '\n' + info_.extensions;
 }

@@ -3,6 +3,8 @@
 
 #include <c10/core/Device.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +25,10 @@ struct DeviceInfo {
   bool host_unified = false;
   cl_ulong global_mem_size = 0, max_mem_alloc_size = 0, local_mem_size = 0;
   size_t max_work_group_size = 0;
+  size_t max_kernel_work_group = SIZE_MAX;  // no kernel's CL_KERNEL_WORK_GROUP_SIZE counts as more (NETCL_DISABLE)
+  std::array<size_t, 3> max_work_item_sizes{};
+  // Work-groups of one launch in y and in z. No query tells; NVIDIA's GPUs, for one, have 16 bits for them.
+  size_t max_groups = SIZE_MAX;
   cl_uint max_compute_units = 0;
   cl_uint native_floats = 0;  // CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
 };

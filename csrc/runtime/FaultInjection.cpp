@@ -24,7 +24,7 @@ Api driver;
 bool injecting = false;
 int armed = kEntries;
 cl_int armed_code = CL_SUCCESS;
-int64_t armed_after = 0;
+int64_t armed_after = 0, armed_end = 0;
 std::array<std::atomic<int64_t>, kEntries> calls{};
 
 template <Entry E, auto Member, class F>
@@ -33,7 +33,7 @@ template <Entry E, auto Member, class R, class... A>
 struct Wrapped<E, Member, R (*)(A...)> {
   static R call(A... args) {
     const int64_t number = calls[E].fetch_add(1);
-    if (E != armed || number != armed_after) return (driver.*Member)(args...);
+    if (E != armed || number < armed_after || number >= armed_end) return (driver.*Member)(args...);
     if constexpr (std::is_same_v<R, cl_int>) {
       return armed_code;
     } else {  // functions that create something report errors through their last parameter
@@ -46,7 +46,7 @@ struct Wrapped<E, Member, R (*)(A...)> {
 
 }  // namespace
 
-void inject_error(const std::string& function, cl_int code, int64_t after) {
+void inject_error(const std::string& function, cl_int code, int64_t after, int64_t times) {
   TORCH_CHECK_VALUE(!injecting, "an injection is already under way");
   armed = kEntries;
   for (int i = 0; i < kEntries; i++) {
@@ -56,6 +56,7 @@ void inject_error(const std::string& function, cl_int code, int64_t after) {
   TORCH_CHECK_VALUE(function.empty() || armed < kEntries, "netcl uses no OpenCL function ", function);
   armed_code = code;
   armed_after = after;
+  armed_end = after + times;
   cl();  // raises if there is no loader
   driver = mutable_api();
 #define NETCL_WRAP(name) mutable_api().name = &Wrapped<k_##name, &Api::name, decltype(Api::name)>::call;

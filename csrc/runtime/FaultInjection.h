@@ -11,10 +11,10 @@
 
 namespace netcl {
 
-// From now on counts the calls of every entry point. The call number `after` of `function` (0 = the next one) returns
-// `code` without reaching the driver. With an empty `function`, calls are only counted. No other thread may be in an
-// OpenCL call.
-void inject_error(const std::string& function, cl_int code, int64_t after);
+// From now on counts the calls of every entry point. `times` calls of `function`, from number `after` on (0 = the next
+// one), return `code` without reaching the driver. With an empty `function`, calls are only counted. No other thread
+// may be in an OpenCL call.
+void inject_error(const std::string& function, cl_int code, int64_t after, int64_t times = 1);
 // Restores the driver's functions. Returns the number of calls of each since inject_error(), in the table's order.
 std::vector<std::pair<std::string, int64_t>> end_injection();
 

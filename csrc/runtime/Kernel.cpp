@@ -12,6 +12,7 @@
 
 #include "runtime/AddressSpace.h"
 #include "runtime/Builds.h"
+#include "runtime/CachingAllocator.h"
 #include "runtime/Counters.h"
 #include "runtime/LaunchGate.h"
 #include "runtime/Log.h"
@@ -53,6 +54,12 @@ Kernel::~Kernel() = default;
 void Kernel::set_build(std::shared_ptr<Build> build) {
   const std::lock_guard<std::mutex> lock(build_mutex_);
   build_ = std::move(build);
+}
+
+void Kernel::set_built(const BuiltKernel& built) {
+  most_items_ = built.most_items;
+  any_group_ = built.any_group;
+  handle_.store(built.handle, std::memory_order_release);
 }
 
 bool Kernel::building() const {
@@ -139,13 +146,9 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
   const std::array<size_t, 3> l{local.x, local.y, local.z};
   const std::array<size_t, 3> g{up(global.x, local.x), up(global.y, local.y), up(global.z, local.z)};
   if (g[0] == 0 || g[1] == 0 || g[2] == 0) return;
-  const size_t most = device_.info().max_work_group_size;
-  TORCH_CHECK(l[0] * l[1] * l[2] <= most, "netcl: ", op, ": kernel ", name_, " wants work-groups of ",
-              l[0] * l[1] * l[2], ", ", device_.info().name, " has ", most,
-              " (CL_DEVICE_MAX_WORK_GROUP_SIZE); please report it");
   const cl_uint dims = g[2] > 1 || l[2] > 1 ? 3 : g[1] > 1 || l[1] > 1 ? 2 : 1;
   increment(counters.launches);
-  if (__builtin_expect(later == nullptr, 1)) return enqueue_now(op, queue, dims, g.data(), l.data());
+  if (__builtin_expect(later == nullptr, 1)) return enqueue_grid(op, queue, dims, {g[0], g[1], g[2]}, local);
   later->op = op;
   later->dims = dims;
   later->global = g;
@@ -160,29 +163,72 @@ void Kernel::submit(Queue& queue, const DeferredLaunch& launch) {
   for (const auto& arg : launch.args) {
     set_arg(index++, arg.size, arg.at == DeferredLaunch::kLocal ? nullptr : launch.bytes.data() + arg.at);
   }
-  enqueue_now(launch.op, queue, launch.dims, launch.global.data(), launch.local.data());
+  const auto &g = launch.global, &l = launch.local;
+  enqueue_grid(launch.op, queue, launch.dims, {g[0], g[1], g[2]}, {l[0], l[1], l[2]});
 }
 
-void Kernel::enqueue_now(const char* op, Queue& queue, cl_uint dims, const size_t* global, const size_t* local) {
+// The group `wanted`, or the largest part of it that the device and the kernel take.
+Range Kernel::fitting_group(const char* op, const Range& wanted) const {
+  const auto& info = device_.info();
+  const std::array<size_t, 3>& sizes = info.max_work_item_sizes;
+  const size_t items = wanted.x * wanted.y * wanted.z, most = std::min(most_items_, info.max_work_group_size);
+  const bool fits = items <= most && wanted.x <= sizes[0] && wanted.y <= sizes[1] && wanted.z <= sizes[2];
+  if (__builtin_expect(fits, 1)) return wanted;
+  TORCH_CHECK(
+      any_group_, "netcl: ", op, ": kernel ", name_, " wants work-groups of ", wanted.x, " x ", wanted.y, " x ",
+      wanted.z, " work-items, ", info.name, " allows ", most,
+      most == info.max_work_group_size ? " (CL_DEVICE_MAX_WORK_GROUP_SIZE)" : " (CL_KERNEL_WORK_GROUP_SIZE)",
+      ", and at most ", sizes[0], " x ", sizes[1], " x ", sizes[2],
+      " (CL_DEVICE_MAX_WORK_ITEM_SIZES). Set NETCL_DISABLE=work_groups for groups of at most 64; please report it");
+  size_t left = most;
+  const auto part = [&left](size_t n, size_t limit) {
+    size_t divisor = std::max<size_t>(1, std::min({n, limit, left}));
+    while (n % divisor) divisor--;
+    left /= divisor;
+    return divisor;
+  };
+  const size_t x = part(wanted.x, sizes[0]), y = part(wanted.y, sizes[1]), z = part(wanted.z, sizes[2]);
+  return {x, y, z};
+}
+
+void Kernel::enqueue_grid(const char* op, Queue& queue, cl_uint dims, const Range& global, const Range& wanted) {
+  const Range local = fitting_group(op, wanted);
+  const size_t most = device_.info().max_groups;
+  const std::array<size_t, 3> group{local.x, local.y, local.z};
+  if (__builtin_expect(dims == 1 || (global.y / local.y <= most && global.z / local.z <= most), 1)) {
+    const std::array<size_t, 3> all{global.x, global.y, global.z};
+    return enqueue_now(op, queue, {dims, nullptr, all.data(), group.data()});
+  }
+  const size_t step_y = most * local.y, step_z = most * local.z;
+  for (size_t z = 0; z < global.z; z += step_z) {
+    for (size_t y = 0; y < global.y; y += step_y) {
+      const std::array<size_t, 3> offset{0, y, z};
+      const std::array<size_t, 3> piece{global.x, std::min(step_y, global.y - y), std::min(step_z, global.z - z)};
+      enqueue_now(op, queue, {dims, offset.data(), piece.data(), group.data()});
+    }
+  }
+}
+
+void Kernel::enqueue_now(const char* op, Queue& queue, const Grid& grid) {
   Recorded command(Activity::kKernel, name_.c_str(), op, queue);
   size_t items = 1;
-  for (cl_uint i = 0; i < dims; i++) items *= global[i];
+  for (cl_uint i = 0; i < grid.dims; i++) items *= grid.global[i];
   const bool large = items > kSmallItems;
-  const cl_int err = queue.gate().launch(
-      command, !large && !queue.just_flushed(), [&](cl_uint count, const cl_event* events, cl_event* event) {
-        return cl().clEnqueueNDRangeKernel(queue.driver_handle(), handle_.load(std::memory_order_relaxed), dims,
-                                           nullptr, global, local, count, events, event);
-      });
+  const auto launch = [&](cl_uint count, const cl_event* events, cl_event* event) {
+    return cl().clEnqueueNDRangeKernel(queue.driver_handle(), handle_.load(std::memory_order_relaxed), grid.dims,
+                                       grid.offset, grid.global, grid.local, count, events, event);
+  };
+  const cl_int err = queue.gate().launch(command, !large && !queue.just_flushed(), launch);
   if (__builtin_expect(err != CL_SUCCESS, 0)) {
     const OpName scope(op);
-    raise_cl_error(err, "clEnqueueNDRangeKernel");
+    retry_with_free_memory(queue, err, "clEnqueueNDRangeKernel", [&] { return launch(0, nullptr, command.event()); });
   }
   if (__builtin_expect(logs(LogTopic::kLaunch), 0)) {
-    const auto sizes = [dims](const size_t* n) {
-      return n ? c10::str("[", c10::Join(", ", c10::ArrayRef<size_t>(n, dims)), "]") : "chosen by the driver";
+    const auto sizes = [&grid](const size_t* n) {
+      return n ? c10::str("[", c10::Join(", ", c10::ArrayRef<size_t>(n, grid.dims)), "]") : "chosen by the driver";
     };
     log("launch ", name_, " for ", op, " on netcl:", int(device_.index()), " stream ", queue.id(), ", global ",
-        sizes(global), ", local ", sizes(local));
+        sizes(grid.global), ", local ", sizes(grid.local));
   }
   queue.after_enqueue(large);
 }
@@ -235,8 +281,8 @@ void Kernel::launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::Array
                       ") for argument ", i, " (", bytes, " bytes) of kernel ", name_);
   }
   increment(counters.launches);
-  enqueue_now(name_.c_str(), queue, static_cast<cl_uint>(global.size()), global.data(),
-              local.empty() ? nullptr : local.data());
+  enqueue_now(name_.c_str(), queue,
+              {static_cast<cl_uint>(global.size()), nullptr, global.data(), local.empty() ? nullptr : local.data()});
 }
 
 std::vector<std::string> Kernel::argument_types() const {
@@ -281,7 +327,17 @@ Kernel* find(uint64_t hash, c10::DeviceIndex device, std::string_view file, std:
   return nullptr;
 }
 
-cl_kernel make_kernel(Device& device, cl_program program, const char* name) {
+// Whether no work-item of the program asks for its group, so that the program may run in groups of any shape. The
+// text includes headers, which may ask in functions that are not called: then the answer is no.
+bool takes_any_group(const std::string& source) {
+  // Before this line, the last of kernels/common/builtins.h, the functions are declared.
+  const size_t declared = source.find("#undef ATOMICS"), begin = declared == std::string::npos ? 0 : declared;
+  const auto asks = [&](const char* word) { return source.find(word, begin) != std::string::npos; };
+  return !asks("get_local_") && !asks("get_group_id") && !asks("get_num_groups") && !asks("barrier(") &&
+         !asks("__local");
+}
+
+BuiltKernel make_kernel(Device& device, cl_program program, const std::string& source, const char* name) {
   cl_int err = CL_SUCCESS;
   cl_kernel handle = cl().clCreateKernel(program, name, &err);
   if (err != CL_SUCCESS) {
@@ -295,7 +351,18 @@ cl_kernel make_kernel(Device& device, cl_program program, const char* name) {
   TORCH_CHECK(local_bytes <= device.info().local_mem_size, "netcl: kernel ", name, " wants ", local_bytes,
               " bytes of local memory, ", device.info().name, " has ", device.info().local_mem_size,
               " (CL_DEVICE_LOCAL_MEM_SIZE)");
-  return handle;
+  size_t most = 0;
+  if (cl().clGetKernelWorkGroupInfo(handle, device.id(), CL_KERNEL_WORK_GROUP_SIZE, sizeof(most), &most, nullptr) !=
+          CL_SUCCESS ||
+      most == 0) {
+    most = SIZE_MAX;
+  }
+  most = std::min(most, device.info().max_kernel_work_group);
+  // No launch of ours has larger groups than this, so others need not be read.
+  constexpr size_t kLargestGroup = 1024;
+  const auto& sizes = device.info().max_work_item_sizes;
+  const bool small = std::min({most, device.info().max_work_group_size, sizes[0], sizes[1], sizes[2]}) < kLargestGroup;
+  return {handle, most, small && takes_any_group(source)};
 }
 
 // `file` identifies the source: it is a name in kernels/, or the text itself.
@@ -320,12 +387,12 @@ Kernel& find_or_build(Device& device, std::string_view file, const char* name, s
   }
   // What is on disk is loaded at once; the rest is compiled by another thread.
   if (cl_program loaded = load_program(device, program)) {
-    known->set_handle(make_kernel(device, loaded, name));
+    known->set_built(make_kernel(device, loaded, program.source, name));
   } else {
     const char* op = current_op();
     known->set_build(start_build(device, [&device, program, known, op = std::string(op ? op : "")] {
       const OpName scope(op.empty() ? nullptr : op.c_str());
-      known->set_handle(make_kernel(device, build_program(device, program), known->name().c_str()));
+      known->set_built(make_kernel(device, build_program(device, program), program.source, known->name().c_str()));
     }));
     if (build_threads(device) == 0) known->wait();
   }

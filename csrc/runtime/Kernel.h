@@ -65,6 +65,19 @@ struct Range {
   size_t x = 1, y = 1, z = 1;
 };
 
+// What clEnqueueNDRangeKernel takes. `offset` and `local` may be null.
+struct Grid {
+  cl_uint dims;
+  const size_t *offset, *global, *local;
+};
+
+// A kernel as the driver made it.
+struct BuiltKernel {
+  cl_kernel handle = nullptr;
+  size_t most_items = SIZE_MAX;  // in a work-group: CL_KERNEL_WORK_GROUP_SIZE
+  bool any_group = false;        // the work-group's shape is of no matter to it; only known where most_items is small
+};
+
 class Kernel {
  public:
   Kernel(Device& device, std::string name);
@@ -74,7 +87,7 @@ class Kernel {
   // Its build may still be under way (Builds.h).
   bool built() const { return handle_.load(std::memory_order_acquire) != nullptr; }
   void set_build(std::shared_ptr<Build> build);
-  void set_handle(cl_kernel handle) { handle_.store(handle, std::memory_order_release); }
+  void set_built(const BuiltKernel& built);
   bool building() const;
   bool failed() const;
   // Waits until it is built; raises what the build raised.
@@ -82,7 +95,10 @@ class Kernel {
 
   // Enqueues the kernel on `queue`. `global` need not be a multiple of `local`: it is rounded up, so a kernel
   // launched with local > 1 checks its bounds. Never waits. `op` names the operator in errors and profiles. While the
-  // kernel, or one that was launched before on the queue, is being built, the launch is kept for later.
+  // kernel, or one that was launched before on the queue, is being built, the launch is kept for later. If the device
+  // or the compiled kernel takes smaller groups only, the groups become smaller, provided that the kernel does not ask
+  // in which group it is. On GPUs, a launch with too many groups in y or z becomes several with an offset, so there
+  // kernels ask for get_global_id in y and z, not for get_group_id.
   template <class... Args>
   void launch(const char* op, Queue& queue, Range global, Range local, const Args&... args) {
     const bool later = __builtin_expect(!built() || queue.has_deferred(), 0) && defers(queue);
@@ -122,7 +138,9 @@ class Kernel {
   }
   void set_arg(cl_uint index, size_t bytes, const void* value);
   void enqueue(const char* op, Queue& queue, Range global, Range local);
-  void enqueue_now(const char* op, Queue& queue, cl_uint dims, const size_t* global, const size_t* local);
+  Range fitting_group(const char* op, const Range& wanted) const;
+  void enqueue_grid(const char* op, Queue& queue, cl_uint dims, const Range& global, const Range& wanted);
+  void enqueue_now(const char* op, Queue& queue, const Grid& grid);
 
   struct CachedArg {
     uint32_t bytes = 0;
@@ -132,6 +150,8 @@ class Kernel {
 
   Device& device_;
   std::atomic<cl_kernel> handle_{nullptr};
+  size_t most_items_ = SIZE_MAX;
+  bool any_group_ = false;
   std::string name_;
   mutable std::mutex build_mutex_;
   std::shared_ptr<Build> build_;

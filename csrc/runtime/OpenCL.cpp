@@ -106,16 +106,17 @@ const char* error_symbol(cl_int code) {
   }
 }
 
-void raise_cl_error(cl_int code, const char* call) {
+void raise_cl_error(cl_int code, const char* call, bool perhaps_memory) {
   const std::string text(call);
   const std::string function = text.substr(0, text.find('('));
   const char* op = current_op();
-  const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_HOST_MEMORY;
+  const bool doubtful = code == CL_OUT_OF_RESOURCES;
+  const bool memory = may_lack_memory(code) && (!doubtful || perhaps_memory);
   const std::string where = op ? std::string(" while running ") + op : "";
   TORCH_CHECK_WITH(OutOfMemoryError, !memory, "netcl: ", function, " failed with ", error_symbol(code), " (", code, ")",
-                   where,
-                   ": the device has no memory left. Free tensors, use smaller batches, or call "
-                   "torch.netcl.empty_cache().");
+                   where, ": the device has no memory left",
+                   doubtful ? ", too few registers for this kernel, or it failed before" : "",
+                   ". Free tensors, use smaller batches, or call torch.netcl.empty_cache().");
   TORCH_CHECK(false, "netcl: ", function, " failed with ", error_symbol(code), " (", code, ")", where,
               ". Set NETCL_LAUNCH_BLOCKING=1 to see the operator that caused it.");
 }

@@ -71,8 +71,15 @@ Api& mutable_api();
 // "CL_OUT_OF_RESOURCES" for -5, and so on.
 const char* error_symbol(cl_int code);
 
-// Raises c10::Error with the call, the OpenCL symbol and, if known, the operator (see OpName).
-[[noreturn]] void raise_cl_error(cl_int code, const char* call);
+// Whether the error of a command may mean that memory is used up: some drivers allocate a buffer's memory at the first
+// command that uses it.
+inline bool may_lack_memory(cl_int code) {
+  return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
+}
+
+// Raises c10::Error with the call, the OpenCL symbol and, if known, the operator (see OpName); OutOfMemoryError if the
+// error means that, or may mean it and `perhaps_memory`.
+[[noreturn]] void raise_cl_error(cl_int code, const char* call, bool perhaps_memory = false);
 
 #define NETCL_CL(call)                                   \
   do {                                                   \

@@ -49,7 +49,7 @@ __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void reduce_group(AR
   const param_t p0 = P0(L);
   __local accumulator_t shared[LOCAL];
   const int id = get_local_id(0);
-  const long o = (long)get_group_id(0) * (LOCAL / WIDTH) + id / WIDTH, segment = get_group_id(1);
+  const long o = (long)get_group_id(0) * (LOCAL / WIDTH) + id / WIDTH, segment = get_global_id(1);
   const long begin = segment * L->segment;
   const place_t end = (place_t)min(begin + L->segment, L->reduced), stride = (place_t)L->reduced_in[0];
   const place_t row_size = (place_t)L->reduced_size[0];

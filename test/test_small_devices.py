@@ -1,0 +1,214 @@
+"""Devices with tighter limits than a CPU's, which NETCL_DISABLE imitates: the results stay right, or an error says what
+is missing. A process each, since a device's limits are read once."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+KERNELS = Path(__file__).parent.parent / "kernels"
+
+# Families whose launches have rows in y or matrices in z; equal(f, x, ...) compares with the CPU.
+PROGRAM = """
+import re, torch, torch.nn.functional as F
+D = torch.device("netcl", 0)
+torch.manual_seed(0)
+
+def equal(f, *inputs):
+    a = f(*(x.clone().requires_grad_(x.is_floating_point()) for x in inputs))
+    b = f(*(x.to(D).requires_grad_(x.is_floating_point()) for x in inputs))
+    torch.testing.assert_close(b.cpu(), a, rtol=1e-4, atol=1e-4)
+
+def with_gradient(f):
+    def g(x, *rest):
+        y = f(x, *rest)
+        return torch.autograd.grad(y.square().sum(), x)[0]
+    return g
+"""
+GRIDS = """
+x, i = torch.randn(90, 50, 7), torch.randint(0, 90, (70,))
+image = torch.randn(3, 40, 9, 9)
+equal(lambda x: x.transpose(1, 2) * 2 + 1, x)
+equal(lambda x: torch.where(x[:, ::2] > 0, x[:, ::2], 0).tril(), x)
+equal(lambda x: torch.bmm(x, x.mT), x)
+equal(lambda x: torch.linalg.solve_triangular(torch.bmm(x.mT, x).tril() + 9 * torch.eye(7, device=x.device), x.mT,
+                                              upper=False), x)
+for dim in (0, 1, 2):
+    for f in (torch.sum, torch.softmax, torch.cumsum, torch.amax, torch.var):
+        equal(lambda x: f(x, dim), x)
+        equal(with_gradient(lambda x: f(x, dim)), x)
+equal(lambda x: x.sum(), torch.randn(300_000))
+equal(lambda x: torch.fft.fft(x).abs(), x)
+equal(lambda x, i: x[i].index_add(0, i[:70] % 70, x[i]), x, i)
+equal(lambda x, i: x.gather(0, i[:, None, None].expand(70, 50, 7)), x, i)
+equal(with_gradient(lambda w, i: F.embedding_bag(i.view(-1, 2), w)), x[:, :, 0].contiguous(), i)
+equal(with_gradient(lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear")), image)
+equal(with_gradient(lambda x: F.max_pool2d(F.pad(x, (1, 1, 1, 1), "reflect"), 3, 2)), image)
+equal(with_gradient(lambda x: F.conv2d(x, torch.ones(8, 40, 3, 3, device=x.device) / 99)), image)
+equal(with_gradient(lambda x: F.batch_norm(x, None, None, training=True).sigmoid()), image)
+equal(with_gradient(lambda x: F.batch_norm(x, None, None, training=True).sigmoid()), torch.randn(4000, 40))
+equal(with_gradient(lambda x: F.layer_norm(x, (7,)).sigmoid()), x)
+equal(with_gradient(lambda x: F.scaled_dot_product_attention(x, x, x)), torch.randn(2, 40, 33, 8))
+"""
+
+
+def run(program, disable, **environment):
+    """What a process with NETCL_DISABLE=disable writes: (stdout, stderr)."""
+    env = os.environ | {"NETCL_DISABLE": disable, "NETCL_COMPILE_NOTICE": "-1"} | environment
+    code = PROGRAM + program
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
+    log = "^netcl: launch .*\n"
+    assert done.returncode == 0, re.sub(log, "", done.stderr, flags=re.M)[-4000:]
+    return done.stdout, done.stderr
+
+
+def launches(log):
+    """(kernel, global size, local size) of each line of NETCL_LOG=launch."""
+    found = re.findall(r"^netcl: launch (\w+) for .* global \[([\d, ]+)\], local \[([\d, ]+)\]$", log, re.M)
+    return [(name, *(tuple(map(int, sizes.split(","))) for sizes in pair)) for name, *pair in found]
+
+
+class TestSmallDevices(TestCase):
+    def test_properties(self):
+        out, _ = run(
+            "p = torch.netcl.get_device_properties(D)\nprint(p.local_mem_size, p.max_mem_alloc_size)",
+            "local_memory_32k,large_buffers",
+        )
+        local, buffer = map(int, out.split())
+        p = torch.netcl.get_device_properties()
+        self.assertEqual(local, min(32 << 10, p.local_mem_size))
+        self.assertEqual(buffer, min(1 << 30, p.max_mem_alloc_size))
+
+    def test_large_buffers(self):
+        program = """
+try: torch.empty(1 + (1 << 30), dtype=torch.uint8, device=D)
+except torch.OutOfMemoryError as e: print(e)
+torch.netcl.empty_cache()
+print(torch.ones(5, device=D).sum().item())
+"""
+        out, _ = run(program, "large_buffers")
+        self.assertRegex(
+            out, r"at once, but CL_DEVICE_MAX_MEM_ALLOC_SIZE of .* is 1.00 GiB. Split the tensor.(.|\n)*5.0"
+        )
+
+    def test_big_grids(self):
+        """Launches with more groups in y or z than a device takes become several."""
+        _, log = run(GRIDS, "big_grids", NETCL_DEVICE_CLASS="gpu", NETCL_LOG="launch")
+        grids = launches(log)
+        groups = [tuple(g // n for g, n in zip(grid, local, strict=True)) for _, grid, local in grids]
+        self.assertGreater(len(groups), 300)
+        self.assertEqual([grid for grid, n in zip(grids, groups, strict=True) if max(n[1:], default=0) > 16], [])
+        self.assertGreater(sum(max(n[1:], default=0) == 16 for n in groups), 20)  # those that were split
+
+    def test_kernels_ask_for_no_group_in_y_and_z(self):
+        """In a launch that was split, only get_global_id tells the place. The files here are for CPUs, where launches
+        are not split."""
+        asks = re.compile(r"\bget_(group_id|num_groups|global_size)\((?!0\))")
+        files = {str(f.relative_to(KERNELS)) for f in KERNELS.rglob("*.*") if f.suffix in (".cl", ".h")}
+        found = {f for f in files if asks.search((KERNELS / f).read_text()) and f != "common/builtins.h"}
+        self.assertEqual(found, {"gemm/gemm_direct.cl", "conv/conv_gemm.cl"})
+
+    def check_groups(self, disable, limit, most):
+        """Kernels that do not ask for their group run in smaller ones; the others say what they want."""
+        program = """
+x = torch.randn(60, 90)
+equal(lambda x: x.t() * 2 + x[:, :60].exp()[:1], x)
+equal(lambda x: x.flip(0).triu(), x)
+try: x.to(D).softmax(1).sum().item()
+except RuntimeError as e: print(e)
+"""
+        out, log = run(program, disable, NETCL_DEVICE_CLASS="gpu", NETCL_LOG="launch")
+        self.assertRegex(out, r"netcl: aten::_softmax: kernel softmax_rows wants work-groups of \d+ x 1 x 1 work-items")
+        self.assertRegex(out, limit)
+        for name, grid, local in launches(log):
+            self.assertLessEqual(max(local), most, name)
+            self.assertEqual([g % n for g, n in zip(grid, local, strict=True)], [0] * len(grid), name)
+        self.assertIn(most, [max(local) for _, _, local in launches(log)])
+
+    def test_kernel_work_groups(self):
+        self.check_groups("kernel_work_groups", r"allows 32 \(CL_KERNEL_WORK_GROUP_SIZE\)", 32)
+
+    def test_work_item_sizes(self):
+        self.check_groups("work_item_sizes", r"at most 16 x 16 x 16 \(CL_DEVICE_MAX_WORK_ITEM_SIZES\)", 16)
+
+    def check_late_allocation(self, device_class, error):
+        """512 MiB of memory, which buffers take at their first use."""
+        program = """
+def fill(mebibytes):
+    return torch.full((mebibytes << 20,), 1, dtype=torch.uint8, device=D)
+
+def in_turn():  # the second fits when the first's memory is returned to the driver
+    a = fill(300)
+    del a
+    return fill(400)[-1].item()
+
+print(in_turn())
+a = fill(300)
+try: b = fill(300); b.sum().item()
+except torch.OutOfMemoryError as e: print(e)
+a = b = None
+print(in_turn())
+"""
+        out, _ = run(program, "early_allocation", NETCL_DEVICE_CLASS=device_class)
+        self.assertRegex(out, rf"^1\n{error}(.|\n)*\n1\n$")
+
+    def test_late_allocation_gpu(self):
+        self.check_late_allocation(
+            "gpu", r"netcl out of memory: tried to allocate 300.00 MiB .*300.00 MiB are allocated"
+        )
+
+    def test_late_allocation_cpu(self):
+        error = r"netcl: clEnqueueNDRangeKernel failed with CL_MEM_OBJECT_ALLOCATION_FAILURE \(-4\) while running fill"
+        self.check_late_allocation("cpu", error)
+
+    def test_new_memory_is_touched(self):
+        """GPUs' drivers may allocate at the first use, so the allocator uses each new slab at once."""
+        program = """
+NETCL = torch.ops.netcl
+torch.ones(5, device=D).sum().item()
+for times in (0, 1, 9):
+    torch.netcl.empty_cache()
+    NETCL._inject_error("clEnqueueFillBuffer", -5, 0, times)
+    try: x = torch.empty(30 << 20, dtype=torch.uint8, device=D); x = None
+    except torch.OutOfMemoryError as e: print(str(e).split(" (")[-1].split(")")[0], end=" ")
+    print(NETCL._end_injection()["clEnqueueFillBuffer"])
+"""
+        out, _ = run(program, "", NETCL_DEVICE_CLASS="gpu")
+        self.assertEqual(out, "1\n2\nCL_OUT_OF_RESOURCES 3\n")
+
+    def test_pinned_memory(self):
+        """GPUs map pinned memory, and keep it for the next tensor of about its size."""
+        program = """
+NETCL = torch.ops.netcl
+before = torch.ones(5).pin_memory()  # the drivers have not started
+torch.ones(5, device=D).sum().item()
+keys = "clCreateBuffer", "clEnqueueMapBuffer", "clEnqueueUnmapMemObject"
+def step(f, error="", code=0):
+    NETCL._inject_error(error, code, 0)
+    f()
+    counts = NETCL._end_injection()
+    print(*(counts[k] for k in keys))
+def copies(n):
+    host = torch.full((n,), 3.0).pin_memory()
+    x = host.to(D, non_blocking=True)
+    back = torch.zeros(n).pin_memory()
+    back.copy_(x + 1, non_blocking=True)
+    torch.netcl.synchronize()
+    assert back.eq(4).all() and host.is_pinned()
+copies(500), torch.accelerator.memory.empty_host_cache()
+step(lambda: copies(500))
+step(lambda: copies(700))  # the same two blocks
+step(torch.accelerator.memory.empty_host_cache)
+step(lambda: copies(500), "clEnqueueMapBuffer", -12)  # one is ordinary memory
+assert before.is_pinned() and not torch.ones(3).is_pinned()
+"""
+        out, _ = run(program, "", NETCL_DEVICE_CLASS="gpu")
+        self.assertEqual(out.split("\n"), ["2 2 0", "0 0 0", "0 0 2", "2 2 0", ""])
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -200,7 +200,8 @@ class TestHeldLaunches(TestCase):
             for entry in ("clCreateUserEvent", "clSetUserEventStatus", "clEnqueueNDRangeKernel"):
                 for attempt in range({TRIES}):
                     torch.netcl.synchronize()
-                    N._inject_error(entry, -5, 1 if entry == "clEnqueueNDRangeKernel" else 0)
+                    launch = entry == "clEnqueueNDRangeKernel"  # the second one, which is repeated
+                    N._inject_error(entry, -5, int(launch), 1 + launch)
                     failed = 0
                     for _ in range(9):
                         try:
@@ -212,7 +213,7 @@ class TestHeldLaunches(TestCase):
                         time.sleep(1e-3)
                     torch.netcl.synchronize()
                     calls = N._end_injection()
-                    assert failed == (entry == "clEnqueueNDRangeKernel"), (entry, failed)
+                    assert failed == launch, (entry, failed)
                     assert x[0].item() == done, (entry, x[0].item(), done)
                     if calls[entry] and calls["clCreateUserEvent"]:
                         break

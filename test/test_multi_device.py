@@ -82,7 +82,7 @@ class TestTwoDevices(TestCase):
     def test_copy_that_fails(self):
         x = torch.ones(1000, device=self.A)
         for entry in ("clEnqueueMapBuffer", "clEnqueueWriteBuffer", "clEnqueueUnmapMemObject"):
-            torch.ops.netcl._inject_error(entry, -5, 0)
+            torch.ops.netcl._inject_error(entry, -5, 0, 2)  # a write is repeated once
             try:
                 with self.assertRaisesRegex(RuntimeError, f"{entry} failed with CL_OUT_OF_RESOURCES .* aten::copy_"):
                     x.to(self.B)

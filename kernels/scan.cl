@@ -191,7 +191,7 @@ static inline void combine_group(accumulators_t* own, accumulators_t* carry, __l
 __kernel void scan_group_totals(ARGS) {
   __local accumulators_t shared[2 * LOCAL];
   const ScanParams* L = &params;
-  const long row = get_group_id(0), segment = get_group_id(1), t = get_local_id(0);
+  const long row = get_group_id(0), segment = get_global_id(1), t = get_local_id(0);
   const long begin = segment * L->segment, end = min(begin + L->segment, L->n);
   const tile_t T = tile_at(L, IN_PTR, row);
   accumulators_t carry = identity();
@@ -208,7 +208,7 @@ __kernel void scan_group_totals(ARGS) {
 __kernel void scan_group(ARGS) {
   __local accumulators_t shared[2 * LOCAL];
   const ScanParams* L = &params;
-  const long row = get_group_id(0), segment = get_group_id(1), t = get_local_id(0);
+  const long row = get_group_id(0), segment = get_global_id(1), t = get_local_id(0);
   const long begin = segment * L->segment, end = min(begin + L->segment, L->n);
   const tile_t T = tile_at(L, IN_PTR, row);
   __global uchar *to0 = out0_buf + out0_off + T.out0, *to1 = out1_buf + out1_off + T.out1;

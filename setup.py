@@ -66,7 +66,7 @@ GROUPS = {
     "windows": "aten/Pooling aten/Padding aten/Upsample* aten/GridSampler aten/Vision aten/DeformConv",
     "lists": "aten/Foreach aten/Optimizers aten/Random aten/Sampling amp/grad_scaler",
     "rows": "aten/ReduceOps aten/Scan aten/Sort aten/Softmax aten/SegmentReduce aten/Masked aten/SetOps aten/Sparse",
-    "matrices": "aten/LinearAlgebra aten/Factorizations aten/Fft aten/Attention aten/TransformerLayers aten/Quantized",
+    "matrices": "aten/LinearAlgebra aten/Factorizations aten/Fft aten/*Attention aten/TransformerLayers aten/Quantized",
     "tensors": "aten/Copy aten/Factories aten/Hooks aten/Compiled aten/ShallowCopy aten/Nested Module Interop Profiler",
     "layers": "aten/BatchNorm aten/Normalization aten/*Loss",
     "products": "aten/gemm/* aten/conv/* aten/rnn/*",

@@ -63,12 +63,13 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def check_gpu_shape(case: unittest.TestCase, file: str, names: str) -> None:
-    """Run the tests of a file that pytest's -k selects by `names` again, in a process with GPU-shaped kernels."""
+def check_gpu_shape(case: unittest.TestCase, file: str, names: str, **variables: str) -> None:
+    """Run the tests of a file that pytest's -k selects by `names` again, in a process with GPU-shaped kernels and more
+    environment variables."""
     if os.environ.get("NETCL_DEVICE_CLASS") == "gpu":
         case.skipTest("this process already has GPU-shaped kernels")
     # -m "": not only the tests that `make test` runs on this runtime.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", "-k", names, file]
-    env = {**os.environ, "NETCL_DEVICE_CLASS": "gpu"}
+    env = {**os.environ, "NETCL_DEVICE_CLASS": "gpu", **variables}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     case.assertEqual(done.returncode, 0, done.stdout[-4000:])

@@ -1,7 +1,10 @@
 """scaled_dot_product_attention, forward and backward, with the fused and the composite path."""
 
+import os
+
 import torch
 import torch.nn.functional as F
+from common import check_gpu_shape
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -13,6 +16,7 @@ from torch.testing._internal.common_utils import (
 import torch_netcl  # noqa: F401
 
 DEVICE = "netcl"
+GPU_SHAPE = os.environ.get("NETCL_DEVICE_CLASS") == "gpu"
 # Probabilities are at most 1 and sums of products of numbers of size 1 have up to 64 terms: fp32's 2^-24
 # times a few hundred roundings. Narrow results are rounded once, from fp32; the reference's inputs are equal.
 TOLERANCE = {
@@ -197,6 +201,163 @@ class TestAttention(TestCase):
         self.assertLessEqual(torch.netcl.launch_count() - launches, 5)
         out.backward(torch.ones_like(out))
         self.assertEqual(dict(torch.netcl.cpu_fallback_ops()), before)
+
+    def test_blocks(self):
+        # Lengths below, at and above those of a GPU's tiles (32 and 64), and widths that its registers divide in
+        # different ways, or that rows cannot be read in 16 bytes.
+        for causal, dtype, sizes in [
+            (False, torch.float32, dict(queries=65, keys=130, width=64)),
+            (True, torch.float32, dict(queries=130, keys=65, width=16)),
+            (True, torch.float32, dict(queries=70, keys=33, width=128)),
+            (True, torch.float32, dict(queries=33, keys=70, width=20, value_width=75)),
+            (False, torch.float32, dict(queries=64, keys=128, width=80, value_width=30)),
+            (True, torch.float16, dict(queries=65, keys=70, width=64)),
+            (False, torch.float16, dict(queries=16, keys=97, width=96)),
+            (True, torch.bfloat16, dict(queries=65, keys=70, width=64)),
+            (False, torch.bfloat16, dict(queries=40, keys=33, width=36, value_width=17)),
+        ]:
+            with self.subTest(**sizes, causal=causal, dtype=dtype):
+                self.check(*inputs(dtype, batch=1, heads=2, **sizes), is_causal=causal)
+
+    def test_blocks_with_masks(self):
+        q, k, v = inputs(torch.float32, queries=40, keys=70, heads=2)
+        g = torch.Generator().manual_seed(0)
+        for shape in [(40, 70), (1, 70), (40, 1), (2, 1, 40, 70), (2, 2, 1, 70), (2, 1, 1, 1)]:
+            with self.subTest(shape=shape):
+                self.check(q, k, v, attn_mask=torch.randn(shape, generator=g))
+                self.check(q, k, v, attn_mask=torch.rand(shape, generator=g) > 0.3)
+        self.check(q, k, v, attn_mask=torch.randn(70, 40, generator=g).T)
+        self.check(q, k, v, attn_mask=torch.rand(40, 140, generator=g)[:, ::2] > 0.5)
+        # A whole block of keys that one query does not see, before and after those that it sees.
+        for seen in (slice(0, 3), slice(67, 70)):
+            mask = torch.zeros(40, 70, dtype=torch.bool)
+            mask[:, seen] = True
+            self.check(q, k, v, attn_mask=mask)
+        mask[5] = False
+        out = F.scaled_dot_product_attention(*(t.to(DEVICE) for t in (q, k, v)), attn_mask=mask.to(DEVICE))
+        self.assertEqual(out[:, :, 5].cpu(), torch.zeros(2, 2, 16))
+        self.check(q, k, v, attn_mask=mask)
+        for dtype in (torch.float16, torch.bfloat16):
+            self.check(*inputs(dtype, queries=40, keys=70), attn_mask=torch.randn(40, 70, generator=g).to(dtype))
+
+    def test_blocks_of_heads_that_share_keys(self):
+        for causal in (False, True):
+            q, k, v = inputs(torch.float32, heads=6, kv_heads=2, queries=40, keys=70, width=32)
+            self.check(q, k, v, enable_gqa=True, is_causal=causal)
+        self.check(q, k, v, enable_gqa=True, attn_mask=torch.randn(2, 6, 40, 70))
+        self.check(*inputs(torch.bfloat16, heads=4, kv_heads=1, queries=3, keys=40), enable_gqa=True)
+
+    def test_blocks_with_strides(self):
+        qkv = torch.randn(2, 40, 3, 2, 24)
+        views = [t.permute(0, 2, 1, 3) for t in qkv.unbind(2)]
+        self.check(*views, is_causal=True)
+        columns = [torch.randn(2, 2, 24, 40).transpose(2, 3) for _ in range(3)]
+        device = [t.to(DEVICE) for t in columns]
+        self.assertEqual(device[0].stride(3), 40)
+        for dtype in (torch.float32, torch.bfloat16):
+            base = torch.randn(2 * 2 * 40 * 24 + 3).to(dtype)
+            shifted = base.to(DEVICE)[3:].view(2, 2, 40, 24)  # rows do not begin at 16 bytes
+            expected = F.scaled_dot_product_attention(*[base[3:].view(2, 2, 40, 24).float()] * 3)
+            actual = F.scaled_dot_product_attention(shifted, shifted, shifted)
+            self.assertEqual(actual.cpu(), expected.to(dtype), **TOLERANCE[dtype])
+        leaves = [t.clone().requires_grad_() for t in columns]
+        out = F.scaled_dot_product_attention(*leaves)
+        expected = torch.autograd.grad(out.sum(), leaves)  # the output's gradient has strides of 0
+        leaves = [t.to(DEVICE).requires_grad_() for t in columns]
+        got = F.scaled_dot_product_attention(*leaves)
+        self.assertEqual(got.cpu(), out, **TOLERANCE[torch.float32])
+        for a, e in zip(torch.autograd.grad(got.sum(), leaves), expected, strict=True):
+            self.assertEqual(a.cpu(), e, **TOLERANCE[torch.float32])
+
+    def test_blocks_with_non_finite_numbers(self):
+        for place, value in ((0, "nan"), (1, "nan"), (1, "inf"), (2, "nan"), (2, "inf"), (2, "-inf")):
+            tensors = inputs(torch.float32, queries=40, keys=70)
+            tensors[place][0, 1, 33, 3] = float(value)
+            with self.subTest(place=place, value=value):
+                expected = F.scaled_dot_product_attention(*tensors)
+                actual = F.scaled_dot_product_attention(*(t.to(DEVICE) for t in tensors))
+                self.assertEqual(actual.cpu(), expected, **TOLERANCE[torch.float32])
+
+    def test_large_scores(self):
+        # Without the maximum, the exponentials would overflow; from block to block it grows by hundreds.
+        q, k, v = inputs(torch.float32, queries=40, keys=200)
+        k *= torch.linspace(1, 100, 200)[:, None]
+        expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double())
+        actual = F.scaled_dot_product_attention(q.to(DEVICE), k.to(DEVICE), v.to(DEVICE))
+        # Scores reach 500 and are rounded to 2^-24 of that, a few times: 1e-4 of a probability.
+        self.assertEqual(actual.cpu(), expected.float(), atol=2e-4, rtol=1e-4)
+
+    def test_operator(self):
+        """The operator itself: the sums' logarithms, no keys, and some gradients only."""
+        q, k, v = (t.to(DEVICE) for t in inputs(torch.float32, queries=40, keys=70))
+        out, lse, *_ = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(q, k, v)
+        expected = (q.cpu() @ k.cpu().transpose(2, 3) / 4).logsumexp(3)
+        self.assertEqual(lse.cpu(), expected, atol=1e-5, rtol=1e-6)
+        backward = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward
+        rest = (out, lse, None, None, 40, 70, 0.0, False, torch.zeros(()), torch.zeros(()))
+        whole = backward(torch.ones_like(out), q, k, v, None, [True, True, True, False], *rest)
+        for i in range(3):
+            wanted = [i == j for j in range(3)]
+            grads = backward(torch.ones_like(out), q, k, v, None, [*wanted, False], *rest)
+            self.assertEqual([g is not None for g in grads[:3]], wanted)
+            self.assertEqual(grads[i], whole[i], atol=0, rtol=0)
+        out, lse, *_ = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(q, k[:, :, :0], v[:, :, :0])
+        self.assertEqual(out, torch.zeros_like(out))
+        self.assertEqual(lse, torch.full_like(lse, float("-inf")))
+
+    def test_gradients_are_the_same_each_time(self):
+        q, k, v = (t.to(DEVICE).requires_grad_() for t in inputs(torch.float32, queries=70, keys=70, kv_heads=2))
+        runs = [
+            torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, enable_gqa=True).square().sum(), (q, k, v))
+            for _ in range(3)
+        ]
+        for again in runs[1:]:
+            self.assertEqual(again, runs[0], atol=0, rtol=0)
+
+    def test_gradcheck(self):
+        if not torch.netcl.get_device_properties(0).has_fp64:
+            self.skipTest("gradcheck needs float64, which the device has not")
+        q, k, v = (t.double().to(DEVICE).requires_grad_() for t in inputs(torch.float32, 1, 2, 17, 18, 3, kv_heads=1))
+        attend = lambda *t: F.scaled_dot_product_attention(*t, is_causal=True, enable_gqa=True)  # noqa: E731
+        self.assertTrue(torch.autograd.gradcheck(attend, (q, k, v), fast_mode=True))
+
+    def test_memory_is_linear_in_the_length(self):
+        if not GPU_SHAPE:
+            self.skipTest("CPUs keep the scores of some queries; test_memory_grows_with_the_length_only checks them")
+
+        def peak(length):
+            q = torch.randn(1, 2, length, 32, device=DEVICE, requires_grad=True)
+            torch.netcl.synchronize()
+            torch.netcl.reset_peak_memory_stats()
+            before = torch.netcl.memory_allocated()
+            F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+            return torch.netcl.max_memory_allocated() - before
+
+        # Output, gradients and sums: some copies of the operands, whatever the length.
+        for length in (256, 1024):
+            self.assertLess(peak(length), 12 * 2 * length * 32 * 4)
+
+    def test_launches_in_gpu_shape(self):
+        if not GPU_SHAPE:
+            self.skipTest("CPUs use matrix products; test_launches_and_no_fallback counts them")
+        for width, most in ((64, 3), (128, 4)):
+            q, k, v = (t.to(DEVICE).requires_grad_() for t in inputs(torch.float32, queries=64, keys=64, width=width))
+            weight = torch.ones_like(q)
+            before = torch.netcl.launch_count()
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            self.assertEqual(torch.netcl.launch_count() - before, 1)
+            before = torch.netcl.launch_count()
+            torch.autograd.grad(out, (q, k, v), weight)
+            self.assertLessEqual(torch.netcl.launch_count() - before, most)
+
+    def test_gpu_shape(self):
+        check_gpu_shape(self, __file__, "blocks or large_scores or operator or same_each_time or linear or launches_in")
+
+    def test_small_groups(self):
+        """The kernels of devices with groups of 64 work-items and 16 KiB of local memory."""
+        if GPU_SHAPE:
+            self.skipTest("test_gpu_shape's process would start another one")
+        check_gpu_shape(self, __file__, "test_blocks and not masks", NETCL_DISABLE="work_groups,local_memory")
 
 
 instantiate_parametrized_tests(TestAttention)

@@ -38,7 +38,9 @@ BOUNDS = {
 # The kernels in which a GPU spends its time: the least bytes that a work-item reads from global memory in one access,
 # and the least share of multiply-adds in the innermost loop, on the targets of FMA_TARGETS.
 HOT = {
-    "attention.cl attention_softmax": (8, 0.0),
+    "attention_flash.cl attention_flash_forward": (16, 0.75),
+    "attention_flash.cl attention_flash_keys": (16, 0.75),
+    "attention_flash.cl attention_flash_queries": (16, 0.75),
     "batch_norm_gpu.cl batch_norm_parts": (8, 0.0),
     "batch_norm_gpu.cl batch_norm_grad_parts": (8, 0.0),
     "conv/conv_gemm_gpu.cl conv_tiled": (8, 0.75),

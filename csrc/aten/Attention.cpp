@@ -1,6 +1,7 @@
 // scaled_dot_product_attention: two matrix products with a softmax between them, which adds the bias and applies the
 // causal mask. Its backward computes the probabilities again from the logarithm of each row's sum. Other cases
-// (dropout, masks that need a gradient, nested tensors) use PyTorch's composite path.
+// (dropout, masks that need a gradient, nested tensors) use PyTorch's composite path, and most on GPUs use
+// FlashAttention.cpp.
 #include <ATen/Context.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/empty.h>
@@ -18,6 +19,7 @@
 #include <tuple>
 
 #include "args/attention.h"
+#include "aten/FlashAttention.h"
 #include "aten/gemm/Gemm.h"
 #include "aten/support/Rows.h"
 
@@ -213,10 +215,21 @@ const Tensor& no_philox(const Tensor& query) {
   return t;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> forward(
-    const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, double dropout,
-    bool causal, bool debug_mask, std::optional<double> scale) {
+using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
+Results results(const Tensor& query, const Tensor& out, const Tensor& lse, int64_t keys) {
+  const Tensor unused = no_philox(query);
+  return {out, lse, Tensor(), Tensor(), c10::SymInt(query.size(2)), c10::SymInt(keys), unused, unused, Tensor()};
+}
+
+Results forward(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias,
+                double dropout, bool causal, bool debug_mask, std::optional<double> scale) {
   TORCH_CHECK(dropout == 0, "netcl: fused attention has no dropout; use SDPBackend.MATH");
+  if (const auto operands = flash_operands(query, key, value, bias, causal, scale)) {
+    const Tensor out = result_like(query, value.size(3));
+    const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(at::kFloat));
+    flash_attention(*operands, out, lse);
+    return results(query, out, lse, key.size(2));
+  }
   // The only queries of heads that share keys are the rows of one product, so no key is copied or read twice.
   const bool share =
       query.size(2) == 1 && key.size(1) < query.size(1) && key.size(1) > 0 && !causal && !(bias && bias->defined());
@@ -242,8 +255,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
                       .b = part.of_keys(a.v),
                       .c = part.of_queries(out_rows)});
   });
-  const Tensor unused = no_philox(query);
-  return {out, lse, Tensor(), Tensor(), c10::SymInt(queries), c10::SymInt(keys), unused, unused, Tensor()};
+  return results(query, out, lse, keys);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, const Tensor& query, const Tensor& key,
@@ -252,6 +264,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
                                                     c10::SymInt, c10::SymInt, double dropout, bool causal,
                                                     const Tensor&, const Tensor&, std::optional<double> scale) {
   TORCH_CHECK(!(mask[3] && bias.defined()), "netcl: fused attention has no gradient for its mask; use SDPBackend.MATH");
+  if (!grad_out.defined()) return {};
+  if (const auto operands = flash_operands(query, key, value, bias, causal, scale))
+    return std::tuple_cat(flash_attention_backward(*operands, grad_out, out, lse, mask), std::tuple<Tensor>());
   const Attention a(query, key, value, bias, causal, scale);
   const int64_t depth = query.size(3), width = a.v.size(3);
   Tensor dq, dk, dv;

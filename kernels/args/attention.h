@@ -1,4 +1,4 @@
-// Arguments of the attention kernels (csrc/aten/Attention.cpp, kernels/attention.cl).
+// Arguments of the attention kernels (csrc/aten/Attention.cpp, csrc/aten/FlashAttention.cpp, kernels/attention*.cl).
 #ifndef NETCL_ARGS_ATTENTION_H
 #define NETCL_ARGS_ATTENTION_H
 #include "args/args.h"
@@ -13,6 +13,26 @@ typedef struct {
   int64_t bias_b, bias_h, bias_q, bias_k;        // strides of the bias in elements
 } AttentionParams;
 SAME_SIZE(AttentionParams, 15 * 8)
+
+// Strides in elements of a tensor of (batch, heads, rows, columns) whose columns are adjacent.
+typedef struct {
+  int64_t b, h, row;
+  int64_t aligned;  // whether every row begins at a multiple of 16 bytes
+} HeadStrides;
+SAME_SIZE(HeadStrides, 4 * 8)
+
+// Arguments of attention_flash.cl. Strides of rows, and those of the bias along queries and keys, fit into 24 bits.
+typedef struct {
+  int64_t heads, kv_heads, queries, keys;
+  int64_t depth, width;                    // columns of queries and keys, and of values
+  int64_t causal;                          // whether a query sees only the keys up to its own position
+  int64_t bias_b, bias_h, bias_q, bias_k;  // strides of the bias
+  HeadStrides q, k, v, out, grad;          // grad: of out
+  HeadStrides dq, dk, dv;
+  float scale;
+  int32_t unused;
+} FlashParams;
+SAME_SIZE(FlashParams, 12 * 8 + 8 * 4 * 8)
 
 END_ARGS
 #endif

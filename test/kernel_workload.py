@@ -30,6 +30,10 @@ def training() -> None:
             q = torch.randn(1, 2, 20, width, device=D, dtype=dtype, requires_grad=True)
             mask = torch.zeros(20, 20, device=D, dtype=dtype) if width == 64 else None
             F.scaled_dot_product_attention(q, q, q, attn_mask=mask).sum().backward()
+        for n in (64, 9001):  # on GPUs, rows that registers hold and longer ones
+            rows = torch.randn(2, n, device=D, dtype=dtype, requires_grad=True)
+            w = torch.randn(n, device=D, dtype=dtype, requires_grad=True)
+            F.layer_norm(rows.softmax(1), (n,), w, w).sum().backward()
     torch.nn.BatchNorm2d(4).to(D).eval()(torch.randn(2, 4, 3, 3, device=D)).sum().backward()
     lstm = torch.nn.LSTM(4, 8, device=D)
     for steps in (3, 4):

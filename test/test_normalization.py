@@ -386,6 +386,24 @@ class TestNormalization(TestCase):
                     error = (got.detach().cpu() - want.detach()).abs().max() / want.detach().abs().max()
                     self.assertLess(error.item(), 1e-6, f"{name} of {n}")
 
+    def test_row_lengths(self, device):
+        """On GPUs: one, some or all work-items of a group for a row; rows in vectors or not, and beyond registers."""
+        for n, rows in ((3, 300), (64, 33), (770, 5), (4096, 2), (8196, 2)):
+            for shift in (0, 1):  # rows that begin at a vector, and rows that do not
+                x, g = torch.randn(rows * n + shift) + 1, torch.randn(rows, n)
+                results = []
+                for where, dtype in ((device, torch.float32), ("cpu", torch.float64)):
+                    a = x.to(dtype).to(where)[shift:].view(rows, n).detach().requires_grad_()
+                    w = torch.linspace(1, 2, n, dtype=dtype).to(where).requires_grad_()
+                    b = torch.zeros(n, dtype=dtype, device=where, requires_grad=True)
+                    y, z = F.layer_norm(a, (n,), w, b), F.rms_norm(a, (n,), w)
+                    grads = torch.autograd.grad(y, (a, w, b), g.to(dtype).to(where))
+                    grads += torch.autograd.grad(z, (a, w), g.to(dtype).to(where))
+                    results.append([t.detach().cpu().double() for t in (y, z, *grads)])
+                for got, want in zip(*results, strict=True):
+                    # Of 300 rows of 3 elements, one may deviate by 0.01 only: 100 times 2^-24, and a few roundings.
+                    self.assertLess(((got - want).abs().max() / want.abs().max()).item(), 4e-5, f"{n}, {shift}")
+
 
 instantiate_device_type_tests(TestNormalization, globals(), only_for="netcl")
 

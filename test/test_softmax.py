@@ -190,6 +190,25 @@ class TestSoftmax(TestCase):
         with self.assertRaisesRegex(RuntimeError, "Mask shape should match input"):
             torch._masked_softmax(x.to(device), masks[0][0].to(device), 3, 2)
 
+    @dtypes(torch.float32, torch.bfloat16)
+    def test_row_lengths(self, device, dtype):
+        """On GPUs: one, some or all work-items of a group for a row; rows in vectors or not, and beyond registers."""
+        for n, rows in ((3, 70), (64, 33), (100, 9), (770, 5), (4096, 2), (8196, 2)):
+            for shift in (0, 1):  # rows that begin at a vector, and rows that do not
+                x = torch.randn(rows * n + shift, dtype=torch.float32).to(dtype)
+                x[5] = -float("inf")
+                a = x.to(device)[shift:].view(rows, n).detach().requires_grad_()
+                b = x[shift:].view(rows, n).float().requires_grad_()
+                for f in (torch.softmax, torch.log_softmax):
+                    got, expected = f(a, 1), f(b, 1)
+                    weight = torch.linspace(-1, 1, n).to(dtype)
+                    grads = [torch.autograd.grad(got, a, weight.to(device).expand(rows, n))[0]]
+                    grads += [torch.autograd.grad(expected, b, weight.float().expand(rows, n))[0]]
+                    # bfloat16: the gradient uses the output's rounded values.
+                    tolerance = dict(atol=2e-5, rtol=2e-5) if dtype == torch.float32 else dict(atol=3e-2, rtol=2e-2)
+                    self.assertEqual(got.cpu().float(), expected, **tolerance)
+                    self.assertEqual(grads[0].cpu().float(), grads[1], **tolerance)
+
     def test_no_fallback(self, device):
         x = torch.randn(4, 8).to(device).requires_grad_()
         torch.netcl.reset_cpu_fallback_ops()

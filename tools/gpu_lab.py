@@ -45,16 +45,21 @@ HOT = {
     "batch_norm_gpu.cl batch_norm_grad_parts": (8, 0.0),
     "conv/conv_gemm_gpu.cl conv_tiled": (8, 0.75),
     "gemm/gemm_gpu.cl gemm_tiled": (8, 0.75),
-    "norm.cl layer_norm": (8, 0.0),
-    "norm.cl layer_norm_backward": (8, 0.0),
+    "norm_short.cl layer_norm_backward_short": (8, 0.0),
+    "norm_short.cl layer_norm_columns": (8, 0.0),
+    "norm_short.cl layer_norm_short": (8, 0.0),
     "reduce/reduce_group.cl reduce_group": (8, 0.0),
     "softmax.cl softmax_rows": (8, 0.0),
+    "softmax_short.cl softmax_short": (8, 0.0),
+    "softmax_short.cl softmax_short_grad": (8, 0.0),
     "unary.cl flat": (8, 0.0),
 }
 FMA_TARGETS = ("sm_80", "gfx1030")
 # The share of multiply-adds is required only for float: other types need conversions, or have no such instruction.
 # Tiles of fewer than 16 sums per work-item, for the smallest devices, cannot reach it.
 NOT_FMA = re.compile(r"-D(ACC|INA|INB)=(?!f32\b)")
+# Programs of kernels/common/short_rows.h for rows that begin anywhere, which have no vectors.
+NOT_WIDE = re.compile(r"-DVEC=1\b.*-DHELD=")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -485,7 +490,7 @@ def broken(program: Program, target: Target, r: Report) -> list[str]:
         found.append(f"registers {r.registers}")
     if program.label in HOT:
         width, share = HOT[program.label]
-        if r.widest < width:
+        if r.widest < width and not NOT_WIDE.search(program.options):
             found.append(f"width {r.widest}")
         if target.name in FMA_TARGETS and not NOT_FMA.search(program.options):
             if r.loop and r.loop.share < share and sums(program) >= 16:

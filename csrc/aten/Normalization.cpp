@@ -9,7 +9,7 @@
 #include <torch/library.h>
 
 #include "aten/support/PastCache.h"
-#include "aten/support/Rows.h"
+#include "aten/support/ShortRows.h"
 
 namespace netcl {
 namespace {
@@ -70,6 +70,13 @@ struct Normalized {
   Tensor out, mean, rstd;
 };
 
+Defs short_defs(const LayerNorm& norm, const Tensor& input, c10::ScalarType params) {
+  Defs d;
+  d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params)).set("ACC", compute_tag(input.scalar_type()));
+  if (norm.rms) d.set("RMS", 1);
+  return d;
+}
+
 Normalized layer_norm_forward(const LayerNorm& norm, const Tensor& input, double eps) {
   const auto& [op, rms, normalized_shape, weight, bias] = norm;
   const c10::ScalarType params = param_type(input, weight, bias);
@@ -89,6 +96,13 @@ Normalized layer_norm_forward(const LayerNorm& norm, const Tensor& input, double
     if (rows != 0) r.rstd.fill_(std::numeric_limits<double>::quiet_NaN());
     return r;
   }
+  if (const auto s = short_rows(dev, n, {x, r.out, w, b})) {
+    Defs d = short_defs(norm, x, params);
+    kernel(dev, "norm_short.cl", "layer_norm_short", s->set(d))
+        .launch(op, queue_of(x), s->items(rows), s->local(), buf(r.out), buf_or_null(r.mean), buf(r.rstd), buf(x),
+                buf_or_null(w), buf_or_null(b), rows, n, wide_high(eps), wide_low(eps));
+    return r;
+  }
   Defs d = norm_defs(x, params, n, n);
   if (rms) d.set("RMS", 1);
   past_cache(d, dev, r.out, n, row_vec(dev, n), {});
@@ -98,6 +112,52 @@ Normalized layer_norm_forward(const LayerNorm& norm, const Tensor& input, double
       .launch(op, queue_of(x), {split.groups * local}, {local}, buf(r.out), buf_or_null(r.mean), buf(r.rstd), buf(x),
               buf_or_null(w), buf_or_null(b), rows, split.rows_per, n, wide_high(eps), wide_low(eps));
   return r;
+}
+
+// The operands of a layer norm's backward pass, dense; those that are missing or not wanted are undefined.
+struct LayerNormGrad {
+  Tensor x, g, w, mean, rstd, gin, gw, gb;
+  int64_t rows, n;
+};
+
+// The gradient of the input on a GPU.
+void input_grad_on_gpu(const LayerNorm& norm, const LayerNormGrad& t, c10::ScalarType params) {
+  Device& dev = netcl::device_of(t.x);
+  Queue& queue = queue_of(t.x);
+  if (const auto s = short_rows(dev, t.n, {t.x, t.g, t.gin, t.w})) {
+    Defs d = short_defs(norm, t.x, params);
+    kernel(dev, "norm_short.cl", "layer_norm_backward_short", s->set(d))
+        .launch(norm.op, queue, s->items(t.rows), s->local(), buf(t.gin), buf(t.g), buf(t.x), buf_or_null(t.mean),
+                buf(t.rstd), buf_or_null(t.w), t.rows, t.n);
+    return;
+  }
+  Defs d = norm_defs(t.x, params, t.n, t.n);
+  if (norm.rms) d.set("RMS", 1);
+  const size_t local = row_group(dev);
+  const Buf none{nullptr};
+  kernel(dev, "norm.cl", "layer_norm_backward", d)
+      .launch(norm.op, queue, {size_t(t.rows) * local}, {local}, buf(t.gin), none, none, buf(t.g), buf(t.x),
+              buf_or_null(t.mean), buf(t.rstd), buf_or_null(t.w), t.rows, int64_t(1), t.n);
+}
+
+// The gradients of weight and bias on a GPU: work-groups sum columns of some rows, and sum_parts() adds their results.
+void param_grads_on_gpu(const LayerNorm& norm, const LayerNormGrad& t, c10::ScalarType params) {
+  constexpr int64_t kAcross = 16, kMostGroups = 1024, kMostParts = 128, kRowsEach = 8;
+  Device& dev = netcl::device_of(t.x);
+  const int64_t group = std::min<int64_t>(128, std::bit_floor(dev.info().max_work_group_size));
+  const int64_t vec = whole_vec(t.n, {t.x, t.g}), down = group / kAcross, blocks = ceil_div(t.n, kAcross * vec);
+  const int64_t useful = std::min(std::max<int64_t>(1, kMostGroups / blocks), kMostParts);
+  const int64_t rows_per = std::max(ceil_div(t.rows, useful), std::min(t.rows, down * kRowsEach));
+  const int64_t parts = ceil_div(t.rows, rows_per);
+  Tensor wpart, bpart;
+  if (t.gw.defined()) wpart = at::empty({parts, t.n}, stat_options(t.x));
+  if (t.gb.defined()) bpart = at::empty({parts, t.n}, stat_options(t.x));
+  Defs d = short_defs(norm, t.x, params);
+  ShortRows{vec, 1, 1, group}.set(d).set("ACROSS", kAcross).set("DOWN", down);
+  kernel(dev, "norm_short.cl", "layer_norm_columns", d)
+      .launch(norm.op, queue_of(t.x), {size_t(parts * blocks * group)}, {size_t(group)}, buf_or_null(wpart),
+              buf_or_null(bpart), buf(t.g), buf(t.x), buf_or_null(t.mean), buf(t.rstd), t.rows, rows_per, t.n);
+  sum_parts(norm.op, norm_defs(t.x, params, t.n, t.n), row_vec(dev, t.n), t.gw, t.gb, wpart, bpart);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, const Tensor& grad_out,
@@ -123,8 +183,14 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, co
     return {gin, gw, gb};
   }
   if (!mask[0] && !mask[1] && !mask[2]) return {};
+  if (!dev.is_cpu()) {
+    const LayerNormGrad t{x, g, w, m, rs, gin, gw, gb, rows, n};
+    if (mask[0]) input_grad_on_gpu(norm, t, params);
+    if (mask[1] || mask[2]) param_grads_on_gpu(norm, t, params);
+    return {gin, gw, gb};
+  }
   // A group sums its rows before it stores the result, so few groups give few partial results.
-  const int64_t most = dev.is_cpu() ? 4 * int64_t(dev.compute_units()) : 256;
+  const int64_t most = 4 * int64_t(dev.compute_units());
   const int64_t per = std::max(ceil_div(rows, most), std::min<int64_t>(row_split(dev, rows, n).rows_per, rows));
   const int64_t groups = ceil_div(rows, per);
   Tensor wpart, bpart;

@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "aten/support/PastCache.h"
-#include "aten/support/Rows.h"
+#include "aten/support/ShortRows.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -49,6 +49,20 @@ void launch(const char* op, const char* rows, const char* cols, const Defs& d, c
   }
 }
 
+// Computes rows that a GPU keeps in registers; false if they are none.
+template <class... Inputs>
+bool launch_short(const char* op, const char* name, bool log, Defs d, const Tensor& out, const Shape& s,
+                  const Inputs&... in) {
+  Device& dev = netcl::device_of(out);
+  const auto rows = s.inner == 1 ? short_rows(dev, s.n, {out, in...}) : std::nullopt;
+  if (!rows) return false;
+  d.set("ACC", compute_tag(out.scalar_type()));
+  if (log) d.set("LOG", 1);
+  kernel(dev, "softmax_short.cl", name, rows->set(d))
+      .launch(op, queue_of(out), rows->items(s.outer), rows->local(), buf(out), buf(in)..., s.outer, s.n);
+  return true;
+}
+
 // The local memory for a row's exponentials on a CPU, which keeps it in the cache; 0 if they do not fit.
 size_t kept_bytes(const Device& dev, c10::ScalarType compute, int64_t n) {
   const auto bytes = size_t(round_up(n, row_vec(dev, n))) * c10::elementSize(compute);
@@ -65,6 +79,7 @@ void forward(const char* op, bool log, const Tensor& input, int64_t dim, const T
   Defs d;
   d.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(out.scalar_type()));
   const Shape shape(x, dim);
+  if (!dev.is_cpu() && launch_short(op, "softmax_short", log, d, y.get(), shape, x)) return y.finish();
   row_defs(d, dev, compute, shape.adjacent());
   const char *rows = "softmax_rows", *cols = "softmax_cols";
   if (log || shape.inner != 1) {  // no exponential is needed twice, or a row is not contiguous
@@ -92,6 +107,7 @@ void backward(const char* op, bool log, const Tensor& grad, const Tensor& output
   d.set("GRAD", dtype_tag(g.scalar_type())).set("OUTPUT", dtype_tag(y.scalar_type()));
   d.set("GIN", dtype_tag(out.scalar_type()));
   const Shape shape(y, dim);
+  if (!dev.is_cpu() && launch_short(op, "softmax_short_grad", log, d, gin.get(), shape, g, y)) return gin.finish();
   row_defs(d, dev, compute_type(y.scalar_type()), shape.adjacent());
   if (log) d.set("LOG", 1);
   if (shape.inner == 1) past_cache(d, dev, gin.get(), shape.n, row_vec(dev, shape.n), {g, y});

@@ -1,0 +1,89 @@
+// Rows that GPUs keep in registers: LS work-items share a row, and each holds HELD vectors of VEC elements of it, LS
+// vectors apart. A work-group takes GROUP / LS rows. Rows are read in whole vectors: either VEC divides their length
+// and they are aligned to vectors, or VEC is 1. -D: ACC (compute tag), VEC (1 or 4), LS (a power of 2), HELD (1, 2, 4
+// or 8), GROUP.
+#ifndef NETCL_SHORT_ROWS_H
+#define NETCL_SHORT_ROWS_H
+#include "common/vector.h"
+
+// Steps for vector j of a work-item. Loops over arrays would keep them in memory with some compilers.
+#if HELD == 1
+#define EACH_HELD(M) M(0)
+#elif HELD == 2
+#define EACH_HELD(M) M(0) M(1)
+#elif HELD == 4
+#define EACH_HELD(M) M(0) M(1) M(2) M(3)
+#else
+#define EACH_HELD(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
+#endif
+
+// This work-item's row, and its first element. Behind the last row come empty ones, so that all work-items meet at the
+// barriers.
+#define SHORT_ROW(rows, n)                                          \
+  __local ST scratch[GROUP];                                        \
+  const int lid = (int)get_local_id(0), lane = lid % LS;            \
+  const long row = (long)get_group_id(0) * (GROUP / LS) + lid / LS; \
+  const int length = row < (rows) ? (int)(n) : 0;                   \
+  const long place = row * (n);
+#define AT(j) ((lane + (j) * LS) * VEC)
+#define HAS(j) (AT(j) < length)
+
+// `op` of the values of a row's work-items. It ends with a barrier.
+#define ROW_REDUCE(name, op)                             \
+  static inline ST name(ST x, __local ST* s, int lid) {  \
+    s[lid] = x;                                          \
+    barrier(CLK_LOCAL_MEM_FENCE);                        \
+    for (int k = LS / 2; k > 0; k >>= 1) {               \
+      if (lid % LS < k) s[lid] = op(s[lid], s[lid + k]); \
+      barrier(CLK_LOCAL_MEM_FENCE);                      \
+    }                                                    \
+    const ST r = s[lid / LS * LS];                       \
+    barrier(CLK_LOCAL_MEM_FENCE);                        \
+    return r;                                            \
+  }
+#define ADD(a, b) ((a) + (b))
+ROW_REDUCE(sum_over, ADD)
+ROW_REDUCE(max_over, fmax)
+#define row_sum(x) sum_over(x, scratch, lid)
+#define row_max(x) max_over(x, scratch, lid)
+
+#if VEC == 1
+#define across_sum(a) (a)
+#define across_max(a) (a)
+#define LOAD_WHOLE(S, p) LOAD(S, ACC, 1, p, 0)
+#define STORE_WHOLE(S, p, x) STORE(S, ACC, 1, p, 0, x)
+#else
+#define across_sum(a) (((a).x + (a).y) + ((a).z + (a).w))
+#define across_max(a) fmax(fmax((a).x, (a).y), fmax((a).z, (a).w))
+// Aligned vectors; clang would read and write what vload4 and vstore4 take element by element.
+#define LOAD_WHOLE(S, p) CONVERT(ACC, 4, CAT(whole_, S)(p))
+#define whole_f32(p) (*(__global const float4*)(p))
+#define whole_f64(p) (*(__global const double4*)(p))
+#define whole_bf16(p) bf16_widen4(*(__global const ushort4*)(p))
+#define STORE_WHOLE(S, p, x) CAT(put_, S)(p, x)
+#define put_f32(p, x) (*(__global float4*)(p) = CONVERT(f32, 4, x))
+#define put_f64(p, x) (*(__global double4*)(p) = (x))
+#define put_bf16(p, x) (*(__global ushort4*)(p) = bf16_narrow4(CONVERT(f32, 4, x)))
+#ifdef HAVE_FP16
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#define whole_f16(p) convert_float4(*(__global const half4*)(p))
+#define put_f16(p, x) (*(__global half4*)(p) = convert_half4_rte(CONVERT(f32, 4, x)))
+#else
+static inline float widen_half(ushort x) { return vload_half(0, (const half*)&x); }
+static inline float4 whole_f16(__global const void* p) {
+  const uint2 w = *(__global const uint2*)p;
+  return (float4)(widen_half((ushort)w.x), widen_half((ushort)(w.x >> 16)), widen_half((ushort)w.y),
+                  widen_half((ushort)(w.y >> 16)));
+}
+static inline uint narrow_half(float x) {
+  ushort h;
+  vstore_half_rte(x, 0, (half*)&h);
+  return h;
+}
+#define put_f16(p, x) put_halves(p, CONVERT(f32, 4, x))
+static inline void put_halves(__global void* p, float4 x) {
+  *(__global uint2*)p = (uint2)(narrow_half(x.x) | narrow_half(x.y) << 16, narrow_half(x.z) | narrow_half(x.w) << 16);
+}
+#endif
+#endif
+#endif

@@ -230,6 +230,10 @@ Results forward(const Tensor& query, const Tensor& key, const Tensor& value, con
     flash_attention(*operands, out, lse);
     return results(query, out, lse, key.size(2));
   }
+  if (key.numel() == 0 || query.numel() == 0) {  // no query sees a key
+    const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(compute_type(query.scalar_type())));
+    return results(query, result_like(query, value.size(3)).zero_(), lse.fill_(-INFINITY), key.size(2));
+  }
   // The only queries of heads that share keys are the rows of one product, so no key is copied or read twice.
   const bool share =
       query.size(2) == 1 && key.size(1) < query.size(1) && key.size(1) > 0 && !causal && !(bias && bias->defined());
@@ -258,6 +262,8 @@ Results forward(const Tensor& query, const Tensor& key, const Tensor& value, con
   return results(query, out, lse, keys);
 }
 
+Tensor zeros_if(bool wanted, const Tensor& t) { return wanted ? at::zeros_like(t) : Tensor(); }
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, const Tensor& query, const Tensor& key,
                                                     const Tensor& value, const Tensor& bias, std::array<bool, 4> mask,
                                                     const Tensor& out, const Tensor& lse, const Tensor&, const Tensor&,
@@ -267,6 +273,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
   if (!grad_out.defined()) return {};
   if (const auto operands = flash_operands(query, key, value, bias, causal, scale))
     return std::tuple_cat(flash_attention_backward(*operands, grad_out, out, lse, mask), std::tuple<Tensor>());
+  if (key.numel() == 0 || query.numel() == 0)
+    return {zeros_if(mask[0], query), zeros_if(mask[1], key), zeros_if(mask[2], value), Tensor()};
   const Attention a(query, key, value, bias, causal, scale);
   const int64_t depth = query.size(3), width = a.v.size(3);
   Tensor dq, dk, dv;

@@ -68,6 +68,7 @@ GROUPS = {
     "rows": "aten/ReduceOps aten/Scan aten/Sort aten/Softmax aten/SegmentReduce aten/Masked aten/SetOps aten/Sparse",
     "matrices": "aten/LinearAlgebra aten/Factorizations aten/Fft aten/*Attention aten/TransformerLayers aten/Quantized",
     "tensors": "aten/Copy aten/Factories aten/Hooks aten/Compiled aten/ShallowCopy aten/Nested Module Interop Profiler",
+    "decompositions": "aten/linalg/*",
     "layers": "aten/BatchNorm aten/Normalization aten/*Loss",
     "products": "aten/gemm/* aten/conv/* aten/rnn/*",
     "autocast": "amp/autocast_*",

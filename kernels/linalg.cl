@@ -1,30 +1,8 @@
 // The parts of matrix factorisations and triangular solves that are not matrix products: blocks on the diagonal,
-// panels, exchanges of rows. A matrix is an address and three strides in elements: batch, row, column.
-// -D: ACC (f32, f64, c64, c128; i64 for exchanges only), ACC_COMPLEX | ACC_REAL | ACC_INTEGRAL, ACC_DOUBLE, BLOCK.
+// panels, exchanges of rows.
+// -D: those of linalg/matrices.h (ACC=i64 and ACC_INTEGRAL for exchanges only), BLOCK.
 #define WORK_GROUPS
-#define VEC 1
-#include "common/vector.h"
-
-#define MATRIX(name) BUF(name), long name##_batch, long name##_row, long name##_col
-#define AT(name, batch, i, j) PTR(name, VT)[(batch) * name##_batch + (i) * name##_row + (j) * name##_col]
-
-#if defined(ACC_COMPLEX)
-#include "common/complex.h"
-#define MUL(a, b) c_mul(a, b)
-#define DIV(a, b) c_div(a, b)
-#define CONJ(a) c_conj(a)
-#define REAL(a) (a).x
-#define FROM_REAL(r) ((VT)(r, 0))
-#define MAGNITUDE(a) (fabs((a).x) + fabs((a).y))
-#elif defined(ACC_REAL)
-typedef VT R;
-#define MUL(a, b) ((a) * (b))
-#define DIV(a, b) ((a) / (b))
-#define CONJ(a) (a)
-#define REAL(a) (a)
-#define FROM_REAL(r) (r)
-#define MAGNITUDE(a) fabs(a)
-#endif
+#include "linalg/matrices.h"
 
 #if !defined(ACC_INTEGRAL)
 // Solves A X = B in place of B for an n x n block A of which one triangle is read; one work-item per column.

@@ -17,6 +17,7 @@
 #include <ATen/ops/lu_unpack_native.h>
 #include <ATen/ops/triangular_solve_native.h>
 
+#include "aten/linalg/Matrices.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
@@ -30,28 +31,6 @@ using at::native::TransposeType;
 constexpr int64_t kBlock = 32;
 constexpr size_t kGroup = 32;
 
-// Matrices as a tensor of three dimensions. If that needs a copy, finish() writes it back.
-class Batch {
- public:
-  explicit Batch(const Tensor& t) : given_(t), flat_(t.dim() == 2 ? t.unsqueeze(0) : t.flatten(0, -3)) {}
-  const Tensor& get() const { return flat_; }
-  void finish() const {
-    if (!flat_.is_alias_of(given_)) given_.copy_(flat_.view(given_.sizes()));
-  }
-
- private:
-  const Tensor& given_;
-  Tensor flat_;
-};
-
-// `a`, expanded to the batch dimensions of `b`, with one batch dimension.
-Tensor matrices_for(const Tensor& a, const Tensor& b) {
-  c10::DimVector sizes(b.sizes().slice(0, b.dim() - 2));
-  sizes.append({a.size(-2), a.size(-1)});
-  const Tensor wide = a.resolve_conj().resolve_neg().expand(sizes);
-  return wide.dim() == 2 ? wide.unsqueeze(0) : wide.flatten(0, -3);
-}
-
 Kernel& linalg_kernel(const Tensor& t, const char* name) {
   const c10::ScalarType type = t.scalar_type();
   Device& device = netcl::device_of(t);
@@ -60,17 +39,9 @@ Kernel& linalg_kernel(const Tensor& t, const char* name) {
                               "triangular solves and factorisations are not implemented for ", type,
                               " on netcl: they take float32, float64 and their complex numbers");
   check_dtype(device, type, name);
-  Defs defs;
-  defs.set("ACC", dtype_tag(type)).set("BLOCK", kBlock);
-  defs.set(c10::isComplexType(type) ? "ACC_COMPLEX" : c10::isFloatingType(type) ? "ACC_REAL" : "ACC_INTEGRAL", 1);
-  if (type == at::kDouble || type == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
+  Defs defs = matrix_defs(type);
+  defs.set("BLOCK", kBlock);
   return kernel(device, "linalg.cl", name, defs);
-}
-
-size_t count(int64_t n) { return static_cast<size_t>(n); }
-
-Tensor block(const Tensor& a, int64_t row, int64_t rows, int64_t column, int64_t columns) {
-  return a.narrow(1, row, rows).narrow(2, column, columns);
 }
 
 // Solves A X = B in place of B. Only one triangle of A is read; its diagonal counts as 1 if `unit`.
@@ -103,7 +74,7 @@ void exchange_rows(const char* op, const Tensor& a, const Tensor& pivots, int64_
 void triangular_solve_kernel(const Tensor& a, const Tensor& b, bool left, bool upper, TransposeType transpose,
                              bool unit) {
   const Batch x(b);
-  Tensor factor = matrices_for(a, b);
+  Tensor factor = batch_like(a, b);
   if (transpose == TransposeType::ConjTranspose) factor = factor.conj().resolve_conj();
   // X A = B is A^T X^T = B^T.
   const bool flip = (transpose != TransposeType::NoTranspose) != !left;
@@ -168,8 +139,8 @@ void lu_solve_kernel(const Tensor& lu, const Tensor& pivots, const Tensor& b, Tr
   const char* op = "aten::linalg_lu_solve";
   constexpr const char* kPivots = "pivots passed to lu_solve must be between 1 and LU.size(-2) inclusive";
   const Batch x(b);
-  Tensor factor = matrices_for(lu, b);
-  const Tensor rows = matrices_for(pivots.unsqueeze(-1), b).squeeze(-1).contiguous();
+  Tensor factor = batch_like(lu, b);
+  const Tensor rows = batch_like(pivots.unsqueeze(-1), b).squeeze(-1).contiguous();
   if (transpose == TransposeType::NoTranspose) {
     exchange_rows(op, x.get(), rows, 0, rows.size(1), false, kPivots);
     solve(op, factor, x.get(), false, true);

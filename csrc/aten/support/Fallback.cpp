@@ -35,22 +35,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   std::string name = schema.name();
   if (!schema.overload_name().empty()) name += "." + schema.overload_name();
-  bool warn = false;
-  {
-    State& s = state();
-    const std::lock_guard<std::mutex> lock(s.mutex);
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        s.mode != "error", name,
-        " has no netcl kernel for these arguments, and NETCL_CPU_FALLBACK=error forbids running "
-        "it on the CPU. Set NETCL_CPU_FALLBACK=warn to allow it.");
-    s.calls[name]++;
-    warn = s.mode == "warn" && s.warned.insert(name).second;
-  }
-  if (warn) {
-    TORCH_WARN(name,
-               " has no netcl kernel and runs on the CPU, which waits for the device and copies both ways. "
-               "torch.netcl.cpu_fallback_ops() counts such calls; NETCL_CPU_FALLBACK=error forbids them.");
-  }
+  count_host_call(name);
   at::native::cpu_fallback(op, stack);
 }
 
@@ -82,6 +67,25 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
+
+void count_host_call(const std::string& name) {
+  bool warn = false;
+  {
+    State& s = state();
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        s.mode != "error", name,
+        " has no netcl kernel for these arguments, and NETCL_CPU_FALLBACK=error forbids running "
+        "it on the CPU. Set NETCL_CPU_FALLBACK=warn to allow it.");
+    s.calls[name]++;
+    warn = s.mode == "warn" && s.warned.insert(name).second;
+  }
+  if (warn) {
+    TORCH_WARN(name,
+               " has no netcl kernel and runs on the CPU, which waits for the device and copies both ways. "
+               "torch.netcl.cpu_fallback_ops() counts such calls; NETCL_CPU_FALLBACK=error forbids them.");
+  }
+}
 
 std::vector<std::pair<std::string, int64_t>> cpu_fallback_ops() {
   State& s = state();

@@ -1,0 +1,72 @@
+// Batches of matrices as kernels take them: one batch dimension, an address and three strides in elements.
+#pragma once
+
+#include <ATen/TensorOperators.h>
+
+#include <algorithm>
+
+#include "aten/support/Launch.h"
+
+namespace netcl {
+
+// Matrices as a tensor of three dimensions. If that needs a copy, finish() writes it back.
+class Batch {
+ public:
+  explicit Batch(const at::Tensor& t) : given_(t), flat_(t.dim() == 2 ? t.unsqueeze(0) : t.flatten(0, -3)) {}
+  const at::Tensor& get() const { return flat_; }
+  void finish() const {
+    if (!flat_.is_alias_of(given_)) given_.copy_(flat_.view(given_.sizes()));
+  }
+
+ protected:
+  const at::Tensor given_;
+  at::Tensor flat_;
+};
+
+// The same, in columns that are contiguous.
+class ColumnBatch : public Batch {
+ public:
+  explicit ColumnBatch(const at::Tensor& t) : Batch(t) {
+    if (flat_.stride(1) != 1 && flat_.size(1) > 1) flat_ = flat_.mT().contiguous().mT();
+  }
+};
+
+// `a`, expanded to the batch dimensions of `b`, with one batch dimension.
+inline at::Tensor batch_like(const at::Tensor& a, const at::Tensor& b) {
+  c10::DimVector sizes(b.sizes().slice(0, b.dim() - 2));
+  sizes.append({a.size(-2), a.size(-1)});
+  const at::Tensor wide = a.resolve_conj().resolve_neg().expand(sizes);
+  return wide.dim() == 2 ? wide.unsqueeze(0) : wide.flatten(0, -3);
+}
+
+inline size_t count(int64_t n) { return static_cast<size_t>(n); }
+
+inline at::Tensor block(const at::Tensor& a, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  return a.narrow(1, row, rows).narrow(2, column, columns);
+}
+
+// The -D options of kernels that compute with elements of `type`.
+inline Defs matrix_defs(c10::ScalarType type) {
+  Defs defs;
+  defs.set("ACC", dtype_tag(type));
+  defs.set(c10::isComplexType(type) ? "ACC_COMPLEX" : c10::isFloatingType(type) ? "ACC_REAL" : "ACC_INTEGRAL", 1);
+  if (type == at::kDouble || type == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
+  return defs;
+}
+
+// Work-groups of kernels/linalg/columns.h: on a GPU `teams` teams of kTeam work-items, each with a column.
+constexpr int64_t kTeam = 16;
+
+// A kernel of kernels/linalg, whose work-groups have group_items() work-items.
+inline Kernel& column_kernel(const at::Tensor& t, const char* file, const char* name, int64_t teams = 8) {
+  Device& device = netcl::device_of(t);
+  check_dtype(device, t.scalar_type(), name);
+  Defs defs = matrix_defs(t.scalar_type());
+  if (!device.is_cpu()) defs.set("TEAM", kTeam).set("TEAMS", teams);
+  return kernel(device, file, name, defs);
+}
+inline size_t group_items(const at::Tensor& t, int64_t teams = 8) {
+  return netcl::device_of(t).is_cpu() ? 1 : count(kTeam * teams);
+}
+
+}  // namespace netcl

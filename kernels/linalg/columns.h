@@ -1,0 +1,170 @@
+// Sums over columns of matrices, and their updates. The elements of a column are contiguous. On a GPU a team of TEAM
+// work-items takes a column, and a work-group has TEAMS teams, whose members must all call what has a barrier; on a CPU
+// one work-item takes it, with vectors.
+// -D: those of matrices.h; GPU: TEAM, TEAMS (powers of two).
+#ifndef NETCL_COLUMNS_H
+#define NETCL_COLUMNS_H
+#if defined(TEAM)
+#define WORK_GROUPS
+#else
+#define TEAM 1
+#define TEAMS 1
+#endif
+#include "linalg/matrices.h"
+
+#define GROUP (TEAM * TEAMS)
+#define COLUMN __global VT*
+#define CONST_COLUMN __global const VT*
+
+#if GROUP == 1
+#define LID 0
+#define LANE 0
+#define TEAM_ID 0
+#define SYNC()
+#define team_sum(x, scratch) (x)
+#define team_most(x, scratch) (x)
+#else
+#define LID ((int)get_local_id(0))
+#define LANE (LID % TEAM)
+#define TEAM_ID (LID / TEAM)
+#define SYNC() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+// The sum of the team's values, and the largest; NaN if one is NaN. The whole group calls them.
+static inline VT team_sum(VT x, __local VT* s) {
+  s[LID] = x;
+  for (int k = TEAM / 2; k > 0; k >>= 1) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (LANE < k) s[LID] += s[LID + k];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const VT sum = s[LID - LANE];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return sum;
+}
+static inline R team_most(R x, __local VT* s) {
+  s[LID] = FROM_REAL(x);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  R most = 0;
+  for (int k = 0; k < TEAM; k++) {
+    const R other = REAL(s[LID - LANE + k]);
+    most = other > most || isnan(other) ? other : most;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return most;
+}
+#endif
+
+// The largest value of the group's items, and the sum; NaN if one is NaN.
+static inline R group_most(R x, __local VT* scratch) {
+#if GROUP > 1
+  scratch[LID] = FROM_REAL(x);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  x = 0;
+  for (int k = 0; k < GROUP; k++) {
+    const R other = REAL(scratch[k]);
+    x = other > x || isnan(other) ? other : x;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+  return x;
+}
+static inline R group_sum(R x, __local VT* scratch) {
+#if GROUP > 1
+  scratch[LID] = FROM_REAL(x);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  x = 0;
+  for (int k = 0; k < GROUP; k++) x += REAL(scratch[k]);
+  barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+  return x;
+}
+
+#if defined(ACC_DOUBLE)
+typedef double4 R4;
+typedef double8 R8;
+#else
+typedef float4 R4;
+typedef float8 R8;
+#endif
+#if defined(ACC_COMPLEX)
+#define PARTS 2
+#define SWAP8(v) (v).s10325476
+#define SIGNS8 ((R8)(-1, 1, -1, 1, -1, 1, -1, 1))
+#else
+#define PARTS 1
+#endif
+static inline R sum_of_8(R8 v) {
+  const R4 half_sum = v.lo + v.hi;
+  return (half_sum.x + half_sum.y) + (half_sum.z + half_sum.w);
+}
+
+// Loops over a column's elements: on a CPU i counts vectors of 8 real numbers, then elements that are left.
+#if GROUP == 1
+#define EIGHTS(n, i) for (; (i) + 8 / PARTS <= (n); (i) += 8 / PARTS)
+#define ELEMENTS(n, i) for (; (i) < (n); (i)++)
+#define LOAD8(p, i) vload8(0, (__global const R*)((p) + (i)))
+#define STORE8(v, p, i) vstore8(v, 0, (__global R*)((p) + (i)))
+#else
+#define ELEMENTS(n, i) for (i = LANE; (i) < (n); (i) += TEAM)
+#endif
+
+// This work-item's part of the sum of conj(x[i]) y[i].
+static inline VT dot_part(CONST_COLUMN x, CONST_COLUMN y, long n) {
+  VT sum = 0;
+  long i = 0;
+#if GROUP == 1
+  R8 same = 0;
+#if defined(ACC_COMPLEX)
+  R8 crossed = 0;
+#endif
+  EIGHTS(n, i) {
+    const R8 a = LOAD8(x, i), b = LOAD8(y, i);
+    same += a * b;
+#if defined(ACC_COMPLEX)
+    crossed += SWAP8(a) * b;
+#endif
+  }
+#if defined(ACC_COMPLEX)
+  sum = (VT)(sum_of_8(same), sum_of_8(crossed * SIGNS8));
+#else
+  sum = sum_of_8(same);
+#endif
+#endif
+  ELEMENTS(n, i) sum += MUL(CONJ(x[i]), y[i]);
+  return sum;
+}
+
+// This work-item's part of y += factor x.
+static inline void add_scaled(COLUMN y, VT factor, CONST_COLUMN x, long n) {
+  long i = 0;
+#if GROUP == 1
+#if defined(ACC_COMPLEX)
+  const R8 turned = factor.y * SIGNS8;
+  EIGHTS(n, i) {
+    const R8 a = LOAD8(x, i);
+    STORE8(LOAD8(y, i) + a * factor.x + SWAP8(a) * turned, y, i);
+  }
+#else
+  EIGHTS(n, i) STORE8(LOAD8(y, i) + LOAD8(x, i) * factor, y, i);
+#endif
+#endif
+  ELEMENTS(n, i) y[i] += MUL(factor, x[i]);
+}
+
+static inline R square_part(CONST_COLUMN x, long n) { return REAL(dot_part(x, x, n)); }
+
+// This work-item's part of the largest |re| or |im|; NaN if one is NaN.
+static inline R most_part(CONST_COLUMN x, long n) {
+  R most = 0;
+  long i = 0;
+  ELEMENTS(n, i) {
+#if defined(ACC_COMPLEX)
+    const R a = fabs(x[i].x), b = fabs(x[i].y), here = a > b || isnan(a) ? a : b;
+#else
+    const R here = fabs(x[i]);
+#endif
+    most = here > most || isnan(here) ? here : most;
+  }
+  return most;
+}
+
+#endif

@@ -1,0 +1,374 @@
+// Singular values by the one-sided Jacobi method: pairs of columns of W = A V are rotated until all are orthogonal; then
+// their lengths are the singular values. The eigenvectors of a Hermitian matrix H are the left singular vectors of
+// W = H + shift I, where the shift makes all its eigenvalues positive; the eigenvalues are their Rayleigh quotients.
+// Columns of W, V and H are contiguous. One work-group per matrix, or per pair of blocks of columns (jacobi_round).
+// -D: those of linalg/columns.h; ROTATE_V: V is wanted.
+#include "linalg/columns.h"
+
+#include "args/linalg.h"
+
+// Finite matrices take about 10 sweeps.
+#define SWEEPS 40
+
+// Lane parts of the sums |x|^2, |y|^2 and conj(x) y.
+static inline void products_part(CONST_COLUMN x, CONST_COLUMN y, long n, R* xx, R* yy, VT* xy) {
+  R a2 = 0, b2 = 0;
+  VT ab = 0;
+  long i = 0;
+#if GROUP == 1
+  R8 a8 = 0, b8 = 0, same = 0;
+#if defined(ACC_COMPLEX)
+  R8 crossed = 0;
+#endif
+  EIGHTS(n, i) {
+    const R8 a = LOAD8(x, i), b = LOAD8(y, i);
+    a8 += a * a;
+    b8 += b * b;
+    same += a * b;
+#if defined(ACC_COMPLEX)
+    crossed += SWAP8(a) * b;
+#endif
+  }
+  a2 = sum_of_8(a8);
+  b2 = sum_of_8(b8);
+#if defined(ACC_COMPLEX)
+  ab = (VT)(sum_of_8(same), sum_of_8(crossed * SIGNS8));
+#else
+  ab = sum_of_8(same);
+#endif
+#endif
+  ELEMENTS(n, i) {
+    a2 += SQUARE(x[i]);
+    b2 += SQUARE(y[i]);
+    ab += MUL(CONJ(x[i]), y[i]);
+  }
+  *xx = a2;
+  *yy = b2;
+  *xy = ab;
+}
+
+// (x, y) = (c[0] x + z[0] y, c[1] x + z[1] y)
+static inline void rotate_part(COLUMN x, COLUMN y, long n, R cx, VT zx, R cy, VT zy) {
+  long i = 0;
+#if GROUP == 1
+#if defined(ACC_COMPLEX)
+  const R8 tx = zx.y * SIGNS8, ty = zy.y * SIGNS8;
+  EIGHTS(n, i) {
+    const R8 a = LOAD8(x, i), b = LOAD8(y, i), turned = SWAP8(b);
+    STORE8(a * cx + b * zx.x + turned * tx, x, i);
+    STORE8(a * cy + b * zy.x + turned * ty, y, i);
+  }
+#else
+  EIGHTS(n, i) {
+    const R8 a = LOAD8(x, i), b = LOAD8(y, i);
+    STORE8(a * cx + b * zx, x, i);
+    STORE8(a * cy + b * zy, y, i);
+  }
+#endif
+#endif
+  ELEMENTS(n, i) {
+    const VT a = x[i], b = y[i];
+    x[i] = a * cx + MUL(b, zx);
+    y[i] = a * cy + MUL(b, zy);
+  }
+}
+
+static inline R magnitude(VT a) {
+#if defined(ACC_COMPLEX)
+  return hypot(a.x, a.y);
+#else
+  return fabs(a);
+#endif
+}
+
+// The columns that are rotated: `n` columns of w, of `rows` elements, with those of v, of `v_rows` elements.
+typedef struct {
+  COLUMN w;
+  COLUMN v;
+  long rows, v_rows, n;
+} columns_t;
+
+// Makes columns p and q of W orthogonal, the longer first. Whether they were not. `active`: this team has a pair.
+static inline int rotate_pair(columns_t m, long p, long q, int active, __local VT* scratch) {
+  COLUMN x = m.w + p * m.rows;
+  COLUMN y = m.w + q * m.rows;
+  R xx, yy;
+  VT xy;
+  products_part(x, y, m.rows, &xx, &yy, &xy);
+  xx = REAL(team_sum(FROM_REAL(xx), scratch));
+  yy = REAL(team_sum(FROM_REAL(yy), scratch));
+  xy = team_sum(xy, scratch);
+  const R size = magnitude(xy), least = EPSILON * sqrt((R)m.rows) * sqrt(xx) * sqrt(yy);
+  if (!active || fmin(xx, yy) < SQUARES_MIN || !(size > least)) return 0;
+  const R zeta = (yy - xx) / (2 * size), far = fabs(zeta);
+  const R root = far > (R)1e15f ? far : sqrt(1 + zeta * zeta);
+  const R t = copysign(1 / (far + root), zeta), c = 1 / sqrt(1 + t * t), s = t * c;
+  const VT turn = CONJ(xy) / size, near_turn = turn * c, far_turn = turn * -s;
+  const int swap = xx - t * size < yy + t * size;
+  const R cx = swap ? s : c, cy = swap ? c : s;
+  const VT zx = swap ? near_turn : far_turn, zy = swap ? far_turn : near_turn;
+  rotate_part(x, y, m.rows, cx, zx, cy, zy);
+#if defined(ROTATE_V)
+  rotate_part(m.v + p * m.v_rows, m.v + q * m.v_rows, m.v_rows, cx, zx, cy, zy);
+#endif
+  return 1;
+}
+
+// One sweep over all pairs. On a GPU the rounds of a tournament: the pairs of a round share no column.
+static inline int sweep(columns_t m, __local VT* scratch) {
+  int rotated = 0;
+#if GROUP == 1
+  for (long p = 0; p < m.n - 1; p++) {
+    for (long q = p + 1; q < m.n; q++) rotated |= rotate_pair(m, p, q, 1, scratch);
+  }
+#else
+  const long even = m.n + (m.n & 1);
+  for (long round = 0; round < even - 1; round++) {
+    for (long first = 0; first < even / 2; first += TEAMS) {
+      const long i = first + TEAM_ID;
+      const long a = i == 0 ? even - 1 : (round + i) % (even - 1), b = (round + even - 1 - i) % (even - 1);
+      const int active = i < even / 2 && max(a, b) < m.n;
+      rotated |= rotate_pair(m, active ? min(a, b) : 0, active ? max(a, b) : 0, active, scratch);
+    }
+    SYNC();
+  }
+#endif
+  return rotated;
+}
+
+// The pairs of a column of the block that begins at 0 and a column of the block that begins at `second`.
+static inline int sweep_across(columns_t m, long second, long block, __local VT* scratch) {
+  int rotated = 0;
+  for (long round = 0; round < block; round++) {
+    for (long first = 0; first < block; first += TEAMS) {
+      const long i = first + TEAM_ID, q = second + (i + round) % block;
+      const int active = i < block && q < m.n;
+      rotated |= rotate_pair(m, active ? i : 0, active ? q : 0, active, scratch);
+    }
+    SYNC();
+  }
+  return rotated;
+}
+
+// Whether a work-item of the group says so.
+static inline int any_item(int x, __local VT* scratch) {
+#if GROUP == 1
+  return x;
+#else
+  __local int* s = (__local int*)scratch;
+  SYNC();
+  if (LID == 0) s[0] = 0;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (x) s[0] = 1;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const int any = s[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return any;
+#endif
+}
+
+// Sweeps until all columns are orthogonal; whether they are.
+static inline int sweeps(columns_t m, __local VT* scratch) {
+  for (int i = 0; i < SWEEPS; i++) {
+    if (!any_item(sweep(m, scratch), scratch)) return 1;
+  }
+  return 0;
+}
+
+// One round of a tournament of blocks of columns, one work-group per pair: rotates each pair of columns of the two
+// blocks; in the first round also those within a block. A sweep whose predecessor rotated nothing does nothing.
+// flags[batch][sweep]: whether the sweep rotated.
+__kernel void jacobi_round(BUF(work), BUF(right), BUF(flags), JacobiRoundParams p) {
+  __local VT scratch[GROUP];
+  const long i = get_group_id(0), batch = get_global_id(1), last = p.blocks - 1;
+  __global int* done = PTR(flags, int) + batch * p.sweeps + p.sweep;
+  if (any_item(p.sweep > 0 && done[-1] == 0, scratch)) return;
+  const long a = i == 0 ? last : (p.round + i) % last, b = (p.round + last - i) % last;
+  const long first = min(a, b) * p.block, second = max(a, b) * p.block;
+  columns_t m = {PTR(work, VT) + batch * p.rows * p.columns, PTR(right, VT) + batch * p.columns * p.columns,
+                 p.rows, p.columns, p.columns};
+  int rotated = 0;
+  for (int k = 0; k < 2 && p.round == 0; k++) {
+    columns_t part = m;
+    const long start = k ? second : first;
+    part.w += start * p.rows;
+    part.v += start * p.columns;
+    part.n = clamp(p.columns - start, 0L, p.block);
+    rotated |= sweep(part, scratch);
+  }
+  m.w += first * p.rows;
+  m.v += first * p.columns;
+  m.n -= first;
+  rotated |= sweep_across(m, second - first, p.block, scratch);
+  if (rotated) *done = 1;
+}
+
+// Places of the columns in the order of their values: `descending` for singular values.
+static inline void sort_columns(__global const R* value, __global int* order, long n, int descending) {
+  for (long c = LID; c < n; c += GROUP) {
+    long place = 0;
+    for (long k = 0; k < n; k++) {
+      const int before = descending ? value[k] > value[c] : value[k] < value[c];
+      place += before || (value[k] == value[c] && k < c);
+    }
+    order[place] = (int)c;
+  }
+  SYNC();
+}
+
+// The length of a column, which is divided by it; 0 if it is too short to have a direction.
+static inline R normalize(COLUMN x, long n, int active, __local VT* scratch) {
+  const R square = REAL(team_sum(FROM_REAL(square_part(x, n)), scratch)), length = sqrt(square);
+  if (active && square >= SQUARES_MIN) {
+    for (long i = LANE; i < n; i += TEAM) x[i] = x[i] / length;
+  }
+  return square >= SQUARES_MIN ? length : (R)0;
+}
+
+// Makes column order[known] a unit vector that is orthogonal to those before it in the order. It begins as the axis
+// that is farthest from their span, and is projected twice.
+static inline void complete_column(COLUMN w, __global const int* order, long known, long rows, __local VT* scratch) {
+  COLUMN y = w + order[known] * rows;
+  R least = INFINITY;
+  long axis = 0;
+  for (long i = LID; i < rows; i += GROUP) {
+    R share = 0;
+    for (long k = 0; k < known; k++) share += SQUARE(w[order[k] * rows + i]);
+    axis = share < least ? i : axis;
+    least = fmin(share, least);
+  }
+#if GROUP > 1
+  scratch[LID] = FROM_REAL(least);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  int winner = 0;
+  for (int k = 1; k < GROUP; k++) winner = REAL(scratch[k]) < REAL(scratch[winner]) ? k : winner;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const int mine = LID == winner;
+#else
+  const int mine = 1;
+#endif
+  for (long i = LID; i < rows; i += GROUP) y[i] = 0;
+  SYNC();
+  if (mine) y[axis] = FROM_REAL((R)1);
+  SYNC();
+  for (long k = 0; k < 2 * known; k++) {
+    CONST_COLUMN x = w + order[k % known] * rows;
+    const VT share = team_sum(dot_part(x, y, rows), scratch);
+    if (TEAM_ID == 0) add_scaled(y, -share, x, rows);
+    SYNC();
+  }
+  normalize(y, rows, TEAM_ID == 0, scratch);
+  SYNC();
+}
+
+// A = L S R^H for a matrix `a` of at least as many rows as columns. Bit 0, 1, 2 of `conjugate`: a is conj(A), l is to be
+// conj(L), r conj(R). work, right: W and V; values: a number per column; order: an int per column.
+__kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), BUF(work), BUF(right), BUF(values),
+                        BUF(order), long rows, long columns, int conjugate) {
+  __local VT scratch[GROUP];
+  const long batch = get_group_id(0);
+  columns_t m = {PTR(work, VT) + batch * rows * columns, PTR(right, VT) + batch * columns * columns, rows, columns,
+                 columns};
+  __global R* value = PTR(values, R) + batch * columns;
+  __global R* singular = PTR(s, R) + batch * columns;
+  __global int* place = PTR(order, int) + batch * columns;
+  R most = 0;
+  for (long j = TEAM_ID; j < columns; j += TEAMS) {
+    for (long i = LANE; i < rows; i += TEAM) {
+      const VT x = AT(a, batch, i, j);
+      m.w[j * rows + i] = conjugate & 1 ? CONJ(x) : x;
+    }
+    const R here = most_part(m.w + j * rows, rows);
+    most = here > most || isnan(here) ? here : most;
+#if defined(ROTATE_V)
+    for (long i = LANE; i < columns; i += TEAM) m.v[j * columns + i] = FROM_REAL((R)(i == j));
+#endif
+  }
+  most = group_most(most, scratch);
+  const int finite = most < (R)INFINITY;
+  if (LID == 0) PTR(info, int)[batch] = isnan(most) ? -4 : 0;
+  const R scale = scale_to_one(most);
+  for (long i = LID; i < rows * columns; i += GROUP) m.w[i] = finite ? m.w[i] * scale : (VT)NAN;
+  SYNC();
+  if (finite && !sweeps(m, scratch) && LID == 0) PTR(info, int)[batch] = 1;
+  for (long c0 = 0; c0 < columns; c0 += TEAMS) {
+    const long c = c0 + TEAM_ID;
+    const R length = normalize(m.w + min(c, columns - 1) * rows, rows, c < columns, scratch);
+    if (c < columns && LANE == 0) {
+      value[c] = length;
+      place[c] = (int)c;
+    }
+  }
+  SYNC();
+  sort_columns(value, place, columns, 1);
+  for (long k = LID; k < columns; k += GROUP) singular[k] = finite ? value[place[k]] / scale : (R)NAN;
+#if defined(ROTATE_V)
+  for (long k = 0; k < columns; k++) {
+    if (finite && value[place[k]] == 0) complete_column(m.w, place, k, rows, scratch);
+  }
+  for (long k = TEAM_ID; k < columns; k += TEAMS) {
+    CONST_COLUMN x = m.w + place[k] * rows;
+    CONST_COLUMN y = m.v + place[k] * columns;
+    for (long i = LANE; i < rows; i += TEAM) AT(l, batch, i, k) = conjugate & 2 ? CONJ(x[i]) : x[i];
+    for (long i = LANE; i < columns; i += TEAM) AT(r, batch, i, k) = conjugate & 4 ? CONJ(y[i]) : y[i];
+  }
+#endif
+}
+
+// Eigenvalues in ascending order, and the eigenvectors in place of the Hermitian matrix of which `a` holds a triangle.
+__kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), BUF(work), BUF(right), BUF(values), BUF(order), long n, int upper,
+                         int vectors) {
+  __local VT scratch[GROUP];
+  const long batch = get_group_id(0);
+  columns_t m = {PTR(work, VT) + batch * n * n, PTR(right, VT) + batch * n * n, n, n, n};
+  __global R* value = PTR(values, R) + batch * n;
+  __global R* eigenvalue = PTR(s, R) + batch * n;
+  __global int* place = PTR(order, int) + batch * n;
+  R most = 0;
+  for (long j = TEAM_ID; j < n; j += TEAMS) {
+    for (long i = LANE; i < n; i += TEAM) {
+      const int stored = upper ? i <= j : i >= j;
+      const VT x = stored ? AT(a, batch, i, j) : CONJ(AT(a, batch, j, i));
+      m.v[j * n + i] = i == j ? FROM_REAL(REAL(x)) : x;
+    }
+    const R here = most_part(m.v + j * n, n);
+    most = here > most || isnan(here) ? here : most;
+  }
+  most = group_most(most, scratch);
+  const int finite = most < (R)INFINITY;
+  if (LID == 0) PTR(info, int)[batch] = isnan(most) ? (int)max(n - 1, 1L) : 0;
+  const R scale = scale_to_one(most);
+  R square = 0;
+  for (long i = LID; i < n * n; i += GROUP) {
+    m.v[i] = finite ? m.v[i] * scale : (VT)NAN;
+    square += SQUARE(m.v[i]);
+    m.w[i] = m.v[i];
+  }
+  square = group_sum(square, scratch);
+  SYNC();
+  for (long j = LID; j < n; j += GROUP) m.w[j * n + j] += FROM_REAL((R)1.5f * sqrt(square));
+  SYNC();
+  if (finite && !sweeps(m, scratch) && LID == 0) PTR(info, int)[batch] = (int)n;
+  for (long c0 = 0; c0 < n; c0 += TEAMS) {
+    const long c = c0 + TEAM_ID;
+    COLUMN x = m.w + min(c, n - 1) * n;
+    const R length = normalize(x, n, c < n, scratch);
+    SYNC();
+    R quotient = 0;
+    for (long i = 0; i < n; i++) {
+      quotient += REAL(MUL(CONJ(x[i]), team_sum(dot_part(m.v + i * n, x, n), scratch)));
+    }
+    if (c < n && LANE == 0) {
+      value[c] = length > 0 ? quotient : (R)0;  // only a matrix of zeros has columns without length
+      place[c] = (int)c;
+    }
+  }
+  SYNC();
+  sort_columns(value, place, n, 0);
+  for (long k = LID; k < n; k += GROUP) eigenvalue[k] = finite ? value[place[k]] / scale : (R)NAN;
+  for (long k = TEAM_ID; vectors && k < n; k += TEAMS) {
+    for (long i = LANE; i < n; i += TEAM) {
+      AT(a, batch, i, k) = square > 0 || !finite ? m.w[place[k] * n + i] : FROM_REAL((R)(i == k));
+    }
+  }
+}

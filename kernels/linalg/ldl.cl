@@ -1,0 +1,151 @@
+// A = L D L^T, or L D L^H of Hermitian matrices, with the pivots of Bunch and Kaufman. D has blocks of 1 x 1 and 2 x 2.
+// Pivots count from 1; both of a 2 x 2 block are the negative row that was exchanged with its second.
+// -D: those of linalg/columns.h; HERMITIAN.
+#include "linalg/columns.h"
+
+#if defined(HERMITIAN)
+#define TURN(a) CONJ(a)
+#define DIAGONAL(a) FROM_REAL(REAL(a))
+#else
+#define TURN(a) (a)
+#define DIAGONAL(a) (a)
+#endif
+// (1 + sqrt(17)) / 8, which bounds the growth of the elements.
+#define GROWTH ((R)0.6403882032022076)
+
+// The largest magnitude in column j from row `first` on, and its row.
+static inline R largest(__global const VT* column, long first, long n, long* row) {
+  R most = 0;
+  for (long i = first; i < n; i++) {
+    const R here = MAGNITUDE(column[i]);
+    if (here > most) {
+      most = here;
+      *row = i;
+    }
+  }
+  return most;
+}
+
+static inline void exchange(__global VT* x, __global VT* y) {
+  const VT t = *x;
+  *x = *y;
+  *y = t;
+}
+
+// One work-group per matrix. Columns are contiguous; all items choose the pivot, each for itself.
+__kernel void ldl_factor(MATRIX(a), BUF(pivots), BUF(info), long n) {
+  const long batch = get_group_id(0);
+  __global int* pivot = PTR(pivots, int) + batch * n;
+  int size = 1;
+  for (long k = 0; k < n; k += size) {
+    COLUMN x = &AT(a, batch, 0, k);
+    const R head = MAGNITUDE(DIAGONAL(x[k]));
+    long row = k, chosen = k;
+    const R below = largest(x, k + 1, n, &row);
+    size = 1;
+    const int singular = fmax(head, below) == 0 || isnan(head);
+    if (!singular && head < GROWTH * below) {
+      long unused = 0;
+      R beside = largest(&AT(a, batch, 0, row), row + 1, n, &unused);
+      for (long j = k; j < row; j++) beside = fmax(beside, MAGNITUDE(AT(a, batch, row, j)));
+      if (head < GROWTH * below * (below / beside)) {
+        chosen = row;
+        size = MAGNITUDE(DIAGONAL(AT(a, batch, row, row))) >= GROWTH * beside ? 1 : 2;
+      }
+    }
+    SYNC();
+    const long at = k + size - 1;
+    if (LID == 0) {
+      if (singular && PTR(info, int)[batch] == 0) PTR(info, int)[batch] = (int)(k + 1);
+      for (int s = 0; s < size; s++) pivot[k + s] = (int)(size == 1 ? chosen + 1 : -chosen - 1);
+      if (chosen != at) {
+        exchange(&AT(a, batch, at, at), &AT(a, batch, chosen, chosen));
+        if (size == 2) exchange(&AT(a, batch, k + 1, k), &AT(a, batch, chosen, k));
+        AT(a, batch, chosen, at) = TURN(AT(a, batch, chosen, at));
+        AT(a, batch, chosen, chosen) = DIAGONAL(AT(a, batch, chosen, chosen));
+      }
+      x[k] = DIAGONAL(x[k]);
+      AT(a, batch, at, at) = DIAGONAL(AT(a, batch, at, at));
+    }
+    for (long i = LID + chosen + 1; chosen != at && i < n; i += GROUP) {
+      exchange(&AT(a, batch, i, at), &AT(a, batch, i, chosen));
+    }
+    for (long i = LID + at + 1; i < chosen; i += GROUP) {
+      const VT t = TURN(AT(a, batch, i, at));
+      AT(a, batch, i, at) = TURN(AT(a, batch, chosen, i));
+      AT(a, batch, chosen, i) = t;
+    }
+    SYNC();
+    if (singular) continue;
+    if (size == 1) {
+      const VT inverse = DIV(FROM_REAL((R)1), x[k]);
+      for (long j = k + 1 + TEAM_ID; j < n; j += TEAMS) {
+        add_scaled(&AT(a, batch, j, j), -MUL(inverse, TURN(x[j])), x + j, n - j);
+        if (LANE == 0) AT(a, batch, j, j) = DIAGONAL(AT(a, batch, j, j));
+      }
+      SYNC();
+      for (long j = k + 1 + LID; j < n; j += GROUP) x[j] = MUL(x[j], inverse);
+    } else {
+      // The inverse of D's block, scaled by its element beside the diagonal.
+      COLUMN y = &AT(a, batch, 0, k + 1);
+      const VT beside = x[k + 1], d11 = DIV(y[k + 1], beside), d22 = DIV(x[k], TURN(beside));
+      const VT one = FROM_REAL((R)1), t = DIV(one, MUL(d11, d22) - one);
+      const VT scale_x = DIV(t, TURN(beside)), scale_y = DIV(t, beside);
+      for (long j = k + 2 + TEAM_ID; j < n; j += TEAMS) {
+        const VT wx = MUL(scale_x, MUL(d11, x[j]) - y[j]), wy = MUL(scale_y, MUL(d22, y[j]) - x[j]);
+        add_scaled(&AT(a, batch, j, j), -TURN(wx), x + j, n - j);
+        add_scaled(&AT(a, batch, j, j), -TURN(wy), y + j, n - j);
+        if (LANE == 0) AT(a, batch, j, j) = DIAGONAL(AT(a, batch, j, j));
+      }
+      SYNC();
+      for (long j = k + 2 + LID; j < n; j += GROUP) {
+        const VT wx = MUL(scale_x, MUL(d11, x[j]) - y[j]), wy = MUL(scale_y, MUL(d22, y[j]) - x[j]);
+        x[j] = wx;
+        y[j] = wy;
+      }
+    }
+    SYNC();
+  }
+}
+
+// Solves A X = B in place of B with the factors in a; one work-item per column. A pivot that is no row is reported.
+__kernel void ldl_solve(MATRIX(a), BUF(pivots), long pivot_batch, MATRIX(b), long n, long columns, BUF(err), int code) {
+  const long c = get_global_id(0), batch = get_global_id(1);
+  if (c >= columns) return;
+  __global const int* pivot = PTR(pivots, const int) + batch * pivot_batch;
+  long size;
+  for (long k = 0; k < n; k += size) {
+    size = pivot[k] > 0 || k + 1 == n ? 1 : 2;
+    const long at = k + size - 1, row = abs(pivot[k]) - 1L;
+    if (row < 0 || row >= n) {
+      netcl_report(PTR(err, int), code, 0, 0);
+    } else {
+      exchange(&AT(b, batch, at, c), &AT(b, batch, row, c));
+    }
+    const VT x = AT(b, batch, k, c), y = AT(b, batch, at, c);
+    for (long i = at + 1; i < n; i++) {
+      VT sum = MUL(AT(a, batch, i, k), x);
+      if (size == 2) sum += MUL(AT(a, batch, i, at), y);
+      AT(b, batch, i, c) -= sum;
+    }
+    if (size == 1) {
+      AT(b, batch, k, c) = DIV(x, DIAGONAL(AT(a, batch, k, k)));
+    } else {
+      const VT beside = AT(a, batch, at, k), one = FROM_REAL((R)1);
+      const VT d11 = DIV(DIAGONAL(AT(a, batch, k, k)), TURN(beside)), d22 = DIV(DIAGONAL(AT(a, batch, at, at)), beside);
+      const VT u = DIV(x, TURN(beside)), v = DIV(y, beside), t = MUL(d11, d22) - one;
+      AT(b, batch, k, c) = DIV(MUL(d22, u) - v, t);
+      AT(b, batch, at, c) = DIV(MUL(d11, v) - u, t);
+    }
+  }
+  for (long k = n - 1; k >= 0; k -= size) {
+    size = pivot[k] > 0 || k == 0 ? 1 : 2;
+    for (long s = 0; s < size; s++) {
+      VT sum = 0;
+      for (long i = k + 1; i < n; i++) sum += MUL(TURN(AT(a, batch, i, k - s)), AT(b, batch, i, c));
+      AT(b, batch, k - s, c) -= sum;
+    }
+    const long row = abs(pivot[k]) - 1L;
+    if (row >= 0 && row < n) exchange(&AT(b, batch, k, c), &AT(b, batch, row, c));
+  }
+}

@@ -105,6 +105,10 @@ def operators() -> None:
     x = x.detach()
     b = x[:, :40] @ x[:, :40].t() + 40 * torch.eye(40, device=D)
     torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x)
+    for a in (b[:5, :5], x.new_ones(70, 70), x.new_ones(2, 66, 70)):  # of one kernel, and of panels and rounds
+        torch.linalg.qr(a), torch.linalg.svd(a), torch.linalg.svdvals(a), torch.ormqr(*torch.geqrf(a), a)
+    torch.linalg.eigh(b), torch.linalg.eigh(x.new_ones(70, 70)), torch.linalg.matrix_exp(b), torch.linalg.matrix_exp(b[:5, :5])
+    torch.linalg.ldl_solve(*torch.linalg.ldl_factor(b), b), torch.linalg.lstsq(b, b)
     torch.fft.fft(x[:, :30]), torch.fft.rfft(x, 17, dim=0), torch.fft.irfft(torch.fft.rfft(x))
     torch.poisson(x.abs()), torch._standard_gamma(x.double().abs()), torch.multinomial(x.abs(), 3, True)
     x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)

@@ -107,7 +107,8 @@ def operators() -> None:
     torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x)
     for a in (b[:5, :5], x.new_ones(70, 70), x.new_ones(2, 66, 70)):  # of one kernel, and of panels and rounds
         torch.linalg.qr(a), torch.linalg.svd(a), torch.linalg.svdvals(a), torch.ormqr(*torch.geqrf(a), a)
-    torch.linalg.eigh(b), torch.linalg.eigh(x.new_ones(70, 70)), torch.linalg.matrix_exp(b), torch.linalg.matrix_exp(b[:5, :5])
+    for a in (b[:5, :5], x.new_ones(70, 70)):
+        torch.linalg.eigh(a), torch.linalg.matrix_exp(a)
     torch.linalg.ldl_solve(*torch.linalg.ldl_factor(b), b), torch.linalg.lstsq(b, b)
     torch.fft.fft(x[:, :30]), torch.fft.rfft(x, 17, dim=0), torch.fft.irfft(torch.fft.rfft(x))
     torch.poisson(x.abs()), torch._standard_gamma(x.double().abs()), torch.multinomial(x.abs(), 3, True)

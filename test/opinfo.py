@@ -64,8 +64,13 @@ WIDER = {
     torch.complex64: torch.complex128,
 }
 # netcl's mean and 1 / deviation are float32, as CUDA's; the CPU's have the input's dtype.
-FLOAT_STATISTICS = {"_batch_norm_with_update", "_native_batch_norm_legit", "native_batch_norm",
-                    "native_group_norm", "native_layer_norm"}
+FLOAT_STATISTICS = {
+    "_batch_norm_with_update",
+    "_native_batch_norm_legit",
+    "native_batch_norm",
+    "native_group_norm",
+    "native_layer_norm",
+}
 # Their values are the previous content of the memory.
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
@@ -128,6 +133,21 @@ def picked(tree: tuple, results: Any) -> list[torch.Tensor]:
     return [values, x.gather(dim, at).reshape(values.shape)]
 
 
+def without_phases(op: Any, results: Any) -> list[torch.Tensor]:
+    """Eigenvectors and singular vectors are unique but for a phase of each pair: their magnitudes, and the product."""
+    parts = tensors(results)
+    if op.name == "linalg.eigh":
+        values, left = parts
+        right = left.mH
+    elif op.name in ("svd", "linalg.svd"):
+        left, values, right = parts
+        right = right.mH if op.name == "svd" else right
+        left, right = left[..., : values.shape[-1]], right[..., : values.shape[-1], :]
+    else:
+        return parts
+    return [values, left.abs(), right.abs(), (left * values.unsqueeze(-2)) @ right]
+
+
 def compare(op: Any, got: Any, expected: Any, reference: Callable[[Any], Any]) -> None:
     """Raises AssertionError if they differ; ``reference(f)`` computes on the CPU, with its arguments mapped by ``f``.
 
@@ -159,7 +179,7 @@ def compare(op: Any, got: Any, expected: Any, reference: Callable[[Any], Any]) -
         return  # random numbers: only shape and dtype can be compared
     if exact is None or not any(t.dtype in WIDER for t in tensors(expected)):
         raise first
-    for g, c, e in zip(tensors(got), tensors(expected), exact, strict=True):
+    for g, c, e in zip(*(without_phases(op, t) for t in (got, expected, exact)), strict=True):
         if c.dtype not in WIDER or not c.numel() or e.shape != c.shape:
             _case.assertEqual(g, c)
             continue
@@ -371,8 +391,12 @@ def check_gradients(op: Any, dtype: torch.dtype, limit: int, order: int = 1) -> 
                 raise
             continue  # the CPU has no double gradient, whatever OpInfo says
         got = seeded(lambda: gradients(op, sample, DEVICE, None, order))
-        compare(op, got, [t if t is None else t.detach() for t in expected],
-                lambda f: [t if t is None else t.detach() for t in gradients(op, sample, "cpu", f, order)])
+        compare(
+            op,
+            got,
+            [t if t is None else t.detach() for t in expected],
+            lambda f: [t if t is None else t.detach() for t in gradients(op, sample, "cpu", f, order)],
+        )
 
 
 def check_double_gradients(op: Any, dtype: torch.dtype, limit: int) -> None:

@@ -1,6 +1,6 @@
-// Householder reflectors H = I - tau v v^H, stored as LAPACK stores them: v[0] = 1 is not stored, and the rest of v lies
-// below the diagonal. Columns of `a` are contiguous; one work-group per matrix unless a kernel says otherwise.
-// -D: those of linalg/columns.h.
+// Householder reflectors H = I - tau v v^H, stored as LAPACK stores them: v[0] = 1 is not stored, and the rest of v
+// lies below the diagonal. Columns of `a` are contiguous; one work-group per matrix unless a kernel says otherwise. -D:
+// those of linalg/columns.h.
 #include "linalg/columns.h"
 
 #define COLUMN_OF(name, batch, i, j) (&PTR(name, VT)[(batch) * name##_batch + (i) + (j) * name##_col])

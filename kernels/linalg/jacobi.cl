@@ -1,5 +1,5 @@
-// Singular values by the one-sided Jacobi method: pairs of columns of W = A V are rotated until all are orthogonal; then
-// their lengths are the singular values. The eigenvectors of a Hermitian matrix H are the left singular vectors of
+// Singular values by the one-sided Jacobi method: pairs of columns of W = A V are rotated until all are orthogonal;
+// then their lengths are the singular values. The eigenvectors of a Hermitian matrix H are the left singular vectors of
 // W = H + shift I, where the shift makes all its eigenvalues positive; the eigenvalues are their Rayleigh quotients.
 // Columns of W, V and H are contiguous. One work-group per matrix, or per pair of blocks of columns (jacobi_round).
 // -D: those of linalg/columns.h; ROTATE_V: V is wanted.
@@ -185,8 +185,8 @@ __kernel void jacobi_round(BUF(work), BUF(right), BUF(flags), JacobiRoundParams 
   if (any_item(p.sweep > 0 && done[-1] == 0, scratch)) return;
   const long a = i == 0 ? last : (p.round + i) % last, b = (p.round + last - i) % last;
   const long first = min(a, b) * p.block, second = max(a, b) * p.block;
-  columns_t m = {PTR(work, VT) + batch * p.rows * p.columns, PTR(right, VT) + batch * p.columns * p.columns,
-                 p.rows, p.columns, p.columns};
+  columns_t m = {PTR(work, VT) + batch * p.rows * p.columns, PTR(right, VT) + batch * p.columns * p.columns, p.rows,
+                 p.columns, p.columns};
   int rotated = 0;
   for (int k = 0; k < 2 && p.round == 0; k++) {
     columns_t part = m;
@@ -261,8 +261,8 @@ static inline void complete_column(COLUMN w, __global const int* order, long kno
   SYNC();
 }
 
-// A = L S R^H for a matrix `a` of at least as many rows as columns. Bit 0, 1, 2 of `conjugate`: a is conj(A), l is to be
-// conj(L), r conj(R). work, right: W and V; values: a number per column; order: an int per column.
+// A = L S R^H for a matrix `a` of at least as many rows as columns. Bit 0, 1, 2 of `conjugate`: a is conj(A), l is to
+// be conj(L), r conj(R). work, right: W and V; values: a number per column; order: an int per column.
 __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), BUF(work), BUF(right), BUF(values),
                         BUF(order), long rows, long columns, int conjugate) {
   __local VT scratch[GROUP];
@@ -316,8 +316,8 @@ __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), BUF(
 }
 
 // Eigenvalues in ascending order, and the eigenvectors in place of the Hermitian matrix of which `a` holds a triangle.
-__kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), BUF(work), BUF(right), BUF(values), BUF(order), long n, int upper,
-                         int vectors) {
+__kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), BUF(work), BUF(right), BUF(values), BUF(order), long n,
+                         int upper, int vectors) {
   __local VT scratch[GROUP];
   const long batch = get_group_id(0);
   columns_t m = {PTR(work, VT) + batch * n * n, PTR(right, VT) + batch * n * n, n, n, n};

@@ -2,11 +2,13 @@
 // -D: those of linalg/columns.h.
 #include "linalg/columns.h"
 
-// The terms that are left out add up to less than 1 / (TERMS + 1)! for |A| <= 1.
+// For norms up to MOST_NORM, the terms that are left out are less than the last digit. Each halving costs a bit.
 #if defined(ACC_DOUBLE)
 #define TERMS 18
+#define MOST_NORM 1
 #else
-#define TERMS 11
+#define TERMS 19
+#define MOST_NORM 3
 #endif
 
 // out = A B / divisor, and + I if `unit`.
@@ -46,7 +48,7 @@ __kernel void matrix_exp(MATRIX(a), BUF(out), BUF(work), long n) {
     return;
   }
   int halvings = 0;
-  for (R half_norm = norm; half_norm > 1; half_norm /= 2) halvings++;
+  for (R half_norm = norm; half_norm > MOST_NORM; half_norm /= 2) halvings++;
   const R scale = ldexp((R)1, -(halvings / 2)), rest = ldexp((R)1, -(halvings - halvings / 2));
   for (long i = LID; i < n * n; i += GROUP) {
     x[i] = x[i] * scale * rest;

@@ -14,11 +14,11 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "args/linalg.h"
 #include "aten/linalg/Householder.h"
 #include "aten/linalg/Matrices.h"
 #include "aten/support/Fallback.h"
 #include "aten/support/Structured.h"
-#include "args/linalg.h"
 
 namespace netcl {
 namespace {
@@ -137,8 +137,8 @@ void svd_direct(const Svd& j) {
   }
 }
 
-// The singular values of a tall matrix are those of R in A = Q R; L = Q [L of R, and zeros]. If L has as many columns as
-// rows, the last ones are those of Q.
+// The singular values of a tall matrix are those of R in A = Q R; L = Q [L of R, and zeros]. If L has as many columns
+// as rows, the last ones are those of Q.
 void svd_by_qr(const Svd& j) {
   const int64_t batches = j.a.size(0), rows = j.a.size(1), columns = j.a.size(2);
   const Tensor qr = column_major(j.a, batches, rows, columns);

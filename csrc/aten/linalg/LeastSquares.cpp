@@ -1,5 +1,5 @@
-// linalg_lstsq. The drivers are LAPACK's: "gels" takes a matrix of full rank and uses QR; the others, which find a rank,
-// use the singular values.
+// linalg_lstsq. The drivers are LAPACK's: "gels" takes a matrix of full rank and uses QR; the others, which find a
+// rank, use the singular values.
 #include <ATen/native/BatchLinearAlgebra.h>
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/native/Resize.h>

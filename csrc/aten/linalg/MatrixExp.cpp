@@ -54,11 +54,12 @@ Tensor series(int64_t blocks, const at::TensorOptions& options) {
 }
 
 Tensor exp_large(const Tensor& a) {
-  // With |A| <= 1, the terms that are left out add up to less than 1 / 12! or 1 / 20!.
-  const int64_t blocks = c10::elementSize(c10::toRealValueType(a.scalar_type())) == 8 ? 5 : 3;
+  // For norms up to `most_norm`, the terms that are left out are less than the last digit. Each halving costs a bit.
+  const double most_norm = c10::elementSize(c10::toRealValueType(a.scalar_type())) == 8 ? 1 : 3;
+  const int64_t blocks = 5;
   const Tensor norm = at::linalg_vector_norm(a, 1, {1}).amax(1);
   const Tensor finite = norm < INFINITY;
-  const Tensor halvings = at::where(finite, at::log2(norm.clamp_min(1)).ceil(), 0).view({-1, 1, 1});
+  const Tensor halvings = at::where(finite, at::log2(norm.clamp_min(most_norm) / most_norm).ceil(), 0).view({-1, 1, 1});
   const Tensor x = a * at::exp2(-halvings), x2 = at::bmm(x, x), x3 = at::bmm(x2, x), x4 = at::bmm(x2, x2);
   const Tensor unit = at::eye(a.size(1), a.options()).expand(a.sizes());
   const Tensor terms = compute_linear_combination(at::stack({unit, x, x2, x3}), series(blocks, a.options()));

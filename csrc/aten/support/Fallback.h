@@ -7,8 +7,8 @@
 
 namespace netcl {
 
-// Counts a call of an operator that runs on the CPU, and warns or raises as the mode says. Kernels that leave some cases
-// to the CPU call it.
+// Counts a call of an operator that runs on the CPU, and warns or raises as the mode says. Kernels that leave some
+// cases to the CPU call it.
 void count_host_call(const std::string& name);
 // The operators that ran on the CPU since the last reset, with the number of calls.
 std::vector<std::pair<std::string, int64_t>> cpu_fallback_ops();

@@ -39,6 +39,8 @@ static inline VT glu_backward_halves(VT g, VT a, VT b, VT* second) {
   *second = g * a * s * (1 - s);
   return g * s;
 }
+#define OP_glu_jvp(y, b, da, db) glu_jvp(y, 1 / (1 + exp(-(b))), da, db)
+#define glu_jvp(y, s, da, db) ((da) * (s) + (y) * (1 - (s)) * (db))
 #define OP_prelu_backward(x, w, g) prelu_backward(x, w, g, &r1)
 static inline VT prelu_backward(VT x, VT w, VT g, VT* weight) {
   *weight = x > (VT)0 ? (VT)0 : x * g;

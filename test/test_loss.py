@@ -221,6 +221,24 @@ class TestLoss(TestCase):
                 device, lambda t, c, r=reduction: F.multilabel_margin_loss(t, c, reduction=r), x[0], labels[0]
             )
 
+    def test_margin_losses_into_out(self, device):
+        """The out= forms give what the functional ones do, whatever the out= tensors held."""
+        x, klass, labels = torch.randn(6, 5), torch.randint(5, (6,)), torch.randint(-1, 5, (6, 5))
+        ops, grad = torch.ops.aten, torch.tensor(0.7)
+        _, is_target = ops.multilabel_margin_loss_forward(x, labels, 1)
+        for op, names, args in (
+            (ops.multi_margin_loss, ("out",), (x, klass, 1, 0.7)),
+            (ops.multi_margin_loss_backward, ("grad_input",), (grad, x, klass, 1, 0.7)),
+            (ops.multilabel_margin_loss_forward, ("output", "is_target"), (x, labels, 1)),
+            (ops.multilabel_margin_loss_backward, ("grad_input",), (grad, x, labels, 1, is_target)),
+        ):
+            want = op(*args)
+            out = {n: torch.empty(0, device=device) for n in names}
+            with no_fallback():
+                op(*(a.to(device) if torch.is_tensor(a) else a for a in args), **out)
+            for got, w in zip(out.values(), want if isinstance(want, tuple) else (want,), strict=True):
+                self.assertEqual(got.cpu(), w)
+
     def test_losses_of_nn(self, device):
         """Each loss module agrees with the CPU, and none runs on the CPU."""
         torch.netcl.reset_cpu_fallback_ops()

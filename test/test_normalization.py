@@ -4,6 +4,7 @@ import copy
 
 import torch
 import torch.nn.functional as F
+from common import no_fallback
 from torch import nn
 from torch.testing import make_tensor
 from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
@@ -286,6 +287,18 @@ class TestNormalization(TestCase):
             F.batch_norm(x, None, None, training=True),
         )
 
+    def test_batch_norm_update_stats(self, device):
+        for dtype in (torch.float32, torch.bfloat16):
+            x = torch.randn(4, 3, 8).to(dtype)
+            m, v, mean, var = torch.zeros(3), torch.ones(3), torch.zeros(3), torch.ones(3)
+            want = torch.batch_norm_update_stats(x, m, v, 0.1)
+            mine = mean.to(device), var.to(device)
+            with no_fallback():
+                got = torch.batch_norm_update_stats(x.to(device), *mine, 0.1)
+                alone = torch.batch_norm_update_stats(x.to(device), None, None, 0.1)
+            for a, b in zip((*got, *alone, *mine), (*want, *want, m, v), strict=True):
+                self.assertEqual(a.cpu(), b, exact_dtype=False)
+
     def test_batch_norm_forms(self, device):
         """The other entry points give the same results."""
         x, w, b = torch.randn(4, 3, 8), torch.rand(3), torch.rand(3)
@@ -305,6 +318,13 @@ class TestNormalization(TestCase):
         out = [torch.empty(0, device=device) for _ in range(3)]
         torch.native_batch_norm(*args, None, None, True, 0.1, 1e-5, out=out)
         for a, r in zip(out, ref, strict=True):
+            self.assertEqual(a.cpu(), r)
+        m, v = torch.zeros(3, device=device), torch.ones(3, device=device)
+        out = [torch.empty(0, device=device) for _ in range(3)]
+        names = dict(zip(("out", "save_mean", "save_invstd"), out, strict=True))
+        reserve = torch.empty(0, dtype=torch.uint8, device=device)
+        torch.ops.aten._batch_norm_with_update.out(*args, m, v, 0.1, 1e-5, **names, reserve=reserve)
+        for a, r in zip((*out, m, v), (*ref, mean, var), strict=True):
             self.assertEqual(a.cpu(), r)
         got = torch.ops.aten._native_batch_norm_legit.no_stats(*args, True, 0.1, 1e-5)
         self.assertEqual(got[0].cpu(), ref[0])

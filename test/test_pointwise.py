@@ -327,6 +327,38 @@ class TestPointwise(TestCase):
             x = torch.randn(shape)
             self.assertEqual((x.to(device) * 2 + 1).cpu(), x * 2 + 1)
 
+    def test_forward_derivatives_of_glu(self, device):
+        """jvp of glu and of its gradient, against the CPU."""
+        x, tangent = torch.randn(5, 6), torch.randn(5, 6)
+        x[0, 0] = torch.nan
+
+        def second(v):
+            return torch.func.grad(lambda t: F.glu(t, 1).square().nansum())(v)
+
+        for f in (lambda v: F.glu(v, 1), second):
+            with no_fallback():
+                got = torch.func.jvp(f, (x.to(device),), (tangent.to(device),))
+            want = torch.func.jvp(f, (x,), (tangent,))
+            self.assertEqual([t.cpu() for t in got], list(want), equal_nan=True)
+
+    def test_add_relu(self, device):
+        for dtype in (torch.float32, torch.int8, torch.int32):
+            x, y = (torch.randint(-9, 9, (33,)).to(dtype) for _ in range(2))
+            if dtype == torch.float32:
+                x[:3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+            a, b = x.to(device), y.to(device)
+            with no_fallback():
+                self.assertEqual(torch._VF._add_relu(a, b, alpha=2).cpu(), torch._VF._add_relu(x, y, alpha=2))
+                out = torch.empty(0, dtype=dtype, device=device)
+                torch._VF._add_relu(a, b, out=out)
+                self.assertEqual(out.cpu(), torch._VF._add_relu(x, y))
+                self.assertEqual(torch._VF._add_relu_(a, 3).cpu(), torch._VF._add_relu_(x, 3))
+
+    def test_remainder_of_a_number(self, device):
+        x = torch.tensor([3.0, -3.0, 0.0, torch.inf, torch.nan])
+        with no_fallback():
+            self.assertEqual(torch.remainder(7, x.to(device)).cpu(), torch.remainder(7, x))
+
     def test_out_and_inplace(self, device):
         x = torch.randn(4, 5)
         out = torch.empty(0, device=device)

@@ -301,6 +301,7 @@ class TestCounts(NetclTestCase):
         self.check(
             device, lambda x: torch.unique_consecutive(x, dim=1, return_inverse=True, return_counts=True), x
         )
+        self.check(device, lambda x: torch.ops.aten.unique_dim_consecutive(x, 0, True, True), x)
         self.check(device, lambda x: torch.unique(x[:0], return_inverse=True), x)
         self.check(device, lambda x: torch.unique(x[:2], dim=1, return_inverse=True, return_counts=True), x)
         self.check(device, lambda x: torch.unique(x[:, :3].repeat(3, 1), dim=0), x)

@@ -12,6 +12,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu_backward_meta.h>
 #include <ATen/ops/gelu_meta.h>
+#include <ATen/ops/glu_backward_jvp_native.h>
+#include <ATen/ops/glu_jvp_native.h>
 #include <ATen/ops/glu_native.h>
 #include <ATen/ops/hardshrink_backward_native.h>
 #include <ATen/ops/hardshrink_native.h>
@@ -257,6 +259,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("binary_cross_entropy_backward.grad_input", &binary_cross_entropy_backward_out);
   m.impl("glu_backward", &glu_backward);
   m.impl("glu_backward.grad_input", &glu_backward_out);
+  m.impl("glu_jvp", &at::native::glu_jvp);
+  m.impl("glu_backward_jvp", &at::native::glu_backward_jvp);
   m.impl("mse_loss_backward", &at::native::mse_loss_backward);
   m.impl("mse_loss_backward.grad_input", &at::native::mse_loss_backward_out);
   m.impl("smooth_l1_loss_backward.grad_input", &at::native::smooth_l1_loss_backward_out);
@@ -305,6 +309,7 @@ NETCL_STUB(TensorIterator, "binary.cl", hardswish_backward)
 NETCL_STUB(TensorIteratorBase, "binary.cl", glu)
 NETCL_STUB(TensorIterator, "binary.cl", prelu)
 NETCL_STUB(TensorIterator, "ternary.cl", prelu_backward)
+NETCL_STUB(TensorIteratorBase, "ternary.cl", glu_jvp)
 #undef NETCL_STUB
 #define NETCL_STUB(file, op)                                                                           \
   void netcl_##op(TensorIteratorBase& iter, const Scalar& s) { netcl::pointwise(iter, file, #op, s); } \

@@ -3,6 +3,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/var_mean.h>
 #include <torch/library.h>
 
 #include "aten/support/Rows.h"
@@ -331,6 +332,30 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> with_update(const Tensor& input, OptT
                                      {running_mean, running_var, /*training=*/true, eps, momentum});
   return {out, mean, invstd, at::empty({0}, input.options().dtype(at::kByte))};
 }
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> with_update_out(const Tensor& input, OptTensor weight, OptTensor bias,
+                                                               Tensor& running_mean, Tensor& running_var,
+                                                               double momentum, double eps, Tensor& out,
+                                                               Tensor& save_mean, Tensor& save_invstd,
+                                                               Tensor& reserve) {
+  const auto [y, mean, invstd, none] = with_update(input, weight, bias, running_mean, running_var, momentum, eps);
+  into({y, mean, invstd}, out, save_mean, save_invstd);
+  return {out, save_mean, save_invstd, reserve};
+}
+// The mean and the biased variance of each channel; the running variance takes the unbiased one.
+std::tuple<Tensor, Tensor> update_stats(const Tensor& input, OptTensor running_mean, OptTensor running_var,
+                                        double momentum) {
+  check_floating(netcl::device_of(input), input.scalar_type(), "aten::batch_norm_update_stats");
+  const Layout layout(input);
+  at::DimVector dims;
+  for (int64_t d = 0; d < input.dim(); d++)
+    if (d != 1) dims.push_back(d);
+  const Tensor x = input.to(compute_type(input.scalar_type()));
+  auto [var, mean] = at::var_mean(x, at::OptionalIntArrayRef(dims), /*correction=*/0);
+  const double n = double(input.numel() / std::max<int64_t>(layout.channels, 1));
+  if (const Tensor r = get(running_mean); r.defined()) r.mul_(1 - momentum).add_(mean, momentum);
+  if (const Tensor r = get(running_var); r.defined()) r.mul_(1 - momentum).add_(var, momentum * n / (n - 1));
+  return {mean, var};
+}
 Triple native_batch_norm_backward(const Tensor& grad_out, const Tensor& input, OptTensor weight, OptTensor running_mean,
                                   OptTensor running_var, OptTensor save_mean, OptTensor save_invstd, bool train,
                                   double eps, Mask mask) {
@@ -366,6 +391,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_native_batch_norm_legit.no_stats", &legit_no_stats);
   m.impl("_native_batch_norm_legit.no_stats_out", &legit_no_stats_out);
   m.impl("_batch_norm_with_update", &with_update);
+  m.impl("_batch_norm_with_update.out", &with_update_out);
+  m.impl("batch_norm_update_stats", &update_stats);
   m.impl("native_batch_norm_backward", &native_batch_norm_backward);
   m.impl("batch_norm_backward", &batch_norm_backward);
 }

@@ -6,6 +6,7 @@
 #include <ATen/native/PointwiseOps.h>
 #include <ATen/native/Pow.h>
 #include <ATen/native/TensorCompare.h>
+#include <ATen/ops/_add_relu_native.h>
 #include <ATen/ops/add_meta.h>
 #include <ATen/ops/addcdiv_native.h>
 #include <ATen/ops/addcmul_native.h>
@@ -208,12 +209,23 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("floor_divide", static_cast<Tensor (*)(const Tensor&, const Tensor&)>(at::native::floor_divide));
   m.impl("floor_divide_.Tensor", static_cast<Tensor& (*)(Tensor&, const Tensor&)>(at::native::floor_divide_));
   m.impl("floor_divide.out", &at::native::floor_divide_out);
+  m.impl("_add_relu.Tensor",
+         static_cast<Tensor (*)(const Tensor&, const Tensor&, const Scalar&)>(at::native::add_relu));
+  m.impl("_add_relu_.Tensor", static_cast<Tensor& (*)(Tensor&, const Tensor&, const Scalar&)>(at::native::add_relu_));
+  m.impl("_add_relu.Scalar",
+         static_cast<Tensor (*)(const Tensor&, const Scalar&, const Scalar&)>(at::native::add_relu));
+  m.impl("_add_relu_.Scalar", static_cast<Tensor& (*)(Tensor&, const Scalar&, const Scalar&)>(at::native::add_relu_));
+  m.impl("_add_relu.out", &at::native::add_relu_out);
+  m.impl("remainder.Scalar_Tensor", static_cast<Tensor (*)(const Scalar&, const Tensor&)>(at::native::remainder));
   m.impl("rsub.Tensor", static_cast<Tensor (*)(const Tensor&, const Tensor&, const Scalar&)>(at::native::rsub));
   m.impl("where.self", static_cast<Tensor (*)(const Tensor&, const Tensor&, const Tensor&)>(at::native::where));
   m.impl("where.self_out", &at::native::where_self_out);
 }
 
 void add_kernel(TensorIteratorBase& iter, const Scalar& alpha) { pointwise(iter, "binary.cl", "add", alpha); }
+void add_clamp_kernel(TensorIterator& iter, const Scalar& alpha, const Scalar& min, const Scalar& max) {
+  pointwise(iter, "binary.cl", "add_clamp", {alpha, min, max});
+}
 void clamp_tensor_kernel(TensorIteratorBase& iter) { pointwise(iter, "ternary.cl", "clamp_tensor"); }
 void where_kernel(TensorIterator& iter) { pointwise(iter, "ternary.cl", "where", {}, iter.dtype(0)); }
 void addcmul_kernel(TensorIteratorBase& iter, const Scalar& value) { pointwise(iter, "ternary.cl", "addcmul", value); }
@@ -298,6 +310,7 @@ NETCL_BINARY_STUBS(NETCL_STUB)
 NETCL_LOGICAL_OPS(NETCL_STUB)
 #undef NETCL_STUB
 REGISTER_PRIVATEUSE1_DISPATCH(add_stub, &netcl::add_kernel)
+REGISTER_PRIVATEUSE1_DISPATCH(add_clamp_stub, &netcl::add_clamp_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(clamp_stub, &netcl::clamp_tensor_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &netcl::where_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(addcmul_stub, &netcl::addcmul_kernel)

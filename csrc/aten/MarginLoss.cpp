@@ -93,6 +93,30 @@ Tensor multilabel_margin_loss_backward(const Tensor& grad_output, const Tensor& 
   return gin;
 }
 
+// The out= forms give the results of the functional ones.
+Tensor& into(Tensor& out, const Tensor& result) {
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
+}
+Tensor& multi_margin_loss_out(const Tensor& self, const Tensor& target, const Scalar& p, const Scalar& margin,
+                              OptTensor weight, int64_t reduction, Tensor& out) {
+  return into(out, netcl::multi_margin_loss(self, target, p, margin, weight, reduction));
+}
+Tensor& multi_margin_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                                       const Scalar& p, const Scalar& margin, OptTensor weight, int64_t reduction,
+                                       Tensor& grad_input) {
+  return into(grad_input, netcl::multi_margin_loss_backward(grad_output, self, target, p, margin, weight, reduction));
+}
+std::tuple<Tensor&, Tensor&> multilabel_margin_loss_out(const Tensor& self, const Tensor& target, int64_t reduction,
+                                                        Tensor& output, Tensor& is_target) {
+  const auto [loss, is] = netcl::multilabel_margin_loss(self, target, reduction);
+  return {into(output, loss), into(is_target, is)};
+}
+Tensor& multilabel_margin_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                                            int64_t reduction, const Tensor& is_target, Tensor& grad_input) {
+  return into(grad_input, netcl::multilabel_margin_loss_backward(grad_output, self, target, reduction, is_target));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -100,6 +124,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("multi_margin_loss_backward", &multi_margin_loss_backward);
   m.impl("multilabel_margin_loss_forward", &multilabel_margin_loss);
   m.impl("multilabel_margin_loss_backward", &multilabel_margin_loss_backward);
+  m.impl("multi_margin_loss.out", &multi_margin_loss_out);
+  m.impl("multi_margin_loss_backward.grad_input", &multi_margin_loss_backward_out);
+  m.impl("multilabel_margin_loss_forward.output", &multilabel_margin_loss_out);
+  m.impl("multilabel_margin_loss_backward.grad_input", &multilabel_margin_loss_backward_out);
 }
 
 }  // namespace netcl

@@ -169,6 +169,11 @@ std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& self, bool r
   return {self.index_select(d, r.starts), r.of_each, r.counts};
 }
 
+std::tuple<Tensor, Tensor, Tensor> unique_dim_consecutive(const Tensor& self, int64_t dim, bool return_inverse,
+                                                          bool return_counts) {
+  return netcl::unique_consecutive(self, return_inverse, return_counts, dim);
+}
+
 // Sorts rows lexicographically: a stable sort by each column, the last column first.
 std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, bool sorted, bool return_inverse,
                                               bool return_counts) {
@@ -222,6 +227,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_unique2", &unique2);
   m.impl("unique_dim", &unique_dim);
   m.impl("unique_consecutive", &unique_consecutive);
+  m.impl("unique_dim_consecutive", &unique_dim_consecutive);
   structured<at::native::structured_isin_Tensor_Tensor_out>(m, "isin.Tensor_Tensor", nullptr, "isin.Tensor_Tensor_out");
   structured<at::native::structured_isin_Tensor_Scalar_out>(m, "isin.Tensor_Scalar", nullptr, "isin.Tensor_Scalar_out");
   structured<at::native::structured_isin_Scalar_Tensor_out>(m, "isin.Scalar_Tensor", nullptr, "isin.Scalar_Tensor_out");

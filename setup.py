@@ -69,7 +69,7 @@ GROUPS = {
     "matrices": "aten/LinearAlgebra aten/Factorizations aten/Fft aten/*Attention aten/TransformerLayers aten/Quantized",
     "tensors": "aten/Copy aten/Factories aten/Hooks aten/Compiled aten/ShallowCopy aten/Nested Module Interop Profiler",
     "decompositions": "aten/linalg/*",
-    "layers": "aten/BatchNorm aten/Normalization aten/*Loss",
+    "layers": "aten/BatchNorm aten/Normalization aten/*Loss aten/FakeQuantize",
     "products": "aten/gemm/* aten/conv/* aten/rnn/*",
     "autocast": "amp/autocast_*",
     "support": "aten/support/*",

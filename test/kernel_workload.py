@@ -46,6 +46,9 @@ def training() -> None:
     p = torch.rand(6, device=D, requires_grad=True)
     F.binary_cross_entropy(p, torch.rand(6, device=D)).backward()
     F.multi_margin_loss(torch.randn(3, 4, device=D), torch.tensor([0, 1, 2], device=D))
+    torch._fake_quantize_learnable_per_channel_affine(
+        torch.randn(3, 4, device=D), torch.ones(3, device=D), torch.zeros(3, device=D), 0, 0, 15
+    )
 
 
 def optimizers() -> None:

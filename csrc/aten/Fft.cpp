@@ -13,6 +13,7 @@
 
 #include <bit>
 #include <cmath>
+#include <string>
 
 #include "aten/support/Launch.h"
 
@@ -147,8 +148,8 @@ Tensor transform(const Plan& plan, const Tensor& self) {
 c10::DimVector check(const char* op, const Tensor& self, IntArrayRef dims, bool may_be_none = false) {
   const ScalarType type = self.scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(
-      type == at::kFloat || type == at::kDouble || type == at::kComplexFloat || type == at::kComplexDouble, op,
-      ": netcl transforms float32, float64 and their complex numbers, got ", type);
+      type == at::kFloat || type == at::kDouble || type == at::kHalf || c10::isComplexType(type), op,
+      ": netcl transforms float16, float32, float64 and their complex numbers, got ", type);
   check_dtype(netcl::device_of(self), type, op);
   TORCH_CHECK(may_be_none || !dims.empty(), op, ": must transform at least one axis");
   c10::DimVector wrapped(dims);
@@ -171,11 +172,15 @@ Tensor c2c(const char* op, Tensor x, IntArrayRef dims, bool forward, Scale scale
   return x;
 }
 
+// Half precision is transformed in float32 and rounded once.
+Tensor widened(const Tensor& t) { return t.to(compute_type(t.scalar_type())); }
+
 Tensor fft_c2c(const Tensor& self, IntArrayRef dim, int64_t normalization, bool forward) {
   TORCH_CHECK(self.is_complex(), "_fft_c2c: expected a complex tensor, got ", self.scalar_type());
   const c10::DimVector dims = check("aten::_fft_c2c", self, dim, true);
   if (dims.empty()) return self.clone();
-  return c2c("aten::_fft_c2c", self, dims, forward, {static_cast<Norm>(normalization), elements(self, dims)});
+  const Scale scale{static_cast<Norm>(normalization), elements(self, dims)};
+  return c2c("aten::_fft_c2c", widened(self), dims, forward, scale).to(self.scalar_type());
 }
 
 Tensor fft_r2c(const Tensor& self, IntArrayRef dim, int64_t normalization, bool onesided) {
@@ -184,9 +189,10 @@ Tensor fft_r2c(const Tensor& self, IntArrayRef dim, int64_t normalization, bool 
   const Scale scale{static_cast<Norm>(normalization), elements(self, dims)};
   const int64_t last = dims.back(), n = self.size(last);
   const IntArrayRef rest = IntArrayRef(dims).slice(0, dims.size() - 1);
-  const Tensor x = transform(
-      {"aten::_fft_r2c", last, n, onesided ? n / 2 + 1 : n, false, false, rest.empty() ? scale : Scale{}}, self);
-  return c2c("aten::_fft_r2c", x, rest, true, scale);
+  const Tensor x =
+      transform({"aten::_fft_r2c", last, n, onesided ? n / 2 + 1 : n, false, false, rest.empty() ? scale : Scale{}},
+                widened(self));
+  return c2c("aten::_fft_r2c", x, rest, true, scale).to(c10::toComplexType(self.scalar_type()));
 }
 
 Tensor fft_c2r(const Tensor& self, IntArrayRef dim, int64_t normalization, int64_t last_size) {
@@ -197,8 +203,9 @@ Tensor fft_c2r(const Tensor& self, IntArrayRef dim, int64_t normalization, int64
               " elements, and ", last_size, " real ones need ", half);
   const IntArrayRef rest = IntArrayRef(dims).slice(0, dims.size() - 1);
   const Scale scale{static_cast<Norm>(normalization), elements(self, rest) * last_size};
-  const Tensor x = c2c("aten::_fft_c2r", self.narrow(last, 0, half), rest, false, {});
-  return transform({"aten::_fft_c2r", last, last_size, last_size, true, true, scale}, x);
+  const Tensor x = c2c("aten::_fft_c2r", widened(self.narrow(last, 0, half)), rest, false, {});
+  return transform({"aten::_fft_c2r", last, last_size, last_size, true, true, scale}, x)
+      .to(c10::toRealValueType(self.scalar_type()));
 }
 
 Tensor& into(Tensor& out, const Tensor& result) {
@@ -215,7 +222,30 @@ Tensor& fft_c2r_out(const Tensor& self, IntArrayRef dims, int64_t normalization,
   return into(out, fft_c2r(self, dims, normalization, last_size));
 }
 
+// ATen lets only other devices transform half. Here the operators' input is widened, and their result narrowed as CUDA
+// does: complex numbers of half, or half. In between runs ATen's function, which the table of any other device holds.
+void fft_of_half(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t arguments = op.schema().arguments().size();
+  c10::IValue& self = (*stack)[stack->size() - arguments];
+  const ScalarType type = self.toTensor().scalar_type();
+  const bool narrow = type == at::kHalf || type == at::kComplexHalf;
+  if (narrow) self = self.toTensor().to(compute_type(type));
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  if (!narrow) return;
+  const Tensor result = stack->back().toTensor();
+  stack->back() = result.to(result.is_complex() ? at::kComplexHalf : at::kHalf);
+}
+void fft_of_half_for_all(torch::Library& m) {
+  for (const char* dims : {"", "2", "n"}) {
+    for (const char* kind : {"fft", "ifft", "rfft", "irfft", "hfft", "ihfft"}) {
+      m.impl((std::string("fft_") + kind + dims).c_str(), torch::CppFunction::makeFromBoxedFunction<&fft_of_half>());
+    }
+  }
+}
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { fft_of_half_for_all(m); }
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  fft_of_half_for_all(m);
   m.impl("_fft_c2c", &fft_c2c);
   m.impl("_fft_c2c.out", &fft_c2c_out);
   m.impl("_fft_r2c", &fft_r2c);

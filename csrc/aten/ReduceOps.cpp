@@ -55,8 +55,7 @@ void mean_kernel(TensorIterator& it) {
 void accumulate(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, const Tensor& result,
                 void (*stub)(TensorIterator&), const c10::Scalar& of_nothing) {
   const ScalarType out = result.scalar_type(), in = self.scalar_type();
-  const bool widens = c10::promoteTypes(in, out) == out;
-  auto iter = at::meta::make_reduction(self, result, dim, keepdim, widens ? in : out);
+  auto iter = at::meta::make_reduction(self, result, dim, keepdim, widens(in, out) ? in : out);
   if (iter.numel() == 0) {
     result.fill_(of_nothing);
   } else {

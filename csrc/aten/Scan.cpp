@@ -171,8 +171,8 @@ void cum_op(const Tensor& self, int64_t dim, const Tensor& out, void (*kernel)(c
   if (self.dim() == 0) {
     out.copy_(self);
   } else {
-    const bool widens = c10::promoteTypes(self.scalar_type(), out.scalar_type()) == out.scalar_type();
-    kernel(out, widens ? self : self.to(out.scalar_type()), at::maybe_wrap_dim(dim, self.dim()));
+    const bool direct = widens(self.scalar_type(), out.scalar_type());
+    kernel(out, direct ? self : self.to(out.scalar_type()), at::maybe_wrap_dim(dim, self.dim()));
   }
 }
 struct Cumsum : at::meta::structured_cumsum {

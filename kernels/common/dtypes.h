@@ -1,11 +1,12 @@
-// A dtype is a tag (f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool c64 c128). Its storage type and its compute
-// type may differ. For a storage tag S, a compute tag A and a vector width V (1, 2, 4, 8 or 16):
+// A dtype is a tag (f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool c32 c64 c128, and those of float8.h). Its
+// storage type and its compute type may differ. For a storage tag S, a compute tag A and a vector width V (1, 2, 4, 8
+// or 16):
 //   STORAGE(S)               the storage type, CTYPE(A) the compute type, VTYPE(A, V) a vector of it
 //   LOAD(S, A, V, ptr, i)    V consecutive elements from element i on, converted to A
 //   STORE(S, A, V, ptr, i, v)
 // `ptr` is a `__global STORAGE(S)*` that is aligned to one element. Every device stores half (vload_half needs no
-// extension); bf16 is stored as a ushort, rounded to nearest even. half and bf16 are never compute types. Complex
-// numbers are pairs and have vectors of width 1 only.
+// extension); bf16 is stored as a ushort, rounded to nearest even. half, bf16, c32 and the float8 dtypes are never
+// compute types. Complex numbers are pairs and have vectors of width 1 only.
 #ifndef NETCL_DTYPES_H
 #define NETCL_DTYPES_H
 #include "common/common.h"
@@ -36,6 +37,7 @@
 #define st_f16 half
 #endif
 #define st_bf16 ushort
+#define st_c32 ushort2
 
 #define CTYPE(A) CAT(ct_, A)
 #define ct_f32 float
@@ -129,6 +131,7 @@
 // A complex number read as a real number gives its real part; read as a bool, it is True unless it is 0.
 #define ld_c64(A, V, p) CAT(from_complex_, A)((p)[0])
 #define ld_c128 ld_c64
+#define ld_c32(A, V, p) CAT(from_complex_, A)(half_load2((__global const STORAGE(f16)*)(p)))
 #define from_complex_f32(z) convert_float((z).x)
 #define from_complex_f64(z) convert_double((z).x)
 #define from_complex_i8(z) convert_char((z).x)
@@ -159,6 +162,7 @@
 #define sto_bool(A, V, p, v) CAT(VSTORE_, V)(CONVERT(u8, V, CAT(nonzero_, A)(V, v)), 0, p)
 #define sto_f16(A, V, p, v) CAT(half_store, V)(CAT(half_from_, A)(V, v), p)
 #define sto_bf16(A, V, p, v) CAT(store_bits, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, CAT(real_, A)(v))), p)
+#define sto_c32(A, V, p, v) half_store2(CAT(to_c64_, A)(v), (__global STORAGE(f16)*)(p))
 #define sto_c64(A, V, p, v) ((p)[0] = CAT(to_c64_, A)(v))
 #define sto_c128(A, V, p, v) ((p)[0] = CAT(to_c128_, A)(v))
 
@@ -255,6 +259,7 @@
 #define rnd_bool(A, V, x) (x)
 #define rnd_c64(A, V, x) (x)
 #define rnd_c128(A, V, x) (x)
+#define rnd_c32(A, V, x) half_round2(x)
 #define rnd_bf16(A, V, x) CONVERT(A, V, CAT(bf16_widen, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, x))))
 #define rnd_f16(A, V, x) CONVERT(A, V, CAT(half_round, V)(CONVERT(f32, V, x)))
 
@@ -338,5 +343,9 @@ NETCL_HALF(2, float2)
 NETCL_HALF(4, float4)
 NETCL_HALF(8, float8)
 NETCL_HALF(16, float16)
+
+#if defined(FLOAT8)
+#include "common/float8.h"
+#endif
 
 #endif

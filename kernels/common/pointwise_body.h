@@ -30,6 +30,7 @@
 #define RESULT CAT(result_, COMMON)(APPLY)
 #define result_f16(r) ROUND(f16, ACC, VEC, r)
 #define result_bf16(r) ROUND(bf16, ACC, VEC, r)
+#define result_c32(r) ROUND(c32, ACC, VEC, r)
 #define result_bool(r) AS_BOOL((r) != (VT)0)
 #else
 #define RESULT APPLY

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "runtime/OpName.h"
+
 namespace netcl {
 
 using c10::ScalarType;
@@ -38,14 +40,18 @@ const char* dtype_tag(ScalarType type) {
       return "c64";
     case ScalarType::ComplexDouble:
       return "c128";
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "netcl has no kernels for dtype ", type,
-                                  ". Convert the tensor to another dtype, or compute on the CPU.");
+    default: {
+      const char* op = current_op();
+      TORCH_CHECK_NOT_IMPLEMENTED(false, op ? op : "", op ? ": " : "", "netcl has no kernel for dtype ", type,
+                                  " of this operator. Convert the tensor to another dtype, or compute on the CPU.");
+    }
   }
 }
 
 ScalarType compute_type(ScalarType type) {
-  return type == ScalarType::Half || type == ScalarType::BFloat16 ? ScalarType::Float : type;
+  if (type == ScalarType::ComplexHalf) return ScalarType::ComplexFloat;
+  const bool narrow = type == ScalarType::Half || type == ScalarType::BFloat16 || c10::isFloat8Type(type);
+  return narrow ? ScalarType::Float : type;
 }
 
 void check_dtype(const Device& device, ScalarType type, const char* op) {

@@ -36,8 +36,8 @@ Bits scalar_bits(const c10::Scalar& value, c10::ScalarType type) {
                    static_assert(sizeof(x) <= sizeof(raw));
                    std::memcpy(raw, &x, sizeof(x));
                  }),
-                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kHalf, at::kBFloat16,
-                 at::kBool);
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
+                 AT_EXPAND(AT_FLOAT8_TYPES), at::kHalf, at::kBFloat16, at::kBool, at::kComplexHalf);
   return {raw[0], raw[1]};
 }
 

@@ -85,12 +85,51 @@ struct Variant {
 };
 static_assert(std::has_unique_object_representations_v<Variant>);
 
+// dtype_tag(), and the dtypes that only element-wise kernels know.
+const char* operand_tag(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::ComplexHalf:
+      return "c32";
+    case c10::ScalarType::Float8_e4m3fn:
+      return "e4m3";
+    case c10::ScalarType::Float8_e5m2:
+      return "e5m2";
+    case c10::ScalarType::Float8_e4m3fnuz:
+      return "e4m3z";
+    case c10::ScalarType::Float8_e5m2fnuz:
+      return "e5m2z";
+    default:
+      return dtype_tag(type);
+  }
+}
+
+// As on CPU and CUDA, there is no arithmetic of float8.
+void check_float8(const Variant& v) {
+  constexpr std::array<std::string_view, 5> known{"copy", "fill", "where", "eq", "ne"};
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !c10::isFloat8Type(v.common) || std::find(known.begin(), known.end(), v.op) != known.end(), '"', v.op,
+      "\" not implemented for '", c10::toString(v.common), "' on netcl");
+}
+
+// Declares the float8 dtypes of a kernel, whose conversions are defined only where they are used.
+void set_float8(Defs& defs, const Variant& v) {
+  constexpr std::array kFloat8{c10::ScalarType::Float8_e4m3fn, c10::ScalarType::Float8_e5m2,
+                               c10::ScalarType::Float8_e4m3fnuz, c10::ScalarType::Float8_e5m2fnuz};
+  bool any = false;
+  for (const auto type : kFloat8) {
+    if (type != v.common && std::find(v.types.begin(), v.types.end(), type) == v.types.end()) continue;
+    defs.set((std::string("FLOAT8_") + operand_tag(type)).c_str(), "1");
+    any = true;
+  }
+  if (any) defs.set("FLOAT8", "1");
+}
+
 Defs defs_of(const Variant& v) {
   const bool complex = c10::isComplexType(v.acc), floating = c10::isFloatingType(v.acc);
   Defs defs;
   defs.set("OP", ("OP_" + std::string(v.op)).c_str());
   defs.set("NIN", v.nin).set("NOUT", v.nout).set("NSCALARS", v.nscalars);
-  defs.set("VEC", v.vec).set("ACC", dtype_tag(v.acc)).set("COMMON", dtype_tag(v.common));
+  defs.set("VEC", v.vec).set("ACC", dtype_tag(v.acc)).set("COMMON", operand_tag(v.common));
   defs.set(complex ? "ACC_COMPLEX" : floating ? "ACC_FLOATING" : "ACC_INTEGRAL", "1");
   if (v.acc == c10::ScalarType::Double || v.acc == c10::ScalarType::ComplexDouble) defs.set("ACC_DOUBLE", "1");
   if (v.common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
@@ -102,8 +141,9 @@ Defs defs_of(const Variant& v) {
   const auto ins = c10::ArrayRef(v.types).slice(v.nout, v.nin);
   if (std::any_of(ins.begin(), ins.end(), [&](auto t) { return t != v.common; })) defs.set("CAST_INPUTS", "1");
   for (int k = 0; k < v.nout + v.nin; k++) {
-    defs.set(k < v.nout ? kOutNames[k] : kInNames[k - v.nout], dtype_tag(v.types[k]));
+    defs.set(k < v.nout ? kOutNames[k] : kInNames[k - v.nout], operand_tag(v.types[k]));
   }
+  set_float8(defs, v);
   return defs;
 }
 
@@ -115,6 +155,7 @@ bool lacks_operator(std::string_view log, const std::string& op) {
 }
 
 Kernel& build(Device& device, const Variant& v) {
+  check_float8(v);
   try {
     const Defs defs = defs_of(v);
     Kernel& k = kernel(device, v.file, v.rows == kAcross ? "across" : v.rows == kRows ? "rows" : "flat", defs);
@@ -240,7 +281,8 @@ int64_t vector_width(const Device& device, const at::TensorIteratorBase& iter, c
 // Whether an out= of another dtype gets what the common one holds: inf of 60000 + 60000 in half, True of True + True.
 // What computes no common dtype (a copy) converts to the output's at once.
 bool rounds_result(const at::TensorIteratorBase& iter, c10::ScalarType common) {
-  if (common != c10::kHalf && common != c10::kBFloat16 && common != c10::kBool) return false;
+  const bool narrow = common == c10::kHalf || common == c10::kBFloat16 || common == c10::kComplexHalf;
+  if (!narrow && common != c10::kBool) return false;
   if (Promoted::of(iter) == c10::ScalarType::Undefined) return false;
   for (int k = 0; k < iter.noutputs(); k++) {
     if (iter.dtype(k) != common && iter.dtype(k) != c10::kBool) return true;

@@ -30,4 +30,11 @@ c10::ScalarType value_type(c10::ScalarType input);
 // The same for operators that order their input; raises for complex numbers, naming `op`.
 c10::ScalarType ordered_type(c10::ScalarType input, const char* op);
 
+// Whether the operator reads a dtype `in` itself for a result of dtype `out`, rather than after a conversion to `out`.
+// c10 has no promotion for the unsigned integers above 8 bits, whose sums are int64.
+inline bool widens(c10::ScalarType in, c10::ScalarType out) {
+  if (c10::isBarebonesUnsignedType(in) || c10::isBarebonesUnsignedType(out)) return in == out || out == c10::kLong;
+  return c10::promoteTypes(in, out) == out;
+}
+
 }  // namespace netcl

@@ -1,0 +1,113 @@
+// Products of float8 matrices: _scaled_mm and _scaled_mm_v2 with one scale a tensor or one a row. bfloat16 holds every
+// float8 number, so the operands are converted to it and ordinary kernels follow; the sums stay in float32 until they
+// are scaled.
+#include <ATen/TensorOperators.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/ScaledBlasUtils.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include "aten/gemm/Gemm.h"
+
+namespace netcl {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using OptTensor = const std::optional<Tensor>&;
+using OptType = std::optional<c10::ScalarType>;
+
+// The scales of `count` rows (dimension 0) or columns (1), in a shape that broadcasts over the product.
+Tensor broadcast_scale(const Tensor& scale, int64_t dim, int64_t count, const char* name) {
+  TORCH_CHECK(scale.scalar_type() == at::kFloat, "_scaled_mm: ", name, " must be float32, got ", scale.scalar_type());
+  if (scale.numel() == 1) return scale.reshape({1, 1});
+  const bool rows = scale.dim() == 2 && scale.size(dim) == count && scale.size(1 - dim) == 1;
+  TORCH_CHECK_NOT_IMPLEMENTED(rows, "_scaled_mm: netcl takes one ", name, " for the tensor or one for each ",
+                              dim == 0 ? "row" : "column", " (", count, "), got ", scale.sizes());
+  return scale;
+}
+
+void check(const Tensor& a, const Tensor& b, OptTensor bias) {
+  TORCH_CHECK(a.dim() == 2 && b.dim() == 2, "_scaled_mm: expected matrices, got ", a.dim(), " and ", b.dim(),
+              " dimensions");
+  TORCH_CHECK(a.size(1) == b.size(0), "_scaled_mm: mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x",
+              a.size(1), " and ", b.size(0), "x", b.size(1), ")");
+  TORCH_CHECK(c10::isFloat8Type(a.scalar_type()) && c10::isFloat8Type(b.scalar_type()),
+              "_scaled_mm: expected float8 matrices, got ", a.scalar_type(), " and ", b.scalar_type());
+  if (bias) {
+    TORCH_CHECK(bias->dim() == 1 && bias->size(0) == b.size(1), "_scaled_mm: expected a bias of ", b.size(1),
+                " elements, got ", bias->sizes());
+  }
+}
+
+Tensor& scaled_mm_out(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, OptTensor bias,
+                      OptTensor scale_result, OptType out_dtype, bool /*use_fast_accum*/, Tensor& out) {
+  check(a, b, bias);
+  TORCH_CHECK(!out_dtype || *out_dtype == out.scalar_type(), "_scaled_mm: out_dtype must match output matrix type");
+  const int64_t m = a.size(0), n = b.size(1), k = a.size(1);
+  const Tensor rows = broadcast_scale(scale_a, 0, m, "scale_a"), columns = broadcast_scale(scale_b, 1, n, "scale_b");
+  at::native::resize_output(out, {m, n});
+  if (m * n == 0) return out;
+  const Tensor x = a.to(at::kBFloat16), w = b.to(at::kBFloat16),
+               sums = at::empty({m, n}, a.options().dtype(at::kFloat));
+  GemmArgs args;
+  args.m = m;
+  args.n = n;
+  args.k = k;
+  args.a = gemm_matrix(x);
+  args.b = gemm_matrix(w);
+  args.c = gemm_matrix(sums);
+  gemm("aten::_scaled_mm", queue_of(a), args);
+  sums.mul_(rows).mul_(columns);
+  if (bias) sums.add_(*bias);
+  if (scale_result && c10::isFloat8Type(out.scalar_type())) sums.mul_(*scale_result);
+  return out.copy_(sums);
+}
+
+Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, OptTensor bias,
+                 OptTensor scale_result, OptType out_dtype, bool fast) {
+  Tensor out = at::empty({0}, a.options().dtype(out_dtype.value_or(a.scalar_type())));
+  return scaled_mm_out(a, b, scale_a, scale_b, bias, scale_result, out_dtype, fast, out);
+}
+
+struct Recipe {
+  at::TensorList scales;
+  IntArrayRef kinds, swizzles;
+
+  Tensor scale(const char* name) const {
+    const auto is = [&](ScalingType kind) { return kinds.size() == 1 && kinds[0] == static_cast<int64_t>(kind); };
+    const bool plain = swizzles.empty() || (swizzles.size() == 1 && swizzles[0] == 0);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        scales.size() == 1 && plain && (is(ScalingType::TensorWise) || is(ScalingType::RowWise)),
+        "_scaled_mm_v2: netcl takes one tensor-wise or row-wise scale for ", name, ", not swizzled");
+    return scales[0];
+  }
+};
+
+Tensor& scaled_mm_v2_out(const Tensor& a, const Tensor& b, at::TensorList scale_a, IntArrayRef recipe_a,
+                         IntArrayRef swizzle_a, at::TensorList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
+                         OptTensor bias, OptType out_dtype, IntArrayRef /*contraction_dim*/, bool fast, Tensor& out) {
+  const Tensor of_a = Recipe{scale_a, recipe_a, swizzle_a}.scale("a");
+  Tensor of_b = Recipe{scale_b, recipe_b, swizzle_b}.scale("b");
+  // A scale for each column may also have the shape of rows.
+  if (of_b.numel() > 1) of_b = of_b.reshape({1, -1});
+  return scaled_mm_out(a, b, of_a, of_b, bias, std::nullopt, out_dtype, fast, out);
+}
+
+Tensor scaled_mm_v2(const Tensor& a, const Tensor& b, at::TensorList scale_a, IntArrayRef recipe_a,
+                    IntArrayRef swizzle_a, at::TensorList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
+                    OptTensor bias, OptType out_dtype, IntArrayRef contraction_dim, bool fast) {
+  Tensor out = at::empty({0}, a.options().dtype(out_dtype.value_or(a.scalar_type())));
+  return scaled_mm_v2_out(a, b, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, bias, out_dtype,
+                          contraction_dim, fast, out);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_scaled_mm", &scaled_mm);
+  m.impl("_scaled_mm.out", &scaled_mm_out);
+  m.impl("_scaled_mm_v2", &scaled_mm_v2);
+  m.impl("_scaled_mm_v2.out", &scaled_mm_v2_out);
+}
+
+}  // namespace
+}  // namespace netcl

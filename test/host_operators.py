@@ -22,7 +22,7 @@ GROUPS = [
      r"linalg_|_linalg_|geqrf|ormqr|_compute_linear_combination"),
     ("Quantisation", "They create or take quantised tensors, which netcl lacks: most raise on the host as well.",
      r".*quant|.*_fq_|_int_mm|_scaled_mm|.*int4pack|.*int8pack"),
-    ("Sparse layouts", "Layouts other than COO, and sparse arithmetic beyond what sparse gradients need.",
+    ("Sparse layouts", "Block layouts, and checks of indices.",
      r".*sparse|.*spdiags|sspaddmm|_convert_indices|.*compressed"),
     ("Made for the CPU", "Other operators call them for CPU tensors; nothing does for netcl's.",
      r".*mkldnn|.*for_cpu|_?slow_conv|from_file|_nested_compute"),

@@ -121,6 +121,10 @@ def operators() -> None:
     torch._weight_int8pack_mm(a, w, a[0, :8]), torch._int_mm(w, w.t())
     torch._weight_int4pack_mm(a, packed, 32, torch.ones(2, 8, 2, device=D))
     torch._weight_int4pack_mm(a.expand(20, 2, 64)[:, 0], packed, 32, torch.ones(2, 8, 2, device=D))
+    tiny = x.to(torch.float8_e4m3fn), x.half().to(torch.float8_e5m2), x.to(torch.complex32)
+    [t.float() for t in tiny[:2]], tiny[2] * tiny[2], x.to(torch.float8_e5m2fnuz).to(torch.float8_e4m3fnuz)
+    sparse = torch.eye(40, device=D).to_sparse_csr()
+    sparse @ x, sparse.to(torch.float16) @ x.half(), torch.sparse.sampled_addmm(sparse, x, x.t())
     jagged = torch.nested.nested_tensor([x, x[:9]], layout=torch.jagged, requires_grad=True)
     torch.nested.to_padded_tensor(jagged, 0.0).sum().backward()
 

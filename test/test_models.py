@@ -174,6 +174,18 @@ def unet(_):
                     "steps": torch.tensor([100, 700])}
 
 
+class GraphConvolution(nn.Module):
+    """Two layers that multiply the features by a normalised adjacency matrix, as PyG's GCN does with sparse tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(24, 64), nn.Linear(64, 7)
+
+    def forward(self, adjacency, x, labels):
+        hidden = F.relu(torch.sparse.mm(adjacency, self.first(x)))
+        return F.cross_entropy(torch.sparse.mm(adjacency, self.second(hidden)), labels)
+
+
 class Detector(nn.Module):
     """Classifies the best boxes (K, 4) of two images (2, 3, 24, 24) by their features, after a deformable layer."""
 
@@ -278,6 +290,33 @@ class TestModels(TestCase):
             if FULL:
                 got.backward()
         self.assertEqual(got.detach().cpu(), want, atol=0, rtol=1e-4 if dtype is None else 0.05)
+
+    @parametrize("layout", ["coo", "csr"])
+    def test_graph_convolution(self, layout):
+        nodes, edges = 300, 2000
+        torch.manual_seed(0)
+        pairs = torch.cat([torch.randint(nodes, (2, edges)), torch.arange(nodes).expand(2, nodes)], 1)
+        adjacency = torch.sparse_coo_tensor(pairs, torch.ones(edges + nodes), (nodes, nodes)).coalesce()
+        degree = adjacency.sum(1).to_dense().rsqrt()
+        weights = degree[adjacency.indices()].prod(0) * adjacency.values()
+        adjacency = torch.sparse_coo_tensor(adjacency.indices(), weights, (nodes, nodes), is_coalesced=True)
+        adjacency = adjacency if layout == "coo" else adjacency.to_sparse_csr()
+        x, labels, model = torch.randn(nodes, 24), torch.randint(7, (nodes,)), GraphConvolution()
+        losses = []
+        for device in ("cpu", DEVICE):
+            net = copy.deepcopy(model).to(device)
+            optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+            with no_fallback():
+                inputs = [t.to(device) for t in (adjacency, x, labels)]
+                for _ in range(5):
+                    loss = net(*inputs)
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    losses.append(loss.item())
+        # Five steps of Adam in float32, whose sums are in another order.
+        self.assertEqual(losses[5:], losses[:5], atol=0, rtol=1e-4)
+        self.assertLess(losses[9], losses[5])
 
     @parametrize("name", [n for n in DECODERS if FULL or n in QUICK])
     def test_generate(self, name):

@@ -1,4 +1,5 @@
-"""Sparse COO tensors on netcl, as far as sparse gradients need them, against the CPU."""
+"""Sparse tensors on netcl: COO as far as sparse gradients need it, CSR, and products with dense matrices; against the
+CPU."""
 
 import unittest
 
@@ -112,6 +113,135 @@ class TestSparse(TestCase):
         ):
             with self.assertRaisesRegex((RuntimeError, NotImplementedError), error):
                 function()
+
+    def matrices(self, dtype, index=torch.int64):
+        """A random sparse matrix with an empty row and an empty column, dense, in COO, CSR and CSC, on both devices."""
+        generator = torch.Generator().manual_seed(0)
+        dense = torch.randn(40, 30, generator=generator).to(dtype)
+        if dtype.is_complex:
+            dense = torch.complex(dense.real, torch.randn(40, 30, generator=generator).to(dense.real.dtype))
+        dense[torch.rand(40, 30, generator=generator) > 0.2] = 0
+        dense[3], dense[:, 5] = 0, 0
+        csr = dense.to_sparse_csr()
+        csr = torch.sparse_csr_tensor(csr.crow_indices().to(index), csr.col_indices().to(index), csr.values(), (40, 30))
+        return dense, dense.to_sparse(), csr
+
+    @parametrize("index", [torch.int64, torch.int32])
+    def test_csr(self, index):
+        """Construction, parts, conversions and arithmetic on the values."""
+        dense, coo, csr = self.matrices(torch.float32, index)
+        with no_fallback():
+            mine = csr.to(DEV)
+            for a, b in (
+                (mine, csr),
+                (mine.clone(), csr),
+                (mine * 2, csr * 2),
+                (-mine, -csr),
+                (mine.relu(), csr.relu()),
+                (torch.zeros_like(mine), torch.zeros_like(csr)),
+                (mine.to_sparse(), csr.to_sparse()),
+                (mine.to_sparse_csc(), csr.to_sparse_csc()),
+                (mine.t(), csr.t()),
+                (coo.to(DEV).to_sparse_csr(), coo.to_sparse_csr()),
+                (dense.to(DEV).to_sparse_csr(), dense.to_sparse_csr()),
+                (dense.to(DEV).to_sparse_csc(), dense.to_sparse_csc()),
+            ):
+                self.assertSame(a, b)
+            self.assertEqual(mine.crow_indices().cpu(), csr.crow_indices())
+            self.assertEqual(mine.col_indices().cpu(), csr.col_indices())
+            self.assertEqual(mine.values().cpu(), csr.values())
+            self.assertEqual(mine.to_dense().cpu(), dense)
+            self.assertEqual(mine._nnz(), csr._nnz())
+            self.assertEqual(mine.sum().cpu(), csr.sum())
+        self.assertIn("layout=torch.sparse_csr", repr(mine))
+
+    @parametrize(
+        "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128]
+    )
+    def test_products(self, dtype):
+        """Sparse x dense and dense x sparse, of all layouts, for widths of the kernel's tiles, vectors and the rest."""
+        dense, coo, csr = self.matrices(dtype)
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        repeated = torch.cat([coo.indices(), coo.indices()], 1), torch.cat([coo.values(), coo.values()])
+        eps = torch.finfo(dtype).eps
+        # Some six products are added in float and rounded once; each is below 10.
+        tolerance = {"atol": max(60 * eps, 1e-5) if eps < 1e-3 else eps, "rtol": max(eps, 1e-6)}
+        for n in (1, 3, 16, 35, 150):
+            x, y = torch.randn(30, n).to(dtype), torch.randn(n, 40).to(dtype)
+            add = torch.randn(40, n).to(dtype)
+            with no_fallback():
+                for a in (coo.to(DEV), csr.to(DEV), csr.to(DEV).to_sparse_csc()):
+                    got = a @ x.to(DEV)
+                    self.assertEqual(got.dtype, dtype)
+                    self.assertEqual(got.cpu().to(wide), dense.to(wide) @ x.to(wide), **tolerance)
+                    got = torch.addmm(add.to(DEV), a, x.to(DEV), beta=0.5, alpha=2)
+                    want = 0.5 * add.to(wide) + 2 * (dense.to(wide) @ x.to(wide))
+                    self.assertEqual(got.cpu().to(wide), want, **tolerance)
+                    got = y.to(DEV) @ a
+                    self.assertEqual(got.cpu().to(wide), y.to(wide) @ dense.to(wide), **tolerance)
+                    # A column-major operand, a view, and an expanded addend.
+                    got = torch.addmm(add[0].to(DEV), a, x.t().contiguous().to(DEV).t())
+                    want = add[0].to(wide) + dense.to(wide) @ x.to(wide)
+                    self.assertEqual(got.cpu().to(wide), want, **tolerance)
+                twice = torch.sparse_coo_tensor(*(t.to(DEV) for t in repeated), (40, 30)) @ x.to(DEV)
+                self.assertEqual(twice.cpu().to(wide), 2 * (dense.to(wide) @ x.to(wide)), **tolerance)
+        with no_fallback():
+            for a in (coo.to(DEV), csr.to(DEV)):
+                self.assertEqual((a @ x[:, 0].to(DEV)).cpu().to(wide), dense.to(wide) @ x[:, 0].to(wide), **tolerance)
+                self.assertEqual((a @ torch.empty(30, 0, dtype=dtype, device=DEV)).shape, (40, 0))
+
+    def test_products_keep_nan(self):
+        _, _, csr = self.matrices(torch.float32)
+        x = torch.randn(30, 70)
+        x[2, 1], x[7, 69] = torch.nan, torch.inf
+        self.assertEqual((csr.to(DEV) @ x.to(DEV)).cpu(), csr @ x, equal_nan=True)
+
+    @parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+    def test_sampled_addmm(self, dtype):
+        dense, _, csr = self.matrices(dtype)
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        mask = dense != 0
+        for k in (1, 5, 40):
+            a, b = torch.randn(40, k).to(dtype), torch.randn(k, 30).to(dtype)
+            with no_fallback():
+                got = torch.sparse.sampled_addmm(csr.to(DEV), a.to(DEV), b.to(DEV), beta=0.5, alpha=2)
+            want = torch.where(mask, 0.5 * dense.to(wide) + 2 * (a.to(wide) @ b.to(wide)), 0)
+            eps = torch.finfo(dtype).eps
+            self.assertEqual(got.layout, torch.sparse_csr)
+            self.assertEqual(got.cpu().to_dense().to(wide), want, atol=max(1e-5, eps), rtol=max(1e-5, eps))
+
+    @parametrize("layout", ["coo", "csr"])
+    def test_gradients_of_products(self, layout):
+        _, coo, csr = self.matrices(torch.float32)
+        x, g = torch.randn(30, 20), torch.randn(40, 20)
+        grads = []
+        for dev in ("cpu", DEV):
+            with no_fallback():
+                a = (coo if layout == "coo" else csr).to(dev).detach().requires_grad_()
+                leaf = x.to(dev).detach().requires_grad_()
+                torch.sparse.mm(a, leaf).backward(g.to(dev))
+            grads.append((a.grad.cpu().to_dense(), leaf.grad.cpu()))
+        self.assertEqual(grads[1], grads[0], atol=1e-5, rtol=1e-5)
+
+    def test_refused_products(self):
+        _, coo, csr = self.matrices(torch.float32)
+        a, x = csr.to(DEV), torch.randn(30, 4, device=DEV)
+        for function, error in (
+            (lambda: a @ x.t(), "cannot be multiplied"),
+            (lambda: a @ x.double(), "same dtype"),
+            (lambda: a.t() @ a, "a sparse matrix and a dense one"),
+            (lambda: torch.sparse.sampled_addmm(a, x, x), "cannot be multiplied"),
+            (lambda: torch.sparse.sampled_addmm(coo.to(DEV), x, x), "sampled_addmm"),
+        ):
+            with self.assertRaisesRegex((RuntimeError, NotImplementedError), error):
+                function()
+        # Indices that nobody checked.
+        with torch.sparse.check_sparse_tensor_invariants(False):
+            col = csr.col_indices().clone()
+            col[7] = 1 << 40
+            bad = torch.sparse_csr_tensor(csr.crow_indices(), col, csr.values(), (40, 30), device=DEV)
+            with self.assertRaisesRegex(IndexError, "addmm"):
+                (bad @ x).cpu()
 
     @parametrize("mode", ["embedding", "sum", "mean"])
     @parametrize("optimizer", ["SGD", "momentum", "SparseAdam", "Adagrad"])

@@ -1,6 +1,7 @@
 // Sparse COO tensors, as far as sparse gradients need them: an embedding creates them, they are added, unscaled and
 // measured, and an optimizer uses them. Functions that CPU and CUDA share are ATen's; the others consist of operators
-// on indices and values. Any other operator on a sparse netcl tensor raises, since none is registered.
+// on indices and values; SparseCsr.cpp has the products. Any other operator on a sparse netcl tensor raises, since none
+// is registered.
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/Resize.h>

@@ -1,0 +1,364 @@
+// Sparse matrices in CSR: conversions, and products of a sparse and a dense matrix, of COO, CSR or CSC. A product
+// brings its sparse operand into CSR first, which costs a sort of the rows for CSC and for COO that is not coalesced.
+#include <ATen/ATen.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/SparseCsrTensorUtils.h>
+#include <ATen/native/Resize.h>
+#include <torch/library.h>
+
+#include <limits>
+#include <string>
+
+#include "args/sparse.h"
+#include "aten/support/Rows.h"
+#include "aten/support/Scalars.h"
+#include "aten/support/Structured.h"
+#include "runtime/Assertions.h"
+
+namespace netcl {
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+
+Tensor compressed(const Tensor& sorted, int64_t size, bool out_int32) {
+  // Place i: how many are below i.
+  return at::searchsorted(sorted.contiguous(), at::arange(size + 1, sorted.options()), out_int32);
+}
+// The index of the row of each element.
+Tensor expanded(const Tensor& crow, int64_t nnz) {
+  const int64_t rows = crow.numel() - 1;
+  const Tensor counts = crow.slice(0, 1).sub(crow.slice(0, 0, rows)).to(at::kLong);
+  return at::repeat_interleave(counts, std::optional<int64_t>(nnz)).to(crow.scalar_type());
+}
+
+struct CooToCsr : at::meta::structured__convert_indices_from_coo_to_csr {
+  void impl(const Tensor& input, int64_t size, bool out_int32, const Tensor& result) {
+    result.copy_(compressed(input, size, out_int32));
+  }
+};
+struct CsrToCoo : at::meta::structured__convert_indices_from_csr_to_coo {
+  void impl(const Tensor& crow, const Tensor& col, bool, bool transpose, const Tensor& result) {
+    const int64_t batches = crow.dim() - 1, rows = crow.size(-1) - 1, nnz = col.size(-1);
+    if (rows == 0 || col.numel() == 0) {
+      result.zero_();
+      return;
+    }
+    result.select(0, transpose ? batches : batches + 1).copy_(col.reshape({-1}));
+    const Tensor first = result.select(0, transpose ? batches + 1 : batches).view({-1, nnz});
+    const Tensor matrices = crow.reshape({-1, rows + 1});
+    for (int64_t b = 0; b < matrices.size(0); b++) first[b].copy_(expanded(matrices[b], nnz));
+    if (batches == 0) return;
+    Tensor position = at::arange(matrices.size(0), crow.options()).repeat_interleave(nnz);
+    for (int64_t d = batches; d-- > 0; position = position.floor_divide(crow.size(d)))
+      result.select(0, d).copy_(position.remainder(crow.size(d)));
+  }
+};
+
+// Checks what ATen's function for the CPU checks, with its messages; the host waits twice for each matrix.
+void validate(bool is_crow, const Tensor& compressed_indices, const Tensor& plain_indices, int64_t cdim, int64_t dim,
+              int64_t nnz) {
+  const std::string c = is_crow ? "crow_indices" : "ccol_indices", p = is_crow ? "col_indices" : "row_indices";
+  const std::string counts = is_crow ? "ncols" : "nrows", rows = is_crow ? "nrows" : "ncols";
+  const Tensor ends = compressed_indices.reshape({-1, cdim + 1}), plain = plain_indices.reshape({ends.size(0), nnz});
+  for (int64_t b = 0; b < ends.size(0); b++) {
+    const Tensor end = ends[b], place = plain[b], size = end.slice(0, 1).sub(end.slice(0, 0, cdim));
+    const Tensor found = at::stack({end[0].eq(0), end[cdim].eq(nnz), size.ge(0).logical_and(size.le(dim)).all(),
+                                    place.ge(0).logical_and(place.lt(dim)).all()})
+                             .cpu();
+    const auto holds = [&](int64_t i) { return found[i].item<bool>(); };
+    TORCH_CHECK(holds(0), "`", c, "[..., 0] == 0` is not satisfied.");
+    TORCH_CHECK(holds(1), "`", c, "[..., -1] == nnz` is not satisfied.");
+    TORCH_CHECK(holds(2), "`0 <= ", c, "[..., 1:] - ", c, "[..., :-1] <= ", counts, "` is not satisfied.");
+    TORCH_CHECK(holds(3), "`0 <= ", p, " < ", counts, "` is not satisfied.");
+    if (nnz < 2) continue;
+    const Tensor row = expanded(end, nnz);
+    const Tensor falls = place.slice(0, 1).le(place.slice(0, 0, nnz - 1));
+    TORCH_CHECK(!row.slice(0, 1).eq(row.slice(0, 0, nnz - 1)).logical_and(falls).any().item<bool>(), "`", p, "[..., ",
+                c, "[..., i - 1]:", c, "[..., i]] for all i = 1, ..., ", rows,
+                " are sorted and distinct along the last dimension values` is not satisfied.");
+  }
+}
+
+struct Csr {
+  Tensor crow, col, values;
+  int64_t rows, columns;
+};
+
+// Elements that are listed by row and column, in any order.
+Csr sorted_csr(const Tensor& row, const Tensor& col, const Tensor& values, int64_t rows, int64_t columns) {
+  // Numbers of 32 bits are sorted in a third of the time.
+  const bool narrow = rows <= std::numeric_limits<int32_t>::max();
+  const Tensor key = narrow ? row.to(at::kInt) : row;
+  const auto [sorted, order] = key.sort(/*stable=*/true, 0, /*descending=*/false);
+  return {compressed(sorted, rows, col.scalar_type() == at::kInt), col.index_select(0, order),
+          values.index_select(0, order), rows, columns};
+}
+
+Csr csr_of(const Tensor& t, const char* op) {
+  const auto layout = t.layout();
+  TORCH_CHECK_NOT_IMPLEMENTED(layout == at::kSparse || layout == at::kSparseCsr || layout == at::kSparseCsc, op,
+                              ": netcl multiplies sparse matrices of the layouts COO, CSR and CSC, got ", layout);
+  TORCH_CHECK_NOT_IMPLEMENTED(t.dim() == 2 && t.dense_dim() == 0, op,
+                              ": netcl multiplies sparse matrices of two sparse dimensions, got ", t.sizes(), " with ",
+                              t.dense_dim(), " dense dimensions");
+  const int64_t rows = t.size(0), columns = t.size(1);
+  if (layout == at::kSparseCsr) {
+    return {t.crow_indices().contiguous(), t.col_indices().contiguous(), t.values().contiguous(), rows, columns};
+  }
+  if (layout == at::kSparseCsc) {
+    const Tensor column = expanded(t.ccol_indices(), t._nnz());
+    return sorted_csr(t.row_indices(), column, t.values(), rows, columns);
+  }
+  const Tensor row = t._indices()[0], col = t._indices()[1], values = t._values();
+  if (!t.is_coalesced()) return sorted_csr(row, col, values, rows, columns);
+  return {compressed(row, rows, false), col.contiguous(), values.contiguous(), rows, columns};
+}
+
+// Conversions between CSR and CSC: the transpose of a matrix in CSR is one in CSC of the same indices.
+Tensor to_csr(const Tensor& self, std::optional<int64_t> /*dense_dim*/) {
+  if (self.layout() == at::kSparseCsr) return self;
+  const Csr c = csr_of(self, "aten::to_sparse_csr");
+  return at::_sparse_compressed_tensor_unsafe(c.crow, c.col, c.values, self.sizes(),
+                                              c.values.options().layout(at::kSparseCsr));
+}
+Tensor to_csc(const Tensor& self, std::optional<int64_t> /*dense_dim*/) {
+  if (self.layout() == at::kSparseCsc) return self;
+  const Csr c = csr_of(self.t(), "aten::to_sparse_csc");
+  return at::_sparse_compressed_tensor_unsafe(c.crow, c.col, c.values, self.sizes(),
+                                              c.values.options().layout(at::kSparseCsc));
+}
+
+void check_numbers(const Tensor& dense, const Tensor& values, const char* op) {
+  const auto type = dense.scalar_type();
+  TORCH_CHECK(values.scalar_type() == type, op, ": expected both matrices to have the same dtype, got ",
+              values.scalar_type(), " and ", type);
+  if (!c10::isComplexType(type) || type == at::kComplexHalf) check_floating(netcl::device_of(dense), type, op);
+  check_dtype(netcl::device_of(dense), type, op);
+}
+
+Defs sparse_defs(const Device& dev, c10::ScalarType type, const Tensor& index, int64_t width) {
+  const auto acc = compute_type(type);
+  const bool complex = c10::isComplexType(acc);
+  Defs defs;
+  defs.set("VAL", dtype_tag(type)).set("INDEX", dtype_tag(index.scalar_type())).set("ACC", dtype_tag(acc));
+  defs.set("VEC", complex ? 1 : row_vec(dev, width));
+  if (complex) defs.set("ACC_COMPLEX", 1);
+  return defs;
+}
+
+struct Factors {
+  PackedScalar alpha, beta;
+  Factors(const Scalar& a, const Scalar& b, c10::ScalarType type)
+      : alpha(pack_scalar(a, compute_type(type))), beta(pack_scalar(b, compute_type(type))) {}
+  static Bytes bytes(const PackedScalar& p) { return {p.words.data(), p.size}; }
+};
+
+// out = alpha * a * dense + beta * add. `out` is contiguous; `add` is undefined, or contiguous of out's size, or out.
+void spmm(const char* op, const Csr& a, const Tensor& dense_, const Tensor& out, const Tensor& add, const Scalar& alpha,
+          const Scalar& beta) {
+  check_numbers(dense_, a.values, op);
+  const Tensor dense = dense_.stride(1) == 1 || dense_.size(1) == 1 ? dense_ : dense_.contiguous();
+  const int64_t n = dense.size(1), nnz = a.values.numel();
+  if (out.numel() == 0) return;
+  Device& dev = netcl::device_of(dense);
+  const auto cores = int64_t(dev.compute_units());
+  // As many rows as make a few thousand products, unless cores would be left without.
+  const int64_t share = ceil_div<int64_t>(8192 * a.rows, std::max<int64_t>((nnz + a.rows) * n, 1));
+  const int64_t per = dev.is_cpu() ? std::clamp<int64_t>(share, 1, ceil_div(a.rows, 4 * cores)) : 1;
+  const size_t items = dev.is_cpu() ? size_t(ceil_div(a.rows, per)) : size_t(out.numel());
+  const SpmmParams params{a.rows, n, dense.stride(0), per, dense.size(0), nnz};
+  const Factors f(alpha, beta, dense.scalar_type());
+  kernel(dev, "sparse.cl", dev.is_cpu() ? "spmm" : "spmm_each", sparse_defs(dev, dense.scalar_type(), a.col, n))
+      .launch(op, queue_of(dense), {items}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out), buf_or_null(add),
+              buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, assert_code(dev, op), params,
+              Factors::bytes(f.alpha), Factors::bytes(f.beta));
+}
+
+bool is_sparse(const Tensor& t) { return t.layout() != at::kStrided; }
+
+void check_product(const Tensor& mat1, const Tensor& mat2, const char* op) {
+  TORCH_CHECK(mat1.dim() == 2 && mat2.dim() == 2, op, ": expected matrices, got ", mat1.dim(), " and ", mat2.dim(),
+              " dimensions");
+  TORCH_CHECK(mat1.size(1) == mat2.size(0), "mat1 and mat2 shapes cannot be multiplied (", mat1.size(0), "x",
+              mat1.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      is_sparse(mat1) != is_sparse(mat2), op,
+      ": netcl multiplies a sparse matrix and a dense one; call to_dense() or move the matrices "
+      "to the CPU for others");
+}
+
+Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha,
+                  Tensor& out) {
+  const char* op = "aten::addmm";
+  const bool adds = !beta.equal(0);
+  check_product(mat1, mat2, op);
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_sparse(out) && !(adds && is_sparse(self)), op,
+                              ": netcl adds products of sparse matrices to dense ones only");
+  const int64_t m = mat1.size(0), n = mat2.size(1);
+  at::native::resize_output(out, {m, n});
+  const Tensor expanded_self = adds ? self.expand({m, n}) : Tensor();
+  TORCH_CHECK(!adds || self.scalar_type() == out.scalar_type(), op, ": expected an addend of dtype ", out.scalar_type(),
+              ", got ", self.scalar_type());
+  if (is_sparse(mat1)) {
+    const DenseOut dense(out);
+    spmm(op, csr_of(mat1, op), mat2, dense.get(), adds ? expanded_self.contiguous() : Tensor(), alpha, beta);
+    dense.finish();
+  } else {
+    // The transpose of a matrix in CSR is one in CSC, and the reverse.
+    const Tensor result = at::empty({n, m}, out.options());
+    spmm(op, csr_of(mat2.t(), op), mat1.t(), result, adds ? expanded_self.t().contiguous() : Tensor(), alpha, beta);
+    out.copy_(result.t());
+  }
+  return out;
+}
+Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha) {
+  check_product(mat1, mat2, "aten::addmm");
+  Tensor out = at::empty({mat1.size(0), mat2.size(1)}, (is_sparse(mat1) ? mat2 : mat1).options());
+  return netcl::addmm_out(self, mat1, mat2, beta, alpha, out);
+}
+Tensor& addmm_(Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha) {
+  return netcl::addmm_out(self, mat1, mat2, beta, alpha, self);
+}
+Tensor& mm_out(const Tensor& mat1, const Tensor& mat2, Tensor& out) {
+  return netcl::addmm_out(out, mat1, mat2, 0, 1, out);
+}
+Tensor mm(const Tensor& mat1, const Tensor& mat2) { return netcl::addmm(mat1, mat1, mat2, 0, 1); }
+Tensor& addmv_out(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha,
+                  Tensor& out) {
+  TORCH_CHECK(vec.dim() == 1, "aten::addmv: expected a vector, got ", vec.dim(), " dimensions");
+  const Tensor self_column = self.dim() == 0 ? self : self.unsqueeze(1);
+  const Tensor result = at::addmm(self_column, mat, vec.unsqueeze(1), beta, alpha);
+  at::native::resize_output(out, {mat.size(0)});
+  return out.copy_(result.squeeze(1));
+}
+
+Tensor sampled_values(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                      const Scalar& alpha) {
+  const char* op = "aten::sampled_addmm";
+  TORCH_CHECK(self.layout() == at::kSparseCsr, "sampled_addmm: Expected self to have sparse csr layout, but got ",
+              self.layout());
+  TORCH_CHECK(mat1.layout() == at::kStrided && mat2.layout() == at::kStrided,
+              "sampled_addmm: Expected mat1 and mat2 to have strided layout, but got ", mat1.layout(), " and ",
+              mat2.layout());
+  TORCH_CHECK_NOT_IMPLEMENTED(self.dim() == 2 && mat1.dim() == 2 && mat2.dim() == 2, op,
+                              ": netcl has no batches of sparse matrices");
+  TORCH_CHECK(mat1.size(1) == mat2.size(0), "sampled_addmm: mat1 and mat2 shapes cannot be multiplied (", mat1.size(0),
+              "x", mat1.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
+  TORCH_CHECK(self.size(0) == mat1.size(0), "sampled_addmm: self.shape[-2] must match mat1.shape[-2]");
+  TORCH_CHECK(self.size(1) == mat2.size(1), "sampled_addmm: self.shape[-1] must match mat2.shape[-1]");
+  TORCH_CHECK(mat1.scalar_type() == mat2.scalar_type(),
+              "sampled_addmm: Expected mat1 and mat2 to have the same dtype, "
+              "but got ",
+              mat1.scalar_type(), " and ", mat2.scalar_type());
+  const Tensor values = self.values().contiguous(), col = self.col_indices().contiguous();
+  check_numbers(mat1, values, op);
+  const Tensor out = at::empty_like(values), a = mat1.contiguous(), b = mat2.t().contiguous();
+  const int64_t nnz = values.numel(), k = a.size(1);
+  if (nnz == 0) return out;
+  const Tensor row = expanded(self.crow_indices(), nnz).to(col.scalar_type());
+  Device& dev = netcl::device_of(a);
+  const int64_t spread = ceil_div(nnz, 4 * int64_t(dev.compute_units()));
+  const SampledParams params{nnz, k, dev.is_cpu() ? std::clamp<int64_t>(8192 / std::max<int64_t>(k, 1), 1, spread) : 1,
+                             a.size(0), b.size(0)};
+  const Factors f(alpha, beta, a.scalar_type());
+  kernel(dev, "sparse.cl", "sampled", sparse_defs(dev, a.scalar_type(), col, k))
+      .launch(op, queue_of(a), {size_t(ceil_div(nnz, params.per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out),
+              beta.equal(0) ? Buf{nullptr} : buf(values), buf(row), buf(col), buf(a), buf(b), Buf{assert_buffer(dev)},
+              assert_code(dev, op), params, Factors::bytes(f.alpha), Factors::bytes(f.beta));
+  return out;
+}
+Tensor sampled_addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                     const Scalar& alpha) {
+  const Tensor values = sampled_values(self, mat1, mat2, beta, alpha);
+  return at::_sparse_compressed_tensor_unsafe(self.crow_indices().clone(), self.col_indices().clone(), values,
+                                              self.sizes(), values.options().layout(at::kSparseCsr));
+}
+Tensor& sampled_addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                          const Scalar& alpha, Tensor& out) {
+  TORCH_CHECK(out.layout() == at::kSparseCsr, "sampled_addmm: Expected result to have sparse csr layout, but got ",
+              out.layout());
+  const Tensor values = sampled_values(self, mat1, mat2, beta, alpha);
+  if (!out.is_same(self)) at::native::resize_as_sparse_compressed_(out, self);
+  out.values().copy_(values);
+  if (out.is_same(self)) return out;
+  out.crow_indices().copy_(self.crow_indices());
+  out.col_indices().copy_(self.col_indices());
+  return out;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<CooToCsr>(m, "_convert_indices_from_coo_to_csr", nullptr, "_convert_indices_from_coo_to_csr.out");
+  structured<CsrToCoo>(m, "_convert_indices_from_csr_to_coo", nullptr, "_convert_indices_from_csr_to_coo.out");
+  m.impl("_validate_compressed_sparse_indices", &validate);
+  m.impl("_to_sparse_csr", &at::native::dense_to_sparse_csr);
+  m.impl("_to_sparse_csc", &at::native::dense_to_sparse_csc);
+}
+
+void impl_products(torch::Library& m) {
+  m.impl("mm", &mm);
+  m.impl("mm.out", &mm_out);
+  m.impl("addmm", &addmm);
+  m.impl("addmm_", &addmm_);
+  m.impl("addmm.out", &addmm_out);
+}
+
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  impl_products(m);
+  m.impl("mv", &at::native::mv_sparse);
+  m.impl("_to_sparse_csr", &at::native::coo_to_sparse_csr);
+  m.impl("_to_sparse_csc", &at::native::coo_to_sparse_csc);
+}
+
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  using namespace at::native;
+  using Blocks = at::OptionalIntArrayRef;
+  impl_products(m);
+  m.impl("addmv.out", &netcl::addmv_out);
+  m.impl("sparse_sampled_addmm", &sampled_addmm);
+  m.impl("sparse_sampled_addmm.out", &sampled_addmm_out);
+  // Creation, parts and conversions.
+  m.impl("empty.memory_format", &empty_sparse_compressed);
+  m.impl("empty_like", &empty_like_sparse_csr);
+  m.impl("resize_", &resize_sparse_csr_);
+  m.impl("resize_as_sparse_", &resize_as_sparse_compressed_);
+  m.impl("clone", &clone_sparse_compressed);
+  m.impl("copy_", &copy_sparse_compressed_);
+  m.impl("zero_", &zero_sparse_csr_);
+  m.impl("fill_.Scalar", &fill_sparse_csr_);
+  m.impl("sparse_dim", &sparse_dim_sparse_csr);
+  m.impl("dense_dim", &dense_dim_sparse_csr);
+  m.impl("_nnz", &_nnz_sparse_csr);
+  m.impl("values", &values_sparse_csr);
+  m.impl("crow_indices", &crow_indices_sparse_csr);
+  m.impl("col_indices", &col_indices_sparse_csr);
+  m.impl("ccol_indices", &ccol_indices_sparse_csr);
+  m.impl("row_indices", &row_indices_sparse_csr);
+  m.impl("select.int", &select_sparse_csr);
+  m.impl("sparse_mask", &sparse_mask_sparse_compressed);
+  m.impl("_to_dense", &sparse_compressed_to_dense);
+  m.impl("_to_sparse.sparse_dim", static_cast<Tensor (*)(const Tensor&, int64_t)>(sparse_compressed_to_sparse));
+  m.impl("_to_sparse",
+         static_cast<Tensor (*)(const Tensor&, std::optional<at::Layout>, Blocks, std::optional<int64_t>)>(
+             sparse_compressed_to_sparse));
+  m.impl("_to_sparse_csr", &to_csr);
+  m.impl("_to_sparse_csc", &to_csc);
+  // Arithmetic on the values.
+  m.impl("mul.Scalar", &mul_scalar_sparse_csr);
+  m.impl("mul_.Scalar", &mul__scalar_sparse_csr);
+  m.impl("mul.Tensor", &mul_sparse_csr);
+  m.impl("mul_.Tensor", &mul_sparse_csr_);
+  m.impl("mul.out", &mul_out_sparse_csr);
+  m.impl("neg", &neg_sparse_csr);
+  m.impl("neg_", &neg_sparse_csr_);
+  m.impl("neg.out", &neg_sparse_csr_out);
+  m.impl("abs", &abs_sparse_csr);
+  m.impl("sqrt", &sqrt_sparse_csr);
+  m.impl("relu", &relu_sparse_csr);
+  m.impl("tanh", &tanh_sparse_csr);
+  m.impl("sum", &sum_csr);
+  m.impl("_conj_physical", &conj_physical_sparse_csr);
+}
+
+}  // namespace
+}  // namespace netcl

@@ -1,0 +1,21 @@
+// Arguments of products with sparse matrices (csrc/aten/SparseCsr.cpp, kernels/sparse.cl).
+#ifndef NETCL_ARGS_SPARSE_H
+#define NETCL_ARGS_SPARSE_H
+#include "args/args.h"
+BEGIN_ARGS
+
+// A sparse matrix of `rows` rows times a dense one of `n` columns, whose rows lie `stride` elements apart. A work-item
+// takes `per` rows. `inner` and `nnz` bound the indices.
+typedef struct {
+  int64_t rows, n, stride, per, inner, nnz;
+} SpmmParams;
+SAME_SIZE(SpmmParams, 6 * 8)
+
+// Products of rows of `k` elements at `nnz` places of a matrix of rows x columns. A work-item takes `per` of them.
+typedef struct {
+  int64_t nnz, k, per, rows, columns;
+} SampledParams;
+SAME_SIZE(SampledParams, 5 * 8)
+
+END_ARGS
+#endif

@@ -356,9 +356,9 @@ class Compilers:
     def nvidia(self, program: Program, target: Target, folder: Path) -> Report:
         """OpenCL C to PTX to SASS. The PTX is that for the oldest target: for the others only a line of it differs."""
         oldest = next(t for t in TARGETS if t.vendor == "NVIDIA")
-        cpu, library = f"-march={oldest.name}", "nvptx64--nvidiacl.bc"
+        cpu, library = f"-march={target.name}", "nvptx64--nvidiacl.bc"
         if not (folder / "k.s").exists():
-            if error := self.front_end(program, oldest, "nvptx64-nvidia-nvcl", cpu, library, folder):
+            if error := self.front_end(program, target, "nvptx64-nvidia-nvcl", cpu, library, folder):
                 return Report(error=error)
         done = self.run(self.ptxas, f"-arch={target.name}", "-v", folder / "k.s", "-o", folder / "k.cubin")
         if done.returncode:

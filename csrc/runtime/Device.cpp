@@ -105,7 +105,10 @@ void check_environment() {
   check(hiding, kHiding);
   check("NETCL_LOG", {"compile", "launch", "alloc"});
   check("NETCL_FP16", {"storage"});
-  check("NETCL_MATRIX_ENGINE", {"none", "avx512_bf16", "amx"});
+  check("NETCL_MATRIX_ENGINE",
+        {"none", "avx512_bf16", "amx", "mma_sm75", "mma_sm80", "wmma", "mfma_cdna1", "mfma_cdna2", "dpas",
+         "emulated_mma_sm75", "emulated_mma_sm80", "emulated_wmma", "emulated_mfma_cdna1", "emulated_mfma_cdna2",
+         "emulated_dpas"});
 }
 
 std::array<size_t, 3> max_work_item_sizes(cl_device_id id) {
@@ -155,6 +158,10 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   hide(d);
   d.max_compute_units = std::max<cl_uint>(1, device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS));
   d.native_floats = device_value<cl_uint>(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
+  if (has("cl_nv_device_attribute_query")) {
+    constexpr cl_device_info kMajor = 0x4000, kMinor = 0x4001;  // CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, _MINOR_NV
+    d.capability = 10 * device_value<cl_uint>(id, kMajor) + device_value<cl_uint>(id, kMinor);
+  }
   return d;
 }
 

@@ -31,6 +31,7 @@ struct DeviceInfo {
   size_t max_groups = SIZE_MAX;
   cl_uint max_compute_units = 0;
   cl_uint native_floats = 0;  // CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
+  cl_uint capability = 0;     // NVIDIA's compute capability: 80 is 8.0; 0 elsewhere
 };
 
 class Device {

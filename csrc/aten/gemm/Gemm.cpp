@@ -14,6 +14,7 @@
 #include "args/gemm.h"
 #include "aten/gemm/GroupTile.h"
 #include "aten/gemm/MatrixEngine.h"
+#include "aten/gemm/MatrixUnits.h"
 #include "aten/support/RowElements.h"
 #include "runtime/OpName.h"
 
@@ -160,17 +161,20 @@ Cut cut(const Job& job, int64_t rows, int64_t cols, int64_t tile_work) {
   return r;
 }
 
-// An operand of gemm_tiled: `lines` rows of A or columns of B per tile; the strides are those between lines and along
-// k.
+// An operand of gemm_tiled: `lines` rows of A or columns of B, of a tile and in all; the strides are those between lines
+// and along k.
 struct Source {
   const GemmMatrix& x;
-  int64_t line_stride, k_stride, lines;
+  int64_t line_stride, k_stride, lines, all_lines, k;
 
   bool narrow() const { return x.dtype == c10::kHalf || x.dtype == c10::kBFloat16; }
+  // Whether adjacent elements lie along k, or across it.
+  bool along() const { return !across() && (k_stride == 1 || k == 1); }
+  bool across() const { return line_stride == 1 || (all_lines == 1 && k_stride != 1); }
   // Elements that a work-item reads at once: up to 16 bytes, in global and in local memory.
-  int64_t vector(c10::ScalarType acc, const GroupTile& tile, int64_t kc) const {
+  int64_t vector(c10::ScalarType acc, int64_t items, int64_t kc) const {
     const auto bytes = static_cast<int64_t>(std::max(c10::elementSize(x.dtype), narrow() ? 2 : c10::elementSize(acc)));
-    return c10::isComplexType(acc) ? 1 : std::min(std::max<int64_t>(16 / bytes, 1), lines * kc / (tile.x * tile.y));
+    return c10::isComplexType(acc) ? 1 : std::min(std::max<int64_t>(16 / bytes, 1), lines * kc / items);
   }
   // Elements that it reads from local memory at once.
   int64_t taken(c10::ScalarType acc, int64_t each) const {
@@ -178,6 +182,7 @@ struct Source {
     const auto bytes = static_cast<int64_t>(narrow() ? 2 : c10::elementSize(acc));
     return std::min(std::max<int64_t>(16 / bytes, 1), each);
   }
+  // Whether vectors begin at multiples of their size.
   bool aligned(int64_t elements) const {
     const int64_t other = k_stride == 1 ? line_stride : line_stride == 1 ? k_stride : 1;
     const auto address = reinterpret_cast<uintptr_t>(x.data);
@@ -186,28 +191,66 @@ struct Source {
   }
 };
 
+// How gemm_tiled computes a product: by portable code or by matrix units.
+struct Tiling {
+  int64_t height, width, items, va, vb;
+  Defs defs;
+
+  void set_vectors(c10::ScalarType acc, const Source& a, const Source& b, int64_t kc) {
+    va = a.vector(acc, items, kc);
+    vb = b.vector(acc, items, kc);
+    defs.set("KC", kc).set("VA", va).set("VB", vb);
+  }
+};
+
+Source source_a(const GemmArgs& g, int64_t lines) { return {g.a, g.a.rs, g.a.cs, lines, g.m, g.k}; }
+Source source_b(const GemmArgs& g, int64_t lines) { return {g.b, g.b.cs, g.b.rs, lines, g.n, g.k}; }
+
+Defs tiling_defs(const Job& job, const GroupTile& tile) {
+  Defs d = job.defs();
+  job.outputs(job.inputs(d)).set("SIDE_X", tile.x).set("SIDE_Y", tile.y).set("COLS", tile.cols).set("ROWS", tile.rows);
+  return d;
+}
+
+Tiling portable_tiling(const Job& job) {
+  const GemmArgs& g = job.g;
+  const GroupTile tile = group_tile(job.device(), job.acc, g.m, g.n, job.batches());
+  const Source a = source_a(g, tile.height()), b = source_b(g, tile.width());
+  Tiling t{tile.height(), tile.width(), tile.x * tile.y, 0, 0, tiling_defs(job, tile)};
+  t.set_vectors(job.acc, a, b, a.narrow() && b.narrow() ? 2 * tile.kc : tile.kc);  // the same number of bytes
+  t.defs.set("LVA", a.taken(job.acc, tile.rows)).set("LVB", b.taken(job.acc, tile.cols));
+  return t;
+}
+
+std::optional<Tiling> unit_tiling(const Job& job) {
+  const GemmArgs& g = job.g;
+  if (job.acc != c10::kFloat || g.a.dtype != g.b.dtype) return std::nullopt;
+  const auto tile = unit_tile(job.device(), g.a.dtype, g.m, g.n, job.batches());
+  if (!tile) return std::nullopt;
+  const Source a = source_a(g, tile->height()), b = source_b(g, tile->width());
+  if (!(a.along() || a.across()) || !(b.along() || b.across())) return std::nullopt;
+  Tiling t{tile->height(), tile->width(), tile->items(), 0, 0, tiling_defs(job, tile->groups)};
+  t.set_vectors(job.acc, a, b, tile->groups.kc);
+  tile->define_in(t.defs).set("ALONG_A", int64_t{a.along()}).set("ALONG_B", int64_t{b.along()});
+  return t;
+}
+
 void run_tiled(Job job) {
   // Computes C^T = B^T A^T if C is column-major, so that neighbouring work-items write neighbouring elements.
   if (job.g.c.cs != 1 && job.g.c.rs == 1) job.transpose();
   const GemmArgs& g = job.g;
-  const GroupTile tile = group_tile(job.device(), job.acc, g.m, g.n, job.batches());
-  const Source a{g.a, g.a.rs, g.a.cs, tile.height()}, b{g.b, g.b.cs, g.b.rs, tile.width()};
-  const int64_t kc = a.narrow() && b.narrow() ? 2 * tile.kc : tile.kc;  // the same number of bytes
-  const int64_t va = a.vector(job.acc, tile, kc), vb = b.vector(job.acc, tile, kc);
-  Defs defs = job.defs();
-  job.outputs(job.inputs(defs)).set("SIDE_X", tile.x).set("SIDE_Y", tile.y).set("COLS", tile.cols);
-  defs.set("ROWS", tile.rows).set("KC", kc).set("VA", va).set("VB", vb);
-  defs.set("LVA", a.taken(job.acc, tile.rows)).set("LVB", b.taken(job.acc, tile.cols));
-  auto& k = kernel(job.device(), "gemm/gemm_gpu.cl", "gemm_tiled", defs);
+  auto t = unit_tiling(job);
+  if (!t) t = portable_tiling(job);
+  auto& k = kernel(job.device(), "gemm/gemm_gpu.cl", "gemm_tiled", t->defs);
   GemmParams p = job.params();
-  p.m_tiles = ceil_div(g.m, tile.height());
-  p.n_tiles = ceil_div(g.n, tile.width());
-  p.a_aligned = a.aligned(va);
-  p.b_aligned = b.aligned(vb);
+  p.m_tiles = ceil_div(g.m, t->height);
+  p.n_tiles = ceil_div(g.n, t->width);
+  p.a_aligned = source_a(g, t->height).aligned(t->va);
+  p.b_aligned = source_b(g, t->width).aligned(t->vb);
   // The groups form one dimension, since others may be limited to 65535 groups.
   const int64_t groups = p.m_tiles * p.n_tiles * job.batches();
   TORCH_CHECK(groups <= UINT32_MAX, "netcl: ", job.op, ": too many matrices for one product: ", job.batches());
-  const auto items = static_cast<size_t>(tile.x * tile.y);
+  const auto items = static_cast<size_t>(t->items);
   with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
     k.launch(job.op, job.queue, {static_cast<size_t>(groups) * items}, {items}, job.a(), job.b(), job.c(), job.d(), p,
              alpha, beta);

@@ -9,6 +9,7 @@
 #include <cpuid.h>
 #endif
 
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -20,14 +21,24 @@
 namespace netcl {
 namespace {
 
-constexpr const char* kNames[] = {"none", "avx512_bf16", "amx"};
+constexpr std::array<const char*, 9> kNames{"none", "avx512_bf16", "amx",        "mma_sm75", "mma_sm80",
+                                           "wmma", "mfma_cdna1",  "mfma_cdna2", "dpas"};
+constexpr const char* kEmulated = "emulated_";  // before the name of a GPU's unit
 
-const char* name_of(MatrixEngine engine) { return kNames[static_cast<int>(engine)]; }
+bool is_unit(MatrixEngine engine) { return engine >= kFirstUnit; }
 
-MatrixEngine engine_of(const std::string& name) {
-  for (int i = 0; i < 3; i++)
-    if (name == kNames[i]) return static_cast<MatrixEngine>(i);
-  TORCH_CHECK_VALUE(false, "netcl: a matrix engine is none, avx512_bf16 or amx, got '", name, "'");
+std::string name_of(const EngineChoice& c) {
+  return std::string(c.emulated ? kEmulated : "") + kNames[static_cast<size_t>(c.engine)];
+}
+
+EngineChoice choice_of(const std::string& name) {
+  for (size_t i = 0; i < kNames.size(); i++) {
+    const auto engine = static_cast<MatrixEngine>(i);
+    if (name == kNames[i]) return {engine};
+    if (is_unit(engine) && name == std::string(kEmulated) + kNames[i]) return {engine, true};
+  }
+  TORCH_CHECK_VALUE(false, "netcl: '", name, "' is no matrix engine; those are ", c10::Join(", ", kNames),
+                    ", and those of GPUs after ", kEmulated);
 }
 
 // The best engine that this CPU has.
@@ -48,90 +59,148 @@ MatrixEngine of_this_cpu() {
   return MatrixEngine::kNone;
 }
 
-MatrixEngine wanted(const Device& device) {
-  if (!device.is_cpu() || !(device.info().type & CL_DEVICE_TYPE_CPU)) return MatrixEngine::kNone;
+// The units that a GPU's driver tells of, by its vendor's means.
+MatrixEngine of_this_gpu(const DeviceInfo& d) {
+  if (d.capability) {
+    return d.capability >= 80 ? MatrixEngine::kMmaSm80 : d.capability >= 75 ? MatrixEngine::kMmaSm75 : MatrixEngine::kNone;
+  }
+  if (d.name.starts_with("gfx11")) return MatrixEngine::kWmma;
+  if (d.name.starts_with("gfx908")) return MatrixEngine::kMfmaCdna1;
+  if (d.name.starts_with("gfx90a") || d.name.starts_with("gfx94")) return MatrixEngine::kMfmaCdna2;
+  const std::string extensions = " " + d.extensions + " ";
+  const bool dpas = extensions.find(" cl_intel_subgroup_matrix_multiply_accumulate ") != std::string::npos;
+  return dpas ? MatrixEngine::kDpas : MatrixEngine::kNone;
+}
+
+const char* asked_for() {
   const char* v = std::getenv("NETCL_MATRIX_ENGINE");
-  if (!v || !*v) return of_this_cpu();
-  const MatrixEngine chosen = engine_of(v), best = of_this_cpu();
-  TORCH_CHECK(chosen <= best, "NETCL_MATRIX_ENGINE: this CPU has no ", v, " (", name_of(best), ")");
-  return chosen;
+  return v && *v ? v : nullptr;
+}
+
+EngineChoice wanted(const Device& device) {
+  const char* v = asked_for();
+  if (device.is_cpu()) {
+    if (!(device.info().type & CL_DEVICE_TYPE_CPU)) return {};
+    if (!v || is_unit(choice_of(v).engine)) return {of_this_cpu()};
+    const MatrixEngine chosen = choice_of(v).engine, best = of_this_cpu();
+    TORCH_CHECK(chosen <= best, "NETCL_MATRIX_ENGINE: this CPU has no ", v, " (", name_of({best}), ")");
+    return {chosen};
+  }
+  if (v) {
+    const EngineChoice chosen = choice_of(v);
+    if (is_unit(chosen.engine) || chosen.engine == MatrixEngine::kNone) return chosen;
+  }
+  return {of_this_gpu(device.info())};
 }
 
 std::recursive_mutex mutex;
-std::map<c10::DeviceIndex, MatrixEngine>& engines() {
-  static auto& all = *new std::map<c10::DeviceIndex, MatrixEngine>;
+std::map<c10::DeviceIndex, EngineChoice>& engines() {
+  static auto& all = *new std::map<c10::DeviceIndex, EngineChoice>;
+  return all;
+}
+std::map<std::pair<c10::DeviceIndex, c10::ScalarType>, bool>& types_of_units() {
+  static auto& all = *new std::map<std::pair<c10::DeviceIndex, c10::ScalarType>, bool>;
   return all;
 }
 
 // Whether products of integers, whose sums are exact, are correct: for full and partial blocks, and every memory order
-// of the operands.
-bool multiplies(const Device& device) {
-  constexpr int64_t m = 88, n = 84, k = 74;  // larger than products that need no panels
+// of the operands. The shape is that of one product that needs panels, or of enough products for large tiles.
+bool multiplies(const Device& device, c10::ScalarType type, int64_t batches) {
+  constexpr int64_t m = 152, n = 84, k = 74;
   const at::Tensor x = at::arange(m * k, at::kFloat).mul(7).remainder(17).sub(8).view({m, k});
   const at::Tensor y = at::arange(k * n, at::kFloat).mul(5).remainder(13).sub(6).view({k, n});
   const at::Tensor expected = x.matmul(y);
   const auto on_device = [&](const at::Tensor& t) {
-    return t.to(at::TensorOptions(at::kBFloat16).device(c10::DeviceType::PrivateUse1, device.index()));
+    return t.to(at::TensorOptions(type).device(c10::DeviceType::PrivateUse1, device.index()));
   };
   const at::Tensor a = on_device(x), b = on_device(y), at = on_device(x.t().contiguous()).t(),
                    bt = on_device(y.t().contiguous()).t();
   for (const auto& [left, right] : {std::pair(a, b), std::pair(a, bt), std::pair(at, b), std::pair(at, bt)}) {
-    const at::Tensor c = at::empty({m, n}, left.options().dtype(at::kFloat));
+    const at::Tensor c = at::empty({batches, m, n}, left.options().dtype(at::kFloat));
     GemmArgs g;
     g.m = m;
     g.n = n;
     g.k = k;
+    g.batch = {1, batches};
     g.a = gemm_matrix(left);
     g.b = gemm_matrix(right);
     g.c = gemm_matrix(c);
     gemm("matrix_engine", current_queue(device.index()), g);
-    if (!c.cpu().equal(expected)) return false;
+    if (!c.cpu().equal(expected.expand_as(c))) return false;
   }
   return true;
 }
 
-MatrixEngine checked(const Device& device, MatrixEngine engine) {
-  auto& known = engines()[device.index()];
-  known = engine;  // the check itself uses it
-  if (engine == MatrixEngine::kNone) return engine;
-  std::string why = "its results were wrong";
+// Why products of this type are wrong; empty if they are right.
+std::string fault(const Device& device, c10::ScalarType type, bool large) {
   try {
-    if (multiplies(device)) return engine;
+    if (multiplies(device, type, 1) && (!large || multiplies(device, type, device.compute_units()))) return "";
   } catch (const c10::Error& e) {
-    why = e.what_without_backtrace();
+    return e.what_without_backtrace();
   }
-  TORCH_WARN("netcl: the matrix engine ", name_of(engine), " is not used on ", device.info().name, ": ", why);
-  return known = MatrixEngine::kNone;
+  return "its results were wrong";
+}
+
+EngineChoice checked(const Device& device, EngineChoice choice, bool warn) {
+  auto& known = engines()[device.index()];
+  known = choice;  // the check itself uses it
+  std::string why;
+  if (is_unit(choice.engine)) {
+    auto& half = types_of_units()[{device.index(), c10::kHalf}];
+    half = true;
+    why = fault(device, c10::kHalf, true);
+    half = why.empty();
+  } else if (choice.engine != MatrixEngine::kNone) {
+    why = fault(device, c10::kBFloat16, false);
+  }
+  if (why.empty()) return choice;
+  if (warn)
+    TORCH_WARN("netcl: the matrix engine ", name_of(choice), " is not used on ", device.info().name, ": ", why);
+  return known = {};
 }
 
 TORCH_LIBRARY_FRAGMENT(netcl, m) {
   m.def("matrix_engine(int index) -> str", [](int64_t index) {
-    return std::string(name_of(matrix_engine(device(static_cast<c10::DeviceIndex>(index)))));
+    return name_of(matrix_engine(device(static_cast<c10::DeviceIndex>(index))));
   });
-  // For tests, which may emulate the instructions: does not check whether the CPU has them.
+  // For tests, which may emulate the instructions: does not check whether the device has them.
   m.def("set_matrix_engine(int index, str name) -> str", [](int64_t index, const std::string& name) {
     const std::lock_guard<std::recursive_mutex> lock(mutex);
-    return std::string(name_of(checked(device(static_cast<c10::DeviceIndex>(index)), engine_of(name))));
+    types_of_units().clear();
+    return name_of(checked(device(static_cast<c10::DeviceIndex>(index)), choice_of(name), true));
   });
 }
 
 }  // namespace
 
-MatrixEngine matrix_engine(const Device& device) {
+EngineChoice matrix_engine(const Device& device) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   const auto found = engines().find(device.index());
-  return found != engines().end() ? found->second : checked(device, wanted(device));
+  if (found != engines().end()) return found->second;
+  return checked(device, wanted(device), device.is_cpu() || asked_for());
+}
+
+bool units_multiply(const Device& device, c10::ScalarType type) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  const MatrixEngine engine = matrix_engine(device).engine;
+  const bool every = engine == MatrixEngine::kMmaSm80;
+  if (!is_unit(engine) || (engine == MatrixEngine::kMmaSm75 && type != c10::kHalf)) return false;
+  if (type != c10::kHalf && type != c10::kBFloat16 && !(every && type == c10::kFloat)) return false;
+  const auto [known, is_new] = types_of_units().try_emplace({device.index(), type}, true);
+  if (is_new) known->second = fault(device, type, true).empty();
+  return known->second;
 }
 
 std::optional<EngineTile> engine_tile(const Device& device, c10::ScalarType a, c10::ScalarType b) {
   using at::Float32MatmulPrecision;
   using c10::kBFloat16, c10::kFloat, c10::kHalf;
+  if (!device.is_cpu()) return std::nullopt;
   const auto known = [](c10::ScalarType type) { return type == kBFloat16 || type == kHalf || type == kFloat; };
   if (!known(a) || !known(b)) return std::nullopt;
   auto precision = Float32MatmulPrecision::MEDIUM;
   if (a == kFloat || b == kFloat) precision = at::globalContext().float32MatmulPrecision();
   if (precision == Float32MatmulPrecision::HIGHEST) return std::nullopt;
-  const MatrixEngine engine = matrix_engine(device);
+  const MatrixEngine engine = matrix_engine(device).engine;
   const bool amx = engine == MatrixEngine::kAmx;
   const int64_t parts = a == kHalf || b == kHalf || precision == Float32MatmulPrecision::HIGH ? 2 : 1;
   if (engine == MatrixEngine::kNone || (parts == 2 && !amx)) return std::nullopt;

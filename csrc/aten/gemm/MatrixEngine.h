@@ -1,4 +1,5 @@
-// The instructions for bfloat16 products that a CPU device may have (kernels/gemm/gemm_engine.h).
+// The instructions for products of matrices that a device may have: a CPU's (kernels/gemm/gemm_engine.h), or a GPU's
+// (kernels/gemm/gemm_units.h).
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -14,13 +15,28 @@ enum class MatrixEngine {
   kNone,
   kAvx512Bf16,  // vdpbf16ps: products of pairs, twice the rate of float
   kAmx,         // tdpbf16ps: tiles of 16 x 32 times 32 x 16, about sixteen times that rate
+  kMmaSm75,     // NVIDIA's tensor cores, from compute capability 7.5 on: half
+  kMmaSm80,     // from 8.0 on: also bfloat16 and tf32
+  kWmma,        // AMD's RDNA 3
+  kMfmaCdna1,   // AMD's CDNA 1
+  kMfmaCdna2,   // from CDNA 2 on
+  kDpas,        // Intel's XMX, for sub-groups of 8
+};
+constexpr MatrixEngine kFirstUnit = MatrixEngine::kMmaSm75;  // this and the later ones are a GPU's matrix units
+
+struct EngineChoice {
+  MatrixEngine engine = MatrixEngine::kNone;
+  bool emulated = false;  // a GPU's unit without its instruction, for tests
 };
 
-// The engine that products on `device` use: one that the CPU has and the operating system permits. First a product on
-// it is compared with the CPU's own; if it is wrong, or if the driver's compiler refuses the instructions, a warning is
-// given and no engine is used. NETCL_MATRIX_ENGINE=none uses none. Devices of other types, and NETCL_DEVICE_CLASS=gpu,
-// never use one.
-MatrixEngine matrix_engine(const Device& device);
+// The engine that products on `device` use: one that the device has and the operating system permits. First a product
+// on it is compared with the CPU's own; if it is wrong, or if the driver's compiler refuses the instructions, no engine
+// is used. A CPU's engine is then named in a warning, a GPU's only if the user chose it. NETCL_MATRIX_ENGINE=none uses
+// none. A CPU under NETCL_DEVICE_CLASS=gpu may use an emulated unit.
+EngineChoice matrix_engine(const Device& device);
+
+// Whether the units of a GPU multiply numbers of this type rightly; the first call for a type tries it.
+bool units_multiply(const Device& device, c10::ScalarType type);
 
 // How the device's engine multiplies numbers of one dtype by numbers of another and sums the products in float.
 struct EngineTile {
@@ -30,7 +46,7 @@ struct EngineTile {
   const char* define;                                // -D for the kernels, with PARTS
   static constexpr int64_t kVec = 16, kUnroll = 32;  // a panel's depth is a multiple of kUnroll
 };
-// Nothing if there is no engine, or if it would not pay. bfloat16 is used as it is. half becomes the exact sum of two
+// Nothing if the CPU has no engine, or if it would not pay. bfloat16 is used as it is. half becomes the exact sum of two
 // parts, which pays only with AMX. float (in products of matrices) follows torch.set_float32_matmul_precision.
 std::optional<EngineTile> engine_tile(const Device& device, c10::ScalarType a, c10::ScalarType b);
 

@@ -45,6 +45,7 @@ HOT = {
     "batch_norm_gpu.cl batch_norm_grad_parts": (8, 0.0),
     "conv/conv_gemm_gpu.cl conv_tiled": (8, 0.75),
     "gemm/gemm_gpu.cl gemm_tiled": (8, 0.75),
+    "gemm/gemm_units.cl gemm_units": (8, 0.0),
     "norm_short.cl layer_norm_backward_short": (8, 0.0),
     "norm_short.cl layer_norm_columns": (8, 0.0),
     "norm_short.cl layer_norm_short": (8, 0.0),

@@ -7,21 +7,13 @@
 #define HEIGHT (SIDE_Y * ROWS)
 #define WIDTH (SIDE_X * COLS)
 #define ITEMS (SIDE_X * SIDE_Y)
-#define PLACE_X(id) ((id) % SIDE_X)
-#define PLACE_Y(id) ((id) / SIDE_X)
 #define PITCH(T, lines) ((lines) + 16 / (int)sizeof(T))  // 16 bytes more put the next line into other banks
 
 // The blocks of one operand. With x = a or b, x_take reads a work-item's lines (rows of A, columns of B) at one kk;
 // WIDEN(V, v) converts them from LOC, the tag of what is kept.
 #define BLOCKS(x, LOC, WIDEN, LV, EACH, SIDE)                                             \
   typedef CTYPE(LOC) x##_local;                                                           \
-  enum {                                                                                  \
-    x##_lines = (SIDE) * (EACH),                                                          \
-    x##_pitch = PITCH(x##_local, (SIDE) * (EACH)),                                        \
-    x##_block = KC * x##_pitch,                                                           \
-    x##_along = 0                                                                         \
-  };                                                                                      \
-  static inline int x##_at(int line, int kk) { return kk * x##_pitch + line; }            \
+  enum { x##_lines = (SIDE) * (EACH), x##_pitch = PITCH(x##_local, (SIDE) * (EACH)) };    \
   typedef union {                                                                         \
     VTYPE(ACC, LV) v;                                                                     \
     ST s[LV];                                                                             \
@@ -34,11 +26,6 @@
       _Pragma("unroll") for (int j = 0; j < LV; j++) u[q * LV + j] = w.s[j];              \
     }                                                                                     \
   }
-
-typedef ST sums_t;
-static inline void clear_sums(sums_t (*t)[COLS]) {
-  _Pragma("unroll") for (int r = 0; r < ROWS; r++) _Pragma("unroll") for (int s = 0; s < COLS; s++) t[r][s] = (ST)(0);
-}
 
 // t += the product of two blocks, for work-item (x, y).
 #define MULTIPLY_BLOCKS(ta, tb, x, y, t)                                                                        \
@@ -53,10 +40,5 @@ static inline void clear_sums(sums_t (*t)[COLS]) {
 // Row r or column s of a work-item's elements, in the tile.
 #define ROW_OF(r, y) (((r) / LVA * SIDE_Y + (y)) * LVA + (r) % LVA)
 #define COLUMN_OF(s, x) (((s) / LVB * SIDE_X + (x)) * LVB + (s) % LVB)
-
-// Calls f(row in the tile, column, address of LVB sums side by side) for all sums of a work-item.
-#define FOR_SUMS(t, id, f)                                                                                      \
-  _Pragma("unroll") for (int r = 0; r < ROWS; r++) _Pragma("unroll") for (int s = 0; s < COLS; s += LVB)        \
-      f(ROW_OF(r, PLACE_Y(id)), COLUMN_OF(s, PLACE_X(id)), &t[r][s])
 
 #endif

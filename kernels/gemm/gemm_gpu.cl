@@ -8,6 +8,7 @@
 #define WORK_GROUPS
 #define VEC LVB
 #include "gemm/gemm.h"
+#include "gemm/gemm_blocks.h"
 
 #define STRIP 8  // tiles down that are computed before the next ones across, so that B stays in the cache
 
@@ -56,36 +57,15 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
 #define TO_LOCAL(LOC, V, x) CONVERT(LOC, V, x)
 #endif
 
-#ifdef LANES
-typedef CTYPE(LOCAL_A) element_t, element_v;
-typedef VTYPE(LOCAL_A, 2) element_v2;
-typedef VTYPE(LOCAL_A, 4) element_v4;
-typedef VTYPE(LOCAL_A, 8) element_v8;
-#include "gemm/gemm_units.h"
-#define ALWAYS_ADJACENT 1  // vectors' elements, in global memory
-#else
-#include "gemm/gemm_blocks.h"
-#define ALWAYS_ADJACENT 0
-#define UNIT_KERNEL
-#define UNIT_SCRATCH
-#define UNIT_ROUND(x) (x)
-#define ALONG_A P.a.cs == 1
-#define ALONG_B P.b.rs == 1
-BLOCKS(a, LOCAL_A, WIDEN_A, LVA, ROWS, SIDE_Y)
-BLOCKS(b, LOCAL_B, WIDEN_B, LVB, COLS, SIDE_X)
-#endif
-
 // One operand: `lines` (rows of A, columns of B) by k. A vector of V elements lies along k or across the lines,
 // whichever is contiguous. With x = a or b:
 //   x_source   where a work-item's vectors of the next block lie
 //   x_fetch    reads them; elements beyond the matrix are 0. left: the remaining depth
-//   x_put      writes them to a block in local memory
-// Of vectors across, a work-item has pairs at neighbouring k if the block lies along k and holds 16-bit elements.
+//   x_put      writes them to a block in local memory (gemm_blocks.h), line beside line
 #define OPERAND(x, IN, MOVE, LOC, V)                                                                         \
   enum {                                                                                                     \
     x##_vectors = x##_lines * KC / (ITEMS * V),                                                              \
     x##_lines_apart = ITEMS * V / KC,                                                                        \
-    x##_pairs = x##_along && sizeof(x##_local) == 2 && x##_vectors % 2 == 0,                                 \
     x##_k_apart = ITEMS * V / x##_lines                                                                      \
   };                                                                                                         \
   typedef union {                                                                                            \
@@ -98,101 +78,74 @@ BLOCKS(b, LOCAL_B, WIDEN_B, LVB, COLS, SIDE_X)
   } x##_stored;                                                                                              \
   typedef struct {                                                                                           \
     __global const STORAGE(IN)* p;                                                                           \
-    long apart, unit, step;                                                                                  \
-    uint line, kk;                                                                                           \
-    int lines, along_k, aligned;                                                                   \
+    long next, unit, step;                                                                                   \
+    int line, kk, lines, along_k, aligned;                                                                   \
   } x##_source;                                                                                              \
-  static inline x##_source x##_begin(__global const STORAGE(IN)* p, long line_stride, long k_stride, uint id, \
-                                     int lines, int along_k, int aligned) {                                  \
+  static inline x##_source x##_begin(__global const STORAGE(IN)* p, long line_stride, long k_stride, int id, \
+                                     int lines, int aligned) {                                               \
     x##_source o;                                                                                            \
-    o.along_k = along_k;                                                                                     \
+    o.along_k = k_stride == 1;                                                                               \
     o.aligned = aligned;                                                                                     \
     o.lines = lines;                                                                                         \
     o.line = o.along_k ? id / (KC / V) : id % (x##_lines / V) * V;                                           \
-    o.kk = o.along_k ? id % (KC / V) * V : id / (x##_lines / V) * (x##_pairs + 1);                           \
-    if (ALWAYS_ADJACENT && along_k) k_stride = 1;                                                            \
-    if (ALWAYS_ADJACENT && !along_k) line_stride = 1;                                                        \
+    o.kk = o.along_k ? id % (KC / V) * V : id / (x##_lines / V);                                             \
     o.unit = o.along_k ? k_stride : line_stride;                                                             \
-    o.apart = o.along_k ? line_stride : k_stride;                                                            \
+    o.next = o.along_k ? x##_lines_apart * line_stride : x##_k_apart * k_stride;                             \
     o.step = KC * k_stride;                                                                                  \
     o.p = p + o.line * line_stride + o.kk * k_stride;                                                        \
     return o;                                                                                                \
   }                                                                                                          \
-  /* How far vector i lies from the first one: lines if it lies along k, else k. */                          \
-  ALWAYS_INLINE int x##_offset(const x##_source* o, int i) {                                                 \
-    if (o->along_k) return i * x##_lines_apart;                                                              \
-    return x##_pairs ? i / 2 * 2 * x##_k_apart + i % 2 : i * x##_k_apart;                                    \
-  }                                                                                                          \
-  ALWAYS_INLINE void x##_fetch(const x##_source* o, int left, x##_moved* r) {                                \
-    if (V > 1 && o->aligned && o->lines >= x##_lines && left >= KC) {                                        \
-      UNROLL for (int i = 0; i < x##_vectors; i++) r[i].v =                                                  \
-          *(__global const CAT(MOVED(MOVE), CAT(V_, V))*)(o->p + x##_offset(o, i) * o->apart);               \
-      return;                                                                                                \
-    }                                                                                                        \
-    UNROLL for (int i = 0; i < x##_vectors; i++) {                                                           \
-      const int line = o->line + (o->along_k ? x##_offset(o, i) : 0);                                        \
-      const int kk = o->kk + (o->along_k ? 0 : x##_offset(o, i));                                            \
+  static inline void x##_fetch(const x##_source* o, int left, x##_moved* r) {                                \
+    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                \
+      const int line = o->line + (o->along_k ? i * x##_lines_apart : 0);                                     \
+      const int kk = o->kk + (o->along_k ? 0 : i * x##_k_apart);                                             \
       const int room = o->along_k ? (line < o->lines ? left - kk : 0) : (kk < left ? o->lines - line : 0);   \
-      __global const STORAGE(IN)* p = o->p + x##_offset(o, i) * o->apart;                                    \
+      __global const STORAGE(IN)* p = o->p + i * o->next;                                                    \
       if (V > 1 && o->aligned && room >= V) {                                                                \
         r[i].v = *(__global const CAT(MOVED(MOVE), CAT(V_, V))*)p;                                           \
       } else {                                                                                               \
-        UNROLL for (int j = 0; j < V; j++) {                                                                 \
+        _Pragma("unroll") for (int j = 0; j < V; j++) {                                                      \
           r[i].s[j] = (MOVED(MOVE))(0);                                                                      \
           if (j < room) r[i].s[j] = ELEMENT(IN, MOVE, p, j * o->unit);                                       \
         }                                                                                                    \
       }                                                                                                      \
     }                                                                                                        \
   }                                                                                                          \
-  ALWAYS_INLINE void x##_put(const x##_source* o, const x##_moved* r, __local x##_local* block) {            \
-    x##_stored w[x##_vectors];                                                                               \
-    UNROLL for (int i = 0; i < x##_vectors; i++) {                                                           \
-      w[i].v = TO_LOCAL(LOC, V, r[i].v);                                                                     \
-      UNROLL for (int j = 0; j < V; j++) w[i].s[j] = UNIT_ROUND(w[i].s[j]);                                  \
-    }                                                                                                        \
-    UNROLL for (int i = 0; i < x##_vectors; i++) {                                                           \
-      const uint line = o->line + (o->along_k ? x##_offset(o, i) : 0);                                       \
-      const uint kk = o->kk + (o->along_k ? 0 : x##_offset(o, i));                                           \
-      if (o->along_k == x##_along) {                                                                         \
-        *(__local VTYPE(LOC, V)*)(block + x##_at(line, kk)) = w[i].v;                                        \
-      } else if (x##_pairs && !o->along_k) {                                                                 \
-        if (i % 2 == 0)                                                                                      \
-          UNROLL for (int j = 0; j < V; j++) PUT_PAIR(block + x##_at(line + j, kk), w[i].s[j], w[i + 1].s[j]); \
+  static inline void x##_put(const x##_source* o, const x##_moved* r, __local x##_local* block) {            \
+    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                \
+      x##_stored w;                                                                                          \
+      w.v = TO_LOCAL(LOC, V, r[i].v);                                                                        \
+      if (o->along_k) {                                                                                      \
+        __local x##_local* to = block + o->kk * x##_pitch + o->line + i * x##_lines_apart;                   \
+        _Pragma("unroll") for (int j = 0; j < V; j++) to[j * x##_pitch] = w.s[j];                            \
       } else {                                                                                               \
-        UNROLL for (int j = 0; j < V; j++) {                                                                 \
-          block[x##_at(line + (o->along_k ? 0 : j), kk + (o->along_k ? j : 0))] = w[i].s[j];                 \
-        }                                                                                                    \
+        *(__local VTYPE(LOC, V)*)(block + (o->kk + i * x##_k_apart) * x##_pitch + o->line) = w.v;            \
       }                                                                                                      \
     }                                                                                                        \
   }
-#ifdef LANES
-#define PUT_PAIR(to, low, high) (*(__local uint*)(to) = (uint)(low) | (uint)(high) << 16)
-#else
-#define PUT_PAIR(to, low, high) (void)(to)  // never called
-#endif
 
+BLOCKS(a, LOCAL_A, WIDEN_A, LVA, ROWS, SIDE_Y)
+BLOCKS(b, LOCAL_B, WIDEN_B, LVB, COLS, SIDE_X)
 OPERAND(a, INA, MOVE_A, LOCAL_A, VA)
 OPERAND(b, INB, MOVE_B, LOCAL_B, VB)
 
 // Stores LVB elements of one row; `end` columns exist from there on.
-ALWAYS_INLINE void store_part(const Epilogue* E, long row, long col, const ST* t, long end) {
-  lanes_t w;
-  UNROLL for (int j = 0; j < LVB; j++) w.s[j] = t[j];
+static inline void store_part(const Epilogue* E, long row, long col, lanes_t t, long end) {
   if (LVB > 1 && end >= LVB && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
-    store_vector(E, row, col, w.v, 0, LVB);
+    store_vector(E, row, col, t.v, 0, LVB);
     return;
   }
-  UNROLL for (int j = 0; j < LVB; j++)
-    if (j < end) store_element(E, row, col + j, w.s[j]);
+#pragma unroll
+  for (int j = 0; j < LVB; j++)
+    if (j < end) store_element(E, row, col + j, t.s[j]);
 }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void gemm_tiled(BUF(a), BUF(b), BUF(c), BUF(d),
-                                                                                        const GemmParams P,
-                                                                                        const ST alpha, const ST beta) {
-  __local a_local ta[2 * a_block] __attribute__((aligned(16)));
-  __local b_local tb[2 * b_block] __attribute__((aligned(16)));
-  UNIT_SCRATCH
-  const uint id = get_local_id(0), x = PLACE_X(id), y = PLACE_Y(id);
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gemm_tiled(BUF(a), BUF(b), BUF(c), BUF(d),
+                                                                            const GemmParams P, const ST alpha,
+                                                                            const ST beta) {
+  __local a_local ta[2 * KC * a_pitch] __attribute__((aligned(16)));
+  __local b_local tb[2 * KC * b_pitch] __attribute__((aligned(16)));
+  const int id = get_local_id(0), x = id % SIDE_X, y = id / SIDE_X;
   const uint m_tiles = (uint)P.m_tiles, n_tiles = (uint)P.n_tiles, group = get_group_id(0);
   const uint batch = group / (m_tiles * n_tiles), tile = group % (m_tiles * n_tiles);
   const uint strip = tile / (STRIP * n_tiles), inside = tile % (STRIP * n_tiles);
@@ -200,12 +153,15 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void gem
   const long row0 = (long)(strip * STRIP + inside % down) * HEIGHT, col0 = (long)(inside / down) * WIDTH;
   const long k = depth_of(&P, batch);
   a_source A = a_begin(matrix_a(PTR(a, const STORAGE(INA)), &P, batch) + row0 * P.a.rs, P.a.rs, P.a.cs, id,
-                       (int)min(P.m - row0, (long)HEIGHT), ALONG_A, (int)P.a_aligned);
+                       (int)min(P.m - row0, (long)HEIGHT), (int)P.a_aligned);
   b_source B = b_begin(matrix_b(PTR(b, const STORAGE(INB)), &P, batch) + col0 * P.b.cs, P.b.cs, P.b.rs, id,
-                       (int)min(P.n - col0, (long)WIDTH), ALONG_B, (int)P.b_aligned);
+                       (int)min(P.n - col0, (long)WIDTH), (int)P.b_aligned);
 
-  sums_t t[ROWS][COLS];
-  clear_sums(t);
+  ST t[ROWS][COLS];
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+#pragma unroll
+    for (int s = 0; s < COLS; s++) t[r][s] = (ST)(0);
   a_moved ra[a_vectors];
   b_moved rb[b_vectors];
   a_fetch(&A, (int)min(k, (long)KC), ra);
@@ -214,21 +170,35 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void gem
   b_put(&B, rb, tb);
   barrier(CLK_LOCAL_MEM_FENCE);
   int now = 0;
-  for (long left = k - KC; left > 0; left -= KC) {
-    A.p += A.step;
-    B.p += B.step;
-    a_fetch(&A, (int)min(left, (long)KC), ra);
-    b_fetch(&B, (int)min(left, (long)KC), rb);
-    MULTIPLY_BLOCKS(ta + now * a_block, tb + now * b_block, x, y, t)
-    now = 1 - now;
-    a_put(&A, ra, ta + now * a_block);
-    b_put(&B, rb, tb + now * b_block);
+  for (long left = k - KC; left > -KC; left -= KC) {
+    if (left > 0) {
+      A.p += A.step;
+      B.p += B.step;
+      a_fetch(&A, (int)min(left, (long)KC), ra);
+      b_fetch(&B, (int)min(left, (long)KC), rb);
+    }
+    MULTIPLY_BLOCKS(ta + now * a_pitch, tb + now * b_pitch, x, y, t)
+    now = KC - now;
+    if (left > 0) {
+      a_put(&A, ra, ta + now * a_pitch);
+      b_put(&B, rb, tb + now * b_pitch);
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  MULTIPLY_BLOCKS(ta + now * a_block, tb + now * b_block, x, y, t)
 
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, batch, alpha, beta);
-#define STORE_SUMS(row, col, sums) \
-  if (row0 + (row) < P.m) store_part(&E, row0 + (row), col0 + (col), sums, P.n - col0 - (col));
-  FOR_SUMS(t, id, STORE_SUMS)
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    const long row = row0 + ROW_OF(r, y);
+    if (row < P.m) {
+#pragma unroll
+      for (int s = 0; s < COLS; s += LVB) {
+        const long col = col0 + COLUMN_OF(s, x);
+        lanes_t w;
+#pragma unroll
+        for (int j = 0; j < LVB; j++) w.s[j] = t[r][s + j];
+        store_part(&E, row, col, w, P.n - col);
+      }
+    }
+  }
 }

@@ -1,4 +1,4 @@
-// The tile of a work-group on matrix units, for gemm_gpu.cl, in place of gemm_blocks.h. Each of SIDE_X x SIDE_Y
+// The tile of a work-group on matrix units, for gemm_units.cl. Each of SIDE_X x SIDE_Y
 // sub-groups of LANES work-items computes ROWS x COLS fragments of C, UNIT_M x UNIT_N elements each. A fragment's
 // elements are distributed over the lanes' registers as the vendor documents it.
 //
@@ -29,8 +29,6 @@
 #define HEIGHT (SIDE_Y * ROWS * UNIT_M)
 #define WIDTH (SIDE_X * COLS * UNIT_N)
 #define ITEMS (SIDE_X * SIDE_Y * LANES)
-#define PLACE_X(id) ((id) / LANES % SIDE_X)
-#define PLACE_Y(id) ((id) / LANES / SIDE_X)
 
 // An element's place in a block of `length` elements per row. The 16-byte chunks of a row are permuted, so that equal
 // chunks of neighbouring rows lie in different banks.
@@ -42,8 +40,7 @@ ALWAYS_INLINE uint place(uint row, uint column, uint length) {
 // The blocks of one operand: [line][k], or [k][line] if the operand lies so in global memory and the instruction can
 // transpose it. x_take reads a fragment whose first element is (line, kk).
 #define BLOCKS(x, X, ALONG, SUBGROUPS, EACH, UNIT)                                                               \
-  typedef element_t x##_local;                                                                                   \
-  typedef CAT(element_v, CAT(V_, UNIT_##X##_RUN)) x##_run;                                                                \
+  typedef VTYPE(MOVE, UNIT_##X##_RUN) x##_run; \
   typedef union {                                                                                                \
     element_t s[UNIT_##X##_EACH];                                                                                \
     x##_run runs[UNIT_##X##_EACH / UNIT_##X##_RUN];                                                              \
@@ -85,34 +82,19 @@ typedef union {
 #else
 #define UNIT_SCRATCH
 #define UNIT_LOOP UNROLL
-#define UNIT_MULTIPLY(id, u, v, t) unit_multiply(&(u), &(v), &(t));
+#define UNIT_MULTIPLY(u, v, t) unit_multiply(&(u), &(v), &(t));
 #endif
 
-static inline void clear_sums(sums_t (*t)[COLS]) {
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL
-    for (int s = 0; s < COLS; s++) t[r][s] = 0;
-}
-
-// t += the product of two blocks.
-#define MULTIPLY_BLOCKS(ta, tb, x, y, t)                                                            \
+// t += the product of two blocks, for lane `lane` of sub-group (x, y).
+#define MULTIPLY_BLOCKS(ta, tb, t)                                                            \
   UNIT_LOOP for (int kk = 0; kk < KC; kk += UNIT_K) {                                               \
     b_unit v[COLS];                                                                                 \
-    UNIT_LOOP for (int s = 0; s < COLS; s++) b_take(tb, (x * COLS + s) * UNIT_N, kk, id % LANES, &v[s]); \
+    UNIT_LOOP for (int s = 0; s < COLS; s++) b_take(tb, (x * COLS + s) * UNIT_N, kk, lane, &v[s]); \
     UNIT_LOOP for (int r = 0; r < ROWS; r++) {                                                      \
       a_unit u;                                                                                     \
-      a_take(ta, (y * ROWS + r) * UNIT_M, kk, id % LANES, &u);                                      \
-      UNIT_LOOP for (int s = 0; s < COLS; s++) UNIT_MULTIPLY(id, u, v[s], t[r][s])                  \
+      a_take(ta, (y * ROWS + r) * UNIT_M, kk, lane, &u);                                      \
+      UNIT_LOOP for (int s = 0; s < COLS; s++) UNIT_MULTIPLY(u, v[s], t[r][s])                  \
     }                                                                                               \
-  }
-
-// Calls f(row in the tile, column, address of LVB sums side by side) for all sums of a work-item.
-#define FOR_SUMS(t, id, f)                                                                 \
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int s = 0; s < COLS; s++) {            \
-    sums_by_number sums;                                                                   \
-    sums.v = t[r][s];                                                                      \
-    UNROLL for (int e = 0; e < UNIT_C_EACH; e += LVB)                                      \
-      f((PLACE_Y(id) * ROWS + r) * UNIT_M + UNIT_ROW((id) % LANES, e),                     \
-        (PLACE_X(id) * COLS + s) * UNIT_N + UNIT_COLUMN((id) % LANES, e), sums.s + e)      \
   }
 
 #endif

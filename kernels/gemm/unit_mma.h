@@ -11,7 +11,7 @@
 #define UNIT_B_REGISTERS uint4
 #define UNIT_ACROSS 1
 
-#if NARROW(INA)
+#if TYPE_IS_16(INA)
 #define UNIT_K 16
 #define MMA_SIZE "m16n8k16"
 #define UNIT_A_EACH 8
@@ -94,7 +94,7 @@ static inline float unit_round(float x) {
 #define MMA(size) "mma.sync.aligned." size ".row.col.f32." CAT(MMA_TYPES_, INA)
 // Four sums of 16 x 8 by 16: registers a of A, b0 and b1 of B.
 ALWAYS_INLINE float4 multiply_mma(float4 c, uint4 a, uint b0, uint b1) {
-#if NARROW(INA) && UNIT_MMA < 80
+#if TYPE_IS_16(INA) && UNIT_MMA < 80
   __asm__(MMA("m16n8k8") " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
           : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
           : "r"(a.x), "r"(a.y), "r"(b0));

@@ -191,8 +191,9 @@ struct Source {
   }
 };
 
-// How gemm_tiled computes a product: by portable code or by matrix units.
+// How a product is computed in tiles of work-groups: by portable code or by matrix units.
 struct Tiling {
+  const char *file, *name;  // of the kernel
   int64_t height, width, items, va, vb;
   Defs defs;
 
@@ -216,7 +217,7 @@ Tiling portable_tiling(const Job& job) {
   const GemmArgs& g = job.g;
   const GroupTile tile = group_tile(job.device(), job.acc, g.m, g.n, job.batches());
   const Source a = source_a(g, tile.height()), b = source_b(g, tile.width());
-  Tiling t{tile.height(), tile.width(), tile.x * tile.y, 0, 0, tiling_defs(job, tile)};
+  Tiling t{"gemm/gemm_gpu.cl", "gemm_tiled", tile.height(), tile.width(), tile.x * tile.y, 0, 0, tiling_defs(job, tile)};
   t.set_vectors(job.acc, a, b, a.narrow() && b.narrow() ? 2 * tile.kc : tile.kc);  // the same number of bytes
   t.defs.set("LVA", a.taken(job.acc, tile.rows)).set("LVB", b.taken(job.acc, tile.cols));
   return t;
@@ -229,7 +230,7 @@ std::optional<Tiling> unit_tiling(const Job& job) {
   if (!tile) return std::nullopt;
   const Source a = source_a(g, tile->height()), b = source_b(g, tile->width());
   if (!(a.along() || a.across()) || !(b.along() || b.across())) return std::nullopt;
-  Tiling t{tile->height(), tile->width(), tile->items(), 0, 0, tiling_defs(job, tile->groups)};
+  Tiling t{"gemm/gemm_units.cl", "gemm_units", tile->height(), tile->width(), tile->items(), 0, 0, tiling_defs(job, tile->groups)};
   t.set_vectors(job.acc, a, b, tile->groups.kc);
   tile->define_in(t.defs).set("ALONG_A", int64_t{a.along()}).set("ALONG_B", int64_t{b.along()});
   return t;
@@ -241,7 +242,7 @@ void run_tiled(Job job) {
   const GemmArgs& g = job.g;
   auto t = unit_tiling(job);
   if (!t) t = portable_tiling(job);
-  auto& k = kernel(job.device(), "gemm/gemm_gpu.cl", "gemm_tiled", t->defs);
+  auto& k = kernel(job.device(), t->file, t->name, t->defs);
   GemmParams p = job.params();
   p.m_tiles = ceil_div(g.m, t->height);
   p.n_tiles = ceil_div(g.n, t->width);

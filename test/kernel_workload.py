@@ -156,6 +156,18 @@ def convolutions() -> None:
             F.conv2d(x.requires_grad_(), w).sum().backward()
 
 
+def matrix_units() -> None:
+    """Products on matrix units: setting one multiplies halves in all memory orders, and the first bfloat16 does so."""
+    torch.set_float32_matmul_precision("high")
+    a = torch.randn(16, 16, device=D)
+    for engine in ("mma_sm75", "mma_sm80", "wmma", "mfma_cdna2", "dpas"):
+        torch.ops.netcl.set_matrix_engine(0, f"emulated_{engine}")
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            a.to(dtype) @ a.to(dtype)
+    torch.ops.netcl.set_matrix_engine(0, "none")
+    torch.set_float32_matmul_precision("highest")
+
+
 def sources() -> list:
     """The programs in use, and those of the tiles that a GPU's matrix products and convolutions may use."""
     a = torch.randn(700, 9, device=D)  # enough tiles, so that no smaller ones are chosen
@@ -165,6 +177,7 @@ def sources() -> list:
             a.to(dtype) @ a.to(dtype).t()
         if tile in VENDORS_TILES:
             convolutions()
+    matrix_units()
     result = []
     for line in torch.ops.netcl.programs_in_use():
         _, label, options = line.split("\t")

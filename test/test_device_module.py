@@ -242,7 +242,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         """Errors list the unknown words and the known ones."""
         for variable, allowed in (
             ("NETCL_LOG", "compile, launch, alloc"),
-            ("NETCL_MATRIX_ENGINE", "none, avx512_bf16, amx"),
+            ("NETCL_MATRIX_ENGINE", "none, avx512_bf16, amx, mma_sm75"),
             ("NETCL_DISABLE", "fp16, fp64"),
             ("NETCL_FP16", "storage"),
         ):

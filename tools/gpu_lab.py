@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-REPORTS = "3"  # version of the stored reports; change it with the way kernels are compiled or read
+REPORTS = "4"  # version of the stored reports; change it with the way kernels are compiled or read
 
 # The limits for every kernel.
 BOUNDS = {
@@ -58,9 +58,11 @@ HOT = {
 FMA_TARGETS = ("sm_80", "gfx1030")
 # The share of multiply-adds is required only for float: other types need conversions, or have no such instruction.
 # Tiles of fewer than 16 sums per work-item, for the smallest devices, cannot reach it.
-NOT_FMA = re.compile(r"-D(ACC|INA|INB)=(?!f32\b)")
+NOT_FMA = re.compile(r"-D(ACC|INA|INB)=(?!f32\b)|-DLANES=")
 # Programs of kernels/common/short_rows.h for rows that begin anywhere, which have no vectors.
 NOT_WIDE = re.compile(r"-DVEC=1\b.*-DHELD=")
+# The least number of matrix instructions between two barriers in the large tiles of gemm_units.cl.
+MATRIX = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Target:
     name: str
     vendor: str
     has: tuple[str, ...]  # the capabilities that its driver reports: -DHAVE_...
+    unit: str = ""  # its matrix units, as csrc/aten/gemm/MatrixUnits.cpp defines them
     registers: int = 65536  # per unit: for the bound, and for NVIDIA's occupancy (as are the unit's limits below)
     local: int = 0
     threads: int = 0
@@ -80,14 +83,14 @@ _NVIDIA = ("FP64", "INT64_ATOMICS")
 _AMD = ("FP16", "FP64", "INT64_ATOMICS")
 _INTEL = ("FP16", "INT64_ATOMICS")
 TARGETS = (
-    Target("sm_75", "NVIDIA", _NVIDIA, 65536, 64 << 10, 1024, 16),
-    Target("sm_80", "NVIDIA", _NVIDIA, 65536, 164 << 10, 2048, 32),
-    Target("sm_90", "NVIDIA", _NVIDIA, 65536, 228 << 10, 2048, 32),
+    Target("sm_75", "NVIDIA", _NVIDIA, "UNIT_MMA=75", 65536, 64 << 10, 1024, 16),
+    Target("sm_80", "NVIDIA", _NVIDIA, "UNIT_MMA=80", 65536, 164 << 10, 2048, 32),
+    Target("sm_90", "NVIDIA", _NVIDIA, "UNIT_MMA=80", 65536, 228 << 10, 2048, 32),
     Target("gfx906", "AMD", _AMD),
-    Target("gfx90a", "AMD", _AMD, 131072),
+    Target("gfx90a", "AMD", _AMD, "UNIT_MFMA=2", 131072),
     Target("gfx1030", "AMD", _AMD),
-    Target("gfx1100", "AMD", _AMD),
-    Target("dg2", "Intel", _INTEL),
+    Target("gfx1100", "AMD", _AMD, "UNIT_WMMA=1"),
+    Target("dg2", "Intel", _INTEL, "UNIT_DPAS=1"),
     Target("tgllp", "Intel", _INTEL),
 )
 
@@ -108,13 +111,19 @@ class Program:
         return f"{self.file} {self.name}"
 
     @property
+    def unit(self) -> str:
+        """The matrix units that it is for, as in Target."""
+        m = re.search(r"-D(UNIT_\w+=\d+)", self.options)
+        return m[1] if m else ""
+
+    @property
     def group(self) -> int:
         """Work-items per work-group: the size that the source requires, else that of the launch."""
         line = re.search(rf"^__kernel.* void {self.name}\(", self.source, re.M)
         asked = line and re.search(r"reqd_work_group_size\((\w+), (\w+), (\w+)\)", line[0])
         values = dict(re.findall(r"-D(\w+)=(\w+)", self.options))
         if "SIDE_X" in values:  # gemm/gemm_blocks.h
-            values["ITEMS"] = str(int(values["SIDE_X"]) * int(values["SIDE_Y"]))
+            values["ITEMS"] = str(int(values["SIDE_X"]) * int(values["SIDE_Y"]) * int(values.get("LANES", 1)))
         sizes = [values.get(x, x) for x in asked.groups()] if asked else []
         return math.prod(map(int, sizes)) if sizes and all(x.isdigit() for x in sizes) else self.launched
 
@@ -125,6 +134,8 @@ class Loop:
 
     instructions: int = 0
     multiply_adds: int = 0  # instructions, including those of matrix units
+    matrix: int = 0  # instructions of matrix units
+    barriers: int = 0
     local: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes of an access -> number of accesses
 
     @property
@@ -221,7 +232,9 @@ class Syntax:
     label: re.Pattern
     instruction: re.Pattern  # 1: the mnemonic
     branch: re.Pattern  # 1: the label
-    multiply_add: re.Pattern  # of the instruction's text
+    multiply_add: re.Pattern  # of the instruction's text, as are the next two
+    matrix: re.Pattern
+    barrier: re.Pattern
 
 
 SYNTAX = {
@@ -230,18 +243,24 @@ SYNTAX = {
         re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)"),
         re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)"),
         re.compile(r"\b(FFMA|DFMA|HFMA2|HMMA|IMMA|DMMA|HGMMA)\b"),
+        re.compile(r"\b(HMMA|IMMA|DMMA|HGMMA)\b"),
+        re.compile(r"\bBAR\b"),
     ),
     "AMD": Syntax(
         re.compile(r"^(\.LBB\w+):\s+; +(?:=>|Parent Loop)"),  # the compiler marks the heads of loops
         re.compile(r"^\t([a-z]\w+)"),
         re.compile(r"^\ts_c?branch\w*\s+(\.LBB\w+)"),
         re.compile(r"^\tv_(dual_)?(fma|fmac|mac|mad|pk_fma|mfma|wmma|dot)\w*f(16|32|64)|v_dual_fma|v_wmma|v_mfma"),
+        re.compile(r"^\tv_(wmma|mfma)"),
+        re.compile(r"^\ts_barrier"),
     ),
     "Intel": Syntax(
         re.compile(r"^(\w+):"),
         re.compile(r"^(?:\([^)]*\))?\s+([a-z][\w.]*)\s+(?:\(\d+\|M\d+\)|\w)"),
         re.compile(r"^(?:\([^)]*\))?\s+(?:while|jmpi|goto|brc|brd)\b[^/]*?\s([A-Za-z_]\w*)"),
         re.compile(r"^(?:\([^)]*\))?\s+(mad\s+.*:(f|hf|bf|df)\b|dpas)"),
+        re.compile(r"\bdpas"),
+        re.compile(r"\bsync\.bar|\bbarrier\b"),
     ),
 }
 _WAITS = ("nop", "s_nop", "sync.nop", "s_waitcnt", "s_delay_alu")
@@ -307,7 +326,9 @@ def mix(vendor: str, text: str) -> tuple[int, Loop | None]:
         accesses = [access(vendor, x) for x in body]
         local = collections.Counter(size for kind, size in filter(None, accesses) if kind == "local")
         multiply_adds = sum(bool(syntax.multiply_add.search(x)) for x in body)
-        loop = Loop(len(body), multiply_adds, {str(size): count for size, count in sorted(local.items())})
+        matrix, barriers = (sum(bool(p.search(x)) for x in body) for p in (syntax.matrix, syntax.barrier))
+        by_size = {str(size): count for size, count in sorted(local.items())}
+        loop = Loop(len(body), multiply_adds, matrix, barriers, by_size)
         if not best or (loop.multiply_adds, -loop.instructions) > (best.multiply_adds, -best.instructions):
             best = loop
     return widest, best
@@ -341,7 +362,8 @@ class Compilers:
     def options(self, program: Program, target: Target) -> list[str]:
         """The options that the library would pass to the target's driver."""
         have = [f"-DHAVE_{x}" for x in target.has]
-        return ["-cl-std=CL1.2", "-DDEVICE_GPU", *have, *program.options.split()]
+        given = [x for x in program.options.split() if x != "-DEMULATED=1"]  # the library emulates them only on CPUs
+        return ["-cl-std=CL1.2", "-DDEVICE_GPU", *have, *given]
 
     def front_end(self, program: Program, target: Target, triple: str, cpu: str, library: str, folder: Path) -> str:
         """OpenCL C to assembly (or PTX) by clang; returns the error text."""
@@ -356,10 +378,10 @@ class Compilers:
 
     def nvidia(self, program: Program, target: Target, folder: Path) -> Report:
         """OpenCL C to PTX to SASS. The PTX is that for the oldest target: for the others only a line of it differs."""
-        oldest = next(t for t in TARGETS if t.vendor == "NVIDIA")
-        cpu, library = f"-march={target.name}", "nvptx64--nvidiacl.bc"
-        if not (folder / "k.s").exists():
-            if error := self.front_end(program, target, "nvptx64-nvidia-nvcl", cpu, library, folder):
+        oldest = target if program.unit else next(t for t in TARGETS if t.vendor == "NVIDIA")
+        cpu, library = f"-march={oldest.name}", "nvptx64--nvidiacl.bc"
+        if program.unit or not (folder / "k.s").exists():
+            if error := self.front_end(program, oldest, "nvptx64-nvidia-nvcl", cpu, library, folder):
                 return Report(error=error)
         done = self.run(self.ptxas, f"-arch={target.name}", "-v", folder / "k.s", "-o", folder / "k.cubin")
         if done.returncode:
@@ -468,12 +490,14 @@ def applies(program: Program, target: Target) -> bool:
     """Whether the library would use the program on the target."""
     if "FP64" not in target.has and re.search(r"=(f64|c128)\b", program.options):
         return False
+    if program.unit:
+        return program.unit == target.unit
     # csrc/aten/gemm/GroupTile.cpp never chooses a tile of 64 sums per work-item for Intel.
     return not (target.vendor == "Intel" and program.name in ("gemm_tiled", "conv_tiled") and sums(program) > 32)
 
 
 def sums(program: Program) -> int:
-    """The number of sums per work-item of gemm_tiled and conv_tiled; 16 for other kernels."""
+    """The number of sums per work-item of gemm_tiled and conv_tiled, of fragments per sub-group of gemm_units; else 16."""
     values = dict(re.findall(r"-D(ROWS|COLS)=(\d+)", program.options))
     return int(values.get("ROWS", 4)) * int(values.get("COLS", 4))
 
@@ -496,6 +520,8 @@ def broken(program: Program, target: Target, r: Report) -> list[str]:
         if target.name in FMA_TARGETS and not NOT_FMA.search(program.options):
             if r.loop and r.loop.share < share and sums(program) >= 16:
                 found.append(f"multiply-adds {r.loop.share:.0%}")
+        if program.unit and r.loop and sums(program) >= 8 and r.loop.matrix < MATRIX * max(r.loop.barriers, 1):
+            found.append(f"matrix {r.loop.matrix}")
     return found
 
 
@@ -510,12 +536,13 @@ def page(results: dict[Program, dict[str, Report]]) -> str:
         "## Hot kernels",
         "",
         "Registers of a work-item (Intel: of a thread), occupancy, bytes of local memory; multiply-adds and all",
-        "instructions of the loop that has most of them, loops inside left out; the widest global access; the accesses",
-        "to local memory in that loop (bytes x count).",
+        "instructions of the loop that has most of them, loops inside left out; how many of them are matrix",
+        "instructions, between two barriers; the widest global access; the accesses to local memory in that loop",
+        "(bytes x count).",
         "",
     ]
-    header = "target registers spills stack occupancy local loop share global local_in_the_loop".split()
-    head = [f"| {' | '.join(header).replace('_', ' ')} |", "|---|" + 8 * "--:|" + "---|"]
+    header = "target registers spills stack occupancy local loop matrix share global local_in_the_loop".split()
+    head = [f"| {' | '.join(header).replace('_', ' ')} |", "|---|" + 9 * "--:|" + "---|"]
     for label in HOT:
         for program, reports in results.items():
             if program.label != label:
@@ -532,9 +559,9 @@ def page(results: dict[Program, dict[str, Report]]) -> str:
                 local = ", ".join(f"{b} x {n}" for b, n in loop.local.items())
                 out.append(
                     f"| {name} | {r.registers} | {r.spills} | {r.stack} | {r.occupancy} | {r.local} | "
-                    f"{loop.multiply_adds} of {loop.instructions} | {loop.share:.0%} | {r.widest} | {local} |"
+                    f"{loop.multiply_adds} of {loop.instructions} | {loop.matrix} | {loop.share:.0%} | {r.widest} | {local} |"
                     if not r.error
-                    else f"| {name} | does not compile |||||||||"
+                    else f"| {name} | does not compile ||||||||||"
                 )
             out.append("")
     out += ["## All kernels", "", "The most registers over a kernel's variants; s: bytes spilled, p: bytes of stack."]

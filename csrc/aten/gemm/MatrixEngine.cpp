@@ -59,17 +59,15 @@ MatrixEngine of_this_cpu() {
   return MatrixEngine::kNone;
 }
 
-// The units that a GPU's driver tells of, by its vendor's means.
+// The units that a GPU's driver tells of. kDpas must be asked for: Intel's compiler keeps a part of its fragments in
+// memory (tools/gpu_lab_known.txt), so it may be no faster.
 MatrixEngine of_this_gpu(const DeviceInfo& d) {
-  if (d.capability) {
-    return d.capability >= 80 ? MatrixEngine::kMmaSm80 : d.capability >= 75 ? MatrixEngine::kMmaSm75 : MatrixEngine::kNone;
-  }
+  if (d.capability >= 80) return MatrixEngine::kMmaSm80;
+  if (d.capability >= 75) return MatrixEngine::kMmaSm75;
   if (d.name.starts_with("gfx11")) return MatrixEngine::kWmma;
   if (d.name.starts_with("gfx908")) return MatrixEngine::kMfmaCdna1;
   if (d.name.starts_with("gfx90a") || d.name.starts_with("gfx94")) return MatrixEngine::kMfmaCdna2;
-  const std::string extensions = " " + d.extensions + " ";
-  const bool dpas = extensions.find(" cl_intel_subgroup_matrix_multiply_accumulate ") != std::string::npos;
-  return dpas ? MatrixEngine::kDpas : MatrixEngine::kNone;
+  return MatrixEngine::kNone;
 }
 
 const char* asked_for() {

@@ -10,8 +10,8 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kLeastSide = 8;     // rows or columns; fewer leave most of a fragment empty
-constexpr int64_t kLineBytes = 64;    // of an operand's line in local memory
+constexpr int64_t kLeastSide = 8;           // rows or columns; fewer leave most of a fragment empty
+constexpr int64_t kLineBytes = 64;          // of an operand's line in local memory
 constexpr int64_t kFragmentElements = 512;  // of A and B together, at most
 
 // The large tile of each engine keeps its sums in registers and fits in 32 KiB of local memory (tools/gpu_lab.py).

@@ -61,7 +61,7 @@ FMA_TARGETS = ("sm_80", "gfx1030")
 NOT_FMA = re.compile(r"-D(ACC|INA|INB)=(?!f32\b)|-DLANES=")
 # Programs of kernels/common/short_rows.h for rows that begin anywhere, which have no vectors.
 NOT_WIDE = re.compile(r"-DVEC=1\b.*-DHELD=")
-# The least number of matrix instructions between two barriers in the large tiles of gemm_units.cl.
+# The least number of matrix instructions between two barriers in the large tiles of gemm_units.cl, of 8 fragments.
 MATRIX = 16
 
 
@@ -260,7 +260,7 @@ SYNTAX = {
         re.compile(r"^(?:\([^)]*\))?\s+(?:while|jmpi|goto|brc|brd)\b[^/]*?\s([A-Za-z_]\w*)"),
         re.compile(r"^(?:\([^)]*\))?\s+(mad\s+.*:(f|hf|bf|df)\b|dpas)"),
         re.compile(r"\bdpas"),
-        re.compile(r"\bsync\.bar|\bbarrier\b"),
+        re.compile(r"\bsync\.bar\b"),
     ),
 }
 _WAITS = ("nop", "s_nop", "sync.nop", "s_waitcnt", "s_delay_alu")
@@ -497,7 +497,7 @@ def applies(program: Program, target: Target) -> bool:
 
 
 def sums(program: Program) -> int:
-    """The number of sums per work-item of gemm_tiled and conv_tiled, of fragments per sub-group of gemm_units; else 16."""
+    """The number of sums per work-item (of gemm_units: of fragments per sub-group); 16 where that is no option."""
     values = dict(re.findall(r"-D(ROWS|COLS)=(\d+)", program.options))
     return int(values.get("ROWS", 4)) * int(values.get("COLS", 4))
 
@@ -559,7 +559,8 @@ def page(results: dict[Program, dict[str, Report]]) -> str:
                 local = ", ".join(f"{b} x {n}" for b, n in loop.local.items())
                 out.append(
                     f"| {name} | {r.registers} | {r.spills} | {r.stack} | {r.occupancy} | {r.local} | "
-                    f"{loop.multiply_adds} of {loop.instructions} | {loop.matrix} | {loop.share:.0%} | {r.widest} | {local} |"
+                    f"{loop.multiply_adds} of {loop.instructions} | {loop.matrix} | {loop.share:.0%} | {r.widest} | "
+                    f"{local} |"
                     if not r.error
                     else f"| {name} | does not compile ||||||||||"
                 )

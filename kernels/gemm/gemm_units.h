@@ -2,8 +2,9 @@
 // sub-groups of LANES work-items computes ROWS x COLS fragments of C, UNIT_M x UNIT_N elements each. A fragment's
 // elements are distributed over the lanes' registers as the vendor documents it.
 //
-// -D: UNIT_MMA (75 or 80: the least compute capability), UNIT_WMMA, UNIT_MFMA (CDNA 1 or 2) or UNIT_DPAS: the instruction; EMULATED: compute it without the
-// instruction; ALONG_A, ALONG_B: whether the operand's elements are adjacent along k; LANES. The unit_*.h define, with
+// -D: UNIT_MMA (75 or 80: the least compute capability), UNIT_WMMA, UNIT_MFMA (CDNA 1 or 2) or UNIT_DPAS: the
+// instruction; EMULATED: compute it without the instruction; SIDE_X, SIDE_Y, ROWS, COLS, KC; LVB: a lane's columns side
+// by side; ALONG_A, ALONG_B: whether the operand's elements are adjacent along k; LANES. The unit_*.h define, with
 // X = A or B:
 //   UNIT_M, UNIT_N, UNIT_K              the size of the fragments
 //   UNIT_X_EACH, UNIT_X_RUN             elements of a lane; as many of them are adjacent along k

@@ -161,8 +161,8 @@ Cut cut(const Job& job, int64_t rows, int64_t cols, int64_t tile_work) {
   return r;
 }
 
-// An operand of gemm_tiled: `lines` rows of A or columns of B, of a tile and in all; the strides are those between lines
-// and along k.
+// An operand in tiles: `lines` rows of A or columns of B, of a tile and in all; the strides are those between lines and
+// along k.
 struct Source {
   const GemmMatrix& x;
   int64_t line_stride, k_stride, lines, all_lines, k;
@@ -217,7 +217,8 @@ Tiling portable_tiling(const Job& job) {
   const GemmArgs& g = job.g;
   const GroupTile tile = group_tile(job.device(), job.acc, g.m, g.n, job.batches());
   const Source a = source_a(g, tile.height()), b = source_b(g, tile.width());
-  Tiling t{"gemm/gemm_gpu.cl", "gemm_tiled", tile.height(), tile.width(), tile.x * tile.y, 0, 0, tiling_defs(job, tile)};
+  const int64_t items = tile.x * tile.y;
+  Tiling t{"gemm/gemm_gpu.cl", "gemm_tiled", tile.height(), tile.width(), items, 0, 0, tiling_defs(job, tile)};
   t.set_vectors(job.acc, a, b, a.narrow() && b.narrow() ? 2 * tile.kc : tile.kc);  // the same number of bytes
   t.defs.set("LVA", a.taken(job.acc, tile.rows)).set("LVB", b.taken(job.acc, tile.cols));
   return t;
@@ -230,7 +231,8 @@ std::optional<Tiling> unit_tiling(const Job& job) {
   if (!tile) return std::nullopt;
   const Source a = source_a(g, tile->height()), b = source_b(g, tile->width());
   if (!(a.along() || a.across()) || !(b.along() || b.across())) return std::nullopt;
-  Tiling t{"gemm/gemm_units.cl", "gemm_units", tile->height(), tile->width(), tile->items(), 0, 0, tiling_defs(job, tile->groups)};
+  Tiling t{"gemm/gemm_units.cl", "gemm_units", tile->height(), tile->width(), tile->items(), 0, 0, {}};
+  t.defs = tiling_defs(job, tile->groups);
   t.set_vectors(job.acc, a, b, tile->groups.kc);
   tile->define_in(t.defs).set("ALONG_A", int64_t{a.along()}).set("ALONG_B", int64_t{b.along()});
   return t;

@@ -59,8 +59,8 @@ MatrixEngine of_this_cpu() {
   return MatrixEngine::kNone;
 }
 
-// The units that a GPU's driver tells of. kDpas must be asked for: Intel's compiler keeps a part of its fragments in
-// memory (tools/gpu_lab_known.txt), so it may be no faster.
+// The units that a GPU's driver tells of. kDpas must be asked for: its tile has only 4 matrix instructions between
+// barriers, so it may be no faster than portable code.
 MatrixEngine of_this_gpu(const DeviceInfo& d) {
   if (d.capability >= 80) return MatrixEngine::kMmaSm80;
   if (d.capability >= 75) return MatrixEngine::kMmaSm75;

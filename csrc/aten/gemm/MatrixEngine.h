@@ -46,8 +46,8 @@ struct EngineTile {
   const char* define;                                // -D for the kernels, with PARTS
   static constexpr int64_t kVec = 16, kUnroll = 32;  // a panel's depth is a multiple of kUnroll
 };
-// Nothing if the CPU has no engine, or if it would not pay. bfloat16 is used as it is. half becomes the exact sum of two
-// parts, which pays only with AMX. float (in products of matrices) follows torch.set_float32_matmul_precision.
+// Nothing if the CPU has no engine, or if it would not pay. bfloat16 is used as it is. half becomes the exact sum of
+// two parts, which pays only with AMX. float (in products of matrices) follows torch.set_float32_matmul_precision.
 std::optional<EngineTile> engine_tile(const Device& device, c10::ScalarType a, c10::ScalarType b);
 
 }  // namespace netcl

@@ -105,10 +105,9 @@ void check_environment() {
   check(hiding, kHiding);
   check("NETCL_LOG", {"compile", "launch", "alloc"});
   check("NETCL_FP16", {"storage"});
-  check("NETCL_MATRIX_ENGINE",
-        {"none", "avx512_bf16", "amx", "mma_sm75", "mma_sm80", "wmma", "mfma_cdna1", "mfma_cdna2", "dpas",
-         "emulated_mma_sm75", "emulated_mma_sm80", "emulated_wmma", "emulated_mfma_cdna1", "emulated_mfma_cdna2",
-         "emulated_dpas"});
+  check("NETCL_MATRIX_ENGINE", {"none", "avx512_bf16", "amx", "mma_sm75", "mma_sm80", "wmma", "mfma_cdna1",
+                                "mfma_cdna2", "dpas", "emulated_mma_sm75", "emulated_mma_sm80", "emulated_wmma",
+                                "emulated_mfma_cdna1", "emulated_mfma_cdna2", "emulated_dpas"});
 }
 
 std::array<size_t, 3> max_work_item_sizes(cl_device_id id) {

@@ -33,65 +33,67 @@
 //   x_fetch    reads them; elements beyond the matrix are 0. left: the remaining depth
 //   x_put      writes them to a block in local memory
 // If vectors across must be put along k, a work-item has pairs of them at neighbouring k.
-#define OPERAND(x, V, ALONG)                                                                                   \
-  enum {                                                                                                       \
-    x##_vectors = x##_lines * KC / (ITEMS * V),                                                                \
-    x##_turned = x##_along && !(ALONG),                                                                        \
-    x##_pairs = x##_turned && x##_vectors % 2 == 0,                                                            \
-    x##_apart = (ALONG) ? ITEMS * V / KC : ITEMS * V / x##_lines                                               \
-  };                                                                                                           \
-  typedef union {                                                                                              \
-    VTYPE(MOVE, V) v;                                                                                          \
-    element_t s[V];                                                                                            \
-  } x##_moved;                                                                                                 \
-  typedef struct {                                                                                             \
-    __global const element_t* p;                                                                               \
-    long stride; /* between lines, or along k: the other one is 1 */                                           \
-    int line, kk, lines, aligned;                                                                              \
-  } x##_source;                                                                                                \
-  ALWAYS_INLINE x##_source x##_begin(__global const element_t* p, long stride, int id, int lines,              \
-                                     int aligned) {                                                            \
-    x##_source o;                                                                                              \
-    o.stride = stride;                                                                                         \
-    o.aligned = aligned;                                                                                       \
-    o.lines = lines;                                                                                           \
-    o.line = (ALONG) ? id / (KC / V) : id % (x##_lines / V) * V;                                               \
-    o.kk = (ALONG) ? id % (KC / V) * V : id / (x##_lines / V) * (x##_pairs + 1);                               \
-    o.p = p + ((ALONG) ? o.line * stride + o.kk : o.kk * stride + o.line);                                     \
-    return o;                                                                                                  \
-  }                                                                                                            \
-  /* How far vector i lies from the first one: lines if it lies along k, else k. */                            \
-  ALWAYS_INLINE int x##_offset(int i) { return x##_pairs ? i / 2 * 2 * x##_apart + i % 2 : i * x##_apart; }    \
-  ALWAYS_INLINE void x##_fetch(const x##_source* o, int left, x##_moved* r) {                                  \
-    if (WHOLE_BLOCKS && o->aligned && o->lines >= x##_lines && left >= KC) {                                   \
-      UNROLL for (int i = 0; i < x##_vectors; i++) r[i].v =                                                    \
-          *(__global const VTYPE(MOVE, V)*)(o->p + x##_offset(i) * o->stride);                                 \
-      return;                                                                                                  \
-    }                                                                                                          \
-    UNROLL for (int i = 0; i < x##_vectors; i++) {                                                             \
-      const int line = o->line + ((ALONG) ? x##_offset(i) : 0), kk = o->kk + ((ALONG) ? 0 : x##_offset(i));    \
-      const int room = (ALONG) ? (line < o->lines ? left - kk : 0) : (kk < left ? o->lines - line : 0);        \
-      __global const element_t* p = o->p + x##_offset(i) * o->stride;                                          \
-      if (o->aligned && room >= V) {                                                                           \
-        r[i].v = *(__global const VTYPE(MOVE, V)*)p;                                                           \
-      } else {                                                                                                 \
-        UNROLL for (int j = 0; j < V; j++) r[i].s[j] = j < room ? p[j] : 0;                                    \
-      }                                                                                                        \
-    }                                                                                                          \
-  }                                                                                                            \
-  ALWAYS_INLINE void x##_put(const x##_source* o, x##_moved* r, __local element_t* block) {                    \
-    UNROLL for (int i = 0; i < x##_vectors; i++) UNROLL                                                        \
-      for (int j = 0; j < V; j++) r[i].s[j] = UNIT_ROUND(r[i].s[j]);                                           \
-    UNROLL for (int i = 0; i < x##_vectors; i++) {                                                             \
-      const uint line = o->line + ((ALONG) ? x##_offset(i) : 0), kk = o->kk + ((ALONG) ? 0 : x##_offset(i));   \
-      if (!x##_turned) {                                                                                       \
-        *(__local VTYPE(MOVE, V)*)(block + x##_at(line, kk)) = r[i].v;                                         \
-      } else if (!x##_pairs) {                                                                                 \
-        UNROLL for (int j = 0; j < V; j++) block[x##_at(line + j, kk)] = r[i].s[j];                            \
-      } else if (i % 2 == 0) {                                                                                 \
-        UNROLL for (int j = 0; j < V; j++) PUT_PAIR(block + x##_at(line + j, kk), r[i].s[j], r[i + 1].s[j]);   \
-      }                                                                                                        \
-    }                                                                                                          \
+#define OPERAND(x, V, ALONG)                                                                                     \
+  enum {                                                                                                         \
+    x##_vectors = x##_lines * KC / (ITEMS * V),                                                                  \
+    x##_turned = x##_along && !(ALONG),                                                                          \
+    x##_pairs = x##_turned && x##_vectors % 2 == 0,                                                              \
+    x##_apart = (ALONG) ? ITEMS * V / KC : ITEMS * V / x##_lines                                                 \
+  };                                                                                                             \
+  typedef union {                                                                                                \
+    VTYPE(MOVE, V) v;                                                                                            \
+    element_t s[V];                                                                                              \
+  } x##_moved;                                                                                                   \
+  typedef struct {                                                                                               \
+    __global const element_t* p;                                                                                 \
+    long stride; /* between lines, or along k: the other one is 1 */                                             \
+    int line, kk, lines, aligned;                                                                                \
+  } x##_source;                                                                                                  \
+  ALWAYS_INLINE x##_source x##_begin(__global const element_t* p, long stride, int id, int lines, int aligned) { \
+    x##_source o;                                                                                                \
+    o.stride = stride;                                                                                           \
+    o.aligned = aligned;                                                                                         \
+    o.lines = lines;                                                                                             \
+    o.line = (ALONG) ? id / (KC / V) : id % (x##_lines / V) * V;                                                 \
+    o.kk = (ALONG) ? id % (KC / V) * V : id / (x##_lines / V) * (x##_pairs + 1);                                 \
+    o.p = p + ((ALONG) ? o.line * stride + o.kk : o.kk * stride + o.line);                                       \
+    return o;                                                                                                    \
+  }                                                                                                              \
+  /* How far vector i lies from the first one: lines if it lies along k, else k. */                              \
+  ALWAYS_INLINE int x##_offset(int i) { return x##_pairs ? i / 2 * 2 * x##_apart + i % 2 : i * x##_apart; }      \
+  ALWAYS_INLINE void x##_fetch(const x##_source* o, int left, x##_moved* r) {                                    \
+    if (WHOLE_BLOCKS && o->aligned && o->lines >= x##_lines && left >= KC) {                                     \
+      UNROLL for (int i = 0; i < x##_vectors; i++)                                                               \
+        r[i].v = *(__global const VTYPE(MOVE, V)*)(o->p + x##_offset(i) * o->stride);                            \
+      return;                                                                                                    \
+    }                                                                                                            \
+    UNROLL for (int i = 0; i < x##_vectors; i++) {                                                               \
+      const int line = o->line + ((ALONG) ? x##_offset(i) : 0), kk = o->kk + ((ALONG) ? 0 : x##_offset(i));      \
+      const int room = (ALONG) ? (line < o->lines ? left - kk : 0) : (kk < left ? o->lines - line : 0);          \
+      __global const element_t* p = o->p + x##_offset(i) * o->stride;                                            \
+      if (o->aligned && room >= V) {                                                                             \
+        r[i].v = *(__global const VTYPE(MOVE, V)*)p;                                                             \
+      } else {                                                                                                   \
+        UNROLL for (int j = 0; j < V; j++)                                                                       \
+          r[i].s[j] = j < room ? p[j] : 0;                                                                       \
+      }                                                                                                          \
+    }                                                                                                            \
+  }                                                                                                              \
+  ALWAYS_INLINE void x##_put(const x##_source* o, x##_moved* r, __local element_t* block) {                      \
+    UNROLL for (int i = 0; i < x##_vectors; i++) UNROLL                                                          \
+      for (int j = 0; j < V; j++) r[i].s[j] = UNIT_ROUND(r[i].s[j]);                                             \
+    UNROLL for (int i = 0; i < x##_vectors; i++) {                                                               \
+      const uint line = o->line + ((ALONG) ? x##_offset(i) : 0), kk = o->kk + ((ALONG) ? 0 : x##_offset(i));     \
+      if (!x##_turned) {                                                                                         \
+        *(__local VTYPE(MOVE, V)*)(block + x##_at(line, kk)) = r[i].v;                                           \
+      } else if (!x##_pairs) {                                                                                   \
+        UNROLL for (int j = 0; j < V; j++)                                                                       \
+          block[x##_at(line + j, kk)] = r[i].s[j];                                                               \
+      } else if (i % 2 == 0) {                                                                                   \
+        UNROLL for (int j = 0; j < V; j++)                                                                       \
+          PUT_PAIR(block + x##_at(line + j, kk), r[i].s[j], r[i + 1].s[j]);                                      \
+      }                                                                                                          \
+    }                                                                                                            \
   }
 #ifdef UNIT_DPAS
 #define WHOLE_BLOCKS 0  // with more code Intel's compiler keeps the sums in memory
@@ -104,7 +106,8 @@ OPERAND(b, VB, ALONG_B)
 // Stores LVB elements of one row; `end` columns exist from there on.
 ALWAYS_INLINE void store_part(const Epilogue* E, long row, long col, const float* t, long end) {
   lanes_t w;
-  UNROLL for (int j = 0; j < LVB; j++) w.s[j] = t[j];
+  UNROLL for (int j = 0; j < LVB; j++)
+    w.s[j] = t[j];
   if (LVB > 1 && end >= LVB && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
     store_vector(E, row, col, w.v, 0, LVB);
     return;
@@ -113,8 +116,10 @@ ALWAYS_INLINE void store_part(const Epilogue* E, long row, long col, const float
     if (j < end) store_element(E, row, col + j, w.s[j]);
 }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void gemm_units(
-    BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const float alpha, const float beta) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void gemm_units(BUF(a), BUF(b), BUF(c), BUF(d),
+                                                                                        const GemmParams P,
+                                                                                        const float alpha,
+                                                                                        const float beta) {
   __local element_t ta[2 * a_block] __attribute__((aligned(16)));
   __local element_t tb[2 * b_block] __attribute__((aligned(16)));
   UNIT_SCRATCH
@@ -126,12 +131,12 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void gem
   const long row0 = (long)(strip * STRIP + inside % down) * HEIGHT, col0 = (long)(inside / down) * WIDTH;
   const long k = depth_of(&P, batch);
   const long a_stride = ALONG_A ? P.a.rs : P.a.cs, b_stride = ALONG_B ? P.b.cs : P.b.rs;
-  a_source A = a_begin((__global const element_t*)matrix_a(PTR(a, const STORAGE(INA)), &P, batch) +
-                           row0 * (ALONG_A ? a_stride : 1),
-                       a_stride, id, (int)min(P.m - row0, (long)HEIGHT), (int)P.a_aligned);
-  b_source B = b_begin((__global const element_t*)matrix_b(PTR(b, const STORAGE(INB)), &P, batch) +
-                           col0 * (ALONG_B ? b_stride : 1),
-                       b_stride, id, (int)min(P.n - col0, (long)WIDTH), (int)P.b_aligned);
+  a_source A = a_begin(
+      (__global const element_t*)matrix_a(PTR(a, const STORAGE(INA)), &P, batch) + row0 * (ALONG_A ? a_stride : 1),
+      a_stride, id, (int)min(P.m - row0, (long)HEIGHT), (int)P.a_aligned);
+  b_source B = b_begin(
+      (__global const element_t*)matrix_b(PTR(b, const STORAGE(INB)), &P, batch) + col0 * (ALONG_B ? b_stride : 1),
+      b_stride, id, (int)min(P.n - col0, (long)WIDTH), (int)P.b_aligned);
 
   sums_t t[ROWS][COLS];
   UNIT_LOOP for (int r = 0; r < ROWS; r++) UNIT_LOOP for (int s = 0; s < COLS; s++) t[r][s] = 0;

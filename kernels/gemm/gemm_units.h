@@ -1,6 +1,6 @@
-// The tile of a work-group on matrix units, for gemm_units.cl. Each of SIDE_X x SIDE_Y
-// sub-groups of LANES work-items computes ROWS x COLS fragments of C, UNIT_M x UNIT_N elements each. A fragment's
-// elements are distributed over the lanes' registers as the vendor documents it.
+// The tile of a work-group on matrix units, for gemm_units.cl. Each of SIDE_X x SIDE_Y sub-groups of LANES work-items
+// computes ROWS x COLS fragments of C, UNIT_M x UNIT_N elements each. A fragment's elements are distributed over the
+// lanes' registers as the vendor documents it.
 //
 // -D: UNIT_MMA (75 or 80: the least compute capability), UNIT_WMMA, UNIT_MFMA (CDNA 1 or 2) or UNIT_DPAS: the
 // instruction; EMULATED: compute it without the instruction; SIDE_X, SIDE_Y, ROWS, COLS, KC; LVB: a lane's columns side
@@ -40,25 +40,25 @@ ALWAYS_INLINE uint place(uint row, uint column, uint length) {
 
 // The blocks of one operand: [line][k], or [k][line] if the operand lies so in global memory and the instruction can
 // transpose it. x_take reads a fragment whose first element is (line, kk).
-#define BLOCKS(x, X, ALONG, SUBGROUPS, EACH, UNIT)                                                               \
-  typedef VTYPE(MOVE, UNIT_##X##_RUN) x##_run; \
-  typedef union {                                                                                                \
-    element_t s[UNIT_##X##_EACH];                                                                                \
-    x##_run runs[UNIT_##X##_EACH / UNIT_##X##_RUN];                                                              \
-    UNIT_##X##_REGISTERS v;                                                                                      \
-  } x##_unit;                                                                                                    \
+#define BLOCKS(x, X, ALONG, SUBGROUPS, EACH, UNIT)                                                                     \
+  typedef VTYPE(MOVE, UNIT_##X##_RUN) x##_run;                                                                         \
+  typedef union {                                                                                                      \
+    element_t s[UNIT_##X##_EACH];                                                                                      \
+    x##_run runs[UNIT_##X##_EACH / UNIT_##X##_RUN];                                                                    \
+    UNIT_##X##_REGISTERS v;                                                                                            \
+  } x##_unit;                                                                                                          \
   enum { x##_lines = (SUBGROUPS) * (EACH) * (UNIT), x##_block = x##_lines * KC, x##_along = (ALONG) || !UNIT_ACROSS }; \
-  ALWAYS_INLINE uint x##_at(uint line, uint kk) {                                                                   \
-    return x##_along ? place(line, kk, KC) : place(kk, line, x##_lines);                                         \
-  }                                                                                                              \
+  ALWAYS_INLINE uint x##_at(uint line, uint kk) {                                                                      \
+    return x##_along ? place(line, kk, KC) : place(kk, line, x##_lines);                                               \
+  }                                                                                                                    \
   TAKE(x, X)
 
-#define TAKE_RUNS(x, X)                                                                                            \
-  ALWAYS_INLINE void x##_take(__local const element_t* block, uint line, uint kk, uint lane, x##_unit* u) {           \
-    UNROLL for (int i = 0; i < UNIT_##X##_EACH; i += UNIT_##X##_RUN) {                                             \
-      const uint at = x##_at(line + UNIT_##X##_LINE(lane, i), kk + UNIT_##X##_K(lane, i));                          \
-      u->runs[i / UNIT_##X##_RUN] = *(__local const x##_run*)(block + at);                                         \
-    }                                                                                                              \
+#define TAKE_RUNS(x, X)                                                                                     \
+  ALWAYS_INLINE void x##_take(__local const element_t* block, uint line, uint kk, uint lane, x##_unit* u) { \
+    UNROLL for (int i = 0; i < UNIT_##X##_EACH; i += UNIT_##X##_RUN) {                                      \
+      const uint at = x##_at(line + UNIT_##X##_LINE(lane, i), kk + UNIT_##X##_K(lane, i));                  \
+      u->runs[i / UNIT_##X##_RUN] = *(__local const x##_run*)(block + at);                                  \
+    }                                                                                                       \
   }
 #ifndef TAKE
 #define TAKE TAKE_RUNS
@@ -87,15 +87,15 @@ typedef union {
 #endif
 
 // t += the product of two blocks, for lane `lane` of sub-group (x, y).
-#define MULTIPLY_BLOCKS(ta, tb, t)                                                            \
-  UNIT_LOOP for (int kk = 0; kk < KC; kk += UNIT_K) {                                               \
-    b_unit v[COLS];                                                                                 \
+#define MULTIPLY_BLOCKS(ta, tb, t)                                                                 \
+  UNIT_LOOP for (int kk = 0; kk < KC; kk += UNIT_K) {                                              \
+    b_unit v[COLS];                                                                                \
     UNIT_LOOP for (int s = 0; s < COLS; s++) b_take(tb, (x * COLS + s) * UNIT_N, kk, lane, &v[s]); \
-    UNIT_LOOP for (int r = 0; r < ROWS; r++) {                                                      \
-      a_unit u;                                                                                     \
-      a_take(ta, (y * ROWS + r) * UNIT_M, kk, lane, &u);                                      \
-      UNIT_LOOP for (int s = 0; s < COLS; s++) UNIT_MULTIPLY(u, v[s], t[r][s])                  \
-    }                                                                                               \
+    UNIT_LOOP for (int r = 0; r < ROWS; r++) {                                                     \
+      a_unit u;                                                                                    \
+      a_take(ta, (y * ROWS + r) * UNIT_M, kk, lane, &u);                                           \
+      UNIT_LOOP for (int s = 0; s < COLS; s++) UNIT_MULTIPLY(u, v[s], t[r][s])                     \
+    }                                                                                              \
   }
 
 #endif

@@ -29,13 +29,13 @@
 #define MATRIX_A_K(lane) ((lane) / 16 * 8)
 #define MATRIX_B_LINE(lane) ((lane) / 16 * 8)
 #define MATRIX_B_K(lane) ((lane) / 8 % 2 * 8)
-#define TAKE(x, X)                                                                                       \
-  ALWAYS_INLINE uint x##_matrix(uint line, uint kk, uint lane) {                                             \
-    return x##_at(line + MATRIX_##X##_LINE(lane) + (x##_along ? lane % 8 : 0),                           \
-                  kk + MATRIX_##X##_K(lane) + (x##_along ? 0 : lane % 8));                               \
-  }                                                                                                      \
+#define TAKE(x, X)                                                                                          \
+  ALWAYS_INLINE uint x##_matrix(uint line, uint kk, uint lane) {                                            \
+    return x##_at(line + MATRIX_##X##_LINE(lane) + (x##_along ? lane % 8 : 0),                              \
+                  kk + MATRIX_##X##_K(lane) + (x##_along ? 0 : lane % 8));                                  \
+  }                                                                                                         \
   ALWAYS_INLINE void x##_take(__local const element_t* block, uint line, uint kk, uint lane, x##_unit* u) { \
-    LOAD_MATRICES(x, block, line, kk, lane, u)                                                           \
+    LOAD_MATRICES(x, block, line, kk, lane, u)                                                              \
   }
 #ifndef EMULATED
 ALWAYS_INLINE uint4 load_matrices(__local const ushort* row, int along) {
@@ -53,13 +53,12 @@ ALWAYS_INLINE uint4 load_matrices(__local const ushort* row, int along) {
                      : "memory");
   return v;
 }
-#define LOAD_MATRICES(x, block, line, kk, lane, u) \
-  u->v = load_matrices(block + x##_matrix(line, kk, lane), x##_along);
+#define LOAD_MATRICES(x, block, line, kk, lane, u) u->v = load_matrices(block + x##_matrix(line, kk, lane), x##_along);
 #else
-#define LOAD_MATRICES(x, block, line, kk, lane, u)                                                         \
-  for (int m = 0; m < 4; m++)                                                                              \
-    for (int j = 0; j < 2; j++)                                                                            \
-      u->s[2 * m + j] = x##_along ? block[x##_matrix(line, kk, 8 * m + lane / 4) + lane % 4 * 2 + j]       \
+#define LOAD_MATRICES(x, block, line, kk, lane, u)                                                   \
+  for (int m = 0; m < 4; m++)                                                                        \
+    for (int j = 0; j < 2; j++)                                                                      \
+      u->s[2 * m + j] = x##_along ? block[x##_matrix(line, kk, 8 * m + lane / 4) + lane % 4 * 2 + j] \
                                   : block[x##_matrix(line, kk, 8 * m + lane % 4 * 2 + j) + lane / 4];
 #endif
 #else
@@ -108,7 +107,7 @@ ALWAYS_INLINE float4 multiply_mma(float4 c, uint4 a, uint b0, uint b1) {
 #endif
   return c;
 }
-#define unit_multiply(a, b, c)                                                \
-  (*(c) = (float8)(multiply_mma((c)->lo, (a)->v, (b)->v.x, (b)->v.y), \
-                   multiply_mma((c)->hi, (a)->v, (b)->v.z, (b)->v.w)))
+#define unit_multiply(a, b, c) \
+  (*(c) =                      \
+       (float8)(multiply_mma((c)->lo, (a)->v, (b)->v.x, (b)->v.y), multiply_mma((c)->hi, (a)->v, (b)->v.z, (b)->v.w)))
 #endif

@@ -22,7 +22,7 @@ namespace netcl {
 namespace {
 
 constexpr std::array<const char*, 9> kNames{"none", "avx512_bf16", "amx",        "mma_sm75", "mma_sm80",
-                                           "wmma", "mfma_cdna1",  "mfma_cdna2", "dpas"};
+                                            "wmma", "mfma_cdna1",  "mfma_cdna2", "dpas"};
 constexpr const char* kEmulated = "emulated_";  // before the name of a GPU's unit
 
 bool is_unit(MatrixEngine engine) { return engine >= kFirstUnit; }
@@ -152,15 +152,13 @@ EngineChoice checked(const Device& device, EngineChoice choice, bool warn) {
     why = fault(device, c10::kBFloat16, false);
   }
   if (why.empty()) return choice;
-  if (warn)
-    TORCH_WARN("netcl: the matrix engine ", name_of(choice), " is not used on ", device.info().name, ": ", why);
+  if (warn) TORCH_WARN("netcl: the matrix engine ", name_of(choice), " is not used on ", device.info().name, ": ", why);
   return known = {};
 }
 
 TORCH_LIBRARY_FRAGMENT(netcl, m) {
-  m.def("matrix_engine(int index) -> str", [](int64_t index) {
-    return name_of(matrix_engine(device(static_cast<c10::DeviceIndex>(index))));
-  });
+  m.def("matrix_engine(int index) -> str",
+        [](int64_t index) { return name_of(matrix_engine(device(static_cast<c10::DeviceIndex>(index)))); });
   // For tests, which may emulate the instructions: does not check whether the device has them.
   m.def("set_matrix_engine(int index, str name) -> str", [](int64_t index, const std::string& name) {
     const std::lock_guard<std::recursive_mutex> lock(mutex);

@@ -63,7 +63,7 @@ class TestSort(TestCase):
 
     @dtypes(torch.float32, torch.float16, torch.float64, torch.int64, torch.int16, torch.int8, torch.bool)
     def test_tiles(self, device, dtype):
-        """Rows as long as what a work-group sorts at once, and a little longer or shorter; -0 and NaNs keep their bits."""
+        """Rows about as long as what a work-group sorts at once; -0 and NaNs keep their bits."""
         for n in (511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 6000):
             x = with_ties((2, n), dtype)
             if dtype.is_floating_point:

@@ -44,8 +44,8 @@ Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_e
   if (!device.is_cpu() && params.in_stride == element && params.n >= kGroupRow) {
     const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
     params.tiles = neighbours * rest;
-    const int64_t wanted = std::min(16 * static_cast<int64_t>(device.compute_units()) / params.tiles,
-                                    params.n / kItemElements);
+    const int64_t wanted =
+        std::min(16 * static_cast<int64_t>(device.compute_units()) / params.tiles, params.n / kItemElements);
     params.segment = ceil_div(params.n, std::clamp<int64_t>(wanted, 1, kMaxSegments));
     params.segments = ceil_div(params.n, params.segment);
     return {false, 1, 1, std::min(kGroup, most)};
@@ -134,7 +134,11 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   if (plan.transposed && out.is_contiguous() && plan.vec * out_size == 64) {
     past_cache(defs, device, out, params.n, plan.vec, {self});
   }
-  kernel(device, "scan.cl", plan.transposed ? "scan_transposed" : grouped ? "scan_group" : "scan", defs)
+  kernel(device, "scan.cl",
+         plan.transposed ? "scan_transposed"
+         : grouped       ? "scan_group"
+                         : "scan",
+         defs)
       .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), params);
 }
 

@@ -10,8 +10,8 @@ typedef struct {
 
 // Of element `at` of the dimensions from `first` on.
 #if defined(DEVICE_GPU)
-// A GPU's compiler copies a struct of arguments to memory if an index into it varies, as do those of loads that branches
-// share. So each load stands alone: there are always kMaxDims steps, and a missing dimension adds nothing.
+// A GPU's compiler copies a struct of arguments to memory if an index into it varies, as do those of loads that
+// branches share. So each load stands alone: there are always kMaxDims steps, and a missing dimension adds nothing.
 static inline offsets_t offsets_at(const Dimensions* D, long at, int first) {
   offsets_t r = {0, 0, 0};
   UNROLL for (int d = 0; d < kMaxDims; d++) {

@@ -29,14 +29,16 @@ static inline VT whole_f16(src_t p) {
   } bits;
   lanes_t r;
   bits.v = *(__global const CAT(ushort, VEC)*)p;
-  UNROLL for (int k = 0; k < VEC; k++) r.s[k] = CONVERT(ACC, 1, vload_half(0, (const half*)&bits.s[k]));
+  UNROLL for (int k = 0; k < VEC; k++)
+    r.s[k] = CONVERT(ACC, 1, vload_half(0, (const half*)&bits.s[k]));
   return r.v;
 }
 #endif
 // A vector that may not be. Compilers would make one unaligned access of READ() and the other branch's aligned one.
 static inline VT elements_of(src_t p) {
   lanes_t r;
-  UNROLL for (int k = 0; k < VEC; k++) r.s[k] = READ1(p + k * ELEMENT);
+  UNROLL for (int k = 0; k < VEC; k++)
+    r.s[k] = READ1(p + k * ELEMENT);
   return r.v;
 }
 #define READ_VECTOR(p) (aligned ? CAT(whole_, IN)(p) : elements_of(p))
@@ -72,7 +74,8 @@ __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void reduce_group(AR
   }
   merge_lanes(&total, &v);
   accumulator_t own = lane(&total, 0, begin);
-  UNROLL for (int k = 1; k < VEC; k++) own = merge(own, lane(&total, k, begin + k));
+  UNROLL for (int k = 1; k < VEC; k++)
+    own = merge(own, lane(&total, k, begin + k));
   const accumulator_t result = merge_group(own, shared);
   if (id % WIDTH != 0 || o >= L->outputs) return;
   if (L->has_partial)

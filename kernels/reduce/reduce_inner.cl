@@ -56,7 +56,8 @@ ALWAYS_INLINE void add_vectors(accumulators_t* v, const block_t B, int dense, pa
     const long end = min(i + SUMS_PER_STAGE * STEP, steps_end);
     accumulators_t w = identities();
     for (; i < end; i += STEP) {
-      UNROLL for (int k = 0; dense && k < 4; k++) fetch_behind(B, i + k * apart);
+      UNROLL for (int k = 0; dense && k < 4; k++)
+        fetch_behind(B, i + k * apart);
       const places_t at = {B.place + i, apart};
       step4(&w, read_vector(B, i, dense), read_vector(B, i + apart, dense), read_vector(B, i + 2 * apart, dense),
             read_vector(B, i + 3 * apart, dense), at, p0);

@@ -55,7 +55,7 @@ ALWAYS_INLINE void add_four_rows(accumulators_t* acc, const tile_t* T, src_t row
 }
 ALWAYS_INLINE void add_row(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {
   FOR_FEW(j, 0, DENSE(T), PANEL)
-    step(&acc[j], FROM(READ(row + j * (VEC * ELEMENT)), READ(T->src + j * (VEC * ELEMENT))), place, p0);
+  step(&acc[j], FROM(READ(row + j * (VEC * ELEMENT)), READ(T->src + j * (VEC * ELEMENT))), place, p0);
   FOR_FEW(j, DENSE(T), T->vectors, PANEL) {
     const long at = j * (VEC * T->lane_stride);
     const int lanes = lanes_of(T, j);

@@ -7,8 +7,8 @@
 //   blocked  a work-item holds neighbours; striped: it holds every GROUP-th pair of the tile, as memory is read best
 //
 // -D: BITS (of an element: 8, 16, 32, 64), RAW (an unsigned type as large), and what the bits are: INFINITY_BITS (those
-// of a floating-point number's infinity), SIGNED_BITS, BOOLEAN, or an unsigned number; DESCENDING; GROUP (work-items of a
-// group, a power of two up to 256); FIRST (pairs come from the tensor, not from arrays); LAST (they are the results).
+// of a floating-point number's infinity), SIGNED_BITS, BOOLEAN, or an unsigned number; DESCENDING; GROUP (work-items of
+// a group, a power of two up to 256); FIRST (pairs come from the tensor, not from arrays); LAST (they are the results).
 #ifndef NETCL_RADIX_H
 #define NETCL_RADIX_H
 #define WORK_GROUPS
@@ -21,7 +21,7 @@ typedef ulong key_t;
 #else
 typedef uint key_t;
 #endif
-#define LAST_KEY ((key_t)(RAW)~(RAW)0)
+#define LAST_KEY ((key_t)(RAW) ~(RAW)0)
 #define SIGN ((key_t)1 << (BITS - 1))
 #define TILE (GROUP * kRadixEach)
 
@@ -117,7 +117,8 @@ ALWAYS_INLINE uint sum_before(uint x, __local uint* sums, uint* total) {
 // of `space`: two counters a word, of the digits d and d + 8.
 ALWAYS_INLINE void rank_pairs(const key_t* key, uint shift, __local uint* space, __local uint* sums, uint* rank) {
   const uint t = get_local_id(0);
-  UNROLL for (uint d = 0; d < 8; d++) space[SPREAD(d * GROUP + t)] = 0;
+  UNROLL for (uint d = 0; d < 8; d++)
+    space[SPREAD(d * GROUP + t)] = 0;
   UNROLL for (int j = 0; j < kRadixEach; j++) {
     const uint digit = (uint)(key[j] >> shift) & 15, upper = digit / 8 * 16;
     __local uint* counter = &space[SPREAD(digit % 8 * GROUP + t)];
@@ -147,9 +148,11 @@ ALWAYS_INLINE void rank_pairs(const key_t* key, uint shift, __local uint* space,
 // Moves each word to its rank; the work-items then hold blocked or striped words.
 ALWAYS_INLINE void move_words(uint* word, const uint* rank, int striped, __local uint* space) {
   const uint t = get_local_id(0);
-  UNROLL for (int j = 0; j < kRadixEach; j++) space[SPREAD(rank[j])] = word[j];
+  UNROLL for (int j = 0; j < kRadixEach; j++)
+    space[SPREAD(rank[j])] = word[j];
   barrier(CLK_LOCAL_MEM_FENCE);
-  UNROLL for (uint j = 0; j < kRadixEach; j++) word[j] = space[SPREAD(striped ? j * GROUP + t : t * kRadixEach + j)];
+  UNROLL for (uint j = 0; j < kRadixEach; j++)
+    word[j] = space[SPREAD(striped ? j * GROUP + t : t * kRadixEach + j)];
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 ALWAYS_INLINE void move_pairs(key_t* key, uint* place, const uint* rank, int striped, __local uint* space) {
@@ -161,7 +164,8 @@ ALWAYS_INLINE void move_pairs(key_t* key, uint* place, const uint* rank, int str
   }
   move_words(low, rank, striped, space);
   move_words(high, rank, striped, space);
-  UNROLL for (int j = 0; j < kRadixEach; j++) key[j] = (ulong)high[j] << 32 | low[j];
+  UNROLL for (int j = 0; j < kRadixEach; j++)
+    key[j] = (ulong)high[j] << 32 | low[j];
 #else
   move_words(key, rank, striped, space);
 #endif

@@ -1,13 +1,13 @@
 // A pass over long rows (radix.h): `count_digits` counts the digits of each tile; `add_chunks` and `add_digits` turn
-// the counts into the places where each tile's pairs of a digit begin; `scatter` sorts each tile by the digit and writes
-// its pairs there. -D: those of radix.h.
+// the counts into the places where each tile's pairs of a digit begin; `scatter` sorts each tile by the digit and
+// writes its pairs there. -D: those of radix.h.
 #include "sort/radix.h"
 
 #define COPIES 4  // of the counters, since equal digits wait for each other
 
 // The counts of a tile's digits: [row][tile][digit].
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_digits(
-    BUF(counts), ROW_ARGS, const RadixParams params) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_digits(BUF(counts), ROW_ARGS,
+                                                                              const RadixParams params) {
   __local uint bins[COPIES * kRadixDigits];
   const RadixParams* L = &params;
   const long tile = get_group_id(0), row = tile / L->tiles;
@@ -40,8 +40,8 @@ static inline uint add_up(__global uint* counts, long n, uint sum) {
 }
 
 // Adds up the counts within each chunk of tiles; the chunks' sums are [row][chunk][digit].
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_chunks(
-    BUF(counts), BUF(sums), const RadixParams params) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_chunks(BUF(counts), BUF(sums),
+                                                                            const RadixParams params) {
   const long chunk = get_group_id(0), row = chunk / params.chunks, first = (chunk - row * params.chunks) * kRadixChunk;
   const long n = min(params.tiles - first, (long)kRadixChunk);
   for (uint d = get_local_id(0); d < kRadixDigits; d += GROUP) {
@@ -75,8 +75,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_digits(BUF(
 }
 
 // `sums` is null if a row is one chunk.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void scatter(
-    BUF(counts), BUF(sums), ROW_ARGS, BUF(keys_to), BUF(places_to), const RadixParams params) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void scatter(BUF(counts), BUF(sums), ROW_ARGS, BUF(keys_to),
+                                                                         BUF(places_to), const RadixParams params) {
   __local uint space[SPACE], group_sums[2 * GROUP], starts[kRadixDigits];
   const RadixParams* L = &params;
   const long tile = get_group_id(0), row = tile / L->tiles, within = tile - row * L->tiles;
@@ -97,8 +97,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void scatter(
     const uint i = j * GROUP + t;
     if (i == 0 || space[i - 1] != digit[j]) {
       uint start = PTR(counts, const uint)[tile * kRadixDigits + digit[j]];
-      if (sums_buf)
-        start += PTR(sums, const uint)[(row * L->chunks + within / kRadixChunk) * kRadixDigits + digit[j]];
+      if (sums_buf) start += PTR(sums, const uint)[(row * L->chunks + within / kRadixChunk) * kRadixDigits + digit[j]];
       starts[digit[j]] = start - i;
     }
   }

@@ -52,11 +52,11 @@ static inline long nanmedian_of(const sorted_t* s, long nth) {
   return numbers > 0 ? (numbers - 1) / 2 : 0;
 }
 
-#define WRITE_PICKED(at)                                                                                           \
-  do {                                                                                                             \
-    const long place = off.in / (long)sizeof(RAW) + (at);                                                          \
-    *(__global RAW*)(value_buf + value_off + off.out0) = PTR(in, const RAW)[place];                                \
-    *(__global long*)(index_buf + index_off + off.out1) = PTR(order, const long)[place];                           \
+#define WRITE_PICKED(at)                                                                 \
+  do {                                                                                   \
+    const long place = off.in / (long)sizeof(RAW) + (at);                                \
+    *(__global RAW*)(value_buf + value_off + off.out0) = PTR(in, const RAW)[place];      \
+    *(__global long*)(index_buf + index_off + off.out1) = PTR(order, const long)[place]; \
   } while (0)
 
 // A work-item takes a row. `take` is the nth.

@@ -18,7 +18,9 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void sort_tile(ROW_A
 
 // Pairs compare by key, then by their order in the row, which also makes the network stable.
 #if BITS == 64
-#define PAIRS __local ulong keys[kShortRow]; __local ushort orders[kShortRow]
+#define PAIRS                    \
+  __local ulong keys[kShortRow]; \
+  __local ushort orders[kShortRow]
 #define AFTER(i, j) (keys[i] > keys[j] || (keys[i] == keys[j] && orders[i] > orders[j]))
 #define KEY_AT(i) keys[i]
 #define ORDER_AT(i) orders[i]

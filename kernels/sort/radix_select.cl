@@ -11,8 +11,8 @@ typedef struct {
 } choice_t;
 
 // A group takes `width` elements. The counts are [row][digit]; they must be 0.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_candidates(
-    BUF(counts), BUF(choices), ROW_ARGS, const RadixParams params) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_candidates(BUF(counts), BUF(choices), ROW_ARGS,
+                                                                                  const RadixParams params) {
   __local uint bins[kRadixDigits];
   const RadixParams* L = &params;
   const long group = get_group_id(0), row = group / L->tiles, begin = (group - row * L->tiles) * L->width;
@@ -25,8 +25,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_candidate
   barrier(CLK_LOCAL_MEM_FENCE);
   for (long i = begin + t; i < end; i += GROUP) {
     const key_t key = READ_KEY(L, &r, (uint)i);
-    if (all || (key ^ chosen) >> L->shift >> 8 == 0)
-      atomic_inc(&bins[(uint)(key >> L->shift) & (kRadixDigits - 1)]);
+    if (all || (key ^ chosen) >> L->shift >> 8 == 0) atomic_inc(&bins[(uint)(key >> L->shift) & (kRadixDigits - 1)]);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint d = t; d < kRadixDigits; d += GROUP)
@@ -34,8 +33,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_candidate
 }
 
 // A group takes a row. It leaves the counts 0 again.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void choose_digit(
-    BUF(counts), BUF(choices), const RadixParams params) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void choose_digit(BUF(counts), BUF(choices),
+                                                                              const RadixParams params) {
   __local uint sums[2 * GROUP];
   const uint t = get_local_id(0), share = kRadixDigits / GROUP;
   const long row = get_group_id(0);
@@ -59,8 +58,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void choose_digit(
 }
 
 // How many keys of each tile come before the last key taken, and how many equal it: [row][tile].
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_taken(
-    BUF(taken), BUF(choices), ROW_ARGS, const RadixParams params) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_taken(BUF(taken), BUF(choices), ROW_ARGS,
+                                                                             const RadixParams params) {
   __local uint sums[2 * GROUP];
   const RadixParams* L = &params;
   const long tile = get_group_id(0), row = tile / L->tiles;
@@ -99,8 +98,9 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_taken(BUF(t
 }
 
 // The pairs before the last key taken come first, then those that equal it.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void collect(
-    BUF(taken), BUF(choices), ROW_ARGS, BUF(keys_to), BUF(places_to), const RadixParams params) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void collect(BUF(taken), BUF(choices), ROW_ARGS,
+                                                                         BUF(keys_to), BUF(places_to),
+                                                                         const RadixParams params) {
   __local uint sums[2 * GROUP];
   __local uchar marks[TILE];
   const RadixParams* L = &params;

@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
 constexpr int kGather = 1, kScatter = 2, kFill = 3;
-constexpr int64_t kGrain = 4096;  // elements per work-item on CPUs
+constexpr int64_t kGrain = 4096;      // elements per work-item on CPUs
 constexpr int64_t kSortedChunk = 32;  // CHUNK of kernels/scatter_sorted.cl
-constexpr int64_t kLongWay = 64;  // elements that a GPU's work-item reduces one after another at most
+constexpr int64_t kLongWay = 64;      // elements that a GPU's work-item reduces one after another at most
 
 // The function of OpenCL C that reduces into an element, if there is one.
 const char* native_atomic(c10::ScalarType type, std::string_view red) {

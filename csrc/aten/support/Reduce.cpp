@@ -132,9 +132,8 @@ Plan plan_gpu(const Device& device, const Reduction& p, int64_t most_lanes, Redu
   // Neighbouring work-items should read neighbouring elements: along the row in a group, along the columns in
   // reduce_outer.
   const bool dense = row.in == element && row.size >= kGroupRow;
-  const bool groups =
-      dense || (params.reduced >= kCombineGroup && (params.outputs < kOuterGroup || row.in == element ||
-                                                    (column.in != element && params.outputs < 16384)));
+  const bool groups = dense || (params.reduced >= kCombineGroup && (params.outputs < kOuterGroup || row.in == element ||
+                                                                    (column.in != element && params.outputs < 16384)));
   const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
   const int64_t group = std::min(groups ? kGroup : kOuterGroup, most);
   Plan plan{groups ? "reduce/reduce_group.cl" : "reduce/reduce_outer.cl", groups ? "reduce_group" : "reduce_outer", 1,

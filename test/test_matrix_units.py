@@ -20,6 +20,7 @@ ops = torch.ops.netcl
 D = torch.device("netcl", 0)
 IN_GPU_SHAPE = torch.netcl.is_available() and torch.netcl.get_device_properties(0).device_class == "gpu"
 IS_POCL = torch.netcl.is_available() and "Portable" in torch.netcl.get_device_properties(0).platform_name
+FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 # There the check at first use refuses the emulated mma (its results are wrong), which is not understood yet. Intel's
 # runtime computes all engines rightly.
 REFUSED = ("mma_sm75", "mma_sm80") * IS_POCL
@@ -136,6 +137,7 @@ class TestProducts(TestCase):
         self.assertEqual(programs(), before)
 
 
+@unittest.skipIf(IS_POCL and not FULL, "PoCL compiles an emulated unit for minutes")
 class TestChoice(TestCase):
     def run_with(self, engine):
         code = (
@@ -162,6 +164,7 @@ class TestChoice(TestCase):
 
 @unittest.skipIf(IN_GPU_SHAPE, "TestProducts runs")
 @unittest.skipUnless(torch.netcl.is_available(), "no device")
+@unittest.skipIf(IS_POCL and not FULL, "PoCL compiles an emulated unit for minutes")
 class TestInGpuShape(TestCase):
     @parametrize("engine", ENGINES)
     def test_units(self, engine):

@@ -39,8 +39,8 @@ LONG = {
     "test_faults::test_each_call_fails_once", "test_garbage::test_operators",
     "test_installation_faults::test_nothing_is_written_where_it_would_not_be_read",
     "test_installation_faults::test_processes_at_once", "test_kernels::test_compile_without_warnings",
-    "test_matrix_engine::test_products_engine", "test_matrix_units::test_units", "test_multi_device::test_two_platforms",
-    "test_out_dtypes::test_operators", "test_versions::test_foreach",
+    "test_matrix_engine::test_products_engine", "test_matrix_units::test_units",
+    "test_multi_device::test_two_platforms", "test_out_dtypes::test_operators", "test_versions::test_foreach",
     "test_versions::test_operators",
 }  # fmt: skip
 

@@ -35,8 +35,9 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     c10::DeviceCapability can;
     auto& bits = can.capability_data.capability_bits;
     bits = 0;
-    for (const auto type : {kByte, kChar, kShort, kInt, kLong, kUInt16, kUInt32, kUInt64, kHalf, kBFloat16, kFloat,
-                            kBool, kComplexFloat}) {
+    for (const auto type :
+         {kByte, kChar, kShort, kInt, kLong, kUInt16, kUInt32, kUInt64, kHalf, kBFloat16, kFloat, kBool, kComplexHalf,
+          kComplexFloat, kFloat8_e5m2, kFloat8_e4m3fn, kFloat8_e5m2fnuz, kFloat8_e4m3fnuz}) {
       bits |= uint64_t{1} << static_cast<int>(type);
     }
     if (device(d.index()).info().has_fp64) {

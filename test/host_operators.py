@@ -65,6 +65,8 @@ def page() -> str:
     native = {n.partition(".")[0] for n in torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1")}
     for title, text, pattern in GROUPS:
         names = [n for n in operators if re.match(pattern, n)]
+        if not names:
+            continue
         lines += ["", f"## {title} ({len(names)})", ""] + ([text, ""] if text else [])
         for name in names:
             overloads = operators.pop(name)

@@ -108,7 +108,7 @@ class TestDocs(TestCase):
         a, d = torch.eye(4) + 0.1, torch.device("netcl", 0)
         calls = {
             "_linalg_eigvals": lambda t: torch.linalg.eigvals(t), "linalg_eig": torch.linalg.eig,
-            "fake_quantize_per_tensor_affine": lambda t: torch.fake_quantize_per_tensor_affine(t, 0.1, 0, 0, 9),
+            "_to_sparse_bsr": lambda t: t.to_sparse_bsr((2, 2)),
         }  # fmt: skip
         listed = FILE.read_text()
         for name, call in calls.items():

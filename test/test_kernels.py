@@ -15,9 +15,9 @@ HERE = Path(__file__).parent
 # Files that are used only for one class of device, or without a capability.
 ELSEWHERE = {
     "cpu": {
-        "batch_norm_gpu.cl", "conv/conv_gemm_gpu.cl", "embedding_sorted.cl", "gemm/gemm_gpu.cl",
-        "reduce/reduce_group.cl", "scatter_sorted.cl", "soft_double.cl", "sort/radix_pass.cl", "sort/radix_results.cl",
-        "sort/radix_rows.cl", "sort/radix_select.cl",
+        "attention_flash.cl", "batch_norm_gpu.cl", "conv/conv_gemm_gpu.cl", "embedding_sorted.cl", "gemm/gemm_gpu.cl",
+        "gemm/gemm_units.cl", "norm_short.cl", "reduce/reduce_group.cl", "scatter_sorted.cl", "soft_double.cl",
+        "softmax_short.cl", "sort/radix_pass.cl", "sort/radix_results.cl", "sort/radix_rows.cl", "sort/radix_select.cl",
     },
     "gpu": {
         "conv/conv_channels.cl", "conv/conv_channels_few.cl", "conv/conv_channels_flat.cl", "conv/conv_depthwise.cl",

@@ -211,6 +211,7 @@ const Tensor& no_philox(const Tensor& query) {
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   Tensor& t = made->at(query.device().index());
+  const c10::InferenceMode normal(false);  // a later call may save it for backward
   if (!t.defined()) t = at::zeros({}, query.options().dtype(at::kLong));
   return t;
 }

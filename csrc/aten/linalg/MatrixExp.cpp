@@ -79,7 +79,7 @@ Tensor matrix_exp_of(const Tensor& self) {
   const Tensor whole = self.resolve_conj().resolve_neg().to(type);
   const Batch a(whole);
   const Tensor result = self.size(-1) <= kOneKernel ? exp_small(a.get()) : exp_large(a.get());
-  return result.reshape(self.sizes()).to(self.scalar_type());
+  return result.reshape(self.sizes()).to(self.scalar_type()).contiguous();
 }
 Tensor& matrix_exp_out(const Tensor& self, Tensor& out) {
   const Tensor result = matrix_exp_of(self);

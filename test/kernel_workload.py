@@ -108,7 +108,7 @@ def operators() -> None:
     x = x.detach()
     b = x[:, :40] @ x[:, :40].t() + 40 * torch.eye(40, device=D)
     torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x)
-    for a in (b[:5, :5], x.new_ones(70, 70), x.new_ones(2, 66, 70)):  # of one kernel, and of panels and rounds
+    for a in (b[:5, :5], b.repeat(2, 2)[:70, :70], x.repeat(2, 2, 2)[:, :66, :70]):  # one kernel; panels and rounds
         torch.linalg.qr(a), torch.linalg.svd(a), torch.linalg.svdvals(a), torch.ormqr(*torch.geqrf(a), a)
     for a in (b[:5, :5], x.new_ones(70, 70)):
         torch.linalg.eigh(a), torch.linalg.matrix_exp(a)

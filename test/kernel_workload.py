@@ -92,7 +92,7 @@ def operators() -> None:
     w = torch.randn(4, 1, 3, 3, device=D, requires_grad=True)
     for dilation in (1, 2):
         F.conv2d(torch.randn(1, 4, 9, 9, device=D), w, dilation=dilation, groups=4).sum().backward()
-    for channels, groups in ((16, 1), (8, 8), (16, 16)):
+    for channels, groups in ((16, 1), (3, 1), (8, 8), (16, 16)):
         last = torch.randn(1, channels, 9, 9, device=D).contiguous(memory_format=torch.channels_last).requires_grad_()
         w_last = torch.randn(4 if groups == 1 else channels, channels // groups, 3, 3, device=D, requires_grad=True)
         F.conv2d(last, w_last, groups=groups).sum().backward()

@@ -1,6 +1,8 @@
 """scaled_dot_product_attention, forward and backward, with the fused and the composite path."""
 
 import os
+import subprocess
+import sys
 import unittest
 
 import torch
@@ -319,6 +321,20 @@ class TestAttention(TestCase):
         ]
         for again in runs[1:]:
             self.assertEqual(again, runs[0], atol=0, rtol=0)
+
+    def test_first_call_in_inference_mode(self):
+        """What the first call keeps for later ones may be saved for backward."""
+        code = """if True:
+            import torch
+            x = torch.ones(1, 1, 4, 8, device="netcl")
+            with torch.inference_mode():
+                torch.nn.functional.scaled_dot_product_attention(x, x, x)
+            x.requires_grad_()
+            torch.nn.functional.scaled_dot_product_attention(x, x, x).sum().backward()
+            print(x.grad.shape)
+        """
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(done.stdout, "torch.Size([1, 1, 4, 8])\n", done.stderr)
 
     def test_gradcheck(self):
         if not torch.netcl.get_device_properties(0).has_fp64:

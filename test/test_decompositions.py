@@ -47,6 +47,15 @@ class TestDecompositions(TestCase):
     def check_unitary(self, q, n):
         self.check(q.mH @ q, torch.eye(q.shape[-1], dtype=q.dtype).expand(*q.shape[:-2], -1, -1), n)
 
+    def test_qr_of_columns_that_vanish(self):
+        """The rest of a rank-one matrix is rounding, which shrinks from column to column until it is denormal."""
+        for dtype in (torch.float32, torch.complex64):
+            a = torch.ones(44, 40, device=D, dtype=dtype)
+            q, r = torch.linalg.qr(a, mode="complete")
+            self.assertEqual((q @ r).cpu(), a.cpu())
+            self.assertEqual((q.mH @ q).cpu(), torch.eye(44, dtype=dtype))
+            self.assertEqual(torch.linalg.svd(a).S[0].item(), (44 * 40) ** 0.5, rtol=1e-5, atol=0)
+
     @parametrize("shape", SHAPES)
     @parametrize("dtype", DTYPES)
     def test_qr(self, shape, dtype):

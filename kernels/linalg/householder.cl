@@ -6,7 +6,8 @@
 #define COLUMN_OF(name, batch, i, j) (&PTR(name, VT)[(batch) * name##_batch + (i) + (j) * name##_col])
 
 typedef struct {
-  VT beta, tau, factor;  // v = factor * x
+  VT beta, tau, factor;
+  R scale;  // v = factor * (scale * x); their product would overflow for denormal numbers
 } reflector_t;
 
 // The reflector that takes (alpha, x) to (beta, 0) for a vector x with this sum of squares.
@@ -14,6 +15,7 @@ static inline reflector_t reflector(VT alpha, R square) {
   reflector_t h;
   h.beta = alpha;
   h.tau = h.factor = 0;
+  h.scale = 1;
   const R head = REAL(alpha), whole = SQUARE(alpha) + square;
 #if defined(ACC_COMPLEX)
   if (square == 0 && alpha.y == 0) return h;
@@ -40,7 +42,7 @@ static inline reflector_t reflector_of(COLUMN x, long n, __local VT* scratch) {
   for (; i < n; i += TEAM) sum += FROM_REAL(SQUARE(x[i] * scale));
   reflector_t h = reflector(alpha * scale, REAL(team_sum(sum, scratch)));
   h.beta = h.beta / scale;
-  h.factor = h.factor * scale;
+  h.scale = scale;
   return h;
 }
 
@@ -54,7 +56,7 @@ __kernel void qr_panel(BUF(a), long a_batch, long a_col, BUF(tau), long tau_batc
     const reflector_t h = reflector_of(x, n, scratch);
     SYNC();
     if (TEAM_ID == 0) {
-      for (long i = LANE + 1; i < n; i += TEAM) x[i] = MUL(h.factor, x[i]);
+      for (long i = LANE + 1; i < n; i += TEAM) x[i] = MUL(h.factor, x[i] * h.scale);
       if (LANE == 0) {
         x[0] = h.beta;
         PTR(tau, VT)[batch * tau_batch + j] = h.tau;

@@ -2,6 +2,7 @@
 [[file, options, log], ...]. test_kernels.py runs it once per device class. With --sources it prints [[file, kernel,
 options, source], ...] and builds nothing again, for tools/gpu_lab.py."""
 
+import contextlib
 import json
 import sys
 import warnings
@@ -108,8 +109,11 @@ def operators() -> None:
     x = x.detach()
     b = x[:, :40] @ x[:, :40].t() + 40 * torch.eye(40, device=D)
     torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x)
-    for a in (b[:5, :5], b.repeat(2, 2)[:70, :70], x.repeat(2, 2, 2)[:, :66, :70]):  # one kernel; panels and rounds
-        torch.linalg.qr(a), torch.linalg.svd(a), torch.linalg.svdvals(a), torch.ormqr(*torch.geqrf(a), a)
+    for a in (b[:5, :5], torch.randn(70, 70, device=D), torch.randn(2, 66, 70, device=D)):  # one kernel; panels, rounds
+        torch.linalg.qr(a), torch.ormqr(*torch.geqrf(a), a)
+        for singular in (torch.linalg.svd, torch.linalg.svdvals):
+            with contextlib.suppress(torch.linalg.LinAlgError):  # of PoCL in GPU shape: docs/gpu.md
+                singular(a)
     for a in (b[:5, :5], x.new_ones(70, 70)):
         torch.linalg.eigh(a), torch.linalg.matrix_exp(a)
     torch.linalg.ldl_solve(*torch.linalg.ldl_factor(b), b), torch.linalg.lstsq(b, b)

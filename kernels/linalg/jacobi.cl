@@ -290,11 +290,12 @@ __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), BUF(
   const R scale = scale_to_one(most);
   for (long i = LID; i < rows * columns; i += GROUP) m.w[i] = finite ? m.w[i] * scale : (VT)NAN;
   SYNC();
-  if (finite && !sweeps(m, scratch) && LID == 0) PTR(info, int)[batch] = 1;
+  const int converged = !finite || sweeps(m, scratch);
+  if ((LID == 0) & !converged) PTR(info, int)[batch] = 1;
   for (long c0 = 0; c0 < columns; c0 += TEAMS) {
     const long c = c0 + TEAM_ID;
     const R length = normalize(m.w + min(c, columns - 1) * rows, rows, c < columns, scratch);
-    if (c < columns && LANE == 0) {
+    if ((c < columns) & (LANE == 0)) {
       value[c] = length;
       place[c] = (int)c;
     }
@@ -348,7 +349,8 @@ __kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), BUF(work), BUF(right), BU
   SYNC();
   for (long j = LID; j < n; j += GROUP) m.w[j * n + j] += FROM_REAL((R)1.5f * sqrt(square));
   SYNC();
-  if (finite && !sweeps(m, scratch) && LID == 0) PTR(info, int)[batch] = (int)n;
+  const int converged = !finite || sweeps(m, scratch);
+  if ((LID == 0) & !converged) PTR(info, int)[batch] = (int)n;
   for (long c0 = 0; c0 < n; c0 += TEAMS) {
     const long c = c0 + TEAM_ID;
     COLUMN x = m.w + min(c, n - 1) * n;
@@ -358,7 +360,7 @@ __kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), BUF(work), BUF(right), BU
     for (long i = 0; i < n; i++) {
       quotient += REAL(MUL(CONJ(x[i]), team_sum(dot_part(m.v + i * n, x, n), scratch)));
     }
-    if (c < n && LANE == 0) {
+    if ((c < n) & (LANE == 0)) {
       value[c] = length > 0 ? quotient : (R)0;  // only a matrix of zeros has columns without length
       place[c] = (int)c;
     }

@@ -305,7 +305,7 @@ static inline float4 scores_of(float4 products, float scale, __global const STOR
 
 // clang-format off
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash_forward(BUF(out), BUF(lse), QKV, REST) {
-// clang-format on
+  // clang-format on
   BLOCKS_IN_LOCAL_MEMORY
   __local float scales[LINES] __attribute__((aligned(16)));
   PLACE_OF_GROUP(P.queries, P.heads)

@@ -9,13 +9,21 @@
 __kernel void solve_block(MATRIX(a), MATRIX(b), long n, long columns, int upper, int unit) {
   const long column = get_global_id(0), batch = get_global_id(1);
   if (column >= columns) return;
+#if defined(DEVICE_GPU)
+#define SOLVED(k) AT(b, batch, k, column)  // an array that a loop counts through would lie in memory, too
+#else
   VT x[BLOCK];
+#define SOLVED(k) x[k]
+#endif
   for (int s = 0; s < n; s++) {
     const long i = upper ? n - 1 - s : s;
     VT left = AT(b, batch, i, column);
-    for (int t = 0; t < s; t++) left -= MUL(AT(a, batch, i, upper ? n - 1 - t : t), x[t]);
-    x[s] = unit ? left : DIV(left, AT(a, batch, i, i));
-    AT(b, batch, i, column) = x[s];
+    for (int t = 0; t < s; t++) {
+      const long k = upper ? n - 1 - t : t;
+      left -= MUL(AT(a, batch, i, k), SOLVED(k));
+    }
+    SOLVED(i) = unit ? left : DIV(left, AT(a, batch, i, i));
+    AT(b, batch, i, column) = SOLVED(i);
   }
 }
 

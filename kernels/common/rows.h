@@ -3,6 +3,7 @@
 // -D: ACC (compute tag), VEC, LS; LONG_ROWS for sums of many elements.
 #ifndef NETCL_ROWS_H
 #define NETCL_ROWS_H
+#include "common/few.h"
 #include "common/group_reduce.h"
 #include "common/vector.h"
 
@@ -124,7 +125,7 @@
     if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                 \
     lanes_t r;                                                                        \
     r.v = (VT)(fill);                                                                 \
-    for (int j = 0; j < lanes; j++) r.s[j] = LOAD(S, ACC, 1, p, j);                   \
+    FOR_FEW(j, 0, lanes, VEC) r.s[j] = LOAD(S, ACC, 1, p, j);                         \
     return r.v;                                                                       \
   }                                                                                   \
   static inline void store_lanes_##S(__global STORAGE(S)* p, int lanes, VT x) {       \
@@ -134,7 +135,7 @@
     }                                                                                 \
     lanes_t r;                                                                        \
     r.v = x;                                                                          \
-    for (int j = 0; j < lanes; j++) STORE(S, ACC, 1, p, j, r.s[j]);                   \
+    FOR_FEW(j, 0, lanes, VEC) STORE(S, ACC, 1, p, j, r.s[j]);                         \
   }
 // Stores sums that the next row adds to, so they stay in the cache even with PAST_CACHE.
 #define STORE_SUMS(p, i, lanes, x) store_sums((p) + (i), lanes, x)
@@ -145,7 +146,7 @@ static inline void store_sums(__global ST* p, int lanes, VT x) {
   }
   lanes_t r;
   r.v = x;
-  for (int j = 0; j < lanes; j++) p[j] = r.s[j];
+  FOR_FEW(j, 0, lanes, VEC) p[j] = r.s[j];
 }
 // x in the first `lanes` lanes, `fill` in the others.
 static inline VT keep_lanes(VT x, int lanes, ST fill) {

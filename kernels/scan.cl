@@ -163,7 +163,7 @@ __kernel void scan(ARGS) {
 #define EACH 4
 // Replaces `own` by what comes before this work-item: `carry`, and then `own` of the work-items before it. `carry`
 // becomes that of all.
-static inline void combine_group(accumulators_t* own, accumulators_t* carry, __local accumulators_t* shared) {
+ALWAYS_INLINE void combine_group(accumulators_t* own, accumulators_t* carry, __local accumulators_t* shared) {
   const int t = get_local_id(0);
   int side = 0;
   shared[t] = *own;

@@ -61,6 +61,31 @@ class TestKernels(TestCase):
             for line in path.read_text().splitlines():
                 self.assertNotRegex(line.partition("//")[0], r"(?<!static )\binline\b", str(path))
 
+    def test_functions_of_local_memory_are_inlined(self):
+        """PoCL 3.0 does not find a kernel's local array in a function that is not: see ALWAYS_INLINE."""
+        for path in (HERE.parent / "kernels").rglob("*.*"):
+            self.assertNotRegex(path.read_text(), r"(?m)^ *static inline [^;{]*__local", str(path))
+
+    def test_local_memory_is_no_global_variable(self):
+        """In PoCL's programs. If it were one, all work-groups would share it."""
+        if "PoCL" not in torch.netcl.get_device_properties().platform_version:
+            self.skipTest("only PoCL stores programs as ELF files")
+        code = """
+import torch
+x = torch.randn(2, 66, 66, device="netcl")
+torch.linalg.svdvals(x), torch.linalg.svdvals(x[:, :8, :9])
+x.sum(), x.softmax(2)
+torch.netcl.synchronize()
+"""
+        with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as pocl:
+            environment = os.environ | {"NETCL_DEVICE_CLASS": "gpu", "NETCL_CACHE_DIR": ours, "POCL_CACHE_DIR": pocl}
+            run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            compiled = {path.stem: path.read_bytes() for path in Path(pocl).rglob("*.so")}
+        self.assertIn("jacobi_round", compiled)
+        shared = [name for name, file in compiled.items() if f"\0{name}.".encode() in file]
+        self.assertEqual(shared, [])
+
     def test_each_kernel_is_compiled_once_and_no_other(self):
         """PoCL stores what it compiles in a folder, where it can be counted."""
         if "PoCL" not in torch.netcl.get_device_properties().platform_version:

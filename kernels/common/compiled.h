@@ -221,7 +221,7 @@ static inline uint added_byte(uint word, int shift, int v) {
 #endif
 #if VEC == 1
 #define NETCL_REDUCE(NAME, OP, A)                                             \
-  static inline CTYPE(A) NAME##_##A(CTYPE(A) v, __local CTYPE(A) * scratch) { \
+  ALWAYS_INLINE CTYPE(A) NAME##_##A(CTYPE(A) v, __local CTYPE(A) * scratch) { \
     barrier(CLK_LOCAL_MEM_FENCE);                                             \
     scratch[LOCAL_ID] = v;                                                    \
     for (int n = GROUP / 2; n > 0; n /= 2) {                                  \
@@ -255,7 +255,7 @@ static inline uint added_byte(uint word, int shift, int v) {
 #if VEC == 1
 // Without the last barrier, PoCL 3.0 loses what the first work-item stores next.
 #define NETCL_REDUCE_AT(NAME, BEFORE, A)                                                                            \
-  static inline long NAME##_##A(CTYPE(A) v, long at, __local CTYPE(A) * values, __local long* places) {             \
+  ALWAYS_INLINE long NAME##_##A(CTYPE(A) v, long at, __local CTYPE(A) * values, __local long* places) {             \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
     values[LOCAL_ID] = v;                                                                                           \
     places[LOCAL_ID] = at;                                                                                          \

@@ -5,7 +5,7 @@
 #include "common/vector.h"
 
 #define GROUP_REDUCE(name, op)                      \
-  static inline ST name(ST x, __local ST* s) {      \
+  ALWAYS_INLINE ST name(ST x, __local ST* s) {      \
     const int lid = (int)get_local_id(0);           \
     s[lid] = x;                                     \
     barrier(CLK_LOCAL_MEM_FENCE);                   \

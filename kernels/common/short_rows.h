@@ -30,7 +30,7 @@
 
 // `op` of the values of a row's work-items. It ends with a barrier.
 #define ROW_REDUCE(name, op)                             \
-  static inline ST name(ST x, __local ST* s, int lid) {  \
+  ALWAYS_INLINE ST name(ST x, __local ST* s, int lid) {  \
     s[lid] = x;                                          \
     barrier(CLK_LOCAL_MEM_FENCE);                        \
     for (int k = LS / 2; k > 0; k >>= 1) {               \

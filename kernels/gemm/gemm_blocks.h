@@ -18,7 +18,7 @@
     VTYPE(ACC, LV) v;                                                                     \
     ST s[LV];                                                                             \
   } x##_taken;                                                                            \
-  static inline void x##_take(__local const x##_local* block, int kk, int place, ST* u) { \
+  ALWAYS_INLINE void x##_take(__local const x##_local* block, int kk, int place, ST* u) { \
     __local const x##_local* from = block + kk * x##_pitch + place * LV;                  \
     _Pragma("unroll") for (int q = 0; q < (EACH) / LV; q++) {                             \
       x##_taken w;                                                                        \

@@ -111,7 +111,7 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
       }                                                                                                      \
     }                                                                                                        \
   }                                                                                                          \
-  static inline void x##_put(const x##_source* o, const x##_moved* r, __local x##_local* block) {            \
+  ALWAYS_INLINE void x##_put(const x##_source* o, const x##_moved* r, __local x##_local* block) {            \
     _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                \
       x##_stored w;                                                                                          \
       w.v = TO_LOCAL(LOC, V, r[i].v);                                                                        \

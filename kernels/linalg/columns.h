@@ -29,7 +29,7 @@
 #define TEAM_ID (LID / TEAM)
 #define SYNC() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 // The sum of the team's values, and the largest; NaN if one is NaN. The whole group calls them.
-static inline VT team_sum(VT x, __local VT* s) {
+ALWAYS_INLINE VT team_sum(VT x, __local VT* s) {
   s[LID] = x;
   for (int k = TEAM / 2; k > 0; k >>= 1) {
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -40,7 +40,7 @@ static inline VT team_sum(VT x, __local VT* s) {
   barrier(CLK_LOCAL_MEM_FENCE);
   return sum;
 }
-static inline R team_most(R x, __local VT* s) {
+ALWAYS_INLINE R team_most(R x, __local VT* s) {
   s[LID] = FROM_REAL(x);
   barrier(CLK_LOCAL_MEM_FENCE);
   R most = 0;
@@ -54,7 +54,7 @@ static inline R team_most(R x, __local VT* s) {
 #endif
 
 // The largest value of the group's items, and the sum; NaN if one is NaN.
-static inline R group_most(R x, __local VT* scratch) {
+ALWAYS_INLINE R group_most(R x, __local VT* scratch) {
 #if GROUP > 1
   scratch[LID] = FROM_REAL(x);
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -67,7 +67,7 @@ static inline R group_most(R x, __local VT* scratch) {
 #endif
   return x;
 }
-static inline R group_sum(R x, __local VT* scratch) {
+ALWAYS_INLINE R group_sum(R x, __local VT* scratch) {
 #if GROUP > 1
   scratch[LID] = FROM_REAL(x);
   barrier(CLK_LOCAL_MEM_FENCE);

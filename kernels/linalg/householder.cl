@@ -32,7 +32,7 @@ static inline reflector_t reflector(VT alpha, R square) {
 }
 
 // The same for x, which lies behind alpha in a column of n elements. If squares would overflow or vanish, it is scaled.
-static inline reflector_t reflector_of(COLUMN x, long n, __local VT* scratch) {
+ALWAYS_INLINE reflector_t reflector_of(COLUMN x, long n, __local VT* scratch) {
   const VT alpha = x[0];
   const R square = REAL(team_sum(FROM_REAL(square_part(x + 1, n - 1)), scratch)), whole = SQUARE(alpha) + square;
   if (isnan(whole) || (whole > SQUARES_MIN && whole < SQUARES_MAX)) return reflector(alpha, square);

@@ -89,7 +89,7 @@ typedef struct {
 } columns_t;
 
 // Makes columns p and q of W orthogonal, the longer first. Whether they were not. `active`: this team has a pair.
-static inline int rotate_pair(columns_t m, long p, long q, int active, __local VT* scratch) {
+ALWAYS_INLINE int rotate_pair(columns_t m, long p, long q, int active, __local VT* scratch) {
   COLUMN x = m.w + p * m.rows;
   COLUMN y = m.w + q * m.rows;
   R xx, yy;
@@ -115,7 +115,7 @@ static inline int rotate_pair(columns_t m, long p, long q, int active, __local V
 }
 
 // One sweep over all pairs. On a GPU the rounds of a tournament: the pairs of a round share no column.
-static inline int sweep(columns_t m, __local VT* scratch) {
+ALWAYS_INLINE int sweep(columns_t m, __local VT* scratch) {
   int rotated = 0;
 #if GROUP == 1
   for (long p = 0; p < m.n - 1; p++) {
@@ -137,7 +137,7 @@ static inline int sweep(columns_t m, __local VT* scratch) {
 }
 
 // The pairs of a column of the block that begins at 0 and a column of the block that begins at `second`.
-static inline int sweep_across(columns_t m, long second, long block, __local VT* scratch) {
+ALWAYS_INLINE int sweep_across(columns_t m, long second, long block, __local VT* scratch) {
   int rotated = 0;
   for (long round = 0; round < block; round++) {
     for (long first = 0; first < block; first += TEAMS) {
@@ -151,7 +151,7 @@ static inline int sweep_across(columns_t m, long second, long block, __local VT*
 }
 
 // Whether a work-item of the group says so.
-static inline int any_item(int x, __local VT* scratch) {
+ALWAYS_INLINE int any_item(int x, __local VT* scratch) {
 #if GROUP == 1
   return x;
 #else
@@ -168,7 +168,7 @@ static inline int any_item(int x, __local VT* scratch) {
 }
 
 // Sweeps until all columns are orthogonal; whether they are.
-static inline int sweeps(columns_t m, __local VT* scratch) {
+ALWAYS_INLINE int sweeps(columns_t m, __local VT* scratch) {
   for (int i = 0; i < SWEEPS; i++) {
     if (!any_item(sweep(m, scratch), scratch)) return 1;
   }
@@ -217,7 +217,7 @@ static inline void sort_columns(__global const R* value, __global int* order, lo
 }
 
 // The length of a column, which is divided by it; 0 if it is too short to have a direction.
-static inline R normalize(COLUMN x, long n, int active, __local VT* scratch) {
+ALWAYS_INLINE R normalize(COLUMN x, long n, int active, __local VT* scratch) {
   const R square = REAL(team_sum(FROM_REAL(square_part(x, n)), scratch)), length = sqrt(square);
   if (active && square >= SQUARES_MIN) {
     for (long i = LANE; i < n; i += TEAM) x[i] = x[i] / length;
@@ -227,7 +227,7 @@ static inline R normalize(COLUMN x, long n, int active, __local VT* scratch) {
 
 // Makes column order[known] a unit vector that is orthogonal to those before it in the order. It begins as the axis
 // that is farthest from their span, and is projected twice.
-static inline void complete_column(COLUMN w, __global const int* order, long known, long rows, __local VT* scratch) {
+ALWAYS_INLINE void complete_column(COLUMN w, __global const int* order, long known, long rows, __local VT* scratch) {
   COLUMN y = w + order[known] * rows;
   R least = INFINITY;
   long axis = 0;

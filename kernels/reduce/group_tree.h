@@ -9,7 +9,7 @@
 
 #if LOCAL > 1
 // It ends with a barrier, so `shared` may be used again.
-static inline accumulator_t merge_group(accumulator_t a, __local accumulator_t* shared) {
+ALWAYS_INLINE accumulator_t merge_group(accumulator_t a, __local accumulator_t* shared) {
   const int id = get_local_id(0);
   shared[id] = a;
   barrier(CLK_LOCAL_MEM_FENCE);

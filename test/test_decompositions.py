@@ -117,6 +117,20 @@ class TestDecompositions(TestCase):
         self.assertEqual(torch.linalg.svdvals(torch.diag(d).to(D)), d, rtol=1e-6, atol=0)
         self.assertEqual(torch.linalg.eigvalsh(torch.diag(d).to(D)), d.flip(0), rtol=1e-6, atol=0)
 
+    def test_rotations_keep_lengths(self):
+        """Thousands of rotations make no column longer. Their errors have either sign, so a few eps are left."""
+        for n in (50, 64) if torch.netcl.get_device_properties().device_class == "cpu" else (64, 200):
+            for dtype in (torch.float32, torch.complex64):
+                a = torch.randn(n, n, dtype=dtype)
+                wide = torch.linalg.svdvals(a.to(torch.complex128))
+                with no_fallback():
+                    u, s, vh = torch.linalg.svd(a.to(D))
+                eps = torch.finfo(dtype).eps
+                self.assertLess((s.cpu() - wide).abs().max().item(), 8 * eps * wide[0].item())
+                for q in (u.cpu(), vh.mH.cpu()):
+                    lengths = torch.linalg.vector_norm(q.to(torch.complex128), dim=0)
+                    self.assertLess((lengths - 1).abs().max().item(), 8 * eps)
+
     @parametrize("shape", SQUARES)
     @parametrize("dtype", DTYPES)
     def test_eigh(self, shape, dtype):

@@ -47,29 +47,32 @@ static inline void products_part(CONST_COLUMN x, CONST_COLUMN y, long n, R* xx, 
   *xy = ab;
 }
 
-// (x, y) = (c[0] x + z[0] y, c[1] x + z[1] y)
-static inline void rotate_part(COLUMN x, COLUMN y, long n, R cx, VT zx, R cy, VT zy) {
+// x - (z y + k x) and y + (conj(z) x - k y), the second of which is stored in x and the first in y if `swap`. z is a
+// sine, times a phase, and k is 1 minus the cosine: a rounded cosine would make all columns longer, or shorter.
+static inline void rotate_part(COLUMN x, COLUMN y, long n, R k, VT z, int swap) {
+  COLUMN first = swap ? y : x;
+  COLUMN second = swap ? x : y;
   long i = 0;
 #if GROUP == 1
 #if defined(ACC_COMPLEX)
-  const R8 tx = zx.y * SIGNS8, ty = zy.y * SIGNS8;
+  const R8 turn = z.y * SIGNS8;
   EIGHTS(n, i) {
-    const R8 a = LOAD8(x, i), b = LOAD8(y, i), turned = SWAP8(b);
-    STORE8(a * cx + b * zx.x + turned * tx, x, i);
-    STORE8(a * cy + b * zy.x + turned * ty, y, i);
+    const R8 a = LOAD8(x, i), b = LOAD8(y, i);
+    STORE8(a - (b * z.x + SWAP8(b) * turn + a * k), first, i);
+    STORE8(b + (a * z.x - SWAP8(a) * turn - b * k), second, i);
   }
 #else
   EIGHTS(n, i) {
     const R8 a = LOAD8(x, i), b = LOAD8(y, i);
-    STORE8(a * cx + b * zx, x, i);
-    STORE8(a * cy + b * zy, y, i);
+    STORE8(a - (b * z + a * k), first, i);
+    STORE8(b + (a * z - b * k), second, i);
   }
 #endif
 #endif
   ELEMENTS(n, i) {
     const VT a = x[i], b = y[i];
-    x[i] = a * cx + MUL(b, zx);
-    y[i] = a * cy + MUL(b, zy);
+    first[i] = a - (MUL(b, z) + a * k);
+    second[i] = b + (MUL(a, CONJ(z)) - b * k);
   }
 }
 
@@ -103,13 +106,12 @@ ALWAYS_INLINE int rotate_pair(columns_t m, long p, long q, int active, __local V
   const R zeta = (yy - xx) / (2 * size), far = fabs(zeta);
   const R root = far > (R)1e15f ? far : sqrt(1 + zeta * zeta);
   const R t = copysign(1 / (far + root), zeta), c = 1 / sqrt(1 + t * t), s = t * c;
-  const VT turn = CONJ(xy) / size, near_turn = turn * c, far_turn = turn * -s;
+  const VT z = CONJ(xy) / size * s;
+  const R k = s * s / (1 + c);
   const int swap = xx - t * size < yy + t * size;
-  const R cx = swap ? s : c, cy = swap ? c : s;
-  const VT zx = swap ? near_turn : far_turn, zy = swap ? far_turn : near_turn;
-  rotate_part(x, y, m.rows, cx, zx, cy, zy);
+  rotate_part(x, y, m.rows, k, z, swap);
 #if defined(ROTATE_V)
-  rotate_part(m.v + p * m.v_rows, m.v + q * m.v_rows, m.v_rows, cx, zx, cy, zy);
+  rotate_part(m.v + p * m.v_rows, m.v + q * m.v_rows, m.v_rows, k, z, swap);
 #endif
   return 1;
 }

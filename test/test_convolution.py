@@ -55,6 +55,15 @@ LAST = {
     "2d_seven_to_two": (1, 7, 2, (9, 13), (3, 3), {"padding": 2}),
     "2d_multiplier": (2, 19, 38, (6, 9), (3, 3), {"groups": 19, "padding": 1}),
     "2d_groups_of_two_to_four": (1, 22, 44, (7, 9), (3, 3), {"groups": 11, "padding": 1}),
+    # Vectors along the result's channels: in one group or over several, in blocks, with sums of several work-items.
+    "2d_multiplier_of_eight": (2, 3, 24, (7, 10), (3, 3), {"groups": 3, "padding": 1}),
+    "2d_groups_of_eight": (2, 32, 32, (5, 19), (3, 3), {"groups": 4, "padding": 1, "stride": (1, 2)}),
+    "2d_groups_of_four_to_two": (1, 36, 18, (7, 6), (3, 5), {"groups": 9, "padding": (1, 3)}),
+    "2d_groups_of_four_5_wide": (1, 16, 16, (7, 9), (3, 5), {"groups": 4, "padding": 1, "dilation": 2}),
+    "2d_to_eight": (2, 5, 8, (9, 22), (3, 5), {"padding": (0, 3), "stride": 2, "dilation": (2, 1)}),
+    "2d_to_one": (2, 20, 1, (7, 9), (1, 2), {}),
+    "2d_depthwise_blocks": (1, 100, 100, (4, 5), (3, 3), {"groups": 100, "padding": 1}),
+    "2d_depthwise_many_rows": (3, 9, 9, (60, 50), (3, 3), {"groups": 9, "padding": 1}),
     "3d_few": (1, 4, 3, (4, 5, 9), (2, 3, 3), {"padding": 1}),
     # Rows too long for copies of them.
     "2d_depthwise_long": (1, 2, 2, (6, 3000), (3, 3), {"groups": 2, "padding": 1}),

@@ -67,7 +67,7 @@ SAME_SIZE(ConvDepthwiseParams, 15 * 8)
 // conv_channels*.cl: in each dimension, tap t of the grid's pixel i lies at first + i * step + t * apart in the source.
 CONSTANT(CONV_MOST_TAP_ROWS, 64)
 typedef struct {
-  int64_t channels, groups, point;  // channels of a sum or of all vectors; elements from one pixel to the next
+  int64_t channels, groups, point;  // channels of a sum or of the result; elements from one pixel to the next
   int64_t rows, rows_per_item;      // of the grid: images * depth * height
   int64_t depth, height, width;     // of the grid
   int64_t in_d, in_h, in_w;         // of the source
@@ -75,11 +75,12 @@ typedef struct {
   int64_t first_z, first_y, first_x;
   int64_t taps_z, taps_y, taps_x, apart_z, apart_y, apart_x;
   int64_t out_image, out_z, out_y, out_x;  // strides of the result, or of its gradient
-  int64_t w_group, w_out, w_in;            // conv_flat: strides of the weight
+  int64_t w_group, w_out, w_in;            // conv_channels and conv_flat: strides of the weight
   int64_t w_z, w_y, w_x;
+  int64_t block;                // conv_channels: the result's channels of a work-item
   int64_t slots, front, pitch;  // conv_flat: rows of a plane that are kept as copies; zeros in front of one; its size
 } ConvChannelsParams;
-SAME_SIZE(ConvChannelsParams, 36 * 8)
+SAME_SIZE(ConvChannelsParams, 37 * 8)
 
 END_ARGS
 #endif

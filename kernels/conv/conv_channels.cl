@@ -1,148 +1,329 @@
-// Depthwise convolutions of channels_last images on a CPU, and those with groups of two or four channels: see
-// conv_channels.h.
-// -D: also KW (taps along a row), STEP and APART (distance of a row's pixels, and of its taps, in the source), REVERSED
-// (1 if the last tap of a row comes first in the source), GROUP (channels per group: 1, 2 or 4).
+// Convolutions of channels_last images on a CPU, with vectors along the channels of the result: depthwise ones, and
+// those with few channels per group. See conv_channels.h. -D: also KW (taps along a row), STEP and APART (distance of a
+// row's pixels, and of its taps, in the source), REVERSED (1 if the last tap of a row comes first in the source), CI
+// and NCO (source and output channels per group; both are powers of two, or NCO is at least VEC), SOURCE_VEC (elements
+// of the source in a vector of it, at most VEC), BLOCK (output channels of a work-item), SPACE (elements of the weights
+// of BLOCK channels).
 #include "conv/conv_channels.h"
 
 // The pixels of the source from the first tap of X pixels to the last.
 #define SPAN ((X - 1) * STEP + (KW - 1) * APART + 1)
 
-// Copies channel g of each group to all lanes of the group.
-#define SPREAD_LANES(v, size, g) (v).CAT(CAT3(LANES_, size, g), CAT(_, VEC))
-#define LANES_2_0_4 s0022
-#define LANES_2_1_4 s1133
-#define LANES_2_0_8 s00224466
-#define LANES_2_1_8 s11335577
-#define LANES_2_0_16 s0022446688aaccee
-#define LANES_2_1_16 s1133557799bbddff
-#define LANES_4_0_4 s0000
-#define LANES_4_1_4 s1111
-#define LANES_4_2_4 s2222
-#define LANES_4_3_4 s3333
-#define LANES_4_0_8 s00004444
-#define LANES_4_1_8 s11115555
-#define LANES_4_2_8 s22226666
-#define LANES_4_3_8 s33337777
-#define LANES_4_0_16 s000044448888cccc
-#define LANES_4_1_16 s111155559999dddd
-#define LANES_4_2_16 s22226666aaaaeeee
-#define LANES_4_3_16 s33337777bbbbffff
-#if GROUP == 1
-#define SPREAD(v, g) (v)
-#elif GROUP == 2
-#define SPREAD(v, g) ((g) == 0 ? SPREAD_LANES(v, 2, _0) : SPREAD_LANES(v, 2, _1))
+typedef union {
+  VTYPE(ACC, SOURCE_VEC) v;
+  ST s[SOURCE_VEC];
+} source_t;
+
+#if NCO < VEC
+// A vector of the result holds VEC / NCO groups. Their source channels are loaded at once.
+#define SOURCES (VEC / NCO * CI / SOURCE_VEC)
+#define FIRST_SOURCE(channel) ((channel) * CI / NCO)
+
+ALWAYS_INLINE void load_pixel(__global const STORAGE(IO)* x, source_t* v) {
+  UNROLL for (int s = 0; s < SOURCES; s++)
+    v[s].v = LOAD(IO, ACC, SOURCE_VEC, x, s * SOURCE_VEC);
+}
+
+// Source channel c of each group, in the lanes of the group's results.
+ALWAYS_INLINE VT spread(const source_t* v, int c) {
+  lanes_t t;
+  UNROLL for (int l = 0; l < VEC; l++)
+    t.s[l] = v[(l / NCO * CI + c) / SOURCE_VEC].s[(l / NCO * CI + c) % SOURCE_VEC];
+  return t.v;
+}
+
+// Loads SPAN pixels of the source, from pixel `first` of its row on; missing ones are zeros.
+ALWAYS_INLINE void load_pixels(__global const STORAGE(IO)* x, long first, bool inside, const ConvChannelsParams* P,
+                               source_t (*v)[SOURCES]) {
+  UNROLL for (int j = 0; j < SPAN; j++) {
+    if (inside || (first + j >= 0 && first + j < P->in_w)) {
+      load_pixel(x + j * P->point, v[j]);
+    } else {
+      UNROLL for (int s = 0; s < SOURCES; s++)
+        v[j][s].v = (VTYPE(ACC, SOURCE_VEC))(0);
+    }
+  }
+}
 #else
-#define SPREAD(v, g)                                                      \
-  ((g) < 2 ? ((g) == 0 ? SPREAD_LANES(v, 4, _0) : SPREAD_LANES(v, 4, _1)) \
-           : ((g) == 2 ? SPREAD_LANES(v, 4, _2) : SPREAD_LANES(v, 4, _3)))
+#define FIRST_SOURCE(channel) ((channel) / NCO * CI)
 #endif
 
-// Loads a vector of each pixel of the source from x on, which is pixel `first` of its row; missing ones are zeros.
-ALWAYS_INLINE void load_pixels(__global const STORAGE(IO)* x, long first, bool inside, const ConvChannelsParams* P,
-                               VT* v) {
-  UNROLL for (int j = 0; j < SPAN; j++)
-    v[j] = inside || (first + j >= 0 && first + j < P->in_w) ? LOAD(IO, ACC, VEC, x, j * P->point) : (VT)(0);
+// The weights of up to BLOCK channels, from `first` on: [tap][source channel of a group][channel].
+static inline void write_table(__global const STORAGE(IO)* w, long first, int count, const ConvChannelsParams* P,
+                               ST* table) {
+  for (long z = 0; z < P->taps_z; z++)
+    for (long y = 0; y < P->taps_y; y++)
+      for (int k = 0; k < KW; k++) {
+        __global const STORAGE(IO)* from = w + z * P->w_z + y * P->w_y + (REVERSED ? KW - 1 - k : k) * P->w_x;
+        for (int g = 0; g < CI; g++, from += P->w_in, table += BLOCK)
+          for (int c = 0; c < count; c++)
+            table[c] = LOAD(IO, ACC, 1, from, (first + c) / NCO * P->w_group + (first + c) % NCO * P->w_out);
+      }
 }
 
-// Adds the products of the taps of pixel i to sum[i].
-ALWAYS_INLINE void add_taps(__global const STORAGE(IO)* x, __global const ST* w, const GridRow* R, long first,
-                            bool inside, const ConvChannelsParams* P, VT* sum) {
-  for (int r = 0; r < R->count; r++) {
-    __global const ST* weights = w + R->tap[r] * (KW * GROUP) * P->channels;
-    VT v[SPAN];
-    load_pixels(x + R->from[r], first, inside, P, v);
-    UNROLL for (int k = 0; k < KW; k++) UNROLL
-      for (int g = 0; g < GROUP; g++) {
-        const VT weight = CAT(VLOAD_, VEC)(0, weights + ((REVERSED ? KW - 1 - k : k) * GROUP + g) * P->channels);
+// Adds the products of a row of taps, whose first one lies at pixel `first` of the source's row, for `count` pixels.
+// If `inside` is true, all taps exist, and the sums from `count` on may have any value.
+#if NCO < VEC
+ALWAYS_INLINE void add_row(__global const STORAGE(IO)* x, const ST* w, long first, int count, bool inside,
+                           const ConvChannelsParams* P, VT* sum) {
+  source_t v[SPAN][SOURCES];
+  load_pixels(x, first, inside, P, v);
+  UNROLL for (int k = 0; k < KW; k++) UNROLL
+    for (int c = 0; c < CI; c++) {
+      const VT weight = CAT(VLOAD_, VEC)(0, w + (k * CI + c) * BLOCK);
+      UNROLL for (int i = 0; i < X; i++)
+        sum[i] = fma(spread(v[i * STEP + k * APART], c), weight, sum[i]);
+    }
+}
+#else
+ALWAYS_INLINE void add_row(__global const STORAGE(IO)* x, const ST* w, long first, int count, bool inside,
+                           const ConvChannelsParams* P, VT* sum) {
+  UNROLL for (int k = 0; k < KW; k++) {
+    __global const STORAGE(IO)* from = x + k * APART * P->point;
+    const ST* weights = w + k * CI * BLOCK;
+    const long begin = first + k * APART;
+    if (inside || (count == X && begin >= 0 && begin + (X - 1) * STEP < P->in_w)) {
+      for (int c = 0; c < CI; c++) {
+        const VT weight = CAT(VLOAD_, VEC)(0, weights + c * BLOCK);
         UNROLL for (int i = 0; i < X; i++)
-          sum[i] = fma(SPREAD(v[i * STEP + k * APART], g), weight, sum[i]);
+          sum[i] = fma((VT)(LOAD(IO, ACC, 1, from + i * STEP * P->point, c)), weight, sum[i]);
       }
+      continue;
+    }
+    UNROLL for (int i = 0; i < X; i++) {
+      const long at = begin + i * STEP;
+      if (i >= count || at < 0 || at >= P->in_w) continue;
+      for (int c = 0; c < CI; c++)
+        sum[i] = fma((VT)(LOAD(IO, ACC, 1, from + i * STEP * P->point, c)), CAT(VLOAD_, VEC)(0, weights + c * BLOCK),
+                     sum[i]);
+    }
   }
 }
+#endif
 
-// The order of the weights is [tap][channel of a group][channel].
 __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
+  const long first_channel = get_global_id(1) * BLOCK;
+  const int channels = (int)min((long)BLOCK, P.channels - first_channel);
+  ST table[SPACE];
+  write_table(PTR(w, const STORAGE(IO)), first_channel, channels, &P, table);
   for (long row = begin; row < end; row++) {
     GridRow R;
     find_row(&P, row, &R);
-    for (long at = 0; at < P.width; at += X) {
-      const long first = at * STEP + P.first_x;
-      const bool inside = first >= 0 && first + SPAN <= P.in_w;
-      __global STORAGE(IO)* to = PTR(out, STORAGE(IO)) + R.at + at * P.out_x;
-      for (long c = 0; c < P.channels; c += VEC) {
-        const long channel = min(c, P.channels - VEC);  // the last vector overlaps the previous one
-        __global const STORAGE(IO)* from = PTR(x, const STORAGE(IO)) + first * P.point + channel;
-        __global const ST* weights = PTR(w, const ST) + channel;
-        VT sum[X];
-        VT start = (VT)(0);
-        if (bias_buf) start = CAT(VLOAD_, VEC)(0, PTR(bias, const ST) + channel);
-        UNROLL for (int i = 0; i < X; i++)
-          sum[i] = start;
-        if (inside)
-          add_taps(from, weights, &R, first, true, &P, sum);
-        else
-          add_taps(from, weights, &R, first, false, &P, sum);
-        UNROLL for (int i = 0; i < X; i++)
-          if (at + i < P.width) STORE(IO, ACC, VEC, to + i * P.out_x + channel, 0, sum[i]);
-      }
-    }
-  }
-}
-
-// part[k][channel of a group] += the source at tap k of each pixel * dy of the pixel. Taps outside are skipped, and so
-// are pixels from `count` on.
-ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, long first, int count,
-                                bool inside, const ConvChannelsParams* P, VT* part) {
-  VT v[SPAN];
-  load_pixels(x, first, inside, P, v);
-  UNROLL for (int i = 0; i < X; i++) {
-    if (!inside && i >= count) continue;
-    const VT g = LOAD(IO, ACC, VEC, dy, i * P->out_x);
-    UNROLL for (int k = 0; k < KW; k++) {
-      const long at = first + i * STEP + k * APART;
-      if (!inside && (at < 0 || at >= P->in_w)) continue;
-      UNROLL for (int c = 0; c < GROUP; c++)
-        part[k * GROUP + c] = fma(SPREAD(v[i * STEP + k * APART], c), g, part[k * GROUP + c]);
-    }
-  }
-}
-
-// The gradient of the weight. Each work-item sums its rows to sum[item][tap][channel of a group][channel],
-// which conv_sum_taps in conv_sum.cl adds up.
-__kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(sum), const ConvChannelsParams P) {
-  const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
-  const long taps = P.taps_z * P.taps_y * KW * GROUP;
-  __global ST* sum = PTR(sum, ST) + get_global_id(0) * taps * P.channels;
-  for (long i = 0; i < taps * P.channels; i++) sum[i] = 0;
-  for (long row = begin; row < end; row++) {
-    GridRow R;
-    find_row(&P, row, &R);
-    for (long at = 0; at < P.width; at += X) {
+    for (long next = 0; next < P.width; next += X) {
+      const long at = max(min(next, P.width - X), 0L);  // the last pixels overlap the previous ones
       const long first = at * STEP + P.first_x;
       const int count = (int)min((long)X, P.width - at);
-      const bool inside = count == X && first >= 0 && first + SPAN <= P.in_w;
-      for (long c = 0; c < P.channels; c += VEC) {
-        const long channel = min(c, P.channels - VEC);
-        __global const STORAGE(IO)* dy = PTR(dy, const STORAGE(IO)) + R.at + at * P.out_x + channel;
+      const bool inside = first >= 0 && first + SPAN <= P.in_w;
+      __global STORAGE(IO)* to = PTR(out, STORAGE(IO)) + R.at + at * P.out_x + first_channel;
+      for (int c = 0; c < channels; c += VEC) {
+        const int channel = min(c, channels - VEC);  // the last vector overlaps the previous one
+        __global const STORAGE(IO)* from =
+            PTR(x, const STORAGE(IO)) + first * P.point + FIRST_SOURCE(first_channel + channel);
+        VT sum[X];
+        VT start = (VT)(0);
+        if (bias_buf) start = CAT(VLOAD_, VEC)(0, PTR(bias, const ST) + first_channel + channel);
+        UNROLL for (int i = 0; i < X; i++)
+          sum[i] = start;
         for (int r = 0; r < R.count; r++) {
-          __global const STORAGE(IO)* from = PTR(x, const STORAGE(IO)) + R.from[r] + first * P.point + channel;
-          __global ST* to = sum + R.tap[r] * (KW * GROUP) * P.channels + channel;
-          VT part[KW * GROUP];
-          UNROLL for (int k = 0; k < KW * GROUP; k++)
-            part[k] = (VT)(0);
+          const ST* weights = table + R.tap[r] * (KW * CI * BLOCK) + channel;
           if (inside)
-            add_products(from, dy, first, X, true, &P, part);
+            add_row(from + R.from[r], weights, first, count, true, &P, sum);
           else
-            add_products(from, dy, first, count, false, &P, part);
-          if (channel != c) {  // leave out lanes that the previous vector has
-            UNROLL for (int k = 0; k < KW * GROUP; k++)
-              part[k] = (VT)LANE_NUMBERS(VEC) >= (VT)((ST)(c - channel)) ? part[k] : (VT)(0);
-          }
-          UNROLL for (int k = 0; k < KW * GROUP; k++)
-            CAT(VSTORE_, VEC)(CAT(VLOAD_, VEC)(0, to + k * P.channels) + part[k], 0, to + k * P.channels);
+            add_row(from + R.from[r], weights, first, count, false, &P, sum);
         }
+        UNROLL for (int i = 0; i < X; i++)
+          if (i < count) STORE(IO, ACC, VEC, to + i * P.out_x + channel, 0, sum[i]);
       }
     }
   }
+}
+
+// --- the gradient of the weight -------------------------------------------------------------------------------------
+
+// The sums that are kept in registers: SUMS source channels of KW taps of TAP_ROWS rows.
+#define MOST_SUMS 12
+#define SUMS \
+  (KW * CI <= MOST_SUMS ? CI : KW * 4 <= MOST_SUMS && CI % 4 == 0 ? 4 : KW * 2 <= MOST_SUMS && CI % 2 == 0 ? 2 : 1)
+#define TAP_ROWS (KW * SUMS * 3 <= MOST_SUMS ? 3 : KW * SUMS * 2 <= MOST_SUMS ? 2 : 1)
+
+// sum[k][c] += source channel c0 + c at tap k of each of X pixels * dy of the pixel.
+ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, const VT* dy, int c0, const ConvChannelsParams* P,
+                                VT (*sum)[SUMS]) {
+#if NCO < VEC
+  source_t v[SPAN][SOURCES];
+  load_pixels(x, 0, true, P, v);
+#endif
+  UNROLL for (int i = 0; i < X; i++) UNROLL
+    for (int k = 0; k < KW; k++) UNROLL
+      for (int c = 0; c < SUMS; c++) {
+        const int place = i * STEP + k * APART;
+#if NCO < VEC
+        const VT s = spread(v[place], c0 + c);
+#else
+        const VT s = (VT)(LOAD(IO, ACC, 1, x + place * P->point, c0 + c));
+#endif
+        sum[k][c] = fma(s, dy[i], sum[k][c]);
+      }
+}
+// The same for one pixel, whose first tap lies at pixel `first` of the source's row. Taps that do not exist are
+// skipped.
+ALWAYS_INLINE void add_pixel(__global const STORAGE(IO)* x, VT dy, long first, int c0, const ConvChannelsParams* P,
+                             VT (*sum)[SUMS]) {
+  UNROLL for (int k = 0; k < KW; k++) {
+    if (first + k * APART < 0 || first + k * APART >= P->in_w) continue;
+#if NCO < VEC
+    source_t v[SOURCES];
+    load_pixel(x + k * APART * P->point, v);
+#endif
+    UNROLL for (int c = 0; c < SUMS; c++) {
+#if NCO < VEC
+      const VT s = spread(v, c0 + c);
+#else
+      const VT s = (VT)(LOAD(IO, ACC, 1, x + k * APART * P->point, c0 + c));
+#endif
+      sum[k][c] = fma(s, dy, sum[k][c]);
+    }
+  }
+}
+
+// A row of the grid, the rows of TAP_ROWS taps in the source, and the first of SUMS source channels of a group.
+typedef struct {
+  const ConvChannelsParams* P;
+  int c0;
+  long z, y, image;
+  bool exists[TAP_ROWS];
+  long from[TAP_ROWS];
+} TapRows;
+
+ALWAYS_INLINE void find_taps(long first_tap, TapRows* R) {
+  const ConvChannelsParams* P = R->P;
+  UNROLL for (int r = 0; r < TAP_ROWS; r++) {
+    const uint tap = (uint)first_tap + r, kz = tap / (uint)P->taps_y, ky = tap - kz * (uint)P->taps_y;
+    const long z = R->z * P->step_z + P->first_z + kz * P->apart_z, y = R->y * P->step_y + P->first_y + ky * P->apart_y;
+    R->exists[r] = kz < P->taps_z && z >= 0 && z < P->in_d && y >= 0 && y < P->in_h;
+    R->from[r] = R->exists[r] ? ((R->image * P->in_d + z) * P->in_h + y) * P->in_w * P->point : 0;
+  }
+}
+
+// The taps of a row that are known to exist: none, those along the row, or all of them.
+enum { NO_TAPS, TAPS_OF_ROWS, ALL_TAPS };
+
+// sum += the products of the pixels [at, end) of a row of the grid: a multiple of X, unless `known` is NO_TAPS.
+ALWAYS_INLINE void add_pixels(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, const TapRows* R, long at,
+                              long end, int known, VT (*sum)[KW][SUMS]) {
+  const ConvChannelsParams* P = R->P;
+  const int step = known == NO_TAPS ? 1 : X;
+  const long next = step * STEP * P->point;
+  long first = at * STEP + P->first_x;
+  x += first * P->point;
+  dy += at * P->out_x;
+  for (; at < end; at += step, first += step * STEP, x += next, dy += step * P->out_x) {
+    VT g[X];
+    UNROLL for (int i = 0; i < step; i++)
+      g[i] = LOAD(IO, ACC, VEC, dy, i * P->out_x);
+    UNROLL for (int r = 0; r < TAP_ROWS; r++) {
+      if (known != ALL_TAPS && !R->exists[r]) continue;
+      if (known == NO_TAPS)
+        add_pixel(x + R->from[r], g[0], first, R->c0, P, sum[r]);
+      else
+        add_products(x + R->from[r], g, R->c0, P, sum[r]);
+    }
+  }
+}
+
+// sum += the products of a row of the grid.
+ALWAYS_INLINE void add_grid_row(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, const TapRows* R,
+                                VT (*sum)[KW][SUMS]) {
+  const ConvChannelsParams* P = R->P;
+  // The pixels [begin, end) have all their taps along the row.
+  const long begin = clamp((STEP - 1 - P->first_x) / STEP, 0L, P->width);
+  const long past = P->in_w - (KW - 1) * APART - P->first_x + STEP - 1;
+  const long most = min(max(past, 0L) / STEP, P->width), end = begin + max(most - begin, 0L) / X * X;
+  bool all = true;
+  UNROLL for (int r = 0; r < TAP_ROWS; r++)
+    all = all && R->exists[r];
+  add_pixels(x, dy, R, 0, begin, NO_TAPS, sum);
+  if (all)
+    add_pixels(x, dy, R, begin, end, ALL_TAPS, sum);
+  else
+    add_pixels(x, dy, R, begin, end, TAPS_OF_ROWS, sum);
+  add_pixels(x, dy, R, end, P->width, NO_TAPS, sum);
+}
+
+// table[tap][source channel of a group][channel] += the sums over the rows [begin, end) of the grid, for the taps from
+// `first_tap` on and a vector of channels.
+ALWAYS_INLINE void add_grid_rows(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, TapRows* R, long begin,
+                                 long end, long first_tap, ST* table) {
+  const ConvChannelsParams* P = R->P;
+  VT sum[TAP_ROWS][KW][SUMS];
+  UNROLL for (int r = 0; r < TAP_ROWS; r++) UNROLL
+    for (int k = 0; k < KW; k++) UNROLL
+      for (int c = 0; c < SUMS; c++) sum[r][k][c] = (VT)(0);
+  const long plane = begin / P->height;
+  R->y = begin - plane * P->height;
+  R->image = plane / P->depth;
+  R->z = plane - R->image * P->depth;
+  for (long row = begin; row < end; row++) {
+    find_taps(first_tap, R);
+    add_grid_row(x, dy + R->image * P->out_image + R->z * P->out_z + R->y * P->out_y, R, sum);
+    if (++R->y < P->height) continue;
+    R->y = 0;
+    if (++R->z < P->depth) continue;
+    R->z = 0;
+    R->image++;
+  }
+  UNROLL for (int r = 0; r < TAP_ROWS; r++) {
+    if (first_tap + r >= P->taps_z * P->taps_y) continue;
+    UNROLL for (int k = 0; k < KW; k++) UNROLL
+      for (int c = 0; c < SUMS; c++) {
+        ST* to = table + (((first_tap + r) * KW + k) * CI + R->c0 + c) * BLOCK;
+        CAT(VSTORE_, VEC)(CAT(VLOAD_, VEC)(0, to) + sum[r][k][c], 0, to);
+      }
+  }
+}
+
+// Writes the sums of a work-item. A single one for all rows writes the gradient; several write
+// part[item][tap][source channel of a group][channel], which conv_sum_taps in conv_sum.cl adds up.
+static inline void store_table(const ST* table, long first_channel, int channels, long taps,
+                               const ConvChannelsParams* P, __global ST* part, __global STORAGE(IO)* out) {
+  for (long t = 0; t < taps; t++, table += BLOCK)
+    for (int c = 0; c < channels; c++) {
+      if (get_global_size(0) > 1)
+        part[(get_global_id(0) * taps + t) * P->channels + first_channel + c] = table[c];
+      else
+        STORE(IO, ACC, 1, out, (first_channel + c) * taps + t, table[c]);
+    }
+}
+
+// Rows of about PIXELS_AT_ONCE pixels stay in the first-level cache while they are used for all taps and vectors. Their
+// sums are added to the table at once: short sums lose less.
+#define PIXELS_AT_ONCE 64
+
+__kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(part), BUF(out), const ConvChannelsParams P) {
+  const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
+  const long first_channel = get_global_id(1) * BLOCK, tap_rows = P.taps_z * P.taps_y;
+  const int channels = (int)min((long)BLOCK, P.channels - first_channel);
+  const long step = max(PIXELS_AT_ONCE / P.width, 1L);
+  ST table[SPACE];
+  for (int i = 0; i < SPACE; i += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, table + i);
+  for (long row = begin; row < end; row += step)
+    for (int c = 0; c < channels; c += VEC) {
+      // The last vector overlaps the previous one: its first lanes are added to a place that is not read.
+      const int channel = min(c, channels - VEC);
+      __global const STORAGE(IO)* x = PTR(x, const STORAGE(IO)) + FIRST_SOURCE(first_channel + channel);
+      __global const STORAGE(IO)* dy = PTR(dy, const STORAGE(IO)) + first_channel + channel;
+      for (long first = 0; first < tap_rows; first += TAP_ROWS) UNROLL
+        for (int c0 = 0; c0 < CI; c0 += SUMS) {
+          TapRows R;
+          R.P = &P;
+          R.c0 = c0;
+          add_grid_rows(x, dy, &R, row, min(row + step, end), first, table + c);
+        }
+    }
+  // Lanes of the last vector that are left move to their place.
+  const int spare = (VEC - channels % VEC) % VEC;
+  for (int i = 0; spare > 0 && i < SPACE; i += BLOCK)
+    for (int c = channels / VEC * VEC; c < channels; c++) table[i + c] = table[i + c + spare];
+  store_table(table, first_channel, channels, tap_rows * KW * CI, &P, PTR(part, ST), PTR(out, STORAGE(IO)));
 }

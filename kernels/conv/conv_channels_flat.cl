@@ -333,8 +333,9 @@ ALWAYS_INLINE void add_products(const Source* S, __global const STORAGE(IO)* dy,
   }
 }
 
-// Each work-item sums its rows to part[item], which has the order of the weight: [group][co][tap][ci].
-__kernel void conv_flat_weight(BUF(x), BUF(dy), BUF(part), const ConvChannelsParams P) {
+// Each work-item sums its rows, to part[item] if there are several, which has the order of the weight:
+// [group][co][tap][ci].
+__kernel void conv_flat_weight(BUF(x), BUF(dy), BUF(part), BUF(out), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
   const long taps = P.taps_z * P.taps_y * KW;
   ST table[SPACE];
@@ -354,14 +355,18 @@ __kernel void conv_flat_weight(BUF(x), BUF(dy), BUF(part), const ConvChannelsPar
           add_products(&S, dy, at, false, table);
       }
     }
-    __global ST* to = PTR(part, ST) + (get_global_id(0) * P.groups + S.group) * (NCO * CI) * taps;
+    const long to = (get_global_id(0) * P.groups + S.group) * (NCO * CI) * taps;
     for (long t = 0; t < taps; t++)
       for (int co = 0; co < NCO; co++)
         for (int g = 0; g < GROUPS; g++)
           for (int c = 0; c < CI; c++) {
             ST total = 0;
             for (int p = 0; p < PIXELS; p++) total += table[(t * NCO + co) * VEC + (p * GROUPS + g) * CI + c];
-            to[((g * NCO + co) * taps + t) * CI + c] = total;
+            const long i = to + ((g * NCO + co) * taps + t) * CI + c;
+            if (get_global_size(0) > 1)
+              PTR(part, ST)[i] = total;
+            else
+              STORE(IO, ACC, 1, PTR(out, STORAGE(IO)), i, total);
           }
   }
 }

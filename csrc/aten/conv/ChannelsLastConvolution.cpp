@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kPixels = 4;          // pixels at once, which share the weights and the loads of a row
 constexpr int64_t kMostTapsOfRow = 16;  // taps, which are unrolled
+constexpr int64_t kMostTable = 4096;    // weights of a work-item of conv_channels
+constexpr int64_t kChannelBlock = 32, kManyPixels = 2048;
 constexpr int64_t kMostReach = 128;     // largest distance from the first tap of a row to the last
 constexpr int64_t kItemWork = 1 << 18;  // multiply-adds that pay for a work-item
 constexpr int64_t kFewestPixels = 128;
@@ -31,23 +33,19 @@ Defs channel_defs(const ConvContext& c, c10::ScalarType dtype, int64_t vec, int6
   return d;
 }
 
-// Options of conv_channels and conv_channels_weight: along a row of the source, and the channels of a group.
-void set_row(Defs& d, int64_t taps, int64_t step, int64_t apart, int64_t group) {
-  d.set("KW", std::max<int64_t>(taps, 1)).set("STEP", step).set("APART", std::max<int64_t>(std::abs(apart), 1));
-  d.set("REVERSED", apart < 0 ? 1 : 0).set("GROUP", group);
+// `across`: the work-items that share a row of the grid.
+int64_t fair_rows(const ConvContext& c, int64_t rows, int64_t across = 1) {
+  return std::min(ceil_div<int64_t>(rows * across, 4 * static_cast<int64_t>(c.device.compute_units())), rows);
 }
-
-int64_t fair_rows(const ConvContext& c, int64_t rows) {
-  return ceil_div<int64_t>(rows, 4 * static_cast<int64_t>(c.device.compute_units()));
-}
-// `work`: multiply-adds per row of the grid.
-int64_t rows_per_item(const ConvContext& c, int64_t rows, int64_t work) {
-  return std::clamp<int64_t>(kItemWork / std::max<int64_t>(work, 1), 1, fair_rows(c, rows));
+// `work`: multiply-adds per row and work-item.
+int64_t rows_per_item(const ConvContext& c, int64_t rows, int64_t work, int64_t across = 1) {
+  return std::clamp<int64_t>(kItemWork / std::max<int64_t>(work, 1), 1, fair_rows(c, rows, across));
 }
 
 // Sets everything except the channels.
 ConvChannelsParams params(const ConvContext& c, const ConvPass& p) {
   ConvChannelsParams a{};
+  a.groups = p.groups;
   a.point = p.source_point();
   a.rows = p.images * p.grid[0] * p.grid[1];
   a.rows_per_item = rows_per_item(c, a.rows, p.grid[2] * p.groups * p.c_out * p.k());
@@ -73,6 +71,13 @@ ConvChannelsParams params(const ConvContext& c, const ConvPass& p) {
   a.out_z = p.dst_step[0] * p.dst[1] * p.dst[2] * p.out_point();
   a.out_y = p.dst_step[1] * p.dst[2] * p.out_point();
   a.out_x = p.dst_step[2] * p.out_point();
+  const int64_t row = p.ker[2] * p.w_point;
+  a.w_group = p.w_group;
+  a.w_out = p.w_out;
+  a.w_in = p.w_in;
+  a.w_z = p.ker_step[0] * p.ker[1] * row;
+  a.w_y = p.ker_step[1] * row;
+  a.w_x = p.ker_step[2] * p.w_point;
   return a;
 }
 
@@ -85,6 +90,7 @@ at::Tensor weights(const ConvPass& p) {
       p.weight.storage_offset() + p.weight_first());
 }
 at::Tensor packed(const ConvContext& c, const at::Tensor& w) {
+  if (w.is_contiguous() && w.scalar_type() == c.acc) return w;
   const at::Tensor to = c.scratch(w.numel());
   if (w.numel() > 0) to.view(w.sizes()).copy_(w);
   return to;
@@ -92,23 +98,48 @@ at::Tensor packed(const ConvContext& c, const at::Tensor& w) {
 
 size_t items(const ConvChannelsParams& a) { return static_cast<size_t>(ceil_div(a.rows, a.rows_per_item)); }
 
-// Each group has c_in channels in the source and as many in the result.
-void small_groups_pass(const ConvContext& c, const ConvPass& p) {
+// The channels of a work-item of conv_channels.cl; those of the last one fill a vector too.
+// With many pixels there are enough work-items without a division of the channels, and it would use parts of lines.
+int64_t channel_block(int64_t channels, int64_t pixels, int64_t taps, int64_t vec) {
+  const int64_t most = pixels < kManyPixels ? kChannelBlock : 4 * kChannelBlock;
+  const int64_t parts = ceil_div(channels, std::clamp(kMostTable / taps / vec * vec, vec, most));
+  int64_t block = round_up(ceil_div(channels, parts), vec);
+  while (block < channels && channels % block != 0 && channels % block < vec) block += vec;
+  return std::min(block, round_up(channels, vec));
+}
+
+// Options of conv_channels.cl, along a row of the source and for the channels of a group. Sets the channels.
+Defs group_defs(const ConvContext& c, c10::ScalarType dtype, ConvChannelsParams& a, int64_t c_in, int64_t c_out,
+                int64_t pixels) {
+  const int64_t vec = register_tile(c.device, c.acc).vec, taps = std::max<int64_t>(a.taps_x, 1);
+  const int64_t weights = std::max<int64_t>(a.taps_z * a.taps_y, 1) * taps * c_in;
+  a.channels = a.groups * c_out;
+  a.block = channel_block(a.channels, a.rows * a.width, weights, vec);
+  Defs d = channel_defs(c, dtype, vec, pixels);
+  d.set("KW", taps).set("STEP", a.step_x).set("APART", std::max<int64_t>(std::abs(a.apart_x), 1));
+  d.set("REVERSED", a.apart_x < 0 ? 1 : 0).set("CI", c_in).set("NCO", c_out);
+  d.set("SOURCE_VEC", c_out < vec ? std::min(vec, vec / c_out * c_in) : 1);
+  d.set("BLOCK", a.block).set("SPACE", weights * a.block);
+  return d;
+}
+
+size_t blocks(const ConvChannelsParams& a) { return static_cast<size_t>(ceil_div(a.channels, a.block)); }
+
+void groups_pass(const ConvContext& c, const ConvPass& p) {
   ConvChannelsParams a = params(c, p);
-  a.channels = p.groups * p.c_in;
-  a.groups = p.groups;
   if (p.tap_step[2] < 0) a.first_x += (p.taps[2] - 1) * p.tap_step[2];
-  const at::Tensor w = packed(c, weights(p).permute({2, 3, 4, 5, 0, 1}));
-  Defs defs = channel_defs(c, p.out.scalar_type(), vector_of(c, a.channels), kPixels);
-  set_row(defs, a.taps_x, a.step_x, a.apart_x, p.c_in);
+  const bool wide = p.c_out >= register_tile(c.device, c.acc).vec;
+  const Defs defs = group_defs(c, p.out.scalar_type(), a, p.c_in, p.c_out, wide ? 2 * kPixels : kPixels);
+  const auto across = static_cast<int64_t>(blocks(a));
+  a.rows_per_item = rows_per_item(c, a.rows, p.grid[2] * a.block * p.k(), across);
   kernel(c.device, "conv/conv_channels.cl", "conv_channels", defs)
-      .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), buf(w), buf_or_null(p.bias), p.result(), a);
+      .launch(c.op, c.queue, {items(a), blocks(a)}, {1, 1}, buf(p.source), at_element(p.weight, p.weight_first()),
+              buf_or_null(p.bias), p.result(), a);
 }
 
 void few_outputs_pass(const ConvContext& c, const ConvPass& p) {
   ConvChannelsParams a = params(c, p);
   a.channels = p.c_in;
-  a.groups = p.groups;
   const at::Tensor w = packed(c, weights(p));
   const int64_t vec = vector_of(c, a.channels);
   // This number of sums leaves registers for the factors.
@@ -151,33 +182,37 @@ ConvChannelsParams weight_params(const ConvGeometry& g) {
   return a;
 }
 
-// Each work-item has its own sums, `sums` elements, and takes so many rows that these are a small part of its work.
-int64_t weight_rows_per_item(const ConvContext& c, const ConvChannelsParams& a, int64_t sums) {
+// Work-items that share no rows have `sums` sums, and take so many rows that these are a small part of their work. If
+// there is little work, one takes all rows, and no second launch has to add up. `work` and `across`: as above.
+int64_t weight_rows_per_item(const ConvContext& c, const ConvChannelsParams& a, int64_t sums, int64_t work,
+                             int64_t across) {
   const int64_t most_items = std::max<int64_t>(1, kConvScratchBytes / (8 * sums));
   const int64_t most_rows = std::max<int64_t>(kPixelsPerSum / a.width, 1);
-  const int64_t rows = std::max(fair_rows(c, a.rows), ceil_div<int64_t>(kFewestPixels, a.width));
+  if (a.rows <= most_rows && a.rows * work <= 2 * kItemWork) return a.rows;
+  const int64_t rows = std::max(fair_rows(c, a.rows, across), ceil_div<int64_t>(kFewestPixels, a.width));
   return std::max(std::min(rows, most_rows), ceil_div(a.rows, most_items));
 }
 
-// The gradient of the weight, for groups of c_in channels.
-void run_weight(const ConvContext& c, const ConvCall& call) {
+void run_groups_weight(const ConvContext& c, const ConvCall& call) {
   const ConvGeometry& g = call.g;
   const auto dtype = call.w.scalar_type();
-  const int64_t channels = g.groups * g.c_in, taps = g.taps(), vec = vector_of(c, channels);
+  const int64_t taps = g.taps(), numel = call.w.numel();
   ConvChannelsParams a = weight_params(g);
-  a.rows_per_item = weight_rows_per_item(c, a, taps * channels);
+  Defs defs = group_defs(c, dtype, a, g.c_in, g.c_out, 2);
+  a.rows_per_item = weight_rows_per_item(c, a, numel, a.width * a.block * taps, static_cast<int64_t>(blocks(a)));
   const auto parts = static_cast<int64_t>(items(a));
-  const at::Tensor sums = c.scratch(parts * taps * channels);
-  Defs defs = channel_defs(c, dtype, vec, kPixels);
-  set_row(defs, a.taps_x, a.step_x, a.apart_x, g.c_in);
+  const at::Tensor sums = parts > 1 ? c.scratch(parts * numel) : at::Tensor();
   kernel(c.device, "conv/conv_channels.cl", "conv_channels_weight", defs)
-      .launch(c.op, c.queue, {items(a)}, {1}, buf(call.x), buf(call.y), buf(sums), a);
+      .launch(c.op, c.queue, {items(a), blocks(a)}, {1, 1}, buf(call.x), buf(call.y), buf_or_null(sums), buf(call.w),
+              a);
+  if (parts == 1) return;
+  const int64_t vec = register_tile(c.device, c.acc).vec;
   const int64_t per_item = round_up(ceil_div<int64_t>(8192, taps * parts), vec);
   Defs sum_defs;
   sum_defs.set("ACC", dtype_tag(c.acc)).set("VEC", vec).set("OUT", dtype_tag(dtype));
   kernel(c.device, "conv/conv_sum.cl", "conv_sum_taps", sum_defs)
-      .launch(c.op, c.queue, {size_t(ceil_div(channels, per_item))}, {1}, buf(sums), buf(call.w), channels, taps, parts,
-              per_item);
+      .launch(c.op, c.queue, {size_t(ceil_div(a.channels, per_item))}, {1}, buf(sums), buf(call.w), a.channels, taps,
+              parts, per_item);
 }
 
 int64_t power_of_two(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
@@ -214,15 +249,7 @@ Defs flat_defs(const ConvContext& c, c10::ScalarType dtype, ConvChannelsParams& 
 
 void flat_pass(const ConvContext& c, const ConvPass& p) {
   ConvChannelsParams a = params(c, p);
-  a.groups = p.groups;
   a.rows_per_item = rows_per_item(c, a.rows, kFlatWork * p.grid[2] * p.groups * p.c_out * p.k());
-  const int64_t row = p.ker[2] * p.w_point;
-  a.w_group = p.w_group;
-  a.w_out = p.w_out;
-  a.w_in = p.w_in;
-  a.w_z = p.ker_step[0] * p.ker[1] * row;
-  a.w_y = p.ker_step[1] * row;
-  a.w_x = p.ker_step[2] * p.w_point;
   const Defs defs = flat_defs(c, p.out.scalar_type(), a, p.c_in, p.c_out);
   kernel(c.device, "conv/conv_channels_flat.cl", "conv_flat", defs)
       .launch(c.op, c.queue, {items(a)}, {1}, buf(p.source), at_element(p.weight, p.weight_first()),
@@ -234,20 +261,19 @@ void run_flat_weight(const ConvContext& c, const ConvCall& call) {
   const auto dtype = call.w.scalar_type();
   ConvChannelsParams a = weight_params(g);
   const int64_t numel = call.w.numel(), per_item = 4096;
-  a.rows_per_item = weight_rows_per_item(c, a, numel);
+  a.rows_per_item = weight_rows_per_item(c, a, numel, kFlatWork * a.width * g.groups * g.c_out * g.taps(), 1);
   const auto parts = static_cast<int64_t>(items(a));
-  const at::Tensor sums = c.scratch(parts * numel);
+  const at::Tensor sums = parts > 1 ? c.scratch(parts * numel) : at::Tensor();
   const Defs defs = flat_defs(c, dtype, a, g.c_in, g.c_out);
   kernel(c.device, "conv/conv_channels_flat.cl", "conv_flat_weight", defs)
-      .launch(c.op, c.queue, {items(a)}, {1}, buf(call.x), buf(call.y), buf(sums), a);
+      .launch(c.op, c.queue, {items(a)}, {1}, buf(call.x), buf(call.y), buf_or_null(sums), buf(call.w), a);
+  if (parts == 1) return;
   kernel(c.device, "conv/conv_sum.cl", "conv_sum", c.defs().set("OUT", dtype_tag(dtype)))
       .launch(c.op, c.queue, {size_t(ceil_div(numel, per_item))}, {1}, buf(sums), buf(sums), buf(call.w), numel, parts,
               per_item, int32_t(1), int32_t(1));
 }
 
-bool has_small_groups(const ConvGeometry& g) {
-  return g.groups > 1 && g.c_in == g.c_out && (g.c_in == 1 || g.c_in == 2 || g.c_in == 4);
-}
+bool is_power_of_two(int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); }
 
 bool has_short_rows(const ConvGeometry& g) {
   return g.kernel[2] <= kMostTapsOfRow && (g.kernel[2] - 1) * g.dilation[2] <= kMostReach;
@@ -257,27 +283,28 @@ int64_t widest_vector(const ConvCall& call) {
   return register_tile(netcl::device_of(call.x), compute_type(call.x.scalar_type())).vec;
 }
 
-// The channels per group that are added up.
-int64_t summed_channels(const ConvCall& call) {
-  return call.direction == ConvDirection::kInputGradient ? call.g.c_out : call.g.c_in;
-}
-
 bool serves_flat(const ConvCall& call) {
-  const int64_t summed = summed_channels(call), widest = widest_vector(call), results = call.result_channels();
+  const int64_t summed = call.summed_channels(), widest = widest_vector(call), results = call.result_channels();
   if (summed > std::min(kMostFlatInputs, widest) || results > kMostFlatOutputs) return false;
   return volume(call.g.kernel) * results * widest <= kMostFlatTable;
 }
 
-// Vectors along the channels, in groups of one, two or four.
+// Vectors along the result's channels. They hold some whole groups, or lie in one.
 bool serves_groups(const ConvCall& call) {
   const ConvGeometry& g = call.g;
-  return has_small_groups(g) && has_short_rows(g) && g.groups * g.c_in >= widest_vector(call);
+  const int64_t summed = call.summed_channels(), widest = widest_vector(call), results = call.result_channels();
+  if (!has_short_rows(g) || g.groups * results < widest) return false;
+  if (volume(g.kernel) * summed * widest > kMostTable) return false;
+  if (results < widest)
+    return is_power_of_two(results) && is_power_of_two(summed) && summed <= std::min<int64_t>(4 * results, 8);
+  if (results % widest != 0 && g.groups > 1) return false;
+  return summed == 1 || (results == widest && summed <= 32);
 }
 
 bool serves_few_outputs(const ConvCall& call) {
   if (call.direction == ConvDirection::kWeightGradient) return false;
   // A tile of a matrix product would be at most half full.
-  const int64_t summed = summed_channels(call);
+  const int64_t summed = call.summed_channels();
   const int64_t most = call.g.groups == 1 && summed >= 16 ? std::max<int64_t>(widest_vector(call) / 2, 4) : 4;
   return summed >= 8 && call.result_channels() <= most;
 }
@@ -294,8 +321,9 @@ bool serves_along_channels(const ConvCall& call) {
 void run_along_channels(const ConvCall& call) {
   const ConvContext c(call);
   const bool groups = serves_groups(call);
-  if (call.direction == ConvDirection::kWeightGradient) return groups ? run_weight(c, call) : run_flat_weight(c, call);
-  run_unpadded_passes(c, call, groups ? &small_groups_pass : serves_few_outputs(call) ? &few_outputs_pass : &flat_pass);
+  if (call.direction == ConvDirection::kWeightGradient)
+    return groups ? run_groups_weight(c, call) : run_flat_weight(c, call);
+  run_unpadded_passes(c, call, groups ? &groups_pass : serves_few_outputs(call) ? &few_outputs_pass : &flat_pass);
 }
 
 }  // namespace netcl

@@ -14,7 +14,12 @@ using at::Tensor;
 
 enum class ConvAlgorithm { kPointwise, kAlongChannels, kDepthwise, kDirect, kImplicitGemm };
 
+// A sum of so few channels is mostly loads and stores, which a matrix product would add to.
+constexpr int64_t kFewSummed = 4;
+
 ConvAlgorithm choose_algorithm(const ConvCall& call) {
+  const bool few_summed = call.direction != ConvDirection::kWeightGradient && call.summed_channels() <= kFewSummed;
+  if (few_summed && serves_along_channels(call)) return ConvAlgorithm::kAlongChannels;
   if (serves_pointwise(call)) return ConvAlgorithm::kPointwise;
   if (serves_along_channels(call)) return ConvAlgorithm::kAlongChannels;
   if (serves_depthwise(call)) return ConvAlgorithm::kDepthwise;

@@ -34,8 +34,9 @@ struct ConvCall {
 
   bool forward() const { return direction == ConvDirection::kForward; }
   const at::Tensor& result() const { return forward() ? y : direction == ConvDirection::kInputGradient ? x : w; }
-  // The tensor that is convolved, and the output channels per group.
+  // The tensor that is convolved, the channels per group that are added up, and the output channels per group.
   const at::Tensor& source() const { return direction == ConvDirection::kInputGradient ? y : x; }
+  int64_t summed_channels() const { return direction == ConvDirection::kInputGradient ? g.c_out : g.c_in; }
   int64_t result_channels() const { return direction == ConvDirection::kInputGradient ? g.c_in : g.c_out; }
 };
 
@@ -43,8 +44,8 @@ struct ConvCall {
 bool serves_pointwise(const ConvCall& call);
 void run_pointwise(const ConvCall& call);
 
-// channels_last on a CPU, with groups of one, two or four channels or few output channels: vectors lie along the
-// channels (ChannelsLastConvolution.cpp).
+// channels_last on a CPU, with few channels per group or few output channels: vectors lie along the channels
+// (ChannelsLastConvolution.cpp).
 bool serves_along_channels(const ConvCall& call);
 void run_along_channels(const ConvCall& call);
 

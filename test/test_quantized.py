@@ -69,7 +69,7 @@ class TestQuantized(TestCase):
     @parametrize("dtype", FLOATS)
     def test_int4(self, dtype):
         for m in rows(dtype):
-            for n, k, group, tiles in ((8, 32, 32, 2), (64, 256, 64, 8), (24, 512, 256, 4)):
+            for n, k, group, tiles in ((8, 32, 32, 2), (64, 192, 64, 4), (40, 384, 128, 8), (24, 512, 256, 4)):
                 self.check_int4(dtype, m, n, k, group, tiles)
 
     @parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -77,7 +77,8 @@ class TestQuantized(TestCase):
         """The weight is converted, and multiplied as any other."""
         for m in (17, 40):
             self.check_int8(dtype, m, 33, 257)
-            self.check_int4(dtype, m, 24, 512, 256, 4)
+            for n, k, group in ((8, 96, 32), (40, 192, 64), (16, 384, 128), (24, 512, 256)):
+                self.check_int4(dtype, m, n, k, group, 2)
         a, b = torch.randint(-128, 128, (40, 33), dtype=torch.int8), torch.randint(-128, 128, (33, 9), dtype=torch.int8)
         self.assertEqual(torch._int_mm(a.to(DEVICE), b.to(DEVICE)).cpu(), a.int() @ b.int())
 
@@ -103,6 +104,21 @@ class TestQuantized(TestCase):
         got = torch._weight_int8pack_mm(x.to(DEVICE), w.to(DEVICE), scales.to(DEVICE))
         self.assertEqual(got.isnan().any(1).tolist(), [False, False, True, False, False, False])
         self.assertTrue(got[2].isnan().all().item())
+
+    @parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_int4_not_finite(self, dtype):
+        """Infinity meets weights of both signs, numbers 0 among them, and a zero; NaN stays in its row."""
+        packed, pairs, w = int4(16, 128, 64, dtype)
+        for m in (1, 2, 7, 17):
+            x = torch.randn(m, 128).to(dtype)
+            x[0, 5] = torch.inf
+            x[m // 2, 70] = torch.nan if m > 1 else -torch.inf
+            weight = torch._convert_weight_to_int4pack(packed.to(DEVICE), 2)
+            got = torch._weight_int4pack_mm(x.to(DEVICE), weight, 64, pairs.to(DEVICE)).cpu()
+            want = x.double() @ w.T
+            self.assertTrue(want[0].isinf().any() and len(want[0].sign().unique()) > 1)
+            self.assertEqual(got.isnan(), want.isnan())
+            self.assertEqual(torch.where(got.isinf(), got.double(), 0), torch.where(want.isinf(), want, 0))
 
     def test_empty(self):
         w, scales = torch.ones(4, 8, dtype=torch.int8, device=DEVICE), torch.ones(4, device=DEVICE)
@@ -138,7 +154,7 @@ class TestQuantized(TestCase):
 class TestOtherShape(TestCase):
     def test_gpu_shaped_kernels(self):
         """A GPU's work-groups add in local memory."""
-        check_gpu_shape(self, __file__, "int8_b or int4_b")
+        check_gpu_shape(self, __file__, "int8_b or int4_b or int4_not")
 
 
 instantiate_parametrized_tests(TestQuantized)

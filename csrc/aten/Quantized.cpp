@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include "args/quantized.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -15,33 +16,52 @@ using at::Tensor;
 // Beyond this many rows, a product computes more than it reads: the weight is converted, and ordinary kernels follow.
 constexpr int64_t kFewRows = 16;
 
-// How dots_int8 and dots_int4 divide n rows of a weight. `scale` is the dtype of the scales.
+// One product of a few rows. Only an int4 weight has a `group`.
 struct Dots {
   Device& dev;
   Defs defs;
-  int64_t per;
-  size_t groups, local;
+  QuantizedParams p{};
+  c10::ScalarType acc;
+  bool panels;
 
-  Dots(Device& dev, int64_t m, int64_t n, bool int4, c10::ScalarType acc, c10::ScalarType out, c10::ScalarType scale)
-      : dev(dev) {
+  Dots(const Tensor& x, int64_t n, int64_t group, c10::ScalarType out, c10::ScalarType scale)
+      : dev(netcl::device_of(x)), acc(out == at::kInt ? at::kInt : at::kFloat) {
     const bool cpu = dev.is_cpu(), wide = dev.info().native_floats >= 16;
-    // As many sums as registers hold; those of int4 are kept twice.
-    const int64_t rows = m == 1 ? 1 : m == 2 || !wide ? 2 : 4;
-    const int64_t cols = !cpu                           ? 1
-                         : rows == 1 && int4 && wide    ? 8
-                         : rows == 1 || (!int4 && wide) ? 4
-                         : wide                         ? 8 / rows
-                                                        : 2;
-    local = row_group(dev);
-    per = cpu ? round_up(ceil_div(n, 4 * int64_t(dev.compute_units())), cols) : cols;
-    groups = size_t(ceil_div(n, per));
-    defs.set("SCALE", dtype_tag(scale)).set("OUT", dtype_tag(out)).set("ACC", dtype_tag(acc));
-    defs.set("VEC", cpu ? (wide ? 16 : 8) : 1).set("LS", int64_t(local)).set("ROWS", rows).set("COLS", cols);
+    // A step of int4 is 8 vectors of one group.
+    const int64_t most = wide ? 16 : 8, vec = cpu ? (group ? std::min(most, group / 8) : most) : 1;
+    p.m = x.size(0);
+    p.n = n;
+    p.k = x.size(1);
+    p.group = group;
+    // As many sums as registers hold, beside the factors; those of int4 are kept twice.
+    const int64_t rows = p.m == 1 ? 1 : p.m == 2 || (!wide && !group) ? 2 : 4;
+    const int64_t cols = !cpu                 ? 1
+                         : group && rows == 1 ? (wide ? 8 : 4)
+                         : group || rows == 1 ? (rows == 4 ? 2 : 4)
+                         : wide               ? 4
+                                              : 2;
+    p.per = cpu ? round_up(ceil_div(n, 4 * int64_t(dev.compute_units())), cols) : cols;
+    panels = cpu && (group || x.scalar_type() != acc);
+    p.x_row = round_up<int64_t>(p.k + (group ? p.k / group : 0), 16);
+    defs.set("X", dtype_tag(x.scalar_type())).set("SCALE", dtype_tag(scale)).set("OUT", dtype_tag(out));
+    defs.set("ACC", dtype_tag(acc)).set("VEC", vec).set("LS", int64_t(row_group(dev)));
+    defs.set("ROWS", rows).set("COLS", cols);
+    if (panels) defs.set("PANELS", 1);
   }
   template <class... Args>
   void run(const char* op, const char* name, const Tensor& out, const Args&... args) {
-    kernel(dev, "quantized.cl", name, defs)
-        .launch(op, queue_of(out), {groups * local}, {local}, buf(out), args..., per);
+    const size_t groups = size_t(ceil_div(p.n, p.per)), local = row_group(dev);
+    Kernel& k = kernel(dev, "quantized.cl", name, defs);
+    const Tensor scratch = panels ? at::empty({int64_t(groups) * p.m * p.x_row}, out.options().dtype(acc)) : Tensor();
+    k.launch(op, queue_of(out), {groups * local}, {local}, buf(out), args..., buf_or_null(scratch), p);
+  }
+  // Writes the weight's numbers in the dtype of `out`.
+  void unpack(const char* op, const Tensor& out, const Tensor& weight, const Tensor& pairs) {
+    const int64_t words = out.numel() / 8;
+    p.per = dev.is_cpu() ? 4096 : 1;
+    kernel(dev, "quantized.cl", "int4_unpack", defs)
+        .launch(op, queue_of(out), {size_t(ceil_div(words, p.per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out),
+                buf(weight), buf(pairs), p);
   }
 };
 
@@ -63,10 +83,10 @@ Tensor& int_mm_out(const Tensor& self, const Tensor& mat2, Tensor& result) {
               ") but got ", result.sizes());
   if (m * n == 0) return result;
   if (m > kFewRows || k == 0) return at::mm_out(result, self.to(at::kInt), mat2.to(at::kInt));
-  const Tensor x = self.to(at::kInt).contiguous(), w = mat2.t().contiguous();
+  const Tensor x = self.contiguous(), w = mat2.t().contiguous();
   const DenseOut dense(result);
-  Dots dots(netcl::device_of(self), m, n, false, at::kInt, at::kInt, at::kInt);
-  dots.run("aten::_int_mm", "dots_int8", dense.get(), buf(x), buf(w), Buf{nullptr}, m, n, k);
+  Dots dots(x, n, 0, at::kInt, at::kInt);
+  dots.run("aten::_int_mm", "dots_int8", dense.get(), buf(x), buf(w), Buf{nullptr});
   dense.finish();
   return result;
 }
@@ -95,11 +115,10 @@ Tensor weight_int8pack_mm(const Tensor& x_, const Tensor& weight, const Tensor& 
   TORCH_CHECK(scales.scalar_type() == x_.scalar_type(), op, ": expected scales of dtype ", x_.scalar_type(), ", got ",
               scales.scalar_type());
   if (m > kFewRows || m * n * k == 0) return at::mm(x_, weight.to(x_.scalar_type()).t()).mul_(scales);
-  const Tensor x = x_.to(at::kFloat).contiguous(), factors = scales.contiguous();
-  const Tensor out = at::empty({m, n}, x_.options());
-  Dots dots(netcl::device_of(x), m, n, false, at::kFloat, x_.scalar_type(), x_.scalar_type());
-  dots.defs.set("SCALED", int64_t{1});
-  dots.run("aten::_weight_int8pack_mm", "dots_int8", out, buf(x), buf(weight), buf(factors), m, n, k);
+  const Tensor x = x_.contiguous(), factors = scales.contiguous(), out = at::empty({m, n}, x_.options());
+  Dots dots(x, n, 0, x.scalar_type(), x.scalar_type());
+  dots.defs.set("SCALED", 1);
+  dots.run("aten::_weight_int8pack_mm", "dots_int8", out, buf(x), buf(weight), buf(factors));
   return out;
 }
 
@@ -117,13 +136,14 @@ Tensor convert_weight_to_int4pack(const Tensor& weight_, int64_t inner_k_tiles) 
   const Tensor weight = weight_.contiguous();
   const Tensor out =
       at::empty({n / 8, k / (inner_k_tiles * 16), 32, inner_k_tiles / 2}, weight.options().dtype(at::kInt));
-  const int64_t bytes = weight.numel(), per = dev.is_cpu() ? 65536 : 1;
-  if (bytes == 0) return out;
+  const int64_t words = out.numel(), per = dev.is_cpu() ? 16384 : 1;
+  if (words == 0) return out;
   Defs defs;
-  defs.set("SCALE", "f32").set("OUT", "f32").set("ACC", "f32").set("VEC", 1).set("LS", 1).set("ROWS", 1).set("COLS", 1);
+  defs.set("X", "f32").set("SCALE", "f32").set("OUT", "f32").set("ACC", "f32");
+  defs.set("VEC", 1).set("LS", 1).set("ROWS", 1).set("COLS", 1);
   kernel(dev, "quantized.cl", "int4_pack", defs)
-      .launch("aten::_convert_weight_to_int4pack", queue_of(weight), {size_t(ceil_div(bytes, per))},
-              {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out), buf(weight), bytes, per);
+      .launch("aten::_convert_weight_to_int4pack", queue_of(weight), {size_t(ceil_div(words, per))},
+              {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out), buf(weight), words, per);
   return out;
 }
 
@@ -144,22 +164,18 @@ Tensor weight_int4pack_mm(const Tensor& x_, const Tensor& weight_, int64_t group
               x_.scalar_type(), ", got ", scales_and_zeros.scalar_type());
   const Tensor weight = weight_.contiguous(), pairs = scales_and_zeros.contiguous();
   if (m * n * k == 0) return at::zeros({m, n}, x_.options());
-  Device& dev = netcl::device_of(x_);
-  const auto type = x_.scalar_type();
-  Dots dots(dev, m, n, true, at::kFloat, type, type);
   const char* name = "aten::_weight_int4pack_mm";
+  const Tensor x = x_.contiguous();
+  Dots dots(x, n, group, x.scalar_type(), x.scalar_type());
   if (m <= kFewRows) {
-    const Tensor out = at::empty({m, n}, x_.options()), x = x_.to(at::kFloat).contiguous();
-    const Tensor sums = x.view({m, k / group, group}).sum(2);
-    dots.run(name, "dots_int4", out, buf(x), buf(sums), buf(weight), buf(pairs), m, n, k, group);
+    const Tensor out = at::empty({m, n}, x.options());
+    const char* which = dots.dev.is_cpu() ? "dots_int4" : "dots_int4_words";
+    dots.run(name, which, out, buf(x), buf(weight), buf(pairs));
     return out;
   }
-  const Tensor numbers = at::empty({n, k}, x_.options());
-  const int64_t per = dev.is_cpu() ? 16384 : 1;
-  kernel(dev, "quantized.cl", "int4_unpack", dots.defs)
-      .launch(name, queue_of(x_), {size_t(ceil_div(n * k / 2, per))}, {dev.is_cpu() ? size_t(1) : size_t(64)},
-              buf(numbers), buf(weight), buf(pairs), n, k, group, per);
-  return at::mm(x_, numbers.t());
+  const Tensor numbers = at::empty({n, k}, x.options());
+  dots.unpack(name, numbers, weight, pairs);
+  return at::mm(x, numbers.t());
 }
 
 }  // namespace

@@ -108,6 +108,38 @@ def matrices() -> Iterator[Case]:
     yield Case("gemm/linear_bias_gelu", layer, 0, 2 * 2048 * 384 * 1536)
 
 
+def quantized(n: int = 5632, k: int = 1024, group: int = 128) -> Iterator[Case]:
+    """Linear layers of text generation, in bf16 and with int8 and int4 weights; 1 row and 16."""
+
+    def bf16(device: str, x: torch.Tensor) -> Run:
+        w = rand(n, k, dtype=torch.bfloat16, device=device)
+        return lambda: F.linear(x, w)
+
+    def int8(device: str, x: torch.Tensor) -> Run:
+        w = rand(n, k, device="cpu").mul(40).clamp(-127, 127).to(device, torch.int8)
+        scales = torch.full((n,), 1 / 40, dtype=torch.bfloat16, device=device)
+        return lambda: torch._weight_int8pack_mm(x, w, scales)
+
+    def int4(device: str, x: torch.Tensor) -> Run:
+        w = rand(n, k, device="cpu").mul(3).add(8).clamp(0, 15)
+        pairs = torch.full((k // group, n, 2), 1 / 3, dtype=torch.bfloat16, device=device)
+        if device == "cpu":
+            packed = torch._convert_weight_to_int4pack_for_cpu(w.int(), 2)
+            return lambda: torch._weight_int4pack_mm_for_cpu(x, packed, group, pairs)
+        w = w.byte().to(device)
+        packed = torch._convert_weight_to_int4pack(w[:, ::2] << 4 | w[:, 1::2], 2)
+        return lambda: torch._weight_int4pack_mm(x, packed, group, pairs)
+
+    for rows in (1, 16):
+        for layer, bits in ((bf16, 16), (int8, 8), (int4, 4)):
+
+            def make(device: str, rows: int = rows, layer: Callable[..., Run] = layer) -> Run:
+                return layer(device, rand(rows, k, dtype=torch.bfloat16, device=device))
+
+            read = n * k * bits // 8 + 2 * rows * (n + k)
+            yield Case(f"linear/{layer.__name__}/{rows}x{k}x{n}", make, read, 2 * rows * n * k)
+
+
 # (name, batch, in channels, out channels, side, kernel, stride, groups)
 CONVOLUTIONS = [
     ("stem_7x7", 8, 3, 64, 224, 7, 2, 1),
@@ -276,6 +308,7 @@ def cases() -> Iterator[Case]:
         elementwise,
         reductions,
         matrices,
+        quantized,
         convolutions,
         attention,
         indexing,

@@ -187,8 +187,7 @@ def run(args: argparse.Namespace) -> list[tuple[str, str]]:
     first, each = generate(model, prompt, args.tokens, None if args.no_stream else text, *sampling)
     done = launches(device) - before
     print()
-    tensors = [*model.parameters(), *model.buffers()]
-    weights, cache = sum(t.nbytes for t in tensors), model.new_cache(args.batch).nbytes
+    weights, cache = sum(t.nbytes for t in model.state_dict().values()), model.new_cache(args.batch).nbytes
     rows = [
         ("device", f"{device} ({common.device_name(device)})"),
         ("weights", f"{args.quantize if args.quantize != 'none' else args.dtype}, {weights / 2**20:.1f} MiB"),

@@ -43,12 +43,12 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, (config.heads + 2 * config.kv_heads) * config.head, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Tensor | None, start: int) -> Tensor:
-        """(N, T, C) -> (N, T, C). ``turn`` holds cosine and sine of the positions, (T, 1, head)."""
+    def forward(self, x: Tensor, turn: Tensor, cache: Tensor | None, start: int) -> Tensor:
+        """(N, T, C) -> (N, T, C). ``turn`` holds the positions' rotations, (T, head, head)."""
         n, t, c = x.shape
         qkv = self.qkv(x).view(n, t, -1, self.head)
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], 2)
-        qk = torch.addcmul(qk * turn[0], qk.roll(self.head // 2, -1), turn[1])
+        qk = torch.einsum("nthd,tde->nthe", qk, turn)
         q, k = qk.split([self.heads, self.kv_heads], 2)
         q, k, v = (y.transpose(1, 2) for y in (q, k, v))
         if cache is not None:  # (2, N, kv_heads, context, head)
@@ -70,7 +70,7 @@ class Block(nn.Module):
         self.gate_up = nn.Linear(config.width, 2 * config.inner, bias=False)
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Tensor | None, start: int) -> Tensor:
+    def forward(self, x: Tensor, turn: Tensor, cache: Tensor | None, start: int) -> Tensor:
         """(N, T, C) -> (N, T, C)."""
         x = x + self.attention(self.norm1(x), turn, cache, start)
         gate, up = self.gate_up(self.norm2(x)).chunk(2, -1)
@@ -87,12 +87,12 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.width, config.eps)
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
-        # Rotary positions turn the pairs (i, i + head / 2), so the first sine of a pair is negative.
+        # Rotary positions turn the pairs (i, i + head / 2): a product with a matrix, which is one kernel.
         half = torch.arange(config.head // 2)
         angle = torch.arange(config.context)[:, None] * config.theta ** (-2 * half / config.head)
-        sin = angle.sin()
-        self.register_buffer("cos", torch.cat([angle.cos()] * 2, 1)[:, None], persistent=False)
-        self.register_buffer("sin", torch.cat([-sin, sin], 1)[:, None], persistent=False)
+        cos, sin = angle.cos().diag_embed(), angle.sin().diag_embed()
+        turn = torch.cat([torch.cat([cos, sin], 2), torch.cat([-sin, cos], 2)], 1)
+        self.register_buffer("turn", turn, persistent=False)
         for parameter in self.parameters():
             if parameter.dim() == 2:
                 nn.init.normal_(parameter, std=0.02 if config.width > 512 else 0.06)
@@ -100,11 +100,11 @@ class Llama(nn.Module):
     def new_cache(self, batch: int) -> Tensor:
         """Zeros for keys and values, (layers, 2, batch, kv_heads, context, head)."""
         c = self.config
-        return self.cos.new_zeros(c.layers, 2, batch, c.kv_heads, c.context, c.head)
+        return self.turn.new_zeros(c.layers, 2, batch, c.kv_heads, c.context, c.head)
 
     def forward(self, tokens: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
         """Tokens (N, T) -> scores of the next tokens (N, T, vocabulary), or with a cache of the last one only."""
-        turn = tuple(table[start : start + tokens.shape[1]] for table in (self.cos, self.sin))
+        turn = self.turn[start : start + tokens.shape[1]]
         x = self.tokens(tokens)
         for layer, block in enumerate(self.blocks):
             x = block(x, turn, None if cache is None else cache[layer], start)

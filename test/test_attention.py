@@ -129,6 +129,25 @@ class TestAttention(TestCase):
         self.assertEqual(got.stride(), q.stride())
         self.assertEqual(got.cpu().float(), want, atol=0.02, rtol=0.02)
 
+    @parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+    def test_one_query_takes_one_launch(self, dtype):
+        """Heads that share keys, columns that are no multiple of a tile, NaN and infinite scores."""
+        tolerance = {"atol": 0.02, "rtol": 0.02} if dtype != torch.float32 else TOLERANCE[dtype]
+        cpu = os.environ.get("NETCL_DEVICE_CLASS") != "gpu"
+        for heads, kv_heads, keys, depth, width in ((6, 2, 33, 64, 64), (4, 4, 1, 16, 24), (8, 2, 70, 32, 17),
+                                                    (16, 2, 5, 48, 80)):  # fmt: skip
+            q, k, v = (torch.randn(2, *shape).to(dtype) for shape in (
+                (heads, 1, depth), (kv_heads, keys, depth), (kv_heads, keys, width)))  # fmt: skip
+            k[0, 0, 0, 0], v[1, 1, keys - 1, 3] = torch.nan, torch.inf
+            q[1, 0, 0, :2] = torch.tensor([torch.inf, 0])
+            want = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), enable_gqa=True)
+            on_device = [t.to(DEVICE) for t in (q, k, v)]
+            before = torch.netcl.launch_count()
+            got = F.scaled_dot_product_attention(*on_device, enable_gqa=True)
+            if cpu:
+                self.assertEqual(torch.netcl.launch_count() - before, 1)
+            self.assertEqual(got.cpu().float(), want, **tolerance)
+
     def test_gradients_have_the_memory_order_of_the_operands(self):
         # PyTorch's meta function says so, and compiled graphs rely on it.
         for kv_heads in (4, 2):

@@ -222,6 +222,40 @@ Results results(const Tensor& query, const Tensor& out, const Tensor& lse, int64
   return {out, lse, Tensor(), Tensor(), c10::SymInt(query.size(2)), c10::SymInt(keys), unused, unused, Tensor()};
 }
 
+HeadStrides head_strides(const Tensor& t) { return {t.stride(0), t.stride(1), t.stride(2), 0}; }
+
+// One query of each head, as in text generation, in one launch. Returns false if its kernel does not take these
+// operands.
+bool decode(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const Tensor& out, const Tensor& lse) {
+  Device& dev = netcl::device_of(q);
+  const int64_t vec = register_tile(dev, at::kFloat).vec, sharing = q.size(1) / k.size(1);
+  const int64_t groups = q.size(0) * k.size(1), keys = k.size(2);
+  for (const Tensor* t : {&q, &k, &v, &out})
+    if (t->stride(3) != 1) return false;
+  if (!dev.is_cpu() || q.size(2) != 1 || compute_type(q.scalar_type()) != at::kFloat || q.size(3) % vec != 0 ||
+      v.size(3) < vec || sharing > 8 || groups < int64_t(dev.compute_units()))
+    return false;
+  FlashParams p{};
+  p.heads = q.size(1);
+  p.kv_heads = k.size(1);
+  p.queries = 1;
+  p.keys = keys;
+  p.depth = q.size(3);
+  p.width = v.size(3);
+  p.q = head_strides(q);
+  p.k = head_strides(k);
+  p.v = head_strides(v);
+  p.out = head_strides(out);
+  p.scale = static_cast<float>(scale);
+  const Tensor scores = at::empty({groups * sharing, round_up(keys, vec)}, lse.options());
+  Defs defs;
+  defs.set("IO", dtype_tag(q.scalar_type())).set("ACC", "f32").set("VEC", vec).set("ROWS", sharing);
+  kernel(dev, "attention_decode.cl", "attention_decode", defs)
+      .launch("scaled_dot_product_attention", queue_of(q), {size_t(groups)}, {1}, buf(out), buf(lse), buf(scores),
+              buf(q), buf(k), buf(v), p);
+  return true;
+}
+
 Results forward(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias,
                 double dropout, bool causal, bool debug_mask, std::optional<double> scale) {
   TORCH_CHECK(dropout == 0, "netcl: fused attention has no dropout; use SDPBackend.MATH");
@@ -246,6 +280,8 @@ Results forward(const Tensor& query, const Tensor& key, const Tensor& value, con
   const int64_t width = a.v.size(3);
   const Tensor out = result_like(query, width), out_rows = rows(out);
   Tensor lse = at::empty({batch, heads_all, queries}, a.acc_options());
+  if (!causal && !a.bias.defined() && decode(query, key, value, a.scale, out, lse))
+    return results(query, out, lse, key.size(2));
   a.parts([&](const Part& part) {
     const Tensor scores = at::empty({part.batches, part.heads, part.queries, part.keys}, a.acc_options());
     const GemmMatrix s = gemm_matrix(scores);

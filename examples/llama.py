@@ -34,6 +34,13 @@ class LlamaConfig:
         return self.width // self.heads
 
 
+def add_product(x: Tensor, linear: nn.Module, y: Tensor) -> Tensor:
+    """x + linear(y). In inference mode an ordinary product adds x itself, which saves a kernel."""
+    if torch.is_inference_mode_enabled() and type(linear) is nn.Linear:
+        return torch.addmm(x.flatten(0, -2), y.flatten(0, -2), linear.weight.t()).view_as(x)
+    return x + linear(y)
+
+
 class Attention(nn.Module):
     """Causal self-attention. Several heads of queries share a head of keys and values."""
 
@@ -44,7 +51,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(config.width, config.width, bias=False)
 
     def forward(self, x: Tensor, turn: Tensor, cache: Tensor | None, start: int) -> Tensor:
-        """(N, T, C) -> (N, T, C). ``turn`` holds the positions' rotations, (T, head, head)."""
+        """(N, T, C) -> (N, T, C), before ``out``. ``turn`` holds the positions' rotations, (T, head, head)."""
         n, t, c = x.shape
         qkv = self.qkv(x).view(n, t, -1, self.head)
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], 2)
@@ -56,7 +63,7 @@ class Attention(nn.Module):
             cache[1][:, :, start : start + t] = v
             k, v = cache[:, :, :, : start + t].unbind(0)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=t > 1, enable_gqa=True)
-        return self.out(y.transpose(1, 2).reshape(n, t, c))
+        return y.transpose(1, 2).reshape(n, t, c)
 
 
 class Block(nn.Module):
@@ -72,9 +79,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, turn: Tensor, cache: Tensor | None, start: int) -> Tensor:
         """(N, T, C) -> (N, T, C)."""
-        x = x + self.attention(self.norm1(x), turn, cache, start)
+        x = add_product(x, self.attention.out, self.attention(self.norm1(x), turn, cache, start))
         gate, up = self.gate_up(self.norm2(x)).chunk(2, -1)
-        return x + self.down(F.silu(gate) * up)
+        return add_product(x, self.down, F.silu(gate) * up)
 
 
 class Llama(nn.Module):

@@ -54,11 +54,17 @@ class TestRandom(TestCase):
     def test_discrete(self):
         x = draw(lambda x: x.bernoulli_(0.3), DEVICES[0])
         self.assertLess(abs(x.mean().item() - 0.3), 5 * math.sqrt(0.21 / N))
+        for dtype in (torch.bool, torch.uint8, torch.int64):
+            x = draw(lambda x: x.bernoulli_(0.3), DEVICES[0], dtype=dtype)
+            self.assertLess(abs(x.double().mean().item() - 0.3), 5 * math.sqrt(0.21 / N))
         x = draw(lambda x: x.random_(-5, 7), DEVICES[0], dtype=torch.int64)
         counts = torch.bincount(x + 5, minlength=12)
         self.assertGreater(stats.chisquare(counts.numpy()).pvalue, 1e-4)
-        x = draw(lambda x: x.geometric_(0.25), DEVICES[0])
-        self.assertLess(abs(x.mean().item() - 4), 5 * math.sqrt(12 / N))
+        for dtype in (torch.float32, torch.int8, torch.int64):
+            x = draw(lambda x: x.geometric_(0.25), DEVICES[0], dtype=dtype)
+            self.assertLess(abs(x.double().mean().item() - 4), 5 * math.sqrt(12 / N))
+        with self.assertRaisesRegex(RuntimeError, "not implemented for Bool"):
+            torch.ones(4, dtype=torch.bool, device=DEVICES[0]).geometric_(0.25)
         p = torch.tensor([0.0, 1.0, 0.5], device=DEVICES[0])
         b = torch.bernoulli(p.expand(10000, 3)).mean(0).cpu()
         self.assertEqual(b[:2], torch.tensor([0.0, 1.0]))

@@ -94,11 +94,15 @@ void fill(const Distribution& dist, const Tensor& self, const Generator& generat
   }
 }
 
-// Fills with a distribution over floats with two parameters; only doubles take wide words.
+// Fills with a distribution of two parameters that is computed in floats; only doubles take wide words.
+void fill_parametric(const char* op, const char* dist, const Tensor& out, double a, double b, const Generator& gen) {
+  fill({.op = op, .name = dist, .a = a, .b = b, .wide = out.scalar_type() == c10::kDouble}, out, gen);
+}
+// The same for a distribution over real numbers.
 void fill_real(const char* op, const char* dist, const TensorBase& self, double a, double b, const Generator& gen) {
   const Tensor out(self);
   TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point(), op, " is not implemented for ", out.scalar_type());
-  fill({.op = op, .name = dist, .a = a, .b = b, .wide = out.scalar_type() == c10::kDouble}, out, gen);
+  fill_parametric(op, dist, out, a, b, gen);
 }
 
 void uniform_kernel(TensorIteratorBase& iter, double from, double to, Generator gen) {
@@ -117,10 +121,12 @@ void cauchy_kernel(TensorIteratorBase& iter, double median, double sigma, Genera
   fill_real("aten::cauchy_", "cauchy", iter.tensor(0), median, sigma, gen);
 }
 void geometric_kernel(TensorIteratorBase& iter, double p, Generator gen) {
-  fill_real("aten::geometric_", "geometric", iter.tensor(0), p, 0, gen);
+  const Tensor out = iter.tensor(0);
+  TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != c10::kBool, "aten::geometric_ is not implemented for Bool");
+  fill_parametric("aten::geometric_", "geometric", out, p, 0, gen);
 }
 void bernoulli_scalar_kernel(const TensorBase& self, double p, Generator gen) {
-  fill_real("aten::bernoulli_", "bernoulli", self, p, 0, gen);
+  fill_parametric("aten::bernoulli_", "bernoulli", Tensor(self), p, 0, gen);
 }
 void bernoulli_tensor_kernel(const TensorBase& self, const TensorBase& p, Generator gen) {
   const Tensor out(self);

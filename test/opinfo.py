@@ -71,6 +71,12 @@ FLOAT_STATISTICS = {
     "native_group_norm",
     "native_layer_norm",
 }
+# The CPU's are less exact than netcl's: beyond 8 the Bessel functions in double are off by up to 4e-7, and trigamma in
+# bfloat16 misses the pole at -4, where it is 8e13. OpInfo's own reference, SciPy, stands for the CPU.
+BY_SCIPY = {(f"special.bessel_{name}", torch.float64) for name in ("j0", "j1", "y0", "y1")}
+BY_SCIPY |= {("polygamma", torch.bfloat16), ("special.polygamma", torch.bfloat16)}
+# The CPU's results in half and bfloat16 are NaN where those of the same numbers in float32 are finite.
+FLOAT_ON_CPU = {"matrix_exp"}
 # Their values are the previous content of the memory.
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
@@ -94,6 +100,10 @@ def to_dtype(tree: Any, types: dict[torch.dtype, torch.dtype]) -> Any:
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     return [x for x in tree_flatten(tree)[0] if is_tensor(x)]
+
+
+def has_sparse(tree: Any) -> bool:
+    return any(t.layout != torch.strided for t in tensors(tree))
 
 
 def arguments(sample: Any) -> tuple:
@@ -133,13 +143,16 @@ def picked(tree: tuple, results: Any) -> list[torch.Tensor]:
     return [values, x.gather(dim, at).reshape(values.shape)]
 
 
+PHASES = {"linalg.eigh", "svd", "linalg.svd"}
+
+
 def without_phases(op: Any, results: Any) -> list[torch.Tensor]:
     """Eigenvectors and singular vectors are unique but for a phase of each pair: their magnitudes, and the product."""
     parts = tensors(results)
     if op.name == "linalg.eigh":
         values, left = parts
         right = left.mH
-    elif op.name in ("svd", "linalg.svd"):
+    elif op.name in PHASES:
         left, values, right = parts
         right = right.mH if op.name == "svd" else right
         left, right = left[..., : values.shape[-1]], right[..., : values.shape[-1], :]
@@ -178,7 +191,10 @@ def compare(op: Any, got: Any, expected: Any, reference: Callable[[Any], Any]) -
     if random.found:
         return  # random numbers: only shape and dtype can be compared
     if exact is None or not any(t.dtype in WIDER for t in tensors(expected)):
-        raise first
+        if op.name not in PHASES:
+            raise first
+        _case.assertEqual(*(without_phases(op, t) for t in (got, expected)))
+        return
     for g, c, e in zip(*(without_phases(op, t) for t in (got, expected, exact)), strict=True):
         if c.dtype not in WIDER or not c.numel() or e.shape != c.shape:
             _case.assertEqual(g, c)
@@ -218,12 +234,19 @@ def samples(op: Any, dtype: torch.dtype, limit: int, requires_grad: bool = False
 
 
 def on_cpu(op: Any, dtype: torch.dtype, sample: Any, f: Callable | None = None, call: Callable | None = None) -> Any:
-    """The CPU's result; in float32 if only CUDA supports the dtype."""
+    """The CPU's result; in float32 if only CUDA supports the dtype, and with CUDA's dtype of a transform of half."""
+    if f is None and (op.name, dtype) in BY_SCIPY:
+        x = sample.input.detach()
+        exact = op.ref(x.double().numpy(), *sample.args, **sample.kwargs)
+        return torch.as_tensor(exact).to(x.dtype)
     call = call or op.op
-    up = {dtype: torch.float32} if dtype not in op.supported_dtypes("cpu") else {}
+    narrow = dtype in (torch.float16, torch.bfloat16) and op.name in FLOAT_ON_CPU
+    up = {dtype: torch.float32} if narrow or dtype not in op.supported_dtypes("cpu") else {}
     args = to_dtype(arguments(sample), up) if up else arguments(sample)
     inputs, args, kwargs = f(args) if f else args
     result = seeded(lambda: call(inputs, *args, **kwargs))
+    if op.name.startswith("fft.") and dtype == torch.float16 and not f:
+        return to_dtype(result, {torch.complex64: torch.complex32, torch.float32: torch.float16})
     return to_dtype(result, {torch.float32: dtype}) if up and not f and dtype.is_floating_point else result
 
 
@@ -261,6 +284,8 @@ def check_samples(op: Any, dtype: torch.dtype, limit: int) -> None:
 
 def check_views(op: Any, dtype: torch.dtype, limit: int) -> None:
     for sample in samples(op, dtype, limit):
+        if has_sparse(arguments(sample)):  # they have no strides
+            continue
         sample = sample.noncontiguous()
         try:
             on_cpu(op, dtype, sample)
@@ -331,6 +356,9 @@ def check_out(op: Any, dtype: torch.dtype, limit: int) -> None:
             inputs, args, kwargs = (f or (lambda x: x))(arguments(sample))
             return tensors(op.op(inputs, *args, **kwargs))
 
+        if has_sparse(expected):  # these take the indices from out=, and no other size
+            compare(op, call([torch.zeros_like(t).to(DEVICE) for t in expected]), expected, reference)
+            continue
         try:
             call([torch.empty_like(t) for t in expected], "cpu")
         except RuntimeError:  # out= cannot take these results

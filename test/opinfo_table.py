@@ -128,6 +128,10 @@ def document(found: dict[str, Results]) -> str:
         "",
         "*Native*: all checks pass, and nothing ran on the CPU. *Via fallback*: all checks pass, and a part of the",
         "operator, perhaps only of its gradient, ran on the CPU. *Failing*: a check does not pass.",
+        "",
+        "`linalg.eig` and `linalg.eigvals`, of matrices that are not Hermitian, stay on the host: their algorithm is",
+        "sequential, and LAPACK's is faster. Where the CPU is known to be less exact than netcl, or CUDA has another",
+        "dtype, the reference is SciPy's, that of float32, or CUDA's dtype (`test/opinfo.py` lists these cases).",
     ]
     for runtime, results in sorted(found.items()):
         lines += ["", f"## {runtime}", "", *counts(results)]

@@ -263,6 +263,30 @@ class TestDecompositions(TestCase):
         # The gaps between singular values divide the errors of the vectors' gradients: about 0.1 here.
         self.assertEqual(grads[1], grads[0], rtol=1000 * torch.finfo(dtype).eps, atol=1000 * torch.finfo(dtype).eps)
 
+    @parametrize("dtype", DTYPES[2:])
+    def test_gradcheck(self, dtype):
+        """Numerical derivatives; of vectors, the magnitudes, since their phases are free."""
+        torch.manual_seed(8)
+        b = torch.randn(4, 2, dtype=dtype, device=D)
+
+        def svd(x):
+            u, s, vh = torch.linalg.svd(x, full_matrices=False)
+            return u.abs(), s, vh.abs()
+
+        def eigh(x):
+            values, v = torch.linalg.eigh(x + x.mH)
+            return values, v.abs()
+
+        def least_squares(x, b):
+            return torch.linalg.lstsq(x, b).solution
+
+        tall, square = (matrices(shape, dtype)[0].to(D) for shape in ((4, 3), (3, 3)))
+        cases = ((torch.linalg.qr, tall), (svd, tall), (eigh, square), (torch.linalg.matrix_exp, square),
+                 (least_squares, tall, b))  # fmt: skip
+        for function, *inputs in cases:
+            with self.subTest(function.__name__), no_fallback():
+                self.assertTrue(torch.autograd.gradcheck(function, [x.requires_grad_() for x in inputs]))
+
     def test_large_matrices_on_the_host(self):
         """A CPU device leaves a large matrix to LAPACK, unless that is forbidden; a GPU does not."""
         a = torch.randn(300, 300)

@@ -9,6 +9,7 @@ import copy
 import importlib.util
 import os
 import unittest
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -278,18 +279,26 @@ class TestModels(TestCase):
                 allowed += 2 * LR * noise.sum().sqrt()
             self.assertLessEqual(off, allowed, f"{n}: the CPU is {own} off")
 
-    @parametrize("dtype", [None, torch.float16, torch.bfloat16] if FULL else [torch.bfloat16])
-    def test_autoformer(self, dtype):
-        # The model creates float32 tensors itself, so it does not run in float64. It picks delays by their correlation,
-        # which rounding may change, so only the loss is compared, with the CPU's float32.
-        model, inputs = build("autoformer")
+    @parametrize("dtype", [None, torch.float16, torch.bfloat16] if FULL else [torch.float16, torch.bfloat16])
+    @parametrize("name", ["fnet", "autoformer"])
+    def test_autocast_of_transforms(self, name, dtype):
+        """FNet and Autoformer multiply by Fourier transforms, which autocast computes in float32."""
+        # Autoformer creates float32 tensors itself, so it does not run in float64. It picks delays by their
+        # correlation, which rounding may change, so only the loss is compared, with the CPU's float32.
+        if dtype not in (None, *torch.netcl.amp.autocast_dtypes()):
+            self.skipTest("the device has no float16")
+        model, inputs = build(name)
         with torch.no_grad():
             want = model(**inputs)["loss"]
-        with torch.autocast(DEVICE, dtype, enabled=dtype is not None), torch.set_grad_enabled(FULL), no_fallback():
-            got = model.to(DEVICE)(**to_device(inputs, DEVICE))["loss"]
-            if FULL:
-                got.backward()
+        model.to(DEVICE)
+        with no_fallback():
+            with torch.autocast(DEVICE, dtype, enabled=dtype is not None):
+                got = model(**to_device(inputs, DEVICE))["loss"]
+            (got * 64).backward()  # scaled, for the gradients of float16
         self.assertEqual(got.detach().cpu(), want, atol=0, rtol=1e-4 if dtype is None else 0.05)
+        for n, p in model.named_parameters():
+            self.assertTrue(p.grad is None or p.grad.isfinite().all().item(), n)
+        self.assertTrue(any(p.grad is not None and p.grad.any().item() for p in model.parameters()))
 
     @parametrize("layout", ["coo", "csr"])
     def test_graph_convolution(self, layout):
@@ -333,6 +342,68 @@ class TestModels(TestCase):
         with no_fallback():
             got = generate(DEVICE)
         self.assertEqual(got, generate("cpu"))
+
+
+def int4_on_cpu(weight, group):
+    """What a weight is after torchao's rounding to int4, computed on the CPU."""
+    from torchao.quantization import quant_primitives as q
+
+    levels, types = ((1, group), torch.int32, 0, 15), {"scale_dtype": weight.dtype, "zero_point_dtype": weight.dtype}
+    scale, zero = q._choose_qparams_affine_tinygemm(weight, q.MappingType.ASYMMETRIC, *levels, **types)
+    rounded = q._quantize_affine_tinygemm(weight, levels[0], scale, zero, *levels[1:])
+    return q._dequantize_affine_tinygemm(rounded, levels[0], scale, zero, *levels[1:], output_dtype=weight.dtype)
+
+
+@unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
+class TestTorchao(TestCase):
+    """A Llama whose weights torchao has rounded: its logits, and that it generates without the host."""
+
+    def llama(self, dtype):
+        if importlib.util.find_spec("torchao") is None:
+            self.skipTest("needs torchao: pip install 'torch_netcl[libraries]'")
+        model, inputs = build("llama")
+        return model.to(dtype).eval(), inputs["input_ids"]
+
+    def check(self, model, wanted, tokens):
+        """Both have the same weights. netcl adds in another order than the CPU, whose own error is measured."""
+        with torch.no_grad():
+            cpu = wanted(tokens).logits
+            want = wanted.double()(tokens).logits
+            with no_fallback():
+                got = model(tokens.to(DEVICE)).logits.cpu()
+                new = model.generate(tokens.to(DEVICE), max_new_tokens=5, do_sample=False).cpu()
+        self.assertEqual(got.dtype, cpu.dtype)
+        self.assertLessEqual((got - want).norm(), 4 * (cpu - want).norm())
+        self.assertEqual(new[:, : tokens.shape[1]], tokens)
+
+    def quantized(self, model, config):
+        from torchao.quantization import quantize_
+
+        # torchao checks for an NVIDIA GPU before it packs int4, which it does with PyTorch's operators.
+        with mock.patch("torch.cuda.get_device_capability", return_value=(8, 0)), no_fallback():
+            quantize_(model := copy.deepcopy(model).to(DEVICE), config)
+        return model
+
+    def test_int8_weights(self):
+        model, tokens = self.llama(torch.float32)  # in bfloat16, rounding would hide the weights' difference
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+        quantize_(wanted := copy.deepcopy(model), Int8WeightOnlyConfig())
+        for layer in wanted.modules():
+            if isinstance(layer, nn.Linear):
+                layer.weight = nn.Parameter(layer.weight.dequantize(), requires_grad=False)
+        self.check(self.quantized(model, Int8WeightOnlyConfig()), wanted, tokens)
+
+    def test_int4_weights(self):
+        model, tokens = self.llama(torch.bfloat16)  # the one dtype that torchao takes
+        from torchao.quantization import Int4WeightOnlyConfig
+
+        wanted = copy.deepcopy(model)
+        for layer in wanted.modules():
+            if isinstance(layer, nn.Linear):
+                layer.weight = nn.Parameter(int4_on_cpu(layer.weight.detach(), 32), requires_grad=False)
+        config = Int4WeightOnlyConfig(group_size=32, int4_packing_format="tile_packed_to_4d")
+        self.check(self.quantized(model, config), wanted, tokens)
 
 
 def faster_rcnn(torchvision):

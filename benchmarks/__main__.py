@@ -1,7 +1,7 @@
 """``python -m benchmarks [WORDS ...]``: times netcl and torch CPU and prints a table.
 
-``python -m benchmarks compile`` compares torch.compile with eager mode (compile.py), and ``python -m benchmarks gpu``
-is a first look at a GPU (gpu.py).
+``python -m benchmarks compile`` compares torch.compile with eager mode (compile.py), ``python -m benchmarks small``
+times small steps (small.py), and ``python -m benchmarks gpu`` is a first look at a GPU (gpu.py).
 The device is the first of NETCL_VISIBLE_DEVICES, e.g. ``NETCL_VISIBLE_DEVICES=pocl python -m benchmarks gemm``.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from . import compile, gpu, operators, report, start, training
+from . import compile, gpu, operators, report, small, start, training
 from .harness import matching, measure
 
 
@@ -24,6 +24,8 @@ def main() -> int:
     """Run the command line; returns the exit status."""
     if sys.argv[1:2] == ["compile"]:
         return compile.main(sys.argv[2:])
+    if sys.argv[1:2] == ["small"]:
+        return small.main(sys.argv[2:])
     if sys.argv[1:2] == ["gpu"]:
         return gpu.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])

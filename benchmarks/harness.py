@@ -71,6 +71,7 @@ class Result:
     flops: float = 0.0
     copy_rate: float | None = None
     launches: float = 0.0
+    waits: float = 0.0
     peak_bytes: int = 0
     cpu_peak_bytes: int = 0
     fallbacks: dict[str, int] = field(default_factory=dict)
@@ -157,21 +158,20 @@ def cpu_peak_of_call(run: Run) -> int:
 
 
 def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare: bool = True) -> Result:
-    """Time `case` on netcl, on torch CPU and in float32, one sample of each in turn, so that all meet the same noise.
-    """
+    """Time `case` on netcl, on torch CPU and in float32, one sample of each in turn, so that all meet the same noise."""
     torch.manual_seed(0)
     timers = [Timer("netcl", case, sample_seconds)]
     if case.once:
         return Result(case.name, Timing.of([timers[0].sample()], 1))
     if compare and case.cpu:
         timers.append(Timer("cpu", case, sample_seconds))
-    # Launches and fallbacks of one call, after the warm-up.
+    # Launches, waits and fallbacks of one call, after the warm-up.
     torch.netcl.reset_cpu_fallback_ops()
     torch.netcl.reset_peak_memory_stats()
     before = torch.netcl.memory_allocated()
-    launches = torch.netcl.launch_count()
+    launches, waits = torch.netcl.launch_count(), torch.netcl.host_sync_count()
     timers[0].run()
-    launches = torch.netcl.launch_count() - launches
+    launches, waits = torch.netcl.launch_count() - launches, torch.netcl.host_sync_count() - waits
     fallbacks = torch.netcl.cpu_fallback_ops()
     peak = torch.netcl.max_memory_allocated()
     cpu_peak = 0
@@ -202,6 +202,7 @@ def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare:
         flops=case.flops,
         copy_rate=2 * COPY_BYTES / others[-1].seconds if copy else None,
         launches=launches,
+        waits=waits,
         peak_bytes=peak,
         cpu_peak_bytes=cpu_peak,
         fallbacks=fallbacks,

@@ -83,6 +83,20 @@ class TestBenchmarks(TestCase):
             self.assertEqual(set(result["times"]), {"netcl eager", "netcl compiled"})
         self.assertIn("compile/cold_gpt", benchmarks("compile", "--list").stdout)
 
+    def test_small(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "a.json")
+            run = benchmarks("small", "add_", "mlp_step", "--samples", "2", "--sample-ms", "1", "--json", str(path))
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertRegex(run.stdout, r"small/add_sum_item \| [\d.]+ \| [\d.]+ \| [\d.]+ \| ≤ \d.* \| 2 \| 1 \|")
+            results = {r["name"]: r for r in json.loads(path.read_text())["results"]}
+        self.assertEqual(set(results), {"small/add_16_enqueue", "small/add_sum_item", "small/mlp_step"})
+        for result in results.values():
+            self.assertEqual(result["times_cpu"], result["netcl_us"] / result["cpu_us"])
+            self.assertEqual(result["met"], result["times_cpu"] <= result["target"])
+            self.assertEqual(result["fallbacks"], {})
+        self.assertIn("small/generate_beam4", benchmarks("small", "--list").stdout)
+
     def test_turns(self):
         run = benchmarks(str(ROOT), "scale/add_1e3", "no such case", module="benchmarks.turns")
         self.assertRegex(run.stdout, r"\| scale/add_1e3 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|\n\n1 cases", run.stderr)

@@ -158,7 +158,8 @@ def cpu_peak_of_call(run: Run) -> int:
 
 
 def measure(case: Case, samples: int = 7, sample_seconds: float = 0.05, compare: bool = True) -> Result:
-    """Time `case` on netcl, on torch CPU and in float32, one sample of each in turn, so that all meet the same noise."""
+    """Time `case` on netcl, on torch CPU and in float32, one sample of each in turn, so that all meet the same noise.
+    """
     torch.manual_seed(0)
     timers = [Timer("netcl", case, sample_seconds)]
     if case.once:

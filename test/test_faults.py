@@ -383,7 +383,8 @@ class TestFaults(TestCase):
                 self.assertGreater(result["calls"], 0, what)
             elif result["calls"] <= after:
                 continue
-            if entry in GOES_ON:
+            # The second queue is that for small launches, which a device need not have.
+            if entry in GOES_ON or (entry == "clCreateCommandQueue" and after == 1):
                 self.assertIsNone(result["first"], what)
             elif result["first"] is not None or entry not in OF_ONE_DRIVER:
                 self.assertRegex(str(result["first"]), rf"{entry} failed with {SYMBOL} \({CODE}\)", what)

@@ -110,13 +110,13 @@ void delete_imported(void* context) {
 
 }  // namespace
 
-Slab* add_slab(cl_mem mem, size_t bytes, c10::DeviceIndex device) {
+Slab* add_slab(cl_mem mem, size_t bytes, c10::DeviceIndex device, char* host) {
   const uintptr_t base = arena().reserve(bytes);
   if (base == 0) {
     cl().clReleaseMemObject(mem);
     TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl: the reserved address space for device memory is used up");
   }
-  auto* slab = new Slab{mem, base, bytes, device};
+  auto* slab = new Slab{mem, base, bytes, device, host};
   arena().publish(slab);
   return slab;
 }
@@ -143,7 +143,8 @@ Location locate(const void* address) {
     TORCH_CHECK(false, "netcl: ", op ? op : "an operator", " was given memory that is not on a netcl device (", address,
                 "). Move all of its tensors to one device with .to('netcl').");
   }
-  return {slab->mem, a - slab->base, slab->device};
+  const size_t offset = a - slab->base;
+  return {slab->mem, offset, slab->device, slab->host ? slab->host + offset : nullptr};
 }
 
 c10::DataPtr import_buffer(Device& device, cl_mem mem, size_t offset, size_t bytes) {

@@ -17,11 +17,12 @@ struct Slab {
   uintptr_t base;
   size_t size;
   c10::DeviceIndex device;
+  char* host;  // see ImmediateQueue::host_address
 };
 
 // Maps `mem` to new addresses for `bytes`, a multiple of kGranule, and takes ownership of it. Raises OutOfMemoryError
 // if the address space is used up.
-Slab* add_slab(cl_mem mem, size_t bytes, c10::DeviceIndex device);
+Slab* add_slab(cl_mem mem, size_t bytes, c10::DeviceIndex device, char* host = nullptr);
 // Removes the slab and releases its cl_mem. The driver keeps the memory until queued commands that use it are finished.
 void remove_slab(Slab* slab);
 // The slab that holds `address`, by one table look-up without a lock. Null if the address is not netcl's.
@@ -34,6 +35,8 @@ struct Location {
   cl_mem mem = nullptr;
   size_t offset = 0;
   c10::DeviceIndex device = -1;
+  // Where the host may read and write the same bytes while no command uses them; null if nowhere.
+  char* host = nullptr;
 };
 // As find_slab(), but raises for an address that is not netcl's.
 Location locate(const void* address);

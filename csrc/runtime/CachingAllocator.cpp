@@ -18,6 +18,7 @@
 #include "runtime/Environment.h"
 #include "runtime/Event.h"
 #include "runtime/HugePages.h"
+#include "runtime/ImmediateQueue.h"
 #include "runtime/LaunchGate.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
@@ -280,7 +281,8 @@ class Pool {
                        " are allocated by tensors, ", human(reserved_ - used), " are reserved and unused (",
                        error_symbol(err), "). Free tensors, use a smaller batch, or call torch.netcl.empty_cache().");
     }
-    Slab* slab = add_slab(mem, bytes, device.index());
+    char* host = queue_on(device, stream).immediate().host_address(mem, buffer_bytes);
+    Slab* slab = add_slab(mem, bytes, device.index(), host);
     reserved_ += bytes;
     if (logs(LogTopic::kAlloc)) log("reserve ", bytes, " bytes of netcl:", int(device.index()), ", now ", reserved_);
     auto* block = new Block();

@@ -27,6 +27,12 @@ namespace {
 constexpr size_t kStaged = size_t{1} << 20;       // pageable writes up to this size are staged and do not block,
 constexpr size_t kMostStaged = size_t{64} << 20;  // unless this much is staged already
 
+// The host copies up to this size itself, where it can (ImmediateQueue.h).
+constexpr size_t kByHost = size_t{64} << 10;
+bool by_host(const Location& place, size_t bytes, const Queue& queue) {
+  return place.host && bytes <= kByHost && queue.idle();
+}
+
 std::atomic<size_t> staged{0}, most_staged{0};
 
 // Host memory that holds the source of a copy until the copy has read it.
@@ -83,7 +89,9 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   check_not_forked();
   stay_if_exiting();
   const Location to = locate(dst);
-  if (async_from_pinned && is_pinned(src)) {
+  if (by_host(to, bytes, queue)) {
+    std::memcpy(to.host, src, bytes);
+  } else if (async_from_pinned && is_pinned(src)) {
     queue.settle();
     cl_event event = nullptr;
     Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
@@ -114,6 +122,13 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   check_not_forked();
   const Location from = locate(src);
   queue.settle();
+  if (by_host(from, bytes, queue)) {
+    std::memcpy(dst, from.host, bytes);
+    if (!non_blocking) increment(counters.host_syncs);
+    stay_if_exiting();
+    if (!non_blocking) raise_device_assertions(queue);
+    return;
+  }
   Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
   if (non_blocking && is_pinned(dst)) {
     cl_event event = nullptr;
@@ -124,11 +139,13 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
     return;
   }
   increment(counters.host_syncs);
+  const uint64_t now = queue.commands();
   {
     const HostWait wait(queue);
     NETCL_CL(
         clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
   }
+  queue.note_ended(now);
   stay_if_exiting();
   raise_device_assertions(queue);
 }
@@ -137,6 +154,10 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
   if (bytes == 0 || dst == src) return;
   check_not_forked();
   const Location to = locate(dst), from = locate(src);
+  if (from.host && by_host(to, bytes, queue)) {
+    std::memmove(to.host, from.host, bytes);
+    return;
+  }
   enqueue_in_order(queue, {to.mem, from.mem}, [to, from, bytes](Queue& q) {
     Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), q, bytes);
     enqueue_checked(q, "clEnqueueCopyBuffer", [&] {
@@ -185,6 +206,10 @@ void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t byt
   if (bytes == 0) return;
   check_not_forked();
   const Location to = locate(dst);
+  if (by_host(to, bytes, queue)) {
+    for (size_t at = 0; at < bytes; at += pattern_bytes) std::memcpy(to.host + at, pattern, pattern_bytes);
+    return;
+  }
   const std::string value(static_cast<const char*>(pattern), pattern_bytes);
   enqueue_in_order(queue, {to.mem}, [to, value, bytes](Queue& q) {
     Recorded command(Activity::kFill, "Memset", current_op(), q, bytes);

@@ -193,7 +193,39 @@ struct Found {
   cl_platform_id platform;
   cl_device_id id, root;  // root: the whole device, of which `id` may be a part
   DeviceInfo info;
+  cl_device_id basic = nullptr;  // PoCL's device that runs commands in the calling thread
 };
+
+// Lets PoCL show its device "basic" too, while it lists its devices for the first time; it lists them by this variable.
+class WithBasic {
+ public:
+  WithBasic() {
+    const char* most = std::getenv("NETCL_IMMEDIATE_MICROSECONDS");
+    set_ = !std::getenv(kVariable) && !(most && std::string_view(most) == "0") && pocl_has_basic();
+    if (set_) setenv(kVariable, "pthread basic", 1);
+  }
+  ~WithBasic() {
+    if (set_) unsetenv(kVariable);
+  }
+  WithBasic(const WithBasic&) = delete;
+  WithBasic& operator=(const WithBasic&) = delete;
+  bool set() const { return set_; }
+
+ private:
+  static constexpr const char* kVariable = "POCL_DEVICES";
+  bool set_ = false;
+};
+
+// Takes "basic" out of PoCL's devices and returns it; null unless netcl asked for it.
+cl_device_id take_basic(const WithBasic& asked, std::vector<cl_device_id>& ids) {
+  if (!asked.set() || ids.size() < 2) return nullptr;
+  const auto at = std::find_if(ids.begin(), ids.end(),
+                               [](auto* id) { return device_string(id, CL_DEVICE_NAME).starts_with("basic"); });
+  if (at == ids.end()) return nullptr;
+  cl_device_id basic = *at;
+  ids.erase(at);
+  return basic;
+}
 
 // Default order: GPUs, then accelerators and CPUs with fp16, then the rest; the platforms' own order within each.
 constexpr cl_int kNoPlatform = -1001;  // CL_PLATFORM_NOT_FOUND_KHR, of the loader
@@ -217,6 +249,7 @@ void leave_out(const char* what, const std::string& why) {
 std::vector<Found> enumerate() {
   std::vector<Found> all;
   if (!opencl_loaded()) return all;
+  const WithBasic asked;  // some loaders ask for devices as soon as they are asked for platforms
   cl_uint count = 0;
   const cl_int err = cl().clGetPlatformIDs(0, nullptr, &count);
   if (err == kNoPlatform || (err == CL_SUCCESS && count == 0)) return all;
@@ -234,12 +267,15 @@ std::vector<Found> enumerate() {
       }
       continue;
     }
+    cl_device_id basic = take_basic(asked, ids);
     for (auto* id : ids) {
       // The loader lists a runtime twice if two .icd files name it, e.g. the system's and that of pyopencl's PoCL
       // wheel.
       if (std::any_of(all.begin(), all.end(), [id](const Found& f) { return f.root == id; })) continue;
       try {
-        for (auto* part : parts_of(id)) all.push_back({platform, part, id, query(platform, part)});
+        for (auto* part : parts_of(id)) {
+          all.push_back({platform, part, id, query(platform, part), part == id ? basic : nullptr});
+        }
       } catch (const c10::Error& e) {
         leave_out("device", e.what_without_backtrace());
       }
@@ -280,7 +316,7 @@ struct Table {
     note_drivers_used(!found.empty());
     for (const auto& f : found) {
       devices.push_back(
-          std::make_unique<Device>(static_cast<c10::DeviceIndex>(devices.size()), f.platform, f.id, f.root));
+          std::make_unique<Device>(static_cast<c10::DeviceIndex>(devices.size()), f.platform, f.id, f.root, f.basic));
     }
   }
 };
@@ -354,7 +390,7 @@ int32_t count_in_child() {
 thread_local c10::DeviceIndex current = 0;
 }  // namespace
 
-Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id, cl_device_id whole)
+Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id, cl_device_id whole, cl_device_id basic)
     : index_(index), platform_(platform), id_(id), info_(query(platform, id)) {
   cpu_shape_ = (info_.type & CL_DEVICE_TYPE_CPU) != 0;
   const char* wanted = std::getenv("NETCL_DEVICE_CLASS");
@@ -370,24 +406,42 @@ Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id,
     // PoCL compiles a program for the whole device, and once more for the part that runs a kernel.
     repair_pocl_cpu_name(whole, info_.platform_version.c_str(), info_.version.c_str());
     const char* cpu = repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
+    if (basic) {
+      repair_pocl_cpu_name(basic, info_.platform_version.c_str(), device_string(basic, CL_DEVICE_VERSION).c_str());
+    }
     if (cpu) info_.version += std::string(" as ") + cpu;
+    const bool in_thread = info_.extensions.find("cl_intel_exec_by_local_thread") != std::string::npos;
+    immediate_id_ = in_thread && id == whole ? id_ : basic;
   }
   fingerprint_ = info_.platform_name + '\n' + info_.platform_version + '\n' + info_.name + '\n' + info_.version + '\n' +
                  info_.driver_version + '\n' + info_.extensions;
 }
 
-cl_context Device::make_context() const {
+cl_command_queue_properties Device::immediate_properties() const {
+  constexpr cl_command_queue_properties kInCallingThread = cl_command_queue_properties{1} << 31;
+  // Commands of several threads need not wait for each other.
+  return immediate_id_ == id_ ? kInCallingThread | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0;
+}
+
+cl_context Device::make_context() const { return make_context_of({id_}); }
+
+cl_context Device::make_context_of(const std::vector<cl_device_id>& devices) const {
   check_not_forked();
   cl_int err = CL_SUCCESS;
   const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform_),
                                               0};
-  cl_context made = cl().clCreateContext(properties, 1, &id_, nullptr, nullptr, &err);
+  cl_context made =
+      cl().clCreateContext(properties, static_cast<cl_uint>(devices.size()), devices.data(), nullptr, nullptr, &err);
   if (err != CL_SUCCESS) raise_cl_error(err, "clCreateContext");
   return made;
 }
 
 cl_context Device::context() const {
-  std::call_once(context_once_, [this] { context_ = make_context(); });
+  std::call_once(context_once_, [this] {
+    std::vector<cl_device_id> devices{id_};
+    if (immediate_id_ && immediate_id_ != id_) devices.push_back(immediate_id_);
+    context_ = make_context_of(devices);
+  });
   return context_;
 }
 

@@ -36,14 +36,19 @@ struct DeviceInfo {
 
 class Device {
  public:
-  Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id, cl_device_id whole);
+  // `basic`: PoCL's device of that name, or null.
+  Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id, cl_device_id whole, cl_device_id basic);
 
   c10::DeviceIndex index() const { return index_; }
   cl_device_id id() const { return id_; }
   cl_platform_id platform() const { return platform_; }
-  // The context is created at the first call.
+  // The device, and the properties, of queues whose commands the calling thread runs (ImmediateQueue.h); null if there
+  // are none.
+  cl_device_id immediate_id() const { return immediate_id_; }
+  cl_command_queue_properties immediate_properties() const;
+  // The context of this device and of immediate_id(). It is created at the first call.
   cl_context context() const;
-  // Another one, which the caller owns.
+  // Another one, of this device only, which the caller owns.
   cl_context make_context() const;
   const DeviceInfo& info() const { return info_; }
   // Which kind of kernel suits the device: a few large work-items with vectors and no barriers (true), or many small
@@ -54,9 +59,11 @@ class Device {
   const std::string& fingerprint() const { return fingerprint_; }
 
  private:
+  cl_context make_context_of(const std::vector<cl_device_id>& devices) const;
+
   c10::DeviceIndex index_;
   cl_platform_id platform_;
-  cl_device_id id_;
+  cl_device_id id_, immediate_id_ = nullptr;
   mutable std::once_flag context_once_;
   mutable cl_context context_ = nullptr;
   DeviceInfo info_;

@@ -21,7 +21,7 @@ constexpr std::array<const char*, kEntries> kNames{NETCL_CL_FUNCTIONS(NETCL_ENTR
 
 // These are never destroyed, since the driver's threads may be in a call when the process ends.
 Api driver;
-bool injecting = false;
+std::atomic<bool> under_way{false};
 int armed = kEntries;
 cl_int armed_code = CL_SUCCESS;
 int64_t armed_after = 0, armed_end = 0;
@@ -46,8 +46,10 @@ struct Wrapped<E, Member, R (*)(A...)> {
 
 }  // namespace
 
+bool injecting() { return under_way.load(std::memory_order_relaxed); }
+
 void inject_error(const std::string& function, cl_int code, int64_t after, int64_t times) {
-  TORCH_CHECK_VALUE(!injecting, "an injection is already under way");
+  TORCH_CHECK_VALUE(!injecting(), "an injection is already under way");
   armed = kEntries;
   for (int i = 0; i < kEntries; i++) {
     if (function == kNames[i]) armed = i;
@@ -62,14 +64,14 @@ void inject_error(const std::string& function, cl_int code, int64_t after, int64
 #define NETCL_WRAP(name) mutable_api().name = &Wrapped<k_##name, &Api::name, decltype(Api::name)>::call;
   NETCL_CL_FUNCTIONS(NETCL_WRAP)
 #undef NETCL_WRAP
-  injecting = true;
+  under_way.store(true);
 }
 
 std::vector<std::pair<std::string, int64_t>> end_injection() {
   std::vector<std::pair<std::string, int64_t>> counted;
-  if (!injecting) return counted;
+  if (!injecting()) return counted;
   mutable_api() = driver;
-  injecting = false;
+  under_way.store(false);
   for (int i = 0; i < kEntries; i++) counted.emplace_back(kNames[i], calls[i].load());
   return counted;
 }

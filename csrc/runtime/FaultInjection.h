@@ -18,4 +18,7 @@ void inject_error(const std::string& function, cl_int code, int64_t after, int64
 // Restores the driver's functions. Returns the number of calls of each since inject_error(), in the table's order.
 std::vector<std::pair<std::string, int64_t>> end_injection();
 
+// Whether calls are counted now.
+bool injecting();
+
 }  // namespace netcl

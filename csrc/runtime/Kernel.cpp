@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
+#include <c10/util/bit_cast.h>
 
 #include <algorithm>
 #include <charconv>
@@ -14,6 +15,7 @@
 #include "runtime/Builds.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Counters.h"
+#include "runtime/ImmediateQueue.h"
 #include "runtime/LaunchGate.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
@@ -26,6 +28,24 @@ namespace netcl {
 namespace {
 // A launch with more work-items than this starts at once (LaunchGate.h): on a CPU, each of them has much work.
 constexpr size_t kSmallItems = 8;
+// A launch with more work-items than this is none for the calling thread (ImmediateQueue.h).
+constexpr size_t kImmediateItems = 64;
+
+// Tells launches apart whose times may differ: a hash of the arguments that are no buffers. Kernels are launched under
+// their mutex, so one of a thread's launches is over before the next begins.
+thread_local uint64_t arguments_hash = 0;
+
+void hash_argument(size_t bytes, const void* value) {
+  const char* at = static_cast<const char*>(value);
+  uint64_t hash = arguments_hash ^ bytes;
+  for (size_t i = 0; value && i < bytes; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, at + i, std::min(bytes - i, sizeof(word)));
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 32;
+  }
+  arguments_hash = hash;
+}
 }  // namespace
 
 Defs& Defs::set(const char* name, const char* value) {
@@ -59,6 +79,7 @@ void Kernel::set_build(std::shared_ptr<Build> build) {
 void Kernel::set_built(const BuiltKernel& built) {
   most_items_ = built.most_items;
   any_group_ = built.any_group;
+  immediate_ = built.immediate;
   handle_.store(built.handle, std::memory_order_release);
 }
 
@@ -97,6 +118,7 @@ bool Kernel::defers(Queue& queue) {
 
 void Kernel::begin(bool later) {
   later_ = later ? std::make_unique<DeferredLaunch>(*this) : nullptr;
+  arguments_hash = 0;
   // A removed slab's handle may be reused, so forget the arguments that were set.
   if (const uint64_t now = slab_epoch(); now != epoch_) {
     for (auto& c : cached_) c.bytes = 0;
@@ -108,19 +130,24 @@ void Kernel::bind(cl_uint& index, const Buf& buf) {
   const Location at = locate(buf.address);
   const auto offset = static_cast<cl_ulong>(at.offset);
   if (later_) later_->hold(at.mem);
+  const uint64_t hash = arguments_hash;
   set_arg(index++, sizeof(cl_mem), &at.mem);
   set_arg(index++, sizeof(offset), &offset);
+  arguments_hash = hash;
 }
 
 void Kernel::bind(cl_uint& index, const Mem& mem) {
   if (later_) later_->hold(mem.mem);
+  const uint64_t hash = arguments_hash;
   set_arg(index++, sizeof(cl_mem), &mem.mem);
+  arguments_hash = hash;
 }
 
 void Kernel::bind(cl_uint& index, const Local& local) { set_arg(index++, local.bytes, nullptr); }
 
 void Kernel::set_arg(cl_uint index, size_t bytes, const void* value) {
   if (__builtin_expect(later_ != nullptr, 0)) return later_->add(bytes, value);
+  hash_argument(bytes, value);
   CachedArg* cached = value && index < kCachedArgs && bytes <= sizeof(CachedArg::value) ? &cached_[index] : nullptr;
   if (cached) {
     if (cached->bytes == bytes && std::memcmp(cached->value.data(), value, bytes) == 0) return;
@@ -209,10 +236,38 @@ void Kernel::enqueue_grid(const char* op, Queue& queue, cl_uint dims, const Rang
   }
 }
 
+// Runs a short launch in this thread, if it need not wait for an earlier command.
+bool Kernel::run_now(Queue& queue, const Grid& grid, size_t items) {
+  if (!immediate_ || items > kImmediateItems || !queue.immediate().available() || !device_.is_cpu() || !queue.idle())
+    return false;
+  ImmediateTimes& times = ImmediateTimes::of_thread();
+  const uint64_t launch = (arguments_hash ^ c10::bit_cast<uintptr_t>(this)) * 64 + items;
+  if (!times.admits(launch, this)) return false;
+  const auto begin = std::chrono::steady_clock::now();
+  if (queue.immediate().run(handle_.load(std::memory_order_relaxed), grid) != CL_SUCCESS) {
+    times.refuse(this);
+    return false;
+  }
+  const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begin;
+  times.took(launch, this, taken.count(), immediate_microseconds(device_) * 1000);
+  return true;
+}
+
 void Kernel::enqueue_now(const char* op, Queue& queue, const Grid& grid) {
-  Recorded command(Activity::kKernel, name_.c_str(), op, queue);
   size_t items = 1;
   for (cl_uint i = 0; i < grid.dims; i++) items *= grid.global[i];
+  if (!run_now(queue, grid, items)) enqueue_on(queue, op, grid, items);
+  if (__builtin_expect(logs(LogTopic::kLaunch), 0)) {
+    const auto sizes = [&grid](const size_t* n) {
+      return n ? c10::str("[", c10::Join(", ", c10::ArrayRef<size_t>(n, grid.dims)), "]") : "chosen by the driver";
+    };
+    log("launch ", name_, " for ", op, " on netcl:", int(device_.index()), " stream ", queue.id(), ", global ",
+        sizes(grid.global), ", local ", sizes(grid.local));
+  }
+}
+
+void Kernel::enqueue_on(Queue& queue, const char* op, const Grid& grid, size_t items) {
+  Recorded command(Activity::kKernel, name_.c_str(), op, queue);
   const bool large = items > kSmallItems;
   const auto launch = [&](cl_uint count, const cl_event* events, cl_event* event) {
     return cl().clEnqueueNDRangeKernel(queue.driver_handle(), handle_.load(std::memory_order_relaxed), grid.dims,
@@ -222,13 +277,6 @@ void Kernel::enqueue_now(const char* op, Queue& queue, const Grid& grid) {
   if (__builtin_expect(err != CL_SUCCESS, 0)) {
     const OpName scope(op);
     retry_with_free_memory(queue, err, "clEnqueueNDRangeKernel", [&] { return launch(0, nullptr, command.event()); });
-  }
-  if (__builtin_expect(logs(LogTopic::kLaunch), 0)) {
-    const auto sizes = [&grid](const size_t* n) {
-      return n ? c10::str("[", c10::Join(", ", c10::ArrayRef<size_t>(n, grid.dims)), "]") : "chosen by the driver";
-    };
-    log("launch ", name_, " for ", op, " on netcl:", int(device_.index()), " stream ", queue.id(), ", global ",
-        sizes(grid.global), ", local ", sizes(grid.local));
   }
   queue.after_enqueue(large);
 }
@@ -362,7 +410,12 @@ BuiltKernel make_kernel(Device& device, cl_program program, const std::string& s
   constexpr size_t kLargestGroup = 1024;
   const auto& sizes = device.info().max_work_item_sizes;
   const bool small = std::min({most, device.info().max_work_group_size, sizes[0], sizes[1], sizes[2]}) < kLargestGroup;
-  return {handle, most, small && takes_any_group(source)};
+  // A program is built for all devices that it is associated with.
+  cl_uint devices = 0;
+  const bool known =
+      cl().clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof(devices), &devices, nullptr) == CL_SUCCESS;
+  const cl_uint all = device.immediate_id() && device.immediate_id() != device.id() ? 2 : 1;
+  return {handle, most, small && takes_any_group(source), known && devices == all};
 }
 
 // `file` identifies the source: it is a name in kernels/, or the text itself.

@@ -76,6 +76,7 @@ struct BuiltKernel {
   cl_kernel handle = nullptr;
   size_t most_items = SIZE_MAX;  // in a work-group: CL_KERNEL_WORK_GROUP_SIZE
   bool any_group = false;        // the work-group's shape is of no matter to it; only known where most_items is small
+  bool immediate = false;        // whether it was built for the device of immediate queues too
 };
 
 class Kernel {
@@ -141,6 +142,8 @@ class Kernel {
   Range fitting_group(const char* op, const Range& wanted) const;
   void enqueue_grid(const char* op, Queue& queue, cl_uint dims, const Range& global, const Range& wanted);
   void enqueue_now(const char* op, Queue& queue, const Grid& grid);
+  bool run_now(Queue& queue, const Grid& grid, size_t items);
+  void enqueue_on(Queue& queue, const char* op, const Grid& grid, size_t items);
 
   struct CachedArg {
     uint32_t bytes = 0;
@@ -151,7 +154,7 @@ class Kernel {
   Device& device_;
   std::atomic<cl_kernel> handle_{nullptr};
   size_t most_items_ = SIZE_MAX;
-  bool any_group_ = false;
+  bool any_group_ = false, immediate_ = false;
   std::string name_;
   mutable std::mutex build_mutex_;
   std::shared_ptr<Build> build_;

@@ -1,6 +1,8 @@
 // Which CPU PoCL compiles kernels for, and whether its built-in functions can be inlined there.
 #pragma once
 
+#include <vector>
+
 #include "runtime/OpenCL.h"
 
 namespace netcl {
@@ -14,5 +16,13 @@ namespace netcl {
 // This gives the device the name of a CPU that the library has bitcode for and whose instructions this machine has.
 // Returns that name; or null, without a change, if the name is fine or the library was built for the machine's own CPU.
 const char* repair_pocl_cpu_name(cl_device_id device, const char* platform_version, const char* device_version);
+
+// Whether the loader will find a release of PoCL whose devices are called "pthread" and "basic". Asks the library
+// itself, which lists no devices for it.
+bool pocl_has_basic();
+
+// PoCL's devices "pthread" and "basic" run the same code, but a binary names the device that it was made for. Returns
+// the binary of `device` as one for `other`; empty if it has another form than expected.
+std::vector<unsigned char> pocl_binary_for(cl_device_id other, cl_device_id device, std::vector<unsigned char> binary);
 
 }  // namespace netcl

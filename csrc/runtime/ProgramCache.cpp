@@ -23,6 +23,7 @@
 #include "runtime/Drivers.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
+#include "runtime/PoclCpu.h"
 #include "runtime/Shutdown.h"
 
 namespace netcl {
@@ -222,21 +223,42 @@ std::vector<unsigned char> binary_of(cl_program program) {
   return binary;
 }
 
-cl_program from_binary(Device& device, cl_context context, const std::vector<unsigned char>& binary,
-                       const std::string& options) {
-  if (binary.empty()) return nullptr;
-  const cl_device_id id = device.id();
-  const size_t size = binary.size();
-  const unsigned char* data = binary.data();
-  cl_int status = CL_SUCCESS, err = CL_SUCCESS;
-  cl_program program = cl().clCreateProgramWithBinary(context, 1, &id, &size, &data, &status, &err);
-  if (err != CL_SUCCESS || status != CL_SUCCESS) {
-    if (program) cl().clReleaseProgram(program);
-    return nullptr;
+// clCreateProgramWithBinary; null if a device does not take its binary.
+cl_program created(cl_context context, const std::vector<cl_device_id>& devices,
+                   const std::vector<const std::vector<unsigned char>*>& binaries) {
+  std::vector<size_t> sizes;
+  std::vector<const unsigned char*> data;
+  for (const auto* binary : binaries) {
+    sizes.push_back(binary->size());
+    data.push_back(binary->data());
   }
+  std::vector<cl_int> status(devices.size(), CL_SUCCESS);
+  cl_int err = CL_SUCCESS;
+  cl_program program = cl().clCreateProgramWithBinary(context, static_cast<cl_uint>(devices.size()), devices.data(),
+                                                      sizes.data(), data.data(), status.data(), &err);
+  const bool all = std::all_of(status.begin(), status.end(), [](cl_int s) { return s == CL_SUCCESS; });
+  if (err == CL_SUCCESS && all) return program;
+  if (program) cl().clReleaseProgram(program);
+  return nullptr;
+}
+
+// A program of the device's context.
+cl_program from_binary(Device& device, const std::vector<unsigned char>& binary, const std::string& options) {
+  if (binary.empty()) return nullptr;
+  std::vector<cl_device_id> ids{device.id()};
+  std::vector<unsigned char> for_basic;
+  if (device.immediate_id() && device.immediate_id() != device.id()) {
+    for_basic = pocl_binary_for(device.immediate_id(), device.id(), binary);
+  }
+  cl_program program =
+      for_basic.empty() ? nullptr : created(device.context(), {ids[0], device.immediate_id()}, {&binary, &for_basic});
+  if (program) ids.push_back(device.immediate_id());
+  if (!program) program = created(device.context(), ids, {&binary});
+  if (!program) return nullptr;
   // After a bug or a signal, a compiler may have left a binary that loads but holds no kernel.
   size_t kernels = 0;
-  if (cl().clBuildProgram(program, 1, &id, options.c_str(), nullptr, nullptr) != CL_SUCCESS ||
+  if (cl().clBuildProgram(program, static_cast<cl_uint>(ids.size()), ids.data(), options.c_str(), nullptr, nullptr) !=
+          CL_SUCCESS ||
       cl().clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof(kernels), &kernels, nullptr) != CL_SUCCESS ||
       kernels == 0) {
     cl().clReleaseProgram(program);
@@ -284,13 +306,24 @@ cl_program from_source(cl_context context, const std::string& source) {
   return program;
 }
 
-// PoCL locks a context while it compiles. So each build thread has its own context, and ours loads the binaries.
+// PoCL locks a context while it compiles. So each build thread has its own context, and ours loads the binaries. It
+// would also compile for each device of ours.
 cl_context build_context(Device& device) {
-  if (!is_build_thread() || !is_pocl(device)) return device.context();
-  static thread_local auto* contexts = new std::unordered_map<Device*, cl_context>();
-  cl_context& context = (*contexts)[&device];
-  if (!context) context = device.make_context();
-  return context;
+  if (!is_pocl(device)) return device.context();
+  const auto context_in = [&device](auto& contexts) {
+    cl_context& context = contexts[&device];
+    if (!context) context = device.make_context();
+    return context;
+  };
+  if (is_build_thread()) {
+    static thread_local auto* own = new std::unordered_map<Device*, cl_context>();
+    return context_in(*own);
+  }
+  if (!device.immediate_id()) return device.context();
+  static auto* mutex = new std::mutex();
+  static auto* shared = new std::unordered_map<Device*, cl_context>();
+  const std::lock_guard<std::mutex> lock(*mutex);
+  return context_in(*shared);
 }
 
 }  // namespace
@@ -325,7 +358,7 @@ std::string build_log_of(Device& device, const std::string& file, const std::str
     const auto known = programs().logs.find(key_of(device, source, all));
     if (known != programs().logs.end()) return known->second;
   }
-  cl_program program = from_source(device.context(), source);
+  cl_program program = from_source(build_context(device), source);
   const cl_device_id id = device.id();
   const cl_int err = cl().clBuildProgram(program, 1, &id, all.c_str(), nullptr, nullptr);
   std::string log = build_log(program, id);
@@ -394,7 +427,7 @@ cl_program load_program(Device& device, const Program& program) {
     if (known != all.built.end()) return known->second;
   }
   const auto binary = load_binary(program.key);
-  cl_program loaded = from_binary(device, device.context(), binary, program.options);
+  cl_program loaded = from_binary(device, binary, program.options);
   if (!loaded) return nullptr;
   disk_hits++;
   return add_program(device, program, loaded);
@@ -438,10 +471,10 @@ cl_program build_program(Device& device, const Program& program) {
   store_binary(program.key, binary);
   if (context != device.context()) {
     cl().clReleaseProgram(built);
-    built = from_binary(device, device.context(), binary, program.options);
+    built = from_binary(device, binary, program.options);
     if (!built) {  // a driver that does not load what it made
       built = from_source(device.context(), program.source);
-      NETCL_CL(clBuildProgram(built, 1, &id, program.options.c_str(), nullptr, nullptr));
+      NETCL_CL(clBuildProgram(built, 0, nullptr, program.options.c_str(), nullptr, nullptr));
     }
   }
   return add_program(device, program, built);
@@ -491,7 +524,7 @@ std::vector<std::string> argument_types_of(cl_kernel kernel) {
 
 std::vector<std::string> argument_types_in_source(Device& device, const std::string& source, const std::string& name,
                                                   const std::string& options) {
-  cl_program program = from_source(device.context(), source);
+  cl_program program = from_source(build_context(device), source);
   const auto release = c10::make_scope_exit([program] { cl().clReleaseProgram(program); });
   const cl_device_id id = device.id();
   const std::string all = common_options(device) + " " + options;

@@ -14,6 +14,8 @@
 #include "runtime/Counters.h"
 #include "runtime/Environment.h"
 #include "runtime/Event.h"
+#include "runtime/FaultInjection.h"
+#include "runtime/ImmediateQueue.h"
 #include "runtime/LaunchGate.h"
 #include "runtime/Profiler.h"
 #include "runtime/Shutdown.h"
@@ -124,6 +126,7 @@ Queue::Queue(Device& device, c10::StreamId id)
   // Profiling makes Event.elapsed_time possible and costs well under a microsecond per launch.
   handle_ = cl().clCreateCommandQueue(device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &err);
   if (err != CL_SUCCESS) raise_cl_error(err, "clCreateCommandQueue");
+  immediate_ = std::make_unique<ImmediateQueue>(device);
 }
 
 Queue::~Queue() = default;
@@ -181,6 +184,11 @@ void Queue::share() {
   gate_->disable();
 }
 
+bool Queue::idle() const {
+  return done_.load() >= enqueued_.load() && !shared_.load(std::memory_order_relaxed) && !recording() &&
+         !has_deferred() && !injecting();
+}
+
 c10::Stream Queue::stream() const {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device_.index()), id_);
 }
@@ -192,7 +200,7 @@ void Queue::synchronize() {
   increment(counters.host_syncs);
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
-  {
+  if (!idle() || marked_.exchange(false)) {
     const HostWait wait(*this);
     NETCL_CL(clFinish(handle_));
   }
@@ -300,6 +308,7 @@ cl_event Queue::enqueue_marker() {
 cl_event Queue::marker_behind_launches() {
   check_not_forked();
   cl_event event = nullptr;
+  marked_.store(true);
   NETCL_CL(clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event));
   auto release = c10::make_scope_exit([event] { cl().clReleaseEvent(event); });
   flush();

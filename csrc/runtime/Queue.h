@@ -12,6 +12,7 @@
 
 namespace netcl {
 
+class ImmediateQueue;
 class LaunchGate;
 class DeferredCommand;
 struct DeferredCommands;
@@ -68,6 +69,13 @@ class Queue {
   cl_event marker_behind_launches();
   // From now on others (pyopencl) may enqueue on this queue too, so netcl's counts no longer say whether it is idle.
   void share();
+  // Whether all that was enqueued here is known to have ended, so that the calling thread may do what comes next itself
+  // (ImmediateQueue.h). Not if others may enqueue here too, nor while someone records or counts the driver's calls.
+  bool idle() const;
+  // The number of commands so far, and a note that so many have ended.
+  uint64_t commands() const { return enqueued_.load(); }
+  void note_ended(uint64_t commands) { done_.store(commands); }
+  ImmediateQueue& immediate() const { return *immediate_; }
 
  private:
   friend class HostWait;
@@ -77,12 +85,14 @@ class Queue {
   c10::StreamId id_;
   cl_command_queue handle_ = nullptr;
   std::unique_ptr<LaunchGate> gate_;
+  std::unique_ptr<ImmediateQueue> immediate_;
   std::unique_ptr<DeferredCommands> deferred_;
   std::atomic<bool> deferring_{false};
   std::atomic<uint32_t> since_flush_{0};
   // For query(): the number of commands enqueued, the number known to be finished, and a marker that was enqueued.
   std::atomic<uint64_t> enqueued_{0}, done_{0};
   std::atomic<bool> shared_{false};
+  std::atomic<bool> marked_{false};  // whether a marker, which is no counted command, may not have ended
   std::mutex probe_mutex_;
   cl_event probe_ = nullptr;
   uint64_t probe_at_ = 0;

@@ -44,7 +44,7 @@ char* ImmediateQueue::host_address(cl_mem mem, size_t bytes) {
   return mapped == given ? static_cast<char*>(given) : nullptr;
 }
 
-int64_t immediate_microseconds(const Device& device) {
+int64_t immediate_microseconds(const Device& /*device*/) {
   static const int64_t wanted = [] {
     const char* v = std::getenv("NETCL_IMMEDIATE_MICROSECONDS");
     if (!v || !*v) return int64_t{-1};
@@ -55,7 +55,7 @@ int64_t immediate_microseconds(const Device& device) {
     return static_cast<int64_t>(n);
   }();
   // Measured: what a wake-up costs.
-  return wanted >= 0 ? wanted : is_pocl(device) ? 60 : 40;
+  return wanted >= 0 ? wanted : 60;
 }
 
 ImmediateTimes& ImmediateTimes::of_thread() {

@@ -20,6 +20,7 @@ ELSEWHERE = {
         "softmax_short.cl", "sort/radix_pass.cl", "sort/radix_results.cl", "sort/radix_rows.cl", "sort/radix_select.cl",
     },
     "gpu": {
+        "attention_decode.cl",
         "conv/conv_channels.cl", "conv/conv_channels_few.cl", "conv/conv_channels_flat.cl", "conv/conv_depthwise.cl",
         "conv/conv_gemm.cl", "conv/conv_pack.cl",
         "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "gemm/gemm_units.cl",

@@ -84,9 +84,10 @@ void raise_device_assertions(Queue& queue) {
     auto arm_again = c10::make_scope_exit([&] { a.armed.fetch_or(before); });
     const Location at = locate(a.address);
     queue.settle();
-    if (at.host && queue.idle()) {
+    if (const auto turn = at.host ? queue.turn() : std::unique_lock<std::mutex>()) {
       std::memcpy(report.data(), at.host, sizeof(report));
     } else {
+      const Enqueuing scope(queue);
       const HostWait wait(queue);
       NETCL_CL(clEnqueueReadBuffer(queue.handle(), at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0,
                                    nullptr, nullptr));

@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <optional>
 
 #include "runtime/AddressSpace.h"
 #include "runtime/Assertions.h"
@@ -29,8 +31,8 @@ constexpr size_t kMostStaged = size_t{64} << 20;  // unless this much is staged 
 
 // The host copies up to this size itself, where it can (ImmediateQueue.h).
 constexpr size_t kByHost = size_t{64} << 10;
-bool by_host(const Location& place, size_t bytes, const Queue& queue) {
-  return place.host && bytes <= kByHost && queue.idle();
+std::unique_lock<std::mutex> turn_of_host(const Location& place, size_t bytes, Queue& queue) {
+  return place.host && bytes <= kByHost ? queue.turn() : std::unique_lock<std::mutex>();
 }
 
 std::atomic<size_t> staged{0}, most_staged{0};
@@ -65,6 +67,7 @@ struct alignas(std::max_align_t) Staging {
 void CL_CALLBACK free_staging(cl_event, cl_int, void* staging) { Staging::destroy(static_cast<Staging*>(staging)); }
 
 void enqueue_staged(Queue& queue, const Location& to, size_t bytes, Staging::Ptr staging) {
+  const Enqueuing scope(queue);
   cl_event event = nullptr;
   Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
   enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
@@ -89,10 +92,11 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   check_not_forked();
   stay_if_exiting();
   const Location to = locate(dst);
-  if (by_host(to, bytes, queue)) {
+  if (const auto turn = turn_of_host(to, bytes, queue)) {
     std::memcpy(to.host, src, bytes);
   } else if (async_from_pinned && is_pinned(src)) {
     queue.settle();
+    const Enqueuing scope(queue);
     cl_event event = nullptr;
     Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
     enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
@@ -108,6 +112,7 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   } else {
     increment(counters.host_syncs);
     queue.settle();
+    const Enqueuing scope(queue);
     Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
     const HostWait wait(queue);
     enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
@@ -122,13 +127,15 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   check_not_forked();
   const Location from = locate(src);
   queue.settle();
-  if (by_host(from, bytes, queue)) {
+  if (auto turn = turn_of_host(from, bytes, queue)) {
     std::memcpy(dst, from.host, bytes);
+    turn.unlock();
     if (!non_blocking) increment(counters.host_syncs);
     stay_if_exiting();
     if (!non_blocking) raise_device_assertions(queue);
     return;
   }
+  std::optional<Enqueuing> scope(queue);
   Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
   if (non_blocking && is_pinned(dst)) {
     cl_event event = nullptr;
@@ -146,6 +153,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
         clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
   }
   queue.note_ended(now);
+  scope.reset();
   stay_if_exiting();
   raise_device_assertions(queue);
 }
@@ -154,11 +162,12 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
   if (bytes == 0 || dst == src) return;
   check_not_forked();
   const Location to = locate(dst), from = locate(src);
-  if (from.host && by_host(to, bytes, queue)) {
+  if (const auto turn = from.host ? turn_of_host(to, bytes, queue) : std::unique_lock<std::mutex>()) {
     std::memmove(to.host, from.host, bytes);
     return;
   }
   enqueue_in_order(queue, {to.mem, from.mem}, [to, from, bytes](Queue& q) {
+    const Enqueuing scope(q);
     Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), q, bytes);
     enqueue_checked(q, "clEnqueueCopyBuffer", [&] {
       return cl().clEnqueueCopyBuffer(q.driver_handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
@@ -206,12 +215,13 @@ void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t byt
   if (bytes == 0) return;
   check_not_forked();
   const Location to = locate(dst);
-  if (by_host(to, bytes, queue)) {
+  if (const auto turn = turn_of_host(to, bytes, queue)) {
     for (size_t at = 0; at < bytes; at += pattern_bytes) std::memcpy(to.host + at, pattern, pattern_bytes);
     return;
   }
   const std::string value(static_cast<const char*>(pattern), pattern_bytes);
   enqueue_in_order(queue, {to.mem}, [to, value, bytes](Queue& q) {
+    const Enqueuing scope(q);
     Recorded command(Activity::kFill, "Memset", current_op(), q, bytes);
     enqueue_checked(q, "clEnqueueFillBuffer", [&] {
       return cl().clEnqueueFillBuffer(q.driver_handle(), to.mem, value.data(), value.size(), to.offset, bytes, 0,

@@ -238,8 +238,9 @@ void Kernel::enqueue_grid(const char* op, Queue& queue, cl_uint dims, const Rang
 
 // Runs a short launch in this thread, if it need not wait for an earlier command.
 bool Kernel::run_now(Queue& queue, const Grid& grid, size_t items) {
-  if (!immediate_ || items > kImmediateItems || !queue.immediate().available() || !device_.is_cpu() || !queue.idle())
-    return false;
+  if (!immediate_ || items > kImmediateItems || !queue.immediate().available() || !device_.is_cpu()) return false;
+  const auto turn = queue.turn();
+  if (!turn) return false;
   ImmediateTimes& times = ImmediateTimes::of_thread();
   const uint64_t launch = (arguments_hash ^ c10::bit_cast<uintptr_t>(this)) * 64 + items;
   if (!times.admits(launch, this)) return false;
@@ -267,6 +268,7 @@ void Kernel::enqueue_now(const char* op, Queue& queue, const Grid& grid) {
 }
 
 void Kernel::enqueue_on(Queue& queue, const char* op, const Grid& grid, size_t items) {
+  const Enqueuing scope(queue);
   Recorded command(Activity::kKernel, name_.c_str(), op, queue);
   const bool large = items > kSmallItems;
   const auto launch = [&](cl_uint count, const cl_event* events, cl_event* event) {

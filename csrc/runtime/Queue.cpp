@@ -185,8 +185,15 @@ void Queue::share() {
 }
 
 bool Queue::idle() const {
-  return done_.load() >= enqueued_.load() && !shared_.load(std::memory_order_relaxed) && !recording() &&
-         !has_deferred() && !injecting();
+  return enqueuing_.load() == 0 && done_.load() >= enqueued_.load() && !shared_.load(std::memory_order_relaxed) &&
+         !recording() && !has_deferred() && !injecting();
+}
+
+std::unique_lock<std::mutex> Queue::turn() {
+  if (!idle()) return {};
+  std::unique_lock<std::mutex> lock(turn_mutex_);
+  if (!idle()) lock.unlock();
+  return lock;
 }
 
 c10::Stream Queue::stream() const {
@@ -281,6 +288,7 @@ void Queue::after_enqueue(bool large) {
 void Queue::wait(cl_event event) {
   check_not_forked();
   settle();
+  const Enqueuing scope(*this);
   cl_context theirs = nullptr;
   NETCL_CL(clGetEventInfo(event, CL_EVENT_CONTEXT, sizeof(theirs), &theirs, nullptr));
   if (theirs != device_.context()) {

@@ -69,9 +69,12 @@ class Queue {
   cl_event marker_behind_launches();
   // From now on others (pyopencl) may enqueue on this queue too, so netcl's counts no longer say whether it is idle.
   void share();
-  // Whether all that was enqueued here is known to have ended, so that the calling thread may do what comes next itself
-  // (ImmediateQueue.h). Not if others may enqueue here too, nor while someone records or counts the driver's calls.
+  // Whether all that was enqueued here is known to have ended. False if others may enqueue here too, and while someone
+  // records or counts the driver's calls.
   bool idle() const;
+  // Owns its mutex if the queue is idle: then the calling thread may do what comes next itself (ImmediateQueue.h), and
+  // other threads that enqueue wait until it has.
+  std::unique_lock<std::mutex> turn();
   // The number of commands so far, and a note that so many have ended.
   uint64_t commands() const { return enqueued_.load(); }
   void note_ended(uint64_t commands) { done_.store(commands); }
@@ -79,6 +82,7 @@ class Queue {
 
  private:
   friend class HostWait;
+  friend class Enqueuing;
   void submit_deferred(bool all);
 
   Device& device_;
@@ -91,11 +95,29 @@ class Queue {
   std::atomic<uint32_t> since_flush_{0};
   // For query(): the number of commands enqueued, the number known to be finished, and a marker that was enqueued.
   std::atomic<uint64_t> enqueued_{0}, done_{0};
+  std::mutex turn_mutex_;
+  std::atomic<uint32_t> enqueuing_{0};  // threads within a scope of Enqueuing
   std::atomic<bool> shared_{false};
   std::atomic<bool> marked_{false};  // whether a marker, which is no counted command, may not have ended
   std::mutex probe_mutex_;
   cl_event probe_ = nullptr;
   uint64_t probe_at_ = 0;
+};
+
+// The scope in which a thread gives a command of `queue` to the driver, and counts it or waits for it: no other thread
+// has its turn() meanwhile.
+class Enqueuing {
+ public:
+  explicit Enqueuing(Queue& queue) : queue_(queue) {
+    const std::lock_guard<std::mutex> lock(queue_.turn_mutex_);
+    queue_.enqueuing_++;
+  }
+  ~Enqueuing() { queue_.enqueuing_--; }
+  Enqueuing(const Enqueuing&) = delete;
+  Enqueuing& operator=(const Enqueuing&) = delete;
+
+ private:
+  Queue& queue_;
 };
 
 // While one lives, the host waits for a command of `queue`, and other threads that enqueue without end let it.

@@ -119,6 +119,32 @@ class TestImmediate(TestCase):
             for i, result in enumerate(results):
                 self.assertEqual(result, torch.full((32,), 300.0 + i))
 
+    def test_threads_with_one_tensor(self):
+        """Launches of several threads on one stream lose nothing, and a copy of the host sees no half of one."""
+        code = """if True:
+            import threading, torch
+            n = 1 << 14
+            x, one = torch.zeros(n, device="netcl"), torch.ones(n, device="netcl")
+            torn = []
+            def read():
+                y = x.cpu()
+                if y.min() != y.max():
+                    torn.append(y)
+            steps = [lambda: x.add_(1), lambda: x.sub_(one, alpha=-1), read]
+            for step in steps:
+                step()
+            x.zero_()
+            torch.netcl.synchronize()
+            def work(step):
+                for _ in range(1000):
+                    step()
+            threads = [threading.Thread(target=work, args=(step,)) for step in steps]
+            [t.start() for t in threads], [t.join() for t in threads]
+            print(len(torn), *x.unique().tolist())
+        """
+        for most in ("1000000", "0"):
+            self.assertEqual(python(code, NETCL_IMMEDIATE_MICROSECONDS=most), ["0", "2000.0"], most)
+
     def test_events(self):
         """An event behind such launches is complete once the device is synchronised, and measures a time."""
         x = torch.zeros(16, device=D)

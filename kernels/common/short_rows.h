@@ -77,7 +77,7 @@ static inline float4 whole_f16(__global const void* p) {
 }
 static inline uint narrow_half(float x) {
   ushort h;
-  vstore_half_rte(x, 0, (half*)&h);
+  vstore_half(x, 0, (half*)&h);
   return h;
 }
 #define put_f16(p, x) put_halves(p, CONVERT(f32, 4, x))

@@ -310,7 +310,10 @@ class Pool {
   static cl_mem touched(cl_mem mem, Queue& queue, bool freed, cl_int* err) {
     const char zero = 0;
     const auto touch = [&] {
-      return *err = cl().clEnqueueFillBuffer(queue.driver_handle(), mem, &zero, 1, 0, 1, 0, nullptr, nullptr);
+      const Enqueuing scope(queue);
+      *err = cl().clEnqueueFillBuffer(queue.driver_handle(), mem, &zero, 1, 0, 1, 0, nullptr, nullptr);
+      if (*err == CL_SUCCESS) queue.count_command();
+      return *err;
     };
     if (touch() == CL_SUCCESS) return mem;
     if (freed) settle_and_keep_error(queue);

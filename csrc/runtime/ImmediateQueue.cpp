@@ -14,7 +14,8 @@
 namespace netcl {
 
 ImmediateQueue::ImmediateQueue(const Device& device) : finish_(is_pocl(device)) {
-  if (!device.immediate_id() || immediate_microseconds(device) == 0) return;
+  // GPU-shaped kernels on a CPU take the ways of a GPU.
+  if (!device.immediate_id() || !device.is_cpu() || immediate_microseconds(device) == 0) return;
   cl_int err = CL_SUCCESS;
   handle_ = cl().clCreateCommandQueue(device.context(), device.immediate_id(), device.immediate_properties(), &err);
   if (err != CL_SUCCESS) handle_ = nullptr;  // everything then goes to the device's threads

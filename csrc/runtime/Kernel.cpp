@@ -238,7 +238,7 @@ void Kernel::enqueue_grid(const char* op, Queue& queue, cl_uint dims, const Rang
 
 // Runs a short launch in this thread, if it need not wait for an earlier command.
 bool Kernel::run_now(Queue& queue, const Grid& grid, size_t items) {
-  if (!immediate_ || items > kImmediateItems || !queue.immediate().available() || !device_.is_cpu()) return false;
+  if (!immediate_ || items > kImmediateItems || !queue.immediate().available()) return false;
   const auto turn = queue.turn();
   if (!turn) return false;
   ImmediateTimes& times = ImmediateTimes::of_thread();

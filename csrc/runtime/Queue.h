@@ -75,6 +75,8 @@ class Queue {
   // Owns its mutex if the queue is idle: then the calling thread may do what comes next itself (ImmediateQueue.h), and
   // other threads that enqueue wait until it has.
   std::unique_lock<std::mutex> turn();
+  // Call this after an enqueue that is not followed by after_enqueue().
+  void count_command() { enqueued_++; }
   // The number of commands so far, and a note that so many have ended.
   uint64_t commands() const { return enqueued_.load(); }
   void note_ended(uint64_t commands) { done_.store(commands); }

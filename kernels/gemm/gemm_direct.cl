@@ -144,6 +144,8 @@ __kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST 
 
 // The sums of each dot product are kept in a vector.
 #define DOT_COLS 4
+// Rows of 16-bit elements end too soon for the processor to fetch the next tile's itself.
+#define LINE (64 / (long)sizeof(STORAGE(INB)))
 __kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long k = depth_of(&P, get_global_id(2));
   __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
@@ -158,6 +160,8 @@ __kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
         for (int s = 0; s < DOT_COLS; s++) t[r][s] = (VT)(0);
       long kk = 0;
       for (; kk + VEC <= k; kk += VEC) {
+        if (sizeof(STORAGE(INB)) == 2 && kk % LINE == 0) UNROLL
+          for (int s = 0; s < DOT_COLS; s++) FETCH_LINE(B + (col + DOT_COLS + s) * P.b.cs + kk);
         VT y[DOT_COLS];
         UNROLL for (int s = 0; s < DOT_COLS; s++)
           y[s] = LOAD(INB, ACC, VEC, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);

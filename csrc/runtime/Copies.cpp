@@ -130,6 +130,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   if (auto turn = turn_of_host(from, bytes, queue)) {
     std::memcpy(dst, from.host, bytes);
     turn.unlock();
+    queue.note_wait();
     if (!non_blocking) increment(counters.host_syncs);
     stay_if_exiting();
     if (!non_blocking) raise_device_assertions(queue);

@@ -30,6 +30,8 @@ namespace {
 constexpr size_t kSmallItems = 8;
 // A launch with more work-items than this is none for the calling thread (ImmediateQueue.h).
 constexpr size_t kImmediateItems = 64;
+// After so many launches for which the host did not wait, another thread may as well run them.
+constexpr uint32_t kMostUnasked = 192;
 
 // Tells launches apart whose times may differ: a hash of the arguments that are no buffers. Kernels are launched under
 // their mutex, so one of a thread's launches is over before the next begins.
@@ -239,6 +241,7 @@ void Kernel::enqueue_grid(const char* op, Queue& queue, cl_uint dims, const Rang
 // Runs a short launch in this thread, if it need not wait for an earlier command.
 bool Kernel::run_now(Queue& queue, const Grid& grid, size_t items) {
   if (!immediate_ || items > kImmediateItems || !queue.immediate().available()) return false;
+  if (queue.unasked() >= kMostUnasked) return false;
   const auto turn = queue.turn();
   if (!turn) return false;
   ImmediateTimes& times = ImmediateTimes::of_thread();
@@ -249,6 +252,7 @@ bool Kernel::run_now(Queue& queue, const Grid& grid, size_t items) {
     times.refuse(this);
     return false;
   }
+  queue.count_unasked();
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begin;
   times.took(launch, this, taken.count(), immediate_microseconds(device_) * 1000);
   return true;

@@ -211,7 +211,7 @@ void Queue::synchronize() {
     const HostWait wait(*this);
     NETCL_CL(clFinish(handle_));
   }
-  done_.store(now);
+  note_ended(now);
   stay_if_exiting();
   raise_device_assertions(*this);
 }

@@ -79,7 +79,14 @@ class Queue {
   void count_command() { enqueued_++; }
   // The number of commands so far, and a note that so many have ended.
   uint64_t commands() const { return enqueued_.load(); }
-  void note_ended(uint64_t commands) { done_.store(commands); }
+  void note_ended(uint64_t commands) {
+    done_.store(commands);
+    note_wait();
+  }
+  // The launches that callers have run themselves since the host last asked for a result.
+  uint32_t unasked() const { return unasked_.load(std::memory_order_relaxed); }
+  void count_unasked() { unasked_.fetch_add(1, std::memory_order_relaxed); }
+  void note_wait() { unasked_.store(0, std::memory_order_relaxed); }
   ImmediateQueue& immediate() const { return *immediate_; }
 
  private:
@@ -98,6 +105,7 @@ class Queue {
   // For query(): the number of commands enqueued, the number known to be finished, and a marker that was enqueued.
   std::atomic<uint64_t> enqueued_{0}, done_{0};
   std::mutex turn_mutex_;
+  std::atomic<uint32_t> unasked_{0};
   std::atomic<uint32_t> enqueuing_{0};  // threads within a scope of Enqueuing
   std::atomic<bool> shared_{false};
   std::atomic<bool> marked_{false};  // whether a marker, which is no counted command, may not have ended

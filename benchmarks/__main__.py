@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from . import compile, gpu, operators, report, small, start, training
-from .harness import matching, measure
+from .harness import add_options, matching, measure
 
 
 def main() -> int:
@@ -30,12 +30,7 @@ def main() -> int:
         return gpu.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="*", help="cases whose name contains all words of one of these")
-    parser.add_argument("--list", action="store_true", help="print the names of the cases")
-    parser.add_argument("--samples", type=int, default=7)
-    parser.add_argument("--sample-ms", type=float, default=50.0, help="length of a sample, if one call is shorter")
-    parser.add_argument("--no-cpu", action="store_true", help="do not time torch CPU")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    add_options(parser, 7, 50.0)
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="the JSON of an earlier run, to compare with")
     args = parser.parse_args()
     if not torch.netcl.is_available():

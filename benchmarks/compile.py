@@ -17,14 +17,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
 from . import report
-from .harness import Case, Run, Timer, Timing
+from .harness import Case, Run, Timer, Timing, add_options
 from .operators import of
 from .training import MODELS, optimizer_step, training_step
 
@@ -250,13 +249,8 @@ def main(arguments: list[str]) -> int:
     """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks compile", description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="*", help="cases whose name contains one of these")
-    parser.add_argument("--list", action="store_true", help="print the names of the cases")
-    parser.add_argument("--samples", type=int, default=7)
-    parser.add_argument("--sample-ms", type=float, default=50.0, help="length of a sample, if one call is shorter")
+    add_options(parser, 7, 50.0)
     parser.add_argument("--size", type=int, default=1 << 24, help="elements of the operands (default: 16M)")
-    parser.add_argument("--no-cpu", action="store_true", help="do not time torch CPU")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE")
     args = parser.parse_args(arguments)
     wanted = [c for c in cases(args.size) if not args.only or any(word in c.name for word in args.only)]
     first = [n for n in ("compile/cold_gpt", "compile/warm_gpt") if not args.only or any(w in n for w in args.only)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import statistics
@@ -215,3 +216,13 @@ def matching(cases: Iterator[Case], patterns: list[str]) -> Iterator[Case]:
     for case in cases:
         if not patterns or any(all(word in case.name for word in p.split()) for p in patterns):
             yield case
+
+
+def add_options(parser: argparse.ArgumentParser, samples: int, sample_ms: float) -> None:
+    """The options of the command lines that time cases, with these defaults."""
+    parser.add_argument("--list", action="store_true", help="print the names of the cases")
+    parser.add_argument("--samples", type=int, default=samples)
+    parser.add_argument("--sample-ms", type=float, default=sample_ms, help="length of a sample, if one call is shorter")
+    parser.add_argument("--no-cpu", action="store_true", help="do not time torch CPU")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE")

@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from . import report
-from .harness import Case, Result, Run, measure
+from .harness import Case, Result, Run, add_options, measure
 from .operators import of, rand
 
 
@@ -176,12 +175,7 @@ def main(arguments: list[str]) -> int:
     """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks small", description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="*", help="cases whose name contains one of these")
-    parser.add_argument("--list", action="store_true", help="print the names of the cases")
-    parser.add_argument("--samples", type=int, default=11)
-    parser.add_argument("--sample-ms", type=float, default=30.0, help="length of a sample, if one call is shorter")
-    parser.add_argument("--no-cpu", action="store_true", help="do not time torch CPU")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    add_options(parser, 11, 30.0)
     args = parser.parse_args(arguments)
     wanted = [s for s in cases() if not args.only or any(word in s.case.name for word in args.only)]
     if args.list:

@@ -119,6 +119,34 @@ class TestImmediate(TestCase):
             for i, result in enumerate(results):
                 self.assertEqual(result, torch.full((32,), 300.0 + i))
 
+    def test_threads_that_allocate(self):
+        """New memory is mapped on the queue whose launches other threads run meanwhile (PoCL hung)."""
+        code = """if True:
+            import threading, torch
+            sums = []
+            def small(stream):
+                with torch.netcl.stream(stream):
+                    y = torch.ones(64, device="netcl")
+                    for i in range(3000):
+                        y.add_(1)
+                        if i % 100 == 0:
+                            y.cpu()
+                    sums.append(y.sum().item())
+            def new(stream):
+                with torch.netcl.stream(stream):
+                    for i in range(200):
+                        torch.empty((1 << 20) * (1 + i % 3), device="netcl").fill_(1)
+                        torch.netcl.empty_cache()
+            streams = [torch.netcl.Stream() for _ in range(2)]
+            threads = [threading.Thread(target=work, args=(s,)) for s in streams for work in (small, new)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            print(*sums)
+        """
+        self.assertEqual(python(code), ["192064.0", "192064.0"])
+
     def test_threads_with_one_tensor(self):
         """Launches of several threads on one stream lose nothing, and a copy of the host sees no half of one."""
         code = """if True:

@@ -4,16 +4,23 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <utility>
 
-#include "runtime/Drivers.h"
 #include "runtime/FaultInjection.h"
 #include "runtime/Kernel.h"
 
 namespace netcl {
 
-ImmediateQueue::ImmediateQueue(const Device& device) : finish_(is_pocl(device)) {
+namespace {
+std::mutex& mutex_of(const Device& device) {
+  static auto* all = new std::array<std::mutex, 64>();
+  return all->at(device.index());
+}
+}  // namespace
+
+ImmediateQueue::ImmediateQueue(const Device& device) : mutex_(mutex_of(device)) {
   // GPU-shaped kernels on a CPU take the ways of a GPU.
   if (!device.immediate_id() || !device.is_cpu() || immediate_microseconds(device) == 0) return;
   cl_int err = CL_SUCCESS;
@@ -22,10 +29,8 @@ ImmediateQueue::ImmediateQueue(const Device& device) : finish_(is_pocl(device)) 
 }
 
 cl_int ImmediateQueue::run(cl_kernel kernel, const Grid& grid) {
-  const cl_int err = cl().clEnqueueNDRangeKernel(handle_, kernel, grid.dims, grid.offset, grid.global, grid.local, 0,
-                                                 nullptr, nullptr);
-  if (err == CL_SUCCESS && finish_) NETCL_CL(clFinish(handle_));
-  return err;
+  return cl().clEnqueueNDRangeKernel(handle_, kernel, grid.dims, grid.offset, grid.global, grid.local, 0, nullptr,
+                                     nullptr);
 }
 
 char* ImmediateQueue::host_address(cl_mem mem, size_t bytes) {
@@ -34,6 +39,7 @@ char* ImmediateQueue::host_address(cl_mem mem, size_t bytes) {
   if (cl().clGetMemObjectInfo(mem, CL_MEM_HOST_PTR, sizeof(given), &given, nullptr) != CL_SUCCESS || !given) {
     return nullptr;
   }
+  const std::lock_guard<std::mutex> lock(mutex_);
   cl_int err = CL_SUCCESS;
   void* mapped =
       cl().clEnqueueMapBuffer(handle_, mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, bytes, 0, nullptr, nullptr, &err);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 
 #include "runtime/Device.h"
 
@@ -14,20 +15,23 @@ struct Grid;
 // offers queues whose commands run in the calling thread (cl_intel_exec_by_local_thread). PoCL has a device of its own
 // for it, "basic", which shares memory and binaries with the one of several threads. A launch may go here only if all
 // that was enqueued on its stream has ended (Queue::idle); so streams stay in order, and what looks at a stream later
-// finds this launch ended too.
+// finds this launch ended too. One thread of the process at a time uses such queues of a device: a command of "basic"
+// that has to wait for another one never ends (PoCL 3.0 then locks the waiting command's event twice).
 class ImmediateQueue {
  public:
   explicit ImmediateQueue(const Device& device);
 
   bool available() const { return handle_ != nullptr; }
-  // Runs the kernel with the arguments that are set. After an error nothing has run.
+  // Owns its mutex if no other thread runs anything here.
+  std::unique_lock<std::mutex> claim() { return std::unique_lock<std::mutex>(mutex_, std::try_to_lock); }
+  // Runs the kernel with the arguments that are set, by the thread that has the claim. After an error nothing has run.
   cl_int run(cl_kernel kernel, const Grid& grid);
   // Where the host finds the buffer's bytes, if the device works on the memory that the buffer was made of; else null.
   char* host_address(cl_mem mem, size_t bytes);
 
  private:
   cl_command_queue handle_ = nullptr;
-  bool finish_ = false;  // whether a command may return before it has ended, if another thread runs it
+  std::mutex& mutex_;
 };
 
 // The most microseconds that a launch may take here; above, the device's threads are worth waking.

@@ -33,20 +33,16 @@ constexpr size_t kImmediateItems = 64;
 // After so many launches for which the host did not wait, another thread may as well run them.
 constexpr uint32_t kMostUnasked = 192;
 
-// Tells launches apart whose times may differ: a hash of the arguments that are no buffers. Kernels are launched under
-// their mutex, so one of a thread's launches is over before the next begins.
-thread_local uint64_t arguments_hash = 0;
-
-void hash_argument(size_t bytes, const void* value) {
+uint64_t hashed(uint64_t hash, size_t bytes, const void* value) {
   const char* at = static_cast<const char*>(value);
-  uint64_t hash = arguments_hash ^ bytes;
+  hash ^= bytes;
   for (size_t i = 0; value && i < bytes; i += sizeof(uint64_t)) {
     uint64_t word = 0;
     std::memcpy(&word, at + i, std::min(bytes - i, sizeof(word)));
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
   }
-  arguments_hash = hash;
+  return hash;
 }
 }  // namespace
 
@@ -118,9 +114,10 @@ bool Kernel::defers(Queue& queue) {
   return false;
 }
 
-void Kernel::begin(bool later) {
+void Kernel::begin(const Queue& queue, bool later) {
   later_ = later ? std::make_unique<DeferredLaunch>(*this) : nullptr;
-  arguments_hash = 0;
+  by_caller_ = immediate_ && queue.unasked() < kMostUnasked && queue.immediate().available() && queue.idle();
+  arguments_hash_ = 0;
   // A removed slab's handle may be reused, so forget the arguments that were set.
   if (const uint64_t now = slab_epoch(); now != epoch_) {
     for (auto& c : cached_) c.bytes = 0;
@@ -132,24 +129,24 @@ void Kernel::bind(cl_uint& index, const Buf& buf) {
   const Location at = locate(buf.address);
   const auto offset = static_cast<cl_ulong>(at.offset);
   if (later_) later_->hold(at.mem);
-  const uint64_t hash = arguments_hash;
   set_arg(index++, sizeof(cl_mem), &at.mem);
   set_arg(index++, sizeof(offset), &offset);
-  arguments_hash = hash;
 }
 
 void Kernel::bind(cl_uint& index, const Mem& mem) {
   if (later_) later_->hold(mem.mem);
-  const uint64_t hash = arguments_hash;
   set_arg(index++, sizeof(cl_mem), &mem.mem);
-  arguments_hash = hash;
 }
 
-void Kernel::bind(cl_uint& index, const Local& local) { set_arg(index++, local.bytes, nullptr); }
+void Kernel::bind(cl_uint& index, const Local& local) { set_value(index++, local.bytes, nullptr); }
+
+void Kernel::set_value(cl_uint index, size_t bytes, const void* value) {
+  if (by_caller_) arguments_hash_ = hashed(arguments_hash_, bytes, value);
+  set_arg(index, bytes, value);
+}
 
 void Kernel::set_arg(cl_uint index, size_t bytes, const void* value) {
   if (__builtin_expect(later_ != nullptr, 0)) return later_->add(bytes, value);
-  hash_argument(bytes, value);
   CachedArg* cached = value && index < kCachedArgs && bytes <= sizeof(CachedArg::value) ? &cached_[index] : nullptr;
   if (cached) {
     if (cached->bytes == bytes && std::memcmp(cached->value.data(), value, bytes) == 0) return;
@@ -187,7 +184,8 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
 
 void Kernel::submit(Queue& queue, const DeferredLaunch& launch) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  begin(false);
+  begin(queue, false);
+  by_caller_ = false;  // which of the arguments are buffers is not kept
   cl_uint index = 0;
   for (const auto& arg : launch.args) {
     set_arg(index++, arg.size, arg.at == DeferredLaunch::kLocal ? nullptr : launch.bytes.data() + arg.at);
@@ -240,12 +238,13 @@ void Kernel::enqueue_grid(const char* op, Queue& queue, cl_uint dims, const Rang
 
 // Runs a short launch in this thread, if it need not wait for an earlier command.
 bool Kernel::run_now(Queue& queue, const Grid& grid, size_t items) {
-  if (!immediate_ || items > kImmediateItems || !queue.immediate().available()) return false;
-  if (queue.unasked() >= kMostUnasked) return false;
+  if (!by_caller_ || items > kImmediateItems) return false;
   const auto turn = queue.turn();
   if (!turn) return false;
+  const auto claim = queue.immediate().claim();
+  if (!claim) return false;
   ImmediateTimes& times = ImmediateTimes::of_thread();
-  const uint64_t launch = (arguments_hash ^ c10::bit_cast<uintptr_t>(this)) * 64 + items;
+  const uint64_t launch = (arguments_hash_ ^ c10::bit_cast<uintptr_t>(this)) * 64 + items;
   if (!times.admits(launch, this)) return false;
   const auto begin = std::chrono::steady_clock::now();
   if (queue.immediate().run(handle_.load(std::memory_order_relaxed), grid) != CL_SUCCESS) {
@@ -314,7 +313,7 @@ void Kernel::launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::Array
   wait();
   queue.settle();
   const std::lock_guard<std::mutex> lock(mutex_);
-  begin(false);
+  begin(queue, false);
   std::vector<cl_mem> held;
   const auto release = c10::make_scope_exit([&held] {
     for (cl_mem mem : held) cl().clReleaseMemObject(mem);
@@ -330,6 +329,7 @@ void Kernel::launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::Array
       value = &mem;
     }
     const size_t bytes = arg.kind == PlainArg::kBuffer ? sizeof(cl_mem) : arg.bytes;
+    if (arg.kind == PlainArg::kScalar) arguments_hash_ = hashed(arguments_hash_, bytes, value);
     const cl_int err = cl().clSetKernelArg(handle_.load(), i, bytes, value);
     TORCH_CHECK_VALUE(err == CL_SUCCESS, "netcl: clSetKernelArg failed with ", error_symbol(err), " (", err,
                       ") for argument ", i, " (", bytes, " bytes) of kernel ", name_);

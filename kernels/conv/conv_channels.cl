@@ -145,7 +145,7 @@ __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChann
 #define MOST_SUMS 12
 #define SUMS \
   (KW * CI <= MOST_SUMS ? CI : KW * 4 <= MOST_SUMS && CI % 4 == 0 ? 4 : KW * 2 <= MOST_SUMS && CI % 2 == 0 ? 2 : 1)
-#define TAP_ROWS (KW * SUMS * 3 <= MOST_SUMS ? 3 : KW * SUMS * 2 <= MOST_SUMS ? 2 : 1)
+#define TAP_ROWS (KW * SUMS * 3 <= MOST_SUMS ? 3 : KW * SUMS * 2 <= 8 ? 2 : 1)
 
 // sum[k][c] += source channel c0 + c at tap k of each of X pixels * dy of the pixel.
 ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, const VT* dy, int c0, const ConvChannelsParams* P,
@@ -187,21 +187,39 @@ ALWAYS_INLINE void add_pixel(__global const STORAGE(IO)* x, VT dy, long first, i
   }
 }
 
-// A row of the grid, the rows of TAP_ROWS taps in the source, and the first of SUMS source channels of a group.
+// A row of the grid, TAP_ROWS rows of taps and their rows of the source, and the first of SUMS source channels of a
+// group.
 typedef struct {
   const ConvChannelsParams* P;
   int c0;
   long z, y, image;
+  long tap_z[TAP_ROWS], tap_y[TAP_ROWS];  // from the grid's row, in the source
   bool exists[TAP_ROWS];
   long from[TAP_ROWS];
 } TapRows;
 
-ALWAYS_INLINE void find_taps(long first_tap, TapRows* R) {
+ALWAYS_INLINE void set_taps(long first_tap, TapRows* R) {
   const ConvChannelsParams* P = R->P;
   UNROLL for (int r = 0; r < TAP_ROWS; r++) {
     const uint tap = (uint)first_tap + r, kz = tap / (uint)P->taps_y, ky = tap - kz * (uint)P->taps_y;
-    const long z = R->z * P->step_z + P->first_z + kz * P->apart_z, y = R->y * P->step_y + P->first_y + ky * P->apart_y;
-    R->exists[r] = kz < P->taps_z && z >= 0 && z < P->in_d && y >= 0 && y < P->in_h;
+    R->tap_z[r] = kz < P->taps_z ? P->first_z + kz * P->apart_z : LONG_MIN / 2;
+    R->tap_y[r] = P->first_y + ky * P->apart_y;
+  }
+}
+
+ALWAYS_INLINE void set_row(long row, TapRows* R) {
+  const ConvChannelsParams* P = R->P;
+  const long plane = row / P->height;
+  R->y = row - plane * P->height;
+  R->image = plane / P->depth;
+  R->z = plane - R->image * P->depth;
+}
+
+ALWAYS_INLINE void find_taps(TapRows* R) {
+  const ConvChannelsParams* P = R->P;
+  UNROLL for (int r = 0; r < TAP_ROWS; r++) {
+    const long z = R->z * P->step_z + R->tap_z[r], y = R->y * P->step_y + R->tap_y[r];
+    R->exists[r] = z >= 0 && z < P->in_d && y >= 0 && y < P->in_h;
     R->from[r] = R->exists[r] ? ((R->image * P->in_d + z) * P->in_h + y) * P->in_w * P->point : 0;
   }
 }
@@ -232,52 +250,48 @@ ALWAYS_INLINE void add_pixels(__global const STORAGE(IO)* x, __global const STOR
   }
 }
 
-// sum += the products of a row of the grid.
+// sum += the products of the pixels [from, to) of a row of the grid.
 ALWAYS_INLINE void add_grid_row(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, const TapRows* R,
-                                VT (*sum)[KW][SUMS]) {
+                                long from, long to, VT (*sum)[KW][SUMS]) {
   const ConvChannelsParams* P = R->P;
   // The pixels [begin, end) have all their taps along the row.
-  const long begin = clamp((STEP - 1 - P->first_x) / STEP, 0L, P->width);
+  const long begin = clamp((STEP - 1 - P->first_x) / STEP, from, to);
   const long past = P->in_w - (KW - 1) * APART - P->first_x + STEP - 1;
-  const long most = min(max(past, 0L) / STEP, P->width), end = begin + max(most - begin, 0L) / X * X;
+  const long most = min(max(past, 0L) / STEP, to), end = begin + max(most - begin, 0L) / X * X;
   bool all = true;
   UNROLL for (int r = 0; r < TAP_ROWS; r++)
     all = all && R->exists[r];
-  add_pixels(x, dy, R, 0, begin, NO_TAPS, sum);
+  add_pixels(x, dy, R, from, begin, NO_TAPS, sum);
   if (all)
     add_pixels(x, dy, R, begin, end, ALL_TAPS, sum);
   else
     add_pixels(x, dy, R, begin, end, TAPS_OF_ROWS, sum);
-  add_pixels(x, dy, R, end, P->width, NO_TAPS, sum);
+  add_pixels(x, dy, R, end, to, NO_TAPS, sum);
 }
 
-// table[tap][source channel of a group][channel] += the sums over the rows [begin, end) of the grid, for the taps from
-// `first_tap` on and a vector of channels.
-ALWAYS_INLINE void add_grid_rows(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, TapRows* R, long begin,
-                                 long end, long first_tap, ST* table) {
-  const ConvChannelsParams* P = R->P;
+// table[tap][source channel of a group][channel] += the sums over the pixels [from, to) of `rows` rows of the grid,
+// from R's row on, for the taps from `first_tap` on and a vector of channels.
+ALWAYS_INLINE void add_grid_rows(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, TapRows R, long rows,
+                                 long from, long to, long first_tap, ST* table) {
+  const ConvChannelsParams* P = R.P;
   VT sum[TAP_ROWS][KW][SUMS];
   UNROLL for (int r = 0; r < TAP_ROWS; r++) UNROLL
     for (int k = 0; k < KW; k++) UNROLL
       for (int c = 0; c < SUMS; c++) sum[r][k][c] = (VT)(0);
-  const long plane = begin / P->height;
-  R->y = begin - plane * P->height;
-  R->image = plane / P->depth;
-  R->z = plane - R->image * P->depth;
-  for (long row = begin; row < end; row++) {
-    find_taps(first_tap, R);
-    add_grid_row(x, dy + R->image * P->out_image + R->z * P->out_z + R->y * P->out_y, R, sum);
-    if (++R->y < P->height) continue;
-    R->y = 0;
-    if (++R->z < P->depth) continue;
-    R->z = 0;
-    R->image++;
+  for (long row = 0;;) {
+    add_grid_row(x, dy + R.image * P->out_image + R.z * P->out_z + R.y * P->out_y, &R, from, to, sum);
+    if (++row == rows) break;
+    if (++R.y == P->height) {
+      R.y = 0;
+      if (++R.z == P->depth) R.z = 0, R.image++;
+    }
+    find_taps(&R);
   }
   UNROLL for (int r = 0; r < TAP_ROWS; r++) {
     if (first_tap + r >= P->taps_z * P->taps_y) continue;
     UNROLL for (int k = 0; k < KW; k++) UNROLL
       for (int c = 0; c < SUMS; c++) {
-        ST* to = table + (((first_tap + r) * KW + k) * CI + R->c0 + c) * BLOCK;
+        ST* to = table + (((first_tap + r) * KW + k) * CI + R.c0 + c) * BLOCK;
         CAT(VSTORE_, VEC)(CAT(VLOAD_, VEC)(0, to) + sum[r][k][c], 0, to);
       }
   }
@@ -296,31 +310,61 @@ static inline void store_table(const ST* table, long first_channel, int channels
     }
 }
 
-// Rows of about PIXELS_AT_ONCE pixels stay in the first-level cache while they are used for all taps and vectors. Their
-// sums are added to the table at once: short sums lose less.
-#define PIXELS_AT_ONCE 64
+// About so many pixels stay in the caches while they are used for all taps and vectors. Their sums are added to
+// the table at once: short sums lose less.
+#define CACHED 12288  // elements
+#define PIXELS_AT_ONCE (CACHED / (BLOCK + TAP_ROWS * STEP * max(FIRST_SOURCE(BLOCK), 1)) / X * X)
+
+// Fetches the channels of `pixels` pixels, `distance` apart.
+ALWAYS_INLINE void fetch_pixels(__global const STORAGE(IO)* p, long pixels, long distance, int channels) {
+  for (long i = 0; i < pixels; i++, p += distance)
+    for (int c = 0; c < channels; c += 64 / (int)sizeof(STORAGE(IO))) FETCH_LINE(p + c);
+}
+
+// Fetches what the next pixels of a row add: their last row of taps, and dy. Beyond the row lies the next one.
+ALWAYS_INLINE void fetch_next(const TapRows* R, __global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, long at,
+                              long pixels, int channels) {
+  const ConvChannelsParams* P = R->P;
+  const long z = R->z * P->step_z, y = R->y * P->step_y + P->first_y + (P->taps_y - 1) * P->apart_y;
+  x += (((R->image * P->in_d + z) * P->in_h + y) * P->in_w + at * STEP) * P->point;
+  dy += R->image * P->out_image + R->z * P->out_z + R->y * P->out_y + at * P->out_x;
+  fetch_pixels(x, pixels * STEP, P->point, max(channels * CI / NCO, 1));
+  fetch_pixels(dy, pixels, P->out_x, channels);
+}
 
 __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(part), BUF(out), const ConvChannelsParams P) {
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
   const long first_channel = get_global_id(1) * BLOCK, tap_rows = P.taps_z * P.taps_y;
   const int channels = (int)min((long)BLOCK, P.channels - first_channel);
-  const long step = max(PIXELS_AT_ONCE / P.width, 1L);
+  const long pixels = max(PIXELS_AT_ONCE, 4 * X), rows = max(pixels / P.width, 1L);
+  const long lead = clamp((STEP - 1 - P.first_x) / STEP, 0L, P.width) % X;
   ST table[SPACE];
   for (int i = 0; i < SPACE; i += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, table + i);
-  for (long row = begin; row < end; row += step)
-    for (int c = 0; c < channels; c += VEC) {
-      // The last vector overlaps the previous one: its first lanes are added to a place that is not read.
-      const int channel = min(c, channels - VEC);
-      __global const STORAGE(IO)* x = PTR(x, const STORAGE(IO)) + FIRST_SOURCE(first_channel + channel);
-      __global const STORAGE(IO)* dy = PTR(dy, const STORAGE(IO)) + first_channel + channel;
-      for (long first = 0; first < tap_rows; first += TAP_ROWS) UNROLL
-        for (int c0 = 0; c0 < CI; c0 += SUMS) {
-          TapRows R;
-          R.P = &P;
-          R.c0 = c0;
-          add_grid_rows(x, dy, &R, row, min(row + step, end), first, table + c);
+  for (long row = begin; row < end; row += rows) {
+    TapRows R;
+    R.P = &P;
+    set_row(row, &R);
+    for (long at = 0, to; at < P.width; at = to) {
+      to = min(at + pixels + (at == 0 ? lead : 0), P.width);
+      fetch_next(&R, PTR(x, const STORAGE(IO)) + FIRST_SOURCE(first_channel),
+                 PTR(dy, const STORAGE(IO)) + first_channel, rows > 1 ? rows * P.width : to,
+                 rows > 1 ? rows * P.width : pixels, channels);
+      for (long first = 0; first < tap_rows; first += TAP_ROWS) {
+        set_taps(first, &R);
+        find_taps(&R);
+        for (int c = 0; c < channels; c += VEC) {
+          // The last vector overlaps the previous one: its first lanes are added to a place that is not read.
+          const int channel = min(c, channels - VEC);
+          __global const STORAGE(IO)* x = PTR(x, const STORAGE(IO)) + FIRST_SOURCE(first_channel + channel);
+          __global const STORAGE(IO)* dy = PTR(dy, const STORAGE(IO)) + first_channel + channel;
+          UNROLL for (int c0 = 0; c0 < CI; c0 += SUMS) {
+            R.c0 = c0;
+            add_grid_rows(x, dy, R, min(rows, end - row), at, to, first, table + c);
+          }
         }
+      }
     }
+  }
   // Lanes of the last vector that are left move to their place.
   const int spare = (VEC - channels % VEC) % VEC;
   for (int i = 0; spare > 0 && i < SPACE; i += BLOCK)

@@ -198,7 +198,7 @@ void run_groups_weight(const ConvContext& c, const ConvCall& call) {
   const auto dtype = call.w.scalar_type();
   const int64_t taps = g.taps(), numel = call.w.numel();
   ConvChannelsParams a = weight_params(g);
-  Defs defs = group_defs(c, dtype, a, g.c_in, g.c_out, 2);
+  Defs defs = group_defs(c, dtype, a, g.c_in, g.c_out, g.c_in == 1 ? 4 : 2);
   a.rows_per_item = weight_rows_per_item(c, a, numel, a.width * a.block * taps, static_cast<int64_t>(blocks(a)));
   const auto parts = static_cast<int64_t>(items(a));
   const at::Tensor sums = parts > 1 ? c.scratch(parts * numel) : at::Tensor();

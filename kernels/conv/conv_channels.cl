@@ -187,11 +187,12 @@ ALWAYS_INLINE void add_pixel(__global const STORAGE(IO)* x, VT dy, long first, i
   }
 }
 
-// A row of the grid, TAP_ROWS rows of taps and their rows of the source, and the first of SUMS source channels of a
-// group.
+// The pixels [begin, end) of a row of the grid, TAP_ROWS rows of taps and their rows of the source, and the first of
+// SUMS source channels of a group.
 typedef struct {
   const ConvChannelsParams* P;
   int c0;
+  long begin, end, first_tap;
   long z, y, image;
   long tap_z[TAP_ROWS], tap_y[TAP_ROWS];  // from the grid's row, in the source
   bool exists[TAP_ROWS];
@@ -200,6 +201,7 @@ typedef struct {
 
 ALWAYS_INLINE void set_taps(long first_tap, TapRows* R) {
   const ConvChannelsParams* P = R->P;
+  R->first_tap = first_tap;
   UNROLL for (int r = 0; r < TAP_ROWS; r++) {
     const uint tap = (uint)first_tap + r, kz = tap / (uint)P->taps_y, ky = tap - kz * (uint)P->taps_y;
     R->tap_z[r] = kz < P->taps_z ? P->first_z + kz * P->apart_z : LONG_MIN / 2;
@@ -250,36 +252,36 @@ ALWAYS_INLINE void add_pixels(__global const STORAGE(IO)* x, __global const STOR
   }
 }
 
-// sum += the products of the pixels [from, to) of a row of the grid.
+// sum += the products of R's pixels.
 ALWAYS_INLINE void add_grid_row(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, const TapRows* R,
-                                long from, long to, VT (*sum)[KW][SUMS]) {
+                                VT (*sum)[KW][SUMS]) {
   const ConvChannelsParams* P = R->P;
   // The pixels [begin, end) have all their taps along the row.
-  const long begin = clamp((STEP - 1 - P->first_x) / STEP, from, to);
+  const long begin = clamp((STEP - 1 - P->first_x) / STEP, R->begin, R->end);
   const long past = P->in_w - (KW - 1) * APART - P->first_x + STEP - 1;
-  const long most = min(max(past, 0L) / STEP, to), end = begin + max(most - begin, 0L) / X * X;
+  const long most = min(max(past, 0L) / STEP, R->end), end = begin + max(most - begin, 0L) / X * X;
   bool all = true;
   UNROLL for (int r = 0; r < TAP_ROWS; r++)
     all = all && R->exists[r];
-  add_pixels(x, dy, R, from, begin, NO_TAPS, sum);
+  add_pixels(x, dy, R, R->begin, begin, NO_TAPS, sum);
   if (all)
     add_pixels(x, dy, R, begin, end, ALL_TAPS, sum);
   else
     add_pixels(x, dy, R, begin, end, TAPS_OF_ROWS, sum);
-  add_pixels(x, dy, R, end, to, NO_TAPS, sum);
+  add_pixels(x, dy, R, end, R->end, NO_TAPS, sum);
 }
 
-// table[tap][source channel of a group][channel] += the sums over the pixels [from, to) of `rows` rows of the grid,
-// from R's row on, for the taps from `first_tap` on and a vector of channels.
+// table[tap][source channel of a group][channel] += the sums over R's pixels of `rows` rows of the grid, from R's row
+// on, for R's taps and a vector of channels.
 ALWAYS_INLINE void add_grid_rows(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, TapRows R, long rows,
-                                 long from, long to, long first_tap, ST* table) {
+                                 ST* table) {
   const ConvChannelsParams* P = R.P;
   VT sum[TAP_ROWS][KW][SUMS];
   UNROLL for (int r = 0; r < TAP_ROWS; r++) UNROLL
     for (int k = 0; k < KW; k++) UNROLL
       for (int c = 0; c < SUMS; c++) sum[r][k][c] = (VT)(0);
   for (long row = 0;;) {
-    add_grid_row(x, dy + R.image * P->out_image + R.z * P->out_z + R.y * P->out_y, &R, from, to, sum);
+    add_grid_row(x, dy + R.image * P->out_image + R.z * P->out_z + R.y * P->out_y, &R, sum);
     if (++row == rows) break;
     if (++R.y == P->height) {
       R.y = 0;
@@ -288,10 +290,10 @@ ALWAYS_INLINE void add_grid_rows(__global const STORAGE(IO)* x, __global const S
     find_taps(&R);
   }
   UNROLL for (int r = 0; r < TAP_ROWS; r++) {
-    if (first_tap + r >= P->taps_z * P->taps_y) continue;
+    if (R.first_tap + r >= P->taps_z * P->taps_y) continue;
     UNROLL for (int k = 0; k < KW; k++) UNROLL
       for (int c = 0; c < SUMS; c++) {
-        ST* to = table + (((first_tap + r) * KW + k) * CI + R.c0 + c) * BLOCK;
+        ST* to = table + (((R.first_tap + r) * KW + k) * CI + R.c0 + c) * BLOCK;
         CAT(VSTORE_, VEC)(CAT(VLOAD_, VEC)(0, to) + sum[r][k][c], 0, to);
       }
   }
@@ -350,6 +352,8 @@ __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(part), BUF(out), const C
                  PTR(dy, const STORAGE(IO)) + first_channel, rows > 1 ? rows * P.width : to,
                  rows > 1 ? rows * P.width : pixels, channels);
       for (long first = 0; first < tap_rows; first += TAP_ROWS) {
+        R.begin = at;
+        R.end = to;
         set_taps(first, &R);
         find_taps(&R);
         for (int c = 0; c < channels; c += VEC) {
@@ -359,7 +363,7 @@ __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(part), BUF(out), const C
           __global const STORAGE(IO)* dy = PTR(dy, const STORAGE(IO)) + first_channel + channel;
           UNROLL for (int c0 = 0; c0 < CI; c0 += SUMS) {
             R.c0 = c0;
-            add_grid_rows(x, dy, R, min(rows, end - row), at, to, first, table + c);
+            add_grid_rows(x, dy, R, min(rows, end - row), table + c);
           }
         }
       }

@@ -14,6 +14,7 @@
 namespace netcl {
 
 namespace {
+// The queues of a device share it.
 std::mutex& mutex_of(const Device& device) {
   static auto* all = new std::array<std::mutex, 64>();
   return all->at(device.index());

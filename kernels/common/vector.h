@@ -26,7 +26,7 @@ typedef union {
 // For functions that take an array of a caller's registers: if the compiler did not inline them, the array would be
 // kept in memory. Also for those that take a kernel's local memory: if all calls pass the same array, the optimiser
 // writes its name into the function, where PoCL 3.0 does not look for it, and all work-groups share the one array.
-// tools/oclgrind.py defines it, since Oclgrind does not know all that LLVM writes where it inlines.
+// tools/oclgrind.py replaces it, since Oclgrind does not know an intrinsic that LLVM writes where it inlines.
 #ifndef ALWAYS_INLINE
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #endif

@@ -145,6 +145,7 @@ __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChann
 #define MOST_SUMS 12
 #define SUMS \
   (KW * CI <= MOST_SUMS ? CI : KW * 4 <= MOST_SUMS && CI % 4 == 0 ? 4 : KW * 2 <= MOST_SUMS && CI % 2 == 0 ? 2 : 1)
+// Not two rows of five taps: of five rows, the last pass would have only one.
 #define TAP_ROWS (KW * SUMS * 3 <= MOST_SUMS ? 3 : KW * SUMS * 2 <= 8 ? 2 : 1)
 
 // sum[k][c] += source channel c0 + c at tap k of each of X pixels * dy of the pixel.
@@ -204,6 +205,7 @@ ALWAYS_INLINE void set_taps(long first_tap, TapRows* R) {
   R->first_tap = first_tap;
   UNROLL for (int r = 0; r < TAP_ROWS; r++) {
     const uint tap = (uint)first_tap + r, kz = tap / (uint)P->taps_y, ky = tap - kz * (uint)P->taps_y;
+    // Outside of every source if there is no such row of taps.
     R->tap_z[r] = kz < P->taps_z ? P->first_z + kz * P->apart_z : LONG_MIN / 2;
     R->tap_y[r] = P->first_y + ky * P->apart_y;
   }
@@ -339,6 +341,7 @@ __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(part), BUF(out), const C
   const long first_channel = get_global_id(1) * BLOCK, tap_rows = P.taps_z * P.taps_y;
   const int channels = (int)min((long)BLOCK, P.channels - first_channel);
   const long pixels = max(PIXELS_AT_ONCE, 4 * X), rows = max(pixels / P.width, 1L);
+  // A row's first part also has the pixels that lack a tap, so that each part has whole groups of X pixels.
   const long lead = clamp((STEP - 1 - P.first_x) / STEP, 0L, P.width) % X;
   ST table[SPACE];
   for (int i = 0; i < SPACE; i += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, table + i);

@@ -172,6 +172,9 @@ class TestConvolution(TestCase):
             # More pixels than a block of conv_gemm_blocks, more outputs than it multiplies at once, partial tiles.
             (2, 8, 136, (9, 10), (5, 5), {"padding": 2}),
             (2, 32, 80, (11, 9), (3, 3), {"stride": 2, "padding": 1, "groups": 2}),
+            # One element in the kernel: by the implicit product up to 192 outputs, else by a matrix product.
+            (3, 40, 70, (11, 13), (1, 1), {}),
+            (3, 40, 200, (11, 13), (1, 1), {}),
         ):
             with self.subTest(case):
                 (x, w, b), kwargs = make_case(case, False, device, dtype)

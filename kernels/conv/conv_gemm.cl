@@ -110,18 +110,23 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const Mix
 }
 
 #ifdef BLOCK
-// Copies BLOCK taps of TILES tiles, taps [begin, end), to left[tap][row].
+// Copies the taps [begin, end) of TILES tiles to left[tap][row]. VEC divides the channels, so a vector of rows lies in
+// one pixel. Vectors beyond the last row read that row's.
 ALWAYS_INLINE void gather_block(const Tile* T, long begin, long end, ST (*left)[TILES * MR]) {
-  for (int i = 0; i < TILES * MR; i += VEC) {
-    const long* row = T->row + i;
-    if (row[VEC - 1] - row[0] == VEC - 1) {  // neighbours, since offsets of rows only grow
-      for (long r = begin; r < end; r++)
-        CAT(VSTORE_, VEC)(CAT(VLOAD_, VEC)(0, T->x + T->tap[r] + row[0]), 0, left[r - begin] + i);
-    } else {
-      for (long r = begin; r < end; r++)
-        for (int j = 0; j < VEC; j++) left[r - begin][i + j] = T->x[T->tap[r] + row[j]];
-    }
+  __global const ST* from[TILES * MR / VEC];
+  UNROLL for (int v = 0; v < TILES * MR / VEC; v++)
+    from[v] = T->x + T->row[v * VEC + VEC - 1] - (VEC - 1);
+  for (long r = begin; r < end; r++) {
+    const OFFSET tap = T->tap[r];
+    UNROLL for (int v = 0; v < TILES * MR / VEC; v++)
+      CAT(VSTORE_, VEC)(CAT(VLOAD_, VEC)(0, from[v] + tap), v, left[r - begin]);
   }
+}
+
+// Prefetches what gather_block() copies of a tap. The processor does not foresee it, since pixels lie far apart.
+ALWAYS_INLINE void fetch_tap(const Tile* T, long r) {
+  UNROLL for (int v = 0; v < TILES * MR / VEC; v++)
+    FETCH_LINE(T->x + T->tap[r] + T->row[v * VEC]);
 }
 
 // As conv_gemm, without a bias, for rows that are neighbours and taps that are not, as in the gradient of the weight
@@ -146,11 +151,14 @@ __kernel void conv_gemm_blocks(BUF(x), BUF(tap), BUF(b), BUF(out), const MixedRa
   for (long top = first; top < last; top += TILES * MR) {
     const int height = (int)min((long)TILES * MR, G.m - top), tiles = (height + MR - 1) / MR;
     offsets_from(&rows, top, G.m, TILES * MR, row);
+    const int fetched = (BLOCK + panels * tiles - 1) / (panels * tiles);  // taps per product
     for (long r = begin; r < k_end; r += BLOCK) {
       const int taps = (int)min((long)BLOCK, k_end - r);
       gather_block(&T, r, r + taps, left);
+      long next = r + BLOCK;  // a tap of the next block
       for (int p = 0; p < panels; p++)
         for (int t = 0; t < tiles; t++) {
+          for (int j = 0; j < fetched && next < k_end; j++) fetch_tap(&T, next++);
           UNROLL for (int i = 0; i < MR; i++) UNROLL
             for (int v = 0; v < NV; v++) sum[i][v] = (VT)(0);
           __global const ST* right = b + (p * G.k + r) * NR;

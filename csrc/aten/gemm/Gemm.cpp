@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -441,6 +442,14 @@ void run_packed(const Job& job, const Panels& panels) {
         }
 }
 
+// The least k for which dot products, whose vectors are summed at the end, are faster than packing B (measured).
+int64_t least_dot_depth(const Job& job) {
+  const GemmArgs& g = job.g;
+  if (g.m <= 4) return job.vec();
+  if (g.m > kFewRows) return std::numeric_limits<int64_t>::max();
+  return g.m <= 8 && c10::elementSize(g.b.dtype) > 2 ? 64 : 128;
+}
+
 // Chooses the kernel for one job; the heads of kernels/gemm/*.cl say what each is for.
 void choose(Job job) {
   GemmArgs& g = job.g;
@@ -455,7 +464,7 @@ void choose(Job job) {
   };
   if (g.n < g.m && g.n <= kFewRows) swap();
   const bool b_along_n = unit(g.b.cs, g.n) && g.n >= job.vec();
-  if (a_along_k && b_along_k && !(b_along_n && g.k < 64) && (g.m <= 4 ? g.k >= job.vec() : g.m <= 16 && g.k >= 128))
+  if (a_along_k && b_along_k && !(b_along_n && g.k < 64) && g.k >= least_dot_depth(job))
     return run_dots(job, g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3));
   // With few rows, reading B once in place is all the work.
   if (b_along_n && g.m == 1) return run_gemv(job);

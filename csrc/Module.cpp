@@ -105,6 +105,7 @@ TORCH_LIBRARY(netcl, m) {
     return r;
   });
   m.def("launch_count() -> int", [] { return static_cast<int64_t>(counters.launches.load()); });
+  m.def("_narrow_launches() -> str[]", &narrow_launches);
   m.def("cpu_fallback_ops() -> Dict(str, int)", &fallback_ops);
   m.def("reset_cpu_fallback_ops() -> ()", &reset_cpu_fallback_ops);
   m.def("cpu_fallback_mode() -> str", &cpu_fallback_mode);

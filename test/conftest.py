@@ -10,6 +10,8 @@ driver compiles kernels of every family. Other files check code above the kernel
 optimizers' options, graphs of torch.compile, libraries, documents), or run many samples through the same kernels.
 """
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,21 @@ LONG = {
     "test_multi_device::test_two_platforms", "test_out_dtypes::test_operators", "test_versions::test_foreach",
     "test_versions::test_operators",
 }  # fmt: skip
+
+
+# The launches with small work-groups so far. They are found again after each later test.
+narrow: set[str] = set()
+
+
+@pytest.fixture(autouse=os.environ.get("NETCL_DEVICE_CLASS") == "gpu")
+def no_narrow_work_groups() -> Iterator[None]:
+    """In the shape for GPUs, a launch of many work-items has groups of 32 or more (test_launch_shapes.py)."""
+    yield
+    import torch
+
+    new = set(torch.ops.netcl._narrow_launches()) - narrow if hasattr(torch, "netcl") else set()
+    narrow.update(new)
+    assert not new, f"work-groups of fewer than 32 items: {sorted(new)}"
 
 
 def is_long(item: pytest.Item) -> bool:

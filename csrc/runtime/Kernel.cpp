@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <set>
 #include <shared_mutex>
 #include <unordered_map>
 
@@ -32,6 +33,24 @@ constexpr size_t kSmallItems = 8;
 constexpr size_t kImmediateItems = 64;
 // After so many launches for which the host did not wait, another thread may as well run them.
 constexpr uint32_t kMostUnasked = 192;
+// A GPU runs 32 or 64 work-items of a group in step. With fewer per group, a launch of many leaves most lanes idle.
+constexpr size_t kLeastGroup = 32, kManyItems = 1024;
+
+struct NarrowLaunches {
+  std::mutex mutex;
+  std::set<std::string> found;
+};
+NarrowLaunches& narrow() {
+  static auto& n = *new NarrowLaunches;
+  return n;
+}
+void note_group(const std::string& kernel, const char* op, const std::array<size_t, 3>& global,
+                const std::array<size_t, 3>& local) {
+  const auto items = [](const std::array<size_t, 3>& n) { return n[0] * n[1] * n[2]; };
+  if (items(local) >= kLeastGroup || items(global) <= kManyItems) return;
+  const std::lock_guard<std::mutex> lock(narrow().mutex);
+  narrow().found.insert(c10::str(kernel, " for ", op, ", local [", c10::Join(", ", local), "]"));
+}
 
 uint64_t hashed(uint64_t hash, size_t bytes, const void* value) {
   const char* at = static_cast<const char*>(value);
@@ -45,6 +64,11 @@ uint64_t hashed(uint64_t hash, size_t bytes, const void* value) {
   return hash;
 }
 }  // namespace
+
+std::vector<std::string> narrow_launches() {
+  const std::lock_guard<std::mutex> lock(narrow().mutex);
+  return {narrow().found.begin(), narrow().found.end()};
+}
 
 Defs& Defs::set(const char* name, const char* value) {
   append(" -D");
@@ -174,6 +198,7 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
   if (g[0] == 0 || g[1] == 0 || g[2] == 0) return;
   const cl_uint dims = g[2] > 1 || l[2] > 1 ? 3 : g[1] > 1 || l[1] > 1 ? 2 : 1;
   increment(counters.launches);
+  if (!device_.is_cpu()) note_group(name_, op, g, l);
   if (__builtin_expect(later == nullptr, 1)) return enqueue_grid(op, queue, dims, {g[0], g[1], g[2]}, local);
   later->op = op;
   later->dims = dims;

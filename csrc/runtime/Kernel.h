@@ -168,6 +168,9 @@ class Kernel {
   std::array<CachedArg, kCachedArgs> cached_{};
 };
 
+// For tests: which kernels were launched on GPUs in work-groups of fewer than 32 items, for more than 1,024 items.
+std::vector<std::string> narrow_launches();
+
 // Finds the variant, or begins to build it. `file` is a name in kernels/ ("unary.cl"); `name` the __kernel in it.
 // Defs go to the compiler as -D; DEVICE_CPU / DEVICE_GPU, HAVE_FP16, HAVE_FP64 are defined for every kernel.
 Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs);

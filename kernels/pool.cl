@@ -1,7 +1,7 @@
 // Max and average pooling over up to three dimensions, with windows that slide or adapt to the output's size.
-// -D: ACC (compute tag), IN (storage tag), OUT (pool_scatter: storage tag), IDX (pool_max: int, or long if a plane has
-// 2^31 elements), LANES (on a CPU, for float with int indices): the number of windows that a work-item takes at once,
-// side by side along x, if they all lie inside the image.
+// -D: ACC (compute tag), IN (storage tag), OUT (pool_scatter, pool_place: storage tag), IDX (int, or long if a
+// plane, or a tensor of pool_max_backward, has 2^31 elements), LANES (on a CPU, for float with int indices): the number
+// of windows that a work-item takes at once, side by side along x, if they all lie inside the image.
 #include "args/pool.h"
 #include "common/extremes.h"
 #include "common/row_elements.h"
@@ -164,7 +164,7 @@ __kernel void pool_fractional(BUF(src), BUF(sample), BUF(dst), BUF(index), const
   }
 }
 
-// dst[plane][index] += src, or = src. One work-item walks a plane, so the order of the sums is fixed.
+// dst[plane][index] += src, or = src, on a CPU. One work-item walks a plane, so the order of the sums is fixed.
 __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes, long src_size, long dst_size,
                            int assign, int code) {
   const long plane = get_global_id(0);
@@ -182,6 +182,19 @@ __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes
     const ST v = LOAD(IN, ACC, 1, src, i);
     STORE(OUT, ACC, 1, dst, at, assign ? v : LOAD(OUT, ACC, 1, dst, at) + v);
   }
+}
+
+// dst[plane][index] = src, on a GPU, for a dst of zeros. Where an index occurs twice, either value stays.
+__kernel void pool_place(BUF(src), BUF(index), BUF(dst), BUF(err), long n, long src_size, long dst_size, int code) {
+  const long i = get_global_id(0);
+  if (i >= n) return;
+  const long at = PTR(index, const long)[i];
+  if (at < 0 || at >= dst_size) {
+    netcl_report(PTR(err, int), code, at, dst_size);
+    return;
+  }
+  STORE(OUT, ACC, 1, PTR(dst, STORAGE(OUT)) + i / src_size * dst_size, at,
+        LOAD(IN, ACC, 1, PTR(src, const STORAGE(IN)), i));
 }
 
 __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
@@ -220,19 +233,49 @@ __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
   }
 }
 
-// The outputs whose windows hold input `i`: [begin, end).
-static inline window_t covering(const PoolParams* P, int d, long i) {
+#if defined(IDX)
+// The outputs whose windows may hold input `i`: [begin, end).
+static inline window_t covering(const PoolParams* P, int d, IDX i) {
+  const IDX in = (IDX)P->in[d], out = (IDX)P->out[d], stride = (IDX)P->stride[d];
   window_t w;
   w.length = 0;
   if (P->adaptive) {
-    w.begin = i * P->out[d] / P->in[d];
-    w.end = ((i + 1) * P->out[d] + P->in[d] - 1) / P->in[d];
+    w.begin = i * out / in;
+    w.end = ((i + 1) * out + in - 1) / in;
     return w;
   }
-  const long at = i + P->pad[d];
-  w.begin = at < P->ker[d] ? 0 : (at - P->ker[d]) / P->stride[d] + 1;
-  w.end = min(at / P->stride[d] + 1, P->out[d]);
+  const IDX at = i + (IDX)P->pad[d], reach = (IDX)((P->ker[d] - 1) * P->dil[d]);
+  w.begin = at > reach ? (at - reach - 1) / stride + 1 : 0;
+  w.end = min(at / stride + 1, out);
   return w;
+}
+#endif
+
+// The gradient of max pooling, on a GPU: a work-item sums over the windows that may have chosen its input, in a fixed
+// order. Tensors lie as [plane][z][y][x][inner], where `inner` is 1, or counts channels if they come last.
+__kernel void pool_max_backward(BUF(src), BUF(index), BUF(dst), BUF(err), const PoolParams P, long n, long inner_size,
+                                int code) {
+  if (get_global_id(0) >= (ulong)n) return;
+  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
+  __global const long* index = PTR(index, const long);
+  const IDX at = (IDX)get_global_id(0), inner = (IDX)inner_size;
+  const IDX width = (IDX)P.in[2], height = (IDX)P.in[1], depth = (IDX)P.in[0];
+  const IDX pixel = at / inner, row = pixel / width, zy = row / height, plane = zy / depth;
+  const IDX x = pixel - row * width, y = row - zy * height, z = zy - plane * depth;
+  const long own = ((long)z * height + y) * width + x, size = (long)depth * height * width;
+  const window_t wz = covering(&P, 0, z), wy = covering(&P, 1, y), wx = covering(&P, 2, x);
+  ST sum = 0;
+  for (IDX oz = (IDX)wz.begin; oz < wz.end; oz++)
+    for (IDX oy = (IDX)wy.begin; oy < wy.end; oy++) {
+      const IDX line = ((plane * (IDX)P.out[0] + oz) * (IDX)P.out[1] + oy) * (IDX)P.out[2];
+      for (IDX ox = (IDX)wx.begin; ox < wx.end; ox++) {
+        const IDX from = (line + ox) * inner + (at - pixel * inner);
+        const long chosen = index[from];
+        if (chosen == own) sum += LOAD(IN, ACC, 1, src, from);
+        if (chosen < 0 || chosen >= size) netcl_report(PTR(err, int), code, chosen, size);
+      }
+    }
+  STORE(IN, ACC, 1, PTR(dst, STORAGE(IN)), at, sum);
 }
 
 // dst has the compute type. Each of its rows sums over the windows that hold it, in a fixed order.
@@ -242,12 +285,12 @@ __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   const Elements E = my_elements(P.rows, P.rows_per_item, P.in[2]);
   for (long row = E.first; row < E.last; row++) {
     const long zy = row / P.in[1], plane = zy / P.in[0];
-    const window_t cz = covering(&P, 0, zy - plane * P.in[0]), cy = covering(&P, 1, row - zy * P.in[1]);
+    const window_t cz = covering(&P, 0, (IDX)(zy - plane * P.in[0])), cy = covering(&P, 1, (IDX)(row - zy * P.in[1]));
     __global ST* to = dst + row * P.in[2];
 #ifdef DEVICE_CPU
     const window_t cx = {0, P.out[2], 0};
 #else
-    const window_t cx = covering(&P, 2, E.begin);
+    const window_t cx = covering(&P, 2, (IDX)E.begin);
 #endif
     for (long x = E.begin; x < E.end; x++) to[x] = 0;
     for (long z = cz.begin; z < cz.end; z++) {

@@ -91,7 +91,10 @@ def operators() -> None:
     a @ a.t(), a[:9].t() @ a[:9], a[:, :8].t() @ a[:, :8]
     a.bfloat16().t() @ a.bfloat16(), torch.randn(40, 9000, device=D) @ torch.randn(9000, 40, device=D)
     torch.cdist(x, x, 1.5), F.pdist(x, 2), torch.linalg.cross(x[:, :3], x[:, 3:6])
-    F.fractional_max_pool2d(torch.randn(1, 2, 9, 9, device=D), 2, output_size=4)
+    image = torch.randn(1, 2, 9, 9, device=D, requires_grad=True)
+    F.fractional_max_pool2d(image, 2, output_size=4).sum().backward()
+    F.max_unpool2d(*F.max_pool2d(image[..., :8], 2, return_indices=True), 3, 2)
+    F.adaptive_max_pool2d(image, 4).sum().backward()
     w = torch.randn(4, 1, 3, 3, device=D, requires_grad=True)
     for dilation in (1, 2):
         F.conv2d(torch.randn(1, 4, 9, 9, device=D), w, dilation=dilation, groups=4).sum().backward()

@@ -147,6 +147,45 @@ class TestPooling(TestCase):
         torch.ops.aten.avg_pool2d.out(x, [2], out=out)
         self.assertEqual(out.cpu(), F.avg_pool2d(x.cpu(), 2))
 
+    @dtypes(*FLOATS)
+    def test_max_backward_of_overlapping_windows(self, device, dtype):
+        """Windows that share inputs, NaN, infinities and equal values, in each memory format of input and gradient."""
+        for function, shape, last, kwargs in (
+            (F.max_pool2d, (2, 5, 13, 11), torch.channels_last, {"kernel_size": 3, "stride": 1, "padding": 1}),
+            (F.max_pool2d, (2, 5, 13, 11), torch.channels_last, {"kernel_size": (4, 3), "stride": 2, "dilation": 2}),
+            (F.max_pool3d, (2, 3, 6, 7, 9), torch.channels_last_3d, {"kernel_size": 3, "stride": (2, 1, 2)}),
+            (F.adaptive_max_pool2d, (2, 5, 13, 11), torch.channels_last, {"output_size": (7, 15)}),
+        ):
+            x = make_tensor(shape, device="cpu", dtype=dtype, low=-3, high=3).round()
+            x[0, 0].view(-1)[3:40:9] = math.nan
+            x[1, 1], x[1, 2].view(-1)[::5] = -math.inf, math.inf
+            for form in (torch.contiguous_format, last):
+                b = x.double().clone().requires_grad_()
+                a = x.to(device).contiguous(memory_format=form).requires_grad_()
+                out, expected = function(a, **kwargs), function(b, **kwargs)
+                grad = make_tensor(expected.shape, device="cpu", dtype=dtype, low=-1, high=1)
+                expected.backward(grad.double())
+                for grad_form in (torch.contiguous_format, last):
+                    a.grad = None
+                    out.backward(grad.to(device).contiguous(memory_format=grad_form), retain_graph=True)
+                    # Sums of at most 27 terms below 1 in fp32, rounded once.
+                    tol = {"atol": 27 * 2**-23, "rtol": torch.finfo(dtype).eps}
+                    self.assertEqual(a.grad.cpu(), b.grad.to(dtype), **tol)
+        gradient = torch.ops.aten.max_pool2d_with_indices_backward.grad_input
+        out, index = F.max_pool2d(x[..., 0], 3, 1, return_indices=True)
+        rows = torch.empty(2, 6, 7, 3, dtype=dtype, device=device).permute(0, 3, 2, 1)[..., :, :6].transpose(2, 3)
+        window = ([3], [1], [0], [1], False)
+        gradient(out.to(device), x[..., 0].to(device), *window, index.to(device), grad_input=rows)
+        self.assertEqual(rows.cpu(), torch.ops.aten.max_pool2d_with_indices_backward(out, x[..., 0], *window, index))
+
+    @dtypes(torch.float32)
+    def test_max_backward_reports_indices(self, device, dtype):
+        x, index = torch.ones(1, 2, 4, 4, device=device), torch.full((1, 2, 2, 2), 16, device=device)
+        for wrong in (index, index - 17):
+            with self.assertRaisesRegex(IndexError, "max_pool2d_with_indices_backward"):
+                torch.ops.aten.max_pool2d_with_indices_backward(x[..., :2, :2], x, [2], [2], [0], [1], False, wrong)
+                torch.netcl.synchronize()
+
     @dtypes(torch.float32, torch.float16)
     def test_unpool(self, device, dtype):
         for function, back, shape in (

@@ -56,7 +56,9 @@ PROGRAMS = {
     "pooling": """
         F.max_pool2d(c, 2); F.max_pool2d(c, 3, 2, 1); F.avg_pool2d(c, 3, 2, 1); F.adaptive_avg_pool2d(c, 5);
         F.max_pool1d(a, 3); F.adaptive_max_pool2d(c, 5); F.lp_pool2d(c, 2, 2); F.avg_pool3d(c, 2); F.max_pool3d(c, 2);
-        F.adaptive_avg_pool2d(c, 1)
+        F.adaptive_avg_pool2d(c, 1); F.max_pool2d(c.contiguous(memory_format=torch.channels_last), 3, 1, 1);
+        F.max_unpool2d(*F.max_pool2d(c, 2, return_indices=True), 2);
+        F.fractional_max_pool2d(c, 2, output_size=5, _random_samples=c[:, :, 0, :2].detach().abs().fmod(1))
     """,
     "padding": """
         F.pad(c, (1, 2, 0, 1)); F.pad(c, (1, 2, 2, 1), mode="reflect"); F.pad(c, (1, 2, 2, 1), mode="replicate");

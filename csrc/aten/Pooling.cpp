@@ -68,6 +68,8 @@ int64_t spatial(const Tensor& t, int64_t dims) {
   return n;
 }
 
+int64_t plane_size(const PoolParams& p) { return p.in[0] * p.in[1] * p.in[2]; }
+
 // Gives each work-item some thousand loads.
 void set_rows(const Device& device, PoolParams& p, int64_t rows, int64_t row_cost) {
   p.rows = rows;
@@ -76,8 +78,13 @@ void set_rows(const Device& device, PoolParams& p, int64_t rows, int64_t row_cos
       std::clamp<int64_t>(per_item, 1, std::max<int64_t>(1, rows / (8 * int64_t(device.compute_units()))));
 }
 
-Defs pool_defs(const Tensor& t, const PoolParams& p) {
-  const bool wide = p.in[0] * p.in[1] * p.in[2] > std::numeric_limits<int32_t>::max();
+// `most`: the largest position that the kernel computes, beside those that it meets when it finds windows.
+Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
+  for (int d = 0; d < 3; d++) {
+    const int64_t product = p.adaptive ? (p.in[d] + 1) * (p.out[d] + 1) : p.in[d] + p.pad[d];
+    most = std::max({most, product, p.stride[d], p.ker[d] * p.dil[d]});
+  }
+  const bool wide = most > std::numeric_limits<int32_t>::max();
   Defs d;
   d.set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type())).set("IDX", wide ? "long" : "int");
   if (netcl::device_of(t).is_cpu() && !wide && !p.adaptive && compute_type(t.scalar_type()) == c10::kFloat &&
@@ -112,7 +119,7 @@ void max_forward(const char* op, const Tensor& self, const Window& w, const Tens
   PoolParams p = describe(w, x.sizes(), out.sizes());
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
-  kernel(device, "pool.cl", "pool_max", pool_defs(x, p))
+  kernel(device, "pool.cl", "pool_max", pool_defs(x, p, plane_size(p)))
       .launch(op, queue_of(x), row_elements(device, p.rows, p.rows_per_item, p.out[2]), element_group(device), buf(x),
               buf(to.dense), buf(to_indices.dense), p);
   to.finish();
@@ -127,17 +134,42 @@ void check_planes(const char* op, const Tensor& src, const Tensor& dst, int64_t 
               ", got shapes ", src.sizes(), " and ", dst.sizes());
 }
 
-// dst[plane][indices] += src (or = src); all other elements are 0.
-void scatter(const char* op, const Tensor& src, const Tensor& indices, const Tensor& dst, int64_t dims, bool assign) {
+// The same for the indices; returns false if that leaves nothing to compute.
+bool check_indices(const char* op, const Tensor& src, const Tensor& indices, const Tensor& dst, int64_t dims) {
   check_planes(op, src, dst, dims);
   TORCH_CHECK(indices.sizes() == src.sizes() && indices.scalar_type() == at::kLong, op,
               ": expected int64 indices of shape ", src.sizes(), ", got ", indices.scalar_type(), " of shape ",
               indices.sizes());
-  if (dst.numel() == 0) return;
-  if (src.numel() == 0) {
-    dst.zero_();
-    return;
+  if (src.numel() == 0) dst.zero_();
+  return src.numel() > 0 && dst.numel() > 0;
+}
+
+// As scatter(), for GPUs: a work-item takes an element of src.
+void scatter_elements(const char* op, const Tensor& src, const Tensor& indices, const Tensor& dst, int64_t dims,
+                      bool assign) {
+  const c10::DeviceGuard guard(src.device());
+  const Tensor from = src.contiguous(), at_index = indices.contiguous();
+  Device& device = netcl::device_of(from);
+  check_real(device, from.scalar_type(), op);
+  const auto type = assign ? dst.scalar_type() : compute_type(from.scalar_type());
+  const int64_t src_size = spatial(src, dims), dst_size = spatial(dst, dims);
+  const Tensor to = at::zeros({dst.numel() / dst_size, dst_size}, dst.options().dtype(type));
+  if (assign) {
+    Defs d;
+    d.set("ACC", compute_tag(type)).set("IN", dtype_tag(from.scalar_type())).set("OUT", dtype_tag(type));
+    kernel(device, "pool.cl", "pool_place", d)
+        .launch(op, queue_of(from), {size_t(from.numel())}, element_group(device), buf(from), buf(at_index), buf(to),
+                Buf{assert_buffer(device)}, from.numel(), src_size, dst_size, int32_t(assert_code(device, op)));
+  } else {
+    to.scatter_add_(1, at_index.view({-1, src_size}), from.view({-1, src_size}).to(type));
   }
+  dst.copy_(to.view(dst.sizes()));
+}
+
+// dst[plane][indices] += src (or = src); all other elements are 0.
+void scatter(const char* op, const Tensor& src, const Tensor& indices, const Tensor& dst, int64_t dims, bool assign) {
+  if (!check_indices(op, src, indices, dst, dims)) return;
+  if (!netcl::device_of(src).is_cpu()) return scatter_elements(op, src, indices, dst, dims, assign);
   const c10::DeviceGuard guard(src.device());
   const Tensor from = src.contiguous(), at_index = indices.contiguous();
   Device& device = netcl::device_of(from);
@@ -152,10 +184,34 @@ void scatter(const char* op, const Tensor& src, const Tensor& indices, const Ten
   d.set("ACC", dtype_tag(acc)).set("IN", dtype_tag(from.scalar_type())).set("OUT", dtype_tag(out_dtype));
   const int64_t planes = dst.numel() / dst_size;
   kernel(device, "pool.cl", "pool_scatter", d)
-      .launch(op, queue_of(from), {size_t(planes)}, {device.is_cpu() ? size_t(1) : size_t(32)}, buf(from),
-              buf(at_index), buf(to), Buf{assert_buffer(device)}, planes, src_size, dst_size, int32_t(assign),
-              int32_t(assert_code(device, op)));
+      .launch(op, queue_of(from), {size_t(planes)}, {1}, buf(from), buf(at_index), buf(to), Buf{assert_buffer(device)},
+              planes, src_size, dst_size, int32_t(assign), int32_t(assert_code(device, op)));
   if (!direct) dst.copy_(to);
+}
+
+// The gradient of max pooling. A GPU gathers it from the windows, and reads and writes dense tensors in their order.
+void max_backward(const char* op, const Tensor& grad_output, const Window& w, const Tensor& indices,
+                  const Tensor& grad_input) {
+  Device& device = netcl::device_of(grad_output);
+  if (device.is_cpu()) return scatter(op, grad_output, indices, grad_input, w.dims, false);
+  if (!check_indices(op, grad_output, indices, grad_input, w.dims)) return;
+  const c10::DeviceGuard guard(grad_output.device());
+  const auto type = grad_output.scalar_type();
+  check_real(device, type, op);
+  const auto last = w.dims == 2 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
+  const bool channels_last =
+      grad_input.dim() == w.dims + 2 && !grad_input.is_contiguous() && grad_input.is_contiguous(last);
+  const auto format = channels_last ? last : at::MemoryFormat::Contiguous;
+  const Tensor dy = grad_output.contiguous(format), chosen = indices.contiguous(format);
+  const bool direct = grad_input.is_contiguous(format) && grad_input.scalar_type() == type;
+  const Tensor to =
+      direct ? grad_input : at::empty(grad_input.sizes(), grad_input.options().dtype(type).memory_format(format));
+  const PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
+  kernel(device, "pool.cl", "pool_max_backward", pool_defs(dy, p, std::max(dy.numel(), to.numel())))
+      .launch(op, queue_of(dy), {size_t(to.numel())}, element_group(device), buf(dy), buf(chosen), buf(to),
+              Buf{assert_buffer(device)}, p, to.numel(), channels_last ? to.size(1) : int64_t{1},
+              int32_t(assert_code(device, op)));
+  if (!direct) grad_input.copy_(to);
 }
 
 void avg_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out) {
@@ -168,7 +224,7 @@ void avg_forward(const char* op, const Tensor& self, const Window& w, const Tens
   PoolParams p = describe(w, x.sizes(), out.sizes());
   const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
   set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
-  kernel(device, "pool.cl", "pool_avg", pool_defs(x, p))
+  kernel(device, "pool.cl", "pool_avg", pool_defs(x, p, plane_size(p)))
       .launch(op, queue_of(x), row_elements(device, p.rows, p.rows_per_item, p.out[2]), element_group(device), buf(x),
               buf(to.dense), p);
   to.finish();
@@ -192,7 +248,7 @@ void avg_backward(const char* op, const Tensor& grad_output, const Window& w, co
       direct ? grad_input : at::empty(grad_input.sizes(), grad_input.options().dtype(acc).memory_format(std::nullopt));
   PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
   set_rows(device, p, grad_input.numel() / p.in[2], p.in[2] * 8);
-  kernel(device, "pool.cl", "pool_avg_backward", pool_defs(dy, p))
+  kernel(device, "pool.cl", "pool_avg_backward", pool_defs(dy, p, plane_size(p)))
       .launch(op, queue_of(dy), row_elements(device, p.rows, p.rows_per_item, p.in[2]), element_group(device), buf(dy),
               buf(to), p);
   if (!direct) grad_input.copy_(to);
@@ -207,9 +263,10 @@ struct MaxPool2d : at::meta::structured_max_pool2d_with_indices {
   }
 };
 struct MaxPool2dBackward : at::meta::structured_max_pool2d_with_indices_backward {
-  void impl(const Tensor& grad_output, const Tensor&, IntArrayRef, IntArrayRef, IntArrayRef, IntArrayRef, bool,
-            const Tensor& indices, const Tensor& grad_input) {
-    scatter("aten::max_pool2d_with_indices_backward", grad_output, indices, grad_input, 2, false);
+  void impl(const Tensor& grad_output, const Tensor&, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad,
+            IntArrayRef dil, bool, const Tensor& indices, const Tensor& grad_input) {
+    max_backward("aten::max_pool2d_with_indices_backward", grad_output, {2, ker, stride, pad, dil}, indices,
+                 grad_input);
   }
 };
 struct AdaptiveMaxPool2d : at::meta::structured_adaptive_max_pool2d {
@@ -219,7 +276,7 @@ struct AdaptiveMaxPool2d : at::meta::structured_adaptive_max_pool2d {
 };
 struct AdaptiveMaxPool2dBackward : at::meta::structured_adaptive_max_pool2d_backward {
   void impl(const Tensor& grad_output, const Tensor&, const Tensor& indices, const Tensor& grad_input) {
-    scatter("aten::adaptive_max_pool2d_backward", grad_output, indices, grad_input, 2, false);
+    max_backward("aten::adaptive_max_pool2d_backward", grad_output, {2}, indices, grad_input);
   }
 };
 struct AdaptiveMaxPool3d : at::meta::structured_adaptive_max_pool3d {
@@ -229,7 +286,7 @@ struct AdaptiveMaxPool3d : at::meta::structured_adaptive_max_pool3d {
 };
 struct AdaptiveMaxPool3dBackward : at::meta::structured_adaptive_max_pool3d_backward {
   void impl(const Tensor& grad_output, const Tensor&, const Tensor& indices, const Tensor& grad_input) {
-    scatter("aten::adaptive_max_pool3d_backward", grad_output, indices, grad_input, 3, false);
+    max_backward("aten::adaptive_max_pool3d_backward", grad_output, {3}, indices, grad_input);
   }
 };
 
@@ -288,7 +345,7 @@ Tensor& max_pool3d_backward_out(const Tensor& grad_output, const Tensor& self, I
               "max_pool3d_with_indices_backward: expected grad_output and indices of size ", IntArrayRef(sizes),
               ", got ", grad_output.sizes(), " and ", indices.sizes());
   at::native::resize_output(grad_input, self.sizes());
-  scatter("aten::max_pool3d_with_indices_backward", grad_output, indices, grad_input, 3, false);
+  max_backward("aten::max_pool3d_with_indices_backward", grad_output, {3, ker, stride, pad, dil}, indices, grad_input);
   return grad_input;
 }
 Tensor max_pool3d_backward(const Tensor& grad_output, const Tensor& self, IntArrayRef ker, IntArrayRef stride,

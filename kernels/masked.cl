@@ -1,17 +1,10 @@
-// Masks: masked_fill, and compaction (nonzero, masked_select, masked_scatter) in three steps: count per chunk, scan of
-// the counts by one work-item, move. -D: BYTES (element size).
+// Masks: masked_fill, and on CPUs compaction (nonzero, masked_select, masked_scatter) in three steps: count per chunk,
+// scan of the counts by one work-item, move. -D: BYTES (element size).
 #include "args/masked.h"
 #include "common/dtypes.h"
 #include "common/elements.h"
 #include "common/few.h"
-
-#if BYTES == 16
-#define LOW(v) ((v).x)
-#define HIGH(v) ((v).y)
-#else
-#define LOW(v) ((ulong)(v))
-#define HIGH(v) 0
-#endif
+#include "common/nonzero.h"
 
 // The value is the element at v if v is given, else `imm`.
 __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillParams L) {
@@ -58,9 +51,6 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillPa
   }
 }
 
-// An element counts as non-zero if it has a bit of `low` (`high`: for the second half of 16 bytes). These are all bits
-// except the signs of floating-point numbers.
-#define NONZERO(v) (((LOW(v) & low) | (HIGH(v) & high)) != 0)
 __kernel void count(BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;

@@ -495,6 +495,15 @@ class TestMasks(NetclTestCase):
         x = torch.rand(70000) > 0.7
         self.check(device, torch.nonzero, x)
         self.check(device, torch.nonzero, x.view(7, 100, 100))
+        self.check(device, lambda x: torch.nonzero_static(x, size=30000, fill_value=-1), x)
+        rare = torch.zeros(4_300_001)  # chunks longer than usual, which are no whole tiles
+        rare[::1000], rare[-1] = 1, -0.0
+        self.check(device, torch.nonzero, rare)
+
+    def test_masked_large(self, device):
+        x, m = self.make(70001, dtype=torch.float16), torch.rand(70001) > 0.7
+        self.check(device, lambda x, m: x.masked_select(m), x, m)
+        self.check(device, lambda x, m: x.masked_scatter(m, x.flip(0)), x, m)
 
     @dtypes(*SIZES)
     def test_masked_select_scatter(self, device, dtype):

@@ -8,6 +8,9 @@
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
+#include <bit>
+#include <limits>
+
 #include "args/masked.h"
 #include "aten/support/IndexSpace.h"
 #include "runtime/Assertions.h"
@@ -104,6 +107,7 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
 struct Chunks {
   Tensor starts;
   int64_t n, chunk, items;
+  int64_t group;  // work-items that take a chunk together
   uint64_t low, high;
 
   int64_t total() const {
@@ -114,8 +118,10 @@ struct Chunks {
   template <class... Args>
   void launch(const char* op, const char* name, size_t bytes, const Args&... args) const {
     Device& dev = netcl::device_of(starts);
-    kernel(dev, "masked.cl", name, bytes_defs(bytes))
-        .launch(op, queue_of(starts), {static_cast<size_t>(items)}, local_range(dev), args...);
+    Defs defs = bytes_defs(bytes);
+    if (!dev.is_cpu()) defs.set("GROUP", group).set("IDX", n > std::numeric_limits<int32_t>::max() ? "long" : "int");
+    kernel(dev, dev.is_cpu() ? "masked.cl" : "masked_gpu.cl", name, defs)
+        .launch(op, queue_of(starts), {static_cast<size_t>(items * group)}, {static_cast<size_t>(group)}, args...);
   }
 };
 
@@ -123,8 +129,10 @@ Chunks count_chunks(const char* op, const Tensor& x) {
   Device& dev = netcl::device_of(x);
   Chunks c;
   c.n = x.numel();
-  // One work-item scans the counts, so there must be few.
-  c.chunk = std::max<int64_t>(dev.is_cpu() ? 4096 : 64, ceil_div<int64_t>(c.n, 4096));
+  const int64_t most = static_cast<int64_t>(std::bit_floor(dev.info().max_work_group_size));
+  c.group = dev.is_cpu() ? 1 : std::min<int64_t>(128, most);
+  // One work-item, or one work-group, scans the counts, so there must be few.
+  c.chunk = std::max<int64_t>(dev.is_cpu() ? 4096 : 8 * c.group, ceil_div<int64_t>(c.n, 4096));
   c.items = ceil_div(c.n, c.chunk);
   c.starts = at::empty({c.items + 1}, x.options().dtype(at::kLong));
   // For floating-point numbers the sign bit is ignored, since -0 equals 0.
@@ -137,7 +145,12 @@ Chunks count_chunks(const char* op, const Tensor& x) {
     if (x.scalar_type() == at::kComplexFloat) c.low = ~(sign | sign << 32);
   }
   c.launch(op, "count", x.itemsize(), buf(x), buf(c.starts), c.n, c.chunk, c.low, c.high);
-  kernel(dev, "masked.cl", "scan", bytes_defs(x.itemsize())).launch(op, queue_of(x), {1}, {1}, buf(c.starts), c.items);
+  if (dev.is_cpu()) {
+    kernel(dev, "masked.cl", "scan", bytes_defs(x.itemsize()))
+        .launch(op, queue_of(x), {1}, {1}, buf(c.starts), c.items);
+  } else {
+    c.starts.narrow(0, 1, c.items).cumsum_(0);
+  }
   return c;
 }
 

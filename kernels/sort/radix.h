@@ -14,6 +14,7 @@
 #define WORK_GROUPS
 #include "args/sort.h"
 #include "common/offsets.h"
+#include "common/sum_before.h"
 #include "common/vector.h"
 
 #if BITS == 64
@@ -89,22 +90,6 @@ static inline void write_element(const RadixParams* L, const row_t* r, uint to, 
   if (to >= L->take) return;
   *(__global RAW*)(r->value + to * L->out0_stride) = element_of(key, element_at(L, r, place));
   *(__global long*)(r->index + to * L->out1_stride) = place;
-}
-
-// The sum of the work-items' x before this one; `total` is that of all. After a barrier `sums` may be used again.
-ALWAYS_INLINE uint sum_before(uint x, __local uint* sums, uint* total) {
-  const uint t = get_local_id(0);
-  uint sum = x, side = 0;
-  sums[t] = sum;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (uint apart = 1; apart < GROUP; apart *= 2) {
-    if (t >= apart) sum += sums[side + t - apart];
-    side ^= GROUP;
-    sums[side + t] = sum;
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-  *total = sums[side + GROUP - 1];
-  return sum - x;
 }
 
 // --- sorting a tile by four bits ----------------------------------------------------------------------------------

@@ -1,0 +1,105 @@
+// Compaction as in masked.cl, on GPUs: a work-group takes a chunk, tile by tile, in which a work-item takes EACH
+// neighbours. -D: BYTES (element size), GROUP (work-items per work-group), IDX (int, or long from 2^31 elements on).
+#include "args/masked.h"
+#include "common/dtypes.h"
+#include "common/few.h"
+#include "common/nonzero.h"
+#include "common/sum_before.h"
+
+#define EACH 4
+#define TILE (GROUP * EACH)
+
+// The rank of this work-item's first marked element, if it has `found` of them; `before` counts those of earlier tiles.
+ALWAYS_INLINE long rank_in_tile(uint found, long* before, __local uint* sums) {
+  uint total;
+  const long rank = *before + sum_before(found, sums, &total);
+  *before += total;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return rank;
+}
+
+// counts[0] becomes 0, and counts[k + 1] the number in chunk k.
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count(BUF(x), BUF(counts), long n, long chunk,
+                                                                       ulong low, ulong high) {
+  __local uint sums[2 * GROUP];
+  const long k = get_group_id(0), t = get_local_id(0), end = min((k + 1) * chunk, n);
+  __global const elem_t* x = PTR(x, const elem_t);
+  uint found = 0, total;
+  for (long i = k * chunk + t; i < end; i += GROUP) found += NONZERO(x[i]) ? 1 : 0;
+  sum_before(found, sums, &total);
+  if (t > 0) return;
+  PTR(counts, long)[k + 1] = total;
+  if (k == 0) PTR(counts, long)[0] = 0;
+}
+
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void positions(BUF(o), BUF(x), BUF(counts), long n,
+                                                                           long chunk, ulong low, ulong high,
+                                                                           const PositionParams L) {
+  __local uint sums[2 * GROUP];
+  const long k = get_group_id(0), end = min((k + 1) * chunk, n);
+  __global const elem_t* x = PTR(x, const elem_t);
+  __global const long* counts = PTR(counts, const long);
+  long before = counts[k];
+  const long limit = min(counts[k + 1], L.limit);
+  for (long tile = k * chunk; tile < end && before < limit; tile += TILE) {
+    const long first = tile + get_local_id(0) * EACH, last = min(first + EACH, end);
+    uint found = 0;
+    for (long i = first; i < last; i++) found += NONZERO(x[i]) ? 1 : 0;
+    long rank = rank_in_tile(found, &before, sums);
+    for (long i = first; i < last && rank < limit; i++) {
+      if (!NONZERO(x[i])) continue;
+      __global long* p = PTR(o, long) + rank++ * L.out_row;
+      IDX rest = (IDX)i;
+      FOR_FEW(d, 0, L.ndim - 1, kMaxPositionDims) {
+        const IDX q = rest / (IDX)L.size[d];
+        p[(L.ndim - 1 - d) * L.out_column] = rest - q * (IDX)L.size[d];
+        rest = q;
+      }
+      p[0] = rest;
+    }
+  }
+}
+
+// Copies the marked elements of x in order.
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void compact(BUF(o), BUF(x), BUF(m), BUF(counts), long n,
+                                                                         long chunk) {
+  __local uint sums[2 * GROUP];
+  const long k = get_group_id(0), end = min((k + 1) * chunk, n);
+  __global const uchar* m = PTR(m, const uchar);
+  __global const long* counts = PTR(counts, const long);
+  long before = counts[k];
+  const long limit = counts[k + 1];
+  for (long tile = k * chunk; tile < end && before < limit; tile += TILE) {
+    const long first = tile + get_local_id(0) * EACH, last = min(first + EACH, end);
+    uint found = 0;
+    for (long i = first; i < last; i++) found += m[i] ? 1 : 0;
+    long rank = rank_in_tile(found, &before, sums);
+    for (long i = first; i < last; i++)
+      if (m[i]) PTR(o, elem_t)[rank++] = PTR(x, const elem_t)[i];
+  }
+}
+
+// Copies the elements of x in order to where the mask is set.
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void spread(BUF(o), BUF(x), BUF(m), BUF(counts), long n,
+                                                                        long chunk, long size, BUF(e), int code) {
+  __local uint sums[2 * GROUP];
+  const long k = get_group_id(0), end = min((k + 1) * chunk, n);
+  __global const uchar* m = PTR(m, const uchar);
+  __global const long* counts = PTR(counts, const long);
+  long before = counts[k];
+  const long limit = counts[k + 1];
+  for (long tile = k * chunk; tile < end && before < limit; tile += TILE) {
+    const long first = tile + get_local_id(0) * EACH, last = min(first + EACH, end);
+    uint found = 0;
+    for (long i = first; i < last; i++) found += m[i] ? 1 : 0;
+    long rank = rank_in_tile(found, &before, sums);
+    for (long i = first; i < last; i++) {
+      if (!m[i]) continue;
+      if (rank < size)
+        PTR(o, elem_t)[i] = PTR(x, const elem_t)[rank];
+      else
+        netcl_report(PTR(e, int), code, rank, size);
+      rank++;
+    }
+  }
+}

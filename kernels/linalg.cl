@@ -1,5 +1,5 @@
 // The parts of matrix factorisations and triangular solves that are not matrix products: blocks on the diagonal,
-// panels, exchanges of rows.
+// panels, exchanges of rows. GPUs have kernels of their own for all but the last, in linalg_gpu.cl.
 // -D: those of linalg/matrices.h (ACC=i64 and ACC_INTEGRAL for exchanges only), BLOCK.
 #define WORK_GROUPS
 #include "linalg/matrices.h"
@@ -9,21 +9,16 @@
 __kernel void solve_block(MATRIX(a), MATRIX(b), long n, long columns, int upper, int unit) {
   const long column = get_global_id(0), batch = get_global_id(1);
   if (column >= columns) return;
-#if defined(DEVICE_GPU)
-#define SOLVED(k) AT(b, batch, k, column)  // an array that a loop counts through would lie in memory, too
-#else
   VT x[BLOCK];
-#define SOLVED(k) x[k]
-#endif
   for (int s = 0; s < n; s++) {
     const long i = upper ? n - 1 - s : s;
     VT left = AT(b, batch, i, column);
     for (int t = 0; t < s; t++) {
       const long k = upper ? n - 1 - t : t;
-      left -= MUL(AT(a, batch, i, k), SOLVED(k));
+      left -= MUL(AT(a, batch, i, k), x[k]);
     }
-    SOLVED(i) = unit ? left : DIV(left, AT(a, batch, i, i));
-    AT(b, batch, i, column) = SOLVED(i);
+    x[i] = unit ? left : DIV(left, AT(a, batch, i, i));
+    AT(b, batch, i, column) = x[i];
   }
 }
 

@@ -113,7 +113,7 @@ def operators() -> None:
     F.interpolate(x[None, None].byte(), size=(9, 9), mode="bilinear")
     x = x.detach()
     b = x[:, :40] @ x[:, :40].t() + 40 * torch.eye(40, device=D)
-    torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x)
+    torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x), torch.linalg.lu_factor(b.repeat(8, 1))
     for a in (b[:5, :5], torch.randn(70, 70, device=D), torch.randn(2, 66, 70, device=D)):  # one kernel; panels, rounds
         torch.linalg.qr(a), torch.ormqr(*torch.geqrf(a), a)
         for singular in (torch.linalg.svd, torch.linalg.svdvals):

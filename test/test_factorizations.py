@@ -10,8 +10,8 @@ D = torch.device("netcl", 0)
 DTYPES = [torch.float32, torch.complex64]
 if torch.netcl.get_device_properties().has_fp64:
     DTYPES += [torch.float64]
-# One, two and more blocks; batches.
-SHAPES = [(1, 1), (5, 5), (2, 33, 33), (3, 2, 70, 70)]
+# One, two and more blocks; batches of several matrices to a work-group of a GPU, and of more than one work-group.
+SHAPES = [(1, 1), (5, 5), (2, 33, 33), (3, 2, 70, 70), (37, 3, 3), (9, 12, 12)]
 
 
 def matrices(shape, dtype):
@@ -44,7 +44,7 @@ class TestFactorizations(TestCase):
             self.check(inverse @ a.to(D), torch.eye(n, dtype=dtype).expand(shape), n)
             self.check(a.to(D) @ x, b, n)
 
-    @parametrize("shape", [*SHAPES, (40, 7), (2, 7, 40), (0, 3), (2, 0, 0)])
+    @parametrize("shape", [*SHAPES, (40, 7), (2, 7, 40), (0, 3), (2, 0, 0), (2, 301, 45), (21, 6, 11)])
     @parametrize("dtype", DTYPES)
     def test_lu(self, shape, dtype):
         torch.manual_seed(1)
@@ -115,6 +115,51 @@ class TestFactorizations(TestCase):
         self.assertEqual(torch.linalg.det(bad).item(), 0)
         with self.assertRaisesRegex(RuntimeError, "[Ll]ow precision|not implemented"):
             torch.linalg.solve_triangular(bad.half(), bad.half(), upper=True)
+
+    @parametrize("n", [3, 8, 12, 30, 75])
+    def test_info_of_a_batch(self, n):
+        """Each matrix of a batch has its own code: the first step that fails."""
+        torch.manual_seed(5)
+        a = matrices((20, n, n), torch.float32)
+        spd = a @ a.mT
+        for i in range(0, 20, 3):
+            spd[i, i % n, i % n] = -1
+            a[i, :, i % n] = 0
+        a[1] = spd[1, 0, 0] = 0
+        self.assertEqual(torch.linalg.cholesky_ex(spd.to(D)).info.cpu(), torch.linalg.cholesky_ex(spd).info)
+        got, expected = torch.linalg.lu_factor_ex(a.to(D)), torch.linalg.lu_factor_ex(a)
+        self.assertEqual(got.info.cpu(), expected.info)
+        self.assertEqual(got.pivots.cpu(), expected.pivots)
+        self.check(got.LU, expected.LU, n)
+
+    @parametrize("shape", [(7, 5, 5), (2, 20, 20), (90, 60)])
+    @parametrize("dtype", DTYPES)
+    def test_pivots(self, shape, dtype):
+        """As LAPACK, the first of the largest elements, which small integers have many of; and without pivoting."""
+        torch.manual_seed(6)
+        a = torch.randint(-2, 3, shape).to(dtype)
+        a[..., 0] = 2 * torch.randint(0, 2, shape[:-1]).to(dtype) - 1
+        got, expected = torch.linalg.lu_factor_ex(a.to(D)), torch.linalg.lu_factor_ex(a)
+        self.assertEqual(got.pivots.cpu()[..., :3], expected.pivots[..., :3])
+        if shape[-1] == shape[-2]:
+            a = matrices(shape, dtype)
+            low, up = torch.linalg.lu(a.to(D), pivot=False)[1:]
+            self.check(low @ up, a, 4 * shape[-1])
+
+    @parametrize("n", [4, 20, 70])
+    def test_nan(self, n):
+        """A NaN spreads to what depends on it, and to no other matrix of the batch."""
+        torch.manual_seed(7)
+        a = matrices((18, n, n), torch.float32)
+        a = a @ a.mT
+        spoilt = a.clone()
+        spoilt[5, n - 2, 0] = spoilt[5, 0, n - 2] = float("nan")
+        for f in (torch.linalg.cholesky_ex, torch.linalg.lu_factor_ex):
+            clean, got = f(a.to(D)), f(spoilt.to(D))
+            others = torch.arange(18) != 5
+            self.assertEqual(got[0].cpu()[others], clean[0].cpu()[others], rtol=0, atol=0)
+            self.assertTrue(got[0][5, n - 1, n - 1].isnan().item())
+        self.assertEqual(torch.linalg.cholesky_ex(spoilt.to(D)).info[5].item(), n - 1)
 
     def test_pivots_that_are_no_rows(self):
         lu, good = torch.linalg.lu_factor(torch.randn(3, 3, device=D))

@@ -28,7 +28,8 @@ PROGRAMS = {
         i.sum(); long.mean(); a.nansum(1); torch.var_mean(c, (0, 2, 3)); torch.count_nonzero(i); a.cumsum(0);
         a.cumsum(1); long.cumsum(0); a.cumprod(1); torch.logcumsumexp(a, 1); a.cummax(1).values; torch.diff(a);
         torch.trapezoid(a); big.sum(1); big.flatten().cumsum(0); big.cummax(1).values; big.t().amax(1);
-        big[:, :64].contiguous().mean(1); big[:, :80].contiguous().half().argmax(1)
+        big.t().contiguous().cumsum(0); big.t().contiguous().cummax(0).values; big[:, :64].contiguous().mean(1);
+        big[:, :80].contiguous().half().argmax(1)
     """,
     "norms": """
         a.softmax(1); a.log_softmax(0); F.layer_norm(a, (10,), b[0], b[1]); F.group_norm(c, 2); F.rms_norm(a, (10,));
@@ -42,7 +43,9 @@ PROGRAMS = {
         torch.outer(v, v); big @ big.t(); big.t() @ big; a.half() @ b.half().t(); a.bfloat16() @ b.bfloat16().t();
         torch.baddbmm(c[:, 0], c[:, 1], c[:, 2]); torch.dot(v, v); torch.linalg.cholesky(spd);
         torch.linalg.solve(spd, b); torch.linalg.lu_factor(spd)[0]; torch.linalg.inv(spd); torch.linalg.det(spd);
-        torch.linalg.solve_triangular(spd.tril(), b, upper=False); F.bilinear(a, b, w3)
+        torch.linalg.solve_triangular(spd.tril(), b, upper=False); F.bilinear(a, b, w3);
+        torch.linalg.lu_factor(big)[0]; torch.linalg.cholesky(big @ big.t() + 99 * torch.eye(37, device=a.device));
+        torch.linalg.solve(spd.expand(20, 6, 6), b); torch.linalg.cholesky(spd.expand(20, 6, 6))
     """,
     "convolutions": """
         F.conv2d(c, w, padding=1); F.conv2d(c, w, w[:, 0, 0, 0], 2); F.conv2d(c, w[:, :1], groups=4);
@@ -83,6 +86,7 @@ PROGRAMS = {
         torch.repeat_interleave(a, 2, 0); torch.combinations(v); a.unfold(1, 3, 2); torch.tril_indices(4, 4);
         F.embedding(i.repeat(20), a); F.embedding_bag(i.repeat(20), a, i[:2] * 0 + i.new_tensor([0, 33]));
         a.index_add(0, i.repeat(300), b.repeat(400, 1)[:2400]); torch.bincount(i.repeat(300));
+        a.masked_scatter(a > 0, b); torch.nonzero(big > 0);
         a.to(torch.complex128).index_add(0, i.repeat(20), b.repeat(27, 1)[:160].to(torch.complex128)).real
     """,
     "sorting": """

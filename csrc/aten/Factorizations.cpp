@@ -1,5 +1,6 @@
-// Cholesky and LU factorisations, solvers that use them, and triangular solves. kernels/linalg.cl factors blocks of
-// kBlock columns, and matrix products update the rest. ATen's shared functions call the stubs below.
+// Cholesky and LU factorisations, solvers that use them, and triangular solves. kernels/linalg.cl (on GPUs
+// kernels/linalg_gpu.cl) factors blocks of kBlock columns, and matrix products update the rest. ATen's shared functions
+// call the stubs below.
 #include <ATen/TensorOperators.h>
 #include <ATen/native/BatchLinearAlgebra.h>
 #include <ATen/native/LinearAlgebraUtils.h>
@@ -17,8 +18,9 @@
 #include <ATen/ops/lu_unpack_native.h>
 #include <ATen/ops/triangular_solve_native.h>
 
+#include <bit>
+
 #include "aten/linalg/Matrices.h"
-#include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
@@ -31,7 +33,7 @@ using at::native::TransposeType;
 constexpr int64_t kBlock = 32;
 constexpr size_t kGroup = 32;
 
-Kernel& linalg_kernel(const Tensor& t, const char* name) {
+Kernel& linalg_kernel(const char* file, const Tensor& t, const char* name, Defs defs) {
   const c10::ScalarType type = t.scalar_type();
   Device& device = netcl::device_of(t);
   const bool exchanges = std::string_view(name) == "exchange_rows";
@@ -39,10 +41,40 @@ Kernel& linalg_kernel(const Tensor& t, const char* name) {
                               "triangular solves and factorisations are not implemented for ", type,
                               " on netcl: they take float32, float64 and their complex numbers");
   check_dtype(device, type, name);
-  Defs defs = matrix_defs(type);
-  defs.set("BLOCK", kBlock);
-  return kernel(device, "linalg.cl", name, defs);
+  return kernel(device, file, name, defs);
 }
+Kernel& linalg_kernel(const Tensor& t, const char* name) {
+  return linalg_kernel("linalg.cl", t, name, matrix_defs(t.scalar_type()).set("BLOCK", kBlock));
+}
+
+bool on_cpu(const Tensor& t) { return netcl::device_of(t).is_cpu(); }
+
+// A kernel of kernels/linalg_gpu.cl and its work-groups: for blocks of up to `side` rows and columns, or, if that is 0,
+// for panels.
+struct GroupKernel {
+  GroupKernel(const Tensor& t, const char* name, int64_t rows, bool panel = false) {
+    const Device& device = netcl::device_of(t);
+    const auto most = std::bit_floor(device.info().max_work_group_size);
+    side = std::max<int64_t>(8, std::bit_ceil(count(std::min(rows, kBlock))));
+    group = std::min(most, panel ? std::clamp<size_t>(std::bit_ceil(count(rows)), 64, 256) : size_t{128});
+    Defs defs = matrix_defs(t.scalar_type());
+    defs.set("GROUP", int64_t(group));
+    if (!panel) defs.set("SIDE", side);
+    found = &linalg_kernel("linalg_gpu.cl", t, name, defs);
+  }
+  // A work-group holds so many blocks, or a column of B for each `side` of its work-items.
+  int64_t blocks() const { return 1024 / (side * side); }
+  int64_t columns() const { return int64_t(group) / side; }
+  template <class... Args>
+  void launch(const char* op, const Tensor& t, int64_t groups, const Args&... args) const {
+    found->launch(op, queue_of(t), {count(groups) * group}, {group}, args...);
+  }
+
+ private:
+  Kernel* found;
+  int64_t side;
+  size_t group;
+};
 
 // Solves A X = B in place of B. Only one triangle of A is read; its diagonal counts as 1 if `unit`.
 void solve(const char* op, const Tensor& a, const Tensor& b, bool upper, bool unit) {
@@ -51,9 +83,15 @@ void solve(const char* op, const Tensor& a, const Tensor& b, bool upper, bool un
   for (int64_t done = 0; done < n; done += kBlock) {
     const int64_t size = std::min(kBlock, n - done), at = upper ? n - done - size : done;
     const Tensor diagonal = block(a, at, size, at, size), x = b.narrow(1, at, size);
-    linalg_kernel(b, "solve_block")
-        .launch(op, queue_of(b), {count(columns), count(b.size(0))}, {kGroup}, buf(diagonal), diagonal.strides(),
-                buf(x), x.strides(), size, columns, int32_t(upper), int32_t(unit));
+    if (on_cpu(b)) {
+      linalg_kernel(b, "solve_block")
+          .launch(op, queue_of(b), {count(columns), count(b.size(0))}, {1}, buf(diagonal), diagonal.strides(), buf(x),
+                  x.strides(), size, columns, int32_t(upper), int32_t(unit));
+    } else {
+      const GroupKernel solve_block(b, "solve_block", size);
+      solve_block.launch(op, b, ceil_div(columns * b.size(0), solve_block.columns()), buf(diagonal), diagonal.strides(),
+                         buf(x), x.strides(), b.size(0), int32_t(size), columns, int32_t(upper), int32_t(unit));
+    }
     const int64_t rest = upper ? 0 : at + size, rows = n - done - size;
     if (rows > 0) b.narrow(1, rest, rows).baddbmm_(block(a, rest, rows, at, size), x, 1, -1);
   }
@@ -94,9 +132,15 @@ void cholesky_kernel(const Tensor& input, const Tensor& info, bool upper) {
   for (int64_t at = 0; at < n; at += kBlock) {
     const int64_t size = std::min(kBlock, n - at), rest = at + size, rows = n - rest;
     const Tensor diagonal = block(a, at, size, at, size);
-    linalg_kernel(a, "cholesky_block")
-        .launch("aten::cholesky", queue_of(a), {count(a.size(0))}, element_group(netcl::device_of(a)), buf(diagonal),
-                diagonal.strides(), buf(info), a.size(0), size, at);
+    if (on_cpu(a)) {
+      linalg_kernel(a, "cholesky_block")
+          .launch("aten::cholesky", queue_of(a), {count(a.size(0))}, {1}, buf(diagonal), diagonal.strides(), buf(info),
+                  a.size(0), size, at);
+    } else {
+      const GroupKernel factor(a, "cholesky_block", size);
+      factor.launch("aten::cholesky", a, ceil_div(a.size(0), factor.blocks()), buf(diagonal), diagonal.strides(),
+                    buf(info), a.size(0), int32_t(size), int32_t(at));
+    }
     if (rows == 0) break;
     const Tensor panel = block(a, rest, rows, at, size);
     // panel L^H = A is solved as conj(L) panel^T = A^T.
@@ -105,6 +149,26 @@ void cholesky_kernel(const Tensor& input, const Tensor& info, bool upper) {
   }
   a.tril_();  // the products also wrote above the diagonal
   whole.finish();
+}
+
+// P A = L U of the columns `panel`, whose first row is row `at` of the matrix.
+void factor_panel(const Tensor& panel, const Tensor& pivots, const Tensor& info, int64_t at, bool exchange) {
+  constexpr const char* op = "aten::linalg_lu_factor";
+  const int64_t batches = panel.size(0), rows = panel.size(1), columns = panel.size(2);
+  if (on_cpu(panel)) {
+    linalg_kernel(panel, "lu_panel")
+        .launch(op, queue_of(panel), {count(batches)}, {1}, buf(panel), panel.strides(), buf(pivots), pivots.stride(0),
+                buf(info), batches, rows, columns, at, int32_t(exchange));
+  } else if (rows <= kBlock) {
+    const GroupKernel factor(panel, "lu_block", std::max(rows, columns));
+    factor.launch(op, panel, ceil_div(batches, factor.blocks()), buf(panel), panel.strides(), buf(pivots),
+                  pivots.stride(0), buf(info), batches, int32_t(rows), int32_t(columns), int32_t(at),
+                  int32_t(exchange));
+  } else {
+    GroupKernel(panel, "lu_panel", rows, true)
+        .launch(op, panel, batches, buf(panel), panel.strides(), buf(pivots), pivots.stride(0), buf(info), rows,
+                int32_t(columns), int32_t(at), int32_t(exchange));
+  }
 }
 
 void lu_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& info, bool exchange) {
@@ -117,10 +181,7 @@ void lu_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& i
   for (int64_t at = 0; at < std::min(m, n); at += kBlock) {
     const int64_t size = std::min(kBlock, std::min(m, n) - at), rest = at + size;
     const Tensor panel = block(a, at, m - at, at, size), chosen = rows_of.narrow(1, at, size);
-    linalg_kernel(a, "lu_panel")
-        .launch("aten::linalg_lu_factor", queue_of(a), {count(a.size(0))}, element_group(netcl::device_of(a)),
-                buf(panel), panel.strides(), buf(chosen), chosen.stride(0), buf(info), a.size(0), m - at, size, at,
-                int32_t(exchange));
+    factor_panel(panel, chosen, info, at, exchange);
     if (exchange) {
       exchange_rows("aten::linalg_lu_factor", a.narrow(2, 0, at), rows_of, at, rest, false);
       exchange_rows("aten::linalg_lu_factor", a.narrow(2, rest, n - rest), rows_of, at, rest, false);

@@ -127,6 +127,26 @@ class TestLoss(TestCase):
             got = F.ctc_loss(log_probs.to(device), padded.to(device), *on_device, blank=6, zero_infinity=True)
         self.assertEqual(got.cpu(), F.ctc_loss(log_probs, padded, *sizes, blank=6, zero_infinity=True))
 
+    def test_ctc_long_targets(self, device):
+        """More states and classes than work-items, few and many classes, and labels that are the blank."""
+        if not torch.netcl.get_device_properties().has_fp64:
+            self.skipTest("no float64, and sums of 700 logarithms in float32 have errors of some percent")
+        # 1,081 states are more than the local memory of a GPU keeps.
+        for steps, batch, classes, labels in ((700, 2, 5, 540), (90, 3, 300, 40), (140, 2, 2, 70)):
+            log_probs = torch.randn(steps, batch, classes).log_softmax(2)
+            targets = torch.randint(1, classes, (batch, labels))
+            targets[:, ::7] = 0
+            targets[:, [labels // 2 - 1, labels - 1]] = 1  # the CPU's gradient is wrong if the last label is the blank
+            inputs, lengths = [steps] * (batch - 1) + [steps - 20], [labels] + [labels // 2] * (batch - 1)
+            self.check(
+                device,
+                lambda x, t, i=inputs, n=lengths: F.ctc_loss(x, t, i, n, reduction="none", zero_infinity=True),
+                log_probs,
+                targets,
+                dtype=torch.float64,
+                tolerance={"rtol": 1e-10, "atol": 1e-10},
+            )
+
     def test_ctc_refusals(self, device):
         x, t = torch.zeros(4, 2, 3, device=device), torch.ones(2, 2, dtype=torch.int64, device=device)
         for call, error in (

@@ -7,6 +7,8 @@
 #include <ATen/ops/tensor.h>
 #include <torch/library.h>
 
+#include <bit>
+
 #include "aten/support/RowElements.h"
 #include "runtime/Assertions.h"
 
@@ -71,17 +73,40 @@ struct Ctc {
     defs.set("ACC", dtype_tag(type));
   }
 
-  // The forward variables from the start, or the backward variables from the end, with one work-group per sequence.
+  // The forward variables from the start, or the backward variables from the end, with one work-group per sequence. On
+  // GPUs, local memory keeps up to 4 KiB of states.
   Tensor scan(bool reverse, const Tensor& nll) const {
     const Tensor log_alpha = at::empty({batch, steps, states}, log_probs.options());
-    if (batch > 0) {
-      const size_t local = dev.is_cpu() ? 1 : 64;
-      kernel(dev, "ctc_loss.cl", "ctc_scan", defs)
-          .launch(op, queue_of(log_probs), {size_t(batch) * local}, {local}, buf(log_alpha), buf_or_null(nll),
-                  buf(log_probs), buf(targets), buf(spans), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)),
-                  steps, batch, classes, states, blank, int32_t(reverse));
-    }
+    if (batch == 0) return log_alpha;
+    const size_t most = std::bit_floor(dev.info().max_work_group_size), wide = std::bit_ceil(size_t(states));
+    const size_t local = dev.is_cpu() ? 1 : std::min(std::clamp<size_t>(wide, 64, 256), most);
+    const bool kept = !dev.is_cpu() && wide * log_probs.itemsize() <= 4096;
+    Defs d = defs;
+    if (kept) d.set("LS", int64_t(local)).set("KEPT", int64_t(std::max<size_t>(wide, 64)));
+    kernel(dev, "ctc_loss.cl", kept ? "ctc_scan_local" : "ctc_scan", d)
+        .launch(op, queue_of(log_probs), {size_t(batch) * local}, {local}, buf(log_alpha), buf_or_null(nll),
+                buf(log_probs), buf(targets), buf(spans), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), steps,
+                batch, classes, states, blank, int32_t(reverse));
     return log_alpha;
+  }
+
+  // On GPUs, with one work-group per step and sequence.
+  void gradient_by_groups(const Tensor& out, const Tensor& grad, const Tensor& alpha, const Tensor& beta,
+                          const Tensor& nll, bool zero_infinity) const {
+    Defs d = defs;
+    d.set("LS", int64_t{kElementGroup});
+    const int64_t longest = states / 2;
+    const Tensor next = at::empty({batch, longest}, log_probs.options().dtype(at::kInt));
+    Queue& queue = queue_of(out);
+    if (longest > 0) {
+      kernel(dev, "ctc_loss.cl", "ctc_repeats", d)
+          .launch(op, queue, {size_t(next.numel())}, {kElementGroup}, buf(next), buf(targets), buf(spans), batch,
+                  classes, longest, blank);
+    }
+    kernel(dev, "ctc_loss.cl", "ctc_gradient_group", d)
+        .launch(op, queue, {size_t(steps) * kElementGroup, size_t(batch)}, {kElementGroup}, buf(out), buf(grad),
+                buf(log_probs), buf(alpha), buf(beta), buf(nll), buf(targets), buf(spans), buf(next), steps, batch,
+                classes, states, blank, int32_t(zero_infinity));
   }
 };
 
@@ -100,10 +125,14 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
   const Tensor out = at::empty_like(ctc.log_probs);
   if (out.numel() == 0) return out;
   const Tensor g = grad.contiguous(), alpha = log_alpha.contiguous(), loss = nll.contiguous();
+  if (!ctc.dev.is_cpu()) {
+    ctc.gradient_by_groups(out, g, alpha, log_beta, loss, zero_infinity);
+    return out;
+  }
   kernel(ctc.dev, "ctc_loss.cl", "ctc_gradient", ctc.defs)
-      .launch(ctc.op, queue_of(out), {size_t(ctc.steps), size_t(ctc.batch)}, element_group(ctc.dev), buf(out), buf(g),
-              buf(ctc.log_probs), buf(alpha), buf(log_beta), buf(loss), buf(ctc.targets), buf(ctc.spans), ctc.steps,
-              ctc.batch, ctc.classes, ctc.states, blank, int32_t(zero_infinity));
+      .launch(ctc.op, queue_of(out), {size_t(ctc.steps), size_t(ctc.batch)}, {1}, buf(out), buf(g), buf(ctc.log_probs),
+              buf(alpha), buf(log_beta), buf(loss), buf(ctc.targets), buf(ctc.spans), ctc.steps, ctc.batch, ctc.classes,
+              ctc.states, blank, int32_t(zero_infinity));
   return out;
 }
 

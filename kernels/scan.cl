@@ -1,10 +1,10 @@
 // Scans along one dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A work-item runs along one segment of up to
 // PANEL * VEC rows that are neighbours in memory (PANEL = VEC = 1 if the scanned dimension is the dense one).
 // `scan_totals` reduces each segment; `scan` starts each with what the totals before it make. No work-item waits for
-// another. `scan_group_totals` and `scan_group` do this by work-groups. `scan_transposed` takes 16 dense rows side by
-// side, and transposes 16 x 16 elements at a time in registers.
-// -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for `scan_group` LOCAL and
-// PANEL = VEC = 1; for `scan_transposed` PANEL = 1, VEC = 16 and PAST_CACHE.
+// another. `scan_group_totals` and `scan_group` do this by work-groups, of WIDE rows each. `scan_transposed` takes 16
+// dense rows side by side, and transposes 16 x 16 elements at a time in registers.
+// -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for `scan_group` LOCAL,
+// WIDE and PANEL = VEC = 1; for `scan_transposed` PANEL = 1, VEC = 16 and PAST_CACHE.
 #include "args/scan.h"
 #include "common/few.h"
 #include "common/offsets.h"
@@ -157,18 +157,19 @@ __kernel void scan(ARGS) {
   }
 }
 
-// For dense rows on GPUs: a work-group of LOCAL work-items scans a segment of a row, tile by tile, in which a work-item
-// takes EACH neighbours.
+// For dense or few rows on GPUs: a work-group of LOCAL work-items scans a segment of WIDE rows side by side, tile by
+// tile, in which a work-item takes EACH neighbours of one row.
 #if defined(LOCAL)
 #define EACH 4
-// Replaces `own` by what comes before this work-item: `carry`, and then `own` of the work-items before it. `carry`
-// becomes that of all.
+#define STEPS (LOCAL / WIDE * EACH)
+// Replaces `own` by what comes before this work-item: `carry`, and then `own` of its row's work-items before it.
+// `carry` becomes that of all.
 ALWAYS_INLINE void combine_group(accumulators_t* own, accumulators_t* carry, __local accumulators_t* shared) {
   const int t = get_local_id(0);
   int side = 0;
   shared[t] = *own;
   barrier(CLK_LOCAL_MEM_FENCE);
-  for (int apart = 1; apart < LOCAL; apart *= 2) {
+  for (int apart = WIDE; apart < LOCAL; apart *= 2) {
     if (t >= apart) {
       accumulators_t before = shared[side + t - apart];
       combine(&before, *own);
@@ -179,8 +180,8 @@ ALWAYS_INLINE void combine_group(accumulators_t* own, accumulators_t* carry, __l
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   *own = *carry;
-  if (t > 0) combine(own, shared[side + t - 1]);
-  combine(carry, shared[side + LOCAL - 1]);
+  if (t >= WIDE) combine(own, shared[side + t - WIDE]);
+  combine(carry, shared[side + LOCAL - WIDE + t % WIDE]);
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 #endif
@@ -188,31 +189,31 @@ ALWAYS_INLINE void combine_group(accumulators_t* own, accumulators_t* carry, __l
 __kernel void scan_group_totals(ARGS) {
   __local accumulators_t shared[2 * LOCAL];
   const ScanParams* L = &params;
-  const long row = get_group_id(0), segment = get_global_id(1), t = get_local_id(0);
-  const long begin = segment * L->segment, end = min(begin + L->segment, L->n);
-  const tile_t T = tile_at(L, IN_PTR, row);
+  const long segment = get_global_id(1), t = get_local_id(0), row = (long)get_group_id(0) * WIDE + t % WIDE;
+  const long begin = segment * L->segment, last = min(begin + L->segment, L->n), end = row < L->tiles ? last : begin;
+  const tile_t T = tile_at(L, IN_PTR, min(row, L->tiles - 1));
   accumulators_t carry = identity();
-  for (long at = begin; at < end; at += LOCAL * EACH) {
-    const long first = at + t * EACH;
+  for (long at = begin; at < last; at += STEPS) {
+    const long first = at + t / WIDE * EACH;
     accumulators_t own = identity();
     UNROLL for (int k = 0; k < EACH; k++)
       if (first + k < end) step(&own, read_vector(L, &T, first + k, 0), first + k);
     combine_group(&own, &carry, shared);
   }
-  if (t == 0) TOTAL(segment, row)[0] = carry;
+  if (t < WIDE && row < L->tiles) TOTAL(segment, row)[0] = carry;
 }
 
 __kernel void scan_group(ARGS) {
   __local accumulators_t shared[2 * LOCAL];
   const ScanParams* L = &params;
-  const long row = get_group_id(0), segment = get_global_id(1), t = get_local_id(0);
-  const long begin = segment * L->segment, end = min(begin + L->segment, L->n);
-  const tile_t T = tile_at(L, IN_PTR, row);
+  const long segment = get_global_id(1), t = get_local_id(0), row = (long)get_group_id(0) * WIDE + t % WIDE;
+  const long begin = segment * L->segment, last = min(begin + L->segment, L->n), end = row < L->tiles ? last : begin;
+  const tile_t T = tile_at(L, IN_PTR, min(row, L->tiles - 1));
   __global uchar *to0 = out0_buf + out0_off + T.out0, *to1 = out1_buf + out1_off + T.out1;
   accumulators_t carry = identity();
-  for (long s = 0; s < segment; s++) combine(&carry, TOTAL(s, row)[0]);
-  for (long at = begin; at < end; at += LOCAL * EACH) {
-    const long first = at + t * EACH;
+  for (long s = 0; s < segment && row < L->tiles; s++) combine(&carry, TOTAL(s, row)[0]);
+  for (long at = begin; at < last; at += STEPS) {
+    const long first = at + t / WIDE * EACH;
     VT x[EACH];
     accumulators_t own = identity();
     UNROLL for (int k = 0; k < EACH; k++)

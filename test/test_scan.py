@@ -76,7 +76,7 @@ class TestScan(TestCase):
             self.compare(lambda t: t.cumsum(1), torch.randint(-8, 9, (2100, 4096)).to(dtype), device)  # exact
 
     def test_long(self, device):
-        for shape, dim in (((100001,), 0), ((2, 30000), 1), ((30000, 3), 0), ((9000, 40), 0)):
+        for shape, dim in (((100001,), 0), ((2, 30000), 1), ((30000, 3), 0), ((9000, 40), 0), ((2, 9001, 11), 1)):
             x = make_tensor(shape, device="cpu", dtype=torch.float32, low=-1, high=1)
             # Without doubles a sum of 1e5 numbers below 1 is off by about 2^-24 * 1e5 / 16 at most.
             self.compare(lambda t: t.cumsum(dim), x, device, rtol=1e-5, atol=4e-4)

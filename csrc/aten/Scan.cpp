@@ -25,13 +25,15 @@ using at::Tensor;
 constexpr int64_t kItemElements = 4096;  // elements that pay for a work-item
 constexpr int64_t kMaxSegments = 64;     // each segment adds the totals of all before it
 constexpr int64_t kGroup = 128;          // largest work-group of scan_group
-constexpr int64_t kGroupRow = 64;        // a dense row at least this long is scanned by a work-group of a GPU
+constexpr int64_t kGroupRow = 64;        // dense or few rows at least this long are scanned by work-groups of a GPU
+constexpr int64_t kWide = 8;             // most rows that are not dense to a work-group, whose reads fill a sector
 
 // How the work is split (kernels/scan.cl).
 struct Plan {
   bool transposed;
   int64_t vec, panel;  // lanes, vectors per tile
-  int64_t group = 1;   // work-items that scan a row together
+  int64_t group = 1;   // work-items that scan `wide` rows together
+  int64_t wide = 1;
 };
 
 Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_element, ScalarType acc,
@@ -40,20 +42,21 @@ Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_e
   const Dimensions& dims = params.dims;
   const int64_t neighbours = dims.size[0];
   const int64_t rest = c10::multiply_integers(dims.size + 1, dims.size + dims.ndim);
-  // A GPU has a work-group for each segment of a dense row.
-  if (!device.is_cpu() && params.in_stride == element && params.n >= kGroupRow) {
+  const int64_t units = static_cast<int64_t>(device.compute_units()),
+                target = device.is_cpu() ? 4 * units : 512 * units;
+  // A GPU has a work-group for each segment of a dense row, or of some rows, if these are too few for a work-item each.
+  const bool dense = params.in_stride == element;
+  if (!device.is_cpu() && params.n >= kGroupRow && (dense || neighbours * rest < target)) {
     const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
     params.tiles = neighbours * rest;
-    const int64_t wanted =
-        std::min(16 * static_cast<int64_t>(device.compute_units()) / params.tiles, params.n / kItemElements);
+    const int64_t wide = dense ? 1 : std::min(kWide, static_cast<int64_t>(std::bit_floor(uint64_t(neighbours))));
+    const int64_t wanted = std::min(16 * units / ceil_div(params.tiles, wide), params.n * wide / kItemElements);
     params.segment = ceil_div(params.n, std::clamp<int64_t>(wanted, 1, kMaxSegments));
     params.segments = ceil_div(params.n, params.segment);
-    return {false, 1, 1, std::min(kGroup, most)};
+    return {false, 1, 1, std::min(kGroup, most), wide};
   }
   // A CPU scans neighbouring rows side by side; a GPU has one work-item per row.
   const bool together = device.is_cpu() && !complex_acc && dims.in[0] == element && neighbours >= 4;
-  const int64_t units = static_cast<int64_t>(device.compute_units()),
-                target = device.is_cpu() ? 4 * units : 512 * units;
   // It also does so for dense rows, transposed, if there are enough and an element's operation takes less than
   // transposing it.
   const bool transposed = device.is_cpu() && cheap && !together && params.in_stride == element &&
@@ -119,10 +122,10 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   if (acc == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
   Tensor totals;
   const bool grouped = plan.group > 1;
-  if (grouped) defs.set("LOCAL", plan.group);
-  const Range items{
-      static_cast<size_t>(grouped ? params.tiles * plan.group : ceil_div(params.tiles, params.tiles_per_item)),
-      static_cast<size_t>(params.segments)};
+  if (grouped) defs.set("LOCAL", plan.group).set("WIDE", plan.wide);
+  const Range items{static_cast<size_t>(grouped ? ceil_div(params.tiles, plan.wide) * plan.group
+                                                : ceil_div(params.tiles, params.tiles_per_item)),
+                    static_cast<size_t>(params.segments)};
   const Range group{device.is_cpu() ? size_t{1} : grouped ? static_cast<size_t>(plan.group) : size_t{64}};
   Queue& queue = queue_of(self);
   if (params.segments > 1) {  // an accumulator takes at most 16 bytes

@@ -21,9 +21,6 @@ D = torch.device("netcl", 0)
 IN_GPU_SHAPE = torch.netcl.is_available() and torch.netcl.get_device_properties(0).device_class == "gpu"
 IS_POCL = torch.netcl.is_available() and "Portable" in torch.netcl.get_device_properties(0).platform_name
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
-# There the check at first use refuses the emulated mma (its results are wrong), which is not understood yet. Intel's
-# runtime computes all engines rightly.
-REFUSED = ("mma_sm75", "mma_sm80") * IS_POCL
 ENGINES = ("mma_sm80", "wmma", "mfma_cdna2", "dpas")
 
 
@@ -52,8 +49,6 @@ class TestProducts(TestCase):
         cls.addClassCleanup(ops.set_matrix_engine, 0, "none")
 
     def use(self, engine, precision="highest"):
-        if engine in REFUSED:
-            self.skipTest("PoCL computes the emulated mma wrongly")
         before = torch.get_float32_matmul_precision()
         self.addCleanup(torch.set_float32_matmul_precision, before)
         torch.set_float32_matmul_precision(precision)
@@ -168,8 +163,6 @@ class TestChoice(TestCase):
 class TestInGpuShape(TestCase):
     @parametrize("engine", ENGINES)
     def test_units(self, engine):
-        if engine in REFUSED:
-            self.skipTest("PoCL computes the emulated mma wrongly")
         tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", f"{__file__}::TestProducts"]
         chosen = engine if engine != "mma_sm80" else "mma_sm80 or tf32 or precision or portable"
         done = subprocess.run(

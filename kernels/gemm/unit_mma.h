@@ -55,8 +55,10 @@ ALWAYS_INLINE uint4 load_matrices(__local const ushort* row, int along) {
 }
 #define LOAD_MATRICES(x, block, line, kk, lane, u) u->v = load_matrices(block + x##_matrix(line, kk, lane), x##_along);
 #else
+// Unrolled, so that the union is kept in registers: PoCL 3.0 does not look through the bitcasts that reach a union's
+// members, so it takes a union in memory for the same in all work-items, and keeps one for all.
 #define LOAD_MATRICES(x, block, line, kk, lane, u)                                                   \
-  for (int m = 0; m < 4; m++)                                                                        \
+  UNROLL for (int m = 0; m < 4; m++) UNROLL                                                          \
     for (int j = 0; j < 2; j++)                                                                      \
       u->s[2 * m + j] = x##_along ? block[x##_matrix(line, kk, 8 * m + lane / 4) + lane % 4 * 2 + j] \
                                   : block[x##_matrix(line, kk, 8 * m + lane % 4 * 2 + j) + lane / 4];

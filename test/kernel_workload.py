@@ -158,23 +158,27 @@ def vision() -> None:
 VENDORS_TILES = [[16, 16, 8, 8, 8], [16, 8, 4, 8, 16], [16, 16, 4, 4, 16]]
 
 
-def convolutions() -> None:
+def convolutions(channels: tuple[int, ...] = (32, 64, 128), size: int = 40, dtype: torch.dtype = torch.float32) -> None:
     """Convolutions of one tile, for few and many output channels; adjacent elements are pixels, channels or neither."""
-    for channels in (32, 64, 128):
-        w = torch.randn(channels, 8, 3, 3, device=D, requires_grad=True)
+    for count in channels:
+        w = torch.randn(count, 8, 3, 3, device=D, dtype=dtype, requires_grad=True)
         for memory_format in (torch.contiguous_format, torch.channels_last):
-            x = torch.randn(2, 8, 40, 40, device=D).contiguous(memory_format=memory_format)
+            x = torch.randn(2, 8, size, size, device=D, dtype=dtype).contiguous(memory_format=memory_format)
             F.conv2d(x.requires_grad_(), w).sum().backward()
 
 
 def matrix_units() -> None:
-    """Products on matrix units: setting one multiplies halves in all memory orders, and the first bfloat16 does so."""
+    """Products and convolutions on matrix units, in small and large tiles. Setting one multiplies halves in all memory
+    orders, and the first bfloat16 does so."""
     torch.set_float32_matmul_precision("high")
     a = torch.randn(16, 16, device=D)
     for engine in ("mma_sm75", "mma_sm80", "wmma", "mfma_cdna2", "dpas"):
         torch.ops.netcl.set_matrix_engine(0, f"emulated_{engine}")
         for dtype in (torch.float16, torch.bfloat16, torch.float32):
             a.to(dtype) @ a.to(dtype)
+        for dtype in (torch.float16, torch.bfloat16):
+            for size in (6, 40):
+                convolutions((64,), size, dtype)
     torch.ops.netcl.set_matrix_engine(0, "none")
     torch.set_float32_matmul_precision("highest")
 

@@ -59,12 +59,28 @@ AMD = """\
 \tv_wmma_f32_16x16x16_bf16 v[30:37], v[2:5], v[6:9], v[30:37]
 \tv_mad_u64_u32 v[0:1], s0, v2, v3, v[0:1]
 \ts_cbranch_scc1 .LBB0_1
+; %bb.2:
 \ts_endpgm
     .vgpr_spill_count: {}
 ; NumVgprs: 104
 ; ScratchSize: 400
 ; Occupancy: 9
 ; LDSByteSize: 8256 bytes/workgroup (compile time only)
+"""
+AMD_TURNED = """\
+; %bb.0:
+\tv_fmac_f32_e32 v20, v6, v7
+\ts_branch .LBB0_2
+.LBB0_1:                                ;   in Loop: Header=BB0_2 Depth=1
+\tds_store_b128 v8, v[10:13]
+.LBB0_2:                                ; =>This Inner Loop Header: Depth=1
+\tglobal_load_b128 v[2:5], v[0:1], off
+; %bb.3:                                ;   in Loop: Header=BB0_2 Depth=1
+\tv_wmma_f32_16x16x16_bf16 v[30:37], v[2:5], v[6:9], v[30:37]
+\ts_cbranch_scc1 .LBB0_1
+.LBB0_4:
+\tv_fmac_f32_e32 v20, v6, v7
+\ts_endpgm
 """
 ZE_INFO = """\
 ---
@@ -132,6 +148,9 @@ class TestLoops(TestCase):
     def test_amd(self):
         self.check("AMD", AMD, 16, 8, 3, {"8": 1, "16": 1})
 
+    def test_amd_puts_the_end_of_a_loop_before_its_start(self):
+        self.check("AMD", AMD_TURNED, 16, 4, 1, {"16": 1})
+
     def test_intel(self):
         self.check("Intel", INTEL, 8, 5, 1, {"16": 1})
 
@@ -156,6 +175,17 @@ class TestBounds(TestCase):
             self.assertEqual(list(found), [line] if bound else [], msg=str(change))
             self.assertEqual(mended, set() if bound else {line})
             self.assertIn("gemm_tiled", lab.page(results))
+
+    def test_matrix_instructions(self):
+        program = lab.Program("conv/conv_units.cl", "conv_units", "-DUNIT_WMMA=1 -DROWS=4 -DCOLS=2 -DLANES=32", "", 128)
+        target = next(t for t in lab.TARGETS if t.name == "gfx1100")
+        for loop, found in (
+            (lab.Loop(matrix=16, barriers=1), []),
+            (lab.Loop(matrix=15, barriers=1), ["matrix 15"]),
+            (lab.Loop(matrix=16, barriers=2), ["matrix 16"]),
+            (None, ["matrix 0"]),
+        ):
+            self.assertEqual(lab.broken(program, target, lab.Report(widest=16, loop=loop)), found)
 
     def test_work_group(self):
         source = "__kernel __attribute__((reqd_work_group_size(SIDE_X, SIDE_Y, 1))) void f(int x) {"

@@ -15,14 +15,15 @@ HERE = Path(__file__).parent
 # Files that are used only for one class of device, or without a capability.
 ELSEWHERE = {
     "cpu": {
-        "attention_flash.cl", "batch_norm_gpu.cl", "conv/conv_gemm_gpu.cl", "embedding_sorted.cl", "gemm/gemm_gpu.cl",
-        "gemm/gemm_units.cl", "norm_short.cl", "reduce/reduce_group.cl", "scatter_sorted.cl", "soft_double.cl",
-        "softmax_short.cl", "sort/radix_pass.cl", "sort/radix_results.cl", "sort/radix_rows.cl", "sort/radix_select.cl",
+        "attention_flash.cl", "batch_norm_gpu.cl", "conv/conv_gemm_gpu.cl", "conv/conv_units.cl", "embedding_sorted.cl",
+        "gemm/gemm_gpu.cl", "gemm/gemm_units.cl", "norm_short.cl", "reduce/reduce_group.cl", "scatter_sorted.cl",
+        "soft_double.cl", "softmax_short.cl", "sort/radix_pass.cl", "sort/radix_results.cl", "sort/radix_rows.cl",
+        "sort/radix_select.cl",
     },
     "gpu": {
         "attention_decode.cl",
         "conv/conv_channels.cl", "conv/conv_channels_few.cl", "conv/conv_channels_flat.cl", "conv/conv_depthwise.cl",
-        "conv/conv_gemm.cl", "conv/conv_pack.cl",
+        "conv/conv_gemm.cl", "conv/conv_pack.cl", "conv/conv_units.cl",
         "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "gemm/gemm_units.cl",
         "reduce/reduce_inner.cl",
         "rnn/lstm_steps.cl", "soft_double.cl", "sort/sort_merge.cl", "sort/sort_results.cl", "sort/sort_select.cl",

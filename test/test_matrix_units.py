@@ -1,4 +1,4 @@
-"""Products on a GPU's matrix units (kernels/gemm/gemm_units.h, csrc/aten/gemm/MatrixUnits.cpp).
+"""Products and convolutions on a GPU's matrix units (kernels/gemm/gemm_units.h, csrc/aten/gemm/MatrixUnits.cpp).
 
 The units are emulated: everything but the instruction runs as on a GPU, with the distribution of the elements over
 work-items that the instruction's vendor documents. In the shape for CPUs, TestInGpuShape runs the tests in a process
@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import unittest
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -36,13 +37,12 @@ def orders(t):
     yield torch.cat([t, t[..., :1]], -1)[..., :-1]
 
 
-def programs():
-    """The programs for matrix units so far."""
-    return [line for line in ops.programs_in_use() if "gemm_units" in line]
+def programs(name="gemm_units"):
+    """The programs of a kernel so far."""
+    return [line for line in ops.programs_in_use() if name in line]
 
 
-@unittest.skipUnless(IN_GPU_SHAPE, "in the shape for CPUs: TestInGpuShape runs these tests")
-class TestProducts(TestCase):
+class UnitCase(TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -62,6 +62,9 @@ class TestProducts(TestCase):
         expected = function(*(t.float() for t in tensors)).to(actual.dtype)
         self.assertEqual(actual, expected, atol=0, rtol=0)
 
+
+@unittest.skipUnless(IN_GPU_SHAPE, "in the shape for CPUs: TestInGpuShape runs these tests")
+class TestProducts(UnitCase):
     @parametrize("engine", ENGINES)
     def test_edges_and_memory_orders(self, engine):
         self.use(engine)
@@ -132,6 +135,109 @@ class TestProducts(TestCase):
         self.assertEqual(programs(), before)
 
 
+# Function, sizes of input and weight, options. On either side of a tile, of a block of k, and of the vectors of
+# channels that a work-item reads: 8, 4, 2 or 1.
+CONVOLUTIONS = (
+    (F.conv2d, (2, 16, 13, 11), (24, 16, 3, 3), {"padding": 1}),
+    (F.conv2d, (2, 20, 17, 15), (70, 10, 3, 3), {"groups": 2, "stride": 2, "dilation": 2, "padding": (2, 3)}),
+    (F.conv2d, (3, 12, 9, 9), (65, 12, 3, 2), {}),
+    (F.conv2d, (2, 9, 16, 16), (8, 9, 2, 2), {"stride": 3}),  # in the gradient of the input, pixels without taps
+    (F.conv2d, (1, 40, 5, 5), (96, 40, 3, 3), {}),  # 9 pixels: the weight is gathered
+    (F.conv2d, (1, 16, 5, 5), (16, 16, 1, 1), {"stride": 2}),
+    (F.conv2d, (3, 8, 40, 41), (8, 8, 3, 3), {}),  # the gradient of the weight is split along k
+    (F.conv1d, (2, 16, 50), (32, 16, 5), {"padding": 2}),
+    (F.conv3d, (1, 8, 5, 6, 7), (16, 8, 2, 3, 3), {"padding": 1}),
+    (F.conv_transpose2d, (2, 16, 7, 9), (16, 24, 3, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
+    (F.conv_transpose2d, (2, 32, 7, 9), (32, 9, 4, 4), {"groups": 2, "dilation": 2}),
+)
+
+
+@unittest.skipUnless(IN_GPU_SHAPE, "in the shape for CPUs: TestInGpuShape runs these tests")
+class TestConvolutions(UnitCase):
+    def setUp(self):
+        super().setUp()
+        # If the check at the first use finds something wrong, it warns, and the portable kernel computes the rest.
+        caught = warnings.catch_warnings()
+        caught.__enter__()
+        self.addCleanup(caught.__exit__, None, None, None)
+        warnings.simplefilter("error")
+
+    def check_all(self, case, dtype, memory_format=torch.contiguous_format):
+        """The result and all gradients, of integers: what is not exact is only the rounding of the result."""
+        function, size, weight, options = case
+        outputs = weight[1] * options.get("groups", 1) if function == F.conv_transpose2d else weight[0]
+        tensors = [whole(s, i, dtype, top=2) for i, s in enumerate((size, weight, (outputs,)))]
+        last = memory_format == torch.channels_last
+        results = []
+        for device, kind in (("cpu", torch.float32), (D, dtype)):
+            leaves = [t.to(device, kind, copy=True).requires_grad_() for t in tensors]
+            x, w = (t.to(memory_format=memory_format) if last else t for t in leaves[:2])
+            y = function(x, w, leaves[2], **options)
+            y.backward(whole(y.shape, 4, dtype, top=1).to(device, kind))
+            results.append([t.detach().cpu().to(dtype) for t in (y, *(t.grad for t in leaves))])
+        for name, expected, actual in zip(("result", "input", "weight", "bias"), *results, strict=True):
+            self.assertEqual(actual, expected, atol=0, rtol=0, msg=lambda m, name=name: f"{case} {dtype} {name}: {m}")
+
+    @parametrize("engine", ENGINES)
+    def test_forward_and_gradients(self, engine):
+        self.use(engine)
+        portable = programs("conv_tiled")
+        for case in CONVOLUTIONS:
+            self.check_all(case, torch.float16)
+        self.assertTrue(programs("conv_units"))
+        self.assertEqual(programs("conv_tiled"), portable)
+
+    @parametrize("engine", ENGINES)
+    def test_channels_last(self, engine):
+        self.use(engine)
+        portable = programs("conv_tiled")
+        for case in CONVOLUTIONS:
+            if len(case[1]) == 4:
+                self.check_all(case, torch.float16, torch.channels_last)
+        self.assertEqual(programs("conv_tiled"), portable)
+
+    @parametrize("engine", ENGINES)
+    def test_bfloat16(self, engine):
+        self.use(engine)
+        portable = programs("conv_tiled")
+        for memory_format in (torch.contiguous_format, torch.channels_last):
+            self.check_all(CONVOLUTIONS[0], torch.bfloat16, memory_format)
+        self.assertTrue([line for line in programs("conv_units") if "INA=bf16" in line])
+        self.assertEqual(programs("conv_tiled"), portable)
+
+    @parametrize("engine", ENGINES)
+    def test_inf_and_nan_reach_only_their_sums(self, engine):
+        """The last taps fill no block, and what lies after them is not 0."""
+        self.use(engine)
+        for memory_format in (torch.contiguous_format, torch.channels_last):
+            x, w = whole((1, 12, 9, 9), 1), whole((16, 12, 3, 3), 2)
+            x[0, 3, 2, 2], x[0, 11, 8, 8], w[5, 11, 2, 2] = float("inf"), float("nan"), float("inf")
+            expected = F.conv2d(x.float(), w.float())
+            actual = F.conv2d(*(t.to(D).to(memory_format=memory_format) for t in (x, w)))
+            self.assertEqual(actual.float().cpu(), expected, atol=0, rtol=0)
+            self.assertTrue(expected.isnan().any() and expected.isinf().any() and expected.isfinite().any())
+
+    def test_float_is_not_rounded(self):
+        """set_float32_matmul_precision is about products of matrices, and cudnn.allow_tf32 is on by default."""
+        g = torch.Generator().manual_seed(1)
+        for precision in ("highest", "high", "medium"):
+            self.use("mma_sm80", precision)
+            for kernel in (1, 3):
+                x, w = torch.randn(2, 16, 12, 12, generator=g), torch.randn(24, 16, kernel, kernel, generator=g)
+                exact, terms = F.conv2d(x.double(), w.double()), F.conv2d(x.abs().double(), w.abs().double())
+                error = (F.conv2d(x.to(D), w.to(D)).cpu() - exact).abs() / terms
+                self.assertLess(error.max().item(), 16 * kernel**2 * 2.0**-24)  # tf32's would be up to 2^-10
+
+    def test_what_is_portable(self):
+        self.use("mma_sm75")
+        before = programs("conv_units")
+        for dtype in (torch.bfloat16, torch.float32):
+            self.check_all(CONVOLUTIONS[0], dtype)
+        ops.set_matrix_engine(0, "none")
+        self.check_all(CONVOLUTIONS[0], torch.float16)
+        self.assertEqual(programs("conv_units"), before)
+
+
 @unittest.skipIf(IS_POCL and not FULL, "PoCL compiles an emulated unit for minutes")
 class TestChoice(TestCase):
     def run_with(self, engine):
@@ -163,8 +269,9 @@ class TestChoice(TestCase):
 class TestInGpuShape(TestCase):
     @parametrize("engine", ENGINES)
     def test_units(self, engine):
-        tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", f"{__file__}::TestProducts"]
-        chosen = engine if engine != "mma_sm80" else "mma_sm80 or tf32 or precision or portable"
+        tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", ""]
+        tests += [f"{__file__}::{name}" for name in ("TestProducts", "TestConvolutions")]
+        chosen = engine if engine != "mma_sm80" else "mma_sm80 or tf32 or precision or portable or rounded"
         done = subprocess.run(
             [sys.executable, *tests, "-k", chosen],
             env=dict(os.environ, NETCL_DEVICE_CLASS="gpu"), capture_output=True, text=True, timeout=1800,
@@ -174,6 +281,7 @@ class TestInGpuShape(TestCase):
 
 
 instantiate_parametrized_tests(TestProducts)
+instantiate_parametrized_tests(TestConvolutions)
 instantiate_parametrized_tests(TestInGpuShape)
 
 if __name__ == "__main__":

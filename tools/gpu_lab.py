@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-REPORTS = "4"  # version of the stored reports; change it with the way kernels are compiled or read
+REPORTS = "5"  # version of the stored reports; change it with the way kernels are compiled or read
 
 # The limits for every kernel.
 BOUNDS = {
@@ -44,6 +44,7 @@ HOT = {
     "batch_norm_gpu.cl batch_norm_parts": (8, 0.0),
     "batch_norm_gpu.cl batch_norm_grad_parts": (8, 0.0),
     "conv/conv_gemm_gpu.cl conv_tiled": (8, 0.75),
+    "conv/conv_units.cl conv_units": (8, 0.0),
     "gemm/gemm_gpu.cl gemm_tiled": (8, 0.75),
     "gemm/gemm_units.cl gemm_units": (8, 0.0),
     "norm_short.cl layer_norm_backward_short": (8, 0.0),
@@ -61,7 +62,8 @@ FMA_TARGETS = ("sm_80", "gfx1030")
 NOT_FMA = re.compile(r"-D(ACC|INA|INB)=(?!f32\b)|-DLANES=")
 # Programs of kernels/common/short_rows.h for rows that begin anywhere, which have no vectors.
 NOT_WIDE = re.compile(r"-DVEC=1\b.*-DHELD=")
-# The least number of matrix instructions between two barriers in the large tiles of gemm_units.cl, of 8 fragments.
+# The least number of matrix instructions between two barriers in the large tiles of gemm_units.cl and conv_units.cl, of
+# 8 fragments.
 MATRIX = 16
 
 
@@ -247,7 +249,7 @@ SYNTAX = {
         re.compile(r"\bBAR\b"),
     ),
     "AMD": Syntax(
-        re.compile(r"^(\.LBB\w+):\s+; +(?:=>|Parent Loop)"),  # the compiler marks the heads of loops
+        re.compile(r"^(\.LBB\w+):"),
         re.compile(r"^\t([a-z]\w+)"),
         re.compile(r"^\ts_c?branch\w*\s+(\.LBB\w+)"),
         re.compile(r"^\tv_(dual_)?(fma|fmac|mac|mad|pk_fma|mfma|wmma|dot)\w*f(16|32|64)|v_dual_fma|v_wmma|v_mfma"),
@@ -296,8 +298,26 @@ def access(vendor: str, line: str) -> tuple[str, int] | None:
     return ("global", 1) if m else None
 
 
+def marked_loops(lines: list[str]) -> list[list[str]]:
+    """The instructions of each loop in clang's assembly, which names the innermost loop of each block."""
+    bodies: dict[str, list[str]] = {}
+    block = header = None
+    for line in lines:
+        if m := re.match(r"\.L(BB\w+):|; %(bb\.\d+):", line):
+            block, header = m[1] or m[2], None
+        if m := re.search(r"; +in Loop: Header=(BB\w+)", line):
+            header = m[1]
+        elif re.search(r"; *=> *This (Inner )?Loop Header", line):
+            header = block
+        if header and SYNTAX["AMD"].instruction.match(line):
+            bodies.setdefault(header, []).append(line)
+    return list(bodies.values())
+
+
 def loops(vendor: str, lines: list[str]) -> list[list[str]]:
     """The instructions of each loop: from a label to a branch back to it, without those of the loops inside."""
+    if vendor == "AMD":
+        return marked_loops(lines)
     syntax = SYNTAX[vendor]
     start, end = {}, {}
     for i, line in enumerate(lines):
@@ -497,7 +517,7 @@ def applies(program: Program, target: Target) -> bool:
 
 
 def sums(program: Program) -> int:
-    """The number of sums per work-item (of gemm_units: of fragments per sub-group); 16 where that is no option."""
+    """The number of sums per work-item (on matrix units: of fragments per sub-group); 16 where that is no option."""
     values = dict(re.findall(r"-D(ROWS|COLS)=(\d+)", program.options))
     return int(values.get("ROWS", 4)) * int(values.get("COLS", 4))
 
@@ -520,8 +540,9 @@ def broken(program: Program, target: Target, r: Report) -> list[str]:
         if target.name in FMA_TARGETS and not NOT_FMA.search(program.options):
             if r.loop and r.loop.share < share and sums(program) >= 16:
                 found.append(f"multiply-adds {r.loop.share:.0%}")
-        if program.unit and r.loop and sums(program) >= 8 and r.loop.matrix < MATRIX * max(r.loop.barriers, 1):
-            found.append(f"matrix {r.loop.matrix}")
+        loop = r.loop or Loop()
+        if program.unit and sums(program) >= 8 and loop.matrix < MATRIX * max(loop.barriers, 1):
+            found.append(f"matrix {loop.matrix}")
     return found
 
 

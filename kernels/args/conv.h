@@ -28,19 +28,20 @@ typedef struct {
 } ConvPackParams;
 SAME_SIZE(ConvPackParams, 7 * 8)
 
-// conv_gemm, conv_tiled: out (m x n) = gathered (m x k) * packed (k x n) + bias, for each group. If k is split, slice s
-// writes its sum to out + s * out_slice.
+// conv_gemm, conv_tiled, conv_units: out (m x n) = gathered (m x k) * packed (k x n) + bias, for each group. If k is
+// split, slice s writes its sum to out + s * out_slice.
 typedef struct {
   int64_t m, n, k, groups;
-  int64_t m_tiles;                      // tiles per work-item, down; conv_tiled: of the result
+  int64_t m_tiles;                      // tiles per work-item, down; on GPUs: of the result
   int64_t n_panels, n_panels_per_item;  // panels of the packed operand
   int64_t k_slice, out_slice;
   int64_t x_group, out_group;
   int64_t bias_row, bias_col, bias_group;  // strides of the bias, if there is one
   int64_t cols_linear;                     // column j lies at j * out_cols.stride[3]
   int64_t contiguous;                      // as in ConvPackParams
+  int64_t packed_col, packed_group;        // conv_units: strides of the packed operand, whose taps are adjacent
 } ConvGemmParams;
-SAME_SIZE(ConvGemmParams, 16 * 8)
+SAME_SIZE(ConvGemmParams, 18 * 8)
 
 // conv_direct, conv_direct_weight.
 typedef struct {

@@ -5,25 +5,14 @@
 // -D: ACC (compute tag), IN, OUT (storage tags), OFFSET (int or long: type of the table); conv_tiled: SIDE_X, SIDE_Y,
 // ROWS, COLS, KC, LVA, LVB (gemm_blocks.h), VB (elements of the packed operand that a work-item reads at once), VA (the
 // same of the gathered one, which are adjacent taps), ALONG_K (neighbouring work-items read neighbouring taps, not
-// rows), DOWN (neighbours store neighbouring rows, not columns); conv_panels: KC, WIDTH.
+// rows), DOWN (neighbours store neighbouring rows, not columns); conv_panels: KC, WIDTH, LINES.
 #define VEC 1
-#include "conv/conv.h"
-
-// The offset of index i.
-static inline long offset_of(const MixedRadix* R, long i) {
-  if ((ulong)(i | R->size[1] | R->size[2] | R->size[3]) <= UINT_MAX) {
-    const uint at = (uint)i, w = at / (uint)R->size[3], h = w / (uint)R->size[2], d = h / (uint)R->size[1];
-    return d * R->stride[0] + (h - d * (uint)R->size[1]) * R->stride[1] + (w - h * (uint)R->size[2]) * R->stride[2] +
-           (at - w * (uint)R->size[3]) * R->stride[3];
-  }
-  long offset[1];
-  offsets_from(R, i, i + 1, 1, offset);
-  return offset[0];
-}
+#include "conv/conv_tile.h"
 
 #ifndef SIDE_X
 // Packs the right operand into panels of WIDTH columns, [k][WIDTH], with zeros after the last column and the last tap:
-// the depth is a multiple of KC. A work-item packs one element; 8 x 8 neighbours read and write 8 at a time.
+// the depth is a multiple of KC. For conv_units.cl it packs LINES, [column][k]; WIDTH is 8 then. A work-item packs one
+// element; 8 x 8 neighbours read and write 8 at a time.
 __kernel void conv_panels(BUF(src), BUF(tap), BUF(dst), const MixedRadix cols, const ConvPackParams P, long groups) {
   const long depth = (P.k + KC - 1) / KC * KC, k_blocks = depth / 8, item = get_global_id(0), block = item / 64;
   const long column_block = block / k_blocks, column_blocks = P.panels * (WIDTH / 8),
@@ -35,7 +24,11 @@ __kernel void conv_panels(BUF(src), BUF(tap), BUF(dst), const MixedRadix cols, c
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN)) + group * P.src_group;
   ST value = 0;
   if (r < P.k && col < P.n) value = LOAD(IN, ACC, 1, src, offset_of(&cols, col) + PTR(tap, const OFFSET)[r]);
+#ifdef LINES
+  if (col < P.n) PTR(dst, ST)[(group * P.n + col) * depth + r] = value;
+#else
   PTR(dst, ST)[((group * P.panels + panel) * depth + r) * WIDTH + col - panel * WIDTH] = value;
+#endif
 }
 #else
 #define MAC(a, b, c) ((a) * (b) + (c))
@@ -124,21 +117,18 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_tiled(BUF(
   __local long* place = (__local long*)ta;  // offsets of rows and columns, before and after the product
   const int id = get_local_id(0);
   const int x = DOWN ? id / SIDE_Y : id % SIDE_X, y = DOWN ? id % SIDE_Y : id / SIDE_X;
-  const uint m_tiles = (uint)G.m_tiles, n_tiles = (uint)G.n_panels, tiles = m_tiles * n_tiles;
-  const uint part = (uint)get_group_id(0) / tiles, tile = (uint)get_group_id(0) % tiles;
-  const uint slice = part / (uint)G.groups, group = part % (uint)G.groups, panel = tile % n_tiles;
-  const long row0 = (long)(tile / n_tiles) * HEIGHT, col0 = (long)panel * WIDTH;
-  const long begin = slice * G.k_slice, end = min(begin + G.k_slice, G.k), depth = (G.k + KC - 1) / KC * KC;
+  const ConvTile T = tile_of(&G, get_group_id(0), HEIGHT, WIDTH);
+  const long begin = T.begin, end = T.end, depth = (G.k + KC - 1) / KC * KC;
 
-  for (int i = id; i < HEIGHT; i += ITEMS) place[i] = offset_of(&rows, min(row0 + i, G.m - 1));
+  put_places(place, &rows, T.row0, G.m, HEIGHT, ITEMS);
   barrier(CLK_LOCAL_MEM_FENCE);
   long row[A_ROWS];
   UNROLL for (int i = 0; i < A_ROWS; i++)
     row[i] = place[A_LINE(id) + i * A_LINES_APART];
   barrier(CLK_LOCAL_MEM_FENCE);
-  __global const ST* from = PTR(x, const ST) + group * G.x_group;
+  __global const ST* from = PTR(x, const ST) + T.group * G.x_group;
   __global const OFFSET* tap = PTR(tap, const OFFSET);
-  __global const ST* b = PTR(b, const ST) + ((group * G.n_panels + panel) * depth + begin) * WIDTH;
+  __global const ST* b = PTR(b, const ST) + ((T.group * G.n_panels + T.panel) * depth + begin) * WIDTH;
   const int a_first = A_KK(id) * a_pitch + A_LINE(id);
   long kk = begin + A_KK(id);
 
@@ -175,13 +165,13 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_tiled(BUF(
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 
-  for (int i = id; i < HEIGHT; i += ITEMS) place[i] = offset_of(&out_rows, min(row0 + i, G.m - 1));
-  for (int j = id; j < WIDTH; j += ITEMS) place[HEIGHT + j] = offset_of(&out_cols, min(col0 + j, G.n - 1));
+  put_places(place, &out_rows, T.row0, G.m, HEIGHT, ITEMS);
+  put_places(place + HEIGHT, &out_cols, T.col0, G.n, WIDTH, ITEMS);
   barrier(CLK_LOCAL_MEM_FENCE);
-  __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT)) + slice * G.out_slice + group * G.out_group;
-  __global const ST* bias = bias_buf
-                                ? PTR(bias, const ST) + group * G.bias_group + row0 * G.bias_row + col0 * G.bias_col
-                                : (__global const ST*)0;
-  store_tile(t, out, bias, &G, place, x, y, (int)min(G.m - row0, (long)HEIGHT), (int)min(G.n - col0, (long)WIDTH));
+  __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT)) + T.slice * G.out_slice + T.group * G.out_group;
+  __global const ST* bias =
+      bias_buf ? PTR(bias, const ST) + T.group * G.bias_group + T.row0 * G.bias_row + T.col0 * G.bias_col
+               : (__global const ST*)0;
+  store_tile(t, out, bias, &G, place, x, y, (int)min(G.m - T.row0, (long)HEIGHT), (int)min(G.n - T.col0, (long)WIDTH));
 }
 #endif

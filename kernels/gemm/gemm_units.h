@@ -1,6 +1,6 @@
-// The tile of a work-group on matrix units, for gemm_units.cl. Each of SIDE_X x SIDE_Y sub-groups of LANES work-items
-// computes ROWS x COLS fragments of C, UNIT_M x UNIT_N elements each. A fragment's elements are distributed over the
-// lanes' registers as the vendor documents it.
+// The tile of a work-group on matrix units, for gemm_units.cl and conv_units.cl. Each of SIDE_X x SIDE_Y sub-groups of
+// LANES work-items computes ROWS x COLS fragments of C, UNIT_M x UNIT_N elements each. A fragment's elements are
+// distributed over the lanes' registers as the vendor documents it.
 //
 // -D: UNIT_MMA (75 or 80: the least compute capability), UNIT_WMMA, UNIT_MFMA (CDNA 1 or 2) or UNIT_DPAS: the
 // instruction; EMULATED: compute it without the instruction; SIDE_X, SIDE_Y, ROWS, COLS, KC; LVB: a lane's columns side
@@ -9,13 +9,23 @@
 //   UNIT_M, UNIT_N, UNIT_K              the size of the fragments
 //   UNIT_X_EACH, UNIT_X_RUN             elements of a lane; as many of them are adjacent along k
 //   UNIT_X_LINE(lane, i), UNIT_X_K(..)  the place of element i in the fragment: row of A or column of B, and k
-//   UNIT_C_EACH, UNIT_ROW(lane, e), UNIT_COLUMN(lane, e)  the same for C
+//   UNIT_C_EACH, UNIT_ROW(lane, e), UNIT_COLUMN(lane, e)  the same for C; UNIT_DOWN: rows are stored side by side
 //   UNIT_X_REGISTERS                    the vector type that the instruction takes
 //   UNIT_ACROSS                         1 if an operand may lie across k in local memory
 //   unit_multiply(a, b, c)              c += a * b
 //   UNIT_ROUND(x), UNIT_KERNEL          an element as the instruction takes it; the kernel's attributes; if needed
 #ifndef NETCL_GEMM_UNITS_H
 #define NETCL_GEMM_UNITS_H
+
+#define TYPE_IS_16(S) CAT(is_16_, S)
+#define is_16_f16 1
+#define is_16_bf16 1
+#if TYPE_IS_16(INA)
+#define MOVE u16
+#else
+#define MOVE f32
+#endif
+#define element_t CTYPE(MOVE)
 
 #if defined(UNIT_MMA)
 #include "gemm/unit_mma.h"
@@ -96,6 +106,32 @@ typedef union {
       a_take(ta, (y * ROWS + r) * UNIT_M, kk, lane, &u);                                           \
       UNIT_LOOP for (int s = 0; s < COLS; s++) UNIT_MULTIPLY(u, v[s], t[r][s])                     \
     }                                                                                              \
+  }
+
+// t += the product of two operands, k deep; ta and tb hold two blocks of each. A and B are an a_source and a b_source,
+// as in unit_operand.h.
+#define MULTIPLY_ALL(k, A, B, ta, tb, t)                           \
+  a_moved ra[a_vectors];                                           \
+  b_moved rb[b_vectors];                                           \
+  a_fetch(&(A), (int)min(k, (long)KC), ra);                        \
+  b_fetch(&(B), (int)min(k, (long)KC), rb);                        \
+  a_put(&(A), ra, ta);                                             \
+  b_put(&(B), rb, tb);                                             \
+  barrier(CLK_LOCAL_MEM_FENCE);                                    \
+  int now = 0;                                                     \
+  for (long left = (k) - KC;; left -= KC) {                        \
+    if (left > 0) {                                                \
+      a_next(&(A));                                                \
+      b_next(&(B));                                                \
+      a_fetch(&(A), (int)min(left, (long)KC), ra);                 \
+      b_fetch(&(B), (int)min(left, (long)KC), rb);                 \
+    }                                                              \
+    MULTIPLY_BLOCKS((ta) + now * a_block, (tb) + now * b_block, t) \
+    if (left <= 0) break;                                          \
+    now = 1 - now;                                                 \
+    a_put(&(A), ra, (ta) + now * a_block);                         \
+    b_put(&(B), rb, (tb) + now * b_block);                         \
+    barrier(CLK_LOCAL_MEM_FENCE);                                  \
   }
 
 #endif

@@ -87,7 +87,8 @@ int64_t contiguous_offsets(const MixedRadix& r) {
   return std::clamp<int64_t>(n, 1, std::numeric_limits<int32_t>::max());
 }
 
-OffsetTable write_table(const ConvContext& c, const MixedRadix& radix, int64_t count) {
+OffsetTable write_table(const ConvContext& c, const MixedRadix& radix, int64_t offsets) {
+  const int64_t count = c.device.is_cpu() ? offsets : round_up(offsets, kUnitDepth);
   const bool wide = largest_offset(radix) > std::numeric_limits<int32_t>::max();
   OffsetTable t{c.scratch(count, wide ? c10::kLong : c10::kInt), contiguous_offsets(radix)};
   if (count == 0) return t;

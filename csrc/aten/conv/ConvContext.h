@@ -7,6 +7,7 @@
 #include "aten/conv/Convolution.h"
 #include "aten/gemm/GroupTile.h"
 #include "aten/gemm/MatrixEngine.h"
+#include "aten/gemm/MatrixUnits.h"
 #include "aten/support/RowElements.h"
 
 namespace netcl {
@@ -22,11 +23,12 @@ struct ConvContext {
   int64_t vec, mr;              // the tile: mr rows of 1 or 2 vectors
   std::optional<EngineTile> engine;
   std::optional<GroupTile> group;  // on a GPU: the tile of a work-group
+  std::optional<UnitTile> unit;    // the same on matrix units, which are used if there is one
 
   explicit ConvContext(const ConvCall& call);
 
   int64_t vectors(int64_t n) const { return engine || n > vec ? 2 : 1; }
-  int64_t nr(int64_t n) const { return group ? group->width() : vectors(n) * vec; }
+  int64_t nr(int64_t n) const { return unit ? unit->width() : group ? group->width() : vectors(n) * vec; }
   // The elements of a panel of `width` rows or columns and k taps.
   int64_t panel(int64_t width, int64_t k) const {
     if (group) return width * round_up(k, group->kc);
@@ -61,7 +63,7 @@ inline int64_t grid_offset(const ConvDims& at, const ConvDims& extent) {
   return (at[0] * extent[1] + at[1]) * extent[2] + at[2];
 }
 
-// A table of offsets, with 32 bits if that suffices.
+// A table of offsets, with 32 bits if that suffices. On a GPU it ends with a whole block of a product on matrix units.
 struct OffsetTable {
   at::Tensor data;
   int64_t contiguous;  // from each multiple of this number on, this many offsets are consecutive

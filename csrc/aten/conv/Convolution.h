@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "runtime/Device.h"
+
 namespace netcl {
 
 using ConvDims = std::array<int64_t, 3>;  // depth, height, width; 1d and 2d have leading ones
@@ -56,6 +58,9 @@ void run_depthwise(const ConvCall& call);
 // Few output channels per group: vectors lie along a row of pixels (DirectConvolution.cpp). Not for channels_last.
 bool serves_direct(const ConvCall& call);
 void run_direct(const ConvCall& call);
+
+// Whether a GPU's matrix units compute convolutions of this type rightly (ConvUnits.cpp): what units_pass() checks.
+bool units_convolve(const Device& device, c10::ScalarType type);
 
 // All others: a matrix product, one operand of which is gathered from the padded input (ImplicitGemm.cpp).
 void run_implicit_gemm(const ConvCall& call);

@@ -1,5 +1,5 @@
 // Convolution as a matrix product. One operand is gathered from the padded input, the other is packed beforehand
-// (kernels/conv/conv_gemm.cl, on GPUs conv_gemm_gpu.cl), so no im2col matrix is written.
+// (kernels/conv/conv_gemm.cl, on GPUs conv_gemm_gpu.cl or conv_units.cl), so no im2col matrix is written.
 //
 // A forward pass is  out[p][co] = sum over r of x[pixel(p) + tap(r)] * w[r][co]  over taps r = (channel, kernel
 // position). For the gradient of the weight, pixels and taps change places.
@@ -13,6 +13,7 @@ constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that multiply one t
 constexpr int64_t kDepthPerItem = 128;      // depth of a panel that a work-item packs
 // conv_gemm_blocks; the rows of so many tiles are whole vectors.
 constexpr int64_t kBlockTaps = 128, kBlockTiles = 4, kBlockPanels = 8;
+constexpr int64_t kUnitVector = 8;  // conv_units: elements that a work-item moves to local memory at once
 
 // Element (r, j) of group g is src[first + g * src_group + cols(j) + taps(r)].
 struct PackedOperand {
@@ -21,6 +22,12 @@ struct PackedOperand {
   const OffsetTable& taps;
   MixedRadix cols;
   int64_t k, n, groups, src_group;
+};
+
+// A packed operand; for matrix units with the strides of columns and groups.
+struct Packed {
+  at::Tensor data;
+  int64_t col = 0, group = 0;
 };
 
 at::Tensor pack_on_gpu(const ConvContext& c, const PackedOperand& o, const ConvPackParams& p, const at::Tensor& out) {
@@ -33,8 +40,32 @@ at::Tensor pack_on_gpu(const ConvContext& c, const PackedOperand& o, const ConvP
   return out;
 }
 
+// For matrix units: columns of adjacent taps. A weight whose columns are aligned is such an operand.
+Packed pack_lines(const ConvContext& c, const PackedOperand& o) {
+  const int64_t depth = round_up(o.k, c.unit->groups.kc), column = o.cols.stride[3];
+  const bool linear = o.cols.size[3] == o.n && o.taps.contiguous >= o.k && o.k % kUnitVector == 0;
+  if (linear && o.first == 0 && column % kUnitVector == 0 && o.src_group % kUnitVector == 0 &&
+      reinterpret_cast<uintptr_t>(o.src.const_data_ptr()) % 16 == 0)
+    return {o.src, column, o.src_group};
+  const Packed r{c.scratch(std::max<int64_t>(o.groups * o.n * depth, 1), o.src.scalar_type()), depth, o.n * depth};
+  if (o.k == 0) return r;
+  ConvPackParams p{};
+  p.k = o.k;
+  p.n = o.n;
+  p.panels = ceil_div(o.n, kUnitVector);
+  p.src_group = o.src_group;
+  Defs defs;
+  defs.set("ACC", "u16").set("IN", "u16").set("OFFSET", o.taps.type());
+  defs.set("KC", c.unit->groups.kc).set("WIDTH", kUnitVector).set("LINES", 1);
+  kernel(c.device, "conv/conv_gemm_gpu.cl", "conv_panels", defs)
+      .launch(c.op, c.queue, {size_t(o.groups * p.panels * kUnitVector * depth)}, element_group(c.device),
+              at_element(o.src, o.first), buf(o.taps.data), buf(r.data), o.cols, p, o.groups);
+  return r;
+}
+
 // Packs o into panels of columns: [group][panel][k][columns].
-at::Tensor pack(const ConvContext& c, const PackedOperand& o) {
+Packed pack(const ConvContext& c, const PackedOperand& o) {
+  if (c.unit) return pack_lines(c, o);
   const int64_t nr = c.nr(o.n);
   ConvPackParams p{};
   p.k = o.k;
@@ -45,22 +76,23 @@ at::Tensor pack(const ConvContext& c, const PackedOperand& o) {
   p.src_end = o.src.numel() - o.first;
   p.contiguous = o.taps.contiguous;
   const at::Tensor out = c.panels(o.groups * p.panels * c.panel(nr, o.k));
-  if (o.k == 0) return out;
-  if (c.group) return pack_on_gpu(c, o, p, out);
+  if (o.k == 0) return {out};
+  if (c.group) return {pack_on_gpu(c, o, p, out)};
   Defs defs = c.tile_defs(o.n, o.taps.type());
   defs.set("IN", dtype_tag(o.src.scalar_type()));
   if (!c.engine && c.acc == c10::kFloat && nr % 16 == 0) defs.set("TRANSPOSE", 1);
   kernel(c.device, "conv/conv_pack.cl", "conv_pack", defs)
       .launch(c.op, c.queue, {size_t(ceil_div(o.k, p.k_per_item)), size_t(p.panels), size_t(o.groups)}, {1, 1, 1},
               at_element(o.src, o.first), buf(o.taps.data), buf(out), o.cols, p);
-  return out;
+  return {out};
 }
 
 // out (m x n) = gathered (m x k) * packed (k x n) + bias, as drawn in kernels/conv/conv.h.
 struct GatheredProduct {
   Buf x;
   const OffsetTable& taps;
-  at::Tensor packed, bias;
+  Packed packed;
+  at::Tensor bias;
   Buf out;
   c10::ScalarType out_dtype;
   MixedRadix rows, tap_order, out_rows, out_cols;
@@ -101,6 +133,12 @@ bool multiples(const MixedRadix& rows, int64_t elements) {
   return all;
 }
 
+// Whether a work-item may read `elements` adjacent taps of the gathered operand at once.
+bool gathers_vectors(const GatheredProduct& p, int64_t elements, c10::ScalarType type) {
+  return vectors_along(p.tap_order, elements) && multiples(p.rows, elements) && p.params.x_group % elements == 0 &&
+         reinterpret_cast<uintptr_t>(p.x.address) % (static_cast<size_t>(elements) * c10::elementSize(type)) == 0;
+}
+
 // Elements of 16 bytes, at most as many as a work-item reads of `lines` lines of a block.
 int64_t group_vector(const ConvContext& c, int64_t lines) {
   const GroupTile& t = *c.group;
@@ -117,10 +155,7 @@ void multiply_on_gpu(const ConvContext& c, const GatheredProduct& p) {
   // Neighbouring work-items read along the taps if more of these are adjacent, else along the rows.
   const bool along = p.taps.contiguous >= t.kc;
   int64_t vec = along ? group_vector(c, t.height()) : 1;
-  const auto address = reinterpret_cast<uintptr_t>(p.x.address);
-  if (!vectors_along(p.tap_order, vec) || !multiples(p.rows, vec) || g.x_group % vec != 0 || g.k_slice % vec != 0 ||
-      address % (static_cast<size_t>(vec) * c10::elementSize(c.acc)) != 0)
-    vec = 1;
+  if (!gathers_vectors(p, vec, c.acc) || g.k_slice % vec != 0) vec = 1;
   const auto taken = [&c](int64_t each) {
     return std::min<int64_t>(16 / static_cast<int64_t>(c10::elementSize(c.acc)), each);
   };
@@ -133,7 +168,35 @@ void multiply_on_gpu(const ConvContext& c, const GatheredProduct& p) {
   TORCH_CHECK(groups <= UINT32_MAX, "netcl: ", c.op, ": too many tiles for one launch: ", groups);
   const auto items = static_cast<size_t>(t.x * t.y);
   kernel(c.device, "conv/conv_gemm_gpu.cl", "conv_tiled", defs)
-      .launch(c.op, c.queue, {static_cast<size_t>(groups) * items}, {items}, p.x, buf(p.taps.data), buf(p.packed),
+      .launch(c.op, c.queue, {static_cast<size_t>(groups) * items}, {items}, p.x, buf(p.taps.data), buf(p.packed.data),
+              buf_or_null(p.bias), p.out, p.rows, p.out_rows, p.out_cols, g);
+}
+
+void multiply_on_units(const ConvContext& c, const GatheredProduct& p) {
+  const UnitTile& t = *c.unit;
+  const GroupTile& sides = t.groups;
+  ConvGemmParams g = p.params;
+  g.k_slice = p.slices > 1 ? round_up(ceil_div(g.k, p.slices), sides.kc) : g.k;
+  g.m_tiles = ceil_div(g.m, t.height());
+  g.n_panels = ceil_div(g.n, t.width());
+  g.packed_col = p.packed.col;
+  g.packed_group = p.packed.group;
+  int64_t vec = kUnitVector;
+  while (vec > 1 && !gathers_vectors(p, vec, c.source_type)) vec /= 2;
+  Defs defs = c.offset_defs(p.taps.type());
+  defs.set("INA", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype)).set("SIDE_X", sides.x);
+  defs.set("SIDE_Y", sides.y).set("ROWS", sides.rows).set("COLS", sides.cols).set("KC", sides.kc).set("VA", vec);
+  defs.set("VB", std::min(kUnitVector, t.width() * sides.kc / t.items()));
+  // Neighbouring work-items read along the taps if more of these are adjacent, else along the rows.
+  defs.set("ALONG_K", int64_t{vec == kUnitVector || p.taps.contiguous >= sides.kc});
+  defs.set("RUN", p.taps.contiguous % kUnitVector == 0 && g.k % kUnitVector == 0 ? kUnitVector : 1);
+  defs.set("DOWN", int64_t{p.out_cols.stride[3] != 1});
+  t.define_in(defs);
+  const int64_t groups = g.m_tiles * g.n_panels * p.slices * g.groups;
+  TORCH_CHECK(groups <= UINT32_MAX, "netcl: ", c.op, ": too many tiles for one launch: ", groups);
+  const auto items = static_cast<size_t>(t.items());
+  kernel(c.device, "conv/conv_units.cl", "conv_units", defs)
+      .launch(c.op, c.queue, {static_cast<size_t>(groups) * items}, {items}, p.x, buf(p.taps.data), buf(p.packed.data),
               buf_or_null(p.bias), p.out, p.rows, p.out_rows, p.out_cols, g);
 }
 
@@ -152,10 +215,11 @@ void multiply_blocks(const ConvContext& c, const GatheredProduct& p) {
       .launch(
           c.op, c.queue,
           {size_t(ceil_div(tiles, g.m_tiles)), size_t(ceil_div(g.n_panels, kBlockPanels)), size_t(p.slices * g.groups)},
-          {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed), p.out, p.rows, p.out_rows, p.out_cols, g);
+          {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed.data), p.out, p.rows, p.out_rows, p.out_cols, g);
 }
 
 void multiply(const ConvContext& c, GatheredProduct p) {
+  if (c.unit) return multiply_on_units(c, p);
   if (c.group) return multiply_on_gpu(c, p);
   if (!c.engine && p.taps_apart && p.params.n > c.nr(p.params.n)) return multiply_blocks(c, p);
   ConvGemmParams& g = p.params;
@@ -170,7 +234,7 @@ void multiply(const ConvContext& c, GatheredProduct p) {
   Defs defs = c.tile_defs(g.n, p.taps.type());
   defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
   kernel(c.device, "conv/conv_gemm.cl", "conv_gemm", defs)
-      .launch(c.op, c.queue, global, {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed), buf_or_null(p.bias), p.out,
+      .launch(c.op, c.queue, global, {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed.data), buf_or_null(p.bias), p.out,
               p.rows, p.out_rows, p.out_cols, buf_or_null(rows), g);
 }
 
@@ -253,22 +317,36 @@ void gemm_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
                .params = g});
 }
 
-// The tile for the products of a call, as gemm_pass() and gemm_weight_pass() divide them.
-GroupTile group_tile_of(const ConvContext& c, const ConvCall& call) {
+// Chooses the tile for `batches` products of m x n.
+void set_group_tile(ConvContext& c, const ConvCall& call, int64_t m, int64_t n, int64_t batches) {
+  const auto dtype = call.result().scalar_type();
+  // float is never rounded: set_float32_matmul_precision does not apply to convolutions, and cudnn.allow_tf32 is on by
+  // default, so it says nothing about what a user wants.
+  if (dtype != c.acc) c.unit = unit_tile(c.device, dtype, m, n, batches);
+  if (c.unit && !units_pass(c.device, dtype, &units_convolve)) c.unit.reset();
+  if (c.unit)
+    c.source_type = dtype;
+  else
+    c.group = conv_tile(c.device, c.acc, m, n, batches);
+}
+
+// The same for the products of a call, as gemm_pass() and gemm_weight_pass() divide them.
+void set_group_tile(ConvContext& c, const ConvCall& call) {
   const ConvGeometry& g = call.g;
-  if (call.direction == ConvDirection::kWeightGradient)
-    return conv_tile(c.device, c.acc, g.taps(), g.c_out,
-                     g.groups * ceil_div(g.images * volume(g.out), kWeightSliceDepth));
+  if (call.direction == ConvDirection::kWeightGradient) {
+    const int64_t slices = ceil_div(g.images * volume(g.out), kWeightSliceDepth);
+    return set_group_tile(c, call, g.taps(), g.c_out, g.groups * slices);
+  }
   const int64_t pixels = g.images * (call.forward() ? volume(g.out) : volume(g.in)), n = call.result_channels();
-  return 4 * pixels <= n ? conv_tile(c.device, c.acc, n, pixels, g.groups)
-                         : conv_tile(c.device, c.acc, pixels, n, g.groups);
+  const bool few = 4 * pixels <= n;
+  set_group_tile(c, call, few ? n : pixels, few ? pixels : n, g.groups);
 }
 
 }  // namespace
 
 void run_implicit_gemm(const ConvCall& call) {
   ConvContext c(call);
-  if (!c.device.is_cpu()) c.group = group_tile_of(c, call);
+  if (!c.device.is_cpu()) set_group_tile(c, call);
   const ConvGeometry& g = call.g;
   if (call.direction == ConvDirection::kWeightGradient)
     run_weight_passes(c, call, g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out), kWeightSliceDepth,

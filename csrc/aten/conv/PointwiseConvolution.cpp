@@ -38,6 +38,7 @@ namespace {
 void run_weight_channels_last(const ConvCall& call) {
   const ConvGeometry& g = call.g;
   GemmArgs a;
+  a.may_round_float = false;
   a.m = g.c_out;
   a.n = g.c_in;
   a.k = g.images * volume(g.in);
@@ -54,6 +55,7 @@ void run_channels_last(const ConvCall& call) {
   const ConvGeometry& g = call.g;
   const at::Tensor &w = call.w, &source = call.source(), &result = call.result();
   GemmArgs a;
+  a.may_round_float = false;
   a.m = g.images * volume(g.in);
   a.n = call.result_channels();
   a.k = call.forward() ? g.c_in : g.c_out;
@@ -78,6 +80,7 @@ void run_pointwise(const ConvCall& call) {
   const at::Tensor &w = call.w, &source = call.source(), &result = call.result();
   const int64_t pixels = volume(g.in);
   GemmArgs a;
+  a.may_round_float = false;
   a.m = call.forward() ? g.c_out : g.c_in;
   a.n = pixels;
   a.k = call.forward() ? g.c_in : g.c_out;

@@ -228,6 +228,7 @@ Tiling portable_tiling(const Job& job) {
 std::optional<Tiling> unit_tiling(const Job& job) {
   const GemmArgs& g = job.g;
   if (job.acc != c10::kFloat || g.a.dtype != g.b.dtype) return std::nullopt;
+  if (g.a.dtype == c10::kFloat && !g.may_round_float) return std::nullopt;
   const auto tile = unit_tile(job.device(), g.a.dtype, g.m, g.n, job.batches());
   if (!tile) return std::nullopt;
   const Source a = source_a(g, tile->height()), b = source_b(g, tile->width());
@@ -295,6 +296,7 @@ std::optional<Panels> engine_panels(const Job& job) {
   c10::ScalarType a = job.g.a.dtype, b = job.g.b.dtype;
   if (job.g.may_narrow && a == c10::kFloat) a = b;
   if (job.g.may_narrow && b == c10::kFloat) b = a;
+  if ((a == c10::kFloat || b == c10::kFloat) && !job.g.may_round_float) return std::nullopt;
   const auto tile = engine_tile(job.device(), a, b);
   if (!tile) return std::nullopt;
   return Panels{tile->kVec, tile->rows, c10::kShort, tile->kc, tile->kUnroll, tile->parts, tile->define};

@@ -34,6 +34,8 @@ struct GemmArgs {
   // Lets a matrix engine round a float operand to the other operand's narrower dtype, as fused attention does
   // elsewhere.
   bool may_narrow = false;
+  // Whether set_float32_matmul_precision applies: PyTorch says that it does not change convolutions.
+  bool may_round_float = true;
 };
 
 void gemm(const char* op, Queue& queue, const GemmArgs& args);

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "aten/gemm/Gemm.h"
 
@@ -96,8 +97,9 @@ std::map<c10::DeviceIndex, EngineChoice>& engines() {
   static auto& all = *new std::map<c10::DeviceIndex, EngineChoice>;
   return all;
 }
-std::map<std::pair<c10::DeviceIndex, c10::ScalarType>, bool>& types_of_units() {
-  static auto& all = *new std::map<std::pair<c10::DeviceIndex, c10::ScalarType>, bool>;
+using UnitChecks = std::map<std::tuple<c10::DeviceIndex, c10::ScalarType, UnitCheck>, bool>;
+UnitChecks& unit_checks() {
+  static auto& all = *new UnitChecks;
   return all;
 }
 
@@ -129,10 +131,15 @@ bool multiplies(const Device& device, c10::ScalarType type, int64_t batches) {
   return true;
 }
 
-// Why products of this type are wrong; empty if they are right.
-std::string fault(const Device& device, c10::ScalarType type, bool large) {
+bool multiplies_once(const Device& device, c10::ScalarType type) { return multiplies(device, type, 1); }
+bool multiplies_in_all_tiles(const Device& device, c10::ScalarType type) {
+  return multiplies(device, type, 1) && multiplies(device, type, device.compute_units());
+}
+
+// Why what `check` computes with this type is wrong; empty if it is right.
+std::string fault(const Device& device, c10::ScalarType type, UnitCheck check) {
   try {
-    if (multiplies(device, type, 1) && (!large || multiplies(device, type, device.compute_units()))) return "";
+    if (check(device, type)) return "";
   } catch (const c10::Error& e) {
     return e.what_without_backtrace();
   }
@@ -144,12 +151,12 @@ EngineChoice checked(const Device& device, EngineChoice choice, bool warn) {
   known = choice;  // the check itself uses it
   std::string why;
   if (is_unit(choice.engine)) {
-    auto& half = types_of_units()[{device.index(), c10::kHalf}];
+    auto& half = unit_checks()[{device.index(), c10::kHalf, &multiplies_in_all_tiles}];
     half = true;
-    why = fault(device, c10::kHalf, true);
+    why = fault(device, c10::kHalf, &multiplies_in_all_tiles);
     half = why.empty();
   } else if (choice.engine != MatrixEngine::kNone) {
-    why = fault(device, c10::kBFloat16, false);
+    why = fault(device, c10::kBFloat16, &multiplies_once);
   }
   if (why.empty()) return choice;
   if (warn) TORCH_WARN("netcl: the matrix engine ", name_of(choice), " is not used on ", device.info().name, ": ", why);
@@ -162,7 +169,7 @@ TORCH_LIBRARY_FRAGMENT(netcl, m) {
   // For tests, which may emulate the instructions: does not check whether the device has them.
   m.def("set_matrix_engine(int index, str name) -> str", [](int64_t index, const std::string& name) {
     const std::lock_guard<std::recursive_mutex> lock(mutex);
-    types_of_units().clear();
+    unit_checks().clear();
     return name_of(checked(device(static_cast<c10::DeviceIndex>(index)), choice_of(name), true));
   });
 }
@@ -182,9 +189,19 @@ bool units_multiply(const Device& device, c10::ScalarType type) {
   const bool every = engine == MatrixEngine::kMmaSm80;
   if (!is_unit(engine) || (engine == MatrixEngine::kMmaSm75 && type != c10::kHalf)) return false;
   if (type != c10::kHalf && type != c10::kBFloat16 && !(every && type == c10::kFloat)) return false;
-  const auto [known, is_new] = types_of_units().try_emplace({device.index(), type}, true);
-  if (is_new) known->second = fault(device, type, true).empty();
-  return known->second;
+  return units_pass(device, type, &multiplies_in_all_tiles);
+}
+
+bool units_pass(const Device& device, c10::ScalarType type, UnitCheck check) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  const auto [known, is_new] = unit_checks().try_emplace({device.index(), type, check}, true);
+  if (!is_new) return known->second;
+  const std::string why = fault(device, type, check);
+  const EngineChoice choice = matrix_engine(device);
+  if (!why.empty() && (asked_for() || choice.emulated))
+    TORCH_WARN("netcl: the matrix engine ", name_of(choice), " is not used for some operators in ", type, " on ",
+               device.info().name, ": ", why);
+  return known->second = why.empty();
 }
 
 std::optional<EngineTile> engine_tile(const Device& device, c10::ScalarType a, c10::ScalarType b) {

@@ -38,6 +38,11 @@ EngineChoice matrix_engine(const Device& device);
 // Whether the units of a GPU multiply numbers of this type rightly; the first call for a type tries it.
 bool units_multiply(const Device& device, c10::ScalarType type);
 
+// Whether `check` finds that the units compute numbers of this type rightly. Its first call for a type runs it, during
+// which the answer is yes. An error counts as a wrong result.
+using UnitCheck = bool (*)(const Device& device, c10::ScalarType type);
+bool units_pass(const Device& device, c10::ScalarType type, UnitCheck check);
+
 // How the device's engine multiplies numbers of one dtype by numbers of another and sums the products in float.
 struct EngineTile {
   int64_t rows;                                      // rows of a tile, which has 2 vectors of 16 columns

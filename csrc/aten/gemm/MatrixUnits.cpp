@@ -10,9 +10,9 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kLeastSide = 8;           // rows or columns; fewer leave most of a fragment empty
-constexpr int64_t kLineBytes = 64;          // of an operand's line in local memory
-constexpr int64_t kFragmentElements = 512;  // of A and B together, at most
+constexpr int64_t kLeastSide = 8;               // rows or columns; fewer leave most of a fragment empty
+constexpr int64_t kLineBytes = 2 * kUnitDepth;  // of an operand's line in local memory
+constexpr int64_t kFragmentElements = 512;      // of A and B together, at most
 
 // The large tile of each engine keeps its sums in registers and fits in 32 KiB of local memory (tools/gpu_lab.py).
 // Intel's compiler puts the arrays of any larger tile into memory. Nothing was measured.

@@ -9,6 +9,8 @@
 
 namespace netcl {
 
+constexpr int64_t kUnitDepth = 32;  // of the blocks of 16-bit elements in local memory
+
 struct UnitTile {
   const char* define;  // -D of the instruction, and its value
   int64_t value;

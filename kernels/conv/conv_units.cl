@@ -1,0 +1,149 @@
+// Convolution of 16-bit floats on a GPU's matrix units: gathered (m x k) * packed (k x n), as drawn in conv.h, with the
+// blocks and the loop of gemm_units.cl. The gathered elements keep their 16 bits. The packed operand's taps are
+// adjacent, so it may be the weight itself.
+//
+// -D: INA, OUT (storage tags of the operands and of the result), ACC=f32, OFFSET (int or long: type of the table), RUN
+// (the offsets of RUN adjacent taps, 8 or 1, are consecutive), VA (adjacent taps that a work-item reads at once),
+// ALONG_K (neighbouring work-items read neighbouring taps, not rows), VB (taps of the packed operand that a work-item
+// reads at once), DOWN (neighbours of a row of the result lie apart), and those of gemm_units.h.
+#define WORK_GROUPS
+#define VEC LVB
+#define ALONG_A 1
+#define ALONG_B 1
+#define UNIT_DOWN DOWN
+#include "conv/conv_tile.h"
+#include "gemm/unit_operand.h"
+
+OPERAND(b, VB, 1, 1)
+
+// The gathered operand. A work-item puts vectors of 8 taps of a row into local memory. Its vectors lie in rows that are
+// A_LINES_APART apart, or all in one row.
+#define A_EACH 8
+#define A_VECTORS (HEIGHT * KC / (ITEMS * A_EACH))
+#if ALONG_K
+#define A_ROWS A_VECTORS
+#define A_LINE(id) ((id) / (KC / A_EACH))
+#define A_KK(id) ((id) % (KC / A_EACH) * A_EACH)
+#define A_LINES_APART (ITEMS * A_EACH / KC)
+#define A_K_APART 0
+#else
+#define A_ROWS 1
+#define A_LINE(id) ((id) % HEIGHT)
+#define A_KK(id) ((id) / HEIGHT * A_EACH)
+#define A_LINES_APART 0
+#define A_K_APART (ITEMS / HEIGHT * A_EACH)
+#endif
+enum { a_vectors = A_VECTORS };
+
+typedef union {
+  VTYPE(MOVE, A_EACH) v;
+  VTYPE(MOVE, VA) parts[A_EACH / VA];
+  element_t s[A_EACH];
+} a_moved;
+typedef union {
+  CAT(OFFSET, 8) v;
+  OFFSET s[A_EACH];
+} offsets_t;
+typedef struct {
+  __global const element_t* x;
+  __global const OFFSET* tap;  // of the next block's first vector; the table's end is that of a block
+  long row[A_ROWS];
+  int line, kk;
+} a_source;
+
+ALWAYS_INLINE void a_next(a_source* o) { o->tap += KC; }
+ALWAYS_INLINE void a_fetch(const a_source* o, int left, a_moved* r) {
+  UNROLL for (int i = 0; i < A_VECTORS; i++) {
+    __global const element_t* x = o->x + o->row[ALONG_K ? i : 0];
+    offsets_t at;
+#if RUN == A_EACH
+    at.s[0] = o->tap[i * A_K_APART];
+#else
+    at.v = *(__global const CAT(OFFSET, 8)*)(o->tap + i * A_K_APART);
+#endif
+    UNROLL for (int j = 0; j < A_EACH; j += VA)
+      r[i].parts[j / VA] = *(__global const VTYPE(MOVE, VA)*)(x + at.s[j / RUN * RUN] + j % RUN);
+  }
+  if (left >= KC) return;
+  // What the table's last offsets lead to may be Inf or NaN, whose products with 0 are not 0.
+  UNROLL for (int i = 0; i < A_VECTORS; i++) {
+    const int room = left - o->kk - i * A_K_APART;
+#if RUN == A_EACH || VA == A_EACH
+    if (room <= 0) r[i].v = 0;
+#else
+    UNROLL for (int j = 0; j < A_EACH; j++)
+      if (j >= room) r[i].s[j] = 0;
+#endif
+  }
+}
+ALWAYS_INLINE void a_put(const a_source* o, const a_moved* r, __local element_t* block) {
+  UNROLL for (int i = 0; i < A_VECTORS; i++)
+    *(__local VTYPE(MOVE, A_EACH)*)(block + a_at(o->line + i * A_LINES_APART, o->kk + i * A_K_APART)) = r[i].v;
+}
+
+// Stores LVB elements of one row; `cols` columns exist from there on. Column j lies at place[j].
+ALWAYS_INLINE void store_part(__global STORAGE(OUT)* out, __local const long* place, const float* t, int cols) {
+#if LVB > 1 && !DOWN
+  if (cols >= LVB) {
+    lanes_t w;
+    UNROLL for (int j = 0; j < LVB; j++)
+      w.s[j] = t[j];
+    STORE(OUT, ACC, LVB, out, place[0], w.v);
+    return;
+  }
+#endif
+  UNROLL for (int j = 0; j < LVB; j++)
+    if (j < cols) STORE(OUT, ACC, 1, out, place[j], t[j]);
+}
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void conv_units(
+    BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const MixedRadix rows, const MixedRadix out_rows,
+    const MixedRadix out_cols, const ConvGemmParams G) {
+  __local element_t ta[2 * a_block] __attribute__((aligned(16)));
+  __local element_t tb[2 * b_block] __attribute__((aligned(16)));
+  UNIT_SCRATCH
+  __local long* place = (__local long*)ta;  // offsets of rows and columns, before and after the product
+  const uint id = get_local_id(0), lane = id % LANES, x = id / LANES % SIDE_X, y = id / LANES / SIDE_X;
+  const ConvTile T = tile_of(&G, get_group_id(0), HEIGHT, WIDTH);
+
+  put_places(place, &rows, T.row0, G.m, HEIGHT, ITEMS);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  a_source A;
+  A.line = A_LINE(id);
+  A.kk = A_KK(id);
+  A.x = PTR(x, const element_t) + T.group * G.x_group;
+  A.tap = PTR(tap, const OFFSET) + T.begin + A.kk;
+  UNROLL for (int i = 0; i < A_ROWS; i++)
+    A.row[i] = place[A.line + i * A_LINES_APART];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  b_source B = b_begin(PTR(b, const element_t) + T.group * G.packed_group + T.col0 * G.packed_col + T.begin,
+                       G.packed_col, id, (int)min(G.n - T.col0, (long)WIDTH), 1);
+
+  sums_t t[ROWS][COLS];
+  UNIT_LOOP for (int r = 0; r < ROWS; r++) UNIT_LOOP for (int s = 0; s < COLS; s++) t[r][s] = 0;
+  const long k = T.end - T.begin;
+  if (k > 0) {
+    MULTIPLY_ALL(k, A, B, ta, tb, t)
+  }
+
+  barrier(CLK_LOCAL_MEM_FENCE);
+  put_places(place, &out_rows, T.row0, G.m, HEIGHT, ITEMS);
+  put_places(place + HEIGHT, &out_cols, T.col0, G.n, WIDTH, ITEMS);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT)) + T.slice * G.out_slice + T.group * G.out_group;
+  __global const float* bias =
+      bias_buf ? PTR(bias, const float) + T.group * G.bias_group + T.row0 * G.bias_row + T.col0 * G.bias_col
+               : (__global const float*)0;
+  const int m = (int)min(G.m - T.row0, (long)HEIGHT), n = (int)min(G.n - T.col0, (long)WIDTH);
+  UNIT_LOOP for (int r = 0; r < ROWS; r++) UNIT_LOOP for (int s = 0; s < COLS; s++) {
+    sums_by_number sums;
+    sums.v = t[r][s];
+    UNIT_LOOP for (int e = 0; e < UNIT_C_EACH; e += LVB) {
+      const int i = (y * ROWS + r) * UNIT_M + UNIT_ROW(lane, e), j = (x * COLS + s) * UNIT_N + UNIT_COLUMN(lane, e);
+      if (i >= m) continue;
+      UNROLL for (int q = 0; q < LVB; q++)
+        if (bias && j + q < n) sums.s[e + q] += bias[i * G.bias_row + (j + q) * G.bias_col];
+      store_part(out + place[i], place + HEIGHT + j, sums.s + e, n - j);
+    }
+  }
+}

@@ -3,6 +3,7 @@
 # tools/oclgrind.py. Nothing is installed: Debian's packages are unpacked there, and no OpenCL runtime is registered. For
 # Debian 12; about 100 MB are fetched, or 40.
 set -euo pipefail
+python=$(realpath -s "$(command -v "${PYTHON:-python3}")")  # a relative path would end with the folder's change
 mkdir -p "$1" && cd "$1"
 SHARED="libz3-4 libedit2 libbsd0 libmd0 libxml2 libicu72"
 if [ "${2:-}" = oclgrind ]; then
@@ -20,7 +21,7 @@ rm -rf root python debs .complete && mkdir root debs
 for package in debs/*.deb; do dpkg -x "$package" root; done
 rm -rf debs
 if [ -n "$PYPI" ]; then
-  "${PYTHON:-python3}" -m pip --disable-pip-version-check install --quiet ${PIP_ARGS:-} --no-deps --target python $PYPI
+  "$python" -m pip --disable-pip-version-check install --quiet ${PIP_ARGS:-} --no-deps --target python $PYPI
   chmod +x python/nvidia/*/bin/*
 fi
 echo "$wanted" > .complete

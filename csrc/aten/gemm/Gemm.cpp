@@ -444,12 +444,15 @@ void run_packed(const Job& job, const Panels& panels) {
         }
 }
 
-// The least k for which dot products, whose vectors are summed at the end, are faster than packing B (measured).
+// The least k for which dot products, whose vectors are summed at the end, are faster than packing B (measured). They
+// convert a 16-bit B again for every few rows.
 int64_t least_dot_depth(const Job& job) {
   const GemmArgs& g = job.g;
+  const bool converts = c10::elementSize(g.b.dtype) <= 2;
   if (g.m <= 4) return job.vec();
-  if (g.m > kFewRows) return std::numeric_limits<int64_t>::max();
-  return g.m <= 8 && c10::elementSize(g.b.dtype) > 2 ? 64 : 128;
+  if (g.m <= 8) return converts ? 128 : 64;
+  if (g.m <= kFewRows) return converts ? 1024 : 128;
+  return std::numeric_limits<int64_t>::max();
 }
 
 // Chooses the kernel for one job; the heads of kernels/gemm/*.cl say what each is for.

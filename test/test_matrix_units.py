@@ -167,7 +167,7 @@ class TestConvolutions(UnitCase):
         function, size, weight, options = case
         outputs = weight[1] * options.get("groups", 1) if function == F.conv_transpose2d else weight[0]
         tensors = [whole(s, i, dtype, top=2) for i, s in enumerate((size, weight, (outputs,)))]
-        last = memory_format == torch.channels_last
+        last = memory_format != torch.contiguous_format
         results = []
         for device, kind in (("cpu", torch.float32), (D, dtype)):
             leaves = [t.to(device, kind, copy=True).requires_grad_() for t in tensors]
@@ -192,8 +192,9 @@ class TestConvolutions(UnitCase):
         self.use(engine)
         portable = programs("conv_tiled")
         for case in CONVOLUTIONS:
-            if len(case[1]) == 4:
-                self.check_all(case, torch.float16, torch.channels_last)
+            memory_format = {4: torch.channels_last, 5: torch.channels_last_3d}.get(len(case[1]))
+            if memory_format:
+                self.check_all(case, torch.float16, memory_format)
         self.assertEqual(programs("conv_tiled"), portable)
 
     @parametrize("engine", ENGINES)
@@ -243,7 +244,9 @@ class TestChoice(TestCase):
     def run_with(self, engine):
         code = (
             "import torch, torch_netcl; x = torch.ones(128, 128, dtype=torch.half, device='netcl'); "
-            "print((x @ x).sum(dtype=torch.float).item(), torch.ops.netcl.matrix_engine(0))"
+            "print((x @ x).sum(dtype=torch.float).item(), torch.ops.netcl.matrix_engine(0)); "
+            "y = torch.conv2d(x.view(4, 64, 8, 8), x[:9].view(-1)[:1152].view(18, 64, 1, 1), stride=2); "
+            "print(y.unique().item(), any('conv_units' in p for p in torch.ops.netcl.programs_in_use()))"
         )
         env = dict(os.environ, NETCL_MATRIX_ENGINE=engine, NETCL_DEVICE_CLASS="gpu")
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=600)
@@ -253,13 +256,14 @@ class TestChoice(TestCase):
     def test_none_and_emulated(self):
         for engine, used in (("none", "none"), ("emulated_wmma", "emulated_wmma"), ("", "none")):
             if engine or not torch.netcl.is_available() or torch.netcl.get_device_properties(0).device_type == "cpu":
-                self.assertEqual(self.run_with(engine).stdout.split(), [str(128.0**3), used])
+                expected = [str(128.0**3), used, "64.0", str(used != "none")]
+                self.assertEqual(self.run_with(engine).stdout.split(), expected)
 
     def test_a_driver_without_the_instruction(self):
         if not torch.netcl.is_available() or torch.netcl.get_device_properties(0).device_type != "cpu":
             self.skipTest("the device may have the instruction")
         done = self.run_with("wmma")
-        self.assertEqual(done.stdout.split(), [str(128.0**3), "none"])
+        self.assertEqual(done.stdout.split(), [str(128.0**3), "none", "64.0", "False"])
         self.assertIn("the matrix engine wmma is not used", done.stderr)
 
 

@@ -32,6 +32,9 @@ OPERAND(b, VB, 1, 1)
 #define A_KK(id) ((id) / HEIGHT * A_EACH)
 #define A_LINES_APART 0
 #define A_K_APART (ITEMS / HEIGHT * A_EACH)
+#if ITEMS < HEIGHT
+#error "a work-item gathers from one row"
+#endif
 #endif
 enum { a_vectors = A_VECTORS };
 

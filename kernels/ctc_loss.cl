@@ -151,7 +151,7 @@ __kernel void ctc_gradient_group(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha)
                                  BUF(spans), BUF(next), long steps, long batch, long classes, long states, long blank,
                                  int zero_infinity) {
   __local ST scratch[LS];
-  const long t = get_group_id(0), b = get_group_id(1), lane = get_local_id(0);
+  const long t = get_group_id(0), b = get_global_id(1), lane = get_local_id(0);
   __global const long* span = PTR(spans, const long);
   const long labels = span[batch + b], longest = states / 2, row = (b * steps + t) * states;
   __global const long* target = PTR(targets, const long) + span[2 * batch + b];

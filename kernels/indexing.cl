@@ -1,6 +1,6 @@
 // Moves whole elements through index tensors. There is no arithmetic, so a variant depends on the element's size, not
-// on its dtype. -D: BYTES (1, 2, 4, 8, 16), MODE (GATHER: the index selects the source; SCATTER: the destination; FILL:
-// the destination, which gets the value), NIDX, IDX.
+// on its dtype. -D: BYTES (1, 2, 4, 8, 16; not for `destinations`), NIDX, IDX; for `indexed` MODE (GATHER: the index
+// selects the source; SCATTER: the destination; FILL: the destination, which gets the value).
 #include "common/elements.h"
 #include "common/index_space.h"
 
@@ -21,6 +21,7 @@
 #define VALUE value
 #endif
 
+#if defined(MODE)
 static inline void copy_run(__global elem_t* d, __global const elem_t* s, long n) {
   long j = 0;
 #if BYTES < 16
@@ -28,6 +29,7 @@ static inline void copy_run(__global elem_t* d, __global const elem_t* s, long n
 #endif
   for (; j < n; j++) d[j] = s[j];
 }
+#endif
 
 __kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value, const IndexSpaceParams L) {
   __global int* err = PTR(e, int);
@@ -76,4 +78,24 @@ __kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value,
     if (++row >= last) break;
     next_row(&L, &r);
   }
+}
+
+// For GPUs in deterministic mode: where each row goes. No index changes along a row.
+__kernel void destinations(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, BUF(keys), const IndexSpaceParams L) {
+  const long row = get_global_id(0), j = 0;
+  if (row >= L.rows) return;
+  __global int* err = PTR(e, int);
+  const row_t r = first_row(&L, row);
+  PTR(keys, long)[row] = r.off[0] + INDEXED_OFFSET(j);
+}
+// Copies the last of the rows that go to one place. `order` holds the rows in the order of `keys`; a work-item takes an
+// element.
+__kernel void last_rows(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, BUF(keys), BUF(order), const IndexSpaceParams L) {
+  const long item = get_global_id(0), i = item / L.n, j = item - i * L.n;
+  if (i >= L.rows) return;
+  const long key = PTR(keys, const long)[i];
+  if (i + 1 < L.rows && PTR(keys, const long)[i + 1] == key) return;
+  const row_t r = first_row(&L, PTR(order, const long)[i]);
+  __global const uchar* s = s_buf + s_off + r.off[1] + j * L.inner[1];
+  *(__global elem_t*)(o_buf + o_off + key + j * L.inner[0]) = *(__global const elem_t*)s;
 }

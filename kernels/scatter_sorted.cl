@@ -1,20 +1,12 @@
 // As scatter_gather.cl, for GPUs in deterministic mode: work-items that share the rows of long reductions, in an order
-// that does not depend on timing. `destinations` finds where each row goes, the host sorts these, `reduce_sorted`
-// reduces runs of equal ones in chunks, and `join_sorted` the runs that cross a chunk's border.
+// that does not depend on timing. `destinations` of indexing.cl finds where each row goes, the host sorts these,
+// `reduce_sorted` reduces runs of equal ones in chunks, and `join_sorted` the runs that cross a chunk's border.
 // -D: those of scatter_gather.cl. No index changes along a row.
 #include "common/combine.h"
 #include "common/index_space.h"
 
 #define CHUNK 32
 #define SPACE_ARGS BUF(o), BUF(s), INDEX_BUFS BUF(e), int code
-
-__kernel void destinations(SPACE_ARGS, BUF(keys), const IndexSpaceParams L) {
-  const long row = get_global_id(0), j = 0;
-  if (row >= L.rows) return;
-  __global int* err = PTR(e, int);
-  const row_t r = first_row(&L, row);
-  PTR(keys, long)[row] = r.off[0] + INDEXED_OFFSET(j);
-}
 
 #define KEY(i) PTR(keys, const long)[i]
 // Two partial results of each chunk: that of the run which crosses its beginning, and of the run which begins in it and

@@ -77,6 +77,11 @@ def operators() -> None:
     (x + 1).sum(1), x.amax(0), x.std(), x.argmax(1), x.cumsum(0), x.sort(1), x.topk(3), x.tril(), x.flip(0)
     x.masked_fill(x > 0, 1.0), x[i], x[x > 0], x.gather(0, i.view(1, -1).expand(3, 5)), torch.cat([x, x]), x.roll(3, 0)
     x.scatter_add(0, i.view(-1, 1), x[:5, :1]), x.masked_scatter(x > 0, x), torch.nonzero(x), torch.where(x > 0, x, 0)
+    x.masked_select(x > 0)
+    torch.use_deterministic_algorithms(True)
+    many = i.repeat(40)
+    x.index_put((many,), x[:1].expand(200, 70)), x.scatter_add(0, many[:, None], x[:1, :1].expand(200, 1))
+    torch.use_deterministic_algorithms(False)
     for n in (2000, 3000):  # a tile and more
         x.new_zeros(n).sort()
     x.new_zeros(150_000).sort(), x.new_zeros(9000).topk(2), x.new_zeros(3).median(), x.new_zeros(3).mode()

@@ -244,6 +244,31 @@ class TestIndex(NetclTestCase):
                 self.check(device, lambda x, i, v: x.scatter_reduce_(0, i, v, "amax"), x, wide, v)
                 self.check(device, lambda x, i, v: x.scatter_reduce_(0, i, v, "amin"), x, wide, v)
 
+    @dtypes(torch.float32, torch.float16, torch.uint8, torch.complex128)
+    def test_last_writes(self, device, dtype):
+        """In deterministic mode the last of many writes to an element wins."""
+        i = torch.randint(0, 7, (700,))
+        x, v = torch.zeros(8, 40, dtype=dtype), torch.arange(700 * 40).view(700, 40).to(dtype)
+        torch.use_deterministic_algorithms(True)
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+        last = {int(k): n for n, k in enumerate(i)}
+        rows, cells = x.clone(), x.clone()
+        for k, n in last.items():
+            rows[k], cells[k, k] = v[n], v[n, 0]
+        self.assertEqual(x.to(device).index_put_((i.to(device),), v.to(device)).cpu(), rows)
+        self.assertEqual(x.to(device).index_put_((i.to(device) - 8, i.to(device)), v[:, 0].to(device)).cpu(), cells)
+        wide = torch.randint(0, 8, (700, 3))
+        for n in range(700):
+            for j in range(3):
+                cells[wide[n, j], j] = v[n, j]
+        got = x.to(device)
+        got[:, :3].scatter_(0, wide.to(device), v.to(device))
+        self.assertEqual(got.cpu()[:, :3], cells[:, :3])
+        got = x.t().contiguous().to(device)
+        got[:3].scatter_(1, wide.t().to(device), v.t().to(device))
+        self.assertEqual(got.cpu()[:3], cells[:, :3].t())
+        self.assertEqual(x.to(device).index_fill_(0, i.to(device), 3).cpu(), x.index_fill(0, i, 3))
+
     @dtypes(*SIZES)
     def test_index_select(self, device, dtype):
         x, i = self.make(5, 6, 7, dtype=dtype), torch.tensor([4, 0, 0, 2])

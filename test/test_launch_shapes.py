@@ -134,6 +134,52 @@ for fused in (False, True):
 }
 
 
+# Kernels that share out what one work-item per plane, row or matrix would do alone: the least work-items of a launch.
+SHARED = """
+x = torch.randn(2, 3, 40, 40, device=D, requires_grad=True)
+y, i = F.max_pool2d(x, 2, return_indices=True)
+y.sum().backward(), F.max_unpool2d(y, i, 2)
+x = torch.randn(200, 300, device=D)
+x.nonzero(), x.masked_select(x > 0), x.masked_scatter_(x > 0, x.clone())
+a = torch.randn(70, 70, device=D)
+torch.linalg.cholesky(a @ a.mT + 9 * torch.eye(70, device=D)), torch.linalg.lu_factor(a)
+torch.linalg.solve_triangular(a, a[:, :1], upper=True)
+steps = torch.randn(50, 4, 20, device=D).log_softmax(2).requires_grad_()
+F.ctc_loss(steps, torch.randint(1, 20, (4, 10), device=D), [50] * 4, [10] * 4).backward()
+torch.randn(20000, 4, device=D).cumsum(0)
+torch.use_deterministic_algorithms(True)
+x.index_put_((torch.randint(0, 200, (700,), device=D),), torch.randn(700, 300, device=D))
+"""
+LEAST_ITEMS = {
+    "pool_max_backward": 2 * 3 * 40 * 40,
+    "pool_place": 2 * 3 * 20 * 20,
+    "count": 200 * 300 // 8,
+    "positions": 200 * 300 // 8,
+    "compact": 200 * 300 // 8,
+    "spread": 200 * 300 // 8,
+    "cholesky_block": 64,
+    "lu_panel": 64,
+    "lu_block": 64,
+    "solve_block": 32,
+    "ctc_scan_local": 4 * 64,
+    "ctc_gradient_group": 50 * 4 * 64,
+    "scan_group_totals": 1024,
+    "last_rows": 700 * 300,
+}
+
+
+def launches(programs: dict[str, str]) -> tuple[int, str]:
+    """The exit status and the log of programs in a process that has GPU-shaped kernels."""
+    code = "import json, sys, torch, torch.nn.functional as F\nD = torch.device('netcl', 0)\n"
+    code += "for name, program in json.load(sys.stdin).items():\n"
+    code += "    exec(program, globals()), torch.netcl.synchronize()\n"
+    env = os.environ | {"NETCL_DEVICE_CLASS": "gpu", "NETCL_LOG": "launch", "NETCL_CPU_FALLBACK": "silent"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(programs), env=env, capture_output=True, text=True
+    )
+    return done.returncode, done.stderr
+
+
 def narrow(log: str) -> list[str]:
     """The launches in a log of NETCL_LOG=launch with small work-groups for many work-items."""
     found = []
@@ -151,19 +197,21 @@ class TestLaunchShapes(TestCase):
         self.assertEqual(len(narrow(log + line.format("4096, 3", "32, 1"))), 2)
 
     def test_no_narrow_work_groups(self):
-        code = "import json, sys, torch, torch.nn.functional as F\nD = torch.device('netcl', 0)\n"
-        code += "for name, program in json.load(sys.stdin).items():\n"
-        code += "    exec(program, globals()), torch.netcl.synchronize()\n"
-        env = os.environ | {"NETCL_DEVICE_CLASS": "gpu", "NETCL_LOG": "launch", "NETCL_CPU_FALLBACK": "silent"}
-        done = subprocess.run(
-            [sys.executable, "-c", code], input=json.dumps(PROGRAMS), env=env, capture_output=True, text=True
-        )
-        launches = re.findall(r"^netcl: launch (\w+) ", done.stderr, re.M)
-        rest = re.sub(r"^netcl: launch .*\n", "", done.stderr, flags=re.M)
-        self.assertEqual(done.returncode, 0, rest[-3000:])
-        self.assertGreater(len(set(launches)), 80)  # kernels
-        counts = collections.Counter(re.sub(r" stream.*global", " global", x) for x in narrow(done.stderr))
+        status, log = launches(PROGRAMS)
+        rest = re.sub(r"^netcl: launch .*\n", "", log, flags=re.M)
+        self.assertEqual(status, 0, rest[-3000:])
+        self.assertGreater(len(set(re.findall(r"^netcl: launch (\w+) ", log, re.M))), 80)  # kernels
+        counts = collections.Counter(re.sub(r" stream.*global", " global", x) for x in narrow(log))
         self.assertEqual(list(counts), [])
+
+    def test_work_is_shared(self):
+        status, log = launches({"shared": SHARED})
+        self.assertEqual(status, 0, log[-3000:])
+        least = {}
+        for name, sizes in re.findall(r"^netcl: launch (\w+) for .* global \[([\d, ]+)\]", log, re.M):
+            items = math.prod(map(int, sizes.split(",")))
+            least[name] = min(items, least.get(name, items))
+        self.assertEqual({k: v for k, v in LEAST_ITEMS.items() if least.get(k, 0) < v}, {}, least)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ PROGRAMS = {
         torch.repeat_interleave(a, 2, 0); torch.combinations(v); a.unfold(1, 3, 2); torch.tril_indices(4, 4);
         F.embedding(i.repeat(20), a); F.embedding_bag(i.repeat(20), a, i[:2] * 0 + i.new_tensor([0, 33]));
         a.index_add(0, i.repeat(300), b.repeat(400, 1)[:2400]); torch.bincount(i.repeat(300));
-        a.masked_scatter(a > 0, b); torch.nonzero(big > 0);
+        a.masked_scatter(a > 0, b); a.masked_select(a > 0); torch.nonzero(big > 0);
         a.to(torch.complex128).index_add(0, i.repeat(20), b.repeat(27, 1)[:160].to(torch.complex128)).real
     """,
     "sorting": """

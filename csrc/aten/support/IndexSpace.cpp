@@ -166,6 +166,8 @@ int64_t IndexSpace::parallelism() const {
   return n;
 }
 
+bool IndexSpace::is_slow() const { return parallelism() < 1024 || numel() / parallelism() > kLongWay; }
+
 IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
   Plan p{};
   IndexSpaceParams& a = p.args;
@@ -251,18 +253,21 @@ void IndexSpace::launch(const char* file, const char* name, const Defs& defs, co
   }
 }
 
-void IndexSpace::move(const Device& device, int64_t itemsize, int mode, Bits value) {
+void IndexSpace::move(Device& device, int64_t itemsize, int mode, Bits value) {
   if (numel() == 0) return;
   normalize();
-  const bool serial = mode != kGather && has_serial() && at::globalContext().deterministicAlgorithms();
+  // The order of equal values does not matter.
+  const bool serial = mode == kScatter && has_serial() && at::globalContext().deterministicAlgorithms();
   Defs d = defs();
-  d.set("BYTES", itemsize).set("MODE", static_cast<int64_t>(mode));
+  d.set("BYTES", itemsize);
+  if (serial && !device.is_cpu() && is_slow() && numel() > kLongWay) return scatter_sorted(device, d);
+  d.set("MODE", static_cast<int64_t>(mode));
   in_parts([&] { launch("indexing.cl", "indexed", d, plan(device, serial), value); });
 }
 
-void IndexSpace::gather(const Device& device, int64_t itemsize) { move(device, itemsize, kGather, {}); }
-void IndexSpace::scatter(const Device& device, int64_t itemsize) { move(device, itemsize, kScatter, {}); }
-void IndexSpace::fill(const Device& device, int64_t itemsize, Bits value) { move(device, itemsize, kFill, value); }
+void IndexSpace::gather(Device& device, int64_t itemsize) { move(device, itemsize, kGather, {}); }
+void IndexSpace::scatter(Device& device, int64_t itemsize) { move(device, itemsize, kScatter, {}); }
+void IndexSpace::fill(Device& device, int64_t itemsize, Bits value) { move(device, itemsize, kFill, value); }
 
 void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, const c10::Scalar& alpha, bool fill) {
   if (numel() == 0) return;
@@ -275,8 +280,7 @@ void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, c
   // Without atomics the result does not depend on timing. They are used if there would be too few work-items without
   // them, or if a GPU's would have long ways. A contended compare-and-swap costs a CPU ten times as much as a plain
   // addition.
-  const int64_t enough = device.is_cpu() ? ceil_div<int64_t>(device.compute_units(), 8) : 1024;
-  const bool slow = parallelism() < enough || (!device.is_cpu() && numel() / parallelism() > kLongWay);
+  const bool slow = device.is_cpu() ? parallelism() < ceil_div<int64_t>(device.compute_units(), 8) : is_slow();
   const bool atomic =
       has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() && slow && numel() > 1024;
   const bool serial = has_serial() && !atomic;
@@ -299,30 +303,49 @@ void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, c
   });
 }
 
-void IndexSpace::reduce_sorted(Device& device, const Defs& defs, int32_t scaled, int32_t fill, Bits alpha) {
-  const char* file = "scatter_sorted.cl";
+void IndexSpace::fix_indices_along_rows() {
   bool along_row = dims_[0].serial;
   for (int k = 0; k < indices_; k++) along_row |= dims_[0].stride[kFirstIndex + k] != 0;
-  if (along_row) dims_.insert(dims_.begin(), Dim{});  // rows of one element
-  constexpr int64_t kAccBytes = 16;                   // of the largest compute type
+  if (along_row) dims_.insert(dims_.begin(), Dim{});
+}
+
+IndexSpace::Sorted IndexSpace::sort_rows(Device& device) {
+  Plan p = plan(device, false);
+  const int64_t rows = p.args.rows;
+  TORCH_CHECK_NOT_IMPLEMENTED(rows < std::numeric_limits<uint32_t>::max(), op_, ": more than 2^32 indices");
+  int64_t furthest = 0;
+  for (const Dim& d : dims_) furthest += (d.size - 1) * d.stride[kDestination];
+  for (int k = 0; k < indices_; k++) furthest += (lookup_size_[k] - 1) * lookup_stride_[k];
+  const auto options = at::TensorOptions().device(at::kPrivateUse1, device.index()).dtype(at::kLong);
+  const at::Tensor keys = at::empty({rows}, options), sorted = at::empty_like(keys), order = at::empty_like(keys);
+  p.local = {64};
+  p.global = {static_cast<size_t>(rows)};
+  launch("indexing.cl", "destinations", defs(), p, buf(keys));
+  radix_sort({op_, keys, sorted, order, 0, /*descending=*/false}, rows,
+             std::bit_width(static_cast<uint64_t>(furthest)));
+  return {p, sorted, order};
+}
+
+void IndexSpace::scatter_sorted(Device& device, const Defs& defs) {
+  fix_indices_along_rows();
   in_parts([&] {
-    Plan p = plan(device, false);
-    const int64_t rows = p.args.rows, chunks = ceil_div(rows, kSortedChunk);
-    TORCH_CHECK_NOT_IMPLEMENTED(rows < std::numeric_limits<uint32_t>::max(), op_, ": more than 2^32 indices");
-    int64_t furthest = 0;
-    for (const Dim& d : dims_) furthest += (d.size - 1) * d.stride[kDestination];
-    for (int k = 0; k < indices_; k++) furthest += (lookup_size_[k] - 1) * lookup_stride_[k];
-    const auto options = at::TensorOptions().device(at::kPrivateUse1, device.index()).dtype(at::kLong);
-    const at::Tensor keys = at::empty({rows}, options), sorted = at::empty_like(keys), order = at::empty_like(keys);
-    p.local = {64};
-    p.global = {static_cast<size_t>(rows)};
-    launch(file, "destinations", defs, p, buf(keys));
-    radix_sort({op_, keys, sorted, order, 0, /*descending=*/false}, rows,
-               std::bit_width(static_cast<uint64_t>(furthest)));
-    const at::Tensor partial = at::empty({2 * chunks * p.args.n * kAccBytes}, options.dtype(at::kByte));
+    auto [p, keys, order] = sort_rows(device);
+    p.global = {static_cast<size_t>(p.args.rows * p.args.n)};
+    launch("indexing.cl", "last_rows", defs, p, buf(keys), buf(order));
+  });
+}
+
+void IndexSpace::reduce_sorted(Device& device, const Defs& defs, int32_t scaled, int32_t fill, Bits alpha) {
+  const char* file = "scatter_sorted.cl";
+  fix_indices_along_rows();
+  constexpr int64_t kAccBytes = 16;  // of the largest compute type
+  in_parts([&] {
+    auto [p, keys, order] = sort_rows(device);
+    const int64_t chunks = ceil_div(p.args.rows, kSortedChunk);
+    const at::Tensor partial = at::empty({2 * chunks * p.args.n * kAccBytes}, keys.options().dtype(at::kByte));
     p.global = {static_cast<size_t>(chunks * p.args.n)};
-    launch(file, "reduce_sorted", defs, p, buf(sorted), buf(order), buf(partial), scaled, fill, alpha);
-    launch(file, "join_sorted", defs, p, buf(sorted), buf(partial));
+    launch(file, "reduce_sorted", defs, p, buf(keys), buf(order), buf(partial), scaled, fill, alpha);
+    launch(file, "join_sorted", defs, p, buf(keys), buf(partial));
   });
 }
 

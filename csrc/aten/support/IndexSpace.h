@@ -46,11 +46,11 @@ class IndexSpace {
   void conflicts_by_index();
 
   // Copies elements of `itemsize` bytes; the indices select from the source.
-  void gather(const Device& device, int64_t itemsize);
+  void gather(Device& device, int64_t itemsize);
   // The same, but the indices select the destination. In deterministic mode the last of several writes to an element
   // wins.
-  void scatter(const Device& device, int64_t itemsize);
-  void fill(const Device& device, int64_t itemsize, Bits value);
+  void scatter(Device& device, int64_t itemsize);
+  void fill(Device& device, int64_t itemsize, Bits value);
   // destination = destination (red) source * alpha; with `fill`, (red) alpha. `red`: sum, prod, amax, amin.
   void reduce(Device& device, c10::ScalarType type, const char* red, const c10::Scalar& alpha, bool fill = false);
 
@@ -67,7 +67,7 @@ class IndexSpace {
     Range global, local;
   };
 
-  void move(const Device& device, int64_t itemsize, int mode, Bits value);
+  void move(Device& device, int64_t itemsize, int mode, Bits value);
   void operand(int k, const void* data, at::IntArrayRef strides, int64_t itemsize);
   void normalize();
   template <class F>
@@ -76,8 +76,19 @@ class IndexSpace {
   // The number of work-items that can run without conflicts if each serial dimension stays within one of them.
   int64_t parallelism() const;
   bool has_serial() const;
+  // Whether a GPU's work-items without conflicts are few, or do much one after another.
+  bool is_slow() const;
   Defs defs() const;
-  // reduce() in an order that does not depend on timing, by many work-items for each element.
+  // A plan without conflicts, and what sorting finds: the destinations in ascending order, and the rows in that order.
+  struct Sorted {
+    Plan plan;
+    at::Tensor keys, order;
+  };
+  Sorted sort_rows(Device& device);
+  // Makes rows of single elements, if an index changes along a row.
+  void fix_indices_along_rows();
+  // scatter() and reduce() in an order that does not depend on timing, by many work-items for each element.
+  void scatter_sorted(Device& device, const Defs& defs);
   void reduce_sorted(Device& device, const Defs& defs, int32_t scaled, int32_t fill, Bits alpha);
   template <class... Args>
   void launch(const char* file, const char* name, const Defs& defs, const Plan& plan, const Args&... args);

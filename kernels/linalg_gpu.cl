@@ -126,7 +126,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_panel(MATRIX
     const R head = MAGNITUDE(AT(a, batch, k, k));
     bests[LID] = best;
     places[LID] = place;
-    SYNC();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);  // all have read the rows that will be exchanged
     for (int h = GROUP / 2; h > 0; h /= 2) {
       if (LID < h) {
         const R other = bests[LID + h];

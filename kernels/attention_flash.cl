@@ -260,14 +260,16 @@ static inline float4 scores_of(float4 products, float scale, __global const STOR
 #define SCORES(products, bias, line, apart, seen) ((products) * P.scale)
 #endif
 
+// Of a work-item's four others, counted from the first one.
+#define INDICES ((int4)(0, 1, 2, 3))
+
 #define QKV BUF(q), BUF(k), BUF(v)
 #define REST BIAS_PARAM const FlashParams P
 // The place of a work-group: a block of lines of a head.
 #define PLACE_OF_GROUP(lines_, heads_)                                                             \
   const int id = (int)get_local_id(0), x = id % SIDE_X, y = id / SIDE_X;                           \
   const uint blocks = ((uint)(lines_) + LINES - 1) / LINES, group = (uint)get_group_id(0);         \
-  const int head = (int)(group / blocks), b = head / (int)(heads_), at = head - b * (int)(heads_); \
-  const int4 others4 = (int4)(4 * x) + (int4)(0, 1, 2, 3);
+  const int head = (int)(group / blocks), b = head / (int)(heads_), at = head - b * (int)(heads_);
 #define BLOCKS_IN_LOCAL_MEMORY                                   \
   __local float area[LINES * SPAN] __attribute__((aligned(16))); \
   __local float side[CHUNK * HEAD] __attribute__((aligned(16)));
@@ -300,7 +302,7 @@ static inline float4 scores_of(float4 products, float scale, __global const STOR
   {                                                                                                           \
     const int row = 4 * y + n, seen = row < lines ? min(others, P.causal ? first + row + 1 - key : SPAN) : 0; \
     const float4 s = SCORES(t.r##n, BIAS_OF(at, first, key), row * (int)P.bias_q, P.bias_k, seen);            \
-    t.r##n = others4 < (int4)(seen) ? s : (float4)(-INFINITY);                                                \
+    t.r##n = INDICES < (int4)(seen - 4 * x) ? s : (float4)(-INFINITY);                                        \
   }
 
 // clang-format off
@@ -468,7 +470,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash
   {                                                                                                          \
     const int row = 4 * y + n, seen = row < lines ? others : 0, unseen = P.causal ? first + row - query : 0; \
     const float4 s = SCORES(t.r##n, BIAS_OF(h, query, first), row * (int)P.bias_k, P.bias_q, seen);          \
-    t.r##n = others4 < (int4)(unseen) || others4 >= (int4)(seen) ? (float4)(-INFINITY) : s;                  \
+    t.r##n = INDICES < (int4)(unseen - 4 * x) || INDICES >= (int4)(seen - 4 * x) ? (float4)(-INFINITY) : s;  \
   }
     EACH_ROW(MASK_KEY)
     put_tile(area, &t, id);

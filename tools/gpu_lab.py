@@ -60,8 +60,9 @@ FMA_TARGETS = ("sm_80", "gfx1030")
 # The share of multiply-adds is required only for float: other types need conversions, or have no such instruction.
 # Tiles of fewer than 16 sums per work-item, for the smallest devices, cannot reach it.
 NOT_FMA = re.compile(r"-D(ACC|INA|INB)=(?!f32\b)|-DLANES=")
-# Programs of kernels/common/short_rows.h for rows that begin anywhere, which have no vectors.
-NOT_WIDE = re.compile(r"-DVEC=1\b.*-DHELD=")
+# Programs without vectors: those of kernels/common/short_rows.h for rows that begin anywhere, and those of complex32,
+# whose elements have 4 bytes.
+NOT_WIDE = re.compile(r"-DVEC=1\b.*-DHELD=|-DVEC=1\b.*=c32\b")
 # The least number of matrix instructions between two barriers in the large tiles of gemm_units.cl and conv_units.cl, of
 # 8 fragments.
 MATRIX = 16

@@ -266,9 +266,9 @@ static inline float4 scores_of(float4 products, float scale, __global const STOR
 #define QKV BUF(q), BUF(k), BUF(v)
 #define REST BIAS_PARAM const FlashParams P
 // The place of a work-group: a block of lines of a head.
-#define PLACE_OF_GROUP(lines_, heads_)                                                             \
-  const int id = (int)get_local_id(0), x = id % SIDE_X, y = id / SIDE_X;                           \
-  const uint blocks = ((uint)(lines_) + LINES - 1) / LINES, group = (uint)get_group_id(0);         \
+#define PLACE_OF_GROUP(lines_, heads_)                                                     \
+  const int id = (int)get_local_id(0), x = id % SIDE_X, y = id / SIDE_X;                   \
+  const uint blocks = ((uint)(lines_) + LINES - 1) / LINES, group = (uint)get_group_id(0); \
   const int head = (int)(group / blocks), b = head / (int)(heads_), at = head - b * (int)(heads_);
 #define BLOCKS_IN_LOCAL_MEMORY                                   \
   __local float area[LINES * SPAN] __attribute__((aligned(16))); \

@@ -405,6 +405,21 @@ class TestTorchao(TestCase):
         config = Int4WeightOnlyConfig(group_size=32, int4_packing_format="tile_packed_to_4d")
         self.check(self.quantized(model, config), wanted, tokens)
 
+    def test_float8_weights_and_dynamic_int8(self):
+        if importlib.util.find_spec("torchao") is None:
+            self.skipTest("needs torchao: pip install 'torch_netcl[libraries]'")
+        from torchao.quantization import Float8WeightOnlyConfig, Int8DynamicActivationInt8WeightConfig, quantize_
+
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32)), torch.randn(4, 64)
+        for config in (Float8WeightOnlyConfig(), Int8DynamicActivationInt8WeightConfig()):
+            with self.subTest(type(config).__name__), torch.no_grad():
+                quantize_(wanted := copy.deepcopy(model), config)
+                mine = self.quantized(model, config)
+                with no_fallback():
+                    result = mine(x.to(DEVICE))
+                self.assertEqual(result.cpu(), wanted(x))
+
 
 def faster_rcnn(torchvision):
     """A small Faster R-CNN, two images and their boxes. Its samplers take everything, so nothing is random."""

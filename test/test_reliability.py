@@ -106,6 +106,8 @@ class TestMemory(TestCase):
         gc.collect()
         torch.netcl.empty_cache()
         limit, failed, stage = torch.netcl.memory_reserved(), [], [None]
+        torch.netcl.set_per_process_memory_fraction(limit / total)
+        filled = self.fill_free_blocks()
         try:
             while True:
                 torch.netcl.set_per_process_memory_fraction(limit / total)
@@ -120,8 +122,21 @@ class TestMemory(TestCase):
                 limit += 8 * MIB
         finally:
             torch.netcl.set_per_process_memory_fraction(1.0)
+            del filled
         self.assertEqual(sorted(set(failed)), ["backward", "forward", "optimizer"])
         self.assertEqual([p.detach().cpu() for p in model.parameters()], expected)
+
+    def fill_free_blocks(self):
+        """Tensors in every free block of the slabs that other tests' tensors keep: with these blocks, a part of the
+        step could succeed at once."""
+        filled = []
+        for size in (8 * MIB, MIB, 64 * 1024, 512):
+            while True:
+                try:
+                    filled.append(torch.empty(size, dtype=torch.uint8, device=D))
+                except torch.OutOfMemoryError:
+                    break
+        return filled
 
     def test_cached_blocks_are_given_back_first(self):
         total = torch.netcl.get_device_properties(D).global_mem_size

@@ -268,6 +268,11 @@ class TestIndex(NetclTestCase):
         got[:3].scatter_(1, wide.t().to(device), v.t().to(device))
         self.assertEqual(got.cpu()[:3], cells[:, :3].t())
         self.assertEqual(x.to(device).index_fill_(0, i.to(device), 3).cpu(), x.index_fill(0, i, 3))
+        i, one = torch.zeros(5000, dtype=torch.long, device=device), torch.zeros(1, dtype=dtype, device=device)
+        v = torch.arange(5000, device=device).to(dtype)
+        self.assertEqual(one.scatter(0, i, v).cpu(), v[-1:].cpu())  # all rows go to one address
+        for index in (i, i[:1].expand(5000)):
+            self.assertEqual(one.index_put((index,), v).cpu(), v[-1:].cpu())
 
     @dtypes(*SIZES)
     def test_index_select(self, device, dtype):
@@ -459,6 +464,21 @@ class TestGatherScatter(NetclTestCase):
         x, src, i = torch.zeros(10, 33), self.make(50, 33), torch.randint(0, 10, (50, 1)).expand(50, 33)
         self.check(device, lambda x, i, s: x.scatter_add_(0, i, s), x, i, src, atol=1e-4, rtol=1e-5)
         self.check(device, lambda x, i, s: s.gather(0, i), x, i, src)
+        for deterministic in (False, True):  # all positions along an expanded index meet in one element
+            torch.use_deterministic_algorithms(deterministic)
+            self.addCleanup(torch.use_deterministic_algorithms, False)
+            for n in (50, 5000):
+                one, rows = torch.tensor([3]).expand(n), torch.arange(8)[:, None].expand(8, n)
+                self.check(device, lambda i: torch.zeros(8, device=i.device).index_put((i,), i + 0.0, True), one)
+                self.check(device, lambda i: torch.zeros(8, device=i.device).index_put((i,), i + 1.0, True), rows)
+                self.check(device, lambda i: torch.zeros(8, device=i.device).scatter_add(0, i, i + 0.0), one)
+                self.check(device, lambda i: torch.zeros(8, device=i.device).put(i, i + 1.0, True), rows)
+
+                def grad(i):
+                    weight = torch.ones(8, device=i.device, requires_grad=True)
+                    return torch.autograd.grad(weight[i].sum(), weight)[0]
+
+                self.check(device, grad, one)
 
     def test_backward(self, device):
         x, i = self.make(5, 4), torch.tensor([[0, 1, 2, 0], [4, 4, 0, 1]])

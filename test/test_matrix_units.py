@@ -143,6 +143,8 @@ CONVOLUTIONS = (
     (F.conv2d, (3, 12, 9, 9), (65, 12, 3, 2), {}),
     (F.conv2d, (2, 9, 16, 16), (8, 9, 2, 2), {"stride": 3}),  # in the gradient of the input, pixels without taps
     (F.conv2d, (1, 40, 5, 5), (96, 40, 3, 3), {}),  # 9 pixels: the weight is gathered
+    (F.conv2d, (2, 16, 5, 5), (96, 16, 3, 3), {}),  # 2 x 9 pixels: neighbouring columns are of two images
+    (F.conv2d, (1, 96, 5, 5), (16, 96, 3, 3), {"stride": (2, 1), "padding": 1}),  # or of two rows, in the gradient
     (F.conv2d, (1, 16, 5, 5), (16, 16, 1, 1), {"stride": 2}),
     (F.conv2d, (3, 8, 40, 41), (8, 8, 3, 3), {}),  # the gradient of the weight is split along k
     (F.conv1d, (2, 16, 50), (32, 16, 5), {"padding": 2}),

@@ -172,11 +172,12 @@ class TestPooling(TestCase):
                     tol = {"atol": 27 * 2**-23, "rtol": torch.finfo(dtype).eps}
                     self.assertEqual(a.grad.cpu(), b.grad.to(dtype), **tol)
         gradient = torch.ops.aten.max_pool2d_with_indices_backward.grad_input
-        out, index = F.max_pool2d(x[..., 0], 3, 1, return_indices=True)
-        rows = torch.empty(2, 6, 7, 3, dtype=dtype, device=device).permute(0, 3, 2, 1)[..., :, :6].transpose(2, 3)
+        out, index = F.max_pool2d(x, 3, 1, return_indices=True)
+        apart = torch.empty(2, 5, 13, 22, dtype=dtype, device=device)[..., ::2]  # dense in no memory format
         window = ([3], [1], [0], [1], False)
-        gradient(out.to(device), x[..., 0].to(device), *window, index.to(device), grad_input=rows)
-        self.assertEqual(rows.cpu(), torch.ops.aten.max_pool2d_with_indices_backward(out, x[..., 0], *window, index))
+        gradient(out.to(device), x.to(device), *window, index.to(device), grad_input=apart)
+        self.assertEqual(apart.stride(-1), 2)
+        self.assertEqual(apart.cpu(), torch.ops.aten.max_pool2d_with_indices_backward(out, x, *window, index))
 
     @dtypes(torch.float32)
     def test_max_backward_reports_indices(self, device, dtype):
@@ -184,6 +185,9 @@ class TestPooling(TestCase):
         for wrong in (index, index - 17):
             with self.assertRaisesRegex(IndexError, "max_pool2d_with_indices_backward"):
                 torch.ops.aten.max_pool2d_with_indices_backward(x[..., :2, :2], x, [2], [2], [0], [1], False, wrong)
+                torch.netcl.synchronize()
+            with self.assertRaisesRegex(IndexError, "fractional_max_pool2d_backward"):
+                torch.ops.aten.fractional_max_pool2d_backward(x[..., :2, :2], x, [2, 2], [2, 2], wrong)
                 torch.netcl.synchronize()
 
     @dtypes(torch.float32, torch.float16)

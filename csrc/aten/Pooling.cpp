@@ -23,6 +23,7 @@
 #include <tuple>
 
 #include "args/pool.h"
+#include "aten/support/IndexSpace.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
@@ -161,7 +162,14 @@ void scatter_elements(const char* op, const Tensor& src, const Tensor& indices, 
         .launch(op, queue_of(from), {size_t(from.numel())}, element_group(device), buf(from), buf(at_index), buf(to),
                 Buf{assert_buffer(device)}, from.numel(), src_size, dst_size, int32_t(assert_code(device, op)));
   } else {
-    to.scatter_add_(1, at_index.view({-1, src_size}), from.view({-1, src_size}).to(type));
+    const Tensor index = at_index.view({-1, src_size}), values = from.view({-1, src_size}).to(type);
+    IndexSpace space(op);  // scatter_add_ would name itself in errors
+    space.shape(index.sizes());
+    space.destination(to.data_ptr(), strides_without(to, 1), to.itemsize());
+    space.source(values.const_data_ptr(), values.strides(), values.itemsize());
+    space.index(index.const_data_ptr(), index.strides(), at::kLong, dst_size, to.stride(1) * to.itemsize());
+    space.conflicts_along(1);
+    space.reduce(device, type, "sum", 1);
   }
   dst.copy_(to.view(dst.sizes()));
 }

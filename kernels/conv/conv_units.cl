@@ -87,7 +87,8 @@ ALWAYS_INLINE void a_put(const a_source* o, const a_moved* r, __local element_t*
 // Stores LVB elements of one row; `cols` columns exist from there on. Column j lies at place[j].
 ALWAYS_INLINE void store_part(__global STORAGE(OUT)* out, __local const long* place, const float* t, int cols) {
 #if LVB > 1 && !DOWN
-  if (cols >= LVB) {
+  // Pixels of two images, or of two rows of a strided gradient, are no neighbours. Offsets grow with the column.
+  if (cols >= LVB && place[LVB - 1] - place[0] == LVB - 1) {
     lanes_t w;
     UNROLL for (int j = 0; j < LVB; j++)
       w.s[j] = t[j];

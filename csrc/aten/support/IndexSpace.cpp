@@ -95,6 +95,7 @@ void IndexSpace::from_iterator(const at::TensorIteratorBase& iter, int destinati
 
 void IndexSpace::conflicts_by_index() {
   for (Dim& d : dims_) {
+    d.serial |= d.stride[kDestination] == 0;  // an expanded index
     for (int k = 0; k < indices_; k++) d.serial |= d.stride[kFirstIndex + k] != 0;
   }
 }

@@ -45,7 +45,7 @@ class RadixSorter {
       : task_(task), device_(netcl::device_of(task.self)), queue_(queue_of(task.self)) {
     const ScalarType type = task.self.scalar_type();
     bits_ = 8 * task.self.element_size();
-    sorted_bits_ = std::min(bits, bits_);
+    sorted_bits_ = std::clamp<int64_t>(bits, 1, bits_);  // equal keys need a pass too: it writes the results
     group_ = std::min<int64_t>(256, std::bit_floor(device_.info().max_work_group_size));
     L.n = task.n();
     L.rows = task.self.numel() / L.n;

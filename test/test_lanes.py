@@ -5,6 +5,7 @@ import os
 import warnings
 
 import torch
+import torch.nn.functional as F
 from common import DEVICE, to_device
 from opinfo import samples
 from torch.testing._internal.common_methods_invocations import BinaryUfuncInfo, UnaryUfuncInfo, op_db
@@ -13,7 +14,20 @@ from torch.testing._internal.common_utils import TestCase, run_tests
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 # Functions whose vector form may take another path for all lanes because of one lane.
 QUICK = """sin cos tan sinc exp log log1p expm1 tanh sigmoid erf lgamma asinh atan special.bessel_j0 pow atan2 fmod
-    hypot remainder nn.functional.gelu""".split()
+    hypot remainder nn.functional.silu nn.functional.elu nn.functional.softplus""".split()
+# The same for operators whose samples have arguments of other kinds: name -> (number of columns, the function).
+OTHERS = {
+    "gelu": (1, F.gelu),
+    "gelu_tanh": (1, lambda x: F.gelu(x, approximate="tanh")),
+    "hardswish": (1, F.hardswish),
+    "leaky_relu": (1, F.leaky_relu),
+    "clamp": (1, lambda x: x.clamp(-1, 2)),
+    "clamp_tensors": (2, lambda x, y: x.clamp(y, 2 * y)),
+    "lerp": (2, lambda x, y: torch.lerp(x, y, 0.3)),
+    "lerp_weights": (2, lambda x, y: torch.lerp(x, y, y)),
+    "where": (2, lambda x, y: torch.where(x > y, x, y)),
+    "addcmul": (2, lambda x, y: torch.addcmul(x, x, y, value=0.5)),
+}
 LANES = 16
 VALUES = [0.0, 1e-45, 1e-40, 1.2e-38, 1e-28, 1e-10, 1e-4, 0.1, 0.5, 0.9999, 1.0, 1.5, 2.0, math.pi / 2, math.pi, 5.0,
           10.0, 20.5, 88.0, 100.0, 128.0, 1e3, 39000.0, 1e5, 1e7, 1e10, 1e20, 1e30, 3.4e38, math.inf]
@@ -22,10 +36,16 @@ FEW = [0.0, -0.0, 1e-40, -1e-28, 0.5, -1.0, 3.0, -20.5, 1e3, 1e10, -1e20, 3.4e38
 
 
 def ulps(x):
-    """Floats as integers in the same order; all NaNs become one value."""
-    bits = x.view(torch.int32 if x.dtype == torch.float32 else torch.int64)
-    low = torch.iinfo(bits.dtype).min
-    return torch.where(x.isnan(), low, torch.where(bits < 0, low - bits, bits))
+    """Float32 as integers in the same order, with room for their differences."""
+    bits = x.view(torch.int32).long()
+    return torch.where(bits < 0, -(2**31) - bits, bits)
+
+
+def differ(x, y):
+    """Where two results differ; a NaN equals a NaN only."""
+    # OpenCL C allows sin and cos an error of 4 units in the last place, and a function may have two algorithms.
+    far = (ulps(x) - ulps(y)).abs() > 4 if x.dtype == torch.float32 else x != y
+    return torch.where(x.isnan() | y.isnan(), x.isnan() != y.isnan(), far)
 
 
 class TestLanes(TestCase):
@@ -41,9 +61,8 @@ class TestLanes(TestCase):
         if not isinstance(mixed, torch.Tensor) or not mixed.is_floating_point():
             return None
         alone, mixed = alone.cpu()[::LANES][order], mixed.cpu()
-        off = (ulps(alone) - ulps(mixed)).abs() if alone.dtype in (torch.float32, torch.float64) else alone != mixed
-        # OpenCL C allows sin and cos an error of 4 units in the last place, and a function may have two algorithms.
-        bad = (off > 4).nonzero().flatten().tolist()
+        off = differ(alone, mixed)
+        bad = off.nonzero().flatten().tolist()
         if not bad:
             return None
         k = bad[0]
@@ -71,6 +90,23 @@ class TestLanes(TestCase):
             if found:
                 problems.append(f"{op.full_name} {found}")
         return problems, checked
+
+    def test_names(self):
+        known = {op.name for op in op_db if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo))}
+        self.assertEqual(set(QUICK) - known, set(), "these are skipped silently")
+
+    def test_differ(self):
+        x = torch.tensor([math.nan, 0.0, -0.0, 1.0, math.inf, -math.inf, 3.4e38, 1e-45])
+        same = torch.eye(len(x), dtype=torch.bool)
+        same[1:3, 1:3] = same[1:3, 7] = same[7, 1:3] = True  # 0, and the number next to it
+        a, b = torch.broadcast_tensors(x[:, None], x)
+        self.assertEqual(differ(a.contiguous(), b.contiguous()), ~same)
+
+    def test_others(self):
+        pairs = [[a for a in FEW for _ in FEW], [b for _ in FEW for b in FEW]]
+        for name, (arity, f) in OTHERS.items():
+            with self.subTest(name):
+                self.assertIsNone(self.problem(f, [VALUES] if arity == 1 else pairs, torch.float32))
 
     def check(self, kind, arity, values, least):
         with warnings.catch_warnings():

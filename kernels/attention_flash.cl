@@ -241,11 +241,11 @@ static inline void store_rows(const part_t* sums, __global STORAGE(IO)* p, int s
              (int)(strides).row, lines - 4 * y, (int)(columns), x);
 
 // The scores of a line with the work-item's four others: products times the scale, plus the bias. `room` of them exist.
-// `bias` points to that of the line with the block's first other, of which the next one lies `apart`.
+// `p` points to the bias of the line with the first of the four, from which the next one lies `apart`.
 #ifdef BIAS
 #define BIAS_PARAM BUF(bias),
 #define BIAS_OF(head, query, key) \
-  PTR(bias, const STORAGE(BIAS)) + P.bias_b* b + (head) * P.bias_h + (query) * P.bias_q + (key) * P.bias_k
+  (PTR(bias, const STORAGE(BIAS)) + P.bias_b * b + (head) * P.bias_h + (query) * P.bias_q + (key) * P.bias_k)
 static inline float4 scores_of(float4 products, float scale, __global const STORAGE(BIAS)* p, int apart, int room) {
   float4 w = (float4)(0);
 #define BIAS_ONE(j) \
@@ -253,11 +253,16 @@ static inline float4 scores_of(float4 products, float scale, __global const STOR
   EACH_ROW(BIAS_ONE)
   return products * scale + w;
 }
-#define SCORES(products, bias, line, apart, seen) \
-  scores_of(products, P.scale, bias + 4 * x * (int)(apart) + (line), (int)(apart), (seen) - 4 * x)
+#define SCORES(products, bias, apart, seen) scores_of(products, P.scale, bias, (int)(apart), (seen) - 4 * x)
+// The bias of a work-item's first line with its first other of the block. It moves from block to block: offsets that do
+// not change would stay in registers, and these would not suffice.
+#define BEGIN_BIAS __global const STORAGE(BIAS)* line_bias = BIAS_OF(at, first + 4 * y, 4 * x);
+#define NEXT_BIAS line_bias += SPAN * P.bias_k;
 #else
 #define BIAS_PARAM
-#define SCORES(products, bias, line, apart, seen) ((products) * P.scale)
+#define SCORES(products, bias, apart, seen) ((products) * P.scale)
+#define BEGIN_BIAS
+#define NEXT_BIAS
 #endif
 
 // Of a work-item's four others, counted from the first one.
@@ -297,11 +302,11 @@ static inline float4 scores_of(float4 products, float scale, __global const STOR
 #define NO_MORE(e)
 
 // Turns the products of queries and keys into scores; -inf are those of keys that a query does not see.
-#define MASK_ROWS EACH_ROW(MASK_ROW)
+#define MASK_ROWS EACH_ROW(MASK_ROW) NEXT_BIAS
 #define MASK_ROW(n)                                                                                           \
   {                                                                                                           \
     const int row = 4 * y + n, seen = row < lines ? min(others, P.causal ? first + row + 1 - key : SPAN) : 0; \
-    const float4 s = SCORES(t.r##n, BIAS_OF(at, first, key), row * (int)P.bias_q, P.bias_k, seen);            \
+    const float4 s = SCORES(t.r##n, line_bias + n * (int)P.bias_q, P.bias_k, seen);                         \
     t.r##n = INDICES < (int4)(seen - 4 * x) ? s : (float4)(-INFINITY);                                        \
   }
 
@@ -319,6 +324,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash
   part_t sums[PARTS];
   zero(sums);
   float most = -INFINITY, total = 0;  // of `line`; the total only of this work-item's columns
+  BEGIN_BIAS
   for (int key = 0; key < keys; key += SPAN) {
     const int others = min(keys - key, SPAN);
     const rows_t ks = ROWS_OF(k, P.k, shared, key, others, P.depth);
@@ -416,6 +422,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash
 #define DOT_OF_LINES(j) dot
   part_t sums[PARTS];
   zero(sums);
+  BEGIN_BIAS
   for (int key = 0; key < keys; key += SPAN) {
     const int others = min(keys - key, SPAN);
     const rows_t ks = ROWS_OF(k, P.k, shared, key, others, P.depth);
@@ -469,7 +476,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash
 #define MASK_KEY(n)                                                                                          \
   {                                                                                                          \
     const int row = 4 * y + n, seen = row < lines ? others : 0, unseen = P.causal ? first + row - query : 0; \
-    const float4 s = SCORES(t.r##n, BIAS_OF(h, query, first), row * (int)P.bias_k, P.bias_q, seen);          \
+    const float4 s = SCORES(t.r##n, BIAS_OF(h, query + 4 * x, first + row), P.bias_q, seen);                 \
     t.r##n = INDICES < (int4)(unseen - 4 * x) || INDICES >= (int4)(seen - 4 * x) ? (float4)(-INFINITY) : s;  \
   }
     EACH_ROW(MASK_KEY)

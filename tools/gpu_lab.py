@@ -61,8 +61,8 @@ FMA_TARGETS = ("sm_80", "gfx1030")
 # Tiles of fewer than 16 sums per work-item, for the smallest devices, cannot reach it.
 NOT_FMA = re.compile(r"-D(ACC|INA|INB)=(?!f32\b)|-DLANES=")
 # Programs without vectors: those of kernels/common/short_rows.h for rows that begin anywhere, and those of complex32,
-# whose elements have 4 bytes.
-NOT_WIDE = re.compile(r"-DVEC=1\b.*-DHELD=|-DVEC=1\b.*=c32\b")
+# whose elements have 4 bytes; and casts from float8 to float8, whose vectors of 4 elements have 4 bytes.
+NOT_WIDE = re.compile(r"-DVEC=1\b.*-DHELD=|-DVEC=1\b.*=c32\b|-DOUT0=e\w+ -DIN0=e\w+")
 # The least number of matrix instructions between two barriers in the large tiles of gemm_units.cl and conv_units.cl, of
 # 8 fragments.
 MATRIX = 16

@@ -78,6 +78,58 @@ print(json.dumps([result, dict(torch.netcl.kernel_cache_stats())]))
             self.assertEqual({p.name: p.read_bytes() for p in Path(other).iterdir()}, before)
             self.assertFalse(any(entry.is_symlink() for entry in entries))
 
+    # The process says who it is, and begins when it is told to.
+    WAITING = "import os\nprint(os.getpid(), flush=True)\ninput()\n" + CODE
+
+    def started(self, folder, *prefix):
+        """A process with its own id on its first line, which waits for a line before it uses the cache."""
+        env = {**os.environ, "NETCL_CACHE_DIR": folder}
+        command = [*prefix, sys.executable, "-c", self.WAITING]
+        child = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return child, int(child.stdout.readline())
+
+    def test_links_with_the_process_id(self):
+        """What others planted under a name that can be guessed is not written to."""
+        with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as folder:
+            good, _ = self.result(python(self.CODE, NETCL_CACHE_DIR=first))
+            names = sorted(p.name for p in Path(first).glob("*.bin"))
+            self.assertGreater(len(names), 0)
+            victim = Path(first) / "victim"
+            victim.write_bytes(b"of value")
+            child, pid = self.started(folder)
+            links = [Path(folder) / (name + end) for name in names for end in (f".{pid}", f".{pid}.tmp", ".tmp")]
+            for link in links:
+                link.symlink_to(victim)
+            said, _ = child.communicate("\n", timeout=300)
+            self.assertEqual((child.returncode, json.loads(said)[0]), (0, good))
+            self.assertEqual(victim.read_bytes(), b"of value")
+            self.assertTrue(all(link.is_symlink() for link in links))
+            written = [Path(folder) / name for name in names]
+            self.assertTrue(all(p.is_file() and not p.is_symlink() for p in written))
+
+    def test_two_processes_with_one_id(self):
+        """As in two containers that share the folder: both are the first process of a namespace, and so was one that
+        was killed while it wrote."""
+        unshare = ["unshare", "--pid", "--fork"] + ["--map-root-user"] * (os.geteuid() != 0)
+        if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("this process may not make a namespace of process ids")
+        with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as folder:
+            good, _ = self.result(python(self.CODE, NETCL_CACHE_DIR=first))
+            left = sorted(Path(folder) / f"{p.name}.1" for p in Path(first).glob("*.bin"))
+            for path in left:
+                path.write_bytes(b"half")
+            children = [self.started(folder, *unshare) for _ in range(2)]
+            self.assertEqual([pid for _, pid in children], [1, 1])
+            for child, _ in children:
+                child.stdin.write("\n")
+                child.stdin.flush()
+            results = [json.loads(child.communicate(timeout=300)[0])[0] for child, _ in children]
+            self.assertEqual(results, [good, good])
+            others = [p for p in Path(folder).iterdir() if p.suffix not in (".bin", ".icd") and not p.is_dir()]
+            self.assertEqual([(p, p.read_bytes()) for p in sorted(others)], [(p, b"half") for p in left])
+            again, stats = self.result(python(self.CODE, NETCL_CACHE_DIR=folder))
+            self.assertEqual((again, stats["compiled"]), (good, 0))
+
     def test_flipped_bits(self):
         with tempfile.TemporaryDirectory() as folder:
             good, _ = self.result(python(self.CODE, NETCL_CACHE_DIR=folder))

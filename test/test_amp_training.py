@@ -352,6 +352,40 @@ class TestMonitorAndCsv(TestCase):
             self.assertEqual([row["skipped"] for row in training.read_csv(path)], ["0", "1", "0"])
             self.assertEqual(os.listdir(path.parent), ["run.csv"])
 
+    def test_files_are_replaced_as_a_whole(self):
+        """The log and the checkpoint, through a new file beside them that nobody can have planted."""
+        state, monitor = mock.Mock(), training.SkipMonitor()
+        state.state_dict.return_value = {}
+
+        def csv(path):
+            training.CsvLog(path).close()
+
+        def checkpoint(path):
+            program._save(str(path), program.TrainConfig(), state, monitor)
+
+        for write, broken in ((csv, "csv.writer"), (checkpoint, "torch.save")):
+            for mask in (0o022, 0o077, 0o002):
+                with tempfile.TemporaryDirectory() as folder, self.subTest(write.__name__, mask=mask):
+                    path, victim, plain = (Path(folder) / name for name in ("run", "victim", "plain"))
+                    victim.write_text("of value")
+                    link = path.with_name(f"run.{os.getpid()}.tmp")
+                    link.symlink_to(victim)
+                    path.write_text("")
+                    before = os.umask(mask)
+                    try:
+                        plain.write_text("")
+                        write(path)
+                    finally:
+                        os.umask(before)
+                    self.assertEqual(victim.read_text(), "of value")
+                    self.assertTrue(link.is_symlink() and path.stat().st_size > 0)
+                    self.assertEqual(oct(path.stat().st_mode), oct(plain.stat().st_mode))
+                    written = path.read_bytes()
+                    with mock.patch(broken, side_effect=OSError("disk full")), self.assertRaises(OSError):
+                        write(path)
+                    self.assertEqual(path.read_bytes(), written)
+                    self.assertEqual(sorted(os.listdir(folder)), sorted([path.name, link.name, "plain", "victim"]))
+
     def test_config(self):
         with tempfile.TemporaryDirectory() as folder:
             yaml, as_json, other = (Path(folder) / f"c.{end}" for end in ("yaml", "json", "toml"))

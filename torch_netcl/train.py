@@ -35,6 +35,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torch_netcl._files import replacing
 from torch_netcl.amp.training import AmpTrainState, CsvLog, SkipLog, SkipMonitor, StepLog, read_csv
 
 SPIKE = 1e8
@@ -242,10 +243,9 @@ def _save(path: str, config: TrainConfig, state: AmpTrainState, monitor: SkipMon
     """Writes a temporary file and renames it, so that the file is always complete."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     parts = {"config": dataclasses.asdict(config), "state": state.state_dict(), "monitor": monitor.state_dict()}
-    torch.save(parts, fresh)
-    fresh.replace(target)
+    with replacing(target) as fresh:
+        torch.save(parts, fresh)
 
 
 def _line(log: StepLog | SkipLog) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch_netcl._files import replacing
 from torch_netcl.amp.blame import Blame
 
 __all__ = ["CSV_COLUMNS", "CsvLog", "SkipLog", "SkipMonitor", "StepLog", "read_csv"]
@@ -80,12 +81,15 @@ class CsvLog:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = _rows_before(path, first_step) if path.exists() else []
-        fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        self._file = open(fresh, "w", newline="", encoding="utf-8")  # noqa: SIM115 - closed by close()
-        self._writer = csv.writer(self._file, lineterminator="\n")
-        self._writer.writerows([CSV_COLUMNS, *kept])
-        self._file.flush()
-        fresh.replace(path)  # an interrupted start leaves the old file unchanged
+        with replacing(path) as fresh:  # an interrupted start leaves the old file unchanged
+            self._file = open(fresh, "w", newline="", encoding="utf-8")  # noqa: SIM115 - closed by close()
+            try:
+                self._writer = csv.writer(self._file, lineterminator="\n")
+                self._writer.writerows([CSV_COLUMNS, *kept])
+                self._file.flush()
+            except BaseException:
+                self._file.close()
+                raise
 
     def add(self, log: StepLog | SkipLog) -> None:
         """Writes one row."""

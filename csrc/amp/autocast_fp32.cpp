@@ -33,8 +33,9 @@ void fp32_and_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-// These have no policy on CUDA, where cuFFT transforms half in lengths that are powers of 2, and no bfloat16. netcl has
-// no transform of 16-bit numbers, so it casts them to float32, as CPU autocast does.
+// These have no policy on CUDA, where cuFFT transforms half in lengths that are powers of 2, and no bfloat16. netcl
+// casts both to float32, as CPU autocast does: its own transforms of half compute in float32, but round the result, and
+// it has none of bfloat16.
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   for (const char* name :
        {"fft_fft",   "fft_ifft",   "fft_rfft",   "fft_irfft",  "fft_hfft",   "fft_ihfft",   "fft_fft2",

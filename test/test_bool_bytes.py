@@ -44,6 +44,58 @@ class TestBoolBytes(TestCase):
         compare(op, tree_map(plain, got), expected, lambda f: f(arguments(sample)))
         return 1
 
+    def test_view_of_bytes(self):
+        def view(device):
+            return torch.tensor([0, 2, 255, 1], dtype=torch.uint8, device=device).view(torch.bool)
+
+        t, b = view(DEVICE), torch.tensor([False, True, True, True])
+        other = torch.tensor([True, True, False, True])
+        self.assertEqual(t.sum().item(), 3)
+        self.assertEqual(t.float().tolist(), [0, 1, 1, 1])
+        functions = {
+            "==": lambda x, y: x == y,
+            "!=": lambda x, y: x != y,
+            "^": lambda x, y: x ^ y,
+            "&": lambda x, y: x & y,
+            "|": lambda x, y: x | y,
+            "+": lambda x, y: x + y,
+            "*": lambda x, y: x * y,
+            "<": lambda x, y: x < y,
+            ">=": lambda x, y: x >= y,
+            "+ int": lambda x, y: x + 1,
+            "long": lambda x, y: x.long(),
+            "half": lambda x, y: x.half(),
+            "cumsum": lambda x, y: x.cumsum(0),
+            "sort": lambda x, y: x.sort(stable=True),
+            "unique": lambda x, y: x.unique(return_counts=True),
+            "max": lambda x, y: x.max(),
+            "count_nonzero": lambda x, y: x.count_nonzero(),
+            "nonzero": lambda x, y: x.nonzero(),
+            "clone": lambda x, y: x.clone(),
+            "cat": lambda x, y: torch.cat([x, y]),
+            "where": lambda x, y: torch.where(x, 5, 7),
+            "out": lambda x, y: torch.logical_xor(x, y, out=torch.empty_like(x)),
+            "out of numbers": lambda x, y: torch.add(x, y, out=torch.empty(4, device=x.device)),
+            "foreach": lambda x, y: torch._foreach_add([x, y], [y, x]),
+            "foreach_copy": lambda x, y: torch._foreach_copy_([torch.empty(4, device=x.device)], [x]),
+        }
+        for name, f in functions.items():
+            with self.subTest(name):
+                self.assertEqual(tree_map(plain, f(t, other.to(DEVICE))), f(b, other))
+                self.assertEqual(tree_map(plain, f(other.to(DEVICE), t)), f(other, b))
+        self.assertTrue(torch.equal(t, b.to(DEVICE)) and torch.equal(b.to(DEVICE), t))
+        self.assertFalse(torch.equal(t, other.to(DEVICE)))
+        for name in ("__ior__", "__iand__", "__ixor__", "__iadd__", "__imul__", "logical_or_", "eq_", "copy_"):
+            with self.subTest(name):
+                for x, y in ((view(DEVICE), other.to(DEVICE)), (other.to(DEVICE), view(DEVICE))):
+                    want = plain(x)
+                    getattr(x, name)(y)
+                    getattr(want, name)(plain(y))
+                    self.assertEqual(plain(x), want)
+        lists = [view(DEVICE)], [view(DEVICE).clone()]
+        torch._foreach_mul_(*lists)
+        self.assertEqual(plain(lists[0][0]), b)
+
     def test_operators(self):
         problems, checked = [], 0
         for op in op_db:

@@ -129,7 +129,11 @@ class TestGemm(TestCase):
             self.check(partial(torch.addmm, **factors), c, a, b, k=20)
             self.check(partial(torch.addmv, **factors), c[:9], a, b[:, 0], k=20)
             self.check(partial(torch.addbmm, **factors), c, a[None], b[None], k=20)
-            self.check(partial(torch.baddbmm, **factors), c.long(), a[None].long(), b[None].long(), k=20)
+            c64, a64, b64 = (t.long() for t in (c, a, b))
+            self.check(partial(torch.addmm, **factors), c64, a64, b64, k=20)
+            self.check(partial(torch.addmv, **factors), c64[:9], a64, b64[:, 0], k=20)
+            self.check(partial(torch.addbmm, **factors), c64, a64[None], b64[None], k=20)
+            self.check(partial(torch.baddbmm, **factors), c64, a64[None], b64[None], k=20)
 
     def test_out_and_inplace(self):
         a, b = data((20, 30), torch.float32), data((30, 40), torch.float32, 1)

@@ -182,6 +182,32 @@ class TestDevice(TestCase):
         finally:
             torch.use_deterministic_algorithms(False)
 
+    def test_empty_is_filled_under_deterministic_algorithms(self):
+        makers = (
+            lambda **k: torch.empty(3, 5, **k),
+            lambda **k: torch.empty(2, 3, 4, 5, memory_format=torch.channels_last, **k),
+            lambda **k: torch.empty_strided((3, 4), (1, 3), **k),
+            lambda **k: torch.empty_like(torch.ones(7, **k)),
+            lambda **k: torch.ones(1, **k).new_empty(2, 2),
+            lambda **k: torch.ones(1, **k).new_empty_strided((2, 3), (1, 2)),
+            lambda **k: torch.empty_permuted((2, 3, 4), (2, 0, 1), **k),
+        )
+        types = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.complex64, torch.bool)
+        # Memory that is used again holds something else than the fill.
+        for size in (1, 16, 120):
+            torch.zeros(size, device=D)
+        torch.use_deterministic_algorithms(True)
+        try:
+            for dtype, (i, make) in itertools.product(types, enumerate(makers)):
+                got, wanted = make(dtype=dtype, device=D), make(dtype=dtype)
+                self.assertEqual(got.cpu(), wanted, rtol=0, atol=0, equal_nan=True, msg=f"{dtype}, maker {i}")
+                self.assertEqual(got.stride(), wanted.stride())
+            torch.utils.deterministic.fill_uninitialized_memory = False
+            self.assertEqual(torch.empty(5, device=D).shape, (5,))
+        finally:
+            torch.utils.deterministic.fill_uninitialized_memory = True
+            torch.use_deterministic_algorithms(False)
+
     # --- copies
 
     def test_copies_of_lazily_conjugated_and_negated_views(self):

@@ -37,7 +37,7 @@ class TestSubdevices(TestCase):
         if "NETCL_SUBDEVICES=2 is ignored" in done.stderr:
             raise unittest.SkipTest("this device cannot be split in two")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 13 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 14 tests(.|\n)*OK\n")
 
     def test_two_platforms(self):
         count = "import torch; print(torch.netcl.device_count())"
@@ -45,7 +45,7 @@ class TestSubdevices(TestCase):
             raise unittest.SkipTest("this machine has not both runtimes")
         done = run(["test_multi_device.py", "TestOrderAcrossDevices"], NETCL_VISIBLE_DEVICES=PLATFORMS)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 6 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 7 tests(.|\n)*OK\n")
 
     def test_more_parts_than_units(self):
         done = run(["-c", "import torch; print(torch.netcl.device_count())"], NETCL_SUBDEVICES="100000")
@@ -227,6 +227,23 @@ class TestOrderAcrossDevices(TestCase):
         done[-1].synchronize()
         self.assertTrue(all(event.query() for event in done))
         self.assertEqual(y.cpu(), x.cpu() @ x.cpu(), rtol=1e-4, atol=1e-4)
+
+    def test_a_waiting_stream_sees_results(self):
+        """Without the wait, the other device would read memory that the long queue has not written yet."""
+        for here, there in ((self.A, self.B), (self.B, self.A)):
+            a, b = torch.netcl.Stream(here), torch.netcl.Stream(there)
+            host = torch.zeros(200_000).pin_memory("netcl")
+            for n in range(1, 6):
+                with a:
+                    x = torch.full((200_000,), 100.0 * n, device=here)
+                    for _ in range(100):
+                        x.add_(1)
+                    host.copy_(x, non_blocking=True)
+                b.wait_stream(a)
+                with b:
+                    y = host.to(there, non_blocking=True) * 2
+                b.synchronize()
+                self.assertEqual(y.cpu(), torch.full((200_000,), 200.0 * n + 200), rtol=0, atol=0)
 
     def test_waiting_that_cannot_be_left_to_the_device(self):
         a, b = torch.netcl.Stream(self.A), torch.netcl.Stream(self.B)

@@ -33,15 +33,12 @@ CUDA_CONVOLUTION = "channels_last_3d, as cuDNN's; the CPU has no such kernel"
 CUDA_LOG_SIGMOID = "log_sigmoid keeps the order of its input's dimensions, as on CUDA; the CPU's is contiguous"
 CUDA_NONZERO = "each dimension's positions lie side by side, as on CUDA"
 CUDA_RNN = "the gradient of the input is contiguous, as cuDNN's"
-DERIVATIVE = "ATen's derivative makes the input contiguous on every device but the CPU"
-FALLBACK = "runs on the CPU, which returns a part of a larger tensor"
+DERIVATIVE = "ATen's formula makes the input and its gradient contiguous, except on the CPU"
 FFT = "contiguous; the CPU moves the transformed dimensions to the end"
 
 # Name of the operator or module -> why its strides differ from the CPU's.
 OPERATORS = {
     "argwhere": CUDA_NONZERO,
-    "linalg.lstsq": FALLBACK,
-    "linalg.lstsq.grad_oriented": FALLBACK,
     "nn.functional.binary_cross_entropy_with_logits": CUDA_LOG_SIGMOID,
     "nn.functional.conv_transpose3d": CUDA_CONVOLUTION,
     "nn.functional.logsigmoid": CUDA_LOG_SIGMOID,

@@ -37,7 +37,7 @@ class TestSubdevices(TestCase):
         if "NETCL_SUBDEVICES=2 is ignored" in done.stderr:
             raise unittest.SkipTest("this device cannot be split in two")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 14 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 15 tests(.|\n)*OK\n")
 
     def test_two_platforms(self):
         count = "import torch; print(torch.netcl.device_count())"
@@ -45,7 +45,7 @@ class TestSubdevices(TestCase):
             raise unittest.SkipTest("this machine has not both runtimes")
         done = run(["test_multi_device.py", "TestOrderAcrossDevices"], NETCL_VISIBLE_DEVICES=PLATFORMS)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 7 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 8 tests(.|\n)*OK\n")
 
     def test_more_parts_than_units(self):
         done = run(["-c", "import torch; print(torch.netcl.device_count())"], NETCL_SUBDEVICES="100000")
@@ -244,6 +244,21 @@ class TestOrderAcrossDevices(TestCase):
                     y = host.to(there, non_blocking=True) * 2
                 b.synchronize()
                 self.assertEqual(y.cpu(), torch.full((200_000,), 200.0 * n + 200), rtol=0, atol=0)
+
+    def test_copies_wait_for_what_the_destination_waited_for(self):
+        """The source's own current stream has nothing to wait for."""
+        for here, there in ((self.A, self.B), (self.B, self.A)):
+            a, b = torch.netcl.Stream(here), torch.netcl.Stream(there)
+            for n in range(1, 6):
+                with a:
+                    x = torch.full((200_000,), 100.0 * n, device=here)
+                    for _ in range(100):
+                        x.add_(1)
+                b.wait_stream(a)
+                with b:
+                    y = x.to(there, non_blocking=True)
+                b.synchronize()
+                self.assertEqual(y.cpu(), torch.full((200_000,), 100.0 * n + 100), rtol=0, atol=0)
 
     def test_waiting_that_cannot_be_left_to_the_device(self):
         a, b = torch.netcl.Stream(self.A), torch.netcl.Stream(self.B)

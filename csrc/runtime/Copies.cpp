@@ -17,6 +17,7 @@
 #include "runtime/Builds.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Counters.h"
+#include "runtime/Event.h"
 #include "runtime/OpName.h"
 #include "runtime/PinnedMemory.h"
 #include "runtime/Profiler.h"
@@ -180,6 +181,10 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
 
 void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes) {
   if (bytes == 0) return;
+  // As on CUDA, what the destination's stream waited for has been written before the source is read.
+  Event ready;
+  ready.record(dst_queue);
+  if (!ready.query()) ready.synchronize();
   if (src_queue.device().info().host_unified) {  // mapping then gives the memory itself: one copy instead of two
     const Location from = locate(src);
     cl_int err = CL_SUCCESS;

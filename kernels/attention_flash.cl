@@ -306,7 +306,7 @@ static inline float4 scores_of(float4 products, float scale, __global const STOR
 #define MASK_ROW(n)                                                                                           \
   {                                                                                                           \
     const int row = 4 * y + n, seen = row < lines ? min(others, P.causal ? first + row + 1 - key : SPAN) : 0; \
-    const float4 s = SCORES(t.r##n, line_bias + n * (int)P.bias_q, P.bias_k, seen);                         \
+    const float4 s = SCORES(t.r##n, line_bias + n * (int)P.bias_q, P.bias_k, seen);                           \
     t.r##n = INDICES < (int4)(seen - 4 * x) ? s : (float4)(-INFINITY);                                        \
   }
 

@@ -271,6 +271,45 @@ class TestDevice(TestCase):
         torch.netcl.synchronize()
         self.assertEqual(back, x)
 
+    def test_pinned_memory_that_a_copy_still_writes(self):
+        """A copy from it comes after that one in the stream, whether or not the host waits."""
+        x = torch.rand(1000, 1000, generator=torch.Generator().manual_seed(0)).to(D) / 500
+        pinned = torch.zeros(100_000).pin_memory()
+        for n in range(1, 7):
+            y = x
+            for _ in range(10):
+                y = x @ y
+            y = y.flatten()[:100_000] + n
+            pinned.copy_(y, non_blocking=True)
+            z = pinned.to(D, non_blocking=n % 2 == 0)
+            self.assertEqual(z.cpu(), y.cpu(), rtol=0, atol=0)
+
+    def test_a_stream_that_two_threads_enter(self):
+        """Each leaves with the stream that it came with."""
+        shared, found = torch.netcl.Stream(), {}
+        turns = [threading.Event() for _ in range(2)]
+
+        def other():
+            own = torch.netcl.Stream()
+            torch.netcl.set_stream(own)
+            turns[0].wait()
+            with torch.netcl.stream(shared):
+                turns[1].set()
+                main_left.wait()
+            found["other"] = torch.netcl.current_stream() == own
+
+        main_left, before = threading.Event(), torch.netcl.current_stream()
+        thread = threading.Thread(target=other)
+        thread.start()
+        with torch.netcl.stream(shared):
+            turns[0].set()
+            turns[1].wait()
+        found["main"] = torch.netcl.current_stream() == before
+        main_left.set()
+        thread.join()
+        torch.netcl.set_stream(before)
+        self.assertEqual(found, {"main": True, "other": True})
+
     def test_between_devices(self):
         last = torch.device("netcl", COUNT - 1)
         x = torch.randn(20, 30, device=D)

@@ -37,7 +37,7 @@ class TestSubdevices(TestCase):
         if "NETCL_SUBDEVICES=2 is ignored" in done.stderr:
             raise unittest.SkipTest("this device cannot be split in two")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 15 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 16 tests(.|\n)*OK\n")
 
     def test_two_platforms(self):
         count = "import torch; print(torch.netcl.device_count())"
@@ -45,7 +45,7 @@ class TestSubdevices(TestCase):
             raise unittest.SkipTest("this machine has not both runtimes")
         done = run(["test_multi_device.py", "TestOrderAcrossDevices"], NETCL_VISIBLE_DEVICES=PLATFORMS)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 8 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 9 tests(.|\n)*OK\n")
 
     def test_more_parts_than_units(self):
         done = run(["-c", "import torch; print(torch.netcl.device_count())"], NETCL_SUBDEVICES="100000")
@@ -241,7 +241,7 @@ class TestOrderAcrossDevices(TestCase):
                     host.copy_(x, non_blocking=True)
                 b.wait_stream(a)
                 with b:
-                    y = host.to(there, non_blocking=True) * 2
+                    y = host.to(there, non_blocking=n % 2 == 0) * 2
                 b.synchronize()
                 self.assertEqual(y.cpu(), torch.full((200_000,), 200.0 * n + 200), rtol=0, atol=0)
 
@@ -259,6 +259,13 @@ class TestOrderAcrossDevices(TestCase):
                     y = x.to(there, non_blocking=True)
                 b.synchronize()
                 self.assertEqual(y.cpu(), torch.full((200_000,), 100.0 * n + 100), rtol=0, atol=0)
+
+    def test_storages_stay_on_their_device(self):
+        x = torch.ones(3, device=self.B)
+        with self.assertRaisesRegex(RuntimeError, "the devices must match"):
+            x.set_(torch.ones(3, device=self.A))
+        self.assertEqual(x.set_().resize_(5).fill_(2).cpu(), torch.full((5,), 2.0))
+        self.assertEqual(x.untyped_storage().device, self.B)
 
     def test_waiting_that_cannot_be_left_to_the_device(self):
         a, b = torch.netcl.Stream(self.A), torch.netcl.Stream(self.B)

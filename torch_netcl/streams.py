@@ -60,13 +60,17 @@ class stream:
         self.stream = stream
 
     def __enter__(self) -> stream:
+        # Not by torch.Stream's own `with`, which keeps the previous stream in the stream, that other threads share.
         if self.stream is not None:
-            self.stream.__enter__()
+            self.before = torch.accelerator.current_stream(device_index())
+            self.there = torch.accelerator.current_stream(self.stream.device_index)
+            torch.accelerator.set_stream(self.stream)
         return self
 
     def __exit__(self, *args: object) -> None:
         if self.stream is not None:
-            self.stream.__exit__(*args)
+            torch.accelerator.set_stream(self.there)
+            torch.accelerator.set_stream(self.before)  # its device becomes the current one again
 
 
 StreamContext = stream

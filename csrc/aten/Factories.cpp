@@ -136,6 +136,8 @@ at::Tensor& set_storage(at::Tensor& self, c10::Storage source, int64_t offset, a
                         at::IntArrayRef stride) {
   TORCH_CHECK(source.device().type() == c10::DeviceType::PrivateUse1,
               "set_: expected a storage on a netcl device, got one on ", source.device());
+  TORCH_CHECK(source.device() == self.device(), "Attempted to set the storage of a tensor on device \"", self.device(),
+              "\" to a storage on different device \"", source.device(), "\"; the devices must match");
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
   TORCH_CHECK(stride.data() == nullptr || size.size() == stride.size(), "mismatch in length of strides and shape");
   const bool contiguous = stride.data() == nullptr;
@@ -158,6 +160,7 @@ at::Tensor& set_from_storage(at::Tensor& self, c10::Storage source) {
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
+  const c10::DeviceGuard guard(self.device());
   c10::Storage empty(c10::Storage::use_byte_size_t(), 0, allocator()->allocate(0), allocator(), /*resizable=*/true);
   return set_storage(self, std::move(empty), 0, {0}, {});
 }

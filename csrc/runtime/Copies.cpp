@@ -86,6 +86,21 @@ void enqueue_staged(Queue& queue, const Location& to, size_t bytes, Staging::Ptr
   queue.after_enqueue();
 }
 
+// The device reads `src` when the earlier commands of the stream have ended, which may write it. Intel's runtime reads
+// the source of a short blocking write at once.
+void write_from_pinned(const Location& to, const void* src, size_t bytes, Queue& queue) {
+  queue.settle();
+  const Enqueuing scope(queue);
+  cl_event event = nullptr;
+  Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
+  enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
+    return cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event);
+  });
+  command.share(event);
+  keep_pinned_until(src, event);
+  queue.after_enqueue();
+}
+
 }  // namespace
 
 void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool async_from_pinned) {
@@ -95,17 +110,9 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   const Location to = locate(dst);
   if (const auto turn = turn_of_host(to, bytes, queue)) {
     std::memcpy(to.host, src, bytes);
-  } else if (async_from_pinned && is_pinned(src)) {
-    queue.settle();
-    const Enqueuing scope(queue);
-    cl_event event = nullptr;
-    Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
-    enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
-      return cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event);
-    });
-    command.share(event);
-    keep_pinned_until(src, event);
-    queue.after_enqueue();
+  } else if (async_from_pinned ? is_pinned(src) : pinned_in_use(src)) {
+    write_from_pinned(to, src, bytes, queue);
+    if (!async_from_pinned) queue.synchronize();
   } else if (Staging::Ptr staging = bytes <= kStaged ? Staging::copy_of(src, bytes) : nullptr) {
     enqueue_in_order(queue, {to.mem}, [to, bytes, staging = std::move(staging)](Queue& q) mutable {
       enqueue_staged(q, to, bytes, std::move(staging));

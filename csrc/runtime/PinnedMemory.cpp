@@ -56,6 +56,14 @@ class Pinned {
     return host;
   }
 
+  // The block that holds `host`, or null.
+  const HostBlock* block_of(const void* host) const {
+    auto it = live.upper_bound(reinterpret_cast<uintptr_t>(host));
+    if (it == live.begin()) return nullptr;
+    --it;
+    return reinterpret_cast<uintptr_t>(host) < it->first + it->second.bytes ? &it->second : nullptr;
+  }
+
   void free(void* host) {
     const auto it = live.find(reinterpret_cast<uintptr_t>(host));
     if (it == live.end()) return;
@@ -123,9 +131,11 @@ class Pinned {
   }
 
   void recycle(void* host, HostBlock& block) {
+    if (!shutting_down()) {
+      for (cl_event e : block.uses) cl().clReleaseEvent(e);
+    }
     if (!block.mem) return std::free(host);
     if (shutting_down()) return;
-    for (cl_event e : block.uses) cl().clReleaseEvent(e);
     if (idle_bytes_ + block.size > kMostIdle) return unmap(block.device, host, block.mem);
     idle_.emplace(std::pair(block.device, block.size), Place(host, block.mem));
     idle_bytes_ += block.size;
@@ -214,10 +224,14 @@ PinnedBytes pinned_bytes() {
 bool is_pinned(const void* host) {
   auto& p = pinned();
   const std::lock_guard<std::mutex> lock(p.mutex);
-  auto it = p.live.upper_bound(reinterpret_cast<uintptr_t>(host));
-  if (it == p.live.begin()) return false;
-  --it;
-  return reinterpret_cast<uintptr_t>(host) < it->first + it->second.bytes;
+  return p.block_of(host) != nullptr;
+}
+
+bool pinned_in_use(const void* host) {
+  auto& p = pinned();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  const HostBlock* block = p.block_of(host);
+  return block && !std::all_of(block->uses.begin(), block->uses.end(), is_over);
 }
 
 }  // namespace netcl

@@ -11,6 +11,8 @@ namespace netcl {
 
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* host);
+// Whether an asynchronous copy from or to the pinned block that holds `host` has not ended.
+bool pinned_in_use(const void* host);
 // Keeps the pinned block that holds `host`, if any, until `event` completes; takes ownership of the event.
 void keep_pinned_until(const void* host, cl_event event);
 // Keeps the block until everything enqueued on `queue` is finished. False if there is no such block.

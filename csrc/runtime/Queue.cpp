@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <memory>
 
 #include "runtime/Assertions.h"
@@ -348,9 +349,15 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
 void synchronize_device(c10::DeviceIndex index) {
   if (index < 0) index = current_device();
   auto& q = queues_of(device(index).index());
+  std::exception_ptr first;  // an error of one stream must not leave the others without a wait
   for (auto& queue : q.queues) {
-    if (queue) queue->synchronize();
+    try {
+      if (queue) queue->synchronize();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
   }
+  if (first) std::rethrow_exception(first);
 }
 
 bool all_streams_idle() noexcept {

@@ -1,5 +1,9 @@
 """torch._assert_async: an assertion about a value on the device, which raises at the next synchronising call."""
 
+import os
+import subprocess
+import sys
+
 import torch
 from common import no_fallback
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -39,6 +43,36 @@ class TestAssert(TestCase):
         for x in (torch.ones(2, device=D), torch.ones(0, device=D)):
             with self.assertRaisesRegex(RuntimeError, "is ambiguous"):
                 torch._assert_async(x)
+
+    def test_launch_blocking(self):
+        """The operator itself raises, small or large, on each stream."""
+        env = {**os.environ, "NETCL_LAUNCH_BLOCKING": "1"}
+        done = subprocess.run([sys.executable, "-c", BLOCKING], env=env, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+
+
+BLOCKING = """
+import torch
+D = "netcl"
+w = torch.ones(5, device=D)
+large = torch.zeros(4_000_000, dtype=torch.long, device=D)
+large[-1] = 9
+good, bad = torch.tensor([3], device=D), torch.tensor([9], device=D)
+torch.netcl.synchronize()
+with torch.netcl.stream(torch.netcl.Stream()):
+    w.gather(0, good)
+for index in (bad, large, bad):
+    for stream in (torch.netcl.default_stream(), torch.netcl.Stream()):
+        with torch.netcl.stream(stream):
+            try:
+                w.gather(0, index)
+            except IndexError as e:
+                assert "gather" in str(e), e
+            else:
+                raise SystemExit("nothing was raised")
+            w.gather(0, good)
+torch.netcl.synchronize()
+"""
 
 
 if __name__ == "__main__":

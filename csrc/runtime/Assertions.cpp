@@ -74,6 +74,11 @@ void raise_device_assertions(Queue& queue) {
   auto& a = assertions_of(queue.device().index());
   // Reports of other streams raise as well. Those streams stay armed, since more reports may follow.
   if (!a.armed.load(std::memory_order_relaxed)) return;
+  // With NETCL_LAUNCH_BLOCKING=1 the fill below waits for its end, and so comes here again.
+  static thread_local bool within = false;
+  if (within) return;
+  within = true;
+  const auto leave = c10::make_scope_exit([] { within = false; });
   const uint64_t mine = uint64_t{1} << queue.id();
   std::array<int, 4> report{};
   Assertions::Text found;

@@ -140,7 +140,8 @@ bool Kernel::defers(Queue& queue) {
 
 void Kernel::begin(const Queue& queue, bool later) {
   later_ = later ? std::make_unique<DeferredLaunch>(*this) : nullptr;
-  by_caller_ = immediate_ && queue.unasked() < kMostUnasked && queue.immediate().available() && queue.idle();
+  by_caller_ = immediate_ && !launch_blocking() && queue.unasked() < kMostUnasked && queue.immediate().available() &&
+               queue.idle();
   arguments_hash_ = 0;
   // A removed slab's handle may be reused, so forget the arguments that were set.
   if (const uint64_t now = slab_epoch(); now != epoch_) {

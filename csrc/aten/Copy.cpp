@@ -130,7 +130,11 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   const at::Tensor src = plain(from);
   const at::Tensor to = plain(dst);
   non_blocking = non_blocking && !conj && !neg;
-  if (!to.is_privateuseone()) {
+  if (!to.is_privateuseone() && !to.is_cpu()) {  // another backend's device: through the host
+    to.copy_(src.cpu());
+  } else if (!src.is_privateuseone() && !src.is_cpu()) {
+    copy_from_host(to, src.cpu(), /*non_blocking=*/false);
+  } else if (!to.is_privateuseone()) {
     copy_from_device(to, src, non_blocking);
   } else if (!src.is_privateuseone()) {
     copy_from_host(to, src, non_blocking);

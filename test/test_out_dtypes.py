@@ -15,14 +15,17 @@ WIDER = {
     torch.bool: (torch.uint8, torch.float32),
     torch.uint8: (torch.int32, torch.float32),
     torch.float16: (torch.float32,),
+    torch.bfloat16: (torch.float32,),
     torch.float32: (torch.float64,),
 }
-QUICK = (torch.bool, torch.float16)
+QUICK = (torch.bool, torch.float16, torch.bfloat16)
 # Random, uninitialised, or equally inaccurate on the CPU (near poles and under cancellation).
 OTHERS = ("empty", "normal", "bernoulli", "multinomial", "rand", "uniform", "linalg", "mode", "logit", "polygamma",
           "special.polygamma")
 # addr of values up to 9: the CPU rounds the product (up to 81) to half before it adds.
-ROUNDED_TWICE = {"addr": 2**-5}
+ROUNDED_TWICE = {(torch.float16, "addr"): 2**-5, (torch.bfloat16, "addr"): 2**-2}
+# Two units in the last place of the narrow dtype, since both sides round once; float32's functions are some units off.
+RTOL = {torch.float16: 2**-9, torch.bfloat16: 2**-6}
 # CUDA and netcl compare alpha with the output's dtype, the CPU with that of the operands.
 ALPHA_CHECK = "Boolean alpha only supported for Boolean results."
 
@@ -55,9 +58,9 @@ class TestOutDtypes(TestCase):
             expected.to(dtype).to(wide).nan_to_num(), expected.nan_to_num()
         ):
             return "not rounded"
-        # Both sides round once to the narrow dtype; functions of float32 are some units in the last place off.
-        atol = ROUNDED_TWICE.get(op.name, 1e-4)
-        tolerance = {"rtol": 2**-9, "atol": atol} if dtype == torch.float16 else {"rtol": 1e-5, "atol": 1e-5}
+        tolerance = {"rtol": 1e-5, "atol": 1e-5}
+        if dtype in RTOL:
+            tolerance = {"rtol": RTOL[dtype], "atol": ROUNDED_TWICE.get((dtype, op.name), 1e-4)}
         try:
             self.assertEqual(got, expected, **tolerance)
         except AssertionError as error:

@@ -2,6 +2,7 @@
 autograd misses it."""
 
 import contextlib
+import functools
 import os
 import warnings
 
@@ -113,6 +114,40 @@ class TestVersions(TestCase):
         if self.problems:
             self.fail("\n".join(self.problems))
         self.assertGreater(checked, 300)
+
+    def test_foreach_out(self):
+        # torch._foreach_* do not take out=, but the dispatcher has these overloads.
+        self.problems, checked = [], set()
+        for op in FOREACH:
+            packet = getattr(torch.ops.aten, op.name, None)
+            names = packet.overloads() if packet else ()
+            found = list(op.sample_inputs("cpu", torch.float32, noncontiguous=False, num_input_tensors=[3]))
+            for name in names:
+                overload = getattr(packet, name)
+                if not any(a.is_out for a in overload._schema.arguments):
+                    continue
+                for sample in found[:: max(1, len(found) // 8)]:
+                    if self.compare_out(op, sample, overload):
+                        checked.add(str(overload))
+        if self.problems:
+            self.fail("\n".join(self.problems))
+        self.assertGreater(len(checked), 60)
+
+    def compare_out(self, op, sample, overload):
+        """Whether the CPU takes a sample for an overload with out=; values and versions are compared then."""
+        made, counts = [[torch.empty(0, dtype=t.dtype) for t in sample.input]], []
+        for device in ("cpu", "cpu", DEVICE):  # the first run finds the shapes of the outputs
+            made.append([torch.zeros_like(t, device=device) for t in made[-1]])
+            inputs, args, kwargs = moved(op, fresh(arguments(sample)), device)
+            call = functools.partial(overload, out=made[-1])
+            result = written(call, (inputs, args, kwargs))
+            if result is None and not counts:
+                return False
+            counts.append(result and [t._version for t in made[-1]])
+        if counts[2] != counts[1]:
+            self.problems.append(f"{overload}: {counts[2]}, on the CPU {counts[1]}")
+        self.assertEqual([t.cpu() for t in made[3]], made[2], str(overload))
+        return True
 
     def test_fused_optimizers(self):
         # The CPU and CUDA do not increment versions here.

@@ -42,7 +42,7 @@ PYTEST_ARGS ?=
 # The test classes and files that do more with NETCL_TEST_FULL=1.
 LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestPrograms or TestGarbage or TestMemory \
   or TestProcesses or TestLarge or TestTiles or TestKernelCache or TestDrivers or TestInjected or TestEnds \
-  or TestBoolBytes or TestOutDtypes or TestLanes or TestVersions or test_compile \
+  or TestBoolBytes or TestOutDtypes or TestOutputs or TestLanes or TestVersions or test_compile \
   or TestCompileOpInfo or test_compile_models or TestAttention or test_matrix_units
 # The tests for another torch: loading of the library, AMP, training, files, and the families with most C++.
 SMOKE := library autocast grad_scaler training serialization api gemm convolution reduce normalization opinfo

@@ -38,24 +38,27 @@ __kernel void embedding_count(BUF(counts), BUF(index), long n, long rows, long p
   }
 }
 
-static inline ST norm_term(ST x, float p) { return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (ST)p); }
+static inline ST norm_term(ST x, ST p) {
+  return p == 0 ? (ST)(x != 0) : p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), p);
+}
+static inline ST norm_of_sum(ST s, ST p) { return p == 0 || p == 1 ? s : p == 2 ? sqrt(s) : pow(s, 1 / p); }
 
 // Scales each row that occurs so that its norm is at most max_norm.
-__kernel void embedding_renorm(BUF(table), BUF(counts), long rows, long rows_per, long width, float p, WIDE(max_norm)) {
+__kernel void embedding_renorm(BUF(table), BUF(counts), long rows, long rows_per, long width, WIDE(p), WIDE(max_norm)) {
   const long first = (long)get_global_id(0) * rows_per, last = min(first + rows_per, rows);
   for (long row = first; row < last; row++) {
     if (PTR(counts, const int)[row] == 0) continue;
     __global STORAGE(IN)* x = PTR(table, STORAGE(IN)) + row * width;
-    ST s = 0;
+    ST s = p == -INFINITY ? INFINITY : 0;
     for (long c = 0; c < width; c++) {
       const ST v = LOAD(IN, ACC, 1, x, c);
       if (isinf(p)) {
-        s = isnan(v) ? v : fmax(s, fabs(v));
+        s = isnan(s) || isnan(v) ? NAN : p > 0 ? fmax(s, fabs(v)) : fmin(s, fabs(v));
       } else {
-        s += norm_term(v, p);
+        s += norm_term(v, WIDE_VALUE(p));
       }
     }
-    const ST norm = isinf(p) || p == 1 ? s : p == 2 ? sqrt(s) : pow(s, (ST)(1 / p));
+    const ST norm = isinf(p) ? s : norm_of_sum(s, WIDE_VALUE(p));
     if (!(norm > WIDE_VALUE(max_norm))) continue;
     const ST scale = WIDE_VALUE(max_norm) / (norm + (ST)1e-7f);
     for (long c = 0; c < width; c++) STORE(IN, ACC, 1, x, c, LOAD(IN, ACC, 1, x, c) * scale);

@@ -90,12 +90,12 @@ __kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_
 
 // The gradient of the sample weights.
 __kernel void embedding_bag_sample_grad(BUF(out), BUF(grad), BUF(table), BUF(index), BUF(bag_of), long n, long rows,
-                                        long width, long padding) {
+                                        long bags, long width, long padding) {
   const long i = get_global_id(0);
   if (i >= n) return;
   const long row = INDEX(i), bag = PTR(bag_of, const long)[i];
   VT s = (VT)(0);
-  if (bag >= 0 && row != padding && row >= 0 && row < rows)
+  if (bag >= 0 && bag < bags && row != padding && row >= 0 && row < rows)
     for (long c = 0; c < width; c += VEC) {
       const int lanes = LANES(c, width);
       s += LOAD_LANES(IN, PTR(grad, const STORAGE(IN)), bag * width + c, lanes, 0) *

@@ -1,7 +1,7 @@
 // multi_margin_loss and multilabel_margin_loss over rows of C scores: the loss of each row in the compute type, and the
 // gradient. A work-item takes a row. -D: IN, ACC. The weight has IN's dtype or is null. A row's gradient is multiplied
 // by `scale`.
-#include "common/vector.h"
+#include "common/wide.h"
 
 #define X(j) LOAD(IN, ACC, 1, x, j)
 
@@ -13,12 +13,12 @@ static inline long class_of(__global const long* target, long row, long classes,
 }
 
 __kernel void multi_margin(BUF(each), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long rows, long classes,
-                           int p, float margin) {
+                           int p, WIDE(margin)) {
   const long row = get_global_id(0);
   if (row >= rows) return;
   __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * classes;
   const long t = class_of(PTR(target, const long), row, classes, PTR(err, int), code);
-  const ST base = (ST)margin - X(t);
+  const ST base = WIDE_VALUE(margin) - X(t);
   ST sum = 0;
   for (long j = 0; j < classes; j++) {
     const ST z = base + X(j);
@@ -29,15 +29,15 @@ __kernel void multi_margin(BUF(each), BUF(in), BUF(target), BUF(weight), BUF(err
 }
 
 __kernel void multi_margin_backward(BUF(gin), BUF(grad), BUF(in), BUF(target), BUF(weight), BUF(err), int code,
-                                    long rows, long classes, int p, float margin, int each, float scale) {
+                                    long rows, long classes, int p, WIDE(margin), int each, WIDE(scale)) {
   const long row = get_global_id(0);
   if (row >= rows) return;
   __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * classes;
   __global STORAGE(IN)* y = PTR(gin, STORAGE(IN)) + row * classes;
   const long t = class_of(PTR(target, const long), row, classes, PTR(err, int), code);
-  ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * (ST)scale / classes;
+  ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * WIDE_VALUE(scale) / classes;
   if (weight_buf) g *= LOAD(IN, ACC, 1, PTR(weight, const STORAGE(IN)), t);
-  const ST base = (ST)margin - X(t);
+  const ST base = WIDE_VALUE(margin) - X(t);
   ST sum = 0;
   for (long j = 0; j < classes; j++) {
     const ST z = base + X(j);
@@ -72,14 +72,14 @@ __kernel void multilabel_margin(BUF(each), BUF(is_target), BUF(in), BUF(target),
 }
 
 __kernel void multilabel_margin_backward(BUF(gin), BUF(grad), BUF(is_target), BUF(in), BUF(target), BUF(err), int code,
-                                         long rows, long classes, int each, float scale) {
+                                         long rows, long classes, int each, WIDE(scale)) {
   const long row = get_global_id(0);
   if (row >= rows) return;
   __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * classes;
   __global const STORAGE(IN)* is = PTR(is_target, const STORAGE(IN)) + row * classes;
   __global const long* targets = PTR(target, const long) + row * classes;
   __global STORAGE(IN)* y = PTR(gin, STORAGE(IN)) + row * classes;
-  const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * (ST)scale / classes;
+  const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), each ? row : 0) * WIDE_VALUE(scale) / classes;
   for (long j = 0; j < classes; j++) {
     ST sum = 0;
     const int wanted = LOAD(IN, ACC, 1, is, j) != 0;

@@ -195,6 +195,25 @@ class TestEmbedding(TestCase):
         self.assertEqual(module.weight.grad[0].cpu(), torch.zeros(6))
         self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
 
+    @dtypes(torch.float32, torch.float64)
+    def test_renorm_norms(self, device, dtype):
+        table, index = torch.randn(6, 5, dtype=dtype), torch.tensor([0, 2, 2, 5])
+        table[2, 1] = float("nan")
+        for p in (0.0, 1.0, 2.0, 1 / 3, 7.0, float("inf"), float("-inf")):
+            with self.subTest(p=p):
+                mine = torch.embedding_renorm_(table.to(device), index.to(device), 0.1, p)
+                self.assertEqual(mine.cpu(), torch.embedding_renorm_(table.clone(), index, 0.1, p))
+
+    def test_bag_backward_checks_its_arguments(self, device):
+        backward = torch.ops.aten._embedding_bag_dense_backward
+        grad, index = torch.ones(3, 2, device=device), torch.zeros(4, dtype=torch.long, device=device)
+        nothing, three = index[:0], index[:3]
+        cases = ((1, nothing, three, nothing), (1, index, nothing, nothing), (2, index, three, three))
+        for mode, bags, sizes, most in cases:
+            with self.assertRaises(RuntimeError):
+                backward(grad, index, bags, sizes, most, 5, False, mode, None)
+
+
 
 instantiate_device_type_tests(TestEmbedding, globals(), only_for="netcl")
 

@@ -262,6 +262,19 @@ class TestForeach(TestCase):
         (out[0].sum() + out[1].sum()).backward()
         self.assertEqual(a[0].grad.cpu(), torch.full((3,), 3.0))
 
+    def test_subtraction_of_bool(self):
+        for f in (torch._foreach_sub, torch._foreach_sub_):
+            for dev in ("cpu", DEV):
+                with self.assertRaisesRegex(RuntimeError, "bool"):
+                    f([torch.ones(3, device=dev)], True)
+
+    def test_partial_overlap(self):
+        for dev in ("cpu", DEV):
+            x = torch.arange(8.0, device=dev)
+            with self.assertRaisesRegex(RuntimeError, "overlap|memory"):
+                torch._foreach_add_([x[:6]], [x[2:]])
+
+
 
 instantiate_parametrized_tests(TestForeach)
 

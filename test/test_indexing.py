@@ -566,11 +566,42 @@ class TestMasks(NetclTestCase):
         self.check(device, lambda x, m, s: x.masked_scatter(m, s), x, m, src)
         self.check(device, lambda x, m, s: x.mT.masked_scatter_(m[0, 0, :5], s), x, m, src)
 
+    def test_index_reduce_without_self(self, device):
+        x, src = torch.randn(4, 3), torch.randn(5, 3)
+        for index_dtype in (torch.int32, torch.int64):
+            index = torch.tensor([0, 3, 3, 1, 0], dtype=index_dtype)
+            for reduce in ("prod", "mean", "amax", "amin"):
+                f = lambda x, i, s: x.index_reduce(0, i, s, reduce, include_self=False)  # noqa: B023, E731
+                self.check(device, f, x, index, src)
+
     def test_masked_scatter_short_source(self, device):
         x = torch.zeros(9, device=device)
         with self.assertRaises((RuntimeError, IndexError)):
             x.masked_scatter_(torch.ones(9, dtype=torch.bool, device=device), torch.ones(4, device=device))
             torch.netcl.synchronize()
+
+    def test_fill_with_a_wider_value(self, device):
+        for dtype, value in (
+            (torch.int32, torch.tensor(1.5)), (torch.float32, torch.tensor(1j)), (torch.uint8, torch.tensor(300)),
+            (torch.bool, torch.tensor(2)), (torch.int8, torch.tensor(-3)), (torch.float16, torch.tensor(2.5)),
+        ):
+            results = []
+            for dev in ("cpu", device):
+                x, mask = torch.ones(5, dtype=dtype, device=dev), torch.arange(5, device=dev) > 2
+                try:
+                    results.append(x.masked_fill_(mask, value.to(dev)).cpu())
+                except RuntimeError as error:
+                    results.append(type(error))
+            self.assertEqual(results[1], results[0], msg=f"{dtype} {value}")
+
+    def test_nonzero_static_out(self, device):
+        x = torch.tensor([3, 0, 1, 2])
+        out = torch.zeros(4, 1, dtype=torch.long, device=device)
+        with self.assertRaisesRegex(RuntimeError, "overlap|memory"):
+            torch.nonzero_static(out.view(4), size=4, out=out)
+        torch.nonzero_static(x.to(device), size=4, fill_value=-2, out=out)
+        self.assertEqual(out.cpu(), torch.nonzero_static(x, size=4, fill_value=-2))
+
 
 
 class TestOtherShape(TestCase):

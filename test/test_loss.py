@@ -300,6 +300,28 @@ class TestLoss(TestCase):
                 self.assertEqual(my_args[0].grad.cpu(), ref_args[0].grad, atol=2e-6, rtol=2e-6)
         self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
 
+    def test_weight_of_another_dtype(self, device):
+        for size in ((4, 3), (4, 3, 2, 2)):
+            target = torch.zeros((4, *size[2:]), dtype=torch.long)
+            for dev in ("cpu", device):
+                x = torch.randn(size, device=dev)
+                with self.assertRaisesRegex(RuntimeError, "Double"):
+                    F.nll_loss(x, target.to(dev), torch.ones(3, dtype=torch.float64, device=dev))
+
+    def test_margin_losses_of_nothing(self, device):
+        """They are 0; the CPU leaves them uninitialised."""
+        x, y = torch.empty(0, 4, device=device), torch.empty(0, dtype=torch.long, device=device)
+        for reduction, want in (("mean", torch.tensor(0.0)), ("sum", torch.tensor(0.0)), ("none", torch.empty(0))):
+            self.assertEqual(F.multi_margin_loss(x, y, reduction=reduction).cpu(), want)
+            self.assertEqual(F.multilabel_margin_loss(x, x.long(), reduction=reduction).cpu(), want)
+
+    @dtypes(torch.float64)
+    def test_margin_in_double(self, device, dtype):
+        x, y = torch.randn(5, 4, dtype=dtype), torch.tensor([0, 1, 2, 3, 0])
+        self.check(device, lambda x, y: F.multi_margin_loss(x, y, margin=1 / 3), x, y, dtype=dtype,
+                   tolerance={"atol": 1e-12, "rtol": 1e-12})
+
+
 
 instantiate_device_type_tests(TestLoss, globals(), only_for="netcl")
 

@@ -359,6 +359,13 @@ class TestPadding(TestCase):
         )
         self.assertEqual(F.pad(last, (1, 2, 3, 4), "reflect").cpu(), F.pad(x.cpu(), (1, 2, 3, 4), "reflect"))
 
+    def test_negative_padding_leaves_nothing(self, device):
+        x = torch.randn(2, 3, 4, 5)
+        for mode in ("constant", "replicate", "reflect"):
+            for pads in ((-2, -3, 0, 1), (1, 2, -1, -3), (-5, 0, 0, 0)):
+                self.assertEqual(F.pad(x.to(device), pads, mode).cpu(), F.pad(x, pads, mode))
+
+
 
 for case in (TestPooling, TestPadding):
     instantiate_device_type_tests(case, globals(), only_for=("privateuse1", "netcl"))

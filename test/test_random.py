@@ -137,6 +137,20 @@ class TestRandom(TestCase):
         self.assertLess(abs(counts[2].item() - 75_000), 5 * math.sqrt(100_000 * 0.1875))
         self.assertEqual(torch.multinomial(weights, 2).sort().values.cpu(), torch.tensor([0, 2]))
 
+    def test_multinomial_of_nothing(self):
+        for size in ((0,), (3, 0)):
+            for samples in (1, 100):
+                with self.assertRaises(RuntimeError):
+                    torch.multinomial(torch.empty(size, device=DEVICES[0]), samples, replacement=True)
+
+    def test_native_dropout_dtypes(self):
+        x = torch.full((N,), 1 + 2j, device=DEVICES[0])
+        y, mask = torch.native_dropout(x, 0.25, True)
+        self.assertEqual(y, torch.where(mask, x / 0.75, 0))
+        self.assertLess(abs(mask.float().mean().item() - 0.75), 5 * math.sqrt(0.1875 / N))
+        with self.assertRaisesRegex(RuntimeError, "not implemented"):
+            torch.native_dropout(torch.ones(5, dtype=torch.long, device=DEVICES[0]), 0.5, True)
+
     def test_integers_are_even(self):
         # A range of 3e9 out of 2^32: a remainder of 32 bits would draw the lower 1.29e9 twice as often as the others.
         x = draw(lambda x: x.random_(0, 3_000_000_000), DEVICES[0], dtype=torch.int64)

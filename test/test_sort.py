@@ -227,6 +227,13 @@ class TestSort(TestCase):
             torch.searchsorted(shuffled, values, sorter=order),
         )
 
+    def test_topk_of_a_number(self, device):
+        x = torch.tensor(3.0)
+        for k in (0, 1):
+            for got, want in zip(torch.topk(x.to(device), k), torch.topk(x, k), strict=True):
+                self.assertEqual(got.cpu(), want)
+
+
 
 instantiate_device_type_tests(TestSort, globals(), only_for="privateuse1")
 

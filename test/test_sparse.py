@@ -277,6 +277,16 @@ class TestSparse(TestCase):
         opt.step()
         self.assertEqual(torch.netcl.cpu_fallback_ops(), before)
 
+    def test_no_sparse_dimension(self):
+        values = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        for entries in (0, 1, 2):
+            x = torch.sparse_coo_tensor(torch.empty(0, entries, dtype=torch.long), values[:entries], (2,))
+            y = torch.sparse_coo_tensor(x._indices().to(DEV), x._values().to(DEV), (2,))
+            self.assertEqual(y.to_dense().cpu(), x.to_dense())
+            self.assertEqual((y + y).to_dense().cpu(), (x + x).to_dense())
+            self.assertEqual(y.coalesce().to_dense().cpu(), x.coalesce().to_dense())
+
+
 
 instantiate_parametrized_tests(TestSparse)
 

@@ -78,6 +78,7 @@ struct GeluBackward : at::meta::structured_gelu_backward {
 };
 
 std::tuple<Tensor&, Tensor&> log_sigmoid_forward_out(const Tensor& self, Tensor& output, Tensor& buffer) {
+  check_out("log_sigmoid_forward", buffer, self.options());
   auto iter = at::TensorIteratorConfig().add_output(output).add_const_input(self).build();
   pointwise(iter, "unary.cl", "log_sigmoid");
   return {output, buffer};
@@ -156,9 +157,7 @@ Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std:
 }
 Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
                                  int64_t reduction, Tensor& out) {
-  const Tensor result = reduce_loss(bce_elements(self, target), weight, reduction);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return copy_result("binary_cross_entropy", out, reduce_loss(bce_elements(self, target), weight, reduction));
 }
 Tensor& binary_cross_entropy_backward_out(const Tensor& grad, const Tensor& self, const Tensor& target,
                                           const std::optional<Tensor>& weight, int64_t reduction, Tensor& grad_input) {

@@ -6,6 +6,7 @@
 #include <ATen/ops/var_mean.h>
 #include <torch/library.h>
 
+#include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -283,10 +284,8 @@ using Triple = std::tuple<Tensor, Tensor, Tensor>;
 using TripleRef = std::tuple<Tensor&, Tensor&, Tensor&>;
 
 TripleRef into(const Triple& from, Tensor& out, Tensor& mean, Tensor& invstd) {
-  const auto type = std::get<0>(from).scalar_type();
-  for (const Tensor& t : {out, mean, invstd})
-    TORCH_CHECK(c10::canCast(type, t.scalar_type()), "result type ", type, " can't be cast to the desired output type ",
-                t.scalar_type());
+  check_out("native_batch_norm", out, std::get<0>(from).options());
+  for (const Tensor& t : {mean, invstd}) check_out("native_batch_norm", t, std::get<1>(from).options());
   at::native::resize_output(out, std::get<0>(from).sizes());
   at::native::resize_output(mean, std::get<1>(from).sizes());
   at::native::resize_output(invstd, std::get<2>(from).sizes());

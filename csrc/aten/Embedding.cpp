@@ -80,7 +80,8 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices_, double max_norm,
   const int64_t per = dev.is_cpu() ? std::max<int64_t>(1, 16384 / width) : 1;
   kernel(dev, "embedding.cl", "embedding_renorm", d)
       .launch(op, queue_of(self), {size_t(ceil_div(rows, per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(table),
-              buf(counts), rows, per, width, float(norm_type), wide_high(max_norm), wide_low(max_norm));
+              buf(counts), rows, per, width, wide_high(norm_type), wide_low(norm_type), wide_high(max_norm),
+              wide_low(max_norm));
   if (!table.is_same(self)) self.copy_(table);
   return self;
 }

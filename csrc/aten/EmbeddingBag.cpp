@@ -89,6 +89,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(const Tensor& weight, c
   return {out, bag_of, bag_size, where};
 }
 
+void check_bags(const char* op, const Tensor& index, const Tensor& bag_of) {
+  TORCH_CHECK(index.dim() == 1 && bag_of.sizes() == index.sizes(), op,
+              ": expected offset2bag to have the indices' shape, ", index.sizes(), ", got ", bag_of.sizes());
+}
+
 Tensor dense_backward(const Tensor& grad_, const Tensor& indices, const Tensor& offset2bag, const Tensor& bag_size,
                       const Tensor& maximum_indices, int64_t num_weights, bool scale_grad_by_freq, int64_t mode,
                       OptTensor per_sample_weights, int64_t padding_idx) {
@@ -96,6 +101,12 @@ Tensor dense_backward(const Tensor& grad_, const Tensor& indices, const Tensor& 
   Device& dev = netcl::device_of(grad_);
   const Tensor grad = grad_.contiguous(), index = as_long(indices), bag_of = as_long(offset2bag);
   const Tensor sizes = as_long(bag_size), where = as_long(maximum_indices);
+  if (mode != kMax) check_bags(op, index, bag_of);
+  TORCH_CHECK(grad.dim() == 2, op, ": expected a gradient of 2 dimensions, got ", grad.dim());
+  TORCH_CHECK(mode != kMean || sizes.numel() == grad.size(0), op, ": expected the size of each of ", grad.size(0),
+              " bags, got ", sizes.numel());
+  TORCH_CHECK(mode != kMax || where.sizes() == grad.sizes(), op, ": expected maximum_indices of the gradient's shape, ",
+              grad.sizes(), ", got ", where.sizes());
   const Tensor sample = dense_or_undefined(per_sample_weights, grad.scalar_type());
   const int64_t n = index.numel(), bags = grad.size(0), width = grad.size(1);
   const Tensor total = at::zeros({num_weights, width}, grad.options().dtype(compute_type(grad.scalar_type())));
@@ -146,12 +157,15 @@ Tensor sample_weights_backward(const Tensor& grad_, const Tensor& weight, const 
   Device& dev = netcl::device_of(grad_);
   const Tensor grad = grad_.contiguous(), table = weight.to(grad_.scalar_type()).contiguous();
   const Tensor index = as_long(indices), bag_of = as_long(offset2bag);
+  check_bags(op, index, bag_of);
+  TORCH_CHECK(grad.dim() == 2 && table.dim() == 2 && grad.size(1) == table.size(1), op,
+              ": expected a gradient and a weight with rows of one length, got ", grad.sizes(), " and ", table.sizes());
   const int64_t n = index.numel(), width = table.size(1);
   Tensor out = at::empty({n}, grad.options());
   if (n == 0) return out;
   kernel(dev, "embedding_bag.cl", "embedding_bag_sample_grad", bag_defs(grad, width, mode))
       .launch(op, queue_of(grad), {size_t(n)}, bag_local(dev), buf(out), buf(grad), buf(table), buf(index), buf(bag_of),
-              n, table.size(0), width, padding_idx);
+              n, table.size(0), grad.size(0), width, padding_idx);
   return out;
 }
 

@@ -1,5 +1,6 @@
 // The foreach operators on lists of floating-point tensors of one dtype and layout, each in one launch. Other lists go
 // to ATen's own loop over the tensors.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_foreach_abs_native.h>
 #include <ATen/ops/_foreach_add_native.h>
@@ -51,6 +52,8 @@ bool native(ArrayRef<TensorList> lists, Scalars scalars = {}, bool scalar_each =
   at::native::check_foreach_api_restrictions(self);
   for (const TensorList other : lists.slice(1)) at::native::check_foreach_api_restrictions(self, other);
   if (scalar_each) at::native::check_foreach_api_restrictions(self, scalars);
+  // A bool is no number for sub(), which the loop over the tensors calls.
+  if (std::any_of(scalars.begin(), scalars.end(), [](const Scalar& s) { return s.isBoolean(); })) return false;
   return has_kernels(self[0]) && at::isFloatingType(self[0].scalar_type()) &&
          at::native::check_fast_path_restrictions(lists, scalars);
 }
@@ -94,6 +97,10 @@ void increment_version(TensorList tensors) {
 
 void map_(const char* name, const char* op, TensorList self, ArrayRef<TensorList> in, Scalars scalars = {},
           const Tensor& scalar_tensor = {}) {
+  for (const TensorList list : in) {
+    for (size_t i = 0; i < self.size(); i++)
+      if (self[i].is_alias_of(list[i])) at::assert_no_partial_overlap(self[i], list[i]);
+  }
   map(name, op, self, in, scalars, scalar_tensor);
   increment_version(self);
 }

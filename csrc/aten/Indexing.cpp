@@ -247,7 +247,7 @@ struct IndexReduce : at::meta::structured_index_reduce {
     const bool mean = reduce == "mean";
     const char* red = mean ? "sum" : reduce == "prod" ? "prod" : reduce == "amax" ? "amax" : "amin";
     TORCH_CHECK(mean || reduce == red, "reduce argument must be either of prod, mean, amax or amin, got ", reduce);
-    if (!include_self) out.index_fill_(dim, index, neutral(red, out.scalar_type()));
+    if (!include_self) out.index_fill_(dim, index.to(at::kLong), neutral(red, out.scalar_type()));
     along_dim("aten::index_reduce", out, dim, index, at_least_1d(source))
         .reduce(netcl::device_of(out), out.scalar_type(), red, 1);
     if (mean) {

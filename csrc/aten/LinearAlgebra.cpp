@@ -5,7 +5,6 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmv_meta.h>
-#include <ATen/ops/baddbmm_meta.h>
 #include <ATen/ops/bmm_meta.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
@@ -13,6 +12,7 @@
 #include <ATen/ops/relu.h>
 
 #include "aten/gemm/Gemm.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -90,7 +90,12 @@ struct AddmmActivation : at::meta::structured__addmm_activation {
 struct Bmm : at::meta::structured_bmm {
   void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) { multiply("bmm", {}, self, mat2, 0, 1, out); }
 };
-struct Baddbmm : at::meta::structured_baddbmm {
+// The meta function of baddbmm copies self to the output, which may be one of the matrices.
+struct Baddbmm : at::meta::structured_bmm {
+  void meta(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar&, const Scalar&) {
+    at::meta::structured_bmm::meta(a, b);
+    expand_size(self, {a.size(0), a.size(1), b.size(2)}, "baddbmm");
+  }
   void impl(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha,
             const Tensor& out) {
     multiply("baddbmm", self, a, b, beta, alpha, out);
@@ -118,6 +123,15 @@ Tensor product(const char* op, const Tensor& x, const Tensor& y) {
 Tensor dot(const Tensor& x, const Tensor& y) { return product("dot", x, y); }
 Tensor vdot(const Tensor& x, const Tensor& y) { return product("vdot", x.conj(), y); }
 
+// The result is written once per pair of matrices.
+Tensor& addbmm_out(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha,
+                   Tensor& out) {
+  return at::native::addbmm_out(self, apart_from(a, {out}), apart_from(b, {out}), beta, alpha, out);
+}
+Tensor& addbmm_(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return at::native::addbmm_(self, apart_from(a, {self}), apart_from(b, {self}), beta, alpha);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Mm>(m, "mm", nullptr, "mm.out");
   structured<Addmm>(m, "addmm", "addmm_", "addmm.out");
@@ -128,8 +142,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("dot", &dot);
   m.impl("vdot", &vdot);
   m.impl("addbmm", &at::native::addbmm);
-  m.impl("addbmm_", &at::native::addbmm_);
-  m.impl("addbmm.out", &at::native::addbmm_out);
+  m.impl("addbmm_", &addbmm_);
+  m.impl("addbmm.out", &addbmm_out);
 }
 
 }  // namespace

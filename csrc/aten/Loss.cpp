@@ -17,7 +17,9 @@ namespace {
 using at::Tensor;
 
 Tensor optional_contiguous(const Tensor& weight, const Tensor& self) {
-  return weight.defined() ? weight.to(self.scalar_type()).contiguous() : weight;
+  TORCH_CHECK(!weight.defined() || weight.scalar_type() == self.scalar_type(), "expected scalar type ",
+              self.scalar_type(), " but found ", weight.scalar_type());
+  return weight.defined() ? weight.contiguous() : weight;
 }
 
 struct Nll {
@@ -136,11 +138,8 @@ std::tuple<Tensor&, Tensor&> nll2d_forward_out(const Tensor& self, const Tensor&
                                                const std::optional<Tensor>& weight, int64_t reduction,
                                                int64_t ignore_index, Tensor& output, Tensor& total_weight) {
   const auto [loss, total] = nll2d_forward(self, target, weight, reduction, ignore_index);
-  at::native::resize_output(output, loss.sizes());
-  at::native::resize_output(total_weight, total.sizes());
-  output.copy_(loss);
-  total_weight.copy_(total);
-  return {output, total_weight};
+  check_out("nll_loss2d_forward", total_weight, total.options());
+  return {copy_result("nll_loss2d_forward", output, loss), copy_result("nll_loss2d_forward", total_weight, total)};
 }
 Tensor nll2d_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                       const std::optional<Tensor>& weight_opt, int64_t reduction, int64_t ignore_index,
@@ -158,8 +157,7 @@ Tensor& nll2d_backward_out(const Tensor& grad_output, const Tensor& self, const 
                            const std::optional<Tensor>& weight, int64_t reduction, int64_t ignore_index,
                            const Tensor& total_weight, Tensor& grad_input) {
   const Tensor g = nll2d_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight);
-  at::native::resize_output(grad_input, g.sizes());
-  return grad_input.copy_(g);
+  return copy_result("nll_loss2d_backward", grad_input, g);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
+#include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 
@@ -43,10 +44,10 @@ struct Margin {
   int32_t code() const { return assert_code(dev, op); }
   Tensor reduce(const Tensor& each, int64_t reduction) const {
     if (reduction == at::Reduction::None) return (x.dim() < 2 ? each.squeeze(0) : each).to(x.scalar_type());
-    return (reduction == at::Reduction::Mean ? each.mean() : each.sum()).to(x.scalar_type());
+    return (reduction == at::Reduction::Mean && rows > 0 ? each.mean() : each.sum()).to(x.scalar_type());
   }
   Tensor grad(const Tensor& g) const { return g.to(x.scalar_type()).contiguous(); }
-  float scale(int64_t reduction) const { return reduction == at::Reduction::Mean ? 1.0f / float(rows) : 1.0f; }
+  double scale(int64_t reduction) const { return reduction == at::Reduction::Mean ? 1.0 / double(rows) : 1.0; }
 };
 
 int32_t power(const Scalar& p) {
@@ -61,7 +62,8 @@ Tensor multi_margin_loss(const Tensor& self, const Tensor& target, const Scalar&
   const Tensor each = m.each();
   kernel(m.dev, "margin_loss.cl", "multi_margin", m.defs)
       .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(each), buf(m.x), buf(m.target), buf_or_null(m.weight),
-              m.err(), m.code(), m.rows, m.classes, power(p), margin.toFloat());
+              m.err(), m.code(), m.rows, m.classes, power(p), wide_high(margin.toDouble()),
+              wide_low(margin.toDouble()));
   return m.reduce(each, reduction);
 }
 Tensor multi_margin_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target, const Scalar& p,
@@ -70,8 +72,9 @@ Tensor multi_margin_loss_backward(const Tensor& grad_output, const Tensor& self,
   const Tensor g = m.grad(grad_output), gin = at::empty_like(m.x);
   kernel(m.dev, "margin_loss.cl", "multi_margin_backward", m.defs)
       .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(gin), buf(g), buf(m.x), buf(m.target),
-              buf_or_null(m.weight), m.err(), m.code(), m.rows, m.classes, power(p), margin.toFloat(),
-              int32_t(g.dim() > 0), m.scale(reduction));
+              buf_or_null(m.weight), m.err(), m.code(), m.rows, m.classes, power(p), wide_high(margin.toDouble()),
+              wide_low(margin.toDouble()), int32_t(g.dim() > 0), wide_high(m.scale(reduction)),
+              wide_low(m.scale(reduction)));
   return gin;
 }
 std::tuple<Tensor, Tensor> multilabel_margin_loss(const Tensor& self, const Tensor& target, int64_t reduction) {
@@ -89,32 +92,32 @@ Tensor multilabel_margin_loss_backward(const Tensor& grad_output, const Tensor& 
   const Tensor g = m.grad(grad_output), is = is_target.to(m.x.scalar_type()).contiguous(), gin = at::empty_like(m.x);
   kernel(m.dev, "margin_loss.cl", "multilabel_margin_backward", m.defs)
       .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(gin), buf(g), buf(is), buf(m.x), buf(m.target), m.err(),
-              m.code(), m.rows, m.classes, int32_t(g.dim() > 0), m.scale(reduction));
+              m.code(), m.rows, m.classes, int32_t(g.dim() > 0), wide_high(m.scale(reduction)),
+              wide_low(m.scale(reduction)));
   return gin;
 }
 
-// The out= forms give the results of the functional ones.
-Tensor& into(Tensor& out, const Tensor& result) {
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
-}
 Tensor& multi_margin_loss_out(const Tensor& self, const Tensor& target, const Scalar& p, const Scalar& margin,
                               OptTensor weight, int64_t reduction, Tensor& out) {
-  return into(out, netcl::multi_margin_loss(self, target, p, margin, weight, reduction));
+  return copy_result("multi_margin_loss", out, netcl::multi_margin_loss(self, target, p, margin, weight, reduction));
 }
 Tensor& multi_margin_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                        const Scalar& p, const Scalar& margin, OptTensor weight, int64_t reduction,
                                        Tensor& grad_input) {
-  return into(grad_input, netcl::multi_margin_loss_backward(grad_output, self, target, p, margin, weight, reduction));
+  return copy_result("multi_margin_loss_backward", grad_input,
+                     netcl::multi_margin_loss_backward(grad_output, self, target, p, margin, weight, reduction));
 }
 std::tuple<Tensor&, Tensor&> multilabel_margin_loss_out(const Tensor& self, const Tensor& target, int64_t reduction,
                                                         Tensor& output, Tensor& is_target) {
   const auto [loss, is] = netcl::multilabel_margin_loss(self, target, reduction);
-  return {into(output, loss), into(is_target, is)};
+  const char* op = "multilabel_margin_loss_forward";
+  check_out(op, is_target, is.options());
+  return {copy_result(op, output, loss), copy_result(op, is_target, is)};
 }
 Tensor& multilabel_margin_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                             int64_t reduction, const Tensor& is_target, Tensor& grad_input) {
-  return into(grad_input, netcl::multilabel_margin_loss_backward(grad_output, self, target, reduction, is_target));
+  return copy_result("multilabel_margin_loss_backward", grad_input,
+                     netcl::multilabel_margin_loss_backward(grad_output, self, target, reduction, is_target));
 }
 
 }  // namespace

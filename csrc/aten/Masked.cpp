@@ -13,6 +13,7 @@
 
 #include "args/masked.h"
 #include "aten/support/IndexSpace.h"
+#include "aten/support/Outputs.h"
 #include "runtime/Assertions.h"
 #include "runtime/Copies.h"
 
@@ -75,17 +76,18 @@ Tensor& masked_fill_scalar(Tensor& self, const Tensor& mask, const at::Scalar& v
   return at::native::masked_fill__cpu(self, mask, value);
 }
 
-// A value on the device is not read by the host.
+// A value on the device is not read by the host, unless its conversion is checked.
 Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
               value.dim(), " dimension(s).");
-  if (value.device() != self.device()) return masked_fill_scalar(self, mask, value.item());
+  const bool converts =
+      value.scalar_type() == self.scalar_type() ||
+      (!at::isIntegralType(self.scalar_type(), true) && at::can_cast(value.scalar_type(), self.scalar_type()));
+  if (value.device() != self.device() || !converts) return masked_fill_scalar(self, mask, value.item());
   TORCH_CHECK(self.device() == mask.device(), "expected self and mask to be on the same device, but got mask on ",
               mask.device(), " and self on ", self.device());
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ",
               mask.dtype());
-  TORCH_CHECK(at::can_cast(value.scalar_type(), self.scalar_type()) || !at::isIntegralType(self.scalar_type(), true),
-              "value cannot be converted to type ", self.scalar_type(), " without overflow");
   at::assert_no_internal_overlap(self);
   at::assert_no_partial_overlap(self, mask);
   const auto expanded = at::expand_inplace(self, mask, "masked_fill_");
@@ -205,6 +207,10 @@ Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value,
               " dimensions");
   TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero_static: Expected out tensor to have scalar type ", at::kLong,
               " but got ", out.scalar_type());
+  TORCH_CHECK(self.device() == out.device(), "nonzero_static: self and out must be on the same device, got ",
+              self.device(), " and ", out.device());
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
   at::native::resize_output(out, {size, self.dim()});
   out.fill_(fill_value);
   if (self.numel() == 0 || out.numel() == 0) return out;
@@ -260,8 +266,8 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
               "masked_scatter_: self, mask and source must be on the same device, got ", self.device(), ", ",
               mask.device(), " and ", source.device());
   if (self.numel() == 0) return self;
-  const Tensor m = at::expand_inplace(self, mask, "masked_scatter_")->contiguous();
-  const Tensor x = source.contiguous(), to = self.contiguous();
+  const Tensor m = apart_from(*at::expand_inplace(self, mask, "masked_scatter_"), {self}).contiguous();
+  const Tensor x = apart_from(source, {self}).contiguous(), to = self.contiguous();
   const Chunks chunks = count_chunks(name, m);
   Device& dev = netcl::device_of(self);
   chunks.launch(name, "spread", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), chunks.n, chunks.chunk,

@@ -14,6 +14,7 @@
 #include <ATen/ops/replication_pad3d_meta.h>
 
 #include "args/pad.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 
@@ -136,11 +137,14 @@ Tensor reflection_pad3d_backward(const Tensor& grad, const Tensor& self, IntArra
 // The forms for which ATen has no meta class.
 at::DimVector padded_sizes(const char* op, const Tensor& self, IntArrayRef padding) {
   at::DimVector sizes(self.sizes());
+  int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
   for (size_t i = 0; i < padding.size() / 2; i++) {
     auto& size = sizes[sizes.size() - 1 - i];
     size += padding[2 * i] + padding[2 * i + 1];
-    TORCH_CHECK(size >= 1, op, ": input ", self.sizes(), " is too small for padding ", padding);
+    least = std::min(least, size);
+    most = std::max(most, size);
   }
+  TORCH_CHECK(least >= 0 && most >= 1, op, ": input ", self.sizes(), " is too small for padding ", padding);
   return sizes;
 }
 
@@ -156,8 +160,9 @@ void check_reflection_pad2d(const Tensor& self, IntArrayRef padding) {
 }
 Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
   check_reflection_pad2d(self, padding);
+  check_out("reflection_pad2d", out, self.options());
   at::native::resize_output(out, padded_sizes("reflection_pad2d", self, padding));
-  pad<false>("aten::reflection_pad2d", true, self, padding, out);
+  pad<false>("aten::reflection_pad2d", true, apart_from(self, {out}), padding, out);
   return out;
 }
 Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) {
@@ -172,8 +177,9 @@ Tensor& pad_backward_out(const char* op, bool reflect, const Tensor& grad, const
   const auto sizes = padded_sizes(op, self, padding);
   TORCH_CHECK(grad.sizes() == IntArrayRef(sizes), op, ": expected grad_output of size ", IntArrayRef(sizes), ", got ",
               grad.sizes());
+  check_out(op, grad_input, grad.options());
   at::native::resize_output(grad_input, self.sizes());
-  pad<true>(op, reflect, grad, padding, grad_input);
+  pad<true>(op, reflect, apart_from(grad, {grad_input}), padding, grad_input);
   return grad_input;
 }
 #define NETCL_PAD_BACKWARD_PAIR(name, reflect)                                                          \
@@ -214,10 +220,11 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArra
   UnfoldParams p = describe(self.sizes().slice(self.dim() - 2), ker, dil, pad, stride);
   at::DimVector sizes{self.size(-3) * ker[0] * ker[1], p.blocks[0] * p.blocks[1]};
   if (self.dim() == 4) sizes.insert(sizes.begin(), self.size(0));
+  check_out("im2col", out, self.options());
   at::native::resize_output(out, sizes);
   if (out.numel() == 0) return out;
   const c10::DeviceGuard guard(self.device());
-  const Tensor from = self.contiguous();
+  const Tensor from = apart_from(self, {out}).contiguous();
   const Tensor to = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
   Device& device = netcl::device_of(self);
   set_rows(device, p, to.numel() / p.blocks[1], p.blocks[1]);
@@ -240,10 +247,11 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArr
   UnfoldParams p = describe(size, ker, dil, pad, stride);
   at::DimVector sizes{self.size(-2) / (ker[0] * ker[1]), size[0], size[1]};
   if (self.dim() == 3) sizes.insert(sizes.begin(), self.size(0));
+  check_out("col2im", out, self.options());
   at::native::resize_output(out, sizes);
   if (out.numel() == 0) return out;
   const c10::DeviceGuard guard(self.device());
-  const Tensor from = self.contiguous();
+  const Tensor from = apart_from(self, {out}).contiguous();
   const Tensor to = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
   Device& device = netcl::device_of(self);
   check_dtype(device, self.scalar_type(), "aten::col2im");

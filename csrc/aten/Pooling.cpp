@@ -24,6 +24,7 @@
 
 #include "args/pool.h"
 #include "aten/support/IndexSpace.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
@@ -113,7 +114,7 @@ struct Target {
 void max_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out, const Tensor& indices) {
   if (out.numel() == 0) return;
   const c10::DeviceGuard guard(self.device());
-  const Tensor x = self.contiguous();
+  const Tensor x = apart_from(self, {out, indices}).contiguous();
   const Target to(out), to_indices(indices);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
@@ -179,7 +180,7 @@ void scatter(const char* op, const Tensor& src, const Tensor& indices, const Ten
   if (!check_indices(op, src, indices, dst, dims)) return;
   if (!netcl::device_of(src).is_cpu()) return scatter_elements(op, src, indices, dst, dims, assign);
   const c10::DeviceGuard guard(src.device());
-  const Tensor from = src.contiguous(), at_index = indices.contiguous();
+  const Tensor from = apart_from(src, {dst}).contiguous(), at_index = apart_from(indices, {dst}).contiguous();
   Device& device = netcl::device_of(from);
   check_real(device, from.scalar_type(), op);
   const int64_t src_size = spatial(src, dims), dst_size = spatial(dst, dims);
@@ -210,7 +211,8 @@ void max_backward(const char* op, const Tensor& grad_output, const Window& w, co
   const bool channels_last =
       grad_input.dim() == w.dims + 2 && !grad_input.is_contiguous() && grad_input.is_contiguous(last);
   const auto format = channels_last ? last : at::MemoryFormat::Contiguous;
-  const Tensor dy = grad_output.contiguous(format), chosen = indices.contiguous(format);
+  const Tensor dy = apart_from(grad_output, {grad_input}).contiguous(format);
+  const Tensor chosen = apart_from(indices, {grad_input}).contiguous(format);
   const bool direct = grad_input.is_contiguous(format) && grad_input.scalar_type() == type;
   const Tensor to =
       direct ? grad_input : at::empty(grad_input.sizes(), grad_input.options().dtype(type).memory_format(format));
@@ -225,7 +227,7 @@ void max_backward(const char* op, const Tensor& grad_output, const Window& w, co
 void avg_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out) {
   if (out.numel() == 0) return;
   const c10::DeviceGuard guard(self.device());
-  const Tensor x = self.contiguous();
+  const Tensor x = apart_from(self, {out}).contiguous();
   const Target to(out);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
@@ -246,7 +248,7 @@ void avg_backward(const char* op, const Tensor& grad_output, const Window& w, co
     return;
   }
   const c10::DeviceGuard guard(grad_output.device());
-  const Tensor dy = grad_output.contiguous();
+  const Tensor dy = apart_from(grad_output, {grad_input}).contiguous();
   Device& device = netcl::device_of(dy);
   check_real(device, dy.scalar_type(), op);
   // Sums are kept in the compute type and rounded once.
@@ -331,6 +333,8 @@ at::DimVector max_pool3d_sizes(const Tensor& self, IntArrayRef ker, IntArrayRef 
 std::tuple<Tensor&, Tensor&> max_pool3d_out(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad,
                                             IntArrayRef dil, bool ceil_mode, Tensor& out, Tensor& indices) {
   const auto sizes = max_pool3d_sizes(self, ker, stride, pad, dil, ceil_mode);
+  check_out("max_pool3d_with_indices", out, self.options());
+  check_out("max_pool3d_with_indices", indices, self.options().dtype(at::kLong));
   at::native::resize_output(out, sizes);
   at::native::resize_output(indices, sizes);
   max_forward("aten::max_pool3d_with_indices", self, {3, ker, stride, pad, dil}, out, indices);
@@ -352,6 +356,7 @@ Tensor& max_pool3d_backward_out(const Tensor& grad_output, const Tensor& self, I
   TORCH_CHECK(grad_output.sizes() == IntArrayRef(sizes) && indices.sizes() == IntArrayRef(sizes),
               "max_pool3d_with_indices_backward: expected grad_output and indices of size ", IntArrayRef(sizes),
               ", got ", grad_output.sizes(), " and ", indices.sizes());
+  check_out("max_pool3d_with_indices_backward", grad_input, self.options());
   at::native::resize_output(grad_input, self.sizes());
   max_backward("aten::max_pool3d_with_indices_backward", grad_output, {3, ker, stride, pad, dil}, indices, grad_input);
   return grad_input;
@@ -381,6 +386,7 @@ Tensor& max_unpool_out(const char* op, int64_t dims, const Tensor& self, const T
   }
   at::DimVector sizes(self.sizes().slice(0, self.dim() - dims));
   sizes.append(size.begin(), size.end());
+  check_out(op, out, self.options());
   at::native::resize_output(out, sizes);
   scatter(op, self, indices, out, dims, true);
   return out;
@@ -422,7 +428,8 @@ void fractional_forward(const char* op, const Tensor& self, IntArrayRef ker, con
   TORCH_CHECK(samples.scalar_type() == self.scalar_type(), op, ": expected random samples of the input's dtype, ",
               self.scalar_type(), ", got ", samples.scalar_type());
   // For two dimensions, the samples are in the order (width, height).
-  const Tensor x = self.contiguous(), drawn = (dims == 2 ? samples.flip(-1) : samples).contiguous();
+  const Tensor x = apart_from(self, {out, indices}).contiguous(),
+               drawn = (dims == 2 ? samples.flip(-1) : samples).contiguous();
   const Target to(out), to_indices(indices);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
@@ -472,6 +479,7 @@ Tensor& fractional_max_pool3d_backward_out(const Tensor& grad_output, const Tens
   const char* op = "aten::fractional_max_pool3d_backward";
   TORCH_CHECK(grad_output.dim() == self.dim() && grad_output.sizes().slice(self.dim() - 3) == size, op,
               ": expected a gradient of spatial size ", size, ", got shape ", grad_output.sizes());
+  check_out(op, grad_input, self.options());
   at::native::resize_output(grad_input, self.sizes());
   scatter(op, grad_output, indices, grad_input, 3, false);
   return grad_input;

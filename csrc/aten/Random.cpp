@@ -188,6 +188,8 @@ void random_kernel(TensorIteratorBase& iter, Generator gen) {
 void multinomial_kernel(Tensor& result, const Tensor& self, int64_t samples, Generator gen) {
   const char* op = "aten::multinomial";
   const bool rows = self.dim() == 2;
+  if (result.numel() == 0) return;
+  TORCH_CHECK(self.size(-1) > 0, "invalid multinomial distribution (sum of probabilities <= 0)");
   const auto acc = self.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat;
   const Tensor weights = (rows ? self : self.unsqueeze(0)).to(acc).contiguous();
   const Tensor cumulative = weights.cumsum(-1);
@@ -223,6 +225,12 @@ Tensor& randperm_out(int64_t n, Generator generator, Tensor& result) {
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& self, double p, std::optional<bool> train) {
   if (!train.value_or(true) || p == 0 || self.numel() == 0) {
     return {self.clone(), at::ones_like(self, self.options().dtype(at::kBool))};
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(!at::isIntegralType(self.scalar_type(), true), "\"native_dropout\" not implemented for '",
+                              c10::toString(self.scalar_type()), "'");
+  if (self.is_complex()) {
+    const Tensor mask = at::empty_like(self, self.options().dtype(at::kBool)).bernoulli_(1 - p);
+    return {(self * mask).mul_(p == 1 ? 0.0 : 1.0 / (1.0 - p)), mask};
   }
   // Works in memory order, so that the strides are kept.
   const Tensor in = self.is_non_overlapping_and_dense() ? self : self.clone();

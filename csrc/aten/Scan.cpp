@@ -1,4 +1,5 @@
 // cumsum, cumprod, logcumsumexp, cummax, cummin: kernels/scan.cl.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOps.h>
 #include <ATen/native/Resize.h>
@@ -12,6 +13,7 @@
 #include "args/scan.h"
 #include "aten/support/Dimensions.h"
 #include "aten/support/Launch.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/Reduce.h"
 #include "aten/support/Structured.h"
@@ -171,6 +173,8 @@ void logcumsumexp_kernel(Tensor& out, const Tensor& self, int64_t dim) {
     out.copy_(self);
     return;
   }
+  at::assert_no_internal_overlap(out);
+  at::assert_no_partial_overlap(out, self);
   scan("aten::logcumsumexp", "logsumexp", out, Tensor(), self, dim, scan_type(self, out.scalar_type()));
 }
 
@@ -194,11 +198,13 @@ struct Cumprod : at::meta::structured_cumprod {
 };
 
 void cummax_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
-  scan("aten::cummax", "cummax", values, indices, self, at::maybe_wrap_dim(dim, self.dim()),
+  const Tensor from = apart_from(self, {values, indices});
+  scan("aten::cummax", "cummax", values, indices, from, at::maybe_wrap_dim(dim, self.dim()),
        ordered_type(self.scalar_type(), "aten::cummax"));
 }
 void cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
-  scan("aten::cummin", "cummin", values, indices, self, at::maybe_wrap_dim(dim, self.dim()),
+  const Tensor from = apart_from(self, {values, indices});
+  scan("aten::cummin", "cummin", values, indices, from, at::maybe_wrap_dim(dim, self.dim()),
        ordered_type(self.scalar_type(), "aten::cummin"));
 }
 

@@ -9,6 +9,7 @@
 
 #include <limits>
 
+#include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -110,8 +111,8 @@ Tensor offsets_backward(const Tensor& grad, const Tensor& output, const Tensor& 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("segment_reduce", &at::native::segment_reduce_kernel);
-  m.impl("_segment_reduce_backward", &at::native::_segment_reduce_backward_kernel);
+  m.impl("segment_reduce", &OnOneDevice<&at::native::segment_reduce_kernel>::call);
+  m.impl("_segment_reduce_backward", &OnOneDevice<&at::native::_segment_reduce_backward_kernel>::call);
 }
 
 }  // namespace

@@ -209,20 +209,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using Weight = const std::optional<Tensor>&;
   using Pair = std::tuple<Tensor, Tensor>;
   using PairRef = std::tuple<Tensor&, Tensor&>;
-  m.impl("histogram.bins_tensor",
-         static_cast<Pair (*)(const Tensor&, const Tensor&, Weight, bool)>(at::native::histogram));
-  m.impl("histogram.bins_tensor_out",
-         static_cast<PairRef (*)(const Tensor&, const Tensor&, Weight, bool, Tensor&, Tensor&)>(
-             at::native::histogram_out));
-  m.impl("histogram.bin_ct", static_cast<Pair (*)(const Tensor&, int64_t, Range, Weight, bool)>(at::native::histogram));
-  m.impl("histogram.bin_ct_out",
-         static_cast<PairRef (*)(const Tensor&, int64_t, Range, Weight, bool, Tensor&, Tensor&)>(
-             at::native::histogram_out));
-  m.impl("_histogramdd_bin_edges", &at::native::histogramdd_bin_edges);
-  m.impl("_histogramdd_from_bin_cts",
-         static_cast<Tensor (*)(const Tensor&, at::IntArrayRef, Range, Weight, bool)>(at::native::_histogramdd));
-  m.impl("_histogramdd_from_bin_tensors",
-         static_cast<Tensor (*)(const Tensor&, at::TensorList, Weight, bool)>(at::native::_histogramdd));
+  using Bins = Pair (*)(const Tensor&, const Tensor&, Weight, bool);
+  using BinsOut = PairRef (*)(const Tensor&, const Tensor&, Weight, bool, Tensor&, Tensor&);
+  using Count = Pair (*)(const Tensor&, int64_t, Range, Weight, bool);
+  using CountOut = PairRef (*)(const Tensor&, int64_t, Range, Weight, bool, Tensor&, Tensor&);
+  using Counts = Tensor (*)(const Tensor&, at::IntArrayRef, Range, Weight, bool);
+  using Edges = Tensor (*)(const Tensor&, at::TensorList, Weight, bool);
+  m.impl("histogram.bins_tensor", &OnOneDevice<static_cast<Bins>(at::native::histogram)>::call);
+  m.impl("histogram.bins_tensor_out", &OnOneDevice<static_cast<BinsOut>(at::native::histogram_out)>::call);
+  m.impl("histogram.bin_ct", &OnOneDevice<static_cast<Count>(at::native::histogram)>::call);
+  m.impl("histogram.bin_ct_out", &OnOneDevice<static_cast<CountOut>(at::native::histogram_out)>::call);
+  m.impl("_histogramdd_bin_edges", &OnOneDevice<&at::native::histogramdd_bin_edges>::call);
+  m.impl("_histogramdd_from_bin_cts", &OnOneDevice<static_cast<Counts>(at::native::_histogramdd)>::call);
+  m.impl("_histogramdd_from_bin_tensors", &OnOneDevice<static_cast<Edges>(at::native::_histogramdd)>::call);
   m.impl("_unique", &unique);
   m.impl("_unique2", &unique2);
   m.impl("unique_dim", &unique_dim);

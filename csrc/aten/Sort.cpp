@@ -11,6 +11,7 @@
 
 #include "args/sort.h"
 #include "aten/support/Launch.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/RadixSort.h"
 #include "aten/support/Reduce.h"
 #include "aten/support/Structured.h"
@@ -118,11 +119,6 @@ class Sorter {
   Tensor from_;
 };
 
-// Values are read from `self` while they are written, so the two must not overlap.
-Tensor apart_from(const Tensor& self, const Tensor& out) {
-  return at::get_overlap_status(self, out) == at::MemOverlapStatus::No ? self : self.clone();
-}
-
 void check_order(const SortTask& task) {
   const ScalarType type = task.self.scalar_type();
   check_dtype(netcl::device_of(task.self), type, task.aten);
@@ -133,8 +129,7 @@ struct Sort : at::meta::structured_sort_stable {
   void impl(const Tensor& self, std::optional<bool>, int64_t dim, bool descending, const Tensor& values,
             const Tensor& indices) {
     if (self.numel() == 0) return;
-    const Tensor from = apart_from(self, values);
-    const SortTask task{"aten::sort", from, values, indices, at::maybe_wrap_dim(dim, self.dim()), descending};
+    const SortTask task{"aten::sort", self, values, indices, at::maybe_wrap_dim(dim, self.dim()), descending};
     check_order(task);
     if (sorts_by_digits(task)) return radix_sort(task, task.n());
     Sorter sorter(task);
@@ -146,13 +141,17 @@ struct Sort : at::meta::structured_sort_stable {
 struct Topk : at::meta::structured_topk {
   void impl(const Tensor& self, int64_t k, int64_t dim, bool largest, bool, const Tensor& values,
             const Tensor& indices) {
+    if (self.dim() == 0) {  // any k gives the element
+      values.copy_(self);
+      indices.zero_();
+      return;
+    }
     if (self.numel() == 0 || k == 0) return;
-    const Tensor from = apart_from(self, values);
-    const SortTask task{"aten::topk", from, values, indices, at::maybe_wrap_dim(dim, self.dim()), largest};
+    const SortTask task{"aten::topk", self, values, indices, at::maybe_wrap_dim(dim, self.dim()), largest};
     check_order(task);
     if (sorts_by_digits(task)) return radix_sort(task, k);
     Sorter sorter(task);
-    if (k <= kMostSelected && self.dim() > 0 && task.n() >= std::max<int64_t>(4 * k, kShortRun)) {
+    if (k <= kMostSelected && task.n() >= std::max<int64_t>(4 * k, kShortRun)) {
       sorter.select(k);
     } else {
       sorter.sort();
@@ -171,7 +170,7 @@ void pick(const Pick& p, const Tensor& self, int64_t dim, bool keepdim, Tensor& 
   if (values.defined()) at::assert_no_overlap(self, values);  // resizing `values` would resize the input
   at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, dim, keepdim);
   if (self.numel() > 0) {
-    const Tensor from = apart_from(self, values);
+    const Tensor from = apart_from(self, {values, indices});
     const SortTask task{p.aten, from, values, indices, dim, /*descending=*/false};
     check_order(task);
     if (sorts_by_digits(task)) {

@@ -28,6 +28,7 @@ Tensor coalesce(const Tensor& self) {
   if (self.is_coalesced()) return self;
   if (self._nnz() < 2) return self.clone()._coalesced_(true);
   const Tensor indices = self._indices(), values = self._values();
+  if (self.sparse_dim() == 0) return make(indices.narrow(1, 0, 1), values.sum(0, true), self.sizes(), true);
   const auto sizes = self.sizes().slice(0, self.sparse_dim());
   Tensor position = indices[0];
   for (size_t d = 1; d < sizes.size(); d++) position = position.mul(sizes[d]).add_(indices[d]);
@@ -57,6 +58,7 @@ Tensor& add_out(const Tensor& self, const Tensor& other, const at::Scalar& alpha
       out.copy_(self);
     }
     const Tensor values = other._values().to(out.scalar_type());
+    if (other.sparse_dim() == 0) return out.add_(values.sum(0), alpha);
     if (other._nnz() > 0) out.index_put_(index_list(other), alpha.equal(1) ? values : values.mul(alpha), true);
     return out;
   }

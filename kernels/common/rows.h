@@ -6,6 +6,7 @@
 #include "common/few.h"
 #include "common/group_reduce.h"
 #include "common/vector.h"
+#include "common/wide.h"
 
 #if LS == 1
 #define LID 0L
@@ -177,10 +178,6 @@ static inline VT keep_lanes(VT x, int lanes, ST fill) {
 HALVE(CTYPE(ACC), hsum, ADD_)
 HALVE(CTYPE(ACC), hmax, fmax)
 #endif
-
-// A double of the host as two floats, since a device without fp64 takes no double as an argument.
-#define WIDE(x) const float x, const float x##_low
-#define WIDE_VALUE(x) ((ST)(x) + (ST)(x##_low))
 
 #if LS == 1
 #define ROW_SCRATCH

@@ -197,7 +197,7 @@ static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
   return r;
 }
 static inline accumulator_t single(ST x, long at, param_t p0) {
-  const accumulator_t r = {x, 0, 1};
+  const accumulator_t r = {x, x - x, 1};  // NaN and infinity have no variance
   return r;
 }
 #endif

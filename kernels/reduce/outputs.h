@@ -65,7 +65,7 @@ static inline void write_result(accumulator_t a, src_t first, __global uchar* ou
 #endif
   WRITE(OUT0, ACC, out0, r);
 #if defined(OUT1)
-  WRITE(OUT1, ACC, out1, a.mean + READ1(first));
+  WRITE(OUT1, ACC, out1, a.n == 1 ? READ1(first) : a.mean + READ1(first));  // infinity - infinity is NaN
 #endif
 #endif
 }

@@ -75,12 +75,13 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pick_mode(PICK_
   const offsets_t off = offsets_at(&params.dims, get_group_id(0), 0);
   const sorted_t s = sorted_row(&params, in_buf + in_off + off.in);
   uint length = 0, end = 0;
-  for (uint i = t; i < s.n; i += GROUP) {
+  for (ulong next = t; next < s.n; next += GROUP) {  // next and apart may exceed 32 bits
+    const uint i = (uint)next;
     if (i > 0 && sorted_key(&s, i) == sorted_key(&s, i - 1)) continue;
     // Runs are mostly short, so the end is looked for in steps that double.
-    uint apart = 1;
-    while (apart < s.n - i && sorted_key(&s, i + apart) == sorted_key(&s, i)) apart *= 2;
-    const uint behind = equals_end(&s, i, i + min(apart, s.n - i));
+    ulong apart = 1;
+    while (apart < s.n - i && sorted_key(&s, i + (uint)apart) == sorted_key(&s, i)) apart *= 2;
+    const uint behind = equals_end(&s, i, i + (uint)min(apart, (ulong)(s.n - i)));
     if (behind - i > length) {
       length = behind - i;
       end = behind;

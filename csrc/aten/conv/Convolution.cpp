@@ -2,9 +2,11 @@
 #include "aten/conv/Convolution.h"
 
 #include <ATen/Functions.h>
+#include <ATen/ops/convolution_backward_native.h>
 #include <torch/library.h>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Outputs.h"
 
 namespace netcl {
 namespace {
@@ -185,6 +187,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", &convolution);
   m.impl("convolution_backward_overrideable", &convolution_backward);
+  m.impl("convolution_backward", &OnOneDevice<&at::native::convolution_backward>::call);
 }
 
 }  // namespace netcl

@@ -84,7 +84,7 @@ Tensor matrix_exp_of(const Tensor& self) {
 Tensor& matrix_exp_out(const Tensor& self, Tensor& out) {
   const Tensor result = matrix_exp_of(self);
   at::native::checkSameDevice("linalg.matrix_exp", out, self);
-  at::native::checkLinalgCompatibleDtype("linalg.matrix_exp", out, self);
+  check_out("linalg.matrix_exp", out, self.options());
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);
 }

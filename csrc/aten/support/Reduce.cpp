@@ -11,6 +11,7 @@
 #include "args/reduce.h"
 #include "aten/support/Dimensions.h"
 #include "aten/support/Launch.h"
+#include "aten/support/Outputs.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -256,6 +257,10 @@ void reduce(at::TensorIteratorBase& iter, const ReduceOp& op) {
   if (iter.numel() == 0) return;
   Reduction p;
   const int outs = iter.noutputs();
+  for (int i = 0; i < outs; i++) {  // one element per output may be overwritten
+    TORCH_CHECK(iter.numel() == iter.num_output_elements() || !may_overlap(iter.tensor(i), iter.tensor(outs)), op.aten,
+                ": the output overlaps the input. Please clone() the tensor before performing the operation.");
+  }
   p.in = {iter.data_ptr(outs), iter.dtype(outs)};
   p.out0 = {iter.data_ptr(0), iter.dtype(0)};
   if (outs > 1) p.out1 = {iter.data_ptr(1), iter.dtype(1)};

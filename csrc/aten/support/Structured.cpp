@@ -1,6 +1,7 @@
 #include "aten/support/Structured.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 
 namespace netcl::structured_detail {
 namespace {
@@ -48,6 +49,19 @@ void set_output(Form form, at::Tensor& output, at::Tensor& proxy, at::IntArrayRe
   }
   if (exact_strides && !strides.empty() && output.strides() != strides) {
     proxy = at::empty_strided(sizes, strides, options);
+  }
+}
+
+void keep_apart(Form form, bool has_inplace, c10::ArrayRef<at::Tensor> outputs, std::span<at::Tensor> proxies,
+                c10::ArrayRef<const at::Tensor*> inputs) {
+  for (size_t i = 0; i < outputs.size(); i++) {
+    const at::Tensor& out = outputs[i];
+    at::assert_no_internal_overlap(out);
+    for (size_t k = 0; k < inputs.size() && !proxies[i].defined(); k++) {
+      if (!inputs[k] || (k == 0 && form == Form::kInplace) || !may_overlap(out, *inputs[k])) continue;
+      if (k == 0 && has_inplace && at::get_overlap_status(out, *inputs[k]) == at::MemOverlapStatus::Full) continue;
+      proxies[i] = at::empty_strided(out.sizes(), out.strides(), out.options());
+    }
   }
 }
 

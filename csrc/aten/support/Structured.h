@@ -16,11 +16,13 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "aten/TorchCompat.h"
+#include "aten/support/Outputs.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -54,6 +56,18 @@ enum class Form { kFunctional, kInplace, kOut };
 void set_output(Form form, at::Tensor& output, at::Tensor& proxy, at::IntArrayRef sizes, at::IntArrayRef strides,
                 const at::TensorOptions& options, bool exact_strides);
 void copy_proxies(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<at::Tensor> proxies);
+
+// Null if it is no tensor, or none is given.
+inline const at::Tensor* as_input(const at::Tensor& t) { return &t; }
+inline const at::Tensor* as_input(const at::OptionalTensorRef& t) { return t.has_value() ? &*t : nullptr; }
+template <class T>
+const at::Tensor* as_input(const T&) {
+  return nullptr;
+}
+// Gives an output that is also an input, or may be, a proxy, since kernels read while they write. An operator with an
+// in-place form may write its first input.
+void keep_apart(Form form, bool has_inplace, c10::ArrayRef<at::Tensor> outputs, std::span<at::Tensor> proxies,
+                c10::ArrayRef<const at::Tensor*> inputs);
 
 // Compiled once per operator, so what does not depend on the operator is outside, and the form is no parameter.
 template <class Base, size_t N>
@@ -92,12 +106,18 @@ struct Forms<Base, void (MetaClass::*)(M...), void (ImplClass::*)(A...)> {
   static constexpr size_t N = sizeof...(A) - sizeof...(M);
   using Seq = std::make_index_sequence<N>;
   using Outputs = std::array<at::Tensor, N>;
+  static inline bool has_inplace = false;
 
   template <size_t... I>
   static Outputs run(std::index_sequence<I...>, Form form, Outputs outputs, const M&... args) {
     Op<Base, N> op(form);
     op.outputs = std::move(outputs);
     op.meta(args...);
+    if constexpr (!std::is_base_of_v<at::TensorIteratorBase, Base>) {  // TensorIterator looks itself
+      const std::array<const at::Tensor*, sizeof...(M)> inputs{as_input(args)...};
+      check_one_device(inputs);
+      if (form != Form::kFunctional) keep_apart(form, has_inplace, op.outputs, op.proxies, inputs);
+    }
     op.impl(args..., op.maybe_get_output(I)...);
     op.copy_back();
     return std::move(op.outputs);
@@ -160,6 +180,7 @@ void structured(torch::Library& m, const char* functional, const char* inplace, 
     if (out) m.impl(out, &F::out);
     if constexpr (structured_detail::Inplace<F>::exists) {
       if (inplace) m.impl(inplace, &structured_detail::Inplace<F>::call);
+      F::has_inplace = inplace != nullptr;
     }
   } else {
     using X = typename F::template Multi<typename F::Seq>;

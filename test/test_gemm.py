@@ -214,6 +214,15 @@ class TestGemm(TestCase):
         self.check(lambda c, a, b: torch.baddbmm(c, a, b, beta=0), c, a, b, k=30)
         self.check(lambda c, a, b: c.clone().zero_().baddbmm_(a, b), c, a, b, k=30)
         self.check(lambda c, a, b: torch.addbmm(c[0].zero_(), a, b), c, a, b, k=90)
+        with self.assertRaisesRegex(RuntimeError, "expand"):
+            torch.baddbmm(c[:, :2].to(DEVICE), a.to(DEVICE), b.to(DEVICE), beta=0)
+
+    def test_baddbmm_reads_a_broadcast_addend(self):
+        c, a, b = (torch.ones(s, device=DEVICE) for s in ((1, 4, 5), (3, 4, 6), (3, 6, 5)))
+        torch.baddbmm(c, a, b)
+        before = torch.netcl.launch_count()
+        torch.baddbmm(c, a, b)
+        self.assertEqual(torch.netcl.launch_count() - before, 1)
 
     def test_large_batch_goes_through_panels(self):
         a, b = data((40, 70, 90), torch.float32), data((40, 90, 33), torch.float32, 1)

@@ -2,6 +2,7 @@
 the range, which one draw in four thousand million comes near."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,39 @@ def expanded(text: str, seen: set[str]) -> str:
         return expanded((KERNELS / name).read_text(), seen)
 
     return re.sub(r'^#include "(.*)"$', include, text, flags=re.M)
+
+
+#: What generated kernels draw. The number of a block is its first two words if Philox's rounds are left out.
+COMPILED = """
+#include "common/compiled.h"
+#include "common/random_lanes.h"
+__kernel void draw(BUF(out), BUF(whole), long block, long low, long high) {
+  const int lane = VEC == 1 ? 0 : block & 15;
+  const long group = block >> 4 & 0xFFFFFFFFFFFF;  // places are not negative
+  const longs places = (longs)((group << 6) + (VEC == 1 ? block & 15 : 0)) + LANE_LONGS;
+  DRAWN(drawn)
+  lanes_f32 uniform, again, half_, bfloat16, normal;
+  lanes_i64 integer;
+  uniform.v = RANDOM_UNIFORM(drawn, (longs)(0), places);
+  again.v = random_uniform((longs)(0), places);
+  half_.v = random_of_16_bits(uniform.v, 13);
+  bfloat16.v = random_of_16_bits(uniform.v, 16);
+  normal.v = random_normal((longs)(0), (longs)(block));
+  integer.v = random_integer((longs)(0), (longs)(block), (longs)(low), (longs)(high));
+  __global float *x = PTR(out, float);
+  x[0] = uniform.s[lane], x[1] = again.s[lane], x[2] = half_.s[lane], x[3] = bfloat16.s[lane], x[4] = normal.s[lane];
+  PTR(whole, long)[0] = integer.s[lane];
+}
+"""
+
+
+def compiled_draw(device: torch.device) -> Callable[[torch.Tensor, torch.Tensor, int, int, int, int], None]:
+    """Calls the kernel of COMPILED for a row of five float32 numbers and an int64, a block, and the integer's bounds."""
+    defs = ["-DDEVICE_CPU"] if torch.netcl.get_device_properties(device).device_class == "cpu" else []
+    text = expanded(COMPILED, set())
+    assert text.count("round < 10;") == 1
+    kernel = torch_netcl.compile_kernel(text.replace("round < 10;", "round < 0;"), "draw", defs)
+    return lambda out, whole, k, *rest: kernel(out, 20 * k, whole, 8 * k, *rest, global_size=1, local_size=1)
 
 
 class Chosen:

@@ -274,6 +274,14 @@ def test_random_numbers():
     assert (whole.min().item(), whole.max().item()) == (5, 8)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_random_numbers_of_16_bits_are_below_1(dtype):
+    x = torch.compile(lambda x: torch.rand_like(x))(torch.empty(400_000, device=DEVICE, dtype=dtype))
+    assert 0 < x.min().item() < 1e-4 and 1 - 2 * torch.finfo(dtype).eps < x.max().item() < 1
+    noise = torch.compile(lambda x: x.clone().exponential_())(x)
+    assert noise.min().item() > 0 and noise.max().item() < 40
+
+
 def test_a_uniform_number_depends_on_its_place_alone():
     def of_rows(x):  # rows of 1000, of which every second begins within a vector of 16 places
         numbers = torch.rand_like(x)

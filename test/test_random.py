@@ -6,7 +6,7 @@ import os
 
 import torch
 from common import no_fallback
-from random_ends import TAGS, Chosen
+from random_ends import TAGS, Chosen, compiled_draw
 from scipy import stats
 from torch.testing._internal.common_utils import TestCase, run_tests
 
@@ -305,6 +305,26 @@ class TestEnds(TestCase):
             if wrong == 0:
                 self.assertEqual(found[:6].cpu(), torch.tensor([2, 2, 4, 6, 6, 6]))
         self.assertEqual(err[0].item(), 0)
+
+    def test_compiled(self):
+        out = torch.empty(len(PAIRS), 5, device=DEVICES[0])
+        whole = torch.empty(len(PAIRS), dtype=torch.long, device=DEVICES[0])
+        call = compiled_draw(DEVICES[0])
+        for low, high in ((0, 1), (-5, 5), (-(2**63), 2**63 - 1)):
+            for k, (even, odd) in enumerate(PAIRS):
+                block = odd << 32 | even
+                call(out, whole, k, block - (block >> 63 << 64), low, high)
+            self.assertTrue(((whole >= low) & (whole < high)).all().item(), f"{low} {high}")
+        uniform, again, half, bfloat16, normal = out.cpu().T
+        self.assertEqual(uniform, again, rtol=0, atol=0)
+        for x in (uniform, half, bfloat16, half.half(), bfloat16.bfloat16()):
+            self.assertTrue(((x > 0) & (x < 1)).all())
+            # exponential_ is decomposed into this logarithm.
+            self.assertTrue(x.float().log().isfinite().all())
+        self.assertEqual(half.half().float(), half)
+        self.assertEqual(bfloat16.bfloat16().float(), bfloat16)
+        self.assertTrue((normal.abs() < 7).all())
+        self.assertGreater(normal.abs().max().item(), 6.7)
 
     def test_large_draws(self):
         n = 400_000_000 if FULL else 4_000_000

@@ -1,9 +1,12 @@
-// Random numbers of generated kernels. The uniform number at place p is word p / 16 % 4 of the Philox block
+// Random numbers of generated kernels. The uniform number in (0, 1) at place p is word p / 16 % 4 of the Philox block
 // p / 64 * 16 + p % 16, as in dropout.cl, so sixteen blocks serve 64 neighbours. A work-item of a CPU keeps them for
 // its next vectors. The other distributions need two words each, and take a block per number.
 #ifndef NETCL_RANDOM_LANES_H
 #define NETCL_RANDOM_LANES_H
 #include "common/philox.h"
+
+// Inductor makes exponential and Gumbel noise of the logarithm of a uniform number, so 0 becomes the least other one.
+#define NOT_ZERO(u) fmax(u, 0x1p-24f)
 
 typedef VECTOR(u32) words_of_lanes;
 #define PHILOX_LANES(seed, block)                                                                      \
@@ -31,7 +34,11 @@ static inline VECTOR(f32) random_uniform(longs seed, longs places) {
   PHILOX_LANES(seed, block)
   const VECTOR(i32) word = CONVERT(i32, VEC, (places >> 4) & 3);
   const words_of_lanes w = word < 2 ? (word < 1 ? c0 : c1) : (word < 3 ? c2 : c3);
-  return CONVERT(f32, VEC, w >> 8) * 0x1p-24f;
+  return NOT_ZERO(CONVERT(f32, VEC, w >> 8) * 0x1p-24f);
+}
+// Without the bits that a 16-bit type lacks, since a number next to 1 would be rounded to 1.
+static inline VECTOR(f32) random_of_16_bits(VECTOR(f32) u, int lacking) {
+  return CAT(CAT(as_, CTYPE(f32)), CAT(V_, VEC))(CAT(CAT(as_, CTYPE(u32)), CAT(V_, VEC))(u) >> lacking << lacking);
 }
 #if VEC == 16
 ALWAYS_INLINE float16 random_uniform_next(drawn_t* drawn, longs seeds, longs places) {
@@ -42,7 +49,7 @@ ALWAYS_INLINE float16 random_uniform_next(drawn_t* drawn, longs seeds, longs pla
     drawn->seed = seed;
     drawn->group = place >> 6;
   }
-  return uniform_closed_open(drawn->words.w[(place >> 4) & 3]);
+  return NOT_ZERO(uniform_closed_open(drawn->words.w[(place >> 4) & 3]));
 }
 #endif
 // The Box-Muller transform of a uniform number in (0, 1] and an angle.

@@ -174,6 +174,8 @@ class OpenCLOverrides(OpOverrides):
     def to_dtype(x: Any, dtype: torch.dtype, src_dtype: Any = None, use_compute_types: bool = True) -> CSEVariable:
         x, target = _as_variable(x), dtypes.computed(dtype)
         source = x.dtype
+        if dtype in (torch.float16, torch.bfloat16) and _is_uniform(x):
+            return _value(f"random_of_16_bits({x}, {13 if dtype == torch.float16 else 16})", target)
         if source == target:
             return x
         if dtypes.is_literal(x.name) and (known := _known_literal(x, target)) is not None:
@@ -402,6 +404,12 @@ def _below_its_maximum(x: CSEVariable) -> bool:
     if s is None or len(s.needs) != 2 or s.text != f"{s.needs[0].name} - {s.needs[1].name}":
         return False
     return s.needs[1].of == ("max", s.needs[0].name)
+
+
+def _is_uniform(x: CSEVariable) -> bool:
+    """Whether it is a uniform random number as it was drawn."""
+    s = V.kernel.code.named.get(x.name)
+    return s is not None and s.text.startswith("RANDOM_UNIFORM(")
 
 
 def _is_part_of_softmax(a: CSEVariable, b: CSEVariable) -> bool:

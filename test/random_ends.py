@@ -70,7 +70,7 @@ __kernel void draw(BUF(out), BUF(whole), long block, long low, long high) {
 
 
 def compiled_draw(device: torch.device) -> Callable[[torch.Tensor, torch.Tensor, int, int, int, int], None]:
-    """Calls the kernel of COMPILED for a row of five float32 numbers and an int64, a block, and the integer's bounds."""
+    """Calls the kernel of COMPILED with a row of five float32 numbers and one of an int64, a block, and bounds."""
     defs = ["-DDEVICE_CPU"] if torch.netcl.get_device_properties(device).device_class == "cpu" else []
     text = expanded(COMPILED, set())
     assert text.count("round < 10;") == 1

@@ -594,6 +594,16 @@ class TestMasks(NetclTestCase):
                     results.append(type(error))
             self.assertEqual(results[1], results[0], msg=f"{dtype} {value}")
 
+    def test_fill_of_an_expanded_tensor(self, device):
+        for value in (2.0, torch.tensor(3.0)):
+            results = []
+            for dev in ("cpu", device):
+                x, mask = torch.zeros(1, 3, device=dev), torch.tensor([True, False, True], device=dev)
+                with self.assertWarnsRegex(UserWarning, "deprecated"):
+                    x.expand(2, 3).masked_fill_(mask, value.to(dev) if torch.is_tensor(value) else value)
+                results.append(x.cpu())
+            self.assertEqual(results[1], results[0])
+
     def test_nonzero_static_out(self, device):
         x = torch.tensor([3, 0, 1, 2])
         out = torch.zeros(4, 1, dtype=torch.long, device=device)

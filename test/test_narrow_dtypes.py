@@ -88,7 +88,10 @@ class TestNarrowDtypes(TestCase):
 
     def test_no_arithmetic_of_float8(self):
         x = torch.ones(4, device=DEVICE).to(E4M3)
-        for f in (lambda: x * 2, lambda: x + x, lambda: x.sum(), lambda: x.abs(), lambda: x.sort(), lambda: x @ x):
+        for f in (
+            lambda: x * 2, lambda: x + x, lambda: x.sum(), lambda: x.abs(), lambda: x @ x, lambda: x.sort(),
+            lambda: x.topk(2), lambda: x.median(), lambda: x.kthvalue(1), lambda: x.unique(), lambda: x.mode(),
+        ):
             with self.assertRaisesRegex(NotImplementedError, "Float8_e4m3fn"):
                 f()
 

@@ -83,7 +83,8 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
   const bool converts =
       value.scalar_type() == self.scalar_type() ||
       (!at::isIntegralType(self.scalar_type(), true) && at::can_cast(value.scalar_type(), self.scalar_type()));
-  if (value.device() != self.device() || !converts) return masked_fill_scalar(self, mask, value.item());
+  const bool shared = at::has_internal_overlap(self) == at::MemOverlap::Yes;
+  if (value.device() != self.device() || !converts || shared) return masked_fill_scalar(self, mask, value.item());
   TORCH_CHECK(self.device() == mask.device(), "expected self and mask to be on the same device, but got mask on ",
               mask.device(), " and self on ", self.device());
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ",

@@ -123,6 +123,7 @@ void check_order(const SortTask& task) {
   const ScalarType type = task.self.scalar_type();
   check_dtype(netcl::device_of(task.self), type, task.aten);
   ordered_type(type, task.aten);  // raises for complex numbers
+  dtype_tag(type);                // raises for dtypes that are for storage
 }
 
 struct Sort : at::meta::structured_sort_stable {

@@ -96,9 +96,9 @@ class _Run:
 class OpenCLWrapper(PythonWrapperCodegen):
     """PythonWrapperCodegen, with allocations and launches on netcl devices."""
 
-    def __init__(self) -> None:
+    def __init__(self, *of_subgraph: Any) -> None:
         self.many: dict[str, Many] = {}  # by the name of the kernel
-        super().__init__()
+        super().__init__(*of_subgraph)
 
     @staticmethod
     def create(

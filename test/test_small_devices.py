@@ -101,6 +101,27 @@ print(torch.ones(5, device=D).sum().item())
         self.assertEqual([grid for grid, n in zip(grids, groups, strict=True) if max(n[1:], default=0) > 16], [])
         self.assertGreater(sum(max(n[1:], default=0) == 16 for n in groups), 20)  # those that were split
 
+    def test_work_groups(self):
+        """Groups of 64 work-items with 16 KiB, the least that OpenCL's profiles of GPUs have."""
+        program = """
+for shape in ((2, 5, 5), (3, 40, 20), (70, 90), (100, 100)):
+    a = torch.randn(shape)
+    equal(lambda a: torch.linalg.svdvals(a), a)
+    equal(lambda a: torch.linalg.qr(a).R.abs(), a)
+    equal(lambda a: torch.linalg.lstsq(a, a[..., :1]).solution if a.size(-2) >= a.size(-1) else a, a)
+    h = a @ a.mT / 9 + 5 * torch.eye(shape[-2])
+    for f in (
+        torch.linalg.eigvalsh, torch.linalg.cholesky, torch.linalg.matrix_exp, lambda h: torch.linalg.lu_factor(h)[0],
+        lambda h: torch.linalg.ldl_factor(h)[0], torch.linalg.inv,
+    ):
+        equal(f, h / 9)
+for dim in (0, 1):
+    for n in (3, 70, 5000):
+        x = torch.randn(70, n)
+        equal(lambda x: x.sort(dim)[0], x), equal(lambda x: x.topk(3, dim)[0], x), equal(lambda x: x.median(dim)[0], x)
+"""
+        run(GRIDS + program, "work_groups,local_memory", NETCL_DEVICE_CLASS="gpu")
+
     def test_kernels_ask_for_no_group_in_y_and_z(self):
         """In a launch that was split, only get_global_id tells the place. The files here are for CPUs, where launches
         are not split."""

@@ -135,9 +135,8 @@ void form_q(const Tensor& a, const Tensor& tau) {
 void apply_q(const Tensor& reflectors, const Tensor& tau, const Tensor& c, bool adjoint) {
   const int64_t m = c.size(1), n = c.size(2), k = tau.size(1);
   if (is_small(m, n, k)) {
-    const int64_t teams = netcl::device_of(c).is_cpu() ? 1 : 8;
     column_kernel(c, kHouseholderFile, "apply_q")
-        .launch("aten::ormqr", queue_of(c), {count(ceil_div(n, teams)) * group_items(c), count(c.size(0))},
+        .launch("aten::ormqr", queue_of(c), {count(ceil_div(n, teams_of(c))) * group_items(c), count(c.size(0))},
                 {group_items(c)}, buf(reflectors), reflectors.stride(0), reflectors.stride(2), buf(tau), tau.stride(0),
                 buf(c), c.stride(0), c.stride(2), m, n, k, int32_t(adjoint));
     return;

@@ -32,8 +32,7 @@ constexpr int64_t kSweeps = 20;        // 10 are typical
 Kernel& jacobi_kernel(const Tensor& t, const char* name, bool rotate_v, int64_t teams) {
   Device& device = netcl::device_of(t);
   check_dtype(device, t.scalar_type(), name);
-  Defs defs = matrix_defs(t.scalar_type());
-  if (!device.is_cpu()) defs.set("TEAM", kTeam).set("TEAMS", teams);
+  Defs defs = column_defs(t, teams);
   if (rotate_v) defs.set("ROTATE_V", 1);
   return kernel(device, kJacobiFile, name, defs);
 }

@@ -17,8 +17,7 @@ using at::Tensor;
 Kernel& ldl_kernel(const Tensor& t, const char* name, bool hermitian) {
   Device& device = netcl::device_of(t);
   check_dtype(device, t.scalar_type(), name);
-  Defs defs = matrix_defs(t.scalar_type());
-  if (!device.is_cpu()) defs.set("TEAM", kTeam).set("TEAMS", 8);
+  Defs defs = column_defs(t);
   if (hermitian && t.is_complex()) defs.set("HERMITIAN", 1);
   return kernel(device, "linalg/ldl.cl", name, defs);
 }

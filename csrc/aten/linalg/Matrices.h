@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "aten/support/Launch.h"
 
@@ -54,19 +55,27 @@ inline Defs matrix_defs(c10::ScalarType type) {
   return defs;
 }
 
-// Work-groups of kernels/linalg/columns.h: on a GPU `teams` teams of kTeam work-items, each with a column.
+// Work-groups of kernels/linalg/columns.h: on a GPU teams of kTeam work-items, each with a column; at most `teams`.
 constexpr int64_t kTeam = 16;
+inline int64_t teams_of(const at::Tensor& t, int64_t teams = 8) {
+  const Device& device = netcl::device_of(t);
+  if (device.is_cpu()) return 1;
+  return std::min(teams, static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size)) / kTeam);
+}
+inline Defs column_defs(const at::Tensor& t, int64_t teams = 8) {
+  Defs defs = matrix_defs(t.scalar_type());
+  if (!netcl::device_of(t).is_cpu()) defs.set("TEAM", kTeam).set("TEAMS", teams_of(t, teams));
+  return defs;
+}
 
 // A kernel of kernels/linalg, whose work-groups have group_items() work-items.
 inline Kernel& column_kernel(const at::Tensor& t, const char* file, const char* name, int64_t teams = 8) {
   Device& device = netcl::device_of(t);
   check_dtype(device, t.scalar_type(), name);
-  Defs defs = matrix_defs(t.scalar_type());
-  if (!device.is_cpu()) defs.set("TEAM", kTeam).set("TEAMS", teams);
-  return kernel(device, file, name, defs);
+  return kernel(device, file, name, column_defs(t, teams));
 }
 inline size_t group_items(const at::Tensor& t, int64_t teams = 8) {
-  return netcl::device_of(t).is_cpu() ? 1 : count(kTeam * teams);
+  return netcl::device_of(t).is_cpu() ? 1 : count(kTeam * teams_of(t, teams));
 }
 
 }  // namespace netcl

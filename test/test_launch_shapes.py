@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import unittest
 
 from torch.testing._internal.common_utils import TestCase, run_tests
 
@@ -204,6 +205,7 @@ class TestLaunchShapes(TestCase):
         counts = collections.Counter(re.sub(r" stream.*global", " global", x) for x in narrow(log))
         self.assertEqual(list(counts), [])
 
+    @unittest.skipIf("work_groups" in os.environ.get("NETCL_DISABLE", ""), "smaller work-groups share otherwise")
     def test_work_is_shared(self):
         status, log = launches({"shared": SHARED})
         self.assertEqual(status, 0, log[-3000:])

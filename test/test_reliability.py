@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import unittest
 import zipfile
 from pathlib import Path
 
@@ -150,6 +151,7 @@ class TestMemory(TestCase):
         finally:
             torch.netcl.set_per_process_memory_fraction(1.0)
 
+    @unittest.skipIf("early_allocation" in os.environ.get("NETCL_DISABLE", ""), "needs more than that device's 512 MiB")
     def test_fragmentation(self):
         """A random trace of one job after another, each with its own sizes and up to 600 MiB in use, freed in any
         order: the reserved memory stays near the peak of the memory in use."""

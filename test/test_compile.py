@@ -274,6 +274,22 @@ def test_random_numbers():
     assert (whole.min().item(), whole.max().item()) == (5, 8)
 
 
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_float8(dtype):
+    x = torch.randn(70, 9) * 30
+    x[0, :4] = torch.tensor([float("nan"), float("inf"), 1e30, -0.0])
+    stored = x.to(dtype)
+    mine = torch.compile(lambda x: x.to(dtype))(x.to(DEVICE)).cpu()
+    assert torch.equal(mine.view(torch.uint8), stored.view(torch.uint8))
+    check(lambda x: x.to(dtype).float() * 2, x[1:].to(DEVICE))  # rounded, though nothing is stored
+    check(lambda x: x.to(dtype).to(torch.bfloat16), x[1:].to(DEVICE))
+    for f in (lambda y: y.float().sum(1), lambda y: y.t().half(), lambda y: y[::2].float() + 1):
+        torch.testing.assert_close(torch.compile(f)(stored[1:].to(DEVICE)).cpu(), f(stored[1:]))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_random_numbers_of_16_bits_are_below_1(dtype):
     x = torch.compile(lambda x: torch.rand_like(x))(torch.empty(400_000, device=DEVICE, dtype=dtype))

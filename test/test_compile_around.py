@@ -80,6 +80,22 @@ def test_optimizer(how):
     torch.testing.assert_close(run(True), run(False), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["Adam", "NAdam", "RAdam", "Adamax", "ASGD"])
+def test_optimizer_whose_steps_are_on_the_host(kind):
+    results = []
+    for device in ("cpu", DEVICE):
+        torch.manual_seed(0)
+        parameters = [torch.randn(n).to(device).requires_grad_() for n in (7, 7, 40)]
+        optimizer = getattr(torch.optim, kind)(parameters, lr=0.01)
+        step = optimizer.step if device == "cpu" else torch.compile(optimizer.step)
+        for _ in range(3):
+            for p in parameters:
+                p.grad = p.detach().sin()
+            step()
+        results.append([p.detach().cpu() for p in parameters])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
 def test_assertions():
     @torch.compile
     def checked(x):

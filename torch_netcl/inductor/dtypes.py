@@ -6,7 +6,14 @@ import math
 
 import torch
 
-TAGS = {
+#: Dtypes for storage, whose numbers are float32 once they are rounded.
+FLOAT8 = {
+    torch.float8_e4m3fn: "e4m3",
+    torch.float8_e5m2: "e5m2",
+    torch.float8_e4m3fnuz: "e4m3z",
+    torch.float8_e5m2fnuz: "e5m2z",
+}
+TAGS = FLOAT8 | {
     torch.float32: "f32",
     torch.float64: "f64",
     torch.float16: "f16",
@@ -21,7 +28,7 @@ TAGS = {
     torch.uint64: "u64",
     torch.bool: "bool",
 }
-_COMPUTE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_COMPUTE = dict.fromkeys((torch.float16, torch.bfloat16, *FLOAT8), torch.float32)
 #: The least and the greatest number of each dtype, as OpenCL C writes them.
 _ENDS = {
     torch.int8: ("(-127 - 1)", "127"),

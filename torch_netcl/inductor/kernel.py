@@ -49,6 +49,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         self.functions: dict[str, None] = {}  # what kernels/common/compiled.h defines by a macro
         self.math: set[torch.dtype] = set()
         self.scratch: list[str] = []  # local memory and the like, which a kernel declares at its beginning
+        self.float8: dict[str, None] = {}  # the tags of those dtypes that it reads, writes or rounds to
         self.drawn: dict[tuple[str, str], str] = {}  # words of random numbers, by seed and places
         self.read: set[str] = set()  # buffers that are loaded
         self.written: set[str] = set()  # buffers that are stored to
@@ -230,6 +231,8 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         if dtype not in dtypes.TAGS:
             raise NotImplementedError(f"netcl: no code is generated for {dtype}")
         tag = dtypes.TAGS[dtype]
+        if dtype in dtypes.FLOAT8:
+            self.float8[tag] = None
         self.functions[f"NETCL_IO({tag}, {'i32' if tag == 'bool' else dtypes.tag(dtype)})"] = None
         return tag
 
@@ -387,6 +390,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         double = torch.float64 in self.math and torch.float32 not in self.math
         acc = "f64" if double else "f32"  # what functions of kernels/ compute in
         lines = [f"#define ACC {acc}", *(["#define ACC_DOUBLE"] if double else [])]
+        lines += ["#define FLOAT8", *(f"#define FLOAT8_{tag}" for tag in self.float8)] if self.float8 else []
         lines += ["#define PAST_CACHE"] if self._past_cache() else []
         lines.append('#include "common/compiled.h"')
         if self.includes:

@@ -176,6 +176,9 @@ class OpenCLOverrides(OpOverrides):
         source = x.dtype
         if dtype in (torch.float16, torch.bfloat16) and _is_uniform(x):
             return _value(f"random_of_16_bits({x}, {13 if dtype == torch.float16 else 16})", target)
+        if dtype in dtypes.FLOAT8:
+            V.kernel.float8[dtypes.FLOAT8[dtype]] = None
+            return _value(f"ROUND({dtypes.FLOAT8[dtype]}, f32, VEC, {OpenCLOverrides.to_dtype(x, target)})", target)
         if source == target:
             return x
         if dtypes.is_literal(x.name) and (known := _known_literal(x, target)) is not None:

@@ -79,7 +79,7 @@ class OpenCLPass(CustomGraphModulePass):
             elif node.target in _WITH_STRIDES and all(isinstance(n, int) for n in node.meta["val"].stride()):
                 node.target, node.args = _WITH_STRIDES[node.target], (*node.args, list(node.meta["val"].stride()))
                 changed = True
-            elif torch.Tag.pointwise in node.target.tags:
+            elif torch.Tag.pointwise in node.target.tags or node.target._schema.name.startswith("aten::_foreach_"):
                 changed |= self._move_scalars(gm, node, tensors, target)
         if changed:
             gm.recompile()

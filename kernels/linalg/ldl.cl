@@ -76,33 +76,27 @@ __kernel void ldl_factor(MATRIX(a), BUF(pivots), BUF(info), long n) {
       AT(a, batch, chosen, i) = t;
     }
     SYNC();
-    if (singular) continue;
-    if (size == 1) {
-      const VT inverse = DIV(FROM_REAL((R)1), x[k]);
-      for (long j = k + 1 + TEAM_ID; j < n; j += TEAMS) {
+    // The inverse of D's block; that of two columns is scaled by its element beside the diagonal. No barrier stands in
+    // a branch, since PoCL 3.0 computes such kernels wrongly.
+    COLUMN y = &AT(a, batch, 0, at);
+    const VT one = FROM_REAL((R)1), beside = size == 1 ? one : x[at];
+    const VT d11 = DIV(y[at], beside), d22 = DIV(x[k], TURN(beside)), t = DIV(one, MUL(d11, d22) - one);
+    const VT inverse = DIV(one, x[k]), scale_x = DIV(t, TURN(beside)), scale_y = DIV(t, beside);
+    for (long j = at + 1 + TEAM_ID; !singular && j < n; j += TEAMS) {
+      if (size == 1) {
         add_scaled(&AT(a, batch, j, j), -MUL(inverse, TURN(x[j])), x + j, n - j);
-        if (LANE == 0) AT(a, batch, j, j) = DIAGONAL(AT(a, batch, j, j));
-      }
-      SYNC();
-      for (long j = k + 1 + LID; j < n; j += GROUP) x[j] = MUL(x[j], inverse);
-    } else {
-      // The inverse of D's block, scaled by its element beside the diagonal.
-      COLUMN y = &AT(a, batch, 0, k + 1);
-      const VT beside = x[k + 1], d11 = DIV(y[k + 1], beside), d22 = DIV(x[k], TURN(beside));
-      const VT one = FROM_REAL((R)1), t = DIV(one, MUL(d11, d22) - one);
-      const VT scale_x = DIV(t, TURN(beside)), scale_y = DIV(t, beside);
-      for (long j = k + 2 + TEAM_ID; j < n; j += TEAMS) {
+      } else {
         const VT wx = MUL(scale_x, MUL(d11, x[j]) - y[j]), wy = MUL(scale_y, MUL(d22, y[j]) - x[j]);
         add_scaled(&AT(a, batch, j, j), -TURN(wx), x + j, n - j);
         add_scaled(&AT(a, batch, j, j), -TURN(wy), y + j, n - j);
-        if (LANE == 0) AT(a, batch, j, j) = DIAGONAL(AT(a, batch, j, j));
       }
-      SYNC();
-      for (long j = k + 2 + LID; j < n; j += GROUP) {
-        const VT wx = MUL(scale_x, MUL(d11, x[j]) - y[j]), wy = MUL(scale_y, MUL(d22, y[j]) - x[j]);
-        x[j] = wx;
-        y[j] = wy;
-      }
+      if (LANE == 0) AT(a, batch, j, j) = DIAGONAL(AT(a, batch, j, j));
+    }
+    SYNC();
+    for (long j = at + 1 + LID; !singular && j < n; j += GROUP) {
+      const VT wx = MUL(scale_x, MUL(d11, x[j]) - y[j]), wy = MUL(scale_y, MUL(d22, y[j]) - x[j]);
+      x[j] = size == 1 ? MUL(x[j], inverse) : wx;
+      if (size == 2) y[j] = wy;
     }
     SYNC();
   }

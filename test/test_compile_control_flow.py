@@ -60,3 +60,16 @@ def test_gradients(name):
     torch.compile(CASES[name])(p.to(DEVICE), mine).square().sum().backward()
     CASES[name](p, reference).square().sum().backward()
     torch.testing.assert_close(mine.grad.cpu(), reference.grad, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("name", ["cond in cond", "one kernel inside and outside", "region"])
+def test_autocast(name, compiled):
+    p, x = torch.tensor(2.0), torch.randn(6, 6)
+    f = torch.compile(CASES[name]) if compiled else CASES[name]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        want = CASES[name](p, x)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        got = f(p.to(DEVICE), x.to(DEVICE))
+    got = torch.utils._pytree.tree_map(torch.Tensor.cpu, got)
+    torch.testing.assert_close(got, want, atol=0.05, rtol=0.05)  # a few roundings to bfloat16, of 2^-9 each

@@ -71,11 +71,12 @@ except Exception as error:
     _library.give_up(error)
 else:
     # These call operators of the extension.
-    from . import _scatter_gather, distributed, interop, multiprocessing
+    from . import _higher_order, _scatter_gather, distributed, interop, multiprocessing
     from ._after_import import after_import
     from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel
 
     after_import("torch._dynamo.device_interface", lambda: importlib.import_module("torch_netcl._dynamo"))
+    _higher_order.register()
     _scatter_gather.register()
     distributed.register()
     multiprocessing.register()

@@ -12,13 +12,15 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._prims_common import suggest_memory_format
 
 from .. import device as _device
+from . import flex_attention
 
 
 @cache
 def _sources() -> str:
     """A hash of what generated code depends on; the text of kernels/ is part of the key of each program."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    folder = Path(__file__).parent
+    for path in [*sorted(folder.glob("*.py")), folder.parent / "_higher_order.py"]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -65,7 +67,7 @@ class OpenCLPass(CustomGraphModulePass):
     """Runs after Inductor's own passes on the operators of a graph."""
 
     def __call__(self, gm: torch.fx.GraphModule) -> None:
-        changed = False
+        changed = flex_attention.expand(gm)
         for node in list(gm.graph.nodes):
             if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
                 continue

@@ -95,11 +95,15 @@ void increment_version(TensorList tensors) {
   for (const Tensor& t : tensors) t.unsafeGetTensorImpl()->bump_version();
 }
 
+const void* storage_of(const Tensor& t) { return t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
+
 void map_(const char* name, const char* op, TensorList self, ArrayRef<TensorList> in, Scalars scalars = {},
           const Tensor& scalar_tensor = {}) {
   for (const TensorList list : in) {
-    for (size_t i = 0; i < self.size(); i++)
-      if (self[i].is_alias_of(list[i])) at::assert_no_partial_overlap(self[i], list[i]);
+    if (list.data() == self.data()) continue;
+    for (size_t i = 0; i < self.size(); i++) {
+      if (storage_of(self[i]) == storage_of(list[i])) at::assert_no_partial_overlap(self[i], list[i]);
+    }
   }
   map(name, op, self, in, scalars, scalar_tensor);
   increment_version(self);

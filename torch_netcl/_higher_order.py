@@ -15,8 +15,9 @@ _AUTOCAST = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-define
 
 def register() -> None:
     """Lets them through autocast, as PyTorch does for the devices that it lists; flex_attention takes netcl tensors."""
-    if _AUTOCAST not in _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS:
-        _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(_AUTOCAST)
+    keys = getattr(_ops, "_HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS", None)  # other torches may have none
+    if keys is not None and _AUTOCAST not in keys:
+        keys.append(_AUTOCAST)
         for op in _ops._higher_order_ops.values():
             if _AUTOCAST not in op.py_kernels:
                 op.fallthrough(_AUTOCAST)
@@ -26,7 +27,7 @@ def register() -> None:
 def _admit_to_flex_attention() -> None:
     """flex_attention refuses devices that its function ``_validate_device`` does not list."""
     module = sys.modules["torch.nn.attention.flex_attention"]
-    validate = module._validate_device
+    validate = getattr(module, "_validate_device", lambda *_: None)
 
     def validate_others(query: Tensor, key: Tensor, value: Tensor) -> None:
         if query.device.type != "netcl":

@@ -15,7 +15,7 @@ _AUTOCAST = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-define
 
 def register() -> None:
     """Lets them through autocast, as PyTorch does for the devices that it lists; flex_attention takes netcl tensors."""
-    keys = getattr(_ops, "_HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS", None)  # other torches may have none
+    keys = getattr(_ops, "_HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS", None)  # not every torch has it
     if keys is not None and _AUTOCAST not in keys:
         keys.append(_AUTOCAST)
         for op in _ops._higher_order_ops.values():

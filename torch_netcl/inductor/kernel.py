@@ -49,7 +49,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         self.functions: dict[str, None] = {}  # what kernels/common/compiled.h defines by a macro
         self.math: set[torch.dtype] = set()
         self.scratch: list[str] = []  # local memory and the like, which a kernel declares at its beginning
-        self.float8: dict[str, None] = {}  # the tags of those dtypes that it reads, writes or rounds to
+        self.float8: dict[str, None] = {}  # tags of the float8 dtypes that it reads, writes or rounds to
         self.drawn: dict[tuple[str, str], str] = {}  # words of random numbers, by seed and places
         self.read: set[str] = set()  # buffers that are loaded
         self.written: set[str] = set()  # buffers that are stored to

@@ -60,7 +60,8 @@ constexpr int64_t kTeam = 16;
 inline int64_t teams_of(const at::Tensor& t, int64_t teams = 8) {
   const Device& device = netcl::device_of(t);
   if (device.is_cpu()) return 1;
-  return std::min(teams, static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size)) / kTeam);
+  const auto most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size)) / kTeam;
+  return std::clamp<int64_t>(most, 1, teams);
 }
 inline Defs column_defs(const at::Tensor& t, int64_t teams = 8) {
   Defs defs = matrix_defs(t.scalar_type());

@@ -82,11 +82,7 @@ Tensor matrix_exp_of(const Tensor& self) {
   return result.reshape(self.sizes()).to(self.scalar_type()).contiguous();
 }
 Tensor& matrix_exp_out(const Tensor& self, Tensor& out) {
-  const Tensor result = matrix_exp_of(self);
-  at::native::checkSameDevice("linalg.matrix_exp", out, self);
-  check_out("linalg.matrix_exp", out, self.options());
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return copy_result("linalg.matrix_exp", out, matrix_exp_of(self));
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -32,9 +32,8 @@ void check_one_device(c10::ArrayRef<const at::Tensor*> tensors) {
 
 bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined() || !a.has_storage() || !b.has_storage() || !a.is_alias_of(b)) return false;
-  if (at::get_overlap_status(a, b) != at::MemOverlapStatus::TooHard) {
-    return at::get_overlap_status(a, b) != at::MemOverlapStatus::No;
-  }
+  const at::MemOverlapStatus status = at::get_overlap_status(a, b);
+  if (status != at::MemOverlapStatus::TooHard) return status != at::MemOverlapStatus::No;
   const auto begin = [](const at::Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); };
   const auto bytes = [](const at::Tensor& t) {
     return at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.element_size());

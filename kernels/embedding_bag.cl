@@ -76,7 +76,7 @@ __kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_
 #else
   for (long i = 0; i < n; i++) {
     const long row = INDEX(i), bag = PTR(bag_of, const long)[i];
-    if (bag < 0 || row == padding || row < 0 || row >= rows || row % shares != share) continue;
+    if (bag < 0 || bag >= bags || row == padding || row < 0 || row >= rows || row % shares != share) continue;
     ST s = SAMPLE(i);
 #ifdef MODE_MEAN
     s /= PTR(bag_size, const long)[bag];

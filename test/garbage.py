@@ -29,6 +29,27 @@ import torch_netcl.interop
 HANG_SECONDS = 120  # a call compiles a few kernels at most
 DATA_BYTES = 6 << 30  # memory limit of the process: an absurd size fails at once
 DEVICE_FRACTION = 0.03  # of the memory of the device
+
+# The same call ends the process on the CPU too, before it reaches a netcl kernel: name or pattern -> why.
+DIES_ON_CPU = {
+    "aten::_foreach_*": "lists of other lengths are read past their ends",
+    "aten::_chunk_cat.out": "the same call on CPU tensors ends in a segmentation fault too",
+    "aten::_nnpack_spatial_convolution.out": "paddings and strides of other lengths, or of 0",
+    "aten::native_group_norm": "a sparse weight leads to a function of ATen's that divides by num_groups unseen",
+    "aten::quantized_lstm_cell": "the same call on CPU tensors ends in a segmentation fault too",
+    "aten::_slow_conv2d_backward.grad_input": "sizes of other lengths are read past their ends",
+    "aten::_slow_conv2d_backward.output_mask": "sizes of other lengths are read past their ends",
+    "aten::choose_qparams_optimized": "numbers of bins that cannot be end the CPU's function too, or keep it for ever",
+    "aten::_new_zeros_with_same_feature_meta": "a number of batch dimensions that cannot be",
+    "aten::_remove_batch_dim": "a level without functorch's interpreter",
+    "aten::_nnpack_spatial_convolution": "strides of 0 and numbers that are missing",
+    "aten::_stack": "it takes the first of no tensors",
+    "aten::_thnn_differentiable_*_cell_backward": "it takes the sizes of tensors that are missing",
+    "aten::promote_types": "numbers that are no dtype index a table",
+    "aten::fft_rfftfreq": "numbers that are no dtype index a table",
+    "aten::unsafe_split.Tensor_out": "outputs that are missing are written",
+}
+
 PLAIN = (
     torch.Tensor,
     int,
@@ -286,12 +307,9 @@ def arguments(name: str, i: int, samples: dict, device: str) -> tuple[list, dict
                 args.append(make.value(str(a.type), a.name))
         return args, kwargs
 
-    def renewed(x: Any) -> Any:
-        if isinstance(x, Recorded):
-            return torch.tensor(x.values, dtype=x.dtype).reshape(x.shape).to(device)
-        return torch.device(device) if isinstance(x, torch.device) else x
-
-    args, kwargs = tree_map(renewed, rng.choice(recorded), is_leaf=lambda x: isinstance(x, Recorded))
+    args, kwargs = tree_map(
+        lambda x: renewed(x, device), rng.choice(recorded), is_leaf=lambda x: isinstance(x, Recorded)
+    )
     args, kwargs = list(args), dict(kwargs)
     places: list = [(args, i) for i in range(len(args))] + [(kwargs, k) for k in kwargs]
     for a in schema.arguments[len(args) :]:
@@ -324,34 +342,42 @@ class Recorded(NamedTuple):
         return cls(tuple(x.shape), x.dtype, x.flatten().tolist()) if isinstance(x, torch.Tensor) else x
 
 
+def renewed(x: Any, device: str = "netcl") -> Any:
+    """An argument of a recorded call, for this device."""
+    if isinstance(x, Recorded):
+        return torch.tensor(x.values, dtype=x.dtype).reshape(x.shape).to(device)
+    return torch.device(device) if isinstance(x, torch.device) else x
+
+
 class Recorder(TorchDispatchMode):
     """Keeps the first small calls of each operator."""
 
-    def __init__(self, keep: dict):
+    def __init__(self, keep: dict, device: str):
         super().__init__()
-        self.keep = keep
+        self.keep, self.device = keep, device
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         calls = self.keep.setdefault(func._schema.name + ("." + func._schema.overload_name).rstrip("."), [])
         leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         if len(calls) < SAMPLES and all(type(x) is torch.Tensor and x.numel() <= 4096 for x in leaves):
-            if all(x.layout is torch.strided and x.device.type == "cpu" and not x.is_quantized for x in leaves):
+            if all(x.layout is torch.strided and x.device.type == self.device and not x.is_quantized for x in leaves):
                 if all(isinstance(x, PLAIN) for x in tree_leaves((args, kwargs))):
                     calls.append(tree_map(Recorded.of, (list(args), kwargs or {})))
         return func(*args, **(kwargs or {}))
 
 
-def record(infos: Iterable, per_info: int) -> dict[str, list]:
-    """Operator -> its calls on the CPU in samples of `infos`, forward and backward."""
+def record(infos: Iterable, per_info: int, device: str = "cpu") -> dict[str, list]:
+    """Operator -> its calls on the device in samples of `infos`, forward and backward."""
     keep: dict[str, list] = {}
     warnings.simplefilter("ignore")
     for info in infos:
         dtype = torch.float32 if torch.float32 in info.dtypes else next(iter(info.dtypes), None)
         torch.manual_seed(0)
         try:
-            samples = info.sample_inputs("cpu", dtype, requires_grad=info.supports_autograd and dtype.is_floating_point)
+            smooth = info.supports_autograd and dtype.is_floating_point
+            samples = info.sample_inputs(device, dtype, requires_grad=smooth)
             for _, sample in zip(range(per_info), samples, strict=False):
-                with Recorder(keep):
+                with Recorder(keep, device):
                     out = info(sample.input, *sample.args, **sample.kwargs)
                     heads = [x for x in tree_leaves(out) if isinstance(x, torch.Tensor) and x.requires_grad]
                     if heads and all(x.is_floating_point() for x in heads):

@@ -25,22 +25,6 @@ import garbage  # noqa: E402
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 CALLS = 20  # per operator in the full tier
 
-# The same call ends the process on the CPU too, before it reaches a netcl kernel: name or pattern -> why.
-DIES_ON_CPU = {
-    "aten::_foreach_*": "lists of other lengths are read past their ends",
-    "aten::_chunk_cat.out": "the same call on CPU tensors ends in a segmentation fault too",
-    "aten::_nnpack_spatial_convolution.out": "paddings and strides of other lengths, or of 0",
-    "aten::native_group_norm": "a sparse weight leads to a function of ATen's that divides by num_groups unseen",
-    "aten::quantized_lstm_cell": "the same call on CPU tensors ends in a segmentation fault too",
-    "aten::_slow_conv2d_backward.grad_input": "sizes of other lengths are read past their ends",
-    "aten::_slow_conv2d_backward.output_mask": "sizes of other lengths are read past their ends",
-    "aten::choose_qparams_optimized": "numbers of bins that cannot be end the CPU's function too, or keep it for ever",
-    "aten::_new_zeros_with_same_feature_meta": "a number of batch dimensions that cannot be",
-    "aten::_remove_batch_dim": "a level without functorch's interpreter",
-    "aten::reflection_pad1d_backward.grad_input": "the same call on CPU tensors ends in a segmentation fault too",
-}
-
-
 class Death(NamedTuple):
     name: str
     call: int
@@ -89,10 +73,12 @@ class TestGarbage(TestCase):
             deaths = run([(n, i) for n in names for i in range(calls)], "netcl", samples)
             ours = []
             for d in deaths:
+                if any(fnmatch.fnmatch(d.name, n) for n in garbage.DIES_ON_CPU):
+                    continue
                 # netcl's own names make the same call on either device.
                 aten = d.name.startswith("aten::")
                 alone = run([(d.name, d.call)], "cpu", samples, verbose=True) if aten else []
-                if not alone or (FULL and not any(fnmatch.fnmatch(d.name, n) for n in DIES_ON_CPU)):
+                if not alone or FULL:
                     ours.append(f"{d}\n(the CPU {alone[0].how if alone else 'lives'})")
         self.assertFalse(ours, f"{len(ours)} of {len(names) * calls} calls end the process:\n\n" + "\n\n".join(ours))
 

@@ -1,5 +1,6 @@
 """Invalid values for operators: a table of those that CPU or CUDA refuse. netcl refuses them by the next synchronising
-call at the latest, and works on afterwards."""
+call at the latest, and works on afterwards. Sizes that do not fit, which the CPU reads past the end for, are refused at
+once; tools/oclgrind_misfits.py looks for such."""
 
 import math
 
@@ -120,6 +121,82 @@ def table(t):
     return cases
 
 
+def misfits(t):
+    """name -> call of an operator that autograd or a composite one calls, with sizes that do not fit."""
+    n, two, three = [True] * 3, t(2), t(3)
+    stats, x, image = t(3), t(2, 3, 4), t(2, 3, 4, 4)
+    ints = lambda *v: torch.tensor(v, device=x.device)  # noqa: E731
+    attend = ATEN._scaled_dot_product_fused_attention_overrideable
+    attend_backward = ATEN._scaled_dot_product_fused_attention_overrideable_backward
+    conv = lambda *a: ATEN.convolution_overrideable(*a)  # noqa: E731
+    one = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+
+    def attention_gradient(grad, q, k, v, lse):
+        return attend_backward(
+            grad, q, k, v, None, [True, True, True, False], q, lse, None, None, 4, 4, 0.0, False, None, None
+        )
+
+    def bag(mode, bags, sample=None):
+        return ATEN._embedding_bag_dense_backward(
+            t(2, 3), ints(0, 1), bags, ints(1, 1), ints(), 4, False, mode, sample
+        )
+
+    return {
+        "convolution stride": lambda: conv(image, t(2, 3, 2, 2), None, [0, 1], *one[1:]),
+        "convolution padding": lambda: conv(image, t(2, 3, 2, 2), None, [1, 1], [-1, 0], *one[2:]),
+        "convolution numbers": lambda: conv(image, t(2, 3, 2, 2), None, [1, 1], [0] * 5, *one[2:]),
+        "convolution dilation": lambda: conv(image, t(2, 3, 2, 2), None, [1, 1], [0, 0], [], *one[3:]),
+        "convolution dimensions": lambda: conv(image, t(2, 3, 2), None, *one),
+        "convolution channels": lambda: conv(image, t(2, 4, 2, 2), None, *one),
+        "convolution groups": lambda: conv(image, t(2, 3, 2, 2), None, *one[:5], 0),
+        "convolution bias": lambda: conv(image, t(2, 3, 2, 2), three, *one),
+        "convolution gradient": lambda: ATEN.convolution_backward_overrideable(
+            t(2, 2, 3, 2), image, t(2, 3, 2, 2), *one, n
+        ),
+        "reflection_pad1d": lambda: ATEN.reflection_pad1d_backward(t(3), t(3), [1, 1]),
+        "reflection_pad2d dimensions": lambda: ATEN.reflection_pad2d_backward(t(), t(), [5, -2, 5, -1]),
+        "reflection_pad2d too far": lambda: ATEN.reflection_pad2d_backward(t(1, 2, 12), t(1, 2, 2), [5, 5, 0, 0]),
+        "replication_pad2d": lambda: ATEN.replication_pad2d_backward(t(), t(), [-1, 1, -2, 1]),
+        "replication_pad3d": lambda: ATEN.replication_pad3d_backward(t(4), t(4), [0] * 6),
+        "unfold": lambda: ATEN.unfold_backward(t(3, 3), [1, 12], 1, 2**31, 2),
+        "unfold gradient": lambda: ATEN.unfold_backward(t(2, 2), [12], 0, 3, 2),
+        "log_softmax": lambda: ATEN._log_softmax_backward_data(t(1, 3), t(2, 3), 1, torch.float32),
+        "softmax": lambda: ATEN._softmax_backward_data(t(2, 3), t(4, 6), 1, torch.float32),
+        "pdist": lambda: ATEN._pdist_backward(t(1), t(10, 2), 2.0, t(1)),
+        "segment_reduce gradient": lambda: ATEN._segment_reduce_backward(t(), t(2), t(3), "max", lengths=ints(2, 1)),
+        "segment_reduce output": lambda: ATEN._segment_reduce_backward(two, t(1), t(3), "max", lengths=ints(2, 1)),
+        "segment_reduce lengths": lambda: ATEN._segment_reduce_backward(
+            two, two, t(3), "max", lengths=torch.tensor(3, device=x.device)
+        ),
+        "grid_sample gradient": lambda: ATEN.grid_sampler_2d_backward(
+            t(2, 3, 1, 1), image, t(2, 4, 4, 2), 0, 0, True, [True] * 2
+        ),
+        "grid_sample mode": lambda: ATEN.grid_sampler_2d(image, t(2, 4, 4, 2), 7, 0, True),
+        "batch_norm gradient": lambda: ATEN.native_batch_norm_backward(
+            t(2, 3, 1), x, stats, stats, stats, stats, stats, True, 1e-5, n
+        ),
+        "batch_norm statistics": lambda: ATEN.native_batch_norm_backward(
+            x, x, stats, stats, stats, t(1), stats, True, 1e-5, n
+        ),
+        "batch_norm none": lambda: ATEN.native_batch_norm_backward(x, x, stats, None, None, None, None, False, 1e-5, n),
+        "layer_norm gradient": lambda: ATEN.native_layer_norm_backward(t(2), x, [4], t(2, 3), t(2, 3), None, None, n),
+        "layer_norm statistics": lambda: ATEN.native_layer_norm_backward(x, x, [4], t(1), t(2, 3), None, None, n),
+        "rms_norm": lambda: ATEN._fused_rms_norm_backward(t(2, 3, 3), x, [4], t(2, 3, 1), None, [True] * 2),
+        "group_norm": lambda: ATEN.native_group_norm_backward(x, x, t(2, 3), t(1), None, 2, 3, 4, 3, n),
+        "group_norm weight": lambda: ATEN.native_group_norm_backward(x, x, t(2, 3), t(2, 3), t(), 2, 3, 4, 3, n),
+        "multilabel_margin": lambda: ATEN.multilabel_margin_loss_backward(t(), t(4), ints(0, 1, -1, 0), 1, t(1)),
+        "lu_unpack": lambda: torch.lu_unpack(t(3, 3), torch.empty(0, dtype=torch.int32, device=x.device)),
+        "attention keys": lambda: attend(t(2, 4, 3, 8), t(2, 4, 3, 7), t(2, 4, 3, 8)),
+        "attention values": lambda: attend(t(2, 4, 3, 8), t(2, 4, 3, 8), t(2, 4, 2, 8)),
+        "attention heads": lambda: attend(t(2, 4, 3, 8), t(2, 3, 3, 8), t(2, 3, 3, 8)),
+        "attention gradient": lambda: attention_gradient(t(2, 4, 3, 7), *[t(2, 4, 3, 8)] * 3, t(2, 4, 3)),
+        "attention logsumexp": lambda: attention_gradient(t(2, 4, 3, 8), *[t(2, 4, 3, 8)] * 3, t(2, 4)),
+        "embedding_bag mode": lambda: bag(7, ints(0, 1)),
+        "embedding_bag bags": lambda: bag(0, ints(0)),
+        "embedding_bag weights": lambda: bag(0, ints(0, 1), t(5)),
+    }
+
+
 class TestValueChecks(TestCase):
     def outcome(self, call, sync):
         try:
@@ -148,6 +225,12 @@ class TestValueChecks(TestCase):
                 wrong.append(f"{name}: netcl takes it; the CPU: {refused}")
         torch.netcl.synchronize()
         self.assertEqual(wrong, [], "\n" + "\n".join(wrong))
+
+    def test_sizes_that_do_not_fit(self):
+        calls = misfits(lambda *sizes: torch.ones(sizes, device=D))
+        taken = [name for name, call in calls.items() if self.outcome(call, lambda: None) is None]
+        torch.netcl.synchronize()
+        self.assertEqual(taken, [])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Runs tools/oclgrind_programs.py under Oclgrind, a simulated OpenCL device that reports data races, accesses out of
-bounds, and wrong calls of OpenCL. Exits with 1 if it reports anything, or if a result is wrong.
+"""Runs tools/oclgrind_programs.py and oclgrind_misfits.py under Oclgrind, a simulated OpenCL device that reports data
+races, accesses out of bounds, and wrong calls of OpenCL. Exits with 1 if it reports anything, or if a result is wrong.
 
 ``make gpu-races`` fetches Oclgrind and runs this, once with the kernels for CPUs and once with those for GPUs. There
 each tensor has a buffer of its own (NETCL_SEPARATE_BUFFERS), since an overrun inside a shared buffer is none to
@@ -58,15 +58,16 @@ def kinds(log: str) -> list[str]:
     return sorted(found) or log.strip().splitlines()[:1]
 
 
-def run(tools: Path, device_class: str, families: list[str]) -> list[str]:
-    """Problems: the wrong results, and Oclgrind's reports by program and kernel."""
+def run(tools: Path, device_class: str, command: list[str]) -> list[str]:
+    """Problems of the programs that a script of tools/ and its arguments run: the wrong results, and Oclgrind's reports
+    by program and kernel."""
     found: list[str] = []
     count = seen = 0
     with tempfile.TemporaryDirectory() as cache:
         log = Path(cache, "log")
         log.touch()
         programs = subprocess.Popen(
-            [sys.executable, ROOT / "tools" / "oclgrind_programs.py", *families],
+            [sys.executable, ROOT / "tools" / command[0], *command[1:]],
             env=environment(tools.resolve(), log, device_class, cache), cwd=ROOT, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         for line in programs.stdout:
@@ -79,21 +80,31 @@ def run(tools: Path, device_class: str, families: list[str]) -> list[str]:
             found.append(f"the programs ended with status {programs.returncode} after {count}")
         if (rest := log.read_text()[seen:]).strip():
             found.append(f"at the end: {rest.strip().splitlines()[0]}")
-    print(f"kernels for a {device_class}: {count} programs, {len(found)} problems", flush=True)
+    print(f"{command[0]}, kernels for a {device_class}: {count} programs, {len(found)} problems", flush=True)
     return found if count else ["no program ran"]
 
 
 def main() -> int:
     """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("families", nargs="*", help="of operators (default: all)")
+    parser.add_argument("families", nargs="*", help='of oclgrind_programs.py, or "misfits" (default: all)')
     parser.add_argument("--tools", type=Path, default=ROOT / "build" / "oclgrind" / "root", help="where Oclgrind is")
     parser.add_argument("--class", dest="classes", action="append", choices=["cpu", "gpu"], help="default: both")
     args = parser.parse_args()
-    # Oclgrind runs a program in one thread, so there is a core for each class.
-    with ThreadPoolExecutor() as threads:
-        found = threads.map(lambda kind: run(args.tools, kind, args.families), args.classes or ["cpu", "gpu"])
-        problems = [problem for each in found for problem in each]
+    with tempfile.TemporaryDirectory() as folder:
+        commands = []
+        if args.families != ["misfits"]:
+            commands.append(["oclgrind_programs.py", *args.families])
+        if not args.families or "misfits" in args.families:
+            recorded = Path(folder, "calls")
+            script = ROOT / "tools" / "oclgrind_misfits.py"
+            subprocess.run([sys.executable, script, "record", recorded], check=True, cwd=ROOT)
+            commands.append(["oclgrind_misfits.py", "run", str(recorded)])
+        # Oclgrind runs a program in one thread, so there is a core for each class.
+        runs = [(kind, command) for command in commands for kind in args.classes or ["cpu", "gpu"]]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            found = threads.map(lambda r: run(args.tools, *r), runs)
+            problems = [problem for each in found for problem in each]
     print(*problems, sep="\n")
     return 1 if problems else 0
 

@@ -21,6 +21,7 @@
 #include "args/attention.h"
 #include "aten/FlashAttention.h"
 #include "aten/gemm/Gemm.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -134,7 +135,7 @@ struct Attention {
   void multiply(const Part& p, GemmArgs args) const {
     args.batch = {p.batches, p.heads};
     args.may_narrow = true;
-    gemm("scaled_dot_product_attention", queue_of(q), args);
+    gemm(kAttentionOp, queue_of(q), args);
   }
   // The scaled scores of a part's queries with its keys.
   void multiply_keys(const Part& p, const GemmMatrix& scores) const {
@@ -181,11 +182,10 @@ struct Attention {
     Device& dev = netcl::device_of(q);
     const size_t local = row_group(dev);
     Kernel& k = kernel(dev, "attention.cl", name, defs());
-    const char* op = "scaled_dot_product_attention";
     if (bias.defined()) {
-      k.launch(op, queue_of(q), {split.groups * local}, {local}, args..., buf(bias), p);
+      k.launch(kAttentionOp, queue_of(q), {split.groups * local}, {local}, args..., buf(bias), p);
     } else {
-      k.launch(op, queue_of(q), {split.groups * local}, {local}, args..., p);
+      k.launch(kAttentionOp, queue_of(q), {split.groups * local}, {local}, args..., p);
     }
   }
 };
@@ -251,23 +251,38 @@ bool decode(const Tensor& q, const Tensor& k, const Tensor& v, double scale, con
   Defs defs;
   defs.set("IO", dtype_tag(q.scalar_type())).set("ACC", "f32").set("VEC", vec).set("ROWS", sharing);
   kernel(dev, "attention_decode.cl", "attention_decode", defs)
-      .launch("scaled_dot_product_attention", queue_of(q), {size_t(groups)}, {1}, buf(out), buf(lse), buf(scores),
-              buf(q), buf(k), buf(v), p);
+      .launch(kAttentionOp, queue_of(q), {size_t(groups)}, {1}, buf(out), buf(lse), buf(scores), buf(q), buf(k), buf(v),
+              p);
   return true;
 }
+
+// What choose_backend() looks at; a caller of the fused operators may pass anything.
+void check_operands(const Tensor& q, const Tensor& k, const Tensor& v) {
+  for (const Tensor* t : {&q, &k, &v}) {
+    TORCH_CHECK(t->dim() == 4, kAttentionOp, ": expected 4 dimensions, got ", t->dim());
+    TORCH_CHECK(t->scalar_type() == q.scalar_type(), kAttentionOp, ": expected query, key and value of one dtype, got ",
+                q.scalar_type(), " and ", t->scalar_type());
+  }
+  check_sizes(kAttentionOp, "key", k, {q.size(0), k.size(1), k.size(2), q.size(3)});
+  check_sizes(kAttentionOp, "value", v, {q.size(0), k.size(1), k.size(2), v.size(3)});
+  TORCH_CHECK(k.size(1) == 0 || q.size(1) % k.size(1) == 0, kAttentionOp, ": ", q.size(1),
+              " heads of the query cannot share ", k.size(1), " of the key");
+}
+bool sees_no_key(const Tensor& query, const Tensor& key) { return key.numel() == 0 || query.numel() == 0; }
 
 Results forward(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias,
                 double dropout, bool causal, bool debug_mask, std::optional<double> scale) {
   TORCH_CHECK(dropout == 0, "netcl: fused attention has no dropout; use SDPBackend.MATH");
+  check_operands(query, key, value);
+  if (sees_no_key(query, key)) {
+    const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(compute_type(query.scalar_type())));
+    return results(query, result_like(query, value.size(3)).zero_(), lse.fill_(-INFINITY), key.size(2));
+  }
   if (const auto operands = flash_operands(query, key, value, bias, causal, scale)) {
     const Tensor out = result_like(query, value.size(3));
     const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(at::kFloat));
     flash_attention(*operands, out, lse);
     return results(query, out, lse, key.size(2));
-  }
-  if (key.numel() == 0 || query.numel() == 0) {  // no query sees a key
-    const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(compute_type(query.scalar_type())));
-    return results(query, result_like(query, value.size(3)).zero_(), lse.fill_(-INFINITY), key.size(2));
   }
   // The only queries of heads that share keys are the rows of one product, so no key is copied or read twice.
   const bool share =
@@ -308,12 +323,20 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
                                                     const Tensor&, const Tensor&, std::optional<double> scale) {
   TORCH_CHECK(!(mask[3] && bias.defined()), "netcl: fused attention has no gradient for its mask; use SDPBackend.MATH");
   if (!grad_out.defined()) return {};
+  check_operands(query, key, value);
+  const std::array<int64_t, 4> sizes{query.size(0), query.size(1), query.size(2), value.size(3)};
+  check_sizes(kAttentionOp, "grad_out", grad_out, sizes);
+  check_sizes(kAttentionOp, "out", out, sizes);
+  check_sizes(kAttentionOp, "logsumexp", lse, query.sizes().slice(0, 3));
+  TORCH_CHECK(lse.scalar_type() == compute_type(query.scalar_type()), kAttentionOp, ": expected logsumexp in ",
+              compute_type(query.scalar_type()), ", got ", lse.scalar_type());
+  if (sees_no_key(query, key))
+    return {zeros_if(mask[0], query), zeros_if(mask[1], key), zeros_if(mask[2], value), Tensor()};
   if (const auto operands = flash_operands(query, key, value, bias, causal, scale))
     return std::tuple_cat(flash_attention_backward(*operands, grad_out, out, lse, mask), std::tuple<Tensor>());
-  if (key.numel() == 0 || query.numel() == 0)
-    return {zeros_if(mask[0], query), zeros_if(mask[1], key), zeros_if(mask[2], value), Tensor()};
   const Attention a(query, key, value, bias, causal, scale);
   const int64_t depth = query.size(3), width = a.v.size(3);
+  const Tensor lse_of_rows = lse.contiguous();
   Tensor dq, dk, dv;
   if (mask[0]) dq = at::empty_like(query);
   // If several parts add to a gradient, it is kept in the compute type.
@@ -330,7 +353,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
                {.m = part.queries, .n = part.keys, .k = width, .a = go, .b = transposed(part.of_keys(a.v)), .c = g});
     RowSplit split;
     const AttentionParams p = a.arg(part, &split);
-    a.rows("attention_backward", p, split, buf(scores), buf(grads), buf(lse));
+    a.rows("attention_backward", p, split, buf(scores), buf(grads), buf(lse_of_rows));
     // The gradient of the keys or values, which has `columns` columns: x^T * queries, for probabilities or scores `x`.
     const auto of_keys = [&](const GemmMatrix& x, const GemmMatrix& queries, const Tensor& to, int64_t columns,
                              double alpha) {

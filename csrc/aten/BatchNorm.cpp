@@ -247,6 +247,15 @@ std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_o
   const Layout layout(input);
   Device& dev = netcl::device_of(input);
   check_floating(dev, input.scalar_type(), op);
+  check_sizes(op, "grad_out", grad_out, input.sizes());
+  check_params(input, {{"weight", params.weight},
+                       {"running_mean", stats.running_mean},
+                       {"running_var", stats.running_var},
+                       {"save_mean", stats.training ? stats.save_mean : Tensor()},
+                       {"save_invstd", stats.training ? stats.save_invstd : Tensor()}});
+  const bool known = stats.training ? stats.save_mean.defined() && stats.save_invstd.defined()
+                                    : stats.running_mean.defined() && stats.running_var.defined();
+  TORCH_CHECK(known, op, ": expected the ", stats.training ? "saved" : "running", " mean and variance");
   const Tensor x = layout.dense(input), g = layout.dense(grad_out.to(input.scalar_type()));
   const c10::ScalarType compute = compute_type(x.scalar_type());
   Tensor gin, gw, gb;

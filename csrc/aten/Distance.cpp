@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -65,11 +66,13 @@ void pdist_kernel(Tensor& out, const Tensor& x, double p) {
            buf(x));
 }
 void pdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, double p, const Tensor& dist) {
+  const int64_t n = x.size(0), pairs = n * (n - 1) / 2;
+  check_sizes("aten::_pdist_backward", "grad", grad, {pairs});
+  check_sizes("aten::_pdist_backward", "pdist", dist, {pairs});
   if (p == 0) {
     gx.zero_();
     return;
   }
-  const int64_t n = x.size(0);
   const Tensor g = grad.contiguous(), d = dist.contiguous();
   distance("aten::_pdist_backward", "distance_backward", x, p, {1, n, n, x.size(1), true}, x.numel(), buf(gx), buf(g),
            buf(x), buf(x), buf(d));

@@ -32,6 +32,10 @@ Defs bag_defs(const Tensor& table, int64_t width, int64_t mode) {
 }
 Range bag_local(const Device& dev) { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
 
+void check_mode(int64_t mode) {
+  TORCH_CHECK(mode == kSum || mode == kMean || mode == kMax, "embedding_bag: unknown mode ", mode);
+}
+
 // Checks what the CPU checks, except the values of indices and offsets, which the kernel checks.
 void check_arguments(const Tensor& weight, const Tensor& indices, const Tensor& offsets, int64_t mode,
                      OptTensor per_sample_weights, bool include_last_offset) {
@@ -44,7 +48,7 @@ void check_arguments(const Tensor& weight, const Tensor& indices, const Tensor& 
       type == at::kLong || type == at::kInt,
       "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got ", type,
       " instead (while checking arguments for embedding_bag)");
-  TORCH_CHECK(mode == kSum || mode == kMean || mode == kMax, "embedding_bag: unknown mode ", mode);
+  check_mode(mode);
   TORCH_CHECK(!include_last_offset || offsets.numel() >= 1,
               "include_last_offset: number of offset should be at least 1");
   if (!per_sample_weights.has_value() || !per_sample_weights->defined()) return;
@@ -101,6 +105,7 @@ Tensor dense_backward(const Tensor& grad_, const Tensor& indices, const Tensor& 
   Device& dev = netcl::device_of(grad_);
   const Tensor grad = grad_.contiguous(), index = as_long(indices), bag_of = as_long(offset2bag);
   const Tensor sizes = as_long(bag_size), where = as_long(maximum_indices);
+  check_mode(mode);
   if (mode != kMax) check_bags(op, index, bag_of);
   TORCH_CHECK(grad.dim() == 2, op, ": expected a gradient of 2 dimensions, got ", grad.dim());
   TORCH_CHECK(mode != kMean || sizes.numel() == grad.size(0), op, ": expected the size of each of ", grad.size(0),
@@ -109,6 +114,8 @@ Tensor dense_backward(const Tensor& grad_, const Tensor& indices, const Tensor& 
               grad.sizes(), ", got ", where.sizes());
   const Tensor sample = dense_or_undefined(per_sample_weights, grad.scalar_type());
   const int64_t n = index.numel(), bags = grad.size(0), width = grad.size(1);
+  TORCH_CHECK(!sample.defined() || sample.numel() == n, op, ": expected ", n, " per_sample_weights, got ",
+              sample.numel());
   const Tensor total = at::zeros({num_weights, width}, grad.options().dtype(compute_type(grad.scalar_type())));
   if (n > 0 && width > 0 && num_weights > 0 && bags > 0) {
     Tensor counts;

@@ -219,6 +219,8 @@ void lu_solve_kernel(const Tensor& lu, const Tensor& pivots, const Tensor& b, Tr
 void unpack_pivots_kernel(at::TensorIterator& iter, int64_t exchanges, int64_t size) {
   const Tensor permutation = iter.tensor(0), pivots = iter.tensor(1);
   if (permutation.numel() == 0 || exchanges == 0) return;
+  TORCH_CHECK(pivots.numel() == permutation.numel() / size * exchanges, "lu_unpack: expected ", exchanges,
+              " pivots per matrix, got pivots of size ", pivots.sizes());
   exchange_rows("aten::lu_unpack", permutation.view({-1, size, 1}), pivots.view({-1, exchanges}), 0, exchanges, false,
                 "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive");
 }

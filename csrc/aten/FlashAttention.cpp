@@ -16,7 +16,6 @@ namespace {
 
 using at::Tensor;
 
-constexpr const char* kOp = "scaled_dot_product_attention";
 constexpr int64_t kMostColumns = 128;
 // With fewer queries the scores take no more memory than the keys, and products of few rows read these only once.
 constexpr int64_t kFewestQueries = 16;
@@ -115,9 +114,9 @@ class Launcher {
     if (groups == 0) return;
     Kernel& kernel = netcl::kernel(device_, "attention_flash.cl", name, d);
     if (bias_.defined()) {
-      kernel.launch(kOp, queue_of(q), {groups * items}, {items}, args..., buf(bias_), params);
+      kernel.launch(kAttentionOp, queue_of(q), {groups * items}, {items}, args..., buf(bias_), params);
     } else {
-      kernel.launch(kOp, queue_of(q), {groups * items}, {items}, args..., params);
+      kernel.launch(kAttentionOp, queue_of(q), {groups * items}, {items}, args..., params);
     }
   }
   void delta(const Tensor& delta, const Tensor& out, const Tensor& grad) const {
@@ -125,8 +124,8 @@ class Launcher {
     const int64_t rows = delta.numel();
     if (rows == 0) return;
     kernel(device_, "attention_flash.cl", "attention_flash_delta", defs(kTiles.back()))
-        .launch(kOp, queue_of(q), {size_t(ceil_div(rows, kRows) * kItems)}, {size_t(kItems)}, buf(delta), buf(out),
-                buf(grad), params, rows);
+        .launch(kAttentionOp, queue_of(q), {size_t(ceil_div(rows, kRows) * kItems)}, {size_t(kItems)}, buf(delta),
+                buf(out), buf(grad), params, rows);
   }
   Device& device() const { return device_; }
 

@@ -9,6 +9,8 @@
 
 namespace netcl {
 
+inline constexpr const char* kAttentionOp = "scaled_dot_product_attention";
+
 // The operands of one call. k and v may have fewer heads than q; the bias, if there is one, has the scores' shape.
 struct FlashOperands {
   at::Tensor q, k, v, bias;

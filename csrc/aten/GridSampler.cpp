@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include "args/grid_sample.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -29,6 +30,8 @@ struct Sampler {
     if (dims == 3) at::native::check_grid_sampler_3d(input_, grid_, interpolation);
     TORCH_CHECK(input.scalar_type() == grid.scalar_type(), op, ": expected input and grid of one dtype, got ",
                 input.scalar_type(), " and ", grid.scalar_type());
+    TORCH_CHECK(interpolation >= 0 && interpolation <= 2 && padding >= 0 && padding <= 2, op,
+                ": interpolation and padding modes are 0, 1 or 2, got ", interpolation, " and ", padding);
     check_floating(dev, input.scalar_type(), op);
     const bool deep = dims == 3;
     shape = {input.size(0),  input.size(1),  deep ? input.size(2) : 1,
@@ -37,6 +40,11 @@ struct Sampler {
     defs.set("DIMS", dims);
     defs.set("IN", dtype_tag(input.scalar_type())).set("ACC", compute_tag(input.scalar_type()));
     defs.set("INTERP", interpolation).set("PADDING", padding).set("ALIGN", int64_t(align_corners));
+  }
+  at::DimVector output_sizes() const {
+    at::DimVector sizes{shape.n, shape.c};
+    for (int64_t d = 1; d < grid.dim() - 1; d++) sizes.push_back(grid.size(d));
+    return sizes;
   }
   int64_t points() const { return shape.n * shape.out_d * shape.out_h * shape.out_w; }
   int64_t per() const { return dev.is_cpu() ? row_split(dev, points(), 16 * shape.c).rows_per : 1; }
@@ -49,9 +57,7 @@ Tensor grid_sampler(const Tensor& input, const Tensor& grid, int64_t interpolati
                     bool align_corners) {
   const Sampler s(Dims == 2 ? "aten::grid_sampler_2d" : "aten::grid_sampler_3d", input, grid, interpolation, padding,
                   align_corners);
-  at::DimVector sizes{s.shape.n, s.shape.c};
-  for (int64_t d = 1; d <= Dims; d++) sizes.push_back(grid.size(d));
-  Tensor out = at::empty(sizes, input.options());
+  Tensor out = at::empty(s.output_sizes(), input.options());
   if (out.numel() == 0) return out;
   kernel(s.dev, "grid_sample.cl", "sample", s.defs)
       .launch(s.op, queue_of(input), s.items(), s.local(), buf(out), buf(s.input), buf(s.grid), s.shape, s.per());
@@ -64,6 +70,7 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(const Tensor& grad_output, cons
                                                  std::array<bool, 2> mask) {
   const Sampler s(Dims == 2 ? "aten::grid_sampler_2d_backward" : "aten::grid_sampler_3d_backward", input, grid,
                   interpolation, padding, align_corners);
+  check_sizes(s.op, "grad_output", grad_output, s.output_sizes());
   const Tensor g = grad_output.to(input.scalar_type()).contiguous();
   Tensor gin, ggrid;
   if (mask[0]) {

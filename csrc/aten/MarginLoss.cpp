@@ -89,6 +89,7 @@ std::tuple<Tensor, Tensor> multilabel_margin_loss(const Tensor& self, const Tens
 Tensor multilabel_margin_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                        int64_t reduction, const Tensor& is_target) {
   const Margin m("aten::multilabel_margin_loss_backward", self, target, std::nullopt, true);
+  check_sizes(m.op, "is_target", is_target, target.sizes());
   const Tensor g = m.grad(grad_output), is = is_target.to(m.x.scalar_type()).contiguous(), gin = at::empty_like(m.x);
   kernel(m.dev, "margin_loss.cl", "multilabel_margin_backward", m.defs)
       .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(gin), buf(g), buf(is), buf(m.x), buf(m.target), m.err(),

@@ -8,6 +8,7 @@
 #include <ATen/ops/norm_except_dim.h>
 #include <torch/library.h>
 
+#include "aten/support/Outputs.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/ShortRows.h"
 
@@ -170,6 +171,9 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, co
   const c10::ScalarType compute = compute_type(x.scalar_type());
   const Tensor m = rms ? Tensor() : mean.to(compute).contiguous(), rs = rstd.to(compute).contiguous();
   const auto [rows, n] = at::native::_check_layer_norm_inputs(x, normalized_shape, w, Tensor());
+  check_sizes(op, "grad_out", grad_out, input.sizes());
+  for (const Tensor& t : {m, rs})
+    TORCH_CHECK(!t.defined() || t.numel() == rows, op, ": expected statistics of ", rows, " rows, got ", t.sizes());
   Device& dev = netcl::device_of(x);
   check_floating(dev, x.scalar_type(), op);
   Tensor gin, gw, gb;
@@ -306,6 +310,7 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm_backward(const Tensor& grad
   const Tensor w = contiguous_or_undefined(weight, params);
   const c10::ScalarType compute = compute_type(x.scalar_type());
   const Tensor m = mean.to(compute).contiguous(), rs = rstd.to(compute).contiguous();
+  TORCH_CHECK(!w.defined() || w.numel() == C, op, ": expected a weight of ", C, " elements, got ", w.sizes());
   Device& dev = netcl::device_of(x);
   check_floating(dev, x.scalar_type(), op);
   Tensor gin, gw, gb, wpart, bpart;

@@ -93,14 +93,31 @@ void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, c
   if (!to.is_same(dst)) dst.copy_(to);
 }
 
+template <int Dims, bool Reflect>
+void check_pad(const Tensor& self, IntArrayRef padding) {
+  check_padding<Dims>(self, padding);
+  for (int64_t i = 0; Reflect && i < Dims; i++) {
+    const int64_t size = self.size(-1 - i);
+    TORCH_CHECK(padding[2 * i] < size && padding[2 * i + 1] < size,
+                "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding (",
+                padding[2 * i], ", ", padding[2 * i + 1], ") at dimension ", self.dim() - 1 - i, " of input ",
+                self.sizes());
+  }
+}
+
 #define NETCL_PAD_FORWARD(Class, name, reflect)                                       \
   struct Class : at::meta::structured_##name {                                        \
     void impl(const Tensor& self, at::ArrayRef<int64_t> padding, const Tensor& out) { \
       pad<false>("aten::" #name, reflect, self, padding, out);                        \
     }                                                                                 \
   };
-#define NETCL_PAD_BACKWARD(Class, name, reflect)                                                            \
+// ATen's meta functions of the gradients read padding and sizes before they check them.
+#define NETCL_PAD_BACKWARD(Class, name, dims, reflect)                                                      \
   struct Class : at::meta::structured_##name {                                                              \
+    void meta(const Tensor& grad, const Tensor& self, at::ArrayRef<int64_t> padding) {                      \
+      check_pad<dims, reflect>(self, padding);                                                              \
+      at::meta::structured_##name::meta(grad, self, padding);                                               \
+    }                                                                                                       \
     void impl(const Tensor& grad, const Tensor&, at::ArrayRef<int64_t> padding, const Tensor& grad_input) { \
       pad<true>("aten::" #name, reflect, grad, padding, grad_input);                                        \
     }                                                                                                       \
@@ -110,9 +127,9 @@ NETCL_PAD_FORWARD(ReflectionPad3d, reflection_pad3d, true)
 NETCL_PAD_FORWARD(ReplicationPad1d, replication_pad1d, false)
 NETCL_PAD_FORWARD(ReplicationPad2d, replication_pad2d, false)
 NETCL_PAD_FORWARD(ReplicationPad3d, replication_pad3d, false)
-NETCL_PAD_BACKWARD(ReflectionPad1dBackward, reflection_pad1d_backward, true)
-NETCL_PAD_BACKWARD(ReflectionPad3dBackward, reflection_pad3d_backward, true)
-NETCL_PAD_BACKWARD(ReplicationPad1dBackward, replication_pad1d_backward, false)
+NETCL_PAD_BACKWARD(ReflectionPad1dBackward, reflection_pad1d_backward, 1, true)
+NETCL_PAD_BACKWARD(ReflectionPad3dBackward, reflection_pad3d_backward, 3, true)
+NETCL_PAD_BACKWARD(ReplicationPad1dBackward, replication_pad1d_backward, 1, false)
 
 // An output in the memory format of the input, as on the CPU.
 Tensor like(const Tensor& input, IntArrayRef sizes) {
@@ -148,51 +165,41 @@ at::DimVector padded_sizes(const char* op, const Tensor& self, IntArrayRef paddi
   return sizes;
 }
 
-void check_reflection_pad2d(const Tensor& self, IntArrayRef padding) {
-  check_padding<2>(self, padding);
-  for (int64_t i = 0; i < 2; i++) {
-    const int64_t size = self.size(-1 - i);
-    TORCH_CHECK(padding[2 * i] < size && padding[2 * i + 1] < size,
-                "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding (",
-                padding[2 * i], ", ", padding[2 * i + 1], ") at dimension ", self.dim() - 1 - i, " of input ",
-                self.sizes());
-  }
-}
 Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
-  check_reflection_pad2d(self, padding);
+  check_pad<2, true>(self, padding);
   check_out("reflection_pad2d", out, self.options());
   at::native::resize_output(out, padded_sizes("reflection_pad2d", self, padding));
   pad<false>("aten::reflection_pad2d", true, apart_from(self, {out}), padding, out);
   return out;
 }
 Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) {
-  check_reflection_pad2d(self, padding);
+  check_pad<2, true>(self, padding);
   const Tensor out = like(self, padded_sizes("reflection_pad2d", self, padding));
   pad<false>("aten::reflection_pad2d", true, self, padding, out);
   return out;
 }
 
-Tensor& pad_backward_out(const char* op, bool reflect, const Tensor& grad, const Tensor& self, IntArrayRef padding,
+template <int Dims, bool Reflect>
+Tensor& pad_backward_out(const char* op, const Tensor& grad, const Tensor& self, IntArrayRef padding,
                          Tensor& grad_input) {
-  const auto sizes = padded_sizes(op, self, padding);
-  TORCH_CHECK(grad.sizes() == IntArrayRef(sizes), op, ": expected grad_output of size ", IntArrayRef(sizes), ", got ",
-              grad.sizes());
+  check_pad<Dims, Reflect>(self, padding);
+  check_sizes(op, "grad_output", grad, padded_sizes(op, self, padding));
   check_out(op, grad_input, grad.options());
   at::native::resize_output(grad_input, self.sizes());
-  pad<true>(op, reflect, apart_from(grad, {grad_input}), padding, grad_input);
+  pad<true>(op, Reflect, apart_from(grad, {grad_input}), padding, grad_input);
   return grad_input;
 }
-#define NETCL_PAD_BACKWARD_PAIR(name, reflect)                                                          \
+#define NETCL_PAD_BACKWARD_PAIR(name, dims, reflect)                                                    \
   Tensor& name##_out(const Tensor& grad, const Tensor& self, IntArrayRef padding, Tensor& grad_input) { \
-    return pad_backward_out("aten::" #name, reflect, grad, self, padding, grad_input);                  \
+    return pad_backward_out<dims, reflect>("aten::" #name, grad, self, padding, grad_input);            \
   }                                                                                                     \
   Tensor name(const Tensor& grad, const Tensor& self, IntArrayRef padding) {                            \
     Tensor grad_input = like(self, self.sizes());                                                       \
     return name##_out(grad, self, padding, grad_input);                                                 \
   }
-NETCL_PAD_BACKWARD_PAIR(reflection_pad2d_backward, true)
-NETCL_PAD_BACKWARD_PAIR(replication_pad2d_backward, false)
-NETCL_PAD_BACKWARD_PAIR(replication_pad3d_backward, false)
+NETCL_PAD_BACKWARD_PAIR(reflection_pad2d_backward, 2, true)
+NETCL_PAD_BACKWARD_PAIR(replication_pad2d_backward, 2, false)
+NETCL_PAD_BACKWARD_PAIR(replication_pad3d_backward, 3, false)
 
 // --- unfold and fold ------------------------------------------------------------------------------------
 

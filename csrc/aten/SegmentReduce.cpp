@@ -21,6 +21,7 @@ using Initial = std::optional<at::Scalar>;
 
 // The bounds of segments, (outer..., segments + 1), from their lengths.
 Tensor offsets_of(const Tensor& lengths) {
+  TORCH_CHECK(lengths.dim() > 0, "segment_reduce: expected lengths of at least one dimension");
   auto sizes = lengths.sizes().vec();
   sizes.back() += 1;
   Tensor offsets = at::zeros(sizes, lengths.options().dtype(at::kLong));
@@ -38,7 +39,7 @@ struct Segments {
 
   Segments(const char* op, const Tensor& data, const Tensor& offsets_, ReductionType reduction)
       : offsets(offsets_.to(at::kLong).contiguous()),
-        axis(offsets.dim() - 1),
+        axis(at::maybe_wrap_dim(-1, offsets.dim(), /*wrap_scalar=*/false)),
         rows(data.size(axis)),
         count(offsets.size(axis) - 1),
         op(op),
@@ -84,6 +85,10 @@ Tensor forward(ReductionType reduction, const Tensor& data, const Tensor& offset
 Tensor backward(const Tensor& grad, const Tensor& output, const Tensor& data, ReductionType reduction,
                 const Tensor& offsets, const Initial& initial) {
   const Segments s("aten::_segment_reduce_backward", data, offsets, reduction);
+  at::DimVector sizes(data.sizes());
+  sizes[s.axis] = s.count;
+  check_sizes(s.op, "grad", grad, sizes);
+  check_sizes(s.op, "output", output, sizes);
   Tensor out = at::zeros(data.sizes(), grad.options());
   if (grad.numel() == 0 || out.numel() == 0) return out;
   const double first = start(reduction, initial);

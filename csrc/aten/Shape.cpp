@@ -9,6 +9,7 @@
 #include <ATen/native/UnfoldBackward.h>
 #include <ATen/ops/imag.h>
 #include <ATen/ops/real.h>
+#include <ATen/ops/unfold_native.h>
 
 #include "args/shape.h"
 #include "aten/support/IndexSpace.h"
@@ -306,6 +307,7 @@ Tensor& range_out(const at::Scalar& start, const at::Scalar& end, const at::Scal
 // --- the rest ---------------------------------------------------------------------------------------------
 
 void unfold_backward_kernel(Tensor& grad_in, const Tensor& grad_, int64_t dim, int64_t size, int64_t step) {
+  check_sizes("aten::unfold_backward", "grad", grad_, at::native::unfold(grad_in, dim, size, step).sizes());
   if (grad_in.numel() == 0) return;
   dim = at::maybe_wrap_dim(dim, grad_in.dim());
   if (at::isComplexType(grad_in.scalar_type())) {

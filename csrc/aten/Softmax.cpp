@@ -10,6 +10,7 @@
 
 #include <limits>
 
+#include "aten/support/Outputs.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/ShortRows.h"
 #include "aten/support/Structured.h"
@@ -98,6 +99,7 @@ void forward(const char* op, bool log, const Tensor& input, int64_t dim, const T
 }
 
 void backward(const char* op, bool log, const Tensor& grad, const Tensor& output, int64_t dim, const Tensor& out) {
+  check_sizes(op, "grad_output", grad, output.sizes());
   if (out.numel() == 0) return;
   check_floating(netcl::device_of(out), grad.scalar_type(), op);
   const Tensor g = grad.contiguous(), y = output.contiguous();

@@ -28,27 +28,28 @@
 #define LANE (LID % TEAM)
 #define TEAM_ID (LID / TEAM)
 #define SYNC() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
-// The sum of the team's values, and the largest; NaN if one is NaN. The whole group calls them.
+// The sum of the team's values, and the largest; NaN if one is NaN. The whole group calls them. Their barriers order
+// global memory too: callers read a column before, and write it afterwards.
 ALWAYS_INLINE VT team_sum(VT x, __local VT* s) {
   s[LID] = x;
   for (int k = TEAM / 2; k > 0; k >>= 1) {
-    barrier(CLK_LOCAL_MEM_FENCE);
+    SYNC();
     if (LANE < k) s[LID] += s[LID + k];
   }
-  barrier(CLK_LOCAL_MEM_FENCE);
+  SYNC();
   const VT sum = s[LID - LANE];
-  barrier(CLK_LOCAL_MEM_FENCE);
+  SYNC();
   return sum;
 }
 ALWAYS_INLINE R team_most(R x, __local VT* s) {
   s[LID] = FROM_REAL(x);
-  barrier(CLK_LOCAL_MEM_FENCE);
+  SYNC();
   R most = 0;
   for (int k = 0; k < TEAM; k++) {
     const R other = REAL(s[LID - LANE + k]);
     most = other > most || isnan(other) ? other : most;
   }
-  barrier(CLK_LOCAL_MEM_FENCE);
+  SYNC();
   return most;
 }
 #endif
@@ -57,23 +58,23 @@ ALWAYS_INLINE R team_most(R x, __local VT* s) {
 ALWAYS_INLINE R group_most(R x, __local VT* scratch) {
 #if GROUP > 1
   scratch[LID] = FROM_REAL(x);
-  barrier(CLK_LOCAL_MEM_FENCE);
+  SYNC();
   x = 0;
   for (int k = 0; k < GROUP; k++) {
     const R other = REAL(scratch[k]);
     x = other > x || isnan(other) ? other : x;
   }
-  barrier(CLK_LOCAL_MEM_FENCE);
+  SYNC();
 #endif
   return x;
 }
 ALWAYS_INLINE R group_sum(R x, __local VT* scratch) {
 #if GROUP > 1
   scratch[LID] = FROM_REAL(x);
-  barrier(CLK_LOCAL_MEM_FENCE);
+  SYNC();
   x = 0;
   for (int k = 0; k < GROUP; k++) x += REAL(scratch[k]);
-  barrier(CLK_LOCAL_MEM_FENCE);
+  SYNC();
 #endif
   return x;
 }

@@ -97,7 +97,7 @@ ALWAYS_INLINE int rotate_pair(columns_t m, long p, long q, int active, __local V
   COLUMN y = m.w + q * m.rows;
   R xx, yy;
   VT xy;
-  products_part(x, y, m.rows, &xx, &yy, &xy);
+  products_part(x, y, active ? m.rows : 0, &xx, &yy, &xy);  // another team may write the column of one without a pair
   xx = REAL(team_sum(FROM_REAL(xx), scratch));
   yy = REAL(team_sum(FROM_REAL(yy), scratch));
   xy = team_sum(xy, scratch);

@@ -66,9 +66,11 @@ void run(const ConvCall& call) {
   }
 }
 
-// Stride, padding and dilation as in ATen: one number per dimension, or one for all.
+// As in ATen: one number per dimension, or one for all.
 struct ConvOptions {
   IntArrayRef stride, padding, dilation;
+  bool transposed;
+  IntArrayRef output_padding;
   int64_t groups;
 };
 
@@ -95,9 +97,11 @@ ConvGeometry geometry(IntArrayRef x_sizes, IntArrayRef y_sizes, IntArrayRef w_si
   return g;
 }
 
-void check_inputs(const char* op, const Tensor& input, const Tensor& weight) {
+void check_tensors(const char* op, const Tensor& input, const Tensor& weight) {
   const auto dtype = input.scalar_type();
   TORCH_CHECK(input.dim() >= 3 && input.dim() <= 5, op, ": expected a 3, 4 or 5 dimensional input, got ", input.dim());
+  TORCH_CHECK(input.dim() == weight.dim(), op, ": expected input and weight of as many dimensions, got ", input.dim(),
+              " and ", weight.dim());
   TORCH_CHECK(at::isFloatingType(dtype), "\"", op, "\" not implemented for '", dtype, "'");
   TORCH_CHECK(dtype == weight.scalar_type(), "Input type (", dtype, ") and weight type (", weight.scalar_type(),
               ") should be the same");
@@ -106,21 +110,41 @@ void check_inputs(const char* op, const Tensor& input, const Tensor& weight) {
   check_dtype(netcl::device_of(input), dtype, op);
 }
 
+// ATen checks these too, but not for those who call the overrideable functions.
+void check_options(const char* op, const Tensor& input, const Tensor& weight, const ConvOptions& o) {
+  const auto check = [&](const char* name, IntArrayRef values, int64_t least) {
+    TORCH_CHECK(values.size() == 1 || static_cast<int64_t>(values.size()) == input.dim() - 2, op, ": expected 1 or ",
+                input.dim() - 2, " numbers as ", name, ", got ", values);
+    for (int64_t v : values)
+      TORCH_CHECK(v >= least && v <= INT32_MAX, op, ": ", name, " must be from ", least, " to ", INT32_MAX, ", got ",
+                  v);
+  };
+  check("stride", o.stride, 1);
+  check("padding", o.padding, 0);
+  check("dilation", o.dilation, 1);
+  if (o.transposed) check("output_padding", o.output_padding, 0);
+  TORCH_CHECK(o.groups > 0 && weight.size(0) % o.groups == 0 && input.size(1) % o.groups == 0 &&
+                  (o.transposed ? input.size(1) == weight.size(0) : input.size(1) == weight.size(1) * o.groups),
+              op, ": an input of size ", input.sizes(), " does not fit a weight of size ", weight.sizes(), " in ",
+              o.groups, " groups");
+}
+
 // The memory format of the results: as on CUDA, channels_last if the input or the weight is.
 at::MemoryFormat result_format(const Tensor& input, const Tensor& weight) {
   const auto format = input.suggest_memory_format();
   return format == at::MemoryFormat::Contiguous ? weight.suggest_memory_format() : format;
 }
 
-at::DimVector output_sizes(const char* op, const Tensor& input, const Tensor& weight, const ConvOptions& options,
-                           bool transposed, IntArrayRef output_padding) {
-  at::DimVector sizes{input.size(0), transposed ? weight.size(1) * options.groups : weight.size(0)};
+at::DimVector output_sizes(const char* op, const Tensor& input, const Tensor& weight, const ConvOptions& options) {
+  at::DimVector sizes{input.size(0), options.transposed ? weight.size(1) * options.groups : weight.size(0)};
   for (int64_t i = 0; i < input.dim() - 2; i++) {
     const auto at = [&](IntArrayRef v) { return v.size() == 1 ? v[0] : v[i]; };
     const int64_t stride = at(options.stride), padding = at(options.padding);
     const int64_t span = at(options.dilation) * (weight.size(2 + i) - 1) + 1;
-    sizes.push_back(transposed ? (input.size(2 + i) - 1) * stride - 2 * padding + span + at(output_padding)
-                               : (input.size(2 + i) + 2 * padding - span) / stride + 1);
+    const int64_t room = input.size(2 + i) + 2 * padding - span, forward = room < 0 ? -1 : room / stride + 1;
+    sizes.push_back(options.transposed
+                        ? (input.size(2 + i) - 1) * stride - 2 * padding + span + at(options.output_padding)
+                        : forward);
     TORCH_CHECK(sizes.back() >= 0, op, ": the output would have a negative size (input ", input.sizes(), ", weight ",
                 weight.sizes(), ")");
   }
@@ -131,10 +155,13 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
                    IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef output_padding,
                    int64_t groups) {
   const char* op = "aten::convolution";
-  check_inputs(op, input, weight);
+  const ConvOptions options{stride, padding, dilation, transposed, output_padding, groups};
+  check_tensors(op, input, weight);
+  check_options(op, input, weight, options);
   const c10::DeviceGuard guard(input.device());
-  const ConvOptions options{stride, padding, dilation, groups};
-  const at::DimVector sizes = output_sizes(op, input, weight, options, transposed, output_padding);
+  const at::DimVector sizes = output_sizes(op, input, weight, options);
+  TORCH_CHECK(!bias.has_value() || !bias->defined() || (bias->dim() == 1 && bias->size(0) == sizes[1]), op,
+              ": expected a bias of ", sizes[1], " elements, got one of size ", bias.value_or(Tensor()).sizes());
   const auto format = result_format(input, weight);
   const bool last = format != at::MemoryFormat::Contiguous;
   const Tensor out = at::empty(sizes, input.options().memory_format(format));
@@ -152,14 +179,17 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
                                                         IntArrayRef output_padding, int64_t groups,
                                                         std::array<bool, 3> mask) {
   const char* op = "aten::convolution_backward";
-  check_inputs(op, input, weight);
-  check_inputs(op, grad_output, weight);
+  const ConvOptions options{stride, padding, dilation, transposed, output_padding, groups};
+  check_tensors(op, input, weight);
+  check_tensors(op, grad_output, weight);
+  check_options(op, input, weight, options);
+  check_sizes(op, "grad_output", grad_output, output_sizes(op, input, weight, options));
   const c10::DeviceGuard guard(input.device());
   const auto format = result_format(input, weight);
   const bool last = format != at::MemoryFormat::Contiguous;
   const Tensor in = input.contiguous(format), w = weight.contiguous(format), grad = grad_output.contiguous(format);
-  const ConvGeometry g = geometry((transposed ? grad : in).sizes(), (transposed ? in : grad).sizes(), w.sizes(),
-                                  {stride, padding, dilation, groups});
+  const ConvGeometry g =
+      geometry((transposed ? grad : in).sizes(), (transposed ? in : grad).sizes(), w.sizes(), options);
   Tensor grad_in, grad_w, grad_b;
   if (mask[0]) {
     grad_in = at::empty(in.sizes(), in.options().memory_format(format));

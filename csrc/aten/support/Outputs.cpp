@@ -19,6 +19,10 @@ at::Tensor& copy_result(const char* op, at::Tensor& out, const at::Tensor& resul
   return out.copy_(result);
 }
 
+void check_sizes(const char* op, const char* name, const at::Tensor& t, at::IntArrayRef sizes) {
+  TORCH_CHECK(t.sizes() == sizes, op, ": expected ", name, " of size ", sizes, ", got ", t.sizes());
+}
+
 void check_one_device(c10::ArrayRef<const at::Tensor*> tensors) {
   const at::Tensor* first = nullptr;
   for (const at::Tensor* t : tensors) {

@@ -32,7 +32,8 @@ DEVICE_FRACTION = 0.03  # of the memory of the device
 
 # The same call ends the process on the CPU too, before it reaches a netcl kernel: name or pattern -> why.
 DIES_ON_CPU = {
-    "aten::_foreach_*": "lists of other lengths are read past their ends",
+    "aten::_foreach_*out": "lists of other lengths are read past their ends",
+    "aten::_foreach_copy": "lists of other lengths are read past their ends",
     "aten::_chunk_cat.out": "the same call on CPU tensors ends in a segmentation fault too",
     "aten::_nnpack_spatial_convolution.out": "paddings and strides of other lengths, or of 0",
     "aten::native_group_norm": "a sparse weight leads to a function of ATen's that divides by num_groups unseen",
@@ -43,10 +44,10 @@ DIES_ON_CPU = {
     "aten::_new_zeros_with_same_feature_meta": "a number of batch dimensions that cannot be",
     "aten::_remove_batch_dim": "a level without functorch's interpreter",
     "aten::_nnpack_spatial_convolution": "strides of 0 and numbers that are missing",
+    "aten::_sobol_engine_initialize_state_": "sizes that are not those of an engine's state",
     "aten::_stack": "it takes the first of no tensors",
     "aten::_thnn_differentiable_*_cell_backward": "it takes the sizes of tensors that are missing",
     "aten::promote_types": "numbers that are no dtype index a table",
-    "aten::fft_rfftfreq": "numbers that are no dtype index a table",
     "aten::unsafe_split.Tensor_out": "outputs that are missing are written",
 }
 
@@ -192,7 +193,7 @@ def spoilt(rng: random.Random, x: torch.Tensor, device: str, other: str) -> Any:
         lambda: torch._efficientzerotensor(x.shape, device=device, dtype=x.dtype),
         lambda: x.conj(),
         lambda: torch._neg_view(x),
-        lambda: torch._to_functional_tensor(x),
+        lambda: x.new_zeros(x.shape[::-1]),
         lambda: x.detach().requires_grad_(),
         lambda: torch.nn.Parameter(x),
         lambda: x * 1e30 if x.is_floating_point() else x * 1000,
@@ -257,7 +258,7 @@ class Arguments:
 
     def value(self, kind: str, name: str) -> Any:
         r = self.rng
-        if r.random() < 0.02:
+        if r.random() < 0.02 and "dtype" not in name:
             return r.choice([None, -1, 2.5, "x", [], [None], torch.float32, object(), 2**70, [[1]], self.tensor()])
         if kind.startswith("Optional["):
             return None if r.random() < 0.5 else self.value(kind[9:-1], name)

@@ -13,7 +13,9 @@ import fnmatch
 import json
 import os
 import pickle
+import random
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +30,8 @@ import garbage  # noqa: E402
 
 SAMPLES_PER_OPINFO = 12
 CALLS = 2  # recorded ones per operator; each has some ten variants per argument
+SMALL = 600  # elements; Oclgrind runs some thousand work-items per second
+SECONDS = 15  # for the calls of an operator
 
 # Reported, but right: name -> why.
 ALLOWED = {
@@ -46,7 +50,7 @@ def misfits(value: Any) -> list[Callable[[Any], Any]]:
             lambda t: t.flatten()[:1].contiguous(),
             lambda t: t.new_zeros(()),
             lambda t: t.unsqueeze(0),
-            lambda t: t.repeat(*[2] * t.dim()) if t.dim() else t.new_zeros(5),
+            lambda t: t.repeat(*[2] * t.dim()) if t.dim() and t.numel() << t.dim() <= SMALL else t.new_zeros(5),
             lambda t: t + 100 if t.dtype in (torch.int32, torch.int64) else None,
             lambda t: t - 100 if t.dtype in (torch.int32, torch.int64) else None,
         ]
@@ -63,29 +67,32 @@ def misfits(value: Any) -> list[Callable[[Any], Any]]:
     return []
 
 
-def calls(recorded: list) -> Iterator[tuple[list, dict]]:
-    """The arguments of each call: as recorded, then with one that does not fit."""
+def calls(name: str, recorded: list) -> Iterator[tuple[list, dict]]:
+    """The arguments of each call: as recorded, then with one that does not fit, in a random order."""
 
     def fresh(call: Any) -> tuple[list, dict]:
         args, kwargs = tree_map(garbage.renewed, call, is_leaf=lambda x: isinstance(x, garbage.Recorded))
         return list(args), dict(kwargs)
 
+    changes = []
     for call in recorded[:CALLS]:
-        yield fresh(call)
         original = fresh(call)
-        places = [(0, i) for i in range(len(original[0]))] + [(1, name) for name in original[1]]
-        for where, key in places:
-            for change in misfits(original[where][key]):
-                changed = fresh(call)
-                changed[where][key] = change(changed[where][key])
-                if changed[where][key] is not None:
-                    yield changed
+        yield original
+        places = [(0, i) for i in range(len(original[0]))] + [(1, key) for key in original[1]]
+        changes += [(call, w, key, change) for w, key in places for change in misfits(original[w][key])]
+    random.Random(name).shuffle(changes)
+    for call, where, key, change in changes:
+        changed = fresh(call)
+        changed[where][key] = change(changed[where][key])
+        if changed[where][key] is not None:
+            yield changed
 
 
 def run(name: str, recorded: list, log: Path) -> list[str]:
     """The arguments of those calls of the operator that Oclgrind reports."""
     reported = []
-    for args, kwargs in calls(recorded):
+    end = time.monotonic() + SECONDS
+    for args, kwargs in calls(name, recorded):
         before = log.stat().st_size
         described = garbage.describe((args, kwargs))
         try:
@@ -95,6 +102,9 @@ def run(name: str, recorded: list, log: Path) -> list[str]:
             pass  # as it should
         if log.stat().st_size > before:
             reported.append(described)
+        if time.monotonic() > end:
+            print(f"{name}: not all calls were made in {SECONDS} s", file=sys.stderr)
+            break
     return reported
 
 

@@ -226,6 +226,14 @@ class TestValueChecks(TestCase):
         torch.netcl.synchronize()
         self.assertEqual(wrong, [], "\n" + "\n".join(wrong))
 
+    def test_sets_of_tensors_that_do_not_fit(self):
+        """What torch.compile calls for optimizers."""
+        ops = torch.ops.netcl
+        kernel = ops.compile_generated(0, "__kernel void for_no_set(__global float* x) {}", "for_no_set", 0, False, [])
+        for tensors, sets in (([], 2), ([torch.ones(2, device=D)], 2), ([torch.ones(2, device=D)], 0)):
+            with self.assertRaisesRegex(RuntimeError, "tensors are no . rows of arguments"):
+                ops.launch_generated_many(kernel, tensors, [1, 1, 1], sets)
+
     def test_sizes_that_do_not_fit(self):
         calls = misfits(lambda *sizes: torch.ones(sizes, device=D))
         taken = [name for name, call in calls.items() if self.outcome(call, lambda: None) is None]

@@ -122,6 +122,8 @@ void launch_generated(int64_t id, at::TensorList tensors, at::IntArrayRef sizes)
 void launch_generated_many(int64_t id, at::TensorList tensors, at::IntArrayRef sizes, int64_t count) {
   const Generated& g = find_generated(id);
   Kernel& k = *g.kernel;
+  TORCH_CHECK(count > 0 && !tensors.empty() && tensors.size() % static_cast<size_t>(count) == 0, k.name(), ": ",
+              tensors.size(), " tensors are no ", count, " rows of arguments");
   const Split split(g, sizes, count);
   if (split.items == 0) return;
   const size_t columns = tensors.size() / static_cast<size_t>(count);

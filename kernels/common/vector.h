@@ -16,6 +16,14 @@ typedef union {
 #endif
 #endif
 
+// Element k of a vector of VEC elements. Mesa 25 loses what is read from a union whose vector a struct held.
+#define LANE_OF(v, k) CAT(LANE_OF_, VEC)(v, k)
+#define LANE_OF_1(v, k) (v)
+#define LANE_OF_2(v, k) ((k) % 2 ? (v).s1 : (v).s0)
+#define LANE_OF_4(v, k) ((k) % 4 < 2 ? LANE_OF_2((v).lo, k) : LANE_OF_2((v).hi, k))
+#define LANE_OF_8(v, k) ((k) % 8 < 4 ? LANE_OF_4((v).lo, k) : LANE_OF_4((v).hi, k))
+#define LANE_OF_16(v, k) ((k) % 16 < 8 ? LANE_OF_8((v).lo, k) : LANE_OF_8((v).hi, k))
+
 // The product of two complex numbers of type T.
 #define C_MUL(T, a, b) ((T)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
 

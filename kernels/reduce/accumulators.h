@@ -59,9 +59,7 @@ static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
   return r;
 }
 static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
-  lanes_t u;
-  u.v = a->v;
-  const accumulator_t r = {u.s[k]};
+  const accumulator_t r = {LANE_OF(a->v, k)};
   return r;
 }
 static inline accumulator_t single(ST x, long at, param_t p0) {
@@ -128,11 +126,7 @@ static inline void merge_lanes(accumulators_t* a, const accumulators_t* b) {
   a->v = TAKES(b->v, a->v) ? b->v : a->v;
 }
 static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
-  lanes_t u;
-  index_lanes_t i;
-  u.v = a->v;
-  i.v = a->i;
-  const accumulator_t r = {u.s[k], (long)i.s[k] + at};
+  const accumulator_t r = {LANE_OF(a->v, k), (long)LANE_OF(a->i, k) + at};
   return r;
 }
 static inline accumulator_t single(ST x, long at, param_t p0) {
@@ -190,10 +184,7 @@ static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
   return r;
 }
 static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
-  lanes_t u, w;
-  u.v = a->mean;
-  w.v = a->m2;
-  const accumulator_t r = {u.s[k], w.s[k], a->n};
+  const accumulator_t r = {LANE_OF(a->mean, k), LANE_OF(a->m2, k), a->n};
   return r;
 }
 static inline accumulator_t single(ST x, long at, param_t p0) {

@@ -81,7 +81,8 @@ EngineChoice wanted(const Device& device) {
   const char* v = asked_for();
   if (device.is_cpu()) {
     if (!(device.info().type & CL_DEVICE_TYPE_CPU)) return {};
-    if (!v || is_unit(choice_of(v).engine)) return {takes_matrix_instructions(device) ? of_this_cpu() : MatrixEngine::kNone};
+    if (!v || is_unit(choice_of(v).engine))
+      return {takes_matrix_instructions(device) ? of_this_cpu() : MatrixEngine::kNone};
     const MatrixEngine chosen = choice_of(v).engine, best = of_this_cpu();
     TORCH_CHECK(chosen <= best, "NETCL_MATRIX_ENGINE: this CPU has no ", v, " (", name_of({best}), ")");
     return {chosen};

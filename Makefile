@@ -215,7 +215,7 @@ gpu-races: setup
 # compile only what changed.
 gpu-lab: setup
 	PYTHON=$(PY) PIP_ARGS="$(PIP_ARGS)" tools/gpu_lab_setup.sh build/gpu-lab
-	NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) $(PY) tools/gpu_lab.py
+	NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) $(PY) tools/gpu_lab.py $(LAB_ARGS)
 
 clean:
 	rm -rf build dist *.egg-info $(LIBRARY) demo-output .pytest_cache .ruff_cache .hypothesis $(VENV)/.installed

@@ -19,6 +19,13 @@ typedef double param_t;
 typedef float param_t;
 #endif
 
+// Element k of a vector, of which union_t is the union. CPUs read it from memory, which Mesa's compiler gets wrong.
+#if defined(WIDTH)
+#define VECTOR_ELEMENT(union_t, x, k) LANE_OF(x, k)
+#else
+#define VECTOR_ELEMENT(union_t, x, k) (((union_t){.v = (x)}).s[k])
+#endif
+
 // The places of four vectors.
 typedef struct {
   long first, apart;
@@ -59,7 +66,7 @@ static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
   return r;
 }
 static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
-  const accumulator_t r = {LANE_OF(a->v, k)};
+  const accumulator_t r = {VECTOR_ELEMENT(lanes_t, a->v, k)};
   return r;
 }
 static inline accumulator_t single(ST x, long at, param_t p0) {
@@ -126,7 +133,7 @@ static inline void merge_lanes(accumulators_t* a, const accumulators_t* b) {
   a->v = TAKES(b->v, a->v) ? b->v : a->v;
 }
 static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
-  const accumulator_t r = {LANE_OF(a->v, k), (long)LANE_OF(a->i, k) + at};
+  const accumulator_t r = {VECTOR_ELEMENT(lanes_t, a->v, k), (long)VECTOR_ELEMENT(index_lanes_t, a->i, k) + at};
   return r;
 }
 static inline accumulator_t single(ST x, long at, param_t p0) {
@@ -184,7 +191,7 @@ static inline accumulator_t merge(accumulator_t a, accumulator_t b) {
   return r;
 }
 static inline accumulator_t lane(const accumulators_t* a, int k, long at) {
-  const accumulator_t r = {LANE_OF(a->mean, k), LANE_OF(a->m2, k), a->n};
+  const accumulator_t r = {VECTOR_ELEMENT(lanes_t, a->mean, k), VECTOR_ELEMENT(lanes_t, a->m2, k), a->n};
   return r;
 }
 static inline accumulator_t single(ST x, long at, param_t p0) {

@@ -16,7 +16,7 @@ typedef union {
 #endif
 #endif
 
-// Element k of a vector of VEC elements. Mesa 25 loses what is read from a union whose vector a struct held.
+// Element k of a vector of VEC elements, by selection: for loops that are unrolled.
 #define LANE_OF(v, k) CAT(LANE_OF_, VEC)(v, k)
 #define LANE_OF_1(v, k) (v)
 #define LANE_OF_2(v, k) ((k) % 2 ? (v).s1 : (v).s0)

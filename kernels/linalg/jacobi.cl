@@ -97,7 +97,8 @@ ALWAYS_INLINE int rotate_pair(columns_t m, long p, long q, int active, __local V
   COLUMN y = m.w + q * m.rows;
   R xx, yy;
   VT xy;
-  products_part(x, y, active ? m.rows : 0, &xx, &yy, &xy);  // another team may write the column of one without a pair
+  // A team without a pair reads nothing, since another team may write the column that it was given.
+  products_part(x, y, active ? m.rows : 0, &xx, &yy, &xy);
   xx = REAL(team_sum(FROM_REAL(xx), scratch));
   yy = REAL(team_sum(FROM_REAL(yy), scratch));
   xy = team_sum(xy, scratch);

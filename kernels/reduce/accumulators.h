@@ -19,7 +19,8 @@ typedef double param_t;
 typedef float param_t;
 #endif
 
-// Element k of a vector, of which union_t is the union. CPUs read it from memory, which Mesa's compiler gets wrong.
+// Element k of a vector; union_t is the union of such a vector and its elements. The union is faster on CPUs, but
+// Mesa's compiler loses elements of it in reduce_group.cl, which defines WIDTH.
 #if defined(WIDTH)
 #define VECTOR_ELEMENT(union_t, x, k) LANE_OF(x, k)
 #else

@@ -14,8 +14,8 @@ void check_out(const char* op, const at::Tensor& out, const at::TensorOptions& o
 // The out= form of an operator that has a functional one: resizes `out` and copies the result.
 at::Tensor& copy_result(const char* op, at::Tensor& out, const at::Tensor& result);
 
-// Raises unless the tensor that the operator calls `name` has these sizes. For those that autograd passes on, and that
-// ATen does not check: who calls the operator himself may pass anything.
+// Raises unless the argument `name` has these sizes. For arguments that autograd passes and ATen does not check: a
+// caller of the operator itself may pass anything.
 void check_sizes(const char* op, const char* name, const at::Tensor& t, at::IntArrayRef sizes);
 
 // Raises unless all tensors are on one device; undefined ones and numbers on the host do not count.

@@ -6,6 +6,7 @@
 #ifdef HAVE_FP64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
+#include "common/double_lanes.h"
 #ifdef HAVE_INT64_ATOMICS
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable

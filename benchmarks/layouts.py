@@ -44,8 +44,9 @@ class Shape:
     def run(self, direction: str, images: int, layout: torch.memory_format) -> Run:
         """The function to time."""
         reach = self.dilation * (self.kernel - 1)
-        padding = reach // 2
-        extra = self.stride - 1 if self.transposed else 0
+        patches = self.stride == self.kernel  # as in patch embeddings: adjacent windows, without padding
+        padding = 0 if patches else reach // 2
+        extra = self.stride - 1 if self.transposed and not patches else 0
         if self.transposed:
             out = (self.side - 1) * self.stride - 2 * padding + reach + 1 + extra
             weight = (self.c_in, self.c_out // self.groups)

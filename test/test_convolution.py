@@ -34,6 +34,8 @@ CASES = {
     "2d_depthwise_cropped": (2, 3, 3, (12, 13), (2, 2), {"groups": 3, "padding": (0, 1), "stride": (3, 2)}),
     "2d_many_pixels": (2, 2, 3, (40, 40), (3, 3), {"padding": 2}),
     "3d": (2, 3, 5, (5, 6, 7), (3, 2, 3), {"stride": (1, 2, 2), "padding": (1, 0, 1)}),
+    "2d_patches": (2, 3, 40, (8, 12), (4, 4), {"stride": 4}),
+    "2d_patches_and_a_rest": (2, 3, 16, (9, 12), (4, 4), {"stride": 4}),
     "3d_groups_dilated": (1, 4, 4, (7, 6, 8), (2, 3, 2), {"groups": 2, "dilation": (2, 1, 3), "padding": 1}),
 }
 # In channels_last, vectors run along the channels: fewer than a vector, whole vectors, and some that are left.
@@ -84,6 +86,12 @@ TRANSPOSED = {
     ),
     "2d_depthwise": (2, 4, 4, (6, 18), (3, 3), {"groups": 4, "stride": 2, "padding": 1, "output_padding": 1}),
     "3d": (1, 3, 4, (3, 4, 3), (2, 3, 3), {"stride": 2, "padding": (0, 1, 1)}),
+    # The windows are adjacent patches.
+    "1d_patches": (2, 9, 11, (7,), (5,), {"stride": 5}),
+    "2d_patches": (2, 16, 40, (5, 6), (2, 2), {"stride": 2}),
+    "2d_patches_of_groups": (2, 18, 10, (4, 5), (3, 2), {"stride": (3, 2), "groups": 2}),
+    "2d_patches_apart": (2, 16, 24, (5, 6), (2, 2), {"stride": 2, "output_padding": 1}),
+    "3d_patches": (1, 8, 9, (2, 3, 2), (2, 2, 3), {"stride": (2, 2, 3)}),
 }
 
 
@@ -186,8 +194,9 @@ class TestConvolution(TestCase):
             with self.subTest(name):
                 tensors, kwargs = make_case(CASES[name], False, device, dtype)
                 self.check(tensors, kwargs)
-        tensors, kwargs = make_case(TRANSPOSED["2d_strided"], True, device, dtype)
-        self.check(tensors, kwargs, transposed=True)
+        for name in ("2d_strided", "2d_patches"):
+            tensors, kwargs = make_case(TRANSPOSED[name], True, device, dtype)
+            self.check(tensors, kwargs, transposed=True)
 
     @dtypes(torch.float32)
     def test_no_bias_and_memory_formats(self, device, dtype):

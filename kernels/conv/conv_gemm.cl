@@ -67,8 +67,16 @@ ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT)* out, const l
   }
   long at[NR];
   offsets_from(cols, col, G->n, NR, at);
-  for (int i = 0; i < height; i++)
-    for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out, row[i] + at[j], tile[i * NR + j]);
+  for (int v = 0; v < NV; v++) {
+    const int first = v * VEC, end = min(first + VEC, width);
+    const bool adjacent = end == first + VEC && at[end - 1] - at[first] == VEC - 1;
+    for (int i = 0; i < height; i++) {
+      if (adjacent)
+        STORE(OUT, ACC, VEC, out + row[i] + at[first], 0, sum[i][v]);
+      else
+        for (int j = first; j < end; j++) STORE(OUT, ACC, 1, out, row[i] + at[j], tile[i * NR + j]);
+    }
+  }
 }
 
 __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const MixedRadix rows, const MixedRadix out_rows,

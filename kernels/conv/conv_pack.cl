@@ -34,11 +34,11 @@ ALWAYS_INLINE void pack_transposed(__global const STORAGE(IN)* src, const long* 
 ALWAYS_INLINE void pack_panel(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, int width,
                               long begin, long end, long left, __global ST* panel) {
   long r = begin;
-  if (width == NR && col[NR - 1] - col[0] == NR - 1) {  // columns are adjacent, since their offsets only grow
-    for (; r < end; r++) UNROLL
+  // Adjacent columns, since their offsets only grow. A vector may read beyond them, but not beyond the tensor.
+  if (col[width - 1] - col[0] == width - 1) {
+    for (; r < end && col[0] + tap[r] + NR <= left; r++) UNROLL
       for (int v = 0; v < NV; v++)
         CAT(VSTORE_, VEC)(LOAD(IN, ACC, VEC, src + col[0] + tap[r], v * VEC), v, panel + r * NR);
-    return;
   }
 #ifdef TRANSPOSE
   while (width == NR && r < end) {

@@ -19,7 +19,8 @@ ConvContext::ConvContext(const ConvCall& call)
   // The addresses of rows need registers too.
   mr = device.is_cpu() ? std::min<int64_t>(tile.rows, 8) : 8;
   // An engine's panels of columns are 32 wide; with fewer columns they would be mostly zeros.
-  if (call.result_channels() > EngineTile::kVec && dtype != acc) engine = engine_tile(device, dtype, dtype);
+  const int64_t columns = serves_patches(call) ? call.g.taps() : call.result_channels();
+  if (columns > EngineTile::kVec && dtype != acc) engine = engine_tile(device, dtype, dtype);
   if (engine) {
     vec = engine->kVec;
     mr = engine->rows;

@@ -5,6 +5,8 @@
 #include <ATen/ops/convolution_backward_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "aten/support/Launch.h"
 #include "aten/support/Outputs.h"
 
@@ -16,12 +18,15 @@ using at::Tensor;
 
 enum class ConvAlgorithm { kPointwise, kAlongChannels, kDepthwise, kDirect, kImplicitGemm };
 
-// A sum of so few channels is mostly loads and stores, which a matrix product would add to.
-constexpr int64_t kFewSummed = 4;
+// A sum of so few channels is mostly loads and stores, which a matrix product would add to; with so few results, its
+// tiles would be mostly empty.
+constexpr int64_t kFewChannels = 4;
 
 ConvAlgorithm choose_algorithm(const ConvCall& call) {
-  const bool few_summed = call.direction != ConvDirection::kWeightGradient && call.summed_channels() <= kFewSummed;
-  if (few_summed && serves_along_channels(call)) return ConvAlgorithm::kAlongChannels;
+  if (serves_patches(call)) return ConvAlgorithm::kImplicitGemm;
+  const bool few = call.direction != ConvDirection::kWeightGradient &&
+                   std::min(call.summed_channels(), call.result_channels()) <= kFewChannels;
+  if (few && serves_along_channels(call)) return ConvAlgorithm::kAlongChannels;
   if (serves_pointwise(call)) return ConvAlgorithm::kPointwise;
   if (serves_along_channels(call)) return ConvAlgorithm::kAlongChannels;
   if (serves_depthwise(call)) return ConvAlgorithm::kDepthwise;
@@ -186,8 +191,11 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
   check_sizes(op, "grad_output", grad_output, output_sizes(op, input, weight, options));
   const c10::DeviceGuard guard(input.device());
   const auto format = result_format(input, weight);
-  const bool last = format != at::MemoryFormat::Contiguous;
-  const Tensor in = input.contiguous(format), w = weight.contiguous(format), grad = grad_output.contiguous(format);
+  // Images and kernels of one channel lie alike in both formats; then that of the gradient saves a copy.
+  const bool either = format == at::MemoryFormat::Contiguous && input.size(1) == 1 && weight.size(1) == 1;
+  const auto grad_format = either ? grad_output.suggest_memory_format() : format;
+  const bool last = grad_format != at::MemoryFormat::Contiguous;
+  const Tensor in = input.contiguous(format), w = weight.contiguous(format), grad = grad_output.contiguous(grad_format);
   const ConvGeometry g =
       geometry((transposed ? grad : in).sizes(), (transposed ? in : grad).sizes(), w.sizes(), options);
   Tensor grad_in, grad_w, grad_b;

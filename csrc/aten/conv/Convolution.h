@@ -62,6 +62,10 @@ void run_direct(const ConvCall& call);
 // Whether a GPU's matrix units compute convolutions of this type rightly (ConvUnits.cpp): what units_pass() checks.
 bool units_convolve(const Device& device, c10::ScalarType type);
 
+// The gradient of the input if the windows are adjacent patches, as in patch embeddings and transposed convolutions
+// that enlarge an image: one of the products below.
+bool serves_patches(const ConvCall& call);
+
 // All others: a matrix product, one operand of which is gathered from the padded input (ImplicitGemm.cpp).
 void run_implicit_gemm(const ConvCall& call);
 

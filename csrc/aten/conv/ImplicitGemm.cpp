@@ -317,6 +317,55 @@ void gemm_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
                .params = g});
 }
 
+// The gradient of the input of a convolution whose windows are adjacent patches, in one product: a row has a pixel of
+// the gradient of the result, the columns are the elements of its patch.
+void gemm_patches(const ConvContext& c, const ConvCall& call) {
+  const ConvGeometry& w = call.g;
+  const bool last = call.channels_last;
+  const int64_t pixels = volume(w.out), patch = volume(w.kernel), elements = w.taps();
+  const int64_t source_image = w.groups * w.c_out * pixels, point = last ? w.groups * w.c_in : 1;
+  const int64_t plane = volume(w.in), line = w.in[2] * point, slice = w.in[1] * line;
+  const MixedRadix weight_taps = linear_radix(w.c_out, elements);
+  const MixedRadix source_taps = linear_radix(w.c_out, last ? 1 : pixels);
+  ConvGemmParams g{};
+  g.n = elements;
+  g.k = w.c_out;
+  g.groups = w.groups;
+  g.x_group = last ? w.c_out : w.c_out * pixels;
+  g.out_group = last ? w.c_in : w.c_in * plane;
+  g.bias_col = 1;
+  g.bias_group = elements;
+  at::Tensor bias;
+  if (call.bias.defined()) {
+    const at::Tensor of_channels = call.bias.to(c.acc).view({w.groups, last ? 1 : w.c_in, last ? w.c_in : 1});
+    bias = of_channels.expand({w.groups, last ? patch : w.c_in, last ? w.c_in : patch}).contiguous();
+  }
+  const OffsetTable x_taps = offset_table(c, source_taps, g.k), w_taps = offset_table(c, weight_taps, g.k);
+  const Packed packed =
+      pack(c, {call.w, 0, w_taps, linear_radix(elements, 1), g.k, elements, w.groups, w.c_out * elements});
+  const int64_t step = c.images_at_once(w.images, source_image);
+  for (int64_t first = 0; first < w.images; first += step) {
+    const int64_t images = std::min(step, w.images - first);
+    const at::Tensor source = pad_images(c, {call.y, first, images, w.out, {}, w.out, last});
+    const ConvGrid rows{images, source_image, w.out, w.out, {1, 1, 1}, last ? w.groups * w.c_out : 1};
+    const ConvGrid out_rows{images, w.groups * w.c_in * plane, w.out, w.in, w.stride, point};
+    g.m = images * pixels;
+    multiply(c,
+             {.x = buf(source),
+              .taps = x_taps,
+              .packed = packed,
+              .bias = bias,
+              .out = at_element(call.x, first * w.groups * w.c_in * plane),
+              .out_dtype = call.x.scalar_type(),
+              .rows = rows.points_first(),
+              .tap_order = source_taps,
+              .out_rows = out_rows.points_first(),
+              .out_cols = last ? MixedRadix{{w.kernel[0], w.kernel[1], w.kernel[2], w.c_in}, {slice, line, point, 1}}
+                               : MixedRadix{{w.c_in, w.kernel[0], w.kernel[1], w.kernel[2]}, {plane, slice, line, 1}},
+              .params = g});
+  }
+}
+
 // Chooses the tile for `batches` products of m x n.
 void set_group_tile(ConvContext& c, const ConvCall& call, int64_t m, int64_t n, int64_t batches) {
   const auto dtype = call.result().scalar_type();
@@ -337,6 +386,7 @@ void set_group_tile(ConvContext& c, const ConvCall& call) {
     const int64_t slices = ceil_div(g.images * volume(g.out), kWeightSliceDepth);
     return set_group_tile(c, call, g.taps(), g.c_out, g.groups * slices);
   }
+  if (serves_patches(call)) return set_group_tile(c, call, g.images * volume(g.out), g.taps(), g.groups);
   const int64_t pixels = g.images * (call.forward() ? volume(g.out) : volume(g.in)), n = call.result_channels();
   const bool few = 4 * pixels <= n;
   set_group_tile(c, call, few ? n : pixels, few ? pixels : n, g.groups);
@@ -344,9 +394,20 @@ void set_group_tile(ConvContext& c, const ConvCall& call) {
 
 }  // namespace
 
+bool serves_patches(const ConvCall& call) {
+  constexpr int64_t kLeast = 8;  // of the product's k and n
+  const ConvGeometry& g = call.g;
+  if (call.direction != ConvDirection::kInputGradient || volume(g.kernel) == 1) return false;
+  if (g.stride != g.kernel || g.padding != ConvDims{} || g.c_out < kLeast || g.taps() < kLeast) return false;
+  for (int d = 0; d < 3; d++)
+    if (g.in[d] != g.out[d] * g.kernel[d] || (g.dilation[d] != 1 && g.kernel[d] != 1)) return false;
+  return true;
+}
+
 void run_implicit_gemm(const ConvCall& call) {
   ConvContext c(call);
   if (!c.device.is_cpu()) set_group_tile(c, call);
+  if (serves_patches(call)) return gemm_patches(c, call);
   const ConvGeometry& g = call.g;
   if (call.direction == ConvDirection::kWeightGradient)
     run_weight_passes(c, call, g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out), kWeightSliceDepth,

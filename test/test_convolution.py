@@ -107,9 +107,17 @@ def make_case(case, transposed, device, dtype):
     return [make_tensor(s, device=device, dtype=dtype, low=-1, high=1) for s in shapes], kwargs
 
 
+def tolerance(dtype):
+    """For sums of at most about 3000 terms of size 1, in fp32, rounded once."""
+    # fp32: eps * sqrt(3000) * a typical partial sum of some 20 is below 1.5e-4.
+    if dtype == torch.float32:
+        return {"atol": 1.5e-4, "rtol": 1e-5}
+    return {"atol": 1.5e-4, "rtol": torch.finfo(dtype).eps} if dtype in (torch.float16, torch.bfloat16) else {}
+
+
 class TestConvolution(TestCase):
     def check(self, tensors, kwargs, transposed=False, bias=True):
-        """Compares output and gradients; sums have at most about 3000 terms of size 1, in fp32, rounded once."""
+        """Compares output and gradients, whose sums have at most about 3000 terms of size 1."""
         dim = tensors[0].dim() - 2
         dtype = tensors[0].dtype
         conv = function(dim, transposed)
@@ -118,10 +126,7 @@ class TestConvolution(TestCase):
         ref = [t.detach().cpu().double().requires_grad_() for t in tensors]
         out, expected = conv(*mine, **kwargs), conv(*ref, **kwargs)
         self.assertEqual(out.dtype, dtype)
-        # fp32: eps * sqrt(3000) * a typical partial sum of some 20 is below 1.5e-4.
-        tol = {"atol": 1.5e-4, "rtol": 1e-5} if dtype == torch.float32 else {}
-        if dtype in (torch.float16, torch.bfloat16):
-            tol = {"atol": 1.5e-4, "rtol": torch.finfo(dtype).eps}
+        tol = tolerance(dtype)
         self.assertEqual(out.cpu(), expected.to(dtype), **tol)
         grad = make_tensor(out.shape, device=out.device, dtype=dtype, low=-1, high=1)
         out.backward(grad)
@@ -162,6 +167,29 @@ class TestConvolution(TestCase):
                     with self.subTest(name, transposed=transposed):
                         out = self.check([x, w, b], kwargs, transposed)
                         self.assertTrue(out.is_contiguous(memory_format=last))
+
+    @dtypes(torch.float32, torch.float16)
+    def test_one_channel(self, device, dtype):
+        """Images and kernels of one channel are contiguous and channels_last; the gradient decides what runs."""
+        for transposed, case in (
+            (False, (2, 1, 8, (9, 11), (3, 3), {"padding": 1})),
+            (False, (2, 1, 20, (9, 11), (5, 5), {"stride": 2})),
+            (True, (2, 1, 1, (5, 6), (3, 3), {"stride": 2})),
+        ):
+            (x, w, _), kwargs = make_case(case, transposed, device, dtype)
+            conv = function(2, transposed)
+            shape = conv(x, w, **kwargs).shape
+            grad = make_tensor(shape, device=device, dtype=dtype, low=-1, high=1)
+            results = []
+            for g in (grad, grad.contiguous(memory_format=torch.channels_last)):
+                leaves = [t.detach().requires_grad_() for t in (x, w)]
+                results.append(torch.autograd.grad(conv(*leaves, **kwargs), leaves, g))
+            reference = [t.detach().cpu().double().requires_grad_() for t in (x, w)]
+            expected = torch.autograd.grad(conv(*reference, **kwargs), reference, grad.cpu().double())
+            for mine in results:
+                for m, e, plain in zip(mine, expected, results[0], strict=True):
+                    self.assertEqual(m.cpu(), e.to(dtype), **tolerance(dtype))
+                    self.assertEqual(m.stride(), plain.stride())
 
     @dtypes(torch.float16, torch.float64)
     def test_dtypes_in_channels_last(self, device, dtype):

@@ -53,6 +53,10 @@ PROGRAMS = {
         F.conv1d(c[:, :, 0], w[:, :, 0]); F.conv3d(c[:, None], w[:1, None, :2]);
         F.conv_transpose2d(c, w.transpose(0, 1), stride=2, output_padding=1);
         F.conv2d(c.contiguous(memory_format=torch.channels_last), w, padding=1);
+        F.conv_transpose2d(torch.cat([c, c], 1), torch.cat([w, w]), w[:, 0, 0, 0], 3);
+        F.conv_transpose2d(c.repeat(1, 2, 1, 1).contiguous(memory_format=torch.channels_last),
+                           w.repeat(2, 1, 1, 1), stride=3);
+        F.conv2d(c.repeat(1, 2, 1, 1).contiguous(memory_format=torch.channels_last), w.repeat(1, 2, 1, 1)[:3]);
         F.conv2d(c.half(), w.half(), padding=1); F.unfold(c, 3);
         F.fold(F.unfold(c, 2, stride=2), (12, 12), 2, stride=2)
     """,

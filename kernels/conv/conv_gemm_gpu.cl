@@ -64,10 +64,10 @@ typedef union {
 } a_moved;
 typedef VTYPE(ACC, VB) b_moved;
 
-// Reads the places of a block's taps. Those from `end` on repeat the last one, so that they are valid.
+// Reads the places of a block's taps. Vectors from `end` on repeat the last one, so that they are valid and aligned.
 ALWAYS_INLINE void a_places(__global const OFFSET* tap, long kk, long end, OFFSET* at) {
   UNROLL for (int i = 0; i < A_TAPS; i++)
-    at[i] = tap[min(kk + i * A_K_APART, end - 1)];
+    at[i] = tap[min(kk + i * A_K_APART, end - VA)];
 }
 // Reads a work-item's elements; `left`: the remaining taps, from its first one on. Later ones are 0.
 ALWAYS_INLINE void a_fetch(__global const ST* x, const long* row, const OFFSET* at, int left, a_moved* r) {

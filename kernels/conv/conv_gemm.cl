@@ -1,6 +1,6 @@
 // The product of a convolution, gathered (m x k) * packed (k x n): see conv.h. A work-item multiplies some tiles of
 // rows by some panels of columns. prepare_rows() and accumulate() multiply, in vectors (conv_vector.h) or with a matrix
-// engine (conv_engine.h).
+// engine (conv_engine.h). -D: also PATCHES if the columns are the elements of a patch.
 #define SPLIT_STORES  // see common/builtins.h
 #include "conv/conv.h"
 
@@ -67,16 +67,21 @@ ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT)* out, const l
   }
   long at[NR];
   offsets_from(cols, col, G->n, NR, at);
+#ifdef PATCHES  // many columns are adjacent
   for (int v = 0; v < NV; v++) {
     const int first = v * VEC, end = min(first + VEC, width);
     const bool adjacent = end == first + VEC && at[end - 1] - at[first] == VEC - 1;
     for (int i = 0; i < height; i++) {
       if (adjacent)
-        STORE(OUT, ACC, VEC, out + row[i] + at[first], 0, sum[i][v]);
+        STORE(OUT, ACC, VEC, out + row[i] + at[first], 0, CAT(VLOAD_, VEC)(i * NV + v, tile));
       else
         for (int j = first; j < end; j++) STORE(OUT, ACC, 1, out, row[i] + at[j], tile[i * NR + j]);
     }
   }
+#else
+  for (int i = 0; i < height; i++)
+    for (int j = 0; j < width; j++) STORE(OUT, ACC, 1, out, row[i] + at[j], tile[i * NR + j]);
+#endif
 }
 
 __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const MixedRadix rows, const MixedRadix out_rows,

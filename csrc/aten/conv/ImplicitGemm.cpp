@@ -98,6 +98,7 @@ struct GatheredProduct {
   MixedRadix rows, tap_order, out_rows, out_cols;
   int64_t slices = 1;       // slices of k, each with its own result
   bool taps_apart = false;  // the rows are neighbours, not the taps
+  bool patches = false;     // the columns are elements of a patch
   ConvGemmParams params{};  // m, n, k, groups and strides; multiply() sets the others
 };
 
@@ -233,6 +234,7 @@ void multiply(const ConvContext& c, GatheredProduct p) {
   if (c.engine) rows = c.panels(c.panel(c.mr, g.k_slice) * static_cast<int64_t>(global.x * global.y * global.z));
   Defs defs = c.tile_defs(g.n, p.taps.type());
   defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
+  if (p.patches) defs.set("PATCHES", 1);
   kernel(c.device, "conv/conv_gemm.cl", "conv_gemm", defs)
       .launch(c.op, c.queue, global, {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed.data), buf_or_null(p.bias), p.out,
               p.rows, p.out_rows, p.out_cols, buf_or_null(rows), g);
@@ -362,6 +364,7 @@ void gemm_patches(const ConvContext& c, const ConvCall& call) {
               .out_rows = out_rows.points_first(),
               .out_cols = last ? MixedRadix{{w.kernel[0], w.kernel[1], w.kernel[2], w.c_in}, {slice, line, point, 1}}
                                : MixedRadix{{w.c_in, w.kernel[0], w.kernel[1], w.kernel[2]}, {plane, slice, line, 1}},
+              .patches = true,
               .params = g});
   }
 }

@@ -70,7 +70,7 @@ GROUPS = {
     "aten/ScaledMm",
     "tensors": "aten/Copy aten/Factories aten/Hooks aten/Compiled aten/ShallowCopy aten/Nested Module Interop Profiler",
     "decompositions": "aten/linalg/*",
-    "layers": "aten/BatchNorm aten/Normalization aten/*Loss aten/FakeQuantize",
+    "layers": "aten/BatchNorm aten/ChannelNorm aten/Normalization aten/*Loss aten/FakeQuantize",
     "products": "aten/gemm/* aten/conv/* aten/rnn/*",
     "autocast": "amp/autocast_*",
     "support": "aten/support/*",

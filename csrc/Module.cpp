@@ -8,6 +8,7 @@
 #include "runtime/Copies.h"
 #include "runtime/Counters.h"
 #include "runtime/FaultInjection.h"
+#include "runtime/Kernel.h"
 #include "runtime/ProgramCache.h"
 #include "runtime/Queue.h"
 #include "runtime/Shutdown.h"

@@ -51,9 +51,7 @@ class TestNormalization(TestCase):
         for shape, n in (((5, 7), 1), ((3, 4, 64), 1), ((2, 3, 5, 6), 2), ((2, 1, 100), 1), ((300, 16), 1)):
             normal = shape[-n:]
             with self.subTest(shape=shape):
-                self.check(
-                    device, dtype, lambda x, w, b, s=normal: F.layer_norm(x, s, w, b), shape, normal, normal
-                )
+                self.check(device, dtype, lambda x, w, b, s=normal: F.layer_norm(x, s, w, b), shape, normal, normal)
         self.check(device, dtype, lambda x: F.layer_norm(x, (20,)), (4, 20))
         self.check(device, dtype, lambda x, w: F.layer_norm(x, (20,), w), (4, 20), (20,))
         self.check(
@@ -162,9 +160,7 @@ class TestNormalization(TestCase):
         for shape, groups in (((2, 6, 5, 5), 3), ((3, 4), 2), ((2, 8, 40), 1), ((2, 4, 3, 2, 2), 4)):
             c = shape[1]
             with self.subTest(shape=shape):
-                self.check(
-                    device, dtype, lambda x, w, b, g=groups: F.group_norm(x, g, w, b), shape, (c,), (c,)
-                )
+                self.check(device, dtype, lambda x, w, b, g=groups: F.group_norm(x, g, w, b), shape, (c,), (c,))
         self.check(device, dtype, lambda x: F.group_norm(x, 2), (2, 4, 9))
 
     def test_group_norm_checks_its_numbers(self, device):
@@ -270,6 +266,92 @@ class TestNormalization(TestCase):
             ref.backward(g)
             self.assertEqual(leaf.grad.cpu(), ref_leaf.grad, atol=1e-5, rtol=1e-5)
 
+    def compare_channels_last(self, device, dtype, norm, shape, *params):
+        """norm(x, *params) of a channels_last x and all its gradients, against float64 on the CPU."""
+        last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        x = make_tensor(shape, device="cpu", dtype=torch.float64, low=-1, high=3).to(dtype)
+        g = make_tensor(shape, device="cpu", dtype=dtype, low=-1, high=1)
+        results = []
+        for where, of in ((device, dtype), ("cpu", torch.float64)):
+            leaves = [t.to(of).to(where).requires_grad_() for t in (x.contiguous(memory_format=last), *params)]
+            y = norm(*leaves)
+            self.assertTrue(y.is_contiguous(memory_format=last))
+            results.append([y, *torch.autograd.grad(y, leaves, g.to(of).to(where))])
+        # Sums over m elements of size ~1 that cancel: in blocks, float32 loses a root of m times 2^-24 of each.
+        m, eps = x.numel() / shape[1], torch.finfo(dtype).eps
+        for i, (got, want) in enumerate(zip(*results, strict=True)):
+            atol = max(2 * eps, 1e-5) + (m * 2**-24 if i > 1 else 0)
+            self.assertEqual(got.cpu(), want.to(dtype), atol=atol, rtol=max(2 * eps, 1e-5), msg=f"{shape}, result {i}")
+
+    # Channels that fill vectors or not, one or several pixels per row of memory, one or several work-items.
+    CHANNELS_LAST = (
+        (2, 64, 12, 30),
+        (1, 17, 31, 31),
+        (3, 3, 101, 41),
+        (2, 58, 30, 14),
+        (4, 600, 7, 5),
+        (2, 36, 3, 9, 11),
+    )
+
+    @dtypes(torch.float64, *FLOATS)
+    def test_channels_last(self, device, dtype):
+        if dtype == torch.float64 and not torch.netcl.get_device_properties(device).has_fp64:
+            self.skipTest("the device has no fp64")
+        for shape in self.CHANNELS_LAST:
+            c = shape[1]
+            w, b, mean = torch.rand(c) + 0.5, torch.randn(c), torch.rand(c)
+            running = [t.to(dtype) for t in (mean, w)]
+
+            def train(x, w, b):
+                return F.batch_norm(x, None, None, w, b, training=True)
+
+            def infer(x, w, b, running=running):
+                return F.batch_norm(x, *(t.to(x) for t in running), w, b)
+
+            self.compare_channels_last(device, dtype, train, shape, w, b)
+            self.compare_channels_last(device, dtype, infer, shape, w, b)
+            self.compare_channels_last(device, dtype, lambda x: F.batch_norm(x, None, None, training=True), shape)
+            for groups in {1, c, next(g for g in range(2, c + 1) if c % g == 0)}:
+                self.compare_channels_last(
+                    device, dtype, lambda x, w, b, g=groups: F.group_norm(x, g, w, b), shape, w, b
+                )
+
+    def test_channels_last_some_gradients(self, device):
+        """Each choice of gradients, and the running statistics."""
+        c, eps, backward = 24, 1e-5, torch.ops.aten.native_batch_norm_backward
+        x, g = (torch.randn(3, c, 19, 21).contiguous(memory_format=torch.channels_last) for _ in range(2))
+        w, mean, var = torch.rand(c), torch.randn(c), torch.rand(c) + 0.5
+        mine = [t.to(device) for t in (g, x, w, mean, var)]
+        runs = [mean.clone(), var.clone()], [mean.to(device), var.to(device)]
+        F.batch_norm(x, *runs[0], w, None, training=True, momentum=0.3)
+        F.batch_norm(mine[1], *runs[1], mine[2], None, training=True, momentum=0.3)
+        for got, want in zip(runs[1], runs[0], strict=True):
+            self.assertEqual(got.cpu(), want)
+        saved = x.mean((0, 2, 3)), (x.var((0, 2, 3), correction=0) + eps).rsqrt()
+        for train in (True, False):
+            for mask in ((a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)):
+                want = backward(g, x, w, mean, var, *saved, train, eps, [True] * 3)
+                got = backward(*mine, *(t.to(device) for t in saved), train, eps, [bool(m) for m in mask])
+                for i, wanted in enumerate(mask):
+                    self.assertEqual(bool(wanted), got[i] is not None)
+                    if wanted:  # sums of 1197 products of size ~1
+                        self.assertEqual(got[i].cpu(), want[i], atol=1e-4, rtol=1e-5, msg=f"{train}, {mask}, {i}")
+
+    def test_channels_last_special_values(self, device):
+        x = torch.randn(2, 24, 20, 31).contiguous(memory_format=torch.channels_last)
+        x[1, 0, 19, 7], x[0, 1, 0, 0], x[1, 2, 3, 4] = float("nan"), float("inf"), -float("inf")
+        for norm in (
+            lambda x: F.batch_norm(x, None, None, training=True),
+            lambda x: F.batch_norm(x, x.new_zeros(24), x.new_ones(24)),
+            lambda x: F.group_norm(x, 8),
+        ):
+            self.assertEqual(norm(x.to(device)).cpu(), norm(x), atol=1e-5, rtol=1e-5)
+        for mean in (1e4, -1e7):  # rounding must not become variance
+            y = (mean + torch.randint(0, 4, (4, 24, 32, 32))).contiguous(memory_format=torch.channels_last)
+            run_var = torch.ones(24, device=device)
+            F.batch_norm(y.to(device), None, run_var, training=True, momentum=1.0)
+            self.assertEqual(run_var.cpu().double(), y.double().var((0, 2, 3)), rtol=1e-5, atol=0)
+
     def test_batch_norm_large_mean(self, device):
         x = 1e4 + 0.01 * torch.arange(64, dtype=torch.float32).view(4, 1, 16).repeat(1, 2, 1)
         for view in (x, x.permute(0, 2, 1).reshape(64, 2)):  # channels in runs, channels in columns
@@ -338,9 +420,7 @@ class TestNormalization(TestCase):
         with self.assertRaises(ValueError):
             module(torch.ones(1, 3, 1, 1, device=device))
         with self.assertRaisesRegex(RuntimeError, "running_mean"):
-            F.batch_norm(
-                torch.ones(2, 4, device=device), torch.ones(3, device=device), torch.ones(3, device=device)
-            )
+            F.batch_norm(torch.ones(2, 4, device=device), torch.ones(3, device=device), torch.ones(3, device=device))
 
     def test_batch_norm_gradgrad(self, device):
         x = torch.randn(4, 2, 3, dtype=torch.float64, device=device, requires_grad=True)
@@ -393,6 +473,7 @@ class TestNormalization(TestCase):
             "instance_norm": lambda x: F.instance_norm(x.view(1, 2, -1)),
             "batch_norm": lambda x: F.batch_norm(x.view(8, 1, -1), None, None, training=True),
             "batch_norm of columns": lambda x: F.batch_norm(x.view(-1, 8), None, None, training=True),
+            "group_norm of channels_last": lambda x: F.group_norm(x.view(1, -1, 512, 4).permute(0, 3, 1, 2), 2),
         }
         for n, names in ((1 << 20, list(cases)), (9_400_000, ["layer_norm"])):
             x, g = torch.randn(n), torch.randn(n)

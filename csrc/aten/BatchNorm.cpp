@@ -6,6 +6,7 @@
 #include <ATen/ops/var_mean.h>
 #include <torch/library.h>
 
+#include "aten/ChannelNorm.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
@@ -40,6 +41,9 @@ struct Layout {
     }
   }
   int64_t adjacent() const { return cols ? channels : hw; }
+  std::optional<ChannelNormParams> along_channels(const Device& device) const {
+    return cols ? channel_norm_params(device, /*segments=*/1, runs, channels, /*group=*/1) : std::nullopt;
+  }
   Tensor dense(const Tensor& t) const { return t.contiguous(format); }
 };
 
@@ -149,6 +153,9 @@ void train_forward(const Forward& f) {
   const Defs d = batch_norm_defs(f.x, layout, f.params.type, rm, rv);
   if (!dev.is_cpu()) {
     train_forward_on_gpu(f, d, rm, rv);
+  } else if (const auto p = layout.along_channels(dev)) {
+    channel_norm_train({f.op, *p, f.stats.eps, f.params.type, f.params.weight, f.params.bias, rm, rv}, f.stats.momentum,
+                       f.x, f.out, f.mean, f.invstd);
   } else if (layout.cols) {
     kernel(dev, "batch_norm.cl", "batch_norm_train_cols", d)
         .launch(f.op, queue, column_range(dev, layout.channels), column_local(dev), buf(f.out), buf(f.mean),
@@ -170,6 +177,9 @@ void eval_forward(const Forward& f) {
   Device& dev = netcl::device_of(f.x);
   Queue& queue = queue_of(f.x);
   const Tensor rm = contiguous(f.stats.running_mean), rv = contiguous(f.stats.running_var);
+  if (const auto p = layout.along_channels(dev))
+    return batch_norm_channels_eval({f.op, *p, f.stats.eps, f.params.type, f.params.weight, f.params.bias, rm, rv}, f.x,
+                                    f.out);
   const Buf weight = buf_or_null(f.params.weight), bias = buf_or_null(f.params.bias);
   const Defs d = batch_norm_defs(f.x, layout, f.params.type, rm, rv);
   if (layout.cols) {
@@ -274,6 +284,9 @@ std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_o
   Queue& queue = queue_of(x);
   if (!dev.is_cpu() && train) {
     train_backward_on_gpu({op, layout, params, d, x, g, mean, stat, gin, gw, gb});
+  } else if (const auto p = layout.along_channels(dev)) {
+    batch_norm_channels_backward({op, *p, stats.eps, params.type, params.weight, {}, {}, {}}, train, g, x, mean, stat,
+                                 {gin, gw, gb});
   } else if (layout.cols) {
     kernel(dev, "batch_norm.cl", "batch_norm_backward_cols", d)
         .launch(op, queue, column_range(dev, layout.channels), column_local(dev), buf_or_null(gin), buf_or_null(gw),

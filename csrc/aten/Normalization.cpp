@@ -8,6 +8,7 @@
 #include <ATen/ops/norm_except_dim.h>
 #include <torch/library.h>
 
+#include "aten/ChannelNorm.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/ShortRows.h"
@@ -270,17 +271,20 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, OptTen
                                                      int64_t C, int64_t HxW, int64_t group, double eps) {
   const char* op = "aten::native_group_norm";
   check_groups(op, input, N, C, HxW, group);
+  Device& dev = netcl::device_of(input);
   const c10::ScalarType params = param_type(input, weight, bias);
-  const Tensor x = input.contiguous();
+  const at::MemoryFormat format = input.suggest_memory_format();
+  const bool last = format != at::MemoryFormat::Contiguous && input.size(0) == N && input.size(1) == C;
+  const auto along = last ? channel_norm_params(dev, N, HxW, C, C / group) : std::nullopt;
+  const Tensor x = input.contiguous(along ? format : at::MemoryFormat::Contiguous);
   const Tensor w = contiguous_or_undefined(weight, params), b = contiguous_or_undefined(bias, params);
   for (const Tensor& p : {w, b}) {
     TORCH_CHECK(!p.defined() || (p.dim() == 1 && p.numel() == C),
                 "Expected weight and bias to be vectors of size equal to the number of channels in input, but got ",
                 p.defined() ? p.sizes() : at::IntArrayRef(), " and input of shape ", input.sizes());
   }
-  Device& dev = netcl::device_of(x);
   check_floating(dev, x.scalar_type(), op);
-  Tensor out = at::empty_like(x, at::MemoryFormat::Contiguous);
+  Tensor out = at::empty_like(x, along ? format : at::MemoryFormat::Contiguous);
   Tensor mean = at::empty({N, group}, stat_options(x)), rstd = at::empty({N, group}, stat_options(x));
   const int64_t rows = N * group, channels = C / group;
   if (rows == 0) return {out, mean, rstd};
@@ -289,14 +293,19 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, OptTen
     rstd.fill_(std::numeric_limits<double>::quiet_NaN());
     return {out, mean, rstd};
   }
+  if (along) {
+    channel_norm_train({op, *along, eps, params, w, b, {}, {}}, /*momentum=*/0, x, out, mean, rstd);
+    return {out, mean, rstd};
+  }
   const RowSplit split = row_split(dev, rows, channels * HxW);
   const size_t local = row_group(dev);
   kernel(dev, "norm.cl", "group_norm", norm_defs(x, params, HxW, channels * HxW))
       .launch(op, queue_of(x), {split.groups * local}, {local}, buf(out), buf(mean), buf(rstd), buf(x), buf_or_null(w),
               buf_or_null(b), rows, split.rows_per, channels, HxW, group, wide_high(eps), wide_low(eps));
-  return {out.contiguous(input.suggest_memory_format()), mean, rstd};
+  return {out.contiguous(format), mean, rstd};
 }
 
+// Autograd passes contiguous tensors only.
 std::tuple<Tensor, Tensor, Tensor> native_group_norm_backward(const Tensor& grad_out, const Tensor& input,
                                                               const Tensor& mean, const Tensor& rstd, OptTensor weight,
                                                               int64_t N, int64_t C, int64_t HxW, int64_t group,

@@ -1,0 +1,396 @@
+// Batch and group normalisation of channels_last tensors on CPUs. Memory is read in its order: a work-item takes a
+// share of a segment's rows, and keeps a number per element of a row for each sum. Some pixels side by side form a row,
+// so few channels fill vectors too.
+//   channel_moments    the mean of each channel of a share, and the squares of the deviations from it
+//   channel_norm       combines them, and normalises
+//   channel_norm_eval  normalises by running statistics
+//   channel_grad_sums  the sums over a share of grad * (in - mean) and of grad
+//   channel_norm_grad  combines them, and computes the gradients
+// -D: IN (input and its gradient), WT (weight and bias), RT (running statistics), ACC, VEC. Missing operands are null.
+#include "args/norm.h"
+#define LS 1
+#include "common/rows.h"
+
+DEFINE_LANES(WT)
+
+// Vectors of numbers as long as a row, with room for a vector that begins at its last element.
+#define PADDED(n) (((n) + VEC - 1) / VEC * VEC)
+#define TABLE(i) (work + (i) * TABLE_SIZE(&P))
+#define TABLE_SIZE(P) (PADDED((P)->repeats * (P)->channels) + VEC)
+#define GET(p, i) CAT(vload, VEC)(0, (p) + (i))
+#define PUT(p, i, x) CAT(vstore, VEC)(x, 0, (p) + (i))
+#define PARAM(T, p, i, absent) (p##_buf ? LOAD(T, ACC, 1, PTR(p, const STORAGE(T)), i) : (ST)(absent))
+
+typedef struct {
+  long segment, share, row;  // row: its elements
+  long begin, end;           // rows of the share
+  long first;                // the share's first element in the tensor
+} Share;
+
+static inline Share my_share(const ChannelNormParams* P) {
+  Share s;
+  s.share = get_global_id(0);
+  s.segment = get_global_id(1);
+  s.row = P->repeats * P->channels;
+  s.begin = s.share * P->share_rows;
+  s.end = min(s.begin + P->share_rows, P->rows);
+  s.first = (s.segment * P->rows + s.begin) * s.row;
+  return s;
+}
+#define MY_WORK(S, P) \
+  (PTR(work, ST) + ((S).segment * get_global_size(0) + (S).share) * CHANNEL_NORM_TABLES * TABLE_SIZE(&P))
+// Numbers of a share: (segments, shares, numbers, padded channels).
+#define PART(part, numbers, segment, share, P) \
+  (PTR(part, ST) + ((segment) * (P).shares + (share)) * (numbers) * PADDED((P).channels))
+
+static inline void clear(__global ST* t, long n) {
+  for (long e = 0; e < n; e += VEC) PUT(t, e, (VT)(0));
+}
+
+// Calls STEP(e, rows, skip) for the vectors of `count` rows, four rows at once. The last vector of a row that is no
+// multiple of VEC overlaps the one before in its first `skip` lanes.
+#define ROWS_AT_ONCE 4
+#define EACH_VECTOR(STEP, rows, row)                               \
+  {                                                                \
+    long e = 0;                                                    \
+    for (; e + VEC <= (row); e += VEC) STEP(e, rows, 0)            \
+    if (e < (row)) STEP((row) - VEC, rows, VEC - (int)((row) - e)) \
+  }
+#define EACH_ROW_VECTOR(STEP, r, count, row)                                                    \
+  {                                                                                             \
+    long r = 0;                                                                                 \
+    for (; r + ROWS_AT_ONCE <= (count); r += ROWS_AT_ONCE) EACH_VECTOR(STEP, ROWS_AT_ONCE, row) \
+    for (; r < (count); r++) EACH_VECTOR(STEP, 1, row)                                          \
+  }
+
+ALWAYS_INLINE VT beyond(VT x, int skip) { return skip == 0 ? x : (VT)LANE_NUMBERS(VEC) < (VT)((ST)skip) ? (VT)(0) : x; }
+
+// --- forward ---------------------------------------------------------------------------------------------------------
+
+// sum += x - pivot of `count` rows, or the squares of x - pivot - mean.
+#define ADD_DIFFERENCES(e, rows, skip)                         \
+  {                                                            \
+    const VT p = GET(pivot, e);                                \
+    VT s = (VT)(0);                                            \
+    UNROLL for (int i = 0; i < rows; i++)                      \
+      s += LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - p; \
+    PUT(sum, e, GET(sum, e) + beyond(s, skip));                \
+  }
+#define ADD_SQUARES(e, rows, skip)                                         \
+  {                                                                        \
+    const VT p = GET(pivot, e), m = GET(mean, e);                          \
+    VT s = (VT)(0);                                                        \
+    UNROLL for (int i = 0; i < rows; i++) {                                \
+      const VT d = LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - p - m; \
+      s += d * d;                                                          \
+    }                                                                      \
+    PUT(sum, e, GET(sum, e) + beyond(s, skip));                            \
+  }
+static inline void sum_differences(__global const STORAGE(IN)* x, long count, long row, __global const ST* pivot,
+                                   __global ST* sum) {
+  clear(sum, row);
+  EACH_ROW_VECTOR(ADD_DIFFERENCES, r, count, row)
+}
+static inline void sum_squares(__global const STORAGE(IN)* x, long count, long row, __global const ST* pivot,
+                               __global const ST* mean, __global ST* sum) {
+  clear(sum, row);
+  EACH_ROW_VECTOR(ADD_SQUARES, r, count, row)
+}
+
+// The moments of a share, for each element of a row: its sum beyond a pivot, and the squares of the deviations from the
+// mean. The pivot is the mean of the first rows, so a large mean costs no digits. Blocks of rows, which stay in the
+// cache, are joined as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+// Variances" (1979).
+static inline void moments_of_rows(__global const STORAGE(IN)* x, long rows, const ChannelNormParams* P,
+                                   __global ST* work, __global ST* pivot, __global ST* sum, __global ST* squares) {
+  const long row = P->repeats * P->channels, size = TABLE_SIZE(P);
+  __global ST *s = work, *mean = work + size, *q = work + 2 * size;
+  clear(pivot, size);
+  clear(sum, size);
+  clear(squares, size);
+  for (long r = 0; r < rows; r += P->fold_rows) {
+    const long n = min(P->fold_rows, rows - r);
+    if (r == 0) {
+      sum_differences(x, n, row, pivot, s);
+      for (long e = 0; e < row; e += VEC) {
+        const VT m = GET(s, e) / n;
+        PUT(pivot, e, isfinite(m) ? m : (VT)(0));
+      }
+    }
+    sum_differences(x + r * row, n, row, pivot, s);
+    for (long e = 0; e < row; e += VEC) PUT(mean, e, GET(s, e) / n);
+    sum_squares(x + r * row, n, row, pivot, mean, q);
+    const ST weight = r ? (ST)r * (ST)n / (ST)(r + n) : (ST)0;
+    for (long e = 0; e < row; e += VEC) {
+      VT more = GET(q, e);
+      if (r) {
+        const VT d = GET(mean, e) - GET(sum, e) / r;
+        more += d * d * weight;
+      }
+      PUT(squares, e, GET(squares, e) + more);
+      PUT(sum, e, GET(sum, e) + GET(s, e));
+    }
+  }
+}
+
+// A part has a pivot, the mean beyond it, and the squares of the deviations from the mean.
+__kernel void channel_moments(BUF(part), BUF(work), BUF(in), const ChannelNormParams P) {
+  const Share S = my_share(&P);
+  __global ST* work = MY_WORK(S, P);
+  __global ST *pivot = TABLE(3), *sum = TABLE(4), *squares = TABLE(5);
+  const long rows = S.end - S.begin, padded = PADDED(P.channels);
+  moments_of_rows(PTR(in, const STORAGE(IN)) + S.first, rows, &P, work, pivot, sum, squares);
+  __global ST* part = PART(part, CHANNEL_NORM_MOMENTS, S.segment, S.share, P);
+  for (long c = 0; c < P.channels; c += VEC) {
+    const VT p0 = GET(pivot, c);
+    VT mean = (VT)(0), q = (VT)(0);
+    for (long r = 0, e = c; r < P.repeats; r++, e += P.channels) mean += GET(pivot, e) - p0 + GET(sum, e) / rows;
+    mean /= P.repeats;
+    for (long r = 0, e = c; r < P.repeats; r++, e += P.channels) {
+      const VT d = GET(pivot, e) - p0 + GET(sum, e) / rows - mean;
+      q += GET(squares, e) + d * d * rows;
+    }
+    PUT(part, c, p0);
+    PUT(part, padded + c, mean);
+    PUT(part, 2 * padded + c, q);
+  }
+}
+
+// Joins the moments of a segment's shares, as mean = pivot + shift, and the squares.
+static inline void join_shares(__global const ST* part, const ChannelNormParams* P, __global ST* pivot,
+                               __global ST* shift, __global ST* squares) {
+  const long padded = PADDED(P->channels), size = CHANNEL_NORM_MOMENTS * padded;
+  for (long c = 0; c < P->channels; c += VEC) {
+    const VT p0 = GET(part, c);
+    VT mean = (VT)(0), q = (VT)(0);
+    for (long s = 0; s < P->shares; s++) {
+      const ST n = (ST)(min(P->share_rows, P->rows - s * P->share_rows) * P->repeats);
+      mean += (GET(part, s * size + c) - p0 + GET(part, s * size + padded + c)) * n;
+    }
+    mean /= P->pixels;
+    for (long s = 0; s < P->shares; s++) {
+      const ST n = (ST)(min(P->share_rows, P->rows - s * P->share_rows) * P->repeats);
+      const VT d = GET(part, s * size + c) - p0 + GET(part, s * size + padded + c) - mean;
+      q += GET(part, s * size + 2 * padded + c) + d * d * n;
+    }
+    PUT(pivot, c, p0);
+    PUT(shift, c, mean);
+    PUT(squares, c, q);
+  }
+}
+
+// The same for the channels of each group; all of them get the group's.
+static inline void join_groups(const ChannelNormParams* P, __global ST* pivot, __global ST* shift,
+                               __global ST* squares) {
+  if (P->group == 1) return;
+  for (long first = 0; first < P->channels; first += P->group) {
+    const ST p0 = pivot[first];
+    ST mean = 0, q = 0;
+    for (long c = first; c < first + P->group; c++) mean += pivot[c] - p0 + shift[c];
+    mean /= P->group;
+    for (long c = first; c < first + P->group; c++) {
+      const ST d = pivot[c] - p0 + shift[c] - mean;
+      q += squares[c] + d * d * P->pixels;
+    }
+    for (long c = first; c < first + P->group; c++) {
+      pivot[c] = p0;
+      shift[c] = mean;
+      squares[c] = q;
+    }
+  }
+}
+
+// Repeats the channels of a table until it is as long as a row.
+static inline void repeat(__global ST* t, const ChannelNormParams* P) {
+  for (long r = 1; r < P->repeats; r++)
+    for (long c = 0; c < P->channels; c += VEC) PUT(t, r * P->channels + c, GET(t, c));
+}
+
+#define NORMALIZE(e, rows, skip)                                                                                     \
+  {                                                                                                                  \
+    const VT m = GET(mean, e), w = GET(scale, e), b = GET(offset, e);                                                \
+    UNROLL for (int i = 0; i < rows; i++)                                                                            \
+      STORE(IN, ACC, VEC, y + (r + i) * row + (e), 0, (LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - m) * w + b); \
+  }
+static inline void normalize(__global STORAGE(IN)* y, __global const STORAGE(IN)* x, long count,
+                             const ChannelNormParams* P, __global ST* mean, __global ST* scale, __global ST* offset) {
+  const long row = P->repeats * P->channels;
+  repeat(mean, P);
+  repeat(scale, P);
+  repeat(offset, P);
+  EACH_ROW_VECTOR(NORMALIZE, r, count, row)
+}
+
+// Saves a segment's statistics, and updates the running ones: those of channel c.
+#define UPDATE(run, value)                                                   \
+  if (run##_buf) {                                                           \
+    __global STORAGE(RT)* p = PTR(run, STORAGE(RT));                         \
+    STORE(RT, ACC, 1, p, c, (1 - f) * LOAD(RT, ACC, 1, p, c) + f * (value)); \
+  }
+__kernel void channel_norm(BUF(out), BUF(mean), BUF(rstd), BUF(part), BUF(work), BUF(in), BUF(weight), BUF(bias),
+                           BUF(run_mean), BUF(run_var), const ChannelNormParams P, WIDE(momentum), WIDE(eps)) {
+  const Share S = my_share(&P);
+  __global ST* work = MY_WORK(S, P);
+  __global ST *mean = TABLE(0), *rstd = TABLE(1), *offset = TABLE(2), *pivot = TABLE(3), *var = TABLE(4);
+  join_shares(PART(part, CHANNEL_NORM_MOMENTS, S.segment, 0, P), &P, pivot, mean, var);
+  join_groups(&P, pivot, mean, var);
+  const ST n = (ST)(P.pixels * P.group), f = WIDE_VALUE(momentum);
+  for (long c = 0; c < P.channels; c += VEC) {
+    PUT(mean, c, GET(pivot, c) + GET(mean, c));
+    PUT(var, c, GET(var, c) / n);
+    PUT(rstd, c, 1 / sqrt(GET(var, c) + WIDE_VALUE(eps)));
+  }
+  if (S.share == 0) {
+    for (long c = 0, g = S.segment * (P.channels / P.group); c < P.channels; c += P.group, g++) {
+      PTR(mean, ST)[g] = mean[c];
+      PTR(rstd, ST)[g] = rstd[c];
+      UPDATE(run_mean, mean[c])
+      UPDATE(run_var, var[c] * n / (n - 1))
+    }
+  }
+  for (long c = 0; c < P.channels; c++) {
+    rstd[c] *= PARAM(WT, weight, c, 1);
+    offset[c] = PARAM(WT, bias, c, 0);
+  }
+  normalize(PTR(out, STORAGE(IN)) + S.first, PTR(in, const STORAGE(IN)) + S.first, S.end - S.begin, &P, mean, rstd,
+            offset);
+}
+
+__kernel void channel_norm_eval(BUF(out), BUF(work), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var),
+                                const ChannelNormParams P, WIDE(eps)) {
+  const Share S = my_share(&P);
+  __global ST* work = MY_WORK(S, P);
+  __global ST *mean = TABLE(0), *scale = TABLE(1), *offset = TABLE(2);
+  for (long c = 0; c < P.channels; c++) {
+    mean[c] = PARAM(RT, run_mean, c, 0);
+    scale[c] = PARAM(RT, run_var, c, 1);
+    offset[c] = PARAM(WT, bias, c, 0);
+  }
+  for (long c = 0; c < P.channels; c += VEC) {
+    const VT w = weight_buf ? LOAD_LANES(WT, PTR(weight, const STORAGE(WT)), c, LANES(c, P.channels), 1) : (VT)(1);
+    PUT(scale, c, w / sqrt(GET(scale, c) + WIDE_VALUE(eps)));
+  }
+  normalize(PTR(out, STORAGE(IN)) + S.first, PTR(in, const STORAGE(IN)) + S.first, S.end - S.begin, &P, mean, scale,
+            offset);
+}
+
+// --- backward --------------------------------------------------------------------------------------------------------
+
+// Of batch norms: one segment, and groups of one channel. RT is the dtype of the saved statistics or the running ones.
+#define STATISTIC(p, c) LOAD(RT, ACC, 1, PTR(p, const STORAGE(RT)), c)
+
+#define ADD_PRODUCTS(e, rows, skip)                                    \
+  {                                                                    \
+    const VT m = GET(mean, e);                                         \
+    VT s1 = (VT)(0), s2 = (VT)(0);                                     \
+    UNROLL for (int i = 0; i < rows; i++) {                            \
+      const VT gv = LOAD(IN, ACC, VEC, g + (r + i) * row + (e), 0);    \
+      s1 += gv * (LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - m); \
+      s2 += gv;                                                        \
+    }                                                                  \
+    PUT(sum1, e, GET(sum1, e) + beyond(s1, skip));                     \
+    PUT(sum2, e, GET(sum2, e) + beyond(s2, skip));                     \
+  }
+static inline void sum_products(__global const STORAGE(IN)* g, __global const STORAGE(IN)* x, long count, long row,
+                                __global const ST* mean, __global ST* sum1, __global ST* sum2) {
+  clear(sum1, row);
+  clear(sum2, row);
+  EACH_ROW_VECTOR(ADD_PRODUCTS, r, count, row)
+}
+
+__kernel void channel_grad_sums(BUF(part), BUF(work), BUF(grad), BUF(in), BUF(mean), const ChannelNormParams P) {
+  const Share S = my_share(&P);
+  __global ST* work = MY_WORK(S, P);
+  __global ST *mean = TABLE(0), *sum1 = TABLE(1), *sum2 = TABLE(2), *all1 = TABLE(3), *all2 = TABLE(4);
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + S.first;
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + S.first;
+  for (long c = 0; c < P.channels; c++) mean[c] = STATISTIC(mean, c);
+  repeat(mean, &P);
+  clear(all1, TABLE_SIZE(&P));
+  clear(all2, TABLE_SIZE(&P));
+  for (long r = 0; r < S.end - S.begin; r += P.fold_rows) {
+    sum_products(g + r * S.row, x + r * S.row, min(P.fold_rows, S.end - S.begin - r), S.row, mean, sum1, sum2);
+    for (long e = 0; e < S.row; e += VEC) {
+      PUT(all1, e, GET(all1, e) + GET(sum1, e));
+      PUT(all2, e, GET(all2, e) + GET(sum2, e));
+    }
+  }
+  __global ST* part = PART(part, CHANNEL_NORM_SUMS, S.segment, S.share, P);
+  for (long c = 0; c < P.channels; c += VEC) {
+    VT s1 = (VT)(0), s2 = (VT)(0);
+    for (long r = 0, e = c; r < P.repeats; r++, e += P.channels) {
+      s1 += GET(all1, e);
+      s2 += GET(all2, e);
+    }
+    PUT(part, c, s1);
+    PUT(part, PADDED(P.channels) + c, s2);
+  }
+}
+
+// The gradient of an element is (grad - level - (in - mean) * slope) * scale.
+#define TO_GRADIENT(e, rows, skip)                                                        \
+  {                                                                                       \
+    const VT m = GET(mean, e), w = GET(scale, e), k1 = GET(slope, e), k2 = GET(level, e); \
+    UNROLL for (int i = 0; i < rows; i++) {                                               \
+      const VT d = LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - m;                    \
+      STORE(IN, ACC, VEC, y + (r + i) * row + (e), 0,                                     \
+            (LOAD(IN, ACC, VEC, g + (r + i) * row + (e), 0) - k2 - d * k1) * w);          \
+    }                                                                                     \
+  }
+// By running statistics, which do not depend on the input.
+#define TO_SCALED(e, rows, skip)                                                                           \
+  {                                                                                                        \
+    const VT w = GET(scale, e);                                                                            \
+    UNROLL for (int i = 0; i < rows; i++)                                                                  \
+      STORE(IN, ACC, VEC, y + (r + i) * row + (e), 0, LOAD(IN, ACC, VEC, g + (r + i) * row + (e), 0) * w); \
+  }
+
+// `stat` is the saved reciprocal deviation, and the running variance if not `train`.
+__kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work), BUF(grad), BUF(in), BUF(weight),
+                                BUF(mean), BUF(stat), const ChannelNormParams P, int train, WIDE(eps)) {
+  const Share S = my_share(&P);
+  __global ST* work = MY_WORK(S, P);
+  __global ST *mean = TABLE(0), *scale = TABLE(1), *slope = TABLE(2), *level = TABLE(3), *rstd = TABLE(4);
+  for (long c = 0; c < P.channels; c++) {
+    const ST s = STATISTIC(stat, c);
+    mean[c] = STATISTIC(mean, c);
+    rstd[c] = train ? s : 1 / sqrt(s + WIDE_VALUE(eps));
+    scale[c] = PARAM(WT, weight, c, 1);
+  }
+  if (part_buf) {
+    __global const ST* part = PART(part, CHANNEL_NORM_SUMS, 0, 0, P);
+    for (long c = 0; c < P.channels; c += VEC) {
+      VT s1 = (VT)(0), s2 = (VT)(0);
+      for (long s = 0; s < P.shares; s++) {
+        s1 += GET(part, s * CHANNEL_NORM_SUMS * PADDED(P.channels) + c);
+        s2 += GET(part, (s * CHANNEL_NORM_SUMS + 1) * PADDED(P.channels) + c);
+      }
+      PUT(slope, c, s1 * GET(rstd, c));
+      PUT(level, c, s2);
+    }
+    if (S.share == 0)
+      for (long c = 0; c < P.channels; c++) {
+        if (gw_buf) STORE(WT, ACC, 1, PTR(gw, STORAGE(WT)), c, slope[c]);
+        if (gb_buf) STORE(WT, ACC, 1, PTR(gb, STORAGE(WT)), c, level[c]);
+      }
+  }
+  if (!gin_buf) return;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + S.first;
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + S.first;
+  __global STORAGE(IN)* y = PTR(gin, STORAGE(IN)) + S.first;
+  const long row = S.row;
+  for (long c = 0; c < P.channels; c++) {
+    scale[c] *= rstd[c];
+    slope[c] *= rstd[c] / P.pixels;
+    level[c] /= P.pixels;
+  }
+  repeat(scale, &P);
+  if (!train) {
+    EACH_ROW_VECTOR(TO_SCALED, r, S.end - S.begin, row)
+    return;
+  }
+  repeat(mean, &P);
+  repeat(slope, &P);
+  repeat(level, &P);
+  EACH_ROW_VECTOR(TO_GRADIENT, r, S.end - S.begin, row)
+}

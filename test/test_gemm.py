@@ -51,9 +51,7 @@ def data(shape, dtype, seed=0):
     """Random numbers on the CPU, the same for a seed."""
     g = torch.Generator().manual_seed(seed + sum(shape) * 1000)
     if dtype.is_floating_point or dtype.is_complex:
-        return torch.randn(
-            shape, generator=g, dtype=torch.complex64 if dtype.is_complex else torch.float32
-        ).to(dtype)
+        return torch.randn(shape, generator=g, dtype=torch.complex64 if dtype.is_complex else torch.float32).to(dtype)
     return torch.randint(0 if dtype == torch.uint8 else -9, 10, shape, generator=g).to(dtype)
 
 
@@ -91,6 +89,23 @@ class TestGemm(TestCase):
                     x = a.to(DEVICE).T.contiguous().T if ta else a.to(DEVICE)
                     y = b.to(DEVICE).T.contiguous().T if tb else b.to(DEVICE)
                     self.assertEqual((x @ y).cpu(), reference(torch.mm, a, b), **tolerance(dtype, k))
+
+    @parametrize("dtype", [torch.float32, torch.float64])
+    def test_mm_columns_of_one_vector(self, dtype):
+        """The last panel has columns for one of a tile's two vectors, whole, half, or less; packed or not."""
+        if dtype == torch.float64 and not torch.netcl.get_device_properties().has_fp64:
+            self.skipTest("the device has no fp64")
+        for m, n, k in [(37, n, k) for n in (17, 20, 24, 36, 40, 44, 48, 72, 80) for k in (1, 30, 1100)] + [
+            (401, 148, 300)
+        ]:
+            a, b, c = data((m, k), dtype), data((k, n), dtype, 1), data((m, n), dtype, 2)
+            with self.subTest(m=m, n=n, k=k):
+                self.check(torch.mm, a, b, k=k)
+                self.check(partial(torch.addmm, beta=0.5, alpha=2), c, a, b, k=3 * k + 4)
+                out = torch.full((n + 1, m), 7, dtype=dtype, device=DEVICE)
+                torch.mm(a.to(DEVICE), b.to(DEVICE), out=out[:n].T)
+                self.assertEqual(out[:n].T.cpu(), reference(torch.mm, a, b), **tolerance(dtype, k))
+                self.assertEqual(out[n].cpu(), torch.full((m,), 7, dtype=dtype))
 
     @parametrize("dtype", [torch.float32, torch.float16, torch.int64])
     def test_mm_layouts(self, dtype):
@@ -173,20 +188,14 @@ class TestGemm(TestCase):
             self.assertEqual(torch.addmm(z, x, y, beta=0), x @ y)
             self.assertTrue(torch.addmm(z, x, y).isnan().all().item())
             # As in BLAS, alpha = 0 reads neither matrix.
-            self.assertEqual(
-                torch.addmm(torch.ones_like(z), x, y, alpha=0).cpu(), torch.ones(m, n, dtype=dtype)
-            )
+            self.assertEqual(torch.addmm(torch.ones_like(z), x, y, alpha=0).cpu(), torch.ones(m, n, dtype=dtype))
 
     def test_half_rounds_once(self):
         # 2048 + 1 is not a half, so a sum kept in half would stay at 2048.
         a, b = torch.ones(3, 5000, dtype=torch.float16), torch.ones(5000, 40, dtype=torch.float16)
-        self.assertEqual(
-            (a.to(DEVICE) @ b.to(DEVICE)).cpu(), torch.full((3, 40), 5000.0, dtype=torch.float16)
-        )
+        self.assertEqual((a.to(DEVICE) @ b.to(DEVICE)).cpu(), torch.full((3, 40), 5000.0, dtype=torch.float16))
         c = torch.full((40,), 0.25, dtype=torch.float16)
-        actual = torch.addmm(
-            c.to(DEVICE), (a[:, :1] * 1024).to(DEVICE), b[:1].to(DEVICE), alpha=1.000244140625
-        )
+        actual = torch.addmm(c.to(DEVICE), (a[:, :1] * 1024).to(DEVICE), b[:1].to(DEVICE), alpha=1.000244140625)
         self.assertEqual(actual.cpu(), torch.full((3, 40), 1024.5, dtype=torch.float16), atol=0, rtol=0)
 
     @parametrize("dtype", FLOATS + [torch.int64])

@@ -169,7 +169,7 @@ ALWAYS_INLINE void prepare_rows(const Tile* T) {
     }
 }
 ALWAYS_INLINE void accumulate(const Tile* T, __global const panel_t* b, VT (*sum)[NV]) {
-  micro_kernel(T->packed, b, PADDED_K(T->end - T->begin), (VT*)sum);
+  micro_kernel(T->packed, b, PADDED_K(T->end - T->begin), NR, (VT*)sum);
 }
 #endif
 

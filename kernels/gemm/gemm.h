@@ -77,6 +77,10 @@ static inline void store_element(const Epilogue* E, long row, long col, ST v) {
 }
 
 #ifdef VEC
+#define HALF_VEC CAT(HALF_OF_, VEC)
+#define HALF_OF_4 2
+#define HALF_OF_8 4
+#define HALF_OF_16 8
 // Stores the lanes [first, end) of a vector along a row; lane 0 is at (row, col).
 static inline void store_vector(const Epilogue* E, long row, long col, VT v, int first, int end) {
   if (first == 0 && end == VEC && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
@@ -88,6 +92,12 @@ static inline void store_vector(const Epilogue* E, long row, long col, VT v, int
   }
   lanes_t t;
   t.v = v;
+#ifdef MR
+  if (first == 0 && end >= HALF_VEC && E->c_col == 1 && !E->has_d) {
+    STORE(OUT, ACC, HALF_VEC, E->c, row * E->c_row + col, v.lo * E->alpha);
+    first = HALF_VEC;
+  }
+#endif
   for (int x = first; x < end; x++) store_element(E, row, col + x, t.s[x]);
 }
 #endif

@@ -14,7 +14,7 @@ __kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const GemmParams P, 
   ENGINE_BEGIN();
   for (long j = n_begin; j < n_end; j++)
     for (long i = m_begin; i < m_end; i++) {
-      micro_kernel(A + i * kp * MR * PARTS, B + j * kp * NR * PARTS, kp, t);
+      micro_kernel(A + i * kp * MR * PARTS, B + j * kp * NR * PARTS, kp, P.n - j * NR, t);
       store_tile(&E, t, i * MR, j * NR, P.m, P.n);
     }
   ENGINE_END();

@@ -101,12 +101,12 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
 #endif
         for (long j = n_begin; j < n_end; j++) {
 #ifdef ENGINE
-          micro_kernel(pa, pb + (j - n_packed) * NR * kp * PARTS, kp, t);
+          micro_kernel(pa, pb + (j - n_packed) * NR * kp * PARTS, kp, P.n - j * NR, t);
 #else
           const bool packed = j >= n_packed;
           micro_kernel_of(x, rs, as,
                           packed ? pb + (j - n_packed) * NR * depth : (__global const ST*)B + j * NR + k0 * P.b.rs,
-                          packed ? NR : P.b.rs, depth, t);
+                          packed ? NR : P.b.rs, depth, P.n - j * NR, t);
 #endif
           store_tile(&E, t, i * MR, j * NR, P.m, P.n);
         }

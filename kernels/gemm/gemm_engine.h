@@ -232,7 +232,8 @@ static inline void multiply_part(__global const panel_t* a, __global const panel
 #endif
 
 #ifdef OUT
-static inline void micro_kernel(__global const panel_t* a, __global const panel_t* b, long k, VT* t) {
+// `cols` columns are wanted; all are computed.
+static inline void micro_kernel(__global const panel_t* a, __global const panel_t* b, long k, long cols, VT* t) {
   const long blocks = k / 32;
   for (int i = 0; i < 2 * MR; i++) t[i] = (VT)(0);
   if (blocks <= 0) return;

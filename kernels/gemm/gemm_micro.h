@@ -6,49 +6,63 @@
 
 #if defined(MR) && !defined(ENGINE)
 #if MR == 12
-#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define EACH_ROW(X, H) X(0, H) X(1, H) X(2, H) X(3, H) X(4, H) X(5, H) X(6, H) X(7, H) X(8, H) X(9, H) X(10, H) X(11, H)
 #elif MR == 6
-#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#define EACH_ROW(X, H) X(0, H) X(1, H) X(2, H) X(3, H) X(4, H) X(5, H)
 #endif
-// Row r of the tile is the vectors l<r> and h<r>.
-#define DECLARE_ROW(r) VT l##r = (VT)(0), h##r = (VT)(0);
-#define UPDATE_ROW(r)                  \
+// Row r of the tile is the vectors l<r> and h<r>. H keeps what computes the second one, or drops it.
+#define BOTH_VECTORS(...) __VA_ARGS__
+#define FIRST_VECTOR(...)
+#define DECLARE_ROW(r, H) \
+  VT l##r = (VT)(0);      \
+  H(VT h##r = (VT)(0);)
+#define UPDATE_ROW(r, H)               \
   {                                    \
     const VT x = (VT)(a[r * rs + kk]); \
     l##r = MAC(x, b0, l##r);           \
-    h##r = MAC(x, b1, h##r);           \
+    H(h##r = MAC(x, b1, h##r);)        \
   }
 // Adds column kk_ of A times row kk_ of B.
-#define RANK_1_UPDATE(kk_)                          \
-  {                                                 \
-    const int kk = kk_;                             \
-    const VT b0 = CAT(VLOAD_, VEC)(0, b + kk * bs); \
-    const VT b1 = CAT(VLOAD_, VEC)(1, b + kk * bs); \
-    EACH_ROW(UPDATE_ROW)                            \
+#define RANK_1_UPDATE(kk_, H)                          \
+  {                                                    \
+    const int kk = kk_;                                \
+    const VT b0 = CAT(VLOAD_, VEC)(0, b + kk * bs);    \
+    H(const VT b1 = CAT(VLOAD_, VEC)(1, b + kk * bs);) \
+    EACH_ROW(UPDATE_ROW, H)                            \
   }
-#define KEEP_ROW(r) \
-  t[2 * r] = l##r;  \
-  t[2 * r + 1] = h##r;
+#define KEEP_ROW(r, H) \
+  t[2 * r] = l##r;     \
+  H(t[2 * r + 1] = h##r;)
 
 // t = A (MR x k) * B (k x NR). Element (r, kk) of A is a[r * rs + kk / 4 * as + kk % 4], and row kk of B starts at b +
 // kk * bs. These may be panels (rs = 4, as = 4 * MR, bs = NR), or matrices with contiguous rows (as = 4). The sums are
 // named variables, which stay in registers; an array might not.
-static inline void micro_kernel_of(__global const ST* a, long rs, long as, __global const ST* b, long bs, long k,
-                                   VT* t) {
-  EACH_ROW(DECLARE_ROW)
-  for (long fours = k >> 2; fours > 0; fours--) {
-    RANK_1_UPDATE(0)
-    RANK_1_UPDATE(1)
-    RANK_1_UPDATE(2)
-    RANK_1_UPDATE(3)
-    a += as;
-    b += 4 * bs;
+#define DEFINE_MICRO_KERNEL(name, H)                                                                              \
+  static inline void name(__global const ST* a, long rs, long as, __global const ST* b, long bs, long k, VT* t) { \
+    EACH_ROW(DECLARE_ROW, H)                                                                                      \
+    for (long fours = k >> 2; fours > 0; fours--) {                                                               \
+      RANK_1_UPDATE(0, H)                                                                                         \
+      RANK_1_UPDATE(1, H)                                                                                         \
+      RANK_1_UPDATE(2, H)                                                                                         \
+      RANK_1_UPDATE(3, H)                                                                                         \
+      a += as;                                                                                                    \
+      b += 4 * bs;                                                                                                \
+    }                                                                                                             \
+    const int rest = k & 3;                                                                                       \
+    for (int i = 0; i < rest; i++) RANK_1_UPDATE(i, H)                                                            \
+    EACH_ROW(KEEP_ROW, H)                                                                                         \
   }
-  const int rest = k & 3;
-  for (int i = 0; i < rest; i++) RANK_1_UPDATE(i)
-  EACH_ROW(KEEP_ROW)
+DEFINE_MICRO_KERNEL(whole_micro_kernel, BOTH_VECTORS)
+DEFINE_MICRO_KERNEL(narrow_micro_kernel, FIRST_VECTOR)
+// If there are no more than VEC columns, only the first vectors of t are set.
+static inline void micro_kernel_of(__global const ST* a, long rs, long as, __global const ST* b, long bs, long k,
+                                   long cols, VT* t) {
+  if (cols > VEC)
+    whole_micro_kernel(a, rs, as, b, bs, k, t);
+  else
+    narrow_micro_kernel(a, rs, as, b, bs, k, t);
 }
-#define micro_kernel(a, b, k, t) micro_kernel_of(a, 4, 4 * MR, b, NR, k, t)  // of panels
+#define micro_kernel(a, b, k, cols, t) micro_kernel_of(a, 4, 4 * MR, b, NR, k, cols, t)  // of panels
 #define ENGINE_BEGIN()
 #define ENGINE_END()
 #define SPARE_VECTORS 0

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.layouts [WORDS ...]``: is a convolution in channels_last slower than in NCHW?
+"""``python -m benchmarks.layouts [WORDS ...]``: are operators of image models slower in channels_last than in NCHW?
 
-Each shape is timed forward and in both gradients, one sample of each layout in turn. The ratio is channels_last over
-NCHW, of the shortest samples: above 1, channels_last is slower. A case above LIMIT is sampled again, ROUNDS times at
-most. Exits with 1 if one stays above it.
+Each case is timed forward and in its gradients, one sample of each layout in turn. The ratio is channels_last over NCHW,
+of the shortest samples: above 1, channels_last is slower. A case above LIMIT is sampled again, ROUNDS times at most.
+Exits with 1 if one stays above it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import argparse
 import gc
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 import torch
+import torch.nn.functional as F
 
 from .harness import Run
 from .operators import rand
@@ -24,7 +26,6 @@ LIMIT = 1.05
 ROUNDS = 8
 SAMPLES = 6
 SAMPLE_SECONDS = 0.003
-DIRECTIONS = ("forward", "grad_input", "grad_weight")
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Shape:
     dilation: int = 1
     groups: int = 1
     transposed: bool = False
+    directions = ("forward", "grad_input", "grad_weight")
 
     def run(self, direction: str, images: int, layout: torch.memory_format) -> Run:
         """The function to time."""
@@ -106,6 +108,67 @@ def shapes() -> Iterator[Shape]:
         yield Shape(name, c_in, c_out, side, k, stride, groups=groups, transposed=True)
 
 
+@dataclass
+class Operator:
+    """A function of square images."""
+
+    name: str
+    function: Callable[[torch.Tensor], torch.Tensor]
+    channels: int
+    side: int
+    directions = ("forward", "backward")
+
+    def run(self, direction: str, images: int, layout: torch.memory_format) -> Run:
+        """The function to time."""
+        x = rand(images, self.channels, self.side, self.side, device="netcl").contiguous(memory_format=layout)
+        if direction == "forward":
+            return lambda: self.function(x)
+        y = self.function(x.requires_grad_())
+        g = torch.rand_like(y)
+        return lambda: torch.autograd.grad(y, x, g, retain_graph=True)
+
+
+def operators() -> Iterator[Operator]:
+    """What image models have between their convolutions; some channels fill no vector."""
+    for c, side in ((24, 112), (58, 28), (64, 56), (256, 14)):
+        w, b, mean, var = (rand(c, device="netcl") for _ in range(4))
+        scale = rand(1, c, 1, 1, device="netcl")
+        groups = next(g for g in (32, 29, 8) if c % g == 0)
+        functions: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+            "batch_norm_train": lambda x, w=w, b=b: F.batch_norm(x, None, None, w, b, training=True),
+            "batch_norm_eval": lambda x, w=w, b=b, mean=mean, var=var: F.batch_norm(x, mean, var, w, b),
+            "group_norm": lambda x, w=w, b=b, groups=groups: F.group_norm(x, groups, w, b),
+            "max_pool_3x3_s2": lambda x: F.max_pool2d(x, 3, 2, 1),
+            "max_pool_2x2_s2": lambda x: F.max_pool2d(x, 2),
+            "avg_pool_3x3_s1": lambda x: F.avg_pool2d(x, 3, 1, 1),
+            "avg_pool_2x2_s2": lambda x: F.avg_pool2d(x, 2),
+            "adaptive_avg_pool_1": lambda x: F.adaptive_avg_pool2d(x, 1),
+            "adaptive_avg_pool_7": lambda x: F.adaptive_avg_pool2d(x, 7),
+            "adaptive_max_pool_7": lambda x: F.adaptive_max_pool2d(x, 7),
+            "nearest": lambda x: F.interpolate(x, scale_factor=2),
+            "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+            "relu": F.relu,
+            "hardswish": F.hardswish,
+            "add": lambda x: x + x,
+            "channel_scale": lambda x, scale=scale: x * scale,
+            "prelu": lambda x, w=w: F.prelu(x, w),
+            "dropout": F.dropout,
+            "dropout2d": F.dropout2d,
+            "cat_channels": lambda x: torch.cat([x, x, x], 1),
+            "half_channels": lambda x: F.relu(x.chunk(2, 1)[1]),
+            "crop": lambda x: x[:, :, 1:, 1:].clone(),
+            "pad": lambda x: F.pad(x, (1, 1, 1, 1)),
+            "reflection_pad": lambda x: F.pad(x, (1, 1, 1, 1), "reflect"),
+            "softmax_channels": lambda x: F.softmax(x, 1),
+            "max_channels": lambda x: x.max(1).values,
+            "mean_pixels": lambda x: x.mean((2, 3)),
+        }
+        for name, function in functions.items():
+            yield Operator(f"{name}_{c}_{side}", function, c, side)
+        if c % 4 == 0:
+            yield Operator(f"pixel_shuffle_{c}_{side}", lambda x: F.pixel_shuffle(x, 2), c, side)
+
+
 class Sampler:
     """Calls a function so many times that a sample is long enough for the clock."""
 
@@ -125,7 +188,7 @@ class Sampler:
         return (time.perf_counter() - start) / self.calls
 
 
-def compare(shape: Shape, direction: str, images: int) -> tuple[float, float]:
+def compare(shape: Shape | Operator, direction: str, images: int) -> tuple[float, float]:
     """The least seconds per call in NCHW and in channels_last."""
     samplers = [Sampler(shape.run(direction, images, f)) for f in (torch.contiguous_format, torch.channels_last)]
     least = [float("inf")] * 2
@@ -146,9 +209,9 @@ def main() -> int:
     ratios = {}
     print("| case | NCHW, us | channels_last, us | ratio |\n|---|--:|--:|--:|")
     gc.disable()
-    for shape in shapes():
+    for shape in chain(shapes(), operators()):
         for images in args.batch:
-            for direction in DIRECTIONS:
+            for direction in shape.directions:
                 name = f"{shape.name}/batch{images}/{direction}"
                 if args.only and not any(all(w in name for w in words.split()) for words in args.only):
                     continue

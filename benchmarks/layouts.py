@@ -1,8 +1,8 @@
 """``python -m benchmarks.layouts [WORDS ...]``: are operators of image models slower in channels_last than in NCHW?
 
-Each case is timed forward and in its gradients, one sample of each layout in turn. The ratio is channels_last over NCHW,
-of the shortest samples: above 1, channels_last is slower. A case above LIMIT is sampled again, ROUNDS times at most.
-Exits with 1 if one stays above it.
+Each case is timed forward and in its gradients, one sample of each layout in turn. The ratio is channels_last over
+NCHW, of the shortest samples: above 1, channels_last is slower. A case above LIMIT is sampled again, ROUNDS times at
+most. Exits with 1 if one stays above it.
 """
 
 from __future__ import annotations

@@ -70,8 +70,9 @@ void channel_norm_train(const ChannelNormCall& call, double momentum, const at::
   const ChannelNormParams& p = call.params;
   const Defs d = channel_norm_defs(call, x, call.running_mean.defined() ? call.running_mean : call.running_var);
   const at::Tensor part = parts(p, x, CHANNEL_NORM_MOMENTS), space = work(p, x);
-  channel_kernel(x, "channel_moments", d)
-      .launch(call.op, queue_of(x), items(p), {1, 1}, buf(part), buf(space), buf(x), p);
+  if (p.shares > 1)
+    channel_kernel(x, "channel_moments", d)
+        .launch(call.op, queue_of(x), items(p), {1, 1}, buf(part), buf(space), buf(x), p);
   channel_kernel(x, "channel_norm", d)
       .launch(call.op, queue_of(x), items(p), {1, 1}, buf(out), buf(mean), buf(rstd), buf(part), buf(space), buf(x),
               buf_or_null(call.weight), buf_or_null(call.bias), buf_or_null(call.running_mean),
@@ -95,8 +96,9 @@ void batch_norm_channels_backward(const ChannelNormCall& call, bool train, const
   at::Tensor part;
   if ((train && grads.gin.defined()) || grads.gw.defined() || grads.gb.defined()) {
     part = parts(p, x, CHANNEL_NORM_SUMS);
-    channel_kernel(x, "channel_grad_sums", d)
-        .launch(call.op, queue_of(x), items(p), {1, 1}, buf(part), buf(space), buf(grad), buf(x), buf(mean), p);
+    if (p.shares > 1)
+      channel_kernel(x, "channel_grad_sums", d)
+          .launch(call.op, queue_of(x), items(p), {1, 1}, buf(part), buf(space), buf(grad), buf(x), buf(mean), p);
   }
   // Without a gradient of the input, the first share has all that is left.
   const Range global = grads.gin.defined() ? items(p) : Range{1, 1};

@@ -6,7 +6,7 @@
 //   channel_norm_eval  normalises by running statistics
 //   channel_grad_sums  the sums over a share of grad * (in - mean) and of grad
 //   channel_norm_grad  combines them, and computes the gradients
-// If a segment has one share only, the second launch computes the part itself.
+// If a segment has one share only, channel_norm computes its moments too.
 // -D: IN (input and its gradient), WT (weight and bias), RT (running statistics), ACC, VEC. Missing operands are null.
 #include "args/norm.h"
 #define LS 1
@@ -305,38 +305,34 @@ static inline void sum_products(__global const STORAGE(IN)* g, __global const ST
   EACH_ROW_VECTOR(ADD_PRODUCTS, r, count, row)
 }
 
-// Writes the part of a share: both sums of each channel.
-static inline void write_sums(__global const STORAGE(IN)* g, __global const STORAGE(IN)* x, long rows,
-                              const ChannelNormParams* P, __global ST* mean, __global ST* tables, __global ST* part) {
-  const long row = P->repeats * P->channels, size = TABLE_SIZE(P);
-  __global ST *sum1 = tables, *sum2 = sum1 + size, *all1 = sum2 + size, *all2 = all1 + size;
-  repeat(mean, P);
-  clear(all1, 2 * size);
-  for (long r = 0; r < rows; r += P->fold_rows) {
-    sum_products(g + r * row, x + r * row, min(P->fold_rows, rows - r), row, mean, sum1, sum2);
-    for (long e = 0; e < row; e += VEC) {
+// A part has both sums of each channel.
+__kernel void channel_grad_sums(BUF(part), BUF(work), BUF(grad), BUF(in), BUF(mean), const ChannelNormParams P) {
+  const Share S = my_share(&P);
+  __global ST* work = MY_WORK(S, P);
+  __global ST *mean = TABLE(0), *sum1 = TABLE(1), *sum2 = TABLE(2), *all1 = TABLE(3), *all2 = TABLE(4);
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + S.first;
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + S.first;
+  for (long c = 0; c < P.channels; c++) mean[c] = STATISTIC(mean, c);
+  repeat(mean, &P);
+  clear(all1, TABLE_SIZE(&P));
+  clear(all2, TABLE_SIZE(&P));
+  for (long r = 0; r < S.end - S.begin; r += P.fold_rows) {
+    sum_products(g + r * S.row, x + r * S.row, min(P.fold_rows, S.end - S.begin - r), S.row, mean, sum1, sum2);
+    for (long e = 0; e < S.row; e += VEC) {
       PUT(all1, e, GET(all1, e) + GET(sum1, e));
       PUT(all2, e, GET(all2, e) + GET(sum2, e));
     }
   }
-  for (long c = 0; c < P->channels; c += VEC) {
+  __global ST* part = PART(part, CHANNEL_NORM_SUMS, 0, S.share, P);
+  for (long c = 0; c < P.channels; c += VEC) {
     VT s1 = (VT)(0), s2 = (VT)(0);
-    for (long r = 0, e = c; r < P->repeats; r++, e += P->channels) {
+    for (long r = 0, e = c; r < P.repeats; r++, e += P.channels) {
       s1 += GET(all1, e);
       s2 += GET(all2, e);
     }
     PUT(part, c, s1);
-    PUT(part, PADDED(P->channels) + c, s2);
+    PUT(part, PADDED(P.channels) + c, s2);
   }
-}
-
-__kernel void channel_grad_sums(BUF(part), BUF(work), BUF(grad), BUF(in), BUF(mean), const ChannelNormParams P) {
-  const Share S = my_share(&P);
-  __global ST* work = MY_WORK(S, P);
-  __global ST* mean = TABLE(0);
-  for (long c = 0; c < P.channels; c++) mean[c] = STATISTIC(mean, c);
-  write_sums(PTR(grad, const STORAGE(IN)) + S.first, PTR(in, const STORAGE(IN)) + S.first, S.end - S.begin, &P, mean,
-             TABLE(1), PART(part, CHANNEL_NORM_SUMS, 0, S.share, P));
 }
 
 // The gradient of an element is (grad - level - (in - mean) * slope) * scale.
@@ -362,19 +358,15 @@ __kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work)
                                 BUF(mean), BUF(stat), const ChannelNormParams P, int train, WIDE(eps)) {
   const Share S = my_share(&P);
   __global ST* work = MY_WORK(S, P);
-  __global ST *mean = TABLE(0), *scale = TABLE(1), *rstd = TABLE(2);
-  __global ST *slope = TABLE(3), *level = TABLE(4);  // after write_sums() is done with these
+  __global ST *mean = TABLE(0), *scale = TABLE(1), *rstd = TABLE(2), *slope = TABLE(3), *level = TABLE(4);
   for (long c = 0; c < P.channels; c++) {
     const ST s = STATISTIC(stat, c);
     mean[c] = STATISTIC(mean, c);
     rstd[c] = train ? s : 1 / sqrt(s + WIDE_VALUE(eps));
     scale[c] = PARAM(WT, weight, c, 1);
   }
-  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + S.first;
-  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + S.first;
   if (part_buf) {
-    __global ST* part = PART(part, CHANNEL_NORM_SUMS, 0, 0, P);
-    if (P.shares == 1) write_sums(g, x, P.rows, &P, mean, TABLE(3), part);
+    __global const ST* part = PART(part, CHANNEL_NORM_SUMS, 0, 0, P);
     for (long c = 0; c < P.channels; c += VEC) {
       VT s1 = (VT)(0), s2 = (VT)(0);
       for (long s = 0; s < P.shares; s++) {
@@ -391,6 +383,8 @@ __kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work)
       }
   }
   if (!gin_buf) return;
+  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + S.first;
+  __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + S.first;
   __global STORAGE(IN)* y = PTR(gin, STORAGE(IN)) + S.first;
   const long row = S.row;
   for (long c = 0; c < P.channels; c++) {

@@ -41,8 +41,10 @@ struct Layout {
     }
   }
   int64_t adjacent() const { return cols ? channels : hw; }
+  // Whether shares of the rows pay for a second launch (measured).
   std::optional<ChannelNormParams> along_channels(const Device& device) const {
-    return cols ? channel_norm_params(device, /*segments=*/1, runs, channels, /*group=*/1) : std::nullopt;
+    if (!cols || runs < 256 || runs * channels <= 1 << 16) return std::nullopt;
+    return channel_norm_params(device, /*segments=*/1, runs, channels, /*group=*/1);
   }
   Tensor dense(const Tensor& t) const { return t.contiguous(format); }
 };

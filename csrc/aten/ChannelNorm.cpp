@@ -7,10 +7,9 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kRowElements = 512;         // of a row that holds several pixels
-constexpr int64_t kFoldElements = 1 << 15;    // read twice while they are in the second-level cache
-constexpr int64_t kShareElements = 1 << 13;   // that pay for a work-item
-constexpr int64_t kFewestElements = 1 << 14;  // of a tensor; for less, a second launch costs too much
+constexpr int64_t kRowElements = 512;        // of a row that holds several pixels
+constexpr int64_t kFoldElements = 1 << 15;   // read twice while they are in the second-level cache
+constexpr int64_t kShareElements = 1 << 13;  // that pay for a work-item
 
 // Pixels per row: they divide the pixels, so that all rows are whole.
 int64_t repeats_of(int64_t pixels, int64_t channels) {
@@ -48,7 +47,7 @@ at::Tensor parts(const ChannelNormParams& p, const at::Tensor& x, int64_t number
 
 std::optional<ChannelNormParams> channel_norm_params(const Device& device, int64_t segments, int64_t pixels,
                                                      int64_t channels, int64_t group) {
-  if (!device.is_cpu() || segments * pixels * channels < kFewestElements) return std::nullopt;
+  if (!device.is_cpu() || segments * pixels * channels == 0) return std::nullopt;
   ChannelNormParams p{};
   p.segments = segments;
   p.pixels = pixels;
@@ -96,9 +95,8 @@ void batch_norm_channels_backward(const ChannelNormCall& call, bool train, const
   at::Tensor part;
   if ((train && grads.gin.defined()) || grads.gw.defined() || grads.gb.defined()) {
     part = parts(p, x, CHANNEL_NORM_SUMS);
-    if (p.shares > 1)
-      channel_kernel(x, "channel_grad_sums", d)
-          .launch(call.op, queue_of(x), items(p), {1, 1}, buf(part), buf(space), buf(grad), buf(x), buf(mean), p);
+    channel_kernel(x, "channel_grad_sums", d)
+        .launch(call.op, queue_of(x), items(p), {1, 1}, buf(part), buf(space), buf(grad), buf(x), buf(mean), p);
   }
   // Without a gradient of the input, the first share has all that is left.
   const Range global = grads.gin.defined() ? items(p) : Range{1, 1};

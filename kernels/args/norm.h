@@ -14,7 +14,7 @@ typedef struct {
 SAME_SIZE(ChannelNormParams, 9 * 8)
 
 // The vectors as long as a row that a work-item has as memory, and the numbers per channel of a share.
-CONSTANT(CHANNEL_NORM_TABLES, 7)
+CONSTANT(CHANNEL_NORM_TABLES, 6)
 CONSTANT(CHANNEL_NORM_MOMENTS, 3)
 CONSTANT(CHANNEL_NORM_SUMS, 2)
 

@@ -216,6 +216,75 @@ class TestPointwise(TestCase):
         ):
             self.assertEqual(f(x.to(device), y.to(device)), f(x.clone(), y.clone()))
 
+    def test_short_rows(self, device):
+        # With few channels, channels last, a row has few adjacent elements. On CPUs, rows without gaps become one row
+        # with periodic operands, and the last vector of a row repeats some elements of the one before.
+        def same(f, *args):
+            on_device = [a.to(device) for a in args]
+            want, got = f(*(a.clone() for a in args)), f(*on_device)
+            self.assertEqual((got.dtype, got.stride()), (want.dtype, want.stride()))
+            self.assertEqual(got, want, **TOLERANCE.get(want.dtype, {}))
+
+        def last(*shape, dtype=torch.float32):
+            x = torch.randn(shape).mul(9).to(dtype)
+            return x.to(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d)
+
+        for c in (1, 2, 3, 5, 9, 15, 16, 17, 24, 31, 58, 64, 65, 100):
+            x, y, w, e, m = last(3, c, 5, 7), last(3, c, 5, 7), last(1, c, 1, 1), last(3, c, 1, 1), last(3, 1, 5, 7)
+            for f in (
+                lambda x, w: x * w,
+                lambda x, w: w - x,
+                lambda x, w: torch.where(x > w, x, 2),
+                lambda x, w: x.mul_(w).sub_(w, alpha=2),
+                lambda x, w: torch.add(x, w, out=torch.empty_like(x)),
+                lambda x, w: x.bfloat16() * w,
+                lambda x, w: torch.add(x, w.half(), out=torch.empty_like(x, dtype=torch.float64)),
+            ):
+                for other in (w, e, m, y[:1]):
+                    same(f, x, other)
+            same(lambda x, y, w, e, m: torch.addcmul(x * w, x.sub(y, alpha=3), m).addcmul_(e, w), x, y, w, e, m)
+            same(lambda x, w: F.prelu(x, w.flatten()), x, w)
+            same(lambda x, y: x[:, c // 3 :].relu_() - y[:, c // 3 :], x, y)
+            same(lambda x: x[:, c // 2 :, 1:, :-1].clone(memory_format=torch.contiguous_format), x)
+            same(lambda x: x[:, c // 2 :].add_(1) * x[:, c // 2 :, :1] > 0, x)
+            same(lambda x, y: x[:, : c // 2].copy_(y[:, c - c // 2 :]) if c > 1 else x, x, y)
+            same(lambda x, w: x * w, last(2, c, 3, 5, 3), last(1, c, 1, 1, 1))
+        for dtype in (
+            torch.float16,
+            torch.bfloat16,
+            torch.float64,
+            torch.int64,
+            torch.uint8,
+            torch.bool,
+            torch.complex64,
+        ):
+            for c in (3, 6, 7, 12, 24, 29):
+                x, w = last(2, c, 5, 3, dtype=dtype), last(1, c, 1, 1, dtype=dtype)
+                for f in (lambda x, w: x + w, lambda x, w: x[:, 1:] * w[:, 1:], lambda x, w: x[:, 1:] == w[:, 1:]):
+                    same(f, x, w)
+                same(lambda x, w: x[:, 1:].logical_not_() if x.dtype == torch.bool else x[:, 1:].mul_(w[:, 1:]), x, w)
+        # What a work-item would get last is less than a vector.
+        for n in (2049, 4111):
+            same(lambda x, w: x[:, :-20].mul_(w), torch.randn(3, n + 20), torch.randn(3, 1))
+            same(lambda x, w: x.mul_(w), torch.randn(n, 3), torch.randn(3))
+
+    def test_tiny_rows_are_not_walked_one_by_one(self, device):
+        # A longer dimension becomes the inner one, or the first outer one for tiles.
+        x = torch.randn(2, 24, 19, 18)
+        last = x.to(memory_format=torch.channels_last)
+        for v in (x, last):
+            for f in (
+                lambda v: v.unflatten(3, (9, 2)).permute(0, 1, 2, 4, 3).contiguous(),
+                lambda v: v.unflatten(1, (2, 12)).permute(0, 3, 4, 2, 1).contiguous(),
+                lambda v: F.pixel_shuffle(v, 2) * 2,
+                lambda v: F.pixel_unshuffle(v[:, :, 1:], 2),
+                lambda v: torch.zeros(2, 24, 20, 20, device=v.device)[:, :, 1:, 1:-1].copy_(v),
+                lambda v: torch.ones(24, 19, 18, 2, device=v.device).mul_(v.permute(1, 2, 3, 0)),
+                lambda v: v.bfloat16()[:, :3].permute(2, 3, 0, 1) + v[:, :3].permute(2, 3, 0, 1).contiguous(),
+            ):
+                want, got = f(v), f(v.to(device))
+                self.assertEqual((got, got.stride()), (want, want.stride()))
+
     def test_copies_move_bits(self, device):
         x = torch.randn(40, 30, dtype=torch.complex64)
         y = x.to(device)

@@ -66,6 +66,12 @@ class TestCat(NetclTestCase):
             self.check(device, lambda *t: torch.cat(t, dim), v, v)
         self.check(device, lambda *t: torch.cat(t, 1), a, b.contiguous())
 
+    def test_cat_short_rows(self, device):
+        for dtype in (torch.float32, torch.bfloat16, torch.uint8, torch.int64, torch.complex128):
+            for n in (1, 3, 4, 7, 8, 15, 16, 17, 29, 40):
+                a, b = (self.make(2, c, 3, 5, dtype=dtype).to(memory_format=torch.channels_last) for c in (n, 5))
+                self.check(device, lambda *t: torch.cat(t, 1), a, b, a)
+
     def test_cat_out(self, device):
         a = self.make(3, 2)
         d = a.to(device)
@@ -111,17 +117,13 @@ class TestTriangles(NetclTestCase):
 
     def test_large(self, device):
         self.check(device, lambda x: x.tril(3), self.make(130, 140))
-        self.check(
-            device, lambda x: torch.ones(128, 128, device=x.device, dtype=torch.bool).tril(), self.make(1)
-        )
+        self.check(device, lambda x: torch.ones(128, 128, device=x.device, dtype=torch.bool).tril(), self.make(1))
         x = torch.full((3, 3), float("nan"))
         self.check(device, torch.triu, x)
 
     @dtypes(torch.int64, torch.int32)
     def test_indices(self, device, dtype):
-        for (r, c), k in itertools.product(
-            ((4, 4), (3, 7), (7, 3), (1, 5), (0, 3), (3, 0)), (-9, -2, 0, 1, 9)
-        ):
+        for (r, c), k in itertools.product(((4, 4), (3, 7), (7, 3), (1, 5), (0, 3), (3, 0)), (-9, -2, 0, 1, 9)):
             for f in (torch.tril_indices, torch.triu_indices):
                 got = f(r, c, k, dtype=dtype, device=device)
                 self.assertEqual(got, f(r, c, k, dtype=dtype), exact_device=False)
@@ -159,9 +161,7 @@ class TestSequences(NetclTestCase):
         self.assertEqual(fn(device=device, dtype=dtype), expected, exact_device=False, **tol)
         self.assertEqual({}, own_fallbacks())
 
-    @dtypes(
-        torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8
-    )
+    @dtypes(torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8)
     def test_linspace(self, device, dtype):
         for a, b, n in ((0, 10, 11), (3, 7, 50), (5, 1, 6), (0, 100, 1), (0, 1, 0), (2, 2, 5)):
             # The CPU truncates integers from values that differ in the last place of a double, so only the ends are
@@ -298,9 +298,7 @@ class TestCounts(NetclTestCase):
         self.check(device, lambda x: torch.unique(x, return_inverse=True, return_counts=True), x)
         self.check(device, lambda x: torch.unique(x), x)
         self.check(device, lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), x)
-        self.check(
-            device, lambda x: torch.unique_consecutive(x, dim=1, return_inverse=True, return_counts=True), x
-        )
+        self.check(device, lambda x: torch.unique_consecutive(x, dim=1, return_inverse=True, return_counts=True), x)
         self.check(device, lambda x: torch.ops.aten.unique_dim_consecutive(x, 0, True, True), x)
         self.check(device, lambda x: torch.unique(x[:0], return_inverse=True), x)
         self.check(device, lambda x: torch.unique(x[:2], dim=1, return_inverse=True, return_counts=True), x)

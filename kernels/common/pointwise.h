@@ -3,8 +3,8 @@
 // "common/pointwise_body.h"`. An operator with two outputs assigns the second one to `r1` in its expression.
 // -D: OP=OP_<name>, NIN, NOUT, NSCALARS, VEC, ACC (compute tag), COMMON (dtype that inputs are cast to first),
 // CAST_INPUTS (if any input has another dtype), IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL |
-// ACC_COMPLEX, DENSE (see pointwise_body.h), PAST_CACHE (large, aligned outputs), ROUND_RESULT (the result's dtype is
-// narrower than an output's).
+// ACC_COMPLEX, DENSE, SHORT_ROWS and PERIODIC (see pointwise_body.h), PAST_CACHE (large, aligned outputs), ROUND_RESULT
+// (the result's dtype is narrower than an output's).
 #ifndef NETCL_POINTWISE_H
 #define NETCL_POINTWISE_H
 #include "common/few.h"

@@ -3,6 +3,8 @@
 // for an input whose neighbours lie in a column. An operand's inner stride (bytes) decides how it is read: the element
 // size (one vector load), 0 (splat), any other (lane by lane), or kStrideImmediate (a CPU scalar passed by value).
 // On a CPU a program is for dense operands (DENSE) or for all others: one for both would take twice as long to compile.
+// `rows` of dense operands has programs of its own for rows shorter than a vector (SHORT_ROWS) and for periodic inputs
+// (PERIODIC).
 #ifndef NETCL_COMPILED  // generated kernels use only the operators
 #define NARGS (NIN + NOUT)
 #include "args/pointwise.h"
@@ -114,8 +116,8 @@ EACH_OUT(DEFINE_WRITE)
 #define OUT_BUF(k) BUF(o##k),
 #define IN_ARG(k) i##k##_buf + i##k##_off,
 #define OUT_ARG(k) o##k##_buf + o##k##_off,
-#define IN_ROW(k) i##k##_buf + i##k##_off + off[NOUT + k],
-#define OUT_ROW(k) o##k##_buf + o##k##_off + off[k],
+#define IN_ROW(k) i##k##_buf + i##k##_off + place.off[NOUT + k],
+#define OUT_ROW(k) o##k##_buf + o##k##_off + place.off[k],
 #define IN_PARAM(k) __global const uchar *i##k,
 #define OUT_PARAM(k) __global uchar *o##k,
 #define SCALAR_PARAM(k) , const ST s##k##_arg
@@ -182,6 +184,8 @@ static inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end 
     EACH_OUT(OUT_WRITE_LAST)
   }
 }
+
+#include "common/pointwise_rows.h"
 #else
 static inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end SCALARS) {
   EACH_SCALAR(SPLAT)
@@ -194,6 +198,42 @@ static inline void run(BUF_PARAMS const PointwiseParams L, long begin, long end 
     EACH_OUT(OUT_WRITE)
   }
 }
+#define RUN_ROW(begin) run(ROW_ARGS L, begin, end SCALAR_ARGS)
+#endif
+
+// The position of a row along the outer dimensions, and the offsets of its operands in bytes.
+typedef struct {
+  long at[kMaxPointwiseOuter], off[NARGS];
+} place_t;
+
+static inline place_t place_of(const PointwiseOuter* O, long ndim, long row) {
+  place_t p;
+  for (int k = 0; k < NARGS; k++) p.off[k] = 0;
+  FOR_FEW(d, 0, ndim, kMaxPointwiseOuter) {
+    const long q = d + 1 < ndim ? row / O->size[d] : 0;
+    p.at[d] = row - q * O->size[d];
+    for (int k = 0; k < NARGS; k++) p.off[k] += p.at[d] * O->stride[d][k];
+    row = q;
+  }
+  return p;
+}
+#ifdef DEVICE_CPU
+// Advances by `rows`, which are no more than the first outer dimension has left. So only the start needs divisions.
+static inline void advance(const PointwiseOuter* O, long ndim, long rows, place_t* p) {
+  for (int d = 0; d < ndim; d++) {
+    const long by = d == 0 ? rows : 1;
+    if (p->at[d] + by < O->size[d]) {
+      p->at[d] += by;
+      for (int k = 0; k < NARGS; k++) p->off[k] += by * O->stride[d][k];
+      return;
+    }
+    for (int k = 0; k < NARGS; k++) p->off[k] -= p->at[d] * O->stride[d][k];
+    p->at[d] = 0;
+  }
+}
+#else
+// A GPU's work-item takes one row.
+#define advance(O, ndim, rows, p)
 #endif
 
 __kernel void flat(BUFS const PointwiseParams L SCALARS) {
@@ -204,19 +244,26 @@ __kernel void flat(BUFS const PointwiseParams L SCALARS) {
 
 __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS) {
   const long begin = (long)get_global_id(0) * L.n_per_item;
-  const long end = min(begin + L.n_per_item, L.n);
+  long end = min(begin + L.n_per_item, L.n);
+#ifdef DENSE  // What is left for a work-item must be a vector, or else belongs to the one before.
+  if (begin > 0 && L.n - begin < VEC) return;
+  if (L.n - end < VEC) end = L.n;
+#endif
   const long last = min((long)(get_global_id(1) + 1) * L.rows_per_item, L.rows);
-  for (long row = get_global_id(1) * L.rows_per_item; row < last; row++) {
-    long off[NARGS];
-    for (int k = 0; k < NARGS; k++) off[k] = 0;
-    long rest = row;
-    FOR_FEW(d, 0, L.ndim, kMaxPointwiseOuter) {
-      const long q = rest / O.size[d], r = rest - q * O.size[d];
-      for (int k = 0; k < NARGS; k++) off[k] += r * O.stride[d][k];
-      rest = q;
-    }
-    run(ROW_ARGS L, begin, end SCALAR_ARGS);
+  long row = get_global_id(1) * L.rows_per_item;
+#ifdef DENSE
+  long height;
+  for (place_t place = place_of(&O, L.ndim, row); row < last; row += height) {
+    height = L.ndim ? min(last - row, O.size[0] - place.at[0]) : 1;
+    run_rows(ROW_ARGS L, &O, begin, end, height SCALAR_ARGS);
+    advance(&O, L.ndim, height, &place);
   }
+#else
+  for (place_t place = place_of(&O, L.ndim, row); row < last; row++) {
+    RUN_ROW(begin);
+    advance(&O, L.ndim, 1, &place);
+  }
+#endif
   STORES_DONE();
 }
 
@@ -228,21 +275,20 @@ __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS)
   (O.stride[0][NOUT + k] == sizeof(STORAGE(IN##k)) && \
    !(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || L.inner[NOUT + k] == 0 || L.inner[NOUT + k] == kStrideImmediate))
 #define IN_ACROSS(k) const bool across##k = ACROSS(k);
-#define IN_TILE(k)                                                                                          \
-  VT tile##k[16];                                                                                           \
-  if (across##k) {                                                                                          \
-    UNROLL for (int c = 0; c < 16; c++)                                                                     \
-      tile##k[c] = READ_VEC(IN##k, i##k##_buf + i##k##_off + off[NOUT + k] + (at + c) * L.inner[NOUT + k]); \
-    TRANSPOSE16(VT, tile##k)                                                                                \
+#define IN_TILE(k)                                                                                                \
+  VT tile##k[16];                                                                                                 \
+  if (across##k) {                                                                                                \
+    UNROLL for (int c = 0; c < 16; c++)                                                                           \
+      tile##k[c] = READ_VEC(IN##k, i##k##_buf + i##k##_off + place.off[NOUT + k] + (at + c) * L.inner[NOUT + k]); \
+    TRANSPOSE16(VT, tile##k)                                                                                      \
   }
 #define IN_READ_TILE(k)                                                                                           \
-  const VT x##k =                                                                                                 \
-      across##k                                                                                                   \
-          ? tile##k[r]                                                                                            \
-          : read##k(i##k##_buf + i##k##_off + off[NOUT + k] + r * O.stride[0][NOUT + k] + at * L.inner[NOUT + k], \
-                    L.inner[NOUT + k], VEC, IMMEDIATE(L.immediate[k]));
+  const VT x##k = across##k ? tile##k[r]                                                                          \
+                            : read##k(i##k##_buf + i##k##_off + place.off[NOUT + k] + r * O.stride[0][NOUT + k] + \
+                                          at * L.inner[NOUT + k],                                                 \
+                                      L.inner[NOUT + k], VEC, IMMEDIATE(L.immediate[k]));
 #define OUT_WRITE_TILE(k) \
-  write##k(o##k##_buf + o##k##_off + off[k] + r * O.stride[0][k] + at * L.inner[k], L.inner[k], VEC, r##k);
+  write##k(o##k##_buf + o##k##_off + place.off[k] + r * O.stride[0][k] + at * L.inner[k], L.inner[k], VEC, r##k);
 
 __kernel void across(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS) {
   EACH_SCALAR(SPLAT)
@@ -250,17 +296,9 @@ __kernel void across(BUFS const PointwiseParams L, const PointwiseOuter O SCALAR
   const long begin = (long)get_global_id(0) * L.n_per_item;
   const long end = min(begin + L.n_per_item, L.n);
   const long last = min((long)(get_global_id(1) + 1) * L.rows_per_item, L.rows);
-  long height;
-  for (long row = get_global_id(1) * L.rows_per_item; row < last; row += height) {
-    long off[NARGS];
-    for (int k = 0; k < NARGS; k++) off[k] = 0;
-    long rest = row;
-    FOR_FEW(d, 0, L.ndim, kMaxPointwiseOuter) {
-      const long q = rest / O.size[d], r = rest - q * O.size[d];
-      for (int k = 0; k < NARGS; k++) off[k] += r * O.stride[d][k];
-      rest = q;
-    }
-    height = min(min(16L, last - row), O.size[0] - row % O.size[0]);
+  long row = get_global_id(1) * L.rows_per_item, height;
+  for (place_t place = place_of(&O, L.ndim, row); row < last; row += height) {
+    height = min(min(16L, last - row), O.size[0] - place.at[0]);
     long at = begin;
     for (; height == 16 && at + 16 <= end; at += 16) {
       EACH_IN(IN_TILE)
@@ -271,9 +309,9 @@ __kernel void across(BUFS const PointwiseParams L, const PointwiseOuter O SCALAR
         EACH_OUT(OUT_WRITE_TILE)
       }
     }
-    for (int r = 0; r < height && at < end; r++) {
-      run(ROW_ARGS L, at, end SCALAR_ARGS);
-      for (int k = 0; k < NARGS; k++) off[k] += O.stride[0][k];
+    for (long r = 0, by = at < end ? 1 : height; r < height; r += by) {
+      if (at < end) RUN_ROW(at);
+      advance(&O, L.ndim, by, &place);
     }
   }
   STORES_DONE();

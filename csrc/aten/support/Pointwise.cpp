@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "args/pointwise.h"
 #include "aten/support/Launch.h"
@@ -46,10 +47,10 @@ static_assert(sizeof(PointwiseParams<kMaxInputs, kMaxArgs>) <= sizeof(Packed::wo
 // PointwiseParams<nin, nargs>.
 Packed pack(const PointwiseSpace& l, int nin, int nargs) {
   using Params = PointwiseParams<1, 3>;
-  static_assert(offsetof(Params, inner) == 5 * 8 && offsetof(Params, immediate) == (5 + 3) * 8);
-  static_assert(sizeof(Params) == (5 + 3 + 2 * 2) * 8);
+  static_assert(offsetof(Params, inner) == 6 * 8 && offsetof(Params, immediate) == (6 + 3) * 8);
+  static_assert(sizeof(Params) == (6 + 3 + 2 * 2) * 8);
   Packed packed;
-  for (const int64_t v : {l.n, l.n_per_item, l.rows, l.rows_per_item, l.ndim}) packed.put(v);
+  for (const int64_t v : {l.n, l.n_per_item, l.rows, l.rows_per_item, l.ndim, l.period}) packed.put(v);
   for (int k = 0; k < nargs; k++) packed.put(l.inner[k]);
   for (int k = 0; k <= nin; k++) {
     packed.put(static_cast<int64_t>(l.immediate[k][0]));
@@ -72,6 +73,9 @@ Packed pack_outer(const PointwiseSpace& l, int nargs) {
 
 // The kernels of pointwise_body.h, as Variant::rows.
 enum : uint8_t { kFlat, kRows, kAcross };
+// What its programs for dense operands know of rows, as Variant::dense: that they are shorter than a vector, or have
+// periodic inputs.
+enum : uint8_t { kNotDense, kDense, kShortRows, kPeriodic };
 
 // All that a kernel's -D options follow from. `file` and `op` are literals, so that the same address means the same
 // text.
@@ -134,7 +138,9 @@ Defs defs_of(const Variant& v) {
   if (v.acc == c10::ScalarType::Double || v.acc == c10::ScalarType::ComplexDouble) defs.set("ACC_DOUBLE", "1");
   if (v.common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
   if (v.nin == 0) defs.set("INDEXED", "1");
-  if (v.dense) defs.set("DENSE", "1");
+  if (v.dense != kNotDense) defs.set("DENSE", "1");
+  if (v.dense == kShortRows) defs.set("SHORT_ROWS", "1");
+  if (v.dense == kPeriodic) defs.set("PERIODIC", "1");
   if (v.past_cache) defs.set("PAST_CACHE", "1");
   if (v.round_result) defs.set("ROUND_RESULT", "1");
   // A cast's time is to no small part that of rounding, which inputs of the common dtype do not need.
@@ -205,24 +211,76 @@ bool past_cache(const Device& device, const Variant& v, const PointwiseSpace& l,
   return true;
 }
 
-// Whether a CPU's program for dense operands serves: the last input may be a number by value.
+// Whether a CPU's program for dense operands serves: the last input may be a number by value, and in rows, inputs may
+// have one value a row.
 bool dense(const Variant& v, const PointwiseSpace& l) {
   if (v.vec == 1) return false;
   for (int k = 0; k < v.nout + v.nin; k++) {
     const bool number = v.nin > 1 && k == v.nout + v.nin - 1 && l.inner[k] == kStrideImmediate;
-    if (!number && l.inner[k] != static_cast<int64_t>(c10::elementSize(v.types[k]))) return false;
+    const bool once = k >= v.nout && l.inner[k] == 0 && (l.ndim > 0 || l.period > 0);
+    if (!number && !once && l.inner[k] != kStridePeriodic &&
+        l.inner[k] != static_cast<int64_t>(c10::elementSize(v.types[k])))
+      return false;
   }
   return true;
 }
 
-// Whether an operand runs along the rows: its elements in a column are neighbours, those in a row are not.
-bool across_rows(const Variant& v, const PointwiseSpace& l) {
-  for (int k = v.nout; k < v.nout + v.nin && l.ndim > 0; k++) {
+// Short rows of which some inputs are the same in each row, and that follow each other without gaps in all other
+// operands, as in x * weight.view(1, -1, 1, 1) with few channels, channels last: they become one long row, and those
+// inputs periodic.
+void join_rows(const Variant& v, PointwiseSpace& l) {
+  constexpr int64_t kFewRows = 8;  // fewer do not pay for the table of a period
+  if (v.vec == 1 || l.ndim == 0 || l.n > kMaxPointwisePeriod || l.size[0] < kFewRows || l.n * l.size[0] < v.vec) return;
+  if (!dense(v, l)) return;
+  for (int k = 0; k < v.nout + v.nin; k++) {
+    const bool same = k >= v.nout && l.stride[0][k] == 0;  // a number, too
+    if (!same && (l.inner[k] == 0 || l.stride[0][k] != l.n * l.inner[k])) return;
+  }
+  for (int k = v.nout; k < v.nout + v.nin; k++) {
+    if (l.inner[k] > 0 && l.stride[0][k] == 0) l.inner[k] = kStridePeriodic;
+  }
+  l.period = l.n;
+  l.n *= l.size[0];
+  l.rows /= l.size[0];
+  l.ndim--;
+  for (int d = 0; d < l.ndim; d++) {
+    l.size[d] = l.size[d + 1];
+    for (int k = 0; k < v.nout + v.nin; k++) l.stride[d][k] = l.stride[d + 1][k];
+  }
+}
+
+// Exchanges two of the dimensions, of which the first is the inner one.
+void swap_dims(const Variant& v, PointwiseSpace& l, int a, int b) {
+  std::swap(a == 0 ? l.n : l.size[a - 1], l.size[b - 1]);
+  for (int k = 0; k < v.nout + v.nin; k++) {
+    if (l.inner[k] != kStrideImmediate) std::swap(a == 0 ? l.inner[k] : l.stride[a - 1][k], l.stride[b - 1][k]);
+  }
+}
+
+// If an operand runs along the rows (its elements in a column are neighbours, those in a row are not), makes the
+// columns the first outer dimension.
+bool across_rows(const Variant& v, PointwiseSpace& l) {
+  for (int k = v.nout; k < v.nout + v.nin; k++) {
     const auto element = static_cast<int64_t>(c10::elementSize(v.types[k]));
-    if (l.inner[k] != element && l.inner[k] != 0 && l.inner[k] != kStrideImmediate && l.stride[0][k] == element)
+    if (l.inner[k] == element || l.inner[k] <= 0) continue;
+    for (int d = 0; d < l.ndim; d++) {
+      if (l.stride[d][k] != element || (d > 0 && l.size[d] < 16)) continue;
+      if (d > 0) swap_dims(v, l, 1, d + 1);
       return true;
+    }
   }
   return false;
+}
+
+// Very short rows that are not dense, as in the gradient of pixel_shuffle, channels last: a longer dimension becomes
+// the inner one.
+void lengthen_rows(const Variant& v, PointwiseSpace& l) {
+  if (l.n >= 8 || l.period || dense(v, l)) return;
+  for (int d = 0; d < l.ndim; d++) {
+    if (l.size[d] < 16) continue;
+    l.rows = l.rows / l.size[d] * l.n;
+    return swap_dims(v, l, 0, d + 1);
+  }
 }
 
 void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Buf> bufs, c10::ArrayRef<Bytes> scalars) {
@@ -248,11 +306,13 @@ void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Bu
     }
     row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per_item));
   }
-  variant.dense = device.is_cpu() && dense(variant, l);
+  if (device.is_cpu() && dense(variant, l)) {
+    variant.dense = l.period ? kPeriodic : l.ndim && l.n < vec ? kShortRows : kDense;
+  }
   variant.past_cache = past_cache(device, variant, l, bufs);
   const Packed params = pack(l, nin, nargs);
   Queue& queue = current_queue(device.index());
-  if (l.ndim == 0) {
+  if (l.ndim == 0 && l.period == 0) {
     kernel_of(device, variant).launch(variant.op, queue, {s.items}, {s.local}, bufs, params.bytes(), scalars);
     return;
   }
@@ -359,6 +419,10 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
   std::array<Buf, kMaxArgs> bufs{};
   for (int k = 0; k < nargs; k++) bufs[k] = set_operand(iter, k, device, variant, l);
   set_shape(iter, nargs, l);
+  if (device.is_cpu()) {
+    join_rows(variant, l);
+    lengthen_rows(variant, l);
+  }
   std::array<PackedScalar, 4> packed;
   std::array<Bytes, 4> scalar_bytes{};
   for (size_t i = 0; i < scalars.size(); i++) {

@@ -1,46 +1,9 @@
-// Resampling of 1 to 3 spatial dimensions (a missing one has size 1), forward and backward.
-// -D: IN, ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM.
-// The gradient is deterministic, without atomics: one work-item adds to a plane, in a fixed order.
-#include "args/upsample.h"
-#include "common/vector.h"
+// Resampling of 1 to 3 spatial dimensions (a missing one has size 1), forward and backward, for GPUs, and for sizes
+// that the kernels for CPUs do not take (upsample_lines.cl, upsample_pixels.cl). -D: IN, ACC, MODE_NEAREST | MODE_EXACT
+// | MODE_LINEAR | MODE_CUBIC, NDIM. The gradient is deterministic, without atomics: one work-item adds to a plane, in a
+// fixed order.
+#include "common/upsample_taps.h"
 
-#if defined(MODE_CUBIC)
-#define TAPS 4
-#elif defined(MODE_LINEAR)
-#define TAPS 2
-#else
-#define TAPS 1
-#endif
-// Missing dimensions have one tap.
-#define TAPS_D (NDIM > 2 ? TAPS : 1)
-#define TAPS_H (NDIM > 1 ? TAPS : 1)
-
-// The TAPS positions that output `o` is computed from, and their weights.
-static inline void taps(long o, long size, ST scale, long align, long* at, ST* weight) {
-#if defined(MODE_NEAREST)
-  at[0] = min((long)floor((float)o * (float)scale), size - 1);
-  weight[0] = 1;
-#elif defined(MODE_EXACT)
-  at[0] = min((long)floor(((float)o + 0.5f) * (float)scale), size - 1);
-  weight[0] = 1;
-#elif defined(MODE_LINEAR)
-  ST x = align ? scale * o : scale * (o + (ST)0.5f) - (ST)0.5f;
-  if (x < 0) x = 0;
-  at[0] = min((long)x, size - 1);
-  at[1] = min(at[0] + 1, size - 1);
-  weight[1] = min(max(x - at[0], (ST)0), (ST)1);
-  weight[0] = 1 - weight[1];
-#else
-  const ST x = align ? scale * o : scale * (o + (ST)0.5f) - (ST)0.5f;
-  const ST base = floor(x), t = x - base, a = -0.75f;
-  for (int k = 0; k < 4; k++) {
-    at[k] = clamp((long)base + k - 1, 0L, size - 1);
-    const ST u = fabs(t - (k - 1));
-    weight[k] = u <= 1 ? ((a + 2) * u - (a + 3)) * u * u + 1 : ((a * u - 5 * a) * u + 8 * a) * u - 4 * a;
-  }
-#endif
-}
-#define SCALE(d) ((ST)scales.high[d] + (ST)scales.low[d])
 // The taps of the row (od, oh) of a plane.
 #define ROW_TAPS                                                       \
   long dat[TAPS] = {0}, hat[TAPS] = {0}, wat[TAPS];                    \

@@ -79,6 +79,23 @@ class TestReduce(TestCase):
             self.compare(lambda t: t.sum(dim), x, device, rtol=2e-6, atol=0)
             self.compare(lambda t: torch.max(t, dim), x, device)
 
+    @dtypes(torch.float32, torch.bfloat16, torch.uint8)
+    def test_short_rows(self, device, dtype):
+        """Rows of adjacent elements, many and few: whole vectors of them or not, with and without gaps between rows."""
+        ops = (torch.sum, torch.max, torch.argmin, torch.any)
+        for n, rows in itertools.product((3, 16, 58, 130), (1, 16, 37)):
+            x = make_tensor((rows, n), device="cpu", dtype=dtype, low=0, high=3)
+            wide = make_tensor((rows, n + 3), device="cpu", dtype=dtype, low=0, high=3)[:, 1:-2]
+            for op, view in itertools.product(ops, (x, wide)):
+                self.compare(lambda t: op(t, 1), view, device, rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=0)
+            if dtype.is_floating_point:
+                self.compare(lambda t: torch.var_mean(t, 1), x, device, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5,
+                             atol=1e-6, equal_nan=True)  # fmt: skip
+        image = make_tensor((2, 58, 5, 7), device="cpu", dtype=dtype, low=0, high=3)
+        image = image.contiguous(memory_format=torch.channels_last)
+        for op in ops:
+            self.compare(lambda t: op(t, 1), image, device, rtol=1e-2, atol=0)
+
     @dtypes(torch.float32, torch.float16, torch.int32)
     def test_every_operator(self, device, dtype):
         x = make_tensor((9, 50), device="cpu", dtype=dtype, low=-3, high=3)
@@ -236,9 +253,9 @@ class TestReduce(TestCase):
         self.compare(lambda t: t.argmin(0), low, device)
 
     def test_first_of_two_at_every_pair_of_places(self, device):
-        n = 131  # whole steps of four vectors, and a rest
-        i, j = torch.triu_indices(n, n)
-        for value in (1.0, NAN):
+        # Whole steps of four vectors, and a rest; rows that are transposed, and a rest.
+        for n, value in itertools.product((131, 39), (1.0, NAN)):
+            i, j = torch.triu_indices(n, n)
             x = torch.full((i.numel(), n), 0.0 if value == 1 else INF)
             x[torch.arange(i.numel()), i] = x[torch.arange(i.numel()), j] = value
             self.compare(lambda t: t.argmax(1), x, device)
@@ -246,8 +263,13 @@ class TestReduce(TestCase):
             self.compare(lambda t: t.t().contiguous().max(0), x, device)
 
     def test_hash(self, device):
-        for x in (torch.randn(3, 40, 5), torch.randn(70000).bfloat16(), torch.randint(-9, 9, (5, 33)),
-                  torch.rand(4, 5) > 0.5, torch.tensor(2.5)):
+        for x in (
+            torch.randn(3, 40, 5),
+            torch.randn(70000).bfloat16(),
+            torch.randint(-9, 9, (5, 33)),
+            torch.rand(4, 5) > 0.5,
+            torch.tensor(2.5),
+        ):
             if x.is_floating_point() and not torch.netcl.get_device_properties().has_fp64:
                 continue  # numbers are hashed as float64
             self.compare(torch.hash_tensor, x, device)

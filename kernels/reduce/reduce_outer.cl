@@ -1,7 +1,8 @@
 // For CPUs, and for GPUs with one lane: lanes lie along the first kept dimension. A work-item computes tiles_per_item
 // tiles. Each has up to PANEL vectors of outputs side by side, whose accumulators stay in the first-level cache. -D:
-// PANEL.
+// PANEL; DENSE_ROWS if each output has a short row of adjacent elements (CPUs, VEC is 16, numbers of 32 bits).
 #include "common/few.h"
+#include "common/transpose.h"
 #include "reduce/outputs.h"
 
 // How many vectors of a tile are read by one load each. A GPU has one lane, so there it makes no difference.
@@ -64,6 +65,47 @@ ALWAYS_INLINE void add_row(accumulators_t* acc, const tile_t* T, src_t row, long
   }
 }
 
+#if defined(DENSE_ROWS)
+// Reads VEC elements of VEC outputs, `count` of which count, and gives each output a lane. A vector may go on into the
+// next output's elements, but not behind `end`.
+ALWAYS_INLINE void read_across(VT* v, src_t src, long lane_stride, int count, src_t end) {
+  if (count == VEC) {
+    UNROLL for (int k = 0; k < VEC; k++)
+      v[k] = READ(src + k * lane_stride);
+  } else {
+    for (int k = 0; k < VEC; k++) {
+      const src_t p = src + k * lane_stride;
+      v[k] = p + VEC * ELEMENT <= end ? READ(p) : gather(p, ELEMENT, count);
+    }
+  }
+  TRANSPOSE16(VT, v)
+}
+
+// Adds all n elements of each output.
+ALWAYS_INLINE void add_dense_rows(accumulators_t* acc, const tile_t* T, long n, param_t p0) {
+  const long stride = T->lane_stride;
+  for (int j = 0; j < T->vectors; j++) {
+    const src_t src = T->src + j * VEC * stride;
+    const int lanes = lanes_of(T, j);
+    const VT pivot = gather(src, stride, lanes);
+    accumulators_t a = identities();
+    for (long i = 0; i < n && lanes < VEC; i++) step(&a, FROM(gather(src + i * ELEMENT, stride, lanes), pivot), i, p0);
+    for (long i = 0; i < n && lanes == VEC; i += VEC) {
+      const int count = (int)min(n - i, (long)VEC);
+      VT v[VEC];
+      read_across(v, src + i * ELEMENT, stride, count, src + (VEC - 1) * stride + n * ELEMENT);
+      int k = 0;
+      for (; k + 4 <= count; k += 4) {
+        const places_t at = {i + k, 1};
+        step4(&a, FROM(v[k], pivot), FROM(v[k + 1], pivot), FROM(v[k + 2], pivot), FROM(v[k + 3], pivot), at, p0);
+      }
+      for (; k < count; k++) step(&a, FROM(v[k], pivot), i + k, p0);
+    }
+    acc[j] = a;
+  }
+}
+#endif
+
 // Adds the reduced elements [begin, end), in stages of kReduceRows.
 ALWAYS_INLINE void add_segment(accumulators_t* acc, const tile_t* T, const ReduceParams* L, long begin, long end,
                                param_t p0) {
@@ -98,6 +140,28 @@ ALWAYS_INLINE void add_segment(accumulators_t* acc, const tile_t* T, const Reduc
   }
 }
 
+// Writes the results of VEC outputs, if they lie side by side; else returns 0.
+ALWAYS_INLINE int write_vector(const accumulators_t* a, __global uchar* out0, long stride0, __global uchar* out1,
+                               long stride1, param_t p0) {
+#if defined(KIND_SIMPLE)
+  if (stride0 != sizeof(STORAGE(OUT0))) return 0;
+  const VT r = FINISH(a->v);
+  STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)out0, 0, r);
+  return 1;
+#elif defined(KIND_ARG) && defined(OUT1)
+  if (stride0 != sizeof(STORAGE(OUT0)) || stride1 != sizeof(long)) return 0;
+  STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)out0, 0, a->v);
+  STORE(i64, INDEX, VEC, (__global long*)out1, 0, a->i);
+  return 1;
+#elif defined(KIND_ARG)
+  if (stride0 != sizeof(long)) return 0;
+  STORE(i64, INDEX, VEC, (__global long*)out0, 0, a->i);
+  return 1;
+#else
+  return 0;
+#endif
+}
+
 __kernel void reduce_outer(ARGS) {
   const ReduceParams* L = &params;
   const param_t p0 = P0(L);
@@ -110,7 +174,11 @@ __kernel void reduce_outer(ARGS) {
     const long rest = tile / panels, column = (tile - rest * panels) * (PANEL * VEC);
     const offsets_t off = offsets_at(&L->kept, rest, 1);
     const tile_t T = tile_at(L, IN_PTR + off.in, column);
+#if defined(DENSE_ROWS)
+    add_dense_rows(acc, &T, L->reduced, p0);
+#else
     add_segment(acc, &T, L, begin, end, p0);
+#endif
     __global uchar* out0 = OUT0_PTR + off.out0 + column * stride0;
     __global uchar* out1 = OUT1_PTR + off.out1 + column * stride1;
     FOR_FEW(j, 0, T.vectors, PANEL) {
@@ -120,13 +188,9 @@ __kernel void reduce_outer(ARGS) {
           PARTIAL[segment * L->outputs + rest * columns + column + j * VEC + k] = lane(&acc[j], k, begin);
         continue;
       }
-#if defined(KIND_SIMPLE)
-      if (lanes == VEC && stride0 == sizeof(STORAGE(OUT0))) {
-        const VT r = FINISH(acc[j].v);
-        STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)out0, j * VEC, r);
+      if (lanes == VEC &&
+          write_vector(&acc[j], out0 + j * VEC * stride0, stride0, out1 + j * VEC * stride1, stride1, p0))
         continue;
-      }
-#endif
       for (int k = 0; k < lanes; k++) {
         const long c = j * VEC + k;
         write_result(lane(&acc[j], k, begin), T.src + c * T.lane_stride, out0 + c * stride0, out1 + c * stride1, p0);

@@ -20,7 +20,9 @@ namespace {
 constexpr int64_t kItemElements = 65536;     // elements that pay for a work-item on a CPU
 constexpr int64_t kFoldElements = 8192;      // elements from which several rows are reduced side by side
 constexpr int64_t kSegmentElements = 65536;  // elements that pay for a second launch
-constexpr int64_t kLongRow = 32;             // a dense row at least this long is reduced along its lanes
+constexpr int64_t kLongRow = 32;             // a dense row at least this long is reduced along its lanes,
+constexpr int64_t kLongNarrowRow = 129;      // or this long, if its lanes can be transposed
+constexpr int64_t kTransposedPanel = 8;      // vectors of outputs side by side, if lanes are transposed
 constexpr int64_t kGroup = 256;              // largest work-group of reduce_group
 constexpr int64_t kGroupRow = 16;            // a dense row at least this long is reduced by several work-items of a GPU
 constexpr int64_t kCombineGroup = 64;        // work-group of reduce_combine on a GPU
@@ -71,8 +73,9 @@ struct Plan {
   const char *file, *kernel;
   int64_t vec, panel, local;  // lanes, vectors per tile, work-items per group
   Range global, group;
-  int64_t width = 0;    // reduce_group: work-items per output
-  bool narrow = false;  // reduce_group: whether 31 bits hold what locates an element of an output
+  int64_t width = 0;        // reduce_group: work-items per output
+  bool narrow = false;      // reduce_group: whether 31 bits hold what locates an element of an output
+  bool dense_rows = false;  // reduce_outer: whether each output has a short row of adjacent elements
 };
 
 void cut(ReduceParams& params, int64_t segments, int64_t multiple) {
@@ -84,11 +87,18 @@ Plan plan_cpu(const Device& device, const Reduction& p, int64_t lanes, ReducePar
   const Dim &row = p.reduced[0], &column = p.kept[0];
   const int64_t element = c10::elementSize(p.in.dtype);
   const int64_t target = 4 * static_cast<int64_t>(device.compute_units());
-  const bool dense_row = row.in == element && row.size >= kLongRow;
+  // Rows of 16 numbers of 32 bits are read as vectors and transposed, so that each output has a lane.
+  const bool transposed = row.in == element && p.reduced.size() == 1 && column.size >= lanes && lanes == 16 &&
+                          column.in > 0 && row.size < kLongNarrowRow;
+  const bool dense_row = row.in == element && row.size >= kLongRow && !transposed;
   const bool inner = params.outputs == 1 || dense_row || (column.in != element && column.size < lanes) ||
                      column.size < std::min<int64_t>(lanes, 4);
   Plan plan{inner ? "reduce/reduce_inner.cl" : "reduce/reduce_outer.cl", inner ? "reduce_inner" : "reduce_outer", lanes,
             lanes == 1 ? 64 : 1024 / lanes, 1};
+  if (transposed && !inner) {
+    plan.dense_rows = true;
+    plan.panel = kTransposedPanel;
+  }
   int64_t width = 1;
   params.tiles = params.outputs;
   if (!inner) {
@@ -216,6 +226,7 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
   first.set("VEC", plan.vec).set("LOCAL", plan.local);
   if (plan.width) first.set("WIDTH", plan.width);
   if (plan.narrow) first.set("NARROW", 1);
+  if (plan.dense_rows) first.set("DENSE_ROWS", 1);
   kernel(device, plan.file, plan.kernel, first)
       .launch(op.aten, queue, plan.global, plan.group, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data},
               buf_or_null(partial), params);

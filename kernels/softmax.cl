@@ -4,6 +4,9 @@
 // fmax ignores a NaN, but it still reaches the sum and so the whole row. A row of -inf becomes NaN too (inf - inf).
 #include "common/rows.h"
 
+// Whether a row has room for whole vectors: what they write into the next row is written again by this work-item.
+#define HAS_ROOM(row) const int room = (row) + 1 < last && n >= VEC;
+
 #ifdef IN
 DEFINE_LANES(IN)
 DEFINE_LANES(OUT)
@@ -21,31 +24,31 @@ DEFINE_LANES(OUT)
 #define KEEP(i, lanes, e) kept[(i) / VEC] = e
 #define KEPT(i, lanes, top) kept[(i) / VEC]
 #elif defined(KEEP_EXP)
-#define KEEP(i, lanes, e) STORE_LANES(OUT, y, i, lanes, e)
-#define KEPT(i, lanes, top) LOAD_LANES(OUT, y, i, lanes, 0)
+#define KEEP(i, lanes, e) STORE_IN_ROOM(OUT, y, i, lanes, e, room)
+#define KEPT(i, lanes, top) LOAD_IN_ROOM(OUT, y, i, lanes, 0, room)
 #else
 #define KEEP(i, lanes, e)
-#define KEPT(i, lanes, top) EXP(LOAD_LANES(IN, x, i, lanes, top) - top)
+#define KEPT(i, lanes, top) EXP(LOAD_IN_ROOM(IN, x, i, lanes, top, room) - top)
 #endif
 
 #ifndef KEPT_ARG
 #define KEPT_ARG
 #endif
 
-#define TO_MAX(i, lanes)                                  \
-  {                                                       \
-    const VT xv = LOAD_LANES(IN, x, i, lanes, -INFINITY); \
-    m = xv > m ? xv : m;                                  \
+#define TO_MAX(i, lanes)                                          \
+  {                                                               \
+    const VT xv = LOAD_IN_ROOM(IN, x, i, lanes, -INFINITY, room); \
+    m = xv > m ? xv : m;                                          \
   }
-#define TO_EXP(i, lanes)                                      \
-  {                                                           \
-    FETCH_AHEAD(x, i, n);                                     \
-    const VT e = EXP(LOAD_LANES(IN, x, i, lanes, top) - top); \
-    KEEP(i, lanes, e);                                        \
-    s += KEEP_LANES(e, lanes, 0);                             \
+#define TO_EXP(i, lanes)                                              \
+  {                                                                   \
+    FETCH_AHEAD(x, i, n);                                             \
+    const VT e = EXP(LOAD_IN_ROOM(IN, x, i, lanes, top, room) - top); \
+    KEEP(i, lanes, e);                                                \
+    s += KEEP_LANES(e, lanes, 0);                                     \
   }
-#define TO_LOG(i, lanes) STORE_LANES(OUT, y, i, lanes, LOAD_LANES(IN, x, i, lanes, 0) - top - shift);
-#define TO_SCALE(i, lanes) STORE_LANES(OUT, y, i, lanes, KEPT(i, lanes, top) * scale);
+#define TO_LOG(i, lanes) STORE_IN_ROOM(OUT, y, i, lanes, LOAD_IN_ROOM(IN, x, i, lanes, 0, room) - top - shift, room);
+#define TO_SCALE(i, lanes) STORE_IN_ROOM(OUT, y, i, lanes, KEPT(i, lanes, top) * scale, room);
 
 // A row has `n` adjacent elements.
 __kernel void softmax_rows(BUF(out), BUF(in), KEPT_ARG long rows, long rows_per, long n) {
@@ -53,6 +56,7 @@ __kernel void softmax_rows(BUF(out), BUF(in), KEPT_ARG long rows, long rows_per,
   const long first = (long)get_group_id(0) * rows_per;
   const long last = min(first + rows_per, rows);
   for (long row = first; row < last; row++) {
+    HAS_ROOM(row)
     __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * n;
     __global STORAGE(OUT)* y = PTR(out, STORAGE(OUT)) + row * n;
     VT m = (VT)(-INFINITY);
@@ -107,13 +111,14 @@ DEFINE_LANES(GIN)
 #define RESULT(g, y, sum) (((g) - (sum)) * (y))
 #endif
 
-#define TO_DOT(i, lanes) s += TERM(LOAD_LANES(GRAD, g, i, lanes, 0), LOAD_LANES(OUTPUT, y, i, lanes, 0));
-#define TO_GRAD(i, lanes)                                                                    \
-  {                                                                                          \
-    FETCH_AHEAD(g, i, n);                                                                    \
-    FETCH_AHEAD(y, i, n);                                                                    \
-    const VT gv = LOAD_LANES(GRAD, g, i, lanes, 0), yv = LOAD_LANES(OUTPUT, y, i, lanes, 0); \
-    STORE_LANES(GIN, o, i, lanes, RESULT(gv, yv, sum));                                      \
+#define TO_DOT(i, lanes) \
+  s += TERM(LOAD_IN_ROOM(GRAD, g, i, lanes, 0, room), LOAD_IN_ROOM(OUTPUT, y, i, lanes, 0, room));
+#define TO_GRAD(i, lanes)                                                                                    \
+  {                                                                                                          \
+    FETCH_AHEAD(g, i, n);                                                                                    \
+    FETCH_AHEAD(y, i, n);                                                                                    \
+    const VT gv = LOAD_IN_ROOM(GRAD, g, i, lanes, 0, room), yv = LOAD_IN_ROOM(OUTPUT, y, i, lanes, 0, room); \
+    STORE_IN_ROOM(GIN, o, i, lanes, RESULT(gv, yv, sum), room);                                              \
   }
 
 __kernel void softmax_backward_rows(BUF(gin), BUF(grad), BUF(output), long rows, long rows_per, long n) {
@@ -121,6 +126,7 @@ __kernel void softmax_backward_rows(BUF(gin), BUF(grad), BUF(output), long rows,
   const long first = (long)get_group_id(0) * rows_per;
   const long last = min(first + rows_per, rows);
   for (long row = first; row < last; row++) {
+    HAS_ROOM(row)
     __global const STORAGE(GRAD)* g = PTR(grad, const STORAGE(GRAD)) + row * n;
     __global const STORAGE(OUTPUT)* y = PTR(output, const STORAGE(OUTPUT)) + row * n;
     __global STORAGE(GIN)* o = PTR(gin, STORAGE(GIN)) + row * n;

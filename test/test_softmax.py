@@ -102,6 +102,20 @@ class TestSoftmax(TestCase):
         x[2] = -inf
         x.view(torch.int32)[3, 2] = 0x7FC001FF  # a NaN with some low bits set
         self.assertEqual(F.softmax(x.to(device), 1).cpu(), F.softmax(x, 1))
+        # Many rows: each is followed by others, whose first elements share its last vector.
+        for n in (5, 19, 50):
+            x = torch.randn(70, n)
+            x[3::7, n - 1] = nan
+            x[4::7] = -inf
+            x[5::7, 0] = inf
+            x[6::7, ::2] = -inf
+            for f in (F.softmax, F.log_softmax):
+                a, b = x.to(device).requires_grad_(), x.clone().requires_grad_()
+                got, want = f(a, 1), f(b, 1)
+                self.assertEqual(got, want, exact_device=False)
+                got.backward(torch.ones_like(got))
+                want.backward(torch.ones_like(want))
+                self.assertEqual(a.grad.cpu(), b.grad)
 
     def test_shapes_without_elements_or_dimensions(self, device):
         for shape, dim in (((0, 3), 1), ((3, 0), 1), ((3, 0), 0)):
@@ -155,9 +169,7 @@ class TestSoftmax(TestCase):
         x = torch.randn(3, 50257)
         # A sum of n terms of one sign in 16 chains of float32: the relative error is at most n / 16 * 2^-24 = 2e-4,
         # typically its square root, 3e-6.
-        self.assertEqual(
-            F.softmax(x.to(device), -1).cpu(), F.softmax(x.double(), -1).float(), rtol=1e-5, atol=1e-9
-        )
+        self.assertEqual(F.softmax(x.to(device), -1).cpu(), F.softmax(x.double(), -1).float(), rtol=1e-5, atol=1e-9)
         self.assertEqual(F.log_softmax(x.to(device), -1).cpu(), F.log_softmax(x.double(), -1).float())
 
     def test_integers_are_refused(self, device):
@@ -180,8 +192,9 @@ class TestSoftmax(TestCase):
                 expected = torch._masked_softmax(x, mask, dim, kind)
                 self.assertEqual(got.cpu(), expected)
         full = torch.ones(2, 3, 4, 4, dtype=torch.bool)
-        self.assertEqual(torch._masked_softmax(x.to(device), full.to(device), 3, 2).cpu(),
-                         torch._masked_softmax(x, full, 3, 2))
+        self.assertEqual(
+            torch._masked_softmax(x.to(device), full.to(device), 3, 2).cpu(), torch._masked_softmax(x, full, 3, 2)
+        )
         g = torch.randn_like(x)
         got = torch.ops.aten._masked_softmax_backward(g.to(device), expected.to(device), mask.to(device), 3)
         self.assertEqual(got.cpu(), torch.ops.aten._masked_softmax_backward(g, expected, mask, 3))
@@ -192,8 +205,9 @@ class TestSoftmax(TestCase):
 
     @dtypes(torch.float32, torch.bfloat16)
     def test_row_lengths(self, device, dtype):
-        """On GPUs: one, some or all work-items of a group for a row; rows in vectors or not, and beyond registers."""
-        for n, rows in ((3, 70), (64, 33), (100, 9), (770, 5), (4096, 2), (8196, 2)):
+        """On GPUs: one, some or all work-items of a group for a row; rows in vectors or not, and beyond registers. On
+        CPUs: rows that are transposed, in whole vectors or not, and rows that share a vector with the next."""
+        for n, rows in ((3, 70), (21, 37), (32, 16), (58, 99), (64, 33), (100, 9), (770, 5), (4096, 2), (8196, 2)):
             for shift in (0, 1):  # rows that begin at a vector, and rows that do not
                 x = torch.randn(rows * n + shift, dtype=torch.float32).to(dtype)
                 x[5] = -float("inf")

@@ -64,6 +64,24 @@ bool launch_short(const char* op, const char* name, bool log, Defs d, const Tens
   return true;
 }
 
+// Computes rows that a CPU transposes, since they have few vectors; false if they are none.
+template <class... Inputs>
+bool launch_tiles(const char* op, const char* name, bool log, Defs d, const Tensor& out, const Shape& s,
+                  const Inputs&... in) {
+  constexpr int64_t kVec = 16, kLongest = 32;
+  Device& dev = netcl::device_of(out);
+  if (!dev.is_cpu() || s.inner != 1 || s.n > kLongest || s.outer < kVec ||
+      compute_type(out.scalar_type()) != at::kFloat)
+    return false;
+  d.set("ACC", "f32").set("VEC", kVec).set("LONGEST", kLongest);
+  if (log) d.set("LOG", 1);
+  const int64_t rows_per = round_up(row_split(dev, s.outer, s.n).rows_per, kVec);
+  kernel(dev, "softmax_tiles.cl", name, d)
+      .launch(op, queue_of(out), {size_t(ceil_div(s.outer, rows_per))}, {1}, buf(out), buf(in)..., s.outer, rows_per,
+              s.n);
+  return true;
+}
+
 // The local memory for a row's exponentials on a CPU, which keeps it in the cache; 0 if they do not fit.
 size_t kept_bytes(const Device& dev, c10::ScalarType compute, int64_t n) {
   const auto bytes = size_t(round_up(n, row_vec(dev, n))) * c10::elementSize(compute);
@@ -81,6 +99,7 @@ void forward(const char* op, bool log, const Tensor& input, int64_t dim, const T
   d.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(out.scalar_type()));
   const Shape shape(x, dim);
   if (!dev.is_cpu() && launch_short(op, "softmax_short", log, d, y.get(), shape, x)) return y.finish();
+  if (launch_tiles(op, "softmax_tiles", log, d, y.get(), shape, x)) return y.finish();
   row_defs(d, dev, compute, shape.adjacent());
   const char *rows = "softmax_rows", *cols = "softmax_cols";
   if (log || shape.inner != 1) {  // no exponential is needed twice, or a row is not contiguous
@@ -110,6 +129,7 @@ void backward(const char* op, bool log, const Tensor& grad, const Tensor& output
   d.set("GIN", dtype_tag(out.scalar_type()));
   const Shape shape(y, dim);
   if (!dev.is_cpu() && launch_short(op, "softmax_short_grad", log, d, gin.get(), shape, g, y)) return gin.finish();
+  if (launch_tiles(op, "softmax_tiles_backward", log, d, gin.get(), shape, g, y)) return gin.finish();
   row_defs(d, dev, compute_type(y.scalar_type()), shape.adjacent());
   if (log) d.set("LOG", 1);
   if (shape.inner == 1) past_cache(d, dev, gin.get(), shape.n, row_vec(dev, shape.n), {g, y});

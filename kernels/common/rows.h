@@ -117,26 +117,45 @@
 #define hsum(x) (x)
 #define hmax(x) (x)
 #define KEEP_LANES(x, lanes, fill) (x)
+#define LOAD_IN_ROOM(S, p, i, lanes, fill, room) LOAD(S, ACC, 1, p, i)
+#define STORE_IN_ROOM(S, p, i, lanes, x, room) STORE(S, ACC, 1, p, i, x)
 #else
+// Integers as wide as the elements.
+#define mask_f32 int
+#define mask_f64 long
+typedef CAT(CAT(mask_, ACC), CAT(V_, VEC)) lane_mask_t;
+// x in the first `lanes` lanes, `fill` in the others.
+static inline VT keep_lanes(VT x, int lanes, ST fill) {
+  if (lanes == VEC) return x;
+  return (lane_mask_t)LANE_NUMBERS(VEC) < (lane_mask_t)(lanes) ? x : (VT)(fill);
+}
 // LOAD_LANES(S, p, i, lanes, fill) needs one DEFINE_LANES(S) for each storage tag S (the macro's name, not its value).
 #define LOAD_LANES(S, p, i, lanes, fill) load_lanes_##S((p) + (i), lanes, fill)
 #define STORE_LANES(S, p, i, lanes, x) store_lanes_##S((p) + (i), lanes, x)
-#define DEFINE_LANES(S)                                                               \
-  static inline VT load_lanes_##S(__global const STORAGE(S)* p, int lanes, ST fill) { \
-    if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                 \
-    lanes_t r;                                                                        \
-    r.v = (VT)(fill);                                                                 \
-    FOR_FEW(j, 0, lanes, VEC) r.s[j] = LOAD(S, ACC, 1, p, j);                         \
-    return r.v;                                                                       \
-  }                                                                                   \
-  static inline void store_lanes_##S(__global STORAGE(S)* p, int lanes, VT x) {       \
-    if (lanes == VEC) {                                                               \
-      STORE(S, ACC, VEC, p, 0, x);                                                    \
-      return;                                                                         \
-    }                                                                                 \
-    lanes_t r;                                                                        \
-    r.v = x;                                                                          \
-    FOR_FEW(j, 0, lanes, VEC) STORE(S, ACC, 1, p, j, r.s[j]);                         \
+// The same if there may be room for a whole vector, whose other lanes are read but do not count, or are written but are
+// written again later.
+#define LOAD_IN_ROOM(S, p, i, lanes, fill, room) load_in_room_##S((p) + (i), lanes, fill, room)
+#define STORE_IN_ROOM(S, p, i, lanes, x, room) store_lanes_##S((p) + (i), (room) ? VEC : (lanes), x)
+#define DEFINE_LANES(S)                                                                           \
+  static inline VT load_lanes_##S(__global const STORAGE(S)* p, int lanes, ST fill) {             \
+    if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                             \
+    lanes_t r;                                                                                    \
+    r.v = (VT)(fill);                                                                             \
+    FOR_FEW(j, 0, lanes, VEC) r.s[j] = LOAD(S, ACC, 1, p, j);                                     \
+    return r.v;                                                                                   \
+  }                                                                                               \
+  static inline VT load_in_room_##S(__global const STORAGE(S)* p, int lanes, ST fill, int room) { \
+    if (lanes == VEC || !room) return load_lanes_##S(p, lanes, fill);                             \
+    return keep_lanes(LOAD(S, ACC, VEC, p, 0), lanes, fill);                                      \
+  }                                                                                               \
+  static inline void store_lanes_##S(__global STORAGE(S)* p, int lanes, VT x) {                   \
+    if (lanes == VEC) {                                                                           \
+      STORE(S, ACC, VEC, p, 0, x);                                                                \
+      return;                                                                                     \
+    }                                                                                             \
+    lanes_t r;                                                                                    \
+    r.v = x;                                                                                      \
+    FOR_FEW(j, 0, lanes, VEC) STORE(S, ACC, 1, p, j, r.s[j]);                                     \
   }
 // Stores sums that the next row adds to, so they stay in the cache even with PAST_CACHE.
 #define STORE_SUMS(p, i, lanes, x) store_sums((p) + (i), lanes, x)
@@ -148,14 +167,6 @@ static inline void store_sums(__global ST* p, int lanes, VT x) {
   lanes_t r;
   r.v = x;
   FOR_FEW(j, 0, lanes, VEC) p[j] = r.s[j];
-}
-// x in the first `lanes` lanes, `fill` in the others.
-static inline VT keep_lanes(VT x, int lanes, ST fill) {
-  if (lanes == VEC) return x;
-  lanes_t r;
-  r.v = x;
-  for (int j = lanes; j < VEC; j++) r.s[j] = fill;
-  return r.v;
 }
 #define KEEP_LANES(x, lanes, fill) keep_lanes(x, lanes, fill)
 // Combines the halves of a vector until one element is left; T is the element's type.

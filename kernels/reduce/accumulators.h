@@ -88,7 +88,7 @@ static inline accumulator_t single(ST x, long at, param_t p0) {
 #endif
 #if defined(ACC_FLOATING)  // the first NaN comes before all others
 #define TAKES(x, v) (BEATS_OR_NAN(x, v) & !isnan(v))
-#define TIES(x, v) ((x) == (v) || (isnan(x) && isnan(v)))
+#define TIES(x, v) (((x) == (v)) | (isnan(x) & isnan(v)))
 #else
 #define TAKES(x, v) BEATS(x, v)
 #define TIES(x, v) ((x) == (v))

@@ -1,6 +1,14 @@
 // For CPUs: lanes lie along the reduced dimension. A work-item computes tiles_per_item outputs, one after another.
 #include "reduce/outputs.h"
 
+// Declares vectors v and i of n lanes: the better ones of the two halves of `values`, and their places.
+#define BETTER_HALF(n, v, i, values, places)                                                            \
+  const VTYPE(ACC, n) v##_lo = (values).lo, v##_hi = (values).hi;                                       \
+  const VTYPE(INDEX, n) i##_lo = (places).lo, i##_hi = (places).hi;                                     \
+  const VTYPE(INDEX, n) i##_takes = TAKES(v##_hi, v##_lo) | (TIES(v##_hi, v##_lo) & (i##_hi < i##_lo)); \
+  const VTYPE(ACC, n) v = i##_takes ? v##_hi : v##_lo;                                                  \
+  const VTYPE(INDEX, n) i = i##_takes ? i##_hi : i##_lo;
+
 // Merges the lanes of a vector; `apart` is the distance from one lane's position to the next.
 static inline accumulator_t merge_all_lanes(const accumulators_t* v, long apart) {
 #if defined(KIND_SIMPLE) && VEC >= 8
@@ -13,6 +21,18 @@ static inline accumulator_t merge_all_lanes(const accumulators_t* v, long apart)
   const VTYPE(ACC, 2) h2 = COMBINE(h4.lo, h4.hi);
   const accumulator_t r = {COMBINE(h2.x, h2.y)};
   return r;
+#elif defined(KIND_ARG) && VEC >= 8
+  const index_vec_t places = v->i + (index_vec_t)LANE_NUMBERS(VEC) * (index_t)apart;
+#if VEC == 16
+  BETTER_HALF(8, v8, i8, v->v, places)
+#else
+  const VT v8 = v->v;
+  const index_vec_t i8 = places;
+#endif
+  BETTER_HALF(4, v4, i4, v8, i8)
+  BETTER_HALF(2, v2, i2, v4, i4)
+  const accumulator_t a = {v2.x, i2.x}, b = {v2.y, i2.y};
+  return merge(a, b);
 #else
   accumulator_t a[VEC];
   for (int k = 0; k < VEC; k++) a[k] = lane(v, k, k * apart);

@@ -79,8 +79,9 @@ __kernel void resample_pixels_backward(BUF(gin), BUF(grad), const UpsampleParams
           PTR(gin, STORAGE(IN)) + (((plane * s.in[0] + d) * s.in[1] + m.row) * s.in[2] + m.column) * C;
       for (int h = 0; h < m.rows_end - m.row; h++, x += s.in[2] * C) {
         const rows_t rows = ROWS_OF(s.out[2] * C);
-#if TAPS > 1
-        // Each column of the gradient is used for several inputs, so it is added up once.
+#if TAPS * TAPS_D > 2
+        // Each column of the gradient is used for several inputs, so it is added up once. (Two taps do not pay for
+        // that.)
         if (outputs <= kUpsampleColumns) {
           FOR_VECTORS(c, C) {
             VT columns[kUpsampleColumns];

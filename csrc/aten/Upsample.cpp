@@ -147,7 +147,8 @@ std::optional<UpsampleBlock> block_of(const Call& c, const Device& dev, int64_t 
   b.twice = c.steps[2] == 0.5 && c.shape.out[2] == 2 * c.shape.in[2] && c.shape.out[2] < kExact &&
             !(c.interpolates() && c.shape.align_corners);
   b.columns = even(size[2], largest_block(c, 2));
-  if (channels > 1 && c.backward) {  // a few inputs' gradients, so that the columns' sums stay in the cache
+  const bool sums = c.taps() > 2 || (c.taps() == 2 && c.shape.out[0] > 1);
+  if (channels > 1 && c.backward && sums) {  // a few inputs' gradients, so that the columns' sums stay in the cache
     const double columns = (kUpsampleColumns - 4) * c.steps[2] - double(c.taps() + 2);
     b.columns = even(size[2], std::clamp<int64_t>(int64_t(columns), 1, b.columns));
   }

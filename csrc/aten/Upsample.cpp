@@ -137,7 +137,8 @@ int64_t largest_block(const Call& c, int d) {
 // The block of a work-item, or none if the kernels do not take these sizes. `channels` lie side by side.
 std::optional<UpsampleBlock> block_of(const Call& c, const Device& dev, int64_t channels) {
   const int64_t (&size)[3] = c.backward ? c.shape.in : c.shape.out;
-  constexpr int64_t kMostSize = 1 << 30, kExact = 1 << 22, kItemElements = 16384;
+  // Beyond 2^23, positions in float32 may be off by whole elements, and an input may have more outputs than expected.
+  constexpr int64_t kMostSize = 1 << 23, kExact = 1 << 22, kItemElements = 16384;
   for (int d = 0; d < 3; d++) {
     if (largest_block(c, d) == 0 || c.shape.in[d] > kMostSize || c.shape.out[d] > kMostSize) return {};
   }

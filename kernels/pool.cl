@@ -4,6 +4,7 @@
 // of windows that a work-item takes at once, side by side along x, if they all lie inside the image.
 #include "args/pool.h"
 #include "common/extremes.h"
+#include "common/pool_window.h"
 #include "common/row_elements.h"
 #include "common/vector.h"
 
@@ -15,28 +16,6 @@
 #define nan_i16(v) 0
 #define nan_i8(v) 0
 #define nan_u8(v) 0
-
-// The window of an output: elements [begin, end), and the number that an average divides by.
-typedef struct {
-  long begin, end, length;
-} window_t;
-
-static inline window_t window(const PoolParams* P, int d, long o) {
-  window_t w;
-  if (P->adaptive) {
-    w.begin = o * P->in[d] / P->out[d];
-    w.end = ((o + 1) * P->in[d] + P->out[d] - 1) / P->out[d];
-    w.length = w.end - w.begin;
-    return w;
-  }
-  const long begin = o * P->stride[d] - P->pad[d];
-  const long end = min(begin + (P->ker[d] - 1) * P->dil[d] + 1, P->in[d] + P->pad[d]);
-  w.begin = begin;
-  while (w.begin < 0) w.begin += P->dil[d];
-  w.end = min(end, P->in[d]);
-  w.length = P->include_pad ? end - begin : max(w.end - w.begin, 0L);
-  return w;
-}
 
 // The windows along x that lie inside the image: outputs [begin, end), none if vectors are of no use.
 static inline window_t inner_windows(const PoolParams* P) {
@@ -233,24 +212,6 @@ __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
   }
 }
 
-#if defined(IDX)
-// The outputs whose windows may hold input `i`: [begin, end).
-static inline window_t covering(const PoolParams* P, int d, IDX i) {
-  const IDX in = (IDX)P->in[d], out = (IDX)P->out[d], stride = (IDX)P->stride[d];
-  window_t w;
-  w.length = 0;
-  if (P->adaptive) {
-    w.begin = i * out / in;
-    w.end = ((i + 1) * out + in - 1) / in;
-    return w;
-  }
-  const IDX at = i + (IDX)P->pad[d], reach = (IDX)((P->ker[d] - 1) * P->dil[d]);
-  w.begin = at > reach ? (at - reach - 1) / stride + 1 : 0;
-  w.end = min(at / stride + 1, out);
-  return w;
-}
-#endif
-
 // The gradient of max pooling, on a GPU: a work-item sums over the windows that may have chosen its input, in a fixed
 // order. Tensors lie as [plane][z][y][x][inner], where `inner` is 1, or counts channels if they come last.
 __kernel void pool_max_backward(BUF(src), BUF(index), BUF(dst), BUF(err), const PoolParams P, long n, long inner_size,
@@ -278,7 +239,8 @@ __kernel void pool_max_backward(BUF(src), BUF(index), BUF(dst), BUF(err), const 
   STORE(IN, ACC, 1, PTR(dst, STORAGE(IN)), at, sum);
 }
 
-// dst has the compute type. Each of its rows sums over the windows that hold it, in a fixed order.
+// For GPUs, and for integers (pool_rows.cl is for floats on CPUs). dst has the compute type. Each of its rows sums over
+// the windows that hold it, in a fixed order.
 __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global ST* dst = PTR(dst, ST);

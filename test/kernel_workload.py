@@ -101,6 +101,8 @@ def operators() -> None:
     F.fractional_max_pool2d(image, 2, output_size=4).sum().backward()
     F.max_unpool2d(*F.max_pool2d(image[..., :8], 2, return_indices=True), 3, 2)
     F.adaptive_max_pool2d(image, 4).sum().backward()
+    last = image.contiguous(memory_format=torch.channels_last)
+    (F.max_pool2d(last, 3, 2).sum() + F.avg_pool2d(last, 3, 2).sum()).backward()
     w = torch.randn(4, 1, 3, 3, device=D, requires_grad=True)
     for dilation in (1, 2):
         F.conv2d(torch.randn(1, 4, 9, 9, device=D), w, dilation=dilation, groups=4).sum().backward()

@@ -48,6 +48,24 @@ AVERAGE = [
     (F.adaptive_avg_pool2d, (2, 3, 4, 5), {"output_size": (7, 3)}),
     (F.adaptive_avg_pool3d, (2, 3, 5, 7, 6), {"output_size": (2, 3, 9)}),
 ]
+# Sizes of images and windows for tests of memory formats and of gradients: steps of 1, 2 and more, windows that leave
+# gaps, overlap or reach beyond the image, and that differ in size.
+WINDOWS = [
+    ((13, 11), {"kernel_size": 3, "stride": 1, "padding": 1}),
+    ((12, 19), {"kernel_size": (2, 3), "stride": 2, "ceil_mode": True}),
+    ((9, 40), {"kernel_size": (3, 5), "stride": (1, 2), "padding": (0, 2)}),
+    ((8, 23), {"kernel_size": (2, 4), "stride": (3, 5), "padding": 1}),
+    ((5, 6, 10), {"kernel_size": (2, 3, 3), "stride": (2, 1, 1), "padding": 1}),
+    ((4, 5, 9), {"kernel_size": 2, "stride": 2, "ceil_mode": True}),
+]
+ADAPTIVE = [
+    ((13, 11), (5, 4)),
+    ((14, 6), (7, 2)),
+    ((4, 5), (6, 9)),
+    ((6, 7), 1),
+    ((5, 6, 7), (2, 3, 4)),
+    ((4, 6, 8), 2),
+]
 PADS = [
     ((2, 3, 9), (3, 2)),
     ((3, 9), (0, 8)),
@@ -88,9 +106,7 @@ class TestPooling(TestCase):
     def test_average(self, device, dtype):
         for function, shape, kwargs in AVERAGE:
             with self.subTest(f"{function.__name__} {kwargs}"):
-                self.compare(
-                    function, make_tensor(shape, device=device, dtype=dtype), kwargs, lambda t: t.double()
-                )
+                self.compare(function, make_tensor(shape, device=device, dtype=dtype), kwargs, lambda t: t.double())
 
     @dtypes(torch.int64, torch.int32, torch.int8, torch.uint8)
     def test_integers(self, device, dtype):
@@ -117,17 +133,13 @@ class TestPooling(TestCase):
         x[0, 1] = -float("inf")
         for kwargs in ({"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 2}):
             out = F.max_pool2d(x, **kwargs, return_indices=True)
-            self.assertEqual(
-                [t.cpu() for t in out], list(F.max_pool2d(x.cpu(), **kwargs, return_indices=True))
-            )
+            self.assertEqual([t.cpu() for t in out], list(F.max_pool2d(x.cpu(), **kwargs, return_indices=True)))
             self.assertEqual(F.avg_pool2d(x, **kwargs).cpu(), F.avg_pool2d(x.cpu(), **kwargs))
         self.assertEqual(F.adaptive_max_pool2d(x, 3).cpu(), F.adaptive_max_pool2d(x.cpu(), 3))
 
     @dtypes(torch.float32)
     def test_layouts(self, device, dtype):
-        x = make_tensor((2, 3, 8, 10), device=device, dtype=dtype).contiguous(
-            memory_format=torch.channels_last
-        )
+        x = make_tensor((2, 3, 8, 10), device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
         for function, kwargs in (
             (F.max_pool2d, {"kernel_size": 2}),
             (F.avg_pool2d, {"kernel_size": 2}),
@@ -137,9 +149,7 @@ class TestPooling(TestCase):
             self.assertEqual(out.cpu(), expected)
             self.assertEqual(out.stride(), expected.stride())
             self.compare(function, x, kwargs)
-            self.compare(
-                function, make_tensor((2, 3, 8, 21), device=device, dtype=dtype)[:, 1:, :, 1::2], kwargs
-            )
+            self.compare(function, make_tensor((2, 3, 8, 21), device=device, dtype=dtype)[:, 1:, :, 1::2], kwargs)
         empty = torch.empty(0, 3, 8, 8, device=device, requires_grad=True)
         F.max_pool2d(empty, 2).sum().backward()
         self.assertEqual(empty.grad.shape, empty.shape)
@@ -179,10 +189,129 @@ class TestPooling(TestCase):
         self.assertEqual(apart.stride(-1), 2)
         self.assertEqual(apart.cpu(), torch.ops.aten.max_pool2d_with_indices_backward(out, x, *window, index))
 
+    def compare_formats(self, pool, shape, dtype, device):
+        """Compares output, strides and gradient with the CPU's of float64, for channels that come last and first."""
+        last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        x = make_tensor(shape, device="cpu", dtype=dtype, low=-9, high=9).round()  # with equal values
+        for form in (last, torch.contiguous_format):
+            a = x.to(device).clone(memory_format=form).requires_grad_()
+            b = x.double().clone(memory_format=form).requires_grad_()
+            out, expected = [r if isinstance(r, tuple) else (r,) for r in (pool(a), pool(b))]
+            for mine, reference in zip(out, expected, strict=True):
+                self.assertEqual(mine.cpu(), reference.to(mine.dtype))
+                self.assertEqual(mine.stride(), reference.stride())
+            grad = make_tensor(expected[0].shape, device="cpu", dtype=dtype, low=-1, high=1)
+            out[0].backward(grad.to(device).contiguous(memory_format=form))
+            expected[0].backward(grad.double().contiguous(memory_format=form))
+            self.assertEqual(a.grad.stride(), b.grad.stride())
+            # Sums of at most 64 terms below 1 in fp32, rounded once; a term's factor is rounded too.
+            tol = {"atol": 128 * 2**-23, "rtol": torch.finfo(dtype).eps}
+            self.assertEqual(a.grad.cpu(), b.grad.to(dtype), **tol)
+
+    @dtypes(*FLOATS)
+    def test_formats(self, device, dtype):
+        """Few and many channels, also such that no vector divides; the shapes above are those of single channels."""
+        channels = iter([70, 3, 16, 37, 2, 9, 24, 5, 130, 1, 8, 33, 4, 58] * 3)
+        some = slice(None) if dtype == torch.float32 else slice(None, None, 2)
+        for size, kwargs in WINDOWS[some]:
+            maximum, average = (F.max_pool2d, F.avg_pool2d) if len(size) == 2 else (F.max_pool3d, F.avg_pool3d)
+            for function, more in (
+                (maximum, {"return_indices": True}),
+                (average, {}),
+                (average, {"count_include_pad": False}),
+                (average, {"divisor_override": 7}),
+            ):
+                shape = (2, next(channels), *size)
+                with self.subTest(f"{function.__name__} {shape} {kwargs} {more}"):
+                    self.compare_formats(lambda t: function(t, **kwargs, **more), shape, dtype, device)
+        for size, out in ADAPTIVE[some]:
+            two = len(size) == 2
+            maximum = F.adaptive_max_pool2d if two else F.adaptive_max_pool3d
+            average = torch.ops.aten._adaptive_avg_pool2d if two else torch.ops.aten._adaptive_avg_pool3d
+            target = out if isinstance(out, tuple) else (out,) * len(size)
+            for name, pool in (("max", lambda t: maximum(t, target, True)), ("avg", lambda t: average(t, target))):
+                shape = (2, next(channels), *size)
+                with self.subTest(f"adaptive {name} {shape} {out}"):
+                    self.compare_formats(pool, shape, dtype, device)
+
+    @dtypes(torch.float32)
+    def test_long_rows(self, device, dtype):
+        """Rows that the gradient of the average takes in parts, and windows that are too long for it."""
+        for width, kwargs in (
+            (600, {"kernel_size": (2, 3), "stride": (2, 1), "padding": (0, 1)}),
+            (531, {"kernel_size": (1, 2), "stride": (1, 2)}),
+            (700, {"kernel_size": (2, 140), "stride": 1}),
+            (700, {"kernel_size": (2, 40), "stride": (2, 30), "ceil_mode": True, "padding": (0, 20)}),
+        ):
+            self.compare_formats(lambda t: F.avg_pool2d(t, **kwargs), (1, 3, 4, width), dtype, device)
+        for width, out in ((700, 300), (30, 400), (300, 7)):
+            self.compare_formats(lambda t: F.adaptive_avg_pool2d(t, (3, out)), (1, 3, 4, width), dtype, device)
+
+    @dtypes(torch.int64, torch.int32, torch.int8, torch.uint8)
+    def test_integers_with_channels_last(self, device, dtype):
+        pool = torch.ops.aten.max_pool2d_with_indices
+        for channels in (3, 16, 37):
+            x = make_tensor((2, channels, 9, 10), device="cpu", dtype=dtype)
+            x = x.contiguous(memory_format=torch.channels_last)
+            expected = pool(x, [3], [2], [1])
+            out = pool(x.to(device), [3], [2], [1])
+            self.assertEqual([t.cpu() for t in out], list(expected))
+            if dtype == torch.int64:
+                self.assertEqual(F.avg_pool2d(x.to(device), 3, 2, 1).cpu(), F.avg_pool2d(x, 3, 2, 1))
+                gradient = [
+                    torch.ops.aten.avg_pool2d_backward(g, like, [3], [2], [1], False, True, None)
+                    for g, like in ((expected[0], x), (out[0], x.to(device)))
+                ]
+                self.assertEqual(gradient[1].cpu(), gradient[0])
+
+    @dtypes(torch.float32)
+    def test_special_values_with_channels_last(self, device, dtype):
+        x = make_tensor((1, 37, 8, 9), device="cpu", dtype=dtype)
+        x[0, 0, 2, 3:5], x[0, 5, 4, 6], x[0, 36, 1, 1], x[0, 36, 2, 2] = math.nan, math.inf, math.nan, math.inf
+        x[0, 1] = -math.inf
+        for form in (torch.contiguous_format, torch.channels_last):
+            x = x.contiguous(memory_format=form)
+            for kwargs in ({"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 2}):
+                out = F.max_pool2d(x.to(device), **kwargs, return_indices=True)
+                self.assertEqual([t.cpu() for t in out], list(F.max_pool2d(x, **kwargs, return_indices=True)))
+                self.assertEqual(F.avg_pool2d(x.to(device), **kwargs).cpu(), F.avg_pool2d(x, **kwargs))
+            for size in (1, 3, (4, 3)):
+                out = F.adaptive_max_pool2d(x.to(device), size, return_indices=True)
+                self.assertEqual([t.cpu() for t in out], list(F.adaptive_max_pool2d(x, size, return_indices=True)))
+            grad = x[..., :7].contiguous(memory_format=form)
+            gradient = [
+                torch.ops.aten.avg_pool2d_backward(g, like, [2, 3], [1], [0], False, True, None)
+                for g, like in ((grad[:, :, 1:], x), (grad[:, :, 1:].to(device), x.to(device)))
+            ]
+            self.assertEqual(gradient[1].cpu(), gradient[0])
+
+    @dtypes(torch.float32)
+    def test_views_with_channels_last(self, device, dtype):
+        """Parts of the channels or of the image, an output in another format, and the input as output."""
+        x = make_tensor((2, 40, 9, 12), device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
+        for part in (x[:, 3:20], x[:, :, 1:, 2:], x[:, ::2]):
+            for pool in (
+                lambda t: F.max_pool2d(t, 3, 2, 1, return_indices=True),
+                lambda t: (F.avg_pool2d(t, 3, 2, 1),),
+            ):
+                self.assertEqual([t.cpu() for t in pool(part)], list(pool(part.cpu())))
+        out = torch.empty(2, 40, 4, 6, device=device)
+        torch.ops.aten.avg_pool2d.out(x, [2], out=out)
+        self.assertEqual(out.cpu(), F.avg_pool2d(x.cpu(), 2))
+        self.assertTrue(out.is_contiguous())
+        expected = F.avg_pool2d(x.cpu(), 3, 1, 1)
+        torch.ops.aten.avg_pool2d.out(x, [3], [1], [1], out=x)
+        self.assertEqual(x.cpu(), expected)
+
     @dtypes(torch.float32)
     def test_max_backward_reports_indices(self, device, dtype):
         x, index = torch.ones(1, 2, 4, 4, device=device), torch.full((1, 2, 2, 2), 16, device=device)
+        last = {"memory_format": torch.channels_last}
         for wrong in (index, index - 17):
+            with self.assertRaisesRegex(IndexError, "max_pool2d_with_indices_backward"):
+                like = x.contiguous(**last), [2], [2], [0], [1], False, wrong.contiguous(**last)
+                torch.ops.aten.max_pool2d_with_indices_backward(x[..., :2, :2], *like)
+                torch.netcl.synchronize()
             with self.assertRaisesRegex(IndexError, "max_pool2d_with_indices_backward"):
                 torch.ops.aten.max_pool2d_with_indices_backward(x[..., :2, :2], x, [2], [2], [0], [1], False, wrong)
                 torch.netcl.synchronize()
@@ -354,9 +483,7 @@ class TestPadding(TestCase):
         torch.ops.aten.reflection_pad2d.out(x, [1, 2, 3, 4], out=out)
         self.assertEqual(out.cpu(), F.pad(x.cpu(), (1, 2, 3, 4), "reflect"))
         last = x.contiguous(memory_format=torch.channels_last)
-        self.assertEqual(
-            F.pad(last, (1, 2, 3, 4), "replicate").cpu(), F.pad(x.cpu(), (1, 2, 3, 4), "replicate")
-        )
+        self.assertEqual(F.pad(last, (1, 2, 3, 4), "replicate").cpu(), F.pad(x.cpu(), (1, 2, 3, 4), "replicate"))
         self.assertEqual(F.pad(last, (1, 2, 3, 4), "reflect").cpu(), F.pad(x.cpu(), (1, 2, 3, 4), "reflect"))
 
     def test_negative_padding_leaves_nothing(self, device):
@@ -364,7 +491,6 @@ class TestPadding(TestCase):
         for mode in ("constant", "replicate", "reflect"):
             for pads in ((-2, -3, 0, 1), (1, 2, -1, -3), (-5, 0, 0, 0)):
                 self.assertEqual(F.pad(x.to(device), pads, mode).cpu(), F.pad(x, pads, mode))
-
 
 
 for case in (TestPooling, TestPadding):

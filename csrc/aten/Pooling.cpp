@@ -61,6 +61,12 @@ PoolParams describe(const Window& w, IntArrayRef in, IntArrayRef out) {
     p.pad[d] = i < 0 ? 0 : get(w.pad, i, 0);
     p.dil[d] = i < 0 ? 1 : get(w.dil, i, 1);
   }
+  // Adaptive windows of one size need no divisions.
+  const auto divides = [&](int64_t d) { return p.out[d] > 0 && p.in[d] > 0 && p.in[d] % p.out[d] == 0; };
+  if (p.adaptive && divides(0) && divides(1) && divides(2)) {
+    p.adaptive = 0;
+    for (int64_t d = 0; d < 3; d++) p.ker[d] = p.stride[d] = p.in[d] / p.out[d];
+  }
   return p;
 }
 
@@ -80,15 +86,25 @@ void set_rows(const Device& device, PoolParams& p, int64_t rows, int64_t row_cos
       std::clamp<int64_t>(per_item, 1, std::max<int64_t>(1, rows / (8 * int64_t(device.compute_units()))));
 }
 
-// `most`: the largest position that the kernel computes, beside those that it meets when it finds windows.
-Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
+// Whether positions need 64 bits. `most`: the largest that the kernel computes, beside those that it meets when it
+// finds windows.
+bool wide_index(const PoolParams& p, int64_t most) {
   for (int d = 0; d < 3; d++) {
     const int64_t product = p.adaptive ? (p.in[d] + 1) * (p.out[d] + 1) : p.in[d] + p.pad[d];
     most = std::max({most, product, p.stride[d], p.ker[d] * p.dil[d]});
   }
-  const bool wide = most > std::numeric_limits<int32_t>::max();
+  return most > std::numeric_limits<int32_t>::max();
+}
+
+Defs index_defs(const Tensor& t, bool wide) {
   Defs d;
   d.set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type())).set("IDX", wide ? "long" : "int");
+  return d;
+}
+
+Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
+  const bool wide = wide_index(p, most);
+  Defs d = index_defs(t, wide);
   if (netcl::device_of(t).is_cpu() && !wide && !p.adaptive && compute_type(t.scalar_type()) == c10::kFloat &&
       p.out[2] >= 4) {
     d.set("LANES", int64_t{p.out[2] >= 12 ? 8 : 4});
@@ -96,14 +112,70 @@ Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
   return d;
 }
 
+// The memory format in which pooling computes. On a CPU, kernels/pool_channels.cl serves channels that come last.
+at::MemoryFormat compute_format(const Tensor& t, int64_t dims) {
+  const auto last = dims == 2 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
+  const bool channels_last = t.dim() == dims + 2 && t.size(1) > 1 && !t.is_contiguous() &&
+                             t.suggest_memory_format() == last && netcl::device_of(t).is_cpu();
+  return channels_last ? last : at::MemoryFormat::Contiguous;
+}
+
+// About how many elements of `in` lie in the window of an element of `out`.
+int64_t taps(const PoolParams& p, const Tensor& in, const Tensor& out) {
+  return p.adaptive ? in.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
+}
+
+// Divides the channels of `groups` groups of rows among enough work-items, and returns how many take the same rows.
+int64_t share_channels(const Device& device, PoolParams& p, int64_t groups, int64_t vec) {
+  const int64_t wanted = ceil_div<int64_t>(4 * int64_t(device.compute_units()), groups);
+  p.channels_per_item = std::clamp(round_up(ceil_div(p.channels, wanted), vec), vec, p.channels);
+  return p.channels / p.channels_per_item;
+}
+
+// A kernel's file, in which it has the same name, its variant and its work-items.
+struct Plan {
+  const char* file;
+  Defs defs;
+  Range items;
+};
+
+// The variant of a kernel of pool_channels.cl, whose vectors have no more elements than there are channels.
+std::pair<int64_t, Defs> channels_variant(const Tensor& t, PoolParams& p) {
+  p.channels = t.size(1);
+  int64_t vec = register_tile(netcl::device_of(t), compute_type(t.scalar_type())).vec;
+  while (vec > p.channels) vec /= 2;
+  Defs d = index_defs(t, wide_index(p, plane_size(p)));
+  d.set("VEC", vec);
+  return {vec, d};
+}
+
+// For a kernel that reads `t` and writes rows of `width` elements, each of about `taps` loads.
+Plan plan(const Tensor& t, at::MemoryFormat format, PoolParams& p, int64_t rows, int64_t width, int64_t taps) {
+  const Device& device = netcl::device_of(t);
+  if (format == at::MemoryFormat::Contiguous) {
+    set_rows(device, p, rows, width * taps);
+    return {"pool.cl", pool_defs(t, p, plane_size(p)), row_elements(device, rows, p.rows_per_item, width)};
+  }
+  const auto [vec, defs] = channels_variant(t, p);
+  set_rows(device, p, rows / p.channels, width * taps * ceil_div(p.channels, vec));
+  const int64_t groups = ceil_div(p.rows, p.rows_per_item);
+  return {"pool_channels.cl", defs, {size_t(groups * share_channels(device, p, groups, vec))}};
+}
+
 void check_real(const Device& device, c10::ScalarType type, const char* op) {
   check_dtype(device, type, op);
   TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(type) && type != at::kBool, op, " is not implemented for ", type);
 }
 
-// The tensor that a kernel writes: `t`, or a contiguous tensor that is copied back.
+// The tensor that a kernel writes: `t`, or a tensor of the format (and dtype) of the kernel, which is copied back.
 struct Target {
-  explicit Target(const Tensor& t) : real(t), dense(t.is_contiguous() ? t : at::empty(t.sizes(), t.options())) {}
+  Target(const Tensor& t, at::MemoryFormat format, c10::ScalarType type)
+      : real(t),
+        dense(t.is_contiguous(format) && t.scalar_type() == type
+                  ? t
+                  : at::empty(t.sizes(), t.options().dtype(type).memory_format(format))) {}
+  explicit Target(const Tensor& t, at::MemoryFormat format = at::MemoryFormat::Contiguous)
+      : Target(t, format, t.scalar_type()) {}
   void finish() const {
     if (!dense.is_same(real)) real.copy_(dense);
   }
@@ -114,16 +186,15 @@ struct Target {
 void max_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out, const Tensor& indices) {
   if (out.numel() == 0) return;
   const c10::DeviceGuard guard(self.device());
-  const Tensor x = apart_from(self, {out, indices}).contiguous();
-  const Target to(out), to_indices(indices);
+  const auto format = compute_format(self, w.dims);
+  const Tensor x = apart_from(self, {out, indices}).contiguous(format);
+  const Target to(out, format), to_indices(indices, format);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
   PoolParams p = describe(w, x.sizes(), out.sizes());
-  const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
-  set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
-  kernel(device, "pool.cl", "pool_max", pool_defs(x, p, plane_size(p)))
-      .launch(op, queue_of(x), row_elements(device, p.rows, p.rows_per_item, p.out[2]), element_group(device), buf(x),
-              buf(to.dense), buf(to_indices.dense), p);
+  const Plan chosen = plan(x, format, p, out.numel() / p.out[2], p.out[2], taps(p, x, out));
+  kernel(device, chosen.file, "pool_max", chosen.defs)
+      .launch(op, queue_of(x), chosen.items, element_group(device), buf(x), buf(to.dense), buf(to_indices.dense), p);
   to.finish();
   to_indices.finish();
 }
@@ -198,12 +269,44 @@ void scatter(const char* op, const Tensor& src, const Tensor& indices, const Ten
   if (!direct) dst.copy_(to);
 }
 
+// As scatter(), for max pooling if channels come last: a work-item takes a band of an image, and some channels.
+void scatter_channels(const char* op, const Tensor& grad_output, const Window& w, const Tensor& indices,
+                      const Tensor& grad_input, at::MemoryFormat format) {
+  const c10::DeviceGuard guard(grad_output.device());
+  Device& device = netcl::device_of(grad_output);
+  const auto type = grad_output.scalar_type();
+  check_real(device, type, op);
+  const Tensor dy = apart_from(grad_output, {grad_input}).contiguous(format);
+  const Tensor index = apart_from(indices, {grad_input}).contiguous(format);
+  // Sums are kept in the compute type and rounded once.
+  const Target to(grad_input, format, compute_type(type));
+  PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
+  // A band fits a part of the cache. It is higher than its windows, since neighbours read the outputs between them
+  // twice.
+  const int64_t along = p.in[0] > 1 ? 0 : 1, images = grad_input.size(0),
+                bytes = to.dense.numel() * to.dense.itemsize();
+  const int64_t wanted = std::max<int64_t>(4 * int64_t(device.compute_units()), bytes >> 19);
+  const int64_t lowest = p.adaptive ? 4 : 4 * ((p.ker[along] - 1) * p.dil[along] + 1);
+  p.rows = p.in[along];
+  p.rows_per_item = std::min(std::max(ceil_div(p.rows, std::max<int64_t>(wanted / images, 1)), lowest), p.rows);
+  const auto [vec, defs] = channels_variant(dy, p);
+  const int64_t groups = images * ceil_div(p.rows, p.rows_per_item);
+  kernel(device, "pool_channels.cl", "pool_scatter", defs)
+      .launch(op, queue_of(dy), {size_t(groups * share_channels(device, p, groups, vec))}, {1}, buf(dy), buf(index),
+              buf(to.dense), Buf{assert_buffer(device)}, p, int32_t(assert_code(device, op)));
+  to.finish();
+}
+
 // The gradient of max pooling. A GPU gathers it from the windows, and reads and writes dense tensors in their order.
 void max_backward(const char* op, const Tensor& grad_output, const Window& w, const Tensor& indices,
                   const Tensor& grad_input) {
   Device& device = netcl::device_of(grad_output);
-  if (device.is_cpu()) return scatter(op, grad_output, indices, grad_input, w.dims, false);
+  const auto cpu_format = compute_format(grad_input, w.dims);
+  if (device.is_cpu() && cpu_format == at::MemoryFormat::Contiguous) {
+    return scatter(op, grad_output, indices, grad_input, w.dims, false);
+  }
   if (!check_indices(op, grad_output, indices, grad_input, w.dims)) return;
+  if (device.is_cpu()) return scatter_channels(op, grad_output, w, indices, grad_input, cpu_format);
   const c10::DeviceGuard guard(grad_output.device());
   const auto type = grad_output.scalar_type();
   check_real(device, type, op);
@@ -227,16 +330,15 @@ void max_backward(const char* op, const Tensor& grad_output, const Window& w, co
 void avg_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out) {
   if (out.numel() == 0) return;
   const c10::DeviceGuard guard(self.device());
-  const Tensor x = apart_from(self, {out}).contiguous();
-  const Target to(out);
+  const auto format = compute_format(self, w.dims);
+  const Tensor x = apart_from(self, {out}).contiguous(format);
+  const Target to(out, format);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
   PoolParams p = describe(w, x.sizes(), out.sizes());
-  const int64_t taps = p.adaptive ? x.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
-  set_rows(device, p, out.numel() / p.out[2], p.out[2] * taps);
-  kernel(device, "pool.cl", "pool_avg", pool_defs(x, p, plane_size(p)))
-      .launch(op, queue_of(x), row_elements(device, p.rows, p.rows_per_item, p.out[2]), element_group(device), buf(x),
-              buf(to.dense), p);
+  const Plan chosen = plan(x, format, p, out.numel() / p.out[2], p.out[2], taps(p, x, out));
+  kernel(device, chosen.file, "pool_avg", chosen.defs)
+      .launch(op, queue_of(x), chosen.items, element_group(device), buf(x), buf(to.dense), p);
   to.finish();
 }
 
@@ -248,20 +350,25 @@ void avg_backward(const char* op, const Tensor& grad_output, const Window& w, co
     return;
   }
   const c10::DeviceGuard guard(grad_output.device());
-  const Tensor dy = apart_from(grad_output, {grad_input}).contiguous();
+  const auto format = compute_format(grad_input, w.dims);
+  const auto type = grad_output.scalar_type();
+  const Tensor dy = apart_from(grad_output, {grad_input}).contiguous(format);
   Device& device = netcl::device_of(dy);
-  check_real(device, dy.scalar_type(), op);
-  // Sums are kept in the compute type and rounded once.
-  const auto acc = compute_type(dy.scalar_type());
-  const bool direct = grad_input.is_contiguous() && grad_input.scalar_type() == acc;
-  const Tensor to =
-      direct ? grad_input : at::empty(grad_input.sizes(), grad_input.options().dtype(acc).memory_format(std::nullopt));
+  check_real(device, type, op);
+  // Some kernels add to what they have written; their sums are kept in the compute type and rounded once.
+  const bool contiguous = format == at::MemoryFormat::Contiguous;
+  const bool by_rows = contiguous && device.is_cpu() && c10::isFloatingType(type);
+  const Target to(grad_input, format, contiguous && !by_rows ? compute_type(type) : type);
   PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
-  set_rows(device, p, grad_input.numel() / p.in[2], p.in[2] * 8);
-  kernel(device, "pool.cl", "pool_avg_backward", pool_defs(dy, p, plane_size(p)))
-      .launch(op, queue_of(dy), row_elements(device, p.rows, p.rows_per_item, p.in[2]), element_group(device), buf(dy),
-              buf(to), p);
-  if (!direct) grad_input.copy_(to);
+  Plan chosen = plan(dy, format, p, grad_input.numel() / p.in[2], p.in[2], 8);
+  if (by_rows) {
+    chosen.file = "pool_rows.cl";
+    chosen.defs = index_defs(dy, wide_index(p, plane_size(p)));
+    chosen.defs.set("VEC", int64_t{compute_type(type) == c10::kDouble || p.out[2] < 8 ? 4 : 8});
+  }
+  kernel(device, chosen.file, "pool_avg_backward", chosen.defs)
+      .launch(op, queue_of(dy), chosen.items, element_group(device), buf(dy), buf(to.dense), p);
+  to.finish();
 }
 
 // --- max pooling ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Arguments of pooling (csrc/aten/Pooling.cpp, kernels/pool.cl); dimensions are depth, height, width.
+// Arguments of pooling (csrc/aten/Pooling.cpp, kernels/pool*.cl); dimensions are depth, height, width.
 #ifndef NETCL_ARGS_POOL_H
 #define NETCL_ARGS_POOL_H
 #include "args/args.h"
@@ -8,8 +8,10 @@ typedef struct {
   int64_t rows, rows_per_item;  // rows of the tensor that is written: (plane, z, y)
   int64_t in[3], out[3], ker[3], stride[3], pad[3], dil[3];
   int64_t adaptive, include_pad, divisor;
+  int64_t channels, channels_per_item;  // if channels come last: as many work-items take those of the same rows as
+                                        // the quotient, and the last one takes the remainder
 } PoolParams;
-SAME_SIZE(PoolParams, 23 * 8)
+SAME_SIZE(PoolParams, 25 * 8)
 
 END_ARGS
 #endif

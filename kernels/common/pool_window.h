@@ -1,0 +1,64 @@
+// The windows of pooling along one dimension. -D: IDX (int or long), the type that covering() computes positions in.
+#ifndef NETCL_POOL_WINDOW_H
+#define NETCL_POOL_WINDOW_H
+#include "args/pool.h"
+#include "common/common.h"
+
+// The window of an output: elements [begin, end), and the number that an average divides by.
+typedef struct {
+  long begin, end, length;
+} window_t;
+
+static inline window_t window(const PoolParams* P, int d, long o) {
+  window_t w;
+  if (P->adaptive) {
+    w.begin = o * P->in[d] / P->out[d];
+    w.end = ((o + 1) * P->in[d] + P->out[d] - 1) / P->out[d];
+    w.length = w.end - w.begin;
+    return w;
+  }
+  const long begin = o * P->stride[d] - P->pad[d];
+  const long end = min(begin + (P->ker[d] - 1) * P->dil[d] + 1, P->in[d] + P->pad[d]);
+  w.begin = begin;
+  while (w.begin < 0) w.begin += P->dil[d];
+  w.end = min(end, P->in[d]);
+  w.length = P->include_pad ? end - begin : max(w.end - w.begin, 0L);
+  return w;
+}
+
+// The outputs [begin, end) whose windows all have the same length.
+static inline window_t even_windows(const PoolParams* P, int d) {
+  window_t w;
+  w.begin = 0;
+  if (P->adaptive) {
+    w.length = P->in[d] / P->out[d];
+    w.end = w.length * P->out[d] == P->in[d] ? P->out[d] : 0;
+    return w;
+  }
+  const long before = P->include_pad ? 0 : P->pad[d], room = P->in[d] + 2 * P->pad[d] - before - P->ker[d];
+  w.length = P->ker[d];
+  w.begin = (before + P->stride[d] - 1) / P->stride[d];
+  w.end = room < 0 ? 0 : min(room / P->stride[d] + 1, P->out[d]);
+  return w;
+}
+static inline int within(window_t w, window_t all) { return w.begin >= all.begin && w.end <= all.end; }
+
+#ifdef IDX
+// The outputs whose windows may hold input `i`: [begin, end).
+static inline window_t covering(const PoolParams* P, int d, IDX i) {
+  const IDX in = (IDX)P->in[d], out = (IDX)P->out[d], stride = (IDX)P->stride[d];
+  window_t w;
+  w.length = 0;
+  if (P->adaptive) {
+    w.begin = i * out / in;
+    w.end = ((i + 1) * out + in - 1) / in;
+    return w;
+  }
+  const IDX at = i + (IDX)P->pad[d], reach = (IDX)((P->ker[d] - 1) * P->dil[d]);
+  w.begin = at > reach ? (at - reach - 1) / stride + 1 : 0;
+  w.end = min(at / stride + 1, out);
+  return w;
+}
+#endif
+
+#endif

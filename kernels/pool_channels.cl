@@ -1,5 +1,5 @@
 // Max and average pooling, as in pool.cl, of tensors whose channels come last, on a CPU: [image][z][y][x][channel].
-// Vectors lie along the channels. -D: ACC (compute tag), IN (storage tag), IDX (int, or long if a plane has 2^31
+// Vectors lie along the channels. -D: ACC (compute tag), IN (storage tag), IDX (int, or long if an image has 2^31
 // elements), VEC (elements per vector, at most the number of channels).
 #include "args/pool.h"
 #include "common/extremes.h"
@@ -7,18 +7,7 @@
 #include "common/vector.h"
 
 typedef CAT(IDX, VEC) VI;
-typedef CAT(long, VEC) VL;
 #define AS_POSITIONS(mask) CAT(convert_, CAT(IDX, VEC))(mask)
-
-// For select() of vectors of the compute type.
-#define AS_MASK(mask) CAT(convert_, CAT(CAT(mask_, ACC), VEC))(mask)
-#define mask_f32 int
-#define mask_f64 long
-#define mask_i64 long
-#define mask_i32 int
-#define mask_i16 short
-#define mask_i8 char
-#define mask_u8 char
 
 // A NaN is better than any number, and than an earlier NaN.
 #define BETTER(v, best) CAT(better_, ACC)(v, best)
@@ -211,44 +200,41 @@ __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   }
 }
 
-static inline void check_indices(__global const long* index, long size, __global int* err, int code) {
-  const VL at = CAT(vload, VEC)(0, index);
-  if (!any((at < (VL)(0)) | (at >= (VL)(size)))) return;
-  for (int j = 0; j < VEC; j++)
-    if (index[j] < 0 || index[j] >= size) netcl_report(err, code, index[j], size);
+// Sets pixels [begin, end) of a part to 0.
+static inline void clear(__global ST* to, const part_t* part, long channels, long begin, long end) {
+  for (long at = begin; at < end; at++)
+    for (long c = part->begin; c < part->end; c += VEC)
+      CAT(vstore, VEC)((VT)(0), 0, to + at * channels + min(c, part->end - (long)VEC));
 }
 
 // dst[image][index][channel] += src. A work-item adds up a band of an image: rows_per_item of its slices, or of its
-// rows if it has one slice. It reads the outputs whose windows meet the band, in their order; those that chose an
-// element elsewhere add 0. dst has the compute type.
+// rows if it has one slice. It reads the outputs whose windows meet the band, in their order, and clears elements
+// shortly before. dst has the compute type.
 __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), const PoolParams P, int code) {
   const part_t part = my_part(&P);
   const int along = P.in[0] > 1 ? 0 : 1;
   const long bands = (P.in[along] + P.rows_per_item - 1) / P.rows_per_item, image = part.group / bands;
   const long first = (part.group - image * bands) * P.rows_per_item, last = min(first + P.rows_per_item, P.in[along]);
   const long line = along ? P.in[2] : P.in[1] * P.in[2], begin = first * line, end = last * line, size = pixels(P.in);
-  __global ST* to = PTR(dst, ST) + image * size * P.channels;
-  for (long at = begin; at < end; at++)
-    for (long c = part.begin; c < part.end; c += VEC)
-      CAT(vstore, VEC)((VT)(0), 0, to + at * P.channels + min(c, part.end - (long)VEC));
   const long per_line = along ? P.out[2] : P.out[1] * P.out[2];
-  const long line0 = image * P.out[0] * (along ? P.out[1] : 1);
-  const long from = (line0 + covering(&P, along, (IDX)first).begin) * per_line;
-  const long until = (line0 + covering(&P, along, (IDX)(last - 1)).end) * per_line;
-  for (long i = from; i < until; i++)
-    for (long c = part.begin; c < part.end; c += VEC) {
-      const long c0 = min(c, part.end - (long)VEC), o = i * P.channels + c0;
-      const VL at = CAT(vload, VEC)(0, PTR(index, const long) + o), lane = (VL)LANE_NUMBERS(VEC);
-      const VL mine = (at >= (VL)(begin)) & (at < (VL)(end)) & (lane >= (VL)(c - c0));
-      union {
-        VL v;
-        long s[VEC];
-      } place;
-      lanes_t add;
-      place.v = select((VL)(begin), at, mine) * (VL)(P.channels) + lane;
-      add.v = select((VT)(0), LOAD(IN, ACC, VEC, PTR(src, const STORAGE(IN)), o), AS_MASK(mine));
-      UNROLL for (int j = 0; j < VEC; j++)
-        to[place.s[j] + c0] += add.s[j];
-      check_indices(PTR(index, const long) + o, size, PTR(err, int), code);
+  __global ST* to = PTR(dst, ST) + image * size * P.channels;
+  const long origin = image * pixels(P.out), until = covering(&P, along, (IDX)(last - 1)).end;
+  long cleared = first;
+  for (long o = covering(&P, along, (IDX)first).begin; o < until; o++) {
+    const long clear_to = clamp(window(&P, along, o).end, cleared, last);
+    clear(to, &part, P.channels, cleared * line, clear_to * line);
+    cleared = clear_to;
+    for (long i = origin + o * per_line; i < origin + (o + 1) * per_line; i++) {
+      __global const STORAGE(IN)* grad = PTR(src, const STORAGE(IN)) + i * P.channels;
+      __global const long* chosen = PTR(index, const long) + i * P.channels;
+      for (long c = part.begin; c < part.end; c++) {
+        const long at = chosen[c];
+        if (at >= begin && at < end)
+          to[at * P.channels + c] += LOAD(IN, ACC, 1, grad, c);
+        else if (at < 0 || at >= size)
+          netcl_report(PTR(err, int), code, at, size);
+      }
     }
+  }
+  clear(to, &part, P.channels, cleared * line, end);
 }

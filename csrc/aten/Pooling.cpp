@@ -144,7 +144,7 @@ std::pair<int64_t, Defs> channels_variant(const Tensor& t, PoolParams& p) {
   p.channels = t.size(1);
   int64_t vec = register_tile(netcl::device_of(t), compute_type(t.scalar_type())).vec;
   while (vec > p.channels) vec /= 2;
-  Defs d = index_defs(t, wide_index(p, plane_size(p)));
+  Defs d = index_defs(t, wide_index(p, plane_size(p) * p.channels));
   d.set("VEC", vec);
   return {vec, d};
 }
@@ -281,16 +281,13 @@ void scatter_channels(const char* op, const Tensor& grad_output, const Window& w
   // Sums are kept in the compute type and rounded once.
   const Target to(grad_input, format, compute_type(type));
   PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
-  // A band fits a part of the cache. It is higher than its windows, since neighbours read the outputs between them
-  // twice.
-  const int64_t along = p.in[0] > 1 ? 0 : 1, images = grad_input.size(0),
-                bytes = to.dense.numel() * to.dense.itemsize();
-  const int64_t wanted = std::max<int64_t>(4 * int64_t(device.compute_units()), bytes >> 19);
+  // Bands only if there are few images; and higher than windows, since neighbours read the outputs between them twice.
+  const int64_t along = p.in[0] > 1 ? 0 : 1, images = grad_input.size(0);
+  const int64_t wanted = std::max<int64_t>(4 * int64_t(device.compute_units()) / images, 1);
   const int64_t lowest = p.adaptive ? 4 : 4 * ((p.ker[along] - 1) * p.dil[along] + 1);
-  p.rows = p.in[along];
-  p.rows_per_item = std::min(std::max(ceil_div(p.rows, std::max<int64_t>(wanted / images, 1)), lowest), p.rows);
+  p.rows_per_item = std::min(std::max(ceil_div(p.in[along], wanted), lowest), p.in[along]);
+  const int64_t groups = images * ceil_div(p.in[along], p.rows_per_item);
   const auto [vec, defs] = channels_variant(dy, p);
-  const int64_t groups = images * ceil_div(p.rows, p.rows_per_item);
   kernel(device, "pool_channels.cl", "pool_scatter", defs)
       .launch(op, queue_of(dy), {size_t(groups * share_channels(device, p, groups, vec))}, {1}, buf(dy), buf(index),
               buf(to.dense), Buf{assert_buffer(device)}, p, int32_t(assert_code(device, op)));

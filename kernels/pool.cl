@@ -1,7 +1,8 @@
 // Max and average pooling over up to three dimensions, with windows that slide or adapt to the output's size.
 // -D: ACC (compute tag), IN (storage tag), OUT (pool_scatter, pool_place: storage tag), IDX (int, or long if a
 // plane, or a tensor of pool_max_backward, has 2^31 elements), LANES (on a CPU, for float with int indices): the number
-// of windows that a work-item takes at once, side by side along x, if they all lie inside the image.
+// of windows that a work-item takes at once, side by side along x, if they all lie inside the image; or of elements of
+// one window, if it is as wide.
 #include "args/pool.h"
 #include "common/extremes.h"
 #include "common/pool_window.h"
@@ -38,14 +39,50 @@ typedef CAT(int, LANES) VI;
 static inline VT load_lanes(__global const STORAGE(IN)* p, long step) {
   if (step == 1) return LOAD(IN, ACC, LANES, p, 0);
   if (step == 2) return (VT)(LOAD(IN, ACC, LANES, p, 0).even, LOAD(IN, ACC, LANES, p, LANES - 1).odd);
-  float v[LANES];
-  for (int k = 0; k < LANES; k++) v[k] = LOAD(IN, ACC, 1, p, k * step);
-  return CAT(vload, LANES)(0, v);
+  // In a loop, PoCL would keep the lanes in memory.
+#define LANE_AT(k) LOAD(IN, ACC, 1, p, (k) * step)
+#if LANES == 4
+  return (VT)(LANE_AT(0), LANE_AT(1), LANE_AT(2), LANE_AT(3));
+#else
+  return (VT)(LANE_AT(0), LANE_AT(1), LANE_AT(2), LANE_AT(3), LANE_AT(4), LANE_AT(5), LANE_AT(6), LANE_AT(7));
+#endif
 }
 static inline VI lane_numbers(int step) {
   int v[LANES];
   for (int k = 0; k < LANES; k++) v[k] = k * step;
   return CAT(vload, LANES)(0, v);
+}
+
+// The maximum of a window of at least LANES elements along x, side by side. Returns its position.
+static inline IDX wide_max(const PoolParams* P, const window_t* w, __global const STORAGE(IN)* p, ST* max_of) {
+  const window_t wz = w[0], wy = w[1], wx = w[2];
+  VT best = (VT)(-INFINITY);
+  VI where = (VI)(INT_MAX);
+  for (long z = wz.begin; z < wz.end; z += P->dil[0])
+    for (long y = wy.begin; y < wy.end; y += P->dil[1])
+      for (long at = wx.begin; at < wx.end; at += LANES) {
+        const long i = (z * P->in[1] + y) * P->in[2] + min(at, wx.end - LANES);  // the last ones overlap
+        const VT v = LOAD(IN, ACC, LANES, p, i);
+        const VI better = (v > best) | isnan(v);
+        best = select(best, v, better);
+        where = select(where, (VI)((int)i) + (VI)LANE_NUMBERS(LANES), better);
+      }
+  float values[LANES];
+  int places[LANES];
+  CAT(vstore, LANES)(best, 0, values);
+  CAT(vstore, LANES)(where, 0, places);
+  // As if elements came in their order: the first of equal ones, and the last NaN.
+  ST found = -INFINITY;
+  IDX place = (IDX)((wz.begin * P->in[1] + wy.begin) * P->in[2] + wx.begin);
+  for (int k = 0; k < LANES; k++) {
+    const int nan = isnan(values[k]), before = places[k] < place;
+    if (isnan(found) ? nan && !before : nan || values[k] > found || (values[k] == found && before)) {
+      found = values[k];
+      place = places[k];
+    }
+  }
+  *max_of = found;
+  return place;
 }
 #endif
 
@@ -87,6 +124,14 @@ __kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
       if (ox >= E.end) break;
       const window_t wx = window(&P, 2, ox);
       ST best = LOWEST;
+#ifdef LANES
+      if (P.dil[2] == 1 && wx.end - wx.begin >= LANES) {
+        const window_t w[3] = {wz, wy, wx};
+        index[row * P.out[2] + ox] = wide_max(&P, w, src + plane * P.in[0] * P.in[1] * P.in[2], &best);
+        STORE(IN, ACC, 1, dst, row * P.out[2] + ox, best);
+        continue;
+      }
+#endif
       IDX at = (IDX)((wz.begin * P.in[1] + wy.begin) * P.in[2] + wx.begin);
       for (long z = wz.begin; z < wz.end; z += P.dil[0])
         for (long y = wy.begin; y < wy.end; y += P.dil[1])

@@ -76,6 +76,7 @@ static inline part_t my_part(const PoolParams* P) {
 // Ranges along the three dimensions: an output's window, or the outputs whose windows hold an input.
 typedef struct {
   window_t z, y, x;
+  const windows_t* all;  // for store_shares()
 } box_t;
 
 static inline long pixels(const long size[3]) { return size[0] * size[1] * size[2]; }
@@ -171,7 +172,8 @@ ALWAYS_INLINE void store_shares(const PoolParams* P, const box_t* w, const long 
     const ST per = PER(even);
     ADD_SHARES(per)
   } else {
-    ADD_SHARES(PER(window(P, 0, z).length * window(P, 1, y).length * window(P, 2, x).length))
+    ADD_SHARES(
+        PER(window_of(P, w->all, 0, z).length * window_of(P, w->all, 1, y).length * window_of(P, w->all, 2, x).length))
   }
   for (long i = 0; i < w->x.length; i++) UNROLL
     for (int k = 0; k < count; k++) STORE(IN, ACC, VEC, dst, i * P->channels + OF(k), sum[k]);
@@ -181,18 +183,21 @@ __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   const part_t part = my_part(&P);
   const box_t even = {even_windows(&P, 0), even_windows(&P, 1), even_windows(&P, 2)};
   const long length = P.divisor ? P.divisor : even.z.length * even.y.length * even.x.length;
+  windows_t all;
+  list_windows(&P, &all);
   for (long row = part.first; row < part.last; row++) {
     const long zy = row / P.in[1], image = zy / P.in[0];
     __global const STORAGE(IN)* from = PTR(src, const STORAGE(IN)) + image * pixels(P.out) * P.channels;
     __global STORAGE(IN)* to = PTR(dst, STORAGE(IN)) + row * P.in[2] * P.channels;
     box_t w = {covering(&P, 0, (IDX)(zy - image * P.in[0])), covering(&P, 1, (IDX)(row - zy * P.in[1]))};
+    w.all = &all;
     const int even_row = within(w.z, even.z) && within(w.y, even.y);
     for (long x = 0; x < P.in[2]; x += w.x.length, to += w.x.length * P.channels) {
       w.x = covering(&P, 2, (IDX)x);
       const long n = P.divisor || (even_row && within(w.x, even.x)) ? length : 0;
       // These windows cover the next elements as well, until one of them ends or another begins.
-      const long ends = w.x.begin < P.out[2] ? window(&P, 2, w.x.begin).end : P.in[2];
-      const long begins = w.x.end < P.out[2] ? window(&P, 2, w.x.end).begin : P.in[2];
+      const long ends = w.x.begin < P.out[2] ? window_of(&P, &all, 2, w.x.begin).end : P.in[2];
+      const long begins = w.x.end < P.out[2] ? window_of(&P, &all, 2, w.x.end).begin : P.in[2];
       w.x.length = min(ends, begins) - x;
 #define STORE_SHARES(c, last, count) store_shares(&P, &w, n, from + (c), to + (c), last, count)
       EACH_CHANNEL(part, STORE_SHARES)

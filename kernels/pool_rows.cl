@@ -14,9 +14,8 @@ typedef CAT(CTYPE(ACC), CAT(TWICE_, VEC)) pair_t;
 #define STORE_VEC(v, p) CAT(vstore, VEC)(v, 0, p)
 
 #define SPAN 256       // inputs that are computed at once
-#define MOST_STRIDE 8  // larger strides, and windows of more than MOST_TAPS, do not take vectors along x
+#define MOST_STRIDE 4  // larger strides, and windows of more than MOST_TAPS, do not take vectors along x
 #define MOST_TAPS 128
-#define LISTED 64
 typedef struct {
   ST shares[SPAN + MOST_TAPS + 4 * VEC];
   ST sums[SPAN + 2 * MOST_STRIDE * (VEC + 1)];
@@ -26,41 +25,48 @@ typedef struct {
 typedef struct {
   window_t z, y, even_x;
   long even;  // the size of those windows, or 0 if there are none
-  int listed;
-  window_t list[3][LISTED];
+  windows_t all;
 } lines_t;
 
-// window(), from a list if the divisions of adaptive windows would take most of the time.
-static inline window_t window_of(const PoolParams* P, const lines_t* w, int d, long o) {
-  return w->listed ? w->list[d][o] : window(P, d, o);
-}
-static inline void list_windows(const PoolParams* P, lines_t* w) {
-  w->listed = P->adaptive && max(P->out[0], max(P->out[1], P->out[2])) <= LISTED;
-  if (!w->listed) return;
-  for (int d = 0; d < 3; d++)
-    for (long o = 0; o < P->out[d]; o++) w->list[d][o] = window(P, d, o);
-}
-
 static inline ST one_share(const PoolParams* P, const lines_t* w, __global const STORAGE(IN)* src, long x) {
-  const long length = window_of(P, w, 2, x).length;
+  const long length = window_of(P, &w->all, 2, x).length;
   ST sum = 0;
   for (long z = w->z.begin; z < w->z.end; z++)
     for (long y = w->y.begin; y < w->y.end; y++) {
-      const long n = P->divisor ? P->divisor : window_of(P, w, 0, z).length * window_of(P, w, 1, y).length * length;
+      const long n =
+          P->divisor ? P->divisor : window_of(P, &w->all, 0, z).length * window_of(P, &w->all, 1, y).length * length;
       sum += LOAD(IN, ACC, 1, src, (z * P->out[1] + y) * P->out[2] + x) * (1 / (ST)n);
     }
   return sum;
+}
+
+// VEC of them, where windows of this row differ in size along z or y.
+static inline VT uneven_shares(const PoolParams* P, const lines_t* w, __global const STORAGE(IN)* src, long x) {
+  VT sum = (VT)(0);
+  for (long z = w->z.begin; z < w->z.end; z++)
+    for (long y = w->y.begin; y < w->y.end; y++) {
+      const ST scale = 1 / (ST)(window_of(P, &w->all, 0, z).length * window_of(P, &w->all, 1, y).length);
+      sum += LOAD(IN, ACC, VEC, src, (z * P->out[1] + y) * P->out[2] + x) * scale;
+    }
+  lanes_t length;
+  for (int k = 0; k < VEC; k++) length.s[k] = window_of(P, &w->all, 2, x + k).length;
+  return sum / length.v;
 }
 
 // Writes the shares of outputs [begin, end).
 static inline void find_shares(const PoolParams* P, const lines_t* w, __global const STORAGE(IN)* src, long begin,
                                long end, ST* shares) {
   long first = clamp(w->even_x.begin, begin, end), last = clamp(w->even_x.end, begin, end);
-  if (!w->even || last - first < VEC) first = last = end;
+  if (!w->even) first = begin, last = end;
+  if (last - first < VEC) first = last = end;
   for (long x = begin; x < first; x++) shares[x - begin] = one_share(P, w, src, x);
-  const ST scale = 1 / (ST)w->even;
+  const ST scale = 1 / (ST)(w->even ? w->even : 1);
   for (long at = first; at < last; at += VEC) {
     const long x = min(at, last - VEC);
+    if (!w->even) {
+      STORE_VEC(uneven_shares(P, w, src, x), shares + (x - begin));
+      continue;
+    }
     VT sum = (VT)(0);
     for (long z = w->z.begin; z < w->z.end; z++)
       for (long y = w->y.begin; y < w->y.end; y++)
@@ -118,7 +124,7 @@ static inline const ST* sum_windows(const PoolParams* P, const lines_t* w, __glo
     const long o1 = min(o0 + SPAN, last);
     find_shares(P, w, src, o0, o1, s->shares);
     for (long o = o0; o < o1; o++) {
-      const window_t wx = window_of(P, w, 2, o);
+      const window_t wx = window_of(P, &w->all, 2, o);
       const ST share = s->shares[o - o0];
       for (long x = max(wx.begin, begin); x < min(wx.end, end); x++) s->sums[x - begin] += share;
     }
@@ -131,7 +137,7 @@ __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   lines_t w;
   w.y.begin = w.y.end = 0;
   w.even_x = even_windows(&P, 2);
-  list_windows(&P, &w);
+  list_windows(&P, &w.all);
   const long even = even_z.length * even_y.length * w.even_x.length;
   if (P.divisor) w.even_x.begin = 0, w.even_x.end = P.out[2];
   const int steps = !P.adaptive && P.stride[2] <= MOST_STRIDE && P.ker[2] <= MOST_TAPS;

@@ -1,5 +1,6 @@
 """Pooling, padding and sliding windows, forward and backward, compared with the CPU."""
 
+import itertools
 import math
 import re
 
@@ -60,10 +61,11 @@ WINDOWS = [
 ]
 ADAPTIVE = [
     ((13, 11), (5, 4)),
-    ((14, 6), (7, 2)),
     ((4, 5), (6, 9)),
-    ((6, 7), 1),
+    ((9, 21), 2),
+    ((14, 6), (7, 2)),
     ((5, 6, 7), (2, 3, 4)),
+    ((6, 7), 1),
     ((4, 6, 8), 2),
 ]
 PADS = [
@@ -211,9 +213,10 @@ class TestPooling(TestCase):
     @dtypes(*FLOATS)
     def test_formats(self, device, dtype):
         """Few and many channels, also such that no vector divides; the shapes above are those of single channels."""
-        channels = iter([70, 3, 16, 37, 2, 9, 24, 5, 130, 1, 8, 33, 4, 58] * 3)
-        some = slice(None) if dtype == torch.float32 else slice(None, None, 2)
-        for size, kwargs in WINDOWS[some]:
+        some = [70, 3, 16, 37, 2, 9, 24, 5, 130, 1, 8, 33, 4, 58] if dtype == torch.float32 else [37, 3, 40]
+        channels = itertools.cycle(some)
+        part = slice(None) if dtype == torch.float32 else slice(None, None, 2)
+        for size, kwargs in WINDOWS[part]:
             maximum, average = (F.max_pool2d, F.avg_pool2d) if len(size) == 2 else (F.max_pool3d, F.avg_pool3d)
             for function, more in (
                 (maximum, {"return_indices": True}),
@@ -224,7 +227,7 @@ class TestPooling(TestCase):
                 shape = (2, next(channels), *size)
                 with self.subTest(f"{function.__name__} {shape} {kwargs} {more}"):
                     self.compare_formats(lambda t: function(t, **kwargs, **more), shape, dtype, device)
-        for size, out in ADAPTIVE[some]:
+        for size, out in ADAPTIVE[part]:
             two = len(size) == 2
             maximum = F.adaptive_max_pool2d if two else F.adaptive_max_pool3d
             average = torch.ops.aten._adaptive_avg_pool2d if two else torch.ops.aten._adaptive_avg_pool3d
@@ -250,7 +253,7 @@ class TestPooling(TestCase):
     @dtypes(torch.int64, torch.int32, torch.int8, torch.uint8)
     def test_integers_with_channels_last(self, device, dtype):
         pool = torch.ops.aten.max_pool2d_with_indices
-        for channels in (3, 16, 37):
+        for channels in (3, 37):
             x = make_tensor((2, channels, 9, 10), device="cpu", dtype=dtype)
             x = x.contiguous(memory_format=torch.channels_last)
             expected = pool(x, [3], [2], [1])

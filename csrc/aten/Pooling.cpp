@@ -105,9 +105,9 @@ Defs index_defs(const Tensor& t, bool wide) {
 Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
   const bool wide = wide_index(p, most);
   Defs d = index_defs(t, wide);
-  if (netcl::device_of(t).is_cpu() && !wide && !p.adaptive && compute_type(t.scalar_type()) == c10::kFloat &&
-      p.out[2] >= 4) {
-    d.set("LANES", int64_t{p.out[2] >= 12 ? 8 : 4});
+  const bool windows = !p.adaptive && p.out[2] >= 4, elements = p.in[2] / std::max<int64_t>(p.out[2], 1) >= 8;
+  if (netcl::device_of(t).is_cpu() && !wide && compute_type(t.scalar_type()) == c10::kFloat && (windows || elements)) {
+    d.set("LANES", int64_t{p.out[2] >= 12 || !windows ? 8 : 4});
   }
   return d;
 }

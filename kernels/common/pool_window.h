@@ -26,6 +26,23 @@ static inline window_t window(const PoolParams* P, int d, long o) {
   return w;
 }
 
+// window(), from lists if the divisions of adaptive windows would take most of the time.
+#define LISTED 64
+typedef struct {
+  int listed;
+  window_t list[3][LISTED];
+} windows_t;
+
+static inline void list_windows(const PoolParams* P, windows_t* all) {
+  all->listed = P->adaptive && max(P->out[0], max(P->out[1], P->out[2])) <= LISTED;
+  if (!all->listed) return;
+  for (int d = 0; d < 3; d++)
+    for (long o = 0; o < P->out[d]; o++) all->list[d][o] = window(P, d, o);
+}
+static inline window_t window_of(const PoolParams* P, const windows_t* all, int d, long o) {
+  return all->listed ? all->list[d][o] : window(P, d, o);
+}
+
 // The outputs [begin, end) whose windows all have the same length.
 static inline window_t even_windows(const PoolParams* P, int d) {
   window_t w;

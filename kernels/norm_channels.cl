@@ -48,9 +48,9 @@ static inline void clear(__global ST* t, long n) {
   for (long e = 0; e < n; e += VEC) PUT(t, e, (VT)(0));
 }
 
-// Calls STEP(e, rows, skip) for the vectors of `count` rows, four rows at once. The last vector of a row that is no
+// Calls STEP(e, rows, skip) for the vectors of `count` rows, some rows at once. The last vector of a row that is no
 // multiple of VEC overlaps the one before in its first `skip` lanes.
-#define ROWS_AT_ONCE 4
+#define ROWS_AT_ONCE 8
 #define EACH_VECTOR(STEP, rows, row)                               \
   {                                                                \
     long e = 0;                                                    \
@@ -112,9 +112,10 @@ static inline void moments_of_rows(__global const STORAGE(IN)* x, long rows, con
   for (long r = 0; r < rows; r += P->fold_rows) {
     const long n = min(P->fold_rows, rows - r);
     if (r == 0) {
-      sum_differences(x, n, row, pivot, s);
+      const long few = min(n, 2L * ROWS_AT_ONCE);
+      sum_differences(x, few, row, pivot, s);
       for (long e = 0; e < row; e += VEC) {
-        const VT m = GET(s, e) / n;
+        const VT m = GET(s, e) / few;
         PUT(pivot, e, isfinite(m) ? m : (VT)(0));
       }
     }
@@ -211,11 +212,13 @@ static inline void repeat(__global ST* t, const ChannelNormParams* P) {
     for (long c = 0; c < P->channels; c += VEC) PUT(t, r * P->channels + c, GET(t, c));
 }
 
-#define NORMALIZE(e, rows, skip)                                                                                     \
-  {                                                                                                                  \
-    const VT m = GET(mean, e), w = GET(scale, e), b = GET(offset, e);                                                \
-    UNROLL for (int i = 0; i < rows; i++)                                                                            \
-      STORE(IN, ACC, VEC, y + (r + i) * row + (e), 0, (LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - m) * w + b); \
+// Stores one row after another, since many streams of stores at once are slower.
+#define EACH_STORE(STEP, r, count, row) \
+  for (long r = 0; r < (count); r++) EACH_VECTOR(STEP, 1, row)
+#define NORMALIZE(e, rows, skip)                                                   \
+  {                                                                                \
+    const VT d = LOAD(IN, ACC, VEC, x + r * row + (e), 0) - GET(mean, e);          \
+    STORE(IN, ACC, VEC, y + r * row + (e), 0, d * GET(scale, e) + GET(offset, e)); \
   }
 static inline void normalize(__global STORAGE(IN)* y, __global const STORAGE(IN)* x, long count,
                              const ChannelNormParams* P, __global ST* mean, __global ST* scale, __global ST* offset) {
@@ -223,7 +226,7 @@ static inline void normalize(__global STORAGE(IN)* y, __global const STORAGE(IN)
   repeat(mean, P);
   repeat(scale, P);
   repeat(offset, P);
-  EACH_ROW_VECTOR(NORMALIZE, r, count, row)
+  EACH_STORE(NORMALIZE, r, count, row)
 }
 
 // Saves a segment's statistics, and updates the running ones: those of channel c.
@@ -336,22 +339,15 @@ __kernel void channel_grad_sums(BUF(part), BUF(work), BUF(grad), BUF(in), BUF(me
 }
 
 // The gradient of an element is (grad - level - (in - mean) * slope) * scale.
-#define TO_GRADIENT(e, rows, skip)                                                        \
-  {                                                                                       \
-    const VT m = GET(mean, e), w = GET(scale, e), k1 = GET(slope, e), k2 = GET(level, e); \
-    UNROLL for (int i = 0; i < rows; i++) {                                               \
-      const VT d = LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - m;                    \
-      STORE(IN, ACC, VEC, y + (r + i) * row + (e), 0,                                     \
-            (LOAD(IN, ACC, VEC, g + (r + i) * row + (e), 0) - k2 - d * k1) * w);          \
-    }                                                                                     \
+#define TO_GRADIENT(e, rows, skip)                                                             \
+  {                                                                                            \
+    const VT d = LOAD(IN, ACC, VEC, x + r * row + (e), 0) - GET(mean, e);                      \
+    const VT v = LOAD(IN, ACC, VEC, g + r * row + (e), 0) - GET(level, e) - d * GET(slope, e); \
+    STORE(IN, ACC, VEC, y + r * row + (e), 0, v * GET(scale, e));                              \
   }
 // By running statistics, which do not depend on the input.
-#define TO_SCALED(e, rows, skip)                                                                           \
-  {                                                                                                        \
-    const VT w = GET(scale, e);                                                                            \
-    UNROLL for (int i = 0; i < rows; i++)                                                                  \
-      STORE(IN, ACC, VEC, y + (r + i) * row + (e), 0, LOAD(IN, ACC, VEC, g + (r + i) * row + (e), 0) * w); \
-  }
+#define TO_SCALED(e, rows, skip) \
+  STORE(IN, ACC, VEC, y + r * row + (e), 0, LOAD(IN, ACC, VEC, g + r * row + (e), 0) * GET(scale, e));
 
 // `stat` is the saved reciprocal deviation, and the running variance if not `train`.
 __kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work), BUF(grad), BUF(in), BUF(weight),
@@ -394,11 +390,11 @@ __kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work)
   }
   repeat(scale, &P);
   if (!train) {
-    EACH_ROW_VECTOR(TO_SCALED, r, S.end - S.begin, row)
+    EACH_STORE(TO_SCALED, r, S.end - S.begin, row)
     return;
   }
   repeat(mean, &P);
   repeat(slope, &P);
   repeat(level, &P);
-  EACH_ROW_VECTOR(TO_GRADIENT, r, S.end - S.begin, row)
+  EACH_STORE(TO_GRADIENT, r, S.end - S.begin, row)
 }

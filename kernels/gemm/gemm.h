@@ -44,6 +44,18 @@
 #endif
 #endif
 
+// Tiles on CPUs store half a vector as one; elsewhere there is none.
+#ifdef MR
+#define HALF_VEC CAT(HALF_OF_, VEC)
+#define HALF_OF_4 2
+#define HALF_OF_8 4
+#define HALF_OF_16 8
+#define STORE_HALF(E, row, col, v) STORE(OUT, ACC, HALF_VEC, (E)->c, (row) * (E)->c_row + (col), (v).lo * (E)->alpha)
+#else
+#define HALF_VEC (VEC + 1)
+#define STORE_HALF(E, row, col, v)
+#endif
+
 #if defined(OUT) && defined(ADD)
 // One matrix C of the batch, and how a sum is stored to it: C = alpha * sum + beta * D.
 typedef struct {
@@ -77,10 +89,6 @@ static inline void store_element(const Epilogue* E, long row, long col, ST v) {
 }
 
 #ifdef VEC
-#define HALF_VEC CAT(HALF_OF_, VEC)
-#define HALF_OF_4 2
-#define HALF_OF_8 4
-#define HALF_OF_16 8
 // Stores the lanes [first, end) of a vector along a row; lane 0 is at (row, col).
 static inline void store_vector(const Epilogue* E, long row, long col, VT v, int first, int end) {
   if (first == 0 && end == VEC && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
@@ -92,12 +100,10 @@ static inline void store_vector(const Epilogue* E, long row, long col, VT v, int
   }
   lanes_t t;
   t.v = v;
-#ifdef MR
   if (first == 0 && end >= HALF_VEC && E->c_col == 1 && !E->has_d) {
-    STORE(OUT, ACC, HALF_VEC, E->c, row * E->c_row + col, v.lo * E->alpha);
+    STORE_HALF(E, row, col, v);
     first = HALF_VEC;
   }
-#endif
   for (int x = first; x < end; x++) store_element(E, row, col + x, t.s[x]);
 }
 #endif

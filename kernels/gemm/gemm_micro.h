@@ -54,14 +54,14 @@
   }
 DEFINE_MICRO_KERNEL(whole_micro_kernel, BOTH_VECTORS)
 DEFINE_MICRO_KERNEL(narrow_micro_kernel, FIRST_VECTOR)
-// If there are no more than VEC columns, only the first vectors of t are set.
-static inline void micro_kernel_of(__global const ST* a, long rs, long as, __global const ST* b, long bs, long k,
-                                   long cols, VT* t) {
-  if (cols > VEC)
-    whole_micro_kernel(a, rs, as, b, bs, k, t);
-  else
-    narrow_micro_kernel(a, rs, as, b, bs, k, t);
-}
+// For a tile of `cols` columns; if they fit into one vector, only the first vectors of t are set.
+#define micro_kernel_of(a, rs, as, b, bs, k, cols, t) \
+  {                                                   \
+    if ((cols) > VEC)                                 \
+      whole_micro_kernel(a, rs, as, b, bs, k, t);     \
+    else                                              \
+      narrow_micro_kernel(a, rs, as, b, bs, k, t);    \
+  }
 #define micro_kernel(a, b, k, cols, t) micro_kernel_of(a, 4, 4 * MR, b, NR, k, cols, t)  // of panels
 #define ENGINE_BEGIN()
 #define ENGINE_END()

@@ -103,6 +103,12 @@ def operators() -> None:
     F.adaptive_max_pool2d(image, 4).sum().backward()
     last = image.contiguous(memory_format=torch.channels_last)
     (F.max_pool2d(last, 3, 2).sum() + F.avg_pool2d(last, 3, 2).sum()).backward()
+    F.interpolate(last, scale_factor=2).sum().backward()
+    F.interpolate(torch.ones(1, 1, 2, device=D, requires_grad=True), size=5000).sum().backward()  # too many per input
+    last = torch.randn(1, 16, 65, 65, device=D).contiguous(memory_format=torch.channels_last).requires_grad_()
+    F.batch_norm(F.group_norm(last, 2), None, None, training=True).sum().backward()
+    F.batch_norm(last, torch.zeros(16, device=D), torch.ones(16, device=D)).sum().backward()
+    torch.randn(40, 20, device=D, requires_grad=True).softmax(1).sum().backward()
     w = torch.randn(4, 1, 3, 3, device=D, requires_grad=True)
     for dilation in (1, 2):
         F.conv2d(torch.randn(1, 4, 9, 9, device=D), w, dilation=dilation, groups=4).sum().backward()

@@ -20,7 +20,9 @@ PROGRAMS = {
         a.half() + b.bfloat16(); a[:, ::2].contiguous() * 2; a.t() + b.t(); torch.addcmul(a, b, b, value=0.5);
         torch.lerp(a, b, 0.3); a.double().sin(); F.gelu(a); F.silu(b); F.softplus(a); F.prelu(a, b[0, :1].abs());
         torch.complex(a, b).abs(); i % 3 + (i << 1); torch.copysign(a, b); a.clamp(-0.5, 0.5); (a > b) ^ (a < 0);
-        a.expand(3, 6, 10) + b; torch.polygamma(2, a.abs() + 1)
+        a.expand(3, 6, 10) + b; torch.polygamma(2, a.abs() + 1); last * last[:1, :, :1, :1]; last * last[:, :, :1, :1];
+        F.relu(last.chunk(2, 1)[1]); last[:, :5] + 1; last[:, 1:4].half() * 2; F.prelu(last, last[0, :, 0, 0].abs());
+        last.contiguous(); torch.where(last > 0, last, last[:1, :, :1, :1])
     """,
     "reductions": """
         a.sum(); a.sum(0); a.sum(1); a.mean((0, 1)); a.amax(1); a.argmax(0); a.var(1); a.std(0); a.prod(1); a.norm();
@@ -29,18 +31,24 @@ PROGRAMS = {
         a.cumsum(1); long.cumsum(0); a.cumprod(1); torch.logcumsumexp(a, 1); a.cummax(1).values; torch.diff(a);
         torch.trapezoid(a); big.sum(1); big.flatten().cumsum(0); big.cummax(1).values; big.t().amax(1);
         big.t().contiguous().cumsum(0); big.t().contiguous().cummax(0).values; big[:, :64].contiguous().mean(1);
-        big[:, :80].contiguous().half().argmax(1)
+        big[:, :80].contiguous().half().argmax(1); last.argmax(1); last.max(1).values; last.permute(0, 2, 3, 1).sum(3);
+        big[:, :58].contiguous().sum(1); big[:, :58].max(1).values; big[:, :3].contiguous().amin(1)
     """,
     "norms": """
         a.softmax(1); a.log_softmax(0); F.layer_norm(a, (10,), b[0], b[1]); F.group_norm(c, 2); F.rms_norm(a, (10,));
         F.batch_norm(c, None, None, training=True); F.instance_norm(c);
         F.batch_norm(c, c[0, :, 0, 0].detach(), c[0, :, 0, 1].detach().abs() + 1); F.local_response_norm(c, 3);
-        F.normalize(a); torch.renorm(a, 2, 0, 1.0); c.softmax(1); F.layer_norm(c, (12, 12))
+        F.normalize(a); torch.renorm(a, 2, 0, 1.0); c.softmax(1); F.layer_norm(c, (12, 12)); F.group_norm(last, 4);
+        F.group_norm(last[:1], 24); F.batch_norm(last.repeat(4, 1, 2, 2), None, None, training=True);
+        F.batch_norm(last.repeat(4, 1, 2, 2), last[0, :, 0, 0].detach(), last[0, :, 0, 1].detach().abs() + 1);
+        last.permute(0, 2, 3, 1).softmax(3); big[:, :58].contiguous().softmax(1); big.softmax(1);
+        big.t()[:, :10].contiguous().log_softmax(1)
     """,
     "matrices": """
         a @ b.t(); a.t() @ b; a @ v; torch.bmm(c[:, 0], c[:, 1]); F.linear(a, b, b[:, 0]);
         torch.addmm(b[:, :6], a, b.t()); torch.einsum("bchw,bdhw->bcd", c, c); torch.cdist(a, b); F.pdist(a);
-        torch.outer(v, v); big @ big.t(); big.t() @ big; a.half() @ b.half().t(); a.bfloat16() @ b.bfloat16().t();
+        torch.outer(v, v); big @ big.t(); big.t() @ big; big.t() @ big[:, :40]; big[:, :50].t() @ big[:, :44];
+        a.half() @ b.half().t(); a.bfloat16() @ b.bfloat16().t();
         torch.baddbmm(c[:, 0], c[:, 1], c[:, 2]); torch.dot(v, v); torch.linalg.cholesky(spd);
         torch.linalg.solve(spd, b); torch.linalg.lu_factor(spd)[0]; torch.linalg.inv(spd); torch.linalg.det(spd);
         torch.linalg.solve_triangular(spd.tril(), b, upper=False); F.bilinear(a, b, w3);
@@ -64,17 +72,25 @@ PROGRAMS = {
         F.max_pool2d(c, 2); F.max_pool2d(c, 3, 2, 1); F.avg_pool2d(c, 3, 2, 1); F.adaptive_avg_pool2d(c, 5);
         F.max_pool1d(a, 3); F.adaptive_max_pool2d(c, 5); F.lp_pool2d(c, 2, 2); F.avg_pool3d(c, 2); F.max_pool3d(c, 2);
         F.adaptive_avg_pool2d(c, 1); F.max_pool2d(c.contiguous(memory_format=torch.channels_last), 3, 1, 1);
+        F.max_pool2d(last, 2); F.avg_pool2d(last, 3, 2, 1); F.adaptive_avg_pool2d(last, 4); F.avg_pool2d(last, 2, 1);
+        F.adaptive_max_pool2d(last, 4); F.adaptive_avg_pool2d(last, 1); F.avg_pool2d(c, 3, 1, 1);
+        F.adaptive_avg_pool2d(c, 6); F.avg_pool2d(c, 5, 3, 2, ceil_mode=True, count_include_pad=False);
         F.max_unpool2d(*F.max_pool2d(c, 2, return_indices=True), 2);
         F.fractional_max_pool2d(c, 2, output_size=5, _random_samples=c[:, :, 0, :2].detach().abs().fmod(1))
     """,
     "padding": """
         F.pad(c, (1, 2, 0, 1)); F.pad(c, (1, 2, 2, 1), mode="reflect"); F.pad(c, (1, 2, 2, 1), mode="replicate");
-        F.pad(a[None], (1, 2), mode="circular"); F.pad(a, (-1, 2)); F.pixel_shuffle(c, 2); F.channel_shuffle(c, 2)
+        F.pad(a[None], (1, 2), mode="circular"); F.pad(a, (-1, 2)); F.pixel_shuffle(c, 2); F.channel_shuffle(c, 2);
+        F.pixel_shuffle(last, 2); F.pad(last, (1, 2, 0, 1)); torch.cat([last, last[:, :5]], 1)
     """,
     "sampling": """
         F.interpolate(c, scale_factor=2); F.interpolate(c, size=(7, 5), mode="bilinear");
         F.interpolate(c, size=(15, 9), mode="bicubic"); F.interpolate(c, size=(5, 5), mode="bilinear", antialias=True);
-        F.interpolate(c, size=7, mode="area"); F.grid_sample(c, grid, align_corners=False);
+        F.interpolate(c, scale_factor=2, mode="bilinear"); F.interpolate(c, scale_factor=2, mode="bicubic");
+        F.interpolate(last, scale_factor=2); F.interpolate(last, size=(7, 5), mode="bilinear");
+        F.interpolate(last, scale_factor=2, mode="bicubic"); F.interpolate(c[:, :, 0], scale_factor=3, mode="linear");
+        F.interpolate(c[None], scale_factor=(1, 2, 2), mode="trilinear"); F.interpolate(c, size=7, mode="area");
+        F.grid_sample(c, grid, align_corners=False);
         F.grid_sample(c, grid, mode="nearest", align_corners=False);
         F.grid_sample(c, grid, padding_mode="reflection", align_corners=True);
         F.affine_grid(c[:, 0, :2, :3], (2, 3, 4, 5))
@@ -130,10 +146,12 @@ def operands(device: str) -> dict[str, torch.Tensor]:
     made = torch.Generator().manual_seed(0)
     floats = {
         "a": (6, 10), "b": (6, 10), "c": (2, 4, 12, 12), "v": (10,), "w": (4, 4, 3, 3), "w3": (3, 10, 10),
-        "long": (700,), "big": (37, 83), "q": (2, 2, 9, 16), "grid": (2, 5, 5, 2), "steps": (7, 2, 10),
+        "long": (700,), "big": (37, 83), "last": (2, 24, 9, 11), "q": (2, 2, 9, 16), "grid": (2, 5, 5, 2),
+        "steps": (7, 2, 10),
     }  # fmt: skip
     t = {name: torch.randn(shape, generator=made) for name, shape in floats.items()}
     t["spd"] = t["a"] @ t["a"].t() + 6 * torch.eye(6)
+    t["last"] = t["last"].contiguous(memory_format=torch.channels_last)
     t["i"] = torch.randint(0, 6, (8,), generator=made)
     t["mask"] = torch.randn(9, 9, generator=made) > -1
     t["lengths"] = torch.tensor([3, 0, 7])

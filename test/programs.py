@@ -431,6 +431,9 @@ class Writer:
         written = names if "_foreach" in line else names[-1:] if "out=" in line else names[:1]
         if any(overlaps_itself(known[n]) for n in written if isinstance(known.get(n), torch.Tensor)):
             return True
+        # A number on the CPU is copied to a tensor there, which raises if that is expanded; on a device, it fills it.
+        if "] = torch.tensor(" in line and torch._debug_has_internal_overlap(known[names[0]]) == 1:
+            return True
         tensors = [known[n] for n in set(names) if n in known]
         for x, y in itertools.combinations(tensors, 2):
             if x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr():

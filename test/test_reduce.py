@@ -328,6 +328,9 @@ class TestReduce(TestCase):
         half = torch.empty(7, dtype=torch.float64, device=device)
         torch.sum(y, 1, dtype=torch.float64, out=half)
         self.assertEqual(half.cpu(), x.double().sum(1))
+        for dtype in (torch.int64, torch.uint8, torch.bool):
+            with self.assertRaisesRegex(RuntimeError, "can't be cast to the desired output type"):
+                torch.mean(y, 0, out=torch.empty(20, dtype=dtype, device=device))
 
     def test_any_all_dims(self, device):
         x = make_tensor((3, 4, 5), device="cpu", dtype=torch.bool)

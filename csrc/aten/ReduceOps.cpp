@@ -70,6 +70,10 @@ struct Sum : at::meta::structured_sum_dim_IntList {
 };
 struct Mean : at::meta::structured_mean_dim {
   void impl(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType>, const Tensor& out) {
+    const ScalarType type = out.scalar_type();
+    TORCH_CHECK(at::isFloatingType(type) || at::isComplexType(type), "result type ",
+                c10::typeMetaToScalarType(c10::get_default_dtype()), " can't be cast to the desired output type ",
+                type);
     accumulate(self, dim, keepdim, out, &mean_kernel, std::numeric_limits<double>::quiet_NaN());
   }
 };

@@ -332,6 +332,21 @@ class TestReduce(TestCase):
             with self.assertRaisesRegex(RuntimeError, "can't be cast to the desired output type"):
                 torch.mean(y, 0, out=torch.empty(20, dtype=dtype, device=device))
 
+    def test_columns_beyond_whole_vectors(self, device):
+        """The last vector of outputs repeats some of the one before."""
+        for c in (17, 24, 58, 1030):
+            x = make_tensor((2, c, 5, 7), device="cpu", dtype=torch.float32).contiguous(
+                memory_format=torch.channels_last
+            )
+            for op in (torch.sum, torch.mean, torch.var, torch.amax):
+                self.compare(lambda t, op=op: op(t, (2, 3)), x, device)
+            rows = x.permute(0, 2, 3, 1).reshape(70, c)
+            self.compare(lambda t: t.max(0), rows, device)
+            self.compare(lambda t: t.argmin(0), rows, device)
+            self.compare(lambda t: t.unfold(1, 3, 1).sum(2), rows, device)  # neighbours overlap
+            self.compare(lambda t: t.unfold(1, 3, 1).argmax(2), rows, device)
+        self.compare(lambda t: t.sum(0), make_tensor((30000, 24), device="cpu", dtype=torch.int32), device)  # in parts
+
     def test_any_all_dims(self, device):
         x = make_tensor((3, 4, 5), device="cpu", dtype=torch.bool)
         for op, dims in itertools.product((torch.any, torch.all), ((0, 2), (1,), (), None)):

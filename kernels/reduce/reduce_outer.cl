@@ -18,6 +18,7 @@ typedef struct {
   int width, vectors;  // number of outputs, and of the vectors that hold them
   int dense;           // how many of these vectors are read by one load each
   int tail;            // lanes of the last vector
+  int last;  // the output at which the last vector begins: it is whole if it may repeat some of the one before
 } tile_t;
 
 static inline tile_t tile_at(const ReduceParams* L, src_t src, long column) {
@@ -29,17 +30,25 @@ static inline tile_t tile_at(const ReduceParams* L, src_t src, long column) {
   T.vectors = (T.width + VEC - 1) / VEC;
   T.dense = T.lane_stride == ELEMENT ? T.width / VEC : 0;
   T.tail = T.width - (T.vectors - 1) * VEC;
+  T.last = (T.vectors - 1) * VEC;
+  if (T.dense > 0) {
+    T.dense = T.vectors;
+    T.tail = VEC;
+    T.last = T.width - VEC;
+  }
   return T;
 }
 static inline int lanes_of(const tile_t* T, int j) { return j == T->vectors - 1 ? T->tail : VEC; }
+static inline int output_of(const tile_t* T, int j) { return min(j * VEC, T->last); }
 
 // Adds four rows (add_row: one) from `row` on; `place` is the first row's position in the segment.
 ALWAYS_INLINE void add_four_rows(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {
   const long stride = T->row_stride;
   const places_t at = {place, 1};
   FOR_FEW(j, 0, DENSE(T), PANEL) {
-    const src_t c = row + j * (VEC * ELEMENT);
-    const VT pivot = READ(T->src + j * (VEC * ELEMENT));
+    const long from = output_of(T, j) * ELEMENT;
+    const src_t c = row + from;
+    const VT pivot = READ(T->src + from);
     for (int k = 4; k < 8; k++) FETCH_LINE(c + k * stride);
     step4(&acc[j], FROM(READ(c), pivot), FROM(READ(c + stride), pivot), FROM(READ(c + 2 * stride), pivot),
           FROM(READ(c + 3 * stride), pivot), at, p0);
@@ -55,8 +64,10 @@ ALWAYS_INLINE void add_four_rows(accumulators_t* acc, const tile_t* T, src_t row
   }
 }
 ALWAYS_INLINE void add_row(accumulators_t* acc, const tile_t* T, src_t row, long place, param_t p0) {
-  FOR_FEW(j, 0, DENSE(T), PANEL)
-  step(&acc[j], FROM(READ(row + j * (VEC * ELEMENT)), READ(T->src + j * (VEC * ELEMENT))), place, p0);
+  FOR_FEW(j, 0, DENSE(T), PANEL) {
+    const long from = output_of(T, j) * ELEMENT;
+    step(&acc[j], FROM(READ(row + from), READ(T->src + from)), place, p0);
+  }
   FOR_FEW(j, DENSE(T), T->vectors, PANEL) {
     const long at = j * (VEC * T->lane_stride);
     const int lanes = lanes_of(T, j);
@@ -85,7 +96,7 @@ ALWAYS_INLINE void read_across(VT* v, src_t src, long lane_stride, int count, sr
 ALWAYS_INLINE void add_dense_rows(accumulators_t* acc, const tile_t* T, long n, param_t p0) {
   const long stride = T->lane_stride;
   for (int j = 0; j < T->vectors; j++) {
-    const src_t src = T->src + j * VEC * stride;
+    const src_t src = T->src + output_of(T, j) * stride;
     const int lanes = lanes_of(T, j);
     const VT pivot = gather(src, stride, lanes);
     accumulators_t a = identities();
@@ -183,16 +194,16 @@ __kernel void reduce_outer(ARGS) {
     __global uchar* out1 = OUT1_PTR + off.out1 + column * stride1;
     FOR_FEW(j, 0, T.vectors, PANEL) {
       const int lanes = lanes_of(&T, j);
+      const long output = output_of(&T, j);
       if (L->has_partial) {
         for (int k = 0; k < lanes; k++)
-          PARTIAL[segment * L->outputs + rest * columns + column + j * VEC + k] = lane(&acc[j], k, begin);
+          PARTIAL[segment * L->outputs + rest * columns + column + output + k] = lane(&acc[j], k, begin);
         continue;
       }
-      if (lanes == VEC &&
-          write_vector(&acc[j], out0 + j * VEC * stride0, stride0, out1 + j * VEC * stride1, stride1, p0))
+      if (lanes == VEC && write_vector(&acc[j], out0 + output * stride0, stride0, out1 + output * stride1, stride1, p0))
         continue;
       for (int k = 0; k < lanes; k++) {
-        const long c = j * VEC + k;
+        const long c = output + k;
         write_result(lane(&acc[j], k, begin), T.src + c * T.lane_stride, out0 + c * stride0, out1 + c * stride1, p0);
       }
     }

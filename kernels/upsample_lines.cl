@@ -64,12 +64,7 @@ ALWAYS_INLINE void resample_line(ST* line, __global const STORAGE(IN)* x,
 
 __kernel void resample_lines(BUF(out), BUF(in), const UpsampleParams s, const UpsampleScales scales,
                              const UpsampleBlock b) {
-  const block_t m = my_block(&b, s.out, s.planes);
-  const long width = m.columns_end - m.column;
-  if (width <= 0) return;
-  table_t across, down;
-  FILL_TABLE(&across, 2, m.column, m.columns_end);
-  FILL_TABLE(&down, 1, m.row, m.rows_end);
+  BEGIN_OUTPUTS
   const inner_t inner = inner_inputs(&b, &m, 2, s.in[2]);
 #if TAPS > 1
   // The lines that the last row was computed from; `held` tells their rows.

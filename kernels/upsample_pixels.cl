@@ -12,12 +12,8 @@ ALWAYS_INLINE void copy_pixel(__global STORAGE(IN)* to, __global const STORAGE(I
 
 __kernel void resample_pixels(BUF(out), BUF(in), const UpsampleParams s, const UpsampleScales scales,
                               const UpsampleBlock b) {
-  const block_t m = my_block(&b, s.out, s.planes);
-  const long width = m.columns_end - m.column, C = b.channels;
-  if (width <= 0) return;
-  table_t across, down;
-  FILL_TABLE(&across, 2, m.column, m.columns_end);
-  FILL_TABLE(&down, 1, m.row, m.rows_end);
+  const long C = b.channels;
+  BEGIN_OUTPUTS
   for (long image = m.plane; image < m.planes_end; image++)
     for (long od = 0; od < s.out[0]; od++) {
       long dat[TAPS] = {0};

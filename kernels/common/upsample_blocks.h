@@ -51,6 +51,14 @@ static inline void fill_table(table_t* t, long begin, long end, long size, POSIT
   }
 }
 #define FILL_TABLE(t, d, begin, end) fill_table(t, begin, end, s.in[d], SCALE(d), s.align_corners)
+// Begins a kernel that writes outputs: its block, and the tables of the block's columns and rows.
+#define BEGIN_OUTPUTS                              \
+  const block_t m = my_block(&b, s.out, s.planes); \
+  const long width = m.columns_end - m.column;     \
+  if (width <= 0) return;                          \
+  table_t across, down;                            \
+  FILL_TABLE(&across, 2, m.column, m.columns_end); \
+  FILL_TABLE(&down, 1, m.row, m.rows_end);
 
 // The outputs that inputs of a block are used for: those of input i are `count[i]` from `from[i]` on, and their weights
 // begin at `first[i]`. An output that uses an input for several taps has the sum of their weights.

@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include "aten/TorchCompat.h"
 #include "aten/gemm/Gemm.h"
 
 namespace netcl {
@@ -71,7 +72,7 @@ Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const 
 }
 
 struct Recipe {
-  at::TensorList scales;
+  const at::ITensorListRef& scales;
   IntArrayRef kinds, swizzles;
 
   Tensor scale(const char* name) const {
@@ -80,12 +81,12 @@ struct Recipe {
     TORCH_CHECK_NOT_IMPLEMENTED(
         scales.size() == 1 && plain && (is(ScalingType::TensorWise) || is(ScalingType::RowWise)),
         "_scaled_mm_v2: netcl takes one tensor-wise or row-wise scale for ", name, ", not swizzled");
-    return scales[0];
+    return scales.front();
   }
 };
 
-Tensor& scaled_mm_v2_out(const Tensor& a, const Tensor& b, at::TensorList scale_a, IntArrayRef recipe_a,
-                         IntArrayRef swizzle_a, at::TensorList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
+Tensor& scaled_mm_v2_out(const Tensor& a, const Tensor& b, ScaleList scale_a, IntArrayRef recipe_a,
+                         IntArrayRef swizzle_a, ScaleList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
                          OptTensor bias, OptType out_dtype, IntArrayRef /*contraction_dim*/, bool fast, Tensor& out) {
   const Tensor of_a = Recipe{scale_a, recipe_a, swizzle_a}.scale("a");
   Tensor of_b = Recipe{scale_b, recipe_b, swizzle_b}.scale("b");
@@ -94,8 +95,8 @@ Tensor& scaled_mm_v2_out(const Tensor& a, const Tensor& b, at::TensorList scale_
   return scaled_mm_out(a, b, of_a, of_b, bias, std::nullopt, out_dtype, fast, out);
 }
 
-Tensor scaled_mm_v2(const Tensor& a, const Tensor& b, at::TensorList scale_a, IntArrayRef recipe_a,
-                    IntArrayRef swizzle_a, at::TensorList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
+Tensor scaled_mm_v2(const Tensor& a, const Tensor& b, ScaleList scale_a, IntArrayRef recipe_a,
+                    IntArrayRef swizzle_a, ScaleList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
                     OptTensor bias, OptType out_dtype, IntArrayRef contraction_dim, bool fast) {
   Tensor out = at::empty({0}, a.options().dtype(out_dtype.value_or(a.scalar_type())));
   return scaled_mm_v2_out(a, b, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, bias, out_dtype,

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ATen/native/Padding.h>
+#include <ATen/ops/_scaled_mm_v2_ops.h>
+#include <c10/util/Metaprogramming.h>
 #include <torch/headeronly/version.h>
 
 // Up to torch 2.12, the structured kernels' set_output_* take the names of dimensions.
@@ -33,6 +35,10 @@
 #endif
 
 namespace netcl {
+
+// The scales of _scaled_mm_v2: at::TensorList, from torch 2.15 on const at::ITensorListRef&.
+using ScaleList = c10::guts::typelist::element_t<
+    2, c10::guts::infer_function_traits_t<at::_ops::_scaled_mm_v2::schema>::parameter_types>;
 
 // ATen's check that `padding` has two numbers for each of the last `dim` dimensions; torch 2.15 made `dim` a parameter.
 template <int dim>

@@ -251,14 +251,6 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             self.assertEqual(done.stdout, "False\n")
             self.assertIn(f"{variable}: 'fp61' is not one of {allowed}", done.stderr)
 
-    def test_former_names_in_the_environment(self):
-        """Former names are still read; one warning tells the new name."""
-        code = "import torch; print(torch.netcl.get_device_properties(0).has_fp64)"
-        done = python(code, NETCL_DISABLE=None, NETCL_MASK="fp64", NETCL_HOLD="3")
-        self.assertEqual((done.returncode, done.stdout), (0, "False\n"), done.stderr)
-        self.assertEqual(done.stderr.count("netcl: NETCL_MASK is called NETCL_DISABLE now"), 1, done.stderr)
-        self.assertEqual(done.stderr.count("netcl: NETCL_HOLD is called NETCL_MAX_HELD_LAUNCHES now"), 1, done.stderr)
-
 
 if __name__ == "__main__":
     run_tests()

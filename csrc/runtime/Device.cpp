@@ -19,7 +19,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "runtime/Environment.h"
 #include "runtime/LateAllocation.h"
 #include "runtime/PoclCpu.h"
 #include "runtime/Shutdown.h"
@@ -65,7 +64,7 @@ constexpr auto kHiding = {
 };
 
 bool disabled(const std::string& capability) {
-  const char* value = environment("NETCL_DISABLE", "NETCL_MASK");
+  const char* value = std::getenv("NETCL_DISABLE");
   std::stringstream list(value ? value : "");
   for (std::string word; std::getline(list, word, ',');) {
     if (lower(word) == capability) return true;
@@ -85,12 +84,8 @@ void warn_once(const std::string& text) {
   }
 }
 
-// Raises for unknown words in the variables that are lists of words, and warns of former names of variables.
+// Raises for unknown words in the variables that are lists of words.
 void check_environment() {
-  for (const auto& [former, name] :
-       {std::pair("NETCL_MASK", "NETCL_DISABLE"), std::pair("NETCL_HOLD", "NETCL_MAX_HELD_LAUNCHES")}) {
-    if (std::getenv(former)) warn_once(c10::str("netcl: ", former, " is called ", name, " now"));
-  }
   const auto check = [](const char* variable, std::initializer_list<const char*> allowed) {
     const char* value = std::getenv(variable);
     std::stringstream list(value ? value : "");
@@ -101,8 +96,7 @@ void check_environment() {
       TORCH_CHECK_VALUE(false, variable, ": '", word, "' is not one of ", names);
     }
   };
-  const char* hiding = std::getenv("NETCL_DISABLE") ? "NETCL_DISABLE" : "NETCL_MASK";
-  check(hiding, kHiding);
+  check("NETCL_DISABLE", kHiding);
   check("NETCL_LOG", {"compile", "launch", "alloc"});
   check("NETCL_FP16", {"storage"});
   check("NETCL_MATRIX_ENGINE", {"none", "avx512_bf16", "amx", "mma_sm75", "mma_sm80", "wmma", "mfma_cdna1",

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "runtime/Drivers.h"
-#include "runtime/Environment.h"
 #include "runtime/Event.h"
 #include "runtime/Shutdown.h"
 #include "runtime/Threads.h"
@@ -22,7 +21,7 @@ constexpr auto kTick = std::chrono::microseconds(500);  // a gate that is still 
 constexpr int kIdleTicks = 20;                          // the keeper sleeps after so many ticks without a launch
 
 uint32_t capacity_for(const Device& device) {
-  if (const char* wanted = environment("NETCL_MAX_HELD_LAUNCHES", "NETCL_HOLD"); wanted && *wanted) {
+  if (const char* wanted = std::getenv("NETCL_MAX_HELD_LAUNCHES"); wanted && *wanted) {
     return static_cast<uint32_t>(std::clamp(std::atoi(wanted), 0, 1024));
   }
   return (device.info().type & CL_DEVICE_TYPE_CPU) != 0 && is_pocl(device) ? kHeld : 0;

@@ -22,7 +22,7 @@
 #   make bench       compares netcl with torch CPU, case by case, once per OpenCL runtime
 #   make gpu         tests and times the first GPU in 15 minutes, and writes a page of results (benchmarks/gpu.py)
 #   make gpu-lab     compiles the GPU kernels with NVIDIA's, AMD's and Intel's compilers, which needs no GPU; on Debian
-#                    12, whose packages it unpacks in build/. Writes benchmarks/results/gpu-static.md
+#                    12, whose packages it unpacks in build/. Writes a page in build/gpu-lab, its summary in benchmarks/
 #   make gpu-races   runs small programs of all families on a simulated GPU and CPU that report races and overruns
 #                    (Oclgrind, unpacked in build/ from Debian 12's packages)
 #   make clean, make distclean

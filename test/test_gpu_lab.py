@@ -175,6 +175,20 @@ class TestBounds(TestCase):
             self.assertEqual(list(found), [line] if bound else [], msg=str(change))
             self.assertEqual(mended, set() if bound else {line})
             self.assertIn("gemm_tiled", lab.page(results))
+            self.assertIn("| gemm/gemm_gpu.cl gemm_tiled | 1 | ", lab.summary(results))
+
+    def test_summary(self):
+        """The largest figures per vendor, and the least share and width of what the bounds are for."""
+        label = ("gemm/gemm_gpu.cl", "gemm_tiled")
+        wide, narrow = (lab.Program(*label, f"-DACC={x} -DINA={x} -DINB={x}", "", 256) for x in ("f32", "f16"))
+        results = {
+            wide: {"sm_80": lab.Report(120, widest=16, loop=lab.Loop(100, 80)), "gfx1030": lab.Report(96, stack=8)},
+            narrow: {"sm_80": lab.Report(100, spills=4, widest=8, loop=lab.Loop(100, 10))},
+        }
+        page = lab.summary(results)
+        self.assertIn("| gemm/gemm_gpu.cl gemm_tiled | 2 | 120 / 96 / - | 4 / 8 / - | 80% | 8 |", page)
+        self.assertIn("| gemm/ | 1 | 2 | 120 / 96 / - | 4 / 8 / - |", page)
+        self.assertLessEqual(Path(lab.ROOT / "benchmarks/results/gpu-static.md").read_text().count("\n"), 100)
 
     def test_matrix_instructions(self):
         program = lab.Program("conv/conv_units.cl", "conv_units", "-DUNIT_WMMA=1 -DROWS=4 -DCOLS=2 -DLANES=32", "", 128)

@@ -4,9 +4,9 @@
 
 test/kernel_workload.py lists the programs: a file, a kernel and -D options each. Each program is compiled with
 clang and NVIDIA's ptxas, with clang for AMD, and with Intel's ocloc. The compilers' reports are compared with
-BOUNDS. For the kernels in HOT, so is the loop with most multiply-adds in the vendor's assembly. The result is
-benchmarks/results/gpu-static.md. The status is 1 if a kernel breaks a bound that tools/gpu_lab_known.txt does not
-list, or if a line there is no longer true.
+BOUNDS. For the kernels in HOT, so is the loop with most multiply-adds in the vendor's assembly. The results are
+build/gpu-lab/gpu-static.md, with all figures, and its summary benchmarks/results/gpu-static.md. The status is 1 if a
+kernel breaks a bound that tools/gpu_lab_known.txt does not list, or if a line there is no longer true.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -547,14 +548,81 @@ def broken(program: Program, target: Target, r: Report) -> list[str]:
     return found
 
 
-def page(results: dict[Program, dict[str, Report]]) -> str:
-    """The text of benchmarks/results/gpu-static.md."""
+PAGE_HEAD = [
+    "# GPU-shaped kernels, as three vendors' compilers see them",
+    "",
+    "Written by `make gpu-lab` (tools/gpu_lab.py); nothing here was measured on a GPU. Each kernel is compiled for",
+    "every set of options that `test/kernel_workload.py` uses, in the shape for GPUs.",
+    "",
+]
+
+
+def by_label(results: dict[Program, dict[str, Report]]) -> dict[str, list[Program]]:
+    """The programs of each kernel."""
+    found: dict[str, list[Program]] = {}
+    for program in results:
+        found.setdefault(program.label, []).append(program)
+    return found
+
+
+def summary(results: dict[Program, dict[str, Report]]) -> str:
+    """The text of benchmarks/results/gpu-static.md: the hot kernels, and a row for each file or folder."""
+    vendors = {t.name: t.vendor for t in TARGETS}
+    names = list(dict.fromkeys(vendors.values()))
+
+    def most(programs: list[Program], key: str) -> list[str]:
+        """The largest figure of some programs, per vendor."""
+        reports = [(vendors[name], r) for p in programs for name, r in results[p].items()]
+        return [str(max((getattr(r, key) for v, r in reports if v == vendor), default="-")) for vendor in names]
+
     out = [
-        "# GPU-shaped kernels, as three vendors' compilers see them",
+        *PAGE_HEAD,
+        "The largest figures over variants and targets, for NVIDIA / AMD / Intel. Registers are those of a work-item",
+        "(Intel: of a thread); memory is the bytes that a work-item spills, and those of its stack. The page of each",
+        "program is build/gpu-lab/gpu-static.md; the exceptions that are known are in tools/gpu_lab_known.txt.",
         "",
-        "Written by `make gpu-lab` (tools/gpu_lab.py); nothing here was measured on a GPU. Each kernel is compiled for",
-        "every set of options that `test/kernel_workload.py` uses, in the shape for GPUs.",
+        "## Hot kernels",
         "",
+        "Multiply-adds: their least share in the loop that has most of them, of programs of float that the bound is",
+        f"for, on {' and '.join(FMA_TARGETS)}. Width: the least widest global access in bytes.",
+        "",
+        "| kernel | variants | registers | memory | multiply-adds | width |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    kernels = by_label(results)
+    for label in HOT:
+        programs = kernels.get(label, [])
+        good = [(p, n, r) for p in programs for n, r in results[p].items() if not r.error]
+        shares = [r.loop.share for p, n, r in good
+                  if r.loop and n in FMA_TARGETS and not NOT_FMA.search(p.options) and sums(p) >= 16]  # fmt: skip
+        widths = [r.widest for p, n, r in good if r.widest and not NOT_WIDE.search(p.options)]
+        share = f"{min(shares):.0%}" if shares and HOT[label][1] else "-"
+        figures = f"{' / '.join(most(programs, 'registers'))} | {memory(most, programs)}"
+        out.append(f"| {label} | {len(programs)} | {figures} | {share} | {min(widths, default='-')} |")
+    out += ["", "## All kernels", ""]
+    out += ["| file or folder | kernels | variants | registers | memory |", "|---|--:|--:|--:|--:|"]
+    files: dict[str, list[Program]] = {}
+    for program in results:
+        files.setdefault(re.sub(r"/.*", "/", program.file), []).append(program)
+    for file, programs in files.items():
+        fails = sum(bool(r.error) for p in programs for r in results[p].values())
+        registers = f"{fails} fail" if fails else " / ".join(most(programs, "registers"))
+        count = len({p.label for p in programs})
+        out.append(f"| {file} | {count} | {len(programs)} | {registers} | {memory(most, programs)} |")
+    return "\n".join(out) + "\n"
+
+
+def memory(most: Callable[[list[Program], str], list[str]], programs: list[Program]) -> str:
+    """A cell for the bytes of memory that the work-items of some programs use; empty if they use none."""
+    spills, stack = most(programs, "spills"), most(programs, "stack")
+    used = [str(max(int(a), int(b))) if a != "-" else a for a, b in zip(spills, stack, strict=True)]
+    return " / ".join(used) if set(used) - {"0", "-"} else ""
+
+
+def page(results: dict[Program, dict[str, Report]]) -> str:
+    """Every program and kernel with its figures: build/gpu-lab/gpu-static.md."""
+    out = [
+        *PAGE_HEAD,
         "## Hot kernels",
         "",
         "Registers of a work-item (Intel: of a thread), occupancy, bytes of local memory; multiply-adds and all",
@@ -590,10 +658,7 @@ def page(results: dict[Program, dict[str, Report]]) -> str:
     out += ["## All kernels", "", "The most registers over a kernel's variants; s: bytes spilled, p: bytes of stack."]
     names = [t.name for t in TARGETS]
     out += ["", f"| kernel | variants | group | {' | '.join(names)} |", f"|---|--:|--:|{'--:|' * len(names)}"]
-    by_label: dict[str, list[Program]] = {}
-    for program in results:
-        by_label.setdefault(program.label, []).append(program)
-    for label, variants in by_label.items():
+    for label, variants in by_label(results).items():
         cells = []
         for name in names:
             found = [results[p][name] for p in variants if name in results[p]]
@@ -622,8 +687,8 @@ def main() -> int:
     """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tools", type=Path, default=ROOT / "build/gpu-lab", help="the folder of gpu_lab_setup.sh")
-    parser.add_argument("--only", default="", help="a regular expression for `file kernel options`; writes no page")
-    parser.add_argument("--targets", default="", help="a regular expression for the targets; writes no page")
+    parser.add_argument("--only", default="", help="a regular expression for `file kernel options`; no summary")
+    parser.add_argument("--targets", default="", help="a regular expression for the targets; no summary")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--known", type=Path, default=ROOT / "tools/gpu_lab_known.txt")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/gpu-static.md")
@@ -640,12 +705,12 @@ def main() -> int:
             for p in chosen
         }
         results = {p: {k: r for f in futures for k, r in f.result().items()} for p, futures in pending.items()}
-    text = page(results)
     whole = not args.only and not args.targets
     if whole:
-        args.output.write_text(text)
+        (args.tools / args.output.name).write_text(page(results))
+        args.output.write_text(summary(results))
     else:
-        print(text)
+        print(page(results))
     lines = args.known.read_text().splitlines() if args.known.exists() else []
     known = {x for x in lines if x and not x.startswith("#")}
     found, mended = judge(results, known)

@@ -92,6 +92,28 @@ class TestDocs(TestCase):
                 if name not in ("NETCL_ASSERT_INDEX",) and not name.startswith("NETCL_MAP2"):
                     self.assertIn(name, text, f"{document.name} names {name}")
 
+    def test_what_is_replaced_in_torch(self):
+        """The table in architecture.md has all that importing the package changes in PyTorch, and all is there."""
+        text = (ROOT / "docs" / "architecture.md").read_text()
+        rows = re.findall(r"^\| (.+?) \| .+? \| .+? \| `(\w+\.py)` \|$", text.partition("## What is replaced")[2], re.M)
+        files = {"_after_import.py"} | {
+            p.name for p in (ROOT / "torch_netcl").glob("_*.py") if "torch." in p.read_text()
+        }
+        self.assertEqual([file for _, file in rows if file not in files], [])
+        named = {word for cell, file in rows if file != "_after_import.py" for word in re.findall(r"`([\w.]+)`", cell)}
+        run = subprocess.run(
+            [sys.executable, ROOT / "test" / "torch_changes.py"], capture_output=True, text=True, check=True
+        )
+        found = {line.split()[1] for line in run.stdout.splitlines()}
+        self.assertEqual(found - named, set())
+        if not torch.backends.cuda.is_built():
+            self.assertEqual(named - found, set())
+        sources = "".join(p.read_text() for p in (ROOT / "torch_netcl").rglob("*.py"))
+        loaded = next(cell for cell, file in rows if file == "_after_import.py")
+        self.assertEqual(
+            set(re.findall(r'after_import\("([\w.]+)"', sources)), set(re.findall(r"`(torch\.[\w.]+)`", loaded))
+        )
+
     def test_operators_on_the_host(self):
         listed = FILE.read_text()
         if f"torch {torch.__version__.split('+')[0]};" not in listed:

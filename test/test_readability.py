@@ -46,11 +46,14 @@ class TestLayers(TestCase):
                 self.assertRegex(text, rf"\b{name}\(", f"{header.name} declares {name}, {source.name} lacks it")
 
 
+spec = importlib.util.spec_from_file_location("readability", ROOT / "tools" / "readability.py")
+readability = importlib.util.module_from_spec(spec)
+sys.modules["readability"] = readability
+spec.loader.exec_module(readability)
+
+
 def tree(**files: str):
     """What tools/readability.py sees in a tree of these files, whose names have _ for a slash."""
-    spec = importlib.util.spec_from_file_location("readability", ROOT / "tools" / "readability.py")
-    readability = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(readability)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "CONTRIBUTING.md").write_text("")
@@ -79,6 +82,51 @@ class TestCounts(TestCase):
         kernel = "#ifdef {}\n__kernel void pool_max(int n) {{\n}}\n#endif\n"
         self.assertEqual(tree(kernels_a=kernel.format("POOL_MAX")).selectors(), ["kernels/a.cl: POOL_MAX"])
         self.assertEqual(tree(kernels_a=kernel.format("HAVE_FP64")).selectors(), [])
+
+    def test_kernels_in_macros_and_their_parameters(self):
+        buffers = ", ".join(f"BUF(b{i})" for i in range(7))
+        text = f"#define MAKE(name) \\\n  __kernel void name##_rows({buffers}, int n) {{ \\\n  }}\nMAKE(a)\n"
+        text += f"__kernel\nvoid plain({buffers}) {{\n}}\n// __kernel void none(int a)\n"
+        found = tree(kernels_a=text)
+        self.assertEqual(found.kernels(8), ["kernels/a.cl:2 name##_rows: 8 parameters"])
+        self.assertEqual(len(found.kernels()), 2)
+        self.assertEqual(found.preprocessor_percent(), 38)  # 3 of 8 lines
+
+    def test_macros(self):
+        text = "#define F(a, b) \\\n  (a) + \\\n  (b)\n#define LIST(_) \\\n  _(a)\n#define N 3\n"
+        self.assertEqual(list(tree(kernels_a=text).macros()), [("kernels/a.cl:1 F", 2, 3), ("kernels/a.cl:6 N", 0, 1)])
+
+    def test_options_of_the_host(self):
+        text = 'd.set("VEC", 4).set("IN", "f32");\nauto o = " -DHAVE_FP64";\nx.set(y);\n'
+        self.assertEqual(tree(csrc_a=text).options(), ["HAVE_FP64", "IN", "VEC"])
+
+    def test_public_methods(self):
+        text = "class Queue {\n public:\n  Queue(int a);\n  ~Queue();\n  int a() const { return b_(); }\n  void c(\n"
+        text += "      int d);\n\n private:\n  void e();\n  int b_() const;\n};\n"
+        found = tree()
+        found.files["csrc/runtime/Queue.h"] = text
+        self.assertEqual(found.public_methods("Queue"), ["a", "c"])
+
+    def test_circles(self):
+        self.assertEqual(readability.within_circles([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]),
+                         ["a -> b", "b -> c", "c -> a"])  # fmt: skip
+        files = tree()
+        files.files |= {
+            "p/a.py": "from . import b\n",
+            "p/b.py": "if x:\n    from .a import f\n",
+            "p/c.py": "from .a import g\n",
+        }
+        self.assertEqual(files.circles_of_imports(), ["p/a.py -> p/b.py", "p/b.py -> p/a.py"])
+
+    def test_trees_of_sums(self):
+        text = "  for (int k = LS / 2; k > 0; k >>= 1) {\n  for (uint n = GROUP / 2; n > 0; n /= 2)\n"
+        self.assertEqual(len(tree(kernels_a=text).places(readability.TREE, "kernels")), 2)
+
+    def test_architecture_shows_the_bounds(self):
+        text = (ROOT / "docs" / "architecture.md").read_text().partition("## How readable it is")[2]
+        shown = re.findall(r"^\| ([^|]+?) \| (\d+) \| (\d+) \|$", text, re.M)
+        self.assertEqual([(name, int(most), int(target)) for name, most, target in shown],
+                         [(name, *bound) for name, bound in readability.BOUNDS.items()])  # fmt: skip
 
     def test_within_bounds(self):
         command = [sys.executable, ROOT / "tools" / "readability.py", "--list"]

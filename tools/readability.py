@@ -4,7 +4,8 @@
     python tools/readability.py DIR [DIR…]  the table of these trees, with a column each
     python tools/readability.py --list      also names what is counted
 
-It needs no compiler: it removes comments, strings and the bodies of macros, and matches braces.
+It needs no compiler: it removes comments and strings, and matches braces. Functions are counted outside macros;
+kernels and macros are counted by themselves, wherever they stand.
 """
 
 from __future__ import annotations
@@ -12,23 +13,48 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-LINES, PARAMETERS, DEPTH, FILE_LINES = 80, 7, 2, 800
+LINES, PARAMETERS, DEPTH, FILE_LINES, MACRO_LINES = 80, 7, 2, 800, 20
 
-# The largest allowed counts. Lower a bound when its count has fallen.
+
+class Bound(NamedTuple):
+    """The largest allowed count, and the one to reach."""
+
+    most: int
+    target: int
+
+
+# Bounds only fall: lower one when its count has fallen. docs/architecture.md shows them.
 BOUNDS = {
-    "functions above 80 lines": 0,
-    "functions above 7 parameters, C++": 0,
-    "functions above 7 parameters, OpenCL C": 0,
-    "files with #if above depth 2": 0,
-    "structs written twice": 0,
-    "-D that repeat a kernel's name": 0,
-    "files above 800 lines": 0,
-    "lines for a unary operator": 4,
-    "lines for a reduction": 13,
-    "lines for an autocast entry": 1,
+    "functions above 80 lines": Bound(0, 0),
+    "functions above 7 parameters, C++": Bound(0, 0),
+    "functions above 7 parameters, OpenCL C": Bound(0, 0),
+    "kernels above 7 parameters": Bound(90, 20),
+    "macros above 7 parameters": Bound(3, 0),
+    "macros above 20 lines": Bound(12, 0),
+    "files with #if above depth 2": Bound(0, 0),
+    "structs written twice": Bound(0, 0),
+    "-D that repeat a kernel's name": Bound(0, 0),
+    "files above 800 lines": Bound(0, 0),
+    "lines of csrc and kernels": Bound(46713, 42500),
+    "kernels": Bound(248, 190),
+    "-D names that the host sets": Bound(164, 100),
+    "preprocessor lines of kernels, percent": Bound(31, 20),
+    "is_cpu() in csrc": Bound(174, 60),
+    "compute_units() in csrc/aten": Bound(40, 4),
+    "trees of sums over lanes or a group": Bound(12, 1),
+    "double-buffered loops of products": Bound(3, 1),
+    "places that enqueue a command": Bound(9, 1),
+    "public methods of Queue": Bound(31, 14),
+    "includes within a circle, csrc": Bound(42, 0),
+    "imports within a circle, torch_netcl": Bound(2, 0),
+    "lines for a unary operator": Bound(4, 4),
+    "lines for a reduction": Bound(13, 13),
+    "lines for an autocast entry": Bound(1, 1),
 }
 TABLES = {"special_tables.h"}  # generated
 
@@ -75,6 +101,40 @@ def split_parameters(text: str) -> list[str]:
         else:
             word += c
     return [p.strip() for p in [*parts, word] if p.strip() not in ("", "void")]
+
+
+def closing(text: str, at: int) -> int:
+    """The place of the bracket that closes the one at `at`."""
+    level = 0
+    for i in range(at, len(text)):
+        level += (text[i] == "(") - (text[i] == ")")
+        if level == 0:
+            return i
+    return len(text)
+
+
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+MACRO = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(?:\(([^)]*)\))?")
+KERNEL = re.compile(r"\b__kernel\b[^;{]*?\bvoid\s+([\w#]+)\s*\(")
+TREE = re.compile(r"for \(\w+ (\w+) = [A-Z]+ / 2; \1 > 0; \1 (?:/= 2|>>= 1)\)")
+
+
+def within_circles(arrows: Iterable[tuple[str, str]]) -> list[str]:
+    """The arrows a -> b from whose end a way leads back to a."""
+    ends: dict[str, set[str]] = {}
+    for a, b in arrows:
+        ends.setdefault(a, set()).add(b)
+
+    def reached(start: str) -> set[str]:
+        seen, todo = set(), [start]
+        while todo:
+            new = ends.get(todo.pop(), set()) - seen
+            seen |= new
+            todo += new
+        return seen
+
+    ways = {a: reached(a) for a in ends}
+    return sorted(f"{a} -> {b}" for a, found in ends.items() for b in found if a != b and a in ways.get(b, set()))
 
 
 class Function:
@@ -140,12 +200,7 @@ def functions(path: str, text: str) -> list[Function]:
             match = HEAD.search(header)
             if not match:
                 continue
-            level, end = 0, len(header)
-            for i in range(match.end() - 1, len(header)):
-                level += (header[i] == "(") - (header[i] == ")")
-                if level == 0:
-                    end = i
-                    break
+            end = closing(header, match.end() - 1)
             begin += len(text[begin:at]) - len(text[begin:at].lstrip())
             line = text.count("\n", 0, begin) + 1
             found.append(Function(path, match[1], line, text.count("\n", begin, at) + 1,
@@ -246,20 +301,102 @@ class Tree:
         lines = {p: t.count("\n") for p, t in self.files.items()}
         return [f"{p}: {n} lines" for p, n in lines.items() if n > FILE_LINES]
 
+    def kernels(self, least: int = 0) -> list[str]:
+        """The kernels of at least so many parameters, those within macros too; BUF(x) is one parameter."""
+        found = []
+        for path, text in self.c_files("kernels"):
+            text = bare(text).replace("\\\n", "\n")
+            for match in KERNEL.finditer(text):
+                inside = re.sub(r"^\s*#.*$", "", text[match.end() : closing(text, match.end() - 1)], flags=re.M)
+                if (n := len(split_parameters(inside))) >= least:
+                    found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1} {match[1]}: {n} parameters")
+        return found
+
+    def macros(self) -> Iterator[tuple[str, int, int]]:
+        """The macros that are no lists: place and name, number of parameters, and of lines."""
+        for path, text in self.c_files():
+            text = bare(text)
+            for directive in DIRECTIVE.finditer(text):
+                macro = MACRO.match(directive[0].replace("\\\n", " "))
+                if macro and macro[2] != "_":
+                    name = f"{path}:{text.count(chr(10), 0, directive.start()) + 1} {macro[1]}"
+                    yield name, len(split_parameters(macro[2] or "")), directive[0].count("\n") + 1
+
+    def preprocessor_percent(self) -> int:
+        """Lines of directives and macros among the lines of kernels that are not empty."""
+        texts = [text for _, text in self.c_files("kernels")]
+        lines = sum(bool(line.strip()) for text in texts for line in text.split("\n"))
+        directives = sum(d.count("\n") + 1 for text in texts for d in DIRECTIVE.findall(bare(text)))
+        return round(100 * directives / max(lines, 1))
+
+    def places(self, pattern: str | re.Pattern[str], folder: str) -> list[str]:
+        """Where a pattern stands in the code of a folder."""
+        return [
+            f"{path}:{text.count(chr(10), 0, match.start()) + 1} {match[0]}"
+            for path, text in ((p, bare(t)) for p, t in self.c_files(folder))
+            for match in re.finditer(pattern, text)
+        ]
+
+    def options(self) -> list[str]:
+        """The names of -D options in the host's code."""
+        found = re.compile(r"\.set\(\"(\w+)\"|\"[^\"\n]*?-D(\w+)")
+        return sorted({a or b for _, text in self.c_files("csrc") for a, b in found.findall(text)})
+
+    def public_methods(self, name: str) -> list[str]:
+        """The public methods of a class of csrc/runtime, without constructors and operators."""
+        text = bare(self.files.get(f"csrc/runtime/{name}.h", ""))
+        body = re.search(rf"^class {name} .*?\bpublic:(.*?)^(?: private:|}};)", text, re.M | re.S)
+        return re.findall(r"^  (?!explicit|friend)\w[^;{(]*?[ *&](\w+)\(", body[1], re.M) if body else []
+
+    def circles_of_includes(self) -> list[str]:
+        """Includes within a circle; a header and its source count as one."""
+        return within_circles(
+            (re.sub(r"^csrc/|\.\w+$", "", path), include)
+            for path, text in self.c_files("csrc")
+            for include in re.findall(r"^#include \"([\w/]+)\.h\"", text, re.M)
+        )
+
+    def circles_of_imports(self) -> list[str]:
+        """Relative imports within a circle, those in functions and those for types too."""
+        arrows = []
+        for path, text in self.files.items():
+            if path.endswith(".py"):
+                package = path.split("/")[:-1]
+                for dots, module, names in re.findall(r"^\s*from (\.+)([\w.]*) import \(?([\w, \n]+)", text, re.M):
+                    base = package[: len(package) - len(dots) + 1] + [x for x in module.split(".") if x]
+                    for name in names.replace("\n", " ").replace(",", " ").split():
+                        file = "/".join([*base, name]) + ".py"
+                        arrows.append((path, file if file in self.files else "/".join(base) + ".py"))
+        return within_circles(arrows)
+
     def diff_lines(self, title: str) -> list[str]:
         """The lines that CONTRIBUTING's first diff below a heading adds."""
         section = re.search(rf"^### {title}.*?(?=^##)", self.contributing + "\n##", re.M | re.S)
         diff = re.search(r"```diff\n(.*?)```", section[0], re.S) if section else None
         return re.findall(r"^\+(?!\+\+ )(.+)$", diff[1], re.M) if diff else []
 
-    def counts(self) -> dict[str, list[str]]:
-        """Each row of the table, with the counted things."""
+    def counts(self) -> dict[str, list[str] | int]:
+        """Each row of the table: the counted things, or their number."""
+        macros = list(self.macros())
         found = [
-            self.long_functions(), self.many_parameters("csrc"), self.many_parameters("kernels"), self.deep_ifs(),
-            self.structs_twice(), self.selectors(), self.long_files(), self.diff_lines("A unary"),
-            self.diff_lines("A reduction"), self.diff_lines("An autocast entry"),
+            self.long_functions(), self.many_parameters("csrc"), self.many_parameters("kernels"),
+            self.kernels(PARAMETERS + 1), [f"{m}: {n} parameters" for m, n, _ in macros if n > PARAMETERS],
+            [f"{m}: {n} lines" for m, _, n in macros if n > MACRO_LINES],
+            self.deep_ifs(), self.structs_twice(), self.selectors(), self.long_files(),
+            sum(text.count("\n") for _, text in self.c_files()), self.kernels(), self.options(),
+            self.preprocessor_percent(), self.places(r"\bis_cpu\(\)", "csrc"),
+            self.places(r"\bcompute_units\(\)", "csrc/aten"), self.places(TREE, "kernels"),
+            self.places(r"^ +MULTIPLY_BLOCKS\(|\n +MULTIPLY_BLOCKS\(", "kernels"),
+            self.places(r"\bEnqueuing \w+\(", "csrc"), self.public_methods("Queue"), self.circles_of_includes(),
+            self.circles_of_imports(), self.diff_lines("A unary"), self.diff_lines("A reduction"),
+            self.diff_lines("An autocast entry"),
         ]  # fmt: skip
         return dict(zip(BOUNDS, found, strict=True))
+
+
+def number(found: list[str] | int) -> int:
+    """A row's count."""
+    return found if isinstance(found, int) else len(found)
 
 
 def main() -> int:
@@ -269,15 +406,17 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name what is counted")
     options = parser.parse_args()
     columns = [Tree(root).counts() for root in options.trees]
-    print(f"| {'':40} | {' | '.join(f'{r.resolve().name:>10}' for r in options.trees)} | {'at most':>7} |")
-    print(f"|{'-' * 42}|{'|'.join('-' * 11 + ':' for _ in columns)}|{'-' * 8}:|")
+    print(f"| {'':40} | {' | '.join(f'{r.resolve().name:>10}' for r in options.trees)} | at most | target |")
+    print(f"|{'-' * 42}|{'|'.join('-' * 11 + ':' for _ in columns)}|{'-' * 8}:|{'-' * 7}:|")
     over = 0
     for row, bound in BOUNDS.items():
-        print(f"| {row:40} | {' | '.join(f'{len(c[row]):>10}' for c in columns)} | {bound:>7} |")
-        over += len(columns[-1][row]) > bound
+        cells = " | ".join(f"{number(c[row]):>10}" for c in columns)
+        print(f"| {row:40} | {cells} | {bound.most:>7} | {bound.target:>6} |")
+        over += number(columns[-1][row]) > bound.most
     if options.list:
         for row, items in columns[-1].items():
-            print(f"\n{row}", *items, sep="\n  ")
+            if isinstance(items, list):
+                print(f"\n{row}", *items, sep="\n  ")
     return int(over > 0)
 
 

@@ -97,6 +97,23 @@ class TestBenchmarks(TestCase):
             self.assertEqual(result["fallbacks"], {})
         self.assertIn("small/generate_beam4", benchmarks("small", "--list").stdout)
 
+    def test_loops(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "a.json")
+            quick = ("digits float32", "--samples", "2", "--sample-ms", "1", "--json", str(path))
+            run = benchmarks("loops", *quick)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            share = r" [\d.]+( \(missed\))? \|"
+            self.assertRegex(run.stdout, rf"loops/digits/float32/item \|( [\d.]+ \|){{4}}{share}( [\d.]+ \|){{3}}")
+            results = {r["name"]: r for r in json.loads(path.read_text())["results"]}
+        ways = ("item", "item10", "default", "sgd", "clip", "validate")
+        self.assertEqual(set(results), {f"loops/digits/float32/{way}" for way in ways})
+        for result in results.values():
+            self.assertEqual(result["share"], result["unwaited"]["ms"] / result["netcl"]["ms"])
+            self.assertGreater(result["cpu"]["cores"], 0)
+        names = benchmarks("loops", "--list").stdout.split()
+        self.assertLessEqual({"loops/gpt_demo/trainer", "loops/gpt_demo/ddp", "loops/resnet18/loader"}, set(names))
+
     def test_turns(self):
         run = benchmarks(str(ROOT), "scale/add_1e3", "no such case", module="benchmarks.turns")
         self.assertRegex(run.stdout, r"\| scale/add_1e3 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|\n\n1 cases", run.stderr)

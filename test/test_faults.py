@@ -352,6 +352,15 @@ class TestFaults(TestCase):
                 self.assertRegex(str(error), f"{entry} failed with CL_INVALID_KERNEL_ARGS")
                 self.recover(step)
 
+    def test_reads_wait_for_the_queue_first(self):
+        """Within a blocking read, Intel's runtime would run what is queued in this thread alone (Waits.cpp)."""
+        x = torch.ones(300, 300, device="netcl")
+        (x @ x).sum().item()  # compiles the kernels
+        calls, error = calls_of(lambda: (x @ x).sum().item())
+        self.assertIsNone(error)
+        on_cpu = torch.netcl.get_device_properties().device_type == "cpu"
+        self.assertEqual((calls.get("clFinish", 0), calls["clEnqueueReadBuffer"]), (int(on_cpu), 1))
+
     def test_program_that_does_not_build(self):
         def build():
             source = f"__kernel void broken(__global float* x) {{ *x = no_such_thing + {RUN}; }}"

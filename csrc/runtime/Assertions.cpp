@@ -13,6 +13,7 @@
 #include "runtime/AddressSpace.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Copies.h"
+#include "runtime/Waits.h"
 
 namespace netcl {
 
@@ -58,9 +59,7 @@ const void* assert_buffer(Device& device) {
     const c10::Device on(c10::DeviceType::PrivateUse1, device.index());
     Queue& queue = queue_for(c10::Stream(c10::Stream::DEFAULT, on));
     fill_bytes(a.unfilled, &zero, sizeof(int), 16 * sizeof(int), queue);
-    queue.settle();
-    const HostWait wait(queue);
-    NETCL_CL(clFinish(queue.handle()));
+    finish(queue);
     a.address = a.unfilled;
   }
   a.armed.fetch_or(uint64_t{1} << current_queue(device.index()).id());
@@ -89,6 +88,7 @@ void raise_device_assertions(Queue& queue) {
     auto arm_again = c10::make_scope_exit([&] { a.armed.fetch_or(before); });
     const Location at = locate(a.address);
     queue.settle();
+    finish_before_copy(queue);
     if (const auto turn = at.host ? queue.turn() : std::unique_lock<std::mutex>()) {
       std::memcpy(report.data(), at.host, sizeof(report));
     } else {
@@ -105,9 +105,7 @@ void raise_device_assertions(Queue& queue) {
     const int zero = 0;
     try {
       fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
-      queue.settle();
-      const HostWait wait(queue);
-      NETCL_CL(clFinish(queue.handle()));
+      finish(queue);
       arm_again.release();
     } catch (const c10::Error& e) {  // the same report may then be raised once more
       failure = std::string("\n") + e.what_without_backtrace();

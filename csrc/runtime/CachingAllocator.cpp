@@ -68,7 +68,7 @@ std::string human(size_t bytes) {
   return text.data();
 }
 
-cl_int finish(Queue& queue) {
+cl_int try_finish(Queue& queue) {
   increment(counters.host_syncs);
   const HostWait wait(queue);
   return cl().clFinish(queue.driver_handle());
@@ -317,7 +317,7 @@ class Pool {
     };
     if (touch() == CL_SUCCESS) return mem;
     if (freed) settle_and_keep_error(queue);
-    if (freed && finish(queue) == CL_SUCCESS && touch() == CL_SUCCESS) return mem;
+    if (freed && try_finish(queue) == CL_SUCCESS && touch() == CL_SUCCESS) return mem;
     cl().clReleaseMemObject(mem);
     return nullptr;
   }
@@ -521,7 +521,7 @@ void retry_with_free_memory(Queue& queue, cl_int err, const char* call, const st
   const bool memory = may_lack_memory(err);
   if (memory) {
     pool(queue.device().index()).try_empty_cache();
-    finish(queue);  // then the memory of released buffers is free
+    try_finish(queue);  // then the memory of released buffers is free
     err = enqueue();
   }
   if (err != CL_SUCCESS) raise_cl_error(err, call, memory);

@@ -22,6 +22,7 @@
 #include "runtime/PinnedMemory.h"
 #include "runtime/Profiler.h"
 #include "runtime/Shutdown.h"
+#include "runtime/Waits.h"
 
 namespace netcl {
 
@@ -120,6 +121,7 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   } else {
     increment(counters.host_syncs);
     queue.settle();
+    finish_before_copy(queue);
     const Enqueuing scope(queue);
     Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
     const HostWait wait(queue);
@@ -134,7 +136,9 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   if (bytes == 0) return;
   check_not_forked();
   const Location from = locate(src);
+  const bool waits = !(non_blocking && is_pinned(dst));
   queue.settle();
+  if (waits) finish_before_copy(queue);
   if (auto turn = turn_of_host(from, bytes, queue)) {
     std::memcpy(dst, from.host, bytes);
     turn.unlock();
@@ -146,7 +150,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   }
   std::optional<Enqueuing> scope(queue);
   Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
-  if (non_blocking && is_pinned(dst)) {
+  if (!waits) {
     cl_event event = nullptr;
     NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
     command.share(event);
@@ -197,6 +201,7 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
     cl_int err = CL_SUCCESS;
     increment(counters.host_syncs);
     src_queue.settle();
+    finish_before_copy(src_queue);
     void* mapped = nullptr;
     {
       const HostWait wait(src_queue);

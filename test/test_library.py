@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import unittest
 from pathlib import Path
 
 import torch
@@ -49,15 +50,15 @@ class TestChoice(TestCase):
 
 
 class TestImport(TestCase):
-    def run_with(self, code, *, library=None, autoload="1"):
-        """Runs `code` with a copy of the package, with another library or none, that comes first on the path."""
+    def run_with(self, *arguments, library=None, autoload="1"):
+        """Runs Python with a copy of the package, with another library or none, that comes first on the path."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "torch_netcl"
             shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_C*.so", "__pycache__"))
             if library is not None:
                 (copy / "_C.so").write_bytes(library)
             env = {**os.environ, "PYTHONPATH": folder, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}
-            return subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True)
+            return subprocess.run([sys.executable, *arguments], env=env, cwd=folder, capture_output=True, text=True)
 
     def other_torch(self):
         content = _library.choose(PACKAGE, torch.__version__).read_bytes()
@@ -81,7 +82,7 @@ for f in (torch.netcl.__getattr__, lambda _: torch.ones(1, device="netcl"), lamb
         broken = MARK + _library.minor_version(torch.__version__).encode() + b".0"
         cases = {"is not built": None, "built for torch 2.10": self.other_torch(), "ELF header|too short": broken}
         for expected, library in cases.items():
-            done = self.run_with(code, library=library)
+            done = self.run_with("-c", code, library=library)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(done.stderr, f"not available.*({expected})")
             first, *refusals = done.stdout.splitlines()
@@ -90,8 +91,70 @@ for f in (torch.netcl.__getattr__, lambda _: torch.ones(1, device="netcl"), lamb
             for line in refusals:
                 self.assertRegex(line, "compile_kernel" if line.startswith("ImportError") else expected)
 
+    CODE = """
+import torch
+assert torch.ones(2).sum().item() == 2 and not torch.netcl.is_available()
+try:
+    torch.ones(1, device="netcl")
+except RuntimeError as error:
+    print(error)
+"""
+
+    def survives(self, done, expected):
+        """`import torch` works, warns, and the first use of a device raises; both say why."""
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, expected)
+        self.assertRegex(done.stderr, expected)
+
+    def test_warnings_as_errors(self):
+        done = self.run_with("-W", "error", "-c", self.CODE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("not built", done.stdout)
+
+    def test_the_command_line_says_why(self):
+        done = self.run_with("-m", "torch_netcl", "--check")
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        self.assertRegex(done.stdout, r"torch +2\.[\s\S]*kernel cache.*\n\nThe OpenCL backend is not.*not built")
+
+    def test_a_missing_symbol(self):
+        content = _library.choose(PACKAGE, torch.__version__).read_bytes()
+        symbol = b"\0_ZN2at4_ops20convolution_backward4call"
+        self.assertTrue(symbol in content)
+        done = self.run_with("-c", self.CODE, library=content.replace(symbol, symbol[:-1] + b"k"))
+        self.survives(done, "undefined symbol: _ZN2at4_ops20convolution_backward4calk")
+
+    def test_another_backend(self):
+        """torch has room for one, and the first is left alone."""
+        code = """
+import torch
+torch.utils.rename_privateuse1_backend("other")
+torch.__spec__._initializing = True  # as while torch calls the entry points
+import torch_netcl
+print(torch.device("other", 0), torch.netcl.is_available(), torch.netcl.reason)
+"""
+        env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, "^other:0 False .*other has taken it")
+
+    @unittest.skipUnless(shutil.which(os.environ.get("CC", "cc").split()[0]), "needs a C compiler")
+    def test_a_driver_that_ends_the_process(self):
+        """When it is loaded, and when it is asked for its platforms."""
+        fault = "#include <stdlib.h>\nATTRIBUTE void* clGetExtensionFunctionAddress(const char* name) { abort(); }\n"
+        for attribute in ("__attribute__((constructor))", ""):
+            with tempfile.TemporaryDirectory() as folder:
+                source, driver = Path(folder) / "driver.c", Path(folder) / "libdriver.so"
+                source.write_text(fault.replace("ATTRIBUTE", attribute))
+                command = [*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", str(driver), str(source)]
+                subprocess.run(command, check=True)
+                (Path(folder) / "broken.icd").write_text(f"{driver}\n")
+                env = {k: v for k, v in os.environ.items() if k != "NETCL_VISIBLE_DEVICES"}
+                env["OCL_ICD_VENDORS"] = folder
+                done = subprocess.run([sys.executable, "-c", self.CODE], env=env, capture_output=True, text=True)
+                self.survives(done, "driver ends the process that looks for devices")
+
     def test_an_explicit_import_raises(self):
-        done = self.run_with("import torch, torch_netcl", autoload="0")
+        done = self.run_with("-c", "import torch, torch_netcl", autoload="0")
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, "ImportError: torch_netcl is not built")
 

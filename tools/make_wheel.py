@@ -2,10 +2,11 @@
 
     python tools/make_wheel.py 2.13.0 2.15.0 [--out dist]
 
-pip downloads each torch's wheel. Only the headers, libc10.so and libtorch_cpu.so are taken out of it; torch is not
-installed. (The folder of a torch package may be given instead of a version.) auditwheel, which must be installed,
-checks where the result can run, and names the wheel accordingly. This needs a compiler, patchelf and the
-environment that builds torch_netcl. It may run inside a manylinux container or elsewhere (see older_symbols.py).
+pip downloads each torch's wheel, unless it is in the wheelhouse of test_wheel.py. Only the headers, libc10.so and
+libtorch_cpu.so are taken out of it; torch is not installed. (The folder of a torch package may be given instead of a
+version.) auditwheel, which must be installed, checks where the result can run, and names the wheel accordingly. This
+needs a compiler, patchelf and the environment that builds torch_netcl. It may run inside a manylinux container or
+elsewhere (see older_symbols.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+
+from test_wheel import house_of
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "wheel"
@@ -39,14 +42,16 @@ def torch_folder(version: str) -> Path:
     unpacked = WORK / f"torch-{version}"
     if not (unpacked / "torch/version.py").is_file():
         downloads = WORK / f"download-{version}"
-        pip = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:")
-        run(*pip, "--dest", downloads, f"torch=={version}")
-        with zipfile.ZipFile(next(downloads.glob("torch-*.whl"))) as wheel:
+        pip = (sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:")
+        house = next(house_of(f"torch=={version}").glob(f"torch-{version}*.whl"), None)
+        if not house:
+            run(*pip, "--dest", downloads, f"torch=={version}")
+        with zipfile.ZipFile(house or next(downloads.glob("torch-*.whl"))) as wheel:
             # version.py comes last: its presence means that everything else is there.
             for name in sorted(wheel.namelist(), key="torch/version.py".__eq__):
                 if name.startswith(PARTS):
                     wheel.extract(name, unpacked)
-        shutil.rmtree(downloads)
+        shutil.rmtree(downloads, ignore_errors=True)
     return unpacked / "torch"
 
 
@@ -101,8 +106,9 @@ def main() -> None:
     shutil.rmtree(libraries, ignore_errors=True)
     libraries.mkdir(parents=True)
     for version in arguments.torch:
+        torch = torch_folder(version)
         began = time.monotonic()
-        library = build(torch_folder(version), libraries)
+        library = build(torch, libraries)
         print(f"{library.name}: {library.stat().st_size / 2**20:.1f} MiB, {time.monotonic() - began:.0f} s", flush=True)
     wheel = pack(libraries, arguments.out)
     print(f"{wheel}: {wheel.stat().st_size / 2**20:.1f} MiB")

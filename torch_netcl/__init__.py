@@ -36,7 +36,7 @@ def _kernel_dir() -> Path:
 def _load() -> None:
     library = _library.choose(_HERE, torch.__version__)
     loader = _opencl.configure()
-    torch.ops.load_library(str(library))
+    _library.load(library)
     torch.ops.netcl.initialize(loader.library or "", str(_kernel_dir()), str(_opencl.cache_dir()))
     torch.utils.rename_privateuse1_backend("netcl")
     from . import device_module
@@ -61,15 +61,9 @@ def _shutdown() -> None:
         time.sleep(0.001)
 
 
-failure: Exception | None = None  # why the extension was not loaded, if torch asked for it
+failure: Exception | None = None  # why the extension was not loaded, if torch or the command line asked for it
 try:
     _load()
-except Exception as error:
-    if not _library.torch_is_being_imported():
-        raise
-    failure = error
-    _library.give_up(error)
-else:
     # These call operators of the extension.
     from . import _higher_order, _scatter_gather, distributed, interop, multiprocessing
     from ._after_import import after_import
@@ -80,6 +74,11 @@ else:
     _scatter_gather.register()
     distributed.register()
     multiprocessing.register()
+except Exception as error:
+    if not (_library.torch_is_being_imported() or _library.runs_as_program()):
+        raise
+    failure = error
+    _library.give_up(error)
 
 
 def __getattr__(name: str) -> object:

@@ -108,17 +108,22 @@ def _device_rows(index: int) -> list[tuple[str, str]]:
 
 
 def report() -> None:
-    """Print versions, loader, runtimes, cache and every device."""
+    """Print versions, loader, runtimes, cache and every device; or why there is none."""
     _table(_general())
+    if torch_netcl.failure:
+        print(f"\n{torch.netcl.reason}")
+        return
     count = torch.netcl.device_count()
     for index in range(count):
         print(f"\nnetcl:{index}  {torch.netcl.get_device_name(index)}")
         _table(_device_rows(index), indent="  ")
     if count == 0:
-        print(
-            "\nNo OpenCL device. For a CPU: pip install 'torch_netcl[pocl]' or 'torch_netcl[intel]'.\n"
-            "For a GPU: its vendor's OpenCL driver. NETCL_VISIBLE_DEVICES, if set, must name a device."
-        )
+        try:
+            torch.netcl.init()
+            reason = "No OpenCL device."
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+        print(f"\n{reason}")
 
 
 # --- the self-test ---------------------------------------------------------------------------------------
@@ -268,6 +273,8 @@ def main(arguments: list[str] | None = None) -> int:
         clear_cache()
         return 0
     report()
+    if torch_netcl.failure:
+        return 1
     if not args.check:
         return 0
     if not torch.netcl.is_available():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import re
+import sys
 import types
 import warnings
 from pathlib import Path
@@ -50,9 +52,23 @@ def choose(folder: Path, torch_version: str) -> Path:
     )
 
 
+def load(library: Path) -> None:
+    """Open ``library``, which registers its operators; raises ImportError if another backend has."""
+    other = torch._C._get_privateuse1_backend_name()
+    if other not in ("privateuseone", "netcl"):
+        raise ImportError(f"torch has room for one backend from outside, and {other} has taken it.")
+    torch.ops.load_library(str(library))
+
+
 def torch_is_being_imported() -> bool:
     """Whether torch imports this package, through its entry point, in the middle of its own import."""
     return bool(getattr(torch.__spec__, "_initializing", False))
+
+
+def runs_as_program() -> bool:
+    """Whether this is ``python -m torch_netcl``, which says what is wrong."""
+    words = sys.orig_argv
+    return sys.argv[:1] == ["-m"] and any(words[i : i + 2] == ["-m", "torch_netcl"] for i in range(len(words)))
 
 
 class Unavailable(types.ModuleType):
@@ -85,9 +101,15 @@ class Unavailable(types.ModuleType):
 
 
 def give_up(error: Exception) -> None:
-    """Warn, and register ``torch.netcl`` without a device. ``import torch`` must not fail because of torch_netcl."""
+    """Warn, and make ``torch.netcl`` a module without a device: ``import torch`` must not fail because of torch_netcl.
+    """
     cause = f": {error.__cause__}" if error.__cause__ else ""
     reason = f"The OpenCL backend is not available. {error}{cause}"
-    warnings.warn(reason, stacklevel=2)
-    torch.utils.rename_privateuse1_backend("netcl")
-    torch._register_device_module("netcl", Unavailable(reason))
+    if not runs_as_program():
+        with contextlib.suppress(Warning):  # python -W error
+            warnings.warn(reason, stacklevel=2)
+    # It raises if another package has given this backend a name.
+    with contextlib.suppress(RuntimeError):
+        torch.utils.rename_privateuse1_backend("netcl")
+    # As torch._register_device_module() does, which raises if there is a module already.
+    torch.netcl = sys.modules["torch.netcl"] = Unavailable(reason)

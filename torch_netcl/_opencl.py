@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
+LINKER_CACHE = Path("/etc/ld.so.cache")
 #: If one of these is in the environment, the user has chosen the runtimes.
 USER_VARIABLES = ("OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH")
 #: Distributions that contain an .icd file.
@@ -117,6 +118,17 @@ def _loadable(library: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _linker_finds(library: str) -> bool:
+    """Whether the dynamic linker finds a bare name. It is not opened, since a broken driver may end the process."""
+    folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/lib", "/usr/lib", "/lib64", "/usr/lib64"]
+    if any(folder and os.path.isfile(os.path.join(folder, library)) for folder in folders):
+        return True
+    try:
+        return b"/" + library.encode() + b"\0" in LINKER_CACHE.read_bytes()  # it lists paths
+    except OSError:
+        return False
 
 
 def _pyopencl_libs() -> list[Path]:
@@ -222,7 +234,7 @@ def find_runtimes(vendors: Path = SYSTEM_VENDORS) -> list[Runtime]:
             kinds.add(_kind(runtime.library))
             runtimes.append(runtime)
     for library in WELL_KNOWN_DRIVERS:
-        if _kind(library) not in kinds and _loadable(library):
+        if _kind(library) not in kinds and _linker_finds(library):
             runtimes.append(Runtime(_kind(library).removeprefix("lib"), library, "system"))
     return runtimes
 

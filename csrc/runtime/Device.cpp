@@ -235,9 +235,66 @@ std::string& failures() {
   return *text;
 }
 
+// The devices that NETCL_VISIBLE_DEVICES leaves out, if it leaves out all of them.
+std::string& hidden() {
+  static auto* text = new std::string();
+  return *text;
+}
+
+// The signal by which a driver ended the child process that counted the devices.
+std::atomic<int> driver_fault{0};
+
+std::string driver_fault_text() {
+  return c10::str("netcl: an OpenCL driver ends the process that looks for devices (", strsignal(driver_fault),
+                  "), so none is used. OCL_ICD_VENDORS may name a folder that holds only the .icd files of the other "
+                  "drivers; `python -m torch_netcl` lists all.");
+}
+
 void leave_out(const char* what, const std::string& why) {
   warn_once(c10::str("netcl: a ", what, " was left out, since its driver fails: ", why));
   failures() += " " + why + (why.back() == '.' ? "" : ".");
+}
+
+// The devices that a word of NETCL_VISIBLE_DEVICES stands for: the one at an index of the default order; those of the
+// platforms whose name or version contains the word; or, if there is no such platform, those whose own name does.
+// (PoCL gives its device the name of the CPU, so "intel" may be a part of it.)
+std::vector<size_t> named(const std::string& word, const std::vector<Found>& all) {
+  const bool number = std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); });
+  std::vector<size_t> of_platform, of_device;
+  for (size_t i = 0; i < all.size(); i++) {
+    const DeviceInfo& d = all[i].info;
+    const auto contains = [&](const std::string& name) { return lower(name).find(lower(word)) != std::string::npos; };
+    if (number ? std::to_string(i) == word : contains(d.platform_name) || contains(d.platform_version)) {
+      of_platform.push_back(i);
+    }
+    if (!number && contains(d.name)) of_device.push_back(i);
+  }
+  return of_platform.empty() ? of_device : of_platform;
+}
+
+// The devices of NETCL_VISIBLE_DEVICES, in its order.
+std::vector<Found> visible(const std::vector<Found>& all) {
+  const char* chosen = std::getenv("NETCL_VISIBLE_DEVICES");
+  if (!chosen) return all;
+  std::vector<Found> found;
+  std::vector<bool> taken(all.size(), false);
+  std::stringstream list(chosen);
+  for (std::string word; std::getline(list, word, ',');) {
+    word.erase(0, word.find_first_not_of(' '));
+    word.erase(word.find_last_not_of(' ') + 1);
+    if (word.empty()) continue;
+    for (const size_t i : named(word, all)) {
+      if (!taken[i]) found.push_back(all[i]);
+      taken[i] = true;
+    }
+  }
+  if (found.empty() && !all.empty()) {
+    hidden() = c10::str("NETCL_VISIBLE_DEVICES=", chosen, *chosen ? " names none of them" : " hides them", ":");
+    for (size_t i = 0; i < all.size(); i++) {
+      hidden() += c10::str(i ? ", " : " ", i, " is ", all[i].info.name, " (", all[i].info.platform_name, ")");
+    }
+  }
+  return found;
 }
 
 std::vector<Found> enumerate() {
@@ -276,29 +333,7 @@ std::vector<Found> enumerate() {
     }
   }
   std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) { return rank(a.info) < rank(b.info); });
-  const char* visible = std::getenv("NETCL_VISIBLE_DEVICES");
-  if (!visible) return all;
-  // Each word is an index into the default order, or a part of the platform's or device's name; the list gives the
-  // order.
-  std::vector<Found> chosen;
-  std::vector<bool> taken(all.size(), false);
-  std::stringstream list(visible);
-  for (std::string word; std::getline(list, word, ',');) {
-    word.erase(0, word.find_first_not_of(' '));
-    word.erase(word.find_last_not_of(' ') + 1);
-    if (word.empty()) continue;
-    const bool number = std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); });
-    for (size_t i = 0; i < all.size(); i++) {
-      const DeviceInfo& d = all[i].info;
-      const std::string names = lower(d.platform_name + " " + d.platform_version + " " + d.name);
-      const bool match = number ? std::to_string(i) == word : names.find(lower(word)) != std::string::npos;
-      if (match && !taken[i]) {
-        taken[i] = true;
-        chosen.push_back(all[i]);
-      }
-    }
-  }
-  return chosen;
+  return visible(all);
 }
 
 struct Table {
@@ -306,6 +341,7 @@ struct Table {
   Table() {
     check_environment();
     failures().clear();  // from an earlier try that raised
+    hidden().clear();
     const auto found = enumerate();
     note_drivers_used(!found.empty());
     for (const auto& f : found) {
@@ -324,6 +360,7 @@ std::mutex& starting() {
 
 Table& table() {
   if (Table* known = started.load(std::memory_order_acquire)) return *known;
+  TORCH_CHECK(driver_fault == 0, driver_fault_text());
   const std::lock_guard<std::mutex> lock(starting());
   if (!started.load()) started.store(new Table());
   return *started.load();
@@ -350,7 +387,7 @@ Table& table() {
   _exit(0);
 }
 
-// -1 if no child can be created, or if it reports nothing.
+// -1 if no child can be created, or if it reports nothing; 0 if a driver ended it.
 int32_t count_in_child() {
   constexpr int kPatience = 20'000;  // milliseconds, in case a driver hangs after a fork
   std::array<int, 2> ends{};
@@ -359,6 +396,7 @@ int32_t count_in_child() {
   if (child == 0) tell_count(ends[1]);
   close(ends[1]);
   std::string heard;
+  int status = 0;
   if (child > 0) {
     std::array<char, 512> piece{};
     for (;;) {
@@ -370,11 +408,16 @@ int32_t count_in_child() {
       if (some <= 0) kill(child, SIGKILL);
       break;
     }
-    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {}
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
   }
   close(ends[0]);
   int32_t count = -1;
-  if (heard.size() < sizeof(count)) return -1;
+  if (heard.size() < sizeof(count)) {
+    if (!WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM) return -1;
+    driver_fault = WTERMSIG(status);
+    warn_once(driver_fault_text());
+    return 0;
+  }
   std::memcpy(&count, heard.data(), sizeof(count));
   std::stringstream warnings(heard.substr(sizeof(count)));
   for (std::string text; std::getline(warnings, text, '\0');) warn_once(text);
@@ -465,6 +508,7 @@ void start_devices() {
 Device& device(c10::DeviceIndex index) {
   if (index < 0) index = current;
   auto& devices = table().devices;
+  TORCH_CHECK(hidden().empty(), "netcl: there are OpenCL devices, but ", hidden());
   TORCH_CHECK(!devices.empty(),
               "netcl: no OpenCL device was found. Install a runtime: pip install 'torch_netcl[pocl]' or "
               "'torch_netcl[intel]' for a CPU, or your GPU vendor's OpenCL driver; `python -m torch_netcl` shows what "

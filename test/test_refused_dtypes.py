@@ -56,6 +56,27 @@ INTEGER = {
     "cholesky_inverse": lambda x: torch.cholesky_inverse(x.view(2, 2)),
     "histogram": lambda x: torch.histogram(x, 2),
 }
+# The CPU and CUDA do not support these for half and bfloat16.
+MATRICES = {
+    "qr": torch.linalg.qr,
+    "qr_r": lambda x: torch.linalg.qr(x, "r"),
+    "geqrf": torch.geqrf,
+    "ormqr": lambda x: torch.ormqr(x, x[0], x),
+    "householder_product": lambda x: torch.linalg.householder_product(x, x[0]),
+    "eigh": torch.linalg.eigh,
+    "eigvalsh": torch.linalg.eigvalsh,
+    "svd": torch.linalg.svd,
+    "svdvals": torch.linalg.svdvals,
+    "cond": torch.linalg.cond,
+    "ldl_factor": torch.linalg.ldl_factor,
+    "ldl_solve": lambda x: torch.linalg.ldl_solve(x, torch.ones(4, dtype=torch.int32, device=x.device), x),
+    "orthogonal_": lambda x: torch.nn.init.orthogonal_(x.clone()),
+    "svd_lowrank": lambda x: torch.svd_lowrank(x, 2),
+    "cholesky": torch.linalg.cholesky,
+    "lu_factor": torch.linalg.lu_factor,
+    "solve": lambda x: torch.linalg.solve(x, x),
+    "solve_triangular": lambda x: torch.linalg.solve_triangular(x, x, upper=True),
+}
 
 
 class TestRefusedDtypes(TestCase):
@@ -86,6 +107,13 @@ class TestRefusedDtypes(TestCase):
     def test_no_integers(self):
         for name, f in INTEGER.items():
             self.check(name, f, torch.ones(4, dtype=torch.int64, device=DEVICE))
+
+    def test_matrices(self):
+        for dtype in (torch.half, torch.bfloat16):
+            for name, f in MATRICES.items():
+                with self.subTest(name, dtype=dtype), self.assertRaises(NotImplementedError) as raised:
+                    f(torch.eye(4, dtype=dtype, device=DEVICE))  # the call itself: nothing waits
+                self.assertRegex(str(raised.exception), "not implemented for")
 
     def test_others(self):
         for name, f in OTHERS.items():

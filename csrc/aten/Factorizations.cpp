@@ -37,10 +37,7 @@ Kernel& linalg_kernel(const char* file, const Tensor& t, const char* name, Defs 
   const c10::ScalarType type = t.scalar_type();
   Device& device = netcl::device_of(t);
   const bool exchanges = std::string_view(name) == "exchange_rows";
-  TORCH_CHECK_NOT_IMPLEMENTED(c10::elementSize(type) >= 4 && (exchanges || !c10::isIntegralType(type, true)),
-                              "triangular solves and factorisations are not implemented for ", type,
-                              " on netcl: they take float32, float64 and their complex numbers");
-  check_dtype(device, type, name);
+  check_matrix_dtype(device, type, name, exchanges);
   return kernel(device, file, name, defs);
 }
 Kernel& linalg_kernel(const Tensor& t, const char* name) {

@@ -31,7 +31,7 @@ constexpr int64_t kSweeps = 20;        // 10 are typical
 
 Kernel& jacobi_kernel(const Tensor& t, const char* name, bool rotate_v, int64_t teams) {
   Device& device = netcl::device_of(t);
-  check_dtype(device, t.scalar_type(), name);
+  check_matrix_dtype(device, t.scalar_type(), name);
   Defs defs = column_defs(t, teams);
   if (rotate_v) defs.set("ROTATE_V", 1);
   return kernel(device, kJacobiFile, name, defs);

@@ -16,7 +16,7 @@ using at::Tensor;
 
 Kernel& ldl_kernel(const Tensor& t, const char* name, bool hermitian) {
   Device& device = netcl::device_of(t);
-  check_dtype(device, t.scalar_type(), name);
+  check_matrix_dtype(device, t.scalar_type(), name);
   Defs defs = column_defs(t);
   if (hermitian && t.is_complex()) defs.set("HERMITIAN", 1);
   return kernel(device, "linalg/ldl.cl", name, defs);

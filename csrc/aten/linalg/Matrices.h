@@ -46,6 +46,15 @@ inline at::Tensor block(const at::Tensor& a, int64_t row, int64_t rows, int64_t 
   return a.narrow(1, row, rows).narrow(2, column, columns);
 }
 
+// Raises NotImplementedError for what the kernels of matrices do not take: half, bfloat16 and integers, as on the CPU.
+// `moved`: the kernel only moves elements.
+inline void check_matrix_dtype(const Device& device, c10::ScalarType type, const char* name, bool moved = false) {
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::elementSize(type) >= 4 && (moved || !c10::isIntegralType(type, true)),
+                              "triangular solves, factorisations and decompositions are not implemented for ", type,
+                              " on netcl: they take float32, float64 and their complex numbers");
+  check_dtype(device, type, name);
+}
+
 // The -D options of kernels that compute with elements of `type`.
 inline Defs matrix_defs(c10::ScalarType type) {
   Defs defs;
@@ -72,7 +81,7 @@ inline Defs column_defs(const at::Tensor& t, int64_t teams = 8) {
 // A kernel of kernels/linalg, whose work-groups have group_items() work-items.
 inline Kernel& column_kernel(const at::Tensor& t, const char* file, const char* name, int64_t teams = 8) {
   Device& device = netcl::device_of(t);
-  check_dtype(device, t.scalar_type(), name);
+  check_matrix_dtype(device, t.scalar_type(), name);
   return kernel(device, file, name, column_defs(t, teams));
 }
 inline size_t group_items(const at::Tensor& t, int64_t teams = 8) {

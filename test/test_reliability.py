@@ -38,6 +38,12 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def add_up(x, module, parameters, data, sums):
+    """In a spawned process."""
+    both = [sum(p.sum().item() for p in each) for each in (module.parameters(), parameters)]
+    sums.put([x.sum().item(), *both, sum(t.sum().item() for t in data.tensors)])
+
+
 NEEDS_MEMORY = unittest.skipIf(
     "early_allocation" in os.environ.get("NETCL_DISABLE", ""), "needs more than the 512 MiB of the imitated device"
 )
@@ -388,6 +394,20 @@ print((x + 1).sum().item())
             loader = DataLoader(data, batch_size=4, num_workers=1, multiprocessing_context=method, pin_memory=True)
             total = sum(x.to(D, non_blocking=True).sum().item() for (x,) in loader)
             self.assertEqual(total, 66.0)
+
+    def test_arguments_of_a_spawned_process(self):
+        context = torch.multiprocessing.get_context("spawn")
+        module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).to(D)
+        x = torch.arange(12.0, device=D).view(4, 3)
+        data = TensorDataset(torch.ones(5, device=D), torch.zeros(5, device=D))
+        sums = context.Queue()
+        process = context.Process(target=add_up, args=(x, module, [*module.parameters()], data, sums))
+        process.start()
+        got = sums.get(timeout=120)
+        process.join(60)
+        self.assertEqual(process.exitcode, 0)
+        weights = sum(p.sum().item() for p in module.parameters())
+        self.assertEqual(got, [66.0, weights, weights, 5.0])
 
     def test_workers_that_persist(self):
         data = TensorDataset(torch.arange(12.0))

@@ -1,4 +1,4 @@
-"""netcl tensors in torch.multiprocessing's queues and pipes: they are copied through shared host memory.
+"""netcl tensors in torch.multiprocessing's queues, pipes and arguments: they are copied through shared host memory.
 
 OpenCL cannot share device memory between processes, so the receiver gets a new tensor on the device with the same
 index. Writes on one side are not visible on the other.
@@ -6,6 +6,7 @@ index. Writes on one side are not visible on the other.
 
 from __future__ import annotations
 
+from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -30,7 +31,10 @@ def _reduce(tensor: torch.Tensor) -> tuple[Any, ...]:
             "A netcl tensor that requires grad and is no leaf cannot be sent to another process, since autograd does "
             "not cross processes; send tensor.detach()"
         )
-    return _rebuild, (type(tensor), tensor.detach().cpu(), tensor.device.index, tensor.requires_grad)
+    host = tensor.detach().cpu()
+    if (child := get_spawning_popen()) is not None:  # the file of the shared memory must be open when the child starts
+        vars(child).setdefault("netcl_arguments", []).append(host)
+    return _rebuild, (type(tensor), host, tensor.device.index, tensor.requires_grad)
 
 
 def register() -> None:

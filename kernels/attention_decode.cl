@@ -3,7 +3,7 @@
 // -D: IO (storage tag), ACC (f32), VEC, ROWS.
 #define WHOLE_LOADS  // see common/builtins.h
 #include "args/attention.h"
-#include "common/sum_lanes.h"
+#include "common/join_lanes.h"
 
 #define EACH_ROW UNROLL for (int r = 0; r < ROWS; r++)
 #define HEAD_OF(name, head) (PTR(name, STORAGE(IO)) + b * P.name.b + (head) * P.name.h)
@@ -25,7 +25,7 @@ static inline ST exponentials(__global ST* s, long padded, __global ST* lse) {
     STORE(ACC, ACC, VEC, s, i, e);
     t += e;
   }
-  const ST sum = SUM_LANES(t);
+  const ST sum = sum_lanes(t);
   *lse = top + log(sum);
   return sum == 0 ? (ST)(0) : 1 / sum;
 }
@@ -43,7 +43,7 @@ __kernel void attention_decode(BUF(out), BUF(lse), BUF(scores), BUF(q), BUF(k), 
       const VT y = LOAD_IO(row, i);
       EACH_ROW t[r] += y * LOAD_IO(HEAD_OF(q, h * ROWS + r), i);
     }
-    EACH_ROW s[r * padded + key] = SUM_LANES(t[r]) * P.scale;
+    EACH_ROW s[r * padded + key] = sum_lanes(t[r]) * P.scale;
   }
   ST factor[ROWS];
   for (int r = 0; r < ROWS; r++) {

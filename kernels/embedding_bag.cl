@@ -101,5 +101,5 @@ __kernel void embedding_bag_sample_grad(BUF(out), BUF(grad), BUF(table), BUF(ind
       s += LOAD_LANES(IN, PTR(grad, const STORAGE(IN)), bag * width + c, lanes, 0) *
            LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
     }
-  STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), i, hsum(s));
+  STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), i, sum_lanes(s));
 }

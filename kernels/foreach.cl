@@ -1,6 +1,7 @@
 // The foreach operators. Column 0 of the table is the output.
 // -D: those of multi_tensor.h; for `map` OP=OP_<name>, NIN (inputs), S0 and S1 (copy: the storage tags of output and
 // input differ), SCALAR_TENSOR (s is an element of a tensor); for the norms NORM.
+#include "common/join_group.h"
 #include "common/multi_tensor.h"
 
 // --- map: one expression per operator, of x0 (self), x1, x2 and the row's scalar s ----------------------------
@@ -126,10 +127,7 @@ __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
 #if LANES > 1
   __local ST all[LANES];
   all[mt_lane] = sum_1;
-  for (int n = LANES / 2; n > 0; n /= 2) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (mt_lane < n) all[mt_lane] = NORM_JOIN(all[mt_lane], all[mt_lane + n]);
-  }
+  JOIN_GROUP(mt_lane, LANES, CLK_LOCAL_MEM_FENCE, all[mt_lane] = NORM_JOIN(all[mt_lane], all[mt_lane + apart]))
   if (mt_lane == 0) sum_1 = all[0];
 #endif
   if (mt_lane == 0) PTR(partial, ST)[mt_base + mt_chunk] = sum_1;

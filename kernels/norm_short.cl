@@ -24,11 +24,11 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void layer_norm_shor
 #ifdef RMS
 #define TO_SQUARES(j) total += v##j * v##j;
   EACH_HELD(TO_SQUARES)
-  const ST var = row_sum(across_sum(total)) / n;
+  const ST var = row_sum(sum_lanes(total)) / n;
 #else
 #define TO_SUM(j) total += v##j;
   EACH_HELD(TO_SUM)
-  ST m = row_sum(across_sum(total)) / n;
+  ST m = row_sum(sum_lanes(total)) / n;
   // The deviations correct the mean, so that a large one costs no accuracy.
   VT squares = (VT)(0);
   total = (VT)(0);
@@ -39,8 +39,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void layer_norm_shor
     squares += v##j * v##j; \
   }
   EACH_HELD(TO_DEVIATIONS)
-  const ST off = row_sum(across_sum(total)) / n;
-  ST var = row_sum(across_sum(squares)) / n;
+  const ST off = row_sum(sum_lanes(total)) / n;
+  ST var = row_sum(sum_lanes(squares)) / n;
   if (isfinite(off)) {
     m += off;
     if (!isnan(var)) var = max(var - off * off, (ST)(0));
@@ -93,11 +93,11 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void layer_norm_back
     total += g##j;                                     \
   }
   EACH_HELD(READ_BOTH)
-  const ST c1 = row_sum(across_sum(dots)) / n;
+  const ST c1 = row_sum(sum_lanes(dots)) / n;
 #ifdef RMS
   const ST c2 = 0;
 #else
-  const ST c2 = row_sum(across_sum(total)) / n;
+  const ST c2 = row_sum(sum_lanes(total)) / n;
 #endif
 #define WRITE_GRAD(j) \
   if (HAS(j)) STORE_WHOLE(IN, y + AT(j), (g##j - c2 - x##j * c1) * r);

@@ -6,11 +6,7 @@
 #define WHOLE_LOADS  // see common/builtins.h
 #include "args/quantized.h"
 #include "common/group_reduce.h"
-#if VEC > 1
-#include "common/sum_lanes.h"
-#else
-#define SUM_LANES(v) (v)
-#endif
+#include "common/join_lanes.h"
 
 #if LS == 1
 #define LANE 0L
@@ -20,7 +16,7 @@
 #define LANE ((long)get_local_id(0))
 #define SCRATCH __local ST scratch[LS];
 #define GROUP_SUM(x) group_sum(x, scratch)
-GROUP_REDUCE(group_sum, GROUP_ADD)
+GROUP_REDUCE(group_sum, PLUS)
 #endif
 
 // PoCL calls a function to convert each element.
@@ -83,7 +79,7 @@ __kernel void dots_int8(BUF(out), BUF(x), BUF(w), BUF(scales), BUF(panels), cons
       }
     }
     EACH_ROW EACH_COLUMN {
-      ST sum = SUM_LANES(t[r][s]);
+      ST sum = sum_lanes(t[r][s]);
 #if VEC > 1
       for (long j = i; j < P.k; j++) sum += LOAD_X(1, r, j) * (ST)weight[COLUMN(s) * P.k + j];
 #endif
@@ -167,7 +163,7 @@ static inline void fill_panel(__global ST* panel, __global const STORAGE(X)* x, 
   for (long g = 0; g < P->k / P->group; g++) {
     VT t = (VT)(0);
     for (long i = 0; i < P->group; i += VEC) t += LOAD(X, ACC, VEC, x, g * P->group + i);
-    panel[P->k + g] = SUM_LANES(t);
+    panel[P->k + g] = sum_lanes(t);
   }
 }
 
@@ -215,7 +211,7 @@ __kernel void dots_int4(BUF(out), BUF(x), BUF(w), BUF(scales), BUF(panels), cons
       }
     }
     EACH_ROW EACH_COLUMN {
-      ST sum = SUM_LANES(t[r][s]) + rest[r].s[s];
+      ST sum = sum_lanes(t[r][s]) + rest[r].s[s];
       if (!isfinite(sum))
         sum = exact_dot(weight + s * (P.k / 8), ROW_OF_X(min(row + r, P.m - 1)), PAIR(0, col + s), &P);
       STORE_SUM(sum)

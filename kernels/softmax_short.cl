@@ -14,7 +14,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void softmax_short(B
   if (HAS(j)) v##j = LOAD_WHOLE(IN, x + AT(j));
   EACH_HELD(READ_IN)
   ST most = -INFINITY;
-#define TO_MOST(j) most = fmax(most, across_max(v##j));
+#define TO_MOST(j) most = fmax(most, max_lanes(v##j));
   EACH_HELD(TO_MOST)
   const ST top = row_max(most);
   VT total = (VT)(0);
@@ -28,7 +28,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void softmax_short(B
   if (HAS(j)) total += v##j;
 #endif
   EACH_HELD(TO_TOTAL)
-  const ST sum = row_sum(across_sum(total));
+  const ST sum = row_sum(sum_lanes(total));
 #ifdef LOG
   const ST shift = log(sum);
 #define WRITE_OUT(j) \
@@ -65,7 +65,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void softmax_short_g
     total += TERM(g##j, y##j);            \
   }
   EACH_HELD(READ_BOTH)
-  const ST sum = row_sum(across_sum(total));
+  const ST sum = row_sum(sum_lanes(total));
 #define WRITE_GRAD(j) \
   if (HAS(j)) STORE_WHOLE(GIN, o + AT(j), RESULT(g##j, y##j, sum));
   EACH_HELD(WRITE_GRAD)

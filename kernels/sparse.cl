@@ -90,7 +90,7 @@ __kernel void sampled(BUF(out), BUF(add), BUF(row), BUF(col), BUF(a), BUF(b), BU
       const int lanes = LANES(c, P.k);
       sums += TIMES(LOAD_LANES(VAL, x, c, lanes, 0), LOAD_LANES(VAL, y, c, lanes, 0));
     }
-    ST total = TIMES(alpha, hsum(sums));
+    ST total = TIMES(alpha, sum_lanes(sums));
     if (add_buf) total += TIMES(beta, VALUE_AT(add, i));
     STORE(VAL, ACC, 1, PTR(out, stored_t), i, total);
   }

@@ -116,7 +116,7 @@ def closing(text: str, at: int) -> int:
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 MACRO = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(?:\(([^)]*)\))?")
 KERNEL = re.compile(r"\b__kernel\b[^;{]*?\bvoid\s+([\w#]+)\s*\(")
-TREE = re.compile(r"for \(\w+ (\w+) = [A-Z]+ / 2; \1 > 0; \1 (?:/= 2|>>= 1)\)")
+TREE = re.compile(r"for \(\w+ (\w+) = (?:[A-Z]+|\(width\)) / 2; \1 > 0; \1 (?:/= 2|>>= 1)\)")
 
 
 def within_circles(arrows: Iterable[tuple[str, str]]) -> list[str]:

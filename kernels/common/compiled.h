@@ -13,6 +13,7 @@
 #define LOCAL_ID ((int)get_local_id(0))
 #endif
 #include "common/dtypes.h"
+#include "common/join_group.h"
 #include "common/vector.h"
 
 #define VECTOR(A) VTYPE(A, VEC)
@@ -220,18 +221,15 @@ static inline uint added_byte(uint word, int shift, int v) {
 #define SCRATCH(A, name)
 #endif
 #if VEC == 1
+#define REDUCE_STEP(OP, A)                      \
+  const CTYPE(A) a = scratch[LOCAL_ID];         \
+  const CTYPE(A) b = scratch[LOCAL_ID + apart]; \
+  scratch[LOCAL_ID] = OP(a, b)
 #define NETCL_REDUCE(NAME, OP, A)                                             \
   ALWAYS_INLINE CTYPE(A) NAME##_##A(CTYPE(A) v, __local CTYPE(A) * scratch) { \
     barrier(CLK_LOCAL_MEM_FENCE);                                             \
     scratch[LOCAL_ID] = v;                                                    \
-    for (int n = GROUP / 2; n > 0; n /= 2) {                                  \
-      barrier(CLK_LOCAL_MEM_FENCE);                                           \
-      if (LOCAL_ID < n) {                                                     \
-        const CTYPE(A) a = scratch[LOCAL_ID], b = scratch[LOCAL_ID + n];      \
-        scratch[LOCAL_ID] = OP(a, b);                                         \
-      }                                                                       \
-    }                                                                         \
-    barrier(CLK_LOCAL_MEM_FENCE);                                             \
+    JOIN_GROUP(LOCAL_ID, GROUP, CLK_LOCAL_MEM_FENCE, REDUCE_STEP(OP, A))      \
     return scratch[0];                                                        \
   }
 #define REDUCE(NAME, A, v, scratch) NAME##_##A(v, scratch)
@@ -253,23 +251,21 @@ static inline uint added_byte(uint word, int shift, int v) {
 #define BEFORE_LESS(a, i, b, j) \
   ((a) < (b) || ((a) != (a) && (b) == (b)) || (((a) == (b) || ((a) != (a) && (b) != (b))) && (i) < (j)))
 #if VEC == 1
+#define REDUCE_AT_STEP(BEFORE)                                                                          \
+  if (BEFORE(values[LOCAL_ID + apart], places[LOCAL_ID + apart], values[LOCAL_ID], places[LOCAL_ID])) { \
+    values[LOCAL_ID] = values[LOCAL_ID + apart];                                                        \
+    places[LOCAL_ID] = places[LOCAL_ID + apart];                                                        \
+  }
 // Without the last barrier, PoCL 3.0 loses what the first work-item stores next.
-#define NETCL_REDUCE_AT(NAME, BEFORE, A)                                                                            \
-  ALWAYS_INLINE long NAME##_##A(CTYPE(A) v, long at, __local CTYPE(A) * values, __local long* places) {             \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
-    values[LOCAL_ID] = v;                                                                                           \
-    places[LOCAL_ID] = at;                                                                                          \
-    for (int n = GROUP / 2; n > 0; n /= 2) {                                                                        \
-      barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
-      if (LOCAL_ID < n && BEFORE(values[LOCAL_ID + n], places[LOCAL_ID + n], values[LOCAL_ID], places[LOCAL_ID])) { \
-        values[LOCAL_ID] = values[LOCAL_ID + n];                                                                    \
-        places[LOCAL_ID] = places[LOCAL_ID + n];                                                                    \
-      }                                                                                                             \
-    }                                                                                                               \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
-    const long best = places[0];                                                                                    \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
-    return best;                                                                                                    \
+#define NETCL_REDUCE_AT(NAME, BEFORE, A)                                                                \
+  ALWAYS_INLINE long NAME##_##A(CTYPE(A) v, long at, __local CTYPE(A) * values, __local long* places) { \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                       \
+    values[LOCAL_ID] = v;                                                                               \
+    places[LOCAL_ID] = at;                                                                              \
+    JOIN_GROUP(LOCAL_ID, GROUP, CLK_LOCAL_MEM_FENCE, REDUCE_AT_STEP(BEFORE))                            \
+    const long best = places[0];                                                                        \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                       \
+    return best;                                                                                        \
   }
 #define REDUCE_AT(NAME, A, v, at, values, places) NAME##_##A(v, at, values, places)
 #else

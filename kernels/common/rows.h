@@ -5,6 +5,7 @@
 #define NETCL_ROWS_H
 #include "common/few.h"
 #include "common/group_reduce.h"
+#include "common/join_lanes.h"
 #include "common/vector.h"
 #include "common/wide.h"
 
@@ -114,8 +115,6 @@
 #define STORE_LANES(S, p, i, lanes, x) STORE(S, ACC, 1, p, i, x)
 #define STORE_SUMS(p, i, lanes, x) ((p)[i] = (x))
 #define DEFINE_LANES(S)
-#define hsum(x) (x)
-#define hmax(x) (x)
 #define KEEP_LANES(x, lanes, fill) (x)
 #define LOAD_IN_ROOM(S, p, i, lanes, fill, room) LOAD(S, ACC, 1, p, i)
 #define STORE_IN_ROOM(S, p, i, lanes, x, room) STORE(S, ACC, 1, p, i, x)
@@ -169,37 +168,20 @@ static inline void store_sums(__global ST* p, int lanes, VT x) {
   FOR_FEW(j, 0, lanes, VEC) p[j] = r.s[j];
 }
 #define KEEP_LANES(x, lanes, fill) keep_lanes(x, lanes, fill)
-// Combines the halves of a vector until one element is left; T is the element's type.
-#if VEC == 4
-#define HALVE(T, name, op)              \
-  static inline ST name(VT x) {         \
-    const CAT(T, 2) c = op(x.lo, x.hi); \
-    return op(c.lo, c.hi);              \
-  }
-#else
-#define HALVE(T, name, op)              \
-  static inline ST name(VT x) {         \
-    const CAT(T, 8) a = op(x.lo, x.hi); \
-    const CAT(T, 4) b = op(a.lo, a.hi); \
-    const CAT(T, 2) c = op(b.lo, b.hi); \
-    return op(c.lo, c.hi);              \
-  }
 #endif
-#define ADD_(a, b) ((a) + (b))
-HALVE(CTYPE(ACC), hsum, ADD_)
-HALVE(CTYPE(ACC), hmax, fmax)
-#endif
+
+JOIN_LANES(max_lanes, ACC, fmax)
 
 #if LS == 1
 #define ROW_SCRATCH
-#define row_sum(x) hsum(x)
-#define row_max(x) hmax(x)
+#define row_sum(x) sum_lanes(x)
+#define row_max(x) max_lanes(x)
 #else
 // A kernel that reduces names this once, at its top.
 #define ROW_SCRATCH __local ST row_scratch[LS];
-#define row_sum(x) group_sum(hsum(x), row_scratch)
-#define row_max(x) group_max(hmax(x), row_scratch)
-GROUP_REDUCE(group_sum, GROUP_ADD)
+#define row_sum(x) group_sum(sum_lanes(x), row_scratch)
+#define row_max(x) group_max(max_lanes(x), row_scratch)
+GROUP_REDUCE(group_sum, PLUS)
 GROUP_REDUCE(group_max, fmax)
 #endif
 

@@ -4,6 +4,8 @@
 // or 8), GROUP.
 #ifndef NETCL_SHORT_ROWS_H
 #define NETCL_SHORT_ROWS_H
+#include "common/join_group.h"
+#include "common/join_lanes.h"
 #include "common/vector.h"
 
 // Steps for vector j of a work-item. Loops over arrays would keep them in memory with some compilers.
@@ -29,32 +31,24 @@
 #define HAS(j) (AT(j) < length)
 
 // `op` of the values of a row's work-items. It ends with a barrier.
-#define ROW_REDUCE(name, op)                             \
-  ALWAYS_INLINE ST name(ST x, __local ST* s, int lid) {  \
-    s[lid] = x;                                          \
-    barrier(CLK_LOCAL_MEM_FENCE);                        \
-    for (int k = LS / 2; k > 0; k >>= 1) {               \
-      if (lid % LS < k) s[lid] = op(s[lid], s[lid + k]); \
-      barrier(CLK_LOCAL_MEM_FENCE);                      \
-    }                                                    \
-    const ST r = s[lid / LS * LS];                       \
-    barrier(CLK_LOCAL_MEM_FENCE);                        \
-    return r;                                            \
+#define ROW_REDUCE(name, op)                                                           \
+  ALWAYS_INLINE ST name(ST x, __local ST* s, int lid) {                                \
+    s[lid] = x;                                                                        \
+    JOIN_GROUP(lid % LS, LS, CLK_LOCAL_MEM_FENCE, s[lid] = op(s[lid], s[lid + apart])) \
+    const ST r = s[lid / LS * LS];                                                     \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                      \
+    return r;                                                                          \
   }
-#define ADD(a, b) ((a) + (b))
-ROW_REDUCE(sum_over, ADD)
+ROW_REDUCE(sum_over, PLUS)
 ROW_REDUCE(max_over, fmax)
 #define row_sum(x) sum_over(x, scratch, lid)
 #define row_max(x) max_over(x, scratch, lid)
+JOIN_LANES(max_lanes, ACC, fmax)
 
 #if VEC == 1
-#define across_sum(a) (a)
-#define across_max(a) (a)
 #define LOAD_WHOLE(S, p) LOAD(S, ACC, 1, p, 0)
 #define STORE_WHOLE(S, p, x) STORE(S, ACC, 1, p, 0, x)
 #else
-#define across_sum(a) (((a).x + (a).y) + ((a).z + (a).w))
-#define across_max(a) fmax(fmax((a).x, (a).y), fmax((a).z, (a).w))
 // Aligned vectors; clang would read and write what vload4 and vstore4 take element by element.
 #define LOAD_WHOLE(S, p) CONVERT(ACC, 4, CAT(whole_, S)(p))
 #define whole_f32(p) (*(__global const float4*)(p))

@@ -1,6 +1,6 @@
 // Convolutions of channels_last images with few output channels per group, on a CPU. The sums over the source's
 // channels stay vectors until the end. See conv_channels.h. -D: also NCO (output channels per group).
-#include "common/sum_lanes.h"
+#include "common/join_lanes.h"
 #include "conv/conv_channels.h"
 
 // Adds one tap of X pixels; `place` is the first one's position in its row of the source. `inside`: all of them exist.
@@ -65,7 +65,7 @@ __kernel void conv_channels_few(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvC
         UNROLL for (int co = 0; co < NCO; co++) {
           const ST start = bias_buf ? PTR(bias, const ST)[group * NCO + co] : 0;
           UNROLL for (int i = 0; i < X; i++)
-            if (at + i < P.width) STORE(IO, ACC, 1, to, i * P.out_x + co, start + SUM_LANES(sum[i][co]));
+            if (at + i < P.width) STORE(IO, ACC, 1, to, i * P.out_x + co, start + sum_lanes(sum[i][co]));
         }
       }
     }

@@ -2,6 +2,7 @@
 // c_out is the number of channels of dy per group, out_* its strides.
 // -D: ACC (compute tag), IN (storage tag of dy), OUT, OFFSET (type of the table), VEC, TAPS (weights per work-item),
 // GROUP (on a GPU, the work-items of a work-group).
+#include "common/join_group.h"
 #include "conv/conv_rows.h"
 
 #ifdef DEVICE_CPU
@@ -107,11 +108,7 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
   }
   UNROLL for (int t = 0; t < TAPS; t++) {
     total[id] = sum[t];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int n = GROUP / 2; n > 0; n /= 2) {
-      if (id < n) total[id] += total[id + n];
-      barrier(CLK_LOCAL_MEM_FENCE);
-    }
+    JOIN_GROUP(id, GROUP, CLK_LOCAL_MEM_FENCE, total[id] += total[id + apart])
     if (id == 0 && r + t < P.taps) STORE(OUT, ACC, 1, PTR(dw, STORAGE(OUT)), channel * P.taps + r + t, total[0]);
     barrier(CLK_LOCAL_MEM_FENCE);
   }

@@ -4,7 +4,7 @@
 //   gemv         the same for one row
 //   gemm_dots    dot products of contiguous rows of A and columns of B. A tile is ROWS x DOT_COLS
 // -D: INA, INB, OUT, ADD (storage tags), ACC, VEC, ACC_FLOATING, and MR or ROWS.
-#include "common/sum_lanes.h"
+#include "common/join_lanes.h"
 #include "gemm/gemm_micro.h"
 #include "gemm/gemm_panels.h"
 
@@ -173,7 +173,7 @@ __kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
       }
       ST sum[ROWS][DOT_COLS];
       UNROLL for (int r = 0; r < ROWS; r++) UNROLL
-        for (int s = 0; s < DOT_COLS; s++) sum[r][s] = SUM_LANES(t[r][s]);
+        for (int s = 0; s < DOT_COLS; s++) sum[r][s] = sum_lanes(t[r][s]);
       for (; kk < k; kk++) {
         ST y[DOT_COLS];
         UNROLL for (int s = 0; s < DOT_COLS; s++)

@@ -10,6 +10,7 @@
 #define TEAM 1
 #define TEAMS 1
 #endif
+#include "common/join_group.h"
 #include "linalg/matrices.h"
 
 #define GROUP (TEAM * TEAMS)
@@ -32,11 +33,7 @@
 // global memory too: callers read a column before, and write it afterwards.
 ALWAYS_INLINE VT team_sum(VT x, __local VT* s) {
   s[LID] = x;
-  for (int k = TEAM / 2; k > 0; k >>= 1) {
-    SYNC();
-    if (LANE < k) s[LID] += s[LID + k];
-  }
-  SYNC();
+  JOIN_GROUP(LANE, TEAM, CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE, s[LID] += s[LID + apart])
   const VT sum = s[LID - LANE];
   SYNC();
   return sum;

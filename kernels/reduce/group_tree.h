@@ -1,6 +1,7 @@
 // Merges the accumulators of WIDTH neighbours in a work-group of LOCAL work-items (default: of all).
 #ifndef NETCL_GROUP_TREE_H
 #define NETCL_GROUP_TREE_H
+#include "common/join_group.h"
 #include "reduce/accumulators.h"
 
 #ifndef WIDTH
@@ -12,11 +13,7 @@
 ALWAYS_INLINE accumulator_t merge_group(accumulator_t a, __local accumulator_t* shared) {
   const int id = get_local_id(0);
   shared[id] = a;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (int h = WIDTH / 2; h > 0; h /= 2) {
-    if (id % WIDTH < h) shared[id] = merge(shared[id], shared[id + h]);
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
+  JOIN_GROUP(id % WIDTH, WIDTH, CLK_LOCAL_MEM_FENCE, shared[id] = merge(shared[id], shared[id + apart]))
   const accumulator_t r = shared[id - id % WIDTH];
   barrier(CLK_LOCAL_MEM_FENCE);
   return r;

@@ -1,6 +1,8 @@
 // For CPUs: lanes lie along the reduced dimension. A work-item computes tiles_per_item outputs, one after another.
 #include "reduce/outputs.h"
 
+#include "common/join_lanes.h"
+
 // Declares vectors v and i of n lanes: the better ones of the two halves of `values`, and their places.
 #define BETTER_HALF(n, v, i, values, places)                                                            \
   const VTYPE(ACC, n) v##_lo = (values).lo, v##_hi = (values).hi;                                       \
@@ -9,17 +11,13 @@
   const VTYPE(ACC, n) v = i##_takes ? v##_hi : v##_lo;                                                  \
   const VTYPE(INDEX, n) i = i##_takes ? i##_hi : i##_lo;
 
+#if defined(KIND_SIMPLE) && VEC >= 8
+JOIN_LANES(combine_lanes, ACC, COMBINE)
+#endif
 // Merges the lanes of a vector; `apart` is the distance from one lane's position to the next.
 static inline accumulator_t merge_all_lanes(const accumulators_t* v, long apart) {
 #if defined(KIND_SIMPLE) && VEC >= 8
-#if VEC == 16
-  const VTYPE(ACC, 8) h8 = COMBINE(v->v.lo, v->v.hi);
-#else
-  const VTYPE(ACC, 8) h8 = v->v;
-#endif
-  const VTYPE(ACC, 4) h4 = COMBINE(h8.lo, h8.hi);
-  const VTYPE(ACC, 2) h2 = COMBINE(h4.lo, h4.hi);
-  const accumulator_t r = {COMBINE(h2.x, h2.y)};
+  const accumulator_t r = {combine_lanes(v->v)};
   return r;
 #elif defined(KIND_ARG) && VEC >= 8
   const index_vec_t places = v->i + (index_vec_t)LANE_NUMBERS(VEC) * (index_t)apart;

@@ -1,5 +1,6 @@
 // One element of each sorted row (kthvalue, median, mode), on GPUs. `in` holds the sorted elements, `order` their
 // places before. -D: those of radix.h, and for `pick_sorted` PICK: which element (nth, median, nanmedian).
+#include "common/join_group.h"
 #include "sort/radix.h"
 
 #define PICK_ARGS BUF(value), BUF(index), BUF(in), BUF(order)
@@ -89,14 +90,11 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pick_mode(PICK_
   }
   lengths[t] = length;
   ends[t] = end;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (uint apart = GROUP / 2; apart > 0; apart /= 2) {
-    const uint other = t + apart;
-    if (t < apart && (lengths[other] > lengths[t] || (lengths[other] == lengths[t] && ends[other] < ends[t]))) {
-      lengths[t] = lengths[other];
-      ends[t] = ends[other];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
+#define TAKE_LONGER(i)                                                              \
+  if (lengths[i] > lengths[t] || (lengths[i] == lengths[t] && ends[i] < ends[t])) { \
+    lengths[t] = lengths[i];                                                        \
+    ends[t] = ends[i];                                                              \
   }
+  JOIN_GROUP((int)t, GROUP, CLK_LOCAL_MEM_FENCE, TAKE_LONGER(t + (uint)apart))
   if (t == 0) WRITE_PICKED((long)ends[0] - 1);
 }

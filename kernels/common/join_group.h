@@ -1,0 +1,17 @@
+// JOIN_GROUP(lane, width, fence, step): joins the values of `width` neighbouring work-items, a power of two, in halves.
+// `step` joins what the work-item `apart` places behind has in local memory into this one's; it may hold no comma
+// outside brackets. `lane` is the work-item's number among its neighbours. All of the work-group come here; `fence`
+// says which memory its barriers order. The last one lets each work-item read the result.
+#ifndef NETCL_JOIN_GROUP_H
+#define NETCL_JOIN_GROUP_H
+
+#define JOIN_GROUP(lane, width, fence, step)             \
+  barrier(fence);                                        \
+  for (int apart = (width) / 2; apart > 0; apart /= 2) { \
+    if ((lane) < apart) {                                \
+      step;                                              \
+    }                                                    \
+    barrier(fence);                                      \
+  }
+
+#endif

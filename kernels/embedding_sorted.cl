@@ -2,9 +2,9 @@
 // their order. `sum_sorted` takes chunks of the indices; a run that crosses a chunk's border leaves a partial sum in
 // each chunk, and `join_sorted` adds these. -D: IN (gradient), INDEX (i32 or i64), ACC, BAGS (the gradient is that of
 // bags).
+#include "args/sort.h"
 #include "common/vector.h"
 
-#define CHUNK 32
 #define SORTED(i) LOAD(INDEX, i64, 1, PTR(sorted, const STORAGE(INDEX)), i)
 // Two partial sums of each chunk: that of the run which crosses its beginning, and of the run which begins in it and
 // crosses its end.
@@ -17,9 +17,9 @@
 // is given.
 __kernel void sum_sorted(ARGS, BUF(grad), BUF(order), BUF(bag_of), BUF(bag_size), BUF(sample), BUF(counts), BUF(err),
                          int code) {
-  const long item = get_global_id(0), chunk = item / width, c = item - chunk * width, begin = chunk * CHUNK;
+  const long item = get_global_id(0), chunk = item / width, c = item - chunk * width, begin = chunk * kSortedChunk;
   if (begin >= n) return;
-  const long end = min(begin + CHUNK, n);
+  const long end = min(begin + kSortedChunk, n);
   long row = SORTED(begin);
   int begins = begin == 0 || SORTED(begin - 1) != row;
   ST sum = 0;
@@ -60,15 +60,15 @@ __kernel void sum_sorted(ARGS, BUF(grad), BUF(order), BUF(bag_of), BUF(bag_size)
 
 // A work-item takes a column of a chunk: the run that begins there and crosses its end.
 __kernel void join_sorted(ARGS, BUF(err), int code) {
-  const long item = get_global_id(0), chunk = item / width, c = item - chunk * width, begin = chunk * CHUNK;
-  long end = begin + CHUNK;
+  const long item = get_global_id(0), chunk = item / width, c = item - chunk * width, begin = chunk * kSortedChunk;
+  long end = begin + kSortedChunk;
   if (end >= n) return;
   const long row = SORTED(end - 1);
   if (SORTED(end) != row || (begin > 0 && SORTED(begin - 1) == row)) return;
   ST sum = PARTIAL(chunk, 1);
   for (long k = chunk + 1; end < n && SORTED(end) == row; k++) {
     sum += PARTIAL(k, 0);
-    end = min(end + CHUNK, n);
+    end = min(end + kSortedChunk, n);
   }
   if (IS_ROW(row))
     PTR(total, ST)[row * width + c] = sum;

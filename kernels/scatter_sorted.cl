@@ -2,10 +2,10 @@
 // that does not depend on timing. `destinations` of indexing.cl finds where each row goes, the host sorts these,
 // `reduce_sorted` reduces runs of equal ones in chunks, and `join_sorted` the runs that cross a chunk's border.
 // -D: those of scatter_gather.cl. No index changes along a row.
+#include "args/sort.h"
 #include "common/combine.h"
 #include "common/index_space.h"
 
-#define CHUNK 32
 #define SPACE_ARGS BUF(o), BUF(s), INDEX_BUFS BUF(e), int code
 
 #define KEY(i) PTR(keys, const long)[i]
@@ -16,14 +16,14 @@
 // A work-item takes an element of the rows of a chunk. `order` holds the rows in the order of `keys`.
 __kernel void reduce_sorted(SPACE_ARGS, BUF(keys), BUF(order), BUF(partial), int scaled, int fill, ulong2 alpha_bits,
                             const IndexSpaceParams L) {
-  const long item = get_global_id(0), chunk = item / L.n, j = item - chunk * L.n, begin = chunk * CHUNK;
+  const long item = get_global_id(0), chunk = item / L.n, j = item - chunk * L.n, begin = chunk * kSortedChunk;
   if (begin >= L.rows) return;
   union {
     ulong2 bits;
     ST value;
   } arg;
   arg.bits = alpha_bits;
-  const long end = min(begin + CHUNK, L.rows), os = L.inner[0], ss = L.inner[1];
+  const long end = min(begin + kSortedChunk, L.rows), os = L.inner[0], ss = L.inner[1];
   long key = KEY(begin);
   int begins = begin == 0 || KEY(begin - 1) != key, first = 1;
   ST result = arg.value;
@@ -50,8 +50,8 @@ __kernel void reduce_sorted(SPACE_ARGS, BUF(keys), BUF(order), BUF(partial), int
 
 // A work-item takes an element of the run that begins in a chunk and crosses its end.
 __kernel void join_sorted(SPACE_ARGS, BUF(keys), BUF(partial), const IndexSpaceParams L) {
-  const long item = get_global_id(0), chunk = item / L.n, j = item - chunk * L.n, begin = chunk * CHUNK;
-  long end = begin + CHUNK;
+  const long item = get_global_id(0), chunk = item / L.n, j = item - chunk * L.n, begin = chunk * kSortedChunk;
+  long end = begin + kSortedChunk;
   if (end >= L.rows) return;
   const long key = KEY(end - 1);
   if (KEY(end) != key || (begin > 0 && KEY(begin - 1) == key)) return;
@@ -59,7 +59,7 @@ __kernel void join_sorted(SPACE_ARGS, BUF(keys), BUF(partial), const IndexSpaceP
   for (long k = chunk + 1; end < L.rows && KEY(end) == key; k++) {
     const ST other = PARTIAL(k, 0);
     result = REDUCE(result, other);
-    end = min(end + CHUNK, L.rows);
+    end = min(end + kSortedChunk, L.rows);
   }
   combine(o_buf, o_off + key + j * L.inner[0], result);
 }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <limits>
 
+#include "args/sort.h"
 #include "aten/support/Launch.h"
 #include "aten/support/RadixSort.h"
 #include "runtime/Assertions.h"
@@ -13,7 +14,6 @@
 namespace netcl {
 namespace {
 
-constexpr int64_t kSumChunk = 32;  // CHUNK of kernels/embedding_sorted.cl
 constexpr int64_t kFewIndices = 64;
 
 }  // namespace
@@ -31,7 +31,7 @@ void sum_sorted(const EmbeddingSums& sums) {
   const at::Tensor index = sums.index.view({-1}), sorted = at::empty_like(index);
   const at::Tensor order = at::empty_like(index, index.options().dtype(at::kLong));
   radix_sort({sums.op, index, sorted, order, 0, /*descending=*/false}, n, std::bit_width(static_cast<uint64_t>(rows)));
-  const int64_t chunks = ceil_div(n, kSumChunk);
+  const int64_t chunks = ceil_div(n, int64_t{kSortedChunk});
   const at::Tensor partial = at::empty({2 * chunks, width}, sums.total.options());
   Defs d;
   d.set("IN", dtype_tag(sums.grad.scalar_type())).set("INDEX", dtype_tag(index.scalar_type()));

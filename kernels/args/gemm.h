@@ -4,6 +4,9 @@
 #include "args/args.h"
 BEGIN_ARGS
 
+CONSTANT(kDotColumns, 4)   // gemm_dots: columns per tile
+CONSTANT(kGemvVectors, 8)  // gemm_gemv: vectors per tile
+
 // The strides of a matrix in elements: between rows, columns, outer and inner batch entries.
 typedef struct {
   int64_t rs, cs, b0, b1;

@@ -4,6 +4,8 @@
 #include "args/dimensions.h"
 BEGIN_ARGS
 
+CONSTANT(kSortedChunk, 32)  // sorted indices whose rows a work-item adds up (embedding_sorted.cl, scatter_sorted.cl)
+
 CONSTANT(kShortRun, 32)  // insertion sort makes runs of this many elements, which are then merged
 
 typedef struct {

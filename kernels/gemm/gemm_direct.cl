@@ -2,7 +2,7 @@
 //   gemm_fused   packs and multiplies; needs MR (gemm_micro.h)
 //   gemm_rows    few rows; A and B are read in place; the rows of B are contiguous, n >= VEC. A tile is ROWS x 2 VEC
 //   gemv         the same for one row
-//   gemm_dots    dot products of contiguous rows of A and columns of B. A tile is ROWS x DOT_COLS
+//   gemm_dots    dot products of contiguous rows of A and columns of B. A tile is ROWS x kDotColumns
 // -D: INA, INB, OUT, ADD (storage tags), ACC, VEC, ACC_FLOATING, and MR or ROWS.
 #include "common/join_lanes.h"
 #include "gemm/gemm_micro.h"
@@ -118,32 +118,31 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
 }
 
 // One row times B. A tile is several vectors wide, so that a long stretch of each row of B is read.
-#define VECTORS 8
 __kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
   const long k = depth_of(&P, get_global_id(2));
   __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
   __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), alpha, beta);
-  const long n_begin = get_global_id(1) * P.n_tiles * VECTORS * VEC;
-  const long n_end = min(n_begin + P.n_tiles * VECTORS * VEC, P.n);
-  for (long col = n_begin; col < n_end; col += VECTORS * VEC) {
-    VT t[VECTORS];
-    long at[VECTORS];
-    UNROLL for (int v = 0; v < VECTORS; v++) {
+  const long n_begin = get_global_id(1) * P.n_tiles * kGemvVectors * VEC;
+  const long n_end = min(n_begin + P.n_tiles * kGemvVectors * VEC, P.n);
+  for (long col = n_begin; col < n_end; col += kGemvVectors * VEC) {
+    VT t[kGemvVectors];
+    long at[kGemvVectors];
+    UNROLL for (int v = 0; v < kGemvVectors; v++) {
       t[v] = (VT)(0);
       at[v] = min(col + v * VEC, P.n - VEC);
     }
     for (long kk = 0; kk < k; kk++) {
       const VT x = (VT)(LOAD(INA, ACC, 1, A + kk * P.a.cs, 0));
-      UNROLL for (int v = 0; v < VECTORS; v++)
+      UNROLL for (int v = 0; v < kGemvVectors; v++)
         t[v] = MAC(x, LOAD(INB, ACC, VEC, B + kk * P.b.rs + at[v], 0), t[v]);
     }
-    for (int v = 0; v < VECTORS; v++) store_vector(&E, 0, at[v], t[v], (int)min(col + v * VEC - at[v], (long)VEC), VEC);
+    for (int v = 0; v < kGemvVectors; v++)
+      store_vector(&E, 0, at[v], t[v], (int)min(col + v * VEC - at[v], (long)VEC), VEC);
   }
 }
 
 // The sums of each dot product are kept in a vector.
-#define DOT_COLS 4
 // Rows of 16-bit elements end too soon for the processor to fetch the next tile's itself.
 #define LINE (64 / (long)sizeof(STORAGE(INB)))
 __kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
@@ -152,39 +151,39 @@ __kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
   __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), alpha, beta);
   const long m_begin = get_global_id(0) * P.m_tiles * ROWS, m_end = min(m_begin + P.m_tiles * ROWS, P.m);
-  const long n_begin = get_global_id(1) * P.n_tiles * DOT_COLS, n_end = min(n_begin + P.n_tiles * DOT_COLS, P.n);
-  for (long col = n_begin; col < n_end; col += DOT_COLS)
+  const long n_begin = get_global_id(1) * P.n_tiles * kDotColumns, n_end = min(n_begin + P.n_tiles * kDotColumns, P.n);
+  for (long col = n_begin; col < n_end; col += kDotColumns)
     for (long row = m_begin; row < m_end; row += ROWS) {
-      VT t[ROWS][DOT_COLS];
+      VT t[ROWS][kDotColumns];
       UNROLL for (int r = 0; r < ROWS; r++) UNROLL
-        for (int s = 0; s < DOT_COLS; s++) t[r][s] = (VT)(0);
+        for (int s = 0; s < kDotColumns; s++) t[r][s] = (VT)(0);
       long kk = 0;
       for (; kk + VEC <= k; kk += VEC) {
         if (sizeof(STORAGE(INB)) == 2 && kk % LINE == 0) UNROLL
-          for (int s = 0; s < DOT_COLS; s++) FETCH_LINE(B + (col + DOT_COLS + s) * P.b.cs + kk);
-        VT y[DOT_COLS];
-        UNROLL for (int s = 0; s < DOT_COLS; s++)
+          for (int s = 0; s < kDotColumns; s++) FETCH_LINE(B + (col + kDotColumns + s) * P.b.cs + kk);
+        VT y[kDotColumns];
+        UNROLL for (int s = 0; s < kDotColumns; s++)
           y[s] = LOAD(INB, ACC, VEC, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
         UNROLL for (int r = 0; r < ROWS; r++) {
           const VT x = LOAD(INA, ACC, VEC, A + min(row + r, P.m - 1) * P.a.rs + kk, 0);
-          UNROLL for (int s = 0; s < DOT_COLS; s++)
+          UNROLL for (int s = 0; s < kDotColumns; s++)
             t[r][s] = MAC(x, y[s], t[r][s]);
         }
       }
-      ST sum[ROWS][DOT_COLS];
+      ST sum[ROWS][kDotColumns];
       UNROLL for (int r = 0; r < ROWS; r++) UNROLL
-        for (int s = 0; s < DOT_COLS; s++) sum[r][s] = sum_lanes(t[r][s]);
+        for (int s = 0; s < kDotColumns; s++) sum[r][s] = sum_lanes(t[r][s]);
       for (; kk < k; kk++) {
-        ST y[DOT_COLS];
-        UNROLL for (int s = 0; s < DOT_COLS; s++)
+        ST y[kDotColumns];
+        UNROLL for (int s = 0; s < kDotColumns; s++)
           y[s] = LOAD(INB, ACC, 1, B + min(col + s, P.n - 1) * P.b.cs + kk, 0);
         UNROLL for (int r = 0; r < ROWS; r++) {
           const ST x = LOAD(INA, ACC, 1, A + min(row + r, P.m - 1) * P.a.rs + kk, 0);
-          UNROLL for (int s = 0; s < DOT_COLS; s++)
+          UNROLL for (int s = 0; s < kDotColumns; s++)
             sum[r][s] = MAC(x, y[s], sum[r][s]);
         }
       }
       for (int r = 0; r < min((long)ROWS, P.m - row); r++)
-        for (int s = 0; s < min((long)DOT_COLS, P.n - col); s++) store_element(&E, row + r, col + s, sum[r][s]);
+        for (int s = 0; s < min((long)kDotColumns, P.n - col); s++) store_element(&E, row + r, col + s, sum[r][s]);
     }
 }

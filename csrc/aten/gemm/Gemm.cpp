@@ -24,8 +24,6 @@ namespace {
 
 // kernels/gemm/gemm.h explains the names.
 constexpr int64_t kFewRows = 16;               // with at most so many rows, packing B does not pay
-constexpr int64_t kDotColumns = 4;             // columns per tile of dot products (DOT_COLS in gemm_direct.cl)
-constexpr int64_t kGemvVectors = 8;            // vectors per tile of one row (VECTORS in gemm_direct.cl)
 constexpr int64_t kPanelDepth = 1024;          // kc of the packed path: a panel of B stays in L2
 constexpr double kPackCost = 8;                // cost of packing an element, relative to reading it again
 constexpr int64_t kFusedWork = 1 << 24;        // largest number of multiply-adds for one launch
@@ -362,7 +360,7 @@ void run_dots(const Job& job, int64_t rows) {
   job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows);
   auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_dots", defs);
   GemmParams p = job.params();
-  const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, kDotColumns), rows * kDotColumns * p.k);
+  const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, int64_t{kDotColumns}), rows * kDotColumns * p.k);
   p.m_tiles = parts.rows_each;
   p.n_tiles = parts.cols_each;
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {

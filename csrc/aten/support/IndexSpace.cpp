@@ -7,6 +7,7 @@
 
 #include <bit>
 
+#include "args/sort.h"
 #include "aten/support/RadixSort.h"
 #include "runtime/AddressSpace.h"
 #include "runtime/Assertions.h"
@@ -16,9 +17,8 @@ namespace {
 
 constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
 constexpr int kGather = 1, kScatter = 2, kFill = 3;
-constexpr int64_t kGrain = 4096;      // elements per work-item on CPUs
-constexpr int64_t kSortedChunk = 32;  // CHUNK of kernels/scatter_sorted.cl
-constexpr int64_t kLongWay = 64;      // elements that a GPU's work-item reduces one after another at most
+constexpr int64_t kGrain = 4096;  // elements per work-item on CPUs
+constexpr int64_t kLongWay = 64;  // elements that a GPU's work-item reduces one after another at most
 
 // The function of OpenCL C that reduces into an element, if there is one.
 const char* native_atomic(c10::ScalarType type, std::string_view red) {
@@ -342,7 +342,7 @@ void IndexSpace::reduce_sorted(Device& device, const Defs& defs, int32_t scaled,
   constexpr int64_t kAccBytes = 16;  // of the largest compute type
   in_parts([&] {
     auto [p, keys, order] = sort_rows(device);
-    const int64_t chunks = ceil_div(p.args.rows, kSortedChunk);
+    const int64_t chunks = ceil_div(p.args.rows, int64_t{kSortedChunk});
     const at::Tensor partial = at::empty({2 * chunks * p.args.n * kAccBytes}, keys.options().dtype(at::kByte));
     p.global = {static_cast<size_t>(chunks * p.args.n)};
     launch(file, "reduce_sorted", defs, p, buf(keys), buf(order), buf(partial), scaled, fill, alpha);

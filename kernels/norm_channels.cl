@@ -185,7 +185,7 @@ static inline void join_shares(__global const ST* part, const ChannelNormParams*
   }
 }
 
-// The same for the channels of each group; all of them get the group's.
+// Joins the channels of a group; each gets the group's result.
 static inline void join_groups(const ChannelNormParams* P, __global ST* pivot, __global ST* shift,
                                __global ST* squares) {
   if (P->group == 1) return;

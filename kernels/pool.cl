@@ -18,7 +18,7 @@
 #define nan_i8(v) 0
 #define nan_u8(v) 0
 
-// The windows along x that lie inside the image: outputs [begin, end), none if vectors are of no use.
+// The windows along x that lie inside the image: outputs [begin, end), empty if the vector path does not apply.
 static inline window_t inner_windows(const PoolParams* P) {
   window_t w;
   w.begin = w.end = w.length = 0;

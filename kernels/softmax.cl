@@ -4,7 +4,7 @@
 // fmax ignores a NaN, but it still reaches the sum and so the whole row. A row of -inf becomes NaN too (inf - inf).
 #include "common/rows.h"
 
-// Whether a row has room for whole vectors: what they write into the next row is written again by this work-item.
+// True if the last vector may overrun into the next row, which this work-item then rewrites.
 #define HAS_ROOM(row) const int room = (row) + 1 < last && n >= VEC;
 
 #ifdef IN

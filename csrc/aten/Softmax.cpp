@@ -50,7 +50,7 @@ void launch(const char* op, const char* rows, const char* cols, const Defs& d, c
   }
 }
 
-// Computes rows that a GPU keeps in registers; false if they are none.
+// Runs the kernel for short rows, which a GPU keeps in registers; false if it does not apply.
 template <class... Inputs>
 bool launch_short(const char* op, const char* name, bool log, Defs d, const Tensor& out, const Shape& s,
                   const Inputs&... in) {
@@ -64,7 +64,7 @@ bool launch_short(const char* op, const char* name, bool log, Defs d, const Tens
   return true;
 }
 
-// Computes rows that a CPU transposes, since they have few vectors; false if they are none.
+// Runs the kernel that transposes rows of few vectors on a CPU; false if it does not apply.
 template <class... Inputs>
 bool launch_tiles(const char* op, const char* name, bool log, Defs d, const Tensor& out, const Shape& s,
                   const Inputs&... in) {

@@ -29,9 +29,9 @@ namespace netcl {
 namespace {
 // A launch with more work-items than this starts at once (LaunchGate.h): on a CPU, each of them has much work.
 constexpr size_t kSmallItems = 8;
-// A launch with more work-items than this is none for the calling thread (ImmediateQueue.h).
+// Launches with more work-items than this never run in the calling thread (ImmediateQueue.h).
 constexpr size_t kImmediateItems = 64;
-// After so many launches for which the host did not wait, another thread may as well run them.
+// After so many launches for which the host did not wait, the threads of the device run them.
 constexpr uint32_t kMostUnasked = 192;
 // A GPU runs 32 or 64 work-items of a group in step. With fewer per group, a launch of many leaves most lanes idle.
 constexpr size_t kLeastGroup = 32, kManyItems = 1024;
@@ -407,8 +407,8 @@ Kernel* find(uint64_t hash, c10::DeviceIndex device, std::string_view file, std:
   return nullptr;
 }
 
-// Whether no work-item of the program asks for its group, so that the program may run in groups of any shape. The
-// text includes headers, which may ask in functions that are not called: then the answer is no.
+// True if no work-item of the program asks for its group: then the program may run in groups of any shape. Headers of
+// the text may ask in functions that nobody calls; then the answer is false.
 bool takes_any_group(const std::string& source) {
   // Before this line, the last of kernels/common/builtins.h, the functions are declared.
   const size_t declared = source.find("#undef ATOMICS"), begin = declared == std::string::npos ? 0 : declared;

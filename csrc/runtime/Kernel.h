@@ -75,8 +75,8 @@ struct Grid {
 struct BuiltKernel {
   cl_kernel handle = nullptr;
   size_t most_items = SIZE_MAX;  // in a work-group: CL_KERNEL_WORK_GROUP_SIZE
-  bool any_group = false;        // the work-group's shape is of no matter to it; only known where most_items is small
-  bool immediate = false;        // whether it was built for the device of immediate queues too
+  bool any_group = false;        // it runs with any work-group shape; only known where most_items is small
+  bool immediate = false;        // it was built for the device of immediate queues too
 };
 
 class Kernel {

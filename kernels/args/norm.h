@@ -7,7 +7,7 @@ BEGIN_ARGS
 // A tensor is (segments, pixels, channels). A segment has statistics of its own, each of `group` channels.
 typedef struct {
   int64_t segments, pixels, channels, group;
-  int64_t repeats, rows;       // a row of a segment is so many pixels side by side
+  int64_t repeats, rows;       // pixels joined into one row of a segment
   int64_t shares, share_rows;  // work-items of a segment, and the rows of each
   int64_t fold_rows;           // rows that are added up before they join longer sums
 } ChannelNormParams;

@@ -245,7 +245,7 @@ __kernel void flat(BUFS const PointwiseParams L SCALARS) {
 __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS) {
   const long begin = (long)get_global_id(0) * L.n_per_item;
   long end = min(begin + L.n_per_item, L.n);
-#ifdef DENSE  // What is left for a work-item must be a vector, or else belongs to the one before.
+#ifdef DENSE  // Fewer than VEC remaining elements go to the previous work-item.
   if (begin > 0 && L.n - begin < VEC) return;
   if (L.n - end < VEC) end = L.n;
 #endif

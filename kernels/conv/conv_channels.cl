@@ -314,8 +314,8 @@ static inline void store_table(const ST* table, long first_channel, int channels
     }
 }
 
-// About so many pixels stay in the caches while they are used for all taps and vectors. Their sums are added to
-// the table at once: short sums lose less.
+// Pixels that stay cached while every tap and channel vector uses them. Their sums are added to the table at once:
+// short sums lose less.
 #define CACHED 12288  // elements
 #define PIXELS_AT_ONCE (CACHED / (BLOCK + TAP_ROWS * STEP * max(FIRST_SOURCE(BLOCK), 1)) / X * X)
 
@@ -372,7 +372,7 @@ __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(part), BUF(out), const C
       }
     }
   }
-  // Lanes of the last vector that are left move to their place.
+  // Move the last vector's tail lanes to their final position.
   const int spare = (VEC - channels % VEC) % VEC;
   for (int i = 0; spare > 0 && i < SPACE; i += BLOCK)
     for (int c = channels / VEC * VEC; c < channels; c++) table[i + c] = table[i + c + spare];

@@ -182,8 +182,8 @@ ConvChannelsParams weight_params(const ConvGeometry& g) {
   return a;
 }
 
-// Work-items that share no rows have `sums` sums, and take so many rows that these are a small part of their work. If
-// there is little work, one takes all rows, and no second launch has to add up. `work` and `across`: as above.
+// A work-item keeps `sums` sums, so it takes enough rows that adding them up costs little. If there is little work, one
+// takes all rows, and no second launch has to add up. `work` and `across`: as above.
 int64_t weight_rows_per_item(const ConvContext& c, const ConvChannelsParams& a, int64_t sums, int64_t work,
                              int64_t across) {
   const int64_t most_items = std::max<int64_t>(1, kConvScratchBytes / (8 * sums));

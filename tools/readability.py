@@ -46,7 +46,7 @@ BOUNDS = {
     "preprocessor lines of kernels, percent": Bound(31, 20),
     "is_cpu() in csrc": Bound(174, 60),
     "compute_units() in csrc/aten": Bound(40, 4),
-    "trees of sums over lanes or a group": Bound(12, 1),
+    "trees of sums over lanes or a group": Bound(4, 1),
     "double-buffered loops of products": Bound(3, 1),
     "places that enqueue a command": Bound(9, 1),
     "public methods of Queue": Bound(31, 14),

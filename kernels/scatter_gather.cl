@@ -1,7 +1,7 @@
 // Reductions into indexed places: scatter_add, scatter_reduce, index_add, index_put(accumulate), put(accumulate).
-// -D: VAL (storage tag), VAL_BYTES (its size), ACC (compute tag), RED (sum, prod, amax, amin), VEC, NIDX, IDX,
-// ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, and ATOMIC if work-items may meet in one place. Without ATOMIC, the host
-// lays out the space so that they cannot.
+// -D: VAL and SRC (storage tags of the destination and the source), VAL_BYTES (the size of VAL), ACC (compute tag), RED
+// (sum, prod, amax, amin), VEC, NIDX, IDX, ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, and ATOMIC if work-items may meet
+// in one place. Without ATOMIC, the host lays out the space so that they cannot.
 #include "common/combine.h"
 #include "common/index_space.h"
 
@@ -27,12 +27,12 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int sc
     const int fixed = INDEX_FIXED;
     long at = fixed ? INDEXED_OFFSET(begin) : 0, j = begin;
 #if VEC > 1 && !defined(ATOMIC)
-    if (fixed && os == sizeof(STORAGE(VAL)) && ss == sizeof(STORAGE(VAL)) && !scaled && !fill) {
+    if (fixed && os == sizeof(STORAGE(VAL)) && ss == sizeof(STORAGE(SRC)) && !scaled && !fill) {
       __global STORAGE(VAL)* po = (__global STORAGE(VAL)*)(o_buf + o + at);
-      __global const STORAGE(VAL)* ps = (__global const STORAGE(VAL)*)s;
+      __global const STORAGE(SRC)* ps = (__global const STORAGE(SRC)*)s;
       for (; j + VEC <= end; j += VEC) {
         const VTYPE(ACC, VEC) a = LOAD(VAL, ACC, VEC, po, j);
-        const VTYPE(ACC, VEC) b = LOAD(VAL, ACC, VEC, ps, j);
+        const VTYPE(ACC, VEC) b = LOAD(SRC, ACC, VEC, ps, j);
         STORE(VAL, ACC, VEC, po, j, REDUCE(a, b));
       }
     }
@@ -41,7 +41,7 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int sc
       if (!fixed) at = INDEXED_OFFSET(j);
       ST v = alpha;
       if (!fill) {
-        v = LOAD(VAL, ACC, 1, (__global const STORAGE(VAL)*)(s + j * ss), 0);
+        v = LOAD(SRC, ACC, 1, (__global const STORAGE(SRC)*)(s + j * ss), 0);
         if (scaled) v = RED_prod(v, alpha);
       }
       combine(o_buf, o + at + j * os, v);

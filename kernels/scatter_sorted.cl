@@ -1,6 +1,7 @@
 // As scatter_gather.cl, for GPUs in deterministic mode: work-items that share the rows of long reductions, in an order
-// that does not depend on timing. `destinations` of indexing.cl finds where each row goes, the host sorts these,
-// `reduce_sorted` reduces runs of equal ones in chunks, and `join_sorted` the runs that cross a chunk's border.
+// that does not depend on timing; and for narrow sums in place that are rounded once. `destinations` of indexing.cl
+// finds where each row goes, the host sorts these, `reduce_sorted` reduces runs of equal ones in chunks, and
+// `join_sorted` the runs that cross a chunk's border.
 // -D: those of scatter_gather.cl. No index changes along a row.
 #include "args/sort.h"
 #include "common/combine.h"
@@ -31,7 +32,7 @@ __kernel void reduce_sorted(SPACE_ARGS, BUF(keys), BUF(order), BUF(partial), int
     ST v = arg.value;
     if (!fill) {
       const row_t r = first_row(&L, PTR(order, const long)[i]);
-      v = LOAD(VAL, ACC, 1, (__global const STORAGE(VAL)*)(s_buf + s_off + r.off[1] + j * ss), 0);
+      v = LOAD(SRC, ACC, 1, (__global const STORAGE(SRC)*)(s_buf + s_off + r.off[1] + j * ss), 0);
       if (scaled) v = RED_prod(v, arg.value);
     }
     const ST both = REDUCE(result, v);

@@ -86,6 +86,7 @@ def operators() -> None:
         x.new_zeros(n).sort()
     x.new_zeros(150_000).sort(), x.new_zeros(9000).topk(2), x.new_zeros(3).median(), x.new_zeros(3).mode()
     x.new_zeros(9, dtype=torch.complex128).index_add(0, i[:1].repeat(99) % 9, x.new_zeros(99, dtype=torch.complex128))
+    x.new_zeros(9000, dtype=torch.bfloat16).index_add(0, i, x.new_zeros(5, dtype=torch.bfloat16))
     for shape in ((70_000,), (9000, 8)):
         x.new_zeros(shape).cumsum(0), x.new_zeros(shape).cummax(0)
     torch.searchsorted(x.sort(1).values, x), torch.arange(5, device=D), torch.randint(0, 9, (8,), device=D)

@@ -17,8 +17,8 @@ ELSEWHERE = {
     "cpu": {
         "attention_flash.cl", "batch_norm_gpu.cl", "conv/conv_gemm_gpu.cl", "conv/conv_units.cl", "embedding_sorted.cl",
         "gemm/gemm_gpu.cl", "gemm/gemm_units.cl", "linalg_gpu.cl", "masked_gpu.cl", "norm_short.cl",
-        "reduce/reduce_group.cl", "scatter_sorted.cl", "soft_double.cl", "softmax_short.cl", "sort/radix_pass.cl",
-        "sort/radix_results.cl", "sort/radix_rows.cl", "sort/radix_select.cl",
+        "reduce/reduce_group.cl", "soft_double.cl", "softmax_short.cl", "sort/radix_pass.cl", "sort/radix_results.cl",
+        "sort/radix_rows.cl", "sort/radix_select.cl",
     },
     "gpu": {
         "attention_decode.cl",

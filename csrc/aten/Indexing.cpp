@@ -241,6 +241,12 @@ struct IndexAdd : at::meta::structured_index_add {
 struct IndexReduce : at::meta::structured_index_reduce {
   void impl(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
             bool include_self, const Tensor& out_) {
+    const auto wide = compute_type(self.scalar_type());
+    if (reduce == "mean" && wide != self.scalar_type() && at::isFloatingType(self.scalar_type())) {
+      // The sum is not rounded before it is divided.
+      out_.copy_(at::index_reduce(self.to(wide), dim, index, source.to(wide), reduce, include_self));
+      return;
+    }
     if (!out_.is_same(self)) out_.copy_(self);
     if (index.numel() == 0 || source.numel() == 0) return;
     const Tensor out = at_least_1d(out_);

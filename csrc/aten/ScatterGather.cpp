@@ -3,6 +3,7 @@
 
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
+#include <ATen/ops/scatter_reduce.h>
 
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Structured.h"
@@ -85,6 +86,18 @@ void scatter_scalar_reduce_kernel(const Tensor& self_, const int64_t dim, const 
       .reduce(netcl::device_of(self), self.scalar_type(), reduction_name(reduce), value, /*fill=*/true);
 }
 
+// ATen divides a rounded sum by a rounded count.
+struct ScatterReduce : at::native::structured_scatter_reduce_two {
+  void impl(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src, c10::string_view reduce,
+            bool include_self, const Tensor& out) {
+    const auto wide = compute_type(self.scalar_type());
+    if (reduce != "mean" || wide == self.scalar_type() || !at::isFloatingType(self.scalar_type())) {
+      return at::native::structured_scatter_reduce_two::impl(self, dim, index, src, reduce, include_self, out);
+    }
+    out.copy_(at::scatter_reduce(self.to(wide), dim, index, src.to(wide), reduce, include_self));
+  }
+};
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::native;
   structured<structured_gather_out>(m, "gather", nullptr, "gather.out");
@@ -94,7 +107,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<structured_scatter_value_reduce_out>(m, "scatter.value_reduce", "scatter_.value_reduce",
                                                   "scatter.value_reduce_out");
   structured<structured_scatter_add>(m, "scatter_add", "scatter_add_", "scatter_add.out");
-  structured<structured_scatter_reduce_two>(m, "scatter_reduce.two", "scatter_reduce_.two", "scatter_reduce.two_out");
+  structured<ScatterReduce>(m, "scatter_reduce.two", "scatter_reduce_.two", "scatter_reduce.two_out");
 }
 
 }  // namespace

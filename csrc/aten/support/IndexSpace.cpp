@@ -4,6 +4,7 @@
 #include <ATen/Dispatch_v2.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
 
 #include <bit>
 
@@ -270,38 +271,78 @@ void IndexSpace::gather(Device& device, int64_t itemsize) { move(device, itemsiz
 void IndexSpace::scatter(Device& device, int64_t itemsize) { move(device, itemsize, kScatter, {}); }
 void IndexSpace::fill(Device& device, int64_t itemsize, Bits value) { move(device, itemsize, kFill, value); }
 
+template <class F>
+void IndexSpace::each_destination_dim(const F& f) {
+  for (Dim& d : dims_) {
+    if (d.size > 1 && d.stride[kDestination] != 0) f(d.size, d.stride[kDestination]);
+  }
+  for (int k = 0; k < indices_; k++) f(lookup_size_[k], lookup_stride_[k]);
+}
+
+at::Tensor IndexSpace::reachable(const Device& device, c10::ScalarType type) {
+  at::DimVector sizes, strides;
+  each_destination_dim([&](int64_t size, int64_t& stride) {
+    sizes.push_back(size);
+    strides.push_back(stride / static_cast<int64_t>(c10::elementSize(type)));
+  });
+  const c10::Device where(at::kPrivateUse1, static_cast<c10::DeviceIndex>(device.index()));
+  void* data = const_cast<void*>(data_[kDestination]);
+  const auto options = at::device(where).dtype(type);
+  return at::for_blob(data, sizes).strides(strides).options(options).target_device(where).make_tensor();
+}
+
+void IndexSpace::redirect(const at::Tensor& destination) {
+  data_[kDestination] = destination.data_ptr();
+  int64_t dim = 0;
+  each_destination_dim([&](int64_t, int64_t& stride) { stride = destination.stride(dim++) * destination.itemsize(); });
+}
+
 void IndexSpace::reduce(Device& device, c10::ScalarType type, const char* red, const c10::Scalar& alpha, bool fill) {
   if (numel() == 0) return;
   check_dtype(device, type, op_);
   TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(type) || red[0] != 'a', op_, ": ", red, " is not implemented for ",
                               type, ": complex numbers have no order");
   normalize();
+  const c10::ScalarType acc = compute_type(type);
+  const bool rounds = acc != type && !c10::isIntegralType(type, /*includeBool=*/true) && has_serial() && red[0] != 'a';
+  if (!rounds) return run_reduction(device, {type, type, red, alpha, fill, false});
+  const at::Tensor part = reachable(device, type);
+  // Sorting costs less than a wide copy of a destination of which little can change.
+  if (part.numel() > 8 * numel() && dims_.size() <= kMaxIndexOuter) {
+    return run_reduction(device, {type, type, red, alpha, fill, true});
+  }
+  const at::Tensor wide = part.to(acc);
+  redirect(wide);
+  run_reduction(device, {acc, type, red, alpha, fill, false});
+  part.copy_(wide);
+}
+
+void IndexSpace::run_reduction(Device& device, const Reduction& r) {
+  const c10::ScalarType type = r.type, acc = compute_type(type);
   const int64_t bytes = static_cast<int64_t>(c10::elementSize(type));
   const bool can_swap = bytes <= 4 || (bytes == 8 && device.info().has_int64_atomics);
   // Without atomics the result does not depend on timing. They are used if there would be too few work-items without
   // them, or if a GPU's would have long ways. A contended compare-and-swap costs a CPU ten times as much as a plain
   // addition.
   const bool slow = device.is_cpu() ? parallelism() < ceil_div<int64_t>(device.compute_units(), 8) : is_slow();
-  const bool atomic =
-      has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() && slow && numel() > 1024;
+  const bool atomic = has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() && slow &&
+                      numel() > 1024 && !r.round_once;
   const bool serial = has_serial() && !atomic;
-  const bool sorted = serial && slow && !device.is_cpu() && numel() > kLongWay;
-  const c10::ScalarType acc = compute_type(type);
+  const bool sorted = r.round_once || (serial && slow && !device.is_cpu() && numel() > kLongWay);
   Defs d = defs();
-  d.set("VAL", dtype_tag(type)).set("ACC", dtype_tag(acc)).set("RED", red).set("VAL_BYTES", bytes);
+  d.set("VAL", dtype_tag(type)).set("SRC", dtype_tag(r.source_type)).set("ACC", dtype_tag(acc));
+  d.set("RED", r.red).set("VAL_BYTES", bytes);
   d.set("VEC", static_cast<int64_t>(c10::isComplexType(type) ? 1 : bytes == 8 ? 8 : 16));
   d.set(c10::isComplexType(acc)    ? "ACC_COMPLEX"
         : c10::isFloatingType(acc) ? "ACC_FLOATING"
                                    : "ACC_INTEGRAL",
         int64_t{1});
   if (atomic) d.set("ATOMIC", int64_t{1});
-  if (const char* native = native_atomic(type, red); atomic && native) d.set("NATIVE", native);
-  const int32_t scaled = !fill && !(alpha.equal(1));
-  if (sorted) return reduce_sorted(device, d, scaled, static_cast<int32_t>(fill), scalar_bits(alpha, acc));
-  in_parts([&] {
-    launch("scatter_gather.cl", "indexed_reduce", d, plan(device, serial), scaled, static_cast<int32_t>(fill),
-           scalar_bits(alpha, acc));
-  });
+  if (const char* native = native_atomic(type, r.red); atomic && native) d.set("NATIVE", native);
+  const int32_t scaled = !r.fill && !(r.alpha.equal(1)), fill = r.fill;
+  const Bits alpha = scalar_bits(r.alpha, acc);
+  if (sorted) return reduce_sorted(device, d, scaled, fill, alpha);
+  in_parts([&] { launch("scatter_gather.cl", "indexed_reduce", d, plan(device, serial), scaled, fill, alpha); });
 }
 
 void IndexSpace::fix_indices_along_rows() {
@@ -319,9 +360,13 @@ IndexSpace::Sorted IndexSpace::sort_rows(Device& device) {
   for (int k = 0; k < indices_; k++) furthest += (lookup_size_[k] - 1) * lookup_stride_[k];
   const auto options = at::TensorOptions().device(at::kPrivateUse1, device.index()).dtype(at::kLong);
   const at::Tensor keys = at::empty({rows}, options), sorted = at::empty_like(keys), order = at::empty_like(keys);
-  p.local = {64};
+  p.local = {device.is_cpu() ? size_t(1) : size_t(64)};
   p.global = {static_cast<size_t>(rows)};
   launch("indexing.cl", "destinations", defs(), p, buf(keys));
+  if (device.is_cpu()) {
+    const auto [values, places] = keys.sort(/*stable=*/true, 0, /*descending=*/false);
+    return {p, values, places};
+  }
   radix_sort({op_, keys, sorted, order, 0, /*descending=*/false}, rows,
              std::bit_width(static_cast<uint64_t>(furthest)));
   return {p, sorted, order};

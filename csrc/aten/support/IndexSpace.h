@@ -51,7 +51,8 @@ class IndexSpace {
   // wins.
   void scatter(Device& device, int64_t itemsize);
   void fill(Device& device, int64_t itemsize, Bits value);
-  // destination = destination (red) source * alpha; with `fill`, (red) alpha. `red`: sum, prod, amax, amin.
+  // destination = destination (red) source * alpha; with `fill`, (red) alpha. `red`: sum, prod, amax, amin. Sums and
+  // products of floats that are computed in a wider type are rounded once.
   void reduce(Device& device, c10::ScalarType type, const char* red, const c10::Scalar& alpha, bool fill = false);
 
   int64_t numel() const;
@@ -87,6 +88,18 @@ class IndexSpace {
   Sorted sort_rows(Device& device);
   // Makes rows of single elements, if an index changes along a row.
   void fix_indices_along_rows();
+  struct Reduction {
+    c10::ScalarType type, source_type;  // of the destination and the source
+    const char* red;
+    c10::Scalar alpha;
+    bool fill, round_once;
+  };
+  void run_reduction(Device& device, const Reduction& r);
+  // The destination's part that indices and positions can reach; f(size, stride in bytes) is called for each dimension.
+  template <class F>
+  void each_destination_dim(const F& f);
+  at::Tensor reachable(const Device& device, c10::ScalarType type);
+  void redirect(const at::Tensor& destination);
   // scatter() and reduce() in an order that does not depend on timing, by many work-items for each element.
   void scatter_sorted(Device& device, const Defs& defs);
   void reduce_sorted(Device& device, const Defs& defs, int32_t scaled, int32_t fill, Bits alpha);

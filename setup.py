@@ -65,7 +65,8 @@ GROUPS = {
     "indexing": "aten/Indexing aten/ScatterGather aten/Shape aten/Embedding* aten/Distance",
     "windows": "aten/Pooling aten/Padding aten/Upsample* aten/GridSampler aten/Vision aten/DeformConv",
     "lists": "aten/Foreach aten/Optimizers aten/Random aten/Sampling amp/grad_scaler",
-    "rows": "aten/ReduceOps aten/Scan aten/Sort aten/Softmax aten/SegmentReduce aten/Masked aten/SetOps aten/Sparse*",
+    "rows": "aten/ReduceOps aten/Scan aten/Sort aten/Softmax aten/SegmentReduce aten/Masked aten/SetOps",
+    "sparse": "aten/Sparse*",
     "matrices": "aten/LinearAlgebra aten/Factorizations aten/Fft aten/*Attention aten/TransformerLayers aten/Quantized "
     "aten/ScaledMm",
     "tensors": "aten/Copy aten/Factories aten/Hooks aten/Compiled aten/ShallowCopy aten/Nested Module Interop Profiler",

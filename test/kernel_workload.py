@@ -151,6 +151,7 @@ def operators() -> None:
     [t.float() for t in tiny[:2]], tiny[2] * tiny[2], x.to(torch.float8_e5m2fnuz).to(torch.float8_e4m3fnuz)
     sparse = torch.eye(40, device=D).to_sparse_csr()
     sparse @ x, sparse.to(torch.float16) @ x.half(), torch.sparse.sampled_addmm(sparse, x, x.t())
+    torch.sparse.mm(sparse, x, "mean"), torch.sparse.mm(sparse, x, "amax"), torch.sparse.mm(sparse, x, "amin")
     jagged = torch.nested.nested_tensor([x, x[:9]], layout=torch.jagged, requires_grad=True)
     torch.nested.to_padded_tensor(jagged, 0.0).sum().backward()
 

@@ -37,7 +37,7 @@ class TestSubdevices(TestCase):
         if "NETCL_SUBDEVICES=2 is ignored" in done.stderr:
             raise unittest.SkipTest("this device cannot be split in two")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 16 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 17 tests(.|\n)*OK\n")
 
     def test_two_platforms(self):
         count = "import torch; print(torch.netcl.device_count())"
@@ -89,6 +89,21 @@ class TestTwoDevices(TestCase):
             finally:
                 torch.ops.netcl._end_injection()
             self.assertEqual(x.to(self.B).cpu(), torch.ones(1000))
+
+    def test_sparse_tensors(self):
+        """On a device that is not the current one."""
+        x = torch.eye(4)
+        for layout in (torch.sparse_coo, torch.sparse_csr):
+            self.assertEqual(torch.zeros(2, 2, layout=layout, device=self.B).device, self.B)
+            self.assertEqual(torch.empty(2, 2, layout=layout, device=self.B).device, self.B)
+            sparse = x.to(self.B).to_sparse(layout=layout)
+            for t in (sparse, sparse.clone(), torch.zeros_like(sparse), sparse * 2, sparse + sparse, sparse.abs()):
+                self.assertEqual(t.device, self.B)
+                self.assertEqual((t._values() if t.is_sparse else t.values()).device, self.B)
+            self.assertEqual((sparse @ x.to(self.B)).cpu(), x)
+            self.assertEqual((sparse @ sparse).to_dense().cpu(), x)
+            self.assertEqual(sparse.to(self.A).to_dense().cpu(), x)
+        self.assertEqual(torch.netcl.current_device(), 0)
 
     def test_devices_do_not_mix(self):
         a, b = torch.ones(2, device=self.A), torch.ones(2, device=self.B)

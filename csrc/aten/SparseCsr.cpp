@@ -1,8 +1,9 @@
-// Sparse matrices in CSR: conversions, and products of a sparse and a dense matrix, of COO, CSR or CSC. A product
+// Sparse matrices in CSR: conversions, sums, and products of a sparse and a dense matrix, of COO, CSR or CSC. A product
 // brings its sparse operand into CSR first, which costs a sort of the rows for CSC and for COO that is not coalesced.
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/SparseCsrTensorUtils.h>
+#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
@@ -10,31 +11,32 @@
 #include <string>
 
 #include "args/sparse.h"
+#include "aten/Sparse.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {
-namespace {
 
 using at::Scalar;
 using at::Tensor;
 
-Tensor compressed(const Tensor& sorted, int64_t size, bool out_int32) {
+Tensor compressed_rows(const Tensor& sorted, int64_t size, bool out_int32) {
   // Place i: how many are below i.
   return at::searchsorted(sorted.contiguous(), at::arange(size + 1, sorted.options()), out_int32);
 }
-// The index of the row of each element.
-Tensor expanded(const Tensor& crow, int64_t nnz) {
+Tensor expanded_rows(const Tensor& crow, int64_t nnz) {
   const int64_t rows = crow.numel() - 1;
   const Tensor counts = crow.slice(0, 1).sub(crow.slice(0, 0, rows)).to(at::kLong);
   return at::repeat_interleave(counts, std::optional<int64_t>(nnz)).to(crow.scalar_type());
 }
 
+namespace {
+
 struct CooToCsr : at::meta::structured__convert_indices_from_coo_to_csr {
   void impl(const Tensor& input, int64_t size, bool out_int32, const Tensor& result) {
-    result.copy_(compressed(input, size, out_int32));
+    result.copy_(compressed_rows(input, size, out_int32));
   }
 };
 struct CsrToCoo : at::meta::structured__convert_indices_from_csr_to_coo {
@@ -47,7 +49,7 @@ struct CsrToCoo : at::meta::structured__convert_indices_from_csr_to_coo {
     result.select(0, transpose ? batches : batches + 1).copy_(col.reshape({-1}));
     const Tensor first = result.select(0, transpose ? batches + 1 : batches).view({-1, nnz});
     const Tensor matrices = crow.reshape({-1, rows + 1});
-    for (int64_t b = 0; b < matrices.size(0); b++) first[b].copy_(expanded(matrices[b], nnz));
+    for (int64_t b = 0; b < matrices.size(0); b++) first[b].copy_(expanded_rows(matrices[b], nnz));
     if (batches == 0) return;
     Tensor position = at::arange(matrices.size(0), crow.options()).repeat_interleave(nnz);
     for (int64_t d = batches; d-- > 0; position = position.floor_divide(crow.size(d)))
@@ -72,7 +74,7 @@ void validate(bool is_crow, const Tensor& compressed_indices, const Tensor& plai
     TORCH_CHECK(holds(2), "`0 <= ", c, "[..., 1:] - ", c, "[..., :-1] <= ", counts, "` is not satisfied.");
     TORCH_CHECK(holds(3), "`0 <= ", p, " < ", counts, "` is not satisfied.");
     if (nnz < 2) continue;
-    const Tensor row = expanded(end, nnz);
+    const Tensor row = expanded_rows(end, nnz);
     const Tensor falls = place.slice(0, 1).le(place.slice(0, 0, nnz - 1));
     TORCH_CHECK(!row.slice(0, 1).eq(row.slice(0, 0, nnz - 1)).logical_and(falls).any().item<bool>(), "`", p, "[..., ",
                 c, "[..., i - 1]:", c, "[..., i]] for all i = 1, ..., ", rows,
@@ -80,53 +82,66 @@ void validate(bool is_crow, const Tensor& compressed_indices, const Tensor& plai
   }
 }
 
-struct Csr {
-  Tensor crow, col, values;
-  int64_t rows, columns;
-};
-
 // Elements that are listed by row and column, in any order.
 Csr sorted_csr(const Tensor& row, const Tensor& col, const Tensor& values, int64_t rows, int64_t columns) {
   // Numbers of 32 bits are sorted in a third of the time.
   const bool narrow = rows <= std::numeric_limits<int32_t>::max();
   const Tensor key = narrow ? row.to(at::kInt) : row;
   const auto [sorted, order] = key.sort(/*stable=*/true, 0, /*descending=*/false);
-  return {compressed(sorted, rows, col.scalar_type() == at::kInt), col.index_select(0, order),
+  return {compressed_rows(sorted, rows, col.scalar_type() == at::kInt), col.index_select(0, order),
           values.index_select(0, order), rows, columns};
 }
 
-Csr csr_of(const Tensor& t, const char* op) {
+}  // namespace
+
+Csr csr_of(const Tensor& t, const char* op, bool hybrid) {
   const auto layout = t.layout();
   TORCH_CHECK_NOT_IMPLEMENTED(layout == at::kSparse || layout == at::kSparseCsr || layout == at::kSparseCsc, op,
-                              ": netcl multiplies sparse matrices of the layouts COO, CSR and CSC, got ", layout);
-  TORCH_CHECK_NOT_IMPLEMENTED(t.dim() == 2 && t.dense_dim() == 0, op,
-                              ": netcl multiplies sparse matrices of two sparse dimensions, got ", t.sizes(), " with ",
-                              t.dense_dim(), " dense dimensions");
+                              ": netcl has sparse matrices of the layouts COO, CSR and CSC, got ", layout);
+  const int64_t dense = t.dense_dim();
+  TORCH_CHECK_NOT_IMPLEMENTED(t.dim() - dense == 2 && (hybrid || dense == 0), op,
+                              ": netcl has sparse matrices of two sparse dimensions, without batches",
+                              hybrid ? "" : " and dense dimensions", ", got ", t.sizes(), " with ", dense,
+                              " dense dimensions");
   const int64_t rows = t.size(0), columns = t.size(1);
   if (layout == at::kSparseCsr) {
     return {t.crow_indices().contiguous(), t.col_indices().contiguous(), t.values().contiguous(), rows, columns};
   }
   if (layout == at::kSparseCsc) {
-    const Tensor column = expanded(t.ccol_indices(), t._nnz());
+    const Tensor column = expanded_rows(t.ccol_indices(), t._nnz());
     return sorted_csr(t.row_indices(), column, t.values(), rows, columns);
   }
   const Tensor row = t._indices()[0], col = t._indices()[1], values = t._values();
   if (!t.is_coalesced()) return sorted_csr(row, col, values, rows, columns);
-  return {compressed(row, rows, false), col.contiguous(), values.contiguous(), rows, columns};
+  return {compressed_rows(row, rows, false), col.contiguous(), values.contiguous(), rows, columns};
 }
 
-// Conversions between CSR and CSC: the transpose of a matrix in CSR is one in CSC of the same indices.
+Csr transposed(const Csr& a) {
+  const Tensor row = expanded_rows(a.crow, a.values.size(0));
+  return sorted_csr(a.col, row, a.values, a.columns, a.rows);
+}
+
+namespace {
+
 Tensor to_csr(const Tensor& self, std::optional<int64_t> /*dense_dim*/) {
   if (self.layout() == at::kSparseCsr) return self;
-  const Csr c = csr_of(self, "aten::to_sparse_csr");
+  const Csr c = csr_of(self, "aten::to_sparse_csr", /*hybrid=*/true);
   return at::_sparse_compressed_tensor_unsafe(c.crow, c.col, c.values, self.sizes(),
                                               c.values.options().layout(at::kSparseCsr));
 }
+// A matrix in CSC has the indices of its transpose in CSR.
 Tensor to_csc(const Tensor& self, std::optional<int64_t> /*dense_dim*/) {
   if (self.layout() == at::kSparseCsc) return self;
-  const Csr c = csr_of(self.t(), "aten::to_sparse_csc");
+  const Csr c = transposed(csr_of(self, "aten::to_sparse_csc", /*hybrid=*/true));
   return at::_sparse_compressed_tensor_unsafe(c.crow, c.col, c.values, self.sizes(),
                                               c.values.options().layout(at::kSparseCsc));
+}
+using Blocks = at::OptionalIntArrayRef;
+Tensor to_sparse(const Tensor& self, std::optional<at::Layout> layout, Blocks blocks,
+                 std::optional<int64_t> dense_dim) {
+  if (layout == at::kSparseCsr) return self.to_sparse_csr(dense_dim);
+  if (layout == at::kSparseCsc) return self.to_sparse_csc(dense_dim);
+  return at::native::sparse_compressed_to_sparse(self, layout, blocks, dense_dim);
 }
 
 void check_numbers(const Tensor& dense, const Tensor& values, const char* op) {
@@ -154,26 +169,70 @@ struct Factors {
   static Bytes bytes(const PackedScalar& p) { return {p.words.data(), p.size}; }
 };
 
-// out = alpha * a * dense + beta * add. `out` is contiguous; `add` is undefined, or contiguous of out's size, or out.
-void spmm(const char* op, const Csr& a, const Tensor& dense_, const Tensor& out, const Tensor& add, const Scalar& alpha,
-          const Scalar& beta) {
-  check_numbers(dense_, a.values, op);
-  const Tensor dense = dense_.stride(1) == 1 || dense_.size(1) == 1 ? dense_ : dense_.contiguous();
-  const int64_t n = dense.size(1), nnz = a.values.numel();
-  if (out.numel() == 0) return;
-  Device& dev = netcl::device_of(dense);
-  const auto cores = int64_t(dev.compute_units());
+SpmmParams spmm_params(const Device& dev, const Csr& a, const Tensor& dense) {
+  const int64_t n = dense.size(1), nnz = a.values.numel(), cores = dev.compute_units();
   // As many rows as make a few thousand products, unless cores would be left without.
   const int64_t share = ceil_div<int64_t>(8192 * a.rows, std::max<int64_t>((nnz + a.rows) * n, 1));
   const int64_t per = dev.is_cpu() ? std::clamp<int64_t>(share, 1, ceil_div(a.rows, 4 * cores)) : 1;
-  const size_t items = dev.is_cpu() ? size_t(ceil_div(a.rows, per)) : size_t(out.numel());
-  const SpmmParams params{a.rows, n, dense.stride(0), per, dense.size(0), nnz};
-  const Factors f(alpha, beta, dense.scalar_type());
-  kernel(dev, "sparse.cl", dev.is_cpu() ? "spmm" : "spmm_each", sparse_defs(dev, dense.scalar_type(), a.col, n))
-      .launch(op, queue_of(dense), {items}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out), buf_or_null(add),
-              buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, assert_code(dev, op), params,
-              Factors::bytes(f.alpha), Factors::bytes(f.beta));
+  return {a.rows, n, dense.stride(0), per, dense.size(0), nnz};
 }
+Range spmm_items(const Device& dev, const SpmmParams& p) {
+  return {dev.is_cpu() ? size_t(ceil_div(p.rows, p.per)) : size_t(p.rows * p.n)};
+}
+
+}  // namespace
+
+void spmm(const char* op, const Csr& a, const Tensor& dense_, const Tensor& out, const SpmmTerms& terms) {
+  check_numbers(dense_, a.values, op);
+  const Tensor dense = dense_.stride(1) == 1 || dense_.size(1) == 1 ? dense_ : dense_.contiguous();
+  const auto type = dense.scalar_type();
+  if (out.numel() == 0) return;
+  Device& dev = netcl::device_of(dense);
+  const SpmmParams params = spmm_params(dev, a, dense);
+  const Factors f(terms.alpha, terms.beta, type);
+  Defs defs = sparse_defs(dev, type, a.col, params.n);
+  if (terms.mean) defs.set("MEAN", 1);
+  kernel(dev, "sparse.cl", dev.is_cpu() ? "spmm" : "spmm_each", defs)
+      .launch(op, queue_of(dense), spmm_items(dev, params), {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out),
+              buf_or_null(terms.add), buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)},
+              assert_code(dev, op), params, Factors::bytes(f.alpha), Factors::bytes(f.beta));
+}
+
+void spmm_extreme(const char* op, const Csr& a, const Tensor& dense_, const char* which, const Tensor& out,
+                  const Tensor& arg) {
+  check_numbers(dense_, a.values, op);
+  if (out.numel() == 0) return;
+  const Tensor dense = dense_.contiguous();
+  Device& dev = netcl::device_of(dense);
+  const SpmmParams params = spmm_params(dev, a, dense);
+  Defs defs = sparse_defs(dev, dense.scalar_type(), a.col, params.n);
+  defs.set("WHICH", which);
+  kernel(dev, "sparse.cl", "spmm_extreme", defs)
+      .launch(op, queue_of(dense), spmm_items(dev, params), {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out), buf(arg),
+              buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, assert_code(dev, op),
+              params);
+}
+
+Tensor sampled_products(const char* op, const SampledPlaces& places, const Tensor& a_, const Tensor& b_,
+                        const SpmmTerms& terms) {
+  const Tensor a = a_.contiguous(), b = b_.contiguous();
+  const int64_t nnz = places.col.numel(), k = a.size(1);
+  const Tensor out = at::empty({nnz}, a.options());
+  if (nnz == 0) return out;
+  const Tensor row = places.row.to(places.col.scalar_type()).contiguous(), col = places.col.contiguous();
+  Device& dev = netcl::device_of(a);
+  const int64_t spread = ceil_div(nnz, 4 * int64_t(dev.compute_units()));
+  const SampledParams params{nnz, k, dev.is_cpu() ? std::clamp<int64_t>(8192 / std::max<int64_t>(k, 1), 1, spread) : 1,
+                             a.size(0), b.size(0)};
+  const Factors f(terms.alpha, terms.beta, a.scalar_type());
+  kernel(dev, "sparse.cl", "sampled", sparse_defs(dev, a.scalar_type(), col, k))
+      .launch(op, queue_of(a), {size_t(ceil_div(nnz, params.per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out),
+              buf_or_null(terms.add), buf(row), buf(col), buf(a), buf(b), Buf{assert_buffer(dev)}, assert_code(dev, op),
+              params, Factors::bytes(f.alpha), Factors::bytes(f.beta));
+  return out;
+}
+
+namespace {
 
 bool is_sparse(const Tensor& t) { return t.layout() != at::kStrided; }
 
@@ -182,10 +241,11 @@ void check_product(const Tensor& mat1, const Tensor& mat2, const char* op) {
               " dimensions");
   TORCH_CHECK(mat1.size(1) == mat2.size(0), "mat1 and mat2 shapes cannot be multiplied (", mat1.size(0), "x",
               mat1.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      is_sparse(mat1) != is_sparse(mat2), op,
-      ": netcl multiplies a sparse matrix and a dense one; call to_dense() or move the matrices "
-      "to the CPU for others");
+}
+
+Tensor product_of_sparse(const Tensor& mat1, const Tensor& mat2) {
+  const Tensor product = at::_sparse_sparse_matmul(mat1.to_sparse(), mat2.to_sparse());
+  return mat1.is_sparse() && mat2.is_sparse() ? product : product.to_sparse_csr();
 }
 
 Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha,
@@ -193,8 +253,8 @@ Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, co
   const char* op = "aten::addmm";
   const bool adds = !beta.equal(0);
   check_product(mat1, mat2, op);
-  TORCH_CHECK_NOT_IMPLEMENTED(!is_sparse(out) && !(adds && is_sparse(self)), op,
-                              ": netcl adds products of sparse matrices to dense ones only");
+  TORCH_CHECK_NOT_IMPLEMENTED(is_sparse(mat1) != is_sparse(mat2) && !is_sparse(out) && !(adds && is_sparse(self)), op,
+                              ": netcl adds only products of a sparse and a dense matrix, and to a dense one");
   const int64_t m = mat1.size(0), n = mat2.size(1);
   at::native::resize_output(out, {m, n});
   const Tensor expanded_self = adds ? self.expand({m, n}) : Tensor();
@@ -202,18 +262,23 @@ Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, co
               ", got ", self.scalar_type());
   if (is_sparse(mat1)) {
     const DenseOut dense(out);
-    spmm(op, csr_of(mat1, op), mat2, dense.get(), adds ? expanded_self.contiguous() : Tensor(), alpha, beta);
+    spmm(op, csr_of(mat1, op), mat2, dense.get(), {adds ? expanded_self.contiguous() : Tensor(), alpha, beta, false});
     dense.finish();
   } else {
     // The transpose of a matrix in CSR is one in CSC, and the reverse.
     const Tensor result = at::empty({n, m}, out.options());
-    spmm(op, csr_of(mat2.t(), op), mat1.t(), result, adds ? expanded_self.t().contiguous() : Tensor(), alpha, beta);
+    spmm(op, csr_of(mat2.t(), op), mat1.t(), result,
+         {adds ? expanded_self.t().contiguous() : Tensor(), alpha, beta, false});
     out.copy_(result.t());
   }
   return out;
 }
 Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha) {
   check_product(mat1, mat2, "aten::addmm");
+  if (is_sparse(mat1) && is_sparse(mat2)) {
+    const Tensor product = product_of_sparse(mat1, mat2), scaled = alpha.equal(1) ? product : product.mul(alpha);
+    return beta.equal(0) ? scaled : at::add(beta.equal(1) ? self : self.mul(beta), scaled);
+  }
   Tensor out = at::empty({mat1.size(0), mat2.size(1)}, (is_sparse(mat1) ? mat2 : mat1).options());
   return netcl::addmm_out(self, mat1, mat2, beta, alpha, out);
 }
@@ -223,7 +288,11 @@ Tensor& addmm_(Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scala
 Tensor& mm_out(const Tensor& mat1, const Tensor& mat2, Tensor& out) {
   return netcl::addmm_out(out, mat1, mat2, 0, 1, out);
 }
-Tensor mm(const Tensor& mat1, const Tensor& mat2) { return netcl::addmm(mat1, mat1, mat2, 0, 1); }
+Tensor mm(const Tensor& mat1, const Tensor& mat2) {
+  check_product(mat1, mat2, "aten::mm");
+  if (is_sparse(mat1) && is_sparse(mat2)) return product_of_sparse(mat1, mat2);
+  return netcl::addmm(mat1, mat1, mat2, 0, 1);
+}
 Tensor& addmv_out(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha,
                   Tensor& out) {
   TORCH_CHECK(vec.dim() == 1, "aten::addmv: expected a vector, got ", vec.dim(), " dimensions");
@@ -251,22 +320,11 @@ Tensor sampled_values(const Tensor& self, const Tensor& mat1, const Tensor& mat2
               "sampled_addmm: Expected mat1 and mat2 to have the same dtype, "
               "but got ",
               mat1.scalar_type(), " and ", mat2.scalar_type());
-  const Tensor values = self.values().contiguous(), col = self.col_indices().contiguous();
+  const Tensor values = self.values().contiguous();
   check_numbers(mat1, values, op);
-  const Tensor out = at::empty_like(values), a = mat1.contiguous(), b = mat2.t().contiguous();
-  const int64_t nnz = values.numel(), k = a.size(1);
-  if (nnz == 0) return out;
-  const Tensor row = expanded(self.crow_indices(), nnz).to(col.scalar_type());
-  Device& dev = netcl::device_of(a);
-  const int64_t spread = ceil_div(nnz, 4 * int64_t(dev.compute_units()));
-  const SampledParams params{nnz, k, dev.is_cpu() ? std::clamp<int64_t>(8192 / std::max<int64_t>(k, 1), 1, spread) : 1,
-                             a.size(0), b.size(0)};
-  const Factors f(alpha, beta, a.scalar_type());
-  kernel(dev, "sparse.cl", "sampled", sparse_defs(dev, a.scalar_type(), col, k))
-      .launch(op, queue_of(a), {size_t(ceil_div(nnz, params.per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out),
-              beta.equal(0) ? Buf{nullptr} : buf(values), buf(row), buf(col), buf(a), buf(b), Buf{assert_buffer(dev)},
-              assert_code(dev, op), params, Factors::bytes(f.alpha), Factors::bytes(f.beta));
-  return out;
+  const Tensor row = expanded_rows(self.crow_indices(), values.numel());
+  return sampled_products(op, {row, self.col_indices()}, mat1, mat2.t(),
+                          {beta.equal(0) ? Tensor() : values, alpha, beta, false});
 }
 Tensor sampled_addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                      const Scalar& alpha) {
@@ -285,6 +343,63 @@ Tensor& sampled_addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& 
   out.crow_indices().copy_(self.crow_indices());
   out.col_indices().copy_(self.col_indices());
   return out;
+}
+
+// --- sums ---------------------------------------------------------------------------------------------------
+
+Tensor csr_tensor(const Tensor& crow, const Tensor& col, const Tensor& values, at::IntArrayRef sizes) {
+  return at::_sparse_compressed_tensor_unsafe(crow, col, values, sizes, values.options().layout(at::kSparseCsr));
+}
+
+Tensor& add_out_compressed(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
+  const char* op = "aten::add";
+  TORCH_CHECK(is_sparse(other), "add(sparse, dense) is not supported. Use add(dense, sparse) instead.");
+  TORCH_CHECK(self.sizes() == other.sizes(), "add: expected 'self' and 'other' to have the same sizes, got ",
+              self.sizes(), " and ", other.sizes());
+  if (!is_sparse(self)) return at::add_out(out, self, other.to_sparse(), alpha);
+  TORCH_CHECK_NOT_IMPLEMENTED(out.layout() == at::kSparseCsr || out.layout() == at::kSparseCsc, op,
+                              ": netcl has no sums of the layout ", out.layout());
+  const Tensor sum = at::add(self.to_sparse(), other.to_sparse(), alpha).coalesce();
+  const Tensor result = out.layout() == at::kSparseCsr ? sum.to_sparse_csr() : sum.to_sparse_csc();
+  TORCH_CHECK(at::canCast(result.scalar_type(), out.scalar_type()), "Can't convert result type ", result.scalar_type(),
+              " to output ", out.scalar_type());
+  const auto [rows, columns] = at::sparse_csr::getCompressedPlainIndices(result);
+  at::sparse_csr::get_sparse_csr_impl(out)->set_member_tensors(rows, columns, result.values().to(out.scalar_type()),
+                                                                result.sizes());
+  return out;
+}
+
+// Sums or products of the elements of rows, of columns or of the whole matrix.
+Tensor reduce_csr(const Tensor& self, at::IntArrayRef dims, bool keepdim, std::optional<at::ScalarType> dtype,
+                  bool product) {
+  const char* op = product ? "aten::_sparse_csr_prod" : "aten::_sparse_csr_sum";
+  TORCH_CHECK(keepdim, "reduction operations on CSR tensors with keepdim=False is unsupported");
+  const Csr a = csr_of(self, op);
+  const auto type = self.scalar_type();
+  const auto result_type = dtype.value_or(at::isIntegralType(type, /*includeBool=*/true) ? at::kLong : type);
+  const Tensor values = a.values.to(result_type);
+  if (dims.empty()) return csr_tensor(a.crow, a.col, values.clone(), self.sizes());
+  const auto mask = at::dim_list_to_bitset(dims, 2);
+  const int64_t rows = mask[0] ? 1 : a.rows, columns = mask[1] ? 1 : a.columns;
+  const Tensor key = mask[0] && mask[1] ? at::zeros_like(a.col)
+                     : mask[0]          ? a.col
+                                        : expanded_rows(a.crow, values.numel()).to(a.col.scalar_type());
+  const auto [kept, place, counts] = at::_unique2(key, true, true);
+  Tensor total = product ? at::ones({kept.numel()}, values.options()) : at::zeros({kept.numel()}, values.options());
+  if (product) {
+    total.index_reduce_(0, place, values, "prod");
+  } else {
+    total.index_add_(0, place, values);
+  }
+  const Tensor row = mask[0] ? at::zeros_like(kept) : kept;
+  return csr_tensor(compressed_rows(row, rows, a.crow.scalar_type() == at::kInt),
+                    mask[1] ? at::zeros_like(kept) : kept, total, {rows, columns});
+}
+Tensor sum_csr_dims(const Tensor& self, at::IntArrayRef dims, bool keepdim, std::optional<at::ScalarType> dtype) {
+  return reduce_csr(self, dims, keepdim, dtype, false);
+}
+Tensor prod_csr_dims(const Tensor& self, at::IntArrayRef dims, bool keepdim, std::optional<at::ScalarType> dtype) {
+  return reduce_csr(self, dims, keepdim, dtype, true);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -306,13 +421,14 @@ void impl_products(torch::Library& m) {
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   impl_products(m);
   m.impl("mv", &at::native::mv_sparse);
-  m.impl("_to_sparse_csr", &at::native::coo_to_sparse_csr);
-  m.impl("_to_sparse_csc", &at::native::coo_to_sparse_csc);
+  m.impl("_to_sparse_csr", &to_csr);
+  m.impl("_to_sparse_csc", &to_csc);
+  m.impl("_to_sparse_bsr", &at::native::coo_to_sparse_bsr);
+  m.impl("_to_sparse_bsc", &at::native::coo_to_sparse_bsc);
 }
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   using namespace at::native;
-  using Blocks = at::OptionalIntArrayRef;
   impl_products(m);
   m.impl("addmv.out", &netcl::addmv_out);
   m.impl("sparse_sampled_addmm", &sampled_addmm);
@@ -335,29 +451,28 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("ccol_indices", &ccol_indices_sparse_csr);
   m.impl("row_indices", &row_indices_sparse_csr);
   m.impl("select.int", &select_sparse_csr);
+  m.impl("select_copy.int", &select_copy_sparse_csr);
   m.impl("sparse_mask", &sparse_mask_sparse_compressed);
   m.impl("_to_dense", &sparse_compressed_to_dense);
   m.impl("_to_sparse.sparse_dim", static_cast<Tensor (*)(const Tensor&, int64_t)>(sparse_compressed_to_sparse));
-  m.impl("_to_sparse",
-         static_cast<Tensor (*)(const Tensor&, std::optional<at::Layout>, Blocks, std::optional<int64_t>)>(
-             sparse_compressed_to_sparse));
+  m.impl("_to_sparse", &netcl::to_sparse);
   m.impl("_to_sparse_csr", &to_csr);
   m.impl("_to_sparse_csc", &to_csc);
+  m.impl("_to_sparse_bsr", &sparse_compressed_to_sparse_bsr);
+  m.impl("_to_sparse_bsc", &sparse_compressed_to_sparse_bsc);
   // Arithmetic on the values.
   m.impl("mul.Scalar", &mul_scalar_sparse_csr);
   m.impl("mul_.Scalar", &mul__scalar_sparse_csr);
   m.impl("mul.Tensor", &mul_sparse_csr);
   m.impl("mul_.Tensor", &mul_sparse_csr_);
   m.impl("mul.out", &mul_out_sparse_csr);
-  m.impl("neg", &neg_sparse_csr);
-  m.impl("neg_", &neg_sparse_csr_);
-  m.impl("neg.out", &neg_sparse_csr_out);
-  m.impl("abs", &abs_sparse_csr);
-  m.impl("sqrt", &sqrt_sparse_csr);
-  m.impl("relu", &relu_sparse_csr);
-  m.impl("tanh", &tanh_sparse_csr);
+  m.impl("add.Tensor", &add_sparse_csr);
+  m.impl("add_.Tensor", &add_sparse_csr_);
+  m.impl("add.out", &add_out_compressed);
   m.impl("sum", &sum_csr);
-  m.impl("_conj_physical", &conj_physical_sparse_csr);
+  m.impl("sum.dim_IntList", &sum_sparse_compressed);
+  m.impl("_sparse_csr_sum.dim_dtype", &sum_csr_dims);
+  m.impl("_sparse_csr_prod.dim_dtype", &prod_csr_dims);
 }
 
 }  // namespace

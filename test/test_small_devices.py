@@ -176,7 +176,7 @@ print(in_turn())
 
     def test_late_allocation_gpu(self):
         self.check_late_allocation(
-            "gpu", r"netcl out of memory: tried to allocate 300.00 MiB .*300.00 MiB are allocated"
+            "gpu", r"netcl out of memory. Tried to allocate 300.00 MiB .*300.00 MiB are allocated"
         )
 
     def test_late_allocation_cpu(self):

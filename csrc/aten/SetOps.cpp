@@ -96,7 +96,8 @@ void histogramdd_linear_kernel(const Tensor& samples, const std::optional<Tensor
 }
 void outer_bin_edges_kernel(const Tensor& input, const int64_t dims, std::vector<double>& leftmost,
                             std::vector<double>& rightmost) {
-  const Tensor low = input.amin(0).to(at::kCPU).to(at::kDouble), high = input.amax(0).to(at::kCPU).to(at::kDouble);
+  const Tensor rows = input.reshape({-1, dims});
+  const Tensor low = rows.amin(0).to(at::kCPU).to(at::kDouble), high = rows.amax(0).to(at::kCPU).to(at::kDouble);
   for (int64_t d = 0; d < dims; d++) {
     leftmost[d] = low[d].item<double>();
     rightmost[d] = high[d].item<double>();

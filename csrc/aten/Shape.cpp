@@ -278,6 +278,10 @@ Tensor& linspace_out(const at::Scalar& start, const at::Scalar& end, int64_t ste
 Tensor& logspace_out(const at::Scalar& start, const at::Scalar& end, int64_t steps, double base, Tensor& out) {
   TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
   if (out.numel() != steps) out.resize_({steps});
+  if (out.is_complex() && steps > 0) {
+    const Tensor exponents = at::linspace(start, steps == 1 ? start : end, steps, out.options());
+    return out.copy_(at::pow(c10::complex<double>(base), exponents));
+  }
   if (steps > 0) spaced("aten::logspace", out, kPower, start, steps == 1 ? start : end, steps, base);
   return out;
 }

@@ -245,7 +245,7 @@ class Pool {
     // A slab consists of whole granules, but its buffer may be smaller, as the device limits the size of a buffer.
     if (separate_buffers() || bytes > info.max_mem_alloc_size) bytes = rounded;
     size_t buffer_bytes = std::min<size_t>(bytes, std::max<size_t>(info.max_mem_alloc_size, 1));
-    TORCH_CHECK_WITH(OutOfMemoryError, buffer_bytes >= size, "netcl out of memory: tried to allocate ",
+    TORCH_CHECK_WITH(OutOfMemoryError, buffer_bytes >= size, "netcl out of memory. Tried to allocate ",
                      human(requested), " at once, but CL_DEVICE_MAX_MEM_ALLOC_SIZE of ", info.name, " is ",
                      human(info.max_mem_alloc_size), ". Split the tensor.");
     if (separate_buffers()) buffer_bytes = std::max<size_t>(requested, 1);
@@ -275,7 +275,7 @@ class Pool {
       stats_.num_ooms++;
       const size_t used = static_cast<size_t>(stats_.allocated_bytes[0].current);
       const char* op = current_op();
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl out of memory: tried to allocate ", human(requested),
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "netcl out of memory. Tried to allocate ", human(requested),
                        op ? c10::str(" while running ", op) : "", " on ", info.name, " (netcl:", int(device.index()),
                        ", ", human(info.global_mem_size), " in all, limit ", human(limit), "); ", human(used),
                        " are allocated by tensors, ", human(reserved_ - used), " are reserved and unused (",

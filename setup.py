@@ -1,6 +1,6 @@
 """Builds torch_netcl/_C.so, one plain shared library that torch.ops.load_library opens.
 
-It holds no Python code (the binding is a TORCH_LIBRARY), so no Python.h is needed and one build serves every
+It holds no Python code (the binding is a torch::Library), so no Python.h is needed and one build serves every
 Python version. Everything declarative is in pyproject.toml.
 
 Environment:
@@ -164,6 +164,8 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
             for library in LIBRARIES:
                 shutil.copyfile(library, Path(self.build_lib) / "torch_netcl" / library.name)
             return
+        for ext in self.extensions:
+            ext.extra_compile_args["cxx"].append(self.schemas())
         if env_flag("NETCL_BUILD_GROUPS", "1"):
             for ext in self.extensions:
                 ext.sources = self.grouped(ext.sources)
@@ -178,6 +180,21 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
         # It names file descriptors that make has closed, of which ninja 1.13 complains as of an error.
         os.environ.pop("MAKEFLAGS", None)
         super().build_extensions()
+
+    def schemas(self) -> str:
+        """Write the list of aten operators that csrc/aten/support/Schemas.h includes; returns the flag to find it."""
+        words = r'struct TORCH_API (\w+) \{.*? name = "aten::(.+?)";.*? overload_name = "(.*?)";'
+        operator = re.compile(words, re.DOTALL)
+        names = {}
+        for header in (TORCH / "include/ATen/ops").glob("*_ops.h"):
+            for struct, name, overload in operator.findall(header.read_text()):
+                names[f"{name}.{overload}" if overload else name] = struct
+        text = "".join(f'NETCL_SCHEMA("{name}", {names[name]})\n' for name in sorted(names))
+        # The folder's name changes with the content, so another torch rebuilds everything.
+        folder = Path(self.build_temp).absolute() / f"schemas-{hashlib.sha1(text.encode()).hexdigest()[:12]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "aten_schemas.inc").write_text(text)
+        return f"-I{folder}"
 
     def grouped(self, sources: list[str]) -> list[str]:
         """Write a file per group that includes its sources; returns these files and the sources outside all groups."""
@@ -197,7 +214,8 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
     def precompiled(self, ext: Extension) -> list[str]:
         """Compile csrc/Precompiled.h with the flags of `ext`; returns the flags that use it, or none if that is
         impossible."""
-        text = (ROOT / "csrc/Precompiled.h").read_text()
+        ours = ("csrc/Precompiled.h", "csrc/aten/support/Schemas.h")
+        text = "".join((ROOT / file).read_text() for file in ours)
         # The same flags as those of torch's BuildExtension; if they differ in a way that matters, the compiler ignores
         # the result.
         flags = [*self.compiler.compiler_so[1:], "-fPIC", *ext.extra_compile_args["cxx"]]
@@ -216,7 +234,7 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / "csrc/Precompiled.h", header)
             made = folder / f"{os.getpid()}.tmp"
-            command = [*compiler, *flags, "-x", "c++-header", str(header), "-o", str(made)]
+            command = [*compiler, *flags, f"-I{ROOT / 'csrc'}", "-x", "c++-header", str(header), "-o", str(made)]
             if subprocess.run(command).returncode != 0:
                 return []
             made.replace(binary)

@@ -3,11 +3,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/StringUtil.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <sstream>
 
+#include "aten/support/Library.h"
 #include "runtime/AddressSpace.h"
 #include "runtime/Kernel.h"
 #include "runtime/ProgramCache.h"
@@ -143,7 +143,7 @@ void launch_kernel(int64_t id, at::TensorList tensors, at::IntArrayRef args, at:
   k.launch_plain(current_queue(device.index()), sizes(global), sizes(local), plain);
 }
 
-TORCH_LIBRARY_FRAGMENT(netcl, m) {
+NETCL_LIBRARY_FRAGMENT(netcl, m) {
   m.def("device_handles(int index) -> int[]", &device_handles);
   m.def("tensor_handles(Tensor t) -> int[]", &tensor_handles);
   m.def(

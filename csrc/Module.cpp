@@ -1,9 +1,9 @@
 // The functions that Python calls, as operators of the `netcl` library. They use no Python C API, so one binary serves
 // every Python version.
-#include <torch/library.h>
 
 #include "aten/support/Fallback.h"
 #include "aten/support/Generator.h"
+#include "aten/support/Library.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Copies.h"
 #include "runtime/Counters.h"
@@ -77,7 +77,7 @@ c10::Dict<std::string, double> cache_stats() {
   return r;
 }
 
-TORCH_LIBRARY(netcl, m) {
+NETCL_LIBRARY(netcl, m) {
   m.def("initialize(str loader, str kernels, str cache) -> str", &initialize);
   m.def("shutdown() -> ()", &begin_shutdown);
   m.def("all_streams_idle() -> bool", [] { return all_streams_idle(); });

@@ -18,4 +18,6 @@
 #include <unordered_map>
 #include <vector>
 
+#include "aten/support/Schemas.h"
+
 #endif

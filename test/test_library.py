@@ -116,6 +116,16 @@ except RuntimeError as error:
         self.assertEqual((done.returncode, done.stderr), (1, ""))
         self.assertRegex(done.stdout, r"torch +2\.[\s\S]*kernel cache.*\n\nThe OpenCL backend is not.*not built")
 
+    def test_a_kernel_of_another_signature(self):
+        """As torch 2.15 changed that of _scaled_mm_v2: the dispatcher raises while the operators are registered."""
+        env = {**os.environ, "NETCL_TEST_FAULT": "signature"}
+        done = subprocess.run([sys.executable, "-c", self.CODE], env=env, capture_output=True, text=True)
+        self.survives(done, r"refuses _C.*\.so[\s\S]*relu")
+        # Nothing of the library is left in the dispatcher.
+        code = "import torch; print(torch._C._dispatch_dump_table('aten::add.Tensor').count('netcl'))"
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        self.assertEqual(done.stdout.strip(), "0")
+
     def test_a_missing_symbol(self):
         content = _library.choose(PACKAGE, torch.__version__).read_bytes()
         symbol = b"\0_ZN2at4_ops20convolution_backward4call"

@@ -241,7 +241,7 @@ class Tree:
 
     def long_functions(self) -> list[str]:
         """Functions of more than LINES lines, except lists of registrations, which are tables."""
-        return [str(f) for f in self.functions if f.lines > LINES and not f.name.startswith("TORCH_LIBRARY")]
+        return [str(f) for f in self.functions if f.lines > LINES and not f.name.startswith("NETCL_LIBRARY")]
 
     def atens(self, path: str) -> set[str]:
         """Names of a file's functions with ATen's signatures: registered there, or `impl` of a structured class."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import re
 import sys
@@ -53,11 +54,18 @@ def choose(folder: Path, torch_version: str) -> Path:
 
 
 def load(library: Path) -> None:
-    """Open ``library``, which registers its operators; raises ImportError if another backend has."""
+    """Open ``library`` and register its operators; raises ImportError if torch does not accept them."""
     other = torch._C._get_privateuse1_backend_name()
     if other not in ("privateuseone", "netcl"):
         raise ImportError(f"torch has room for one backend from outside, and {other} has taken it.")
     torch.ops.load_library(str(library))
+    register = ctypes.CDLL(str(library)).netcl_register  # csrc/aten/support/Library.cpp
+    register.restype = ctypes.c_char_p
+    if refusal := register():
+        raise ImportError(
+            f"torch {torch.__version__} refuses {library.name}, which was built for torch {built_for(library)}: "
+            + refusal.decode(errors="replace")
+        )
 
 
 def torch_is_being_imported() -> bool:

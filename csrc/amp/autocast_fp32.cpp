@@ -1,7 +1,8 @@
 // Operators that autocast runs in float32 although they are on no list of ATen/autocast_mode.h. The functions are
 // boxed, so they take any arguments.
 #include <ATen/autocast_mode.h>
-#include <torch/library.h>
+
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -36,7 +37,7 @@ void fp32_and_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // These have no policy on CUDA, where cuFFT transforms half in lengths that are powers of 2, and no bfloat16. netcl
 // casts both to float32, as CPU autocast does: its own transforms of half compute in float32, but round the result, and
 // it has none of bfloat16.
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   for (const char* name :
        {"fft_fft",   "fft_ifft",   "fft_rfft",   "fft_irfft",  "fft_hfft",   "fft_ihfft",   "fft_fft2",
         "fft_ifft2", "fft_rfft2",  "fft_irfft2", "fft_hfft2",  "fft_ihfft2", "fft_fftn",    "fft_ifftn",
@@ -46,7 +47,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 }
 
 // The operators that torchvision registers for CUDA's autocast; used if torchvision is imported.
-TORCH_LIBRARY_IMPL(torchvision, AutocastPrivateUse1, m) {
+NETCL_LIBRARY_IMPL(torchvision, AutocastPrivateUse1, m) {
   for (const char* name : {"nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fp32_and_back>());
   }

@@ -1,11 +1,11 @@
 // Autocast for netcl: which operators run in the lower precision, in fp32, or in the widest of their input dtypes. The
 // lists are those of the installed ATen/autocast_mode.h, so netcl's policies equal CUDA's in every torch version.
 #include <ATen/autocast_mode.h>
-#include <torch/library.h>
 
 #include <atomic>
 #include <cstdlib>
 
+#include "aten/support/Library.h"
 #include "runtime/Device.h"
 
 namespace netcl {
@@ -113,9 +113,9 @@ at::Tensor binary_cross_entropy_banned(const at::Tensor&, const at::Tensor&, con
 }
 
 // Operators on no list keep the dtypes of their arguments.
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+NETCL_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define NETCL_LOWER_PRECISION_FP(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
   AT_FORALL_LOWER_PRECISION_FP(NETCL_LOWER_PRECISION_FP)
 #undef NETCL_LOWER_PRECISION_FP
@@ -145,7 +145,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   m.impl("binary_cross_entropy", &binary_cross_entropy_banned);
 }
 
-TORCH_LIBRARY_FRAGMENT(netcl, m) {
+NETCL_LIBRARY_FRAGMENT(netcl, m) {
   m.def("fp16_storage() -> bool", [] { return fp16_storage().load(); });
   m.def("set_fp16_storage(bool enabled) -> ()", [](bool enabled) { fp16_storage() = enabled; });
 }

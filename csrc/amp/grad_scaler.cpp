@@ -3,12 +3,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/bit_cast.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <map>
 
 #include "args/amp.h"
+#include "aten/support/Library.h"
 #include "aten/support/MultiTensor.h"
 
 namespace netcl {
@@ -158,19 +158,19 @@ at::Tensor& update_scale_(at::Tensor& scale, at::Tensor& growth_tracker, const a
 }
 
 // For blame.py, transactional.py and detect_overflow.py of torch_netcl/amp.
-TORCH_LIBRARY_FRAGMENT(netcl, m) {
+NETCL_LIBRARY_FRAGMENT(netcl, m) {
   m.def("_amp_check_and_unscale_(Tensor(a!)[] grads, Tensor(b!) found_inf, Tensor inv_scale, Tensor(c!) record) -> ()");
   m.def("_amp_take_back_(Tensor(a!)[] live, Tensor[] saved, Tensor found_inf) -> ()");
   m.def("_amp_flag_non_finite_(Tensor[] tensors, Tensor(a!) flags, int at) -> ()");
 }
 
-TORCH_LIBRARY_IMPL(netcl, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(netcl, PrivateUse1, m) {
   m.impl("_amp_check_and_unscale_", &check_and_unscale_);
   m.impl("_amp_take_back_", &take_back_);
   m.impl("_amp_flag_non_finite_", &flag_non_finite_);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_amp_foreach_non_finite_check_and_unscale_", &non_finite_check_and_unscale_);
   m.impl("_amp_update_scale_", &update_scale_);
 }

@@ -49,6 +49,7 @@
 #include <ATen/ops/threshold_native.h>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
@@ -199,7 +200,7 @@ Tensor& rrelu_(Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& u
   return rrelu_out(self, noise, lower, upper, training, generator, self);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("rrelu_with_noise", &rrelu);
   m.impl("rrelu_with_noise_", &rrelu_);
   m.impl("rrelu_with_noise.out", &rrelu_out);

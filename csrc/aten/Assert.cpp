@@ -1,8 +1,8 @@
 // torch._assert_async: asserts a value that stays on the device.
 #include <ATen/ops/ne.h>
-#include <torch/library.h>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {
@@ -28,7 +28,7 @@ Tensor functional_assert_async_msg(const Tensor& self, c10::string_view message,
   return token.clone();
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_assert_async", &assert_async);
   m.impl("_assert_async.msg", &assert_async_msg);
   m.impl("_functional_assert_async.msg", &functional_assert_async_msg);

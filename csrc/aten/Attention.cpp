@@ -9,7 +9,6 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +20,7 @@
 #include "args/attention.h"
 #include "aten/FlashAttention.h"
 #include "aten/gemm/Gemm.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
@@ -384,7 +384,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
   return {dq, dk, dv, Tensor()};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", &choose_backend);
   m.impl("_scaled_dot_product_fused_attention_overrideable", &forward);
   m.impl("_scaled_dot_product_fused_attention_overrideable_backward", &backward);

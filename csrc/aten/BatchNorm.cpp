@@ -4,9 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/var_mean.h>
-#include <torch/library.h>
 
 #include "aten/ChannelNorm.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
@@ -406,7 +406,7 @@ Triple batch_norm_backward(const Tensor& grad_out, const Tensor& input, const Te
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_batch_norm", &native_form);
   m.impl("native_batch_norm.out", &native_form_out);
   m.impl("_native_batch_norm_legit", &legit);

@@ -56,6 +56,7 @@
 #include <ATen/ops/where_native.h>
 #include <ATen/ops/xlogy_native.h>
 
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "aten/support/Structured.h"
 
@@ -154,7 +155,7 @@ struct Add : at::meta::structured_add_Tensor {
   }
 };
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Add>(m, "add.Tensor", "add_.Tensor", "add.out");
   structured<at::native::structured_sub_out>(m, "sub.Tensor", "sub_.Tensor", "sub.out");
 #define NETCL_IMPL(op) structured<at::native::structured_##op##_out>(m, #op ".Tensor", #op "_.Tensor", #op ".out");

@@ -8,12 +8,12 @@
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/library.h>
 
 #include <deque>
 #include <mutex>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/MultiTensor.h"
 #include "runtime/Assertions.h"
 #include "runtime/ProgramCache.h"
@@ -173,7 +173,7 @@ at::Tensor fft_c2r(const at::Tensor& self, at::IntArrayRef dim, int64_t normaliz
   return with_strides(at::_fft_c2r(self, dim, normalization, last_dim_size), strides);
 }
 
-TORCH_LIBRARY_FRAGMENT(netcl, m) {
+NETCL_LIBRARY_FRAGMENT(netcl, m) {
   m.def(
       "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, "
       "bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
@@ -192,7 +192,7 @@ TORCH_LIBRARY_FRAGMENT(netcl, m) {
   m.def("launch_generated_many(int id, Tensor[] tensors, int[] sizes, int count) -> ()", &launch_generated_many);
 }
 
-TORCH_LIBRARY_IMPL(netcl, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(netcl, PrivateUse1, m) {
   m.impl("convolution", &convolution);
   m.impl("convolution_backward", &convolution_backward);
   m.impl("fft_c2c", &fft_c2c);

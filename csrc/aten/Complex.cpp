@@ -5,8 +5,8 @@
 #include <ATen/native/TensorIterator.h>
 #include <ATen/ops/complex_native.h>
 #include <ATen/ops/polar_native.h>
-#include <torch/library.h>
 
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 
 namespace netcl {
@@ -15,7 +15,7 @@ namespace {
 void complex_kernel(at::TensorIterator& iter) { pointwise(iter, "binary.cl", "complex", {}, iter.dtype(0)); }
 void polar_kernel(at::TensorIterator& iter) { pointwise(iter, "binary.cl", "polar", {}, iter.dtype(0)); }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("complex.out", &at::native::complex_out);
   m.impl("polar.out", &at::native::polar_out);
 }

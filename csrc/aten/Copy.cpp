@@ -6,9 +6,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
-#include <torch/library.h>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "runtime/Copies.h"
 #include "runtime/OpName.h"
@@ -161,15 +161,15 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return host.item();
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("_local_scalar_dense", &local_scalar_dense);
 }
 
 // copy_from handles these bits itself. Resolving them first would call it again, forever.
-TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
-TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+NETCL_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+NETCL_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
 }  // namespace
 

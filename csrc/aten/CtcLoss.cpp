@@ -5,10 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
-#include <torch/library.h>
 
 #include <bit>
 
+#include "aten/support/Library.h"
 #include "aten/support/RowElements.h"
 #include "runtime/Assertions.h"
 
@@ -136,7 +136,7 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_ctc_loss", &ctc_loss);
   m.impl("_ctc_loss_backward", &ctc_loss_backward);
   // The lengths are tensors: ATen reads them and calls the overloads above.

@@ -4,10 +4,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include "args/vision.h"
 #include "aten/support/Atomics.h"
+#include "aten/support/Library.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -202,7 +202,7 @@ Gradients deform_conv2d_backward(const Tensor& grad, const Tensor& input, const 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
   m.impl("deform_conv2d", &deform_conv2d);
   m.impl("_deform_conv2d_backward", &deform_conv2d_backward);
 }

@@ -4,10 +4,10 @@
 #include <ATen/ops/_cdist_forward_native.h>
 #include <ATen/ops/_pdist_backward_native.h>
 #include <ATen/ops/_pdist_forward_native.h>
-#include <torch/library.h>
 
 #include <cmath>
 
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
@@ -78,7 +78,7 @@ void pdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, doub
            buf(x), buf(x), buf(d));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_cdist_forward", &at::native::_cdist_forward);
   m.impl("_cdist_backward", &at::native::_cdist_backward);
   m.impl("_pdist_forward", &at::native::_pdist_forward);

@@ -1,8 +1,8 @@
 // The gradient of an embedding table, and its renormalisation. The look-up itself is index_select.
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include "aten/EmbeddingSums.h"
+#include "aten/support/Library.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 
@@ -88,7 +88,7 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices_, double max_norm,
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("embedding_dense_backward", &embedding_dense_backward);
   m.impl("embedding_renorm_", &embedding_renorm_);
 }

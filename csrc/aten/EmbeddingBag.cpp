@@ -5,9 +5,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include "aten/EmbeddingSums.h"
+#include "aten/support/Library.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 
@@ -178,7 +178,7 @@ Tensor sample_weights_backward(const Tensor& grad_, const Tensor& weight, const 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_embedding_bag", &embedding_bag);
   m.impl("_embedding_bag_forward_only", &embedding_bag);
   m.impl("_embedding_bag_backward", &embedding_bag_backward);

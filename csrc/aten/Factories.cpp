@@ -16,9 +16,9 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zero_native.h>
-#include <torch/library.h>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "runtime/AddressSpace.h"
 #include "runtime/CachingAllocator.h"
@@ -183,7 +183,7 @@ at::Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at:
   return at::native::arange_out(start, end, step, out);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
   m.impl("_efficientzerotensor", &efficientzerotensor);

@@ -21,6 +21,7 @@
 #include <bit>
 
 #include "aten/linalg/Matrices.h"
+#include "aten/support/Library.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
@@ -256,7 +257,7 @@ Tensor& solve_triangular_out(const Tensor& self, const Tensor& b, bool upper, bo
   return out.copy_(x);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::native;
   structured<structured_linalg_cholesky_ex_out>(m, "linalg_cholesky_ex", nullptr, "linalg_cholesky_ex.L");
   structured<structured_linalg_lu_factor_ex_out>(m, "linalg_lu_factor_ex", nullptr, "linalg_lu_factor_ex.out");

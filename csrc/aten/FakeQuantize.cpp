@@ -13,12 +13,12 @@
 #include <ATen/ops/fake_quantize_per_channel_affine_cachemask_native.h>
 #include <ATen/ops/fake_quantize_per_tensor_affine_cachemask_native.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <torch/library.h>
 
 #include <array>
 #include <limits>
 
 #include "aten/support/Dtypes.h"
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 
 namespace netcl {
@@ -116,7 +116,7 @@ std::tuple<Tensor, Tensor> moving_average_fake_quantize(const Tensor& self, cons
   return {output, mask};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("fake_quantize_per_tensor_affine_cachemask", &at::native::fake_quantize_per_tensor_affine_cachemask);
   m.impl("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
          &at::native::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams);

@@ -9,13 +9,13 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/real.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <bit>
 #include <cmath>
 #include <string>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -235,16 +235,16 @@ void fft_of_half(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Tensor result = stack->back().toTensor();
   stack->back() = result.to(result.is_complex() ? at::kComplexHalf : at::kHalf);
 }
-void fft_of_half_for_all(torch::Library& m) {
+void fft_of_half_for_all(AtenLibrary& m) {
   for (const char* dims : {"", "2", "n"}) {
     for (const char* kind : {"fft", "ifft", "rfft", "irfft", "hfft", "ihfft"}) {
       m.impl((std::string("fft_") + kind + dims).c_str(), torch::CppFunction::makeFromBoxedFunction<&fft_of_half>());
     }
   }
 }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { fft_of_half_for_all(m); }
+NETCL_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { fft_of_half_for_all(m); }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   fft_of_half_for_all(m);
   m.impl("_fft_c2c", &fft_c2c);
   m.impl("_fft_c2c.out", &fft_c2c_out);

@@ -24,10 +24,10 @@
 #include <ATen/ops/_foreach_zero_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/library.h>
 
 #include <limits>
 
+#include "aten/support/Library.h"
 #include "aten/support/MultiTensor.h"
 
 namespace netcl {
@@ -349,7 +349,7 @@ Tensors norm(TensorList self, const Scalar& ord, std::optional<at::ScalarType> d
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #define NETCL_UNARY(op)         \
   m.impl("_foreach_" #op, &op); \
   m.impl("_foreach_" #op "_", &op##_);

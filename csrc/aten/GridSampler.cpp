@@ -3,9 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include "args/grid_sample.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
@@ -95,7 +95,7 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(const Tensor& grad_output, cons
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("grid_sampler_2d", &grid_sampler<2>);
   m.impl("grid_sampler_2d_backward", &grid_sampler_backward<2>);
   m.impl("grid_sampler_3d", &grid_sampler<3>);

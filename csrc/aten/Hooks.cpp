@@ -142,13 +142,13 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
   }
 };
 
-C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
-REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, allocator())
-[[maybe_unused]] const bool hooks_registered = [] {
-  at::RegisterPrivateUse1HooksInterface(new Hooks());
+const Registration registration([]() -> std::shared_ptr<void> {
+  at::RegisterPrivateUse1HooksInterface(new Hooks());  // it comes first, since it raises if there is another backend
+  const c10::impl::DeviceGuardImplRegistrar guard(kType, new Guard());
+  c10::SetAllocator(kType, allocator());
   at::setHostAllocator(kType, pinned_host_memory());
-  return true;
-}();
+  return nullptr;
+});
 
 }  // namespace
 

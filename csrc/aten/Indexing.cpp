@@ -11,6 +11,7 @@
 #include <ATen/native/TensorAdvancedIndexing.h>
 
 #include "aten/support/IndexSpace.h"
+#include "aten/support/Library.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -361,7 +362,7 @@ void put_kernel(at::TensorIterator& iter, const at::TensorBase& self_, const boo
   if (!target.is_same(self)) self.copy_(target);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index.Tensor", &index);
   m.impl("index.Tensor_out", &index_out);
   m.impl("_index_put_impl_", &index_put);

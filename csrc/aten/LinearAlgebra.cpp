@@ -12,6 +12,7 @@
 #include <ATen/ops/relu.h>
 
 #include "aten/gemm/Gemm.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Structured.h"
 
@@ -132,7 +133,7 @@ Tensor& addbmm_(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& be
   return at::native::addbmm_(self, apart_from(a, {self}), apart_from(b, {self}), beta, alpha);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Mm>(m, "mm", nullptr, "mm.out");
   structured<Addmm>(m, "addmm", "addmm_", "addmm.out");
   structured<AddmmActivation>(m, "_addmm_activation", nullptr, "_addmm_activation.out");

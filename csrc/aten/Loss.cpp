@@ -7,6 +7,7 @@
 #include <ATen/ops/nll_loss_forward_meta.h>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
@@ -162,7 +163,7 @@ Tensor& nll2d_backward_out(const Tensor& grad_output, const Tensor& self, const 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<NllForward>(m, "nll_loss_forward", nullptr, "nll_loss_forward.output");
   structured<NllBackward>(m, "nll_loss_backward", nullptr, "nll_loss_backward.grad_input");
   m.impl("nll_loss2d_forward", &nll2d_forward);

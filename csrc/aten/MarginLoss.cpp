@@ -4,8 +4,8 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/library.h>
 
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
@@ -123,7 +123,7 @@ Tensor& multilabel_margin_loss_backward_out(const Tensor& grad_output, const Ten
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("multi_margin_loss", &multi_margin_loss);
   m.impl("multi_margin_loss_backward", &multi_margin_loss_backward);
   m.impl("multilabel_margin_loss_forward", &multilabel_margin_loss);

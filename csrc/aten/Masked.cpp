@@ -6,13 +6,13 @@
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/IndexKernel.h>
 #include <ATen/native/Resize.h>
-#include <torch/library.h>
 
 #include <bit>
 #include <limits>
 
 #include "args/masked.h"
 #include "aten/support/IndexSpace.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "runtime/Assertions.h"
 #include "runtime/Copies.h"
@@ -277,7 +277,7 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
   return self;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("masked_fill_.Scalar", &masked_fill_scalar);
   m.impl("masked_fill_.Tensor", &masked_fill_tensor);
   m.impl("nonzero", &nonzero);

@@ -14,10 +14,10 @@
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/to_padded_tensor_native.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include "aten/Nested.h"
 #include "aten/support/IndexSpace.h"
+#include "aten/support/Library.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
@@ -243,7 +243,7 @@ Tensor sum_backward(const Tensor& grad, const Tensor& self, at::OptionalIntArray
   return at::_nested_tensor_from_tensor_list(grads);
 }
 
-TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   for (const char* name : {"native_dropout",
                            "native_dropout_backward",
                            "abs",
@@ -340,7 +340,7 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("to_padded_tensor", &nested_to_padded);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_jagged_to_padded_dense_forward", &jagged_to_padded);
   m.impl("_padded_dense_to_jagged_forward", &padded_to_jagged);
   m.impl("_nested_from_padded", &nested_from_padded);

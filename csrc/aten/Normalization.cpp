@@ -6,9 +6,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/norm_except_dim.h>
-#include <torch/library.h>
 
 #include "aten/ChannelNorm.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/ShortRows.h"
@@ -348,7 +348,7 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm_backward(const Tensor& grad
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_layer_norm", &native_layer_norm);
   m.impl("native_layer_norm_backward", &native_layer_norm_backward);
   m.impl("_fused_rms_norm", &fused_rms_norm);

@@ -3,13 +3,13 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/bit_cast.h>
-#include <torch/library.h>
 
 #include <array>
 #include <cmath>
 #include <optional>
 
 #include "args/optimizers.h"
+#include "aten/support/Library.h"
 #include "aten/support/MultiTensor.h"
 
 namespace netcl {
@@ -210,7 +210,7 @@ void fused_adagrad_(TensorList params, TensorList grads, TensorList sums, Tensor
       h);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_adam_", &(fused_adam_<false, double>));
   m.impl("_fused_adam_.tensor_lr", &(fused_adam_<false, const Tensor&>));
   m.impl("_fused_adamw_", &(fused_adam_<true, double>));

@@ -14,6 +14,7 @@
 #include <ATen/ops/replication_pad3d_meta.h>
 
 #include "args/pad.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
@@ -277,7 +278,7 @@ Tensor col2im(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArrayRef
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<ReflectionPad1d>(m, "reflection_pad1d", nullptr, "reflection_pad1d.out");
   structured<ReflectionPad1dBackward>(m, "reflection_pad1d_backward", nullptr, "reflection_pad1d_backward.grad_input");
   structured<ReflectionPad3d>(m, nullptr, nullptr, "reflection_pad3d.out");

@@ -24,6 +24,7 @@
 
 #include "args/pool.h"
 #include "aten/support/IndexSpace.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
@@ -690,7 +691,7 @@ Tensor adaptive_avg_backward(const Tensor& grad_output, const Tensor& self) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<MaxPool2d>(m, "max_pool2d_with_indices", nullptr, "max_pool2d_with_indices.out");
   structured<MaxPool2dBackward>(m, "max_pool2d_with_indices_backward", nullptr,
                                 "max_pool2d_with_indices_backward.grad_input");

@@ -3,9 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include "args/quantized.h"
+#include "aten/support/Library.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -180,7 +180,7 @@ Tensor weight_int4pack_mm(const Tensor& x_, const Tensor& weight_, int64_t group
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_int_mm", &int_mm);
   m.impl("_int_mm.out", &int_mm_out);
   m.impl("_weight_int8pack_mm", &weight_int8pack_mm);

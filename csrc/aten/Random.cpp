@@ -16,12 +16,12 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/random_native.h>
 #include <ATen/ops/uniform_native.h>
-#include <torch/library.h>
 
 #include <bit>
 
 #include "aten/support/Generator.h"
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "aten/support/Scalars.h"
 #include "runtime/Assertions.h"
@@ -262,7 +262,7 @@ Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double sc
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("uniform_", &at::native::uniform_);
   m.impl("normal_", &at::native::normal_);
   m.impl("normal.Tensor_float", static_cast<Tensor (*)(const Tensor&, double, Generator)>(at::native::normal));

@@ -24,9 +24,9 @@
 #include <ATen/ops/real.h>
 #include <ATen/ops/renorm_native.h>
 #include <ATen/ops/sum_native.h>
-#include <torch/library.h>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Reduce.h"
 #include "aten/support/Structured.h"
 
@@ -330,7 +330,7 @@ struct Renorm : at::meta::structured_renorm {
 // torch 2.11 overloads it, so its address alone is ambiguous.
 Tensor prod_all(const Tensor& self, std::optional<at::ScalarType> dtype) { return at::native::prod(self, dtype); }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Sum>(m, "sum.dim_IntList", nullptr, "sum.IntList_out");
   structured<Mean>(m, "mean.dim", nullptr, "mean.out");
   structured<Prod>(m, "prod.dim_int", nullptr, "prod.int_out");

@@ -3,12 +3,12 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/library.h>
 
 #include <limits>
 
 #include "aten/support/Generator.h"
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "runtime/Assertions.h"
 
@@ -87,7 +87,7 @@ Tensor dirichlet_grad(const Tensor& x, const Tensor& alpha, const Tensor& total)
   return iter.output();
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_standard_gamma", &standard_gamma);
   m.impl("poisson", &poisson);
   m.impl("binomial", &binomial);

@@ -5,10 +5,10 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/ScaledBlasUtils.h>
 #include <ATen/ops/empty.h>
-#include <torch/library.h>
 
 #include "aten/TorchCompat.h"
 #include "aten/gemm/Gemm.h"
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -103,7 +103,7 @@ Tensor scaled_mm_v2(const Tensor& a, const Tensor& b, ScaleList scale_a, IntArra
                           contraction_dim, fast, out);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_scaled_mm", &scaled_mm);
   m.impl("_scaled_mm.out", &scaled_mm_out);
   m.impl("_scaled_mm_v2", &scaled_mm_v2);

@@ -6,13 +6,13 @@
 #include <ATen/ops/_logcumsumexp_native.h>
 #include <ATen/ops/cumprod_native.h>
 #include <ATen/ops/cumsum_native.h>
-#include <torch/library.h>
 
 #include <bit>
 
 #include "args/scan.h"
 #include "aten/support/Dimensions.h"
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/Reduce.h"
@@ -208,7 +208,7 @@ void cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t 
        ordered_type(self.scalar_type(), "aten::cummin"));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Cumsum>(m, "cumsum", "cumsum_", "cumsum.out");
   structured<Cumprod>(m, "cumprod", "cumprod_", "cumprod.out");
   m.impl("_logcumsumexp", &at::native::_logcumsumexp_cpu);

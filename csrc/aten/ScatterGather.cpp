@@ -6,6 +6,7 @@
 #include <ATen/ops/scatter_reduce.h>
 
 #include "aten/support/IndexSpace.h"
+#include "aten/support/Library.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -98,7 +99,7 @@ struct ScatterReduce : at::native::structured_scatter_reduce_two {
   }
 };
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::native;
   structured<structured_gather_out>(m, "gather", nullptr, "gather.out");
   structured<structured_scatter_src_out>(m, "scatter.src", "scatter_.src", "scatter.src_out");

@@ -5,10 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/segment_reduce_native.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <limits>
 
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
@@ -115,7 +115,7 @@ Tensor offsets_backward(const Tensor& grad, const Tensor& output, const Tensor& 
   return backward(grad, output, data, reduction, offsets, initial);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("segment_reduce", &OnOneDevice<&at::native::segment_reduce_kernel>::call);
   m.impl("_segment_reduce_backward", &OnOneDevice<&at::native::_segment_reduce_backward_kernel>::call);
 }

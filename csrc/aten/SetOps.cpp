@@ -5,6 +5,7 @@
 #include <ATen/native/TensorCompare.h>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -202,7 +203,7 @@ void isin_kernel(const Tensor& elements, const Tensor& test, bool invert, const 
   out.copy_(invert ? found.logical_not() : found);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("bincount", &bincount);
   m.impl("histc", &histc);
   m.impl("histc.out", &histc_out);

@@ -1,7 +1,8 @@
 // `parameter.data = tensor` from one device to another.
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
-#include <torch/library.h>
+
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -22,11 +23,11 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 // A composite implicit operator with a kernel for a backend needs one for its autograd key too.
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 

@@ -13,6 +13,7 @@
 
 #include "args/shape.h"
 #include "aten/support/IndexSpace.h"
+#include "aten/support/Library.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
@@ -423,7 +424,7 @@ Tensor pixel_unshuffle(const Tensor& self, int64_t r) {
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("cat", &cat);
   m.impl("cat.out", &cat_out);
   structured<Tril>(m, "tril", "tril_", "tril.out");

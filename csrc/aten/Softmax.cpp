@@ -10,6 +10,7 @@
 
 #include <limits>
 
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/PastCache.h"
 #include "aten/support/ShortRows.h"
@@ -191,7 +192,7 @@ Tensor masked_softmax_backward(const Tensor& grad, const Tensor& y, const Tensor
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Softmax>(m, "_softmax", nullptr, "_softmax.out");
   structured<LogSoftmax>(m, "_log_softmax", nullptr, "_log_softmax.out");
   structured<SoftmaxBackward>(m, "_softmax_backward_data", nullptr, "_softmax_backward_data.out");

@@ -7,10 +7,10 @@
 #include <ATen/native/SortingUtils.h>
 #include <ATen/ops/sort_native.h>
 #include <ATen/ops/topk_native.h>
-#include <torch/library.h>
 
 #include "args/sort.h"
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/RadixSort.h"
 #include "aten/support/Reduce.h"
@@ -284,7 +284,7 @@ Tensor bucketize_scalar(const at::Scalar& self, const Tensor& boundaries, bool o
                           right);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Sort>(m, "sort.stable", nullptr, "sort.values_stable");
   structured<Topk>(m, "topk", nullptr, "topk.values");
   m.impl("kthvalue.values", &kthvalue_out);

@@ -6,10 +6,10 @@
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/library.h>
 
 #include "aten/Sparse.h"
 #include "aten/support/Dtypes.h"
+#include "aten/support/Library.h"
 
 namespace netcl {
 
@@ -194,7 +194,7 @@ struct OnDevice<F> {
   }
 };
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using Blocks = at::OptionalIntArrayRef;
   m.impl("_to_sparse.sparse_dim", static_cast<Tensor (*)(const Tensor&, int64_t)>(at::native::dense_to_sparse));
   m.impl("_to_sparse",
@@ -202,7 +202,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
              at::native::dense_to_sparse));
 }
 
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   using namespace at::native;
   using Blocks = at::OptionalIntArrayRef;
   // Creation and parts.

@@ -4,7 +4,7 @@
 #include <ATen/NativeFunctions.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
-#include <torch/library.h>
+#include "aten/support/Library.h"
 
 #include "aten/Sparse.h"
 #include "aten/support/Dtypes.h"
@@ -201,7 +201,7 @@ Tensor index_select(const Tensor& self, int64_t dim_, const Tensor& index) {
   return make_coo(indices, self._values().index_select(0, source), sizes, false);
 }
 
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("_sparse_sparse_matmul", &sparse_sparse_matmul);
   m.impl("bmm", &netcl::bmm);
   m.impl("bmm.out", &netcl::bmm_out);

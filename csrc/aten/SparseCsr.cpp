@@ -5,13 +5,13 @@
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/Resize.h>
-#include <torch/library.h>
 
 #include <limits>
 #include <string>
 
 #include "args/sparse.h"
 #include "aten/Sparse.h"
+#include "aten/support/Library.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
@@ -402,7 +402,7 @@ Tensor prod_csr_dims(const Tensor& self, at::IntArrayRef dims, bool keepdim, std
   return reduce_csr(self, dims, keepdim, dtype, true);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<CooToCsr>(m, "_convert_indices_from_coo_to_csr", nullptr, "_convert_indices_from_coo_to_csr.out");
   structured<CsrToCoo>(m, "_convert_indices_from_csr_to_coo", nullptr, "_convert_indices_from_csr_to_coo.out");
   m.impl("_validate_compressed_sparse_indices", &validate);
@@ -410,7 +410,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_to_sparse_csc", &at::native::dense_to_sparse_csc);
 }
 
-void impl_products(torch::Library& m) {
+void impl_products(AtenLibrary& m) {
   m.impl("mm", &mm);
   m.impl("mm.out", &mm_out);
   m.impl("addmm", &addmm);
@@ -418,7 +418,7 @@ void impl_products(torch::Library& m) {
   m.impl("addmm.out", &addmm_out);
 }
 
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   impl_products(m);
   m.impl("mv", &at::native::mv_sparse);
   m.impl("_to_sparse_csr", &to_csr);
@@ -427,7 +427,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("_to_sparse_bsc", &at::native::coo_to_sparse_bsc);
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   using namespace at::native;
   impl_products(m);
   m.impl("addmv.out", &netcl::addmv_out);

@@ -1,7 +1,7 @@
 // Element-wise operators that map zero to zero, on the values of COO and CSR tensors. CPU and CUDA share these
 // functions of ATen, which call the dense operator on the values.
 #include <ATen/NativeFunctions.h>
-#include <torch/library.h>
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -40,7 +40,7 @@ using at::Tensor;
   _(isposinf)        \
   _(signbit)
 
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   using namespace at::native;
 #define COO_TEST(name)           \
   m.impl(#name, &name##_sparse); \
@@ -79,7 +79,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("div.out_mode", static_cast<Tensor& (*)(const Tensor&, const Tensor&, Mode, Tensor&)>(div_out_sparse_zerodim));
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   using namespace at::native;
 #define CSR_TEST(name)               \
   m.impl(#name, &name##_sparse_csr); \

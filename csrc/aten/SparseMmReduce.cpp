@@ -1,6 +1,6 @@
 // torch.sparse.mm(csr, dense, reduce), which graph networks aggregate with, and its gradient.
 #include <ATen/ATen.h>
-#include <torch/library.h>
+#include "aten/support/Library.h"
 
 #include "aten/Sparse.h"
 #include "aten/support/Dtypes.h"
@@ -95,7 +95,7 @@ std::tuple<Tensor, Tensor> mm_reduce_backward(const Tensor& self, const Tensor& 
   return {grad_self, other.defined() ? other.to(type) : Tensor()};
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("_sparse_mm_reduce_impl", &mm_reduce);
   m.impl("_sparse_mm_reduce_impl_backward", &mm_reduce_backward);
 }

@@ -44,6 +44,7 @@
 
 #include <cmath>
 
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "aten/support/Structured.h"
 
@@ -97,7 +98,7 @@ void special(at::TensorIteratorBase& iter, const char* file, const char* op, c10
   pointwise(iter, file, op, scalars);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #define NETCL_IMPL(file, op) structured<at::native::structured_##op##_out>(m, #op, nullptr, #op ".out");
   NETCL_SPECIAL_UNARY(NETCL_IMPL)
   NETCL_IMPL("special/gamma.cl", special_zeta)

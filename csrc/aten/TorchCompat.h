@@ -36,7 +36,7 @@
 
 namespace netcl {
 
-// The scales of _scaled_mm_v2: at::TensorList, from torch 2.15 on const at::ITensorListRef&.
+// The scales of _scaled_mm_v2: at::TensorList, from torch 2.14.1 on const at::ITensorListRef&.
 using ScaleList = c10::guts::typelist::element_t<
     2, c10::guts::infer_function_traits_t<at::_ops::_scaled_mm_v2::schema>::parameter_types>;
 

@@ -15,7 +15,6 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <optional>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "aten/Nested.h"
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -154,13 +154,13 @@ std::tuple<Tensor, Tensor, Tensor> transform_bias_rescale_qkv(const Tensor& qkv_
   return {parts[0].mul(scale).contiguous(), parts[1].contiguous(), parts[2].contiguous()};
 }
 
-void implement(torch::Library& m) {
+void implement(AtenLibrary& m) {
   m.impl("_native_multi_head_attention", &multi_head_attention);
   m.impl("_transformer_encoder_layer_fwd", &encoder_layer);
   m.impl("_transform_bias_rescale_qkv", &transform_bias_rescale_qkv);
 }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { implement(m); }
-TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) { implement(m); }
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) { implement(m); }
+NETCL_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) { implement(m); }
 
 }  // namespace
 }  // namespace netcl

@@ -55,6 +55,7 @@
 #include <cmath>
 #include <limits>
 
+#include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "aten/support/Structured.h"
 
@@ -115,7 +116,7 @@ namespace netcl {
 
 namespace {
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #define NETCL_IMPL(op) structured<at::native::structured_##op##_out>(m, #op, #op "_", #op ".out");
   NETCL_UNARY_OPS(NETCL_IMPL)
 #undef NETCL_IMPL

@@ -29,6 +29,7 @@
 
 #include "args/upsample.h"
 #include "aten/UpsampleBytes.h"
+#include "aten/support/Library.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
 
@@ -243,7 +244,7 @@ struct Resample<Meta, mode, backward, void (Meta::*)(const Tensor&, at::IntArray
   structured<Resample<at::meta::structured_##name##_backward, Mode::mode, true>>(m, #name "_backward", nullptr, \
                                                                                  #name "_backward.grad_input");
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   NETCL_UPSAMPLE(upsample_nearest1d, kNearest)
   NETCL_UPSAMPLE(upsample_nearest2d, kNearest)
   NETCL_UPSAMPLE(upsample_nearest3d, kNearest)

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "aten/UpsampleBytes.h"
+#include "aten/support/Library.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
@@ -107,7 +108,7 @@ struct Backward : Meta {
   structured<Backward<at::meta::structured_##name##_backward, Filter::filter>>(m, #name "_backward", nullptr, \
                                                                                #name "_backward.grad_input");
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   NETCL_ANTIALIAS(_upsample_bilinear2d_aa, kLinear)
   NETCL_ANTIALIAS(_upsample_bicubic2d_aa, kCubic)
   NETCL_LANCZOS(NETCL_ANTIALIAS)

@@ -5,10 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include "args/vision.h"
 #include "aten/support/Atomics.h"
+#include "aten/support/Library.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 
@@ -239,7 +239,7 @@ Tensor ps_roi_pool_backward(const Tensor& grad, const Tensor& rois, const Tensor
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
   m.impl("nms", &nms);
   m.impl("roi_align", &roi_align);
   m.impl("_roi_align_backward", &roi_align_backward);

@@ -3,11 +3,11 @@
 
 #include <ATen/Functions.h>
 #include <ATen/ops/convolution_backward_native.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 
 namespace netcl {
@@ -222,7 +222,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", &convolution);
   m.impl("convolution_backward_overrideable", &convolution_backward);
   m.impl("convolution_backward", &OnOneDevice<&at::native::convolution_backward>::call);

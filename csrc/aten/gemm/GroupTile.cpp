@@ -1,8 +1,6 @@
 // The tiles that fit a device, the choice among them, and the tuner's interface.
 #include "aten/gemm/GroupTile.h"
 
-#include <torch/library.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -10,6 +8,7 @@
 #include <sstream>
 
 #include "aten/support/Launch.h"
+#include "aten/support/Library.h"
 #include "runtime/ProgramCache.h"
 
 namespace netcl {
@@ -121,7 +120,7 @@ void set_tile(int64_t index, c10::ScalarType acc, c10::ArrayRef<int64_t> tile, b
   if (keep) store_note(note_key(d, acc), c10::Join(" ", tile));
 }
 
-TORCH_LIBRARY_FRAGMENT(netcl, m) {
+NETCL_LIBRARY_FRAGMENT(netcl, m) {
   m.def("gemm_tiles(int index, ScalarType acc) -> int[][]", &candidates);
   m.def("gemm_tile(int index, ScalarType acc) -> int[]", [](int64_t index, c10::ScalarType acc) {
     return numbers(choices().get(device(static_cast<c10::DeviceIndex>(index)), acc));

@@ -4,7 +4,6 @@
 #include <ATen/Functions.h>
 #include <ATen/cpu/Utils.h>
 #include <c10/util/Exception.h>
-#include <torch/library.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -18,6 +17,7 @@
 #include <tuple>
 
 #include "aten/gemm/Gemm.h"
+#include "aten/support/Library.h"
 #include "runtime/Drivers.h"
 
 namespace netcl {
@@ -165,7 +165,7 @@ EngineChoice checked(const Device& device, EngineChoice choice, bool warn) {
   return known = {};
 }
 
-TORCH_LIBRARY_FRAGMENT(netcl, m) {
+NETCL_LIBRARY_FRAGMENT(netcl, m) {
   m.def("matrix_engine(int index) -> str",
         [](int64_t index) { return name_of(matrix_engine(device(static_cast<c10::DeviceIndex>(index)))); });
   // For tests, which may emulate the instructions: does not check whether the device has them.

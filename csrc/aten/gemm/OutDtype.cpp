@@ -7,7 +7,7 @@
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
-#include <torch/library.h>
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -63,7 +63,7 @@ struct Into<F> {
   }
 };
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mm.dtype", &mm_dtype);
   m.impl("mm.dtype_out", &Into<&mm_dtype>::call);
   m.impl("bmm.dtype", &bmm_dtype);

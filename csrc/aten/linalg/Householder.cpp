@@ -12,6 +12,7 @@
 #include <ATen/ops/ormqr_native.h>
 
 #include "aten/linalg/Matrices.h"
+#include "aten/support/Library.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 
@@ -93,7 +94,7 @@ void ormqr_kernel(const Tensor& input, const Tensor& tau, const Tensor& other, b
   }
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::native;
   m.impl("geqrf", &at::native::geqrf);
   m.impl("geqrf.a", &at::native::geqrf_out);

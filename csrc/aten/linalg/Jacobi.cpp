@@ -18,6 +18,7 @@
 #include "aten/linalg/Householder.h"
 #include "aten/linalg/Matrices.h"
 #include "aten/support/Fallback.h"
+#include "aten/support/Library.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -238,7 +239,7 @@ void eigh_kernel(const Tensor& values, const Tensor& vectors, const Tensor& info
   if (!flat.is_alias_of(values)) values.copy_(flat.view(values.sizes()));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::native;
   structured<structured__linalg_svd_out>(m, "_linalg_svd", nullptr, "_linalg_svd.U");
   structured<structured__linalg_eigh_out>(m, "_linalg_eigh", nullptr, "_linalg_eigh.eigenvalues");

@@ -5,6 +5,7 @@
 #include <ATen/ops/linalg_ldl_solve_native.h>
 
 #include "aten/linalg/Matrices.h"
+#include "aten/support/Library.h"
 #include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
@@ -51,7 +52,7 @@ void ldl_solve_kernel(const Tensor& ld, const Tensor& pivots, const Tensor& b, b
   x.finish();
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::native;
   structured<structured_linalg_ldl_factor_ex_out>(m, "linalg_ldl_factor_ex", nullptr, "linalg_ldl_factor_ex.out");
   structured<structured_linalg_ldl_solve_out>(m, "linalg_ldl_solve", nullptr, "linalg_ldl_solve.out");

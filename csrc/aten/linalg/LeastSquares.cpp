@@ -12,10 +12,10 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include "aten/linalg/Householder.h"
 #include "aten/linalg/Matrices.h"
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -108,7 +108,7 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> lstsq_out(const Tensor& a, const 
   return {solution, residuals, rank, singular_values};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("linalg_lstsq", &lstsq);
   m.impl("linalg_lstsq.out", &lstsq_out);
 }

@@ -10,9 +10,9 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
-#include <torch/library.h>
 
 #include "aten/linalg/Matrices.h"
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -85,7 +85,7 @@ Tensor& matrix_exp_out(const Tensor& self, Tensor& out) {
   return copy_result("linalg.matrix_exp", out, matrix_exp_of(self));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_compute_linear_combination", &compute_linear_combination);
   m.impl("_compute_linear_combination.out", &compute_linear_combination_out);
   m.impl("linalg_matrix_exp", &matrix_exp_of);

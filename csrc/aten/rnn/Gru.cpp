@@ -2,9 +2,9 @@
 // product and a cell.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gru_native.h>
-#include <torch/library.h>
 
 #include "aten/rnn/Rnn.h"
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -149,12 +149,12 @@ std::tuple<Tensor, Tensor> gru(const Tensor& input, const Tensor& hx, TensorList
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_gru_cell", &gru_cell);
   m.impl("_thnn_fused_gru_cell_backward", &gru_cell_backward);
   m.impl("gru.input", &gru);
 }
 // An implicit composite with a backend's kernel needs one above autograd too.
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("gru.input", &gru); }
+NETCL_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("gru.input", &gru); }
 
 }  // namespace netcl

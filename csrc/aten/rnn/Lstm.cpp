@@ -5,9 +5,9 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/lstm_native.h>
-#include <torch/library.h>
 
 #include "aten/rnn/Rnn.h"
+#include "aten/support/Library.h"
 
 namespace netcl {
 namespace {
@@ -262,12 +262,12 @@ std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& input, TensorList hx, Tens
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", &lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward);
   m.impl("lstm.input", &lstm);
 }
 // An implicit composite with a backend's kernel needs one above autograd too.
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("lstm.input", &lstm); }
+NETCL_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("lstm.input", &lstm); }
 
 }  // namespace netcl

@@ -1,12 +1,13 @@
 #include "aten/support/Fallback.h"
 
 #include <ATen/native/CPUFallback.h>
-#include <torch/library.h>
 
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
+
+#include "aten/support/Library.h"
 
 namespace netcl {
 
@@ -39,7 +40,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+NETCL_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
 // ATen has one function for all devices of each of these, and it accesses its tensors' memory on the host.
 constexpr const char* kHostMemory[] = {
@@ -62,7 +63,7 @@ constexpr const char* kHostMemory[] = {
     "fbgemm_pack_quantized_matrix.KN",
     "range.out_",
 };
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : kHostMemory) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 

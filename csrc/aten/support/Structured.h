@@ -12,7 +12,6 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <torch/library.h>
 
 #include <array>
 #include <optional>
@@ -22,6 +21,7 @@
 #include <utility>
 
 #include "aten/TorchCompat.h"
+#include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "runtime/OpName.h"
 
@@ -168,24 +168,46 @@ struct Inplace<Forms<Base, void (MetaClass::*)(const at::Tensor&, M...), ImplFn>
   }
 };
 
+// The types of the three forms; void if there is none.
+template <class F, bool single = F::N == 1, bool inplace = single && Inplace<F>::exists>
+struct Types {
+  using X = typename F::template Multi<typename F::Seq>;
+  using Functional = decltype(X::functional);
+  using Out = decltype(X::out);
+  using Inplace = void();
+};
+template <class F>
+struct Types<F, true, false> {
+  using Functional = decltype(F::functional);
+  using Out = decltype(F::out);
+  using Inplace = void();
+};
+template <class F>
+struct Types<F, true, true> : Types<F, true, false> {
+  using Inplace = decltype(structured_detail::Inplace<F>::call);
+};
+
+template <class Base>
+using FormsOf = Forms<Base, decltype(&Base::meta), decltype(&Base::impl)>;
+
 }  // namespace structured_detail
 
 // m.impl() gets function pointers, here and elsewhere, not TORCH_FN: the dispatcher's wrappers are then compiled once
 // per signature instead of once per function. This saves a sixth of the build's time and costs one indirect call.
-template <class Base>
-void structured(torch::Library& m, const char* functional, const char* inplace, const char* out) {
-  using F = structured_detail::Forms<Base, decltype(&Base::meta), decltype(&Base::impl)>;
+template <class Base, class F = structured_detail::FormsOf<Base>, class T = structured_detail::Types<F>>
+void structured(AtenLibrary& m, NameFor<typename T::Functional> functional, NameFor<typename T::Inplace> inplace,
+                NameFor<typename T::Out> out) {
   if constexpr (F::N == 1) {
-    if (functional) m.impl(functional, &F::functional);
-    if (out) m.impl(out, &F::out);
+    if (functional.text) m.impl(functional, &F::functional);
+    if (out.text) m.impl(out, &F::out);
     if constexpr (structured_detail::Inplace<F>::exists) {
-      if (inplace) m.impl(inplace, &structured_detail::Inplace<F>::call);
-      F::has_inplace = inplace != nullptr;
+      if (inplace.text) m.impl(inplace, &structured_detail::Inplace<F>::call);
+      F::has_inplace = inplace.text != nullptr;
     }
   } else {
     using X = typename F::template Multi<typename F::Seq>;
-    if (functional) m.impl(functional, &X::functional);
-    if (out) m.impl(out, &X::out);
+    if (functional.text) m.impl(functional, &X::functional);
+    if (out.text) m.impl(out, &X::out);
   }
 }
 

@@ -163,6 +163,26 @@ class TestCompile(TestCase):
         compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
         self.assertEqual(compiled(square()).dtype, want)
 
+    def test_graph_break_in_a_region(self):
+        """Dynamo runs the region's constructor as it is, and must not compile what that calls."""
+
+        def f(a):
+            with torch.autocast(DEV):
+                b = a @ a
+                torch._dynamo.graph_break()
+                return b.float(), b @ b
+
+        torch._dynamo.reset()
+        want = [t.dtype for t in f(square())]
+        self.assertEqual([t.dtype for t in torch.compile(f, backend="aot_eager")(square())], want)
+
+    def test_questions_are_constants(self):
+        def f(a):
+            return a + 1, torch.get_autocast_dtype(DEV), torch.netcl.get_amp_supported_dtype()
+
+        torch._dynamo.reset()
+        self.assertEqual(torch.compile(f, backend="aot_eager", fullgraph=True)(square())[1:], f(square())[1:])
+
     def test_training_step(self):
         torch._dynamo.reset()
         torch.manual_seed(0)
@@ -192,7 +212,6 @@ class TestDefaultDtype(TestCase):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 if ask:
-                    torch.netcl.get_amp_supported_dtype()
                     seen.append(torch.get_autocast_dtype(DEV))
                 with torch.autocast(DEV):
                     seen.append((a @ a).dtype)
@@ -210,6 +229,7 @@ class TestDefaultDtype(TestCase):
     def test_first_use_in_a_process(self):
         code = """
 import torch
+print(torch.get_autocast_dtype("netcl"))
 torch.ones(1, device="netcl")
 print(torch.get_autocast_dtype("netcl"))
 with torch.autocast("netcl"):
@@ -223,7 +243,7 @@ with torch.autocast("netcl"):
         ):
             run = run_code(code, NETCL_DISABLE=mask, NETCL_FP16=fp16)
             self.assertEqual(run.returncode, 0, msg=run.stderr)
-            self.assertEqual(run.stdout.split(), [str(want)] * 2)
+            self.assertEqual(run.stdout.split(), [str(want)] * 3)
             self.assertNotIn("Warning", run.stderr)
 
     def test_two_devices_of_which_one_has_fp16(self):

@@ -293,6 +293,31 @@ class TestInference(TestCase):
         self.check(layer, x[:0])
 
     @parametrize("norm_first", [False, True])
+    def test_encoder_layer_autocast(self, norm_first):
+        """PyTorch skips the fused layer under CUDA's autocast only; here it must do as the layer that is not fused."""
+        layer = self.layer(norm_first=norm_first).to(D)
+        x = torch.randn(3, 5, 16, device=D)
+        padding = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0], [0, 0, 0, 0, 1]], dtype=torch.bool, device=D)
+        causal = torch.nn.Transformer.generate_square_subsequent_mask(5, device=D)
+        slopes = -(torch.arange(5) - torch.arange(5)[:, None]).abs().float().to(D)
+        masks = [{}, {"src_key_padding_mask": padding}, {"src_mask": causal}, {"src_mask": slopes}]
+        masks += [{"src_mask": slopes, "src_key_padding_mask": padding.float() * -3}]
+        for options in masks:
+            results = []
+            for fused in (True, False):
+                torch.backends.mha.set_fastpath_enabled(fused)
+                self.addCleanup(torch.backends.mha.set_fastpath_enabled, True)
+                with torch.no_grad(), torch.autocast("netcl", torch.bfloat16):
+                    results.append(layer(x, **options))
+                    results.append(layer.self_attn(x, x, x, need_weights=False)[0])
+            self.assertEqual([r.dtype for r in results], [torch.float32, torch.bfloat16] * 2)
+            # Numbers around 3, of which matrix products round to 2^-8.
+            self.assertEqual(results[0], results[2], atol=0.04, rtol=0.01)
+            self.assertEqual(results[1], results[3], atol=0.04, rtol=0.01)
+            if norm_first and not options:
+                self.assertNotEqual(results[0], results[0].bfloat16().float())  # residuals are not rounded
+
+    @parametrize("norm_first", [False, True])
     def test_encoder_with_padding(self, norm_first):
         # norm_first refuses nested tensors, other layers accept them.
         encoder = torch.nn.TransformerEncoder(self.layer(norm_first=norm_first), 2, torch.nn.LayerNorm(16)).eval()

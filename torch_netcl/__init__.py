@@ -65,11 +65,12 @@ failure: Exception | None = None  # why the extension was not loaded, if torch o
 try:
     _load()
     # These call operators of the extension.
-    from . import _higher_order, _scatter_gather, distributed, interop, multiprocessing
+    from . import _autocast_dtype, _higher_order, _scatter_gather, distributed, interop, multiprocessing
     from ._after_import import after_import
     from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel
 
     after_import("torch._dynamo.device_interface", lambda: importlib.import_module("torch_netcl._dynamo"))
+    _autocast_dtype.register()
     _higher_order.register()
     _scatter_gather.register()
     distributed.register()

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from types import FunctionType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
+
+from ._hidden_frames import hide_from_dynamo
 
 __all__ = ["BACKEND", "StagedProcessGroup", "register"]
 
@@ -238,16 +239,5 @@ class StagedProcessGroup(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
 
-def _hide_from_dynamo() -> None:
-    """C++ calls these methods while a compiled model runs. Dynamo must not compile them, since it cannot look into
-    process groups. torch.compiler.disable would import Dynamo, which takes seconds."""
-    frames = torch._C._dynamo.eval_frame
-    if not hasattr(frames, "set_code_exec_strategy"):
-        return
-    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-    for function in (*vars(StagedProcessGroup).values(), *vars(_StagedWork).values()):
-        if isinstance(function, FunctionType):
-            frames.set_code_exec_strategy(function.__code__, skip)
-
-
-_hide_from_dynamo()
+# C++ calls these methods while a compiled model runs, and Dynamo cannot look into process groups.
+hide_from_dynamo((*vars(StagedProcessGroup).values(), *vars(_StagedWork).values()))

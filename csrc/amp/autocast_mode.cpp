@@ -1,5 +1,6 @@
 // Autocast for netcl: which operators run in the lower precision, in fp32, or in the widest of their input dtypes. The
-// lists are those of the installed ATen/autocast_mode.h, so netcl's policies equal CUDA's in every torch version.
+// lists are those of the installed ATen/autocast_mode.h, so netcl's policies are CUDA's in every torch version, but for
+// the few operators that are named below.
 #include <ATen/autocast_mode.h>
 
 #include <atomic>
@@ -136,6 +137,10 @@ NETCL_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define NETCL_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
   AT_FORALL_PROMOTE(NETCL_PROMOTE)
 #undef NETCL_PROMOTE
+
+  // Alone on no list of CUDA's, but in fp32 on CPUs and XLA: it asks log_softmax for its input's dtype, which would round
+  // the logarithms to 16 bits although nll_loss, in fp32, returns floats.
+  KERNEL_PRIVATEUSEONE(cross_entropy_loss, fp32)
 
   // These are on no list, since CUDA casts when it calls cuDNN. Here the whole layer is one operator
   // (csrc/aten/rnn/Rnn.h).

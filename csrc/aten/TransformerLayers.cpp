@@ -83,13 +83,21 @@ std::optional<Tensor> keys_there(const Tensor& nested) {
   return there.view({-1, 1, 1, longest}).to(nested.device(), /*non_blocking=*/true);
 }
 
+// A mask of floats is added, as by the layer that is not fused: autocast must not change what a mask means. (ATen's
+// fused layer takes each number but 0 for "masked", and runs without autocast only.)
+Tensor masked_softmax(const Tensor& scores, const Tensor& mask, std::optional<int64_t> mask_type) {
+  if (!mask.is_floating_point()) return at::_masked_softmax(scores, mask.to(at::kBool), -1, mask_type);
+  const bool keys = mask_type == 1;  // [batch, length]; otherwise [length, length] or a mask of the scores' shape
+  return at::softmax(scores + (keys ? mask.unsqueeze(1).unsqueeze(1) : mask), -1);
+}
+
 std::tuple<Tensor, Tensor> multi_head_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                                 int64_t width, int64_t heads, const Tensor& qkv_weight,
                                                 const Tensor& qkv_bias, const Tensor& proj_weight,
                                                 const Tensor& proj_bias, const std::optional<Tensor>& mask_,
                                                 bool need_weights, bool average_weights,
                                                 std::optional<int64_t> mask_type) {
-  const auto mask = mask_ && mask_->defined() ? std::optional<Tensor>(mask_->to(at::kBool)) : std::nullopt;
+  const auto mask = mask_ && mask_->defined() ? mask_ : std::nullopt;
   const Inputs in{query, key, value, qkv_weight, qkv_bias};
   check_attention(in, width, heads, mask);
   const Tensor qkv = project(in);
@@ -101,7 +109,7 @@ std::tuple<Tensor, Tensor> multi_head_attention(const Tensor& query, const Tenso
     const Tensor scores = at::matmul(q * (1 / std::sqrt(static_cast<double>(width / heads))), k.transpose(2, 3));
     // For a query that sees no key, ATen's masked softmax gives NaN, but the fused attention below would give zeros.
     if (mask) {
-      weights = at::_masked_softmax(scores, *mask, -1, mask_type);
+      weights = masked_softmax(scores, *mask, mask_type);
     } else if (const auto there = query.is_nested() ? keys_there(query) : std::nullopt) {
       weights = at::softmax(scores.masked_fill(there->logical_not(), -INFINITY), -1);
     } else {
@@ -132,16 +140,20 @@ Tensor encoder_layer(const Tensor& src, int64_t width, int64_t heads, const Tens
     return std::get<0>(at::_native_multi_head_attention(x, x, x, width, heads, qkv_weight, qkv_bias, proj_weight,
                                                         proj_bias, mask, false, true, mask_type));
   };
+  // Under autocast the layers' results have 16 bits, but residuals keep the wider dtype.
+  const auto add = [](const Tensor& x, const Tensor& y) {
+    return x.scalar_type() == y.scalar_type() ? x.add_(y) : x + y;
+  };
   const auto feed_forward = [&](const Tensor& x) {
     const Tensor hidden = at::linear(x, ffn_weight_1, ffn_bias_1);
     return at::linear(use_gelu ? at::gelu(hidden) : at::relu(hidden), ffn_weight_2, ffn_bias_2);
   };
   if (norm_first) {
-    const Tensor x = attention(norm(src, norm_weight_1, norm_bias_1)).add_(src);
-    return feed_forward(norm(x, norm_weight_2, norm_bias_2)).add_(x);
+    const Tensor x = add(attention(norm(src, norm_weight_1, norm_bias_1)), src);
+    return add(feed_forward(norm(x, norm_weight_2, norm_bias_2)), x);
   }
-  const Tensor x = norm(attention(src).add_(src), norm_weight_1, norm_bias_1);
-  return norm(feed_forward(x).add_(x), norm_weight_2, norm_bias_2);
+  const Tensor x = norm(add(attention(src), src), norm_weight_1, norm_bias_1);
+  return norm(add(feed_forward(x), x), norm_weight_2, norm_bias_2);
 }
 
 // Splits a projection without its bias into queries, scaled by 1 / sqrt(width of a head), keys and values.

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from torch_netcl._autocast_dtype import of_thread
+from torch_netcl._hidden_frames import hide_from_dynamo
+
 
 def _device_index(device: Any) -> int:
     """The index of a device that is given as an index, a string, a torch.device, a stream, a queue or None (current).
@@ -93,15 +96,15 @@ _thread = threading.local()  # lowered: whether set_default_dtype chose bfloat16
 def set_default_dtype() -> None:
     """Makes bfloat16 this thread's autocast dtype if autocast takes float16 on no device, and float16 again later.
 
-    It runs at the first use of a device. PyTorch starts each thread with float16. If only some devices have float16,
-    that default stays: operators then use the 16-bit float of the device that their tensors are on
-    (csrc/amp/autocast_mode.cpp).
+    It runs at the first use of a device and before the dtype is told. PyTorch starts each thread with float16. If only
+    some devices have float16, that default stays: operators then use the 16-bit float of the device that their tensors
+    are on (csrc/amp/autocast_mode.cpp).
     """
     nested = torch.autocast_increment_nesting() > 1
     torch.autocast_decrement_nesting()
     if nested or not torch.netcl.device_count():
         return
-    dtype = torch.get_autocast_dtype("netcl")
+    dtype = of_thread("netcl")
     if not _any_device_casts_to_fp16():
         if dtype == torch.float16:
             torch.set_autocast_dtype("netcl", torch.bfloat16)
@@ -150,6 +153,12 @@ def _supported_by_region(arguments: Any) -> list[torch.dtype]:
         default = torch.get_autocast_dtype("netcl")
         arguments["self"].fast_dtype = torch.bfloat16 if default == torch.float16 and not fp16 else default
     return [torch.float16, torch.bfloat16] if fp16 else [torch.bfloat16]
+
+
+# torch.compile calls this and keeps the result. After a graph break torch.autocast's constructor runs as it is, and
+# Dynamo would compile what that calls.
+get_amp_supported_dtype._dynamo_marked_constant = True
+hide_from_dynamo([get_amp_supported_dtype])
 
 
 def is_autocast_enabled(device_type: str = "netcl") -> bool:

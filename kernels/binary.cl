@@ -89,6 +89,7 @@ NETCL_MAP2(lcm_int)
 #endif
 
 #elif defined(ACC_FLOATING)
+#include "special/activations.h"
 #include "special/normal.h"
 static inline VT floor_rest(VT x, VT y) {
   const VT r = fmod(x, y);
@@ -173,26 +174,16 @@ NETCL_MAP2(next_half)
 #define OP_tanh_backward(g, y) ((g) * (1 - (y) * (y)))
 #define OP_logit_backward(g, x) ((x) < (VT)0 || (x) > (VT)1 ? (VT)NAN : (g) / ((x) * (1 - (x))))
 #define OP_logit_eps_backward(g, x) ((x) < s0 || (x) > 1 - s0 ? (VT)0 : (g) / ((x) * (1 - (x))))
-#define SIGMOID(x) (1 / (1 + exp(-(x))))
 #define OP_silu_backward(g, x) ((g) * SIGMOID(x) * (1 + (x) * (1 - SIGMOID(x))))
 #define OP_gelu_backward(g, x) ((g) * (NORMAL_CDF(x) + (x) * NORMAL_PDF(x)))
-#define OP_gelu_tanh_backward(g, x) gelu_tanh_backward(g, x)
-static inline VT gelu_tanh_backward(VT g, VT x) {
-  const VT beta = (VT)(M_SQRT2 * M_2_SQRTPI * 0.5), kappa = (VT)0.044715;
-  const VT t = tanh(beta * (x + kappa * x * x * x));
-  return g * ((VT)0.5 * (1 + t) + (VT)0.5 * x * (1 - t * t) * beta * (1 + 3 * kappa * x * x));
-}
-#define OP_mish_backward(g, x) mish_backward(g, x)
-static inline VT mish_backward(VT g, VT x) {
-  const VT s = SIGMOID(x), t = tanh(log1p(exp(x)));
-  return g * (t + x * s * (1 - t * t));
-}
+#define OP_gelu_tanh_backward(g, x) ((g) * gelu_tanh_slope(x))
+#define OP_mish_backward(g, x) ((g) * mish_slope(x))
 #define OP_log_sigmoid_backward(x, g) ((g) * (1 / (1 + exp(x))))
 // log is held at -100, as ATen holds it.
 #define OP_elu_backward(g, x) ((x) <= (VT)0 ? (g) * s2 * (s0 * s1) * exp((x) * s2) : (g) * s1)
 #define OP_elu_backward_result(g, y) ((y) <= (VT)0 ? (g) * s2 * ((y) + s0 * s1) : (g) * s1)
 #define OP_leaky_relu_backward(x, g) ((x) > (VT)0 ? (g) : (g) * s0)
-#define OP_softplus_backward(g, x) ((x) * s0 > s1 ? (g) : (g) * (1 - 1 / (1 + exp((x) * s0))))
+#define OP_softplus_backward(g, x) ((x) * s0 > s1 ? (g) : (g) * SIGMOID((x) * s0))
 #define OP_shrink_backward(g, x) ((x) >= -s0 && (x) <= s0 ? (VT)0 : (g))
 #define OP_hardtanh_backward(g, x) ((x) <= s0 || (x) >= s1 ? (VT)0 : (g))
 #define OP_hardsigmoid_backward(g, x) ((x) > (VT)(-3) && (x) < (VT)3 ? (g) / 6 : (VT)0)

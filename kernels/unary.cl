@@ -83,7 +83,9 @@ static inline VT pow_lanes(VT x, VT n) {
 #define OP_pow_scalar_int(x) pow_lanes(x, s0)
 
 #else
+#include "special/activations.h"
 #include "special/normal.h"
+#include "special/tanh.h"
 #define OP_copy(x) (x)
 #define OP_neg(x) (-(x))
 #define OP_abs(x) fabs(x)
@@ -137,7 +139,7 @@ APART(tan)
 #define OP_atan(x) atan(x)
 #define OP_sinh(x) sinh(x)
 #define OP_cosh(x) cosh(x)
-#define OP_tanh(x) tanh(x)
+#define OP_tanh(x) TANH(x)
 #define OP_asinh(x) asinh(x)
 #define OP_acosh(x) acosh(x)
 #define OP_atanh(x) atanh(x)
@@ -172,13 +174,12 @@ static inline VT frexp_lanes(VT x, VT* exponents) {
 #define OP_clamp(x) clamp_nan(x, s0, s1)
 
 // Activations.
-#define OP_sigmoid(x) (1 / (1 + exp(-(x))))
+#define OP_sigmoid(x) SIGMOID(x)
 #define OP_log_sigmoid(x) (fmin(x, (VT)0) - log1p(exp(-fabs(x))))
 #define OP_gelu(x) ((x) * NORMAL_CDF(x))
-#define GELU_INNER(x) ((VT)(M_SQRT2 * M_2_SQRTPI * 0.5) * ((x) + (VT)0.044715 * (x) * (x) * (x)))
-#define OP_gelu_tanh(x) ((x) * (VT)0.5 * (1 + tanh(GELU_INNER(x))))
+#define OP_gelu_tanh(x) GELU_TANH(x)
 #define OP_silu(x) ((x) / (1 + exp(-(x))))
-#define OP_mish(x) ((x) * tanh(log1p(exp(x))))
+#define OP_mish(x) MISH(x)
 #define OP_elu(x) ((x) < (VT)0 ? expm1((x) * s2) * (s0 * s1) : (x) * s1)
 #define OP_leaky_relu(x) ((x) > (VT)0 ? (x) : (x) * s0)
 #define OP_softplus(x) ((x) * s0 > s1 ? (x) : log1p(exp((x) * s0)) / s0)

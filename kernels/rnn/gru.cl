@@ -5,7 +5,7 @@
 #define GRU_FORWARD(V)                                                      \
   const VTYPE(A, V) r = SIGMOID(GATE(V, 0, 3)), z = SIGMOID(GATE(V, 1, 3)); \
   const VTYPE(A, V) part = HIDDEN_PART(V, 2, 3);                            \
-  const VTYPE(A, V) n = tanh(INPUT_PART(V, 2, 3) + r * part);               \
+  const VTYPE(A, V) n = TANH(INPUT_PART(V, 2, 3) + r * part);               \
   const VTYPE(A, V) h = AT(hx, V, row * hx_row + j);                        \
   PUT(hy, V, row* hy_row + j, n + z * (h - n));                             \
   SAVE(V, 0, 5, r);                                                         \

@@ -4,8 +4,8 @@
 
 // Computes the gates from their pre-activations, and the states from the gates: `saved`, cy and hy, which is also `h`.
 #define LSTM_CELL(V, gate0, gate1, gate2, gate3)                                                 \
-  const VTYPE(A, V) i = SIGMOID(gate0), f = SIGMOID(gate1), g = tanh(gate2), o = SIGMOID(gate3); \
-  const VTYPE(A, V) c = f * AT(cx, V, row * hidden + j) + i * g, h = o * tanh(c);                \
+  const VTYPE(A, V) i = SIGMOID(gate0), f = SIGMOID(gate1), g = TANH(gate2), o = SIGMOID(gate3); \
+  const VTYPE(A, V) c = f * AT(cx, V, row * hidden + j) + i * g, h = o * TANH(c);                \
   PUT(cy, V, row* hidden + j, c);                                                                \
   PUT(hy, V, row* hy_row + j, h);                                                                \
   SAVE(V, 0, 4, i);                                                                              \
@@ -18,7 +18,7 @@
 #define LSTM_CELL_BACKWARD(V, later)                                      \
   const VTYPE(A, V) i = SAVED(V, 0, 4), f = SAVED(V, 1, 4);               \
   const VTYPE(A, V) g = SAVED(V, 2, 4), o = SAVED(V, 3, 4);               \
-  const VTYPE(A, V) t = tanh(AT(cy, V, row * hidden + j));                \
+  const VTYPE(A, V) t = TANH(AT(cy, V, row * hidden + j));                \
   const VTYPE(A, V) dc = dh * o * (1 - t * t) + later;                    \
   const VTYPE(A, V) dcx = dc * f, d0 = dc * g * i * (1 - i);              \
   const VTYPE(A, V) d1 = dc * AT(cx, V, row * hidden + j) * f * (1 - f);  \

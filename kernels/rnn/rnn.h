@@ -2,6 +2,7 @@
 // -D: S (storage tag), A (compute tag). The macros use the caller's `row` (of the batch), `j` (the first of V units)
 // and `hidden`. A row of gates, and of `saved`, holds `count` times `hidden` units.
 #include "common/dtypes.h"
+#include "special/tanh.h"
 
 #define AT(p, V, i) LOAD(S, A, V, PTR(p, const STORAGE(S)), i)
 #define PUT(p, V, i, v) STORE(S, A, V, PTR(p, STORAGE(S)), i, v)

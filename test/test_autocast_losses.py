@@ -1,6 +1,6 @@
-"""Losses and other composite functions of 16-bit inputs under autocast, against float64: a result that says float32 must
-have been computed in float32. (Autocast's lists have holes: cross_entropy_loss is in fp32 on CPUs and XLA, but on no
-list of CUDA's, whose log-softmax is rounded to 16 bits.)"""
+"""Losses and other composite functions of 16-bit inputs under autocast, against float64: a result that says float32
+must have been computed in float32. (Autocast's lists have holes: cross_entropy_loss is in fp32 on CPUs and XLA, but on
+no list of CUDA's, whose log-softmax is rounded to 16 bits.)"""
 
 import unittest
 

@@ -52,6 +52,7 @@
 #include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "aten/support/Rows.h"
+#include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
@@ -283,7 +284,8 @@ void softplus_backward_kernel(TensorIteratorBase& iter, const Scalar& beta, cons
   pointwise(iter, "binary.cl", "softplus_backward", {beta, threshold});
 }
 void threshold_kernel(TensorIteratorBase& iter, const Scalar& threshold, const Scalar& value) {
-  pointwise(iter, "binary.cl", "threshold", {threshold, value});
+  const auto type = iter.dtype();
+  pointwise(iter, "binary.cl", "threshold", {in_dtype(threshold, compute_type(type)), in_dtype(value, type)});
 }
 void hardtanh_backward_kernel(TensorIterator& iter, const Scalar& min, const Scalar& max) {
   pointwise(iter, "binary.cl", "hardtanh_backward", {min, max});
@@ -314,11 +316,18 @@ NETCL_STUB(TensorIteratorBase, "ternary.cl", glu_jvp)
 #define NETCL_STUB(file, op)                                                                           \
   void netcl_##op(TensorIteratorBase& iter, const Scalar& s) { netcl::pointwise(iter, file, #op, s); } \
   REGISTER_PRIVATEUSE1_DISPATCH(op##_stub, &netcl_##op)
-NETCL_STUB("unary.cl", hardshrink)
 NETCL_STUB("unary.cl", softshrink)
 NETCL_STUB("unary.cl", leaky_relu)
-NETCL_STUB("binary.cl", shrink_backward)
 NETCL_STUB("binary.cl", leaky_relu_backward)
+#undef NETCL_STUB
+// Of these, the number is rounded to the tensor's dtype.
+#define NETCL_STUB(file, op)                                             \
+  void netcl_##op(TensorIteratorBase& iter, const Scalar& s) {           \
+    netcl::pointwise(iter, file, #op, netcl::in_dtype(s, iter.dtype())); \
+  }                                                                      \
+  REGISTER_PRIVATEUSE1_DISPATCH(op##_stub, &netcl_##op)
+NETCL_STUB("unary.cl", hardshrink)
+NETCL_STUB("binary.cl", shrink_backward)
 #undef NETCL_STUB
 REGISTER_PRIVATEUSE1_DISPATCH(elu_stub, &netcl::elu_kernel)
 REGISTER_PRIVATEUSE1_DISPATCH(elu_backward_stub, &netcl::elu_backward_kernel)

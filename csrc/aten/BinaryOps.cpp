@@ -56,8 +56,10 @@
 #include <ATen/ops/where_native.h>
 #include <ATen/ops/xlogy_native.h>
 
+#include "aten/support/Dtypes.h"
 #include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
+#include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 
 // Structured operators with the overload Tensor and an in-place form.
@@ -151,7 +153,7 @@ using at::TensorIteratorBase;
 // ATen generates add's class for CPU and CUDA (ufunc), so this one is ours; sub's class calls add_stub.
 struct Add : at::meta::structured_add_Tensor {
   void impl(const Tensor&, const Tensor&, const Scalar& alpha, const Tensor&) {
-    pointwise(*this, "binary.cl", "add", alpha);
+    pointwise(*this, "binary.cl", "add", in_dtype(alpha, common_dtype()));
   }
 };
 
@@ -223,22 +225,29 @@ NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("where.self_out", &at::native::where_self_out);
 }
 
-void add_kernel(TensorIteratorBase& iter, const Scalar& alpha) { pointwise(iter, "binary.cl", "add", alpha); }
+void add_kernel(TensorIteratorBase& iter, const Scalar& alpha) {
+  pointwise(iter, "binary.cl", "add", in_dtype(alpha, iter.common_dtype()));
+}
 void add_clamp_kernel(TensorIterator& iter, const Scalar& alpha, const Scalar& min, const Scalar& max) {
-  pointwise(iter, "binary.cl", "add_clamp", {alpha, min, max});
+  const auto type = iter.common_dtype();
+  pointwise(iter, "binary.cl", "add_clamp", {in_dtype(alpha, type), in_dtype(min, type), in_dtype(max, type)});
 }
 void clamp_tensor_kernel(TensorIteratorBase& iter) { pointwise(iter, "ternary.cl", "clamp_tensor"); }
 void where_kernel(TensorIterator& iter) { pointwise(iter, "ternary.cl", "where", {}, iter.dtype(0)); }
-void addcmul_kernel(TensorIteratorBase& iter, const Scalar& value) { pointwise(iter, "ternary.cl", "addcmul", value); }
+void addcmul_kernel(TensorIteratorBase& iter, const Scalar& value) {
+  pointwise(iter, "ternary.cl", "addcmul", in_dtype(value, compute_type(iter.common_dtype())));
+}
 void addcdiv_kernel(TensorIteratorBase& iter, const Scalar& value) { pointwise(iter, "ternary.cl", "addcdiv", value); }
 void lerp_scalar_kernel(TensorIteratorBase& iter, const Scalar& weight) {
   pointwise(iter, "binary.cl", "lerp_scalar", weight);
 }
 void lerp_tensor_kernel(TensorIteratorBase& iter) { pointwise(iter, "ternary.cl", "lerp_tensor"); }
 
-// Common exponents do not need pow.
-void pow_scalar_kernel(TensorIteratorBase& iter, const Scalar& exponent) {
-  const bool floating = c10::isFloatingType(iter.common_dtype());
+// Common exponents do not need pow. CPU and CUDA do not check a float's exponent.
+void pow_scalar_kernel(TensorIteratorBase& iter, const Scalar& number) {
+  const auto type = iter.common_dtype();
+  const Scalar exponent = type == at::kFloat ? as_element(number, type) : in_dtype(number, type);
+  const bool floating = c10::isFloatingType(type);
   const auto is = [&](double value) { return !exponent.isComplex() && exponent.toDouble() == value; };
   const char* op = is(2)                  ? "square"
                    : is(3)                ? "cube"
@@ -249,7 +258,7 @@ void pow_scalar_kernel(TensorIteratorBase& iter, const Scalar& exponent) {
                                           : nullptr;
   if (op) {
     pointwise(iter, "unary.cl", op);
-  } else if (floating || c10::isComplexType(iter.common_dtype())) {
+  } else if (floating || c10::isComplexType(type)) {
     pointwise(iter, "unary.cl", "pow_scalar", exponent);
   } else {
     pointwise(iter, "unary.cl", "pow_scalar_int", exponent);

@@ -20,6 +20,7 @@
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
+#include "aten/support/Scalars.h"
 #include "runtime/AddressSpace.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Copies.h"
@@ -169,7 +170,9 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
   allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 
-void fill_kernel(at::TensorIterator& iter, const at::Scalar& value) { pointwise(iter, "fill.cl", "fill", value); }
+void fill_kernel(at::TensorIterator& iter, const at::Scalar& value) {
+  pointwise(iter, "fill.cl", "fill", in_dtype(value, iter.dtype()));
+}
 
 void arange_kernel(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& steps, const at::Scalar& step) {
   pointwise(iter, "fill.cl", "arange", {start, step});

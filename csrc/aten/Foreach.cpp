@@ -25,10 +25,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <string_view>
 
 #include "aten/support/Library.h"
 #include "aten/support/MultiTensor.h"
+#include "aten/support/Scalars.h"
 
 namespace netcl {
 namespace {
@@ -73,11 +77,14 @@ void map(const char* name, const char* op, TensorList out, ArrayRef<TensorList> 
   const auto out_type = out[0].scalar_type(), in_type = in[0][0].scalar_type();
   MultiTensor tensors(name, out[0].device(), in.size() + 1, compute_type(in_type));
   c10::SmallVector<const Tensor*, 4> row(in.size() + 1);
-  const Scalar none = 0;
+  // Of these, the operators for one tensor convert the number to the tensor's dtype.
+  constexpr std::array<std::string_view, 5> convert{"OP_maximum", "OP_minimum", "OP_pow", "OP_add_list", "OP_sub_list"};
+  const bool converts = std::find(convert.begin(), convert.end(), op) != convert.end();
   for (size_t i = 0; i < out.size(); i++) {
     row[0] = &out[i];
     for (size_t k = 0; k < in.size(); k++) row[k + 1] = &in[k][i];
-    tensors.add(out[i].numel(), row, scalars.empty() ? none : scalars[scalars.size() == 1 ? 0 : i]);
+    const Scalar scalar = scalars.empty() ? Scalar(0) : scalars[scalars.size() == 1 ? 0 : i];
+    tensors.add(out[i].numel(), row, converts ? in_dtype(scalar, in_type) : scalar);
   }
   Defs defs;
   defs.set("OP", op).set("NIN", static_cast<int64_t>(in.size())).set("S", dtype_tag(in_type));

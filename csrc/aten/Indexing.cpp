@@ -12,6 +12,7 @@
 
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Library.h"
+#include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -235,7 +236,7 @@ struct IndexAdd : at::meta::structured_index_add {
     if (!out.is_same(self)) out.copy_(self);
     if (index.numel() == 0 || source.numel() == 0) return;
     along_dim("aten::index_add", at_least_1d(out), dim, index, at_least_1d(source))
-        .reduce(netcl::device_of(out), out.scalar_type(), "sum", alpha);
+        .reduce(netcl::device_of(out), out.scalar_type(), "sum", in_dtype(alpha, out.scalar_type()));
   }
 };
 

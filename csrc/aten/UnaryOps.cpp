@@ -57,6 +57,7 @@
 
 #include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
+#include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 
 // Structured operators: functional, in-place and out forms, stub <op>_stub, expression OP_<op>.
@@ -172,10 +173,14 @@ void round_decimals_kernel(at::TensorIteratorBase& iter, int64_t decimals) {
 }
 
 void clamp_kernel(at::TensorIteratorBase& iter, const at::Scalar& min, const at::Scalar& max) {
-  pointwise(iter, "unary.cl", "clamp", {min, max});
+  pointwise(iter, "unary.cl", "clamp", {in_dtype(min, iter.common_dtype()), in_dtype(max, iter.common_dtype())});
 }
-void clamp_min_kernel(at::TensorIteratorBase& iter, at::Scalar min) { pointwise(iter, "unary.cl", "clamp_min", min); }
-void clamp_max_kernel(at::TensorIteratorBase& iter, at::Scalar max) { pointwise(iter, "unary.cl", "clamp_max", max); }
+void clamp_min_kernel(at::TensorIteratorBase& iter, at::Scalar min) {
+  pointwise(iter, "unary.cl", "clamp_min", in_dtype(min, iter.common_dtype()));
+}
+void clamp_max_kernel(at::TensorIteratorBase& iter, at::Scalar max) {
+  pointwise(iter, "unary.cl", "clamp_max", in_dtype(max, iter.common_dtype()));
+}
 
 }  // namespace
 

@@ -350,6 +350,14 @@ bool rounds_result(const at::TensorIteratorBase& iter, c10::ScalarType common) {
   return false;
 }
 
+// The dtype to which a number among the operands is rounded: that of the elements, as half(0.1) == 0.1 demands, but for
+// the operators that take a number in the compute type on CPU and CUDA, too.
+c10::ScalarType number_type(const Variant& v) {
+  constexpr std::array<std::string_view, 5> exact{"add", "mul", "div_true", "div_floor", "div_trunc"};
+  if (v.common == v.acc || std::find(exact.begin(), exact.end(), v.op) != exact.end()) return v.acc;
+  return v.common;
+}
+
 // Describes operand k to the kernel; returns its buffer.
 Buf set_operand(at::TensorIteratorBase& iter, int k, const Device& device, Variant& variant, PointwiseSpace& l) {
   const bool by_value = k >= variant.nout && iter.is_cpu_scalar(k);
@@ -357,7 +365,7 @@ Buf set_operand(at::TensorIteratorBase& iter, int k, const Device& device, Varia
   variant.types[k] = by_value ? variant.common : iter.dtype(k);
   check_dtype(device, variant.types[k], variant.op);
   if (by_value) {
-    const PackedScalar packed = pack_scalar(iter.tensor(k).item(), variant.acc);
+    const PackedScalar packed = pack_scalar(as_element(iter.tensor(k).item(), number_type(variant)), variant.acc);
     // IMMEDIATE of pointwise_body.h reads a complex number's parts from the two words.
     const bool split = variant.acc == c10::ScalarType::ComplexFloat;
     auto& words = l.immediate[k - variant.nout];

@@ -10,6 +10,12 @@
 
 namespace netcl {
 
+// The number as an operator's argument of that dtype: rounded to it, and an error beyond its range.
+c10::Scalar in_dtype(const c10::Scalar& s, c10::ScalarType type);
+
+// The number as an element that is converted to that dtype: rounded to it, and infinity beyond its range.
+c10::Scalar as_element(const c10::Scalar& s, c10::ScalarType type);
+
 // The bits of a scalar as `type` (a compute type): the first `size` bytes of `words`.
 struct PackedScalar {
   std::array<uint64_t, 2> words{};

@@ -19,7 +19,7 @@ import pytest
 RUNTIME = {
     "test_builds", "test_device", "test_faults", "test_held_launches", "test_immediate", "test_installation_faults",
     "test_interop", "test_kernels", "test_multi_device", "test_profiler", "test_reliability", "test_small_devices",
-    "test_training", "test_warmup",
+    "test_streams", "test_training", "test_warmup",
 }  # fmt: skip
 
 KERNELS = {

@@ -1,5 +1,6 @@
 """One of two processes that test_distributed.py starts: RANK=0|1 python distributed_worker.py <file for the store>."""
 
+import copy
 import os
 import sys
 
@@ -178,6 +179,40 @@ def inf_in_one_shard() -> None:
     assert torch.equal(weights(model), before)
 
 
+def sync_batch_norm() -> None:
+    """Results, gradients and running statistics are those of one process with the whole batch, here on the CPU."""
+    for affine, layout, dtype in (
+        (True, torch.contiguous_format, torch.float32),
+        (False, torch.channels_last, torch.float32),
+        (True, torch.channels_last, torch.bfloat16),
+    ):
+        torch.manual_seed(1)
+        whole = torch.randn(8, 3, 4, 5).add_(1).to(dtype)
+        weight = torch.randn(8, 3, 4, 5)
+        mine = slice(0, 5) if RANK == 0 else slice(5, 8)  # batches of two sizes
+        alone = nn.BatchNorm2d(3, affine=affine)
+        if affine:
+            nn.init.normal_(alone.weight)
+        shared = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(alone)).to(D)
+        x = whole[mine].to(D).to(memory_format=layout).requires_grad_()
+        with torch.autocast("netcl", dtype=dtype, enabled=dtype != torch.float32):
+            y = shared(x)
+        (y.float() * weight[mine].to(D)).sum().backward()
+        x0 = whole.float().requires_grad_()
+        y0 = alone(x0)
+        (y0 * weight).sum().backward()
+        tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
+        torch.testing.assert_close(y.detach().float().cpu(), y0[mine].detach(), **tolerance)
+        torch.testing.assert_close(x.grad.float().cpu(), x0.grad[mine], **tolerance)
+        torch.testing.assert_close(shared.running_mean.cpu(), alone.running_mean, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(shared.running_var.cpu(), alone.running_var, rtol=1e-4, atol=1e-5)
+        if affine:
+            for name in ("weight", "bias"):
+                gradient = getattr(shared, name).grad
+                dist.all_reduce(gradient)
+                torch.testing.assert_close(gradient.cpu(), getattr(alone, name).grad, rtol=1e-2, atol=5e-2)
+
+
 def main() -> None:
     dist.init_process_group("netcl_gloo", init_method=f"file://{sys.argv[1]}", rank=RANK, world_size=2)
     assert dist.get_backend() == "netcl_gloo"
@@ -185,6 +220,7 @@ def main() -> None:
     for wrapper in WRAPPERS:
         data_parallel(wrapper)
     inf_in_one_shard()
+    sync_batch_norm()
     dist.destroy_process_group()
     print("done")
 

@@ -113,18 +113,82 @@ with torch.netcl.stream(side):
     del x  # its memory is free when `side` has come this far, so the multiplication's kernel must be built now
     print("freed", deferred() > 0)
     NETCL._end_injection()
-    for call in (lambda: y + 1, lambda: side.synchronize()):
-        try:
-            call()
-            print("silent")
-        except RuntimeError as error:
-            print("clCreateKernel" in str(error), "mul" in str(error))
-            break
+    y + 1  # no operator takes the blame for another one
+    try:
+        side.synchronize()
+        print("silent")
+    except RuntimeError as error:
+        print("clCreateKernel" in str(error), "mul" in str(error))
 side.synchronize()
 torch.testing.assert_close((torch.ones(50, device=D) * 3.5).cpu(), torch.full((50,), 3.5))
 print("ok")
 """
         self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS="1"), ["freed", "True", "True", "True", "ok"])
+
+    def test_what_comes_behind_a_failed_launch_runs(self):
+        """And each error is raised, by the next wait, whatever it is."""
+        code = """
+x, w, numbers = torch.ones(50, device=D), torch.ones(3, device=D), torch.arange(50, device=D)
+side = torch.netcl.Stream()
+torch.netcl.synchronize()
+def polled(ended):
+    while not ended():
+        pass
+FIRST, SECOND = torch.exp, torch.bitwise_not
+for wait in WAITS:
+    NETCL._inject_error("clCreateKernel", -6, 0, 2)
+    lost = [FIRST(x), SECOND(numbers)]
+    kept, filled = w + 2, w.clone()
+    filled.zero_()
+    w.mul_(2)
+    try:
+        kept.cpu() if wait is None else wait()
+        print("silent")
+    except RuntimeError as error:
+        text = str(error)
+        print(text.count("clCreateKernel"), FIRST.__name__ in text, SECOND.__name__ in text, "Not run" in text)
+    NETCL._end_injection()
+    torch.netcl.synchronize()  # no error comes twice
+    torch.testing.assert_close((kept.cpu(), filled.cpu()), (w.cpu() / 2 + 2, torch.zeros(3)))
+    torch.testing.assert_close((FIRST(x).cpu(), SECOND(numbers).cpu()), (FIRST(x.cpu()), SECOND(numbers.cpu())))
+"""
+        for wait in (
+            "None",
+            "torch.netcl.synchronize",
+            "lambda: torch.netcl.current_stream().record_event().synchronize()",
+            "lambda: polled(torch.netcl.current_stream().query)",
+        ):
+            got = self.run_cold(code.replace("WAITS", f"[{wait}]"), NETCL_COMPILE_THREADS="1")
+            self.assertEqual(got, ["2", "True", "True", "True"], wait)
+
+    def test_the_rest_of_a_failed_operator_does_not_run(self):
+        """It would read what was not written, perhaps as places in memory."""
+        code = """
+x = torch.randn(70, 70, device=D)
+torch.netcl.synchronize()
+NETCL._inject_error("clCreateKernel", -6, 0)
+y = torch.geqrf(x)
+try:
+    torch.netcl.synchronize()
+    print("silent")
+except RuntimeError as error:
+    print("geqrf" in str(error), "commands" in str(error))
+"""
+        self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS="1"), ["True", "True"])
+
+    def test_an_error_that_nothing_waited_for_is_a_warning_at_exit(self):
+        code = """
+x = torch.ones(50, device=D)
+torch.netcl.synchronize()
+NETCL._inject_error("clCreateKernel", -6, 0)
+y = x * 3.5
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "NETCL_CACHE_DIR": folder, "NETCL_COMPILE_THREADS": "1"}
+            run = subprocess.run([sys.executable, "-c", START + code], env=environment, capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("clCreateKernel failed with CL_OUT_OF_HOST_MEMORY", run.stderr)
+        self.assertRegex(run.stderr, "Not run.*mul")
 
     def test_default_number_of_threads(self):
         code = """

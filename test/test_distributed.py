@@ -16,7 +16,7 @@ class TestDistributed(TestCase):
         self.assertEqual(dist.Backend.default_device_backend_map["netcl"], "netcl_gloo")
 
     def test_two_processes(self):
-        """Every collective, data-parallel and sharded training with autocast and GradScaler: distributed_worker.py."""
+        """Every collective, data-parallel and sharded training, SyncBatchNorm: distributed_worker.py."""
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, str(Path(__file__).with_name("distributed_worker.py")), f"{folder}/store"]
             workers = [

@@ -37,7 +37,7 @@ class TestSubdevices(TestCase):
         if "NETCL_SUBDEVICES=2 is ignored" in done.stderr:
             raise unittest.SkipTest("this device cannot be split in two")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 17 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 19 tests(.|\n)*OK\n")
 
     def test_two_platforms(self):
         count = "import torch; print(torch.netcl.device_count())"
@@ -45,7 +45,7 @@ class TestSubdevices(TestCase):
             raise unittest.SkipTest("this machine has not both runtimes")
         done = run(["test_multi_device.py", "TestOrderAcrossDevices"], NETCL_VISIBLE_DEVICES=PLATFORMS)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"Ran 9 tests(.|\n)*OK\n")
+        self.assertRegex(done.stderr, r"Ran 11 tests(.|\n)*OK\n")
 
     def test_more_parts_than_units(self):
         done = run(["-c", "import torch; print(torch.netcl.device_count())"], NETCL_SUBDEVICES="100000")
@@ -274,6 +274,34 @@ class TestOrderAcrossDevices(TestCase):
                     y = x.to(there, non_blocking=True)
                 b.synchronize()
                 self.assertEqual(y.cpu(), torch.full((200_000,), 100.0 * n + 100), rtol=0, atol=0)
+
+    def test_an_event_of_the_source_covers_a_copy(self):
+        for here, there in ((self.A, self.B), (self.B, self.A)):
+            a, b, c = torch.netcl.Stream(here), torch.netcl.Stream(there), torch.netcl.Stream(there)
+            w = torch.ones(300, 300, device=there)
+            for n, strided in itertools.product(range(1, 6), (False, True)):
+                x = torch.full((100_000,), float(n), device=here)
+                y = torch.zeros(100_000, 2, device=there)
+                y = y[:, 0] if strided else y.view(-1)[:100_000]
+                torch.netcl.synchronize(here)
+                torch.netcl.synchronize(there)
+                with torch.netcl.stream(a), torch.netcl.stream(b):
+                    w @ w
+                    y.copy_(x, non_blocking=True)
+                with torch.netcl.stream(c):
+                    c.wait_event(a.record_event())
+                    z = y + 0
+                c.synchronize()
+                self.assertEqual(z.cpu(), torch.full((100_000,), float(n)), rtol=0, atol=0)
+
+    def test_events_of_two_devices_have_no_time_between_them(self):
+        first, second = (torch.Event(device, enable_timing=True) for device in (self.A, self.B))
+        first.record(torch.netcl.default_stream(self.A))
+        second.record(torch.netcl.default_stream(self.B))
+        for event in (first, second):
+            event.synchronize()
+        with self.assertRaisesRegex(RuntimeError, "netcl:0 and netcl:1"):
+            first.elapsed_time(second)
 
     def test_storages_stay_on_their_device(self):
         x = torch.ones(3, device=self.B)

@@ -332,6 +332,43 @@ class TestReduce(TestCase):
             with self.assertRaisesRegex(RuntimeError, "can't be cast to the desired output type"):
                 torch.mean(y, 0, out=torch.empty(20, dtype=dtype, device=device))
 
+    def test_out_that_is_the_input(self, device):
+        """The result is that of the input as it was, though resizing the output changes its sizes and elements."""
+
+        def norm(p):
+            return lambda x, dim, keepdim=False, out=None: torch.linalg.vector_norm(x, p, dim, keepdim, out=out)
+
+        one = {name: getattr(torch, name) for name in (
+            "sum", "nansum", "mean", "prod", "amax", "amin", "std", "var", "logsumexp", "all", "any", "argmax", "argmin",
+            "norm",
+        )}  # fmt: skip
+        one["norm"] = lambda x, dim, keepdim=False, out=None: torch.norm(x, 2, dim, keepdim, out=out)
+        one |= {f"vector_norm {p}": norm(p) for p in (0, 1, 2, 3, math.inf, -math.inf)}
+        two = {name: getattr(torch, name) for name in ("max", "min", "median", "nanmedian", "mode", "aminmax")}
+        two["kthvalue"] = lambda x, dim, keepdim=False, out=None: torch.kthvalue(x, 1, dim, keepdim, out=out)
+        two["topk"] = lambda x, dim, keepdim=False, out=None: torch.topk(x, 1, dim, out=out)
+        two["aminmax"] = lambda x, dim, keepdim=False, out=None: torch.aminmax(x, dim=dim, keepdim=keepdim, out=out)
+        shapes = ((0,), (3, 0), (0, 3), (2, 0, 4), (5,), (3, 5), (2, 3, 4))
+        for (name, f), shape, keepdim in itertools.product({**one, **two}.items(), shapes, (False, True)):
+            bools, indices = name in ("all", "any"), name in ("argmax", "argmin")
+            host = (torch.arange(math.prod(shape)) * 7 % 11).view(shape).to(
+                torch.bool if bools else torch.int64 if indices else torch.float32)
+            for dim in range(host.dim()):
+                with self.subTest(name, shape=shape, dim=dim, keepdim=keepdim), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # an output with elements is resized; degrees of freedom
+                    try:
+                        expected = f(host, dim, keepdim=keepdim)
+                    except (IndexError, RuntimeError):  # nothing has no largest element
+                        continue
+                    x = host.to(device)
+                    if name not in two:
+                        f(x, dim, keepdim=keepdim, out=x)
+                        self.assertEqual(x.cpu(), expected)
+                        continue
+                    other = torch.empty(0, device=device, dtype=expected[1].dtype)
+                    f(x, dim, keepdim=keepdim, out=(x, other))
+                    self.assertEqual(x.cpu(), expected[0])
+
     def test_columns_beyond_whole_vectors(self, device):
         """The last vector of outputs repeats some of the one before."""
         for c in (17, 24, 58, 1030):

@@ -1,8 +1,13 @@
 """Dtypes that an operator does not support: the error names them; there is no compiler's log and no result."""
 
+import itertools
+
 import torch
 import torch.nn.functional as F
+from common import to_device
+from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.utils._pytree import tree_map
 
 DEVICE = "netcl"
 POINTWISE = {
@@ -77,6 +82,8 @@ MATRICES = {
     "solve": lambda x: torch.linalg.solve(x, x),
     "solve_triangular": lambda x: torch.linalg.solve_triangular(x, x, upper=True),
 }
+# What CUDA claims of these dtypes, test_opinfo.py runs.
+NARROW = [(op, dtype) for op in op_db for dtype in (torch.half, torch.bfloat16) if dtype not in op.dtypesIfCUDA]
 
 
 class TestRefusedDtypes(TestCase):
@@ -114,6 +121,28 @@ class TestRefusedDtypes(TestCase):
                 with self.subTest(name, dtype=dtype), self.assertRaises(NotImplementedError) as raised:
                     f(torch.eye(4, dtype=dtype, device=DEVICE))  # the call itself: nothing waits
                 self.assertRegex(str(raised.exception), "not implemented for")
+        with torch.autocast(DEVICE, dtype=torch.bfloat16), self.assertRaises(NotImplementedError):
+            torch.pca_lowrank(torch.randn(6, 4, device=DEVICE), 2)
+
+    def test_narrow_dtypes_in_each_operator(self):
+        """A clear error of the call, or a result: no kernel fails to compile."""
+        refused = 0
+        for op, dtype in NARROW:
+
+            def narrow(x, dtype=dtype):
+                return x.detach().to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+            base = next((d for d in (torch.float32, torch.float64) if d in op.dtypes), None)
+            for sample in [*itertools.islice(op.sample_inputs("cpu", base), 2)] if base else []:
+                tree = to_device(tree_map(narrow, (sample.input, sample.args, sample.kwargs)), DEVICE)
+                with self.subTest(op.name, variant=op.variant_test_name, dtype=dtype):
+                    try:
+                        op.op(tree[0], *tree[1], **tree[2])
+                    except (RuntimeError, TypeError, ValueError) as error:
+                        refused += 1
+                        self.assertNotRegex(str(error), "clBuildProgram|clCreateKernel|INTERNAL ASSERT")
+                    torch.netcl.synchronize()  # raises if a kernel did not compile
+        self.assertGreater(refused, 50)
 
     def test_others(self):
         for name, f in OTHERS.items():

@@ -13,7 +13,7 @@ import torch
 #: Names that are present, with a difference.
 DIFFERENT = {
     "can_device_access_peer": "always False",
-    "Event": "a function; `interprocess` has no effect",
+    "Event": "a function; `interprocess=True` raises",
     "get_device_capability": "the OpenCL version, (3, 0)",
     "get_device_properties": "OpenCL's properties; `total_memory` and `multi_processor_count` too",
     "is_bf16_supported": "True: bfloat16 is stored, and computed in float32",

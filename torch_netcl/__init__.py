@@ -65,7 +65,7 @@ failure: Exception | None = None  # why the extension was not loaded, if torch o
 try:
     _load()
     # These call operators of the extension.
-    from . import _autocast_dtype, _higher_order, _scatter_gather, distributed, interop, multiprocessing
+    from . import _autocast_dtype, _higher_order, _scatter_gather, _sync_batch_norm, distributed, interop, multiprocessing
     from ._after_import import after_import
     from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel
 
@@ -73,6 +73,7 @@ try:
     _autocast_dtype.register()
     _higher_order.register()
     _scatter_gather.register()
+    _sync_batch_norm.register()
     distributed.register()
     multiprocessing.register()
 except Exception as error:

@@ -34,8 +34,10 @@ def Event(enable_timing: bool = False, blocking: bool = False, interprocess: boo
 
     This is a function, since torch.Event.elapsed_time accepts no subclass of torch.Event.
     """
+    if interprocess:
+        raise NotImplementedError("torch.netcl.Event: OpenCL has no events that processes share (interprocess=True)")
     device = torch.device("netcl", device_index())
-    return torch.Event(device, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+    return torch.Event(device, enable_timing=enable_timing, blocking=blocking)
 
 
 def current_stream(device: DeviceLike = None) -> torch.Stream:

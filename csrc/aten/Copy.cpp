@@ -145,6 +145,15 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   }
   if (conj) to.conj_physical_();
   if (neg) to.neg_();
+  // What other streams read after a blocking copy is complete, and so is what an event of the source's stream stands for.
+  if (to.is_privateuseone() && src.device() != to.device()) {
+    Queue& queue = queue_of(to);
+    if (src.is_privateuseone()) {
+      if (!queue.idle()) queue.synchronize();
+    } else if (!non_blocking) {
+      queue.finish_for_others();
+    }
+  }
   return dst;
 }
 

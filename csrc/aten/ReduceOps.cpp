@@ -27,6 +27,7 @@
 
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
+#include "aten/support/OwnInput.h"
 #include "aten/support/Reduce.h"
 #include "aten/support/Structured.h"
 
@@ -331,39 +332,39 @@ struct Renorm : at::meta::structured_renorm {
 Tensor prod_all(const Tensor& self, std::optional<at::ScalarType> dtype) { return at::native::prod(self, dtype); }
 
 NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  structured<Sum>(m, "sum.dim_IntList", nullptr, "sum.IntList_out");
-  structured<Mean>(m, "mean.dim", nullptr, "mean.out");
-  structured<Prod>(m, "prod.dim_int", nullptr, "prod.int_out");
+  structured_reduction<Sum>(m, "sum.dim_IntList", "sum.IntList_out");
+  structured_reduction<Mean>(m, "mean.dim", "mean.out");
+  structured_reduction<Prod>(m, "prod.dim_int", "prod.int_out");
   m.impl("prod", &prod_all);
   m.impl("nansum", &at::native::nansum);
-  m.impl("nansum.out", &at::native::nansum_out);
-  structured<Any>(m, "any", nullptr, "any.all_out");
-  structured<AnyDim>(m, "any.dim", nullptr, "any.out");
-  structured<AnyDims>(m, "any.dims", nullptr, "any.dims_out");
-  structured<All>(m, "all", nullptr, "all.all_out");
-  structured<AllDim>(m, "all.dim", nullptr, "all.out");
-  structured<AllDims>(m, "all.dims", nullptr, "all.dims_out");
-  structured<at::native::structured_amax_out>(m, "amax", nullptr, "amax.out");
-  structured<at::native::structured_amin_out>(m, "amin", nullptr, "amin.out");
-  structured<at::native::structured_aminmax_out>(m, "aminmax", nullptr, "aminmax.out");
+  m.impl("nansum.out", &OwnInput<&at::native::nansum_out>::call);
+  structured_reduction<Any>(m, "any", "any.all_out");
+  structured_reduction<AnyDim>(m, "any.dim", "any.out");
+  structured_reduction<AnyDims>(m, "any.dims", "any.dims_out");
+  structured_reduction<All>(m, "all", "all.all_out");
+  structured_reduction<AllDim>(m, "all.dim", "all.out");
+  structured_reduction<AllDims>(m, "all.dims", "all.dims_out");
+  structured_reduction<at::native::structured_amax_out>(m, "amax", "amax.out");
+  structured_reduction<at::native::structured_amin_out>(m, "amin", "amin.out");
+  structured_reduction<at::native::structured_aminmax_out>(m, "aminmax", "aminmax.out");
   m.impl("_aminmax", &at::native::_aminmax_all);
   m.impl("_aminmax.dim", &at::native::_aminmax);
-  structured<HashTensor>(m, "hash_tensor", nullptr, "hash_tensor.out");
-  structured<at::native::structured_argmax_out>(m, "argmax", nullptr, "argmax.out");
-  structured<at::native::structured_argmin_out>(m, "argmin", nullptr, "argmin.out");
-  structured<MaxDim>(m, "max.dim", nullptr, "max.dim_max");
-  structured<MinDim>(m, "min.dim", nullptr, "min.dim_min");
+  structured_reduction<HashTensor>(m, "hash_tensor", "hash_tensor.out");
+  structured_reduction<at::native::structured_argmax_out>(m, "argmax", "argmax.out");
+  structured_reduction<at::native::structured_argmin_out>(m, "argmin", "argmin.out");
+  structured_reduction<MaxDim>(m, "max.dim", "max.dim_max");
+  structured_reduction<MinDim>(m, "min.dim", "min.dim_min");
   m.impl("max", static_cast<Tensor (*)(const Tensor&)>(at::native::max));
   m.impl("min", static_cast<Tensor (*)(const Tensor&)>(at::native::min));
-  m.impl("max.unary_out", &at::native::max_unary_out);
-  m.impl("min.unary_out", &at::native::min_unary_out);
-  structured<at::native::structured_norm_out>(m, "norm.ScalarOpt_dim", nullptr, "norm.out");
-  structured<at::native::structured_norm_dtype_out>(m, "norm.ScalarOpt_dim_dtype", nullptr, "norm.dtype_out");
-  structured<at::native::structured_linalg_vector_norm_out>(m, "linalg_vector_norm", nullptr, "linalg_vector_norm.out");
+  m.impl("max.unary_out", &OwnInput<&at::native::max_unary_out>::call);
+  m.impl("min.unary_out", &OwnInput<&at::native::min_unary_out>::call);
+  structured_reduction<at::native::structured_norm_out>(m, "norm.ScalarOpt_dim", "norm.out");
+  structured_reduction<at::native::structured_norm_dtype_out>(m, "norm.ScalarOpt_dim_dtype", "norm.dtype_out");
+  structured_reduction<at::native::structured_linalg_vector_norm_out>(m, "linalg_vector_norm", "linalg_vector_norm.out");
   m.impl("std.correction", &spread<true>);
   m.impl("var.correction", &spread<false>);
-  m.impl("std.correction_out", &spread_out<true>);
-  m.impl("var.correction_out", &spread_out<false>);
+  m.impl("std.correction_out", &OwnInput<&spread_out<true>>::call);
+  m.impl("var.correction_out", &OwnInput<&spread_out<false>>::call);
   m.impl("std_mean.correction", &spread_mean<true>);
   m.impl("var_mean.correction", &spread_mean<false>);
   m.impl("count_nonzero.dim_IntList", &count_nonzero);

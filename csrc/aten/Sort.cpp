@@ -12,6 +12,7 @@
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
+#include "aten/support/OwnInput.h"
 #include "aten/support/RadixSort.h"
 #include "aten/support/Reduce.h"
 #include "aten/support/Structured.h"
@@ -286,7 +287,7 @@ Tensor bucketize_scalar(const at::Scalar& self, const Tensor& boundaries, bool o
 
 NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Sort>(m, "sort.stable", nullptr, "sort.values_stable");
-  structured<Topk>(m, "topk", nullptr, "topk.values");
+  structured_reduction<Topk>(m, "topk", "topk.values");
   m.impl("kthvalue.values", &kthvalue_out);
   m.impl("median", &median<false>);
   m.impl("nanmedian", &median<true>);

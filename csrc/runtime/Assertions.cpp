@@ -5,9 +5,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 #include "runtime/AddressSpace.h"
@@ -48,6 +50,27 @@ int code_of(Device& device, const std::string& text, bool message) {
   return code;
 }
 
+// Reads the report without the queue, whose commands may still run. A kernel of another stream may be writing it.
+void read_beside(const Queue& queue, const Location& at, std::array<int, 4>& report) {
+  const auto read = [&] {
+    if (at.host) {
+      std::memcpy(report.data(), at.host, sizeof(report));
+      return;
+    }
+    static auto* queues = new std::array<cl_command_queue, 64>();
+    cl_command_queue& beside = queues->at(queue.device().index());
+    cl_int err = CL_SUCCESS;
+    if (!beside) beside = cl().clCreateCommandQueue(queue.device().context(), queue.device().id(), 0, &err);
+    if (err != CL_SUCCESS) raise_cl_error(err, "clCreateCommandQueue");
+    NETCL_CL(
+        clEnqueueReadBuffer(beside, at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0, nullptr, nullptr));
+  };
+  read();
+  if (report[0] == 0) return;
+  std::this_thread::sleep_for(std::chrono::microseconds(100));
+  read();
+}
+
 }  // namespace
 
 const void* assert_buffer(Device& device) {
@@ -59,7 +82,7 @@ const void* assert_buffer(Device& device) {
     const c10::Device on(c10::DeviceType::PrivateUse1, device.index());
     Queue& queue = queue_for(c10::Stream(c10::Stream::DEFAULT, on));
     fill_bytes(a.unfilled, &zero, sizeof(int), 16 * sizeof(int), queue);
-    finish(queue);
+    queue.finish();
     a.address = a.unfilled;
   }
   a.armed.fetch_or(uint64_t{1} << current_queue(device.index()).id());
@@ -69,7 +92,7 @@ const void* assert_buffer(Device& device) {
 int assert_code(Device& device, const char* op) { return code_of(device, op, false); }
 int assert_message_code(Device& device, const std::string& message) { return code_of(device, message, true); }
 
-void raise_device_assertions(Queue& queue) {
+void raise_device_assertions(Queue& queue, bool whole) {
   auto& a = assertions_of(queue.device().index());
   // Reports of other streams raise as well. Those streams stay armed, since more reports may follow.
   if (!a.armed.load(std::memory_order_relaxed)) return;
@@ -84,12 +107,13 @@ void raise_device_assertions(Queue& queue) {
   std::string failure;
   {
     const std::lock_guard<std::mutex> lock(a.mutex);
-    const uint64_t before = a.armed.fetch_and(~mine);
+    const uint64_t before = whole ? a.armed.fetch_and(~mine) : a.armed.load();
     auto arm_again = c10::make_scope_exit([&] { a.armed.fetch_or(before); });
     const Location at = locate(a.address);
-    queue.settle();
-    finish_before_copy(queue);
-    if (const auto turn = at.host ? queue.turn() : std::unique_lock<std::mutex>()) {
+    if (whole) queue.settle();
+    if (!whole) {
+      read_beside(queue, at, report);
+    } else if (const auto turn = at.host ? queue.turn() : std::unique_lock<std::mutex>()) {
       std::memcpy(report.data(), at.host, sizeof(report));
     } else {
       const Enqueuing scope(queue);
@@ -105,7 +129,7 @@ void raise_device_assertions(Queue& queue) {
     const int zero = 0;
     try {
       fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
-      finish(queue);
+      queue.finish();
       arm_again.release();
     } catch (const c10::Error& e) {  // the same report may then be raised once more
       failure = std::string("\n") + e.what_without_backtrace();

@@ -143,14 +143,6 @@ void DeferredLaunch::add(size_t size, const void* value) {
   bytes.insert(bytes.end(), from, from + size);
 }
 
-void settle_and_keep_error(Queue& queue) noexcept {
-  try {
-    queue.settle();
-  } catch (...) {
-    queue.defer(std::make_unique<DeferredError>(std::current_exception()));
-  }
-}
-
 void DeferredLaunch::submit(Queue& queue) {
   kernel.wait();
   kernel.submit(queue, *this);

@@ -56,7 +56,10 @@ class DeferredCommand {
   DeferredCommand(const DeferredCommand&) = delete;
   DeferredCommand& operator=(const DeferredCommand&) = delete;
   void hold(cl_mem mem);
+  virtual const char* op() const { return op_.c_str(); }
+  // Whether what it waits for is built; whether the build is over, be it by an error.
   virtual bool ready() const { return true; }
+  virtual bool over() const { return true; }
   virtual void submit(Queue& queue) = 0;
 
  protected:
@@ -70,11 +73,14 @@ class DeferredCommand {
 struct DeferredLaunch : DeferredCommand {
   explicit DeferredLaunch(Kernel& k) : kernel(k) {}
   void add(size_t size, const void* value);
-  bool ready() const override { return !kernel.building(); }
+  const char* op() const override { return name; }
+  // A launch whose kernel failed stays until the host waits, so that the rest of its operator lies behind it.
+  bool ready() const override { return kernel.built(); }
+  bool over() const override { return !kernel.building(); }
   void submit(Queue& queue) override;
 
   Kernel& kernel;
-  const char* op = nullptr;
+  const char* name = nullptr;  // of the operator
   cl_uint dims = 1;
   std::array<size_t, 3> global{1, 1, 1}, local{1, 1, 1};
   struct Arg {
@@ -96,20 +102,13 @@ struct DeferredCall : DeferredCommand {
   Enqueue enqueue;
 };
 
-// An error that could not be raised where it came up, since a destructor ran there.
-struct DeferredError : DeferredCommand {
-  explicit DeferredError(std::exception_ptr e) : error(std::move(e)) {}
-  void submit(Queue& /*queue*/) override { std::rethrow_exception(error); }
-  std::exception_ptr error;
-};
-
-// As Queue::settle(), for destructors: the next use of the queue raises the error.
-void settle_and_keep_error(Queue& queue) noexcept;
-
 struct DeferredCommands {
   std::mutex mutex;  // protects `list`
   std::deque<std::unique_ptr<DeferredCommand>> list;
   std::mutex turn;  // held by the thread that enqueues the commands of `list`
+  // The last command, if it could not be enqueued; `turn` protects them.
+  std::string op;
+  std::exception_ptr error;
 };
 
 // Calls enqueue(queue), which uses the queue's driver_handle(). If launches of the queue wait for their kernels, the

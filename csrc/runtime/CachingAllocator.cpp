@@ -131,7 +131,7 @@ class Pool {
       Queue* queue = nullptr;
       try {
         queue = &queue_on(device, id);
-        settle_and_keep_error(*queue);
+        queue->settle();
         waiting.events.push_back(queue->marker_behind_launches());
       } catch (const c10::Error&) {  // destructors call this: wait instead of raising
         increment(counters.host_syncs);
@@ -316,7 +316,7 @@ class Pool {
       return *err;
     };
     if (touch() == CL_SUCCESS) return mem;
-    if (freed) settle_and_keep_error(queue);
+    if (freed) queue.settle();
     if (freed && try_finish(queue) == CL_SUCCESS && touch() == CL_SUCCESS) return mem;
     cl().clReleaseMemObject(mem);
     return nullptr;

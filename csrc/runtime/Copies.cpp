@@ -13,11 +13,11 @@
 #include <optional>
 
 #include "runtime/AddressSpace.h"
-#include "runtime/Assertions.h"
 #include "runtime/Builds.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Counters.h"
 #include "runtime/Event.h"
+#include "runtime/Failures.h"
 #include "runtime/OpName.h"
 #include "runtime/PinnedMemory.h"
 #include "runtime/Profiler.h"
@@ -145,7 +145,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
     queue.note_wait();
     if (!non_blocking) increment(counters.host_syncs);
     stay_if_exiting();
-    if (!non_blocking) raise_device_assertions(queue);
+    if (!non_blocking) raise_earlier_errors(queue);
     return;
   }
   std::optional<Enqueuing> scope(queue);
@@ -168,7 +168,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   queue.note_ended(now);
   scope.reset();
   stay_if_exiting();
-  raise_device_assertions(queue);
+  raise_earlier_errors(queue);
 }
 
 void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
@@ -213,7 +213,7 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
       return cl().clEnqueueUnmapMemObject(src_queue.handle(), from.mem, mapped, 0, nullptr, nullptr);
     };
     auto after_an_error = c10::make_scope_exit(unmap);
-    raise_device_assertions(src_queue);
+    raise_earlier_errors(src_queue);
     copy_to_device(dst, mapped, bytes, dst_queue);
     after_an_error.release();
     if (const cl_int failed = unmap(); failed != CL_SUCCESS) raise_cl_error(failed, "clEnqueueUnmapMemObject");

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "runtime/Counters.h"
+#include "runtime/Failures.h"
 #include "runtime/Shutdown.h"
 
 namespace netcl {
@@ -12,10 +13,13 @@ Event::~Event() {
 }
 
 void Event::record(Queue& queue) {
+  queue.settle();
+  const uint64_t before = queue.commands();
   cl_event marker = queue.enqueue_marker();
   if (handle_) cl().clReleaseEvent(handle_);
   handle_ = marker;
   queue_ = &queue;
+  commands_ = before;
 }
 
 void Event::block(Queue& queue) const {
@@ -28,7 +32,9 @@ bool Event::query() const {
   NETCL_CL(clGetEventInfo(handle_, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr));
   // A command that failed has ended too, and the caller must learn of it.
   if (status < CL_COMPLETE) raise_cl_error(status, "a command before the event");
-  return status == CL_COMPLETE;
+  if (status > CL_COMPLETE) return false;
+  ended();
+  return true;
 }
 
 void Event::synchronize() const {
@@ -36,6 +42,12 @@ void Event::synchronize() const {
   increment(counters.host_syncs);
   queue_->wait_on_host(handle_);
   stay_if_exiting();
+  ended();
+}
+
+void Event::ended() const {
+  queue_->note_ended(commands_);
+  raise_earlier_errors(*queue_, false);
 }
 
 int64_t Event::finished_at() const {

@@ -31,10 +31,16 @@ class Event {
   void synchronize() const;
   // The time of completion, in nanoseconds of the device's clock.
   int64_t finished_at() const;
+  // The device that it was recorded on; -1 if it was not.
+  c10::DeviceIndex device() const { return queue_ ? queue_->device().index() : c10::DeviceIndex{-1}; }
 
  private:
+  // Call this when it is known to be complete: notes that, and raises what went wrong before it.
+  void ended() const;
+
   cl_event handle_ = nullptr;
   Queue* queue_ = nullptr;  // the queue that it was recorded on
+  uint64_t commands_ = 0;   // so many commands of the queue came before
 };
 
 }  // namespace netcl

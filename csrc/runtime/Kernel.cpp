@@ -201,7 +201,7 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
   increment(counters.launches);
   if (!device_.is_cpu()) note_group(name_, op, g, l);
   if (__builtin_expect(later == nullptr, 1)) return enqueue_grid(op, queue, dims, {g[0], g[1], g[2]}, local);
-  later->op = op;
+  later->name = op;
   later->dims = dims;
   later->global = g;
   later->local = l;
@@ -217,7 +217,7 @@ void Kernel::submit(Queue& queue, const DeferredLaunch& launch) {
     set_arg(index++, arg.size, arg.at == DeferredLaunch::kLocal ? nullptr : launch.bytes.data() + arg.at);
   }
   const auto &g = launch.global, &l = launch.local;
-  enqueue_grid(launch.op, queue, launch.dims, {g[0], g[1], g[2]}, {l[0], l[1], l[2]});
+  enqueue_grid(launch.name, queue, launch.dims, {g[0], g[1], g[2]}, {l[0], l[1], l[2]});
 }
 
 // The group `wanted`, or the largest part of it that the device and the kernel take.

@@ -10,11 +10,11 @@
 #include <exception>
 #include <memory>
 
-#include "runtime/Assertions.h"
 #include "runtime/Builds.h"
 #include "runtime/Counters.h"
 #include "runtime/Environment.h"
 #include "runtime/Event.h"
+#include "runtime/Failures.h"
 #include "runtime/FaultInjection.h"
 #include "runtime/ImmediateQueue.h"
 #include "runtime/LaunchGate.h"
@@ -34,6 +34,7 @@ struct DeviceQueues {
   std::array<std::once_flag, kPoolStreams + 1> once;
   std::array<std::unique_ptr<Queue>, kPoolStreams + 1> queues;
   std::atomic<uint32_t> next{0};
+  std::atomic<int> used{0};  // streams that have a queue
 };
 
 std::array<DeviceQueues, 64>& all_queues() {
@@ -42,10 +43,31 @@ std::array<DeviceQueues, 64>& all_queues() {
 }
 DeviceQueues& queues_of(c10::DeviceIndex index) { return all_queues().at(index); }
 
+}  // namespace
+
+// Waits for all streams of the device, or those with work; the next wait raises what went wrong.
+void finish_device(c10::DeviceIndex index, bool busy_ones) {
+  for (auto& queue : queues_of(index).queues) {
+    if (!queue || (busy_ones && queue->idle())) continue;
+    increment(counters.host_syncs);
+    try {
+      queue->finish();
+    } catch (...) {  // an error of one stream must not leave the others without a wait
+      note_failure(*queue, std::current_exception());
+    }
+  }
+}
+
+namespace {
+
 Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
   auto& q = queues_of(index);
   TORCH_CHECK(id >= 0 && id <= kPoolStreams, "netcl: stream ", id, " does not exist");
-  std::call_once(q.once[id], [&] { q.queues[id] = std::make_unique<Queue>(device(index), id); });
+  std::call_once(q.once[id], [&] {
+    auto queue = std::make_unique<Queue>(device(index), id);
+    if (q.used.fetch_add(1) > 0) finish_device(index, true);  // copies so far were made for one stream
+    q.queues[id] = std::move(queue);
+  });
   return *q.queues[id];
 }
 
@@ -152,10 +174,10 @@ void Queue::defer(std::unique_ptr<DeferredCommand> command) {
   deferring_.store(true, std::memory_order_release);
 }
 
-void Queue::submit_deferred(bool all) {
+void Queue::submit_deferred(Settle which) {
   DeferredCommands& d = *deferred_;
   std::unique_lock<std::mutex> turn(d.turn, std::defer_lock);
-  if (all) {
+  if (which == Settle::kAll) {
     turn.lock();
   } else if (!turn.try_lock()) {
     return;
@@ -164,18 +186,27 @@ void Queue::submit_deferred(bool all) {
     std::unique_ptr<DeferredCommand> next;
     {
       const std::lock_guard<std::mutex> lock(d.mutex);
-      if (d.list.empty()) return deferring_.store(false, std::memory_order_release);
-      if (!all && !d.list.front()->ready()) return;
+      if (d.list.empty()) {
+        d.error = nullptr;
+        return deferring_.store(false, std::memory_order_release);
+      }
+      if (which == Settle::kBuilt && !d.list.front()->ready()) return;
+      if (which == Settle::kOver && !d.list.front()->over()) return;
       next = std::move(d.list.front());
       d.list.pop_front();
     }
+    // What comes next of the same operator would read what was not written, perhaps as places in memory.
+    if (d.error && !d.op.empty() && d.op == next->op()) {
+      note_failure(*this, d.error, d.op);
+      continue;
+    }
+    d.error = nullptr;
     try {
       next->submit(*this);
     } catch (...) {
-      const std::lock_guard<std::mutex> lock(d.mutex);
-      d.list.clear();
-      deferring_.store(false, std::memory_order_release);
-      throw;
+      d.op = next->op();
+      d.error = std::current_exception();
+      note_failure(*this, d.error, d.op);
     }
   }
 }
@@ -205,8 +236,14 @@ c10::Stream Queue::stream() const {
 void Queue::synchronize() {
   check_not_forked();
   if (shutting_down()) return stay_if_exiting();
-  settle();
   increment(counters.host_syncs);
+  finish();
+  stay_if_exiting();
+  raise_earlier_errors(*this);
+}
+
+void Queue::finish() {
+  settle();
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
   if (!idle() || marked_.exchange(false)) {
@@ -214,13 +251,21 @@ void Queue::synchronize() {
     NETCL_CL(clFinish(handle_));
   }
   note_ended(now);
-  stay_if_exiting();
-  raise_device_assertions(*this);
+}
+
+void Queue::finish_for_others() {
+  if (queues_of(device_.index()).used.load() > 1 && !idle()) synchronize();
 }
 
 bool Queue::query() {
+  if (!ended()) return false;
+  raise_earlier_errors(*this);
+  return true;
+}
+
+bool Queue::ended() {
   check_not_forked();
-  settle_built();
+  if (has_deferred()) submit_deferred(Settle::kOver);
   if (has_deferred()) return false;
   const uint64_t now = enqueued_.load();
   if (!shared_.load(std::memory_order_relaxed) && done_.load() >= now) return true;
@@ -350,15 +395,13 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
 void synchronize_device(c10::DeviceIndex index) {
   if (index < 0) index = current_device();
   auto& q = queues_of(device(index).index());
-  std::exception_ptr first;  // an error of one stream must not leave the others without a wait
+  check_not_forked();
+  if (shutting_down()) return stay_if_exiting();
+  finish_device(index, false);
+  stay_if_exiting();
   for (auto& queue : q.queues) {
-    try {
-      if (queue) queue->synchronize();
-    } catch (...) {
-      if (!first) first = std::current_exception();
-    }
+    if (queue) raise_earlier_errors(*queue);
   }
-  if (first) std::rethrow_exception(first);
 }
 
 bool all_streams_idle() noexcept {
@@ -366,11 +409,12 @@ bool all_streams_idle() noexcept {
   for (auto& of_device : all_queues()) {
     for (auto& queue : of_device.queues) {
       try {
-        if (queue && !queue->query()) return false;
+        if (queue && !queue->ended()) return false;
       } catch (const std::exception&) {  // a command failed, or this is a forked child: nothing to wait for
       }
     }
   }
+  warn_of_failures();
   return true;
 }
 

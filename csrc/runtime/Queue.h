@@ -32,8 +32,15 @@ class Queue {
   c10::StreamId id() const { return id_; }
   c10::Stream stream() const;
 
-  // Waits for everything enqueued so far (a counted host wait), then raises what device-side assertions reported.
+  // Waits for everything enqueued so far (a counted host wait), then raises what went wrong (Failures.h).
   void synchronize();
+  // Waits for everything enqueued so far.
+  void finish();
+  // As synchronize(), if other streams of the device are in use, which may read what was written here and do not wait.
+  // A stream that is used for the first time waits for the others.
+  void finish_for_others();
+  // Whether all that was enqueued so far has ended; query() then raises what went wrong.
+  bool ended();
   bool query();
   // Submits everything enqueued so far.
   void flush();
@@ -53,13 +60,13 @@ class Queue {
   // Not too many, nor if others use the queue, who would not wait for them, nor while someone records what runs.
   bool may_defer() const;
   void defer(std::unique_ptr<DeferredCommand> command);
-  // Enqueues them: all, or those at the front whose kernels are built. Raises what a build raised, and forgets the
-  // commands behind that one.
+  // Enqueues them: all, those at the front whose kernels are built, or those whose builds are over, be it by an error.
+  // What cannot be enqueued is left out, and the next wait raises why (Failures.h).
   void settle() {
-    if (__builtin_expect(has_deferred(), 0)) submit_deferred(true);
+    if (__builtin_expect(has_deferred(), 0)) submit_deferred(Settle::kAll);
   }
   void settle_built() {
-    if (has_deferred()) submit_deferred(false);
+    if (has_deferred()) submit_deferred(Settle::kBuilt);
   }
   // Everything enqueued on this queue from now on waits for `event`.
   void wait(cl_event event);
@@ -80,7 +87,7 @@ class Queue {
   // The number of commands so far, and a note that so many have ended.
   uint64_t commands() const { return enqueued_.load(); }
   void note_ended(uint64_t commands) {
-    done_.store(commands);
+    for (uint64_t known = done_.load(); known < commands && !done_.compare_exchange_weak(known, commands);) {}
     note_wait();
   }
   // The launches that callers have run themselves since the host last asked for a result.
@@ -92,7 +99,8 @@ class Queue {
  private:
   friend class HostWait;
   friend class Enqueuing;
-  void submit_deferred(bool all);
+  enum class Settle { kAll, kBuilt, kOver };
+  void submit_deferred(Settle which);
 
   Device& device_;
   c10::StreamId id_;
@@ -147,6 +155,7 @@ Queue& current_queue(c10::DeviceIndex index = -1);
 Queue& queue_for(const c10::Stream& stream);
 c10::Stream stream_from_pool(c10::DeviceIndex index, bool high_priority);
 c10::Stream exchange_stream(const c10::Stream& stream);
+// Waits for all streams of the device, then raises what went wrong on any.
 void synchronize_device(c10::DeviceIndex index);
 // NETCL_LAUNCH_BLOCKING=1: every launch waits for its end.
 bool launch_blocking();

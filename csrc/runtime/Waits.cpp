@@ -1,7 +1,5 @@
 #include "runtime/Waits.h"
 
-#include <c10/util/Exception.h>
-
 namespace netcl {
 
 namespace {
@@ -14,18 +12,8 @@ bool copies_wait_poorly(const Device& device) { return (device.info().type & CL_
 
 }  // namespace
 
-void finish(Queue& queue) {
-  queue.settle();
-  const uint64_t now = queue.commands();
-  {
-    const HostWait wait(queue);
-    NETCL_CL(clFinish(queue.driver_handle()));
-  }
-  queue.note_ended(now);
-}
-
 void finish_before_copy(Queue& queue) {
-  if (!queue.idle() && copies_wait_poorly(queue.device())) finish(queue);
+  if (!queue.idle() && copies_wait_poorly(queue.device())) queue.finish();
 }
 
 }  // namespace netcl

@@ -5,9 +5,6 @@
 
 namespace netcl {
 
-// Waits until all commands so far have ended.
-void finish(Queue& queue);
-
 // Call this before a blocking copy or map, which then finds the queue finished if the driver's own wait is poor.
 void finish_before_copy(Queue& queue);
 

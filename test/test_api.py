@@ -28,6 +28,23 @@ class TestTable(TestCase):
             self.assertGreater(len(text), 10, name)
 
 
+    def test_absent_names_say_why(self):
+        for name, kind, _ in api_table.rows():
+            if kind in ("refused", "not applicable"):
+                self.assertFalse(hasattr(torch.netcl, name), name)
+                with self.assertRaisesRegex(AttributeError, rf"^module 'torch.netcl' has no attribute '{name}': \w"):
+                    getattr(torch.netcl, name)
+        with self.assertRaisesRegex(AttributeError, "^module 'torch.netcl' has no attribute 'nonsense'$"):
+            torch.netcl.nonsense  # noqa: B018
+
+    def test_all(self):
+        """`from torch.netcl import *` gives what the table lists, and nothing else."""
+        names = torch.netcl.__all__
+        self.assertEqual(len(names), len(set(names)))
+        listed = {name for name, kind, _ in api_table.rows() if kind in ("same", "differs")}
+        self.assertEqual(set(names), listed | {name for name, _ in api_table.extra()})
+
+
 class TestRegistrations(TestCase):
     def test_all_are_of_operators_that_exist(self):
         """The dispatcher accepts a wrong overload name, but then the operator runs on the CPU."""
@@ -109,6 +126,19 @@ class TestApi(TestCase):
         nested = torch.netcl.memory_stats_as_nested_dict()
         self.assertEqual(nested["allocated_bytes"]["all"]["current"], torch.netcl.memory_allocated())
         self.assertEqual(torch.netcl.get_per_process_memory_fraction(), 1.0)
+
+    def test_former_names(self):
+        with self.assertWarnsRegex(FutureWarning, "memory_reserved"):
+            self.assertEqual(torch.netcl.memory_cached(), torch.netcl.memory_reserved())
+        with self.assertWarnsRegex(FutureWarning, "max_memory_reserved"):
+            self.assertEqual(torch.netcl.max_memory_cached(), torch.netcl.max_memory_reserved())
+        for reset in (torch.netcl.reset_max_memory_allocated, torch.netcl.reset_max_memory_cached):
+            with self.assertWarnsRegex(FutureWarning, "reset_peak_memory_stats"):
+                reset()
+            self.assertEqual(torch.netcl.max_memory_allocated(), torch.netcl.memory_allocated())
+        self.assertEqual((torch.netcl.get_arch_list(), torch.netcl.get_gencode_flags()), ([], ""))
+        self.assertEqual((torch.netcl.get_allocator_backend(), torch.netcl.ipc_collect()), ("native", None))
+        self.assertFalse(torch.netcl.is_current_stream_capturing())
 
     def test_deterministic_algorithms(self):
         """Sums of floats whose order matters, and several writes to one element, give the same bits every time."""

@@ -1,18 +1,30 @@
 """Prints docs/api.md, which compares torch.netcl with torch.cuda: ``python tools/api_table.py``.
 
-The names are those of ``torch.cuda.__all__``. A name is present with the same meaning, present with a difference that
-this file states, or absent for a reason that this file states. test_api.py fails if a name is none of these.
+The names are those of ``torch.cuda.__all__``, and others that people use. A name is present with the same meaning,
+present with a difference that this file states, or absent for a reason that torch_netcl/_cuda_names.py states, and
+that the error of torch.netcl.NAME gives. test_api.py fails if a name is none of these.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 
 import torch
 
+from torch_netcl._cuda_names import NOT_APPLICABLE, REFUSED
+
+#: Names of torch.cuda that are on no list, but in tutorials and libraries.
+UNLISTED = ("_compile_kernel", "_record_memory_history", "_snapshot", "_dump_snapshot")
 #: Names that are present, with a difference.
 DIFFERENT = {
     "can_device_access_peer": "always False",
+    "get_allocator_backend": "always `native`",
+    "get_arch_list": "always empty: kernels are compiled at their first use",
+    "get_gencode_flags": "always empty",
+    "has_magma": "False",
+    "ipc_collect": "does nothing: OpenCL shares no memory between processes",
+    "is_current_stream_capturing": "always False: there are no graphs",
     "Event": "a function; `interprocess=True` raises",
     "get_device_capability": "the OpenCL version, (3, 0)",
     "get_device_properties": "OpenCL's properties; `total_memory` and `multi_processor_count` too",
@@ -22,50 +34,23 @@ DIFFERENT = {
     "Stream": "priorities have no effect",
 }
 
-_LEGACY = "legacy: `torch.empty(..., device=\"netcl\")`, `torch.UntypedStorage`"
-_GRAPHS = "OpenCL 1.2 cannot record commands"
-_NVML = "OpenCL has no such query; the vendor's tool tells"
-_CUDA = "about CUDA's own libraries or compiler"
-_POOLS = "the allocator cannot be replaced or divided"
-_DEPRECATED = "deprecated in torch.cuda"
-_HOST = "pinned memory is not cached, so there is nothing to count"
-
-#: Names that are deliberately absent, by the reason.
-ABSENT = {
-    _LEGACY: "BFloat16Storage BFloat16Tensor BoolStorage BoolTensor ByteStorage ByteTensor CharStorage CharTensor "
-    "ComplexDoubleStorage ComplexFloatStorage DoubleStorage DoubleTensor FloatStorage FloatTensor HalfStorage "
-    "HalfTensor IntStorage IntTensor LongStorage LongTensor ShortStorage ShortTensor has_half",
-    _GRAPHS: "CUDAGraph graph graph_pool_handle graphs is_current_stream_capturing make_graphed_callables",
-    _NVML: "clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature utilization",
-    _CUDA: "CudaError DeferredCudaCallError GreenContext check_error cudaStatus cudart current_blas_handle "
-    "current_solver_handle get_arch_list get_gencode_flags has_magma is_tf32_supported nccl nvtx profiler "
-    "sparse tunable",
-    _POOLS: "CUDAPluggableAllocator MemPool change_current_allocator get_allocator_backend use_mem_pool "
-    "caching_allocator_alloc caching_allocator_delete caching_allocator_disabled caching_allocator_enable",
-    _DEPRECATED: "max_memory_cached memory_cached reset_max_memory_allocated reset_max_memory_cached",
-    _HOST: "host_memory_stats host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
-    "reset_peak_host_memory_stats",
-    "`torch_netcl.interop` exchanges queues with pyopencl": "ExternalStream get_stream_from_external",
-    "`torch_netcl.compile_kernel` compiles kernels of one's own": "jiterator",
-    "OpenCL shares no memory between processes": "ipc_collect",
-    "`host_sync_count()` counts the waits": "get_sync_debug_mode set_sync_debug_mode",
-}
-
-
 def rows() -> list[tuple[str, str, str]]:
-    """(name, "same", "differs" or "absent", remark) for each name of torch.cuda. Raises KeyError for a name that this
-    file does not list, and for a name that it lists as absent although torch.netcl has it."""
-    absent = {name: why for why, names in ABSENT.items() for name in names.split()}
+    """(name, "same", "differs", "refused" or "not applicable", remark) for each name of torch.cuda.
+
+    Raises KeyError for a name that no table lists, and for one that is listed as absent although torch.netcl has it.
+    """
+    absent = {name: ("refused", why) for why, names in REFUSED.items() for name in names.split()}
+    absent |= dict.fromkeys(NOT_APPLICABLE, ("not applicable", ""))
     table = []
-    for name in sorted(torch.cuda.__all__, key=str.lower):
+    for name in sorted((*torch.cuda.__all__, *UNLISTED), key=str.lower):
         if hasattr(torch.netcl, name):
             if name in absent:
-                raise KeyError(f"torch.netcl.{name} is there, but api_table.py says that it is not")
+                raise KeyError(f"torch.netcl.{name} is there, but _cuda_names.py says that it is not")
             table.append((name, "differs" if name in DIFFERENT else "same", DIFFERENT.get(name, "")))
         elif name in absent:
-            table.append((name, "absent", absent[name]))
+            table.append((name, *absent[name]))
         else:
-            raise KeyError(f"torch.cuda.{name} is neither in torch.netcl nor in api_table.py")
+            raise KeyError(f"torch.cuda.{name} is neither in torch.netcl nor in _cuda_names.py")
     return table
 
 
@@ -79,21 +64,22 @@ def extra() -> list[tuple[str, str]]:
 def document() -> str:
     """The text of docs/api.md."""
     table = rows()
-    counts = {kind: sum(row[1] == kind for row in table) for kind in ("same", "differs", "absent")}
+    counts = Counter(row[1] for row in table)
     lines = [
         "# torch.netcl beside torch.cuda",
         "",
         f"`python tools/api_table.py` wrote this page for torch {torch.__version__.split('+')[0]}; "
         "`test/test_api.py` checks it.",
-        f"Of the {len(table)} names in `torch.cuda.__all__`, {counts['same']} are present with the same meaning and "
+        f"Of {len(table)} names of `torch.cuda`, {counts['same']} are present with the same meaning and "
         f"{counts['differs']} with a",
-        f"difference; {counts['absent']} are deliberately absent.",
+        f"difference. {counts['refused']} are refused: the error gives the reason. {counts['not applicable']} are about "
+        "CUDA itself.",
         "",
         "## Present",
         "",
         "| torch.cuda | Difference |",
         "|---|---|",
-        *(f"| `{name}` | {remark} |" for name, kind, remark in table if kind != "absent"),
+        *(f"| `{name}` | {remark} |" for name, kind, remark in table if kind in ("same", "differs")),
         "",
         "These work as well: `torch.accelerator`, `torch.Stream`, `torch.Event`, `tensor.netcl()`,",
         "`tensor.is_netcl`, `module.netcl()`, `storage.netcl()`, `tensor.record_stream()`, `tensor.pin_memory()`,",
@@ -105,11 +91,17 @@ def document() -> str:
         "|---|---|",
         *(f"| `{name}` | {text} |" for name, text in extra()),
         "",
-        "## Absent",
+        "## Refused",
+        "",
+        "`torch.netcl.NAME` raises AttributeError with the reason, so `hasattr` is False.",
         "",
         "| Why | torch.cuda |",
         "|---|---|",
-        *(f"| {why} | {', '.join(f'`{n}`' for n in names.split())} |" for why, names in ABSENT.items()),
+        *(f"| {why} | {', '.join(f'`{n}`' for n in names.split())} |" for why, names in REFUSED.items()),
+        "",
+        "## Not applicable",
+        "",
+        ", ".join(f"`{name}`" for name in NOT_APPLICABLE),
         "",
     ]
     return "\n".join(lines)

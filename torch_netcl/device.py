@@ -15,10 +15,14 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "get_arch_list",
     "get_cpu_fallback_mode",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_gencode_flags",
+    "has_half",
+    "has_magma",
     "host_sync_count",
     "init",
     "is_available",
@@ -202,6 +206,22 @@ def _is_in_bad_fork() -> bool:
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """True: every device stores bfloat16 and computes it in float32."""
     return including_emulation
+
+
+#: As in torch.cuda: float16 tensors exist on every device.
+has_half = True
+#: As in torch.cuda: there is no MAGMA.
+has_magma = False
+
+
+def get_arch_list() -> list[str]:
+    """[]: kernels are compiled for the device at hand when they are first used, and for none beforehand."""
+    return []
+
+
+def get_gencode_flags() -> str:
+    """"", as :func:`get_arch_list` is empty."""
+    return ""
 
 
 # --- counters -----------------------------------------------------------------------------------------------

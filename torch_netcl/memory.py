@@ -5,22 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from typing_extensions import deprecated
 
 from .device import DeviceLike, device_index
 
 __all__ = [
     "empty_cache",
+    "get_allocator_backend",
     "get_per_process_memory_fraction",
+    "ipc_collect",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
     "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
 ]
@@ -117,6 +124,39 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     """(free, total) in bytes. OpenCL tells only the total, so free is the total minus what this process has reserved.
     """
     return torch._C._accelerator_getMemoryInfo(device_index(device))
+
+
+def get_allocator_backend() -> str:
+    """"native": there is no other allocator than PyTorch's caching one."""
+    return "native"
+
+
+def ipc_collect() -> None:
+    """Does nothing: OpenCL shares no memory between processes, so there is none to collect."""
+
+
+@deprecated("torch.netcl.memory_cached is called memory_reserved", category=FutureWarning)
+def memory_cached(device: DeviceLike = None) -> int:
+    """Deprecated, as in torch.cuda: :func:`memory_reserved`."""
+    return memory_reserved(device)
+
+
+@deprecated("torch.netcl.max_memory_cached is called max_memory_reserved", category=FutureWarning)
+def max_memory_cached(device: DeviceLike = None) -> int:
+    """Deprecated, as in torch.cuda: :func:`max_memory_reserved`."""
+    return max_memory_reserved(device)
+
+
+@deprecated("use torch.netcl.reset_peak_memory_stats, which resets all peaks", category=FutureWarning)
+def reset_max_memory_allocated(device: DeviceLike = None) -> None:
+    """Deprecated, as in torch.cuda: :func:`reset_peak_memory_stats`."""
+    reset_peak_memory_stats(device)
+
+
+@deprecated("use torch.netcl.reset_peak_memory_stats, which resets all peaks", category=FutureWarning)
+def reset_max_memory_cached(device: DeviceLike = None) -> None:
+    """Deprecated, as in torch.cuda: :func:`reset_peak_memory_stats`."""
+    reset_peak_memory_stats(device)
 
 
 _fractions: dict[int, float] = {}

@@ -14,6 +14,7 @@ __all__ = [
     "StreamContext",
     "current_stream",
     "default_stream",
+    "is_current_stream_capturing",
     "set_stream",
     "stream",
 ]
@@ -73,6 +74,11 @@ class stream:
         if self.stream is not None:
             torch.accelerator.set_stream(self.there)
             torch.accelerator.set_stream(self.before)  # its device becomes the current one again
+
+
+def is_current_stream_capturing() -> bool:
+    """False: OpenCL 1.2 has no graphs into which a stream's work could be recorded."""
+    return False
 
 
 StreamContext = stream

@@ -15,7 +15,7 @@ from common import allow_fp16
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/libraries.md"
-BLOCKS = re.findall(r"^## (\S+)\n.*?```python\n(.*?)```", PAGE.read_text(), re.S | re.M)
+BLOCKS = re.findall(r"^## (\S+)\n(?:(?!^## ).)*?```python\n(.*?)```", PAGE.read_text(), re.S | re.M)
 
 
 def installed(*names):
@@ -25,18 +25,20 @@ def installed(*names):
 
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
 class TestLibraries(TestCase):
-    def run_block(self, library, device):
-        """Runs a page's code block; returns its losses, one per step."""
+    def run_block(self, library, device, namespace=None):
+        """Runs a page's code block, in the given namespace; returns its losses, one per step."""
         code = dict(BLOCKS)[library]
         if device == "cpu":
-            code = code.replace('"netcl"', '"cpu"')
+            code = code.replace('"netcl"', '"cpu"').replace("Accelerator(", "Accelerator(cpu=True, ")
+            code = code.replace("TrainingArguments(\n", "TrainingArguments(\n    use_cpu=True, output_dir=")
             code = re.sub(r"strategy=netcl_strategy\(.*?\)", 'accelerator="cpu", precision="bf16-mixed"', code)
         here = os.getcwd()
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the libraries' own warnings
             os.chdir(folder)
             try:
-                namespace = {"__name__": library}
+                namespace = {} if namespace is None else namespace
+                namespace["__name__"] = library
                 exec(compile(code, f"{PAGE.name} ({library}, {device})", "exec"), namespace)
             finally:
                 os.chdir(here)
@@ -112,7 +114,7 @@ class TestLibraries(TestCase):
         allow_fp16(self)
         self.addCleanup(AcceleratorState._reset_state, True)
         AcceleratorState._reset_state(True)
-        code = dict(BLOCKS)["transformers.Trainer"].replace('os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16"\n', "")
+        code = dict(BLOCKS)["transformers.Trainer"].replace(", bf16=True", "")
         code = code.replace("trainer.train()", "from torch_netcl.accelerate import use_fp16\n\n"
                             "use_fp16(trainer.accelerator)\ntrainer.train()\nscaler = trainer.accelerator.scaler")
         with mock.patch.dict(globals(), BLOCKS=[("fp16", code)]):
@@ -120,6 +122,53 @@ class TestLibraries(TestCase):
         AcceleratorState._reset_state(True)
         # Both precisions round at the same places; float16 to 2^-12, bfloat16 to 2^-9.
         self.assertEqual(losses, self.run_block("transformers.Trainer", "cpu"), rtol=0, atol=12 * 2**-9)
+
+    @installed("accelerate", "transformers")
+    def test_trainer_logs_its_scale(self):
+        """A skipped step is counted, and its gradient named."""
+        from accelerate.state import AcceleratorState
+
+        allow_fp16(self)
+        self.addCleanup(AcceleratorState._reset_state, True)
+        AcceleratorState._reset_state(True)
+        code = dict(BLOCKS)["transformers.Trainer"].replace(", bf16=True", "")
+        code = code.replace("trainer.train()", """
+from torch_netcl.accelerate import use_fp16
+from torch_netcl.transformers import AmpCallback
+
+use_fp16(trainer.accelerator, init_scale=1024.0)
+callback = AmpCallback(trainer)
+trainer.add_callback(callback)
+calls = []
+trainer.model.classifier.bias.register_hook(lambda g: g * (float("inf") if calls.append(0) or len(calls) == 3 else 1))
+trainer.train()
+skips, history = callback.skips, trainer.state.log_history""")
+        with mock.patch.dict(globals(), BLOCKS=[("fp16", code)]):
+            namespace = {}
+            self.run_block("fp16", "netcl", namespace)
+        self.assertEqual([(step, found[0].name) for step, found in namespace["skips"]], [(2, "classifier.bias")])
+        scales = [entry["amp_scale"] for entry in namespace["history"] if "amp_scale" in entry]
+        self.assertEqual(scales, [1024.0] * 2 + [512.0] * 6)
+        self.assertEqual([e["amp_skipped"] for e in namespace["history"] if "amp_skipped" in e], [0] * 2 + [1] * 6)
+
+    @installed("lightning")
+    def test_lightning_logs_its_scale(self):
+        allow_fp16(self)
+        code = dict(BLOCKS)["Lightning"].replace("dtype=torch.bfloat16", "dtype=torch.float16")
+        code = code.replace("trainer = lightning.Trainer(", """
+from torch_netcl.lightning import AmpCallback
+
+calls, callback, rows = [], AmpCallback(), []
+model.net[2].bias.register_hook(lambda g: g * (float("inf") if calls.append(0) or len(calls) == 3 else 1))
+trainer = lightning.Trainer(
+    callbacks=[callback, lightning.pytorch.callbacks.LambdaCallback(on_train_batch_end=lambda t, *_: rows.append(
+        (t.callback_metrics["amp/scale"].item(), t.callback_metrics["amp/skipped"].item())))],""")
+        with mock.patch.dict(globals(), BLOCKS=[("fp16", code)]):
+            namespace = {}
+            self.run_block("fp16", "netcl", namespace)
+        self.assertEqual([found[0].name for _, found in namespace["callback"].skips], ["net.2.bias"])
+        self.assertEqual([skipped for _, skipped in namespace["rows"]], [0, 0, 1] + [0] * 9)
+        self.assertEqual([scale for scale, _ in namespace["rows"]], [65536.0] * 2 + [32768.0] * 10)
 
     @installed("accelerate", "transformers")
     def test_trainer(self):

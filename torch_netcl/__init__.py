@@ -65,7 +65,16 @@ failure: Exception | None = None  # why the extension was not loaded, if torch o
 try:
     _load()
     # These call operators of the extension.
-    from . import _autocast_dtype, _higher_order, _scatter_gather, _sync_batch_norm, distributed, interop, multiprocessing
+    from . import (
+        _autocast_dtype,
+        _higher_order,
+        _library_hooks,
+        _scatter_gather,
+        _sync_batch_norm,
+        distributed,
+        interop,
+        multiprocessing,
+    )
     from ._after_import import after_import
     from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel
 
@@ -76,6 +85,7 @@ try:
     _sync_batch_norm.register()
     distributed.register()
     multiprocessing.register()
+    _library_hooks.register()
 except Exception as error:
     if not (_library.torch_is_being_imported() or _library.runs_as_program()):
         raise

@@ -1,9 +1,8 @@
-"""Runs a function once a module has been imported, without importing it, for things that torch has no hook for."""
+"""Runs functions once a module has been imported, without importing it, for things that torch has no hook for."""
 
 from __future__ import annotations
 
 import importlib.abc
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -11,30 +10,37 @@ from types import ModuleType
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, module: str, then: Callable[[], object]) -> None:
-        self._module, self._then = module, then
+    def __init__(self) -> None:
+        self.waiting: dict[str, list[Callable[[], object]]] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._module:
+        if name not in self.waiting:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)  # from the other finders
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
+            # importlib.util.find_spec() asks for a spec without an import, so the functions wait until the module runs.
             def exec_module(module: ModuleType) -> None:
                 run(module)
-                self._then()
+                for then in self.waiting.pop(name, []):
+                    then()
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+_finder = _Finder()
 
 
 def after_import(module: str, then: Callable[[], object]) -> None:
     """Calls `then` after the first import of `module`: now, if it was imported already."""
     if module in sys.modules:
         then()
-    else:
-        sys.meta_path.insert(0, _Finder(module, then))
+        return
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    _finder.waiting.setdefault(module, []).append(then)

@@ -10,6 +10,6 @@ Needs the package lightning. torch_netcl.pytorch_lightning is the same for the p
 
 from ._lightning import define
 
-__all__ = ["NetclAccelerator", "netcl_strategy"]
+__all__ = ["AmpCallback", "NetclAccelerator", "netcl_strategy"]
 
-NetclAccelerator, netcl_strategy = define("lightning.pytorch", __name__)
+NetclAccelerator, netcl_strategy, AmpCallback = define("lightning.pytorch", __name__)

@@ -8,6 +8,6 @@
 
 from ._lightning import define
 
-__all__ = ["NetclAccelerator", "netcl_strategy"]
+__all__ = ["AmpCallback", "NetclAccelerator", "netcl_strategy"]
 
-NetclAccelerator, netcl_strategy = define("pytorch_lightning", __name__)
+NetclAccelerator, netcl_strategy, AmpCallback = define("pytorch_lightning", __name__)

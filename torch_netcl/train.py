@@ -185,6 +185,25 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[TrainConfig, dict[str
         parser.error(str(error))
 
 
+def _pick_device(name: str) -> torch.device:
+    """The device; ends the program if there is none of this name."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise SystemExit(f"unknown device {name!r}") from None
+    if device.type == "opencl":
+        raise SystemExit("OpenCL devices are called netcl: --device netcl, netcl:1 …")
+    if device.type == "cpu":
+        return device
+    module = getattr(torch, device.type, None)
+    count = module.device_count() if module is not None and module.is_available() else 0
+    if not count and device.type == "netcl":
+        raise SystemExit("no OpenCL device found; see `python -m torch_netcl`, or try --device cpu")
+    if (device.index or 0) >= count:
+        raise SystemExit(f"there are {count} {device.type} devices, so no {name}; try --device netcl or --device cpu")
+    return device
+
+
 def pick_amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
     """The dtype for autocast, or None for no autocast. Ends the program if the device does not support the request."""
     amp = "bf16" if config.bf16 else config.amp
@@ -304,9 +323,10 @@ def plot(csv_file: str, png_file: str) -> None:
     for axis, (label, columns) in zip(axes, panels.items(), strict=True):
         for column in columns:
             axis.plot(steps, [float(row[column]) for row in rows], linewidth=1, label=column)
-        for row in rows:
-            if row["skipped"] == "1":
-                axis.axvline(int(row["step"]), color="tab:red", linewidth=0.8, alpha=0.6)
+        skipped = [int(row["step"]) for row in rows if row["skipped"] == "1"]
+        for step in skipped:
+            label = "skipped" if step == skipped[0] else None  # one entry in the legend
+            axis.axvline(step, color="tab:red", linewidth=0.8, alpha=0.6, label=label)
         axis.set_yscale("log")
         axis.set_ylabel(label)
         axis.legend()
@@ -321,12 +341,7 @@ def train(config: TrainConfig, saved: dict[str, Any] | None = None) -> int:
     tqdm = _need("tqdm").tqdm
     if config.png and not config.csv:
         raise SystemExit("--png plots the CSV file: name one with --csv")
-    try:
-        device = torch.device(config.device)
-    except RuntimeError:
-        raise SystemExit(f"unknown device {config.device!r}") from None
-    if device.type == "netcl" and not torch.netcl.is_available():
-        raise SystemExit("no OpenCL device found; see `python -m torch_netcl`, or try --device cpu")
+    device = _pick_device(config.device)
     state = make_state(config, device)
     monitor = SkipMonitor(config.skip_window, config.skip_threshold, config.skip_patience)
     if saved is not None:

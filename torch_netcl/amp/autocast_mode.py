@@ -3,6 +3,7 @@
 import functools
 import sys
 import threading
+import warnings
 from typing import Any
 
 import torch
@@ -152,6 +153,8 @@ def _supported_by_region(arguments: Any) -> list[torch.dtype]:
     if arguments["dtype"] is None:
         default = torch.get_autocast_dtype("netcl")
         arguments["self"].fast_dtype = torch.bfloat16 if default == torch.float16 and not fp16 else default
+    elif arguments["dtype"] == torch.float16 and arguments["enabled"] and not fp16:
+        _say_how_to_get_fp16()
     return [torch.float16, torch.bfloat16] if fp16 else [torch.bfloat16]
 
 
@@ -159,6 +162,15 @@ def _supported_by_region(arguments: Any) -> list[torch.dtype]:
 # Dynamo would compile what that calls.
 get_amp_supported_dtype._dynamo_marked_constant = True
 hide_from_dynamo([get_amp_supported_dtype])
+
+
+@functools.cache  # once; torch.autocast warns that it does nothing each time
+def _say_how_to_get_fp16() -> None:
+    warnings.warn(
+        "no device has fp16 arithmetic (cl_khr_fp16). NETCL_FP16=storage in the environment, or "
+        "torch.netcl.amp.set_fp16_storage(), lets autocast take float16 on every device; bfloat16 needs nothing",
+        stacklevel=5,
+    )
 
 
 def is_autocast_enabled(device_type: str = "netcl") -> bool:

@@ -90,6 +90,10 @@ class Explanation:
         axes[0].axvline(MAX_ERROR, color="tab:gray", linewidth=0.8, linestyle="--")
         axes[0].set_xlabel(f"error of {str(self.dtype)[6:]} against float32")
         axes[0].set_xscale("symlog", linthresh=1e-5)
+        kinds = {"tab:red": "advice: keep in float32", "tab:blue": "other modules"}
+        bars = [plt.Rectangle((0, 0), 1, 1, color=c, label=text) for c, text in kinds.items() if c in colours]
+        limit = plt.Line2D([], [], color="tab:gray", linewidth=0.8, linestyle="--", label=f"{MAX_ERROR:g}")
+        axes[0].legend(handles=[*bars, limit])
         for k, dtype in enumerate(LOW):
             lost = [100 * (m.underflow.get(dtype, 0.0) + m.saturate.get(dtype, 0.0)) for m in self.modules]
             axes[1].barh([p + 0.4 * k - 0.2 for p in place], lost, height=0.4, label=str(dtype)[6:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections import deque
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 from torch_netcl._files import replacing
 from torch_netcl.amp.blame import Blame
 
-__all__ = ["CSV_COLUMNS", "CsvLog", "SkipLog", "SkipMonitor", "StepLog", "read_csv"]
+__all__ = ["CSV_COLUMNS", "CsvLog", "SkipLog", "SkipMonitor", "StepLog", "log_to", "read_csv"]
 
 CSV_COLUMNS = (
     "step",
@@ -37,6 +38,13 @@ class _Log:
     grad_l2_post_clip: float
     loss: float
     scaler_scale: float  # the factor of this step's loss
+
+    def scalars(self, prefix: str = "train/") -> dict[str, float]:
+        """The finite numbers by name, and ``skipped``, 0 or 1, for loggers."""
+        names = ("loss", "lr", "grad_l2_pre_clip", "grad_l2_post_clip", "scaler_scale")
+        numbers = {name: float(getattr(self, name)) for name in names}
+        numbers["skipped"] = float(isinstance(self, SkipLog))
+        return {prefix + name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,26 @@ class SkipLog(_Log):
         norms = (self.grad_l2_pre_clip, self.grad_l2_post_clip)
         who = "; ".join(map(str, self.blame))
         return (self.step, self.lr, *norms, self.loss, 1, self.skip_reason, self.scaler_scale, who)
+
+
+def log_to(logger: Any, log: StepLog | SkipLog, prefix: str = "train/") -> None:
+    """Passes the numbers of a step to a logger: TensorBoard's ``SummaryWriter``, ``mlflow``, a run of Weights & Biases, or
+    anything else with ``add_scalar(name, value, step)``, ``log_metrics(values, step=)`` or ``log(values, step=)``.
+
+    A skipped step's reason and blame become a text where the logger has ``add_text``. TypeError for another logger.
+    """
+    values = log.scalars(prefix)
+    if hasattr(logger, "add_scalar"):
+        for name, value in values.items():
+            logger.add_scalar(name, value, log.step)
+    elif hasattr(logger, "log_metrics"):
+        logger.log_metrics(values, step=log.step)
+    elif hasattr(logger, "log"):
+        logger.log(values, step=log.step)
+    else:
+        raise TypeError(f"a logger has add_scalar, log_metrics or log; {type(logger).__name__} has none of them")
+    if isinstance(log, SkipLog) and hasattr(logger, "add_text"):
+        logger.add_text(f"{prefix}skip", "; ".join([log.skip_reason, *map(str, log.blame)]), log.step)
 
 
 class CsvLog:

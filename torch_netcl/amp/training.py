@@ -27,7 +27,7 @@ from torch_netcl.amp.gradients import (
     grads_of,
     has_non_finite_grad,
 )
-from torch_netcl.amp.run_log import CSV_COLUMNS, CsvLog, SkipLog, SkipMonitor, StepLog, read_csv
+from torch_netcl.amp.run_log import CSV_COLUMNS, CsvLog, SkipLog, SkipMonitor, StepLog, log_to, read_csv
 from torch_netcl.amp.transactional import transactional
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "StepLog",
     "clip_global_l2_norm",
     "has_non_finite_grad",
+    "log_to",
     "read_csv",
 ]
 

@@ -52,8 +52,16 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise SystemExit(f"unknown device {name!r}; is torch_netcl installed?") from None
-    if device.type == "netcl" and not torch.netcl.is_available():
+    if device.type == "opencl":
+        raise SystemExit("OpenCL devices are called netcl: --device netcl, netcl:1 …")
+    if device.type == "cpu":
+        return device
+    module = getattr(torch, device.type, None)
+    count = module.device_count() if module is not None and module.is_available() else 0
+    if not count and device.type == "netcl":
         raise SystemExit("no OpenCL device found; see `python -m torch_netcl`, or try --device cpu")
+    if (device.index or 0) >= count:
+        raise SystemExit(f"there are {count} {device.type} devices, so no {name}; try --device netcl or --device cpu")
     return device
 
 
@@ -62,7 +70,8 @@ def device_name(device: torch.device) -> str:
     if device.type == "cpu":
         return "torch CPU"
     properties = torch.get_device_module(device).get_device_properties(device)
-    return f"{properties.name}, {properties.platform_name}"
+    platform = getattr(properties, "platform_name", device.type)
+    return f"{properties.name}, {platform}"
 
 
 def pick_amp_dtype(device: torch.device, amp: str) -> torch.dtype | None:
@@ -73,7 +82,7 @@ def pick_amp_dtype(device: torch.device, amp: str) -> torch.dtype | None:
         return AMP_DTYPES[amp]
     if device.type == "cpu":
         return torch.bfloat16
-    if torch.float16 in torch.get_device_module(device).amp.autocast_dtypes(device):
+    if device.type != "netcl" or torch.float16 in torch.netcl.amp.autocast_dtypes(device):
         return torch.float16
     print(f"{device_name(device)} has no fp16 arithmetic (cl_khr_fp16): autocast uses bfloat16")
     return torch.bfloat16

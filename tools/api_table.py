@@ -72,8 +72,8 @@ def document() -> str:
         "`test/test_api.py` checks it.",
         f"Of {len(table)} names of `torch.cuda`, {counts['same']} are present with the same meaning and "
         f"{counts['differs']} with a",
-        f"difference. {counts['refused']} are refused: the error gives the reason. {counts['not applicable']} are about "
-        "CUDA itself.",
+        f"difference. {counts['refused']} are refused: the error gives the reason. "
+        f"{counts['not applicable']} are about CUDA itself.",
         "",
         "## Present",
         "",

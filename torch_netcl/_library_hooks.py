@@ -119,7 +119,8 @@ def _grad_scaler(module: ModuleType) -> None:
         original(self, device, *args, **kwargs)
         enabled = kwargs.get("enabled", args[4] if len(args) > 4 else True)
         if device == "cuda" and enabled and not self._enabled and netcl_is_accelerator():
-            warnings.warn('this GradScaler is for CUDA and does nothing: use torch.amp.GradScaler("netcl")', stacklevel=3)
+            text = 'this GradScaler is for CUDA and does nothing: use torch.amp.GradScaler("netcl")'
+            warnings.warn(text, stacklevel=3)
 
     wrap(module.GradScaler, "__init__", check)
 

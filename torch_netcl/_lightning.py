@@ -81,8 +81,8 @@ def precision(plugins: ModuleType, device: int, dtype: torch.dtype | None) -> An
 class Watch:
     """A callback that logs ``amp/scale`` and ``amp/skipped`` (0 or 1) of each step.
 
-    ``skips`` lists the steps whose gradients held an Inf or a NaN, each with its :class:`torch_netcl.amp.Blame`. It waits
-    for the device once a step.
+    ``skips`` lists the steps whose gradients held an Inf or a NaN, each with its :class:`torch_netcl.amp.Blame`. It
+    waits for the device once a step.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,8 @@ def _classes(package: str, module: str) -> tuple[type, Callable, type]:
 def _mixed_precision(module: ModuleType, flag: str) -> Any:
     """Lightning's own plugin for "16-mixed" or "bf16-mixed", for netcl instead of CUDA."""
     if flag == "16-mixed" and torch.float16 not in torch.netcl.amp.autocast_dtypes():
-        warnings.warn("16-mixed: the device has no fp16, so bf16-mixed is used; NETCL_FP16=storage allows fp16", stacklevel=2)
+        text = "16-mixed: the device has no fp16, so bf16-mixed is used; NETCL_FP16=storage allows fp16"
+        warnings.warn(text, stacklevel=2)
         flag = "bf16-mixed"
     scaler = torch.amp.GradScaler("netcl") if flag == "16-mixed" else None
     return module.MixedPrecision(flag, "netcl", scaler)

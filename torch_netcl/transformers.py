@@ -18,8 +18,8 @@ __all__ = ["AmpCallback"]
 class AmpCallback(TrainerCallback):
     """Logs ``amp_scale`` and ``amp_skipped``, the number of skipped steps so far, every ``logging_steps``.
 
-    ``skips`` lists the steps whose gradients held an Inf or a NaN, each with its :class:`torch_netcl.amp.Blame`. It waits
-    for the device once a step. Without a scaler (bf16, fp32) it logs nothing.
+    ``skips`` lists the steps whose gradients held an Inf or a NaN, each with its :class:`torch_netcl.amp.Blame`. It
+    waits for the device once a step. Without a scaler (bf16, fp32) it logs nothing.
     """
 
     def __init__(self, trainer: Any) -> None:

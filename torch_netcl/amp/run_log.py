@@ -74,8 +74,8 @@ class SkipLog(_Log):
 
 
 def log_to(logger: Any, log: StepLog | SkipLog, prefix: str = "train/") -> None:
-    """Passes the numbers of a step to a logger: TensorBoard's ``SummaryWriter``, ``mlflow``, a run of Weights & Biases, or
-    anything else with ``add_scalar(name, value, step)``, ``log_metrics(values, step=)`` or ``log(values, step=)``.
+    """Passes the numbers of a step to a logger: TensorBoard's ``SummaryWriter``, ``mlflow``, a run of Weights & Biases,
+    or anything else with ``add_scalar(name, value, step)``, ``log_metrics(values, step=)`` or ``log(values, step=)``.
 
     A skipped step's reason and blame become a text where the logger has ``add_text``. TypeError for another logger.
     """

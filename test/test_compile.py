@@ -199,6 +199,64 @@ def test_indexing():
     check(lambda a, i: torch.zeros_like(a).index_put((i % 37,), a[:11], accumulate=True), a, i)
 
 
+@pytest.mark.parametrize(("scale", "shape"), [(2, (8, 32, 2, 2)), (2, (3, 8, 4, 5)), (3, (2, 3, 4, 1))])
+def test_sums_of_gathered_products(scale, shape):
+    g = randn(*shape)
+    x = randn(*shape[:2], shape[2] * scale, shape[3] * scale)
+    check(lambda g, x: (F.interpolate(g, scale_factor=scale) * x).sum((0, 2, 3)), g, x, rtol=1e-4, atol=1e-4)
+
+
+def test_positions_in_permuted_tensors():
+    def f(a):
+        return a.argmax(), (a * 2).argmin(), torch.argmax(a, keepdim=True), a.flip(0).argmax()
+
+    for a in (
+        randn(5, 7).t(),
+        randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        randn(3, 4, 5).permute(2, 0, 1),
+    ):
+        check(f, a)
+    check(lambda a: F.max_pool2d(a, 5, return_indices=True), randn(2, 3, 20, 30).transpose(2, 3))
+
+
+@pytest.mark.parametrize("pool", ["avg_pool1d", "avg_pool2d", "avg_pool3d"])
+def test_averages_of_windows_over_the_edge(pool):
+    a = randn(2, 3, *(8, 9, 7)[: int(pool[8])])
+    check(lambda a: getattr(F, pool)(a, 3, 2, ceil_mode=True, count_include_pad=False).sin(), a, backward=True)
+
+
+def test_fractional_max_pool():
+    a, samples = randn(2, 3, 9, 11), torch.rand(2, 3, 2).to(DEVICE)
+    check(lambda a: F.fractional_max_pool2d(a, 3, output_size=(4, 5), _random_samples=samples), a)
+
+
+def test_bits():
+    n = torch.randint(0, 9000, (99,), device=DEVICE, dtype=torch.int16)
+    check(lambda a, b: ((a * 1).view(torch.int16) + 1, (b + 0).view(torch.int16) ^ 3),
+          randn(99, dtype=torch.float16), randn(99, dtype=torch.bfloat16))  # fmt: skip
+    check(lambda n: ((n + 1).view(torch.float16) * 2, (n + 1).view(torch.bfloat16) * 2), n)
+    check(lambda n: (n > 99).view(torch.uint8) + 1, n)
+
+
+def test_atomic_sums_of_8_bytes():
+    i, n = torch.randint(0, 5, (99,), device=DEVICE), torch.randint(0, 99, (99,), device=DEVICE)
+    zeros = torch.zeros(5, dtype=torch.int64, device=DEVICE)
+    check(lambda i, n: (zeros.index_put((i,), n, accumulate=True), zeros.scatter_add(0, i, n)), i, n)
+    without_double()
+    a = randn(99, dtype=torch.float64)
+    check(lambda a, i: a[:5].index_put((i,), a, accumulate=True) + a[:5].scatter_add(0, i, a), a, i)
+
+
+def test_functions_of_floats_and_of_doubles_in_one_kernel():
+    without_double()
+    check(lambda a, b: (a.exp() + b.double().exp().float(), a.double().tanh() * b.cos()), randn(5, 7), randn(5, 7))
+
+
+def test_constants_of_the_cpu():
+    check(lambda a: a + torch.ones(5).sum() + torch.arange(6.0).mean(), randn(5))
+    check(lambda a: torch.nonzero_static(a > 0, size=7), randn(5, 4))
+
+
 def test_fourier_transforms():
     a = randn(6, 10)
     check(lambda a: torch.fft.rfft(a, dim=0).abs() + 1, a, backward=True)

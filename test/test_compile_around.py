@@ -107,6 +107,57 @@ def test_assertions():
         checked(-x).cpu()
 
 
+def several(a, b):
+    return (a * 3 + 1).sin(), (b * 2).cos().sum(0), a.softmax(-1)
+
+
+@pytest.mark.parametrize("option", ["combo_kernels", "emulate_precision_casts", "implicit_fallbacks",
+                                    "triton.descriptive_names"])  # fmt: skip
+def test_options(option):
+    a, b = torch.randn(5, 7, device=DEVICE), torch.randn(9, 4, device=DEVICE)
+    with torch._inductor.config.patch({option: not torch._inductor.config.get_config_copy()[option]}):
+        torch.testing.assert_close(torch.compile(several)(a, b), several(a, b), rtol=1e-5, atol=1e-5)
+
+
+def test_casts_that_round_as_eager_ones():
+    def f(a, b):
+        return (a * 1.7 + 1.3) * b
+
+    a, b = (torch.randn(999, device=DEVICE, dtype=torch.float16) for _ in range(2))
+    with torch._inductor.config.patch(emulate_precision_casts=True):
+        torch.testing.assert_close(torch.compile(f)(a, b), f(a, b), rtol=0, atol=0)
+
+
+def test_lite_mode():
+    a, b = torch.randn(5, 7, device=DEVICE), torch.randn(9, 4, device=DEVICE)
+    torch.testing.assert_close(torch.compile(several, mode="lite")(a, b), several(a, b), rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_that_data_decides():
+    def f(a, n):
+        size = n.item()
+        torch._check(0 <= size <= 9)
+        return torch.zeros(size, device=DEVICE) + a.sum().item()
+
+    a, n = torch.randn(5, device=DEVICE), torch.tensor(4)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        torch.testing.assert_close(torch.compile(f, fullgraph=True)(a, n), f(a, n))
+
+
+def test_streams():
+    stream = torch.Stream(device=DEVICE)
+
+    def f(a):
+        stream.wait_stream(torch.accelerator.current_stream())
+        with stream:
+            b = a * 2 + 1
+        torch.accelerator.current_stream().wait_stream(stream)
+        return b.sin()
+
+    a = torch.randn(5000, device=DEVICE)
+    torch.testing.assert_close(torch.compile(f)(a), f(a))
+
+
 def test_explain():
     def f(x):
         x = x.sin() + 1

@@ -69,6 +69,57 @@ NETCL_LANES(u64)
 #endif
 #define PICK_4(m, a, b) ((m) ? (a) : (b))
 
+// AS(A, x) is a vector's bits as a vector of tag A. BITS(S, x) is what memory of storage tag S holds of a computed x,
+// as unsigned integers, and OF_BITS(S, n) is what it means.
+#define AS(A, x) CAT(CAT(as_, CTYPE(A)), CAT(V_, VEC))(x)
+#define BITS(S, x) CAT(S, _bits)(x)
+#define OF_BITS(S, n) CAT(S, _of_bits)(n)
+#define bool_bits(x) CONVERT(u8, VEC, (x) & 1)
+#define bool_of_bits(n) TRUTH_1((n) != (VECTOR(u8))(0))
+#define e4m3_bits(x) CAT(e4m3_narrow, VEC)(x)
+#define e5m2_bits(x) CAT(e5m2_narrow, VEC)(x)
+#define e4m3z_bits(x) CAT(e4m3z_narrow, VEC)(x)
+#define e5m2z_bits(x) CAT(e5m2z_narrow, VEC)(x)
+#define e4m3_of_bits(n) CAT(e4m3_widen, VEC)(n)
+#define e5m2_of_bits(n) CAT(e5m2_widen, VEC)(n)
+#define e4m3z_of_bits(n) CAT(e4m3z_widen, VEC)(n)
+#define e5m2z_of_bits(n) CAT(e5m2z_widen, VEC)(n)
+#define bf16_of_bits(n) CAT(bf16_widen, VEC)(n)
+// A NaN keeps its bits.
+static inline VECTOR(u16) bf16_bits(VECTOR(f32) x) {
+  return PICK_2(x != x, CONVERT(u16, VEC, AS(u32, x) >> 16 | 0x40), CAT(bf16_narrow, VEC)(x));
+}
+#if defined(NETCL_F16C)
+#define f16_bits(x) CAT(half_narrow, VEC)(x)
+#define f16_of_bits(n) CAT(half_widen, VEC)(n)
+#else
+static inline VECTOR(u16) f16_bits(VECTOR(f32) x) {
+  lanes_f32 a;
+  lanes_u16 r;
+  a.v = x;
+  for (int k = 0; k < VEC; k++) vstore_half(a.s[k], k, (half*)r.s);
+  return r.v;
+}
+static inline VECTOR(f32) f16_of_bits(VECTOR(u16) n) {
+  lanes_u16 a;
+  lanes_f32 r;
+  a.v = n;
+  for (int k = 0; k < VEC; k++) r.s[k] = vload_half(k, (const half*)a.s);
+  return r.v;
+}
+#endif
+
+// A function of kernels/, which computes in ACC. If a program needs functions of both, those of floats take doubles.
+#if defined(ACC_DOUBLE)
+#define CALL1_f64(f, x) f(x)
+#define CALL2_f64(f, x, y) f(x, y)
+#define CALL1_f32(f, x) CONVERT(f32, VEC, f(CONVERT(f64, VEC, x)))
+#define CALL2_f32(f, x, y) CONVERT(f32, VEC, f(CONVERT(f64, VEC, x), CONVERT(f64, VEC, y)))
+#else
+#define CALL1_f32(f, x) f(x)
+#define CALL2_f32(f, x, y) f(x, y)
+#endif
+
 // Loads from storage tag S as A: n neighbours, one element for all lanes, lanes `stride` apart, lanes anywhere (`i`),
 // the same under a mask (0 elsewhere); then the stores.
 #if VEC == 1
@@ -173,6 +224,26 @@ NETCL_LANES(u64)
       }                                                                                                     \
     }                                                                                                       \
   }
+// The same for numbers of 8 bytes.
+#define NETCL_ATOMIC_ADD_8(S, A)                                                                            \
+  static inline void atomic_add_##S(__global STORAGE(S)* base, VTYPE(i64, VEC) i, int lanes, VECTOR(A) v) { \
+    lanes_##A r;                                                                                            \
+    lanes_i64 at;                                                                                           \
+    r.v = v;                                                                                                \
+    at.v = i;                                                                                               \
+    for (int k = 0; k < lanes; k++) {                                                                       \
+      volatile __global ulong* word = (volatile __global ulong*)(base + at.s[k]);                           \
+      ulong seen = *word;                                                                                   \
+      while (true) {                                                                                        \
+        const ulong before = atom_cmpxchg(word, seen, added_##S(seen, r.s[k]));                             \
+        if (before == seen) break;                                                                          \
+        seen = before;                                                                                      \
+      }                                                                                                     \
+    }                                                                                                       \
+  }
+#define added_f64(word, v) as_ulong(as_double(word) + (v))
+#define added_i64(word, v) ((word) + (ulong)(v))
+#define added_u64(word, v) ((word) + (v))
 static inline uint added_f32(uint word, int shift, float v) { return as_uint(as_float(word) + v); }
 static inline uint added_i32(uint word, int shift, int v) { return word + (uint)v; }
 static inline uint added_u32(uint word, int shift, uint v) { return word + v; }
@@ -295,6 +366,16 @@ typedef VECTOR(i64) longs;
 NETCL_FLOOR_DIV(long)
 NETCL_FLOOR_DIV(ints)
 NETCL_FLOOR_DIV(longs)
+// For numbers that are not negative. Intel's compiler gets kernels with two gathers wrong whose indices have signed
+// quotients of vectors of longs.
+#define NETCL_QUOTIENT(T, A, V)                                                                               \
+  static inline T quotient_##T(T a, T b) { return CONVERT(A, V, CONVERT(u##A, V, a) / CONVERT(u##A, V, b)); } \
+  static inline T rest_##T(T a, T b) { return CONVERT(A, V, CONVERT(u##A, V, a) % CONVERT(u##A, V, b)); }
+#define cv_ui32 cv_u32
+#define cv_ui64 cv_u64
+NETCL_QUOTIENT(long, i64, 1)
+NETCL_QUOTIENT(ints, i32, VEC)
+NETCL_QUOTIENT(longs, i64, VEC)
 
 // Reports an index outside [0, size), for the lanes that count.
 #if VEC == 1

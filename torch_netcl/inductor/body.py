@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-_NAMES = re.compile(r"[A-Za-z_]\w*")
+NAMES = re.compile(r"[A-Za-z_]\w*")
 #: Stands for the number of lanes that count, which depends on the loop.
 LANES = "LANES@"
 #: Work of a function, and the work that costs more than to keep a value and to read it again.
@@ -59,7 +59,7 @@ class Body:
         self._same: dict[tuple[str, str], str] = {}
 
     def needs(self, text: str) -> list[Statement]:
-        found = dict.fromkeys(n for n in _NAMES.findall(text) if n in self.named)
+        found = dict.fromkeys(n for n in NAMES.findall(text) if n in self.named)
         return [self.named[n] for n in found]
 
     def known(self, text: str, type: str) -> str | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
+from torch._inductor.virtualized import V
+
+from ..device import get_device_properties
 
 #: Dtypes for storage, whose numbers are float32 once they are rounded.
 FLOAT8 = {
@@ -54,9 +57,27 @@ def tag(dtype: torch.dtype) -> str:
     return "i32" if dtype is torch.bool else TAGS[computed(dtype)]
 
 
+def real() -> torch.dtype:
+    """The dtype of numbers with a fraction in expressions of sizes and indices."""
+    device = V.graph.get_current_device_or_throw()
+    return torch.float64 if get_device_properties(device.index or 0).has_fp64 else torch.float32
+
+
 def vector(dtype: torch.dtype) -> str:
     """The type of a value."""
     return "MASK" if dtype is torch.bool else f"VECTOR({tag(dtype)})"
+
+
+def stored(dtype: torch.dtype) -> str:
+    """The tag of a dtype in memory."""
+    return TAGS[dtype]
+
+
+def bits(dtype: torch.dtype) -> torch.dtype | None:
+    """The integers whose bits are those of a dtype that is computed in another one."""
+    if dtype is torch.bool or dtype in FLOAT8:
+        return torch.uint8
+    return torch.uint16 if computed(dtype) != dtype else None
 
 
 def size(dtype: torch.dtype) -> int:

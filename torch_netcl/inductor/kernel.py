@@ -15,13 +15,14 @@ from torch._inductor.codegen.common import CSEVariable, is_buffer_removed
 from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
 from torch._inductor.utils import sympy_subs
 from torch._inductor.virtualized import V, ops
+from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from . import dtypes, reductions
-from .body import COSTLY, LANES, Body, Loop, Statement
+from .body import COSTLY, LANES, NAMES, Body, Loop, Statement
 from .overrides import OpenCLOverrides
-from .printer import IndexPrinter
+from .printer import HostPrinter, IndexPrinter, hoisted, is_real
 
 ELEMENTS, ROWS, COLUMNS = 0, 1, 2
 #: Lanes of a vector on a CPU, and bytes that a kernel keeps of a row at most.
@@ -33,6 +34,12 @@ _FETCHED, _AHEAD = 1 << 18, (4096, 8192)
 _PAST_CACHE_BYTES = 32 << 20
 #: Buffers of a set, if one launch serves many (MultiTensor::kMaxColumns).
 _MOST_COLUMNS = 8
+#: How a launch passes a number, since it takes integers, and how the kernel reads it.
+_NUMBERS = {
+    torch.float32: ("netcl_host.bits32({})", "as_float((int){})"),
+    torch.float64: ("netcl_host.bits64({})", "as_double({})"),
+    torch.bool: ("int({})", "-(int){}"),
+}
 #: The parts of kernels/special/special_tables.h: a program includes the file once, with what all functions need.
 _TABLES = ("AIRY", "BESSEL", "ERF", "GAMMA")
 
@@ -56,6 +63,9 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         self.whole: dict[str, None] = {}  # those of them that vectors of neighbours are stored to
         self.asserts = False
         self.messages: list[str] = []  # of device_assert_async
+        self.known: dict[str, str] = {}  # Python of the values that depend on sizes and constants only
+        self.numbers: dict[str, tuple[str, torch.dtype]] = {}  # those that it may get as arguments, by name
+        self._needed: dict[str, tuple[str, torch.dtype]] = {}  # the arguments that it gets for them
         self._names = itertools.count()
         self.shape = ROWS if self.features.is_reduction() else ELEMENTS
         #: Elements of a row that no vector crosses, by the prefix of its range tree.
@@ -150,7 +160,23 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         return v
 
     def literal(self, value: bool | int | float, dtype: torch.dtype) -> CSEVariable:
-        return CSEVariable(dtypes.literal(value, dtype), ValueRanges.unknown(), dtypes.computed(dtype), ())
+        v = CSEVariable(dtypes.literal(value, dtype), ValueRanges.unknown(), dtypes.computed(dtype), ())
+        v.number = value
+        return v
+
+    def number(self, text: str, dtype: torch.dtype) -> CSEVariable:
+        """A value that Python computes when the kernel is launched. It becomes an argument if the kernel needs it."""
+        given = (text, dtype)
+        name = next((n for n, known in self.numbers.items() if known == given), f"number{len(self.numbers)}")
+        self.numbers[name] = given
+        self.known[name] = f"netcl_host.float32({text})" if dtype is torch.float32 else text
+        return self.cse.varname_map[name] if name in self.cse.varname_map else self._variable(name, dtype)
+
+    def python_of(self, expr: sympy.Basic) -> str:
+        """An expression of sizes."""
+        for s in expr.free_symbols:
+            V.graph.wrapper_code.ensure_size_computed(s)
+        return HostPrinter().doprint(expr)
 
     # --- indices -------------------------------------------------------------------------------------------------
 
@@ -170,17 +196,32 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
             return "next"
         return "same" if entry.divisor != 1 and known(entry.divisor, width) else "lanes"
 
+    def rename_indexing(self, index: Any) -> Any:
+        if isinstance(index, (list, tuple)):
+            return [self.rename_indexing(i) for i in index]
+        return super().rename_indexing(hoisted(V.graph.sizevars.simplify(index), self._argument))
+
+    def _argument(self, expr: sympy.Basic) -> sympy.Basic:
+        """A symbol for an expression of sizes, which becomes an argument."""
+        if is_real(expr):
+            return sympy.Symbol(self.number(self.python_of(expr), dtypes.real()).name, real=True, integer=False)
+        if not isinstance(expr, sympy.Expr):
+            expr = sympy.Piecewise((sympy.S.One, expr), (sympy.S.Zero, True))
+        name = self.args.sizevars.setdefault(expr, f"ks{len(self.args.sizevars)}")
+        return sympy.Symbol(name, integer=True, nonnegative=expr.is_nonnegative)
+
     def _printed(self, index: sympy.Expr) -> str:
-        return IndexPrinter("long", str).doprint(index)
+        return IndexPrinter("long", str, dtypes.TAGS[dtypes.real()]).doprint(index)
 
     def index_to_str(self, index: sympy.Expr) -> str:
         return self._printed(self.rename_indexing(index))
 
     def lanes_of(self, index: sympy.Expr, wide: bool = True) -> str:
         """An index as a vector."""
-        index = self.rename_indexing(index)
-        type = "longs" if wide else "ints"
-        return IndexPrinter(type, lambda s: self._lane_symbol(s, type)).doprint(index)
+        return self._lanes_printed(self.rename_indexing(index), "longs" if wide else "ints")
+
+    def _lanes_printed(self, index: sympy.Expr, type: str) -> str:
+        return IndexPrinter(type, lambda s: self._lane_symbol(s, type), dtypes.TAGS[dtypes.real()]).doprint(index)
 
     def _lane_symbol(self, symbol: sympy.Symbol, type: str) -> str:
         if symbol_is_type(symbol, SymT.TMP):
@@ -195,8 +236,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
             return self._made(f"{symbol}_{type}", type, f"({type})({symbol}) + {numbers}")
         if entry is not None and self._kind(entry) == "lanes":
             expr = self.rename_indexing(entry.expr)
-            text = IndexPrinter(type, lambda s: self._lane_symbol(s, type)).doprint(expr)
-            return self._made(f"{symbol}_{type}", type, text)
+            return self._made(f"{symbol}_{type}", type, self._lanes_printed(expr, type))
         return f"({type})({symbol})"
 
     def _made(self, name: str, type: str, text: str) -> str:
@@ -287,9 +327,8 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         alone = self.shape == ROWS and not self.inside_reduction
         lanes = "1" if alone else LANES
         if mode == "atomic_add":
-            if dtype.itemsize == 8 or dtype is torch.bool:
-                raise NotImplementedError(f"netcl: no atomic addition of {dtype}")
-            self.functions[f"NETCL_ATOMIC_ADD({tag}, {dtypes.tag(dtype)})"] = None
+            wide = "_8" if dtype.itemsize == 8 else ""
+            self.functions[f"NETCL_ATOMIC_ADD{wide}({tag}, {dtypes.tag(dtype)})"] = None
             text = f"atomic_add_{tag}({pointer}, {self.lanes_of(index)}, {lanes}, {stored});"
         elif mode is not None:
             raise NotImplementedError(f"netcl: stores of mode {mode}")
@@ -387,7 +426,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         return isinstance(elements, sympy.Integer) and elements * V.graph.get_dtype(name).itemsize >= _PAST_CACHE_BYTES
 
     def _prelude(self) -> list[str]:
-        double = torch.float64 in self.math and torch.float32 not in self.math
+        double = torch.float64 in self.math
         acc = "f64" if double else "f32"  # what functions of kernels/ compute in
         lines = [f"#define ACC {acc}", *(["#define ACC_DOUBLE"] if double else [])]
         lines += ["#define FLOAT8", *(f"#define FLOAT8_{tag}" for tag in self.float8)] if self.float8 else []
@@ -413,11 +452,11 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         """(Python expression, name in the kernel) of each number that is known when the kernel is launched."""
         defs, calls, _, types = self.args.python_argdefs()
         found = [(c, d.name) for c, d, t in zip(calls, defs, types, strict=True) if not isinstance(t, torch.dtype)]
-        printed = [(V.graph.wrapper_code.val_to_arg_str(c) if not isinstance(c, str) else c, n) for c, n in found]
+        printed = [(self.python_of(c) if isinstance(c, sympy.Basic) else c, n) for c, n in found]
         for tree in self.range_trees:
             if not isinstance(tree.numel, sympy.Integer):
                 printed.append((V.graph.wrapper_code.val_to_arg_str(tree.numel), f"{tree.prefix}numel"))
-        return printed
+        return [*printed, *((_NUMBERS[dtype][0].format(text), name) for name, (text, dtype) in self._needed.items())]
 
     def writes(self) -> list[int]:
         """The positions, among its buffers, of those that the kernel writes."""
@@ -430,6 +469,8 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
     def codegen_kernel(self, name: str | None = None, many: bool = False) -> str:
         """The program; KERNEL_NAME stands for the kernel's name. With ``many``, it takes many sets of buffers."""
         fixed, body = self._body()  # first: it may need arguments
+        named = set(NAMES.findall("\n".join([*fixed, *body])))
+        self._needed = {f"{name}_bits": given for name, given in self.numbers.items() if name in named}
         width = self._number("x")[1]
         arguments = ["MT_PARAMS"] if many else [f"BUF({inner})" for _, inner in self.buffers()]
         arguments += ["BUF(err)"] if self.asserts else []
@@ -444,6 +485,9 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
             storage = dtypes.TAGS.get(V.graph.get_dtype(outer))
             address = f"MT_PTR({i}, {storage})" if many else f"PTR({inner}, STORAGE({storage}))"
             lines.append(f"  __global STORAGE({storage}) *{inner} = {address};")
+        for name, (_, dtype) in self._needed.items():
+            type, text = dtypes.vector(dtype), _NUMBERS[dtype][1].format(name)
+            lines.append(f"  const {type} {name.removesuffix('_bits')} = ({type})({text});")
         lines += [f"  {line}" for line in (*self.scratch, *fixed)]
         if self.shape == ROWS:
             lines += ["  const long first = (long)get_group_id(0) * per, last = min(first + per, xrows);"]
@@ -463,8 +507,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         if self.shape == ROWS:
             return [text(x.numel), "1", text(reduced)]
         width = self.width["x"]
-        rows = x.numel // width if isinstance(x.numel, sympy.Integer) else sympy.floor(x.numel / width)
-        rows = V.graph.sizevars.simplify(rows)
+        rows = V.graph.sizevars.simplify(FloorDiv(x.numel, width))
         return [text(rows), text(width), text(reduced)]
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:

@@ -13,8 +13,9 @@ from torch._inductor.utils import generate_assert
 from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from . import dtypes
+from . import dtypes, host
 from .body import COSTLY
+from .printer import is_known_at_launch, is_real
 
 #: Functions of floats: (name of the operator in a file of kernels/, file). They are the eager kernels' own.
 _UNARY = {
@@ -104,10 +105,6 @@ def _category(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else 0 if dtype is torch.bool else 1
 
 
-def _is_literal(x: Any) -> bool:
-    return not isinstance(x, CSEVariable) or dtypes.is_literal(x.name)
-
-
 def _together(*operands: Any) -> tuple[list[CSEVariable], torch.dtype]:
     """The operands, in the dtype that they have together. A constant adapts to the others, unless it is of a higher
     kind."""
@@ -141,11 +138,11 @@ def _numbers(*operands: Any) -> tuple[list[CSEVariable], torch.dtype]:
 def _function(name: str, file: str, operands: tuple[Any, ...], costly: bool) -> CSEVariable:
     given, dtype = _floating(*operands)
     V.kernel.math.add(dtype)
-    arguments = ", ".join(map(str, given))
-    if dtype is torch.float64 and torch.float32 in V.kernel.math:
-        raise NotImplementedError(f"netcl: {name} of float64 in one kernel with functions of float32")
     V.kernel.includes[file] = None
-    return _value(f"OP_{name}({arguments})", dtype, costly)
+    if name == "nextafter":  # OpenCL's, of either dtype
+        return _value(f"OP_{name}({', '.join(map(str, given))})", dtype, costly)
+    call = f"CALL{len(given)}_{dtypes.tag(dtype)}"
+    return _value(f"{call}({', '.join([f'OP_{name}', *map(str, given)])})", dtype, costly)
 
 
 def _compared(sign: str, a: Any, b: Any) -> CSEVariable:
@@ -174,6 +171,8 @@ class OpenCLOverrides(OpOverrides):
     def to_dtype(x: Any, dtype: torch.dtype, src_dtype: Any = None, use_compute_types: bool = True) -> CSEVariable:
         x, target = _as_variable(x), dtypes.computed(dtype)
         source = x.dtype
+        if not use_compute_types and dtype in (torch.float16, torch.bfloat16):
+            return _value(f"ROUND({dtypes.TAGS[dtype]}, f32, VEC, {OpenCLOverrides.to_dtype(x, target)})", target)
         if dtype in (torch.float16, torch.bfloat16) and _is_uniform(x):
             return _value(f"random_of_16_bits({x}, {13 if dtype == torch.float16 else 16})", target)
         if dtype in dtypes.FLOAT8:
@@ -181,6 +180,8 @@ class OpenCLOverrides(OpOverrides):
             return _value(f"ROUND({dtypes.FLOAT8[dtype]}, f32, VEC, {OpenCLOverrides.to_dtype(x, target)})", target)
         if source == target:
             return x
+        if x.name in V.kernel.known and target.is_floating_point:
+            return V.kernel.number(V.kernel.known[x.name], target)
         if dtypes.is_literal(x.name) and (known := _known_literal(x, target)) is not None:
             return known
         tag = dtypes.tag(target)
@@ -195,18 +196,36 @@ class OpenCLOverrides(OpOverrides):
 
     @staticmethod
     def to_dtype_bitcast(x: Any, dtype: torch.dtype, src_dtype: torch.dtype) -> CSEVariable:
-        if any(dtypes.computed(d) != d or d is torch.bool for d in (dtype, src_dtype)):
-            raise NotImplementedError(f"netcl: bits of {src_dtype} as {dtype}")
         x = OpenCLOverrides.to_dtype(x, src_dtype)
-        return _value(f"CAT(CAT(as_, CTYPE({dtypes.tag(dtype)})), CAT(V_, VEC))({x})", dtype)
+        bits = dtypes.bits(src_dtype)
+        if bits is not None:
+            x = _value(f"BITS({dtypes.stored(src_dtype)}, {x})", bits)
+        bits = dtypes.bits(dtype)
+        if bits is None:
+            return x if x.dtype is dtype else _value(f"AS({dtypes.tag(dtype)}, {x})", dtype)
+        if x.dtype is not bits:
+            x = _value(f"AS({dtypes.tag(bits)}, {x})", bits)
+        return _value(f"OF_BITS({dtypes.stored(dtype)}, {x})", dtype)
 
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
         kernel = V.kernel
+        expr = V.graph.sizevars.simplify(expr)
+        if is_real(expr) and is_known_at_launch(expr):
+            target = dtypes.computed(dtype) if dtype.is_floating_point else dtypes.real()
+            return OpenCLOverrides.to_dtype(kernel.number(kernel.python_of(expr), target), dtype)
         index = kernel.prepare_indexing(expr)
-        wide = dtype.itemsize == 8 or kernel.features.select_index_dtype() != torch.int32
+        if not isinstance(index, sympy.Expr):
+            index = sympy.Piecewise((sympy.S.One, index), (sympy.S.Zero, True))
+        real = is_real(index)
+        wide = real or dtype.itemsize == 8 or kernel.features.select_index_dtype() != torch.int32
         text = kernel.lanes_of(index, wide)
-        x = kernel.value(f"{'(longs)' if wide else '(ints)'}({text})", torch.int64 if wide else torch.int32)
+        if real:
+            x = kernel.value(text, dtypes.real())
+        else:
+            x = kernel.value(f"{'(longs)' if wide else '(ints)'}({text})", torch.int64 if wide else torch.int32)
+        if is_known_at_launch(expr):
+            kernel.known[x.name] = f"int({kernel.python_of(expr)})"
         return OpenCLOverrides.to_dtype(x, dtype)
 
     @staticmethod
@@ -447,6 +466,33 @@ def _known_literal(x: CSEVariable, dtype: torch.dtype) -> CSEVariable | None:
     return V.kernel.literal(bool(number) if dtype is torch.bool else number, dtype)
 
 
+def _python(x: Any) -> str | None:
+    """Python of a value that is known when the kernel is launched, or before."""
+    if not isinstance(x, CSEVariable):
+        x = V.kernel.literal(x, torch.float64)
+    if dtypes.is_literal(x.name):
+        number = getattr(x, "number", None)
+        return f"float('{number}')" if isinstance(number, float) and not math.isfinite(number) else repr(number)
+    return V.kernel.known.get(x.name)
+
+
+def _on_host(name: str, method: Any, *operands: Any) -> Any:
+    """The operator, or its result if that is a float64 which Python can compute when the kernel is launched."""
+    given = [_plain(x) for x in operands]
+    if not any(isinstance(x, CSEVariable) and x.name in V.kernel.known for x in given):
+        return method(*operands)
+    texts = [_python(x) for x in given]
+    if None in texts or "None" in texts:
+        return method(*operands)
+    compared = name in ("lt", "le", "gt", "ge", "eq", "ne")
+    _, dtype = _numbers(*(given[1:] if name == "where" else given))
+    if name in ("sqrt", "pow", "truediv") and not dtype.is_floating_point:
+        return method(*operands)
+    if not (dtype is torch.float64 or (compared and dtype is torch.int64)):
+        return method(*operands)
+    return V.kernel.number(f"netcl_host.{name}({', '.join(texts)})", torch.bool if compared else dtype)
+
+
 def _define() -> None:
     def method(name: str, function: Any) -> None:
         function.__name__ = name
@@ -472,6 +518,8 @@ def _define() -> None:
         method(name, functools.partial(OpenCLOverrides._bitwise, sign))
     method("maximum", functools.partial(OpenCLOverrides._extreme, ">", "|"))
     method("minimum", functools.partial(OpenCLOverrides._extreme, "<", "&"))
+    for name in host.FUNCTIONS:
+        method(name, functools.partial(_on_host, name, getattr(OpenCLOverrides, name)))
 
 
 _define()

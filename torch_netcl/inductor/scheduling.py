@@ -47,7 +47,8 @@ class OpenCLScheduling(SIMDScheduling):
                 call = f"netcl_compile({self._device()}, {symbol!r}, {kernel.shape}, False, [], '''\n{source}''')"
                 wrapper.many[known] = Many(call, kernel.writes())
             return known
-        fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
+        described = config.triton.descriptive_names
+        fused = get_fused_kernel_name(node_schedule, described) if described else "fused"
         symbol = f"compiled_{fused}"[:_LONGEST_NAME]
         name = f"{symbol}_{wrapper.next_kernel_suffix()}"
         wrapper.src_to_kernel[key] = name
@@ -61,6 +62,11 @@ class OpenCLScheduling(SIMDScheduling):
     @staticmethod
     def _device() -> int:
         return V.graph.get_current_device_or_throw().index or 0
+
+    def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
+        """One kernel each: config.combo_kernels is about the cost of a launch on CUDA."""
+        for node in combo_kernel_node.get_subkernel_nodes():
+            self.codegen_node(node)
 
     def codegen_sync(self) -> None:
         pass

@@ -93,11 +93,24 @@ class _Run:
         return [*wrapper.definition_of_many(name), *before, _ManyCalls(f"{name}_many", self.calls), *after]
 
 
+@dataclass
+class _Streams(WrapperLine):
+    """Names the streams of a graph: the current one, and those that the compiled function enters."""
+
+    objects: dict[int, int]  # the number of a stream among the objects of the function, by its number in the graph
+
+    def codegen(self, code: IndentedBuffer) -> None:
+        code.writeline(f"default_stream = {V.graph.device_ops.current_stream()}")
+        for stream, number in self.objects.items():
+            code.writeline(f"stream{stream} = get_external_object_by_index({number})")
+
+
 class OpenCLWrapper(PythonWrapperCodegen):
     """PythonWrapperCodegen, with allocations and launches on netcl devices."""
 
     def __init__(self, *of_subgraph: Any) -> None:
         self.many: dict[str, Many] = {}  # by the name of the kernel
+        self._streams_named = False
         super().__init__(*of_subgraph)
 
     @staticmethod
@@ -110,12 +123,21 @@ class OpenCLWrapper(PythonWrapperCodegen):
 
     def write_header(self) -> None:
         super().write_header()
+        self.imports.writeline("from torch_netcl.inductor import host as netcl_host")
         self.imports.writeline("from torch_netcl.inductor.runtime import compile as netcl_compile")
         # The operator itself: OpOverload costs one more call in Python.
         self.header.writeline("netcl_launch = torch.ops.netcl.launch_generated.default._op")
         self.header.writeline("netcl_launch_many = torch.ops.netcl.launch_generated_many.default._op")
         for i in range(device_count()):
             self.header.writeline(f"netcl_{i} = torch.device('netcl', {i})")
+
+    def codegen_cuda_stream_enter(self, stream_idx: int) -> Any:
+        """Enters a stream. Inductor names streams where it enters a device, which it does for its own devices only."""
+        if not self._streams_named:
+            self._streams_named = True
+            self.imports.writeline("from torch._dynamo.graph_bytecode_inputs import get_external_object_by_index")
+            self.writeline(_Streams(V.graph.scheduler.stream_idx_to_user_obj_idx))
+        return super().codegen_cuda_stream_enter(stream_idx)
 
     def run_wrapper_ir_passes(self, is_inference: bool) -> None:
         super().run_wrapper_ir_passes(is_inference)

@@ -12,6 +12,8 @@ Environment:
                          without the latter it finds no __cxa_throw, and the first exception ends the process
   NETCL_BUILD_DEBUG=1    -O0 -g instead of -O2
   NETCL_BUILD_PCH        0: no precompiled header; a folder: where it is kept (for several trees to share)
+  NETCL_BUILD_CHECK_KERNELS=1  compare the type of each registered kernel with its operator's, which triples the time.
+                         `make wheel` does so for each torch
   NETCL_BUILD_GROUPS=0   compile each source by itself, for work on the sources: see GROUPS
   NETCL_BUILD_TORCH      folder of another torch package to build for, of which only the headers, libraries and
                          version.py are read: it need not be installed
@@ -164,8 +166,9 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
             for library in LIBRARIES:
                 shutil.copyfile(library, Path(self.build_lib) / "torch_netcl" / library.name)
             return
-        for ext in self.extensions:
-            ext.extra_compile_args["cxx"].append(self.schemas())
+        if env_flag("NETCL_BUILD_CHECK_KERNELS"):
+            for ext in self.extensions:
+                ext.extra_compile_args["cxx"] += ["-DNETCL_CHECK_KERNELS", self.schemas()]
         if env_flag("NETCL_BUILD_GROUPS", "1"):
             for ext in self.extensions:
                 ext.sources = self.grouped(ext.sources)

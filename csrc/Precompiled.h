@@ -18,6 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#ifdef NETCL_CHECK_KERNELS
 #include "aten/support/Schemas.h"
+#endif
 
 #endif

@@ -16,7 +16,6 @@ import llama
 import torch
 from torch import Tensor, nn
 
-
 NOISE = """The weights are random, for the speed only, so the tokens mean nothing and are not printed. For text, type:
   python examples/gpt.py --model llama --save bytes.safetensors
   python examples/generate.py --weights bytes.safetensors --prompt "The import statement " --temperature 0.7"""

@@ -21,8 +21,8 @@ Operators that consist of others (`stack`, `matmul`, `torch.sparse.mm`, `torch.s
 that has no kernel raises NotImplementedError with the operator's name. `test/test_sparse_operators.py` compares netcl's
 operators, their gradients and OpInfo's samples of sparse tensors with the CPU.
 
-`torch.sparse.mm(csr, dense, reduce)` (`_sparse_mm_reduce_impl`), which CUDA lacks, is there with its gradient. Batches of
-sparse matrices in CSR and block layouts are refused, except for conversions on the host. `coalesce`, products of two
+`torch.sparse.mm(csr, dense, reduce)` (`_sparse_mm_reduce_impl`), which CUDA lacks, is there with its gradient. Batches
+of sparse matrices in CSR and block layouts are refused, except for conversions on the host. `coalesce`, products of two
 sparse matrices, masks and selections wait for the number of elements of their result.
 """
 

@@ -339,8 +339,8 @@ class TestReduce(TestCase):
             return lambda x, dim, keepdim=False, out=None: torch.linalg.vector_norm(x, p, dim, keepdim, out=out)
 
         one = {name: getattr(torch, name) for name in (
-            "sum", "nansum", "mean", "prod", "amax", "amin", "std", "var", "logsumexp", "all", "any", "argmax", "argmin",
-            "norm",
+            "sum", "nansum", "mean", "prod", "amax", "amin", "std", "var", "logsumexp", "all", "any", "argmax",
+            "argmin", "norm",
         )}  # fmt: skip
         one["norm"] = lambda x, dim, keepdim=False, out=None: torch.norm(x, 2, dim, keepdim, out=out)
         one |= {f"vector_norm {p}": norm(p) for p in (0, 1, 2, 3, math.inf, -math.inf)}

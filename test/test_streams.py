@@ -3,7 +3,6 @@
 import os
 import random
 import threading
-import unittest
 
 import torch
 from torch.testing._internal.common_utils import TestCase, run_tests

@@ -66,6 +66,7 @@ def build(torch: Path, libraries: Path) -> Path:
         *(sys.executable, "setup.py", "build_ext", "--build-temp", temp, "--build-lib", place),
         NETCL_BUILD_TORCH=str(torch),
         NETCL_BUILD_MANYLINUX="1",
+        NETCL_BUILD_CHECK_KERNELS=os.environ.get("NETCL_BUILD_CHECK_KERNELS", "1"),
     )
     library = libraries / f"_C-{minor}.so"
     shutil.copyfile(place / "torch_netcl/_C.so", library)

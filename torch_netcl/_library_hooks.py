@@ -65,7 +65,7 @@ def _training_arguments(module: ModuleType) -> None:
 
 
 def _sentence_transformers(module: ModuleType) -> None:
-    if getattr(module, "get_device_name").__module__ == module.__name__:  # defined here, not imported
+    if module.get_device_name.__module__ == module.__name__:  # defined here, not imported
         wrap(module, "get_device_name", lambda original: _instead_of_cpu(original()))
 
 

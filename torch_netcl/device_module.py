@@ -23,7 +23,7 @@ from .streams import *  # noqa: F403
 __all__ = [
     "amp",
     "compile_kernel",
-    "default_generators",
+    "default_generators",  # noqa: F405 (by __getattr__)
     "get_amp_supported_dtype",
     "memory",
     "random",

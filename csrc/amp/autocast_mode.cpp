@@ -138,8 +138,8 @@ NETCL_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_PROMOTE(NETCL_PROMOTE)
 #undef NETCL_PROMOTE
 
-  // Alone on no list of CUDA's, but in fp32 on CPUs and XLA: it asks log_softmax for its input's dtype, which would round
-  // the logarithms to 16 bits although nll_loss, in fp32, returns floats.
+  // Alone on no list of CUDA's, but in fp32 on CPUs and XLA: it asks log_softmax for its input's dtype, which would
+  // round the logarithms to 16 bits although nll_loss, in fp32, returns floats.
   KERNEL_PRIVATEUSEONE(cross_entropy_loss, fp32)
 
   // These are on no list, since CUDA casts when it calls cuDNN. Here the whole layer is one operator

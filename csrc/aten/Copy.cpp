@@ -145,7 +145,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   }
   if (conj) to.conj_physical_();
   if (neg) to.neg_();
-  // What other streams read after a blocking copy is complete, and so is what an event of the source's stream stands for.
+  // What other streams read after a blocking copy is complete, and so is what an event of the source's stream stands
+  // for.
   if (to.is_privateuseone() && src.device() != to.device()) {
     Queue& queue = queue_of(to);
     if (src.is_privateuseone()) {

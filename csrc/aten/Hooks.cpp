@@ -82,9 +82,9 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex /*index*/) const override {
     const int64_t from = finished_at(start), to = finished_at(end);
-    TORCH_CHECK(event_of(start)->device() == event_of(end)->device(), "elapsed_time: the events are of netcl:",
-                int(event_of(start)->device()), " and netcl:", int(event_of(end)->device()),
-                ", and each device has its own clock");
+    TORCH_CHECK(event_of(start)->device() == event_of(end)->device(),
+                "elapsed_time: the events are of netcl:", int(event_of(start)->device()),
+                " and netcl:", int(event_of(end)->device()), ", and each device has its own clock");
     return static_cast<double>(to - from) * 1e-6;  // milliseconds
   }
   void destroyEvent(void* event, const c10::DeviceIndex /*index*/) const noexcept override { delete event_of(event); }

@@ -360,7 +360,8 @@ NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("min.unary_out", &OwnInput<&at::native::min_unary_out>::call);
   structured_reduction<at::native::structured_norm_out>(m, "norm.ScalarOpt_dim", "norm.out");
   structured_reduction<at::native::structured_norm_dtype_out>(m, "norm.ScalarOpt_dim_dtype", "norm.dtype_out");
-  structured_reduction<at::native::structured_linalg_vector_norm_out>(m, "linalg_vector_norm", "linalg_vector_norm.out");
+  structured_reduction<at::native::structured_linalg_vector_norm_out>(m, "linalg_vector_norm",
+                                                                      "linalg_vector_norm.out");
   m.impl("std.correction", &spread<true>);
   m.impl("var.correction", &spread<false>);
   m.impl("std.correction_out", &OwnInput<&spread_out<true>>::call);

@@ -95,9 +95,9 @@ Tensor& scaled_mm_v2_out(const Tensor& a, const Tensor& b, ScaleList scale_a, In
   return scaled_mm_out(a, b, of_a, of_b, bias, std::nullopt, out_dtype, fast, out);
 }
 
-Tensor scaled_mm_v2(const Tensor& a, const Tensor& b, ScaleList scale_a, IntArrayRef recipe_a,
-                    IntArrayRef swizzle_a, ScaleList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
-                    OptTensor bias, OptType out_dtype, IntArrayRef contraction_dim, bool fast) {
+Tensor scaled_mm_v2(const Tensor& a, const Tensor& b, ScaleList scale_a, IntArrayRef recipe_a, IntArrayRef swizzle_a,
+                    ScaleList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b, OptTensor bias, OptType out_dtype,
+                    IntArrayRef contraction_dim, bool fast) {
   Tensor out = at::empty({0}, a.options().dtype(out_dtype.value_or(a.scalar_type())));
   return scaled_mm_v2_out(a, b, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, bias, out_dtype,
                           contraction_dim, fast, out);

@@ -107,7 +107,7 @@ Tensor& add_out(const Tensor& self, const Tensor& other, const at::Scalar& alpha
   const Tensor values = other._values().to(type);
   const Tensor sum =
       make_coo(at::cat({self._indices(), other._indices()}, 1),
-           at::cat({self._values().to(type), alpha.equal(1) ? values : values.mul(alpha)}, 0), self.sizes(), false);
+               at::cat({self._values().to(type), alpha.equal(1) ? values : values.mul(alpha)}, 0), self.sizes(), false);
   return out.copy_(sum);
 }
 

@@ -28,10 +28,8 @@ Tensor sparse_sparse_matmul(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(other.scalar_type() == type, "mat1 dtype ", type, " does not match mat2 dtype ", other.scalar_type());
   const Tensor a = self.coalesce(), b = other.coalesce();
   const auto [left, right] = pair_keys(b._indices()[0], a._indices()[1]);
-  const Tensor indices =
-      at::stack({a._indices()[0].index_select(0, left), b._indices()[1].index_select(0, right)});
-  const Tensor values =
-      a._values().to(wide).index_select(0, left).mul_(b._values().to(wide).index_select(0, right));
+  const Tensor indices = at::stack({a._indices()[0].index_select(0, left), b._indices()[1].index_select(0, right)});
+  const Tensor values = a._values().to(wide).index_select(0, left).mul_(b._values().to(wide).index_select(0, right));
   const Tensor product = make_coo(indices, values, {self.size(0), other.size(1)}, false).coalesce();
   return make_coo(product._indices(), product._values().to(type), product.sizes(), true);
 }

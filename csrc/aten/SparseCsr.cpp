@@ -365,7 +365,7 @@ Tensor& add_out_compressed(const Tensor& self, const Tensor& other, const Scalar
               " to output ", out.scalar_type());
   const auto [rows, columns] = at::sparse_csr::getCompressedPlainIndices(result);
   at::sparse_csr::get_sparse_csr_impl(out)->set_member_tensors(rows, columns, result.values().to(out.scalar_type()),
-                                                                result.sizes());
+                                                               result.sizes());
   return out;
 }
 
@@ -392,8 +392,8 @@ Tensor reduce_csr(const Tensor& self, at::IntArrayRef dims, bool keepdim, std::o
     total.index_add_(0, place, values);
   }
   const Tensor row = mask[0] ? at::zeros_like(kept) : kept;
-  return csr_tensor(compressed_rows(row, rows, a.crow.scalar_type() == at::kInt),
-                    mask[1] ? at::zeros_like(kept) : kept, total, {rows, columns});
+  return csr_tensor(compressed_rows(row, rows, a.crow.scalar_type() == at::kInt), mask[1] ? at::zeros_like(kept) : kept,
+                    total, {rows, columns});
 }
 Tensor sum_csr_dims(const Tensor& self, at::IntArrayRef dims, bool keepdim, std::optional<at::ScalarType> dtype) {
   return reduce_csr(self, dims, keepdim, dtype, false);

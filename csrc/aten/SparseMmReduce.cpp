@@ -85,8 +85,8 @@ std::tuple<Tensor, Tensor> mm_reduce_backward(const Tensor& self, const Tensor& 
   Csr a = csr_of(self, op);
   a.values = a.values.to(wide);
   const Tensor grad = grad_out.to(wide).contiguous(), dense = weight.to(wide);
-  const auto [values, other] = r.extreme ? extreme_gradients(a, grad, dense, arg_out, mask)
-                                         : sum_gradients(op, a, grad, dense, r.mean, mask);
+  const auto [values, other] =
+      r.extreme ? extreme_gradients(a, grad, dense, arg_out, mask) : sum_gradients(op, a, grad, dense, r.mean, mask);
   Tensor grad_self;
   if (values.defined()) {
     grad_self = at::_sparse_compressed_tensor_unsafe(a.crow, a.col, values.to(type), self.sizes(),

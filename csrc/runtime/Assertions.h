@@ -17,8 +17,8 @@ int assert_code(Device& device, const char* op);
 // The code that raises a RuntimeError with this text.
 int assert_message_code(Device& device, const std::string& message);
 
-// Raises what kernels of this queue's device reported. Call it after a wait for the queue, or, with `whole` false, for a
-// command of the queue: then it does not wait for those behind it.
+// Raises what kernels of this queue's device reported. Call it after a wait for the queue, or, with `whole` false, for
+// a command of the queue: then it does not wait for those behind it.
 void raise_device_assertions(Queue& queue, bool whole = true);
 
 }  // namespace netcl

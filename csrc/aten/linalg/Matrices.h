@@ -49,9 +49,10 @@ inline at::Tensor block(const at::Tensor& a, int64_t row, int64_t rows, int64_t 
 // Raises NotImplementedError for what the kernels of matrices do not take: half, bfloat16 and integers, as on the CPU.
 // `moved`: the kernel only moves elements.
 inline void check_matrix_dtype(const Device& device, c10::ScalarType type, const char* name, bool moved = false) {
-  TORCH_CHECK_NOT_IMPLEMENTED(c10::elementSize(type) >= 4 && (moved || !c10::isIntegralType(type, true)),
-                              "triangular solves, factorisations and decompositions of matrices are not implemented for ",
-                              type, " on netcl: they take float32, float64 and their complex numbers");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      c10::elementSize(type) >= 4 && (moved || !c10::isIntegralType(type, true)),
+      "triangular solves, factorisations and decompositions of matrices are not implemented for ", type,
+      " on netcl: they take float32, float64 and their complex numbers");
   check_dtype(device, type, name);
 }
 

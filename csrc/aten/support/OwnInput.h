@@ -1,4 +1,5 @@
-// For operators whose result has another size than their input, which may be their output too (`torch.sum(x, 0, out=x)`).
+// For operators whose result has another size than their input, which may be their output too (`torch.sum(x, 0,
+// out=x)`).
 #pragma once
 
 #include "aten/support/Structured.h"

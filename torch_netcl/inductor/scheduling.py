@@ -65,8 +65,11 @@ class OpenCLScheduling(SIMDScheduling):
 
     def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
         """One kernel each: config.combo_kernels is about the cost of a launch on CUDA."""
+        # What the whole node uses last is freed behind its last kernel.
+        last_uses, self.scheduler.buffer_names_to_free = self.scheduler.buffer_names_to_free, OrderedSet()
         for node in combo_kernel_node.get_subkernel_nodes():
             self.codegen_node(node)
+        self.scheduler.buffer_names_to_free.update(last_uses)
 
     def codegen_sync(self) -> None:
         pass

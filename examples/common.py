@@ -282,7 +282,8 @@ def time_step(
     warm: int = 2,
     steps: int = 7,
 ) -> float:
-    """Median milliseconds of a full training step (forward, backward, clip, AdamW) on a copy of the model."""
+    """Median milliseconds of a full training step (forward, backward, clip, AdamW) on a copy of the model, with the
+    loss read in each step."""
     model = copy.deepcopy(model).to(device).train()
     batch = (batch[0].to(device), batch[1].to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
@@ -291,7 +292,8 @@ def time_step(
     for step in range(warm + steps):
         synchronize(device)
         start = time.perf_counter()
-        train_step(model, batch, loss_fn, optimizer, scaler, amp_dtype, clip=1.0)
+        loss, _ = train_step(model, batch, loss_fn, optimizer, scaler, amp_dtype, clip=1.0)
+        loss.item()
         synchronize(device)
         if step >= warm:
             times.append(1000 * (time.perf_counter() - start))
@@ -301,10 +303,13 @@ def time_step(
 def compare_speed(
     model: nn.Module, batch: Batch, loss_fn: LossFn, device: torch.device, amp_dtype: torch.dtype | None
 ) -> dict[str, float]:
-    """Median ms a step of the same model: fp32, under autocast, and fp32 on the torch CPU device."""
+    """Median ms a step of the same model: fp32, under autocast in each dtype of the device, and fp32 on torch CPU."""
     result = {"fp32": time_step(model, batch, loss_fn, device, None)}
-    if amp_dtype is not None:
-        result[dtype_name(amp_dtype)] = time_step(model, batch, loss_fn, device, amp_dtype)
+    dtypes = [] if amp_dtype is None else [amp_dtype]
+    if dtypes and device.type == "netcl":
+        dtypes = torch.netcl.amp.autocast_dtypes(device)
+    for dtype in dtypes:
+        result[dtype_name(dtype)] = time_step(model, batch, loss_fn, device, dtype)
     result["torch CPU fp32"] = time_step(model, batch, loss_fn, torch.device("cpu"), None)
     return result
 

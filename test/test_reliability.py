@@ -76,7 +76,7 @@ class TestMemory(TestCase):
                     last = step(batch)
                     break
                 except torch.OutOfMemoryError as e:
-                    self.assertRegex(str(e), r"tried to allocate [\d.]+ [MG]iB on .* are allocated by tensors, .* are")
+                    self.assertRegex(str(e), r"Tried to allocate [\d.]+ [MG]iB on .* are allocated by tensors, .* are")
                     failed += 1
                     batch //= 4
             self.assertGreater(failed, 0)

@@ -105,11 +105,8 @@ class TestSparse(TestCase):
     def test_refusals(self):
         _, dev = make("rows")
         for function, error in (
-            (lambda: dev * dev, "can only be multiplied by a number; call to_dense"),
-            (lambda: dev.sparse_mask(dev), "call to_dense"),
             (lambda: dev + torch.ones(5, 2, device=DEV), "Use add.dense, sparse. instead"),
             (lambda: torch.ones(4, 2, device=DEV) + dev, "to have same size"),
-            (lambda: dev.sin(), "aten::sin"),
         ):
             with self.assertRaisesRegex((RuntimeError, NotImplementedError), error):
                 function()
@@ -229,7 +226,6 @@ class TestSparse(TestCase):
         for function, error in (
             (lambda: a @ x.t(), "cannot be multiplied"),
             (lambda: a @ x.double(), "same dtype"),
-            (lambda: a.t() @ a, "a sparse matrix and a dense one"),
             (lambda: torch.sparse.sampled_addmm(a, x, x), "cannot be multiplied"),
             (lambda: torch.sparse.sampled_addmm(coo.to(DEV), x, x), "sampled_addmm"),
         ):

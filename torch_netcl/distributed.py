@@ -181,7 +181,8 @@ class StagedProcessGroup(dist.ProcessGroup):
 
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> Work:
         """See torch.distributed.all_gather_into_tensor."""
-        return self._staged("all_gather_single", output, given, opts)
+        # gloo cuts the output along its first dimension, which need not be the number of processes (SyncBatchNorm).
+        return self._staged("all_gather_single", output.view(-1), given.reshape(-1), opts)
 
     def all_gather_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any) -> Work:
         """All_gather_into_tensor for several tensors."""

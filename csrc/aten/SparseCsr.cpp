@@ -427,6 +427,16 @@ NETCL_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("_to_sparse_bsc", &at::native::coo_to_sparse_bsc);
 }
 
+// ATen's leaves the compressed indices as they are in memory, which torch.sparse.check_sparse_tensor_invariants refuses.
+Tensor empty_compressed(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                        std::optional<at::Device> device, std::optional<bool> pin_memory,
+                        std::optional<at::MemoryFormat> format) {
+  const at::sparse_csr::CheckSparseTensorInvariants unchecked(false);
+  const Tensor result = at::native::empty_sparse_compressed(size, dtype, layout, device, pin_memory, format);
+  std::get<0>(at::sparse_csr::getCompressedPlainIndices(result)).zero_();
+  return result;
+}
+
 NETCL_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   using namespace at::native;
   impl_products(m);
@@ -434,7 +444,7 @@ NETCL_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("sparse_sampled_addmm", &sampled_addmm);
   m.impl("sparse_sampled_addmm.out", &sampled_addmm_out);
   // Creation, parts and conversions.
-  m.impl("empty.memory_format", &empty_sparse_compressed);
+  m.impl("empty.memory_format", &empty_compressed);
   m.impl("empty_like", &empty_like_sparse_csr);
   m.impl("resize_", &resize_sparse_csr_);
   m.impl("resize_as_sparse_", &resize_as_sparse_compressed_);

@@ -228,6 +228,7 @@ class TestOrderAcrossDevices(TestCase):
         """A stream waits for the work of another device without a wait of the host."""
         a, b = torch.netcl.Stream(self.A), torch.netcl.Stream(self.B)
         x = torch.randn(400, 400, device=self.A) / 20
+        a.record_event(), b.record_event()  # the first use of a stream waits for the others
         torch.netcl.synchronize(self.A)
         waits = torch.netcl.host_sync_count()
         done = []

@@ -76,7 +76,6 @@ MATRICES = {
     "ldl_factor": torch.linalg.ldl_factor,
     "ldl_solve": lambda x: torch.linalg.ldl_solve(x, torch.ones(4, dtype=torch.int32, device=x.device), x),
     "orthogonal_": lambda x: torch.nn.init.orthogonal_(x.clone()),
-    "svd_lowrank": lambda x: torch.svd_lowrank(x, 2),
     "cholesky": torch.linalg.cholesky,
     "lu_factor": torch.linalg.lu_factor,
     "solve": lambda x: torch.linalg.solve(x, x),

@@ -177,7 +177,7 @@ Tensor sparse_mask_projection(const Tensor& self, const Tensor& mask, bool /*acc
   return netcl::sparse_mask(self, mask);
 }
 
-// A factory of ATen with the device of its options as the current one: it makes tensors on the current device.
+// A factory of ATen with the device of its options or of its tensor as the current one, on which it makes tensors.
 template <auto F>
 struct OnDevice;
 template <class R, class... A, R (*F)(A...)>
@@ -187,6 +187,8 @@ struct OnDevice<F> {
     const auto choose = [&](const auto& arg) {
       if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, std::optional<c10::Device>>) {
         if (arg.has_value() && arg->has_index()) guard.reset_device(*arg);
+      } else if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, Tensor>) {
+        guard.reset_device(arg.device());
       }
     };
     (choose(args), ...);
@@ -211,7 +213,7 @@ NETCL_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("empty.memory_format", &OnDevice<&empty_sparse>::call);
   m.impl("empty_like", &empty_like_sparse_coo);
   m.impl("zeros.out", &zeros_sparse_out);
-  m.impl("clone", &clone_sparse);
+  m.impl("clone", &OnDevice<&clone_sparse>::call);
   m.impl("copy_", &copy_sparse_wrapper_);
   m.impl("copy_sparse_to_sparse_", &copy_sparse_);
   m.impl("zero_", &zero_sparse_);

@@ -427,7 +427,8 @@ NETCL_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("_to_sparse_bsc", &at::native::coo_to_sparse_bsc);
 }
 
-// ATen's leaves the compressed indices as they are in memory, which torch.sparse.check_sparse_tensor_invariants refuses.
+// ATen's leaves the compressed indices as they are in memory, which torch.sparse.check_sparse_tensor_invariants
+// refuses.
 Tensor empty_compressed(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                         std::optional<at::Device> device, std::optional<bool> pin_memory,
                         std::optional<at::MemoryFormat> format) {

@@ -228,8 +228,12 @@ class TestOrderAcrossDevices(TestCase):
         """A stream waits for the work of another device without a wait of the host."""
         a, b = torch.netcl.Stream(self.A), torch.netcl.Stream(self.B)
         x = torch.randn(400, 400, device=self.A) / 20
-        a.record_event(), b.record_event()  # the first use of a stream waits for the others
+        with a:  # the first use of a stream waits for the others
+            x @ x
+        b.wait_stream(a)
+        a.wait_event(b.record_event())
         torch.netcl.synchronize(self.A)
+        torch.netcl.synchronize(self.B)
         waits = torch.netcl.host_sync_count()
         done = []
         for _ in range(20):

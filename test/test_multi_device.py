@@ -316,10 +316,11 @@ class TestOrderAcrossDevices(TestCase):
         self.assertEqual(x.untyped_storage().device, self.B)
 
     def test_waiting_that_cannot_be_left_to_the_device(self):
-        a, b = torch.netcl.Stream(self.A), torch.netcl.Stream(self.B)
+        b = torch.netcl.Stream(self.B)
+        with b:  # the first use of a stream waits for the others
+            torch.ones(5, device=self.B)
         for entry in ("clCreateUserEvent", "clSetEventCallback"):
-            with a:
-                torch.ones(5, device=self.A)
+            torch.ones(5, device=self.A)
             torch.ops.netcl._inject_error(entry, -5, 0)
             try:
                 waits = torch.netcl.host_sync_count()

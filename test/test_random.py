@@ -192,7 +192,8 @@ class TestEnds(TestCase):
         if probabilities is not None:
             defs["WITH_TENSOR"] = 1
         fill = Chosen("random.cl", "fill", DEVICES[0], **defs)
-        out = torch.full((len(PAIRS), 32 if wide else 64), math.nan, dtype=dtype, device=DEVICES[0])
+        unwritten = math.nan if dtype.is_floating_point else -1
+        out = torch.full((len(PAIRS), 32 if wide else 64), unwritten, dtype=dtype, device=DEVICES[0])
         err = torch.zeros(4, dtype=torch.int32, device=DEVICES[0])
         for row, (even, odd) in zip(out, PAIRS, strict=True):
             fill(row, probabilities, row.numel(), 1, odd << 32 | even, 0, a, b, err, 1)

@@ -237,7 +237,7 @@ class TestStreams(TestCase):
         x, w = torch.arange(5.0, device=D), torch.ones(900, 900, device=D)
         x[torch.tensor([1]).to(D)]
         event = torch.netcl.current_stream().record_event()
-        behind = [w @ w for _ in range(8)]
+        behind = [w @ w for _ in range(64)]
         event.synchronize()
         self.assertFalse(torch.netcl.current_stream().query())
         del behind

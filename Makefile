@@ -59,6 +59,12 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 
 SHELL := /bin/bash
+# Without its bytecode, `import torch` takes twice as long, and the tests start hundreds of processes. If Python may write
+# none beside the sources, it goes to build/.
+ifdef PYTHONDONTWRITEBYTECODE
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/build/pycache
+endif
 PY := $(VENV)/bin/python
 # Python compiles a module when it is first imported; compiling all of torch and scipy takes longer.
 PIP := $(PY) -m pip --disable-pip-version-check install --no-compile $(PIP_ARGS)

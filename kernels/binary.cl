@@ -48,8 +48,8 @@ static inline VT lerp_complex(VT x, VT y, VT w) {
 #include "common/integer_math.h"
 NETCL_INTEGER_MATH(, VT, ST)
 static inline ST gcd_int(ST a, ST b) {
-  a = a < 0 ? -a : a;
-  b = b < 0 ? -b : b;
+  a = (ST)abs(a);  // not -a, which the compiler takes to be positive
+  b = (ST)abs(b);
   while (a != 0) {
     const ST t = b % a;
     b = a;

@@ -116,18 +116,24 @@ class TestOutputs(TestCase):
         found = self.on_device(call)
         if found is None:
             return
-        args, kwargs, wanted = found
-        leaves, spec = tree_flatten((args, kwargs))
-        t, result = leaves[at], wanted[k]
-        memory = torch.zeros(max(t.numel(), offset + result.numel()), dtype=t.dtype, device=DEVICE)
-        out = memory[offset : offset + result.numel()].view(result.shape)
-        leaves[at] = memory[: t.numel()].view(t.shape).copy_(t)
-        args, kwargs = tree_unflatten(leaves, spec)
-        outs = [torch.empty_like(r) for r in wanted]
-        outs[k] = out
+        _, _, wanted = found
+        errors = []
+        for device in ("cpu", DEVICE):
+            leaves, spec = tree_flatten(to_device((call.args, call.kwargs), device))
+            t, result = leaves[at], wanted[k]
+            memory = torch.zeros(max(t.numel(), offset + result.numel()), dtype=t.dtype, device=device)
+            out = memory[offset : offset + result.numel()].view(result.shape)
+            leaves[at] = memory[: t.numel()].view(t.shape).copy_(t)
+            args, kwargs = tree_unflatten(leaves, spec)
+            outs = [torch.empty_like(r, device=device) for r in wanted]
+            outs[k] = out
+            errors.append(attempt(call, args, kwargs, outs))
         self.checked += 1
-        if attempt(call, args, kwargs, outs) is None and not self.same(out, result):
-            self.problems.append(f"{call.out} {call.names[k]} overlaps argument {at} by {t.numel() - offset} elements")
+        label = f"{call.out} {call.names[k]} overlaps argument {at} by {t.numel() - offset} elements"
+        if errors[1] is None and not self.same(out, result):
+            self.problems.append(label)
+        elif errors[1] is None and "unsupported operation" in str(errors[0]):
+            self.problems.append(f"{label}: the CPU raises")
 
     def test_overlap(self):
         for call in self.calls:

@@ -160,6 +160,31 @@ class TestPointwise(TestCase):
         x[:4], y[:4] = torch.tensor([-127, 127, low, 0]).to(dtype), torch.tensor([-2, 2, 3, 0]).to(dtype)
         self.assertEqual(torch.lcm(x.to(device), y.to(device)).cpu(), torch.lcm(x, y))
 
+    def test_gcd_of_the_least_value(self, device):
+        for a, b in ((torch.uint8, torch.int32), (torch.int32, torch.int32), (torch.int8, torch.int8), (torch.int64,) * 2):
+            x = torch.tensor([7, 0, 6, 1, 96], dtype=a)
+            y = torch.full((5,), torch.iinfo(b).min, dtype=b)
+            self.assertEqual(torch.gcd(x.to(device), y.to(device)).cpu(), torch.gcd(x, y))
+            self.assertEqual(torch.lcm(x.to(device), y.to(device)).cpu(), torch.lcm(x, y))
+
+    def test_complex_functions_at_their_cuts(self, device):
+        """The sign of a zero says on which side of a cut a number lies."""
+        parts = (-2.0, -0.3, -1e-9, -0.0, 0.0, 1e-9, 0.3, 2.0)
+        z = torch.tensor([complex(a, b) for a in parts for b in (-0.0, 0.0)])
+        for name in ("log1p", "log", "sqrt", "acos", "asin", "acosh", "asinh", "atanh", "atan", "expm1", "tanh", "sinh"):
+            f = getattr(torch, name)
+            self.assertEqual(f(z.to(device)).cpu(), f(z), msg=lambda m, n=name: f"{n}: {m}")
+        zeros = torch.tensor([complex(a, b) for a in (0.0, -0.0) for b in (0.0, -0.0)])
+        got = torch.view_as_real(zeros.to(device).asinh()).cpu()
+        self.assertEqual(got.signbit(), torch.view_as_real(zeros).signbit())
+
+    def test_what_a_dtype_lacks_is_refused_for_empty_tensors(self, device):
+        x = torch.empty(0, dtype=torch.complex64, device=device)
+        for f in (torch.bitwise_and, torch.bitwise_xor, torch.gcd, torch.maximum, torch.hypot, torch.lt):
+            with self.assertRaises((NotImplementedError, RuntimeError), msg=f.__name__):
+                f(x, x)
+        self.assertEqual((x + x).shape, (0,))
+
     def test_layouts(self, device):
         x = make_tensor((3, 4, 5, 6, 7, 2, 3, 2), device="cpu", dtype=torch.float32)
         y = make_tensor((4, 1, 6, 1, 2, 1, 2), device="cpu", dtype=torch.float32)

@@ -339,8 +339,18 @@ class TestPooling(TestCase):
             expected.square().sum().backward()
             self.assertEqual(mine.grad.cpu(), ref.grad)
 
+    def test_an_image_of_channels_last_3d_without_a_batch(self, device):
+        x = torch.randn(1, 4, 6, 6, 6).to(memory_format=torch.channels_last_3d)[0]
+        y = x.to(device)
+        for got, want in zip(*(F.max_pool3d(t, 2, return_indices=True) for t in (y, x)), strict=True):
+            self.assertEqual(got.cpu(), want)
+            self.assertEqual(got.stride(), want.stride())
+
     @dtypes(torch.float32)
     def test_errors(self, device, dtype):
+        for f in (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d):
+            with self.assertRaisesRegex(NotImplementedError, "'Long'"):
+                f(torch.ones(1, 2, 4, 4, 4, dtype=torch.int64, device=device)[(0,) * (3 - int(f.__name__[-2]))], 2)
         x = make_tensor((2, 3, 8, 10), device=device, dtype=dtype)
         with self.assertRaisesRegex(RuntimeError, "pad should be at most half"):
             F.max_pool2d(x, 2, padding=2)

@@ -193,6 +193,9 @@ class TestSort(TestCase):
         self.assertEqual(m.gather(1, got.indices.cpu()[:, None])[:, 0], got.values.cpu())
         with self.assertRaisesRegex(RuntimeError, "out of range"):
             y.kthvalue(50, 0)
+        for function in (torch.median, torch.nanmedian, lambda t, dim: t.kthvalue(1, dim)):
+            with self.assertRaisesRegex(NotImplementedError, "ComplexFloat"):
+                function(torch.empty(0, 2, dtype=torch.complex64, device=device), 1)
         self.assertEqual(
             torch.quantile(y[3:, :, 0], 0.3, dim=1).cpu(), torch.quantile(x[3:, :, 0], 0.3, dim=1)
         )

@@ -17,6 +17,7 @@
 #include <ATen/ops/fractional_max_pool3d_meta.h>
 #include <ATen/ops/max_pool2d_with_indices_backward_meta.h>
 #include <ATen/ops/max_pool2d_with_indices_meta.h>
+#include <ATen/ops/max_pool3d_with_indices.h>
 
 #include <limits>
 #include <optional>
@@ -448,6 +449,16 @@ std::tuple<Tensor&, Tensor&> max_pool3d_out(const Tensor& self, IntArrayRef ker,
 std::tuple<Tensor, Tensor> max_pool3d(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad,
                                       IntArrayRef dil, bool ceil_mode) {
   const auto sizes = max_pool3d_sizes(self, ker, stride, pad, dil, ceil_mode);
+  if (self.dim() == 4) {  // in channels_last_3d without a batch the results have that format too
+    const Tensor batch = self.unsqueeze(0);
+    if (!self.is_contiguous() && batch.is_contiguous(at::MemoryFormat::ChannelsLast3d)) {
+      at::DimVector strides(batch.strides());
+      strides[0] = self.numel();  // from that of unsqueeze(), suggest_memory_format() cannot tell the format
+      auto [out, indices] = at::max_pool3d_with_indices(batch.as_strided(batch.sizes(), strides), ker, stride, pad, dil,
+                                                        ceil_mode);
+      return {out.squeeze(0), indices.squeeze(0)};
+    }
+  }
   const auto format = self.suggest_memory_format();
   Tensor out = at::empty(sizes, self.options().memory_format(format));
   Tensor indices = at::empty(sizes, self.options().dtype(at::kLong).memory_format(format));
@@ -633,6 +644,7 @@ struct AvgPool3dBackward : at::meta::structured_avg_pool3d_backward {
 };
 
 at::DimVector adaptive_sizes(const char* op, int64_t dims, const Tensor& self, IntArrayRef size) {
+  TORCH_CHECK_NOT_IMPLEMENTED(self.is_floating_point(), '"', op, "\" not implemented for '", self.scalar_type(), "'");
   TORCH_CHECK(int64_t(size.size()) == dims, op, ": output_size must be ", dims);
   TORCH_CHECK(self.dim() == dims + 1 || self.dim() == dims + 2, op, "(): Expected ", dims + 1, "D or ", dims + 2,
               "D tensor, but got ", self.sizes());

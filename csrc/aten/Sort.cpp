@@ -169,6 +169,7 @@ struct Pick {
 };
 void pick(const Pick& p, const Tensor& self, int64_t dim, bool keepdim, Tensor& values, Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), '"', p.aten, "\" not implemented for '", self.scalar_type(), "'");
   if (values.defined()) at::assert_no_overlap(self, values);  // resizing `values` would resize the input
   at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, dim, keepdim);
   if (self.numel() > 0) {
@@ -294,7 +295,7 @@ NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("median.dim_values", &median_out<false>);
   m.impl("nanmedian.dim_values", &median_out<true>);
   m.impl("mode", &mode);
-  m.impl("mode.values", &mode_out);
+  m.impl("mode.values", &OwnInput<&mode_out>::call);
   m.impl("searchsorted.Tensor", &searchsorted_tensor);
   m.impl("searchsorted.Tensor_out", &searchsorted_out);
   m.impl("searchsorted.Scalar", &searchsorted_scalar);

@@ -44,7 +44,7 @@ static inline VT c_log(VT a) {
 }
 // Near 0, 1 + a and e^a - 1 would lose digits of a.
 static inline VT c_log1p(VT a) {
-  if (fabs(a.x) + fabs(a.y) > (R)0.5) return c_log((VT)(1, 0) + a);
+  if (fabs(a.x) + fabs(a.y) > (R)0.5) return c_log((VT)(1 + a.x, a.y));
   return (VT)(log1p(a.x * (2 + a.x) + a.y * a.y) / 2, atan2(a.y, 1 + a.x));
 }
 static inline VT c_expm1(VT a) {
@@ -116,7 +116,10 @@ static inline VT c_asinh(VT a) {
   // log(z + sqrt(z^2 + 1)) loses digits in the left half-plane; asinh is odd.
   const VT z = signbit(a.x) ? -a : a;
   const R most = fmax(fabs(a.x), fabs(a.y));
-  if (most < (R)1e-4f) return a - c_mul(c_mul(a, a), a) / 6;
+  if (most < (R)1e-4f) {
+    const VT r = a - c_mul(c_mul(a, a), a) / 6;
+    return (VT)(copysign(r.x, a.x), copysign(r.y, a.y));  // a zero keeps its sign
+  }
   if (most > (R)1e9f) {
     const VT far = c_log(z) + (VT)(M_LN2, 0);
     return signbit(a.x) ? -far : far;

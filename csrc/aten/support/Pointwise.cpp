@@ -358,6 +358,21 @@ c10::ScalarType number_type(const Variant& v) {
   return v.common;
 }
 
+// As on the CPU, an operator that a dtype lacks is refused for empty tensors too.
+void check_empty(const at::TensorIteratorBase& iter, const char* file, const char* op, size_t scalars,
+                 c10::ScalarType common) {
+  if (!c10::isComplexType(common) && common != c10::ScalarType::Bool) return;
+  Variant v{file, op, {}, compute_type(common), common};
+  v.types.fill(common);
+  v.nin = static_cast<uint8_t>(iter.ninputs());
+  v.nout = static_cast<uint8_t>(iter.noutputs());
+  v.nscalars = static_cast<uint8_t>(scalars);
+  v.vec = 1;
+  Device& device = netcl::device(iter.device(0).index());
+  v.device = device.index();
+  build(device, v);
+}
+
 // Describes operand k to the kernel; returns its buffer.
 Buf set_operand(at::TensorIteratorBase& iter, int k, const Device& device, Variant& variant, PointwiseSpace& l) {
   const bool by_value = k >= variant.nout && iter.is_cpu_scalar(k);
@@ -405,11 +420,11 @@ Split split(const Device& device, int64_t n, int64_t vec) {
 
 void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c10::ArrayRef<c10::Scalar> scalars,
                std::optional<c10::ScalarType> compute) {
-  if (iter.numel() == 0) return;
   const OpName scope(op);
   const int nin = iter.ninputs(), nout = iter.noutputs(), nargs = nin + nout;
   TORCH_INTERNAL_ASSERT(nin <= kMaxInputs && nout <= kMaxOutputs && scalars.size() <= 4, op);
   const c10::ScalarType common = compute ? *compute : common_type(iter), acc = compute_type(common);
+  if (iter.numel() == 0) return check_empty(iter, file, op, scalars.size(), common);
   Device& device = netcl::device(iter.device(0).index());
   if (!device.info().has_fp64 && soft_double(iter, op)) return;
   check_dtype(device, acc, op);

@@ -59,6 +59,7 @@ void keep_apart(Form form, bool has_inplace, c10::ArrayRef<at::Tensor> outputs, 
     at::assert_no_internal_overlap(out);
     for (size_t k = 0; k < inputs.size() && !proxies[i].defined(); k++) {
       if (!inputs[k] || (k == 0 && form == Form::kInplace) || !may_overlap(out, *inputs[k])) continue;
+      at::assert_no_partial_overlap(out, *inputs[k]);
       if (k == 0 && has_inplace && at::get_overlap_status(out, *inputs[k]) == at::MemOverlapStatus::Full) continue;
       proxies[i] = at::empty_strided(out.sizes(), out.strides(), out.options());
     }

@@ -161,7 +161,7 @@ class TestPointwise(TestCase):
         self.assertEqual(torch.lcm(x.to(device), y.to(device)).cpu(), torch.lcm(x, y))
 
     def test_gcd_of_the_least_value(self, device):
-        for a, b in ((torch.uint8, torch.int32), (torch.int32, torch.int32), (torch.int8, torch.int8), (torch.int64,) * 2):
+        for a, b in ((torch.uint8, torch.int32), (torch.int32,) * 2, (torch.int8,) * 2, (torch.int64,) * 2):
             x = torch.tensor([7, 0, 6, 1, 96], dtype=a)
             y = torch.full((5,), torch.iinfo(b).min, dtype=b)
             self.assertEqual(torch.gcd(x.to(device), y.to(device)).cpu(), torch.gcd(x, y))
@@ -171,7 +171,7 @@ class TestPointwise(TestCase):
         """The sign of a zero says on which side of a cut a number lies."""
         parts = (-2.0, -0.3, -1e-9, -0.0, 0.0, 1e-9, 0.3, 2.0)
         z = torch.tensor([complex(a, b) for a in parts for b in (-0.0, 0.0)])
-        for name in ("log1p", "log", "sqrt", "acos", "asin", "acosh", "asinh", "atanh", "atan", "expm1", "tanh", "sinh"):
+        for name in "log1p log sqrt acos asin acosh asinh atanh atan expm1 tanh sinh".split():
             f = getattr(torch, name)
             self.assertEqual(f(z.to(device)).cpu(), f(z), msg=lambda m, n=name: f"{n}: {m}")
         zeros = torch.tensor([complex(a, b) for a in (0.0, -0.0) for b in (0.0, -0.0)])

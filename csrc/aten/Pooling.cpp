@@ -454,8 +454,8 @@ std::tuple<Tensor, Tensor> max_pool3d(const Tensor& self, IntArrayRef ker, IntAr
     if (!self.is_contiguous() && batch.is_contiguous(at::MemoryFormat::ChannelsLast3d)) {
       at::DimVector strides(batch.strides());
       strides[0] = self.numel();  // from that of unsqueeze(), suggest_memory_format() cannot tell the format
-      auto [out, indices] = at::max_pool3d_with_indices(batch.as_strided(batch.sizes(), strides), ker, stride, pad, dil,
-                                                        ceil_mode);
+      auto [out, indices] =
+          at::max_pool3d_with_indices(batch.as_strided(batch.sizes(), strides), ker, stride, pad, dil, ceil_mode);
       return {out.squeeze(0), indices.squeeze(0)};
     }
   }

@@ -4,7 +4,8 @@
 #   make demo        trains two small models under autocast and GradScaler
 #   make test        runs the test suite without its longest tests on the first OpenCL runtime, and on the others what
 #                    depends on the driver (test/conftest.py)
-#   make test-all    runs the whole suite on every runtime
+#   make test-all    runs the whole suite on every runtime; make test-long the longest tests on the first. With
+#                    RUNTIMES="pocl intel" the first is PoCL
 #   make test-full   does the same, then with GPU kernels (also for a GPU with tight limits, SMALL_GPU),
 #                    mixed precision with fp16 as storage (NETCL_FP16), and on a device without fp16, fp64 and 64-bit
 #                    atomics. Then it runs all checks of every operator, module and model, 10,000 random cases, a
@@ -76,7 +77,7 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 # their names: ordered by their number of tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup test-setup packages demo demo-short test test-all test-full test-torch smoke test-vision check lint \
+.PHONY: setup test-setup packages demo demo-short test test-long test-all test-full test-torch smoke test-vision check lint \
   format bench gpu gpu-races gpu-lab clean distclean
 .DELETE_ON_ERROR:
 
@@ -145,6 +146,9 @@ endef
 test: test-setup
 	$(call run_tests,NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES))+PYTEST_ADDOPTS=-mquick \
 	  $(patsubst %,NETCL_VISIBLE_DEVICES=%+PYTEST_ADDOPTS=-mdriver,$(wordlist 2,9,$(RUNTIMES))))
+
+test-long: test-setup
+	$(call run_tests,NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES))+PYTEST_ADDOPTS=-mlong)
 
 test-all: test-setup
 	$(call run_tests,$(RUNTIMES:%=NETCL_VISIBLE_DEVICES=%))

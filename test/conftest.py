@@ -35,14 +35,18 @@ AMP = ("test_amp_", "test_autocast", "test_grad_scaler", "test_training")
 LONG = {
     "test_amp_autocast::test_first_use_in_a_process", "test_amp_autocast::test_two_devices_of_which_one_has_fp16",
     "test_amp_docs::test_blocks_run_in_order", "test_amp_safety::test_program_finishes_its_step",
-    "test_amp_training::test_csv_survives_sigkill", "test_benchmarks::test_table_and_json",
+    "test_amp_training::test_csv_survives_sigkill", "test_attention::test_gpu_shape",
+    "test_attention::test_small_groups", "test_benchmarks::test_compile", "test_benchmarks::test_gpu",
+    "test_benchmarks::test_loops", "test_benchmarks::test_small", "test_benchmarks::test_table_and_json",
     "test_benchmarks::test_turns", "test_bool_bytes::test_operators", "test_compile::test_training",
-    "test_compile_dynamic::test_every_program", "test_compile_opinfo::test_ones",
-    "test_convolution::test_channels_last", "test_examples::test_script_name_gpt",
-    "test_faults::test_each_call_fails_once", "test_garbage::test_operators",
+    "test_compile_around::test_the_shape_for_gpus", "test_compile_dynamic::test_every_program",
+    "test_compile_opinfo::test_ones", "test_convolution::test_channels_last",
+    "test_examples::test_demo_fails_when_a_goal_is_missed", "test_examples::test_script_name_gpt",
+    "test_faults::test_each_call_fails_once", "test_garbage::test_operators", "test_indexing::test_gpu_shaped_kernels",
+    "test_installation_faults::test_links_with_the_process_id",
     "test_installation_faults::test_nothing_is_written_where_it_would_not_be_read",
-    "test_installation_faults::test_links_with_the_process_id", "test_installation_faults::test_processes_at_once",
-    "test_installation_faults::test_two_processes_with_one_id", "test_kernels::test_compile_without_warnings",
+    "test_installation_faults::test_processes_at_once", "test_installation_faults::test_two_processes_with_one_id",
+    "test_kernels::test_compile_without_warnings", "test_launch_shapes::test_no_narrow_work_groups",
     "test_matrix_engine::test_products_engine", "test_matrix_units::test_units",
     "test_multi_device::test_two_platforms", "test_out_dtypes::test_operators", "test_versions::test_foreach",
     "test_versions::test_operators",
@@ -76,6 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if file.startswith(AMP):
             item.add_marker(pytest.mark.amp)
         if is_long(item):
+            item.add_marker(pytest.mark.long)
             continue
         item.add_marker(pytest.mark.quick)
         counts[file] = counts.get(file, -1) + 1

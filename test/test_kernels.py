@@ -1,5 +1,6 @@
 """Every file of kernels/ compiles without a warning, for CPUs and for GPUs."""
 
+import contextlib
 import json
 import os
 import re
@@ -119,9 +120,28 @@ print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in
                 environment = {**os.environ, "NETCL_CACHE_DIR": folder, "NETCL_COMPILE_NOTICE": limit}
                 run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
                 self.assertEqual(run.returncode, 0, run.stderr)
-                lines = [line for line in run.stderr.splitlines() if "went into compiling kernels" in line]
+                lines = [line for line in run.stderr.splitlines() if "kernels are being compiled" in line]
                 self.assertEqual(len(lines), expected, run.stderr)
                 self.assertTrue(all(folder in line for line in lines))
+                self.assertNotIn("\r", run.stderr)  # the counter is for terminals
+
+    def test_a_terminal_gets_a_counter(self):
+        code = "import torch; x = torch.ones(4, device='netcl'); (x + 1).neg().sum().item()"
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "NETCL_CACHE_DIR": folder, "NETCL_COMPILE_NOTICE": "0"}
+            ours, theirs = os.openpty()
+            process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=theirs)
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # the other end is closed
+                while part := os.read(ours, 4096):
+                    shown += part
+            os.close(ours)
+            self.assertEqual(process.wait(), 0)
+        text = shown.decode().replace("\r\n", "\n")
+        self.assertIn("kernels are being compiled", text)
+        self.assertRegex(text, r"\rnetcl: compiling kernel [23], 0 s so far")
+        self.assertRegex(text, r"\r {60}\r$")  # and it is gone
 
     def test_no_vectors_of_work_items(self):
         """If a work-group is one work-item, Intel's compiler generates the same as with its vectorizer off (mode 1)."""

@@ -286,25 +286,23 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, OptTen
   check_floating(dev, x.scalar_type(), op);
   Tensor out = at::empty_like(x, along ? format : at::MemoryFormat::Contiguous);
   Tensor mean = at::empty({N, group}, stat_options(x)), rstd = at::empty({N, group}, stat_options(x));
-  // CPU and CUDA return the statistics in the dtype of the parameters.
-  const auto results = [&](const Tensor& y) { return std::tuple(y, mean.to(params), rstd.to(params)); };
   const int64_t rows = N * group, channels = C / group;
-  if (rows == 0) return results(out);
+  if (rows == 0) return {out, mean, rstd};
   if (channels * HxW == 0) {
     mean.zero_();
     rstd.fill_(std::numeric_limits<double>::quiet_NaN());
-    return results(out);
+    return {out, mean, rstd};
   }
   if (along) {
     channel_norm_train({op, *along, eps, params, w, b, {}, {}}, /*momentum=*/0, x, out, mean, rstd);
-    return results(out);
+    return {out, mean, rstd};
   }
   const RowSplit split = row_split(dev, rows, channels * HxW);
   const size_t local = row_group(dev);
   kernel(dev, "norm.cl", "group_norm", norm_defs(x, params, HxW, channels * HxW))
       .launch(op, queue_of(x), {split.groups * local}, {local}, buf(out), buf(mean), buf(rstd), buf(x), buf_or_null(w),
               buf_or_null(b), rows, split.rows_per, channels, HxW, group, wide_high(eps), wide_low(eps));
-  return results(out.contiguous(format));
+  return {out.contiguous(format), mean, rstd};
 }
 
 // Autograd passes contiguous tensors only.

@@ -11,6 +11,7 @@
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
+#include "aten/support/Scalars.h"
 
 namespace netcl {
 namespace {
@@ -60,9 +61,9 @@ struct Segments {
   Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
 };
 
-double start(ReductionType reduction, const Initial& initial) {
+double start(ReductionType reduction, const Initial& initial, at::ScalarType type) {
   constexpr double inf = std::numeric_limits<double>::infinity();
-  if (initial.has_value()) return initial->toDouble();
+  if (initial.has_value()) return in_dtype(*initial, type).toDouble();
   return reduction == ReductionType::MAX    ? -inf
          : reduction == ReductionType::MIN  ? inf
          : reduction == ReductionType::PROD ? 1
@@ -75,7 +76,7 @@ Tensor forward(ReductionType reduction, const Tensor& data, const Tensor& offset
   sizes[s.axis] = s.count;
   Tensor out = at::empty(sizes, data.options());
   if (out.numel() == 0) return out;
-  const double first = start(reduction, initial);
+  const double first = start(reduction, initial, data.scalar_type());
   kernel(s.dev, "segment_reduce.cl", "segment_reduce", s.defs)
       .launch(s.op, queue_of(out), s.items(), s.local(), buf(out), buf(data), buf(s.offsets), s.outer, s.rows, s.inner,
               s.count, wide_high(first), wide_low(first), int32_t(initial.has_value()));
@@ -91,7 +92,7 @@ Tensor backward(const Tensor& grad, const Tensor& output, const Tensor& data, Re
   check_sizes(s.op, "output", output, sizes);
   Tensor out = at::zeros(data.sizes(), grad.options());
   if (grad.numel() == 0 || out.numel() == 0) return out;
-  const double first = start(reduction, initial);
+  const double first = start(reduction, initial, data.scalar_type());
   kernel(s.dev, "segment_reduce.cl", "segment_reduce_backward", s.defs)
       .launch(s.op, queue_of(out), s.items(), s.local(), buf(out), buf(grad), buf(output), buf(data), buf(s.offsets),
               s.outer, s.rows, s.inner, s.count, wide_high(first), wide_low(first));

@@ -6,6 +6,7 @@
 
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
+#include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -37,7 +38,7 @@ Tensor& histc_out(const Tensor& self, int64_t bins, const at::Scalar& min, const
   TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), "histc is not implemented for ", self.scalar_type());
   const auto type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const Tensor x = self.reshape({-1}).to(type);
-  double lo = min.to<double>(), hi = max.to<double>();
+  double lo = in_dtype(min, self.scalar_type()).to<double>(), hi = in_dtype(max, self.scalar_type()).to<double>();
   if (lo == hi && x.numel() > 0) {
     lo = x.min().item<double>();
     hi = x.max().item<double>();

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "runtime/Builds.h"
+#include "runtime/CompileNotice.h"
 #include "runtime/Drivers.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
@@ -396,19 +397,6 @@ std::string generated_source(const std::string& text) {
   return source;
 }
 
-// Says once why a program does nothing for seconds. The numbers are the total time of compiling, in microseconds,
-// before and after the last kernel.
-static void notice_compiling(uint64_t before, uint64_t after) {
-  static const double limit = [] {
-    const char* v = std::getenv("NETCL_COMPILE_NOTICE");
-    return (v && *v ? std::strtod(v, nullptr) : 3) * 1e6;
-  }();
-  if (limit < 0 || static_cast<double>(before) > limit || static_cast<double>(after) <= limit) return;
-  log(after / 1000000, " s so far went into compiling kernels, each when it is first used",
-      trusted_folder() ? "; the next run finds them in " + cache_dir : "",
-      ". NETCL_COMPILE_NOTICE=-1 silences this line.");
-}
-
 Program describe_program(Device& device, const std::string& label, const std::string& source,
                          const std::string& options) {
   check_not_forked();
@@ -435,6 +423,7 @@ cl_program load_program(Device& device, const Program& program) {
 
 cl_program build_program(Device& device, const Program& program) {
   const auto start = std::chrono::steady_clock::now();
+  const CompileNotice notice(trusted_folder() ? cache_dir : "");
   const cl_context context = build_context(device);
   const cl_device_id id = device.id();
   cl_program built = from_source(context, program.source);
@@ -461,8 +450,7 @@ cl_program build_program(Device& device, const Program& program) {
   const auto micros = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count());
   compiled++;
-  const uint64_t before = compile_micros.fetch_add(micros);
-  notice_compiling(before, before + micros);
+  compile_micros += micros;
   if (logs(LogTopic::kCompile)) log("compiled ", program.label, program.variant, " in ", micros / 1000, " ms");
   {
     const std::lock_guard<std::mutex> lock(programs().mutex);

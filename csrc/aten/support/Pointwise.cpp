@@ -358,15 +358,16 @@ c10::ScalarType number_type(const Variant& v) {
   return v.common;
 }
 
-// As on the CPU, an operator that a dtype lacks is refused for empty tensors too.
-void check_empty(const at::TensorIteratorBase& iter, const char* file, const char* op, size_t scalars,
-                 c10::ScalarType common) {
+// As on the CPU, an operator that a dtype lacks and numbers beyond the dtype are refused for empty tensors too.
+void check_empty(const at::TensorIteratorBase& iter, const char* file, const char* op,
+                 c10::ArrayRef<c10::Scalar> scalars, c10::ScalarType common) {
+  for (const c10::Scalar& s : scalars) pack_scalar(s, compute_type(common));
   if (!c10::isComplexType(common) && common != c10::ScalarType::Bool) return;
   Variant v{file, op, {}, compute_type(common), common};
   v.types.fill(common);
   v.nin = static_cast<uint8_t>(iter.ninputs());
   v.nout = static_cast<uint8_t>(iter.noutputs());
-  v.nscalars = static_cast<uint8_t>(scalars);
+  v.nscalars = static_cast<uint8_t>(scalars.size());
   v.vec = 1;
   Device& device = netcl::device(iter.device(0).index());
   v.device = device.index();
@@ -424,7 +425,7 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
   const int nin = iter.ninputs(), nout = iter.noutputs(), nargs = nin + nout;
   TORCH_INTERNAL_ASSERT(nin <= kMaxInputs && nout <= kMaxOutputs && scalars.size() <= 4, op);
   const c10::ScalarType common = compute ? *compute : common_type(iter), acc = compute_type(common);
-  if (iter.numel() == 0) return check_empty(iter, file, op, scalars.size(), common);
+  if (iter.numel() == 0) return check_empty(iter, file, op, scalars, common);
   Device& device = netcl::device(iter.device(0).index());
   if (!device.info().has_fp64 && soft_double(iter, op)) return;
   check_dtype(device, acc, op);

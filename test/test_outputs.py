@@ -19,6 +19,11 @@ MARGIN = 64  # elements before and behind an output, which no kernel may write
 MARK = 7
 # oneDNN's function on the CPU refuses other outputs; CUDA converts.
 CONVERTS = {"aten.gelu_backward.grad_input"}
+# They compute their result apart, or do not read the argument; the CPU raises.
+APART = {
+    "aten.addr.out", "aten.linalg_cross.out", "aten.linalg_solve_triangular.out",
+    "aten.log_sigmoid_backward.grad_input",
+}  # fmt: skip
 # Parts of log_alpha, or of what depends on it, are not written.
 UNWRITTEN = ("aten._ctc_loss",)
 
@@ -132,7 +137,7 @@ class TestOutputs(TestCase):
         label = f"{call.out} {call.names[k]} overlaps argument {at} by {t.numel() - offset} elements"
         if errors[1] is None and not self.same(out, result):
             self.problems.append(label)
-        elif errors[1] is None and "unsupported operation" in str(errors[0]):
+        elif errors[1] is None and "unsupported operation" in str(errors[0]) and str(call.out) not in APART:
             self.problems.append(f"{label}: the CPU raises")
 
     def test_overlap(self):

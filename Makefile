@@ -44,7 +44,7 @@ PYTEST_ARGS ?=
 LONG_TESTS := TestOpInfo or TestModules or TestModels or TestFuzz or TestPrograms or TestGarbage or TestMemory \
   or TestProcesses or TestLarge or TestTiles or TestKernelCache or TestDrivers or TestInjected or TestEnds \
   or TestBoolBytes or TestOutDtypes or TestOutputs or TestLanes or TestVersions or test_compile \
-  or TestCompileOpInfo or test_compile_models or TestAttention or test_matrix_units
+  or TestCompileOpInfo or test_compile_models or TestAttention or test_matrix_units or TestScalars
 # The tests for another torch: loading of the library, AMP, training, files, and the families with most C++.
 SMOKE := library autocast grad_scaler training serialization api gemm convolution reduce normalization opinfo
 GOAL ?= smoke

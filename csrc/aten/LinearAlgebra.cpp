@@ -14,6 +14,7 @@
 #include "aten/gemm/Gemm.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
+#include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {
@@ -28,10 +29,9 @@ bool narrow_integral(c10::ScalarType type) { return type == c10::kByte || type =
 // Lazy conjugation and negation reach these operators unresolved.
 Tensor plain(const Tensor& t, c10::ScalarType type) { return t.resolve_conj().resolve_neg().to(type); }
 
-// A factor of an integer product is truncated, as on the CPU.
+// A factor of an integer product is truncated, and must not be beyond the dtype, as on the CPU.
 Scalar in_type(const Scalar& factor, c10::ScalarType type) {
-  if (!factor.isFloatingPoint() || !c10::isIntegralType(type, /*includeBool=*/true)) return factor;
-  return type == at::kBool ? Scalar(int64_t{factor.toDouble() != 0}) : Scalar(factor.toLong());
+  return c10::isIntegralType(type, /*includeBool=*/true) ? in_dtype(factor, type) : factor;
 }
 
 // out = alpha * A B + beta * self for matrices or batches of them; `self` is broadcast and may be undefined.

@@ -223,7 +223,7 @@ void std_var_kernel(TensorIterator& it, double correction, bool take_sqrt) {
       static_cast<double>(it.numel()) / static_cast<double>(std::max<int64_t>(it.num_output_elements(), 1));
   reduce(it, {take_sqrt ? "aten::std" : "aten::var", take_sqrt ? "std" : "var", norm_type(it), ReduceOp::kVar,
               take_sqrt ? "TAKE_SQRT" : nullptr,
-              std::max(0.0, n - correction)});  // in this order, 0 for NaN, as on the CPU
+              std::max(n - correction, 0.0)});
 }
 
 // ATen's own front half of std and var refuses devices that it does not know by name.
@@ -279,7 +279,7 @@ void std_var(const StdVar& op, const Tensor& self, Tensor& out, Tensor* mean) {
   }
   reduce(self, mask, keepdim, out, mean ? *mean : Tensor(),
          {take_sqrt ? "aten::std" : "aten::var", take_sqrt ? "std" : "var", compute_type(self.scalar_type()),
-          ReduceOp::kVar, take_sqrt ? "TAKE_SQRT" : nullptr, std::max(n - c, 0.0)});
+          ReduceOp::kVar, take_sqrt ? "TAKE_SQRT" : nullptr, std::max(0.0, n - c)});  // in this order, 0 for NaN
 }
 
 at::TensorOptions real_options(const Tensor& self) {

@@ -17,7 +17,6 @@
 #include "aten/gemm/MatrixEngine.h"
 #include "aten/gemm/MatrixUnits.h"
 #include "aten/support/RowElements.h"
-#include "aten/support/Scalars.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -531,10 +530,6 @@ void gemm(const char* op, Queue& queue, const GemmArgs& args) {
   for (const auto type : {args.a.dtype, args.b.dtype, args.c.dtype}) {
     TORCH_CHECK(type != c10::kBool, "netcl: ", op, " is not implemented for 'Bool'");
     check_dtype(queue.device(), type, op);
-  }
-  if (c10::isIntegralType(args.c.dtype, false)) {  // an error beyond the dtype, as on the CPU
-    job.g.alpha = in_dtype(args.alpha, args.c.dtype);
-    job.g.beta = in_dtype(args.beta, args.c.dtype);
   }
   if (args.beta.equal(0)) job.g.d = {};
   if (args.alpha.equal(0)) job.g.k = 0;  // as in BLAS, A and B are not read, and their NaNs have no effect

@@ -222,8 +222,7 @@ void std_var_kernel(TensorIterator& it, double correction, bool take_sqrt) {
   const double n =
       static_cast<double>(it.numel()) / static_cast<double>(std::max<int64_t>(it.num_output_elements(), 1));
   reduce(it, {take_sqrt ? "aten::std" : "aten::var", take_sqrt ? "std" : "var", norm_type(it), ReduceOp::kVar,
-              take_sqrt ? "TAKE_SQRT" : nullptr,
-              std::max(n - correction, 0.0)});
+              take_sqrt ? "TAKE_SQRT" : nullptr, std::max(n - correction, 0.0)});
 }
 
 // ATen's own front half of std and var refuses devices that it does not know by name.

@@ -508,7 +508,7 @@ void start_devices() {
 Device& device(c10::DeviceIndex index) {
   if (index < 0) index = current;
   auto& devices = table().devices;
-  TORCH_CHECK(hidden().empty(), "netcl: there are OpenCL devices, but ", hidden());
+  TORCH_CHECK(hidden().empty(), "netcl: there are OpenCL devices, but ", hidden(), failures());
   TORCH_CHECK(!devices.empty(),
               "netcl: no OpenCL device was found. Install a runtime: pip install 'torch_netcl[pocl]' or "
               "'torch_netcl[intel]' for a CPU, or your GPU vendor's OpenCL driver; `python -m torch_netcl` shows what "

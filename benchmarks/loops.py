@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -40,7 +39,7 @@ class Loop:
 
 @dataclass
 class Timing:
-    """Milliseconds per step, and the processor's time divided by that time; medians over the samples."""
+    """Milliseconds per step, and the processor's time divided by that time, of the shortest sample."""
 
     ms: float
     cores: float
@@ -186,8 +185,8 @@ class Timer:
         self.samples.append(self.sample())
 
     def timing(self) -> Timing:
-        """The medians."""
-        return Timing(*(statistics.median(column) for column in zip(*self.samples, strict=True)))
+        """The shortest sample: the machine's other work only adds time."""
+        return Timing(*min(self.samples))
 
 
 def measure(loop: Loop, samples: int, seconds: float, compare: bool) -> Row:
@@ -211,7 +210,7 @@ def table(rows: list[Row], facts: dict[str, object]) -> str:
         "",
         "Milliseconds per step, as written and without the loop's waits, and the processor's time per time (all units",
         f"busy: {units}.0). Share: the time without waits over the time with them. Target: {LEAST_SHARE:g}, and",
-        f"{LEAST_BUSY * units:g} cores in use if a step takes {LARGE_MS:g} ms or more. Medians.",
+        f"{LEAST_BUSY * units:g} cores in use if a step takes {LARGE_MS:g} ms or more. Shortest samples.",
         "",
         f"Targets: {sum(r.met(units) for r in rows)} of {len(rows)} met.",
         "",
@@ -244,10 +243,9 @@ def main(arguments: list[str]) -> int:
         bar.set_description(loop.name)
         rows.append(measure(loop, args.samples, args.sample_ms / 1e3, not args.no_cpu))
         torch.netcl.empty_cache()
-    text = table(rows, facts)
-    print(text)
-    if args.markdown:
-        args.markdown.write_text(text)
+        if args.markdown:  # after each loop: a run takes a quarter of an hour, and may be stopped
+            args.markdown.write_text(table(rows, facts))
+    print(table(rows, facts))
     if args.json:
         content = [{**asdict(r), "share": r.share} for r in rows]
         args.json.write_text(json.dumps({"environment": facts, "results": content}, indent=1) + "\n")

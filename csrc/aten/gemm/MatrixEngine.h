@@ -52,7 +52,8 @@ struct EngineTile {
   static constexpr int64_t kVec = 16, kUnroll = 32;  // a panel's depth is a multiple of kUnroll
 };
 // Nothing if the CPU has no engine, or if it would not pay. bfloat16 is used as it is. half becomes the exact sum of
-// two parts, which pays only with AMX and in products of matrices. float (in products of matrices) follows torch.set_float32_matmul_precision.
+// two parts, which pays only with AMX and in products of matrices. float (in products of matrices) follows
+// torch.set_float32_matmul_precision.
 std::optional<EngineTile> engine_tile(const Device& device, c10::ScalarType a, c10::ScalarType b);
 
 }  // namespace netcl

@@ -77,8 +77,8 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 # their names: ordered by their number of tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup test-setup packages demo demo-short test test-long test-all test-full test-torch smoke test-vision check lint \
-  format bench gpu gpu-races gpu-lab clean distclean
+.PHONY: setup test-setup packages demo demo-short test test-long test-all test-full test-torch smoke test-vision check \
+  lint format bench gpu gpu-races gpu-lab clean distclean
 .DELETE_ON_ERROR:
 
 # The compilers run while packages are downloaded and unpacked.

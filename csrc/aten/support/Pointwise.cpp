@@ -361,17 +361,20 @@ c10::ScalarType number_type(const Variant& v) {
 // As on the CPU, an operator that a dtype lacks and numbers beyond the dtype are refused for empty tensors too.
 void check_empty(const at::TensorIteratorBase& iter, const char* file, const char* op,
                  c10::ArrayRef<c10::Scalar> scalars, c10::ScalarType common) {
-  for (const c10::Scalar& s : scalars) pack_scalar(s, compute_type(common));
+  const c10::ScalarType acc = compute_type(common);
+  for (const c10::Scalar& s : scalars) pack_scalar(s, acc);
   if (!c10::isComplexType(common) && common != c10::ScalarType::Bool) return;
-  Variant v{file, op, {}, compute_type(common), common};
-  v.types.fill(common);
+  Device& device = netcl::device(iter.device(0).index());
+  if (acc == c10::ScalarType::ComplexDouble && !device.info().has_fp64) return;
+  Variant v{file, op, {}, acc, common};
+  v.types.fill(c10::ScalarType::Undefined);
   v.nin = static_cast<uint8_t>(iter.ninputs());
   v.nout = static_cast<uint8_t>(iter.noutputs());
   v.nscalars = static_cast<uint8_t>(scalars.size());
   v.vec = 1;
-  Device& device = netcl::device(iter.device(0).index());
   v.device = device.index();
-  build(device, v);
+  for (int k = 0; k < v.nout + v.nin; k++) v.types[k] = iter.is_cpu_scalar(k) ? common : iter.dtype(k);
+  if (!surely_defines(file, "OP_" + std::string(op), defs_of(v).view())) build(device, v);
 }
 
 // Describes operand k to the kernel; returns its buffer.

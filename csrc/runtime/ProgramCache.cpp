@@ -457,8 +457,9 @@ cl_program build_program(Device& device, const Program& program) {
     programs().logs[program.key] = said;
   }
   store_binary(program.key, binary);
-  // Intel's runtime keeps 3.6 MB for a program that it compiled, and 0.6 MB for one that it loads.
-  if (context != device.context() || is_intel_cpu(device)) {
+  // Intel's runtime keeps 3.6 MB for a program that it compiled, and 0.6 MB for one that it loads, without the types.
+  const bool with_types = program.options.find("-cl-kernel-arg-info") != std::string::npos;
+  if (context != device.context() || (is_intel_cpu(device) && !with_types)) {
     cl().clReleaseProgram(built);
     built = from_binary(device, binary, program.options);
     if (!built) {  // a driver that does not load what it made

@@ -18,7 +18,9 @@
 #   make test-vision trains a small Faster R-CNN on every runtime, with PyPI's torchvision in build/
 #   make check       shows what was found, and tests every device
 #   make wheel       builds one wheel in dist/ for the versions of torch in WHEEL_TORCH; `make test-wheel` installs it
-#                    in an empty environment, without network or compiler, and runs the README's example
+#                    in an empty environment, without network or compiler, and runs the README's example; with
+#                    WHEEL_SMOKE=1 the smoke suite too. All versions: make wheel test-wheel WHEEL_SMOKE=1
+#                    WHEEL_TESTS="2.11.0 2.12.1 2.13.0 2.14.1 2.15.0"
 #   make lint        runs ruff, clang-format and tools/readability.py; `make format` applies the first two
 #   make bench       compares netcl with torch CPU, case by case, once per OpenCL runtime
 #   make gpu         tests and times the first GPU in 15 minutes, and writes a page of results (benchmarks/gpu.py)
@@ -197,7 +199,7 @@ wheel: $(VENV)/.build-tools
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tools/make_wheel.py $(WHEEL_TORCH)
 
 test-wheel: $(VENV)/.created
-	$(PY) tools/test_wheel.py dist/*.whl $(WHEEL_TESTS)
+	$(PY) tools/test_wheel.py dist/*.whl $(WHEEL_TESTS) $(if $(WHEEL_SMOKE),--smoke "$(SMOKE)")
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -4,8 +4,8 @@
 #   make demo        trains two small models under autocast and GradScaler
 #   make test        runs the test suite without its longest tests on the first OpenCL runtime, and on the others what
 #                    depends on the driver (test/conftest.py)
-#   make test-all    runs the whole suite on every runtime; make test-long the longest tests on the first. With
-#                    RUNTIMES="pocl intel" the first is PoCL
+#   make test-all    runs the whole suite on every runtime; make test-long and make test-long-driver what make test
+#                    leaves out on the first and on the others. With RUNTIMES="pocl intel" the first is PoCL
 #   make test-full   does the same, then with GPU kernels (also for a GPU with tight limits, SMALL_GPU),
 #                    mixed precision with fp16 as storage (NETCL_FP16), and on a device without fp16, fp64 and 64-bit
 #                    atomics. Then it runs all checks of every operator, module and model, 10,000 random cases, a
@@ -151,6 +151,9 @@ test: test-setup
 
 test-long: test-setup
 	$(call run_tests,NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES))+PYTEST_ADDOPTS=-mlong)
+
+test-long-driver: test-setup
+	$(call run_tests,$(patsubst %,NETCL_VISIBLE_DEVICES=%+PYTEST_ADDOPTS=-mlong_driver,$(wordlist 2,9,$(RUNTIMES))))
 
 test-all: test-setup
 	$(call run_tests,$(RUNTIMES:%=NETCL_VISIBLE_DEVICES=%))

@@ -1,8 +1,9 @@
 """Marks what `make test` runs: `quick` tests on the first runtime, `driver` tests on the others. CI runs all tests.
 `make test-full` runs those marked `amp` again with float16 on devices without cl_khr_fp16.
 
-A test of LONG is neither. It takes ten seconds or more, and sweeps over operators, programs or calls of which other
-tests check a part.
+A test of LONG is neither. It takes ten seconds or more, or is one of many that sweep over operators, dtypes, programs
+or calls of which other tests check a part. `make test-long` runs all of them on the first runtime, and `make
+test-long-driver` the `long_driver` tests, which are those of RUNTIME and KERNELS, on the others.
 
 Two kinds of files depend on the driver. Those of RUNTIME check what drivers do: their calls, errors, queues, caches,
 devices. Those of KERNELS compare a family of kernels with the CPU; every third of their tests is marked, so that each
@@ -12,6 +13,7 @@ optimizers' options, graphs of torch.compile, libraries, documents), or run many
 
 import os
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -33,23 +35,39 @@ KERNELS = {
 AMP = ("test_amp_", "test_autocast", "test_grad_scaler", "test_training")
 
 LONG = {
-    "test_amp_autocast::test_first_use_in_a_process", "test_amp_autocast::test_two_devices_of_which_one_has_fp16",
-    "test_amp_docs::test_blocks_run_in_order", "test_amp_safety::test_program_finishes_its_step",
+    "test_amp_autocast::test_first_use_in_a_process",
+    "test_amp_autocast::test_two_devices_of_which_one_has_fp16", "test_amp_docs::test_blocks_run_in_order",
+    "test_amp_recipes::test_one_device_a_process", "test_amp_safety::test_program_finishes_its_step",
     "test_amp_training::test_csv_survives_sigkill", "test_attention::test_gpu_shape",
     "test_attention::test_small_groups", "test_benchmarks::test_compile", "test_benchmarks::test_gpu",
     "test_benchmarks::test_loops", "test_benchmarks::test_small", "test_benchmarks::test_table_and_json",
-    "test_benchmarks::test_turns", "test_bool_bytes::test_operators", "test_compile::test_training",
+    "test_benchmarks::test_turns", "test_bool_bytes::test_operators",
+    "test_builds::test_an_error_names_the_operator", "test_builds::test_order_of_launches",
+    "test_builds::test_what_comes_behind", "test_compile::test_a_second_process",
+    "test_compile::test_constants_of_the_cpu", "test_compile::test_training",
     "test_compile_around::test_the_shape_for_gpus", "test_compile_dynamic::test_every_program",
-    "test_compile_opinfo::test_ones", "test_convolution::test_channels_last",
-    "test_examples::test_demo_fails_when_a_goal_is_missed", "test_examples::test_script_name_gpt",
-    "test_faults::test_each_call_fails_once", "test_garbage::test_operators", "test_indexing::test_gpu_shaped_kernels",
-    "test_installation_faults::test_links_with_the_process_id",
-    "test_installation_faults::test_nothing_is_written_where_it_would_not_be_read",
-    "test_installation_faults::test_processes_at_once", "test_installation_faults::test_two_processes_with_one_id",
-    "test_kernels::test_compile_without_warnings", "test_launch_shapes::test_no_narrow_work_groups",
-    "test_matrix_engine::test_products_engine", "test_matrix_units::test_units",
-    "test_multi_device::test_two_platforms", "test_out_dtypes::test_operators", "test_versions::test_foreach",
-    "test_versions::test_operators",
+    "test_compile_models", "test_compile_opinfo::test_ones", "test_convolution::test_channels_last",
+    "test_device::test_a_name_means", "test_device::test_second_process",
+    "test_device_module::test_all_that_torch_asks_for", "test_device_module::test_environment",
+    "test_doc_blocks", "test_examples::test_amp_off", "test_examples::test_demo_fails_when_a_goal_is_missed",
+    "test_examples::test_script_name_digits_device_cpu", "test_examples::test_script_name_gpt",
+    "test_faults::test_commands_are_repeated", "test_faults::test_each_call_fails_once", "test_fuzz_programs",
+    "test_garbage::test_operators", "test_immediate::test_order", "test_indexing::test_gpu_shaped_kernels",
+    "test_installation_faults", "test_interop::test_types_are_known_of_a_program_from_disk",
+    "test_kernels::test_a_long_wait", "test_kernels::test_compile_without_warnings",
+    "test_kernels::test_local_memory_is_no_global", "test_kernels::test_no_vectors",
+    "test_launch_shapes::test_no_narrow_work_groups", "test_launch_shapes::test_work_is_shared",
+    "test_libraries::test_trainer_fp16", "test_matrix_engine::test_a_wrong_engine",
+    "test_matrix_engine::test_products_engine", "test_matrix_units::test_none_and_emulated",
+    "test_matrix_units::test_units", "test_multi_device::test_two_platforms", "test_narrow_dtypes",
+    "test_out_dtypes::test_operators", "test_outputs", "test_pointwise::test_against_cpu_*_bool",
+    "test_pointwise::test_against_cpu_*_int64", "test_pointwise::test_against_cpu_*_uint8",
+    "test_quantized::test_gpu_shaped", "test_refused_dtypes",
+    "test_serialization::test_a_checkpoint_of_another_process", "test_small_devices", "test_strides",
+    "test_training::test_float32_optimizer_foreach_name_resnet18", "test_tune",
+    "test_upsample::test_grid_sample", "test_upsample::test_layouts", "test_versions::test_foreach",
+    "test_versions::test_operators", "test_vision::test_gpu_shaped", "test_vision::test_order_of_imports",
+    "test_warmup::test_a_list_fills", "test_warmup::test_what_fails_is_named",
 }  # fmt: skip
 
 
@@ -69,8 +87,8 @@ def no_narrow_work_groups() -> Iterator[None]:
 
 
 def is_long(item: pytest.Item) -> bool:
-    file, test = Path(item.path).stem, item.name
-    return any(file == name.partition("::")[0] and test.startswith(name.partition("::")[2]) for name in LONG)
+    name = f"{Path(item.path).stem}::{item.name}"
+    return any(fnmatch(name, pattern + ("*" if "::" in pattern else "::*")) for pattern in LONG)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,6 +99,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.amp)
         if is_long(item):
             item.add_marker(pytest.mark.long)
+            if file in RUNTIME or file in KERNELS:
+                item.add_marker(pytest.mark.long_driver)
             continue
         item.add_marker(pytest.mark.quick)
         counts[file] = counts.get(file, -1) + 1

@@ -160,7 +160,9 @@ class TestDocs(TestCase):
         self.assertGreater(len(LONG), 10)
         for file, _, name in (entry.partition("::") for entry in LONG):
             tests = re.findall(r"def (test_\w+|test)\(", (ROOT / "test" / f"{file}.py").read_text())
-            self.assertTrue(any(name.startswith(test) for test in tests), f"conftest.py: {file}::{name}")
+            begin = name.split("*")[0]  # a part of the name: parametrized tests have longer ones
+            found = any(begin.startswith(test) or test.startswith(begin) for test in tests)
+            self.assertTrue(found, f"conftest.py: {file}::{name}")
 
 
 if __name__ == "__main__":

@@ -242,6 +242,40 @@ class TestStreams(TestCase):
         self.assertFalse(torch.netcl.current_stream().query())
         del behind
 
+    def test_dlpack_makes_the_consumers_stream_wait(self):
+        """The number is a stream's id, None the default stream's, -1 says that nobody waits, as with CUDA."""
+        side = torch.netcl.Stream(D)
+        default = torch.netcl.default_stream(D)
+        for producer, consumer, number in (
+            (default, side, side.stream_id), (side, default, 0), (side, default, None), (side, side, side.stream_id),
+        ):  # fmt: skip
+            with self.subTest(number=number):
+                for i in range(10):
+                    with torch.netcl.stream(producer):
+                        x = torch.zeros(500_000, device=D)
+                        for _ in range(20):
+                            x += i
+                        capsule = x.__dlpack__(stream=number)
+                    with torch.netcl.stream(consumer):
+                        y = torch.from_dlpack(capsule).clone()
+                    consumer.synchronize()
+                    self.assertEqual(y.cpu(), torch.full((500_000,), 20.0 * i))
+                    torch.netcl.synchronize()
+        x = torch.ones(3, device=D)
+        for number in (12345, -3):
+            with self.assertRaisesRegex(RuntimeError, f"stream {number} does not exist"):
+                x.__dlpack__(stream=number)
+        for number in ("0", 1.0, side):
+            with self.assertRaises(TypeError):
+                x.__dlpack__(stream=number)
+        self.assertEqual(torch.from_dlpack(x.__dlpack__(stream=-1, max_version=(1, 0))), x)
+
+        class Sub(torch.Tensor):
+            pass
+
+        with self.assertRaisesRegex(RuntimeError, "stream 99 does not exist"):
+            x.as_subclass(Sub).__dlpack__(stream=99)
+
     def test_events_between_processes_are_refused_at_once(self):
         with self.assertRaisesRegex(NotImplementedError, "interprocess"):
             torch.netcl.Event(interprocess=True)

@@ -67,6 +67,7 @@ try:
     # These call operators of the extension.
     from . import (
         _autocast_dtype,
+        _dlpack,
         _higher_order,
         _library_hooks,
         _scatter_gather,
@@ -80,6 +81,7 @@ try:
 
     after_import("torch._dynamo.device_interface", lambda: importlib.import_module("torch_netcl._dynamo"))
     _autocast_dtype.register()
+    _dlpack.register()
     _higher_order.register()
     _scatter_gather.register()
     _sync_batch_norm.register()

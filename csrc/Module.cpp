@@ -61,9 +61,9 @@ Dict device_numbers(int64_t index) {
   return r;
 }
 
-Dict fallback_ops() {
+Dict dict_of(const auto& pairs) {
   Dict r;
-  for (const auto& [name, calls] : cpu_fallback_ops()) r.insert(name, calls);
+  for (const auto& [name, calls] : pairs) r.insert(name, calls);
   return r;
 }
 
@@ -95,6 +95,8 @@ NETCL_LIBRARY(netcl, m) {
   m.def("device_strings(int index) -> Dict(str, str)", &device_strings);
   m.def("device_numbers(int index) -> Dict(str, int)", &device_numbers);
   m.def("host_sync_count() -> int", [] { return static_cast<int64_t>(counters.host_syncs.load()); });
+  m.def("sync_debug_mode() -> int", [] { return sync_debug_mode.load(); });
+  m.def("set_sync_debug_mode(int mode) -> ()", [](int64_t mode) { sync_debug_mode = mode; });
   // For tests: bytes that are staged now and at most so far, how many launches had to wait, and how many commands
   // waited for kernels.
   m.def("_backpressure() -> Dict(str, int)", [] {
@@ -107,7 +109,7 @@ NETCL_LIBRARY(netcl, m) {
   });
   m.def("launch_count() -> int", [] { return static_cast<int64_t>(counters.launches.load()); });
   m.def("_narrow_launches() -> str[]", &narrow_launches);
-  m.def("cpu_fallback_ops() -> Dict(str, int)", &fallback_ops);
+  m.def("cpu_fallback_ops() -> Dict(str, int)", [] { return dict_of(cpu_fallback_ops()); });
   m.def("reset_cpu_fallback_ops() -> ()", &reset_cpu_fallback_ops);
   m.def("cpu_fallback_mode() -> str", &cpu_fallback_mode);
   m.def("set_cpu_fallback_mode(str mode) -> ()", [](const std::string& mode) { set_cpu_fallback_mode(mode); });
@@ -133,8 +135,7 @@ NETCL_LIBRARY(netcl, m) {
           }
           return prepare_programs(device(static_cast<c10::DeviceIndex>(index)), programs);
         });
-  m.def("kernel_source(str file, str name) -> str",
-        [](const std::string& file, const std::string& name) { return kernel_source(file, name); });
+  m.def("kernel_source(str file, str name) -> str", &kernel_source);
   m.def("kernel_options(int index) -> str",
         [](int64_t index) { return common_options(device(static_cast<c10::DeviceIndex>(index))); });
   m.def("build_log(int index, str file, str name, str options) -> str",
@@ -157,11 +158,7 @@ NETCL_LIBRARY(netcl, m) {
         [](const std::string& function, int64_t code, int64_t after, int64_t times) {
           inject_error(function, static_cast<cl_int>(code), after, times);
         });
-  m.def("_end_injection() -> Dict(str, int)", [] {
-    Dict r;
-    for (const auto& [name, calls] : end_injection()) r.insert(name, calls);
-    return r;
-  });
+  m.def("_end_injection() -> Dict(str, int)", [] { return dict_of(end_injection()); });
   // Seeds every possible device, since counting the devices would take longer.
   m.def("manual_seed_all(Generator? like) -> ()", [](const std::optional<at::Generator>& like) {
     TORCH_CHECK_TYPE(like.has_value() && like->defined(), "manual_seed_all: expected a generator, got None");

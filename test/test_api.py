@@ -9,8 +9,11 @@ from pathlib import Path
 import torch
 from torch.testing._internal.common_utils import TestCase, run_tests
 
+import torch_netcl
+
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
+import api_reference  # noqa: E402
 import api_table  # noqa: E402
 
 D = torch.device("netcl", 0)
@@ -27,6 +30,23 @@ class TestTable(TestCase):
         for name, text in api_table.extra():
             self.assertGreater(len(text), 10, name)
 
+
+    def test_reference_is_current(self):
+        page = (ROOT / "docs" / "reference.md").read_text()
+        self.maxDiff = None
+        self.assertEqual(page, api_reference.document(), "run tools/api_reference.py > docs/reference.md")
+        # The parts of torch.netcl are modules with headings of their own; one name is documented with its module.
+        elsewhere = {"amp", "memory", "random", "streams", "default_generators", "get_amp_supported_dtype"}
+        for module, names in {
+            "torch.netcl": set(torch.netcl.__all__) - elsewhere,
+            "torch.netcl.amp": set(torch.netcl.amp.__all__),
+            "torch.netcl.amp.training": set(torch.netcl.amp.training.__all__),
+            "torch_netcl.interop": set(torch_netcl.interop.__all__),
+        }.items():
+            found = set(re.findall(rf"^#### {re.escape(module)}\.(\w+)$", page, re.M))
+            self.assertEqual(names - found, set())
+            self.assertEqual(found - names - {"CompiledKernel", "LocalMemory"}, set())  # torch_netcl's own
+        self.assertIn("(reference.md)", (ROOT / "docs" / "index.md").read_text())
 
     def test_absent_names_say_why(self):
         for name, kind, _ in api_table.rows():

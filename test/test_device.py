@@ -293,6 +293,44 @@ class TestDevice(TestCase):
         torch.netcl.synchronize()
         self.assertEqual(back, x)
 
+    def test_sync_debug_mode(self):
+        """Waits that an operator causes are named, or refused before anything is written."""
+        x, large = torch.ones(100, device=D), torch.ones(1 << 19)
+        target = torch.zeros(1 << 19, device=D)
+        calls = {
+            "aten::_local_scalar_dense": (x[0].item, lambda: bool((x > 0).all()), lambda: int(x.sum())),
+            "aten::copy_": (x.cpu, x.tolist, lambda: torch.empty(100).copy_(x), lambda: target.copy_(large)),
+            "aten::nonzero": (x.nonzero,),
+            "aten::masked_select": (lambda: x.masked_select(x > 0),),
+        }
+        silent = (lambda: (x * 2).relu_(), lambda: torch.ones(9).to(D), torch.netcl.synchronize,
+                  torch.netcl.current_stream().synchronize)  # fmt: skip
+        self.assertEqual(torch.netcl.get_sync_debug_mode(), 0)
+        self.addCleanup(torch.netcl.set_sync_debug_mode, 0)
+        torch.netcl.set_sync_debug_mode("error")
+        for name, functions in calls.items():
+            for call in functions:
+                with self.assertRaisesRegex(RuntimeError, f"^{name} makes the host wait"):
+                    call()
+        for call in silent:
+            call()
+        torch.netcl.set_sync_debug_mode("warn")
+        self.assertEqual(torch.netcl.get_sync_debug_mode(), 1)
+        for name, functions in calls.items():
+            for call in functions:
+                with self.assertWarnsRegex(UserWarning, f"^{name} makes the host wait") as caught:
+                    call()
+                self.assertIn("test_device.py", caught.filename)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for call in silent:
+                call()
+            torch.netcl.set_sync_debug_mode("default")
+            self.assertEqual((x.sum().item(), target[-1].item()), (100, 1))
+        for mode in (3, -1, "loud", None):
+            with self.assertRaisesRegex(RuntimeError, "invalid debug_mode"):
+                torch.netcl.set_sync_debug_mode(mode)
+
     def test_pinned_memory_that_a_copy_still_writes(self):
         """A copy from it comes after that one in the stream, whether or not the host waits."""
         x = torch.rand(1000, 1000, generator=torch.Generator().manual_seed(0)).to(D) / 500

@@ -30,6 +30,7 @@ DIFFERENT = {
     "get_device_properties": "OpenCL's properties; `total_memory` and `multi_processor_count` too",
     "is_bf16_supported": "True: bfloat16 is stored, and computed in float32",
     "mem_get_info": "OpenCL tells only the total: free is the total less what this process reserved",
+    "set_sync_debug_mode": "`Stream.synchronize()` is not reported, nor small copies to a device, which do not wait",
     "memory_snapshot": "of one device; no history of events",
     "Stream": "priorities have no effect",
 }

@@ -27,7 +27,6 @@ REFUSED = {
     "torch.netcl.compile_kernel compiles OpenCL C": "jiterator _compile_kernel",
     "torch.netcl.memory_snapshot() gives the present state; no history is kept": "_record_memory_history _snapshot "
     "_dump_snapshot",
-    "torch.netcl.host_sync_count() counts the waits": "get_sync_debug_mode set_sync_debug_mode",
     "torch.profiler records kernels (docs/profiling.md)": "nvtx profiler",
     "python -m torch_netcl.tune chooses the sizes of kernels": "tunable",
 }

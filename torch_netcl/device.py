@@ -21,6 +21,7 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_gencode_flags",
+    "get_sync_debug_mode",
     "has_half",
     "has_magma",
     "host_sync_count",
@@ -33,6 +34,7 @@ __all__ = [
     "reset_cpu_fallback_ops",
     "set_cpu_fallback_mode",
     "set_device",
+    "set_sync_debug_mode",
     "synchronize",
 ]
 
@@ -253,6 +255,35 @@ def set_cpu_fallback_mode(mode: str) -> None:
 def host_sync_count() -> int:
     """How often this process has waited for a device so far."""
     return _netcl.host_sync_count()
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Sets what happens if an operator makes the host wait for a device.
+
+    These do: copies to the host (``item()``, ``cpu()``, ``tolist()``), operators with an output whose size depends on
+    values (``nonzero``, indexing by a mask), copies of more than 1 MiB from pageable memory, copies between devices.
+
+    Args:
+        debug_mode: 0 or "default": nothing happens. 1 or "warn": a warning names the operator, and the line of the
+            program; ``warnings.simplefilter("always")`` shows it every time. 2 or "error": RuntimeError, and nothing
+            is read or written.
+
+    The mode is the process's. ``synchronize()`` of a device, stream or event may always wait, and so may a copy to a
+    device that waits only because other streams are in use.
+
+    Raises:
+        RuntimeError: another mode.
+    """
+    modes = {"default": 0, "warn": 1, "error": 2}
+    mode = modes.get(debug_mode) if isinstance(debug_mode, str) else debug_mode
+    if mode not in modes.values():
+        raise RuntimeError(f"invalid debug_mode {debug_mode!r}: expected 0 or 'default', 1 or 'warn', 2 or 'error'")
+    _netcl.set_sync_debug_mode(mode)
+
+
+def get_sync_debug_mode() -> int:
+    """The mode that :func:`set_sync_debug_mode` set, as a number."""
+    return _netcl.sync_debug_mode()
 
 
 def launch_count() -> int:

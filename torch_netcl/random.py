@@ -23,7 +23,10 @@ __all__ = [
 
 
 def default_generator(device: DeviceLike = None) -> torch.Generator:
-    """The generator that operators on a device use if none is given."""
+    """The generator that operators on a device use if none is given.
+
+    ``torch.netcl.default_generators`` holds those of all devices.
+    """
     return torch.ops.netcl.default_generator(device_index(device))
 
 

@@ -16,6 +16,7 @@
 #include "aten/support/Outputs.h"
 #include "runtime/Assertions.h"
 #include "runtime/Copies.h"
+#include "runtime/OpName.h"
 
 namespace netcl {
 namespace {
@@ -113,7 +114,8 @@ struct Chunks {
   int64_t group;  // work-items that take a chunk together
   uint64_t low, high;
 
-  int64_t total() const {
+  int64_t total(const char* op) const {
+    const OpName scope(op);
     int64_t t = 0;
     copy_to_host(&t, static_cast<const int64_t*>(starts.const_data_ptr()) + items, sizeof(t), queue_of(starts));
     return t;
@@ -185,7 +187,7 @@ Tensor& nonzero_out(const Tensor& self, Tensor& out) {
   }
   const Tensor x = self.contiguous();
   const Chunks chunks = count_chunks(name, x);
-  at::native::resize_output(out, {chunks.total(), self.dim()});
+  at::native::resize_output(out, {chunks.total(name), self.dim()});
   write_positions(name, chunks, x, out);
   return out;
 }
@@ -198,7 +200,7 @@ Tensor nonzero(const Tensor& self) {
   if (self.numel() == 0) return at::empty({0, self.dim()}, options);
   const Tensor x = self.contiguous();
   const Chunks chunks = count_chunks(name, x);
-  const Tensor out = at::empty({self.dim(), chunks.total()}, options).t();
+  const Tensor out = at::empty({self.dim(), chunks.total(name)}, options).t();
   write_positions(name, chunks, x, out);
   return out;
 }
@@ -242,7 +244,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
     return out;
   }
   const Chunks chunks = count_chunks(name, m);
-  const int64_t total = chunks.total();
+  const int64_t total = chunks.total(name);
   at::native::resize_output(out, {total});
   if (total == 0) return out;
   const Tensor to = out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous);

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
 
 #include "runtime/AddressSpace.h"
 #include "runtime/Builds.h"
@@ -30,6 +31,15 @@ namespace {
 
 constexpr size_t kStaged = size_t{1} << 20;       // pageable writes up to this size are staged and do not block,
 constexpr size_t kMostStaged = size_t{64} << 20;  // unless this much is staged already
+
+// Call this before a wait that the program causes.
+void report_wait() {
+  const int64_t mode = sync_debug_mode.load(std::memory_order_relaxed);
+  if (__builtin_expect(mode == 0, 1)) return;
+  const std::string text = c10::str(current_op() ? current_op() : "a copy", " makes the host wait for a netcl device");
+  TORCH_CHECK(mode == 1, text);
+  TORCH_WARN(text);
+}
 
 // The host copies up to this size itself, where it can (ImmediateQueue.h).
 constexpr size_t kByHost = size_t{64} << 10;
@@ -112,6 +122,7 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   if (const auto turn = turn_of_host(to, bytes, queue)) {
     std::memcpy(to.host, src, bytes);
   } else if (async_from_pinned ? is_pinned(src) : pinned_in_use(src)) {
+    if (!async_from_pinned) report_wait();
     write_from_pinned(to, src, bytes, queue);
     if (!async_from_pinned) queue.synchronize();
   } else if (Staging::Ptr staging = bytes <= kStaged ? Staging::copy_of(src, bytes) : nullptr) {
@@ -119,6 +130,7 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
       enqueue_staged(q, to, bytes, std::move(staging));
     });
   } else {
+    report_wait();
     increment(counters.host_syncs);
     queue.settle();
     finish_before_copy(queue);
@@ -137,6 +149,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   check_not_forked();
   const Location from = locate(src);
   const bool waits = !(non_blocking && is_pinned(dst));
+  if (waits) report_wait();
   queue.settle();
   if (waits) finish_before_copy(queue);
   if (auto turn = turn_of_host(from, bytes, queue)) {
@@ -192,6 +205,7 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
 
 void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes) {
   if (bytes == 0) return;
+  report_wait();
   // As on CUDA, what the destination's stream waited for has been written before the source is read.
   Event ready;
   ready.record(dst_queue);

@@ -15,6 +15,7 @@ from torch_netcl.amp.blame import Blame
 
 __all__ = ["CSV_COLUMNS", "CsvLog", "SkipLog", "SkipMonitor", "StepLog", "log_to", "read_csv"]
 
+#: The columns of the files of `CsvLog`, in order.
 CSV_COLUMNS = (
     "step",
     "lr",

@@ -260,13 +260,13 @@ void run_tiled(Job job) {
   });
 }
 
-// Computes tiles of `rows` x 2 vectors; A and B are read in place.
-void run_rows(const Job& job, int64_t rows) {
+// Computes tiles of `rows` x `columns`; A and B are read in place.
+void run_tiles(const Job& job, const char* name, int64_t rows, int64_t columns) {
   Defs defs = job.defs();
   job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows);
-  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_rows", defs);
+  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", name, defs);
   GemmParams p = job.params();
-  const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, job.nr()), rows * job.nr() * p.k);
+  const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, columns), rows * columns * p.k);
   p.m_tiles = parts.rows_each;
   p.n_tiles = parts.cols_each;
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
@@ -352,20 +352,6 @@ void run_gemv(const Job& job) {
   with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
     k.launch(job.op, job.queue, {1, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(), job.b(),
              job.c(), job.d(), p, alpha, beta);
-  });
-}
-
-void run_dots(const Job& job, int64_t rows) {
-  Defs defs = job.defs();
-  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows);
-  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_dots", defs);
-  GemmParams p = job.params();
-  const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, int64_t{kDotColumns}), rows * kDotColumns * p.k);
-  p.m_tiles = parts.rows_each;
-  p.n_tiles = parts.cols_each;
-  with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
-    k.launch(job.op, job.queue, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(),
-             job.b(), job.c(), job.d(), p, alpha, beta);
   });
 }
 
@@ -468,10 +454,10 @@ void choose(Job job) {
   if (g.n < g.m && g.n <= kFewRows) swap();
   const bool b_along_n = unit(g.b.cs, g.n) && g.n >= job.vec();
   if (a_along_k && b_along_k && !(b_along_n && g.k < 64) && g.k >= least_dot_depth(job))
-    return run_dots(job, g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3));
+    return run_tiles(job, "gemm_dots", g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3), kDotColumns);
   // With few rows, reading B once in place is all the work.
   if (b_along_n && g.m == 1) return run_gemv(job);
-  if (b_along_n && g.m <= kFewRows) return run_rows(job, g.m <= 4 ? 4 : job.direct_rows());
+  if (b_along_n && g.m <= kFewRows) return run_tiles(job, "gemm_rows", g.m <= 4 ? 4 : job.direct_rows(), job.nr());
   if (!a_along_k && b_along_k && g.n >= g.m / 4) swap();
   const int64_t work = g.m * g.n * g.k;
   if (!job.k_slice && std::min(g.m, g.n) > kFewRows && work > kEngineWork) {

@@ -1,6 +1,7 @@
 """The choice of the library for each torch, and that `import torch` works if torch_netcl cannot be loaded."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,13 @@ except RuntimeError as error:
         self.assertRegex(done.stdout, expected)
         self.assertRegex(done.stderr, expected)
 
+    def fails_the_wheel(self, done):
+        """What tools/test_wheel.py runs in an empty environment fails, as it must for .ci/run to fail."""
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("AssertionError: no device", done.stderr)
+
+    CHECK = re.search(r'imports = "(.*)"', (Path(__file__).parents[1] / "tools" / "test_wheel.py").read_text())[1]
+
     def test_warnings_as_errors(self):
         done = self.run_with("-W", "error", "-c", self.CODE)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -121,6 +129,8 @@ except RuntimeError as error:
         env = {**os.environ, "NETCL_TEST_FAULT": "signature"}
         done = subprocess.run([sys.executable, "-c", self.CODE], env=env, capture_output=True, text=True)
         self.survives(done, r"refuses _C.*\.so[\s\S]*relu")
+        run = subprocess.run([sys.executable, "-c", self.CHECK], env=env, capture_output=True, text=True)
+        self.fails_the_wheel(run)
         # Nothing of the library is left in the dispatcher.
         code = "import torch; print(torch._C._dispatch_dump_table('aten::add.Tensor').count('netcl'))"
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
@@ -130,8 +140,10 @@ except RuntimeError as error:
         content = _library.choose(PACKAGE, torch.__version__).read_bytes()
         symbol = b"\0_ZN2at4_ops20convolution_backward4call"
         self.assertTrue(symbol in content)
-        done = self.run_with("-c", self.CODE, library=content.replace(symbol, symbol[:-1] + b"k"))
+        broken = content.replace(symbol, symbol[:-1] + b"k")
+        done = self.run_with("-c", self.CODE, library=broken)
         self.survives(done, "undefined symbol: _ZN2at4_ops20convolution_backward4calk")
+        self.fails_the_wheel(self.run_with("-c", self.CHECK, library=broken))
 
     def test_another_backend(self):
         """torch has room for one, and the first is left alone."""
@@ -162,6 +174,8 @@ print(torch.device("other", 0), torch.netcl.is_available(), torch.netcl.reason)
                 env["OCL_ICD_VENDORS"] = folder
                 done = subprocess.run([sys.executable, "-c", self.CODE], env=env, capture_output=True, text=True)
                 self.survives(done, "driver ends the process that looks for devices")
+                done = subprocess.run([sys.executable, "-c", self.CHECK], env=env, capture_output=True, text=True)
+                self.fails_the_wheel(done)
 
     def test_an_explicit_import_raises(self):
         done = self.run_with("-c", "import torch, torch_netcl", autoload="0")

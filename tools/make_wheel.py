@@ -74,6 +74,16 @@ def build(torch: Path, libraries: Path) -> Path:
     return library
 
 
+def audit(wheel: Path, checked: Path) -> Path:
+    """The wheel named after the systems that can run it, in `checked`; CalledProcessError if those of manylinux_2_28
+    cannot."""
+    excluded = [f"--exclude={name}" for name in EXCLUDED]
+    tag = f"manylinux_2_28_{platform.machine()}"
+    auditwheel = (sys.executable, "-m", "auditwheel")
+    run(*auditwheel, "repair", "--plat", tag, "--only-plat", *excluded, "--wheel-dir", checked, wheel)
+    return next(checked.glob("*.whl"))
+
+
 def pack(libraries: Path, out: Path) -> Path:
     """The wheel of all `libraries`, checked and named by auditwheel."""
     plain, checked, base = WORK / "plain", WORK / "checked", WORK / "base"
@@ -87,12 +97,7 @@ def pack(libraries: Path, out: Path) -> Path:
         NETCL_LIBRARIES=str(libraries),
         DIST_EXTRA_CONFIG=str(base / "setup.cfg"),
     )
-    wheel = next(plain.glob("*.whl"))
-    excluded = [f"--exclude={name}" for name in EXCLUDED]
-    tag = f"manylinux_2_28_{platform.machine()}"
-    auditwheel = (sys.executable, "-m", "auditwheel")
-    run(*auditwheel, "repair", "--plat", tag, "--only-plat", *excluded, "--wheel-dir", checked, wheel)
-    wheel = next(checked.glob("*.whl"))
+    wheel = audit(next(plain.glob("*.whl")), checked)
     out.mkdir(parents=True, exist_ok=True)
     return Path(shutil.move(wheel, out / wheel.name))
 

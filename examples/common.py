@@ -175,15 +175,16 @@ class Log:
             ("loss scale", self.scale, "log"),
         ]
         for axis, (label, values, yscale) in zip(axes, panels, strict=True):
-            axis.plot(steps, values, linewidth=1)
+            axis.plot(steps, values, linewidth=1, label=label)
             axis.set_yscale(yscale)
             axis.set_ylabel(label)
             axis.grid(alpha=0.3)
-            for step, skipped in zip(steps, self.skipped, strict=True):
-                if skipped:
-                    axis.axvline(step, color="tab:red", linewidth=0.8, alpha=0.6)
+            for k, step in enumerate(step for step, skipped in zip(steps, self.skipped, strict=True) if skipped):
+                once = {} if k else {"label": "skipped by GradScaler"}  # one entry in the legend
+                axis.axvline(step, color="tab:red", linewidth=0.8, alpha=0.6, **once)
+            axis.legend()
         axes[0].set_title(title)
-        axes[-1].set_xlabel("step (red: skipped by GradScaler)")
+        axes[-1].set_xlabel("step")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)
         plt.close(figure)

@@ -1,6 +1,7 @@
 """torch_netcl.amp.training, and `python -m torch_netcl.train`, which uses it."""
 
 import contextlib
+import csv
 import importlib.util
 import io
 import json
@@ -15,6 +16,7 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
+import pytest
 import torch
 from common import allow_fp16
 from torch import nn
@@ -479,6 +481,22 @@ class TestProgram(TestCase):
         if amp == "fp16":
             self.assertEqual([float(row["scaler_scale"]) for row in rows], [256.0] * 8 + [128.0] * 4)
         self.assertEqual(png.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+
+    def test_plot(self):
+        """Each panel has its label and a legend, in which skipped steps are named once."""
+        pyplot = pytest.importorskip("matplotlib.pyplot")
+        with open(self.csv, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(training.CSV_COLUMNS)
+            writer.writerows((step, 0.1, 3.0, 1.0, 2.0, int(step in (2, 4)), "", 8.0, "") for step in range(6))
+        with mock.patch.object(pyplot, "close"):
+            program.plot(str(self.csv), str(self.folder / "run.png"))
+        axes = pyplot.gcf().axes
+        self.addCleanup(pyplot.close)
+        self.assertEqual([axis.get_ylabel() for axis in axes], ["loss", "norm", "scale"])
+        for axis, first in zip(axes, ("loss", "grad_l2_pre_clip", "scaler_scale"), strict=True):
+            texts = [text.get_text() for text in axis.get_legend().get_texts()]
+            self.assertEqual((texts[0], texts[-1], len(set(texts))), (first, "skipped", len(texts)))
 
     def test_injected_inf(self):
         status, out = self.main("--bf16", "--steps", 6, "--inject-inf", 2, 4)

@@ -320,13 +320,13 @@ def plot(csv_file: str, png_file: str) -> None:
     steps = [int(row["step"]) for row in rows]
     figure, axes = plt.subplots(3, 1, sharex=True, figsize=(8, 8), layout="constrained")
     panels = {"loss": ["loss"], "norm": ["grad_l2_pre_clip", "grad_l2_post_clip"], "scale": ["scaler_scale"]}
+    skipped = [int(row["step"]) for row in rows if row["skipped"] == "1"]
     for axis, (label, columns) in zip(axes, panels.items(), strict=True):
         for column in columns:
             axis.plot(steps, [float(row[column]) for row in rows], linewidth=1, label=column)
-        skipped = [int(row["step"]) for row in rows if row["skipped"] == "1"]
-        for step in skipped:
-            label = "skipped" if step == skipped[0] else None  # one entry in the legend
-            axis.axvline(step, color="tab:red", linewidth=0.8, alpha=0.6, label=label)
+        for k, step in enumerate(skipped):
+            once = {} if k else {"label": "skipped"}  # one entry in the legend
+            axis.axvline(step, color="tab:red", linewidth=0.8, alpha=0.6, **once)
         axis.set_yscale("log")
         axis.set_ylabel(label)
         axis.legend()

@@ -84,27 +84,28 @@ class Explanation:
 
         names = [m.name or m.kind for m in self.modules]
         place = range(len(names))
-        figure, axes = plt.subplots(1, 3, figsize=(11, 1.2 + 0.34 * len(names)), sharey=True, layout="constrained")
+        figure, axes = plt.subplots(1, 3, figsize=(11, 1.5 + 0.34 * len(names)), sharey=True, layout="constrained")
         colours = ["tab:red" if m.advice else "tab:blue" for m in self.modules]
         axes[0].barh(place, [m.error if math.isfinite(m.error) else 1.0 for m in self.modules], color=colours)
         axes[0].axvline(MAX_ERROR, color="tab:gray", linewidth=0.8, linestyle="--")
         axes[0].set_xlabel(f"error of {str(self.dtype)[6:]} against float32")
         axes[0].set_xscale("symlog", linthresh=1e-5)
-        kinds = {"tab:red": "advice: keep in float32", "tab:blue": "other modules"}
+        kinds = {"tab:red": "keep in float32", "tab:blue": "other modules"}
         bars = [plt.Rectangle((0, 0), 1, 1, color=c, label=text) for c, text in kinds.items() if c in colours]
-        limit = plt.Line2D([], [], color="tab:gray", linewidth=0.8, linestyle="--", label=f"{MAX_ERROR:g}")
-        axes[0].legend(handles=[*bars, limit])
+        limit = plt.Line2D([], [], color="tab:gray", linewidth=0.8, linestyle="--", label=f"limit {MAX_ERROR:g}")
+        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False, "fontsize": "small"}
+        axes[0].legend(handles=[*bars, limit], ncols=3, columnspacing=1.0, **above)
         for k, dtype in enumerate(LOW):
             lost = [100 * (m.underflow.get(dtype, 0.0) + m.saturate.get(dtype, 0.0)) for m in self.modules]
             axes[1].barh([p + 0.4 * k - 0.2 for p in place], lost, height=0.4, label=str(dtype)[6:])
         axes[1].set_xlabel("values lost: underflow and saturation, %")
-        axes[1].legend()
+        axes[1].legend(ncols=2, **above)
         for k, (label, values) in enumerate(
             (("float32", [m.seconds_fp32 for m in self.modules]), ("autocast", [m.seconds for m in self.modules]))
         ):
             axes[2].barh([p + 0.4 * k - 0.2 for p in place], [1e6 * v for v in values], height=0.4, label=label)
         axes[2].set_xlabel("forward pass, µs")
-        axes[2].legend()
+        axes[2].legend(ncols=2, **above)
         axes[0].set_yticks(list(place), names)
         axes[0].invert_yaxis()
         figure.savefig(path, dpi=110)

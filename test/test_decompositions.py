@@ -174,6 +174,16 @@ class TestDecompositions(TestCase):
         with self.assertRaisesRegex(RuntimeError, "should be one of"):
             torch.linalg.lstsq(a.to(D), b.to(D), driver="other")
 
+    def test_lstsq_of_batches_that_are_expanded(self):
+        for (left, right), driver in itertools.product(
+            (((1,), (2,)), ((2,), (1,)), ((2, 1), (1, 3)), ((1, 1), (2, 3))), (None, "gels", "gelsy", "gelss")
+        ):
+            with self.subTest(left=left, right=right, driver=driver):
+                a, b = torch.randn(*left, 5, 3), torch.randn(*right, 5, 2)
+                with no_fallback():
+                    got = torch.linalg.lstsq(a.to(D), b.to(D), driver=driver)
+                self.assertEqual([t.cpu() for t in got], list(torch.linalg.lstsq(a, b, driver=driver)))
+
     @parametrize("shape", SQUARES)
     @parametrize("dtype", DTYPES)
     def test_ldl(self, shape, dtype):

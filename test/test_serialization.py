@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.testing._internal.two_tensor import TwoTensor
 
 D = torch.device("netcl", 0)
 
@@ -43,6 +44,21 @@ class TestSerialization(TestCase):
                 self.assertEqual(loaded[name].cpu(), t.cpu(), name)
             loaded["base"].add_(1)  # views still share
             self.assertEqual(loaded["view"].cpu(), given["view"].cpu() + 1)
+
+    def test_tensors_that_hold_others(self):
+        """Such as torchao's weights: "netcl" is the current device, of the tensor and of what it holds."""
+        held = TwoTensor(torch.ones(2, 3), torch.zeros(2, 3))
+        buffer = io.BytesIO()
+        torch.save({"weight": held.to(D), "bias": torch.ones(2, device=D)}, buffer)
+        for target, device in (("netcl", D), (torch.device("netcl"), D), ("netcl:0", D), ({"cpu": "cpu"}, D)):
+            with self.subTest(target=target):
+                buffer.seek(0)
+                loaded = torch.load(buffer, map_location=target, weights_only=False)
+                self.assertEqual((loaded["weight"].device, loaded["weight"].a.device), (device, device))
+                with torch.device("meta"):
+                    layer = torch.nn.Linear(3, 2)
+                layer.load_state_dict(loaded, assign=True)
+                self.assertEqual(layer.weight.a.cpu(), held.a)
 
     def test_a_checkpoint_of_another_process(self):
         """Written on netcl, resumed by a process without a device, and the reverse."""

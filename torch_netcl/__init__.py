@@ -70,6 +70,7 @@ try:
         _dlpack,
         _higher_order,
         _library_hooks,
+        _map_location,
         _scatter_gather,
         _sync_batch_norm,
         distributed,
@@ -83,6 +84,7 @@ try:
     _autocast_dtype.register()
     _dlpack.register()
     _higher_order.register()
+    _map_location.register()
     _scatter_gather.register()
     _sync_batch_norm.register()
     distributed.register()

@@ -25,13 +25,13 @@ using at::Tensor;
 Tensor with_contiguous_columns(const Tensor& t) { return t.mT().clone(at::MemoryFormat::Contiguous).mT(); }
 
 // The solution replaces the first rows of `b`; if A has more rows than columns, the others have the residuals' length.
-void solve_full_rank(const Tensor& a, const Tensor& b, const Tensor& info) {
+// Returns which matrices are singular.
+Tensor solve_full_rank(const Tensor& a, const Tensor& b) {
   const int64_t m = a.size(1), n = a.size(2), k = std::min(m, n);
   const Tensor qr = with_contiguous_columns(m >= n ? a : a.mH().resolve_conj());
   const Tensor tau = at::empty({a.size(0), k}, a.options());
   qr_factor(qr, tau);
   const Tensor r = qr.narrow(1, 0, k).triu();
-  info.copy_((r.diagonal(0, 1, 2) == 0).any(1).view(info.sizes()));
   if (m >= n) {
     const Tensor c = with_contiguous_columns(b.narrow(1, 0, m));
     apply_q(qr, tau, c, true);
@@ -43,18 +43,18 @@ void solve_full_rank(const Tensor& a, const Tensor& b, const Tensor& info) {
     apply_q(qr, tau, c, false);
     b.narrow(1, 0, n).copy_(c);
   }
+  return (r.diagonal(0, 1, 2) == 0).any(1);
 }
 
-// x = V S^-1 U^H b over the singular values above `rcond` times the largest.
-void solve_by_svd(const Tensor& a, const Tensor& b, const Tensor& rank, double rcond) {
+// x = V S^-1 U^H b over the singular values above `rcond` times the largest. Returns their number, the rank.
+Tensor solve_by_svd(const Tensor& a, const Tensor& b, double rcond) {
   const int64_t m = a.size(1), n = a.size(2);
   const auto [u, s, vh] = at::linalg_svd(a, false);
   const double tolerance = rcond < 0 ? at::native::_get_epsilon(c10::toRealValueType(a.scalar_type())) : rcond;
   const Tensor kept = s > s.narrow(1, 0, 1) * tolerance;
   const Tensor inverse = at::where(kept, s.reciprocal(), 0).unsqueeze(-1);
-  const Tensor x = at::bmm(vh.mH(), at::bmm(u.mH(), b.narrow(1, 0, m)) * inverse);
-  b.narrow(1, 0, n).copy_(x);
-  rank.copy_(kept.sum(1).view(rank.sizes()));
+  b.narrow(1, 0, n).copy_(at::bmm(vh.mH(), at::bmm(u.mH(), b.narrow(1, 0, m)) * inverse));
+  return kept.sum(1);
 }
 
 // torch names "gelsy" on devices other than CUDA if no driver is given, and lets no other but "gels" pass.
@@ -62,12 +62,13 @@ void lstsq_kernel(const Tensor& a, Tensor& b, Tensor& rank, Tensor&, Tensor& inf
   if (b.numel() == 0) return;
   const Tensor matrices = batch_like(a, b);
   const Batch right(b);
-  if (driver == "gels") {
-    solve_full_rank(matrices, right.get(), info);
-  } else {
-    solve_by_svd(matrices, right.get(), rank, rcond);
-  }
+  const bool full = driver == "gels";
+  Tensor found = full ? solve_full_rank(matrices, right.get()) : solve_by_svd(matrices, right.get(), rcond);
   right.finish();
+  found = found.view(b.sizes().slice(0, b.dim() - 2));
+  found = found.as_strided(a.sizes().slice(0, a.dim() - 2), found.strides());  // one of equal ones, if A was expanded
+  const Tensor& out = full ? info : rank;
+  out.copy_(found.reshape(out.sizes()));
 }
 
 // What "gelss" and "gelsd" return besides: singular values, and residuals if all matrices have full rank.

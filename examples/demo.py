@@ -10,6 +10,7 @@ import time
 START = time.perf_counter()  # before torch is imported: that is part of the time to the first training step
 
 import argparse  # noqa: E402
+import os  # noqa: E402
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -60,6 +61,14 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def next_command() -> str:
+    """What to type after `make demo`, which leaves the shell outside the environment that it made."""
+    command = f"python {os.path.relpath(Path(__file__).with_name('gpt.py'))} --steps 300"
+    if sys.prefix == sys.base_prefix:  # no virtual environment
+        return command
+    return f"source {os.path.relpath(Path(sys.prefix, 'bin/activate'))} && {command}"
+
+
 def main() -> int:
     """Run both examples; returns the exit status."""
     args = parse_args()
@@ -86,6 +95,7 @@ def main() -> int:
             ("whole demo", f"{total:.0f} s"),
             *cache_rows(device),
             ("CSV and PNG files", str(args.csv)),
+            ("next", next_command()),
         ]
     )
     failures = [f"{r.name}: {r.metric} {r.value:.4f}" for r in results if not r.passed]

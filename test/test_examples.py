@@ -94,6 +94,8 @@ class TestExamples(TestCase):
         self.assertRegex(done.stdout, rf"autocast +{amp_dtype}\n")
         self.assertEqual("autocast uses bfloat16" in done.stdout, amp_dtype == "bfloat16")
         self.assertRegex(done.stdout, r"kernels compiled +\d+\n")
+        before = "" if sys.prefix == sys.base_prefix else r"source \S*activate && "
+        self.assertRegex(done.stdout, rf"next +{before}python \S*gpt\.py --steps 300\n")
 
     def test_readme(self):
         tool = runpy.run_path(str(ROOT / "tools" / "test_wheel.py"))

@@ -11,9 +11,12 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "torch_netcl"
+if not PACKAGE.is_dir():  # tools/test_wheel.py runs tests beside an installed package
+    PACKAGE = Path(find_spec("torch_netcl").origin).parent
 #: The module that users import -> (heading, file) for each part of it.
 PARTS = {
     "torch.netcl": [

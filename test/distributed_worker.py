@@ -9,7 +9,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._context_parallel import _attention as cp
+from torch.distributed.tensor.experimental._context_parallel._attention import context_parallel_unshard
+from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 D = torch.device("netcl", 0)
 RANK = int(os.environ["RANK"])
@@ -213,6 +217,50 @@ def sync_batch_norm() -> None:
                 torch.testing.assert_close(gradient.cpu(), getattr(alone, name).grad, rtol=1e-2, atol=5e-2)
 
 
+def attention() -> None:
+    """On DTensors, sharded in each way, and by a ring: results and gradients are those of the whole on the CPU."""
+    mesh = init_device_mesh("netcl", (2,))
+
+    def compare(q, k, v, bias, placements, **options) -> None:
+        inputs = [t.clone().requires_grad_() for t in (q, k, v, *([] if bias is None else [bias]))]
+        expected = sdpa(*inputs, **options)
+        weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(3))
+        (expected * weight).sum().backward()
+        mine = [distribute_tensor(t.detach().to(D), mesh, placements).requires_grad_() for t in inputs[:3]]
+        mine += [distribute_tensor(t.detach().to(D), mesh, [Replicate()]).requires_grad_() for t in inputs[3:]]
+        got = sdpa(*mine, **options)
+        (got * distribute_tensor(weight.to(D), mesh, placements)).sum().backward()
+        close = {"rtol": 1e-4, "atol": 1e-5}
+        torch.testing.assert_close(got.detach().full_tensor().cpu(), expected.detach(), **close)
+        for a, b in zip(mine, inputs, strict=True):
+            torch.testing.assert_close(a.grad.full_tensor().cpu(), b.grad, **close)
+
+    torch.manual_seed(2)
+    q, k, v = torch.randn(3, 2, 4, 10, 8)
+    for placements in [Replicate()], [Shard(0)], [Shard(1)], [Shard(2)]:
+        compare(q, k, v, None, placements)
+        compare(q, k, v, None, placements, is_causal=True)
+        compare(q, k[:, :2], v[:, :2], None, placements, enable_gqa=True)
+        compare(torch.cat([q, q[:, :2]], 1), k[:, :3], v[:, :3], None, placements, enable_gqa=True)
+        for shape in (10, 10), (1, 4, 10, 10), (2, 1, 10, 10), (2, 4, 10, 10):
+            compare(q, k, v, torch.randn(shape), placements)
+
+    for causal in True, False:
+        inputs = [t[:, :, :8].clone().requires_grad_() for t in (q, k, v)]
+        expected = sdpa(*inputs, is_causal=causal)
+        expected.square().sum().backward()
+        mine = [t.detach().clone().to(D) for t in inputs]
+        cp._cp_options.enable_load_balance = causal
+        with context_parallel(mesh, buffers=mine, buffer_seq_dims=[2, 2, 2]):
+            parts = [t.clone().requires_grad_() for t in mine]
+            got = nn.functional.scaled_dot_product_attention(*parts, is_causal=causal)  # replaced by context_parallel
+            got.square().sum().backward()
+            parts = [got.detach(), *(t.grad for t in parts)]
+        whole = context_parallel_unshard(mesh, parts, [2] * 4)
+        for a, b in zip(whole, [expected.detach(), *(t.grad for t in inputs)], strict=True):
+            torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-5)
+
+
 def main() -> None:
     dist.init_process_group("netcl_gloo", init_method=f"file://{sys.argv[1]}", rank=RANK, world_size=2)
     assert dist.get_backend() == "netcl_gloo"
@@ -221,6 +269,7 @@ def main() -> None:
         data_parallel(wrapper)
     inf_in_one_shard()
     sync_batch_norm()
+    attention()
     dist.destroy_process_group()
     print("done")
 

@@ -68,6 +68,7 @@ try:
     from . import (
         _autocast_dtype,
         _dlpack,
+        _dtensor,
         _higher_order,
         _library_hooks,
         _map_location,
@@ -81,6 +82,8 @@ try:
     from .custom_kernel import CompiledKernel, LocalMemory, compile_kernel
 
     after_import("torch._dynamo.device_interface", lambda: importlib.import_module("torch_netcl._dynamo"))
+    after_import("torch.distributed.tensor", _dtensor.add_rules)
+    after_import("torch.distributed.tensor.experimental._context_parallel._attention", _dtensor.add_ring)
     _autocast_dtype.register()
     _dlpack.register()
     _higher_order.register()

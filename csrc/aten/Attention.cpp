@@ -233,7 +233,7 @@ bool decode(const Tensor& q, const Tensor& k, const Tensor& v, double scale, con
   for (const Tensor* t : {&q, &k, &v, &out})
     if (t->stride(3) != 1) return false;
   if (!dev.is_cpu() || q.size(2) != 1 || compute_type(q.scalar_type()) != at::kFloat || q.size(3) % vec != 0 ||
-      v.size(3) < vec || sharing > 8 || groups < int64_t(dev.compute_units()))
+      v.size(3) < vec || sharing > 8 || groups < enough_items(dev, 1))
     return false;
   FlashParams p{};
   p.heads = q.size(1);

@@ -75,8 +75,6 @@ Defs batch_norm_defs(const Tensor& input, const Layout& layout, c10::ScalarType 
 
 // A work-item takes a vector of columns; on a GPU they form groups of 64.
 Range column_range(const Device& dev, int64_t channels) { return {size_t(ceil_div(channels, row_vec(dev, channels)))}; }
-Range column_local(const Device& dev) { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
-
 void check_params(const Tensor& input, std::initializer_list<std::pair<const char*, Tensor>> params) {
   for (const auto& [name, t] : params) {
     TORCH_CHECK(!t.defined() || t.numel() == input.size(1), name, " should contain ", input.size(1), " elements not ",
@@ -110,11 +108,11 @@ struct Shares {
   Defs defs;
 
   Shares(const Device& dev, const Layout& layout, const Defs& d)
-      : n(layout.runs * layout.hw), channels(size_t(layout.channels)), finish(column_local(dev)), defs(d) {
+      : n(layout.runs * layout.hw), channels(size_t(layout.channels)), finish(element_group(dev)), defs(d) {
     // Enough groups to fill the device, but no long sums in a work-item.
-    const auto group = int64_t(layout.cols ? column_local(dev).x : row_group(dev));
+    const auto group = int64_t(layout.cols ? element_group(dev).x : row_group(dev));
     const int64_t groups = layout.cols ? ceil_div(layout.channels, group) : layout.channels;
-    const int64_t wanted = ceil_div(16 * int64_t(dev.compute_units()), groups), lanes = layout.cols ? 1 : group;
+    const int64_t wanted = ceil_div(enough_items(dev, 16), groups), lanes = layout.cols ? 1 : group;
     elements = std::clamp<int64_t>(ceil_div(n, wanted), 8 * lanes, 512 * lanes);
     shares = ceil_div(n, elements);
     local = {size_t(group)};
@@ -160,7 +158,7 @@ void train_forward(const Forward& f) {
                        f.x, f.out, f.mean, f.invstd);
   } else if (layout.cols) {
     kernel(dev, "batch_norm.cl", "batch_norm_train_cols", d)
-        .launch(f.op, queue, column_range(dev, layout.channels), column_local(dev), buf(f.out), buf(f.mean),
+        .launch(f.op, queue, column_range(dev, layout.channels), element_group(dev), buf(f.out), buf(f.mean),
                 buf(f.invstd), buf(f.x), weight, bias, buf_or_null(rm), buf_or_null(rv), layout.runs, layout.channels,
                 wide_high(f.stats.momentum), wide_low(f.stats.momentum), wide_high(f.stats.eps), wide_low(f.stats.eps));
   } else {
@@ -188,7 +186,7 @@ void eval_forward(const Forward& f) {
     const Range columns = column_range(dev, layout.channels);
     const int64_t rows_per = dev.is_cpu() ? row_split(dev, layout.runs, layout.channels).rows_per : 4;
     kernel(dev, "batch_norm.cl", "batch_norm_eval_cols", d)
-        .launch(f.op, queue, {columns.x, size_t(ceil_div(layout.runs, rows_per))}, column_local(dev), buf(f.out),
+        .launch(f.op, queue, {columns.x, size_t(ceil_div(layout.runs, rows_per))}, element_group(dev), buf(f.out),
                 buf(f.x), weight, bias, buf_or_null(rm), buf_or_null(rv), layout.runs, rows_per, layout.channels,
                 wide_high(f.stats.eps), wide_low(f.stats.eps));
   } else {
@@ -291,7 +289,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_o
                                  {gin, gw, gb});
   } else if (layout.cols) {
     kernel(dev, "batch_norm.cl", "batch_norm_backward_cols", d)
-        .launch(op, queue, column_range(dev, layout.channels), column_local(dev), buf_or_null(gin), buf_or_null(gw),
+        .launch(op, queue, column_range(dev, layout.channels), element_group(dev), buf_or_null(gin), buf_or_null(gw),
                 buf_or_null(gb), buf(g), buf(x), buf_or_null(params.weight), buf_or_null(mean), buf_or_null(stat),
                 layout.runs, layout.channels, int32_t(train), wide_high(stats.eps), wide_low(stats.eps));
   } else {

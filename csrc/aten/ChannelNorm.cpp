@@ -56,7 +56,7 @@ std::optional<ChannelNormParams> channel_norm_params(const Device& device, int64
   p.repeats = repeats_of(pixels, channels);
   if (p.repeats * channels < kRowVec) return std::nullopt;
   p.rows = pixels / p.repeats;
-  const int64_t row = p.repeats * channels, wanted = ceil_div(4 * int64_t(device.compute_units()), segments);
+  const int64_t row = p.repeats * channels, wanted = ceil_div(enough_items(device), segments);
   const int64_t most = std::clamp<int64_t>(pixels * channels / kShareElements, 1, p.rows);
   p.share_rows = ceil_div(p.rows, std::min(wanted, most));
   p.shares = ceil_div(p.rows, p.share_rows);

@@ -87,7 +87,7 @@ struct Split {
     const int64_t units = g.shape == kRows ? rows * width : rows * ceil_div(width, vector);
     if (cpu) {
       const int64_t least = ceil_div(kLeast, std::max<int64_t>(1, vector * reduced));
-      per = std::max(least, ceil_div<int64_t>(units * sets, static_cast<int64_t>(dev.compute_units()) * 4));
+      per = std::max(least, even_part(dev, units * sets));
     }
     local = cpu ? 1 : kGroup;
     items = static_cast<size_t>(ceil_div(units, per)) * (!cpu && g.shape == kRows ? kGroup : 1);

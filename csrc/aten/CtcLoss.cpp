@@ -8,8 +8,8 @@
 
 #include <bit>
 
+#include "aten/support/Launch.h"
 #include "aten/support/Library.h"
-#include "aten/support/RowElements.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {

@@ -151,7 +151,7 @@ void add_input_gradient(DeformConv& conv, const Tensor& sum, const Tensor& colum
     define_atomic_sums(conv.defs, sum.scalar_type());
   } else {
     // Points overlap, so a work-item takes all points of an image for some channels, and adds in a fixed order.
-    const int64_t wanted = 4 * int64_t(conv.dev.compute_units()), channels = conv.p.channels / conv.p.groups;
+    const int64_t wanted = enough_items(conv.dev), channels = conv.p.channels / conv.p.groups;
     per = conv.taps() * conv.pixels();
     block = std::clamp<int64_t>(n * conv.p.channels / wanted, 1, std::clamp<int64_t>(channels, 1, 16));
   }

@@ -35,7 +35,7 @@ void distance(const char* op, const char* name, const Tensor& x, double p, const
   defs.set("ACC", dtype_tag(type)).set("PAIRS", int64_t(sizes.pairs));
   defs.set("NORM", int64_t(p == 0 ? 0 : p == 1 ? 1 : p == 2 ? 2 : std::isinf(p) ? 4 : 3));
   Kernel& k = kernel(dev, "distance.cl", name, defs);
-  const Range global{size_t(items)}, local{dev.is_cpu() ? size_t(1) : size_t(64)};
+  const Range global{size_t(items)}, local = element_group(dev);
   const auto& [batch, rows, columns, m, pairs] = sizes;
   if (type == at::kFloat) {
     k.launch(op, queue_of(x), global, local, bufs..., batch, rows, columns, m, float(p));

@@ -29,8 +29,8 @@ Tensor count(const char* op, const Defs& d, const Tensor& indices, int64_t rows)
   const Tensor counts = at::zeros({rows}, indices.options().dtype(at::kInt));
   const int64_t n = indices.numel(), per = dev.is_cpu() ? 4096 : 1;
   kernel(dev, "embedding.cl", "embedding_count", d)
-      .launch(op, queue_of(indices), {size_t(ceil_div(n, per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(counts),
-              buf(indices), n, rows, per);
+      .launch(op, queue_of(indices), {size_t(ceil_div(n, per))}, element_group(dev), buf(counts), buf(indices), n, rows,
+              per);
   return counts;
 }
 
@@ -55,7 +55,7 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
     }
     const int64_t columns = ceil_div(width, row_vec(dev, width));
     // Every share reads all indices, so there are only as many shares as keep the device busy.
-    const int64_t wanted = dev.is_cpu() ? 2 * int64_t(dev.compute_units()) : 8192;
+    const int64_t wanted = enough_items(dev, 2, 8192);
     const int64_t shares = std::min<int64_t>(std::min(ceil_div(wanted, columns), num_weights), 64);
     kernel(dev, "embedding.cl", "embedding_backward", d)
         .launch(op, queue_of(grad), {size_t(columns), size_t(shares)}, {dev.is_cpu() ? size_t(1) : size_t(64), 1},
@@ -79,9 +79,8 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices_, double max_norm,
   const Tensor counts = count(op, d, indices, rows);
   const int64_t per = dev.is_cpu() ? std::max<int64_t>(1, 16384 / width) : 1;
   kernel(dev, "embedding.cl", "embedding_renorm", d)
-      .launch(op, queue_of(self), {size_t(ceil_div(rows, per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(table),
-              buf(counts), rows, per, width, wide_high(norm_type), wide_low(norm_type), wide_high(max_norm),
-              wide_low(max_norm));
+      .launch(op, queue_of(self), {size_t(ceil_div(rows, per))}, element_group(dev), buf(table), buf(counts), rows, per,
+              width, wide_high(norm_type), wide_low(norm_type), wide_high(max_norm), wide_low(max_norm));
   if (!table.is_same(self)) self.copy_(table);
   return self;
 }

@@ -30,8 +30,6 @@ Defs bag_defs(const Tensor& table, int64_t width, int64_t mode) {
   d.set("VEC", row_vec(netcl::device_of(table), width));
   return d.set(mode == kSum ? "MODE_SUM" : mode == kMean ? "MODE_MEAN" : "MODE_MAX", 1);
 }
-Range bag_local(const Device& dev) { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
-
 void check_mode(int64_t mode) {
   TORCH_CHECK(mode == kSum || mode == kMean || mode == kMax, "embedding_bag: unknown mode ", mode);
 }
@@ -82,7 +80,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(const Tensor& weight, c
   if (bags > 0) {
     const int64_t columns = std::max<int64_t>(1, ceil_div(width, row_vec(dev, width)));
     kernel(dev, "embedding_bag.cl", "embedding_bag", bag_defs(table, width, mode))
-        .launch(op, queue_of(table), {size_t(columns), size_t(bags)}, bag_local(dev), buf(out), buf(bag_of),
+        .launch(op, queue_of(table), {size_t(columns), size_t(bags)}, element_group(dev), buf(out), buf(bag_of),
                 buf(bag_size), buf(where), buf(table), buf(index), buf(offset), buf_or_null(sample),
                 Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)),
                 assert_message_code(dev,
@@ -135,10 +133,10 @@ Tensor dense_backward(const Tensor& grad_, const Tensor& indices, const Tensor& 
       return total.to(grad.scalar_type());
     }
     const int64_t columns = ceil_div(width, row_vec(dev, width));
-    const int64_t wanted = dev.is_cpu() ? 2 * int64_t(dev.compute_units()) : 8192;
+    const int64_t wanted = enough_items(dev, 2, 8192);
     const int64_t shares = std::min<int64_t>(std::min(ceil_div(wanted, columns), num_weights), 64);
     kernel(dev, "embedding_bag.cl", "embedding_bag_backward", bag_defs(grad, width, mode))
-        .launch(op, queue_of(grad), {size_t(columns), size_t(shares)}, bag_local(dev), buf(total), buf(grad),
+        .launch(op, queue_of(grad), {size_t(columns), size_t(shares)}, element_group(dev), buf(total), buf(grad),
                 buf(index), buf(bag_of), buf(sizes), buf(where), buf_or_null(sample), buf_or_null(counts), n, bags,
                 num_weights, width, padding_idx, shares);
   }
@@ -171,8 +169,8 @@ Tensor sample_weights_backward(const Tensor& grad_, const Tensor& weight, const 
   Tensor out = at::empty({n}, grad.options());
   if (n == 0) return out;
   kernel(dev, "embedding_bag.cl", "embedding_bag_sample_grad", bag_defs(grad, width, mode))
-      .launch(op, queue_of(grad), {size_t(n)}, bag_local(dev), buf(out), buf(grad), buf(table), buf(index), buf(bag_of),
-              n, table.size(0), grad.size(0), width, padding_idx);
+      .launch(op, queue_of(grad), {size_t(n)}, element_group(dev), buf(out), buf(grad), buf(table), buf(index),
+              buf(bag_of), n, table.size(0), grad.size(0), width, padding_idx);
   return out;
 }
 

@@ -47,9 +47,9 @@ struct Sampler {
     return sizes;
   }
   int64_t points() const { return shape.n * shape.out_d * shape.out_h * shape.out_w; }
-  int64_t per() const { return dev.is_cpu() ? row_split(dev, points(), 16 * shape.c).rows_per : 1; }
+  int64_t per() const { return row_split(dev, points(), 16 * shape.c).rows_per; }
   Range items() const { return {size_t(ceil_div(points(), per()))}; }
-  Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
+  Range local() const { return element_group(dev); }
 };
 
 template <int64_t Dims>

@@ -46,13 +46,13 @@ struct Nll {
     const int64_t batch = scores.dim() == 1 ? 1 : scores.size(0);
     inner = batch ? std::max<int64_t>(1, n / batch) : 1;
     // Each element is one gather. A GPU's work-item takes few elements, a CPU's enough to pay for the work-item.
-    const int64_t items = dev.is_cpu() ? 4 * int64_t(dev.compute_units()) : 1024;
+    const int64_t items = enough_items(dev, kItemsPerUnit, 1024);
     per = std::max<int64_t>(dev.is_cpu() ? 512 : 1, ceil_div(std::max<int64_t>(n, 1), items));
     defs.set("IN", dtype_tag(scores.scalar_type())).set("TARGET", dtype_tag(target.scalar_type()));
     defs.set("ACC", compute_tag(scores.scalar_type()));
   }
   Range items() const { return {size_t(std::max<int64_t>(1, ceil_div(n, per)))}; }
-  Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
+  Range local() const { return element_group(dev); }
   Buf err() const { return {assert_buffer(dev)}; }
   int32_t code() const { return assert_code(dev, op); }
 

@@ -39,7 +39,7 @@ struct Margin {
   }
   Tensor each() const { return at::empty({rows}, x.options().dtype(compute_type(x.scalar_type()))); }
   Range items() const { return {size_t(std::max<int64_t>(rows, 1))}; }
-  Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
+  Range local() const { return element_group(dev); }
   Buf err() const { return {assert_buffer(dev)}; }
   int32_t code() const { return assert_code(dev, op); }
   Tensor reduce(const Tensor& each, int64_t reduction) const {

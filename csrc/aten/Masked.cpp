@@ -28,8 +28,6 @@ Defs bytes_defs(size_t bytes) {
   d.set("BYTES", static_cast<int64_t>(bytes));
   return d;
 }
-Range local_range(const Device& device) { return {device.is_cpu() ? size_t{1} : size_t{64}}; }
-
 // --- masked_fill ------------------------------------------------------------------------------------------
 
 // Fills over the first `ndim` dimensions from these addresses on. Dimensions beyond the kernel's limit are looped over.
@@ -58,7 +56,7 @@ void fill_part(at::TensorIteratorBase& iter, int ndim, const char* out, const ch
       .launch(
           name, current_queue(dev.index()),
           {static_cast<size_t>(ceil_div(a.n, a.n_per_item)), static_cast<size_t>(ceil_div(a.rows, a.rows_per_item))},
-          local_range(dev), Buf{out}, Buf{mask}, Buf{value}, imm, a);
+          element_group(dev), Buf{out}, Buf{mask}, Buf{value}, imm, a);
 }
 
 void fill_where(at::TensorIteratorBase& iter, Bits imm, const void* value) {

@@ -18,7 +18,6 @@
 #include "aten/Nested.h"
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Library.h"
-#include "aten/support/RowElements.h"
 #include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 
@@ -81,7 +80,7 @@ Tensor from_padded(const Tensor& padded_, const Tensor& offsets_, int64_t total)
   Device& dev = netcl::device_of(padded);
   const int64_t run = values.numel() / total;
   // The host does not know the lengths, so each sequence is divided into as many shares as the average one fills.
-  const int64_t wanted = dev.is_cpu() ? ceil_div<int64_t>(4 * dev.compute_units(), std::max<int64_t>(1, batch)) : 4096;
+  const int64_t wanted = dev.is_cpu() ? ceil_div(enough_items(dev), std::max<int64_t>(1, batch)) : 4096;
   const int64_t filled = dev.is_cpu() ? total : total * run;
   const int64_t shares = std::clamp<int64_t>(ceil_div(filled, std::max<int64_t>(1, batch)), 1, wanted);
   kernel(dev, "nested.cl", "from_padded", jagged_defs(padded, offsets))

@@ -50,8 +50,8 @@ void sum_parts(const char* op, const Defs& d, int64_t vec, const Tensor& gw, con
   Device& dev = netcl::device_of(some);
   const int64_t parts = some.size(0), n = some.size(1);
   kernel(dev, "norm.cl", "sum_parts", d)
-      .launch(op, queue_of(some), {size_t(ceil_div(n, vec))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf_or_null(gw),
-              buf_or_null(gb), buf_or_null(wpart), buf_or_null(bpart), parts, n);
+      .launch(op, queue_of(some), {size_t(ceil_div(n, vec))}, element_group(dev), buf_or_null(gw), buf_or_null(gb),
+              buf_or_null(wpart), buf_or_null(bpart), parts, n);
 }
 
 // The shape of the saved statistics: the input's with 1 in each normalised dimension.
@@ -195,8 +195,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, co
     return {gin, gw, gb};
   }
   // A group sums its rows before it stores the result, so few groups give few partial results.
-  const int64_t most = 4 * int64_t(dev.compute_units());
-  const int64_t per = std::max(ceil_div(rows, most), std::min<int64_t>(row_split(dev, rows, n).rows_per, rows));
+  const int64_t per = std::max(even_part(dev, rows), std::min<int64_t>(row_split(dev, rows, n).rows_per, rows));
   const int64_t groups = ceil_div(rows, per);
   Tensor wpart, bpart;
   if (mask[1]) wpart = at::empty({groups, n}, stat_options(x));

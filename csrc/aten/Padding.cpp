@@ -14,9 +14,9 @@
 #include <ATen/ops/replication_pad3d_meta.h>
 
 #include "args/pad.h"
+#include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
-#include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {

@@ -27,7 +27,6 @@
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
-#include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
@@ -84,8 +83,7 @@ int64_t plane_size(const PoolParams& p) { return p.in[0] * p.in[1] * p.in[2]; }
 void set_rows(const Device& device, PoolParams& p, int64_t rows, int64_t row_cost) {
   p.rows = rows;
   const int64_t per_item = ceil_div<int64_t>(device.is_cpu() ? 8192 : 64, std::max<int64_t>(row_cost, 1));
-  p.rows_per_item =
-      std::clamp<int64_t>(per_item, 1, std::max<int64_t>(1, rows / (8 * int64_t(device.compute_units()))));
+  p.rows_per_item = std::clamp<int64_t>(per_item, 1, std::max<int64_t>(1, rows / enough_items(device, 8)));
 }
 
 // Whether positions need 64 bits. `most`: the largest that the kernel computes, beside those that it meets when it
@@ -129,7 +127,7 @@ int64_t taps(const PoolParams& p, const Tensor& in, const Tensor& out) {
 
 // Divides the channels of `groups` groups of rows among enough work-items, and returns how many take the same rows.
 int64_t share_channels(const Device& device, PoolParams& p, int64_t groups, int64_t vec) {
-  const int64_t wanted = ceil_div<int64_t>(4 * int64_t(device.compute_units()), groups);
+  const int64_t wanted = ceil_div(enough_items(device), groups);
   p.channels_per_item = std::clamp(round_up(ceil_div(p.channels, wanted), vec), vec, p.channels);
   return p.channels / p.channels_per_item;
 }
@@ -285,7 +283,7 @@ void scatter_channels(const char* op, const Tensor& grad_output, const Window& w
   PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
   // Bands only if there are few images; and higher than windows, since neighbours read the outputs between them twice.
   const int64_t along = p.in[0] > 1 ? 0 : 1, images = grad_input.size(0);
-  const int64_t wanted = std::max<int64_t>(4 * int64_t(device.compute_units()) / images, 1);
+  const int64_t wanted = std::max<int64_t>(enough_items(device) / images, 1);
   const int64_t lowest = p.adaptive ? 4 : 4 * ((p.ker[along] - 1) * p.dil[along] + 1);
   p.rows_per_item = std::min(std::max(ceil_div(p.in[along], wanted), lowest), p.in[along]);
   const int64_t groups = images * ceil_div(p.in[along], p.rows_per_item);

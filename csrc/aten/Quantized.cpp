@@ -40,7 +40,7 @@ struct Dots {
                          : group || rows == 1 ? (rows == 4 ? 2 : 4)
                          : wide               ? 4
                                               : 2;
-    p.per = cpu ? round_up(ceil_div(n, 4 * int64_t(dev.compute_units())), cols) : cols;
+    p.per = cpu ? round_up(even_part(dev, n), cols) : cols;
     panels = cpu && (group || x.scalar_type() != acc);
     p.x_row = round_up<int64_t>(p.k + (group ? p.k / group : 0), 16);
     defs.set("X", dtype_tag(x.scalar_type())).set("SCALE", dtype_tag(scale)).set("OUT", dtype_tag(out));
@@ -60,8 +60,8 @@ struct Dots {
     const int64_t words = out.numel() / 8;
     p.per = dev.is_cpu() ? 4096 : 1;
     kernel(dev, "quantized.cl", "int4_unpack", defs)
-        .launch(op, queue_of(out), {size_t(ceil_div(words, p.per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out),
-                buf(weight), buf(pairs), p);
+        .launch(op, queue_of(out), {size_t(ceil_div(words, p.per))}, element_group(dev), buf(out), buf(weight),
+                buf(pairs), p);
   }
 };
 
@@ -142,8 +142,8 @@ Tensor convert_weight_to_int4pack(const Tensor& weight_, int64_t inner_k_tiles) 
   defs.set("X", "f32").set("SCALE", "f32").set("OUT", "f32").set("ACC", "f32");
   defs.set("VEC", 1).set("LS", 1).set("ROWS", 1).set("COLS", 1);
   kernel(dev, "quantized.cl", "int4_pack", defs)
-      .launch("aten::_convert_weight_to_int4pack", queue_of(weight), {size_t(ceil_div(words, per))},
-              {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out), buf(weight), words, per);
+      .launch("aten::_convert_weight_to_int4pack", queue_of(weight), {size_t(ceil_div(words, per))}, element_group(dev),
+              buf(out), buf(weight), words, per);
   return out;
 }
 

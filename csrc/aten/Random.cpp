@@ -43,8 +43,7 @@ struct Groups {
 };
 Groups groups_for(const Device& device, int64_t n, int64_t values) {
   const int64_t total = ceil_div(n, values);
-  const int64_t share = ceil_div<int64_t>(total, static_cast<int64_t>(device.compute_units()) * 4);
-  const int64_t per_item = device.is_cpu() ? std::clamp<int64_t>(share, 16, 512) : 1;
+  const int64_t per_item = device.is_cpu() ? std::clamp<int64_t>(even_part(device, total), 16, 512) : 1;
   // A GPU's work-item draws one of a group's 16 blocks.
   const int64_t items = device.is_cpu() ? ceil_div(total, per_item) : total * 16;
   return {per_item, static_cast<size_t>(items), device.is_cpu() ? size_t{1} : size_t{64},

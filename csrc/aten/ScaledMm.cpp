@@ -1,9 +1,9 @@
 // Products of float8 matrices: _scaled_mm and _scaled_mm_v2 with one scale a tensor or one a row. bfloat16 holds every
 // float8 number, so the operands are converted to it and ordinary kernels follow; the sums stay in float32 until they
 // are scaled.
+#include <ATen/BlasBackend.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/Resize.h>
-#include <ATen/native/ScaledBlasUtils.h>
 #include <ATen/ops/empty.h>
 
 #include "aten/TorchCompat.h"
@@ -15,6 +15,7 @@ namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
+using at::blas::ScalingType;
 using OptTensor = const std::optional<Tensor>&;
 using OptType = std::optional<c10::ScalarType>;
 

@@ -44,15 +44,15 @@ Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_e
   const Dimensions& dims = params.dims;
   const int64_t neighbours = dims.size[0];
   const int64_t rest = c10::multiply_integers(dims.size + 1, dims.size + dims.ndim);
-  const int64_t units = static_cast<int64_t>(device.compute_units()),
-                target = device.is_cpu() ? 4 * units : 512 * units;
+  const int64_t target = enough_items(device, device.is_cpu() ? kItemsPerUnit : 512);
   // A GPU has a work-group for each segment of a dense row, or of some rows, if these are too few for a work-item each.
   const bool dense = params.in_stride == element;
   if (!device.is_cpu() && params.n >= kGroupRow && (dense || neighbours * rest < target)) {
     const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
     params.tiles = neighbours * rest;
     const int64_t wide = dense ? 1 : std::min(kWide, static_cast<int64_t>(std::bit_floor(uint64_t(neighbours))));
-    const int64_t wanted = std::min(16 * units / ceil_div(params.tiles, wide), params.n * wide / kItemElements);
+    const int64_t wanted =
+        std::min(enough_items(device, 16) / ceil_div(params.tiles, wide), params.n * wide / kItemElements);
     params.segment = ceil_div(params.n, std::clamp<int64_t>(wanted, 1, kMaxSegments));
     params.segments = ceil_div(params.n, params.segment);
     return {false, 1, 1, std::min(kGroup, most), wide};

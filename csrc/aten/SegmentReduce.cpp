@@ -58,7 +58,7 @@ struct Segments {
   }
   // A work-item computes one element of the result; in the derivative, all elements of one segment.
   Range items() const { return {size_t(outer * count * inner)}; }
-  Range local() const { return {dev.is_cpu() ? size_t(1) : size_t(64)}; }
+  Range local() const { return element_group(dev); }
 };
 
 double start(ReductionType reduction, const Initial& initial, at::ScalarType type) {

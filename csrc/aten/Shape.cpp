@@ -26,8 +26,6 @@ using structured_detail::Op;
 
 constexpr int64_t kGrain = 4096;  // elements per work-item on CPUs
 int64_t grain(const Device& device) { return device.is_cpu() ? kGrain : 16; }
-Range local_range(const Device& device) { return {device.is_cpu() ? size_t{1} : size_t{64}}; }
-
 // --- cat --------------------------------------------------------------------------------------------------
 
 // Inputs and output have one dtype and are contiguous in one memory format. Their rows are joined, 8 inputs per launch.
@@ -57,7 +55,7 @@ void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::Me
   const auto flush = [&] {
     if (longest > 0) {
       k.launch("aten::cat", queue_of(out),
-               {static_cast<size_t>(ceil_div(longest, args.per_item)), static_cast<size_t>(used)}, local_range(dev),
+               {static_cast<size_t>(ceil_div(longest, args.per_item)), static_cast<size_t>(used)}, element_group(dev),
                buf(out), in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], args);
     }
     used = 0;
@@ -140,7 +138,7 @@ void triangle(const char* name, const Tensor& self, int64_t diagonal, bool upper
   defs.set("BYTES", static_cast<int64_t>(out.itemsize()));
   kernel(dev, "shape.cl", "triangle", defs)
       .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(a.rows * a.batches, a.rows_per_item))},
-              local_range(dev), buf(out), buf(self), a);
+              element_group(dev), buf(out), buf(self), a);
 }
 struct Tril : at::meta::structured_tril {
   void impl(const Tensor& self, int64_t diagonal, const Tensor& out) {
@@ -174,7 +172,7 @@ Tensor triangle_indices(const char* name, int64_t rows, int64_t columns, int64_t
   Defs defs;
   defs.set("OUT", dtype_tag(type)).set("ACC", "i64");
   kernel(dev, "shape.cl", "triangle_indices", defs)
-      .launch(name, queue_of(out), {static_cast<size_t>(rows)}, local_range(dev), buf(out), rows, columns, shift,
+      .launch(name, queue_of(out), {static_cast<size_t>(rows)}, element_group(dev), buf(out), rows, columns, shift,
               static_cast<int32_t>(upper), total);
   return out;
 }
@@ -232,7 +230,7 @@ void launch_sequence(const char* name, const Tensor& out, const Sequence<T>& s) 
   defs.set(at::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", int64_t{1});
   const int64_t n = out.numel(), chunk = grain(dev);
   kernel(dev, "shape.cl", "sequence", defs)
-      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(n, chunk))}, local_range(dev), buf(out), s.kind, n,
+      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(n, chunk))}, element_group(dev), buf(out), s.kind, n,
               chunk, s.start, s.end, s.step, s.base);
 }
 
@@ -339,7 +337,7 @@ void unfold_backward_kernel(Tensor& grad_in, const Tensor& grad_, int64_t dim, i
   defs.set("OUT", dtype_tag(grad.scalar_type())).set("ACC", compute_tag(grad.scalar_type()));
   kernel(dev, "shape.cl", "unfold_backward", defs)
       .launch("aten::unfold_backward", queue_of(grad_in), {static_cast<size_t>(ceil_div(a.total, a.per_item))},
-              local_range(dev), buf(grad_in), buf(grad), a);
+              element_group(dev), buf(grad_in), buf(grad), a);
 }
 
 Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_size) {
@@ -360,7 +358,7 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_si
   Defs defs;
   defs.set("OUT", dtype_tag(r.scalar_type())).set("ACC", "i64");
   kernel(dev, "shape.cl", "repeat_interleave", defs)
-      .launch("aten::repeat_interleave", queue_of(r), {static_cast<size_t>(r.numel())}, local_range(dev), buf(out),
+      .launch("aten::repeat_interleave", queue_of(r), {static_cast<size_t>(r.numel())}, element_group(dev), buf(out),
               buf(r), buf(ends), r.numel(), total, Buf{assert_buffer(dev)},
               static_cast<int32_t>(assert_code(dev, "aten::repeat_interleave")));
   return out;

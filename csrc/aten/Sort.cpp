@@ -59,7 +59,7 @@ class Sorter {
   }
   // Keeps the first k of every row. Each segment gives its first k; merging these gives the row's.
   void select(int64_t k) {
-    const int64_t target = device_.is_cpu() ? 4 * static_cast<int64_t>(device_.compute_units()) : 4096;
+    const int64_t target = enough_items(device_, kItemsPerUnit, 4096);
     const int64_t segments = std::clamp<int64_t>(target / L.rows, 1, ceil_div(L.n, std::max<int64_t>(32 * k, 2048)));
     const int64_t chunk = ceil_div(L.n, segments), lists = ceil_div(L.n, chunk);
     L.take = k;
@@ -100,12 +100,10 @@ class Sorter {
   void launch(const char* file, const char* name, int64_t piece, const Bufs&... bufs) {
     L.piece = piece;
     L.pieces = L.rows * ceil_div(L.n, L.piece);
-    const int64_t target = 8 * static_cast<int64_t>(device_.compute_units());
-    L.pieces_per_item =
-        device_.is_cpu() ? std::clamp<int64_t>(4096 / std::min(L.piece, L.n), 1, ceil_div(L.pieces, target)) : 1;
+    L.pieces_per_item = units_per_item(device_, L.pieces, std::min(L.piece, L.n), 4096);
     kernel(device_, file, name, defs_)
-        .launch(aten_, queue_, {static_cast<size_t>(ceil_div(L.pieces, L.pieces_per_item))},
-                {device_.is_cpu() ? size_t{1} : size_t{64}}, bufs..., L);
+        .launch(aten_, queue_, {static_cast<size_t>(ceil_div(L.pieces, L.pieces_per_item))}, element_group(device_),
+                bufs..., L);
   }
 
   const char* aten_;
@@ -251,8 +249,8 @@ Tensor& searchsorted_out(const Tensor& sorted, const Tensor& self, bool out_int3
   if (order.defined()) defs.set("SORTER", 1);
   const int64_t n = values.numel(), chunk = device.is_cpu() ? 256 : 1;
   kernel(device, "sort/searchsorted.cl", "search", defs)
-      .launch("aten::searchsorted", queue_of(self), {static_cast<size_t>(ceil_div(n, chunk))},
-              {device.is_cpu() ? size_t{1} : size_t{64}}, buf(result), buf(bounds), buf(values), buf_or_null(order), n,
+      .launch("aten::searchsorted", queue_of(self), {static_cast<size_t>(ceil_div(n, chunk))}, element_group(device),
+              buf(result), buf(bounds), buf(values), buf_or_null(order), n,
               self.dim() > 0 ? std::max<int64_t>(self.sizes().back(), 1) : int64_t{1}, bounds.sizes().back(),
               int64_t{bounds.dim() == 1}, chunk);
   if (!result.is_same(out)) out.copy_(result);

@@ -170,10 +170,10 @@ struct Factors {
 };
 
 SpmmParams spmm_params(const Device& dev, const Csr& a, const Tensor& dense) {
-  const int64_t n = dense.size(1), nnz = a.values.numel(), cores = dev.compute_units();
+  const int64_t n = dense.size(1), nnz = a.values.numel();
   // As many rows as make a few thousand products, unless cores would be left without.
   const int64_t share = ceil_div<int64_t>(8192 * a.rows, std::max<int64_t>((nnz + a.rows) * n, 1));
-  const int64_t per = dev.is_cpu() ? std::clamp<int64_t>(share, 1, ceil_div(a.rows, 4 * cores)) : 1;
+  const int64_t per = dev.is_cpu() ? std::clamp<int64_t>(share, 1, even_part(dev, a.rows)) : 1;
   return {a.rows, n, dense.stride(0), per, dense.size(0), nnz};
 }
 Range spmm_items(const Device& dev, const SpmmParams& p) {
@@ -193,9 +193,9 @@ void spmm(const char* op, const Csr& a, const Tensor& dense_, const Tensor& out,
   Defs defs = sparse_defs(dev, type, a.col, params.n);
   if (terms.mean) defs.set("MEAN", 1);
   kernel(dev, "sparse.cl", dev.is_cpu() ? "spmm" : "spmm_each", defs)
-      .launch(op, queue_of(dense), spmm_items(dev, params), {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out),
-              buf_or_null(terms.add), buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)},
-              assert_code(dev, op), params, Factors::bytes(f.alpha), Factors::bytes(f.beta));
+      .launch(op, queue_of(dense), spmm_items(dev, params), element_group(dev), buf(out), buf_or_null(terms.add),
+              buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, assert_code(dev, op), params,
+              Factors::bytes(f.alpha), Factors::bytes(f.beta));
 }
 
 void spmm_extreme(const char* op, const Csr& a, const Tensor& dense_, const char* which, const Tensor& out,
@@ -208,9 +208,8 @@ void spmm_extreme(const char* op, const Csr& a, const Tensor& dense_, const char
   Defs defs = sparse_defs(dev, dense.scalar_type(), a.col, params.n);
   defs.set("WHICH", which);
   kernel(dev, "sparse.cl", "spmm_extreme", defs)
-      .launch(op, queue_of(dense), spmm_items(dev, params), {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out), buf(arg),
-              buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, assert_code(dev, op),
-              params);
+      .launch(op, queue_of(dense), spmm_items(dev, params), element_group(dev), buf(out), buf(arg), buf(a.crow),
+              buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, assert_code(dev, op), params);
 }
 
 Tensor sampled_products(const char* op, const SampledPlaces& places, const Tensor& a_, const Tensor& b_,
@@ -221,12 +220,10 @@ Tensor sampled_products(const char* op, const SampledPlaces& places, const Tenso
   if (nnz == 0) return out;
   const Tensor row = places.row.to(places.col.scalar_type()).contiguous(), col = places.col.contiguous();
   Device& dev = netcl::device_of(a);
-  const int64_t spread = ceil_div(nnz, 4 * int64_t(dev.compute_units()));
-  const SampledParams params{nnz, k, dev.is_cpu() ? std::clamp<int64_t>(8192 / std::max<int64_t>(k, 1), 1, spread) : 1,
-                             a.size(0), b.size(0)};
+  const SampledParams params{nnz, k, units_per_item(dev, nnz, k, 8192), a.size(0), b.size(0)};
   const Factors f(terms.alpha, terms.beta, a.scalar_type());
   kernel(dev, "sparse.cl", "sampled", sparse_defs(dev, a.scalar_type(), col, k))
-      .launch(op, queue_of(a), {size_t(ceil_div(nnz, params.per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(out),
+      .launch(op, queue_of(a), {size_t(ceil_div(nnz, params.per))}, element_group(dev), buf(out),
               buf_or_null(terms.add), buf(row), buf(col), buf(a), buf(b), Buf{assert_buffer(dev)}, assert_code(dev, op),
               params, Factors::bytes(f.alpha), Factors::bytes(f.beta));
   return out;

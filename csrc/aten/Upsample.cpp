@@ -156,7 +156,7 @@ std::optional<UpsampleBlock> block_of(const Call& c, const Device& dev, int64_t 
   }
   if (!c.backward) b.columns = std::min(size[2], round_up(b.columns, int64_t{2}));  // whole pairs, for `twice`
   // Each core gets some work-items, each with enough elements to pay for its tables; planes are divided first.
-  const int64_t planes = c.shape.planes / channels, items = 4 * int64_t(dev.compute_units());
+  const int64_t planes = c.shape.planes / channels, items = enough_items(dev);
   const int64_t plane = c.shape.out[0] * c.shape.out[1] * c.shape.out[2] * channels;
   b.planes = std::min(planes, std::max(ceil_div(planes, items), ceil_div(kItemElements, plane)));
   const int64_t parts = std::min(ceil_div(items, ceil_div(planes, b.planes)), ceil_div(plane, kItemElements));

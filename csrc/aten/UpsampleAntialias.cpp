@@ -11,7 +11,6 @@
 
 #include "aten/UpsampleBytes.h"
 #include "aten/support/Library.h"
-#include "aten/support/RowElements.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
 
@@ -57,8 +56,8 @@ struct Pass {
     for (int64_t d = dim + 1; d < x.dim(); d++) inner *= x.size(d);
     Defs d;
     d.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(type)).set("ACC", compute_tag(type));
-    const int64_t n = y.numel(), per = dev.is_cpu() ? row_split(dev, n, 2 * taps).rows_per : 1;
-    const Range items{size_t(ceil_div(n, per))}, local{dev.is_cpu() ? size_t(1) : size_t(64)};
+    const int64_t n = y.numel(), per = row_split(dev, n, 2 * taps).rows_per;
+    const Range items{size_t(ceil_div(n, per))}, local = element_group(dev);
     if (backward) {
       kernel(dev, "upsample_aa.cl", "aa_backward", d)
           .launch(op, queue_of(x), items, local, buf(y), buf(x), buf(weights), buf(starts), n, per, in, out, inner,

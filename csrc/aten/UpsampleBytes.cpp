@@ -94,11 +94,11 @@ struct Taps {
 void pass(const char* op, const Taps& taps, const Tensor& x, int64_t dim, const Tensor& y) {
   Device& dev = netcl::device_of(x);
   const int64_t inner = c10::multiply_integers(x.sizes().slice(dim + 1)), n = y.numel();
-  const int64_t per = dev.is_cpu() ? row_split(dev, n, 2 * taps.most).rows_per : 1;
+  const int64_t per = row_split(dev, n, 2 * taps.most).rows_per;
   Defs d;
   d.set("IN", "u8").set("OUT", "u8").set("ACC", "f32");
   kernel(dev, "upsample_aa.cl", "bytes_forward", d)
-      .launch(op, queue_of(x), {size_t(ceil_div(n, per))}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(y), buf(x),
+      .launch(op, queue_of(x), {size_t(ceil_div(n, per))}, element_group(dev), buf(y), buf(x),
               buf(taps.weights.to(x.device(), /*non_blocking=*/true)),
               buf(taps.starts.to(x.device(), /*non_blocking=*/true)), n, per, x.size(dim), y.size(dim), inner,
               taps.most, int32_t(taps.precision));

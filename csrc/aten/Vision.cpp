@@ -116,9 +116,8 @@ struct Roi {
     const int64_t blocks = ceil_div(p.out_channels, p.block);
     const int64_t items = p.by_image ? p.images * blocks : p.rois * blocks * ceil_div(bins(), p.bins_per);
     kernel(dev, "vision/roi.cl", name, defs)
-        .launch(op, queue_of(values), {size_t(items)}, {dev.is_cpu() ? size_t(1) : size_t(64)}, buf(tensors)...,
-                buf(rois), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), scale, scale_low, sampling, aligned,
-                p);
+        .launch(op, queue_of(values), {size_t(items)}, element_group(dev), buf(tensors)..., buf(rois),
+                Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), scale, scale_low, sampling, aligned, p);
   }
   // A CPU's work-item takes all bins of a region and a block of channels, a GPU's one element of the output.
   template <class... Tensors>
@@ -141,7 +140,7 @@ struct Roi {
       if (atomic_sums(dev, acc)) {
         define_atomic_sums(defs, acc);
       } else {
-        const int64_t wanted = 4 * int64_t(dev.compute_units());
+        const int64_t wanted = enough_items(dev);
         p.by_image = 1;
         p.bins_per = bins();
         p.block = std::clamp<int64_t>(p.images * p.out_channels / wanted, 1, kChannels);

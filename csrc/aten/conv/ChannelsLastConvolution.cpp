@@ -35,7 +35,7 @@ Defs channel_defs(const ConvContext& c, c10::ScalarType dtype, int64_t vec, int6
 
 // `across`: the work-items that share a row of the grid.
 int64_t fair_rows(const ConvContext& c, int64_t rows, int64_t across = 1) {
-  return std::min(ceil_div<int64_t>(rows * across, 4 * static_cast<int64_t>(c.device.compute_units())), rows);
+  return std::min(even_part(c.device, rows * across), rows);
 }
 // `work`: multiply-adds per row and work-item.
 int64_t rows_per_item(const ConvContext& c, int64_t rows, int64_t work, int64_t across = 1) {

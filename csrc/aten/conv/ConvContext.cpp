@@ -59,12 +59,6 @@ int64_t ConvContext::images_at_once(int64_t images, int64_t elements_per_image) 
   return std::clamp<int64_t>(kConvScratchBytes / bytes, 1, std::max<int64_t>(images, 1));
 }
 
-int64_t ConvContext::planes_per_item(int64_t planes, int64_t work) const {
-  if (!device.is_cpu()) return 1;
-  const int64_t fair = ceil_div<int64_t>(planes, 4 * static_cast<int64_t>(device.compute_units()));
-  return std::clamp<int64_t>(65536 / std::max<int64_t>(work, 1), 1, fair);
-}
-
 MixedRadix ConvGrid::points_first() const {
   return {{others, count[0], count[1], count[2]},
           {other_stride, extent[1] * extent[2] * step[0] * point, extent[2] * step[1] * point, step[2] * point}};

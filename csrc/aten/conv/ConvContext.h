@@ -8,7 +8,7 @@
 #include "aten/gemm/GroupTile.h"
 #include "aten/gemm/MatrixEngine.h"
 #include "aten/gemm/MatrixUnits.h"
-#include "aten/support/RowElements.h"
+#include "aten/support/Launch.h"
 
 namespace netcl {
 
@@ -45,8 +45,6 @@ struct ConvContext {
 
   // The number of images per pass, which limits the memory for their copies.
   int64_t images_at_once(int64_t images, int64_t elements_per_image) const;
-  // The planes per work-item of a CPU: enough to pay for its start, but every core gets some.
-  int64_t planes_per_item(int64_t planes, int64_t work) const;
 };
 
 // A grid of points in a tensor. Its offsets have rows with the tensor's extents, and its points are `point` apart.

@@ -64,7 +64,7 @@ struct Trial {
 bool units_convolve(const Device& device, c10::ScalarType type) {
   // A user's autocast for the CPU would round what is expected.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const int64_t rows = ceil_div(static_cast<int64_t>(device.compute_units()) * kTrialPixels, kTrialWidth);
+  const int64_t rows = ceil_div(enough_items(device, kTrialPixels), kTrialWidth);
   return Trial(device, type, at::MemoryFormat::Contiguous, kTrialRows).forward() &&
          Trial(device, type, at::MemoryFormat::ChannelsLast, rows).forward() &&
          Trial(device, type, at::MemoryFormat::Contiguous, kTrialRows).weight_gradient();

@@ -10,6 +10,8 @@
 
 namespace netcl {
 
+constexpr int64_t kPlaneWork = 1 << 16;  // multiply-adds that pay for a work-item
+
 using ConvDims = std::array<int64_t, 3>;  // depth, height, width; 1d and 2d have leading ones
 
 inline int64_t volume(const ConvDims& d) { return d[0] * d[1] * d[2]; }

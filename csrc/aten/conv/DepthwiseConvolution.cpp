@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kCopyElements = 4096;  // elements of a strip: half of a first-level cache of 32 KiB in fp32
 constexpr int64_t kMostTaps = 49;        // taps, which are unrolled
-constexpr int64_t kPlaneWork = 1 << 16;  // multiply-adds that pay for a work-item
 
 // Each of `channels` input planes gives `multiplier` output planes. `lo` zeros precede a column and a row; `reversed`
 // reads the kernel backwards, as a gradient of the input does.
@@ -62,11 +61,10 @@ std::optional<Depthwise> depthwise(const ConvCall& call) {
   return d;
 }
 
-ConvDepthwiseParams params(const Depthwise& d, int64_t planes, int64_t plane_work, int64_t units) {
+ConvDepthwiseParams params(const Depthwise& d, const Device& device, int64_t planes, int64_t plane_work) {
   ConvDepthwiseParams p{};
   p.planes = planes;
-  // A work-item takes enough planes to pay for its start, but every core gets some.
-  p.planes_per_item = std::clamp<int64_t>(kPlaneWork / plane_work, 1, ceil_div(planes, 4 * units));
+  p.planes_per_item = units_per_item(device, planes, plane_work, kPlaneWork);
   p.images = d.images;
   p.channels = d.channels;
   p.multiplier = d.multiplier;
@@ -110,8 +108,7 @@ void run_depthwise(const ConvCall& call) {
   const bool of_weight = call.direction == ConvDirection::kWeightGradient;
   const int64_t taps_work = d.out_h * d.out_w * d.ker_h * d.ker_w;
   const int64_t planes = d.channels * (of_weight ? d.multiplier : d.images);
-  const ConvDepthwiseParams p =
-      params(d, planes, taps_work * (of_weight ? d.images : d.multiplier), queue.device().compute_units());
+  const ConvDepthwiseParams p = params(d, queue.device(), planes, taps_work * (of_weight ? d.images : d.multiplier));
   auto& k = kernel(queue.device(), "conv/conv_depthwise.cl", of_weight ? "conv_depthwise_weight" : "conv_depthwise",
                    defs(d, queue.device(), source.scalar_type()));
   const Range items{size_t(ceil_div(p.planes, p.planes_per_item))};

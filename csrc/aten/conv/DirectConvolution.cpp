@@ -29,7 +29,7 @@ void direct_pass(const ConvContext& c, const ConvPass& p) {
   d.groups = p.groups;
   d.c_out = p.c_out;
   d.rows_per_item = std::clamp<int64_t>(65536 / (d.width * std::max<int64_t>(d.taps, 1)), 1, d.rows);
-  d.planes_per_item = c.planes_per_item(d.planes, d.rows_per_item * d.width * d.taps);
+  d.planes_per_item = units_per_item(c.device, d.planes, d.rows_per_item * d.width * d.taps, kPlaneWork);
   d.x_image = p.source_image();
   d.x_group = p.source_group();
   d.x_z = p.src_step[0] * slice;
@@ -71,7 +71,7 @@ void direct_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   d.images = p.images;
   d.groups = g.groups;
   d.c_out = g.c_out;
-  d.planes_per_item = c.planes_per_item(d.planes, p.images * pixels * taps_per_item);
+  d.planes_per_item = units_per_item(c.device, d.planes, p.images * pixels * taps_per_item, kPlaneWork);
   d.x_image = p.source_image();
   d.x_group = p.source_group();
   d.x_z = g.stride[0] * p.padded[1] * row;

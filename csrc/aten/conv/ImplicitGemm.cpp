@@ -105,7 +105,7 @@ struct GatheredProduct {
 // Divides the tiles of all slices and groups among work-items: enough to keep the device busy.
 void set_work(const ConvContext& c, ConvGemmParams& g, int64_t slices) {
   const int64_t nr = c.nr(g.n), tiles = ceil_div(g.m, c.mr), parts = slices * g.groups;
-  const int64_t want = static_cast<int64_t>(c.device.compute_units()) * 16;
+  const int64_t want = enough_items(c.device, 16);
   g.n_panels = ceil_div(g.n, nr);
   const int64_t bytes = g.k_slice * nr * static_cast<int64_t>(c10::elementSize(c.acc));
   // For two or three panels, the saved reads of the tile cost more in the cache.
@@ -207,7 +207,7 @@ void multiply_blocks(const ConvContext& c, const GatheredProduct& p) {
   g.k_slice = p.slices > 1 ? ceil_div(g.k, p.slices) : g.k;
   g.n_panels = ceil_div(g.n, c.nr(g.n));
   const int64_t tiles = ceil_div(g.m, c.mr), across = ceil_div(g.n_panels, kBlockPanels) * p.slices * g.groups;
-  const int64_t want = static_cast<int64_t>(c.device.compute_units()) * 16;
+  const int64_t want = enough_items(c.device, 16);
   g.m_tiles = round_up(std::clamp<int64_t>(tiles * across / want, 1, tiles), kBlockTiles);
   Defs defs = c.tile_defs(g.n, p.taps.type());
   defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));

@@ -16,7 +16,7 @@
 #include "aten/gemm/GroupTile.h"
 #include "aten/gemm/MatrixEngine.h"
 #include "aten/gemm/MatrixUnits.h"
-#include "aten/support/RowElements.h"
+#include "aten/support/Launch.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -90,7 +90,7 @@ struct Job {
   // Rows of a tile that reads A in place: their addresses need registers too.
   int64_t direct_rows() const { return std::min<int64_t>(mr(), 8); }
   int64_t nr() const { return 2 * vec(); }
-  int64_t units() const { return static_cast<int64_t>(device().compute_units()); }
+  int64_t units() const { return enough_items(device(), 1); }
 
   GemmParams params() const {
     GemmParams p{};

@@ -133,7 +133,7 @@ NETCL_LIBRARY_FRAGMENT(netcl, m) {
 namespace {
 
 bool fills(const Device& device, const GroupTile& t, int64_t m, int64_t n, int64_t batches) {
-  return ceil_div(m, t.height()) * ceil_div(n, t.width()) * batches >= static_cast<int64_t>(device.compute_units());
+  return ceil_div(m, t.height()) * ceil_div(n, t.width()) * batches >= enough_items(device, 1);
 }
 
 }  // namespace

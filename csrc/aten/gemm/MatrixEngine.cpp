@@ -135,7 +135,7 @@ bool multiplies(const Device& device, c10::ScalarType type, int64_t batches) {
 
 bool multiplies_once(const Device& device, c10::ScalarType type) { return multiplies(device, type, 1); }
 bool multiplies_in_all_tiles(const Device& device, c10::ScalarType type) {
-  return multiplies(device, type, 1) && multiplies(device, type, device.compute_units());
+  return multiplies(device, type, 1) && multiplies(device, type, enough_items(device, 1));
 }
 
 // Why what `check` computes with this type is wrong; empty if it is right.

@@ -58,8 +58,7 @@ std::optional<UnitTile> unit_tile(const Device& device, c10::ScalarType type, in
     UnitTile t = tile_of(choice.engine, large);
     t.groups.kc = kLineBytes / element;
     t.emulated = choice.emulated;
-    const bool fills =
-        ceil_div(m, t.height()) * ceil_div(n, t.width()) * batches >= static_cast<int64_t>(device.compute_units());
+    const bool fills = ceil_div(m, t.height()) * ceil_div(n, t.width()) * batches >= enough_items(device, 1);
     if (fits(device, t, element) && (fills || !large)) return t;
   }
   return std::nullopt;

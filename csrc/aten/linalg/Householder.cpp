@@ -12,8 +12,8 @@
 #include <ATen/ops/ormqr_native.h>
 
 #include "aten/linalg/Matrices.h"
+#include "aten/support/Launch.h"
 #include "aten/support/Library.h"
-#include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 
 namespace netcl {

@@ -5,8 +5,8 @@
 #include <ATen/ops/linalg_ldl_solve_native.h>
 
 #include "aten/linalg/Matrices.h"
+#include "aten/support/Launch.h"
 #include "aten/support/Library.h"
-#include "aten/support/RowElements.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 

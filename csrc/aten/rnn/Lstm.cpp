@@ -71,7 +71,7 @@ class FusedSteps {
     if (rows == 12 && round_up(batch_, int64_t{8}) < round_up(batch_, rows)) rows = 8;
     const int64_t parts = backward ? 1 : kLstmGates, panel = depth_ * 2 * tile.vec;
     blocks_ = ceil_div(hidden_, backward ? 2 * tile.vec : tile.vec);
-    const int64_t tiles = ceil_div(batch_, rows), wanted = 4 * static_cast<int64_t>(queue.device().compute_units());
+    const int64_t tiles = ceil_div(batch_, rows), wanted = enough_items(queue.device());
     rows_each_ = ceil_div(tiles, std::min(tiles, ceil_div(wanted, blocks_))) * rows;
     Defs d;
     d.set("S", dtype_tag(type)).set("A", dtype_tag(wide)).set("VEC", tile.vec).set("ROWS", rows);

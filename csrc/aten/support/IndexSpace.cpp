@@ -207,7 +207,7 @@ IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
     a.n_per_item = whole ? a.n : std::min(a.n, kGrain);
     if (!whole && serial && together > 1) {
       // If few columns and many rows belong together, split the columns so that every core has work.
-      const int64_t wanted = ceil_div<int64_t>(2 * device.compute_units(), groups);
+      const int64_t wanted = ceil_div(enough_items(device, 2), groups);
       a.n_per_item = std::min(a.n_per_item, round_up<int64_t>(ceil_div(a.n, wanted), 16));
     }
     a.rows_per_item =
@@ -324,7 +324,7 @@ void IndexSpace::run_reduction(Device& device, const Reduction& r) {
   // Without atomics the result does not depend on timing. They are used if there would be too few work-items without
   // them, or if a GPU's would have long ways. A contended compare-and-swap costs a CPU ten times as much as a plain
   // addition.
-  const bool slow = device.is_cpu() ? parallelism() < ceil_div<int64_t>(device.compute_units(), 8) : is_slow();
+  const bool slow = device.is_cpu() ? parallelism() < ceil_div(enough_items(device, 1), int64_t{8}) : is_slow();
   const bool atomic = has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() && slow &&
                       numel() > 1024 && !r.round_once;
   const bool serial = has_serial() && !atomic;
@@ -360,7 +360,7 @@ IndexSpace::Sorted IndexSpace::sort_rows(Device& device) {
   for (int k = 0; k < indices_; k++) furthest += (lookup_size_[k] - 1) * lookup_stride_[k];
   const auto options = at::TensorOptions().device(at::kPrivateUse1, device.index()).dtype(at::kLong);
   const at::Tensor keys = at::empty({rows}, options), sorted = at::empty_like(keys), order = at::empty_like(keys);
-  p.local = {device.is_cpu() ? size_t(1) : size_t(64)};
+  p.local = element_group(device);
   p.global = {static_cast<size_t>(rows)};
   launch("indexing.cl", "destinations", defs(), p, buf(keys));
   if (device.is_cpu()) {

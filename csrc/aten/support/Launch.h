@@ -4,9 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <algorithm>
-
 #include "aten/support/Dtypes.h"
+#include "aten/support/Work.h"
 #include "runtime/Kernel.h"
 
 namespace netcl {
@@ -17,15 +16,6 @@ inline Buf buf_or_null(const at::Tensor& t) { return {t.defined() ? t.const_data
 
 inline Device& device_of(const at::Tensor& t) { return device(t.device().index()); }
 inline Queue& queue_of(const at::Tensor& t) { return current_queue(t.device().index()); }
-
-template <class T>
-constexpr T ceil_div(T a, T b) {
-  return (a + b - 1) / b;
-}
-template <class T>
-constexpr T round_up(T a, T b) {
-  return ceil_div(a, b) * b;
-}
 
 // How a one-dimensional range of n elements is split: `chunk` elements per work-item (a multiple of `vec`), and `items`
 // work-items in groups of `local`.

@@ -301,7 +301,7 @@ void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Bu
   if (l.rows > 1) {
     // A work-item takes several short rows, as long as every core has some.
     if (device.is_cpu()) {
-      const auto spread = ceil_div<int64_t>(l.rows, static_cast<int64_t>(device.compute_units()) * 8);
+      const auto spread = even_part(device, l.rows, 8);
       l.rows_per_item = std::clamp<int64_t>(tiles ? round_up(spread, int64_t{16}) : spread, 1, enough);
     }
     row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per_item));
@@ -417,8 +417,7 @@ void set_shape(const at::TensorIteratorBase& iter, int nargs, PointwiseSpace& l)
 Split split(const Device& device, int64_t n, int64_t vec) {
   if (!device.is_cpu()) return {vec, static_cast<size_t>(ceil_div(n, vec)), 64};
   // A few pieces per core, none too small to pay for its scheduling.
-  const int64_t share = ceil_div<int64_t>(n, static_cast<int64_t>(device.compute_units()) * 4);
-  const int64_t chunk = round_up(std::clamp<int64_t>(share, 2048, 32768), vec);
+  const int64_t chunk = round_up(std::clamp<int64_t>(even_part(device, n), 2048, 32768), vec);
   return {chunk, static_cast<size_t>(ceil_div(n, chunk)), 1};
 }
 

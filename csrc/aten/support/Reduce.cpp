@@ -86,7 +86,7 @@ void cut(ReduceParams& params, int64_t segments, int64_t multiple) {
 Plan plan_cpu(const Device& device, const Reduction& p, int64_t lanes, ReduceParams& params) {
   const Dim &row = p.reduced[0], &column = p.kept[0];
   const int64_t element = c10::elementSize(p.in.dtype);
-  const int64_t target = 4 * static_cast<int64_t>(device.compute_units());
+  const int64_t target = enough_items(device);
   // Rows of 16 numbers of 32 bits are read as vectors and transposed, so that each output has a lane.
   const bool transposed = row.in == element && p.reduced.size() == 1 && column.size >= lanes && lanes == 16 &&
                           column.in > 0 && row.size < kLongNarrowRow;
@@ -139,7 +139,7 @@ bool is_narrow(const Reduction& p) {
 
 Plan plan_gpu(const Device& device, const Reduction& p, int64_t most_lanes, ReduceParams& params) {
   const Dim &row = p.reduced[0], &column = p.kept[0];
-  const int64_t element = c10::elementSize(p.in.dtype), units = static_cast<int64_t>(device.compute_units());
+  const int64_t element = c10::elementSize(p.in.dtype), units = enough_items(device, 1);
   // Neighbouring work-items should read neighbouring elements: along the row in a group, along the columns in
   // reduce_outer.
   const bool dense = row.in == element && row.size >= kGroupRow;

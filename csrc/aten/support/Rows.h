@@ -44,11 +44,7 @@ struct RowSplit {
   size_t groups;
 };
 inline RowSplit row_split(const Device& dev, int64_t rows, int64_t n) {
-  int64_t per = 1;
-  if (dev.is_cpu()) {
-    const int64_t cores = int64_t(dev.compute_units());
-    per = std::max<int64_t>(1, std::min(ceil_div<int64_t>(4096, std::max<int64_t>(n, 1)), ceil_div(rows, 4 * cores)));
-  }
+  const int64_t per = units_per_item(dev, rows, n, 4096 + n - 1);  // rounded up
   return {per, size_t(ceil_div(rows, per))};
 }
 

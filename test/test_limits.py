@@ -106,6 +106,14 @@ class TestLimits(TestCase):
             got = gradient(function, x.to(DEVICE)).cpu()
             self.check(f"gradient of {name} {dtype}", x, got, want, cpu, 1.0 if name in OF_RESULT else 0.0)
 
+    def test_the_gradient_of_sinc_near_zero(self):
+        """It is a difference of nearly equal sines and cosines, divided by x, so that an error of one ulp shows."""
+        x = torch.logspace(-30, -4.5, 200)
+        x = torch.cat([x, -x])
+        y = x.to(DEVICE).requires_grad_()
+        torch.sinc(y).sum().backward()
+        self.assertEqual(y.grad.cpu(), -math.pi**2 / 3 * x, rtol=0, atol=1e-3)
+
     def test_named(self):
         """What was wrong: PoCL's tanh ends before 1, and 1 - 1 / (1 + e^x) is 0 for small e^x."""
         large = torch.tensor([50.0, 1000.0, 1e30], device=DEVICE)

@@ -200,6 +200,20 @@ class TestSort(TestCase):
             torch.quantile(y[3:, :, 0], 0.3, dim=1).cpu(), torch.quantile(x[3:, :, 0], 0.3, dim=1)
         )
 
+    def test_empty_complex(self, device):
+        """The CPU's mode takes any dtype if there is no element; kthvalue and median do not."""
+        for shape, dim in ((0, 3), 1), ((2, 0), 0), ((3, 0, 2), -1):
+            x = torch.empty(shape, dtype=torch.complex64, device=device)
+            values, indices = x.mode(dim)
+            expected = x.cpu().mode(dim)
+            self.assertEqual((values.shape, values.dtype), (expected.values.shape, expected.values.dtype))
+            self.assertEqual((indices.shape, indices.dtype), (expected.indices.shape, expected.indices.dtype))
+            for pick in (lambda t, d: t.kthvalue(1, d), torch.median, torch.nanmedian):
+                with self.assertRaises(NotImplementedError):
+                    pick(x, dim)
+        with self.assertRaises(NotImplementedError):
+            torch.ones(3, dtype=torch.complex64, device=device).mode()
+
     def test_searchsorted(self, device):
         bounds = torch.tensor([1.0, 3.0, 3.0, 5.0, 7.0])
         values = torch.tensor([[-1.0, 1.0, 3.0], [4.0, 7.0, NAN], [INF, 5.5, -INF]])

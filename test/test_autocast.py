@@ -37,6 +37,7 @@ def parse_lists():
 
 
 LISTS = parse_lists()
+REFUSED_BY_TORCH = {"cdist", "pdist"} if torch.__version__.startswith("2.11.") else set()
 
 
 def randn(*size, dtype=torch.float32):
@@ -349,6 +350,8 @@ class TestPolicies(TestCase):
             if entry not in LISTS[policy]:
                 continue
             with self.subTest(entry=entry):
+                if entry in REFUSED_BY_TORCH:
+                    self.skipTest("this torch refuses it on devices outside its tree")
                 self.check_entry(policy, entry, args, low)
 
     def check_entry(self, policy, entry, args, low):
@@ -535,6 +538,8 @@ class TestPolicies(TestCase):
                     args = ("bkhd,bqhd->bqkh", randn(2, 3, 4, 5), randn(2, 6, 4, 5))
                     rest = []
                 with self.subTest(op=name):
+                    if name in REFUSED_BY_TORCH:
+                        self.skipTest("this torch refuses it on devices outside its tree")
                     function = getattr(module, name) if module else getattr(torch.Tensor, name)
                     with autocast_policies(torch.float16):
                         out = tensors(function(*args, **kwargs))

@@ -17,7 +17,8 @@ REFUSED = {
     _LEGACY: "BFloat16Storage BFloat16Tensor BoolStorage BoolTensor ByteStorage ByteTensor CharStorage CharTensor "
     "ComplexDoubleStorage ComplexFloatStorage DoubleStorage DoubleTensor FloatStorage FloatTensor HalfStorage "
     "HalfTensor IntStorage IntTensor LongStorage LongTensor ShortStorage ShortTensor",
-    _GRAPHS: "CUDAGraph export_dot export_graph_data graph graph_annotations graph_pool_handle graphs make_graphed_callables",
+    _GRAPHS: "CUDAGraph export_dot export_graph_data graph graph_annotations graph_pool_handle graphs "
+    "make_graphed_callables",
     _SENSORS: "clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature utilization",
     _POOLS: "CUDAPluggableAllocator MemPool change_current_allocator use_mem_pool caching_allocator_alloc "
     "caching_allocator_delete caching_allocator_disabled caching_allocator_enable",

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import torch
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -124,6 +125,24 @@ torch.testing.assert_close((torch.ones(50, device=D) * 3.5).cpu(), torch.full((5
 print("ok")
 """
         self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS="1"), ["freed", "True", "True", "True", "ok"])
+
+    def test_a_program_that_the_driver_refuses_is_kept(self):
+        """NETCL_DUMP: with its options and the driver's log; programs that compile are not."""
+        code = """
+import torch, torch_netcl
+broken = torch_netcl.compile_kernel("__kernel void broken(__global float *x) { no_such_name; }", "broken", "-DMARK=7")
+try:
+    broken(torch.ones(3, device="netcl"), global_size=1)
+except RuntimeError as error:
+    assert "no_such_name" in str(error), error
+assert torch.ones(3, device="netcl").add(1).sum().item() == 6
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "NETCL_DUMP": folder, "NETCL_CACHE_DIR": folder + "/cache"}
+            subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+            (kept,) = Path(folder).glob("*.cl")
+            parts = ("// options: ", "-DMARK=7", "void broken", "CL_BUILD_PROGRAM_FAILURE", "no_such_name")
+            self.assertRegex(kept.read_text(), "(?s)" + ".*".join(parts))
 
     def test_what_comes_behind_a_failed_launch_runs(self):
         """And each error is raised, by the next wait, whatever it is."""

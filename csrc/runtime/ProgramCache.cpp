@@ -421,8 +421,18 @@ cl_program load_program(Device& device, const Program& program) {
   return add_program(device, program, loaded);
 }
 
+// NETCL_DUMP=folder keeps a program while the driver compiles it, and with its log if the driver refuses it.
+static std::string dumped(const Program& program) {
+  const char* folder = std::getenv("NETCL_DUMP");
+  if (!folder || !*folder) return "";
+  const std::string path = std::string(folder) + "/" + program.key + ".cl";
+  std::ofstream(path) << "// " << program.label << "\n// options: " << program.options << "\n" << program.source;
+  return path;
+}
+
 cl_program build_program(Device& device, const Program& program) {
   const auto start = std::chrono::steady_clock::now();
+  const std::string dump = dumped(program);
   const CompileNotice notice(trusted_folder() ? cache_dir : "");
   const cl_context context = build_context(device);
   const cl_device_id id = device.id();
@@ -441,12 +451,14 @@ cl_program build_program(Device& device, const Program& program) {
   const std::string said = build_log(built, id);
   if (err != CL_SUCCESS) {
     cl().clReleaseProgram(built);
+    if (!dump.empty()) std::ofstream(dump, std::ios::app) << "\n/* " << error_symbol(err) << "\n" << said << "\n*/\n";
     const char* op = current_op();
     TORCH_CHECK(false, "netcl: clBuildProgram failed with ", error_symbol(err), " (", err, ")",
                 op ? std::string(" while running ") + op : "", ", for ", program.label, " on ", device.info().name,
                 "\noptions: ", program.options, "\n", said);
   }
   const auto binary = binary_of(built);  // some drivers make it now
+  if (!dump.empty()) unlink(dump.c_str());
   const auto micros = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count());
   compiled++;

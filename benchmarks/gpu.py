@@ -1,101 +1,52 @@
 """``python -m benchmarks gpu``: a first look at a GPU.
 
-Its stages are the self-test, a part of the test suite, the tuner, products, convolutions, attention and training. Each
-is a process of its own with a limit of time, 15 minutes in all. If one fails, crashes or hangs, the page says so and
-the others still run. The page goes to ``benchmarks/results/gpu-<device>.md``.
+Its stages are the self-test, programs of every operator family, a part of the test suite, the tuner, the times of
+products, convolutions, attention, training and copies beside torch CUDA's if the GPU has it, memory, streams and the
+profiler. Each is a process of its own with a limit of time, 15 minutes in all; what a stage does not need goes to the
+others. If one fails, crashes or hangs, the page says so and the others still run. The page goes to
+``benchmarks/results/gpu-<device>.md``; the raw results, all that was printed, and what a failure left (programs that
+the driver did not compile; the case repeated with each launch printed) go to ``build/gpu``. With --out all go to that
+folder.
+
+``make gpu-bundle`` packs this with the wheels it needs. It needs no torch itself: with --wheels it unpacks what is
+missing beside the torch that is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
-from collections.abc import Callable, Iterator
+import zipfile
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from torch import nn
-
-from . import operators, report, training
-from .harness import Case, matching, measure
+from . import gpu_page, gpu_platforms
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = "api autocast grad_scaler training gemm convolution reduce normalization softmax attention pooling sort"
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# The most that torch CPU is asked to compute, for comparison.
-CPU_FLOPS = 1 << 35
-LAST_LINES = 12
-ROW = '{"name"'  # a case that was timed, as JSON
-
-
-def products() -> Iterator[Case]:
-    """Square products of 512 to 8192, skinny and batched ones; the smallest come first."""
-    shapes: list[tuple[int, ...]] = [(n, n, n) for n in (512, 1024, 2048)]
-    shapes += [(1, 4096, 4096), (16, 4096, 4096), (4096, 16, 4096), (64, 50000, 64), (64, 128, 128, 128)]
-    shapes += [(n, n, n) for n in (4096, 8192)]
-    for shape in shapes:
-        *batch, m, k, n = shape
-        work = 2 * m * k * n * (batch[0] if batch else 1)
-        for dtype in DTYPES:
-            make = operators.of(torch.matmul, (*batch, m, k), (*batch, k, n), dtype=dtype)
-            name = f"gemm/{str(dtype).removeprefix('torch.')}/{'x'.join(map(str, shape))}"
-            yield Case(name, make, 0, work, cpu=dtype is torch.float32 and work <= CPU_FLOPS)
-
-
-def resnet50() -> tuple[nn.Module, training.Batch]:
-    """ResNet-50 on 16 images of 224 x 224."""
-    from transformers import ResNetConfig, ResNetForImageClassification
-
-    return Logits(ResNetForImageClassification(ResNetConfig(num_labels=1000))), images(16)
-
-
-def vit() -> tuple[nn.Module, training.Batch]:
-    """ViT-B/16 on 16 images of 224 x 224."""
-    from transformers import ViTConfig, ViTForImageClassification
-
-    return Logits(ViTForImageClassification(ViTConfig(num_labels=1000))), images(16)
-
-
-def images(count: int) -> training.Batch:
-    """Random images and their classes."""
-    return torch.randn(count, 3, 224, 224), torch.randint(1000, (count,))
-
-
-class Logits(nn.Module):
-    """A model of transformers that returns its scores alone."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the scores of each class."""
-        return self.model(x).logits
-
-
-def training_steps() -> Iterator[Case]:
-    """Steps in float32 and under autocast (float16 with GradScaler where the device has it, or else bfloat16)."""
-    half = torch.float16 if torch.float16 in torch.netcl.amp.autocast_dtypes() else torch.bfloat16
-    for name, build in {"gpt": training.gpt, "resnet50": resnet50, "vit": vit}.items():
-        yield Case(f"training/{name}/float32", training.training_step(build, None))
-        yield Case(
-            f"training/{name}/{str(half).removeprefix('torch.')}", training.training_step(build, half), cpu=False
-        )
+TESTS += " pointwise indexing shape loss embedding scan rnn streams device limits random upsample special"
+LIMIT = "LIMIT"  # in a stage's command: the seconds after which it should end by itself
+BEGIN = gpu_page.BEGIN  # the line that a case prints before it runs
+RESTARTS = 3  # of a stage that a case has ended
 
 
 class Stage(NamedTuple):
-    """A part of the run: a command, or cases that `python -m benchmarks gpu --run NAME` times."""
+    """A part of the run."""
 
     seconds: int
-    command: list[str] | None = None
-    cases: Callable[[], Iterator[Case]] | None = None
+    command: list[str]
+    cases: bool = False  # it prints a line as each case begins, and can leave out cases (--skip)
+    quiet: float = 0  # so many seconds without output mean that it hangs
 
 
 def python(*arguments: str) -> list[str]:
@@ -103,145 +54,296 @@ def python(*arguments: str) -> list[str]:
     return [sys.executable, *arguments]
 
 
+def timed(seconds: int, name: str) -> Stage:
+    """A stage of gpu_cases.py."""
+    return Stage(seconds, python("-m", "benchmarks.gpu_cases", name, "--seconds", LIMIT), True, 60)
+
+
+def tests() -> list[str]:
+    """The command for a part of the test suite; by several processes, since kernels are compiled at their first use."""
+    jobs = min(4, (os.cpu_count() or 1) // 2)
+    several = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 and importlib.util.find_spec("xdist") else []
+    files = [f"test/test_{name}.py" for name in TESTS.split()]
+    options = ["-v", "--tb=short", "-mquick", "--continue-on-collection-errors", "-p", "no:cacheprovider"]
+    options += ["-o", "faulthandler_timeout=120"]  # the stacks of a test that takes two minutes
+    return python("-m", "pytest", "-p", "benchmarks.gpu_tests", "--seconds", LIMIT, *options, *several, *files)
+
+
+# In order of their value, since a run may be cut short. The figures are seconds of 15 minutes.
 STAGES = {
-    "device": Stage(30, python("-m", "torch_netcl")),
-    "check": Stage(60, python("-m", "torch_netcl", "--check")),
-    "tests": Stage(240, python("-m", "pytest", "-v", "--tb=line", *(f"test/test_{name}.py" for name in TESTS.split()))),
-    "tuner": Stage(60, python("-m", "torch_netcl.tune")),
-    "gemm": Stage(150, cases=products),
-    "convolution": Stage(110, cases=lambda: matching(operators.cases(), ["convolution/"])),
-    "attention": Stage(60, cases=lambda: matching(operators.cases(), ["attention/"])),
-    "training": Stage(180, cases=training_steps),
+    "device": Stage(30, python("-m", "benchmarks.gpu_cases", "device")),
+    "check": Stage(40, python("-m", "torch_netcl", "--check")),
+    "families": timed(100, "families"),
+    "tests": Stage(190, tests()),
+    "tuner": Stage(50, python("-m", "torch_netcl.tune")),
+    "gemm": timed(70, "gemm"),
+    "convolution": timed(60, "convolution"),
+    "attention": timed(40, "attention"),
+    "training": timed(150, "training"),
+    "operators": timed(50, "operators"),
+    "copies": timed(25, "copies"),
+    "overhead": timed(25, "overhead"),
+    "memory": timed(30, "memory"),
+    "streams": timed(15, "streams"),
+    "profiler": timed(10, "profiler"),
+    "cpu": timed(15, "cpu"),
 }
 
 
-def time_on_cuda(case: Case) -> float | None:
-    """Seconds of a call on torch's CUDA device, the fastest of five; None without such a device."""
-    if not torch.cuda.is_available():
-        return None
-    call, taken = case.make("cuda"), []
-    for _ in range(6):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        torch.cuda.synchronize()
-        taken.append(time.perf_counter() - start)
-    return min(taken[1:])
+# --- processes ----------------------------------------------------------------------------------------------
 
 
-def time_cases(name: str, seconds: float) -> int:
-    """Times the cases of a stage until its time is over; prints a line of JSON for each. Returns the exit status."""
-    end, failed = time.monotonic() + seconds, 0
-    for case in STAGES[name].cases():
-        if time.monotonic() > end:
-            print(json.dumps({"name": case.name, "problem": "no time left"}), flush=True)
-            continue
-        try:
-            row = measure(case, samples=3, sample_seconds=0.02).as_dict() | {"cuda": time_on_cuda(case)}
-        except Exception as error:
-            failed, row = 1, {"name": case.name, "problem": str(error).splitlines()[0]}
-        print(json.dumps(row), flush=True)
-        torch.netcl.empty_cache()
-    return failed
-
-
-def run_stage(command: list[str], seconds: float) -> tuple[str, str]:
-    """(what the command printed, how it failed: empty if it did not). Ends it, and its children, after `seconds`."""
-    child = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+def end(child: subprocess.Popen) -> None:
+    """End a process and its children."""
     try:
-        output, problem = child.communicate(timeout=seconds)[0], ""
-    except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
-        output, problem = child.communicate()[0], f"stopped after {seconds:.0f} s"
+    except ProcessLookupError:
+        pass
+    child.wait()
+
+
+def run_process(
+    command: list[str], seconds: float, log: Path, env: dict[str, str] | None = None, quiet: float = 0
+) -> tuple[str, str]:
+    """(what the command printed, how it failed: empty if it did not). Its output is in the file `log` at once. It ends,
+    with its children, after `seconds`, or when it has printed nothing for `quiet` seconds."""
+    began = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as file:
+        child = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+            env={**os.environ, **(env or {})}, start_new_session=True,
+        )  # fmt: skip
+    start = spoke = time.monotonic()
+    size, problem = began, ""
+    try:
+        while child.poll() is None and not problem:
+            time.sleep(0.05)
+            now = time.monotonic()
+            if (grown := log.stat().st_size) > size:
+                size, spoke = grown, now
+            if now - start > seconds:
+                problem = f"stopped after {seconds:.0f} s"
+            elif quiet and now - spoke > quiet:
+                problem = f"stopped, silent for {quiet:.0f} s"
+    finally:
+        end(child)  # also what it has left behind
     if not problem and child.returncode:
         problem = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
-    return output, problem
+    with log.open("rb") as file:
+        file.seek(began)
+        return file.read().decode(errors="replace"), problem
 
 
-def table(rows: list[dict]) -> list[str]:
-    """A table of the cases that a stage has timed."""
-    lines = ["| case | netcl | TFLOP/s | torch CUDA | torch CPU | launches |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        if "problem" in row:
-            lines.append(f"| {row['name']} | {row['problem']} | | | | |")
-            continue
-        own, cpu = row["netcl"]["seconds"], row["cpu"]
-        cells = [
-            row["name"],
-            report.seconds(own),
-            f"{row['flops'] / own * 1e-12:.3g}" if row["flops"] else "",
-            report.seconds(row["cuda"]) if row["cuda"] else "",
-            report.seconds(cpu["seconds"]) if cpu else "",
-            f"{row['launches']:g}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+class Runner:
+    """Runs stages one after another, and keeps the page and the results up to date."""
+
+    def __init__(self, out: Path, page: Path, seconds: float, env: dict[str, str]) -> None:
+        self.out, self.page, self.env = out, page, env
+        self.end = time.monotonic() + seconds
+        self.log = out / "log.txt"
+        self.dumps = out / "kept"
+        self.results: dict = {"stages": {}}
+
+    def command(self, stage: Stage, seconds: float, *more: str) -> list[str]:
+        """The stage's command, which should end by itself before `seconds` are over."""
+        # The rest is for the start of the process and for the last case.
+        limit = f"{max(seconds - 20, 0.6 * seconds):.0f}"
+        return [limit if word == LIMIT else word for word in stage.command] + list(more)
+
+    def run(self, name: str, stage: Stage, seconds: float) -> None:
+        """Run a stage; the cases that it has begun are left out when it begins again after a crash."""
+        start, printed, problems, done = time.monotonic(), "", [], []
+        for _ in range(1 + RESTARTS if stage.cases else 1):
+            left = seconds - (time.monotonic() - start)
+            if problems and left < 0.3 * seconds:
+                break
+            with self.log.open("a") as log:
+                log.write(f"\n===== {name} {done or ''} ({time.strftime('%H:%M:%S')}, {left:.0f} s)\n")
+            self.dumps.mkdir(exist_ok=True)
+            skip = [word for case in done for word in ("--skip", case)]
+            env = {**self.env, "NETCL_DUMP": str(self.dumps), "NETCL_COMPILE_NOTICE": "-1"}
+            output, problem = run_process(self.command(stage, left, *skip), left, self.log, env, stage.quiet)
+            printed += output if output.endswith("\n") else output + "\n"
+            begun = [json.loads(line)["begin"] for line in output.splitlines() if line.startswith(BEGIN)]
+            if not problem.startswith(("signal", "stopped")):
+                problems += [problem] if problem else []
+                break
+            problems.append(problem + (f" in {begun[-1]}" if begun else ""))
+            done += begun
+            if begun and not problem.startswith("stopped after"):  # that is a slow stage rather than a hang
+                self.repeat(name, stage, begun[-1])
+            self.keep(f"{name}-{len(problems)}", output)
+            if not begun:
+                break
+        taken = time.monotonic() - start
+        rows = gpu_page.rows_of(printed)
+        text = "\n".join(line for line in printed.splitlines() if not line.startswith((gpu_page.ROW, BEGIN)))
+        self.note(name, problems, taken, rows, text[-200_000:])
+        print(f"{name}: {'; '.join(problems) or 'ok'} ({taken:.0f} s)", flush=True)
+
+    def note(self, name: str, problems: list[str], taken: float = 0, rows: list[dict] = (), printed: str = "") -> None:
+        """Note the results of a stage."""
+        stage = {"problems": problems, "seconds": taken, "rows": list(rows), "printed": printed}
+        self.results["stages"][name] = stage
+        self.write()
+
+    def repeat(self, name: str, stage: Stage, case: str) -> None:
+        """Run a case that ended the process once more, with each program and launch printed and waited for."""
+        seconds = min(20.0, 0.1 * (self.end - time.monotonic()))
+        if seconds < 3:
+            return
+        log = self.dumps / f"{name}-repeated.txt"
+        env = {"NETCL_LOG": "compile,launch", "NETCL_LAUNCH_BLOCKING": "1", "NETCL_COMPILE_NOTICE": "-1"}
+        run_process(self.command(stage, seconds, "--only", case), seconds, log, {**self.env, **env})
+        text = log.read_text(errors="replace")
+        log.write_text(f"{case}\n{text[-100_000:]}")
+
+    def keep(self, name: str, output: str) -> None:
+        """Keep what a crash has left: the end of the output, and programs that the driver was compiling."""
+        (self.dumps / f"{name}.txt").write_text(output[-100_000:])
+
+    def write(self) -> None:
+        """Write the page, the results and the archive of what was kept."""
+        self.page.write_text(gpu_page.page(self.results))
+        (self.out / "results.json").write_text(json.dumps(self.results, indent=1))
+        if self.dumps.is_dir() and any(self.dumps.iterdir()):
+            with tarfile.open(self.out / "kept.tar.gz", "w:gz") as archive:
+                archive.add(self.dumps, "kept")
+
+    def run_all(self, names: list[str]) -> int:
+        """Run these stages, each with its share of the time that is left; returns the exit status."""
+        for i, name in enumerate(names):
+            left = self.end - time.monotonic()
+            share = left / sum(STAGES[other].seconds for other in names[i:])
+            # What earlier stages did not need may double a stage, but the last ones should not wait for it.
+            seconds = min(STAGES[name].seconds * share, 2 * STAGES[name].seconds)
+            if seconds < 2:
+                self.note(name, ["no time left"])
+                continue
+            self.run(name, STAGES[name], seconds)
+        return int(any(stage["problems"] for stage in self.results["stages"].values()))
 
 
-def tests(printed: list[str]) -> list[str]:
-    """How many tests ended how, and which failed, even if pytest was stopped before it could sum up."""
-    ends = re.findall(r" (PASSED|SKIPPED|FAILED|ERROR) ", "\n".join(printed))
-    counts = ", ".join(f"{ends.count(end)} {end.lower()}" for end in dict.fromkeys(ends))
-    return [counts or "none ended", *(line for line in printed if re.search(" (FAILED|ERROR) ", line))]
+# --- the machine --------------------------------------------------------------------------------------------
 
 
-def section(name: str, output: str, problem: str, taken: float) -> list[str]:
-    """The part of the page for a stage."""
-    lines = [f"## {name}: {problem or 'ok'} ({taken:.0f} s)", ""]
-    printed = output.strip().splitlines()
-    rows = [json.loads(line) for line in printed if line.startswith(ROW) and line.endswith("}")]
-    if rows:
-        lines += [*table(rows), ""]
-    text = [line for line in printed if not line.startswith(ROW)]
-    if name == "tests":
-        text = [*tests(text), *(text[-LAST_LINES:] if problem else [])]
-    elif name != "device":
-        text = text[-LAST_LINES:]
-    if text and (STAGES[name].command or problem):
-        lines += ["```", *text, "```", ""]
-    return lines
+def unpack(wheels: Path, site: Path) -> None:
+    """Unpack the wheels of packages that this interpreter lacks, and netcl's own. No installer is needed."""
+    site.mkdir(parents=True, exist_ok=True)
+    for wheel in sorted(wheels.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            tops = {name.split("/")[0] for name in archive.namelist()}
+            modules = {top.split(".")[0] for top in tops if not top.endswith((".dist-info", ".data", ".libs"))}
+            if "torch_netcl" not in modules and all(map(importlib.util.find_spec, modules)):
+                continue
+            archive.extractall(site)
+            print(f"unpacked {wheel.name}", flush=True)
 
 
-def find_gpu() -> str:
-    """The name of the current device, which another process tells, since a driver may crash. Exits if it is no GPU."""
-    ask = "d = torch.netcl.get_device_properties(); print(d.device_class, d.name)"
-    output, problem = run_stage(python("-c", f"import torch; {ask}"), 60)
+def platform_environment(out: Path) -> tuple[dict, dict[str, str]]:
+    """What a process of its own finds, and the variables with which it found a GPU, if it did."""
+    log, command = out / "log.txt", python("-m", "benchmarks.gpu_platforms")
+    found: list[tuple[dict, dict[str, str]]] = []
+
+    def ask(env: dict[str, str]) -> dict:
+        output, problem = run_process(command, 20, log, env)
+        lines = [line for line in output.splitlines() if line.startswith("{")]
+        answer = json.loads(lines[-1]) if lines else {}
+        answer["problem"] = problem or ("" if lines else output[-500:])
+        found.append((answer, env))
+        return answer
+
+    env: dict[str, str] = {}
+    answer = ask(env)
+    folder = gpu_platforms.driver_folder()
+    if not gpus(answer) and folder:  # the driver is there, but the dynamic linker does not look there
+        env = {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))}
+        answer = ask(env)
+    for loader in answer.get("others", []):
+        if not gpus(answer) and loader != answer.get("loader"):  # an old loader reads no OCL_ICD_VENDORS
+            answer = ask(env | {"NETCL_OPENCL_LIBRARY": loader})
+    return max(found, key=lambda pair: (bool(gpus(pair[0])), len(pair[0].get("platforms", []))))
+
+
+def gpus(answer: dict) -> list[dict]:
+    """The GPUs of all platforms."""
+    return [device for platform in answer.get("platforms", []) for device in platform["devices"] if device["gpu"]]
+
+
+def chosen_device(log: Path) -> str:
+    """The name and class of netcl's first device, which another process tells. Empty if there is none."""
+    ask = "d = torch.netcl.get_device_properties(); print('device', d.device_class, d.name)"
+    output, problem = run_process(python("-c", f"import torch; {ask}"), 120, log)
     last = (output.strip().splitlines() or [""])[-1]
-    if problem or not last.startswith("gpu "):
-        sys.exit(
-            f"the first device is no GPU ({problem or last}); see python -m torch_netcl. NETCL_DEVICE_CLASS=gpu "
-            "gives a CPU the GPU's kernels."
-        )
-    return last.removeprefix("gpu ")
+    if problem or not last.startswith("device "):
+        print(output[-2000:], problem, file=sys.stderr)
+        return ""
+    return last.removeprefix("device ")
+
+
+def place(work: Path) -> None:
+    """Let caches and temporary files of all processes be in one folder."""
+    for name in ("cache", "tmp"):
+        (work / name).mkdir(parents=True, exist_ok=True)
+    cache = str(work / "cache")
+    for variable in ("NETCL_CACHE_DIR", "CUDA_CACHE_PATH", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "POCL_CACHE_DIR"):
+        os.environ[variable] = cache
+    os.environ |= {"TMPDIR": str(work / "tmp"), "PYTHONPYCACHEPREFIX": str(work / "pycache")}
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line; returns the exit status: 1 if a stage failed."""
+    """Run the command line; returns the exit status: 1 if a stage failed, 2 if there is no GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu", description=__doc__.splitlines()[0])
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)} (default: all)")
     parser.add_argument("--minutes", type=float, default=15.0, help="the limit of all stages together")
     parser.add_argument("--page", type=Path, metavar="FILE", help="default: benchmarks/results/gpu-<device>.md")
-    parser.add_argument("--run", choices=list(STAGES), help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where everything goes, the page as well")
+    parser.add_argument("--any-device", action="store_true", help="also run on a CPU, for a rehearsal")
+    parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="unpack the wheels in it that are missing")
     args = parser.parse_args(arguments)
+    start = time.monotonic()
     if unknown := set(args.stages) - set(STAGES):
         parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")
-    share = args.minutes * 60 / sum(stage.seconds for stage in STAGES.values())
-    if args.run:
-        # A quarter of the time is left for the start, and for the last case.
-        return time_cases(args.run, STAGES[args.run].seconds * share * 0.75)
-    device = find_gpu()
-    slug = re.sub("[^a-z0-9]+", "-", device.lower()).strip("-")
-    page = args.page or ROOT / "benchmarks" / "results" / f"gpu-{slug}.md"
-    lines, failed = [f"# {device}, {date.today().isoformat()}", ""], []
-    for name in args.stages or STAGES:
-        stage, start = STAGES[name], time.monotonic()
-        timed = python("-m", "benchmarks", "gpu", "--run", name, "--minutes", str(args.minutes))
-        output, problem = run_stage(stage.command or timed, stage.seconds * share)
-        lines += section(name, output, problem, time.monotonic() - start)
-        failed += [name] if problem else []
-        page.write_text("\n".join(lines))
-        print(f"{name}: {problem or 'ok'}", flush=True)
+    out = (args.out or ROOT / "build" / "gpu").absolute()
+    shutil.rmtree(out / "kept", ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "log.txt").write_text("")
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the stage that runs is ended, too
+    if args.wheels:
+        work = args.wheels.absolute().parent
+        place(work / "work")
+        site = work / "work" / f"site-{sys.version_info.major}.{sys.version_info.minor}"
+        unpack(args.wheels, site)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+        sys.path.insert(0, str(site))
+        importlib.invalidate_caches()
+    answer, env = platform_environment(out)
+    os.environ |= env
+    print(*gpu_page.platforms(answer, env), f"(after {time.monotonic() - start:.1f} s)", sep="\n", flush=True)
+    device = chosen_device(out / "log.txt")
+    if gpus(answer) and not device.startswith("gpu ") and "NETCL_VISIBLE_DEVICES" not in os.environ:
+        env["NETCL_VISIBLE_DEVICES"] = next(p["name"] for p in answer["platforms"] if gpus({"platforms": [p]}))
+        os.environ |= env
+        device = chosen_device(out / "log.txt")
+    allowed = args.any_device or device.startswith("gpu ")
+    name = device.partition(" ")[2] or "no device"
+    slug = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+    page = args.page or (out / "page.md" if args.out else ROOT / "benchmarks" / "results" / f"gpu-{slug}.md")
+    runner = Runner(out, page, args.minutes * 60 - (time.monotonic() - start), env)
+    runner.results |= {"device": name, "date": date.today().isoformat(), "platforms": answer, "environment": env}
+    if not allowed:
+        runner.results["problem"] = (
+            f"the first device is no GPU ({device or 'there is none'}); see python -m torch_netcl. "
+            "NETCL_DEVICE_CLASS=gpu gives a CPU the GPU's kernels."
+        )
+        runner.write()
+        print(runner.results["problem"], page, sep="\n", file=sys.stderr)
+        return 2
+    status = runner.run_all(args.stages or list(STAGES))
     print(page)
-    return 1 if failed else 0
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -90,7 +90,7 @@ class Result:
 def synchronize(device: str) -> None:
     """Wait for everything that was enqueued; the CPU needs no wait."""
     if device != "cpu":
-        torch.netcl.synchronize()
+        getattr(torch, device).synchronize()
 
 
 PATIENCE_SECONDS = 3.0

@@ -122,47 +122,20 @@ class TestBenchmarks(TestCase):
         self.assertEqual((run.returncode, run.stderr), (1, "no case of that name in both trees\n"))
 
     def test_gpu(self):
-        """A stage that fails, crashes or takes too long leaves the others' results on the page, and says how."""
+        """Stages run one after another, and the page has their results (test_gpu_runner.py: what if they fail)."""
         with tempfile.TemporaryDirectory() as folder:
-            page = Path(folder, "page.md")
-            environment = {**os.environ, "NETCL_DEVICE_CLASS": "gpu"}
-            code = """
-import sys
-from benchmarks import gpu
-from benchmarks.operators import of
-import torch
-gpu.STAGES = {
-    "fails": gpu.Stage(60, gpu.python("-c", "raise ValueError('no tile fits')")),
-    "crashes": gpu.Stage(60, gpu.python("-c", "import os; print('before', flush=True); os.abort()")),
-    "hangs": gpu.Stage(2, gpu.python("-c", "import time; print('begun', flush=True); time.sleep(600)")),
-    "device": gpu.Stage(120, gpu.python("-m", "torch_netcl")),
-    "gemm": gpu.STAGES["gemm"],
-}
-def products():
-    yield gpu.Case("gemm/float32/64x64x64", of(torch.mm, (64, 64), (64, 64)), 0, 2 * 64**3)
-    yield gpu.Case("gemm/float32/1x2x3", of(torch.mm, (1, 2), (3, 4)))
-if "--run" in sys.argv:
-    gpu.STAGES["gemm"] = gpu.Stage(100, cases=products)
-def python(*a):
-    return [sys.executable, *([__file__, *a[3:]] if a[1] == "benchmarks" else a)]
-gpu.python = python
-sys.exit(gpu.main(sys.argv[1:]))
-"""
-            program = Path(folder, "run.py")
-            program.write_text(code)
-            environment["PYTHONPATH"] = str(ROOT)
+            out = Path(folder, "results")
+            command = [sys.executable, "-m", "benchmarks", "gpu", "device", "streams", "profiler"]
             run = subprocess.run(
-                [sys.executable, str(program), "--minutes", "6", "--page", str(page)],
-                cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
+                [*command, "--minutes", "9", "--out", out],
+                env={**os.environ, "NETCL_DEVICE_CLASS": "gpu"}, capture_output=True, text=True, timeout=600,
             )  # fmt: skip
-            self.assertEqual(run.returncode, 1, run.stderr)
-            text = page.read_text()
-        self.assertRegex(text, r"## fails: exit status 1[^#]*no tile fits")
-        self.assertRegex(text, r"## crashes: signal 6[^#]*before")
-        self.assertRegex(text, r"## hangs: stopped after 2 s[^#]*begun")
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+            text, results = (out / "page.md").read_text(), json.loads((out / "results.json").read_text())
         self.assertRegex(text, r"## device: ok[^#]*kernels shaped for a gpu")
-        self.assertRegex(text, r"## gemm: exit status 1[^#]*64x64x64 \| [0-9.]+ \ws \| [0-9.e-]+ \|")
-        self.assertRegex(text, r"1x2x3 \| .*cannot be multiplied")
+        self.assertRegex(text, r"## streams: ok[^#]*\| waits between streams \| right \|")
+        self.assertRegex(text, r"## profiler: ok[^#]*\d kernels, [\d.]+ ms")
+        self.assertEqual([stage["problems"] for stage in results["stages"].values()], [[], [], []])
 
 
 if __name__ == "__main__":

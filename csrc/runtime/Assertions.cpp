@@ -14,12 +14,12 @@
 
 #include "runtime/AddressSpace.h"
 #include "runtime/CachingAllocator.h"
-#include "runtime/Copies.h"
-#include "runtime/Waits.h"
 
 namespace netcl {
 
 namespace {
+
+constexpr size_t kReport = 16 * sizeof(int);
 
 // The reports of kernels, in one buffer per device: [0] = 1 + index into `texts`, [1..2] = the index, [3] = the size.
 struct Assertions {
@@ -50,6 +50,18 @@ int code_of(Device& device, const std::string& text, bool message) {
   return code;
 }
 
+// Clears the report; what is enqueued on the queue later finds it cleared.
+void clear(Queue& queue, void* address) {
+  queue.deferred().settle();
+  const Location at = locate(address);
+  const int zero = 0;
+  const cl_int err = queue.enqueue([&](cl_command_queue handle) {
+    return cl().clEnqueueFillBuffer(handle, at.mem, &zero, sizeof(zero), at.offset, kReport, 0, nullptr, nullptr);
+  });
+  if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueFillBuffer");
+  queue.finish();
+}
+
 // Reads the report without the queue, whose commands may still run. A kernel of another stream may be writing it.
 void read_beside(const Queue& queue, const Location& at, std::array<int, 4>& report) {
   const auto read = [&] {
@@ -77,12 +89,9 @@ const void* assert_buffer(Device& device) {
   auto& a = assertions_of(device.index());
   const std::lock_guard<std::mutex> lock(a.mutex);
   if (!a.address) {
-    if (!a.unfilled) a.unfilled = allocate_on(device, 0, 16 * sizeof(int));
-    const int zero = 0;
+    if (!a.unfilled) a.unfilled = allocate_on(device, 0, kReport);
     const c10::Device on(c10::DeviceType::PrivateUse1, device.index());
-    Queue& queue = queue_for(c10::Stream(c10::Stream::DEFAULT, on));
-    fill_bytes(a.unfilled, &zero, sizeof(int), 16 * sizeof(int), queue);
-    queue.finish();
+    clear(queue_for(c10::Stream(c10::Stream::DEFAULT, on)), a.unfilled);
     a.address = a.unfilled;
   }
   a.armed.fetch_or(uint64_t{1} << current_queue(device.index()).id());
@@ -96,11 +105,6 @@ void raise_device_assertions(Queue& queue, bool whole) {
   auto& a = assertions_of(queue.device().index());
   // Reports of other streams raise as well. Those streams stay armed, since more reports may follow.
   if (!a.armed.load(std::memory_order_relaxed)) return;
-  // With NETCL_LAUNCH_BLOCKING=1 the fill below waits for its end, and so comes here again.
-  static thread_local bool within = false;
-  if (within) return;
-  within = true;
-  const auto leave = c10::make_scope_exit([] { within = false; });
   const uint64_t mine = uint64_t{1} << queue.id();
   std::array<int, 4> report{};
   Assertions::Text found;
@@ -110,26 +114,25 @@ void raise_device_assertions(Queue& queue, bool whole) {
     const uint64_t before = whole ? a.armed.fetch_and(~mine) : a.armed.load();
     auto arm_again = c10::make_scope_exit([&] { a.armed.fetch_or(before); });
     const Location at = locate(a.address);
-    if (whole) queue.settle();
+    if (whole) queue.deferred().settle();
     if (!whole) {
       read_beside(queue, at, report);
     } else if (const auto turn = at.host ? queue.turn() : std::unique_lock<std::mutex>()) {
       std::memcpy(report.data(), at.host, sizeof(report));
     } else {
-      const Enqueuing scope(queue);
-      const HostWait wait(queue);
-      NETCL_CL(clEnqueueReadBuffer(queue.handle(), at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0,
-                                   nullptr, nullptr));
+      const cl_int err = queue.enqueue_and_wait([&](cl_command_queue handle) {
+        return cl().clEnqueueReadBuffer(handle, at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0, nullptr,
+                                        nullptr);
+      });
+      if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueReadBuffer");
     }
     if (report[0] == 0) {
       arm_again.release();
       return;
     }
     found = a.texts.at(report[0] - 1);
-    const int zero = 0;
     try {
-      fill_bytes(a.address, &zero, sizeof(int), 16 * sizeof(int), queue);
-      queue.finish();
+      clear(queue, a.address);
       arm_again.release();
     } catch (const c10::Error& e) {  // the same report may then be raised once more
       failure = std::string("\n") + e.what_without_backtrace();

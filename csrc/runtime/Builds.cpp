@@ -1,13 +1,17 @@
 #include "runtime/Builds.h"
 
 #include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
+#include <deque>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "runtime/Drivers.h"
-#include "runtime/OpName.h"
+#include "runtime/Environment.h"
 #include "runtime/Shutdown.h"
 #include "runtime/Threads.h"
 
@@ -123,29 +127,5 @@ std::shared_ptr<Build> start_build(const Device& device, std::function<void()> w
 
 bool builds_under_way() noexcept { return Pool::instance().any(); }
 void finish_builds() { Pool::instance().wait_for_all(); }
-
-DeferredCommand::DeferredCommand() {
-  if (const char* op = current_op()) op_ = op;
-}
-
-DeferredCommand::~DeferredCommand() {
-  for (cl_mem mem : held_) cl().clReleaseMemObject(mem);
-}
-
-void DeferredCommand::hold(cl_mem mem) {
-  if (mem && cl().clRetainMemObject(mem) == CL_SUCCESS) held_.push_back(mem);
-}
-
-void DeferredLaunch::add(size_t size, const void* value) {
-  if (!value) return args.push_back({size, kLocal});
-  args.push_back({size, bytes.size()});
-  const auto* from = static_cast<const unsigned char*>(value);
-  bytes.insert(bytes.end(), from, from + size);
-}
-
-void DeferredLaunch::submit(Queue& queue) {
-  kernel.wait();
-  kernel.submit(queue, *this);
-}
 
 }  // namespace netcl

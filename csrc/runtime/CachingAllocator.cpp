@@ -12,14 +12,9 @@
 #include <vector>
 
 #include "runtime/AddressSpace.h"
-#include "runtime/Builds.h"
-#include "runtime/Copies.h"
 #include "runtime/Counters.h"
 #include "runtime/Environment.h"
-#include "runtime/Event.h"
 #include "runtime/HugePages.h"
-#include "runtime/ImmediateQueue.h"
-#include "runtime/LaunchGate.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
 #include "runtime/Queue.h"
@@ -70,8 +65,7 @@ std::string human(size_t bytes) {
 
 cl_int try_finish(Queue& queue) {
   increment(counters.host_syncs);
-  const HostWait wait(queue);
-  return cl().clFinish(queue.driver_handle());
+  return queue.finish_submitted();
 }
 
 // NETCL_SEPARATE_BUFFERS=1, for tools that check bounds: each tensor has a buffer of just its size.
@@ -131,14 +125,9 @@ class Pool {
       Queue* queue = nullptr;
       try {
         queue = &queue_on(device, id);
-        queue->settle();
-        waiting.events.push_back(queue->marker_behind_launches());
+        waiting.events.push_back(queue->mark().event);
       } catch (const c10::Error&) {  // destructors call this: wait instead of raising
-        increment(counters.host_syncs);
-        if (queue) {
-          queue->gate().open();
-          cl().clFinish(queue->driver_handle());
-        }
+        if (queue) try_finish(*queue);
       }
     }
     block->used_by.clear();
@@ -310,13 +299,12 @@ class Pool {
   static cl_mem touched(cl_mem mem, Queue& queue, bool freed, cl_int* err) {
     const char zero = 0;
     const auto touch = [&] {
-      const Enqueuing scope(queue);
-      *err = cl().clEnqueueFillBuffer(queue.driver_handle(), mem, &zero, 1, 0, 1, 0, nullptr, nullptr);
-      if (*err == CL_SUCCESS) queue.count_command();
-      return *err;
+      return *err = queue.enqueue([&](cl_command_queue handle) {
+        return cl().clEnqueueFillBuffer(handle, mem, &zero, 1, 0, 1, 0, nullptr, nullptr);
+      });
     };
     if (touch() == CL_SUCCESS) return mem;
-    if (freed) queue.settle();
+    if (freed) queue.deferred().settle();
     if (freed && try_finish(queue) == CL_SUCCESS && touch() == CL_SUCCESS) return mem;
     cl().clReleaseMemObject(mem);
     return nullptr;
@@ -481,7 +469,14 @@ class DeviceMemory final : public c10::DeviceAllocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
   void copy_data(void* dst, const void* src, std::size_t bytes) const override {
-    copy_on_device(dst, src, bytes, current_queue(locate(dst).device));
+    if (bytes == 0 || dst == src) return;
+    const Location to = locate(dst), from = locate(src);
+    Queue& queue = current_queue(to.device);
+    queue.deferred().settle();
+    const cl_int err = queue.enqueue([&](cl_command_queue handle) {
+      return cl().clEnqueueCopyBuffer(handle, from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr, nullptr);
+    });
+    if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueCopyBuffer");
   }
   bool initialized() override { return device_count() > 0; }
   void emptyCache(c10::MempoolId_t) override {

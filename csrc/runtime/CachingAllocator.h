@@ -23,13 +23,6 @@ size_t allocated_bytes(const void* address);
 // late report it, returns cached memory to the driver and calls `enqueue` again. If it fails again, raises what `call`
 // met.
 void retry_with_free_memory(Queue& queue, cl_int err, const char* call, const std::function<cl_int()>& enqueue);
-// Calls `enqueue`, which returns the error of a command of `queue`, and does that.
-template <class Enqueue>
-void enqueue_checked(Queue& queue, const char* call, Enqueue&& enqueue) {
-  const cl_int err = enqueue();
-  if (__builtin_expect(err != CL_SUCCESS, 0)) retry_with_free_memory(queue, err, call, enqueue);
-}
-
 // Limits the reserved memory to this fraction of CL_DEVICE_GLOBAL_MEM_SIZE.
 void set_memory_fraction(c10::DeviceIndex device, double fraction);
 // The device's memory less what this process reserved, and all of it (CL_DEVICE_GLOBAL_MEM_SIZE).

@@ -10,20 +10,14 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <string>
 
 #include "runtime/AddressSpace.h"
-#include "runtime/Builds.h"
-#include "runtime/CachingAllocator.h"
+#include "runtime/Command.h"
 #include "runtime/Counters.h"
 #include "runtime/Event.h"
-#include "runtime/Failures.h"
-#include "runtime/OpName.h"
 #include "runtime/PinnedMemory.h"
-#include "runtime/Profiler.h"
 #include "runtime/Shutdown.h"
-#include "runtime/Waits.h"
 
 namespace netcl {
 
@@ -43,8 +37,8 @@ void report_wait() {
 
 // The host copies up to this size itself, where it can (ImmediateQueue.h).
 constexpr size_t kByHost = size_t{64} << 10;
-std::unique_lock<std::mutex> turn_of_host(const Location& place, size_t bytes, Queue& queue) {
-  return place.host && bytes <= kByHost ? queue.turn() : std::unique_lock<std::mutex>();
+std::unique_lock<std::mutex> turn_of_host(const Location& place, size_t bytes, Queue& queue, bool wait = false) {
+  return place.host && bytes <= kByHost ? queue.turn(wait) : std::unique_lock<std::mutex>();
 }
 
 std::atomic<size_t> staged{0}, most_staged{0};
@@ -78,38 +72,44 @@ struct alignas(std::max_align_t) Staging {
 
 void CL_CALLBACK free_staging(cl_event, cl_int, void* staging) { Staging::destroy(static_cast<Staging*>(staging)); }
 
-void enqueue_staged(Queue& queue, const Location& to, size_t bytes, Staging::Ptr staging) {
-  const Enqueuing scope(queue);
-  cl_event event = nullptr;
-  Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
-  enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
-    return cl().clEnqueueWriteBuffer(queue.driver_handle(), to.mem, CL_FALSE, to.offset, bytes, staging.get() + 1, 0,
-                                     nullptr, &event);
-  });
-  command.share(event);
-  // Without a callback, wait for the copy. If that fails too, the memory is never freed.
-  Staging* const read = staging.release();
-  if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, read) != CL_SUCCESS &&
-      cl().clWaitForEvents(1, &event) == CL_SUCCESS) {
-    Staging::destroy(read);
-  }
-  cl().clReleaseEvent(event);
-  queue.after_enqueue();
+Command write_command(size_t bytes) {
+  return {Activity::kCopy, "Memcpy HtoD", current_op(), "clEnqueueWriteBuffer", bytes};
+}
+Command read_command(size_t bytes) {
+  return {Activity::kCopy, "Memcpy DtoH", current_op(), "clEnqueueReadBuffer", bytes};
 }
 
-// The device reads `src` when the earlier commands of the stream have ended, which may write it. Intel's runtime reads
-// the source of a short blocking write at once.
-void write_from_pinned(const Location& to, const void* src, size_t bytes, Queue& queue) {
-  queue.settle();
-  const Enqueuing scope(queue);
-  cl_event event = nullptr;
-  Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
-  enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
-    return cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, &event);
+void submit_staged(Queue& queue, const Location& to, size_t bytes, Staging::Ptr staging) {
+  submit(queue, write_command(bytes), [&](cl_command_queue handle, Recorded& recorded) {
+    cl_event event = nullptr;
+    const cl_int err =
+        cl().clEnqueueWriteBuffer(handle, to.mem, CL_FALSE, to.offset, bytes, staging.get() + 1, 0, nullptr, &event);
+    if (err != CL_SUCCESS) return err;
+    recorded.retain(event);
+    // Without a callback, wait for the copy. If that fails too, the memory is never freed.
+    Staging* const read = staging.release();
+    if (cl().clSetEventCallback(event, CL_COMPLETE, &free_staging, read) != CL_SUCCESS &&
+        cl().clWaitForEvents(1, &event) == CL_SUCCESS) {
+      Staging::destroy(read);
+    }
+    cl().clReleaseEvent(event);
+    return err;
   });
-  command.share(event);
-  keep_pinned_until(src, event);
-  queue.after_enqueue();
+}
+
+// Submits a copy from or to pinned memory, which `call` enqueues with the event that it is given. The device may read
+// or write `host` until the earlier commands of the stream have ended.
+template <class Call>
+void submit_pinned(Queue& queue, const Command& command, const void* host, Call&& call) {
+  queue.deferred().settle();
+  submit(queue, command, [&](cl_command_queue handle, Recorded& recorded) {
+    cl_event event = nullptr;
+    const cl_int err = call(handle, &event);
+    if (err != CL_SUCCESS) return err;
+    recorded.retain(event);
+    keep_pinned_until(host, event);
+    return err;
+  });
 }
 
 }  // namespace
@@ -123,23 +123,19 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
     std::memcpy(to.host, src, bytes);
   } else if (async_from_pinned ? is_pinned(src) : pinned_in_use(src)) {
     if (!async_from_pinned) report_wait();
-    write_from_pinned(to, src, bytes, queue);
-    if (!async_from_pinned) queue.synchronize();
+    submit_pinned(queue, write_command(bytes), src, [&](cl_command_queue handle, cl_event* event) {
+      return cl().clEnqueueWriteBuffer(handle, to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, event);
+    });
+    if (!async_from_pinned) synchronize(queue);
   } else if (Staging::Ptr staging = bytes <= kStaged ? Staging::copy_of(src, bytes) : nullptr) {
-    enqueue_in_order(queue, {to.mem}, [to, bytes, staging = std::move(staging)](Queue& q) mutable {
-      enqueue_staged(q, to, bytes, std::move(staging));
+    submit_in_order(queue, {to.mem}, [to, bytes, staging = std::move(staging)](Queue& q) mutable {
+      submit_staged(q, to, bytes, std::move(staging));
     });
   } else {
     report_wait();
     increment(counters.host_syncs);
-    queue.settle();
-    finish_before_copy(queue);
-    const Enqueuing scope(queue);
-    Recorded command(Activity::kCopy, "Memcpy HtoD", current_op(), queue, bytes);
-    const HostWait wait(queue);
-    enqueue_checked(queue, "clEnqueueWriteBuffer", [&] {
-      return cl().clEnqueueWriteBuffer(queue.handle(), to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr,
-                                       command.event());
+    submit_and_wait(queue, write_command(bytes), [&](cl_command_queue handle, Recorded& recorded) {
+      return cl().clEnqueueWriteBuffer(handle, to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, recorded.event());
     });
   }
 }
@@ -148,38 +144,25 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
   if (bytes == 0) return;
   check_not_forked();
   const Location from = locate(src);
+  queue.deferred().settle();
   const bool waits = !(non_blocking && is_pinned(dst));
-  if (waits) report_wait();
-  queue.settle();
-  if (waits) finish_before_copy(queue);
-  if (auto turn = turn_of_host(from, bytes, queue)) {
+  if (waits) {
+    report_wait();
+    increment(counters.host_syncs);
+  }
+  if (const auto turn = turn_of_host(from, bytes, queue, waits)) {
     std::memcpy(dst, from.host, bytes);
-    turn.unlock();
-    queue.note_wait();
-    if (!non_blocking) increment(counters.host_syncs);
-    stay_if_exiting();
-    if (!non_blocking) raise_earlier_errors(queue);
-    return;
+    queue.immediate().note_wait();
+  } else if (!waits) {
+    submit_pinned(queue, read_command(bytes), dst, [&](cl_command_queue handle, cl_event* event) {
+      return cl().clEnqueueReadBuffer(handle, from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, event);
+    });
+  } else {
+    submit_and_wait(queue, read_command(bytes), [&](cl_command_queue handle, Recorded& recorded) {
+      return cl().clEnqueueReadBuffer(handle, from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, recorded.event());
+    });
   }
-  std::optional<Enqueuing> scope(queue);
-  Recorded command(Activity::kCopy, "Memcpy DtoH", current_op(), queue, bytes);
-  if (!waits) {
-    cl_event event = nullptr;
-    NETCL_CL(clEnqueueReadBuffer(queue.handle(), from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, &event));
-    command.share(event);
-    keep_pinned_until(dst, event);
-    queue.after_enqueue();
-    return;
-  }
-  increment(counters.host_syncs);
-  const uint64_t now = queue.commands();
-  {
-    const HostWait wait(queue);
-    NETCL_CL(
-        clEnqueueReadBuffer(queue.handle(), from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, command.event()));
-  }
-  queue.note_ended(now);
-  scope.reset();
+  if (!waits) return;
   stay_if_exiting();
   raise_earlier_errors(queue);
 }
@@ -192,14 +175,12 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
     std::memmove(to.host, from.host, bytes);
     return;
   }
-  enqueue_in_order(queue, {to.mem, from.mem}, [to, from, bytes](Queue& q) {
-    const Enqueuing scope(q);
-    Recorded command(Activity::kCopy, "Memcpy DtoD", current_op(), q, bytes);
-    enqueue_checked(q, "clEnqueueCopyBuffer", [&] {
-      return cl().clEnqueueCopyBuffer(q.driver_handle(), from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
-                                      command.event());
+  submit_in_order(queue, {to.mem, from.mem}, [to, from, bytes](Queue& q) {
+    const Command command{Activity::kCopy, "Memcpy DtoD", current_op(), "clEnqueueCopyBuffer", bytes};
+    submit(q, command, [&](cl_command_queue handle, Recorded& recorded) {
+      return cl().clEnqueueCopyBuffer(handle, from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
+                                      recorded.event());
     });
-    q.after_enqueue();
   });
 }
 
@@ -212,26 +193,25 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
   if (!ready.query()) ready.synchronize();
   if (src_queue.device().info().host_unified) {  // mapping then gives the memory itself: one copy instead of two
     const Location from = locate(src);
-    cl_int err = CL_SUCCESS;
     increment(counters.host_syncs);
-    src_queue.settle();
-    finish_before_copy(src_queue);
     void* mapped = nullptr;
-    {
-      const HostWait wait(src_queue);
-      mapped = cl().clEnqueueMapBuffer(src_queue.handle(), from.mem, CL_TRUE, CL_MAP_READ, from.offset, bytes, 0,
-                                       nullptr, nullptr, &err);
-    }
+    const cl_int err = src_queue.enqueue_and_wait([&](cl_command_queue handle) {
+      cl_int failed = CL_SUCCESS;
+      mapped = cl().clEnqueueMapBuffer(handle, from.mem, CL_TRUE, CL_MAP_READ, from.offset, bytes, 0, nullptr, nullptr,
+                                       &failed);
+      return failed;
+    });
     if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueMapBuffer");
     const auto unmap = [&] {
-      return cl().clEnqueueUnmapMemObject(src_queue.handle(), from.mem, mapped, 0, nullptr, nullptr);
+      return src_queue.enqueue([&](cl_command_queue handle) {
+        return cl().clEnqueueUnmapMemObject(handle, from.mem, mapped, 0, nullptr, nullptr);
+      });
     };
     auto after_an_error = c10::make_scope_exit(unmap);
     raise_earlier_errors(src_queue);
     copy_to_device(dst, mapped, bytes, dst_queue);
     after_an_error.release();
     if (const cl_int failed = unmap(); failed != CL_SUCCESS) raise_cl_error(failed, "clEnqueueUnmapMemObject");
-    src_queue.after_enqueue();
     return;
   }
   constexpr size_t kPiece = size_t{64} << 20;
@@ -252,14 +232,12 @@ void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t byt
     return;
   }
   const std::string value(static_cast<const char*>(pattern), pattern_bytes);
-  enqueue_in_order(queue, {to.mem}, [to, value, bytes](Queue& q) {
-    const Enqueuing scope(q);
-    Recorded command(Activity::kFill, "Memset", current_op(), q, bytes);
-    enqueue_checked(q, "clEnqueueFillBuffer", [&] {
-      return cl().clEnqueueFillBuffer(q.driver_handle(), to.mem, value.data(), value.size(), to.offset, bytes, 0,
-                                      nullptr, command.event());
+  submit_in_order(queue, {to.mem}, [to, value, bytes](Queue& q) {
+    const Command command{Activity::kFill, "Memset", current_op(), "clEnqueueFillBuffer", bytes};
+    submit(q, command, [&](cl_command_queue handle, Recorded& recorded) {
+      return cl().clEnqueueFillBuffer(handle, to.mem, value.data(), value.size(), to.offset, bytes, 0, nullptr,
+                                      recorded.event());
     });
-    q.after_enqueue();
   });
 }
 

@@ -11,4 +11,10 @@ inline bool flag(const char* name) {
   return value && *value && *value != '0';
 }
 
+// NETCL_LAUNCH_BLOCKING=1: every command waits for its end.
+inline bool launch_blocking() {
+  static const bool on = flag("NETCL_LAUNCH_BLOCKING");
+  return on;
+}
+
 }  // namespace netcl

@@ -7,13 +7,6 @@
 
 namespace netcl {
 
-// Whether the command has ended, with or without an error. False if the driver does not tell.
-inline bool is_over(cl_event event) {
-  cl_int status = CL_QUEUED;
-  cl().clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
-  return status <= CL_COMPLETE;
-}
-
 // An event as in torch.Event. An event that was never recorded counts as complete.
 class Event {
  public:
@@ -38,9 +31,8 @@ class Event {
   // Call this when it is known to be complete: notes that, and raises what went wrong before it.
   void ended() const;
 
-  cl_event handle_ = nullptr;
+  Mark mark_;
   Queue* queue_ = nullptr;  // the queue that it was recorded on
-  uint64_t commands_ = 0;   // so many commands of the queue came before
 };
 
 }  // namespace netcl

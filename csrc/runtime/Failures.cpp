@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/Assertions.h"
-
 namespace netcl {
 
 namespace {
@@ -55,7 +53,7 @@ std::array<Failures, 64>& all_failures() {
   static auto* all = new std::array<Failures, 64>();
   return *all;
 }
-Failures& failures_of(const Queue& queue) { return all_failures().at(queue.device().index()); }
+Failures& failures_of(c10::DeviceIndex device) { return all_failures().at(device); }
 
 std::string lost_by(const Failure& failure) {
   std::string names;
@@ -82,8 +80,8 @@ std::string lost_by(const Failure& failure) {
 
 }  // namespace
 
-void note_failure(const Queue& queue, const std::exception_ptr& error, const std::string& op) {
-  Failures& failures = failures_of(queue);
+void note_failure(c10::DeviceIndex device, const std::exception_ptr& error, const std::string& op) {
+  Failures& failures = failures_of(device);
   const std::lock_guard<std::mutex> lock(failures.mutex);
   auto& lost = failures.entry(error).lost;
   auto known = std::find_if(lost.begin(), lost.end(), [&](const auto& entry) { return entry.first == op; });
@@ -91,20 +89,20 @@ void note_failure(const Queue& queue, const std::exception_ptr& error, const std
   known->second++;
 }
 
-void note_failure(const Queue& queue, const std::exception_ptr& error) {
-  Failures& failures = failures_of(queue);
+void note_failure(c10::DeviceIndex device, const std::exception_ptr& error) {
+  Failures& failures = failures_of(device);
   const std::lock_guard<std::mutex> lock(failures.mutex);
   failures.entry(error);
 }
 
-void raise_earlier_errors(Queue& queue, bool whole) {
-  Failures& failures = failures_of(queue);
-  if (__builtin_expect(!failures.any.load(std::memory_order_acquire), 1)) return raise_device_assertions(queue, whole);
+void raise_failures(c10::DeviceIndex device, c10::function_ref<void()> check) {
+  Failures& failures = failures_of(device);
+  if (__builtin_expect(!failures.any.load(std::memory_order_acquire), 1)) return check();
   std::vector<Failure> found = failures.take();
-  if (found.empty()) return raise_device_assertions(queue, whole);
+  if (found.empty()) return check();
   std::string reported;
   try {
-    raise_device_assertions(queue, whole);
+    check();
   } catch (const std::exception& e) {  // perhaps of a kernel that has read what was not written
     reported = text_of(std::current_exception());
   }

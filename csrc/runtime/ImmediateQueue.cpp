@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "runtime/FaultInjection.h"
-#include "runtime/Kernel.h"
 
 namespace netcl {
 
@@ -30,8 +29,10 @@ ImmediateQueue::ImmediateQueue(const Device& device) : mutex_(mutex_of(device)) 
 }
 
 cl_int ImmediateQueue::run(cl_kernel kernel, const Grid& grid) {
-  return cl().clEnqueueNDRangeKernel(handle_, kernel, grid.dims, grid.offset, grid.global, grid.local, 0, nullptr,
-                                     nullptr);
+  const cl_int err = cl().clEnqueueNDRangeKernel(handle_, kernel, grid.dims, grid.offset, grid.global, grid.local, 0,
+                                                 nullptr, nullptr);
+  if (err == CL_SUCCESS) unasked_.fetch_add(1, std::memory_order_relaxed);
+  return err;
 }
 
 char* ImmediateQueue::host_address(cl_mem mem, size_t bytes) {

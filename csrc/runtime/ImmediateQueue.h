@@ -1,6 +1,7 @@
 // A second queue of a CPU device, whose commands the calling thread runs itself, before the call returns.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -9,7 +10,11 @@
 
 namespace netcl {
 
-struct Grid;
+// What clEnqueueNDRangeKernel takes. `offset` and `local` may be null.
+struct Grid {
+  cl_uint dims;
+  const size_t *offset, *global, *local;
+};
 
 // To wake a driver's thread, and to be woken by it, takes several times as long as a small kernel. Intel's runtime
 // offers queues whose commands run in the calling thread (cl_intel_exec_by_local_thread). PoCL has a device of its own
@@ -21,7 +26,10 @@ class ImmediateQueue {
  public:
   explicit ImmediateQueue(const Device& device);
 
-  bool available() const { return handle_ != nullptr; }
+  // False too after many launches for which the host did not wait: then the threads of the device run the next ones.
+  bool available() const { return handle_ != nullptr && unasked_.load(std::memory_order_relaxed) < kMostUnasked; }
+  // The host has asked for a result of the stream.
+  void note_wait() { unasked_.store(0, std::memory_order_relaxed); }
   // Owns its mutex if no other thread runs anything here.
   std::unique_lock<std::mutex> claim() { return std::unique_lock<std::mutex>(mutex_, std::try_to_lock); }
   // Runs the kernel with the arguments that are set, by the thread that has the claim. After an error nothing has run.
@@ -30,8 +38,10 @@ class ImmediateQueue {
   char* host_address(cl_mem mem, size_t bytes);
 
  private:
+  static constexpr uint32_t kMostUnasked = 192;
   cl_command_queue handle_ = nullptr;
   std::mutex& mutex_;
+  std::atomic<uint32_t> unasked_{0};  // launches since the host last asked for a result
 };
 
 // The most microseconds that a launch may take here; above, the device's threads are worth waking.

@@ -14,25 +14,47 @@
 
 #include "runtime/AddressSpace.h"
 #include "runtime/Builds.h"
-#include "runtime/CachingAllocator.h"
+#include "runtime/Command.h"
 #include "runtime/Counters.h"
-#include "runtime/ImmediateQueue.h"
-#include "runtime/LaunchGate.h"
 #include "runtime/Log.h"
-#include "runtime/OpName.h"
-#include "runtime/Profiler.h"
 #include "runtime/ProgramCache.h"
 #include "runtime/Shutdown.h"
 
 namespace netcl {
 
+// A launch that waits: the arguments of Kernel::launch.
+struct DeferredLaunch : DeferredCommand {
+  explicit DeferredLaunch(Kernel& k) : kernel(k) {}
+  void add(size_t size, const void* value) {
+    if (!value) return args.push_back({size, kLocal});
+    args.push_back({size, bytes.size()});
+    const auto* from = static_cast<const unsigned char*>(value);
+    bytes.insert(bytes.end(), from, from + size);
+  }
+  const char* op() const override { return name; }
+  // A launch whose kernel failed stays until the host waits, so that the rest of its operator lies behind it.
+  bool ready() const override { return kernel.built(); }
+  bool over() const override { return !kernel.building(); }
+  void submit(Queue& queue) override {
+    kernel.wait();
+    kernel.submit(queue, *this);
+  }
+
+  Kernel& kernel;
+  const char* name = nullptr;  // of the operator
+  cl_uint dims = 1;
+  std::array<size_t, 3> global{1, 1, 1}, local{1, 1, 1};
+  struct Arg {
+    size_t size, at;  // at: in `bytes`, or kLocal
+  };
+  static constexpr size_t kLocal = ~size_t{0};
+  std::vector<Arg> args;
+  std::vector<unsigned char> bytes;
+};
+
 namespace {
-// A launch with more work-items than this starts at once (LaunchGate.h): on a CPU, each of them has much work.
-constexpr size_t kSmallItems = 8;
 // Launches with more work-items than this never run in the calling thread (ImmediateQueue.h).
 constexpr size_t kImmediateItems = 64;
-// After so many launches for which the host did not wait, the threads of the device run them.
-constexpr uint32_t kMostUnasked = 192;
 // A GPU runs 32 or 64 work-items of a group in step. With fewer per group, a launch of many leaves most lanes idle.
 constexpr size_t kLeastGroup = 32, kManyItems = 1024;
 
@@ -130,18 +152,17 @@ void Kernel::wait() const {
 bool Kernel::defers(Queue& queue) {
   check_not_forked();
   if (build_threads(device_) > 0 && queue.may_defer()) {
-    queue.settle_built();
-    return !built() || queue.has_deferred();
+    queue.deferred().settle_built();
+    return !built() || queue.deferred().any();
   }
   wait();
-  queue.settle();
+  queue.deferred().settle();
   return false;
 }
 
-void Kernel::begin(const Queue& queue, bool later) {
+void Kernel::begin(Queue& queue, bool later) {
   later_ = later ? std::make_unique<DeferredLaunch>(*this) : nullptr;
-  by_caller_ = immediate_ && !launch_blocking() && queue.unasked() < kMostUnasked && queue.immediate().available() &&
-               queue.idle();
+  by_caller_ = immediate_ && !launch_blocking() && queue.immediate().available() && queue.idle();
   arguments_hash_ = 0;
   // A removed slab's handle may be reused, so forget the arguments that were set.
   if (const uint64_t now = slab_epoch(); now != epoch_) {
@@ -205,7 +226,7 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
   later->dims = dims;
   later->global = g;
   later->local = l;
-  queue.defer(std::move(later));
+  queue.deferred().add(std::move(later));
 }
 
 void Kernel::submit(Queue& queue, const DeferredLaunch& launch) {
@@ -277,7 +298,6 @@ bool Kernel::run_now(Queue& queue, const Grid& grid, size_t items) {
     times.refuse(this);
     return false;
   }
-  queue.count_unasked();
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begin;
   times.took(launch, this, taken.count(), immediate_microseconds(device_) * 1000);
   return true;
@@ -286,7 +306,13 @@ bool Kernel::run_now(Queue& queue, const Grid& grid, size_t items) {
 void Kernel::enqueue_now(const char* op, Queue& queue, const Grid& grid) {
   size_t items = 1;
   for (cl_uint i = 0; i < grid.dims; i++) items *= grid.global[i];
-  if (!run_now(queue, grid, items)) enqueue_on(queue, op, grid, items);
+  if (!run_now(queue, grid, items)) {
+    const Command command{Activity::kKernel, name_.c_str(), op, "clEnqueueNDRangeKernel"};
+    netcl::submit(queue, command, [&](cl_command_queue handle, Recorded& recorded) {
+      return cl().clEnqueueNDRangeKernel(handle, handle_.load(std::memory_order_relaxed), grid.dims, grid.offset,
+                                         grid.global, grid.local, 0, nullptr, recorded.event());
+    });
+  }
   if (__builtin_expect(logs(LogTopic::kLaunch), 0)) {
     const auto sizes = [&grid](const size_t* n) {
       return n ? c10::str("[", c10::Join(", ", c10::ArrayRef<size_t>(n, grid.dims)), "]") : "chosen by the driver";
@@ -294,22 +320,6 @@ void Kernel::enqueue_now(const char* op, Queue& queue, const Grid& grid) {
     log("launch ", name_, " for ", op, " on netcl:", int(device_.index()), " stream ", queue.id(), ", global ",
         sizes(grid.global), ", local ", sizes(grid.local));
   }
-}
-
-void Kernel::enqueue_on(Queue& queue, const char* op, const Grid& grid, size_t items) {
-  const Enqueuing scope(queue);
-  Recorded command(Activity::kKernel, name_.c_str(), op, queue);
-  const bool large = items > kSmallItems;
-  const auto launch = [&](cl_uint count, const cl_event* events, cl_event* event) {
-    return cl().clEnqueueNDRangeKernel(queue.driver_handle(), handle_.load(std::memory_order_relaxed), grid.dims,
-                                       grid.offset, grid.global, grid.local, count, events, event);
-  };
-  const cl_int err = queue.gate().launch(command, !large && !queue.just_flushed(), launch);
-  if (__builtin_expect(err != CL_SUCCESS, 0)) {
-    const OpName scope(op);
-    retry_with_free_memory(queue, err, "clEnqueueNDRangeKernel", [&] { return launch(0, nullptr, command.event()); });
-  }
-  queue.after_enqueue(large);
 }
 
 namespace {
@@ -337,7 +347,7 @@ void Kernel::launch_plain(Queue& queue, c10::ArrayRef<size_t> global, c10::Array
                           c10::ArrayRef<PlainArg> args) {
   check_not_forked();
   wait();
-  queue.settle();
+  queue.deferred().settle();
   const std::lock_guard<std::mutex> lock(mutex_);
   begin(queue, false);
   std::vector<cl_mem> held;

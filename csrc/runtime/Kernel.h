@@ -65,12 +65,6 @@ struct Range {
   size_t x = 1, y = 1, z = 1;
 };
 
-// What clEnqueueNDRangeKernel takes. `offset` and `local` may be null.
-struct Grid {
-  cl_uint dims;
-  const size_t *offset, *global, *local;
-};
-
 // A kernel as the driver made it.
 struct BuiltKernel {
   cl_kernel handle = nullptr;
@@ -102,7 +96,7 @@ class Kernel {
   // kernels ask for get_global_id in y and z, not for get_group_id.
   template <class... Args>
   void launch(const char* op, Queue& queue, Range global, Range local, const Args&... args) {
-    const bool later = __builtin_expect(!built() || queue.has_deferred(), 0) && defers(queue);
+    const bool later = __builtin_expect(!built() || queue.deferred().any(), 0) && defers(queue);
     const std::lock_guard<std::mutex> lock(mutex_);  // one thread at a time may set a cl_kernel's arguments
     begin(queue, later);
     cl_uint index = 0;
@@ -121,7 +115,7 @@ class Kernel {
 
  private:
   bool defers(Queue& queue);
-  void begin(const Queue& queue, bool later);
+  void begin(Queue& queue, bool later);
   void bind(cl_uint& index, const Buf& buf);
   void bind(cl_uint& index, const Local& local);
   void bind(cl_uint& index, const Mem& mem);
@@ -145,7 +139,6 @@ class Kernel {
   void enqueue_grid(const char* op, Queue& queue, cl_uint dims, const Range& global, const Range& wanted);
   void enqueue_now(const char* op, Queue& queue, const Grid& grid);
   bool run_now(Queue& queue, const Grid& grid, size_t items);
-  void enqueue_on(Queue& queue, const char* op, const Grid& grid, size_t items);
 
   struct CachedArg {
     uint32_t bytes = 0;

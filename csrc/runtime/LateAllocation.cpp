@@ -70,9 +70,9 @@ cl_int set_arg(cl_kernel kernel, cl_uint index, size_t size, const void* value) 
 
 // An entry point for commands, whose parameters may hold buffers.
 template <auto Member, class F>
-struct Command;
+struct Late;
 template <auto Member, class... A>
-struct Command<Member, cl_int (*)(A...)> {
+struct Late<Member, cl_int (*)(A...)> {
   static cl_int call(A... args) {
     {
       const std::lock_guard<std::mutex> lock(buffers().mutex);
@@ -99,7 +99,7 @@ void imitate_late_allocation() {
     Api& api = mutable_api();
     api.clCreateBuffer = &create;
     api.clSetKernelArg = &set_arg;
-#define NETCL_LATE(name) api.name = &Command<&Api::name, decltype(Api::name)>::call;
+#define NETCL_LATE(name) api.name = &Late<&Api::name, decltype(Api::name)>::call;
     NETCL_LATE(clEnqueueNDRangeKernel)
     NETCL_LATE(clEnqueueReadBuffer)
     NETCL_LATE(clEnqueueWriteBuffer)

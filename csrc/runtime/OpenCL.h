@@ -77,6 +77,13 @@ inline bool may_lack_memory(cl_int code) {
   return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
 }
 
+// Whether the command has ended, with or without an error. False if the driver does not tell.
+inline bool is_over(cl_event event) {
+  cl_int status = CL_QUEUED;
+  cl().clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
+  return status <= CL_COMPLETE;
+}
+
 // Raises c10::Error with the call, the OpenCL symbol and, if known, the operator (see OpName); OutOfMemoryError if the
 // error means that, or may mean it and `perhaps_memory`.
 [[noreturn]] void raise_cl_error(cl_int code, const char* call, bool perhaps_memory = false);

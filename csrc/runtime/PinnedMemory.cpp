@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/Event.h"
 #include "runtime/Shutdown.h"
 
 namespace netcl {
@@ -209,7 +208,7 @@ void free_finished_pinned() {
 
 bool keep_pinned(const void* host, Queue& queue) {
   if (!is_pinned(host)) return false;
-  keep_pinned_until(host, queue.enqueue_marker());
+  keep_pinned_until(host, queue.mark().event);
   return true;
 }
 

@@ -9,16 +9,13 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <utility>
 
+#include "runtime/Activities.h"
 #include "runtime/Builds.h"
 #include "runtime/Counters.h"
-#include "runtime/Environment.h"
-#include "runtime/Event.h"
 #include "runtime/Failures.h"
 #include "runtime/FaultInjection.h"
-#include "runtime/ImmediateQueue.h"
-#include "runtime/LaunchGate.h"
-#include "runtime/Profiler.h"
 #include "runtime/Shutdown.h"
 
 namespace netcl {
@@ -41,27 +38,9 @@ std::array<DeviceQueues, 64>& all_queues() {
   static auto* all = new std::array<DeviceQueues, 64>();
   return *all;
 }
-DeviceQueues& queues_of(c10::DeviceIndex index) { return all_queues().at(index); }
-
-}  // namespace
-
-// Waits for all streams of the device, or those with work; the next wait raises what went wrong.
-void finish_device(c10::DeviceIndex index, bool busy_ones) {
-  for (auto& queue : queues_of(index).queues) {
-    if (!queue || (busy_ones && queue->idle())) continue;
-    increment(counters.host_syncs);
-    try {
-      queue->finish();
-    } catch (...) {  // an error of one stream must not leave the others without a wait
-      note_failure(*queue, std::current_exception());
-    }
-  }
-}
-
-namespace {
 
 Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
-  auto& q = queues_of(index);
+  auto& q = all_queues().at(index);
   TORCH_CHECK(id >= 0 && id <= kPoolStreams, "netcl: stream ", id, " does not exist");
   std::call_once(q.once[id], [&] {
     auto queue = std::make_unique<Queue>(device(index), id);
@@ -107,23 +86,13 @@ void let_a_wait_end(const Queue& queue) {
                              [&waits, before = waits.ended] { return waits.now == 0 || waits.ended != before; });
 }
 
-void throttle(Queue& queue) {
-  if (shutting_down()) return;
-  let_a_wait_end(queue);
-  Marks& marks = marks_of(queue);
-  cl_event oldest = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(marks.mutex);
-    marks.events.push_back(queue.marker_behind_launches());
-    if (marks.events.size() <= kMarks) return;
-    oldest = marks.events.front();
-    marks.events.pop_front();
-  }
-  if (!is_over(oldest)) {
-    increment(counters.throttles);
-    cl().clWaitForEvents(1, &oldest);  // synchronize() reports its error
-  }
-  cl().clReleaseEvent(oldest);
+cl_command_queue created(const Device& device) {
+  check_not_forked();
+  cl_int err = CL_SUCCESS;
+  // Profiling makes Event.elapsed_time possible and costs well under a microsecond per launch.
+  cl_command_queue handle = cl().clCreateCommandQueue(device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &err);
+  if (err != CL_SUCCESS) raise_cl_error(err, "clCreateCommandQueue");
+  return handle;
 }
 
 // Called when another context's command ends: sets the user event that stands for it in our context.
@@ -135,170 +104,99 @@ void CL_CALLBACK pass_on(cl_event /*theirs*/, cl_int status, void* ours) {
 
 }  // namespace
 
-bool launch_blocking() {
-  static const bool on = flag("NETCL_LAUNCH_BLOCKING");
-  return on;
-}
-
 Queue::Queue(Device& device, c10::StreamId id)
     : device_(device),
-      id_(id),
-      gate_(std::make_unique<LaunchGate>(device)),
-      deferred_(std::make_unique<DeferredCommands>()) {
-  check_not_forked();
-  cl_int err = CL_SUCCESS;
-  // Profiling makes Event.elapsed_time possible and costs well under a microsecond per launch.
-  handle_ = cl().clCreateCommandQueue(device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &err);
-  if (err != CL_SUCCESS) raise_cl_error(err, "clCreateCommandQueue");
-  immediate_ = std::make_unique<ImmediateQueue>(device);
-}
+      stream_(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device.index()), id),
+      handle_(created(device)),
+      immediate_(device),
+      deferred_(*this, device.index()) {}
 
-Queue::~Queue() = default;
-
-void Queue::prepare_wait() {
-  settle();
-  gate_->open();
-}
-
-bool Queue::may_defer() const {
-  constexpr size_t kMost = 4096;
-  if (shared_.load(std::memory_order_relaxed) || recording()) return false;
-  const std::lock_guard<std::mutex> lock(deferred_->mutex);
-  return deferred_->list.size() < kMost;
-}
-
-void Queue::defer(std::unique_ptr<DeferredCommand> command) {
-  const std::lock_guard<std::mutex> lock(deferred_->mutex);
-  deferred_->list.push_back(std::move(command));
-  increment(counters.deferred);
-  deferring_.store(true, std::memory_order_release);
-}
-
-void Queue::submit_deferred(Settle which) {
-  DeferredCommands& d = *deferred_;
-  std::unique_lock<std::mutex> turn(d.turn, std::defer_lock);
-  if (which == Settle::kAll) {
-    turn.lock();
-  } else if (!turn.try_lock()) {
-    return;
-  }
-  for (;;) {
-    std::unique_ptr<DeferredCommand> next;
-    {
-      const std::lock_guard<std::mutex> lock(d.mutex);
-      if (d.list.empty()) {
-        d.error = nullptr;
-        return deferring_.store(false, std::memory_order_release);
-      }
-      if (which == Settle::kBuilt && !d.list.front()->ready()) return;
-      if (which == Settle::kOver && !d.list.front()->over()) return;
-      next = std::move(d.list.front());
-      d.list.pop_front();
-    }
-    // What comes next of the same operator would read what was not written, perhaps as places in memory.
-    if (d.error && !d.op.empty() && d.op == next->op()) {
-      note_failure(*this, d.error, d.op);
-      continue;
-    }
-    d.error = nullptr;
-    try {
-      next->submit(*this);
-    } catch (...) {
-      d.op = next->op();
-      d.error = std::current_exception();
-      note_failure(*this, d.error, d.op);
-    }
-  }
-}
+bool Queue::may_defer() const { return !shared_.load(std::memory_order_relaxed) && !recording() && !deferred_.full(); }
 
 void Queue::share() {
   shared_.store(true);
-  settle();
-  gate_->disable();
+  deferred_.settle();
 }
+
+bool Queue::alone() const { return !shared_.load(std::memory_order_relaxed) && !recording() && !injecting(); }
 
 bool Queue::idle() const {
-  return enqueuing_.load() == 0 && done_.load() >= enqueued_.load() && !shared_.load(std::memory_order_relaxed) &&
-         !recording() && !has_deferred() && !injecting();
+  return enqueuing_.load() == 0 && done_.load() >= enqueued_.load() && alone() && !deferred_.any();
 }
 
-std::unique_lock<std::mutex> Queue::turn() {
+std::unique_lock<std::mutex> Queue::turn(bool wait) {
+  if (wait && alone() && !idle()) finish();
   if (!idle()) return {};
   std::unique_lock<std::mutex> lock(turn_mutex_);
   if (!idle()) lock.unlock();
   return lock;
 }
 
-c10::Stream Queue::stream() const {
-  return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device_.index()), id_);
-}
-
-void Queue::synchronize() {
-  check_not_forked();
-  if (shutting_down()) return stay_if_exiting();
-  increment(counters.host_syncs);
-  finish();
-  stay_if_exiting();
-  raise_earlier_errors(*this);
-}
-
-void Queue::finish() {
-  settle();
+cl_int Queue::finish_submitted() {
   since_flush_.store(0, std::memory_order_relaxed);
   const uint64_t now = enqueued_.load();
   if (!idle() || marked_.exchange(false)) {
     const HostWait wait(*this);
-    NETCL_CL(clFinish(handle_));
+    if (const cl_int err = cl().clFinish(handle_); err != CL_SUCCESS) return err;
   }
   note_ended(now);
+  return CL_SUCCESS;
 }
 
-void Queue::finish_for_others() {
-  if (queues_of(device_.index()).used.load() > 1 && !idle()) synchronize();
+void Queue::finish() {
+  deferred_.settle();
+  if (const cl_int err = finish_submitted(); err != CL_SUCCESS) raise_cl_error(err, "clFinish");
 }
 
-bool Queue::query() {
-  if (!ended()) return false;
-  raise_earlier_errors(*this);
-  return true;
+void Queue::finish(const Mark& mark) {
+  {
+    const HostWait wait(*this);
+    NETCL_CL(clWaitForEvents(1, &mark.event));
+  }
+  note_ended(mark);
+}
+
+// clFinish and a wait for a marker's event keep all threads of both CPU runtimes busy. Within a blocking copy or map,
+// Intel's runtime runs the commands before it in the waiting thread alone (a GPT's training step on 2 cores: 222 ms,
+// with clFinish first 165), and PoCL wakes a thread for a copy that the host makes itself once the queue is finished.
+// On a GPU a wait of its own would be a second round trip to the device.
+void Queue::finish_before_copy() {
+  if ((device_.info().type & CL_DEVICE_TYPE_CPU) != 0 && !idle()) finish();
+}
+
+void Queue::note_ended(uint64_t commands) {
+  for (uint64_t known = done_.load(); known < commands && !done_.compare_exchange_weak(known, commands);) {}
+  immediate_.note_wait();
 }
 
 bool Queue::ended() {
   check_not_forked();
-  if (has_deferred()) submit_deferred(Settle::kOver);
-  if (has_deferred()) return false;
+  deferred_.settle_over();
+  if (deferred_.any()) return false;
   const uint64_t now = enqueued_.load();
   if (!shared_.load(std::memory_order_relaxed) && done_.load() >= now) return true;
   // A marker takes time even on an idle queue, so it is kept until it completes or more work is enqueued.
   const std::lock_guard<std::mutex> lock(probe_mutex_);
-  if (probe_ && probe_at_ != now) {
-    cl().clReleaseEvent(probe_);
-    probe_ = nullptr;
-  }
-  if (!probe_) {
-    probe_ = enqueue_marker();
-    probe_at_ = now;
-  }
+  if (probe_.event && probe_.commands != now) cl().clReleaseEvent(std::exchange(probe_.event, nullptr));
+  if (!probe_.event) probe_ = {enqueue_marker(), now};
   cl_int status = CL_COMPLETE;
-  NETCL_CL(clGetEventInfo(probe_, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr));
+  NETCL_CL(clGetEventInfo(probe_.event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr));
   if (status > CL_COMPLETE) return false;
-  cl().clReleaseEvent(probe_);
-  probe_ = nullptr;
+  cl().clReleaseEvent(std::exchange(probe_.event, nullptr));
   // A command that failed has ended too, and the caller must learn of it.
   if (status < CL_COMPLETE) raise_cl_error(status, "a command of this stream");
   done_.store(now);
   return true;
 }
 
-HostWait::HostWait(Queue& queue) : queue_(queue) {
+Queue::HostWait::HostWait(Queue& queue) : queue_(queue) {
   queue.since_flush_.store(0, std::memory_order_relaxed);
-  queue.gate_->open();
   HostWaits& waits = host_waits_of(queue);
   const std::lock_guard<std::mutex> lock(waits.mutex);
   waits.now++;
 }
 
-HostWait::~HostWait() {
+Queue::HostWait::~HostWait() {
   HostWaits& waits = host_waits_of(queue_);
   {
     const std::lock_guard<std::mutex> lock(waits.mutex);
@@ -308,34 +206,39 @@ HostWait::~HostWait() {
   waits.one_ended.notify_all();
 }
 
-void Queue::wait_on_host(cl_event event) {
-  const HostWait wait(*this);
-  NETCL_CL(clWaitForEvents(1, &event));
-}
-
 void Queue::flush() {
   since_flush_.store(0, std::memory_order_relaxed);
-  gate_->open();
   NETCL_CL(clFlush(handle_));
 }
 
-void Queue::after_enqueue(bool large) {
+void Queue::throttle() {
+  if (shutting_down()) return;
+  let_a_wait_end(*this);
+  Marks& marks = marks_of(*this);
+  cl_event oldest = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(marks.mutex);
+    marks.events.push_back(enqueue_marker());
+    if (marks.events.size() <= kMarks) return;
+    oldest = marks.events.front();
+    marks.events.pop_front();
+  }
+  if (!is_over(oldest)) {
+    increment(counters.throttles);
+    cl().clWaitForEvents(1, &oldest);  // the next wait reports its error
+  }
+  cl().clReleaseEvent(oldest);
+}
+
+void Queue::after_enqueue() {
   const uint64_t commands = enqueued_.fetch_add(1) + 1;
-  if (__builtin_expect(launch_blocking(), 0)) {
-    synchronize();
-    return;
-  }
-  if (__builtin_expect(commands % kMarkEvery == 0, 0)) throttle(*this);
-  const uint32_t held = gate_->capacity(), count = since_flush_.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (held ? large || count > held : count >= kFlushEvery) {
-    flush();
-  }
+  if (__builtin_expect(commands % kMarkEvery == 0, 0)) throttle();
+  if (since_flush_.fetch_add(1, std::memory_order_relaxed) + 1 >= kFlushEvery) flush();
 }
 
 void Queue::wait(cl_event event) {
   check_not_forked();
-  settle();
-  const Enqueuing scope(*this);
+  deferred_.settle();
   cl_context theirs = nullptr;
   NETCL_CL(clGetEventInfo(event, CL_EVENT_CONTEXT, sizeof(theirs), &theirs, nullptr));
   if (theirs != device_.context()) {
@@ -351,16 +254,18 @@ void Queue::wait(cl_event event) {
     NETCL_CL(clWaitForEvents(1, &event));
     return;
   }
-  NETCL_CL(clEnqueueBarrierWithWaitList(handle_, 1, &event, nullptr));
-  after_enqueue();
+  const cl_int err = enqueue(
+      [event](cl_command_queue handle) { return cl().clEnqueueBarrierWithWaitList(handle, 1, &event, nullptr); });
+  if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueBarrierWithWaitList");
+}
+
+Mark Queue::mark() {
+  deferred_.settle();
+  const uint64_t before = enqueued_.load();
+  return {enqueue_marker(), before};
 }
 
 cl_event Queue::enqueue_marker() {
-  settle();
-  return marker_behind_launches();
-}
-
-cl_event Queue::marker_behind_launches() {
   check_not_forked();
   cl_event event = nullptr;
   marked_.store(true);
@@ -380,7 +285,7 @@ Queue& queue_for(const c10::Stream& stream) { return queue_at(stream.device_inde
 
 c10::Stream stream_from_pool(c10::DeviceIndex index, bool /*high_priority*/) {
   if (index < 0) index = current_device();
-  const auto id = 1 + queues_of(device(index).index()).next.fetch_add(1) % kPoolStreams;
+  const auto id = 1 + all_queues().at(device(index).index()).next.fetch_add(1) % kPoolStreams;
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, index), id);
 }
 
@@ -392,15 +297,25 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
   return previous;
 }
 
-void synchronize_device(c10::DeviceIndex index) {
-  if (index < 0) index = current_device();
-  auto& q = queues_of(device(index).index());
-  check_not_forked();
-  if (shutting_down()) return stay_if_exiting();
-  finish_device(index, false);
-  stay_if_exiting();
-  for (auto& queue : q.queues) {
-    if (queue) raise_earlier_errors(*queue);
+std::vector<Queue*> queues_of(c10::DeviceIndex index) {
+  std::vector<Queue*> found;
+  for (auto& queue : all_queues().at(index).queues) {
+    if (queue) found.push_back(queue.get());
+  }
+  return found;
+}
+
+bool has_several_queues(c10::DeviceIndex index) { return all_queues().at(index).used.load() > 1; }
+
+void finish_device(c10::DeviceIndex index, bool busy_ones) {
+  for (Queue* queue : queues_of(index)) {
+    if (busy_ones && queue->idle()) continue;
+    increment(counters.host_syncs);
+    try {
+      queue->finish();
+    } catch (...) {  // an error of one stream must not leave the others without a wait
+      note_failure(index, std::current_exception());
+    }
   }
 }
 

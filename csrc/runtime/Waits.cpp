@@ -1,19 +1,43 @@
 #include "runtime/Waits.h"
 
+#include "runtime/Assertions.h"
+#include "runtime/Counters.h"
+#include "runtime/Failures.h"
+#include "runtime/Shutdown.h"
+
 namespace netcl {
 
-namespace {
+void raise_earlier_errors(Queue& queue, bool whole) {
+  raise_failures(queue.device().index(), [&] { raise_device_assertions(queue, whole); });
+}
 
-// clFinish and a wait for a marker's event keep all threads of both CPU runtimes busy. Within a blocking copy or map,
-// Intel's runtime runs the commands before it in the waiting thread alone (a GPT's training step on 2 cores: 222 ms,
-// with clFinish first 165), and PoCL wakes a thread for a copy that the host makes itself once the queue is finished.
-// On a GPU a wait of its own would be a second round trip to the device.
-bool copies_wait_poorly(const Device& device) { return (device.info().type & CL_DEVICE_TYPE_CPU) != 0; }
+void synchronize(Queue& queue) {
+  check_not_forked();
+  if (shutting_down()) return stay_if_exiting();
+  increment(counters.host_syncs);
+  queue.finish();
+  stay_if_exiting();
+  raise_earlier_errors(queue);
+}
 
-}  // namespace
+void synchronize_for_others(Queue& queue) {
+  if (has_several_queues(queue.device().index()) && !queue.idle()) synchronize(queue);
+}
 
-void finish_before_copy(Queue& queue) {
-  if (!queue.idle() && copies_wait_poorly(queue.device())) queue.finish();
+void synchronize_device(c10::DeviceIndex index) {
+  if (index < 0) index = current_device();
+  index = device(index).index();
+  check_not_forked();
+  if (shutting_down()) return stay_if_exiting();
+  finish_device(index, false);
+  stay_if_exiting();
+  for (Queue* queue : queues_of(index)) raise_earlier_errors(*queue);
+}
+
+bool query(Queue& queue) {
+  if (!queue.ended()) return false;
+  raise_earlier_errors(queue);
+  return true;
 }
 
 }  // namespace netcl

@@ -332,7 +332,7 @@ def test_random_numbers():
     assert (whole.min().item(), whole.max().item()) == (5, 8)
 
 
-FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+FLOAT8 = [getattr(torch, f"float8_{name}") for name in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")]
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)

@@ -11,7 +11,7 @@ from torch.testing._internal.common_utils import TestCase, instantiate_parametri
 import torch_netcl  # noqa: F401
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-FLOAT8 = [E4M3, E5M2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+FLOAT8 = [E4M3, E5M2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
 UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 TRANSFORMS = [kind + dims for dims in ("", "2", "n") for kind in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")]
 
@@ -51,7 +51,7 @@ class TestNarrowDtypes(TestCase):
             for x in (torch.cat([bits, codes, ties, *beside]), every.view(torch.float16), every.view(torch.bfloat16)):
                 self.assertSameBits(x.to(DEVICE).to(dtype).cpu(), x.to(dtype))
 
-    @parametrize("dtype", FLOAT8)
+    @parametrize("dtype", FLOAT8[:4])
     def test_float8_moves(self, dtype):
         """Copies of all layouts and the operators that only move bytes or compare."""
         x = (torch.randn(6, 10) * 4).to(dtype)
@@ -85,6 +85,40 @@ class TestNarrowDtypes(TestCase):
             # The CPU has no masked_fill of float8.
             filled = x.to(DEVICE).masked_fill(mask.to(DEVICE), 1.5)
             self.assertSameBits(filled.cpu(), torch.where(mask, torch.full_like(x, 1.5), x))
+
+    def test_scales_move_and_print(self):
+        """float8_e8m0fnu, for which the CPU has fewer operators."""
+        codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+        x = codes.view(16, 16)
+        for f in (
+            lambda x: x.t().contiguous(),
+            lambda x: x[1:, ::3].clone(),
+            lambda x: torch.cat([x, x[:2]]),
+            lambda x: x[torch.tensor([1, 4, 1], device=x.device)],
+            lambda x: torch.full_like(x, 1.7),
+            lambda x: torch.zeros_like(x),
+            lambda x: x.clone().copy_(x.float() * 3),
+            lambda x: x.clone().fill_(3),
+            lambda x: torch.where(x.view(torch.uint8) > 99, x, torch.ones_like(x)),
+        ):
+            with no_fallback():
+                got = f(x.to(DEVICE))
+            self.assertSameBits(got.cpu(), f(x))
+        for other in FLOAT8[:4]:
+            self.assertSameBits(codes.to(DEVICE).to(other).cpu(), codes.to(other))
+            every = torch.arange(256, dtype=torch.uint8).view(other)
+            self.assertSameBits(every.to(DEVICE).to(x.dtype).cpu(), every.to(x.dtype))
+        numbers = torch.tensor([0, 1, 2, 3, -5, 100])
+        for dtype in (torch.int8, torch.int64, torch.bool, torch.float64):
+            self.assertSameBits(numbers.to(dtype).to(DEVICE).to(x.dtype).cpu(), numbers.to(dtype).to(x.dtype))
+        mine = codes[100:140].to(DEVICE)
+        self.assertEqual(repr(mine).replace(f", device='{mine.device}'", ""), repr(codes[100:140]))
+        self.assertEqual(mine.tolist(), codes[100:140].tolist())
+        self.assertEqual((mine == mine.clone()).all().item(), True)
+        with self.assertRaisesRegex(RuntimeError, "without overflow"):
+            torch.full_like(mine, 1e39)
+        with self.assertRaisesRegex(NotImplementedError, "Float8_e8m0fnu"):
+            mine + mine
 
     def test_no_arithmetic_of_float8(self):
         x = torch.ones(4, device=DEVICE).to(E4M3)

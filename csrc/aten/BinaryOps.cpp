@@ -233,7 +233,10 @@ void add_clamp_kernel(TensorIterator& iter, const Scalar& alpha, const Scalar& m
   pointwise(iter, "binary.cl", "add_clamp", {in_dtype(alpha, type), in_dtype(min, type), in_dtype(max, type)});
 }
 void clamp_tensor_kernel(TensorIteratorBase& iter) { pointwise(iter, "ternary.cl", "clamp_tensor"); }
-void where_kernel(TensorIterator& iter) { pointwise(iter, "ternary.cl", "where", {}, iter.dtype(0)); }
+void where_kernel(TensorIterator& iter) {  // the condition is read as the common dtype, and e8m0 has no 0
+  const auto type = iter.dtype(0);
+  pointwise(iter, "ternary.cl", "where", {}, type == at::kFloat8_e8m0fnu ? at::kFloat : type);
+}
 void addcmul_kernel(TensorIteratorBase& iter, const Scalar& value) {
   pointwise(iter, "ternary.cl", "addcmul", in_dtype(value, compute_type(iter.common_dtype())));
 }

@@ -38,7 +38,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     bits = 0;
     for (const auto type :
          {kByte, kChar, kShort, kInt, kLong, kUInt16, kUInt32, kUInt64, kHalf, kBFloat16, kFloat, kBool, kComplexHalf,
-          kComplexFloat, kFloat8_e5m2, kFloat8_e4m3fn, kFloat8_e5m2fnuz, kFloat8_e4m3fnuz}) {
+          kComplexFloat, kFloat8_e5m2, kFloat8_e4m3fn, kFloat8_e5m2fnuz, kFloat8_e4m3fnuz, kFloat8_e8m0fnu}) {
       bits |= uint64_t{1} << static_cast<int>(type);
     }
     if (device(d.index()).info().has_fp64) {

@@ -1,6 +1,6 @@
-// The float8 dtypes, as storage only: e4m3, e5m2, and e4m3z and e5m2z, which have neither infinities nor -0. Programs
-// that read or write one define FLOAT8; <tag>_widen<W> makes floats of W bytes, <tag>_narrow<W> bytes of floats, with
-// the rounding and the limits of PyTorch.
+// The float8 dtypes, as storage only: e4m3, e5m2, and e4m3z and e5m2z, which have neither infinities nor -0; and e8m0,
+// which is an exponent. Programs that read or write one define FLOAT8; <tag>_widen<W> makes floats of W bytes,
+// <tag>_narrow<W> bytes of floats, with the rounding and the limits of PyTorch.
 #ifndef NETCL_FLOAT8_H
 #define NETCL_FLOAT8_H
 
@@ -8,18 +8,22 @@
 #define st_e5m2 uchar
 #define st_e4m3z uchar
 #define st_e5m2z uchar
+#define st_e8m0 uchar
 #define ld_e4m3(A, V, p) CONVERT(A, V, CAT(e4m3_widen, V)(CAT(VLOAD_, V)(0, p)))
 #define ld_e5m2(A, V, p) CONVERT(A, V, CAT(e5m2_widen, V)(CAT(VLOAD_, V)(0, p)))
 #define ld_e4m3z(A, V, p) CONVERT(A, V, CAT(e4m3z_widen, V)(CAT(VLOAD_, V)(0, p)))
 #define ld_e5m2z(A, V, p) CONVERT(A, V, CAT(e5m2z_widen, V)(CAT(VLOAD_, V)(0, p)))
+#define ld_e8m0(A, V, p) CONVERT(A, V, CAT(e8m0_widen, V)(CAT(VLOAD_, V)(0, p)))
 #define sto_e4m3(A, V, p, v) CAT(VSTORE_, V)(CAT(e4m3_narrow, V)(CONVERT(f32, V, CAT(real_, A)(v))), 0, p)
 #define sto_e5m2(A, V, p, v) CAT(VSTORE_, V)(CAT(e5m2_narrow, V)(CONVERT(f32, V, CAT(real_, A)(v))), 0, p)
 #define sto_e4m3z(A, V, p, v) CAT(VSTORE_, V)(CAT(e4m3z_narrow, V)(CONVERT(f32, V, CAT(real_, A)(v))), 0, p)
 #define sto_e5m2z(A, V, p, v) CAT(VSTORE_, V)(CAT(e5m2z_narrow, V)(CONVERT(f32, V, CAT(real_, A)(v))), 0, p)
+#define sto_e8m0(A, V, p, v) CAT(VSTORE_, V)(CAT(e8m0_narrow, V)(CONVERT(f32, V, CAT(real_, A)(v))), 0, p)
 #define rnd_e4m3(A, V, x) CONVERT(A, V, CAT(e4m3_widen, V)(CAT(e4m3_narrow, V)(CONVERT(f32, V, x))))
 #define rnd_e5m2(A, V, x) CONVERT(A, V, CAT(e5m2_widen, V)(CAT(e5m2_narrow, V)(CONVERT(f32, V, x))))
 #define rnd_e4m3z(A, V, x) CONVERT(A, V, CAT(e4m3z_widen, V)(CAT(e4m3z_narrow, V)(CONVERT(f32, V, x))))
 #define rnd_e5m2z(A, V, x) CONVERT(A, V, CAT(e5m2z_widen, V)(CAT(e5m2z_narrow, V)(CONVERT(f32, V, x))))
+#define rnd_e8m0(A, V, x) CONVERT(A, V, CAT(e8m0_widen, V)(CAT(e8m0_narrow, V)(CONVERT(f32, V, x))))
 
 // NAME has M bits of mantissa and exponents with BIAS. SPECIAL(u, m) corrects the float of the byte u = sign | m.
 // LIMIT, as bits of a float, is the first number beyond all that round down to a finite one; TOO_LARGE(a) is the byte
@@ -71,5 +75,21 @@ NETCL_FLOAT8_WIDTHS(e4m3z, 3, 8, nan_special, 0x87u << 23, nan_too_large, no_fix
 #endif
 #if defined(FLOAT8_e5m2z)
 NETCL_FLOAT8_WIDTHS(e5m2z, 2, 16, nan_special, 0x8fu << 23, nan_too_large, no_fix, no_minus_zero)
+#endif
+// A power of two from 2^-127 on, or NaN; signs are lost. Denormal numbers are rounded to even, others to the nearest.
+#if defined(FLOAT8_e8m0)
+#define NETCL_E8M0(W, F, U, UC)                                                                              \
+  static inline F e8m0_widen##W(UC x) {                                                                      \
+    const U u = convert_##U(x);                                                                              \
+    return as_##F((u << 23) | (u == 0u || u == 255u ? (U)(0x400000u) : (U)(0u)));                            \
+  }                                                                                                          \
+  static inline UC e8m0_narrow##W(F x) {                                                                     \
+    const U a = as_##U(x) & (U)(0x7fffffffu);                                                                \
+    return convert_##UC(min((a + (a < (U)(0x800000u) ? (U)(0x3fffffu) : (U)(0x400000u))) >> 23, (U)(255u))); \
+  }
+NETCL_E8M0(1, float, uint, uchar)
+NETCL_E8M0(4, float4, uint4, uchar4)
+NETCL_E8M0(8, float8, uint8, uchar8)
+NETCL_E8M0(16, float16, uint16, uchar16)
 #endif
 #endif

@@ -15,6 +15,7 @@ FLOAT8 = {
     torch.float8_e5m2: "e5m2",
     torch.float8_e4m3fnuz: "e4m3z",
     torch.float8_e5m2fnuz: "e5m2z",
+    torch.float8_e8m0fnu: "e8m0",
 }
 TAGS = FLOAT8 | {
     torch.float32: "f32",

@@ -89,22 +89,16 @@ struct Variant {
 };
 static_assert(std::has_unique_object_representations_v<Variant>);
 
+constexpr std::pair<c10::ScalarType, const char*> kStored[] = {
+    {c10::kComplexHalf, "c32"},       {c10::kFloat8_e4m3fn, "e4m3"},    {c10::kFloat8_e5m2, "e5m2"},
+    {c10::kFloat8_e4m3fnuz, "e4m3z"}, {c10::kFloat8_e5m2fnuz, "e5m2z"}, {c10::kFloat8_e8m0fnu, "e8m0"}};
+
 // dtype_tag(), and the dtypes that only element-wise kernels know.
 const char* operand_tag(c10::ScalarType type) {
-  switch (type) {
-    case c10::ScalarType::ComplexHalf:
-      return "c32";
-    case c10::ScalarType::Float8_e4m3fn:
-      return "e4m3";
-    case c10::ScalarType::Float8_e5m2:
-      return "e5m2";
-    case c10::ScalarType::Float8_e4m3fnuz:
-      return "e4m3z";
-    case c10::ScalarType::Float8_e5m2fnuz:
-      return "e5m2z";
-    default:
-      return dtype_tag(type);
+  for (const auto& [stored, tag] : kStored) {
+    if (stored == type) return tag;
   }
+  return dtype_tag(type);
 }
 
 // As on CPU and CUDA, there is no arithmetic of float8.
@@ -117,12 +111,10 @@ void check_float8(const Variant& v) {
 
 // Declares the float8 dtypes of a kernel, whose conversions are defined only where they are used.
 void set_float8(Defs& defs, const Variant& v) {
-  constexpr std::array kFloat8{c10::ScalarType::Float8_e4m3fn, c10::ScalarType::Float8_e5m2,
-                               c10::ScalarType::Float8_e4m3fnuz, c10::ScalarType::Float8_e5m2fnuz};
   bool any = false;
-  for (const auto type : kFloat8) {
+  for (const auto& [type, tag] : c10::ArrayRef(kStored).slice(1)) {
     if (type != v.common && std::find(v.types.begin(), v.types.end(), type) == v.types.end()) continue;
-    defs.set((std::string("FLOAT8_") + operand_tag(type)).c_str(), "1");
+    defs.set((std::string("FLOAT8_") + tag).c_str(), "1");
     any = true;
   }
   if (any) defs.set("FLOAT8", "1");

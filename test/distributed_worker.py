@@ -260,6 +260,26 @@ def attention() -> None:
         for a, b in zip(whole, [expected.detach(), *(t.grad for t in inputs)], strict=True):
             torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-5)
 
+    refused = {
+        "a mask": (q, k, v, {"attn_mask": torch.zeros(2, 4, 4, 8, device=D)}),
+        "a mask of bool": (q, k, v, {"attn_mask": torch.ones(2, 4, 4, 8, dtype=torch.bool, device=D)}),
+        "fewer heads of the keys": (q, k[:, :2], v[:, :2], {"enable_gqa": True}),
+    }
+    cp._cp_options.enable_load_balance = False
+    for name, (*inputs, options) in refused.items():
+        mine = [t[:, :, :8].clone().to(D) for t in inputs]
+        with context_parallel(mesh, buffers=mine, buffer_seq_dims=[2, 2, 2]):
+            try:
+                nn.functional.scaled_dot_product_attention(*mine, **options)
+            except NotImplementedError as error:
+                assert "context_parallel takes no mask and no enable_gqa" in str(error), (name, error)
+            else:
+                raise AssertionError(f"context_parallel took {name}")
+    # The processes still agree about what comes next.
+    x = torch.ones(3, device=D)
+    dist.all_reduce(x)
+    torch.testing.assert_close(x.cpu(), torch.full((3,), 2.0))
+
 
 def main() -> None:
     dist.init_process_group("netcl_gloo", init_method=f"file://{sys.argv[1]}", rank=RANK, world_size=2)

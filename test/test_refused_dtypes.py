@@ -120,8 +120,12 @@ class TestRefusedDtypes(TestCase):
                 with self.subTest(name, dtype=dtype), self.assertRaises(NotImplementedError) as raised:
                     f(torch.eye(4, dtype=dtype, device=DEVICE))  # the call itself: nothing waits
                 self.assertRegex(str(raised.exception), "not implemented for")
-        with torch.autocast(DEVICE, dtype=torch.bfloat16), self.assertRaises(NotImplementedError):
-            torch.pca_lowrank(torch.randn(6, 4, device=DEVICE), 2)
+        for lowrank in (torch.svd_lowrank, torch.pca_lowrank):
+            for dtype in torch.netcl.get_amp_supported_dtype():
+                name = {torch.half: "Half", torch.bfloat16: "BFloat16"}[dtype]
+                with torch.autocast(DEVICE, dtype=dtype), self.assertRaises(NotImplementedError) as raised:
+                    lowrank(torch.randn(6, 4, device=DEVICE), 2)
+                self.assertRegex(str(raised.exception), f"qr.* not implemented for {name}.*disable autocast")
 
     def test_narrow_dtypes_in_each_operator(self):
         """A clear error of the call, or a result: no kernel fails to compile."""

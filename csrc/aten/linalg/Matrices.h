@@ -50,9 +50,9 @@ inline at::Tensor block(const at::Tensor& a, int64_t row, int64_t rows, int64_t 
 // `moved`: the kernel only moves elements.
 inline void check_matrix_dtype(const Device& device, c10::ScalarType type, const char* name, bool moved = false) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      c10::elementSize(type) >= 4 && (moved || !c10::isIntegralType(type, true)),
-      "triangular solves, factorisations and decompositions of matrices are not implemented for ", type,
-      " on netcl: they take float32, float64 and their complex numbers");
+      c10::elementSize(type) >= 4 && (moved || !c10::isIntegralType(type, true)), name, " not implemented for ", type,
+      " on netcl: solves and factorisations of matrices take float32, float64 and their complex numbers. Convert the "
+      "matrix first. If autocast made it so (as in svd_lowrank and pca_lowrank), disable autocast around the call.");
   check_dtype(device, type, name);
 }
 

@@ -25,7 +25,6 @@ import subprocess
 import sys
 import tarfile
 import time
-import traceback
 import zipfile
 from datetime import date
 from pathlib import Path
@@ -138,10 +137,11 @@ def run_process(
 class Runner:
     """Runs stages one after another, and keeps the page and the results up to date."""
 
-    def __init__(self, out: Path, page: Path, kept: Path, seconds: float, env: dict[str, str]) -> None:
-        self.out, self.page, self.dumps, self.env = out, page, kept, env
+    def __init__(self, out: Path, page: Path, seconds: float, env: dict[str, str]) -> None:
+        self.out, self.page, self.env = out, page, env
         self.end = time.monotonic() + seconds
         self.log = out / "log.txt"
+        self.dumps = out / "kept"
         self.results: dict = {"stages": {}}
 
     def command(self, stage: Stage, seconds: float, *more: str) -> list[str]:
@@ -164,7 +164,7 @@ class Runner:
             env = {**self.env, "NETCL_DUMP": str(self.dumps), "NETCL_COMPILE_NOTICE": "-1"}
             output, problem = run_process(self.command(stage, left, *skip), left, self.log, env, stage.quiet)
             printed += output if output.endswith("\n") else output + "\n"
-            begun = [row["begin"] for row in gpu_page.rows_of(output, BEGIN)]
+            begun = [json.loads(line)["begin"] for line in output.splitlines() if line.startswith(BEGIN)]
             if not problem.startswith(("signal", "stopped")):
                 problems += [problem] if problem else []
                 break
@@ -204,12 +204,8 @@ class Runner:
 
     def write(self) -> None:
         """Write the page, the results and the archive of what was kept."""
+        self.page.write_text(gpu_page.page(self.results))
         (self.out / "results.json").write_text(json.dumps(self.results, indent=1))
-        try:
-            text = gpu_page.page(self.results)
-        except Exception:  # the other stages are worth more than a table
-            text = f"results.json has the results; the page failed:\n\n{traceback.format_exc()}"
-        self.page.write_text(text)
         if self.dumps.is_dir() and any(self.dumps.iterdir()):
             with tarfile.open(self.out / "kept.tar.gz", "w:gz") as archive:
                 archive.add(self.dumps, "kept")
@@ -309,8 +305,7 @@ def main(arguments: list[str]) -> int:
     if unknown := set(args.stages) - set(STAGES):
         parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")
     out = (args.out or ROOT / "build" / "gpu").absolute()
-    kept = (args.wheels.absolute().parent / "work" if args.wheels else out) / "kept"
-    shutil.rmtree(kept, ignore_errors=True)
+    shutil.rmtree(out / "kept", ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     (out / "log.txt").write_text("")
     os.environ["PYTHONUNBUFFERED"] = "1"
@@ -335,7 +330,7 @@ def main(arguments: list[str]) -> int:
     name = device.partition(" ")[2] or "no device"
     slug = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
     page = args.page or (out / "page.md" if args.out else ROOT / "benchmarks" / "results" / f"gpu-{slug}.md")
-    runner = Runner(out, page, kept, args.minutes * 60 - (time.monotonic() - start), env)
+    runner = Runner(out, page, args.minutes * 60 - (time.monotonic() - start), env)
     runner.results |= {"device": name, "date": date.today().isoformat(), "platforms": answer, "environment": env}
     if not allowed:
         runner.results["problem"] = (

@@ -576,7 +576,7 @@ def main() -> int:
         print(json.dumps({"name": name} | {k: v for k, v in row.items() if k != "name"}), flush=True)
         torch.netcl.empty_cache()
     if left:
-        print(json.dumps({"name": f"{left} more", "value": "no time left"}), flush=True)
+        print(json.dumps({"name": f"{left} more", "problem": "no time left"}), flush=True)
     stats = torch.netcl.kernel_cache_stats()
     text = f"{stats['compiled']} compiled in {stats['compile_seconds']:.1f} s, {stats['disk_hits']} read from disk"
     print(json.dumps({"name": "kernels", "value": text}), flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 
@@ -11,14 +10,9 @@ ROW = '{"name"'  # a result, as JSON
 BEGIN = '{"begin"'  # what a case prints before it runs
 
 
-def rows_of(printed: str, start: str = ROW) -> list[dict]:
-    """The results that a stage has printed, except for lines that were not finished."""
-    rows = []
-    for line in printed.splitlines():
-        if line.startswith(start):
-            with contextlib.suppress(ValueError):
-                rows.append(json.loads(line))
-    return rows
+def rows_of(printed: str) -> list[dict]:
+    """The results that a stage has printed."""
+    return [json.loads(line) for line in printed.splitlines() if line.startswith(ROW) and line.endswith("}")]
 
 
 def seconds(value: float | None) -> str:

@@ -22,21 +22,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     globals()["END"] = time.monotonic() + session.config.getoption("--seconds")
 
 
-def say(report: pytest.TestReport | pytest.CollectReport, start: int | None, end: int | None) -> None:
-    """Say why something failed, in the process that prints: a part of the message, in one line."""
-    if report.failed and not hasattr(session.config, "workerinput"):
-        crash = getattr(report.longrepr, "reprcrash", None)
-        why = (crash.message if crash else str(report.longrepr)).strip().replace("\n", " ")
-        print(f"\n[netcl] {report.nodeid}: {why[start:end]}", flush=True)
-
-
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Say why a file was not read; a traceback ends with the reason."""
-    say(report, -200, None)
-
-
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Say why a test failed. With several processes this is called in the one that prints."""
-    say(report, 0, 400)
+    if report.failed and hasattr(session.config, "workerinput") is False:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = (crash.message if crash else str(report.longrepr)).strip().replace("\n", " ")
+        print(f"\n[netcl] {report.nodeid}: {why[:400]}", flush=True)
     if time.monotonic() > END:
         session.shouldstop = "the time is over"

@@ -126,18 +126,13 @@ class TestSort(TestCase):
         self.assertEqual(torch.empty(0, 3, device=device).sort(0).values.shape, (0, 3))
 
     def test_many_dimensions(self, device):
-        """Of 9 dimensions that no stride joins, 8 remain beside the one that is scanned; of 10, 9, more than kernels
-        take. Sorting copies what is not dense."""
-        x = torch.randn((3,) * 10)[(slice(None, None, 2),) * 10]
-        few = x[..., 0]
+        """Of 9 dimensions that no stride joins, 8 remain beside the one that is scanned, as many as kernels take. More:
+        test_many_dims.py."""
+        few = torch.randn((3,) * 9)[(slice(None, None, 2),) * 9]
         got = torch.empty_strided(few.shape, few.stride(), device=device).copy_(few)
         functions = (lambda t: t.cumsum(4), lambda t: t.sum(4))
         for f in (*functions, lambda t: t.sort(4).values, lambda t: t.median(4).values):
             self.assertEqual(f(got).cpu(), f(few))
-        many = torch.empty_strided(x.shape, x.stride(), device=device).fill_(1)
-        for f in functions:
-            with self.assertRaisesRegex(NotImplementedError, "at most 8 separate dimensions"):
-                f(many)
 
     def test_topk(self, device):
         for shape, dim, ks in (

@@ -105,65 +105,44 @@ struct Any : at::meta::structured_any {
 struct All : at::meta::structured_all {
   void impl(const Tensor& self, const Tensor& out) { any_or_all(self, std::nullopt, false, out, false); }
 };
-struct AnyDim : at::meta::structured_any_dim {
-  void impl(const Tensor& self, int64_t dim, bool keepdim, const Tensor& out) {
-    any_or_all(self, dim, keepdim, out, true);
-  }
+template <class Meta, class Dim, bool kAny>
+struct AnyOrAll : Meta {
+  void impl(const Tensor& self, Dim dim, bool keepdim, const Tensor& out) { any_or_all(self, dim, keepdim, out, kAny); }
 };
-struct AllDim : at::meta::structured_all_dim {
-  void impl(const Tensor& self, int64_t dim, bool keepdim, const Tensor& out) {
-    any_or_all(self, dim, keepdim, out, false);
-  }
-};
-struct AnyDims : at::meta::structured_any_dims {
-  void impl(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, const Tensor& out) {
-    any_or_all(self, dim, keepdim, out, true);
-  }
-};
-struct AllDims : at::meta::structured_all_dims {
-  void impl(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, const Tensor& out) {
-    any_or_all(self, dim, keepdim, out, false);
-  }
-};
+using AnyDim = AnyOrAll<at::meta::structured_any_dim, int64_t, true>;
+using AllDim = AnyOrAll<at::meta::structured_all_dim, int64_t, false>;
+using AnyDims = AnyOrAll<at::meta::structured_any_dims, OptionalIntArrayRef, true>;
+using AllDims = AnyOrAll<at::meta::structured_all_dims, OptionalIntArrayRef, false>;
 
 // --- extreme values and their positions
-void max_values_kernel(TensorIterator& it) {
-  reduce(it, {"aten::amax", "amax", ordered_type(it.input_dtype(), "aten::amax")});
+ReduceOp extreme(const char* aten, const char* name, ScalarType in, bool position = false) {
+  return {aten, name, ordered_type(in, aten), position ? ReduceOp::kArg : ReduceOp::kSimple,
+          position && std::string_view(name) == "argmin" ? "ARG_MIN" : nullptr};
 }
-void min_values_kernel(TensorIterator& it) {
-  reduce(it, {"aten::amin", "amin", ordered_type(it.input_dtype(), "aten::amin")});
-}
-void argmax_kernel(TensorIterator& it) {
-  reduce(it, {"aten::argmax", "argmax", ordered_type(it.input_dtype(), "aten::argmax"), ReduceOp::kArg});
-}
-void argmin_kernel(TensorIterator& it) {
-  reduce(it, {"aten::argmin", "argmin", ordered_type(it.input_dtype(), "aten::argmin"), ReduceOp::kArg, "ARG_MIN"});
-}
+void max_values_kernel(TensorIterator& it) { reduce(it, extreme("aten::amax", "amax", it.input_dtype())); }
+void min_values_kernel(TensorIterator& it) { reduce(it, extreme("aten::amin", "amin", it.input_dtype())); }
+void argmax_kernel(TensorIterator& it) { reduce(it, extreme("aten::argmax", "argmax", it.input_dtype(), true)); }
+void argmin_kernel(TensorIterator& it) { reduce(it, extreme("aten::argmin", "argmin", it.input_dtype(), true)); }
 void max_all_kernel(Tensor& result, const Tensor& self) {
-  reduce(self, ~std::bitset<64>(), false, result, Tensor(),
-         {"aten::max", "amax", ordered_type(self.scalar_type(), "aten::max")});
+  reduce(self, ~std::bitset<64>(), false, result, Tensor(), extreme("aten::max", "amax", self.scalar_type()));
 }
 void min_all_kernel(Tensor& result, const Tensor& self) {
-  reduce(self, ~std::bitset<64>(), false, result, Tensor(),
-         {"aten::min", "amin", ordered_type(self.scalar_type(), "aten::min")});
+  reduce(self, ~std::bitset<64>(), false, result, Tensor(), extreme("aten::min", "amin", self.scalar_type()));
 }
 std::bitset<64> one_dim(const Tensor& self, int64_t dim) {
-  std::bitset<64> mask;
-  if (self.dim() > 0) mask.set(at::maybe_wrap_dim(dim, self.dim()));
-  return mask;
+  return self.dim() > 0 ? uint64_t{1} << at::maybe_wrap_dim(dim, self.dim()) : 0;
 }
 void max_kernel(const Tensor& values, const Tensor& indices, const Tensor& self, int64_t dim, bool keepdim) {
-  reduce(self, one_dim(self, dim), keepdim, values, indices,
-         {"aten::max", "argmax", ordered_type(self.scalar_type(), "aten::max"), ReduceOp::kArg});
+  const ReduceOp op = extreme("aten::max", "argmax", self.scalar_type(), true);
+  reduce(self, one_dim(self, dim), keepdim, values, indices, op);
 }
 void min_kernel(const Tensor& values, const Tensor& indices, const Tensor& self, int64_t dim, bool keepdim) {
-  reduce(self, one_dim(self, dim), keepdim, values, indices,
-         {"aten::min", "argmin", ordered_type(self.scalar_type(), "aten::min"), ReduceOp::kArg, "ARG_MIN"});
+  const ReduceOp op = extreme("aten::min", "argmin", self.scalar_type(), true);
+  reduce(self, one_dim(self, dim), keepdim, values, indices, op);
 }
 void aminmax_kernel(const Tensor& self, int64_t dim, bool keepdim, Tensor& min, Tensor& max) {
-  const ScalarType acc = ordered_type(self.scalar_type(), "aten::aminmax");
-  reduce(self, one_dim(self, dim), keepdim, min, Tensor(), {"aten::aminmax", "amin", acc});
-  reduce(self, one_dim(self, dim), keepdim, max, Tensor(), {"aten::aminmax", "amax", acc});
+  reduce(self, one_dim(self, dim), keepdim, min, Tensor(), extreme("aten::aminmax", "amin", self.scalar_type()));
+  reduce(self, one_dim(self, dim), keepdim, max, Tensor(), extreme("aten::aminmax", "amax", self.scalar_type()));
 }
 void aminmax_all_kernel(const Tensor& self, Tensor& min, Tensor& max) {
   min_all_kernel(min, self);
@@ -171,18 +150,15 @@ void aminmax_all_kernel(const Tensor& self, Tensor& min, Tensor& max) {
 }
 
 // Their meta() returns the wrapped dimension for impl(), which wraps it itself.
-struct MaxDim : at::meta::structured_max_dim {
-  void meta(const Tensor& self, int64_t dim, bool keepdim) { structured_max_dim::meta(self, dim, keepdim); }
+template <class Meta, auto Kernel>
+struct ExtremeDim : Meta {
+  void meta(const Tensor& self, int64_t dim, bool keepdim) { Meta::meta(self, dim, keepdim); }
   void impl(const Tensor& self, int64_t dim, bool keepdim, const Tensor& values, const Tensor& indices) {
-    max_kernel(values, indices, self, dim, keepdim);
+    Kernel(values, indices, self, dim, keepdim);
   }
 };
-struct MinDim : at::meta::structured_min_dim {
-  void meta(const Tensor& self, int64_t dim, bool keepdim) { structured_min_dim::meta(self, dim, keepdim); }
-  void impl(const Tensor& self, int64_t dim, bool keepdim, const Tensor& values, const Tensor& indices) {
-    min_kernel(values, indices, self, dim, keepdim);
-  }
-};
+using MaxDim = ExtremeDim<at::meta::structured_max_dim, &max_kernel>;
+using MinDim = ExtremeDim<at::meta::structured_min_dim, &min_kernel>;
 
 // Combines the bits of all elements, as int64 or float64, by exclusive or; the result is uint64.
 struct HashTensor : at::meta::structured_hash_tensor {
@@ -242,11 +218,8 @@ void std_var(const StdVar& op, const Tensor& self, Tensor& out, Tensor* mean) {
               self.scalar_type(), " can't be cast to the desired output type ", out.scalar_type());
   if (at::isComplexType(self.scalar_type())) {
     const auto options = out.options().dtype(c10::toRealValueType(self.scalar_type()));
-    Tensor re = at::empty({0}, options), im = at::empty({0}, options), re_mean, im_mean;
-    if (mean) {
-      re_mean = at::empty({0}, options);
-      im_mean = at::empty({0}, options);
-    }
+    const auto empty = [&] { return at::empty({0}, options); };
+    Tensor re = empty(), im = empty(), re_mean = empty(), im_mean = empty();
     const StdVar var{name, dim, correction, keepdim, /*take_sqrt=*/false};
     std_var(var, at::real(self), re, mean ? &re_mean : nullptr);
     std_var(var, at::imag(self), im, mean ? &im_mean : nullptr);
@@ -285,16 +258,15 @@ at::TensorOptions real_options(const Tensor& self) {
   return self.options().dtype(c10::toRealValueType(self.scalar_type()));
 }
 template <bool kSqrt>
-Tensor spread(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction, bool keepdim) {
-  Tensor out = at::empty({0}, real_options(self));
-  std_var({kSqrt ? "std" : "var", dim, correction, keepdim, kSqrt}, self, out, nullptr);
-  return out;
-}
-template <bool kSqrt>
 Tensor& spread_out(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction, bool keepdim,
                    Tensor& out) {
   std_var({kSqrt ? "std" : "var", dim, correction, keepdim, kSqrt}, self, out, nullptr);
   return out;
+}
+template <bool kSqrt>
+Tensor spread(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction, bool keepdim) {
+  Tensor out = at::empty({0}, real_options(self));
+  return spread_out<kSqrt>(self, dim, correction, keepdim, out);
 }
 template <bool kSqrt>
 std::tuple<Tensor, Tensor> spread_mean(const Tensor& self, OptionalIntArrayRef dim, const Correction& correction,

@@ -112,7 +112,11 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   const bool cheap = (op == "sum" || op == "prod") && !complex_acc;
   std::stable_sort(rows.begin(), rows.end(), [](const Dim& a, const Dim& b) { return a.in < b.in; });
   merge_neighbours(rows);
-  params.dims = as_dimensions(rows, aten);
+  if (rows.size() > kMaxDims) {
+    const Tensor from = self.contiguous();
+    return through_dense(out, index, [&](auto& o, auto& i) { scan(aten, name, o, i, from, dim, acc); });
+  }
+  params.dims = as_dimensions(rows);
   const Plan plan = plan_tiles(device, cheap, in_size, out_size, acc, params);
 
   Defs defs;
@@ -139,11 +143,8 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
   if (plan.transposed && out.is_contiguous() && plan.vec * out_size == 64) {
     past_cache(defs, device, out, params.n, plan.vec, {self});
   }
-  kernel(device, "scan.cl",
-         plan.transposed ? "scan_transposed"
-         : grouped       ? "scan_group"
-                         : "scan",
-         defs)
+  const char* name_of_kernel = plan.transposed ? "scan_transposed" : grouped ? "scan_group" : "scan";
+  kernel(device, "scan.cl", name_of_kernel, defs)
       .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), params);
 }
 
@@ -178,43 +179,32 @@ void logcumsumexp_kernel(Tensor& out, const Tensor& self, int64_t dim) {
   scan("aten::logcumsumexp", "logsumexp", out, Tensor(), self, dim, scan_type(self, out.scalar_type()));
 }
 
-void cum_op(const Tensor& self, int64_t dim, const Tensor& out, void (*kernel)(const Tensor&, const Tensor&, int64_t)) {
-  if (self.dim() == 0) {
-    out.copy_(self);
-  } else {
-    const bool direct = widens(self.scalar_type(), out.scalar_type());
-    kernel(out, direct ? self : self.to(out.scalar_type()), at::maybe_wrap_dim(dim, self.dim()));
-  }
-}
-struct Cumsum : at::meta::structured_cumsum {
+template <class Meta, auto Kernel>
+struct Cum : Meta {
   void impl(const Tensor& self, int64_t dim, std::optional<ScalarType>, const Tensor& out) {
-    cum_op(self, dim, out, &cumsum_kernel);
-  }
-};
-struct Cumprod : at::meta::structured_cumprod {
-  void impl(const Tensor& self, int64_t dim, std::optional<ScalarType>, const Tensor& out) {
-    cum_op(self, dim, out, &cumprod_kernel);
+    if (self.dim() == 0) {
+      out.copy_(self);
+    } else {
+      const bool direct = widens(self.scalar_type(), out.scalar_type());
+      Kernel(out, direct ? self : self.to(out.scalar_type()), at::maybe_wrap_dim(dim, self.dim()));
+    }
   }
 };
 
-void cummax_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
-  const Tensor from = apart_from(self, {values, indices});
-  scan("aten::cummax", "cummax", values, indices, from, at::maybe_wrap_dim(dim, self.dim()),
-       ordered_type(self.scalar_type(), "aten::cummax"));
-}
-void cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
-  const Tensor from = apart_from(self, {values, indices});
-  scan("aten::cummin", "cummin", values, indices, from, at::maybe_wrap_dim(dim, self.dim()),
-       ordered_type(self.scalar_type(), "aten::cummin"));
+template <bool kMax>
+void cum_extreme(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
+  const char* aten = kMax ? "aten::cummax" : "aten::cummin";
+  scan(aten, kMax ? "cummax" : "cummin", values, indices, apart_from(self, {values, indices}),
+       at::maybe_wrap_dim(dim, self.dim()), ordered_type(self.scalar_type(), aten));
 }
 
 NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  structured<Cumsum>(m, "cumsum", "cumsum_", "cumsum.out");
-  structured<Cumprod>(m, "cumprod", "cumprod_", "cumprod.out");
+  structured<Cum<at::meta::structured_cumsum, &cumsum_kernel>>(m, "cumsum", "cumsum_", "cumsum.out");
+  structured<Cum<at::meta::structured_cumprod, &cumprod_kernel>>(m, "cumprod", "cumprod_", "cumprod.out");
   m.impl("_logcumsumexp", &at::native::_logcumsumexp_cpu);
   m.impl("_logcumsumexp.out", &at::native::_logcumsumexp_out_cpu);
-  m.impl("_cummax_helper", &cummax_helper);
-  m.impl("_cummin_helper", &cummin_helper);
+  m.impl("_cummax_helper", &cum_extreme<true>);
+  m.impl("_cummin_helper", &cum_extreme<false>);
 }
 
 }  // namespace

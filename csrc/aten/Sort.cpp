@@ -28,24 +28,15 @@ constexpr int64_t kMostSelected = 64;  // topk up to here keeps a short list; fo
 class Sorter {
  public:
   explicit Sorter(const SortTask& task)
-      : aten_(task.aten),
-        self_(task.self),
-        values_(task.values),
-        indices_(task.indices),
-        device_(netcl::device_of(self_)),
-        queue_(queue_of(self_)) {
-    const ScalarType acc = ordered_type(self_.scalar_type(), aten_);
+      : task_(task), device_(netcl::device_of(task.self)), queue_(queue_of(task.self)) {
+    const Tensor& self = task.self;
+    const ScalarType acc = ordered_type(self.scalar_type(), task.aten);
     wide_ = c10::elementSize(acc) == 8;
-    L.n = task.n();
-    L.rows = self_.numel() / L.n;
-    L.in_stride = task.stride_of(self_);
-    L.out0_stride = task.stride_of(values_);
-    L.out1_stride = task.stride_of(indices_);
-    TORCH_CHECK_NOT_IMPLEMENTED(wide_ || L.n <= std::numeric_limits<uint32_t>::max(), aten_,
+    task.describe(L);
+    TORCH_CHECK_NOT_IMPLEMENTED(wide_ || L.n <= std::numeric_limits<uint32_t>::max(), task.aten,
                                 ": a dimension of more than 2^32 elements");
-    L.dims = as_dimensions(task.rows(), aten_);
     static constexpr const char* kRaw[] = {"", "uchar", "ushort", "", "uint", "", "", "", "ulong"};
-    defs_.set("IN", dtype_tag(self_.scalar_type())).set("ACC", dtype_tag(acc)).set("RAW", kRaw[self_.element_size()]);
+    defs_.set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc)).set("RAW", kRaw[self.element_size()]);
     if (wide_) defs_.set("ACC_WIDE", 1);
     if (c10::isFloatingType(acc)) defs_.set("ACC_FLOATING", 1);
     if (acc == at::kUInt64) defs_.set("ACC_UNSIGNED", 1);
@@ -54,7 +45,7 @@ class Sorter {
 
   void sort() {
     from_ = scratch(L.rows * L.n);
-    launch("sort/sort_merge.cl", "runs", device_.is_cpu() ? 1024 : kShortRun, buf(self_), buf(from_));
+    launch("sort/sort_merge.cl", "runs", device_.is_cpu() ? 1024 : kShortRun, buf(task_.self), buf(from_));
     merge(kShortRun);
   }
   // Keeps the first k of every row. Each segment gives its first k; merging these gives the row's.
@@ -64,25 +55,25 @@ class Sorter {
     const int64_t chunk = ceil_div(L.n, segments), lists = ceil_div(L.n, chunk);
     L.take = k;
     from_ = scratch(L.rows * lists * k);
-    launch("sort/sort_select.cl", "select_first", chunk, buf(self_), buf(from_));
+    launch("sort/sort_select.cl", "select_first", chunk, buf(task_.self), buf(from_));
     L.n = lists * k;
     merge(k);
   }
   // Writes the first `take` elements of every row in order.
   void finish(int64_t take) {
     L.take = take;
-    launch("sort/sort_results.cl", "finish", device_.is_cpu() ? 4096 : 64, buf(values_), buf(indices_), buf(self_),
-           buf(from_));
+    launch("sort/sort_results.cl", "finish", device_.is_cpu() ? 4096 : 64, buf(task_.values), buf(task_.indices),
+           buf(task_.self), buf(from_));
   }
   // Writes one element of every row: the one that PICK of sort_results.cl names, e.g. the nth.
   void pick(const char* which, int64_t nth) {
     defs_.set("PICK", which);
     L.take = nth;
-    launch("sort/sort_results.cl", "pick", L.n, buf(values_), buf(indices_), buf(self_), buf(from_));
+    launch("sort/sort_results.cl", "pick", L.n, buf(task_.values), buf(task_.indices), buf(task_.self), buf(from_));
   }
 
  private:
-  Tensor scratch(int64_t pairs) { return at::empty({pairs * (wide_ ? 16 : 8)}, self_.options().dtype(at::kByte)); }
+  Tensor scratch(int64_t pairs) { return at::empty({pairs * (wide_ ? 16 : 8)}, task_.self.options().dtype(at::kByte)); }
 
   void merge(int64_t width) {
     if (L.n <= width) return;
@@ -102,14 +93,11 @@ class Sorter {
     L.pieces = L.rows * ceil_div(L.n, L.piece);
     L.pieces_per_item = units_per_item(device_, L.pieces, std::min(L.piece, L.n), 4096);
     kernel(device_, file, name, defs_)
-        .launch(aten_, queue_, {static_cast<size_t>(ceil_div(L.pieces, L.pieces_per_item))}, element_group(device_),
-                bufs..., L);
+        .launch(task_.aten, queue_, {static_cast<size_t>(ceil_div(L.pieces, L.pieces_per_item))},
+                element_group(device_), bufs..., L);
   }
 
-  const char* aten_;
-  const Tensor& self_;
-  const Tensor& values_;
-  const Tensor& indices_;
+  const SortTask& task_;
   Device& device_;
   Queue& queue_;
   bool wide_ = false;
@@ -118,11 +106,18 @@ class Sorter {
   Tensor from_;
 };
 
-void check_order(const SortTask& task) {
+// Calls f with the task, or with one of dense tensors if kernels cannot count its dimensions.
+template <class F>
+void run(const SortTask& task, const F& f) {
   const ScalarType type = task.self.scalar_type();
   check_dtype(netcl::device_of(task.self), type, task.aten);
   ordered_type(type, task.aten);  // raises for complex numbers
   dtype_tag(type);                // raises for dtypes that are for storage
+  if (task.rows().size() <= kMaxDims) return f(task);
+  const Tensor from = task.self.contiguous();
+  through_dense(task.values, task.indices, [&](auto& values, auto& indices) {
+    f(SortTask{task.aten, from, values, indices, task.dim, task.descending});
+  });
 }
 
 struct Sort : at::meta::structured_sort_stable {
@@ -130,11 +125,12 @@ struct Sort : at::meta::structured_sort_stable {
             const Tensor& indices) {
     if (self.numel() == 0) return;
     const SortTask task{"aten::sort", self, values, indices, at::maybe_wrap_dim(dim, self.dim()), descending};
-    check_order(task);
-    if (sorts_by_digits(task)) return radix_sort(task, task.n());
-    Sorter sorter(task);
-    sorter.sort();
-    sorter.finish(task.n());
+    run(task, [](const SortTask& t) {
+      if (sorts_by_digits(t)) return radix_sort(t, t.n());
+      Sorter sorter(t);
+      sorter.sort();
+      sorter.finish(t.n());
+    });
   }
 };
 
@@ -148,15 +144,13 @@ struct Topk : at::meta::structured_topk {
     }
     if (self.numel() == 0 || k == 0) return;
     const SortTask task{"aten::topk", self, values, indices, at::maybe_wrap_dim(dim, self.dim()), largest};
-    check_order(task);
-    if (sorts_by_digits(task)) return radix_sort(task, k);
-    Sorter sorter(task);
-    if (k <= kMostSelected && task.n() >= std::max<int64_t>(4 * k, kShortRun)) {
-      sorter.select(k);
-    } else {
-      sorter.sort();
-    }
-    sorter.finish(k);
+    run(task, [k](const SortTask& t) {
+      if (sorts_by_digits(t)) return radix_sort(t, k);
+      Sorter sorter(t);
+      const bool few = k <= kMostSelected && t.n() >= std::max<int64_t>(4 * k, kShortRun);
+      few ? sorter.select(k) : sorter.sort();
+      sorter.finish(k);
+    });
   }
 };
 
@@ -174,14 +168,12 @@ void pick(const Pick& p, const Tensor& self, int64_t dim, bool keepdim, Tensor& 
   if (self.numel() > 0) {
     const Tensor from = apart_from(self, {values, indices});
     const SortTask task{p.aten, from, values, indices, dim, /*descending=*/false};
-    check_order(task);
-    if (sorts_by_digits(task)) {
-      radix_pick(task, p.which, p.nth);
-    } else {
-      Sorter sorter(task);
+    run(task, [&p](const SortTask& t) {
+      if (sorts_by_digits(t)) return radix_pick(t, p.which, p.nth);
+      Sorter sorter(t);
       sorter.sort();
       sorter.pick(p.which, p.nth);
-    }
+    });
   }
   if (!keepdim && self.dim() > 0) {
     values.squeeze_(dim);

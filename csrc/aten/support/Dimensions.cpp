@@ -1,5 +1,6 @@
 #include "aten/support/Dimensions.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 namespace netcl {
@@ -26,9 +27,24 @@ int64_t product(const Dims& dims) {
   return n;
 }
 
-Dimensions as_dimensions(const Dims& dims, const char* op) {
-  TORCH_CHECK_NOT_IMPLEMENTED(dims.size() <= kMaxDims, op, ": the netcl backend takes tensors of at most ", kMaxDims,
-                              " separate dimensions; make the tensor contiguous first");
+at::Tensor strided_view(const Device& device, const void* data, c10::ScalarType type, const Dims& dims,
+                        int64_t Dim::* stride) {
+  at::DimVector sizes, strides;
+  for (const Dim& d : dims) {
+    sizes.push_back(d.size);
+    strides.push_back(d.*stride / static_cast<int64_t>(c10::elementSize(type)));
+  }
+  const c10::Device where(at::kPrivateUse1, static_cast<c10::DeviceIndex>(device.index()));
+  const auto options = at::device(where).dtype(type);
+  return at::for_blob(const_cast<void*>(data), sizes)
+      .strides(strides)
+      .options(options)
+      .target_device(where)
+      .make_tensor();
+}
+
+Dimensions as_dimensions(const Dims& dims) {
+  TORCH_INTERNAL_ASSERT(dims.size() <= kMaxDims);
   Dimensions result{};
   result.ndim = static_cast<int64_t>(dims.size());
   for (size_t d = 0; d < dims.size(); d++) {

@@ -4,11 +4,11 @@
 #include <ATen/Dispatch_v2.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
 
 #include <bit>
 
 #include "args/sort.h"
+#include "aten/support/Dimensions.h"
 #include "aten/support/RadixSort.h"
 #include "runtime/AddressSpace.h"
 #include "runtime/Assertions.h"
@@ -280,15 +280,9 @@ void IndexSpace::each_destination_dim(const F& f) {
 }
 
 at::Tensor IndexSpace::reachable(const Device& device, c10::ScalarType type) {
-  at::DimVector sizes, strides;
-  each_destination_dim([&](int64_t size, int64_t& stride) {
-    sizes.push_back(size);
-    strides.push_back(stride / static_cast<int64_t>(c10::elementSize(type)));
-  });
-  const c10::Device where(at::kPrivateUse1, static_cast<c10::DeviceIndex>(device.index()));
-  void* data = const_cast<void*>(data_[kDestination]);
-  const auto options = at::device(where).dtype(type);
-  return at::for_blob(data, sizes).strides(strides).options(options).target_device(where).make_tensor();
+  Dims dims;
+  each_destination_dim([&](int64_t size, int64_t stride) { dims.push_back({size, stride, 0, 0}); });
+  return strided_view(device, data_[kDestination], type, dims, &netcl::Dim::in);
 }
 
 void IndexSpace::redirect(const at::Tensor& destination) {

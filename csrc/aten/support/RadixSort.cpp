@@ -47,12 +47,7 @@ class RadixSorter {
     bits_ = 8 * task.self.element_size();
     sorted_bits_ = std::clamp<int64_t>(bits, 1, bits_);  // equal keys need a pass too: it writes the results
     group_ = std::min<int64_t>(256, std::bit_floor(device_.info().max_work_group_size));
-    L.n = task.n();
-    L.rows = task.self.numel() / L.n;
-    L.in_stride = task.stride_of(task.self);
-    L.out0_stride = task.stride_of(task.values);
-    L.out1_stride = task.stride_of(task.indices);
-    L.dims = as_dimensions(task.rows(), task.aten);
+    task.describe(L);
     static constexpr const char* kRaw[] = {"", "uchar", "ushort", "", "uint", "", "", "", "ulong"};
     defs_.set("BITS", bits_).set("RAW", kRaw[bits_ / 8]).set("GROUP", group_);
     if (const char* infinity = infinity_bits(type)) {

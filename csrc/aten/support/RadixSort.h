@@ -20,6 +20,17 @@ struct SortTask {
   int64_t stride_of(const at::Tensor& t) const { return t.dim() > 0 ? t.stride(dim) * t.element_size() : 0; }
   // The other dimensions.
   Dims rows() const;
+
+  // Sets what kernels know of it.
+  template <class Params>
+  void describe(Params& params) const {
+    params.n = n();
+    params.rows = self.numel() / params.n;
+    params.in_stride = stride_of(self);
+    params.out0_stride = stride_of(values);
+    params.out1_stride = stride_of(indices);
+    params.dims = as_dimensions(rows());
+  }
 };
 
 // Whether the task's device sorts by digits.

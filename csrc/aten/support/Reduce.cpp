@@ -176,13 +176,26 @@ ReduceParams params_of(const Reduction& p, const ReduceOp& op) {
   ReduceParams params{};
   params.outputs = product(p.kept);
   params.reduced = product(p.reduced);
-  params.kept = as_dimensions(p.kept, op.aten);
-  const Dimensions reduced = as_dimensions(p.reduced, op.aten);  // their outputs do not move
+  params.kept = as_dimensions(p.kept);
+  const Dimensions reduced = as_dimensions(p.reduced);  // their outputs do not move
   params.reduced_dims = reduced.ndim;
   std::copy_n(reduced.size, kMaxDims, params.reduced_size);
   std::copy_n(reduced.in, kMaxDims, params.reduced_in);
   params.p0 = is_double(op) ? std::bit_cast<uint64_t>(op.p0) : std::bit_cast<uint32_t>(static_cast<float>(op.p0));
   return params;
+}
+
+// Reduces a dense copy of the input, with the reduced dimensions first, into dense results.
+void reduce_dense(const Device& device, const Reduction& p, const ReduceOp& op) {
+  Dims all = p.reduced;
+  all.append(p.kept.begin(), p.kept.end());
+  const auto view = [&](const Operand& o, const Dims& dims, int64_t Dim::* stride) {
+    return o.data ? strided_view(device, o.data, o.dtype, dims, stride) : at::Tensor();
+  };
+  const at::Tensor in = view(p.in, all, &Dim::in).contiguous();
+  through_dense(view(p.out0, p.kept, &Dim::out0), view(p.out1, p.kept, &Dim::out1), [&](auto& out0, auto& out1) {
+    reduce(in, ~std::bitset<64>() >> (64 - p.reduced.size()), false, out0, out1, op);
+  });
 }
 
 void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
@@ -191,6 +204,7 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
               ": the storage of a tensor was resized to 0 bytes");
   simplify(p.kept);
   simplify(p.reduced);
+  if (std::max(p.kept.size(), p.reduced.size()) > kMaxDims) return reduce_dense(device, p, op);
   const int64_t fold = device.is_cpu() && op.kind == ReduceOp::kSimple ? fold_rows(p) : 1;
   for (const Operand* o : {&p.in, &p.out0, &p.out1}) {
     if (o->dtype != c10::ScalarType::Undefined) check_dtype(device, o->dtype, op.aten);

@@ -3,13 +3,12 @@
 import inspect
 import itertools
 import os
-import subprocess
-import sys
 import threading
 import unittest
 import warnings
 
 import torch
+from processes import python
 from torch import nn
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -42,13 +41,6 @@ def region_of(make):
             a = square()
             seen = torch.is_autocast_enabled(DEV), torch.is_autocast_cache_enabled(), (a @ a).dtype
     return seen, [str(w.message) for w in caught]
-
-
-def run_code(code, **env):
-    """Runs code in a new process; skips if its status is 77."""
-    env = {**os.environ, **env}
-    env = {k: v for k, v in env.items() if v is not None}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
 
 
 @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
@@ -242,7 +234,7 @@ with torch.autocast("netcl"):
             ("fp16", None, torch.bfloat16),
             ("fp16", "storage", torch.float16),
         ):
-            run = run_code(code, NETCL_DISABLE=mask, NETCL_FP16=fp16)
+            run = python(code, NETCL_DISABLE=mask, NETCL_FP16=fp16)
             self.assertEqual(run.returncode, 0, msg=run.stderr)
             self.assertEqual(run.stdout.split(), [str(want)] * 3)
             self.assertNotIn("Warning", run.stderr)
@@ -284,7 +276,7 @@ for current in range(len(has)):
                 torch._dynamo.reset()
                 assert torch.compile(model, backend="aot_eager")(a).dtype == want
 """
-        run = run_code(code, NETCL_VISIBLE_DEVICES=None, NETCL_FP16=None)
+        run = python(code, NETCL_VISIBLE_DEVICES=None, NETCL_FP16=None)
         if run.returncode == 77:
             self.skipTest("needs a device with cl_khr_fp16 and one without")
         self.assertEqual(run.returncode, 0, msg=run.stderr)

@@ -8,7 +8,8 @@ import unittest
 
 import torch
 from common import allow_fp16, no_fallback
-from test_amp_autocast import DEV, region_of, run_code, square
+from processes import python
+from test_amp_autocast import DEV, region_of, square
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 import torch_netcl  # noqa: F401
@@ -54,7 +55,7 @@ with warnings.catch_warnings(record=True) as said:
         pass
 print(sum("NETCL_FP16=storage" in str(w.message) for w in said))
 """
-        done = run_code(code, NETCL_DISABLE="fp16", NETCL_FP16=None)
+        done = python(code, NETCL_DISABLE="fp16", NETCL_FP16=None)
         self.assertEqual((done.returncode, done.stdout.strip()), (0, "1"), done.stderr)
 
     def test_regions(self):
@@ -157,8 +158,8 @@ amp.set_fp16_storage(False)
 assert dtypes() == [torch.float16 if h else torch.bfloat16 for h in has], dtypes()
 print(n, *map(int, has))
 """
-        runs = {"fp16": run_code(code, NETCL_FP16="storage", NETCL_DISABLE="fp16")}
-        runs[""] = run_code(code, NETCL_FP16="Storage", NETCL_VISIBLE_DEVICES=None)
+        runs = {"fp16": python(code, NETCL_FP16="storage", NETCL_DISABLE="fp16")}
+        runs[""] = python(code, NETCL_FP16="Storage", NETCL_VISIBLE_DEVICES=None)
         for mask, run in runs.items():
             self.assertEqual(run.returncode, 0, msg=run.stderr)
             has = run.stdout.split()[1:]

@@ -1,11 +1,9 @@
 """torch._assert_async: an assertion about a value on the device, which raises at the next synchronising call."""
 
-import os
-import subprocess
-import sys
 
 import torch
 from common import no_fallback
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 D = torch.device("netcl", 0)
@@ -46,8 +44,7 @@ class TestAssert(TestCase):
 
     def test_launch_blocking(self):
         """The operator itself raises, small or large, on each stream."""
-        env = {**os.environ, "NETCL_LAUNCH_BLOCKING": "1"}
-        done = subprocess.run([sys.executable, "-c", BLOCKING], env=env, capture_output=True, text=True, timeout=300)
+        done = python(BLOCKING, NETCL_LAUNCH_BLOCKING="1")
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
 
 

@@ -1,13 +1,12 @@
 """scaled_dot_product_attention, forward and backward, with the fused and the composite path."""
 
 import os
-import subprocess
-import sys
 import unittest
 
 import torch
 import torch.nn.functional as F
 from common import check_gpu_shape
+from processes import python
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -354,7 +353,7 @@ class TestAttention(TestCase):
             torch.nn.functional.scaled_dot_product_attention(x, x, x).sum().backward()
             print(x.grad.shape)
         """
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = python(code)
         self.assertEqual(done.stdout, "torch.Size([1, 1, 4, 8])\n", done.stderr)
 
     def test_gradcheck(self):

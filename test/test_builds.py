@@ -1,12 +1,10 @@
 """Kernels are built by other threads: what is enqueued meanwhile runs in order, and errors come to light."""
 
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import torch
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 START = """
@@ -23,9 +21,7 @@ class TestBuilds(TestCase):
     def run_cold(self, code, **env):
         """What the code prints in a process without a kernel on disk."""
         with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "NETCL_CACHE_DIR": folder, **env}
-            environment.pop("NETCL_LAUNCH_BLOCKING", None)
-            run = subprocess.run([sys.executable, "-c", START + code], env=environment, capture_output=True, text=True)
+            run = python(START + code, **{"NETCL_LAUNCH_BLOCKING": None, "NETCL_CACHE_DIR": folder, **env})
         self.assertEqual(run.returncode, 0, run.stderr)
         return run.stdout.split()
 
@@ -203,8 +199,7 @@ NETCL._inject_error("clCreateKernel", -6, 0)
 y = x * 3.5
 """
         with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "NETCL_CACHE_DIR": folder, "NETCL_COMPILE_THREADS": "1"}
-            run = subprocess.run([sys.executable, "-c", START + code], env=environment, capture_output=True, text=True)
+            run = python(START + code, NETCL_CACHE_DIR=folder, NETCL_COMPILE_THREADS="1")
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertIn("clCreateKernel failed with CL_OUT_OF_HOST_MEMORY", run.stderr)
         self.assertRegex(run.stderr, "Not run.*mul")

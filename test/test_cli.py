@@ -7,6 +7,7 @@ import unittest
 from importlib.metadata import entry_points
 
 import torch
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 from torch_netcl import __main__ as cli
@@ -16,6 +17,11 @@ def run(*arguments, **env):
     """The finished process of a fresh Python; the environment is the caller's, with changes."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+
+
+def command(*arguments, **env):
+    """`python -m torch_netcl` in a process that has imported torch."""
+    return python("import runpy; runpy.run_module('torch_netcl', run_name='__main__')", *arguments, **env)
 
 
 class TestCommandLine(TestCase):
@@ -36,10 +42,10 @@ class TestCommandLine(TestCase):
             self.assertEqual(int(done.stdout), torch.netcl.device_count())
 
     def test_no_device_visible(self):
-        done = run("-m", "torch_netcl", NETCL_VISIBLE_DEVICES="there-is-no-such-device")
+        done = command(NETCL_VISIBLE_DEVICES="there-is-no-such-device")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("NETCL_VISIBLE_DEVICES=there-is-no-such-device names none of them: 0 is ", done.stdout)
-        done = run("-m", "torch_netcl", "--check", NETCL_VISIBLE_DEVICES="there-is-no-such-device")
+        done = command("--check", NETCL_VISIBLE_DEVICES="there-is-no-such-device")
         self.assertEqual(done.returncode, 1)
 
     def test_no_loader(self):
@@ -53,10 +59,10 @@ try:
 except RuntimeError as error:
     print(error)
 """
-        done = run("-c", code, NETCL_OPENCL_LIBRARY="/nonexistent/libOpenCL.so.1")
+        done = python(code, NETCL_OPENCL_LIBRARY="/nonexistent/libOpenCL.so.1")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("pip install", done.stdout)
-        done = run("-m", "torch_netcl", NETCL_OPENCL_LIBRARY="/nonexistent/libOpenCL.so.1")
+        done = command(NETCL_OPENCL_LIBRARY="/nonexistent/libOpenCL.so.1")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, "no OpenCL (device|loader) was found.*pip install")
 

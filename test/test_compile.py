@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from common import DEVICE
+from processes import python
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
@@ -525,5 +526,5 @@ def test_the_generator_knows_every_operator_of_inductor():
 
 def test_import_does_not_import_inductor():
     code = "import sys, torch; torch.ones(2, device='netcl').cpu(); print('torch._inductor' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = python(code)
     assert run.stdout.split()[-1] == "False"

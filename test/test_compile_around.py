@@ -1,14 +1,12 @@
 """What users put around torch.compile: wrappers for several processes, optimizers, assertions, profiler, logs, several
 devices, and kernels in their shape for GPUs."""
 
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 import torch.distributed as dist
 from common import DEVICE
+from processes import python
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -23,9 +21,7 @@ def fresh():
 
 def child(code, **environment):
     """What another process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
-    )
+    done = python(code, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

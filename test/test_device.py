@@ -8,7 +8,6 @@ import itertools
 import os
 import pickle
 import subprocess
-import sys
 import tempfile
 import threading
 import warnings
@@ -17,6 +16,7 @@ from pathlib import Path
 import pyopencl as cl
 import torch
 from common import quiet
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, TensorDataset
@@ -26,12 +26,6 @@ from torch_netcl import _opencl
 
 D = torch.device("netcl", 0)
 COUNT = torch.netcl.device_count()
-
-
-def python(code, **env):
-    """Runs Python code in a new process; a value of None unsets the variable."""
-    env = {k: v for k, v in {**os.environ, **env}.items() if v is not None}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
 
 
 # An OpenCL loader that gives PoCL's devices the name that they have on Intel's CPUs.

@@ -1,13 +1,11 @@
 """The names that torch's own Python reads from torch.netcl, and what it does with them: checkpoint, fork_rng,
 accelerator, dynamo, forks."""
 
-import os
-import subprocess
-import sys
 import unittest
 
 import torch
 from device_module_names import asked
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 from torch.utils.checkpoint import checkpoint
 
@@ -24,12 +22,6 @@ ABSENT = {
     "unset_rng_ctx": "asked of Habana's devices alone",
     "sparse": "the legacy types of sparse tensors; torch asks whether they are there",
 }
-
-
-def python(code, **env):
-    """A process with these variables; None removes one."""
-    env = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
 
 
 class TestNames(TestCase):

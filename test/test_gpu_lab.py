@@ -4,13 +4,13 @@ here were recorded."""
 import dataclasses
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import types
 from pathlib import Path
 
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 
@@ -335,8 +335,7 @@ a, b = (torch.ones(n, device="netcl") for n in (5, 9))
 print([interop.to_pyopencl(t).base_data.size for t in (a, b)], (a.sum() + b.sum()).item())
 del a; torch.ones(300000, device="netcl").sum().item()
 """
-        environment = {**os.environ, "NETCL_SEPARATE_BUFFERS": "1"}
-        run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+        run = python(code, NETCL_SEPARATE_BUFFERS="1")
         self.assertEqual((run.stdout, run.stderr), ("[20, 36] 14.0\n", ""))
 
 

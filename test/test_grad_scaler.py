@@ -2,13 +2,11 @@
 
 import copy
 import math
-import os
 import pickle
-import subprocess
-import sys
 import unittest
 
 import torch
+from processes import python
 from torch import nn
 from torch.testing._internal.common_utils import (
     TestCase,
@@ -450,8 +448,7 @@ for fused in (False, True):
             assert p.tolist() == [1.0 if bad is not None else 0.5] * 5, (fused, bad, p)
         assert scaler.get_scale() == (2.0 if bad is not None else 4.0)
 """
-        env = {k: v for k, v in os.environ.items() if k != "NETCL_VISIBLE_DEVICES"}
-        run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
+        run = python(code, NETCL_VISIBLE_DEVICES=None)
         if run.returncode == 77:
             self.skipTest("one device on this machine")
         self.assertEqual(run.returncode, 0, msg=run.stderr)
@@ -478,8 +475,7 @@ for fused in (False, True):
             "assert p.tolist() == [0.0] * 5, p\n"
             "assert 'aten::reciprocal.out' not in torch.netcl.cpu_fallback_ops(), torch.netcl.cpu_fallback_ops()\n"
         )
-        env = {**os.environ, "NETCL_DISABLE": "fp64"}
-        run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
+        run = python(code, NETCL_DISABLE="fp64")
         self.assertEqual(run.returncode, 0, msg=run.stderr)
 
 

@@ -2,11 +2,10 @@
 order."""
 
 import os
-import subprocess
-import sys
 import threading
 import unittest
 
+import processes
 import torch
 from torch.testing._internal.common_utils import TestCase, run_tests
 
@@ -16,10 +15,9 @@ POCL = PROPERTIES.platform_name == "Portable Computing Language"
 OFFERED = POCL or "cl_intel_exec_by_local_thread" in PROPERTIES.extensions
 
 
-def python(code, **env):
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True, timeout=300
-    )
+def words(code, **env):
+    """What a new process prints, or its error."""
+    done = processes.python(code, **env)
     return done.stdout.split() if done.returncode == 0 else [done.stderr]
 
 
@@ -94,7 +92,7 @@ class TestImmediate(TestCase):
             print("ok")
         """
         for most in ("1000000", "60", "0"):
-            self.assertEqual(python(code, NETCL_IMMEDIATE_MICROSECONDS=most), ["ok"], most)
+            self.assertEqual(words(code, NETCL_IMMEDIATE_MICROSECONDS=most), ["ok"], most)
 
     def test_threads(self):
         """Threads that launch the same kernel, each on its stream, and all on one."""
@@ -145,7 +143,7 @@ class TestImmediate(TestCase):
                 thread.join()
             print(*sums)
         """
-        self.assertEqual(python(code), ["192064.0", "192064.0"])
+        self.assertEqual(words(code), ["192064.0", "192064.0"])
 
     def test_threads_with_one_tensor(self):
         """Launches of several threads on one stream lose nothing, and a copy of the host sees no half of one."""
@@ -171,7 +169,7 @@ class TestImmediate(TestCase):
             print(len(torn), *x.unique().tolist())
         """
         for most in ("1000000", "0"):
-            self.assertEqual(python(code, NETCL_IMMEDIATE_MICROSECONDS=most), ["0", "2000.0"], most)
+            self.assertEqual(words(code, NETCL_IMMEDIATE_MICROSECONDS=most), ["0", "2000.0"], most)
 
     def test_events(self):
         """An event behind such launches is complete once the device is synchronised, and measures a time."""
@@ -197,19 +195,19 @@ class TestImmediate(TestCase):
     @unittest.skipIf(not OFFERED or PROPERTIES.device_class == "gpu", "the device has no such queue for its kernels")
     def test_the_calling_thread_runs_them(self):
         environment = {} if "POCL_DEVICES" not in os.environ else {"POCL_DEVICES": "pthread basic"}
-        waits, value = python(WAITS, NETCL_IMMEDIATE_MICROSECONDS="1000000", **environment)
+        waits, value = words(WAITS, NETCL_IMMEDIATE_MICROSECONDS="1000000", **environment)
         self.assertEqual(value, "7001")
         self.assertLess(int(waits), 2500)  # a driver's thread would wait once for each read
 
     @unittest.skipIf(PROPERTIES.device_class == "gpu", "the variable is for CPU devices")
     def test_variable(self):
-        (error,) = python("import torch; torch.zeros(1, device='netcl') + 1", NETCL_IMMEDIATE_MICROSECONDS="x")
+        (error,) = words("import torch; torch.zeros(1, device='netcl') + 1", NETCL_IMMEDIATE_MICROSECONDS="x")
         self.assertIn("NETCL_IMMEDIATE_MICROSECONDS must be a number", error)
 
     @unittest.skipIf(not POCL, "PoCL's device")
     def test_basic_is_no_device_of_ours(self):
         code = "import os, torch; print(torch.netcl.device_count(), os.environ.get('POCL_DEVICES'))"
-        self.assertEqual(python(code, NETCL_VISIBLE_DEVICES="pocl"), ["1", str(os.environ.get("POCL_DEVICES"))])
+        self.assertEqual(words(code, NETCL_VISIBLE_DEVICES="pocl"), ["1", str(os.environ.get("POCL_DEVICES"))])
 
 
 if __name__ == "__main__":

@@ -11,17 +11,12 @@ import unittest
 from pathlib import Path
 
 import torch
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 from torch_netcl import _opencl
 
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
-
-
-def python(code, timeout=300, **env):
-    """Runs Python code in a new process; a value of None unsets the variable."""
-    env = {k: v for k, v in {**os.environ, **env}.items() if v is not None}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=timeout)
 
 
 class TestKernelCache(TestCase):

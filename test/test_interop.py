@@ -1,10 +1,7 @@
 """pyopencl arrays and tensors that share memory, netcl's handles, and users' kernels."""
 
 import gc
-import os
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -13,6 +10,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 import torch
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 import torch_netcl
@@ -229,11 +227,8 @@ class TestCompileKernel(TestCase):
             "except TypeError: print('refused')"
         )
         with tempfile.TemporaryDirectory() as folder:
-            env = {**os.environ, "NETCL_CACHE_DIR": folder}
             for name, value, compiled in (("scale", "2.5", True), ("scale", "2.5", False), ("other", "7.0", False)):
-                run = subprocess.run(
-                    [sys.executable, "-c", code, name], env=env, capture_output=True, text=True, timeout=300
-                )
+                run = python(code, name, NETCL_CACHE_DIR=folder)
                 self.assertEqual(run.returncode, 0, run.stderr)
                 first, count, refused = run.stdout.split()
                 self.assertEqual((first, count != "0", refused), (value, compiled, "refused"), name)

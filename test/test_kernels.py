@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from processes import python
 from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
 
 HERE = Path(__file__).parent
@@ -82,8 +83,7 @@ x.sum(), x.softmax(2)
 torch.netcl.synchronize()
 """
         with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as pocl:
-            environment = os.environ | {"NETCL_DEVICE_CLASS": "gpu", "NETCL_CACHE_DIR": ours, "POCL_CACHE_DIR": pocl}
-            run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+            run = python(code, NETCL_DEVICE_CLASS="gpu", NETCL_CACHE_DIR=ours, POCL_CACHE_DIR=pocl)
             self.assertEqual(run.returncode, 0, run.stderr)
             compiled = {path.stem: path.read_bytes() for path in Path(pocl).rglob("*.so")}
         self.assertIn("jacobi_round", compiled)
@@ -102,9 +102,7 @@ torch.nn.functional.batch_norm(x, None, None, training=True).sum().item()
 print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in_use()))
 """
         with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as pocl:
-            environment = {k: v for k, v in os.environ.items() if k != "POCL_WORK_GROUP_SPECIALIZATION"}
-            environment |= {"NETCL_CACHE_DIR": ours, "POCL_CACHE_DIR": pocl}
-            run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+            run = python(code, NETCL_CACHE_DIR=ours, POCL_CACHE_DIR=pocl, POCL_WORK_GROUP_SPECIALIZATION=None)
             self.assertEqual(run.returncode, 0, run.stderr)
             compiled = [path.stem for path in Path(pocl).rglob("*.so")]
         self.assertEqual(sorted(compiled), sorted(run.stdout.split()))
@@ -117,8 +115,7 @@ print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in
         with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
             cases = [(first, "0", 1), (first, "0", 0), (second, "-1", 0), (second, "0", 0)]
             for folder, limit, expected in cases:
-                environment = {**os.environ, "NETCL_CACHE_DIR": folder, "NETCL_COMPILE_NOTICE": limit}
-                run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+                run = python(code, NETCL_CACHE_DIR=folder, NETCL_COMPILE_NOTICE=limit)
                 self.assertEqual(run.returncode, 0, run.stderr)
                 lines = [line for line in run.stderr.splitlines() if "kernels are being compiled" in line]
                 self.assertEqual(len(lines), expected, run.stderr)

@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 import torch
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 import torch_netcl
@@ -51,15 +52,19 @@ class TestChoice(TestCase):
 
 
 class TestImport(TestCase):
-    def run_with(self, *arguments, library=None, autoload="1"):
-        """Runs Python with a copy of the package, with another library or none, that comes first on the path."""
+    def run_with(self, *arguments, library=None, autoload="1", forked=False):
+        """Runs Python with a copy of the package, with another library or none, that comes first on the path. A forked
+        process has imported torch without the backend, and then loads it as `import torch` does."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "torch_netcl"
             shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_C*.so", "__pycache__"))
             if library is not None:
                 (copy / "_C.so").write_bytes(library)
-            env = {**os.environ, "PYTHONPATH": folder, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}
-            return subprocess.run([sys.executable, *arguments], env=env, cwd=folder, capture_output=True, text=True)
+            env = {"PYTHONPATH": folder, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}
+            if forked:
+                return python(arguments[-1], **env)
+            command, env = [sys.executable, *arguments], {**os.environ, **env}
+            return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True)
 
     def other_torch(self):
         content = _library.choose(PACKAGE, torch.__version__).read_bytes()
@@ -83,7 +88,7 @@ for f in (torch.netcl.__getattr__, lambda _: torch.ones(1, device="netcl"), lamb
         broken = MARK + _library.minor_version(torch.__version__).encode() + b".0"
         cases = {"is not built": None, "built for torch 2.10": self.other_torch(), "ELF header|too short": broken}
         for expected, library in cases.items():
-            done = self.run_with("-c", code, library=library)
+            done = self.run_with("-c", code, library=library, forked=library != broken)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(done.stderr, f"not available.*({expected})")
             first, *refusals = done.stdout.splitlines()
@@ -129,12 +134,10 @@ except RuntimeError as error:
         env = {**os.environ, "NETCL_TEST_FAULT": "signature"}
         done = subprocess.run([sys.executable, "-c", self.CODE], env=env, capture_output=True, text=True)
         self.survives(done, r"refuses _C.*\.so[\s\S]*relu")
-        run = subprocess.run([sys.executable, "-c", self.CHECK], env=env, capture_output=True, text=True)
-        self.fails_the_wheel(run)
+        self.fails_the_wheel(python(self.CHECK, NETCL_TEST_FAULT="signature"))
         # Nothing of the library is left in the dispatcher.
         code = "import torch; print(torch._C._dispatch_dump_table('aten::add.Tensor').count('netcl'))"
-        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-        self.assertEqual(done.stdout.strip(), "0")
+        self.assertEqual(python(code, NETCL_TEST_FAULT="signature").stdout.strip(), "0")
 
     def test_a_missing_symbol(self):
         content = _library.choose(PACKAGE, torch.__version__).read_bytes()
@@ -143,7 +146,7 @@ except RuntimeError as error:
         broken = content.replace(symbol, symbol[:-1] + b"k")
         done = self.run_with("-c", self.CODE, library=broken)
         self.survives(done, "undefined symbol: _ZN2at4_ops20convolution_backward4calk")
-        self.fails_the_wheel(self.run_with("-c", self.CHECK, library=broken))
+        self.fails_the_wheel(self.run_with("-c", self.CHECK, library=broken, forked=True))
 
     def test_another_backend(self):
         """torch has room for one, and the first is left alone."""
@@ -154,8 +157,7 @@ torch.__spec__._initializing = True  # as while torch calls the entry points
 import torch_netcl
 print(torch.device("other", 0), torch.netcl.is_available(), torch.netcl.reason)
 """
-        env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        done = python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, "^other:0 False .*other has taken it")
 
@@ -174,11 +176,10 @@ print(torch.device("other", 0), torch.netcl.is_available(), torch.netcl.reason)
                 env["OCL_ICD_VENDORS"] = folder
                 done = subprocess.run([sys.executable, "-c", self.CODE], env=env, capture_output=True, text=True)
                 self.survives(done, "driver ends the process that looks for devices")
-                done = subprocess.run([sys.executable, "-c", self.CHECK], env=env, capture_output=True, text=True)
-                self.fails_the_wheel(done)
+                self.fails_the_wheel(python(self.CHECK, NETCL_VISIBLE_DEVICES=None, OCL_ICD_VENDORS=folder))
 
     def test_an_explicit_import_raises(self):
-        done = self.run_with("-c", "import torch, torch_netcl", autoload="0")
+        done = self.run_with("-c", "import torch, torch_netcl", autoload="0", forked=True)
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, "ImportError: torch_netcl is not built")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from processes import python
 from torch.testing._internal.common_utils import (
     TestCase,
     instantiate_parametrized_tests,
@@ -313,13 +314,7 @@ class TestChoice(TestCase):
             "import torch, torch_netcl; x = torch.ones(128, 128, dtype=torch.bfloat16, device='netcl'); "
             "print((x @ x).sum().item(), torch.ops.netcl.matrix_engine(0))"
         )
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            env=dict(os.environ, NETCL_MATRIX_ENGINE=engine),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        return python(code, NETCL_MATRIX_ENGINE=engine)
 
     def test_none(self):
         done = self.run_with("none")

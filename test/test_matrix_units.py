@@ -13,6 +13,7 @@ import warnings
 
 import torch
 import torch.nn.functional as F
+from processes import python
 from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
 
 import torch_netcl  # noqa: F401
@@ -254,8 +255,8 @@ class TestChoice(TestCase):
             "y = torch.conv2d(x.view(4, 64, 8, 8), x[:9].view(-1)[:1152].view(18, 64, 1, 1), stride=2); "
             "print(y.unique().item(), any('conv_units' in p for p in torch.ops.netcl.programs_in_use()))"
         )
-        env = dict(os.environ, NETCL_MATRIX_ENGINE=engine, NETCL_DEVICE_CLASS="gpu", NETCL_DISABLE="")  # with room
-        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=600)
+        # With room.
+        done = python(code, timeout=600, NETCL_MATRIX_ENGINE=engine, NETCL_DEVICE_CLASS="gpu", NETCL_DISABLE="")
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
 

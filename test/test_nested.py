@@ -1,12 +1,11 @@
 """Nested tensors, strided and jagged, and the inference paths of torch.nn that use them, compared with the CPU."""
 
 import itertools
-import subprocess
-import sys
 
 import torch
 import torch.nn.functional as F
 from common import no_fallback
+from processes import python
 from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
 
 D = torch.device("netcl", 0)
@@ -124,7 +123,7 @@ class TestStrided(TestCase):
             "torch.nested.to_padded_tensor(nested, 0.).sum().backward()\n"
             "assert leaf.grad.eq(1).all().item()\n"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = python(code)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
 
     def test_masks(self):

@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from processes import python
 
 SOURCE = Path(__file__).resolve().parents[1] / "torch_netcl" / "_opencl.py"
 
@@ -412,9 +413,7 @@ def test_runtime_listed_twice_is_one_device(tmp_path):
         import torch, torch_netcl
         print([torch.netcl.get_device_name(i) for i in range(torch.netcl.device_count())])
     """
-    env = {**os.environ, "OCL_ICD_VENDORS": str(tmp_path / "vendors")}
-    env.pop("NETCL_VISIBLE_DEVICES", None)
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    done = python(code, OCL_ICD_VENDORS=str(tmp_path / "vendors"), NETCL_VISIBLE_DEVICES=None)
     assert done.returncode == 0, done.stderr
     names = ast.literal_eval(done.stdout.strip().splitlines()[-1])
     assert len(names) == len(set(names)) == 1

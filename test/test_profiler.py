@@ -1,13 +1,11 @@
 """torch.profiler with netcl's kernels and their device times, its Chrome trace, and NETCL_LOG."""
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import torch
+from processes import python
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.testing._internal.common_utils import TestCase, run_tests
 
@@ -101,8 +99,7 @@ class TestProfiler(TestCase):
     def test_log(self):
         code = "import torch; x = torch.ones(5, device='netcl'); (x + 1).cpu(); del x; torch.netcl.empty_cache()"
         with tempfile.TemporaryDirectory() as folder:
-            env = {**os.environ, "NETCL_LOG": "compile,launch,alloc", "NETCL_CACHE_DIR": folder}
-            done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
+            done = python(code, NETCL_LOG="compile,launch,alloc", NETCL_CACHE_DIR=folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         for pattern in (
             r"netcl: compiled binary\.cl .* in \d+ ms",

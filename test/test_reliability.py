@@ -7,8 +7,6 @@ import io
 import os
 import pickle
 import random
-import subprocess
-import sys
 import tempfile
 import threading
 import unittest
@@ -18,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyopencl.array
 import torch
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -26,11 +25,6 @@ import torch_netcl
 D = torch.device("netcl", 0)
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"
 MIB = 1 << 20
-
-
-def python(code, timeout=300, **env):
-    env = {**os.environ, **env}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=timeout)
 
 
 def resident():

@@ -4,14 +4,13 @@ import copy
 import io
 import os
 import pickle
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import torch
 import torch.multiprocessing as mp
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -79,8 +78,7 @@ class TestSerialization(TestCase):
             environments = [{}, {"NETCL_VISIBLE_DEVICES": "none-such"}, {}]
             outputs = []
             for i, extra in enumerate(environments):
-                command = [sys.executable, "-c", code, files[i], *files[max(0, i - 1) : i]]
-                run = subprocess.run(command, env={**os.environ, **extra}, capture_output=True, text=True, timeout=300)
+                run = python(code, files[i], *files[max(0, i - 1) : i], **extra)
                 self.assertEqual(run.returncode, 0, run.stderr)
                 outputs.append(run.stdout.split())
             self.assertEqual(os.environ.get("NETCL_VISIBLE_DEVICES"), visible)

@@ -1,12 +1,10 @@
 """Devices with tighter limits than a CPU's, which NETCL_DISABLE imitates: the results stay right, or an error says what
 is missing. A process each, since a device's limits are read once."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 KERNELS = Path(__file__).parent.parent / "kernels"
@@ -57,9 +55,8 @@ equal(with_gradient(lambda x: F.scaled_dot_product_attention(x, x, x)), torch.ra
 
 def run(program, disable, **environment):
     """What a process with NETCL_DISABLE=disable writes: (stdout, stderr)."""
-    env = os.environ | {"NETCL_DISABLE": disable, "NETCL_COMPILE_NOTICE": "-1"} | environment
-    code = PROGRAM + program
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
+    env = {"NETCL_DISABLE": disable, "NETCL_COMPILE_NOTICE": "-1"} | environment
+    done = python(PROGRAM + program, timeout=900, **env)
     log = "^netcl: launch .*\n"
     assert done.returncode == 0, re.sub(log, "", done.stderr, flags=re.M)[-4000:]
     return done.stdout, done.stderr

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import processes
 import torch
 from torch.testing._internal.common_utils import TestCase, run_tests
 
@@ -80,7 +81,8 @@ class TestWarmup(TestCase):
             with self.assertRaisesRegex(ValueError, "no list of kernels"):
                 warmup.replay(self.list)
         for arguments in (["record", str(self.list)], ["record", str(self.list), "-m"], []):
-            done = python("-m", "torch_netcl.warmup", *arguments)
+            code = "import runpy; runpy.run_module('torch_netcl.warmup', run_name='__main__')"
+            done = processes.python(code, *arguments)
             self.assertEqual(done.returncode, 2, done.stderr)
 
 

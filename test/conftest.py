@@ -3,18 +3,22 @@
 
 A test of LONG is neither. It takes ten seconds or more, or is one of many that sweep over operators, dtypes, programs
 or calls of which other tests check a part. `make test-long` runs all of them on the first runtime, and `make
-test-long-driver` the `long_driver` tests, which are those of RUNTIME and KERNELS, on the others.
+test-long-driver` the `long_driver` tests, which are those of RUNTIME and KERNELS, on the others. Those of LONG_DRIVER
+are quick on the first runtime and long on the others: PoCL takes three times as long to compile as Intel's runtime.
 
 Two kinds of files depend on the driver. Those of RUNTIME check what drivers do: their calls, errors, queues, caches,
-devices. Those of KERNELS compare a family of kernels with the CPU; every third of their tests is marked, so that each
-driver compiles kernels of every family. Other files check code above the kernels (dispatch, dtypes, autocast's lists,
-optimizers' options, graphs of torch.compile, libraries, documents), or run many samples through the same kernels.
+devices. Those of KERNELS compare a family of kernels with the CPU; every ninth of their tests is marked, so that each
+driver compiles kernels of every family, and every third is at least `long_driver`. Other files check code above the
+kernels (dispatch, dtypes, autocast's lists, optimizers' options, graphs of torch.compile, libraries, documents), or run
+many samples through the same kernels.
 """
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
+from unittest import TestCase
 
 import pytest
 
@@ -62,12 +66,20 @@ LONG = {
     "test_matrix_units::test_units", "test_multi_device::test_two_platforms", "test_narrow_dtypes",
     "test_out_dtypes::test_operators", "test_outputs", "test_pointwise::test_against_cpu_*_bool",
     "test_pointwise::test_against_cpu_*_int64", "test_pointwise::test_against_cpu_*_uint8",
-    "test_quantized::test_gpu_shaped", "test_refused_dtypes",
+    "test_quantized::test_gpu_shaped", "test_refused_dtypes", "test_scalars::test_table",
     "test_serialization::test_a_checkpoint_of_another_process", "test_small_devices", "test_strides",
-    "test_training::test_float32_optimizer_foreach_name_resnet18", "test_tune",
+    "test_training::test_float32_optimizer_*resnet18", "test_tune",
     "test_upsample::test_grid_sample", "test_upsample::test_layouts", "test_versions::test_foreach",
     "test_versions::test_operators", "test_vision::test_gpu_shaped", "test_vision::test_order_of_imports",
     "test_warmup::test_a_list_fills", "test_warmup::test_what_fails_is_named",
+}  # fmt: skip
+
+LONG_DRIVER = {
+    "test_attention::test_blocks", "test_gemm::test_mm_shapes", "test_interop::test_arrays_share",
+    "test_normalization::test_channels_last", "test_normalization::test_layer_norm_larger",
+    "test_pooling::test_formats", "test_pooling::test_integers", "test_reduce::test_every_operator",
+    "test_softmax::test_rows_larger", "test_training::test_autocast_fp16_name_resnet",
+    "test_training::test_float32_optimizer",
 }  # fmt: skip
 
 
@@ -86,18 +98,50 @@ def no_narrow_work_groups() -> Iterator[None]:
     assert not new, f"work-groups of fewer than 32 items: {sorted(new)}"
 
 
-def is_long(item: pytest.Item) -> bool:
+def is_in(tests: set[str], item: pytest.Item) -> bool:
     name = f"{Path(item.path).stem}::{item.name}"
-    return any(fnmatch(name, pattern + ("*" if "::" in pattern else "::*")) for pattern in LONG)
+    return any(fnmatch(name, pattern + ("*" if "::" in pattern else "::*")) for pattern in tests)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of which no test is marked are not imported."""
+    driver = config.getoption("markexpr") in ("driver", "long_driver")
+    return True if driver and collection_path.suffix and collection_path.stem not in RUNTIME | KERNELS else None
+
+
+def running_test() -> Callable | None:
+    """What torch.testing's extract_test_fn returns, which reads the source of each function on the stack for it."""
+    frame = sys._getframe(1)
+    while frame:
+        case = frame.f_locals.get("self")
+        if isinstance(case, TestCase):
+            *_, class_name, name = case.id().rsplit(".", 2)
+            if class_name == type(case).__name__ and name.startswith("test"):
+                return getattr(case, name).__func__
+        frame = frame.f_back
+    return None
+
+
+def spare_tracebacks() -> None:
+    """Nine tenths of a test of an operator would be tracebacks that nobody reads: torch.manual_seed makes one for each
+    kind of device that is not there."""
+    for name in ("common_utils", "opinfo.core"):
+        if module := sys.modules.get(f"torch.testing._internal.{name}"):
+            module.extract_test_fn = running_test
+    if torch := sys.modules.get("torch"):
+        for module in (torch.cuda, torch.xpu, torch.mtia):
+            if not module.is_available():
+                module.manual_seed_all = lambda seed: None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    spare_tracebacks()
     counts: dict[str, int] = {}
     for item in items:
         file = Path(item.path).stem
         if file.startswith(AMP):
             item.add_marker(pytest.mark.amp)
-        if is_long(item):
+        if is_in(LONG, item):
             item.add_marker(pytest.mark.long)
             if file in RUNTIME or file in KERNELS:
                 item.add_marker(pytest.mark.long_driver)
@@ -105,4 +149,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.quick)
         counts[file] = counts.get(file, -1) + 1
         if file in RUNTIME or (file in KERNELS and counts[file] % 3 == 0):
-            item.add_marker(pytest.mark.driver)
+            long = is_in(LONG_DRIVER, item) or (file in KERNELS and counts[file] % 9 != 0)
+            item.add_marker(pytest.mark.long_driver if long else pytest.mark.driver)

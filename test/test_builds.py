@@ -134,8 +134,8 @@ except RuntimeError as error:
 assert torch.ones(3, device="netcl").add(1).sum().item() == 6
 """
         with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "NETCL_DUMP": folder, "NETCL_CACHE_DIR": folder + "/cache"}
-            subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+            run = python(code, NETCL_DUMP=folder, NETCL_CACHE_DIR=folder + "/cache")
+            self.assertEqual(run.returncode, 0, run.stderr)
             (kept,) = Path(folder).glob("*.cl")
             parts = ("// options: ", "-DMARK=7", "void broken", "CL_BUILD_PROGRAM_FAILURE", "no_such_name")
             self.assertRegex(kept.read_text(), "(?s)" + ".*".join(parts))

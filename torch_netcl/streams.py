@@ -77,8 +77,8 @@ class stream:
 
 
 def is_current_stream_capturing() -> bool:
-    """False: OpenCL 1.2 has no graphs into which a stream's work could be recorded."""
-    return False
+    """Whether a `torch.accelerator.Graph` is being captured on the current device."""
+    return torch.ops.netcl.is_capturing()
 
 
 StreamContext = stream

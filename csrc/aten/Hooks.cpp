@@ -47,7 +47,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     return can;
   }
 
-  c10::Stream getStream(c10::Device d) const override { return current_queue(d.index()).stream(); }
+  c10::Stream getStream(c10::Device d) const override { return current_stream(device(d.index()).index()); }
   c10::Stream getDefaultStream(c10::Device d) const override {
     return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, device(d.index()).index()), 0);
   }

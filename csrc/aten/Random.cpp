@@ -66,7 +66,7 @@ void fill_contiguous(const Distribution& dist, const Tensor& out, const Generato
   check_dtype(device, acc, op);
   check_dtype(device, out.scalar_type(), op);
   const Groups g = groups_for(device, out.numel(), wide ? 32 : 64);
-  const auto [seed, offset] = philox_state(generator, device.index(), g.blocks);
+  const Philox philox = philox_state(generator, device.index(), g.blocks);
   Defs defs;
   defs.set("DIST", name).set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
   if (integers) defs.set("ACC_INTEGRAL", "1");
@@ -78,7 +78,7 @@ void fill_contiguous(const Distribution& dist, const Tensor& out, const Generato
   const int32_t code = asserts ? assert_message_code(device, "Expected 0 <= p <= 1 for every probability p") : 0;
   kernel(device, "random.cl", "fill", defs)
       .launch(op, queue_of(out), {g.items}, {g.local}, buf(out), buf_or_null(probabilities), out.numel(), g.per_item,
-              seed, offset, Bytes{pa.words.data(), pa.size}, Bytes{pb.words.data(), pb.size}, err, code);
+              philox, Bytes{pa.words.data(), pa.size}, Bytes{pb.words.data(), pb.size}, err, code);
 }
 
 void fill(const Distribution& dist, const Tensor& self, const Generator& generator) {
@@ -238,13 +238,13 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& self, double p, std::opt
   check_dtype(device, in.scalar_type(), "aten::native_dropout");
   const auto acc = compute_type(in.scalar_type());
   const Groups g = groups_for(device, in.numel(), 64);
-  const auto [seed, offset] = philox_state(std::nullopt, device.index(), g.blocks);
+  const Philox philox = philox_state(std::nullopt, device.index(), g.blocks);
   Defs defs;
   defs.set("IO", dtype_tag(in.scalar_type())).set("ACC", dtype_tag(acc));
   const PackedScalar scale = pack_scalar(p == 1 ? 0.0 : 1.0 / (1.0 - p), acc);
   kernel(device, "dropout.cl", "dropout", defs)
       .launch("aten::native_dropout", queue_of(in), {g.items}, {g.local}, buf(out), buf(mask), buf(in), in.numel(),
-              g.per_item, seed, offset, static_cast<float>(1.0 - p), Bytes{scale.words.data(), scale.size});
+              g.per_item, philox, static_cast<float>(1.0 - p), Bytes{scale.words.data(), scale.size});
   return {out, mask};
 }
 

@@ -31,14 +31,14 @@ Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor&
   Device& device = netcl::device_of(a);
   check_dtype(device, a.scalar_type(), op);
   const auto acc = compute_type(a.scalar_type());
-  const auto [seed, offset] = philox_state(generator, device.index(), static_cast<uint64_t>(a.numel()));
+  const Philox philox = philox_state(generator, device.index(), static_cast<uint64_t>(a.numel()));
   const Split s = split(device, a.numel(), 1);
   Defs defs;
   defs.set("DIST", dist).set("IO", dtype_tag(a.scalar_type())).set("ACC", dtype_tag(acc));
   if (acc == at::kDouble) defs.set("ACC_DOUBLE", "1");
   kernel(device, "sampling.cl", "sample", defs)
-      .launch(op, queue_of(a), {s.items}, {s.local}, buf(out), buf(a), buf_or_null(second), a.numel(), s.chunk, seed,
-              offset, Buf{message ? assert_buffer(device) : nullptr},
+      .launch(op, queue_of(a), {s.items}, {s.local}, buf(out), buf(a), buf_or_null(second), a.numel(), s.chunk, philox,
+              Buf{message ? assert_buffer(device) : nullptr},
               int32_t(message ? assert_message_code(device, message) : 0));
   return out;
 }

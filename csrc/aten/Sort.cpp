@@ -202,7 +202,7 @@ std::tuple<Tensor&, Tensor&> median_out(const Tensor& self, int64_t dim, bool ke
 }
 template <bool kSkipNan>
 Tensor median(const Tensor& self) {
-  if (self.numel() == 0) return at::empty({}, self.options()).fill_(std::numeric_limits<float>::quiet_NaN());
+  if (self.numel() == 0) return at::full({}, std::numeric_limits<float>::quiet_NaN()).to(self.options());
   Tensor values, indices;
   pick(kMedian<kSkipNan>, self.reshape({-1}), 0, false, values, indices);
   return values;

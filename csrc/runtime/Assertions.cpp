@@ -94,8 +94,13 @@ const void* assert_buffer(Device& device) {
     clear(queue_for(c10::Stream(c10::Stream::DEFAULT, on)), a.unfilled);
     a.address = a.unfilled;
   }
-  a.armed.fetch_or(uint64_t{1} << current_queue(device.index()).id());
+  arm_assertions(current_queue(device.index()));
   return a.address;
+}
+
+void arm_assertions(Queue& queue) {
+  if (queue.deferred().capture()) return;  // replays do it
+  assertions_of(queue.device().index()).armed.fetch_or(uint64_t{1} << queue.id());
 }
 
 int assert_code(Device& device, const char* op) { return code_of(device, op, false); }
@@ -104,7 +109,7 @@ int assert_message_code(Device& device, const std::string& message) { return cod
 void raise_device_assertions(Queue& queue, bool whole) {
   auto& a = assertions_of(queue.device().index());
   // Reports of other streams raise as well. Those streams stay armed, since more reports may follow.
-  if (!a.armed.load(std::memory_order_relaxed)) return;
+  if (!a.armed.load(std::memory_order_relaxed) || !a.address) return;
   const uint64_t mine = uint64_t{1} << queue.id();
   std::array<int, 4> report{};
   Assertions::Text found;

@@ -11,6 +11,8 @@
 namespace netcl {
 
 // The buffer that kernels report to. Also notes that the current stream's buffer must be checked.
+// Kernels that may report run on `queue` once more.
+void arm_assertions(Queue& queue);
 const void* assert_buffer(Device& device);
 // The code with which a kernel of `op` reports a bad index; it raises an IndexError that names the operator.
 int assert_code(Device& device, const char* op);

@@ -124,14 +124,19 @@ class Pool {
     for (const auto id : block->used_by) {
       Queue* queue = nullptr;
       try {
-        queue = &queue_on(device, id);
-        waiting.events.push_back(queue->mark().event);
+        queue = &queue_at(device.index(), id);
+        if (const Mark mark = queue->mark(); mark.event) waiting.events.push_back(mark.event);
       } catch (const c10::Error&) {  // destructors call this: wait instead of raising
         if (queue) try_finish(*queue);
       }
     }
     block->used_by.clear();
     waiting_.push_back(std::move(waiting));
+  }
+
+  void release_stream(c10::StreamId stream) {
+    const Lock lock(mutex_);
+    release_cached(stream);
   }
 
   void record_stream(const void* pointer, c10::StreamId stream) {
@@ -258,7 +263,7 @@ class Pool {
       if (attempt > 0) stats_.num_alloc_retries++;
       if (reserved_ + bytes > limit) continue;
       mem = create_buffer(device, buffer_bytes, &err);
-      if (mem && !device.is_cpu()) mem = touched(mem, queue_on(device, stream), attempt > 0, &err);
+      if (mem && !device.is_cpu()) mem = touched(mem, queue_at(device.index(), stream), attempt > 0, &err);
     }
     if (!mem) {
       stats_.num_ooms++;
@@ -270,7 +275,7 @@ class Pool {
                        " are allocated by tensors, ", human(reserved_ - used), " are reserved and unused (",
                        error_symbol(err), "). Free tensors, use a smaller batch, or call torch.netcl.empty_cache().");
     }
-    char* host = queue_on(device, stream).immediate().host_address(mem, buffer_bytes);
+    char* host = queue_at(device.index(), stream).immediate().host_address(mem, buffer_bytes);
     Slab* slab = add_slab(mem, bytes, device.index(), host);
     reserved_ += bytes;
     if (logs(LogTopic::kAlloc)) log("reserve ", bytes, " bytes of netcl:", int(device.index()), ", now ", reserved_);
@@ -286,11 +291,6 @@ class Pool {
       stats_.reserved_bytes[int(t)].increase(bytes);
     });
     return block;
-  }
-
-  static Queue& queue_on(const Device& device, c10::StreamId stream) {
-    return queue_for(
-        c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, device.index()), stream));
   }
 
   // GPUs' drivers may allocate a buffer at the first command that uses it. So write a byte now, where it can be tried
@@ -409,14 +409,15 @@ class Pool {
     }
   }
 
-  // Releases all free slabs.
-  void release_cached() {
+  // Releases all free slabs, or those of one stream.
+  void release_cached(c10::StreamId stream = -1) {
     reclaim_finished();
     for (auto* blocks : {&free_small_, &free_large_}) {
       for (auto it = blocks->begin(); it != blocks->end();) {
         Block* block = *it;
-        it = whole(block) ? blocks->erase(it) : std::next(it);
-        if (whole(block)) release(block);
+        const bool goes = whole(block) && (stream < 0 || block->stream == stream);
+        it = goes ? blocks->erase(it) : std::next(it);
+        if (goes) release(block);
       }
     }
   }
@@ -525,6 +526,8 @@ void retry_with_free_memory(Queue& queue, cl_int err, const char* call, const st
 void* allocate_on(Device& device, c10::StreamId stream, size_t bytes) {
   return pool(device.index()).allocate(device, stream, bytes);
 }
+
+void release_stream(c10::DeviceIndex index, c10::StreamId stream) { pool(index).release_stream(stream); }
 
 void set_memory_fraction(c10::DeviceIndex index, double fraction) {
   TORCH_CHECK_VALUE(fraction > 0 && fraction <= 1, "netcl: the memory fraction must lie in (0, 1], got ", fraction);

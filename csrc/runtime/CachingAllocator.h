@@ -23,6 +23,8 @@ size_t allocated_bytes(const void* address);
 // late report it, returns cached memory to the driver and calls `enqueue` again. If it fails again, raises what `call`
 // met.
 void retry_with_free_memory(Queue& queue, cl_int err, const char* call, const std::function<cl_int()>& enqueue);
+// Returns the cached memory of one stream to the driver.
+void release_stream(c10::DeviceIndex device, c10::StreamId stream);
 // Limits the reserved memory to this fraction of CL_DEVICE_GLOBAL_MEM_SIZE.
 void set_memory_fraction(c10::DeviceIndex device, double fraction);
 // The device's memory less what this process reserved, and all of it (CL_DEVICE_GLOBAL_MEM_SIZE).

@@ -119,7 +119,15 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   check_not_forked();
   stay_if_exiting();
   const Location to = locate(dst);
-  if (const auto turn = turn_of_host(to, bytes, queue)) {
+  if (queue.deferred().capture() && !async_from_pinned) {
+    // Each replay writes the bytes of now, which the graph keeps.
+    submit_in_order(queue, {to.mem}, [to, kept = std::string(static_cast<const char*>(src), bytes)](Queue& q) {
+      submit(q, write_command(kept.size()), [&](cl_command_queue handle, Recorded& recorded) {
+        return cl().clEnqueueWriteBuffer(handle, to.mem, CL_FALSE, to.offset, kept.size(), kept.data(), 0, nullptr,
+                                         recorded.event());
+      });
+    });
+  } else if (const auto turn = turn_of_host(to, bytes, queue)) {
     std::memcpy(to.host, src, bytes);
   } else if (async_from_pinned ? is_pinned(src) : pinned_in_use(src)) {
     if (!async_from_pinned) report_wait();

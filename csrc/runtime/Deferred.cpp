@@ -1,5 +1,7 @@
 #include "runtime/Deferred.h"
 
+#include <c10/util/Exception.h>
+
 #include <utility>
 
 #include "runtime/Counters.h"
@@ -23,17 +25,32 @@ void DeferredCommand::hold(cl_mem mem) {
 bool DeferredCommands::full() const {
   constexpr size_t kMost = 4096;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return list_.size() >= kMost;
+  return list_.size() >= kMost && !capture();
+}
+
+void DeferredCommands::set_capture(Capture* capture) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  capture_.store(capture, std::memory_order_release);
+  any_.store(capture != nullptr, std::memory_order_release);
 }
 
 void DeferredCommands::add(std::unique_ptr<DeferredCommand> command) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (Capture* into = capture()) return into->commands.push_back(std::move(command));
   list_.push_back(std::move(command));
   increment(counters.deferred);
   any_.store(true, std::memory_order_release);
 }
 
 void DeferredCommands::submit(Which which) {
+  if (capture()) {
+    const char* op = current_op();
+    TORCH_CHECK(
+        which != Which::kAll, "netcl: ", op ? op : "this call", " cannot be captured in a graph, since it waits ",
+        "for the device. Do it before the capture or after replay(): .item(), .cpu(), copies from pinned memory, ",
+        "events and kernels of compile_kernel; and run the work once before it is captured.");
+    return;
+  }
   std::unique_lock<std::mutex> turn(turn_, std::defer_lock);
   if (which == Which::kAll) {
     turn.lock();

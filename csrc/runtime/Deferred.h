@@ -2,6 +2,9 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/GeneratorImpl.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <atomic>
 #include <deque>
@@ -17,6 +20,11 @@ namespace netcl {
 
 class Queue;
 
+// Where the random numbers of a replay come from: a generator's seed, and what is added to the offsets of the capture.
+struct Draw {
+  uint64_t seed, shift;
+};
+
 // Such a launch, or a command behind one. It holds references to the buffers that it uses, so that they are not
 // released.
 class DeferredCommand {
@@ -27,10 +35,13 @@ class DeferredCommand {
   DeferredCommand& operator=(const DeferredCommand&) = delete;
   void hold(cl_mem mem);
   virtual const char* op() const { return op_.c_str(); }
+  virtual std::string text() const { return op_.empty() ? "a copy or fill" : "a copy or fill of " + op_; }
   // Whether what it waits for is built; whether the build is over, be it by an error.
   virtual bool ready() const { return true; }
   virtual bool over() const { return true; }
   virtual void submit(Queue& queue) = 0;
+  // Call this before each submit() of a captured command, with one entry per generator of the capture.
+  virtual void draw(c10::ArrayRef<Draw> /*draws*/) {}
 
  protected:
   std::string op_;  // for errors
@@ -39,13 +50,26 @@ class DeferredCommand {
   std::vector<cl_mem> held_;
 };
 
+// Commands that are kept for any number of replays, and the generators from which they draw.
+struct Capture {
+  struct Source {
+    c10::intrusive_ptr<c10::GeneratorImpl> generator;
+    uint64_t first = 0, count = 0;  // the offset when the capture first drew, and how far the capture moved it
+  };
+  std::vector<std::unique_ptr<DeferredCommand>> commands;
+  std::vector<Source> sources;
+};
+
 class DeferredCommands {
  public:
   DeferredCommands(Queue& queue, c10::DeviceIndex device) : queue_(queue), device_(device) {}
   bool any() const { return any_.load(std::memory_order_acquire); }
   bool full() const;
+  // From now on add() keeps commands in `capture` and nothing is enqueued, until this is called with null.
+  void set_capture(Capture* capture);
+  Capture* capture() const { return capture_.load(std::memory_order_acquire); }
   void add(std::unique_ptr<DeferredCommand> command);
-  // Enqueues all; waits for their kernels.
+  // Enqueues all; waits for their kernels. An error during a capture.
   void settle() {
     if (__builtin_expect(any(), 0)) submit(Which::kAll);
   }
@@ -65,6 +89,7 @@ class DeferredCommands {
   Queue& queue_;
   c10::DeviceIndex device_;
   std::atomic<bool> any_{false};
+  std::atomic<Capture*> capture_{nullptr};
   mutable std::mutex mutex_;  // protects `list_`
   std::deque<std::unique_ptr<DeferredCommand>> list_;
   std::mutex turn_;  // held by the thread that enqueues the commands of `list_`

@@ -32,12 +32,24 @@ struct DeferredLaunch : DeferredCommand {
     bytes.insert(bytes.end(), from, from + size);
   }
   const char* op() const override { return name; }
+  std::string text() const override {
+    return c10::str(kernel.name(), " for ", name, ", global [", c10::Join(", ", global), "], local [",
+                    c10::Join(", ", local), "]");
+  }
   // A launch whose kernel failed stays until the host waits, so that the rest of its operator lies behind it.
   bool ready() const override { return kernel.built(); }
   bool over() const override { return !kernel.building(); }
   void submit(Queue& queue) override {
     kernel.wait();
     kernel.submit(queue, *this);
+  }
+  void draw(c10::ArrayRef<Draw> draws) override {
+    for (const auto& [arg, philox] : drawn) {
+      const auto [seed, shift] = draws[philox.source];
+      const uint64_t offset = philox.offset + shift;
+      std::memcpy(bytes.data() + args[arg].at, &seed, sizeof(seed));
+      std::memcpy(bytes.data() + args[arg + 1].at, &offset, sizeof(offset));
+    }
   }
 
   Kernel& kernel;
@@ -50,6 +62,7 @@ struct DeferredLaunch : DeferredCommand {
   static constexpr size_t kLocal = ~size_t{0};
   std::vector<Arg> args;
   std::vector<unsigned char> bytes;
+  std::vector<std::pair<size_t, Philox>> drawn;  // by the first of their two arguments
 };
 
 namespace {
@@ -151,6 +164,7 @@ void Kernel::wait() const {
 // built now.
 bool Kernel::defers(Queue& queue) {
   check_not_forked();
+  if (queue.deferred().capture()) return true;
   if (build_threads(device_) > 0 && queue.may_defer()) {
     queue.deferred().settle_built();
     return !built() || queue.deferred().any();
@@ -182,6 +196,12 @@ void Kernel::bind(cl_uint& index, const Buf& buf) {
 void Kernel::bind(cl_uint& index, const Mem& mem) {
   if (later_) later_->hold(mem.mem);
   set_arg(index++, sizeof(cl_mem), &mem.mem);
+}
+
+void Kernel::bind(cl_uint& index, const Philox& philox) {
+  if (later_ && philox.source >= 0) later_->drawn.emplace_back(index, philox);
+  bind(index, philox.seed);
+  bind(index, philox.offset);
 }
 
 void Kernel::bind(cl_uint& index, const Local& local) { set_value(index++, local.bytes, nullptr); }

@@ -47,6 +47,13 @@ struct Mem {
   cl_mem mem;
 };
 
+// A generator's state: two arguments. A replay of a captured launch has other numbers than the capture: `source` is the
+// generator's place among those of the capture.
+struct Philox {
+  uint64_t seed, offset;
+  int source = -1;
+};
+
 // Raw bytes, for structs that are put together at run time.
 struct Bytes {
   const void* data;
@@ -119,6 +126,7 @@ class Kernel {
   void bind(cl_uint& index, const Buf& buf);
   void bind(cl_uint& index, const Local& local);
   void bind(cl_uint& index, const Mem& mem);
+  void bind(cl_uint& index, const Philox& philox);
   void bind(cl_uint& index, const Bytes& bytes) { set_value(index++, bytes.size, bytes.data); }
   // Any number of arguments of the same kind.
   template <class T>

@@ -208,7 +208,7 @@ void free_finished_pinned() {
 
 bool keep_pinned(const void* host, Queue& queue) {
   if (!is_pinned(host)) return false;
-  keep_pinned_until(host, queue.mark().event);
+  if (const Mark mark = queue.mark(); mark.event) keep_pinned_until(host, mark.event);
   return true;
 }
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -39,28 +38,18 @@ std::array<DeviceQueues, 64>& all_queues() {
   return *all;
 }
 
-Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
-  auto& q = all_queues().at(index);
-  TORCH_CHECK(id >= 0 && id <= kPoolStreams, "netcl: stream ", id, " does not exist");
-  std::call_once(q.once[id], [&] {
-    auto queue = std::make_unique<Queue>(device(index), id);
-    if (q.used.fetch_add(1) > 0) finish_device(index, true);  // copies so far were made for one stream
-    q.queues[id] = std::move(queue);
-  });
-  return *q.queues[id];
-}
-
 thread_local std::array<c10::StreamId, 64> current_streams{};
 
-// Markers in a queue. With them a host that runs ahead of the device waits before the driver's list of commands fills
-// the memory.
-struct Marks {
+// The queues of captures, by their numbers. No command is enqueued there, except the first use of new memory.
+constexpr c10::StreamId kFirstCapture = 1024;
+struct CaptureQueues {
   std::mutex mutex;
-  std::deque<cl_event> events;
+  std::vector<std::unique_ptr<Queue>> list;
+  std::atomic<Queue*> current{nullptr};
 };
-Marks& marks_of(const Queue& queue) {
-  static auto* all = new std::array<std::array<Marks, kPoolStreams + 1>, 64>();
-  return all->at(queue.device().index()).at(queue.id());
+CaptureQueues& captures_of(c10::DeviceIndex index) {
+  static auto* all = new std::array<CaptureQueues, 64>();
+  return all->at(index);
 }
 
 // The host threads that wait for a device.
@@ -214,14 +203,13 @@ void Queue::flush() {
 void Queue::throttle() {
   if (shutting_down()) return;
   let_a_wait_end(*this);
-  Marks& marks = marks_of(*this);
   cl_event oldest = nullptr;
   {
-    const std::lock_guard<std::mutex> lock(marks.mutex);
-    marks.events.push_back(enqueue_marker());
-    if (marks.events.size() <= kMarks) return;
-    oldest = marks.events.front();
-    marks.events.pop_front();
+    const std::lock_guard<std::mutex> lock(marks_mutex_);
+    marks_.push_back(enqueue_marker());
+    if (marks_.size() <= kMarks) return;
+    oldest = marks_.front();
+    marks_.pop_front();
   }
   if (!is_over(oldest)) {
     increment(counters.throttles);
@@ -260,6 +248,7 @@ void Queue::wait(cl_event event) {
 }
 
 Mark Queue::mark() {
+  if (deferred_.capture()) return {};
   deferred_.settle();
   const uint64_t before = enqueued_.load();
   return {enqueue_marker(), before};
@@ -276,12 +265,61 @@ cl_event Queue::enqueue_marker() {
   return event;
 }
 
+Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
+  if (id >= kFirstCapture) {
+    CaptureQueues& captures = captures_of(index);
+    const std::lock_guard<std::mutex> lock(captures.mutex);
+    const auto number = static_cast<size_t>(id - kFirstCapture);
+    while (captures.list.size() <= number) {
+      const auto next = kFirstCapture + static_cast<c10::StreamId>(captures.list.size());
+      captures.list.push_back(std::make_unique<Queue>(device(index), next));
+    }
+    return *captures.list[number];
+  }
+  auto& q = all_queues().at(index);
+  TORCH_CHECK(id >= 0 && id <= kPoolStreams, "netcl: stream ", id, " does not exist");
+  std::call_once(q.once[id], [&] {
+    auto queue = std::make_unique<Queue>(device(index), id);
+    if (q.used.fetch_add(1) > 0) finish_device(index, true);  // copies so far were made for one stream
+    q.queues[id] = std::move(queue);
+  });
+  return *q.queues[id];
+}
+
+void begin_capture(c10::DeviceIndex index, int number, Capture& capture) {
+  Queue& queue = queue_at(index, capture_stream(number));
+  Queue* none = nullptr;
+  TORCH_CHECK(captures_of(index).current.compare_exchange_strong(none, &queue),
+              "netcl: a graph is being captured on this device; its capture must end before the next one begins");
+  queue.deferred().set_capture(&capture);
+}
+
+void end_capture(c10::DeviceIndex index) {
+  if (Queue* queue = captures_of(index).current.exchange(nullptr)) queue->deferred().set_capture(nullptr);
+}
+
+c10::StreamId capture_stream(int number) { return kFirstCapture + number; }
+
+Capture* current_capture(c10::DeviceIndex index) {
+  Queue* queue = captures_of(index).current.load(std::memory_order_acquire);
+  return queue ? queue->deferred().capture() : nullptr;
+}
+
 Queue& current_queue(c10::DeviceIndex index) {
   if (index < 0) index = current_device();
+  if (Queue* capturing = captures_of(index).current.load(std::memory_order_acquire)) return *capturing;
   return queue_at(device(index).index(), current_streams[index]);
 }
 
-Queue& queue_for(const c10::Stream& stream) { return queue_at(stream.device_index(), stream.id()); }
+Queue& queue_for(const c10::Stream& stream) {
+  if (Queue* capturing = captures_of(stream.device_index()).current.load(std::memory_order_acquire)) return *capturing;
+  return queue_at(stream.device_index(), stream.id());
+}
+
+c10::Stream current_stream(c10::DeviceIndex index) {
+  if (index < 0) index = current_device();
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::PrivateUse1, index), current_streams.at(index));
+}
 
 c10::Stream stream_from_pool(c10::DeviceIndex index, bool /*high_priority*/) {
   if (index < 0) index = current_device();

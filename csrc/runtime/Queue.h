@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -76,7 +77,7 @@ class Queue {
   bool ended();
   // Everything enqueued on this queue from now on waits for `event`.
   void wait(cl_event event);
-  // Enqueues a marker after everything so far and submits it.
+  // Enqueues a marker after everything so far and submits it. During a capture there is no event.
   Mark mark();
   // Waits for the marker.
   void finish(const Mark& mark);
@@ -132,11 +133,26 @@ class Queue {
   std::atomic<bool> marked_{false};  // whether a marker, which is no counted command, may not have ended
   std::mutex probe_mutex_;
   Mark probe_;
+  // Markers between many commands: a host that runs ahead of the device waits for the oldest before the driver's list
+  // of commands fills the memory.
+  std::mutex marks_mutex_;
+  std::deque<cl_event> marks_;
 };
+
+// Until end_capture(), the device's commands of all streams and threads are kept in `capture`. Their memory is that of
+// a stream of its own, by number: captures of one number share it.
+void begin_capture(c10::DeviceIndex index, int number, Capture& capture);
+void end_capture(c10::DeviceIndex index);
+c10::StreamId capture_stream(int number);
+Capture* current_capture(c10::DeviceIndex index);
+// The queue of a stream, even during a capture.
+Queue& queue_at(c10::DeviceIndex index, c10::StreamId id);
 
 // The current queue of this thread on device `index` (-1 = current device).
 Queue& current_queue(c10::DeviceIndex index = -1);
 Queue& queue_for(const c10::Stream& stream);
+// The current stream of this thread, even during a capture.
+c10::Stream current_stream(c10::DeviceIndex index);
 c10::Stream stream_from_pool(c10::DeviceIndex index, bool high_priority);
 c10::Stream exchange_stream(const c10::Stream& stream);
 // The queues of the device's streams that were used so far.

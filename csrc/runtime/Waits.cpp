@@ -29,6 +29,7 @@ void synchronize_device(c10::DeviceIndex index) {
   index = device(index).index();
   check_not_forked();
   if (shutting_down()) return stay_if_exiting();
+  if (current_capture(index)) current_queue(index).finish();  // raises: a capture waits for nothing
   finish_device(index, false);
   stay_if_exiting();
   for (Queue* queue : queues_of(index)) raise_earlier_errors(*queue);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -77,11 +78,28 @@ at::Generator make_generator(c10::DeviceIndex index) {
   return at::make_generator<GeneratorImpl>(index);
 }
 
-std::pair<uint64_t, uint64_t> philox_state(const std::optional<at::Generator>& generator, c10::DeviceIndex index,
-                                           uint64_t count) {
+namespace {
+// The generator's place among those of the capture, which it moves to behind its next `count` blocks.
+int source_in(Capture& capture, GeneratorImpl& generator, uint64_t count) {
+  auto& sources = capture.sources;
+  const auto is_this = [&](const Capture::Source& s) { return s.generator.get() == &generator; };
+  auto found = std::find_if(sources.begin(), sources.end(), is_this);
+  if (found == sources.end()) {
+    using Pointer = c10::intrusive_ptr<c10::GeneratorImpl>;
+    found = sources.insert(found, {Pointer::reclaim_copy(&generator), generator.get_offset(), 0});
+  }
+  found->count += count;
+  return static_cast<int>(found - sources.begin());
+}
+}  // namespace
+
+Philox philox_state(const std::optional<at::Generator>& generator, c10::DeviceIndex index, uint64_t count) {
   auto* impl = at::get_generator_or_default<GeneratorImpl>(generator, default_generator(index));
   const std::lock_guard<std::mutex> lock(impl->mutex_);
-  return impl->philox(count);
+  Capture* capture = current_capture(index < 0 ? current_device() : index);
+  const int source = capture ? source_in(*capture, *impl, count) : -1;
+  const auto [seed, offset] = impl->philox(count);
+  return {seed, offset, source};
 }
 
 }  // namespace netcl

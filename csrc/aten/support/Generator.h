@@ -8,6 +8,8 @@
 
 #include <utility>
 
+#include "runtime/Kernel.h"
+
 namespace netcl {
 
 class GeneratorImpl final : public c10::GeneratorImpl {
@@ -34,8 +36,8 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 
 const at::Generator& default_generator(c10::DeviceIndex index);
 at::Generator make_generator(c10::DeviceIndex index);
-// The same for `generator`, or for the device's default one. Locks it, and raises if it is not netcl's.
-std::pair<uint64_t, uint64_t> philox_state(const std::optional<at::Generator>& generator, c10::DeviceIndex index,
-                                           uint64_t count);
+// The same for `generator`, or for the device's default one, as a kernel's arguments. Locks it, and raises if it is not
+// netcl's.
+Philox philox_state(const std::optional<at::Generator>& generator, c10::DeviceIndex index, uint64_t count);
 
 }  // namespace netcl

@@ -147,6 +147,38 @@ class TestNarrowDtypes(TestCase):
                 atol = 2e-3 if out is E4M3 else 1e-5
                 self.assertEqual(got.cpu().double(), want, atol=atol, rtol=max(eps, 1e-5))
 
+    def test_scaled_mm_with_blocks(self):
+        """float32 scales of 1 x 128 and 128 x 128 elements, as CUDA has them on Hopper."""
+        kinds = F.ScalingType.BlockWise1x128, F.ScalingType.BlockWise128x128
+        for m, k, n in ((200, 384, 144), (128, 128, 256), (5, 512, 16), (3, 100, 300)):
+            a, b = torch.randn(m, k).to(E4M3), torch.randn(n, k).to(E4M3)
+            blocks = [-(-size // 128) for size in (m, k, n)]
+            for of_a, of_b in ((0, 0), (0, 1), (1, 0)):
+                scale_a = torch.rand(blocks[0] if of_a else m, blocks[1]) + 0.5
+                scale_b = torch.rand(blocks[2] if of_b else n, blocks[1]) + 0.5
+                wide = [
+                    x.double() * s.double().repeat_interleave(128 if square else 1, 0)[: len(x)]
+                    .repeat_interleave(128, 1)[:, :k]
+                    for x, s, square in ((a, scale_a, of_a), (b, scale_b, of_b))
+                ]  # fmt: skip
+                x, y, s, t = (v.to(DEVICE) for v in (a, b, scale_a, scale_b))
+                with self.subTest(shape=(m, k, n), kinds=(of_a, of_b)), no_fallback():
+                    got = torch._scaled_mm(x, y.t(), s, t.t(), out_dtype=torch.float32)
+                    # Scaled elements are rounded to float, as are sums of k of them.
+                    self.assertEqual(got.cpu().double(), wide[0] @ wide[1].t(), atol=1e-3, rtol=1e-5)
+                    # Here scales of squares are transposed, with blocks filled up to four.
+                    padded = [
+                        F.pad(v.t(), (0, 0, 0, -blocks[1] % 4)) if square else v for v, square in ((s, of_a), (t, of_b))
+                    ]
+                    same = F.scaled_mm(
+                        x, y.t(), padded[0], kinds[of_a], padded[1], kinds[of_b], output_dtype=torch.float32
+                    )
+                    self.assertEqual(same.cpu(), got.cpu())
+        ones = torch.ones(5, 16, device=DEVICE).to(torch.float8_e8m0fnu)
+        kind = F.ScalingType.BlockWise1x32
+        with self.assertRaisesRegex(NotImplementedError, "blocks of 1x128 or 128x128"):
+            F.scaled_mm(x, y.t(), ones, kind, ones, kind)
+
     def test_scaled_mm_v2_and_refusals(self):
         a, b = torch.randn(16, 32).to(E4M3).to(DEVICE), torch.randn(24, 32).to(E4M3).to(DEVICE).t()
         rows, columns = torch.rand(16, 1, device=DEVICE), torch.rand(24, 1, device=DEVICE)

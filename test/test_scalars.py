@@ -133,6 +133,9 @@ class TestScalars(TestCase):
             "threshold": lambda: F.threshold(half, 0.5, 1e9),
             "addcmul": lambda: torch.addcmul(byte, byte, byte, value=300),
             "pow": lambda: byte.pow(300),
+            "linspace": lambda: torch.linspace(0, 300, 3, dtype=torch.int8, device=DEVICE),
+            "linspace of half": lambda: torch.linspace(-1e9, 0, 3, dtype=torch.half, device=DEVICE),
+            "logspace": lambda: torch.logspace(0, 300, 3, dtype=torch.int8, device=DEVICE),
         }
         for name, function in calls.items():
             with self.subTest(name=name), self.assertRaisesRegex(RuntimeError, "without overflow"):

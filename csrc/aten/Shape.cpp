@@ -14,6 +14,7 @@
 #include "args/shape.h"
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Library.h"
+#include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
@@ -241,17 +242,15 @@ void spaced(const char* name, Tensor& out, int kind, const at::Scalar& start, co
   TORCH_CHECK(!at::isComplexType(type), name, ": complex sequences are not supported on netcl; use exp of a linspace");
   Device& dev = netcl::device_of(out);
   check_dtype(dev, type, name);
+  const at::Scalar first = in_dtype(start, type), last = in_dtype(end, type);  // as on the CPU; raises on overflow
   const bool integral = at::isIntegralType(type, true);
   const auto acc = type == at::kDouble || (integral && dev.info().has_fp64) ? at::kDouble : at::kFloat;
   const Tensor to = out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous);
   if (acc == at::kDouble) {
-    // The ends are cast to the output's dtype first, as on the CPU.
-    const double a = integral ? static_cast<double>(start.to<int64_t>()) : start.to<double>();
-    const double b = integral ? static_cast<double>(end.to<int64_t>()) : end.to<double>();
+    const double a = first.to<double>(), b = last.to<double>();
     launch_sequence<double>(name, to, {kind, a, b, steps > 1 ? (b - a) / static_cast<double>(steps - 1) : 0, base});
   } else {
-    const float a = integral ? static_cast<float>(start.to<int64_t>()) : start.to<float>();
-    const float b = integral ? static_cast<float>(end.to<int64_t>()) : end.to<float>();
+    const float a = first.to<float>(), b = last.to<float>();
     launch_sequence<float>(
         name, to, {kind, a, b, steps > 1 ? (b - a) / static_cast<float>(steps - 1) : 0, static_cast<float>(base)});
   }

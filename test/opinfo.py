@@ -63,7 +63,7 @@ WIDER = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
-# netcl's mean and 1 / deviation are float32, as CUDA's; the CPU's have the input's dtype.
+# netcl's mean and 1 / deviation are float32, as CUDA's (but group_norm's); the CPU's have the input's dtype.
 FLOAT_STATISTICS = {
     "_batch_norm_with_update",
     "_native_batch_norm_legit",

@@ -1,5 +1,7 @@
 """Autocast regions on netcl: nesting, the cache of casts, threads, decorators and code inside them."""
 
+import subprocess
+import sys
 import threading
 import unittest
 import warnings
@@ -248,6 +250,26 @@ class TestAutocast(TestCase):
                 torch.nn.functional.binary_cross_entropy(p, y)
             with torch.autocast(DEV, enabled=False):
                 torch.nn.functional.binary_cross_entropy(p, y)
+
+    def test_scripted_modules(self):
+        """They infer as others do; training raises (docs/amp_differences.md) instead of using wrong gradients."""
+        module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)).to(DEV)
+        scripted, x = torch.jit.script(module), unit(3, 4)
+        with torch.autocast(DEV, dtype=torch.bfloat16), torch.no_grad():
+            for _ in range(3):  # the interpreter optimises what has run twice
+                self.assertEqual(scripted(x).cpu(), module(x).cpu())
+        # In a process of its own: PyTorch's test utilities switch the interpreter to a mode that programs do not have.
+        program = (
+            "import torch\n"
+            "layers = torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)\n"
+            "scripted = torch.jit.script(torch.nn.Sequential(*layers).to('netcl'))\n"
+            "for _ in range(4):\n"
+            "    with torch.autocast('netcl', dtype=torch.bfloat16):\n"
+            "        loss = scripted(torch.ones(3, 4, device='netcl')).float().sum()\n"
+            "    loss.backward()"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertIn("expected both matrices to have the same dtype", done.stderr)
 
 
 if __name__ == "__main__":

@@ -176,6 +176,14 @@ class TestNormalization(TestCase):
             with self.assertRaises(RuntimeError):
                 aten.native_group_norm_backward(grad, x, m, r, None, 2, 6, 5, 3, [True, True, True])
 
+    def test_group_norm_statistics(self, device):
+        """They stay float32, where the CPU rounds them to 16 bits and its gradients are useless (test_group_norm)."""
+        x = torch.randn(2, 4, 5).bfloat16()
+        got = torch.native_group_norm(x.to(device), None, None, 2, 4, 5, 2, 1e-5)
+        self.assertEqual([t.dtype for t in got], [torch.bfloat16, torch.float32, torch.float32])
+        want = torch.native_group_norm(x.float(), None, None, 2, 4, 5, 2, 1e-5)
+        self.assertEqual([t.cpu() for t in got[1:]], [*want[1:]])
+
     def test_group_norm_empty(self, device):
         x = torch.empty(0, 4, 3, device=device, requires_grad=True)
         w = torch.ones(4, device=device, requires_grad=True)

@@ -2,50 +2,29 @@
 
 #include <c10/util/Exception.h>
 
+#include <utility>
+
 #include "runtime/OpName.h"
 
 namespace netcl {
 
 using c10::ScalarType;
 
+namespace {
+constexpr std::pair<ScalarType, const char*> kTags[] = {
+    {c10::kFloat, "f32"}, {c10::kDouble, "f64"},       {c10::kHalf, "f16"},          {c10::kBFloat16, "bf16"},
+    {c10::kChar, "i8"},   {c10::kShort, "i16"},        {c10::kInt, "i32"},           {c10::kLong, "i64"},
+    {c10::kByte, "u8"},   {c10::kUInt16, "u16"},       {c10::kUInt32, "u32"},        {c10::kUInt64, "u64"},
+    {c10::kBool, "bool"}, {c10::kComplexFloat, "c64"}, {c10::kComplexDouble, "c128"}};
+}  // namespace
+
 const char* dtype_tag(ScalarType type) {
-  switch (type) {
-    case ScalarType::Float:
-      return "f32";
-    case ScalarType::Double:
-      return "f64";
-    case ScalarType::Half:
-      return "f16";
-    case ScalarType::BFloat16:
-      return "bf16";
-    case ScalarType::Char:
-      return "i8";
-    case ScalarType::Short:
-      return "i16";
-    case ScalarType::Int:
-      return "i32";
-    case ScalarType::Long:
-      return "i64";
-    case ScalarType::Byte:
-      return "u8";
-    case ScalarType::UInt16:
-      return "u16";
-    case ScalarType::UInt32:
-      return "u32";
-    case ScalarType::UInt64:
-      return "u64";
-    case ScalarType::Bool:
-      return "bool";
-    case ScalarType::ComplexFloat:
-      return "c64";
-    case ScalarType::ComplexDouble:
-      return "c128";
-    default: {
-      const char* op = current_op();
-      TORCH_CHECK_NOT_IMPLEMENTED(false, op ? op : "", op ? ": " : "", "netcl has no kernel for dtype ", type,
-                                  " of this operator. Convert the tensor to another dtype, or compute on the CPU.");
-    }
+  for (const auto& [known, tag] : kTags) {
+    if (known == type) return tag;
   }
+  const char* op = current_op();
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op ? op : "", op ? ": " : "", "netcl has no kernel for dtype ", type,
+                              " of this operator. Convert the tensor to another dtype, or compute on the CPU.");
 }
 
 ScalarType compute_type(ScalarType type) {

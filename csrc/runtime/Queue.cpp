@@ -270,10 +270,7 @@ Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
     CaptureQueues& captures = captures_of(index);
     const std::lock_guard<std::mutex> lock(captures.mutex);
     const auto number = static_cast<size_t>(id - kFirstCapture);
-    while (captures.list.size() <= number) {
-      const auto next = kFirstCapture + static_cast<c10::StreamId>(captures.list.size());
-      captures.list.push_back(std::make_unique<Queue>(device(index), next));
-    }
+    TORCH_CHECK(number < captures.list.size(), "netcl: stream ", id, " does not exist");
     return *captures.list[number];
   }
   auto& q = all_queues().at(index);
@@ -287,9 +284,17 @@ Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
 }
 
 void begin_capture(c10::DeviceIndex index, int number, Capture& capture) {
+  CaptureQueues& captures = captures_of(index);
+  {
+    const std::lock_guard<std::mutex> lock(captures.mutex);
+    while (captures.list.size() <= static_cast<size_t>(number)) {
+      const auto next = capture_stream(static_cast<int>(captures.list.size()));
+      captures.list.push_back(std::make_unique<Queue>(device(index), next));
+    }
+  }
   Queue& queue = queue_at(index, capture_stream(number));
   Queue* none = nullptr;
-  TORCH_CHECK(captures_of(index).current.compare_exchange_strong(none, &queue),
+  TORCH_CHECK(captures.current.compare_exchange_strong(none, &queue),
               "netcl: a graph is being captured on this device; its capture must end before the next one begins");
   queue.deferred().set_capture(&capture);
 }

@@ -82,6 +82,7 @@ LONG_DRIVER = {
     "test_pooling::test_formats", "test_pooling::test_integers", "test_reduce::test_every_operator",
     "test_reduce::test_var", "test_softmax::test_rows_larger", "test_sort::test_topk_of_long",
     "test_special::test_edges", "test_training::test_autocast_*_resnet", "test_training::test_float32_optimizer",
+    "test_many_dims::test_every_operator_kind", "test_training::test_inf_skips_*_resnet",
 }  # fmt: skip
 
 

@@ -154,6 +154,19 @@ def test_streams():
     torch.testing.assert_close(torch.compile(f)(a), f(a))
 
 
+def test_a_graph_break_inside_autocast():
+    def f(x):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            y = x @ x
+            torch._dynamo.graph_break()
+            return y @ x, y.exp()
+
+    x = torch.randn(16, 16, device=DEVICE)
+    got = torch.compile(f)(x)
+    assert [t.dtype for t in got] == [torch.bfloat16, torch.float32]
+    torch.testing.assert_close(got, f(x))
+
+
 def test_explain():
     def f(x):
         x = x.sin() + 1

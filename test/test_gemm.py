@@ -330,6 +330,27 @@ class TestGemm(TestCase):
             for _ in range(3):
                 self.assertTrue(torch.equal(first.cpu(), (a @ b).cpu()))
 
+    @parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_out_dtype(self, dtype):
+        """Products of 16-bit numbers as float32, in which the sums are kept."""
+        for m, n, k in [(1, 1, 1), (13, 33, 21), (70, 130, 67), (3, 4, 0), (5, 7, 500)]:
+            a, b = data((2, m, k), dtype), data((2, k, n), dtype, 1)
+            added = data((2, m, n), torch.float32, 2)
+            x, y, z = a.to(DEVICE), b.to(DEVICE), added.to(DEVICE)
+            product, options = a.float() @ b.float(), {"out_dtype": torch.float32}
+            cases = {
+                "mm": (torch.mm(x[0], y[0], **options), product[0]),
+                "bmm": (torch.bmm(x, y, **options), product),
+                "addmm": (torch.addmm(z[0], x[0], y[0], beta=0.5, alpha=2, **options), added[0] / 2 + product[0] * 2),
+                "baddbmm": (torch.baddbmm(z, x, y, **options), added + product),
+                "mm of columns": (torch.mm(x[0], y[0].t().contiguous().t(), **options), product[0]),
+            }
+            for name, (got, want) in cases.items():
+                with self.subTest(name, shape=(m, n, k)):
+                    self.assertEqual(got.dtype, torch.float32)
+                    # Sums of k exact products of size about 1, each addition rounded to float32.
+                    self.assertEqual(got.cpu(), want, atol=1e-6 * (k + 1), rtol=1e-5)
+
     def test_no_fallback(self):
         a = torch.rand(8, 8).to(DEVICE)
         before = dict(torch.netcl.cpu_fallback_ops())

@@ -236,10 +236,16 @@ class TestStreams(TestCase):
         """Though it looks for reports of kernels."""
         x, w = torch.arange(5.0, device=D), torch.ones(900, 900, device=D)
         x[torch.tensor([1]).to(D)]
-        event = torch.netcl.current_stream().record_event()
-        behind = [w @ w for _ in range(64)]
-        event.synchronize()
-        self.assertFalse(torch.netcl.current_stream().query())
+        behind = [w @ w]
+        for _ in range(5):  # Intel's runtime runs commands in a thread that waits, at times all there are
+            torch.netcl.synchronize()
+            event = torch.netcl.current_stream().record_event()
+            behind = [w @ w for _ in range(64)]
+            event.synchronize()
+            if not torch.netcl.current_stream().query():
+                break
+        else:
+            self.fail("the wait for the event waited for what follows")
         del behind
 
     def test_dlpack_makes_the_consumers_stream_wait(self):

@@ -24,7 +24,7 @@ DIFFERENT = {
     "get_gencode_flags": "always empty",
     "has_magma": "False",
     "ipc_collect": "does nothing: OpenCL shares no memory between processes",
-    "is_current_stream_capturing": "always False: there are no graphs",
+    "is_current_stream_capturing": "whether a torch.accelerator.Graph is being captured on the current device",
     "Event": "a function; `interprocess=True` raises",
     "get_device_capability": "the OpenCL version, (3, 0)",
     "get_device_properties": "OpenCL's properties; `total_memory` and `multi_processor_count` too",

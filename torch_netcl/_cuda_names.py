@@ -6,7 +6,7 @@ tools/api_table.py makes docs/api.md from them, and test/test_api.py checks that
 from __future__ import annotations
 
 _LEGACY = 'legacy types: use torch.empty(..., device="netcl"), torch.UntypedStorage'
-_GRAPHS = "`torch.accelerator.Graph` captures and replays on netcl"
+_GRAPHS = "torch.accelerator.Graph captures and replays work on netcl"
 _SENSORS = "OpenCL has no such query; the vendor's tool tells"
 _POOLS = "the allocator cannot be replaced or divided"
 _HOST = "the cache of pinned memory keeps no statistics; torch.accelerator.memory.empty_host_cache() empties it"

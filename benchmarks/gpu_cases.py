@@ -7,6 +7,7 @@ torch's CUDA device, if there is one, in the same process and by the same code.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -98,26 +99,10 @@ def convolutions() -> Iterator[Case]:
         out = (side + 2 * (k // 2) - k) // stride + 1
         flops = 2 * n * cout * out * out * (cin // groups) * k * k
 
-        def make(
-            which: str, dtype=VARIANTS[dtype], cin=cin, cout=cout, side=side, k=k, stride=stride, groups=groups,
-            out=out,
-        ) -> Callable[[str], Run]:  # fmt: skip
-            def prepare(device: str) -> Run:
-                x = operators.rand(n, cin, side, side, dtype=dtype, device=device)
-                w = operators.rand(cout, cin // groups, k, k, dtype=dtype, device=device)
-                if which == "forward":
-                    return lambda: F.conv2d(x, w, None, stride, k // 2, 1, groups)
-                g = operators.rand(n, cout, out, out, dtype=dtype, device=device)
-                mask = [which == "grad_input", which == "grad_weight", False]
-                two = lambda v: [v, v]  # noqa: E731
-                return lambda: torch.ops.aten.convolution_backward(
-                    g, x, w, None, two(stride), two(k // 2), two(1), False, two(0), groups, mask
-                )
-
-            return prepare
-
-        for which in ("forward", "grad_input", "grad_weight"):
-            yield Case(f"convolution/{dtype}/{name}/{which}", make(which), 0, flops, cpu=dtype == "float32")
+        shape = (n, cin, cout, side, k, stride, groups)
+        for which in operators.DIRECTIONS:
+            make = functools.partial(operators.convolution, which, shape, dtype=VARIANTS[dtype])
+            yield Case(f"convolution/{dtype}/{name}/{which}", make, 0, flops, cpu=dtype == "float32")
 
 
 def attention() -> Iterator[Case]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 
@@ -159,6 +160,32 @@ CONVOLUTIONS = [
 CHANNELS_LAST = ("stem_7x7", "3x3_64", "1x1_256_64", "depthwise_3x3_96", "few_outputs")
 
 
+DIRECTIONS = ("forward", "grad_input", "grad_weight")
+
+
+def convolution(
+    which: str,
+    shape: tuple[int, ...],
+    device: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Run:
+    """One of `DIRECTIONS` of a convolution; its shape is a row of `CONVOLUTIONS` without the name."""
+    n, cin, cout, side, k, stride, groups = shape
+    out = (side + 2 * (k // 2) - k) // stride + 1
+    x = rand(n, cin, side, side, dtype=dtype, device=device).contiguous(memory_format=layout)
+    w = rand(cout, cin // groups, k, k, dtype=dtype, device=device).contiguous(memory_format=layout)
+    if which == "forward":
+        return lambda: F.conv2d(x, w, None, stride, k // 2, 1, groups)
+    g = rand(n, cout, out, out, dtype=dtype, device=device).contiguous(memory_format=layout)
+    mask = [which == "grad_input", which == "grad_weight", False]
+    two = lambda v: [v, v]  # noqa: E731
+    return lambda: torch.ops.aten.convolution_backward(
+        g, x, w, None, two(stride), two(k // 2), two(1), False, two(0), groups, mask
+    )
+
+
 def convolutions() -> Iterator[Case]:
     """The shapes of ResNet-18, ResNet-50's 1x1 and MobileNet's depthwise layers, in three directions; some of them in
     channels_last as well."""
@@ -168,25 +195,10 @@ def convolutions() -> Iterator[Case]:
         out = (side + 2 * (k // 2) - k) // stride + 1
         flops = 2 * n * cout * out * out * (cin // groups) * k * k
 
-        def make(
-            which: str, n=n, cin=cin, cout=cout, side=side, k=k, stride=stride, groups=groups, out=out, layout=layout
-        ):
-            def prepare(device: str) -> Run:
-                x = rand(n, cin, side, side, device=device).contiguous(memory_format=layout)
-                w = rand(cout, cin // groups, k, k, device=device).contiguous(memory_format=layout)
-                if which == "forward":
-                    return lambda: F.conv2d(x, w, None, stride, k // 2, 1, groups)
-                g = rand(n, cout, out, out, device=device).contiguous(memory_format=layout)
-                mask = [which == "grad_input", which == "grad_weight", False]
-                two = lambda v: [v, v]  # noqa: E731
-                return lambda: torch.ops.aten.convolution_backward(
-                    g, x, w, None, two(stride), two(k // 2), two(1), False, two(0), groups, mask
-                )
-
-            return prepare
-
-        for which in ("forward", "grad_input", "grad_weight"):
-            yield Case(f"convolution/{name}/{which}", make(which), 0, flops)
+        shape = (n, cin, cout, side, k, stride, groups)
+        for which in DIRECTIONS:
+            make = functools.partial(convolution, which, shape, layout=layout)
+            yield Case(f"convolution/{name}/{which}", make, 0, flops)
 
 
 def attention() -> Iterator[Case]:

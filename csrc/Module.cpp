@@ -95,7 +95,7 @@ NETCL_LIBRARY(netcl, m) {
   m.def("device_strings(int index) -> Dict(str, str)", &device_strings);
   m.def("device_numbers(int index) -> Dict(str, int)", &device_numbers);
   m.def("host_sync_count() -> int", [] { return static_cast<int64_t>(counters.host_syncs.load()); });
-  m.def("is_capturing() -> bool", [] { return current_capture(current_device()) != nullptr; });
+  m.def("is_capturing() -> bool", [] { return devices_started() && current_capture(current_device()) != nullptr; });
   m.def("sync_debug_mode() -> int", [] { return sync_debug_mode.load(); });
   m.def("set_sync_debug_mode(int mode) -> ()", [](int64_t mode) { sync_debug_mode = mode; });
   // For tests: bytes that are staged now and at most so far, how many launches had to wait, and how many commands

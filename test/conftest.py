@@ -23,7 +23,7 @@ from unittest import TestCase
 import pytest
 
 RUNTIME = {
-    "test_builds", "test_device", "test_faults", "test_immediate", "test_installation_faults",
+    "test_builds", "test_device", "test_faults", "test_graph", "test_immediate", "test_installation_faults",
     "test_interop", "test_kernels", "test_multi_device", "test_profiler", "test_reliability", "test_small_devices",
     "test_streams", "test_training", "test_warmup",
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """torch.accelerator.Graph on netcl: captured work, replayed with other inputs and other random numbers."""
 
+import tempfile
 import unittest
 import warnings
 
@@ -112,6 +113,73 @@ class TestGraph(TestCase):
                     with torch.Stream(device=D), torch.accelerator.Graph():
                         function()
             self.assertEqual((x + 1).sum().item(), 8)  # the device goes on
+
+    def test_the_hosts_data_are_refused(self):
+        """They would be those of the capture in every replay."""
+        x, host = torch.ones(4, device=D), torch.arange(4.0)
+        copies = {
+            "copy_": lambda: x.copy_(host),
+            "not blocking": lambda: x.copy_(host, non_blocking=True),
+            "pinned": lambda: x.copy_(host.pin_memory(), non_blocking=True),
+            "cast": lambda: x.copy_(host.double()),
+            "strided": lambda: x.view(2, 2).copy_(host.view(2, 2).t()),
+            "to": lambda: host.to(D) + 1,
+            "tensor": lambda: torch.tensor([1.0, 2.0], device=D),
+            "0 dimensions": lambda: torch.tensor(3.0, device=D),
+            "index": lambda: x[torch.tensor([0, 2])],
+        }
+        for name, function in copies.items():
+            function()
+            with self.assertRaisesRegex(RuntimeError, "cannot be captured in a graph", msg=name):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # an empty graph
+                    with torch.Stream(device=D), torch.accelerator.Graph():
+                        function()
+        x.fill_(1)
+        graph, y = self.captured(lambda: x * 2 + torch.tensor(3.0))  # a number, as on CUDA
+        x.fill_(4)
+        graph.replay()
+        self.assertEqual(y.cpu(), torch.full((4,), 11.0))
+        empty = torch.empty(0, device=D)
+        graph, _ = self.captured(lambda: (empty.copy_(torch.empty(0)), x.add_(1)))
+        graph.replay()
+        self.assertEqual(x.cpu(), torch.full((4,), 6.0))
+
+    def test_several_streams(self):
+        """A graph that is released waits for all its replays, whose tables it keeps."""
+        xs = [torch.ones(10_000 + i, device=D) for i in range(20)]
+        graph, _ = self.captured(lambda: torch._foreach_mul_(xs, 2.0))
+        streams = [torch.netcl.Stream(D) for _ in range(3)]
+        for stream in streams:
+            stream.wait_stream(torch.netcl.current_stream())
+            with torch.netcl.stream(stream):
+                graph.replay()
+            torch.netcl.current_stream().wait_stream(stream)
+        del graph
+        for x in xs:
+            self.assertEqual(x.cpu(), torch.full(x.shape, 16.0))
+
+    def test_graphs_that_share_memory(self):
+        x = torch.arange(100.0, device=D)
+        first, y = self.captured(lambda: (x + 1) * 2)
+        second = torch.accelerator.Graph(pool=first.pool())
+        with torch.Stream(device=D), second:
+            z = (y - 1) * 3
+        self.assertEqual(second.pool(), first.pool())
+        for _ in range(2):
+            first.replay()
+            second.replay()
+            self.assertEqual(z.cpu(), (torch.arange(100.0) * 2 + 1) * 3)
+        self.assertNotEqual(self.captured(lambda: x + 1)[0].pool(), first.pool())
+
+    def test_dump(self):
+        x = torch.ones(4, device=D)
+        graph, _ = self.captured(lambda: x.add_(1).clone())
+        with tempfile.NamedTemporaryFile("r") as file:
+            graph.debug_dump(file.name)
+            lines = file.read().splitlines()
+        self.assertEqual(len(lines), 2)
+        self.assertRegex(lines[0], r"for add, global \[\d+, 1, 1\], local \[\d+, 1, 1\]")
 
     def test_misuse(self):
         graph = torch.accelerator.Graph()

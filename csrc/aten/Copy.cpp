@@ -119,6 +119,14 @@ at::Tensor plain(const at::Tensor& t) {
   return u.is_neg() ? at::_neg_view(u) : u;
 }
 
+// A copy between devices would have the bytes of the capture in each replay. What operators upload themselves depends
+// on the call alone, and is part of the graph.
+void check_capture(const at::Tensor& to, const at::Tensor& src) {
+  const auto captures = [](const at::Tensor& t) { return t.is_privateuseone() && current_capture(t.device().index()); };
+  TORCH_CHECK(!captures(to) && !captures(src), "netcl: a copy from ", src.device(), " to ", to.device(),
+              " cannot be captured in a graph. Copy into a tensor that the graph reads, before replay().");
+}
+
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(self.defined() && dst.defined(), "copy_: both tensors must be defined");
   const at::Tensor sized = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());  // or raises
@@ -130,6 +138,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   const bool conj = from.is_conj() != dst.is_conj(), neg = from.is_neg() != dst.is_neg();
   const at::Tensor src = plain(from);
   const at::Tensor to = plain(dst);
+  if (src.device() != to.device()) check_capture(to, src);
   non_blocking = non_blocking && !conj && !neg;
   if (!to.is_privateuseone() && !to.is_cpu()) {  // another backend's device: through the host
     to.copy_(src.cpu());

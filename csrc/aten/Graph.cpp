@@ -63,6 +63,8 @@ class GraphPools {
   uint64_t last_ = 0;
 };
 
+}  // namespace
+
 class Graph final : public at::GraphImplInterface {
  public:
   explicit Graph(const at::GraphImplArgs& /*args*/) {}
@@ -74,8 +76,6 @@ class Graph final : public at::GraphImplInterface {
       TORCH_WARN("netcl: a graph could not be released: ", e.what());
     }
   }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
 
   void capture_begin(at::MempoolId_t pool, at::GraphCaptureMode /*mode*/) override {
     TORCH_CHECK(state_ == State::kEmpty, "This graph holds a capture; call reset() before the next one.");
@@ -118,7 +118,7 @@ class Graph final : public at::GraphImplInterface {
     TORCH_CHECK(!queue.deferred().capture(), "A graph cannot be replayed during a capture.");
     queue.deferred().settle();
     arm_assertions(queue);
-    last_ = &queue;
+    used_.insert(&queue);
     for (const auto& command : capture_.commands) {
       command->draw(draws);
       command->submit(queue);
@@ -127,7 +127,7 @@ class Graph final : public at::GraphImplInterface {
 
   void reset() override {
     if (state_ == State::kCapturing) netcl::end_capture(device_);
-    if (last_) last_->finish();  // its commands may still read what the graph keeps
+    for (Queue* queue : used_) queue->finish();  // commands may still read what the graph keeps
     const bool held = state_ != State::kEmpty;
     forget();
     if (held) leave_pool();
@@ -138,7 +138,6 @@ class Graph final : public at::GraphImplInterface {
     TORCH_CHECK(state_ != State::kEmpty, "pool() was called before capture_begin().");
     return pool_;
   }
-
   void enable_debug_mode() override {}
 
   void debug_dump(const std::string& path) override {
@@ -156,7 +155,7 @@ class Graph final : public at::GraphImplInterface {
   void forget() {
     capture_.commands.clear();
     capture_.sources.clear();
-    last_ = nullptr;
+    used_.clear();
   }
   void leave_pool() {
     if (GraphPools::instance().leave(pool_)) release_stream(device_, capture_stream(number_));
@@ -167,17 +166,13 @@ class Graph final : public at::GraphImplInterface {
   at::MempoolId_t pool_{0, 0};
   int number_ = 0;
   Capture capture_;
-  Queue* last_ = nullptr;  // where it was replayed last
+  std::set<Queue*> used_;  // by replays
 };
-
-}  // namespace
-
-using AcceleratorGraph = Graph;
 
 }  // namespace netcl
 
 namespace at {
-REGISTER_GRAPH_IMPL(NETCL, ::netcl::AcceleratorGraph)
+REGISTER_GRAPH_IMPL(NETCL, ::netcl::Graph)
 }  // namespace at
 
 #endif

@@ -52,8 +52,7 @@ void submit_and_wait(Queue& queue, const Command& command, Call&& call) {
   if (__builtin_expect(err != CL_SUCCESS, 0)) retry_with_free_memory(queue, err, command.call, enqueue);
 }
 
-// `submits` is a function that submits a command. If launches of the queue wait for their kernels, it is called after
-// those launches.
+// A command that waits, other than a launch.
 template <class Submits>
 struct DeferredCall : DeferredCommand {
   explicit DeferredCall(Submits&& s) : submits(std::move(s)) {}
@@ -64,6 +63,8 @@ struct DeferredCall : DeferredCommand {
   Submits submits;
 };
 
+// Calls submits(queue), which submits a command that uses these buffers. If launches of the queue wait for their
+// kernels, that happens after those launches.
 template <class Submits>
 void submit_in_order(Queue& queue, std::initializer_list<cl_mem> buffers, Submits&& submits) {
   if (__builtin_expect(!queue.deferred().any(), 1)) return submits(queue);

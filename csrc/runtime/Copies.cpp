@@ -97,8 +97,8 @@ void submit_staged(Queue& queue, const Location& to, size_t bytes, Staging::Ptr 
   });
 }
 
-// Submits a copy from or to pinned memory, which `call` enqueues with the event that it is given. The device may read
-// or write `host` until the earlier commands of the stream have ended.
+// Submits a copy from or to pinned memory, which `call` enqueues with the event that it is given. It waits for no
+// earlier command, though one may write `host`: the device reads it in its turn.
 template <class Call>
 void submit_pinned(Queue& queue, const Command& command, const void* host, Call&& call) {
   queue.deferred().settle();
@@ -130,6 +130,7 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   } else if (const auto turn = turn_of_host(to, bytes, queue)) {
     std::memcpy(to.host, src, bytes);
   } else if (async_from_pinned ? is_pinned(src) : pinned_in_use(src)) {
+    // Not by a blocking write: Intel's runtime reads the source of a short one at once.
     if (!async_from_pinned) report_wait();
     submit_pinned(queue, write_command(bytes), src, [&](cl_command_queue handle, cl_event* event) {
       return cl().clEnqueueWriteBuffer(handle, to.mem, CL_FALSE, to.offset, bytes, src, 0, nullptr, event);

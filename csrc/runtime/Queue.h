@@ -63,7 +63,7 @@ class Queue {
   bool may_defer() const;
   ImmediateQueue& immediate() { return immediate_; }
   // Owns its mutex if the queue is idle: then the calling thread may do what comes next itself, and other threads that
-  // enqueue wait. With `wait`, it first waits for what was enqueued so far, if the queue is idle then.
+  // enqueue wait. With `wait`, it first waits until the queue is idle, if it can be.
   std::unique_lock<std::mutex> turn(bool wait = false);
   // Whether all that was enqueued here is known to have ended. False if others may enqueue here too, and while someone
   // records or counts the driver's calls.

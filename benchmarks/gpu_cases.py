@@ -394,8 +394,9 @@ def streams() -> Iterator[Work]:
 
     def copy_beside_kernels() -> str:
         side = torch.netcl.Stream()
-        source, target = torch.ones(1 << 24).pin_memory("netcl"), torch.empty(1 << 24, device="netcl")
-        a = torch.randn(1024, 1024, device="netcl")
+        side_length, numbers = (256, 1 << 20) if small() else (1024, 1 << 24)
+        source, target = torch.ones(numbers).pin_memory("netcl"), torch.empty(numbers, device="netcl")
+        a = torch.randn(side_length, side_length, device="netcl")
 
         def work() -> None:
             for _ in range(20):

@@ -29,10 +29,8 @@ ImmediateQueue::ImmediateQueue(const Device& device) : mutex_(mutex_of(device)) 
 }
 
 cl_int ImmediateQueue::run(cl_kernel kernel, const Grid& grid) {
-  const cl_int err = cl().clEnqueueNDRangeKernel(handle_, kernel, grid.dims, grid.offset, grid.global, grid.local, 0,
-                                                 nullptr, nullptr);
-  if (err == CL_SUCCESS) unasked_.fetch_add(1, std::memory_order_relaxed);
-  return err;
+  return cl().clEnqueueNDRangeKernel(handle_, kernel, grid.dims, grid.offset, grid.global, grid.local, 0, nullptr,
+                                     nullptr);
 }
 
 char* ImmediateQueue::host_address(cl_mem mem, size_t bytes) {

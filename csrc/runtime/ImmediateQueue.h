@@ -28,6 +28,10 @@ class ImmediateQueue {
 
   // False too after many launches for which the host did not wait: then the threads of the device run the next ones.
   bool available() const { return handle_ != nullptr && unasked_.load(std::memory_order_relaxed) < kMostUnasked; }
+  // A launch took so long here. One that took no longer than its way to the threads would does not count.
+  void note_launch(int64_t nanoseconds) {
+    if (nanoseconds > kHandOver) unasked_.fetch_add(1, std::memory_order_relaxed);
+  }
   // The host has asked for a result of the stream.
   void note_wait() { unasked_.store(0, std::memory_order_relaxed); }
   // Owns its mutex if no other thread runs anything here.
@@ -39,9 +43,10 @@ class ImmediateQueue {
 
  private:
   static constexpr uint32_t kMostUnasked = 192;
+  static constexpr int64_t kHandOver = 8000;  // measured: benchmarks/operators.py, overhead/add_16
   cl_command_queue handle_ = nullptr;
   std::mutex& mutex_;
-  std::atomic<uint32_t> unasked_{0};  // launches since the host last asked for a result
+  std::atomic<uint32_t> unasked_{0};  // launches that counted since the host last asked for a result
 };
 
 // The most microseconds that a launch may take here; above, the device's threads are worth waking.

@@ -319,6 +319,7 @@ bool Kernel::run_now(Queue& queue, const Grid& grid, size_t items) {
     return false;
   }
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begin;
+  queue.immediate().note_launch(taken.count());
   times.took(launch, this, taken.count(), immediate_microseconds(device_) * 1000);
   return true;
 }

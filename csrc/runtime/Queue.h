@@ -94,8 +94,6 @@ class Queue {
       queue_.enqueuing_++;
     }
     ~Enqueuing() { queue_.enqueuing_--; }
-    Enqueuing(const Enqueuing&) = delete;
-    Enqueuing& operator=(const Enqueuing&) = delete;
 
    private:
     Queue& queue_;
@@ -105,8 +103,6 @@ class Queue {
    public:
     explicit HostWait(Queue& queue);
     ~HostWait();
-    HostWait(const HostWait&) = delete;
-    HostWait& operator=(const HostWait&) = delete;
 
    private:
     Queue& queue_;

@@ -63,6 +63,7 @@ struct DeferredLaunch : DeferredCommand {
   std::vector<Arg> args;
   std::vector<unsigned char> bytes;
   std::vector<std::pair<size_t, Philox>> drawn;  // by the first of their two arguments
+  uint64_t hash = 0;                             // of the arguments that are no buffers
 };
 
 namespace {
@@ -207,7 +208,7 @@ void Kernel::bind(cl_uint& index, const Philox& philox) {
 void Kernel::bind(cl_uint& index, const Local& local) { set_value(index++, local.bytes, nullptr); }
 
 void Kernel::set_value(cl_uint index, size_t bytes, const void* value) {
-  if (by_caller_) arguments_hash_ = hashed(arguments_hash_, bytes, value);
+  if (by_caller_ || later_) arguments_hash_ = hashed(arguments_hash_, bytes, value);
   set_arg(index, bytes, value);
 }
 
@@ -246,13 +247,14 @@ void Kernel::enqueue(const char* op, Queue& queue, Range global, Range local) {
   later->dims = dims;
   later->global = g;
   later->local = l;
+  later->hash = arguments_hash_;
   queue.deferred().add(std::move(later));
 }
 
 void Kernel::submit(Queue& queue, const DeferredLaunch& launch) {
   const std::lock_guard<std::mutex> lock(mutex_);
   begin(queue, false);
-  by_caller_ = false;  // which of the arguments are buffers is not kept
+  arguments_hash_ = launch.hash;
   cl_uint index = 0;
   for (const auto& arg : launch.args) {
     set_arg(index++, arg.size, arg.at == DeferredLaunch::kLocal ? nullptr : launch.bytes.data() + arg.at);

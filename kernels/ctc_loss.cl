@@ -2,7 +2,8 @@
 // batch): the lengths of inputs and of targets, and where the targets begin. log_probs is (steps, batch, classes);
 // alpha and beta are (batch, steps, states). -D: ACC, the dtype; on GPUs LS (work-items per work-group) and KEPT
 // (ctc_scan_local: a power of two, not less than the states).
-#include "common/group_reduce.h"
+#include "common/join_group.h"
+#include "common/vector.h"
 
 #define NONE (-(ST)INFINITY)
 
@@ -143,7 +144,7 @@ __kernel void ctc_repeats(BUF(next), BUF(targets), BUF(spans), long batch, long 
 
 #if defined(LS)
 #define LOG_ADD(a, b) log_sum(a, b, NONE)
-GROUP_REDUCE(group_log_sum, LOG_ADD)
+GROUP_REDUCE(group_log_sum, ST, LS, LOG_ADD)
 #endif
 
 // As ctc_gradient, on a GPU. A work-group takes (step, sequence): its work-items share the classes, then the labels.

@@ -2,6 +2,7 @@
 // -D: those of linalg/matrices.h, GROUP (work-items per work-group, a power of two), SIDE (a power of two, not less
 // than the rows of a block; not for lu_panel).
 #define WORK_GROUPS
+#include "common/join_group.h"
 #include "linalg/matrices.h"
 
 #define LID ((int)get_local_id(0))
@@ -106,6 +107,13 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void solve_block(MAT
   if (there) AT(b, batch, row, column) = left;
 }
 #define MOST_COLUMNS 32
+// Of equal candidates the first counts.
+#define TAKE_BETTER(i)                                                                \
+  if (bests[i] > bests[LID] || (bests[i] == bests[LID] && places[i] < places[LID])) { \
+    bests[LID] = bests[i];                                                            \
+    places[LID] = places[i];                                                          \
+  }
+
 // P A = L U of a panel, in place, as in linalg.cl. A work-group takes the panel of a matrix, and a work-item some rows,
 // in which it finds the candidate for the next pivot while it updates them.
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch,
@@ -126,18 +134,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_panel(MATRIX
     const R head = MAGNITUDE(AT(a, batch, k, k));
     bests[LID] = best;
     places[LID] = place;
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);  // all have read the rows that will be exchanged
-    for (int h = GROUP / 2; h > 0; h /= 2) {
-      if (LID < h) {
-        const R other = bests[LID + h];
-        const int there = places[LID + h];
-        if (other > bests[LID] || (other == bests[LID] && there < places[LID])) {
-          bests[LID] = other;
-          places[LID] = there;
-        }
-      }
-      SYNC();
-    }
+    // Its first barrier comes when all have read the rows that will be exchanged.
+    JOIN_GROUP(LID, GROUP, CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE, TAKE_BETTER(LID + apart))
     const int moves = bests[0] > head,
               p = moves ? places[0] : k;  // the first of equal ones, and no NaN below the diagonal
     const int singular = !moves && head == 0;

@@ -5,7 +5,7 @@
 // keeps sums in vectors over k. A GPU's work-group divides k among its work-items.
 #define WHOLE_LOADS  // see common/builtins.h
 #include "args/quantized.h"
-#include "common/group_reduce.h"
+#include "common/join_group.h"
 #include "common/join_lanes.h"
 
 #if LS == 1
@@ -16,7 +16,7 @@
 #define LANE ((long)get_local_id(0))
 #define SCRATCH __local ST scratch[LS];
 #define GROUP_SUM(x) group_sum(x, scratch)
-GROUP_REDUCE(group_sum, PLUS)
+GROUP_REDUCE(group_sum, ST, LS, PLUS)
 #endif
 
 // PoCL calls a function to convert each element.

@@ -14,6 +14,7 @@
 #endif
 #include "common/dtypes.h"
 #include "common/join_group.h"
+#include "common/join_lanes.h"
 #include "common/vector.h"
 
 #define VECTOR(A) VTYPE(A, VEC)
@@ -276,7 +277,6 @@ static inline uint added_byte(uint word, int shift, int v) {
 #endif
 
 // --- reductions: the lanes of a vector, and on a GPU those of a work-group, become one number in all lanes -----------
-#define ADD(a, b) ((a) + (b))
 #define MUL(a, b) ((a) * (b))
 #define XOR(a, b) ((a) ^ (b))
 #define AND(a, b) ((a) & (b))
@@ -285,35 +285,12 @@ static inline uint added_byte(uint word, int shift, int v) {
 #define LESS(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #if VEC == 1
 #define SCRATCH(A, name) __local CTYPE(A) name[GROUP];
-#define SCRATCH_TYPE(A) __local CTYPE(A)*
-#define TO_ALL_LANES(r) (r)
-#define FIRST_OF_LANES(OP, A, v) (v)
-#else
-#define SCRATCH(A, name)
-#endif
-#if VEC == 1
-#define REDUCE_STEP(OP, A)                      \
-  const CTYPE(A) a = scratch[LOCAL_ID];         \
-  const CTYPE(A) b = scratch[LOCAL_ID + apart]; \
-  scratch[LOCAL_ID] = OP(a, b)
-#define NETCL_REDUCE(NAME, OP, A)                                             \
-  ALWAYS_INLINE CTYPE(A) NAME##_##A(CTYPE(A) v, __local CTYPE(A) * scratch) { \
-    barrier(CLK_LOCAL_MEM_FENCE);                                             \
-    scratch[LOCAL_ID] = v;                                                    \
-    JOIN_GROUP(LOCAL_ID, GROUP, CLK_LOCAL_MEM_FENCE, REDUCE_STEP(OP, A))      \
-    return scratch[0];                                                        \
-  }
+#define NETCL_REDUCE(NAME, OP, A) GROUP_REDUCE(NAME##_##A, CTYPE(A), GROUP, OP)
 #define REDUCE(NAME, A, v, scratch) NAME##_##A(v, scratch)
 #else
-#define NETCL_REDUCE(NAME, OP, A)                                  \
-  static inline VECTOR(A) NAME##_##A(VECTOR(A) v) {                \
-    lanes_##A r;                                                   \
-    r.v = v;                                                       \
-    for (int n = VEC / 2; n > 0; n /= 2)                           \
-      for (int k = 0; k < n; k++) r.s[k] = OP(r.s[k], r.s[k + n]); \
-    return (VECTOR(A))(r.s[0]);                                    \
-  }
-#define REDUCE(NAME, A, v, scratch) NAME##_##A(v)
+#define SCRATCH(A, name)
+#define NETCL_REDUCE(NAME, OP, A) JOIN_LANES(NAME##_##A, A, OP)
+#define REDUCE(NAME, A, v, scratch) (VECTOR(A))(NAME##_##A(v))
 #endif
 
 // The position of the greatest (least) value. Of equal values the first counts, and a NaN comes before all others.

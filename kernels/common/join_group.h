@@ -14,4 +14,16 @@
     barrier(fence);                                      \
   }
 
+// GROUP_REDUCE(name, T, width, op) defines name(x, scratch): the values of type T of `width` neighbours joined by `op`.
+// It ends with a barrier, so `scratch`, of one element per work-item in local memory, may be used again.
+#define GROUP_REDUCE(name, T, width, op)                                                       \
+  ALWAYS_INLINE T name(T x, __local T* s) {                                                    \
+    const int lid = (int)get_local_id(0);                                                      \
+    s[lid] = x;                                                                                \
+    JOIN_GROUP(lid % (width), width, CLK_LOCAL_MEM_FENCE, s[lid] = op(s[lid], s[lid + apart])) \
+    const T r = s[lid - lid % (width)];                                                        \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+    return r;                                                                                  \
+  }
+
 #endif

@@ -4,7 +4,7 @@
 #ifndef NETCL_ROWS_H
 #define NETCL_ROWS_H
 #include "common/few.h"
-#include "common/group_reduce.h"
+#include "common/join_group.h"
 #include "common/join_lanes.h"
 #include "common/vector.h"
 #include "common/wide.h"
@@ -181,8 +181,8 @@ JOIN_LANES(max_lanes, ACC, fmax)
 #define ROW_SCRATCH __local ST row_scratch[LS];
 #define row_sum(x) group_sum(sum_lanes(x), row_scratch)
 #define row_max(x) group_max(max_lanes(x), row_scratch)
-GROUP_REDUCE(group_sum, PLUS)
-GROUP_REDUCE(group_max, fmax)
+GROUP_REDUCE(group_sum, ST, LS, PLUS)
+GROUP_REDUCE(group_max, ST, LS, fmax)
 #endif
 
 #endif

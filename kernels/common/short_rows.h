@@ -30,19 +30,10 @@
 #define AT(j) ((lane + (j) * LS) * VEC)
 #define HAS(j) (AT(j) < length)
 
-// `op` of the values of a row's work-items. It ends with a barrier.
-#define ROW_REDUCE(name, op)                                                           \
-  ALWAYS_INLINE ST name(ST x, __local ST* s, int lid) {                                \
-    s[lid] = x;                                                                        \
-    JOIN_GROUP(lid % LS, LS, CLK_LOCAL_MEM_FENCE, s[lid] = op(s[lid], s[lid + apart])) \
-    const ST r = s[lid / LS * LS];                                                     \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                      \
-    return r;                                                                          \
-  }
-ROW_REDUCE(sum_over, PLUS)
-ROW_REDUCE(max_over, fmax)
-#define row_sum(x) sum_over(x, scratch, lid)
-#define row_max(x) max_over(x, scratch, lid)
+GROUP_REDUCE(sum_over, ST, LS, PLUS)
+GROUP_REDUCE(max_over, ST, LS, fmax)
+#define row_sum(x) sum_over(x, scratch)
+#define row_max(x) max_over(x, scratch)
 JOIN_LANES(max_lanes, ACC, fmax)
 
 #if VEC == 1

@@ -9,15 +9,7 @@
 #endif
 
 #if LOCAL > 1
-// It ends with a barrier, so `shared` may be used again.
-ALWAYS_INLINE accumulator_t merge_group(accumulator_t a, __local accumulator_t* shared) {
-  const int id = get_local_id(0);
-  shared[id] = a;
-  JOIN_GROUP(id % WIDTH, WIDTH, CLK_LOCAL_MEM_FENCE, shared[id] = merge(shared[id], shared[id + apart]))
-  const accumulator_t r = shared[id - id % WIDTH];
-  barrier(CLK_LOCAL_MEM_FENCE);
-  return r;
-}
+GROUP_REDUCE(merge_group, accumulator_t, WIDTH, merge)
 #endif
 
 #endif

@@ -11,15 +11,15 @@
   const VTYPE(ACC, n) v = i##_takes ? v##_hi : v##_lo;                                                  \
   const VTYPE(INDEX, n) i = i##_takes ? i##_hi : i##_lo;
 
-#if defined(KIND_SIMPLE) && VEC >= 8
+#if defined(KIND_SIMPLE)
 JOIN_LANES(combine_lanes, ACC, COMBINE)
 #endif
 // Merges the lanes of a vector; `apart` is the distance from one lane's position to the next.
 static inline accumulator_t merge_all_lanes(const accumulators_t* v, long apart) {
-#if defined(KIND_SIMPLE) && VEC >= 8
+#if defined(KIND_SIMPLE)
   const accumulator_t r = {combine_lanes(v->v)};
   return r;
-#elif defined(KIND_ARG) && VEC >= 8
+#elif defined(KIND_ARG)
   const index_vec_t places = v->i + (index_vec_t)LANE_NUMBERS(VEC) * (index_t)apart;
 #if VEC == 16
   BETTER_HALF(8, v8, i8, v->v, places)
@@ -31,12 +31,11 @@ static inline accumulator_t merge_all_lanes(const accumulators_t* v, long apart)
   BETTER_HALF(2, v2, i2, v4, i4)
   const accumulator_t a = {v2.x, i2.x}, b = {v2.y, i2.y};
   return merge(a, b);
-#else
-  accumulator_t a[VEC];
-  for (int k = 0; k < VEC; k++) a[k] = lane(v, k, k * apart);
-  for (int h = VEC / 2; h > 0; h /= 2)
-    for (int k = 0; k < h; k++) a[k] = merge(a[k], a[k + h]);
-  return a[0];
+#else  // all lanes have equally many elements
+  const ST mean = sum_lanes(v->mean) / VEC;
+  const VT off = v->mean - (VT)(mean);
+  const accumulator_t r = {mean, sum_lanes(v->m2 + off * off * (VT)(v->n)), v->n * VEC};
+  return r;
 #endif
 }
 

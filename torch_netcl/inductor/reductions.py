@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .kernel import OpenCLKernel
 
 #: Macro of kernels/common/compiled.h that combines two values.
-_COMBINE = {"sum": "ADD", "prod": "MUL", "xor_sum": "XOR", "max": "GREATER", "min": "LESS", "any": "OR"}
+_COMBINE = {"sum": "PLUS", "prod": "MUL", "xor_sum": "XOR", "max": "GREATER", "min": "LESS", "any": "OR"}
 ROWS = 1
 
 

@@ -1,270 +1,375 @@
-// Max and average pooling over up to three dimensions, with windows that slide or adapt to the output's size.
-// -D: ACC (compute tag), IN (storage tag), OUT (pool_scatter, pool_place: storage tag), IDX (int, or long if a
-// plane, or a tensor of pool_max_backward, has 2^31 elements), LANES (on a CPU, for float with int indices): the number
-// of windows that a work-item takes at once, side by side along x, if they all lie inside the image; or of elements of
-// one window, if it is as wide.
+// Max, average and fractional pooling over up to three dimensions, and their gradients. Tensors lie as
+// [plane][z][y][x], or as [image][z][y][x][channel] if LAST. -D: ACC (compute tag), IN (storage tag), LAST (0 or 1),
+// IDX (int, or long if a plane, or a tensor of pool_max_backward, has 2^31 elements), VEC (elements of a vector; 1 on
+// GPUs). The lanes of a vector lie along the channels, of which there are at least VEC, or else along x.
 #include "args/pool.h"
 #include "common/extremes.h"
 #include "common/pool_window.h"
 #include "common/row_elements.h"
 #include "common/vector.h"
 
-#define IS_NAN(v) CAT(nan_, ACC)(v)
-#define nan_f32(v) isnan(v)
-#define nan_f64(v) isnan(v)
-#define nan_i64(v) 0
-#define nan_i32(v) 0
-#define nan_i16(v) 0
-#define nan_i8(v) 0
-#define nan_u8(v) 0
+// Positions in a plane.
+typedef CAT(IDX, CAT(V_, VEC)) VI;
+#define POSITIONS(v) CAT(convert_, CAT(IDX, CAT(V_, VEC)))(v)
 
-// The windows along x that lie inside the image: outputs [begin, end), empty if the vector path does not apply.
+static inline long channels(const PoolParams* P) { return LAST ? P->channels : 1; }
+static inline long pixels(const long size[3]) { return size[0] * size[1] * size[2]; }
+
+// What a work-item computes: of the rows [first, last) of the tensor that is written, the elements [begin, end), and of
+// these the channels [c, c_end). A GPU's work-item computes one number.
+typedef struct {
+  long first, last, begin, end, c, c_end;
+} part_t;
+
+static inline part_t my_part(const PoolParams* P, long width) {
+  part_t m;
+#ifdef DEVICE_CPU
+  const long parts = LAST ? P->channels / P->channels_per_item : 1, group = get_global_id(0) / parts;
+  const long k = get_global_id(0) - group * parts;
+  m.first = group * P->rows_per_item;
+  m.last = min(m.first + P->rows_per_item, P->rows);
+  m.begin = 0;
+  m.end = width;
+  m.c = LAST ? k * P->channels_per_item : 0;
+  m.c_end = k == parts - 1 ? channels(P) : m.c + P->channels_per_item;
+#else
+  const Elements e = my_elements(P->rows, 1, width * channels(P));
+  m.first = e.first;
+  m.last = e.last;
+  m.begin = e.begin / channels(P);
+  m.end = m.begin + 1;
+  m.c = e.begin - m.begin * channels(P);
+  m.c_end = m.c + 1;
+#endif
+  return m;
+}
+
+// Ranges along the three dimensions, in a plane that is read: an output's window, or the outputs whose windows hold an
+// input; and where the results go.
+typedef struct {
+  const PoolParams* P;
+  window_t z, y, x;
+  __global const STORAGE(IN)* src;  // the plane
+  __global STORAGE(IN)* dst;        // the row
+  __global long* index;             // the row, for store_max()
+  const windows_t* all;             // for store_shares(), with the length of windows that have one length, or 0
+  long even;
+} box_t;
+
+// Where the lanes of a vector lie.
+enum { ALONE, ALONG_X, ALONG_CHANNELS, WITHIN_WINDOW };  // ALONE: all are the same
+
+// VEC elements `step` apart; reads nothing beyond the last of them.
+ALWAYS_INLINE VT load_lanes(__global const STORAGE(IN)* p, long step) {
+  if (step == 1) return LOAD(IN, ACC, VEC, p, 0);
+  if (step == 0) return (VT)(LOAD(IN, ACC, 1, p, 0));
+#if VEC > 1
+  if (step == 2) return (VT)(LOAD(IN, ACC, VEC, p, 0).even, LOAD(IN, ACC, VEC, p, VEC - 1).odd);
+#endif
+  // In a loop, PoCL would keep the lanes in memory.
+#define LANES_1(k) LOAD(IN, ACC, 1, p, (k) * step)
+#define LANES_2(k) LANES_1(k), LANES_1(k + 1)
+#define LANES_4(k) LANES_2(k), LANES_2(k + 2)
+#define LANES_8(k) LANES_4(k), LANES_4(k + 4)
+#define LANES_16(k) LANES_8(k), LANES_8(k + 8)
+  return (VT)(CAT(LANES_, VEC)(0));
+}
+
+// The store_ functions take up to MANY vectors of channels: at c + OF(0), c + OF(1), … The last one may overlap the one
+// before it: it begins at c + last.
+#define MANY 4
+#define OF(k) min((k) * (long)VEC, last)
+
+ALWAYS_INLINE void put(__global STORAGE(IN)* p, VT v, const int lanes) {
+  if (lanes == ALONE)
+    STORE(IN, ACC, 1, p, 0, LANE_OF(v, 0));
+  else
+    STORE(IN, ACC, VEC, p, 0, v);
+}
+
+// The maximum of lanes that hold it for parts of a window, and its position, as if elements came in their order: the
+// first of equal ones, and the last NaN.
+static inline ST join_lanes(VT best, VI where, IDX* at) {
+  lanes_t values;
+  values.v = best;
+  IDX places[VEC];
+  CAT(VSTORE_, VEC)(where, 0, places);
+  ST found = LOWEST;
+  for (int k = 0; k < VEC; k++) {
+    const ST v = values.s[k];
+    const int nan = v != v, before = places[k] < *at;
+    if (found != found ? nan && !before : nan || v > found || (v == found && before)) {
+      found = v;
+      *at = places[k];
+    }
+  }
+  return found;
+}
+
+ALWAYS_INLINE void store_max(const box_t* w, const int lanes, long to, long c, const long last, const int count) {
+  const PoolParams* P = w->P;
+  const long step = lanes == ALONE ? 0 : lanes == ALONG_X ? P->stride[2] : 1;
+  const int within = lanes == WITHIN_WINDOW;
+  const VI number = (VI)LANE_NUMBERS(VEC) * (VI)(lanes == ALONG_CHANNELS ? 0 : (IDX)step);
+  IDX first = (IDX)((w->z.begin * P->in[1] + w->y.begin) * P->in[2] + w->x.begin);
+  VT best[MANY];
+  VI where[MANY];
+  UNROLL for (int k = 0; k < count; k++) {
+    best[k] = (VT)(LOWEST);
+    where[k] = (VI)(first) + number;
+  }
+  for (long z = w->z.begin; z < w->z.end; z += P->dil[0])
+    for (long y = w->y.begin; y < w->y.end; y += P->dil[1])
+      for (long x_ = w->x.begin; x_ < w->x.end; x_ += within ? VEC : P->dil[2]) {
+        const long x = within ? min(x_, w->x.end - VEC) : x_;  // the last vectors overlap
+        const long at = (z * P->in[1] + y) * P->in[2] + x;
+        __global const STORAGE(IN)* p = w->src + at * channels(P) + c;
+        UNROLL for (int k = 0; k < count; k++) {
+          const VT v = load_lanes(p + OF(k), step);
+      // A NaN is better than any number, and than an earlier NaN.
+#if VEC == 1
+          if (v > best[k] || v != v) {
+            where[k] = (IDX)at;
+            best[k] = v;
+          }
+#else
+          where[k] = POSITIONS((v > best[k]) | (v != v)) ? (VI)((IDX)at) + number : where[k];
+          best[k] = (v > best[k]) | (v != v) ? v : best[k];
+#endif
+        }
+      }
+  if (within) {
+    STORE(IN, ACC, 1, w->dst, to, join_lanes(best[0], where[0], &first));
+    w->index[to] = first;
+    return;
+  }
+  UNROLL for (int k = 0; k < count; k++) {
+    put(w->dst + to * channels(P) + c + OF(k), best[k], lanes);
+    __global long* index = w->index + to * channels(P) + c + OF(k);
+    if (lanes == ALONE)
+      index[0] = LANE_OF(where[k], 0);
+    else
+      CAT(VSTORE_, VEC)(CAT(convert_long, CAT(V_, VEC))(where[k]), 0, index);
+  }
+}
+
+ALWAYS_INLINE void store_average(const box_t* w, const int lanes, long to, long c, const long last, const int count) {
+  const PoolParams* P = w->P;
+  const long step = lanes == ALONE ? 0 : lanes == ALONG_X ? P->stride[2] : 1;
+  const long n = P->divisor ? P->divisor : w->z.length * w->y.length * w->x.length;
+  VT sum[MANY];
+  UNROLL for (int k = 0; k < count; k++)
+    sum[k] = (VT)(0);
+  for (long z = w->z.begin; z < w->z.end; z++)
+    for (long y = w->y.begin; y < w->y.end; y++)
+      for (long x = w->x.begin; x < w->x.end; x++) {
+        __global const STORAGE(IN)* p = w->src + ((z * P->in[1] + y) * P->in[2] + x) * channels(P) + c;
+        UNROLL for (int k = 0; k < count; k++)
+          sum[k] += load_lanes(p + OF(k), step);
+      }
+  UNROLL for (int k = 0; k < count; k++)
+    put(w->dst + to * channels(P) + c + OF(k), n ? sum[k] / (VT)((ST)n) : (VT)(0), lanes);
+}
+
+// An output's gradient is divided among the n elements of its window: share(v, per(n)).
+#define FLOATING ((ST)0.5f != 0)
+static inline ST per(long n) { return FLOATING ? 1 / (ST)n : (ST)n; }
+static inline VT share(VT v, ST per) { return FLOATING ? v * per : v / per; }
+
+// The sum of the shares of outputs. Their windows have `even` elements, or if it is 0, different numbers.
+ALWAYS_INLINE void add_shares(const box_t* w, const long even, long c, const long last, const int count, VT* sum) {
+  const PoolParams* P = w->P;
+  const ST same = per(even ? even : 1);
+  for (long z = w->z.begin; z < w->z.end; z++) {
+    const long nz = even ? 0 : window_of(P, w->all, 0, z).length;
+    for (long y = w->y.begin; y < w->y.end; y++) {
+      const long nzy = even ? 0 : nz * window_of(P, w->all, 1, y).length;
+      __global const STORAGE(IN)* p = w->src + (z * P->out[1] + y) * P->out[2] * channels(P) + c;
+      for (long x = w->x.begin; x < w->x.end; x++) {
+        const ST each = even ? same : per(nzy * window_of(P, w->all, 2, x).length);
+        UNROLL for (int k = 0; k < count; k++)
+          sum[k] += share(LOAD(IN, ACC, VEC, p, x * channels(P) + OF(k)), each);
+      }
+    }
+  }
+}
+
+// Stores that sum w->x.length times.
+ALWAYS_INLINE void store_shares(const box_t* w, long to, long c, const long last, const int count) {
+  const PoolParams* P = w->P;
+  VT sum[MANY];
+  UNROLL for (int k = 0; k < count; k++)
+    sum[k] = (VT)(0);
+  if (w->even)
+    add_shares(w, w->even, c, last, count, sum);
+  else
+    add_shares(w, 0, c, last, count, sum);
+  for (long i = to; i < to + w->x.length; i++) UNROLL
+    for (int k = 0; k < count; k++) STORE(IN, ACC, VEC, w->dst, i * channels(P) + c + OF(k), sum[k]);
+}
+
+// `what` is a constant, as are `lanes` and `count`.
+enum { MAX, AVERAGE, SHARES };
+ALWAYS_INLINE void store(const int what, const box_t* w, const int lanes, long to, long c, const long last,
+                         const int count) {
+  if (what == MAX)
+    store_max(w, lanes, to, c, last, count);
+  else if (what == AVERAGE)
+    store_average(w, lanes, to, c, last, count);
+  else
+    store_shares(w, to, c, last, count);
+}
+
+ALWAYS_INLINE void store_channels(const int what, const box_t* w, long to, const part_t* m) {
+  for (long c = m->c, rest; (rest = m->c_end - c) > 0; c += MANY * VEC) {
+    if (rest > 3 * VEC)
+      store(what, w, ALONG_CHANNELS, to, c, rest - VEC, 4);
+    else if (rest > 2 * VEC)
+      store(what, w, ALONG_CHANNELS, to, c, rest - VEC, 3);
+    else if (rest > VEC)
+      store(what, w, ALONG_CHANNELS, to, c, rest - VEC, 2);
+    else
+      store(what, w, ALONG_CHANNELS, to, c, rest - VEC, 1);
+  }
+}
+
+// The windows along x that lie inside the image: outputs [begin, end), empty if no vector lies along x.
 static inline window_t inner_windows(const PoolParams* P) {
-  window_t w;
-  w.begin = w.end = w.length = 0;
-#ifdef LANES
-  if (P->adaptive) return w;
+  window_t w = {0, 0, 0};
+  if (LAST || VEC == 1 || P->adaptive) return w;
   const long room = P->in[2] + P->pad[2] - (P->ker[2] - 1) * P->dil[2] - 1;
   w.begin = (P->pad[2] + P->stride[2] - 1) / P->stride[2];
   w.end = room < 0 ? 0 : min(room / P->stride[2] + 1, P->out[2]);
-  if (w.end - w.begin < LANES) w.begin = w.end = 0;
-#endif
+  if (w.end - w.begin < VEC) w.begin = w.end = 0;
   return w;
 }
 
-#ifdef LANES
-typedef VTYPE(f32, LANES) VT;
-typedef CAT(int, LANES) VI;
-// LANES elements `step` apart; reads nothing beyond the last of them.
-static inline VT load_lanes(__global const STORAGE(IN)* p, long step) {
-  if (step == 1) return LOAD(IN, ACC, LANES, p, 0);
-  if (step == 2) return (VT)(LOAD(IN, ACC, LANES, p, 0).even, LOAD(IN, ACC, LANES, p, LANES - 1).odd);
-  // In a loop, PoCL would keep the lanes in memory.
-#define LANE_AT(k) LOAD(IN, ACC, 1, p, (k) * step)
-#if LANES == 4
-  return (VT)(LANE_AT(0), LANE_AT(1), LANE_AT(2), LANE_AT(3));
-#else
-  return (VT)(LANE_AT(0), LANE_AT(1), LANE_AT(2), LANE_AT(3), LANE_AT(4), LANE_AT(5), LANE_AT(6), LANE_AT(7));
-#endif
-}
-static inline VI lane_numbers(int step) {
-  int v[LANES];
-  for (int k = 0; k < LANES; k++) v[k] = k * step;
-  return CAT(vload, LANES)(0, v);
-}
-
-// The maximum of a window of at least LANES elements along x, side by side. Returns its position.
-static inline IDX wide_max(const PoolParams* P, const window_t* w, __global const STORAGE(IN)* p, ST* max_of) {
-  const window_t wz = w[0], wy = w[1], wx = w[2];
-  VT best = (VT)(-INFINITY);
-  VI where = (VI)(INT_MAX);
-  for (long z = wz.begin; z < wz.end; z += P->dil[0])
-    for (long y = wy.begin; y < wy.end; y += P->dil[1])
-      for (long at = wx.begin; at < wx.end; at += LANES) {
-        const long i = (z * P->in[1] + y) * P->in[2] + min(at, wx.end - LANES);  // the last ones overlap
-        const VT v = LOAD(IN, ACC, LANES, p, i);
-        const VI better = (v > best) | isnan(v);
-        best = select(best, v, better);
-        where = select(where, (VI)((int)i) + (VI)LANE_NUMBERS(LANES), better);
-      }
-  float values[LANES];
-  int places[LANES];
-  CAT(vstore, LANES)(best, 0, values);
-  CAT(vstore, LANES)(where, 0, places);
-  // As if elements came in their order: the first of equal ones, and the last NaN.
-  ST found = -INFINITY;
-  IDX place = (IDX)((wz.begin * P->in[1] + wy.begin) * P->in[2] + wx.begin);
-  for (int k = 0; k < LANES; k++) {
-    const int nan = isnan(values[k]), before = places[k] < place;
-    if (isnan(found) ? nan && !before : nan || values[k] > found || (values[k] == found && before)) {
-      found = values[k];
-      place = places[k];
-    }
-  }
-  *max_of = found;
-  return place;
-}
-#endif
-
-__kernel void pool_max(BUF(src), BUF(dst), BUF(index), const PoolParams P) {
-  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
-  __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
-  __global long* index = PTR(index, long);
-  const window_t inner = inner_windows(&P);
-#ifdef LANES
-  const VI number = lane_numbers((int)P.stride[2]);
-#endif
-  const Elements E = my_elements(P.rows, P.rows_per_item, P.out[2]);
-  for (long row = E.first; row < E.last; row++) {
-    const long zy = row / P.out[1], plane = zy / P.out[0];
-    const window_t wz = window(&P, 0, zy - plane * P.out[0]), wy = window(&P, 1, row - zy * P.out[1]);
-    __global const STORAGE(IN)* p = src + plane * P.in[0] * P.in[1] * P.in[2];
-#ifdef LANES
-    for (long at = inner.begin; at < inner.end; at += LANES) {
-      const long ox = min(at, inner.end - LANES);  // the last ones overlap
-      const long x0 = ox * P.stride[2] - P.pad[2];
-      VT best = (VT)(-INFINITY);
-      VI where = (VI)((int)((wz.begin * P.in[1] + wy.begin) * P.in[2] + x0)) + number;
-      for (long z = wz.begin; z < wz.end; z += P.dil[0])
-        for (long y = wy.begin; y < wy.end; y += P.dil[1]) {
-          const long i0 = (z * P.in[1] + y) * P.in[2] + x0;
-          for (long k = 0; k < P.ker[2]; k++) {
-            const VT v = load_lanes(p + i0 + k * P.dil[2], P.stride[2]);
-            const VI better = (v > best) | isnan(v);
-            best = select(best, v, better);
-            where = select(where, (VI)((int)(i0 + k * P.dil[2])) + number, better);
-          }
-        }
-      STORE(IN, ACC, LANES, dst, row * P.out[2] + ox, best);
-      CAT(vstore, LANES)(CAT(convert_long, LANES)(where), 0, index + row * P.out[2] + ox);
-    }
-#endif
-    for (long ox = E.begin; ox < E.end; ox++) {
-      if (ox == inner.begin) ox = inner.end;
-      if (ox >= E.end) break;
-      const window_t wx = window(&P, 2, ox);
-      ST best = LOWEST;
-#ifdef LANES
-      if (P.dil[2] == 1 && wx.end - wx.begin >= LANES) {
-        const window_t w[3] = {wz, wy, wx};
-        index[row * P.out[2] + ox] = wide_max(&P, w, src + plane * P.in[0] * P.in[1] * P.in[2], &best);
-        STORE(IN, ACC, 1, dst, row * P.out[2] + ox, best);
-        continue;
-      }
-#endif
-      IDX at = (IDX)((wz.begin * P.in[1] + wy.begin) * P.in[2] + wx.begin);
-      for (long z = wz.begin; z < wz.end; z += P.dil[0])
-        for (long y = wy.begin; y < wy.end; y += P.dil[1])
-          for (long x = wx.begin; x < wx.end; x += P.dil[2]) {
-            const IDX i = (IDX)((z * P.in[1] + y) * P.in[2] + x);
-            const ST v = LOAD(IN, ACC, 1, p, i);
-            if (v > best || IS_NAN(v)) {  // a NaN wins
-              best = v;
-              at = i;
-            }
-          }
-      STORE(IN, ACC, 1, dst, row * P.out[2] + ox, best);
-      index[row * P.out[2] + ox] = at;
-    }
-  }
-}
-
-// Windows of one size begin at random places: sample[plane] holds a number of [0, 1) for each of the last `dims`
-// dimensions. (Graham, "Fractional Max-Pooling", 2014)
-static inline long fractional_begin(const PoolParams* P, int d, long o, ST sample) {
-  if (o == P->out[d] - 1) return P->in[d] - P->ker[d];
+// The window of an output. If `drawn` has numbers of [0, 1) for each dimension, windows of one size begin at random
+// places. (Graham, "Fractional Max-Pooling", 2014)
+static inline window_t window_at(const PoolParams* P, int d, long o, const ST* drawn) {
+  if (!P->sampled) return window(P, d, o);
   const ST step = (ST)(P->in[d] - P->ker[d]) / (ST)(P->out[d] - 1);
-  return (long)((o + sample) * step) - (long)(sample * step);
+  window_t w;
+  w.begin = o == P->out[d] - 1 ? P->in[d] - P->ker[d] : (long)((o + drawn[d]) * step) - (long)(drawn[d] * step);
+  w.end = w.begin + P->ker[d];
+  return w;
 }
 
-__kernel void pool_fractional(BUF(src), BUF(sample), BUF(dst), BUF(index), const PoolParams P, int dims) {
-  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
-  const Elements E = my_elements(P.rows, P.rows_per_item, P.out[2]);
-  for (long row = E.first; row < E.last; row++) {
-    const long zy = row / P.out[1], plane = zy / P.out[0];
-    __global const STORAGE(IN)* p = src + plane * P.in[0] * P.in[1] * P.in[2];
+// A work-item's maxima or averages. `sample` has numbers for the last P->sampled dimensions of each plane.
+ALWAYS_INLINE void store_rows(const int what, const PoolParams* P, __global const STORAGE(IN)* src,
+                              __global const STORAGE(IN)* sample, __global STORAGE(IN)* dst, __global long* index) {
+  const part_t m = my_part(P, P->out[2]);
+  const window_t inner = inner_windows(P);
+  for (long row = m.first; row < m.last; row++) {
+    const long zy = row / P->out[1], plane = zy / P->out[0];
     ST drawn[3] = {0, 0, 0};
-    UNROLL for (int d = 0; d < 3; d++)
-      if (d >= 3 - dims) drawn[d] = LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), plane * dims + d - (3 - dims));
-    const long z0 = fractional_begin(&P, 0, zy - plane * P.out[0], drawn[0]);
-    const long y0 = fractional_begin(&P, 1, row - zy * P.out[1], drawn[1]);
-    for (long ox = E.begin; ox < E.end; ox++) {
-      const long x0 = fractional_begin(&P, 2, ox, drawn[2]);
-      ST best = LOWEST;
-      long at = (z0 * P.in[1] + y0) * P.in[2] + x0;
-      for (long z = z0; z < z0 + P.ker[0]; z++)
-        for (long y = y0; y < y0 + P.ker[1]; y++)
-          for (long x = x0; x < x0 + P.ker[2]; x++) {
-            const long i = (z * P.in[1] + y) * P.in[2] + x;
-            const ST v = LOAD(IN, ACC, 1, p, i);
-            if (v > best || IS_NAN(v)) {
-              best = v;
-              at = i;
-            }
-          }
-      STORE(IN, ACC, 1, PTR(dst, STORAGE(IN)), row * P.out[2] + ox, best);
-      PTR(index, long)[row * P.out[2] + ox] = at;
+    for (int d = 3 - P->sampled; d < 3; d++)
+      drawn[d] = LOAD(IN, ACC, 1, sample, plane * P->sampled + d - (3 - P->sampled));
+    box_t w = {P, window_at(P, 0, zy - plane * P->out[0], drawn), window_at(P, 1, row - zy * P->out[1], drawn)};
+    w.src = src + plane * pixels(P->in) * channels(P);
+    w.dst = dst + row * P->out[2] * channels(P);
+    w.index = index + row * P->out[2] * channels(P);
+    for (long x = inner.begin; x < inner.end; x += VEC) {
+      const long to = min(x, inner.end - VEC);  // the last vectors overlap
+      w.x.begin = to * P->stride[2] - P->pad[2];
+      w.x.end = w.x.begin + (P->ker[2] - 1) * P->dil[2] + 1;
+      w.x.length = P->ker[2];
+      store(what, &w, ALONG_X, to, 0, 0, 1);
+    }
+    for (long x = m.begin; x < m.end; x++) {
+      if (x == inner.begin) x = inner.end;
+      if (x >= m.end) break;
+      w.x = window_at(P, 2, x, drawn);
+      if (LAST || VEC == 1)
+        store_channels(what, &w, x, &m);
+      else if (what == MAX && P->dil[2] == 1 && w.x.end - w.x.begin >= VEC)
+        store(what, &w, WITHIN_WINDOW, x, 0, 0, 1);
+      else
+        store(what, &w, ALONE, x, 0, 0, 1);
     }
   }
 }
 
-// dst[plane][index] += src, or = src, on a CPU. One work-item walks a plane, so the order of the sums is fixed.
-__kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), long planes, long src_size, long dst_size,
-                           int assign, int code) {
-  const long plane = get_global_id(0);
-  if (plane >= planes) return;
-  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN)) + plane * src_size;
-  __global const long* index = PTR(index, const long) + plane * src_size;
-  __global STORAGE(OUT)* dst = PTR(dst, STORAGE(OUT)) + plane * dst_size;
-  for (long i = 0; i < dst_size; i++) STORE(OUT, ACC, 1, dst, i, (ST)0);
-  for (long i = 0; i < src_size; i++) {
-    long at = index[i];
-    if (at < 0 || at >= dst_size) {
-      netcl_report(PTR(err, int), code, at, dst_size);
-      continue;
-    }
-    const ST v = LOAD(IN, ACC, 1, src, i);
-    STORE(OUT, ACC, 1, dst, at, assign ? v : LOAD(OUT, ACC, 1, dst, at) + v);
-  }
-}
-
-// dst[plane][index] = src, on a GPU, for a dst of zeros. Where an index occurs twice, either value stays.
-__kernel void pool_place(BUF(src), BUF(index), BUF(dst), BUF(err), long n, long src_size, long dst_size, int code) {
-  const long i = get_global_id(0);
-  if (i >= n) return;
-  const long at = PTR(index, const long)[i];
-  if (at < 0 || at >= dst_size) {
-    netcl_report(PTR(err, int), code, at, dst_size);
-    return;
-  }
-  STORE(OUT, ACC, 1, PTR(dst, STORAGE(OUT)) + i / src_size * dst_size, at,
-        LOAD(IN, ACC, 1, PTR(src, const STORAGE(IN)), i));
+__kernel void pool_max(BUF(src), BUF(sample), BUF(dst), BUF(index), const PoolParams P) {
+  store_rows(MAX, &P, PTR(src, const STORAGE(IN)), PTR(sample, const STORAGE(IN)), PTR(dst, STORAGE(IN)),
+             PTR(index, long));
 }
 
 __kernel void pool_avg(BUF(src), BUF(dst), const PoolParams P) {
-  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
-  __global STORAGE(IN)* dst = PTR(dst, STORAGE(IN));
-  const window_t inner = inner_windows(&P);
-  const Elements E = my_elements(P.rows, P.rows_per_item, P.out[2]);
-  for (long row = E.first; row < E.last; row++) {
-    const long zy = row / P.out[1], plane = zy / P.out[0];
-    const window_t wz = window(&P, 0, zy - plane * P.out[0]), wy = window(&P, 1, row - zy * P.out[1]);
-    __global const STORAGE(IN)* p = src + plane * P.in[0] * P.in[1] * P.in[2];
-#ifdef LANES
-    for (long at = inner.begin; at < inner.end; at += LANES) {
-      const long ox = min(at, inner.end - LANES);  // the last ones overlap
-      const long count = P.divisor ? P.divisor : wz.length * wy.length * P.ker[2];
-      VT sum = (VT)(0);
-      for (long z = wz.begin; z < wz.end; z++)
-        for (long y = wy.begin; y < wy.end; y++) {
-          const long i0 = (z * P.in[1] + y) * P.in[2] + ox * P.stride[2] - P.pad[2];
-          for (long k = 0; k < P.ker[2]; k++) sum += load_lanes(p + i0 + k, P.stride[2]);
-        }
-      STORE(IN, ACC, LANES, dst, row * P.out[2] + ox, count ? sum / (VT)((float)count) : (VT)(0));
-    }
-#endif
-    for (long ox = E.begin; ox < E.end; ox++) {
-      if (ox == inner.begin) ox = inner.end;
-      if (ox >= E.end) break;
-      const window_t wx = window(&P, 2, ox);
-      const long count = P.divisor ? P.divisor : wz.length * wy.length * wx.length;
-      ST sum = 0;
-      for (long z = wz.begin; z < wz.end; z++)
-        for (long y = wy.begin; y < wy.end; y++)
-          for (long x = wx.begin; x < wx.end; x++) sum += LOAD(IN, ACC, 1, p, (z * P.in[1] + y) * P.in[2] + x);
-      STORE(IN, ACC, 1, dst, row * P.out[2] + ox, count ? sum / (ST)count : (ST)0);
+  store_rows(AVERAGE, &P, PTR(src, const STORAGE(IN)), PTR(src, const STORAGE(IN)), PTR(dst, STORAGE(IN)), 0);
+}
+
+// pool_rows.cl is for contiguous floats on CPUs.
+__kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
+  const part_t m = my_part(&P, P.in[2]);
+  windows_t all;
+  list_windows(&P, &all);
+  for (long row = m.first; row < m.last; row++) {
+    const long zy = row / P.in[1], plane = zy / P.in[0];
+    box_t w = {&P, covering(&P, 0, (IDX)(zy - plane * P.in[0])), covering(&P, 1, (IDX)(row - zy * P.in[1]))};
+    w.src = PTR(src, const STORAGE(IN)) + plane * pixels(P.out) * channels(&P);
+    w.dst = PTR(dst, STORAGE(IN)) + row * P.in[2] * channels(&P);
+    w.all = &all;
+    const int even_row = even_along(&P, 0, w.z) && even_along(&P, 1, w.y);
+    for (long x = m.begin; x < m.end; x += w.x.length) {
+      w.x = covering(&P, 2, (IDX)x);
+      w.even = even_row && even_along(&P, 2, w.x) ? P.even : 0;
+      // These windows cover the next elements as well, until one of them ends or another begins.
+      const long ends = w.x.begin < P.out[2] ? window_of(&P, &all, 2, w.x.begin).end : P.in[2];
+      const long begins = w.x.end < P.out[2] ? window_of(&P, &all, 2, w.x.end).begin : P.in[2];
+      w.x.length = min(min(ends, begins), m.end) - x;
+      store_channels(SHARES, &w, x, &m);
     }
   }
 }
 
-// The gradient of max pooling, on a GPU: a work-item sums over the windows that may have chosen its input, in a fixed
-// order. Tensors lie as [plane][z][y][x][inner], where `inner` is 1, or counts channels if they come last.
-__kernel void pool_max_backward(BUF(src), BUF(index), BUF(dst), BUF(err), const PoolParams P, long n, long inner_size,
-                                int code) {
-  if (get_global_id(0) >= (ulong)n) return;
+// Sets elements [begin, end) of a part to 0.
+static inline void clear(__global ST* to, const part_t* m, long channels, long begin, long end) {
+  for (long at = begin; at < end; at++)
+    for (long c = m->c; c < m->c_end; c += VEC)
+      CAT(VSTORE_, VEC)((VT)(0), 0, to + at * channels + min(c, m->c_end - (long)VEC));
+}
+
+// The gradient of max pooling on a CPU: dst[plane][index] += src. A work-item adds up a band of a plane: rows_per_item
+// of its slices, or of its rows if it has one slice. It reads the outputs whose windows meet the band, in their order,
+// and clears elements shortly before, or all if there are few of them. dst has the compute type.
+__kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), const PoolParams P, int code) {
+  const part_t m = my_part(&P, 1);
+  const int along = P.in[0] > 1 ? 0 : 1;
+  const long C = channels(&P), bands = (P.in[along] + P.rows_per_item - 1) / P.rows_per_item;
+  const long group = m.first / P.rows_per_item, plane = group / bands;
+  const long first = (group - plane * bands) * P.rows_per_item, last = min(first + P.rows_per_item, P.in[along]);
+  const long line = along ? P.in[2] : P.in[1] * P.in[2], begin = first * line, end = last * line, size = pixels(P.in);
+  const long per_line = along ? P.out[2] : P.out[1] * P.out[2];
+  __global ST* to = PTR(dst, ST) + plane * size * C;
+  const long origin = plane * pixels(P.out), until = covering(&P, along, (IDX)(last - 1)).end;
+  long cleared = first;
+  for (long o = covering(&P, along, (IDX)first).begin; o < until; o++) {
+    const long clear_to = LAST ? clamp(window(&P, along, o).end, cleared, last) : last;
+    clear(to, &m, C, cleared * line, clear_to * line);
+    cleared = clear_to;
+    for (long i = origin + o * per_line; i < origin + (o + 1) * per_line; i++) {
+      __global const STORAGE(IN)* grad = PTR(src, const STORAGE(IN)) + i * C;
+      __global const long* chosen = PTR(index, const long) + i * C;
+      for (long c = m.c; c < m.c_end; c++) {
+        const long at = chosen[c];
+        if (at >= begin && at < end)
+          to[at * C + c] += LOAD(IN, ACC, 1, grad, c);
+        else if (at < 0 || at >= size)
+          netcl_report(PTR(err, int), code, at, size);
+      }
+    }
+  }
+  clear(to, &m, C, cleared * line, end);
+}
+
+// The gradient of max pooling on a GPU: a work-item sums over the windows that may have chosen its input, in a fixed
+// order.
+__kernel void pool_max_backward(BUF(src), BUF(index), BUF(dst), BUF(err), const PoolParams P, int code) {
+  if (get_global_id(0) >= (ulong)(P.rows * P.in[2] * channels(&P))) return;
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global const long* index = PTR(index, const long);
-  const IDX at = (IDX)get_global_id(0), inner = (IDX)inner_size;
+  const IDX at = (IDX)get_global_id(0), inner = (IDX)channels(&P);
   const IDX width = (IDX)P.in[2], height = (IDX)P.in[1], depth = (IDX)P.in[0];
   const IDX pixel = at / inner, row = pixel / width, zy = row / height, plane = zy / depth;
   const IDX x = pixel - row * width, y = row - zy * height, z = zy - plane * depth;
@@ -282,37 +387,4 @@ __kernel void pool_max_backward(BUF(src), BUF(index), BUF(dst), BUF(err), const 
       }
     }
   STORE(IN, ACC, 1, PTR(dst, STORAGE(IN)), at, sum);
-}
-
-// For GPUs, and for integers (pool_rows.cl is for floats on CPUs). dst has the compute type. Each of its rows sums over
-// the windows that hold it, in a fixed order.
-__kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
-  __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
-  __global ST* dst = PTR(dst, ST);
-  const Elements E = my_elements(P.rows, P.rows_per_item, P.in[2]);
-  for (long row = E.first; row < E.last; row++) {
-    const long zy = row / P.in[1], plane = zy / P.in[0];
-    const window_t cz = covering(&P, 0, (IDX)(zy - plane * P.in[0])), cy = covering(&P, 1, (IDX)(row - zy * P.in[1]));
-    __global ST* to = dst + row * P.in[2];
-#ifdef DEVICE_CPU
-    const window_t cx = {0, P.out[2], 0};
-#else
-    const window_t cx = covering(&P, 2, (IDX)E.begin);
-#endif
-    for (long x = E.begin; x < E.end; x++) to[x] = 0;
-    for (long z = cz.begin; z < cz.end; z++) {
-      const long lz = window(&P, 0, z).length;
-      for (long y = cy.begin; y < cy.end; y++) {
-        const long lzy = lz * window(&P, 1, y).length;
-        __global const STORAGE(IN)* from = src + ((plane * P.out[0] + z) * P.out[1] + y) * P.out[2];
-        for (long ox = cx.begin; ox < cx.end; ox++) {
-          const window_t wx = window(&P, 2, ox);
-          const ST count = (ST)(P.divisor ? P.divisor : lzy * wx.length);
-          if (wx.begin >= wx.end) continue;
-          const ST share = LOAD(IN, ACC, 1, from, ox) / count;
-          for (long x = max(wx.begin, E.begin); x < min(wx.end, E.end); x++) to[x] += share;
-        }
-      }
-    }
-  }
 }

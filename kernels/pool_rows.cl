@@ -23,7 +23,7 @@ typedef struct {
 
 // The outputs whose windows hold a row of inputs, and which of them have windows of one size.
 typedef struct {
-  window_t z, y, even_x;
+  window_t z, y;
   long even;  // the size of those windows, or 0 if there are none
   windows_t all;
 } lines_t;
@@ -56,7 +56,7 @@ static inline VT uneven_shares(const PoolParams* P, const lines_t* w, __global c
 // Writes the shares of outputs [begin, end).
 static inline void find_shares(const PoolParams* P, const lines_t* w, __global const STORAGE(IN)* src, long begin,
                                long end, ST* shares) {
-  long first = clamp(w->even_x.begin, begin, end), last = clamp(w->even_x.end, begin, end);
+  long first = clamp(P->even_begin[2], begin, end), last = clamp(P->even_end[2], begin, end);
   if (!w->even) first = begin, last = end;
   if (last - first < VEC) first = last = end;
   for (long x = begin; x < first; x++) shares[x - begin] = one_share(P, w, src, x);
@@ -133,13 +133,9 @@ static inline const ST* sum_windows(const PoolParams* P, const lines_t* w, __glo
 }
 
 __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
-  const window_t even_z = even_windows(&P, 0), even_y = even_windows(&P, 1);
   lines_t w;
   w.y.begin = w.y.end = 0;
-  w.even_x = even_windows(&P, 2);
   list_windows(&P, &w.all);
-  const long even = even_z.length * even_y.length * w.even_x.length;
-  if (P.divisor) w.even_x.begin = 0, w.even_x.end = P.out[2];
   const int steps = !P.adaptive && P.stride[2] <= MOST_STRIDE && P.ker[2] <= MOST_TAPS;
   const long first = get_global_id(0) * P.rows_per_item, last = min(first + P.rows_per_item, P.rows);
   scratch_t scratch;
@@ -151,7 +147,7 @@ __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
     const int again = row > first && y > 0 && cy.begin == w.y.begin && cy.end == w.y.end && P.in[2] <= SPAN;
     w.z = cz;
     w.y = cy;
-    w.even = P.divisor ? P.divisor : within(cz, even_z) && within(cy, even_y) ? even : 0;
+    w.even = even_along(&P, 0, cz) && even_along(&P, 1, cy) ? P.even : 0;
     __global const STORAGE(IN)* from = PTR(src, const STORAGE(IN)) + plane * P.out[0] * P.out[1] * P.out[2];
     __global STORAGE(IN)* to = PTR(dst, STORAGE(IN)) + row * P.in[2];
     for (long x0 = 0; x0 < P.in[2]; x0 += SPAN) {

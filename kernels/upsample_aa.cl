@@ -1,6 +1,8 @@
 // Anti-aliased resampling along one dimension: x is (outer, in, inner), y is (outer, out, inner). Row o of a table with
 // `taps` columns has the weights of output o; starts[2 o] is the first input, starts[2 o + 1] the number of inputs.
-// -D: IN, OUT (read and written), ACC; aa_weights: FILTER 1 linear, 2 cubic, 3 lanczos, which is also its reach.
+// -D: IN, OUT (read and written), ACC; aa_forward: WT (weights); aa_weights: FILTER 1 linear, 2 cubic, 3 lanczos, which
+// is also its reach.
+#include "args/upsample.h"
 #include "common/vector.h"
 
 #ifdef FILTER
@@ -36,53 +38,38 @@ __kernel void aa_weights(BUF(weights), BUF(starts), long in, long out, long taps
 }
 #else
 
-// A work-item takes `per` of the n elements of y.
-__kernel void aa_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), long n, long per, long in, long out, long inner,
-                         long taps) {
-  const long begin = get_global_id(0) * per, end = min(begin + per, n);
+// y from x. A work-item takes some elements of the tensor that is written. If P.precision is not 0, weights are
+// integers with so many bits after the binary point, and so is the sum, which is rounded to a byte.
+__kernel void aa_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), const AntialiasParams P) {
+  const long begin = get_global_id(0) * P.per_item, end = min(begin + P.per_item, P.total);
   for (long k = begin; k < end; k++) {
-    const long o = k / inner % out, block = k / inner / out;
+    const long o = k / P.inner % P.out, block = k / P.inner / P.out;
     const long first = PTR(starts, const long)[2 * o], count = PTR(starts, const long)[2 * o + 1];
-    __global const ST* w = PTR(weights, const ST) + o * taps;
-    __global const STORAGE(IN)* p = PTR(x, const STORAGE(IN)) + (block * in + first) * inner + k % inner;
-    ST sum = 0;
-    for (long i = 0; i < count; i++) sum += w[i] * LOAD(IN, ACC, 1, p, i * inner);
+    __global const STORAGE(WT)* w = PTR(weights, const STORAGE(WT)) + o * P.taps;
+    __global const STORAGE(IN)* p = PTR(x, const STORAGE(IN)) + (block * P.in + first) * P.inner + k % P.inner;
+    ST sum = P.precision ? (ST)(1 << (P.precision - 1)) : (ST)0;
+    for (long i = 0; i < count; i++) sum += w[i] * LOAD(IN, ACC, 1, p, i * P.inner);
+    if (P.precision) sum = (ST)convert_uchar_sat((int)sum >> P.precision);
     STORE(OUT, ACC, 1, PTR(y, STORAGE(OUT)), k, sum);
   }
 }
 
-// gx (outer, in, inner) from gy (outer, out, inner): an input sums over the outputs that have it among their taps.
-__kernel void aa_backward(BUF(gx), BUF(gy), BUF(weights), BUF(starts), long n, long per, long in, long out, long inner,
-                          long taps, float scale, float support) {
-  const long begin = get_global_id(0) * per, end = min(begin + per, n);
+// x's gradient from y's: an input sums over the outputs that have it among their taps.
+__kernel void aa_backward(BUF(gx), BUF(gy), BUF(weights), BUF(starts), const AntialiasParams P) {
+  const long begin = get_global_id(0) * P.per_item, end = min(begin + P.per_item, P.total);
   for (long k = begin; k < end; k++) {
-    const long i = k / inner % in, block = k / inner / in;
+    const long i = k / P.inner % P.in, block = k / P.inner / P.in;
     // The outputs whose centres are within the support of i, with a margin of one for rounding.
-    const float low = (i - support - 1) / scale - 1.5f, high = (i + support + 2) / scale + 1.5f;
-    const long first = (long)clamp(low, 0.0f, (float)out), last = (long)clamp(high, 0.0f, (float)out);
-    __global const STORAGE(IN)* g = PTR(gy, const STORAGE(IN)) + block * out * inner + k % inner;
+    const float low = (i - P.support - 1) / P.scale - 1.5f, high = (i + P.support + 2) / P.scale + 1.5f;
+    const long first = (long)clamp(low, 0.0f, (float)P.out), last = (long)clamp(high, 0.0f, (float)P.out);
+    __global const STORAGE(IN)* g = PTR(gy, const STORAGE(IN)) + block * P.out * P.inner + k % P.inner;
     ST sum = 0;
-    for (long o = first; o < min(last + 1, out); o++) {
+    for (long o = first; o < min(last + 1, P.out); o++) {
       const long tap = i - PTR(starts, const long)[2 * o];
       if (tap >= 0 && tap < PTR(starts, const long)[2 * o + 1])
-        sum += PTR(weights, const ST)[o * taps + tap] * LOAD(IN, ACC, 1, g, o * inner);
+        sum += PTR(weights, const ST)[o * P.taps + tap] * LOAD(IN, ACC, 1, g, o * P.inner);
     }
     STORE(OUT, ACC, 1, PTR(gx, STORAGE(OUT)), k, sum);
-  }
-}
-
-// uint8 values with integer arithmetic: weights have `precision` bits after the binary point.
-__kernel void bytes_forward(BUF(y), BUF(x), BUF(weights), BUF(starts), long n, long per, long in, long out, long inner,
-                            long taps, int precision) {
-  const long begin = get_global_id(0) * per, end = min(begin + per, n);
-  for (long k = begin; k < end; k++) {
-    const long o = k / inner % out, block = k / inner / out;
-    const long first = PTR(starts, const long)[2 * o], count = PTR(starts, const long)[2 * o + 1];
-    __global const short* w = PTR(weights, const short) + o * taps;
-    __global const uchar* p = PTR(x, const uchar) + (block * in + first) * inner + k % inner;
-    int sum = 1 << (precision - 1);
-    for (long i = 0; i < count; i++) sum += w[i] * p[i * inner];
-    PTR(y, uchar)[k] = convert_uchar_sat(sum >> precision);
   }
 }
 #endif

@@ -234,7 +234,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     def test_environment(self):
         """Errors list the unknown words and the known ones."""
         for variable, allowed in (
-            ("NETCL_LOG", "compile, launch, alloc"),
+            ("NETCL_LOG", "compile, launch, alloc, plan"),
             ("NETCL_MATRIX_ENGINE", "none, avx512_bf16, amx, mma_sm75"),
             ("NETCL_DISABLE", "fp16, fp64"),
             ("NETCL_FP16", "storage"),

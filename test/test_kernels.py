@@ -27,7 +27,7 @@ ELSEWHERE = {
         "conv/conv_channels.cl", "conv/conv_channels_few.cl", "conv/conv_channels_flat.cl", "conv/conv_depthwise.cl",
         "conv/conv_gemm.cl", "conv/conv_pack.cl", "conv/conv_units.cl",
         "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "gemm/gemm_units.cl",
-        "norm_channels.cl", "pool_channels.cl", "pool_rows.cl", "reduce/reduce_inner.cl",
+        "norm_channels.cl", "pool_rows.cl", "reduce/reduce_inner.cl",
         "rnn/lstm_steps.cl", "soft_double.cl", "softmax_tiles.cl", "sort/sort_merge.cl", "sort/sort_results.cl",
         "sort/sort_select.cl", "upsample_lines.cl", "upsample_pixels.cl",
     },

@@ -153,7 +153,7 @@ x.index_put_((torch.randint(0, 200, (700,), device=D),), torch.randn(700, 300, d
 """
 LEAST_ITEMS = {
     "pool_max_backward": 2 * 3 * 40 * 40,
-    "pool_place": 2 * 3 * 20 * 20,
+    "indexed": 2 * 3 * 20 * 20,
     "count": 200 * 300 // 8,
     "positions": 200 * 300 // 8,
     "compact": 200 * 300 // 8,

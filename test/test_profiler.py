@@ -1,6 +1,7 @@
 """torch.profiler with netcl's kernels and their device times, its Chrome trace, and NETCL_LOG."""
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -110,6 +111,17 @@ class TestProfiler(TestCase):
             r"netcl: release 2097152 bytes of netcl:0",
         ):
             self.assertRegex(done.stderr, pattern)
+
+    def test_plan_log(self):
+        """The ways of a family that calls take, by name."""
+        code = (
+            "import torch, torch.nn.functional as F; x = torch.ones(1, 2, 8, 8, device='netcl', requires_grad=True)\n"
+            "F.max_pool2d(x, 2).sum().backward(); F.avg_pool2d(x, 2).sum().backward()\n"
+            "F.avg_pool2d(x.to(memory_format=torch.channels_last), 2).sum().backward()"
+        )
+        for device_class, ways in (("cpu", ["scatter", "rows", "windows"]), ("gpu", ["gather", "windows", "windows"])):
+            done = python(code, NETCL_LOG="plan", NETCL_DEVICE_CLASS=device_class)
+            self.assertEqual(re.findall(r"^netcl: plan aten::\w+_pool2d\w*_backward: (\w+)$", done.stderr, re.M), ways)
 
 
 if __name__ == "__main__":

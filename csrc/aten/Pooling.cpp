@@ -19,6 +19,7 @@
 #include <ATen/ops/max_pool2d_with_indices_meta.h>
 #include <ATen/ops/max_pool3d_with_indices.h>
 
+#include <bit>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -27,6 +28,7 @@
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
+#include "aten/support/Plan.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
 
@@ -44,6 +46,24 @@ struct Window {
   bool include_pad = false;
   std::optional<int64_t> divisor = std::nullopt;
 };
+
+// The outputs whose windows have the same number of elements.
+void find_even(PoolParams& p) {
+  p.even = p.divisor ? p.divisor : 1;
+  for (int64_t d = 0; d < 3; d++) {
+    p.even_end[d] = p.out[d];
+    if (p.divisor || p.out[d] == 0) continue;
+    const int64_t length = p.adaptive ? p.in[d] / p.out[d] : p.ker[d];
+    p.even *= length;
+    if (p.adaptive) {
+      if (length * p.out[d] != p.in[d]) p.even_end[d] = 0;
+      continue;
+    }
+    const int64_t before = p.include_pad ? 0 : p.pad[d], room = p.in[d] + 2 * p.pad[d] - before - length;
+    p.even_begin[d] = ceil_div(before, p.stride[d]);
+    p.even_end[d] = room < 0 ? 0 : std::min(room / p.stride[d] + 1, p.out[d]);
+  }
+}
 
 PoolParams describe(const Window& w, IntArrayRef in, IntArrayRef out) {
   const auto get = [](IntArrayRef v, int64_t i, int64_t otherwise) {
@@ -68,6 +88,7 @@ PoolParams describe(const Window& w, IntArrayRef in, IntArrayRef out) {
     p.adaptive = 0;
     for (int64_t d = 0; d < 3; d++) p.ker[d] = p.stride[d] = p.in[d] / p.out[d];
   }
+  find_even(p);
   return p;
 }
 
@@ -96,27 +117,11 @@ bool wide_index(const PoolParams& p, int64_t most) {
   return most > std::numeric_limits<int32_t>::max();
 }
 
-Defs index_defs(const Tensor& t, bool wide) {
-  Defs d;
-  d.set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type())).set("IDX", wide ? "long" : "int");
-  return d;
-}
-
-Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
-  const bool wide = wide_index(p, most);
-  Defs d = index_defs(t, wide);
-  const bool windows = !p.adaptive && p.out[2] >= 4, elements = p.in[2] / std::max<int64_t>(p.out[2], 1) >= 8;
-  if (netcl::device_of(t).is_cpu() && !wide && compute_type(t.scalar_type()) == c10::kFloat && (windows || elements)) {
-    d.set("LANES", int64_t{p.out[2] >= 12 || !windows ? 8 : 4});
-  }
-  return d;
-}
-
-// The memory format in which pooling computes. On a CPU, kernels/pool_channels.cl serves channels that come last.
+// The memory format in which pooling computes.
 at::MemoryFormat compute_format(const Tensor& t, int64_t dims) {
   const auto last = dims == 2 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
-  const bool channels_last = t.dim() == dims + 2 && t.size(1) > 1 && !t.is_contiguous() &&
-                             t.suggest_memory_format() == last && netcl::device_of(t).is_cpu();
+  const bool channels_last =
+      t.dim() == dims + 2 && t.size(1) > 1 && !t.is_contiguous() && t.suggest_memory_format() == last;
   return channels_last ? last : at::MemoryFormat::Contiguous;
 }
 
@@ -125,41 +130,57 @@ int64_t taps(const PoolParams& p, const Tensor& in, const Tensor& out) {
   return p.adaptive ? in.numel() / out.numel() + 1 : p.ker[0] * p.ker[1] * p.ker[2];
 }
 
-// Divides the channels of `groups` groups of rows among enough work-items, and returns how many take the same rows.
-int64_t share_channels(const Device& device, PoolParams& p, int64_t groups, int64_t vec) {
-  const int64_t wanted = ceil_div(enough_items(device), groups);
-  p.channels_per_item = std::clamp(round_up(ceil_div(p.channels, wanted), vec), vec, p.channels);
-  return p.channels / p.channels_per_item;
+Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
+  Defs d;
+  d.set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type()));
+  d.set("IDX", wide_index(p, most) ? "long" : "int");
+  return d;
 }
 
-// A kernel's file, in which it has the same name, its variant and its work-items.
-struct Plan {
-  const char* file;
+// The elements of vectors along x: 1 if they do not pay.
+int64_t lanes_along_x(const Tensor& t, const PoolParams& p) {
+  const bool windows = !p.adaptive && p.out[2] >= 4, elements = p.in[2] / p.out[2] >= 8;
+  const bool fits = netcl::device_of(t).is_cpu() && !wide_index(p, plane_size(p)) &&
+                    compute_type(t.scalar_type()) == c10::kFloat && (windows || elements);
+  return !fits ? 1 : p.out[2] >= 12 || !windows ? 8 : 4;
+}
+
+// The variant of a kernel of pool.cl, and its work-items.
+struct Variant {
   Defs defs;
   Range items;
 };
 
-// The variant of a kernel of pool_channels.cl, whose vectors have no more elements than there are channels.
-std::pair<int64_t, Defs> channels_variant(const Tensor& t, PoolParams& p) {
-  p.channels = t.size(1);
-  int64_t vec = register_tile(netcl::device_of(t), compute_type(t.scalar_type())).vec;
-  while (vec > p.channels) vec /= 2;
-  Defs d = index_defs(t, wide_index(p, plane_size(p) * p.channels));
-  d.set("VEC", vec);
-  return {vec, d};
+// For a kernel that reads `t`. `groups` groups of rows are divided among the work-items, and if these are few, or on
+// a GPU, so are the channels of each.
+Variant variant_of(const Tensor& t, at::MemoryFormat format, PoolParams& p, int64_t groups, int64_t vec) {
+  const bool last = format != at::MemoryFormat::Contiguous;
+  Variant v{pool_defs(t, p, plane_size(p) * p.channels), {size_t(groups)}};
+  v.defs.set("VEC", vec).set("LAST", int64_t{last});
+  if (last) {
+    const int64_t wanted = ceil_div(enough_items(netcl::device_of(t), kItemsPerUnit, groups * p.channels), groups);
+    p.channels_per_item = std::clamp(round_up(ceil_div(p.channels, wanted), vec), vec, p.channels);
+    v.items.x *= p.channels / p.channels_per_item;
+  }
+  return v;
 }
 
-// For a kernel that reads `t` and writes rows of `width` elements, each of about `taps` loads.
-Plan plan(const Tensor& t, at::MemoryFormat format, PoolParams& p, int64_t rows, int64_t width, int64_t taps) {
+// Sets the channels, and returns the elements of vectors along them.
+int64_t set_channels(const Tensor& t, at::MemoryFormat format, PoolParams& p) {
   const Device& device = netcl::device_of(t);
-  if (format == at::MemoryFormat::Contiguous) {
-    set_rows(device, p, rows, width * taps);
-    return {"pool.cl", pool_defs(t, p, plane_size(p)), row_elements(device, rows, p.rows_per_item, width)};
-  }
-  const auto [vec, defs] = channels_variant(t, p);
-  set_rows(device, p, rows / p.channels, width * taps * ceil_div(p.channels, vec));
-  const int64_t groups = ceil_div(p.rows, p.rows_per_item);
-  return {"pool_channels.cl", defs, {size_t(groups * share_channels(device, p, groups, vec))}};
+  p.channels = format == at::MemoryFormat::Contiguous ? 1 : t.size(1);
+  const int64_t most = device.is_cpu() ? register_tile(device, compute_type(t.scalar_type())).vec : 1;
+  return std::min<int64_t>(most, std::bit_floor(uint64_t(p.channels)));
+}
+
+// For a kernel that reads `t` and writes all of `to`, in rows of `width` elements of about `taps` loads each.
+Variant rows_variant(const Tensor& t, at::MemoryFormat format, PoolParams& p, const Tensor& to, int64_t taps,
+                     bool along_x) {
+  const Device& device = netcl::device_of(t);
+  const int64_t width = to.size(-1), along = set_channels(t, format, p);
+  const int64_t vec = format == at::MemoryFormat::Contiguous && along_x ? lanes_along_x(t, p) : along;
+  set_rows(device, p, to.numel() / width / p.channels, width * taps * ceil_div(p.channels, along));
+  return variant_of(t, format, p, row_elements(device, p.rows, p.rows_per_item, width).x, vec);
 }
 
 void check_real(const Device& device, c10::ScalarType type, const char* op) {
@@ -183,18 +204,23 @@ struct Target {
   Tensor dense;
 };
 
-void max_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out, const Tensor& indices) {
+// `samples` has numbers of [0, 1) for each plane of fractional pooling.
+void max_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out, const Tensor& indices,
+                 const Tensor& samples = {}) {
   if (out.numel() == 0) return;
   const c10::DeviceGuard guard(self.device());
-  const auto format = compute_format(self, w.dims);
+  const bool sampled = samples.defined();
+  const auto format = sampled ? at::MemoryFormat::Contiguous : compute_format(self, w.dims);
   const Tensor x = apart_from(self, {out, indices}).contiguous(format);
   const Target to(out, format), to_indices(indices, format);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
   PoolParams p = describe(w, x.sizes(), out.sizes());
-  const Plan chosen = plan(x, format, p, out.numel() / p.out[2], p.out[2], taps(p, x, out));
-  kernel(device, chosen.file, "pool_max", chosen.defs)
-      .launch(op, queue_of(x), chosen.items, element_group(device), buf(x), buf(to.dense), buf(to_indices.dense), p);
+  p.sampled = sampled ? w.dims : 0;
+  const Variant v = rows_variant(x, format, p, out, taps(p, x, out), !sampled);
+  kernel(device, "pool.cl", "pool_max", v.defs)
+      .launch(op, queue_of(x), v.items, element_group(device), buf(x), buf(sampled ? samples : x), buf(to.dense),
+              buf(to_indices.dense), p);
   to.finish();
   to_indices.finish();
 }
@@ -217,111 +243,109 @@ bool check_indices(const char* op, const Tensor& src, const Tensor& indices, con
   return src.numel() > 0 && dst.numel() > 0;
 }
 
-// As scatter(), for GPUs: a work-item takes an element of src.
-void scatter_elements(const char* op, const Tensor& src, const Tensor& indices, const Tensor& dst, int64_t dims,
-                      bool assign) {
-  const c10::DeviceGuard guard(src.device());
-  const Tensor from = src.contiguous(), at_index = indices.contiguous();
-  Device& device = netcl::device_of(from);
-  check_real(device, from.scalar_type(), op);
-  const auto type = assign ? dst.scalar_type() : compute_type(from.scalar_type());
-  const int64_t src_size = spatial(src, dims), dst_size = spatial(dst, dims);
-  const Tensor to = at::zeros({dst.numel() / dst_size, dst_size}, dst.options().dtype(type));
-  if (assign) {
-    Defs d;
-    d.set("ACC", compute_tag(type)).set("IN", dtype_tag(from.scalar_type())).set("OUT", dtype_tag(type));
-    kernel(device, "pool.cl", "pool_place", d)
-        .launch(op, queue_of(from), {size_t(from.numel())}, element_group(device), buf(from), buf(at_index), buf(to),
-                Buf{assert_buffer(device)}, from.numel(), src_size, dst_size, int32_t(assert_code(device, op)));
-  } else {
-    const Tensor index = at_index.view({-1, src_size}), values = from.view({-1, src_size}).to(type);
-    IndexSpace space(op);  // scatter_add_ would name itself in errors
-    space.shape(index.sizes());
-    space.destination(to.data_ptr(), strides_without(to, 1), to.itemsize());
-    space.source(values.const_data_ptr(), values.strides(), values.itemsize());
-    space.index(index.const_data_ptr(), index.strides(), at::kLong, dst_size, to.stride(1) * to.itemsize());
-    space.conflicts_along(1);
-    space.reduce(device, type, "sum", 1);
-  }
-  dst.copy_(to.view(dst.sizes()));
-}
-
 // dst[plane][indices] += src (or = src); all other elements are 0.
 void scatter(const char* op, const Tensor& src, const Tensor& indices, const Tensor& dst, int64_t dims, bool assign) {
   if (!check_indices(op, src, indices, dst, dims)) return;
-  if (!netcl::device_of(src).is_cpu()) return scatter_elements(op, src, indices, dst, dims, assign);
   const c10::DeviceGuard guard(src.device());
-  const Tensor from = apart_from(src, {dst}).contiguous(), at_index = apart_from(indices, {dst}).contiguous();
-  Device& device = netcl::device_of(from);
-  check_real(device, from.scalar_type(), op);
+  Device& device = netcl::device_of(src);
+  check_real(device, src.scalar_type(), op);
   const int64_t src_size = spatial(src, dims), dst_size = spatial(dst, dims);
   // Sums are kept in the compute type and rounded once.
-  const auto acc = compute_type(from.scalar_type());
-  const bool direct = dst.is_contiguous() && (assign || dst.scalar_type() == acc);
-  const auto out_dtype = assign ? dst.scalar_type() : acc;
-  const Tensor to = direct ? dst : at::empty(dst.sizes(), dst.options().dtype(out_dtype).memory_format(std::nullopt));
-  Defs d;
-  d.set("ACC", dtype_tag(acc)).set("IN", dtype_tag(from.scalar_type())).set("OUT", dtype_tag(out_dtype));
-  const int64_t planes = dst.numel() / dst_size;
-  kernel(device, "pool.cl", "pool_scatter", d)
-      .launch(op, queue_of(from), {size_t(planes)}, {1}, buf(from), buf(at_index), buf(to), Buf{assert_buffer(device)},
-              planes, src_size, dst_size, int32_t(assign), int32_t(assert_code(device, op)));
-  if (!direct) dst.copy_(to);
+  const auto type = assign ? dst.scalar_type() : compute_type(src.scalar_type());
+  const Tensor from = apart_from(src, {dst}), chosen = apart_from(indices, {dst});
+  const Target target(dst, at::MemoryFormat::Contiguous, type);
+  const Tensor to = target.dense.zero_().view({-1, dst_size});
+  const Tensor index = chosen.contiguous().view({-1, src_size});
+  const Tensor values = from.contiguous().view({-1, src_size}).to(type);
+  IndexSpace space(op);  // scatter_add_ would name itself in errors
+  space.shape(index.sizes());
+  space.destination(to.data_ptr(), strides_without(to, 1), to.itemsize());
+  space.source(values.const_data_ptr(), values.strides(), values.itemsize());
+  space.index(index.const_data_ptr(), index.strides(), at::kLong, dst_size, to.stride(1) * to.itemsize());
+  space.conflicts_along(1);
+  if (assign) {
+    space.scatter(device, to.itemsize());
+  } else {
+    space.reduce(device, type, "sum", 1);
+  }
+  target.finish();
 }
 
-// As scatter(), for max pooling if channels come last: a work-item takes a band of an image, and some channels.
-void scatter_channels(const char* op, const Tensor& grad_output, const Window& w, const Tensor& indices,
-                      const Tensor& grad_input, at::MemoryFormat format) {
-  const c10::DeviceGuard guard(grad_output.device());
-  Device& device = netcl::device_of(grad_output);
-  const auto type = grad_output.scalar_type();
-  check_real(device, type, op);
-  const Tensor dy = apart_from(grad_output, {grad_input}).contiguous(format);
-  const Tensor index = apart_from(indices, {grad_input}).contiguous(format);
-  // Sums are kept in the compute type and rounded once.
-  const Target to(grad_input, format, compute_type(type));
-  PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
-  // Bands only if there are few images; and higher than windows, since neighbours read the outputs between them twice.
-  const int64_t along = p.in[0] > 1 ? 0 : 1, images = grad_input.size(0);
-  const int64_t wanted = std::max<int64_t>(enough_items(device) / images, 1);
-  const int64_t lowest = p.adaptive ? 4 : 4 * ((p.ker[along] - 1) * p.dil[along] + 1);
-  p.rows_per_item = std::min(std::max(ceil_div(p.in[along], wanted), lowest), p.in[along]);
-  const int64_t groups = images * ceil_div(p.in[along], p.rows_per_item);
-  const auto [vec, defs] = channels_variant(dy, p);
-  kernel(device, "pool_channels.cl", "pool_scatter", defs)
-      .launch(op, queue_of(dy), {size_t(groups * share_channels(device, p, groups, vec))}, {1}, buf(dy), buf(index),
-              buf(to.dense), Buf{assert_buffer(device)}, p, int32_t(assert_code(device, op)));
+// A gradient of pooling. All tensors have the same format.
+struct PoolBackward {
+  const char* op;
+  PoolParams p;
+  at::MemoryFormat format;
+  Tensor dy, index;  // index: of max pooling
+  const Tensor& grad_input;
+};
+
+PoolBackward backward_call(const char* op, const Tensor& grad_output, const Window& w, const Tensor& indices,
+                           const Tensor& grad_input) {
+  check_real(netcl::device_of(grad_output), grad_output.scalar_type(), op);
+  const auto format = compute_format(grad_input, w.dims);
+  const auto dense = [&](const Tensor& t) { return t.defined() ? apart_from(t, {grad_input}).contiguous(format) : t; };
+  return {op,        describe(w, grad_input.sizes(), grad_output.sizes()), format, dense(grad_output), dense(indices),
+          grad_input};
+}
+
+struct PoolPlan {
+  const char* file;
+  const char* kernel;
+  c10::ScalarType to;  // the dtype of sums
+  PoolParams p;
+  Variant variant;
+};
+
+// A CPU's work-item takes a band of an image, and some channels, or a whole plane. Sums are rounded once.
+std::optional<PoolPlan> plan_scatter(const PoolBackward& b) {
+  const Device& device = netcl::device_of(b.dy);
+  if (!device.is_cpu()) return {};
+  PoolParams p = b.p;
+  const int64_t vec = set_channels(b.dy, b.format, p), along = p.in[0] > 1 ? 0 : 1;
+  const int64_t images = b.grad_input.numel() / plane_size(p) / p.channels;
+  p.rows = std::numeric_limits<int64_t>::max();
+  p.rows_per_item = p.in[along];
+  if (b.format != at::MemoryFormat::Contiguous) {
+    // Bands only if there are few images; and higher than windows, since neighbours read the outputs between them
+    // twice.
+    const int64_t wanted = std::max<int64_t>(enough_items(device) / images, 1);
+    const int64_t lowest = p.adaptive ? 4 : 4 * ((p.ker[along] - 1) * p.dil[along] + 1);
+    p.rows_per_item = std::min(std::max(ceil_div(p.in[along], wanted), lowest), p.in[along]);
+  }
+  const Variant v = variant_of(b.dy, b.format, p, images * ceil_div(p.in[along], p.rows_per_item), vec);
+  return PoolPlan{"pool.cl", "pool_scatter", compute_type(b.dy.scalar_type()), p, v};
+}
+
+// A GPU's work-item computes one element, from the windows that hold it.
+std::optional<PoolPlan> plan_gather(const PoolBackward& b) {
+  PoolParams p = b.p;
+  set_channels(b.dy, b.format, p);
+  p.rows = b.grad_input.numel() / p.in[2] / p.channels;
+  Variant v{pool_defs(b.dy, p, std::max(b.dy.numel(), b.grad_input.numel())), {size_t(b.grad_input.numel())}};
+  v.defs.set("VEC", int64_t{1}).set("LAST", int64_t{b.format != at::MemoryFormat::Contiguous});
+  return PoolPlan{"pool.cl", "pool_max_backward", b.dy.scalar_type(), p, v};
+}
+
+void run_max_backward(const PoolBackward& b, const PoolPlan& plan) {
+  Device& device = netcl::device_of(b.dy);
+  const Target to(b.grad_input, b.format, plan.to);
+  kernel(device, plan.file, plan.kernel, plan.variant.defs)
+      .launch(b.op, queue_of(b.dy), plan.variant.items, element_group(device), buf(b.dy), buf(b.index), buf(to.dense),
+              Buf{assert_buffer(device)}, plan.p, int32_t(assert_code(device, b.op)));
   to.finish();
 }
 
-// The gradient of max pooling. A GPU gathers it from the windows, and reads and writes dense tensors in their order.
+constexpr Way<PoolBackward> kMaxBackward[] = {
+    {"scatter", take<&plan_scatter, &run_max_backward>},
+    {"gather", take<&plan_gather, &run_max_backward>},
+};
+
 void max_backward(const char* op, const Tensor& grad_output, const Window& w, const Tensor& indices,
                   const Tensor& grad_input) {
-  Device& device = netcl::device_of(grad_output);
-  const auto cpu_format = compute_format(grad_input, w.dims);
-  if (device.is_cpu() && cpu_format == at::MemoryFormat::Contiguous) {
-    return scatter(op, grad_output, indices, grad_input, w.dims, false);
-  }
   if (!check_indices(op, grad_output, indices, grad_input, w.dims)) return;
-  if (device.is_cpu()) return scatter_channels(op, grad_output, w, indices, grad_input, cpu_format);
   const c10::DeviceGuard guard(grad_output.device());
-  const auto type = grad_output.scalar_type();
-  check_real(device, type, op);
-  const auto last = w.dims == 2 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
-  const bool channels_last =
-      grad_input.dim() == w.dims + 2 && !grad_input.is_contiguous() && grad_input.is_contiguous(last);
-  const auto format = channels_last ? last : at::MemoryFormat::Contiguous;
-  const Tensor dy = apart_from(grad_output, {grad_input}).contiguous(format);
-  const Tensor chosen = apart_from(indices, {grad_input}).contiguous(format);
-  const bool direct = grad_input.is_contiguous(format) && grad_input.scalar_type() == type;
-  const Tensor to =
-      direct ? grad_input : at::empty(grad_input.sizes(), grad_input.options().dtype(type).memory_format(format));
-  const PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
-  kernel(device, "pool.cl", "pool_max_backward", pool_defs(dy, p, std::max(dy.numel(), to.numel())))
-      .launch(op, queue_of(dy), {size_t(to.numel())}, element_group(device), buf(dy), buf(chosen), buf(to),
-              Buf{assert_buffer(device)}, p, to.numel(), channels_last ? to.size(1) : int64_t{1},
-              int32_t(assert_code(device, op)));
-  if (!direct) grad_input.copy_(to);
+  run_first(kMaxBackward, backward_call(op, grad_output, w, indices, grad_input));
 }
 
 void avg_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out) {
@@ -333,11 +357,42 @@ void avg_forward(const char* op, const Tensor& self, const Window& w, const Tens
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
   PoolParams p = describe(w, x.sizes(), out.sizes());
-  const Plan chosen = plan(x, format, p, out.numel() / p.out[2], p.out[2], taps(p, x, out));
-  kernel(device, chosen.file, "pool_avg", chosen.defs)
-      .launch(op, queue_of(x), chosen.items, element_group(device), buf(x), buf(to.dense), p);
+  const Variant v = rows_variant(x, format, p, out, taps(p, x, out), true);
+  kernel(device, "pool.cl", "pool_avg", v.defs)
+      .launch(op, queue_of(x), v.items, element_group(device), buf(x), buf(to.dense), p);
   to.finish();
 }
+
+// Floats on a CPU, with vectors along x.
+std::optional<PoolPlan> plan_rows(const PoolBackward& b) {
+  const auto type = b.dy.scalar_type();
+  const bool serves = b.format == at::MemoryFormat::Contiguous && c10::isFloatingType(type);
+  if (!serves || !netcl::device_of(b.dy).is_cpu()) return {};
+  PoolPlan plan{"pool_rows.cl", "pool_avg_backward", type, b.p, {}};
+  plan.variant = rows_variant(b.dy, b.format, plan.p, b.grad_input, 8, false);
+  plan.variant.defs = pool_defs(b.dy, plan.p, plane_size(plan.p));
+  plan.variant.defs.set("VEC", int64_t{compute_type(type) == c10::kDouble || plan.p.out[2] < 8 ? 4 : 8});
+  return plan;
+}
+
+std::optional<PoolPlan> plan_windows(const PoolBackward& b) {
+  PoolPlan plan{"pool.cl", "pool_avg_backward", b.dy.scalar_type(), b.p, {}};
+  plan.variant = rows_variant(b.dy, b.format, plan.p, b.grad_input, 8, false);
+  return plan;
+}
+
+void run_avg_backward(const PoolBackward& b, const PoolPlan& plan) {
+  Device& device = netcl::device_of(b.dy);
+  const Target to(b.grad_input, b.format, plan.to);
+  kernel(device, plan.file, plan.kernel, plan.variant.defs)
+      .launch(b.op, queue_of(b.dy), plan.variant.items, element_group(device), buf(b.dy), buf(to.dense), plan.p);
+  to.finish();
+}
+
+constexpr Way<PoolBackward> kAvgBackward[] = {
+    {"rows", take<&plan_rows, &run_avg_backward>},
+    {"windows", take<&plan_windows, &run_avg_backward>},
+};
 
 void avg_backward(const char* op, const Tensor& grad_output, const Window& w, const Tensor& grad_input) {
   check_planes(op, grad_output, grad_input, w.dims);
@@ -347,25 +402,7 @@ void avg_backward(const char* op, const Tensor& grad_output, const Window& w, co
     return;
   }
   const c10::DeviceGuard guard(grad_output.device());
-  const auto format = compute_format(grad_input, w.dims);
-  const auto type = grad_output.scalar_type();
-  const Tensor dy = apart_from(grad_output, {grad_input}).contiguous(format);
-  Device& device = netcl::device_of(dy);
-  check_real(device, type, op);
-  // Some kernels add to what they have written; their sums are kept in the compute type and rounded once.
-  const bool contiguous = format == at::MemoryFormat::Contiguous;
-  const bool by_rows = contiguous && device.is_cpu() && c10::isFloatingType(type);
-  const Target to(grad_input, format, contiguous && !by_rows ? compute_type(type) : type);
-  PoolParams p = describe(w, grad_input.sizes(), dy.sizes());
-  Plan chosen = plan(dy, format, p, grad_input.numel() / p.in[2], p.in[2], 8);
-  if (by_rows) {
-    chosen.file = "pool_rows.cl";
-    chosen.defs = index_defs(dy, wide_index(p, plane_size(p)));
-    chosen.defs.set("VEC", int64_t{compute_type(type) == c10::kDouble || p.out[2] < 8 ? 4 : 8});
-  }
-  kernel(device, chosen.file, "pool_avg_backward", chosen.defs)
-      .launch(op, queue_of(dy), chosen.items, element_group(device), buf(dy), buf(to.dense), p);
-  to.finish();
+  run_first(kAvgBackward, backward_call(op, grad_output, w, {}, grad_input));
 }
 
 // --- max pooling ----------------------------------------------------------------------------------------
@@ -536,28 +573,13 @@ Tensor max_unpool3d(const Tensor& self, const Tensor& indices, IntArrayRef size,
 
 void fractional_forward(const char* op, const Tensor& self, IntArrayRef ker, const Tensor& samples, const Tensor& out,
                         const Tensor& indices) {
-  if (out.numel() == 0) return;
-  const c10::DeviceGuard guard(self.device());
   const int64_t dims = ker.size();
   TORCH_CHECK(samples.scalar_type() == self.scalar_type(), op, ": expected random samples of the input's dtype, ",
               self.scalar_type(), ", got ", samples.scalar_type());
-  // For two dimensions, the samples are in the order (width, height).
-  const Tensor x = apart_from(self, {out, indices}).contiguous(),
-               drawn = (dims == 2 ? samples.flip(-1) : samples).contiguous();
-  const Target to(out), to_indices(indices);
-  Device& device = netcl::device_of(x);
-  check_real(device, x.scalar_type(), op);
-  PoolParams p = describe({dims, ker}, x.sizes(), out.sizes());
-  TORCH_CHECK(drawn.numel() >= out.numel() / spatial(out, dims) * dims, op, ": expected ", dims,
+  TORCH_CHECK(samples.numel() >= out.numel() / std::max<int64_t>(spatial(out, dims), 1) * dims, op, ": expected ", dims,
               " random samples for each channel, got shape ", samples.sizes());
-  set_rows(device, p, out.numel() / p.out[2], p.out[2] * p.ker[0] * p.ker[1] * p.ker[2]);
-  Defs d;
-  d.set("ACC", compute_tag(x.scalar_type())).set("IN", dtype_tag(x.scalar_type()));
-  kernel(device, "pool.cl", "pool_fractional", d)
-      .launch(op, queue_of(x), row_elements(device, p.rows, p.rows_per_item, p.out[2]), element_group(device), buf(x),
-              buf(drawn), buf(to.dense), buf(to_indices.dense), p, int32_t(dims));
-  to.finish();
-  to_indices.finish();
+  // For two dimensions, the samples are in the order (width, height).
+  max_forward(op, self, {dims, ker}, out, indices, (dims == 2 ? samples.flip(-1) : samples).contiguous());
 }
 
 struct FractionalMaxPool2d : at::meta::structured_fractional_max_pool2d {

@@ -30,6 +30,7 @@
 #include "args/upsample.h"
 #include "aten/UpsampleBytes.h"
 #include "aten/support/Library.h"
+#include "aten/support/Plan.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
 
@@ -63,6 +64,8 @@ struct Call {
   const char* op;
   Mode mode;
   bool backward;
+  const Tensor &from, &to;
+  const Extra& extra;
   UpsampleParams shape;
   UpsampleScales scales;
   std::array<double, 3> steps;
@@ -72,19 +75,21 @@ struct Call {
   const char* acc(c10::ScalarType t) const { return t == at::kByte ? "f32" : compute_tag(t); }
 };
 
-Call describe(const char* op, Mode mode, bool backward, const Tensor& small, const Tensor& large, const Extra& extra) {
-  Call c{op, mode, backward, {0, {1, 1, 1}, {1, 1, 1}, extra.align_corners}, {{1, 1, 1}, {0, 0, 0}}, {1, 1, 1}};
+void describe(Call& c) {
+  const Tensor &small = c.backward ? c.to : c.from, &large = c.backward ? c.from : c.to;
+  c.shape = {0, {1, 1, 1}, {1, 1, 1}, c.extra.align_corners};
+  c.scales = {{1, 1, 1}, {0, 0, 0}};
+  c.steps = {1, 1, 1};
   const int64_t ndim = small.dim() - 2;
   c.shape.planes = small.size(0) * small.size(1);
   for (int64_t d = 0; d < ndim; d++) {
     const int64_t k = 3 - ndim + d, in = small.size(2 + d), out = large.size(2 + d);
     c.shape.in[k] = in;
     c.shape.out[k] = out;
-    c.steps[k] = step(mode, extra, in, out, extra.scales[d], small.scalar_type() == at::kDouble);
+    c.steps[k] = step(c.mode, c.extra, in, out, c.extra.scales[d], small.scalar_type() == at::kDouble);
     c.scales.high[k] = wide_high(c.steps[k]);
     c.scales.low[k] = wide_low(c.steps[k]);
   }
-  return c;
 }
 
 Defs defs(const Call& c, int64_t ndim) {
@@ -94,28 +99,29 @@ Defs defs(const Call& c, int64_t ndim) {
   return d;
 }
 
+// --- UpsampleBytes.cpp: images of uint8
+std::optional<ImageGrids> plan_bytes(const Call& c) {
+  if (!c.interpolates() || c.backward || c.from.scalar_type() != at::kByte || c.from.dim() != 4) return {};
+  return ImageGrids{c.extra.align_corners, c.extra.scales[0], c.extra.scales[1]};
+}
+void run_bytes(const Call& c, const ImageGrids& grids) {
+  resample_bytes(c.op, c.mode == Mode::kLinear ? 1 : 2, /*antialias=*/false, grids, c.from, c.to);
+}
+
 // --- kernels/upsample.cl: any device and any sizes, contiguous tensors
-void run_elements(const Call& c, const Tensor& from, const Tensor& to) {
-  Device& dev = netcl::device_of(from);
-  Defs d = defs(c, from.dim() - 2);
-  d.set("IN", dtype_tag(from.scalar_type())).set("ACC", c.acc(from.scalar_type()));
-  const Tensor x = from.contiguous();
-  const size_t local = dev.is_cpu() ? 1 : 64;
-  if (c.backward) {
-    const auto compute = compute_type(to.scalar_type());
-    const bool direct = to.is_contiguous() && compute == to.scalar_type();
-    const Tensor sum = direct ? to.zero_() : at::zeros(to.sizes(), to.options().dtype(compute));
-    kernel(dev, "upsample.cl", "resample_backward", d)
-        .launch(c.op, queue_of(x), {size_t(c.shape.planes)}, {local}, buf(sum), buf(x), c.shape, c.scales);
-    if (!direct) to.copy_(sum);
-    return;
-  }
-  const DenseOut y(to);
-  const int64_t rows = c.shape.planes * c.shape.out[0] * c.shape.out[1], width = c.shape.out[2];
-  const int64_t cols_per = dev.is_cpu() ? width : 1, rows_per = row_split(dev, rows, width).rows_per;
-  kernel(dev, "upsample.cl", "resample", d)
-      .launch(c.op, queue_of(x), {size_t(ceil_div(width, cols_per)), size_t(ceil_div(rows, rows_per))}, {local, 1},
-              buf(y.get()), buf(x), c.shape, c.scales, cols_per, rows_per);
+std::optional<RowSplit> plan_elements(const Call& c) {
+  return row_split(netcl::device_of(c.from), c.to.numel() / c.to.size(-1), c.to.size(-1));
+}
+void run_elements(const Call& c, const RowSplit& split) {
+  Device& dev = netcl::device_of(c.from);
+  Defs d = defs(c, c.from.dim() - 2);
+  d.set("IN", dtype_tag(c.from.scalar_type())).set("ACC", c.acc(c.from.scalar_type()));
+  const Tensor x = c.from.contiguous();
+  const DenseOut y(c.to);
+  const int64_t width = c.to.size(-1);
+  kernel(dev, "upsample.cl", c.backward ? "resample_backward" : "resample", d)
+      .launch(c.op, queue_of(x), row_elements(dev, c.to.numel() / width, split.rows_per, width), element_group(dev),
+              buf(y.get()), buf(x), c.shape, c.scales, split.rows_per);
   y.finish();
 }
 
@@ -175,54 +181,63 @@ int64_t vector_of(int64_t n, c10::ScalarType type) {
   return std::min<int64_t>(std::bit_floor(uint64_t(n)), type == at::kDouble ? 8 : 16);
 }
 
-// False if the kernels do not take these sizes.
-bool run_blocks(const Call& c, const Tensor& from, const Tensor& to) {
-  Device& dev = netcl::device_of(from);
-  const bool pixels = channels_last(to) && (channels_last(from) || !from.is_contiguous());
-  const auto block = block_of(c, dev, pixels ? to.size(1) : 1);
-  if (!block) return false;
-  const auto format = !pixels           ? at::MemoryFormat::Contiguous
-                      : from.dim() == 4 ? at::MemoryFormat::ChannelsLast
-                                        : at::MemoryFormat::ChannelsLast3d;
-  const Tensor x = from.contiguous(format);
-  const Tensor y = to.is_contiguous(format) ? to : at::empty_like(to, at::MemoryFormat::Contiguous);
-  const auto type = from.scalar_type();
-  const int64_t vec = pixels ? vector_of(block->channels, type) : c.shape.out[2] >= 32 && type != at::kDouble ? 16 : 8;
-  Defs d = defs(c, from.dim() - 2);
+bool along_channels(const Call& c) { return channels_last(c.to) && (channels_last(c.from) || !c.from.is_contiguous()); }
+std::optional<UpsampleBlock> plan_pixels(const Call& c) {
+  const Device& dev = netcl::device_of(c.from);
+  return dev.is_cpu() && along_channels(c) ? block_of(c, dev, c.to.size(1)) : std::nullopt;
+}
+std::optional<UpsampleBlock> plan_lines(const Call& c) {
+  const Device& dev = netcl::device_of(c.from);
+  return dev.is_cpu() && !along_channels(c) ? block_of(c, dev, 1) : std::nullopt;
+}
+
+void run_blocks(const Call& c, const UpsampleBlock& block) {
+  Device& dev = netcl::device_of(c.from);
+  const bool pixels = along_channels(c);
+  const auto format = !pixels             ? at::MemoryFormat::Contiguous
+                      : c.from.dim() == 4 ? at::MemoryFormat::ChannelsLast
+                                          : at::MemoryFormat::ChannelsLast3d;
+  const Tensor x = c.from.contiguous(format);
+  const Tensor y = c.to.is_contiguous(format) ? c.to : at::empty_like(c.to, at::MemoryFormat::Contiguous);
+  const auto type = c.from.scalar_type();
+  const int64_t vec = pixels ? vector_of(block.channels, type) : c.shape.out[2] >= 32 && type != at::kDouble ? 16 : 8;
+  Defs d = defs(c, c.from.dim() - 2);
   d.set("VEC", vec);
   if (!pixels) d.set("HALF", vec / 2);
   if (c.interpolates() || c.backward) {
     d.set("IN", dtype_tag(type)).set("ACC", c.acc(type));
   } else {  // elements are copied as integers
     constexpr std::array<const char*, 9> kBits{"", "u8", "u16", "", "u32", "", "", "", "u64"};
-    d.set("IN", kBits[from.element_size()]).set("ACC", kBits[from.element_size()]);
+    d.set("IN", kBits[c.from.element_size()]).set("ACC", kBits[c.from.element_size()]);
   }
   UpsampleParams shape = c.shape;
-  shape.planes /= block->channels;
+  shape.planes /= block.channels;
   const int64_t (&size)[3] = c.backward ? shape.in : shape.out;
-  const Range items{size_t(ceil_div(size[2], block->columns)), size_t(ceil_div(size[1], block->rows)),
-                    size_t(ceil_div(shape.planes, block->planes))};
+  const Range items{size_t(ceil_div(size[2], block.columns)), size_t(ceil_div(size[1], block.rows)),
+                    size_t(ceil_div(shape.planes, block.planes))};
   const char* name = pixels ? (c.backward ? "resample_pixels_backward" : "resample_pixels")
                             : (c.backward ? "resample_lines_backward" : "resample_lines");
   kernel(dev, pixels ? "upsample_pixels.cl" : "upsample_lines.cl", name, d)
-      .launch(c.op, queue_of(x), items, {1, 1, 1}, buf(y), buf(x), shape, c.scales, *block);
-  if (!y.is_same(to)) to.copy_(y);
-  return true;
+      .launch(c.op, queue_of(x), items, {1, 1, 1}, buf(y), buf(x), shape, c.scales, block);
+  if (!y.is_same(c.to)) c.to.copy_(y);
 }
+
+constexpr Way<Call> kWays[] = {
+    {"bytes", take<&plan_bytes, &run_bytes>},
+    {"pixels", take<&plan_pixels, &run_blocks>},
+    {"lines", take<&plan_lines, &run_blocks>},
+    {"elements", take<&plan_elements, &run_elements>},
+};
 
 void run(const char* op, Mode mode, bool backward, const Tensor& from, const Tensor& to, const Extra& extra) {
   if (to.numel() == 0) return;
-  Device& dev = netcl::device_of(from);
-  check_dtype(dev, from.scalar_type(), op);
-  const Call c = describe(op, mode, backward, backward ? to : from, backward ? from : to, extra);
-  if (c.interpolates() && !backward && from.scalar_type() == at::kByte && from.dim() == 4) {
-    const ImageGrids grids{extra.align_corners, extra.scales[0], extra.scales[1]};
-    return resample_bytes(op, mode == Mode::kLinear ? 1 : 2, /*antialias=*/false, grids, from, to);
-  }
-  const bool byte = from.scalar_type() == at::kByte && !backward && !c.interpolates();
+  check_dtype(netcl::device_of(from), from.scalar_type(), op);
+  Call c{op, mode, backward, from, to, extra};
+  const bool byte = from.scalar_type() == at::kByte && !backward && (!c.interpolates() || from.dim() == 4);
   TORCH_CHECK(byte || from.is_floating_point(), op, ": expected a floating-point tensor",
               c.interpolates() ? "" : " or one of uint8", ", got ", from.scalar_type());
-  if (!dev.is_cpu() || !run_blocks(c, from, to)) run_elements(c, from, to);
+  describe(c);
+  run_first(kWays, c);
 }
 
 // impl() of every operator: (tensor, output size, [input size,] [align_corners,] scales..., result).

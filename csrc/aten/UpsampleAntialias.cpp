@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "args/upsample.h"
 #include "aten/UpsampleBytes.h"
 #include "aten/support/Library.h"
 #include "aten/support/Rows.h"
@@ -52,21 +53,14 @@ struct Pass {
     auto sizes = x.sizes().vec();
     sizes[dim] = backward ? in : out;
     Tensor y = at::empty(sizes, x.options().dtype(type));
-    int64_t inner = 1;
-    for (int64_t d = dim + 1; d < x.dim(); d++) inner *= x.size(d);
     Defs d;
     d.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(type)).set("ACC", compute_tag(type));
-    const int64_t n = y.numel(), per = row_split(dev, n, 2 * taps).rows_per;
-    const Range items{size_t(ceil_div(n, per))}, local = element_group(dev);
-    if (backward) {
-      kernel(dev, "upsample_aa.cl", "aa_backward", d)
-          .launch(op, queue_of(x), items, local, buf(y), buf(x), buf(weights), buf(starts), n, per, in, out, inner,
-                  taps, float(scale), float(support));
-    } else {
-      kernel(dev, "upsample_aa.cl", "aa_forward", d)
-          .launch(op, queue_of(x), items, local, buf(y), buf(x), buf(weights), buf(starts), n, per, in, out, inner,
-                  taps);
-    }
+    if (!backward) d.set("WT", dtype_tag(weights.scalar_type()));
+    const RowSplit split = row_split(dev, y.numel(), 2 * taps);
+    const int64_t inner = c10::multiply_integers(x.sizes().slice(dim + 1));
+    const AntialiasParams p{y.numel(), split.rows_per, in, out, inner, taps, 0, 0, float(scale), float(support)};
+    kernel(dev, "upsample_aa.cl", backward ? "aa_backward" : "aa_forward", d)
+        .launch(op, queue_of(x), {split.groups}, element_group(dev), buf(y), buf(x), buf(weights), buf(starts), p);
     return y;
   }
 };

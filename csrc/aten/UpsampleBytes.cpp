@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "args/upsample.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {
@@ -93,15 +94,17 @@ struct Taps {
 // Resamples dimension `dim` of a contiguous tensor.
 void pass(const char* op, const Taps& taps, const Tensor& x, int64_t dim, const Tensor& y) {
   Device& dev = netcl::device_of(x);
-  const int64_t inner = c10::multiply_integers(x.sizes().slice(dim + 1)), n = y.numel();
-  const int64_t per = row_split(dev, n, 2 * taps.most).rows_per;
+  const RowSplit split = row_split(dev, y.numel(), 2 * taps.most);
+  AntialiasParams p{y.numel(), split.rows_per, x.size(dim), y.size(dim)};
+  p.inner = c10::multiply_integers(x.sizes().slice(dim + 1));
+  p.taps = taps.most;
+  p.precision = int32_t(taps.precision);
   Defs d;
-  d.set("IN", "u8").set("OUT", "u8").set("ACC", "f32");
-  kernel(dev, "upsample_aa.cl", "bytes_forward", d)
-      .launch(op, queue_of(x), {size_t(ceil_div(n, per))}, element_group(dev), buf(y), buf(x),
+  d.set("IN", "u8").set("OUT", "u8").set("ACC", "i32").set("WT", "i16");
+  kernel(dev, "upsample_aa.cl", "aa_forward", d)
+      .launch(op, queue_of(x), {split.groups}, element_group(dev), buf(y), buf(x),
               buf(taps.weights.to(x.device(), /*non_blocking=*/true)),
-              buf(taps.starts.to(x.device(), /*non_blocking=*/true)), n, per, x.size(dim), y.size(dim), inner,
-              taps.most, int32_t(taps.precision));
+              buf(taps.starts.to(x.device(), /*non_blocking=*/true)), p);
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ void check_environment() {
     }
   };
   check("NETCL_DISABLE", kHiding);
-  check("NETCL_LOG", {"compile", "launch", "alloc"});
+  check("NETCL_LOG", {"compile", "launch", "alloc", "plan"});
   check("NETCL_FP16", {"storage"});
   check("NETCL_MATRIX_ENGINE", {"none", "avx512_bf16", "amx", "mma_sm75", "mma_sm80", "wmma", "mfma_cdna1",
                                 "mfma_cdna2", "dpas", "emulated_mma_sm75", "emulated_mma_sm80", "emulated_wmma",

@@ -7,11 +7,11 @@
 namespace netcl {
 
 bool logs(LogTopic topic) {
-  static const std::array<bool, 3> on = [] {
+  static const std::array<bool, 4> on = [] {
     const char* v = std::getenv("NETCL_LOG");
     const std::string list = v ? v : "";
     const auto has = [&](const char* word) { return list.find(word) != std::string::npos; };
-    return std::array<bool, 3>{has("compile"), has("launch"), has("alloc")};
+    return std::array<bool, 4>{has("compile"), has("launch"), has("alloc"), has("plan")};
   }();
   return on[static_cast<size_t>(topic)];
 }

@@ -1,4 +1,5 @@
-// NETCL_LOG=compile,launch,alloc: prints one line on stderr for each action of the runtime.
+// NETCL_LOG=compile,launch,alloc,plan: prints one line on stderr for each action of the runtime, and for each choice of
+// aten/support/Plan.h.
 #pragma once
 
 #include <sstream>
@@ -6,7 +7,7 @@
 
 namespace netcl {
 
-enum class LogTopic { kCompile, kLaunch, kAlloc };
+enum class LogTopic { kCompile, kLaunch, kAlloc, kPlan };
 
 // Costs one load if nothing is logged.
 bool logs(LogTopic topic);

@@ -30,5 +30,14 @@ typedef struct {
 } UpsampleBlock;
 SAME_SIZE(UpsampleBlock, 5 * 8)
 
+// A pass of upsample_aa.cl: x is (outer, in, inner), y is (outer, out, inner).
+typedef struct {
+  int64_t total, per_item;  // elements that are written
+  int64_t in, out, inner, taps;
+  int32_t precision, unused;  // precision: bits of integer weights after the binary point, or 0
+  float scale, support;
+} AntialiasParams;
+SAME_SIZE(AntialiasParams, 8 * 8)
+
 END_ARGS
 #endif

@@ -26,11 +26,16 @@ static inline window_t window(const PoolParams* P, int d, long o) {
   return w;
 }
 
-// window(), from lists if the divisions of adaptive windows would take most of the time.
+// window(), from lists if the divisions of adaptive windows would take most of the time. A GPU's registers have no room
+// for them.
+#ifdef DEVICE_CPU
 #define LISTED 64
+#else
+#define LISTED 0
+#endif
 typedef struct {
   int listed;
-  window_t list[3][LISTED];
+  window_t list[3][LISTED + 1];
 } windows_t;
 
 static inline void list_windows(const PoolParams* P, windows_t* all) {
@@ -43,22 +48,10 @@ static inline window_t window_of(const PoolParams* P, const windows_t* all, int 
   return all->listed ? all->list[d][o] : window(P, d, o);
 }
 
-// The outputs [begin, end) whose windows all have the same length.
-static inline window_t even_windows(const PoolParams* P, int d) {
-  window_t w;
-  w.begin = 0;
-  if (P->adaptive) {
-    w.length = P->in[d] / P->out[d];
-    w.end = w.length * P->out[d] == P->in[d] ? P->out[d] : 0;
-    return w;
-  }
-  const long before = P->include_pad ? 0 : P->pad[d], room = P->in[d] + 2 * P->pad[d] - before - P->ker[d];
-  w.length = P->ker[d];
-  w.begin = (before + P->stride[d] - 1) / P->stride[d];
-  w.end = room < 0 ? 0 : min(room / P->stride[d] + 1, P->out[d]);
-  return w;
+// Whether all these outputs have windows of P->even elements.
+static inline int even_along(const PoolParams* P, int d, window_t w) {
+  return w.begin >= P->even_begin[d] && w.end <= P->even_end[d];
 }
-static inline int within(window_t w, window_t all) { return w.begin >= all.begin && w.end <= all.end; }
 
 #ifdef IDX
 // The outputs whose windows may hold input `i`: [begin, end).

@@ -67,35 +67,15 @@ typedef struct {
   ST weight[kUpsampleHits];
 } hits_t;
 
-static inline long last_tap(long o, long size, POSITION scale, long align) {
-  long at[TAPS];
-  ST weight[TAPS];
-  taps(o, size, scale, align, at, weight);
-  return at[TAPS - 1];
-}
 static inline void find_hits(hits_t* t, long begin, long end, long in, long out, POSITION scale, long align) {
-  // Taps move forward with the output.
-  long low = 0, high = out;
-  while (low < high) {
-    const long o = (low + high) / 2;
-    if (last_tap(o, in, scale, align) < begin)
-      low = o + 1;
-    else
-      high = o;
-  }
+  long low = first_output(begin, in, out, scale, align);
   int n = 0;
   for (long i = begin; i < end; i++) {
     while (low < out && last_tap(low, in, scale, align) < i) low++;
     t->from[i - begin] = (int)low;
     t->first[i - begin] = n;
-    for (long o = low; o < out; o++) {
-      long at[TAPS];
-      ST weight[TAPS], sum = 0;
-      taps(o, in, scale, align, at, weight);
-      if (at[0] > i) break;
-      for (int k = 0; k < TAPS; k++) sum += at[k] == i ? weight[k] : (ST)0;
-      t->weight[n++] = sum;
-    }
+    ST weight;
+    for (long o = low; o < out && begins_by(o, i, in, scale, align, &weight); o++) t->weight[n++] = weight;
     t->count[i - begin] = n - t->first[i - begin];
   }
 }

@@ -53,4 +53,34 @@ static inline void taps(long o, long size, POSITION scale, long align, long* at,
 #endif
 }
 
+static inline long last_tap(long o, long size, POSITION scale, long align) {
+  long at[TAPS];
+  ST weight[TAPS];
+  taps(o, size, scale, align, at, weight);
+  return at[TAPS - 1];
+}
+
+// The first output whose taps reach input `i`, or `out`: taps move forward with the output.
+static inline long first_output(long i, long in, long out, POSITION scale, long align) {
+  long low = 0, high = out;
+  while (low < high) {
+    const long o = (low + high) / 2;
+    if (last_tap(o, in, scale, align) < i)
+      low = o + 1;
+    else
+      high = o;
+  }
+  return low;
+}
+
+// Whether the taps of output `o` begin at or before input `i`, and the sum of the weights of those that are `i`.
+static inline int begins_by(long o, long i, long in, POSITION scale, long align, ST* sum) {
+  long at[TAPS];
+  ST weight[TAPS];
+  taps(o, in, scale, align, at, weight);
+  *sum = 0;
+  for (int k = 0; k < TAPS; k++) *sum += at[k] == i ? weight[k] : (ST)0;
+  return at[0] <= i;
+}
+
 #endif

@@ -61,7 +61,7 @@ __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const Attentio
       const int lanes = LANES(i, n);
       const VT e = exp(LOAD_LANES(ACC, s, i, lanes, top) - top);
       STORE_LANES(ACC, s, i, lanes, e);
-      t += KEEP_LANES(e, lanes, 0);
+      t += keep_lanes(e, lanes, 0);
     }
     const ST sum = row_sum(t), scale = sum == 0 ? (ST)(0) : 1 / sum;
     FOR_ROW(i, n) {
@@ -85,7 +85,7 @@ __kernel void attention_backward(BUF(scores), BUF(grad), BUF(lse), BIAS_PARAM co
       VT p = exp(ADD_BIAS(LOAD_LANES(ACC, s, i, lanes, 0), i, lanes) - total);
       if (total == -INFINITY) p = (VT)(0);
       STORE_LANES(ACC, s, i, lanes, p);
-      t += KEEP_LANES(p * LOAD_LANES(ACC, g, i, lanes, 0), lanes, 0);
+      t += keep_lanes(p * LOAD_LANES(ACC, g, i, lanes, 0), lanes, 0);
     }
     const ST dot = row_sum(t);
     FOR_ROW(i, n) {

@@ -10,6 +10,7 @@
 // -D: IN (input and its gradient), WT (weight and bias), RT (running statistics), ACC, VEC. Missing operands are null.
 #include "args/norm.h"
 #define LS 1
+#include "common/moments.h"
 #include "common/rows.h"
 
 DEFINE_LANES(WT)
@@ -20,7 +21,6 @@ DEFINE_LANES(WT)
 #define TABLE_SIZE(P) (PADDED((P)->repeats * (P)->channels) + VEC)
 #define GET(p, i) CAT(vload, VEC)(0, (p) + (i))
 #define PUT(p, i, x) CAT(vstore, VEC)(x, 0, (p) + (i))
-#define PARAM(T, p, i, absent) (p##_buf ? LOAD(T, ACC, 1, PTR(p, const STORAGE(T)), i) : (ST)(absent))
 
 typedef struct {
   long segment, share, row;  // row: its elements
@@ -100,8 +100,7 @@ static inline void sum_squares(__global const STORAGE(IN)* x, long count, long r
 
 // The moments of a share, for each element of a row: its sum beyond a pivot, and the squares of the deviations from the
 // mean. The pivot is the mean of the first rows, so a large mean costs no digits. Blocks of rows, which stay in the
-// cache, are joined as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
-// Variances" (1979).
+// cache, are joined as by JOIN_MOMENTS.
 static inline void moments_of_rows(__global const STORAGE(IN)* x, long rows, const ChannelNormParams* P,
                                    __global ST* work, __global ST* pivot, __global ST* sum, __global ST* squares) {
   const long row = P->repeats * P->channels, size = TABLE_SIZE(P);
@@ -142,17 +141,11 @@ static inline void write_moments(__global const STORAGE(IN)* x, long rows, const
   __global ST *pivot = work + 3 * size, *sum = pivot + size, *squares = sum + size;
   moments_of_rows(x, rows, P, work, pivot, sum, squares);
   for (long c = 0; c < P->channels; c += VEC) {
-    const VT p0 = GET(pivot, c);
-    VT mean = (VT)(0), q = (VT)(0);
-    for (long r = 0, e = c; r < P->repeats; r++, e += P->channels) mean += GET(pivot, e) - p0 + GET(sum, e) / rows;
-    mean /= P->repeats;
-    for (long r = 0, e = c; r < P->repeats; r++, e += P->channels) {
-      const VT d = GET(pivot, e) - p0 + GET(sum, e) / rows - mean;
-      q += GET(squares, e) + d * d * rows;
-    }
-    PUT(part, c, p0);
-    PUT(part, padded + c, mean);
-    PUT(part, 2 * padded + c, q);
+    JOIN_MOMENTS(VT, P->repeats, GET(pivot, c + i * P->channels), GET(sum, c + i * P->channels) / rows,
+                 GET(squares, c + i * P->channels), rows, rows * P->repeats)
+    PUT(part, c, pivot_);
+    PUT(part, padded + c, shift_);
+    PUT(part, 2 * padded + c, squares_);
   }
 }
 
@@ -167,21 +160,12 @@ static inline void join_shares(__global const ST* part, const ChannelNormParams*
                                __global ST* shift, __global ST* squares) {
   const long padded = PADDED(P->channels), size = CHANNEL_NORM_MOMENTS * padded;
   for (long c = 0; c < P->channels; c += VEC) {
-    const VT p0 = GET(part, c);
-    VT mean = (VT)(0), q = (VT)(0);
-    for (long s = 0; s < P->shares; s++) {
-      const ST n = (ST)(min(P->share_rows, P->rows - s * P->share_rows) * P->repeats);
-      mean += (GET(part, s * size + c) - p0 + GET(part, s * size + padded + c)) * n;
-    }
-    mean /= P->pixels;
-    for (long s = 0; s < P->shares; s++) {
-      const ST n = (ST)(min(P->share_rows, P->rows - s * P->share_rows) * P->repeats);
-      const VT d = GET(part, s * size + c) - p0 + GET(part, s * size + padded + c) - mean;
-      q += GET(part, s * size + 2 * padded + c) + d * d * n;
-    }
-    PUT(pivot, c, p0);
-    PUT(shift, c, mean);
-    PUT(squares, c, q);
+    JOIN_MOMENTS(VT, P->shares, GET(part, i * size + c), GET(part, i * size + padded + c),
+                 GET(part, i * size + 2 * padded + c),
+                 (ST)(min(P->share_rows, P->rows - i * P->share_rows) * P->repeats), P->pixels)
+    PUT(pivot, c, pivot_);
+    PUT(shift, c, shift_);
+    PUT(squares, c, squares_);
   }
 }
 
@@ -190,18 +174,11 @@ static inline void join_groups(const ChannelNormParams* P, __global ST* pivot, _
                                __global ST* squares) {
   if (P->group == 1) return;
   for (long first = 0; first < P->channels; first += P->group) {
-    const ST p0 = pivot[first];
-    ST mean = 0, q = 0;
-    for (long c = first; c < first + P->group; c++) mean += pivot[c] - p0 + shift[c];
-    mean /= P->group;
+    JOIN_MOMENTS(ST, P->group, pivot[first + i], shift[first + i], squares[first + i], P->pixels, P->pixels * P->group)
     for (long c = first; c < first + P->group; c++) {
-      const ST d = pivot[c] - p0 + shift[c] - mean;
-      q += squares[c] + d * d * P->pixels;
-    }
-    for (long c = first; c < first + P->group; c++) {
-      pivot[c] = p0;
-      shift[c] = mean;
-      squares[c] = q;
+      pivot[c] = pivot_;
+      shift[c] = shift_;
+      squares[c] = squares_;
     }
   }
 }
@@ -230,13 +207,9 @@ static inline void normalize(__global STORAGE(IN)* y, __global const STORAGE(IN)
 }
 
 // Saves a segment's statistics, and updates the running ones: those of channel c.
-#define UPDATE(run, value)                                                   \
-  if (run##_buf) {                                                           \
-    __global STORAGE(RT)* p = PTR(run, STORAGE(RT));                         \
-    STORE(RT, ACC, 1, p, c, (1 - f) * LOAD(RT, ACC, 1, p, c) + f * (value)); \
-  }
+#define MOVE_RUNNING(run, value) PUT_PARAM(RT, run, c, MOVED(PARAM(RT, run, c, 0), f, value))
 __kernel void channel_norm(BUF(out), BUF(mean), BUF(rstd), BUF(part), BUF(work), BUF(in), BUF(weight), BUF(bias),
-                           BUF(run_mean), BUF(run_var), const ChannelNormParams P, WIDE(momentum), WIDE(eps)) {
+                           BUF(run_mean), BUF(run_var), const ChannelNormParams P) {
   const Share S = my_share(&P);
   __global ST* work = MY_WORK(S, P);
   __global ST *mean = TABLE(0), *rstd = TABLE(1), *offset = TABLE(2), *pivot = TABLE(3), *var = TABLE(4);
@@ -244,18 +217,18 @@ __kernel void channel_norm(BUF(out), BUF(mean), BUF(rstd), BUF(part), BUF(work),
   if (P.shares == 1) write_moments(PTR(in, const STORAGE(IN)) + S.first, P.rows, &P, work, part);
   join_shares(part, &P, pivot, mean, var);
   join_groups(&P, pivot, mean, var);
-  const ST n = (ST)(P.pixels * P.group), f = WIDE_VALUE(momentum);
+  const ST n = (ST)(P.pixels * P.group), f = WIDE_OF(P.momentum);
   for (long c = 0; c < P.channels; c += VEC) {
     PUT(mean, c, GET(pivot, c) + GET(mean, c));
     PUT(var, c, GET(var, c) / n);
-    PUT(rstd, c, 1 / sqrt(GET(var, c) + WIDE_VALUE(eps)));
+    PUT(rstd, c, 1 / sqrt(GET(var, c) + WIDE_OF(P.eps)));
   }
   if (S.share == 0) {
     for (long c = 0, g = S.segment * (P.channels / P.group); c < P.channels; c += P.group, g++) {
       PTR(mean, ST)[g] = mean[c];
       PTR(rstd, ST)[g] = rstd[c];
-      UPDATE(run_mean, mean[c])
-      UPDATE(run_var, var[c] * n / (n - 1))
+      MOVE_RUNNING(run_mean, mean[c]);
+      MOVE_RUNNING(run_var, UNBIASED(var[c], n));
     }
   }
   for (long c = 0; c < P.channels; c++) {
@@ -267,7 +240,7 @@ __kernel void channel_norm(BUF(out), BUF(mean), BUF(rstd), BUF(part), BUF(work),
 }
 
 __kernel void channel_norm_eval(BUF(out), BUF(work), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var),
-                                const ChannelNormParams P, WIDE(eps)) {
+                                const ChannelNormParams P) {
   const Share S = my_share(&P);
   __global ST* work = MY_WORK(S, P);
   __global ST *mean = TABLE(0), *scale = TABLE(1), *offset = TABLE(2);
@@ -278,7 +251,7 @@ __kernel void channel_norm_eval(BUF(out), BUF(work), BUF(in), BUF(weight), BUF(b
   }
   for (long c = 0; c < P.channels; c += VEC) {
     const VT w = weight_buf ? LOAD_LANES(WT, PTR(weight, const STORAGE(WT)), c, LANES(c, P.channels), 1) : (VT)(1);
-    PUT(scale, c, w / sqrt(GET(scale, c) + WIDE_VALUE(eps)));
+    PUT(scale, c, w / sqrt(GET(scale, c) + WIDE_OF(P.eps)));
   }
   normalize(PTR(out, STORAGE(IN)) + S.first, PTR(in, const STORAGE(IN)) + S.first, S.end - S.begin, &P, mean, scale,
             offset);
@@ -351,14 +324,14 @@ __kernel void channel_grad_sums(BUF(part), BUF(work), BUF(grad), BUF(in), BUF(me
 
 // `stat` is the saved reciprocal deviation, and the running variance if not `train`.
 __kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work), BUF(grad), BUF(in), BUF(weight),
-                                BUF(mean), BUF(stat), const ChannelNormParams P, int train, WIDE(eps)) {
+                                BUF(mean), BUF(stat), const ChannelNormParams P) {
   const Share S = my_share(&P);
   __global ST* work = MY_WORK(S, P);
   __global ST *mean = TABLE(0), *scale = TABLE(1), *rstd = TABLE(2), *slope = TABLE(3), *level = TABLE(4);
   for (long c = 0; c < P.channels; c++) {
     const ST s = STATISTIC(stat, c);
     mean[c] = STATISTIC(mean, c);
-    rstd[c] = train ? s : 1 / sqrt(s + WIDE_VALUE(eps));
+    rstd[c] = P.train ? s : 1 / sqrt(s + WIDE_OF(P.eps));
     scale[c] = PARAM(WT, weight, c, 1);
   }
   if (part_buf) {
@@ -374,8 +347,8 @@ __kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work)
     }
     if (S.share == 0)
       for (long c = 0; c < P.channels; c++) {
-        if (gw_buf) STORE(WT, ACC, 1, PTR(gw, STORAGE(WT)), c, slope[c]);
-        if (gb_buf) STORE(WT, ACC, 1, PTR(gb, STORAGE(WT)), c, level[c]);
+        PUT_PARAM(WT, gw, c, slope[c]);
+        PUT_PARAM(WT, gb, c, level[c]);
       }
   }
   if (!gin_buf) return;
@@ -389,7 +362,7 @@ __kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work)
     level[c] /= P.pixels;
   }
   repeat(scale, &P);
-  if (!train) {
+  if (!P.train) {
     EACH_STORE(TO_SCALED, r, S.end - S.begin, row)
     return;
   }

@@ -17,9 +17,9 @@ HERE = Path(__file__).parent
 # Files that are used only for one class of device, or without a capability.
 ELSEWHERE = {
     "cpu": {
-        "attention_flash.cl", "batch_norm_gpu.cl", "conv/conv_gemm_gpu.cl", "conv/conv_units.cl", "embedding_sorted.cl",
-        "gemm/gemm_gpu.cl", "gemm/gemm_units.cl", "linalg_gpu.cl", "masked_gpu.cl", "norm_short.cl",
-        "reduce/reduce_group.cl", "soft_double.cl", "softmax_short.cl", "sort/radix_pass.cl", "sort/radix_results.cl",
+        "attention_flash.cl", "conv/conv_gemm_gpu.cl", "conv/conv_units.cl", "embedding_sorted.cl",
+        "gemm/gemm_gpu.cl", "gemm/gemm_units.cl", "linalg_gpu.cl", "masked_gpu.cl",
+        "reduce/reduce_group.cl", "soft_double.cl", "sort/radix_pass.cl", "sort/radix_results.cl",
         "sort/radix_rows.cl", "sort/radix_select.cl",
     },
     "gpu": {
@@ -28,7 +28,7 @@ ELSEWHERE = {
         "conv/conv_gemm.cl", "conv/conv_pack.cl", "conv/conv_units.cl",
         "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "gemm/gemm_units.cl",
         "norm_channels.cl", "pool_rows.cl", "reduce/reduce_inner.cl",
-        "rnn/lstm_steps.cl", "soft_double.cl", "softmax_tiles.cl", "sort/sort_merge.cl", "sort/sort_results.cl",
+        "rnn/lstm_steps.cl", "soft_double.cl", "sort/sort_merge.cl", "sort/sort_results.cl",
         "sort/sort_select.cl", "upsample_lines.cl", "upsample_pixels.cl",
     },
 }

@@ -137,7 +137,7 @@ try: x.to(D).softmax(1).sum().item()
 except RuntimeError as e: print(e)
 """
         out, log = run(program, disable, NETCL_DEVICE_CLASS="gpu", NETCL_LOG="launch")
-        self.assertRegex(out, r"netcl: aten::_softmax: kernel softmax_short wants work-groups of \d+ x 1 x 1 work")
+        self.assertRegex(out, r"netcl: aten::_softmax: kernel softmax wants work-groups of \d+ x 1 x 1 work")
         self.assertRegex(out, limit)
         for name, grid, local in launches(log):
             self.assertLessEqual(max(local), most, name)

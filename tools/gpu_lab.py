@@ -42,19 +42,19 @@ HOT = {
     "attention_flash.cl attention_flash_forward": (16, 0.75),
     "attention_flash.cl attention_flash_keys": (16, 0.75),
     "attention_flash.cl attention_flash_queries": (16, 0.75),
-    "batch_norm_gpu.cl batch_norm_parts": (8, 0.0),
-    "batch_norm_gpu.cl batch_norm_grad_parts": (8, 0.0),
+    "batch_norm.cl batch_norm_parts": (8, 0.0),
+    "batch_norm.cl batch_norm_grad_parts": (8, 0.0),
     "conv/conv_gemm_gpu.cl conv_tiled": (8, 0.75),
     "conv/conv_units.cl conv_units": (8, 0.0),
     "gemm/gemm_gpu.cl gemm_tiled": (8, 0.75),
     "gemm/gemm_units.cl gemm_units": (8, 0.0),
-    "norm_short.cl layer_norm_backward_short": (8, 0.0),
-    "norm_short.cl layer_norm_columns": (8, 0.0),
-    "norm_short.cl layer_norm_short": (8, 0.0),
+    "norm.cl layer_norm held": (8, 0.0),
+    "norm.cl layer_norm_backward held": (8, 0.0),
+    "norm.cl layer_norm_columns held": (8, 0.0),
     "reduce/reduce_group.cl reduce_group": (8, 0.0),
-    "softmax.cl softmax_rows": (8, 0.0),
-    "softmax_short.cl softmax_short": (8, 0.0),
-    "softmax_short.cl softmax_short_grad": (8, 0.0),
+    "softmax.cl softmax": (8, 0.0),
+    "softmax.cl softmax held": (8, 0.0),
+    "softmax.cl softmax_backward held": (8, 0.0),
     "unary.cl flat": (8, 0.0),
 }
 FMA_TARGETS = ("sm_80", "gfx1030")
@@ -111,8 +111,8 @@ class Program:
 
     @property
     def label(self) -> str:
-        """Its name in HOT and in the list of known cases."""
-        return f"{self.file} {self.name}"
+        """Its name in HOT and in the list of known cases; "held" if it keeps rows in registers."""
+        return f"{self.file} {self.name}" + (" held" if "-DHELD=" in self.options else "")
 
     @property
     def unit(self) -> str:

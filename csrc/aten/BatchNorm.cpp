@@ -8,7 +8,7 @@
 #include "aten/ChannelNorm.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
-#include "aten/support/Rows.h"
+#include "aten/support/Walk.h"
 
 namespace netcl {
 namespace {
@@ -40,7 +40,15 @@ struct Layout {
       hw = 1;
     }
   }
-  int64_t adjacent() const { return cols ? channels : hw; }
+  // The walk of whole channels.
+  Walk walk(const Tensor& x) const {
+    const Device& dev = netcl::device_of(x);
+    const auto compute = compute_type(x.scalar_type());
+    Walk w = cols ? walk_columns(dev, compute, /*outer=*/1, runs, channels)
+                  : walk_runs(dev, compute, channels, runs * hw, hw);
+    if (runs * hw > (cols ? kLongColumn : kLongRow)) w.defs.set("LONG_ROWS", 1);
+    return w;
+  }
   // Whether shares of the rows pay for a second launch (measured).
   std::optional<ChannelNormParams> along_channels(const Device& device) const {
     if (!cols || runs < 256 || runs * channels <= 1 << 16) return std::nullopt;
@@ -61,20 +69,13 @@ struct Params {
   }
 };
 
-Defs batch_norm_defs(const Tensor& input, const Layout& layout, c10::ScalarType params, const Tensor& running_mean,
-                     const Tensor& running_var) {
-  const c10::ScalarType compute = compute_type(input.scalar_type());
+Defs& batch_norm_defs(Defs& d, const Tensor& input, c10::ScalarType params, const Tensor& running_mean,
+                      const Tensor& running_var) {
   const Tensor& some = running_mean.defined() ? running_mean : running_var;
-  Defs d;
   d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params));
-  d.set("RT", dtype_tag(some.defined() ? some.scalar_type() : compute));
-  row_defs(d, netcl::device_of(input), compute, layout.adjacent());
-  if (layout.runs * layout.hw > (layout.cols ? kLongColumn : kLongRow)) d.set("LONG_ROWS", 1);
-  return d;
+  return d.set("RT", dtype_tag(some.defined() ? some.scalar_type() : compute_type(input.scalar_type())));
 }
 
-// A work-item takes a vector of columns; on a GPU they form groups of 64.
-Range column_range(const Device& dev, int64_t channels) { return {size_t(ceil_div(channels, row_vec(dev, channels)))}; }
 void check_params(const Tensor& input, std::initializer_list<std::pair<const char*, Tensor>> params) {
   for (const auto& [name, t] : params) {
     TORCH_CHECK(!t.defined() || t.numel() == input.size(1), name, " should contain ", input.size(1), " elements not ",
@@ -91,6 +92,25 @@ struct Statistics {
   Tensor save_mean{}, save_invstd{};  // what a forward pass saved, for a backward one
 };
 
+NormParams norm_params(const Walk& walk, const Layout& layout, const Statistics& stats) {
+  return {.walk = walk.params,
+          .channels = layout.channels,
+          .hw = layout.hw,
+          .train = stats.training,
+          .eps = wide(stats.eps),
+          .momentum = wide(stats.momentum)};
+}
+
+std::optional<ChannelNormParams> channel_params(const Device& dev, const Layout& layout, const Statistics& stats) {
+  auto p = layout.along_channels(dev);
+  if (p) {
+    p->train = stats.training;
+    p->eps = wide(stats.eps);
+    p->momentum = wide(stats.momentum);
+  }
+  return p;
+}
+
 // One forward pass: x is dense, and `out` lies as x does. Training saves `mean` and `invstd`.
 struct Forward {
   const char* op;
@@ -100,47 +120,39 @@ struct Forward {
   const Tensor &x, &out, &mean, &invstd;
 };
 
-// Training on a GPU: several work-groups per channel, each for a share of its elements (batch_norm_gpu.cl).
-struct Shares {
-  int64_t n, elements, shares;  // of a channel: its elements, those of a share, the number of shares
-  size_t channels;
-  Range global, local, finish;
-  Defs defs;
+// The walk of shares of channels, for several work-groups per channel on a GPU.
+Walk share_walk(const Layout& layout, const Tensor& x) {
+  const Device& dev = netcl::device_of(x);
+  Walk walk = layout.walk(x);
+  // Enough groups to fill the device, but no long sums in a work-item.
+  const auto group = int64_t(walk.local.x), lanes = layout.cols ? 1 : group;
+  const int64_t wanted = ceil_div(enough_items(dev, 16), ceil_div(int64_t(walk.global.x), group));
+  walk.params.rows_per = std::clamp<int64_t>(ceil_div(walk.params.n, wanted), 8 * lanes, 512 * lanes);
+  walk.global.y = size_t(ceil_div(walk.params.n, walk.params.rows_per));
+  return walk;
+}
 
-  Shares(const Device& dev, const Layout& layout, const Defs& d)
-      : n(layout.runs * layout.hw), channels(size_t(layout.channels)), finish(element_group(dev)), defs(d) {
-    // Enough groups to fill the device, but no long sums in a work-item.
-    const auto group = int64_t(layout.cols ? element_group(dev).x : row_group(dev));
-    const int64_t groups = layout.cols ? ceil_div(layout.channels, group) : layout.channels;
-    const int64_t wanted = ceil_div(enough_items(dev, 16), groups), lanes = layout.cols ? 1 : group;
-    elements = std::clamp<int64_t>(ceil_div(n, wanted), 8 * lanes, 512 * lanes);
-    shares = ceil_div(n, elements);
-    local = {size_t(group)};
-    global = {layout.cols ? channels : channels * size_t(group), size_t(shares)};
-    if (layout.cols) defs.set("COLS", 1);
-  }
-  Tensor parts(const Tensor& like, int64_t numbers) const {
-    return at::empty({shares, int64_t(channels), numbers}, like.options());
-  }
-};
+// `numbers` for each channel of each share.
+Tensor share_parts(const Walk& walk, const Layout& layout, const Tensor& like, int64_t numbers) {
+  return at::empty({int64_t(walk.global.y), layout.channels, numbers}, like.options());
+}
 
-void train_forward_on_gpu(const Forward& f, const Defs& d, const Tensor& rm, const Tensor& rv) {
+void train_forward_on_gpu(const Forward& f, const Tensor& rm, const Tensor& rv) {
   const Layout& layout = f.layout;
   Device& dev = netcl::device_of(f.x);
   Queue& queue = queue_of(f.x);
-  const Shares s(dev, layout, d);
-  const Tensor parts = s.parts(f.mean, 3);
-  constexpr const char* file = "batch_norm_gpu.cl";
-  kernel(dev, file, "batch_norm_parts", s.defs)
-      .launch(f.op, queue, s.global, s.local, buf(parts), buf(f.x), s.n, layout.channels, layout.hw, s.elements);
-  kernel(dev, file, "batch_norm_finish", d)
-      .launch(f.op, queue, {s.channels}, s.finish, buf(f.mean), buf(f.invstd), buf_or_null(rm), buf_or_null(rv),
-              buf(parts), s.n, layout.channels, s.elements, wide_high(f.stats.momentum), wide_low(f.stats.momentum),
-              wide_high(f.stats.eps), wide_low(f.stats.eps));
-  const int64_t elements = f.x.numel();
-  kernel(dev, file, "batch_norm_apply", d)
-      .launch(f.op, queue, {size_t(elements)}, {64}, buf(f.out), buf(f.x), buf(f.mean), buf(f.invstd),
-              buf_or_null(f.params.weight), buf_or_null(f.params.bias), elements, layout.channels, layout.hw);
+  Walk walk = share_walk(layout, f.x);
+  const Defs& d = batch_norm_defs(walk.defs, f.x, f.params.type, rm, rv);
+  const NormParams p = norm_params(walk, layout, f.stats);
+  const Tensor parts = share_parts(walk, layout, f.mean, 3);
+  kernel(dev, "batch_norm.cl", "batch_norm_parts", d)
+      .launch(f.op, queue, walk.global, walk.local, buf(parts), buf(f.x), p);
+  kernel(dev, "batch_norm.cl", "batch_norm_finish", d)
+      .launch(f.op, queue, {size_t(layout.channels)}, element_group(dev), buf(f.mean), buf(f.invstd), buf_or_null(rm),
+              buf_or_null(rv), buf(parts), p);
+  kernel(dev, "batch_norm.cl", "batch_norm_apply", d)
+      .launch(f.op, queue, {size_t(f.x.numel())}, element_group(dev), buf(f.out), buf(f.x), buf(f.mean), buf(f.invstd),
+              buf_or_null(f.params.weight), buf_or_null(f.params.bias), p);
 }
 
 void train_forward(const Forward& f) {
@@ -150,23 +162,15 @@ void train_forward(const Forward& f) {
   // The running statistics are written in place, or through a copy if they are strided.
   const Tensor rm = contiguous(f.stats.running_mean), rv = contiguous(f.stats.running_var);
   const Buf weight = buf_or_null(f.params.weight), bias = buf_or_null(f.params.bias);
-  const Defs d = batch_norm_defs(f.x, layout, f.params.type, rm, rv);
   if (!dev.is_cpu()) {
-    train_forward_on_gpu(f, d, rm, rv);
-  } else if (const auto p = layout.along_channels(dev)) {
-    channel_norm_train({f.op, *p, f.stats.eps, f.params.type, f.params.weight, f.params.bias, rm, rv}, f.stats.momentum,
-                       f.x, f.out, f.mean, f.invstd);
-  } else if (layout.cols) {
-    kernel(dev, "batch_norm.cl", "batch_norm_train_cols", d)
-        .launch(f.op, queue, column_range(dev, layout.channels), element_group(dev), buf(f.out), buf(f.mean),
-                buf(f.invstd), buf(f.x), weight, bias, buf_or_null(rm), buf_or_null(rv), layout.runs, layout.channels,
-                wide_high(f.stats.momentum), wide_low(f.stats.momentum), wide_high(f.stats.eps), wide_low(f.stats.eps));
+    train_forward_on_gpu(f, rm, rv);
+  } else if (const auto p = channel_params(dev, layout, f.stats)) {
+    channel_norm_train({f.op, *p, f.params.type, f.params.weight, f.params.bias, rm, rv}, f.x, f.out, f.mean, f.invstd);
   } else {
-    const size_t local = row_group(dev);
-    kernel(dev, "batch_norm.cl", "batch_norm_train", d)
-        .launch(f.op, queue, {size_t(layout.channels) * local}, {local}, buf(f.out), buf(f.mean), buf(f.invstd),
-                buf(f.x), weight, bias, buf_or_null(rm), buf_or_null(rv), layout.runs, layout.channels, layout.hw,
-                wide_high(f.stats.momentum), wide_low(f.stats.momentum), wide_high(f.stats.eps), wide_low(f.stats.eps));
+    Walk walk = layout.walk(f.x);
+    kernel(dev, "batch_norm.cl", "batch_norm_train", batch_norm_defs(walk.defs, f.x, f.params.type, rm, rv))
+        .launch(f.op, queue, walk.global, walk.local, buf(f.out), buf(f.mean), buf(f.invstd), buf(f.x), weight, bias,
+                buf_or_null(rm), buf_or_null(rv), norm_params(walk, layout, f.stats));
   }
   if (rm.defined() && !rm.is_same(f.stats.running_mean)) f.stats.running_mean.copy_(rm);
   if (rv.defined() && !rv.is_same(f.stats.running_var)) f.stats.running_var.copy_(rv);
@@ -177,27 +181,20 @@ void eval_forward(const Forward& f) {
   Device& dev = netcl::device_of(f.x);
   Queue& queue = queue_of(f.x);
   const Tensor rm = contiguous(f.stats.running_mean), rv = contiguous(f.stats.running_var);
-  if (const auto p = layout.along_channels(dev))
-    return batch_norm_channels_eval({f.op, *p, f.stats.eps, f.params.type, f.params.weight, f.params.bias, rm, rv}, f.x,
-                                    f.out);
+  if (const auto p = channel_params(dev, layout, f.stats))
+    return batch_norm_channels_eval({f.op, *p, f.params.type, f.params.weight, f.params.bias, rm, rv}, f.x, f.out);
   const Buf weight = buf_or_null(f.params.weight), bias = buf_or_null(f.params.bias);
-  const Defs d = batch_norm_defs(f.x, layout, f.params.type, rm, rv);
+  // A row is a run of a channel, or a share of one in columns.
+  Walk walk = layout.walk(f.x);
   if (layout.cols) {
-    const Range columns = column_range(dev, layout.channels);
-    const int64_t rows_per = dev.is_cpu() ? row_split(dev, layout.runs, layout.channels).rows_per : 4;
-    kernel(dev, "batch_norm.cl", "batch_norm_eval_cols", d)
-        .launch(f.op, queue, {columns.x, size_t(ceil_div(layout.runs, rows_per))}, element_group(dev), buf(f.out),
-                buf(f.x), weight, bias, buf_or_null(rm), buf_or_null(rv), layout.runs, rows_per, layout.channels,
-                wide_high(f.stats.eps), wide_low(f.stats.eps));
+    walk.params.rows_per = dev.is_cpu() ? row_split(dev, layout.runs, layout.channels).rows_per : 4;
+    walk.global.y = size_t(ceil_div(layout.runs, walk.params.rows_per));
   } else {
-    const int64_t rows = layout.runs * layout.channels;
-    const RowSplit split = row_split(dev, rows, layout.hw);
-    const size_t local = row_group(dev);
-    kernel(dev, "batch_norm.cl", "batch_norm_eval", d)
-        .launch(f.op, queue, {split.groups * local}, {local}, buf(f.out), buf(f.x), weight, bias, buf_or_null(rm),
-                buf_or_null(rv), rows, split.rows_per, layout.channels, layout.hw, wide_high(f.stats.eps),
-                wide_low(f.stats.eps));
+    walk = walk_rows(dev, compute_type(f.x.scalar_type()), layout.runs * layout.channels, layout.hw, layout.hw);
   }
+  kernel(dev, "batch_norm.cl", "batch_norm_eval", batch_norm_defs(walk.defs, f.x, f.params.type, rm, rv))
+      .launch(f.op, queue, walk.global, walk.local, buf(f.out), buf(f.x), weight, bias, buf_or_null(rm),
+              buf_or_null(rv), norm_params(walk, layout, f.stats));
 }
 
 std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, const Params& params,
@@ -227,29 +224,38 @@ struct Backward {
   const char* op;
   const Layout& layout;
   const Params& params;
-  const Defs& defs;
-  const Tensor &x, &g, &mean, &invstd;  // contiguous, as the results
-  const Tensor &gin, &gw, &gb;          // undefined if not asked for
+  const Statistics& stats;
+  const Tensor &x, &g, &mean, &stat;  // contiguous, as the results
+  const Tensor &gin, &gw, &gb;        // undefined if not asked for
 };
 
 void train_backward_on_gpu(const Backward& b) {
   const Layout& layout = b.layout;
   Device& dev = netcl::device_of(b.x);
   Queue& queue = queue_of(b.x);
-  const Shares s(dev, layout, b.defs);
-  const Tensor parts = s.parts(b.mean, 2), means = at::empty({layout.channels, 2}, b.mean.options());
-  constexpr const char* file = "batch_norm_gpu.cl";
-  kernel(dev, file, "batch_norm_grad_parts", s.defs)
-      .launch(b.op, queue, s.global, s.local, buf(parts), buf(b.g), buf(b.x), buf(b.mean), s.n, layout.channels,
-              layout.hw, s.elements);
-  kernel(dev, file, "batch_norm_grad_finish", b.defs)
-      .launch(b.op, queue, {s.channels}, s.finish, buf_or_null(b.gw), buf_or_null(b.gb), buf(means), buf(parts),
-              buf(b.invstd), s.n, layout.channels, s.elements);
+  Walk walk = share_walk(layout, b.x);
+  const Defs& d = batch_norm_defs(walk.defs, b.x, b.params.type, b.stats.running_mean, b.stats.running_var);
+  const NormParams p = norm_params(walk, layout, b.stats);
+  const Tensor parts = share_parts(walk, layout, b.mean, 2);
+  const Tensor factors = at::empty({layout.channels, 3}, b.mean.options());
+  kernel(dev, "batch_norm.cl", "batch_norm_grad_parts", d)
+      .launch(b.op, queue, walk.global, walk.local, buf(parts), buf(b.g), buf(b.x), buf(b.mean), p);
+  kernel(dev, "batch_norm.cl", "batch_norm_grad_finish", d)
+      .launch(b.op, queue, {size_t(layout.channels)}, element_group(dev), buf_or_null(b.gw), buf_or_null(b.gb),
+              buf(factors), buf(parts), buf(b.stat), buf_or_null(b.params.weight), p);
   if (!b.gin.defined()) return;
-  const int64_t elements = b.x.numel();
-  kernel(dev, file, "batch_norm_grad_apply", b.defs)
-      .launch(b.op, queue, {size_t(elements)}, {64}, buf(b.gin), buf(b.g), buf(b.x), buf(b.mean), buf(b.invstd),
-              buf_or_null(b.params.weight), buf(means), elements, layout.channels, layout.hw);
+  kernel(dev, "batch_norm.cl", "batch_norm_grad_apply", d)
+      .launch(b.op, queue, {size_t(b.x.numel())}, element_group(dev), buf(b.gin), buf(b.g), buf(b.x), buf(b.mean),
+              buf(factors), p);
+}
+
+void backward_of_channels(const Backward& b) {
+  Walk walk = b.layout.walk(b.x);
+  batch_norm_defs(walk.defs, b.x, b.params.type, b.stats.running_mean, b.stats.running_var);
+  kernel(netcl::device_of(b.x), "batch_norm.cl", "batch_norm_backward", walk.defs)
+      .launch(b.op, queue_of(b.x), walk.global, walk.local, buf_or_null(b.gin), buf_or_null(b.gw), buf_or_null(b.gb),
+              buf(b.g), buf(b.x), buf_or_null(b.params.weight), buf_or_null(b.mean), buf_or_null(b.stat),
+              norm_params(walk, b.layout, b.stats));
 }
 
 std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_out, const Tensor& input,
@@ -280,24 +286,13 @@ std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_o
   const bool train = stats.training;
   const Tensor mean = contiguous(train ? stats.save_mean.to(compute) : stats.running_mean);
   const Tensor stat = contiguous(train ? stats.save_invstd.to(compute) : stats.running_var);
-  const Defs d = batch_norm_defs(x, layout, params.type, stats.running_mean, stats.running_var);
-  Queue& queue = queue_of(x);
+  const Backward b{op, layout, params, stats, x, g, mean, stat, gin, gw, gb};
   if (!dev.is_cpu() && train) {
-    train_backward_on_gpu({op, layout, params, d, x, g, mean, stat, gin, gw, gb});
-  } else if (const auto p = layout.along_channels(dev)) {
-    batch_norm_channels_backward({op, *p, stats.eps, params.type, params.weight, {}, {}, {}}, train, g, x, mean, stat,
-                                 {gin, gw, gb});
-  } else if (layout.cols) {
-    kernel(dev, "batch_norm.cl", "batch_norm_backward_cols", d)
-        .launch(op, queue, column_range(dev, layout.channels), element_group(dev), buf_or_null(gin), buf_or_null(gw),
-                buf_or_null(gb), buf(g), buf(x), buf_or_null(params.weight), buf_or_null(mean), buf_or_null(stat),
-                layout.runs, layout.channels, int32_t(train), wide_high(stats.eps), wide_low(stats.eps));
+    train_backward_on_gpu(b);
+  } else if (const auto p = channel_params(dev, layout, stats)) {
+    batch_norm_channels_backward({op, *p, params.type, params.weight, {}, {}, {}}, g, x, mean, stat, {gin, gw, gb});
   } else {
-    const size_t local = row_group(dev);
-    kernel(dev, "batch_norm.cl", "batch_norm_backward", d)
-        .launch(op, queue, {size_t(layout.channels) * local}, {local}, buf_or_null(gin), buf_or_null(gw),
-                buf_or_null(gb), buf(g), buf(x), buf_or_null(params.weight), buf_or_null(mean), buf_or_null(stat),
-                layout.runs, layout.channels, layout.hw, int32_t(train), wide_high(stats.eps), wide_low(stats.eps));
+    backward_of_channels(b);
   }
   return {gin, gw, gb};
 }

@@ -2,7 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "aten/support/Rows.h"
+#include "aten/support/Walk.h"
 
 namespace netcl {
 namespace {
@@ -64,8 +64,8 @@ std::optional<ChannelNormParams> channel_norm_params(const Device& device, int64
   return p;
 }
 
-void channel_norm_train(const ChannelNormCall& call, double momentum, const at::Tensor& x, const at::Tensor& out,
-                        const at::Tensor& mean, const at::Tensor& rstd) {
+void channel_norm_train(const ChannelNormCall& call, const at::Tensor& x, const at::Tensor& out, const at::Tensor& mean,
+                        const at::Tensor& rstd) {
   const ChannelNormParams& p = call.params;
   const Defs d = channel_norm_defs(call, x, call.running_mean.defined() ? call.running_mean : call.running_var);
   const at::Tensor part = parts(p, x, CHANNEL_NORM_MOMENTS), space = work(p, x);
@@ -75,25 +75,23 @@ void channel_norm_train(const ChannelNormCall& call, double momentum, const at::
   channel_kernel(x, "channel_norm", d)
       .launch(call.op, queue_of(x), items(p), {1, 1}, buf(out), buf(mean), buf(rstd), buf(part), buf(space), buf(x),
               buf_or_null(call.weight), buf_or_null(call.bias), buf_or_null(call.running_mean),
-              buf_or_null(call.running_var), p, wide_high(momentum), wide_low(momentum), wide_high(call.eps),
-              wide_low(call.eps));
+              buf_or_null(call.running_var), p);
 }
 
 void batch_norm_channels_eval(const ChannelNormCall& call, const at::Tensor& x, const at::Tensor& out) {
   const ChannelNormParams& p = call.params;
   channel_kernel(x, "channel_norm_eval", channel_norm_defs(call, x, call.running_mean))
       .launch(call.op, queue_of(x), items(p), {1, 1}, buf(out), buf(work(p, x)), buf(x), buf_or_null(call.weight),
-              buf_or_null(call.bias), buf(call.running_mean), buf(call.running_var), p, wide_high(call.eps),
-              wide_low(call.eps));
+              buf_or_null(call.bias), buf(call.running_mean), buf(call.running_var), p);
 }
 
-void batch_norm_channels_backward(const ChannelNormCall& call, bool train, const at::Tensor& grad, const at::Tensor& x,
+void batch_norm_channels_backward(const ChannelNormCall& call, const at::Tensor& grad, const at::Tensor& x,
                                   const at::Tensor& mean, const at::Tensor& stat, const ChannelNormGrads& grads) {
   const ChannelNormParams& p = call.params;
   const Defs d = channel_norm_defs(call, x, mean);
   const at::Tensor space = work(p, x);
   at::Tensor part;
-  if ((train && grads.gin.defined()) || grads.gw.defined() || grads.gb.defined()) {
+  if ((p.train && grads.gin.defined()) || grads.gw.defined() || grads.gb.defined()) {
     part = parts(p, x, CHANNEL_NORM_SUMS);
     channel_kernel(x, "channel_grad_sums", d)
         .launch(call.op, queue_of(x), items(p), {1, 1}, buf(part), buf(space), buf(grad), buf(x), buf(mean), p);
@@ -103,7 +101,7 @@ void batch_norm_channels_backward(const ChannelNormCall& call, bool train, const
   channel_kernel(x, "channel_norm_grad", d)
       .launch(call.op, queue_of(x), global, {1, 1}, buf_or_null(grads.gin), buf_or_null(grads.gw),
               buf_or_null(grads.gb), buf_or_null(part), buf(space), buf(grad), buf(x), buf_or_null(call.weight),
-              buf(mean), buf(stat), p, int32_t(train), wide_high(call.eps), wide_low(call.eps));
+              buf(mean), buf(stat), p);
 }
 
 }  // namespace netcl

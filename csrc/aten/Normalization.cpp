@@ -10,8 +10,7 @@
 #include "aten/ChannelNorm.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
-#include "aten/support/PastCache.h"
-#include "aten/support/ShortRows.h"
+#include "aten/support/Walk.h"
 
 namespace netcl {
 namespace {
@@ -31,27 +30,33 @@ c10::ScalarType param_type(const Tensor& input, OptTensor weight, OptTensor bias
   return input.scalar_type();
 }
 
-// `n`: how many elements are contiguous; `row`: how many elements a row has.
-Defs norm_defs(const Tensor& input, c10::ScalarType params, int64_t n, int64_t row) {
-  Defs d;
-  d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params));
-  row_defs(d, netcl::device_of(input), compute_type(input.scalar_type()), n);
-  if (row > kLongRow) d.set("LONG_ROWS", 1);
-  return d;
+Defs& norm_defs(Defs& d, const Tensor& input, c10::ScalarType params, bool rms) {
+  if (rms) d.set("RMS", 1);
+  return d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params));
+}
+
+// The walk of rows of n elements, whose vectors begin again after `run` elements, with the -D options of a norm.
+Walk norm_rows(const Tensor& input, c10::ScalarType params, int64_t rows, int64_t n, int64_t run, bool rms = false) {
+  Walk walk = walk_rows(netcl::device_of(input), compute_type(input.scalar_type()), rows, n, run);
+  if (n > kLongRow) walk.defs.set("LONG_ROWS", 1);
+  norm_defs(walk.defs, input, params, rms);
+  return walk;
 }
 
 at::TensorOptions stat_options(const Tensor& input) { return input.options().dtype(compute_type(input.scalar_type())); }
 
-// gw[c] and gb[c] are the sums over the rows of wpart and bpart. `vec` is the vector width in `d`.
-void sum_parts(const char* op, const Defs& d, int64_t vec, const Tensor& gw, const Tensor& gb, const Tensor& wpart,
-               const Tensor& bpart) {
+// gw[c] and gb[c] are the sums over the rows of wpart and bpart.
+void sum_parts(const char* op, const Tensor& input, c10::ScalarType params, const Tensor& gw, const Tensor& gb,
+               const Tensor& wpart, const Tensor& bpart) {
   const Tensor& some = wpart.defined() ? wpart : bpart;
   if (!some.defined()) return;
   Device& dev = netcl::device_of(some);
   const int64_t parts = some.size(0), n = some.size(1);
+  Defs d;
+  norm_defs(row_defs(d, dev, some.scalar_type(), n), input, params, /*rms=*/false);
   kernel(dev, "norm.cl", "sum_parts", d)
-      .launch(op, queue_of(some), {size_t(ceil_div(n, vec))}, element_group(dev), buf_or_null(gw), buf_or_null(gb),
-              buf_or_null(wpart), buf_or_null(bpart), parts, n);
+      .launch(op, queue_of(some), {size_t(ceil_div(n, row_vec(dev, n)))}, element_group(dev), buf_or_null(gw),
+              buf_or_null(gb), buf_or_null(wpart), buf_or_null(bpart), parts, n);
 }
 
 // The shape of the saved statistics: the input's with 1 in each normalised dimension.
@@ -72,11 +77,13 @@ struct Normalized {
   Tensor out, mean, rstd;
 };
 
-Defs short_defs(const LayerNorm& norm, const Tensor& input, c10::ScalarType params) {
-  Defs d;
-  d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params)).set("ACC", compute_tag(input.scalar_type()));
-  if (norm.rms) d.set("RMS", 1);
-  return d;
+// The walk of a layer norm's rows; `tensors` are dense.
+Walk layer_norm_walk(const LayerNorm& norm, const Tensor& input, c10::ScalarType params, int64_t rows, int64_t n,
+                     std::initializer_list<Tensor> tensors) {
+  auto held = walk_held(netcl::device_of(input), compute_type(input.scalar_type()), rows, n, tensors);
+  if (!held) return norm_rows(input, params, rows, n, n, norm.rms);
+  norm_defs(held->defs, input, params, norm.rms);
+  return *held;
 }
 
 Normalized layer_norm_forward(const LayerNorm& norm, const Tensor& input, double eps) {
@@ -98,21 +105,11 @@ Normalized layer_norm_forward(const LayerNorm& norm, const Tensor& input, double
     if (rows != 0) r.rstd.fill_(std::numeric_limits<double>::quiet_NaN());
     return r;
   }
-  if (const auto s = short_rows(dev, n, {x, r.out, w, b})) {
-    Defs d = short_defs(norm, x, params);
-    kernel(dev, "norm_short.cl", "layer_norm_short", s->set(d))
-        .launch(op, queue_of(x), s->items(rows), s->local(), buf(r.out), buf_or_null(r.mean), buf(r.rstd), buf(x),
-                buf_or_null(w), buf_or_null(b), rows, n, wide_high(eps), wide_low(eps));
-    return r;
-  }
-  Defs d = norm_defs(x, params, n, n);
-  if (rms) d.set("RMS", 1);
-  past_cache(d, dev, r.out, n, row_vec(dev, n), {});
-  const RowSplit split = row_split(dev, rows, n);
-  const size_t local = row_group(dev);
-  kernel(dev, "norm.cl", "layer_norm", d)
-      .launch(op, queue_of(x), {split.groups * local}, {local}, buf(r.out), buf_or_null(r.mean), buf(r.rstd), buf(x),
-              buf_or_null(w), buf_or_null(b), rows, split.rows_per, n, wide_high(eps), wide_low(eps));
+  Walk walk = layer_norm_walk(norm, x, params, rows, n, {x, r.out, w, b});
+  past_cache(walk.defs, dev, r.out, n, row_vec(dev, n), {});
+  kernel(dev, "norm.cl", "layer_norm", walk.defs)
+      .launch(op, queue_of(x), walk.global, walk.local, buf(r.out), buf_or_null(r.mean), buf(r.rstd), buf(x),
+              buf_or_null(w), buf_or_null(b), NormParams{.walk = walk.params, .eps = wide(eps)});
   return r;
 }
 
@@ -122,44 +119,35 @@ struct LayerNormGrad {
   int64_t rows, n;
 };
 
-// The gradient of the input on a GPU.
-void input_grad_on_gpu(const LayerNorm& norm, const LayerNormGrad& t, c10::ScalarType params) {
-  Device& dev = netcl::device_of(t.x);
-  Queue& queue = queue_of(t.x);
-  if (const auto s = short_rows(dev, t.n, {t.x, t.g, t.gin, t.w})) {
-    Defs d = short_defs(norm, t.x, params);
-    kernel(dev, "norm_short.cl", "layer_norm_backward_short", s->set(d))
-        .launch(norm.op, queue, s->items(t.rows), s->local(), buf(t.gin), buf(t.g), buf(t.x), buf_or_null(t.mean),
-                buf(t.rstd), buf_or_null(t.w), t.rows, t.n);
-    return;
-  }
-  Defs d = norm_defs(t.x, params, t.n, t.n);
-  if (norm.rms) d.set("RMS", 1);
-  const size_t local = row_group(dev);
-  const Buf none{nullptr};
-  kernel(dev, "norm.cl", "layer_norm_backward", d)
-      .launch(norm.op, queue, {size_t(t.rows) * local}, {local}, buf(t.gin), none, none, buf(t.g), buf(t.x),
-              buf_or_null(t.mean), buf(t.rstd), buf_or_null(t.w), t.rows, int64_t(1), t.n);
+void input_grad(const LayerNorm& norm, const LayerNormGrad& t, const Walk& walk, const Tensor& wpart,
+                const Tensor& bpart) {
+  kernel(netcl::device_of(t.x), "norm.cl", "layer_norm_backward", walk.defs)
+      .launch(norm.op, queue_of(t.x), walk.global, walk.local, buf_or_null(t.gin), buf_or_null(wpart),
+              buf_or_null(bpart), buf(t.g), buf(t.x), buf_or_null(t.mean), buf(t.rstd), buf_or_null(t.w),
+              NormParams{.walk = walk.params});
 }
 
 // The gradients of weight and bias on a GPU: work-groups sum columns of some rows, and sum_parts() adds their results.
 void param_grads_on_gpu(const LayerNorm& norm, const LayerNormGrad& t, c10::ScalarType params) {
-  constexpr int64_t kAcross = 16, kMostGroups = 1024, kMostParts = 128, kRowsEach = 8;
+  constexpr int64_t kMostGroups = 1024, kMostParts = 128, kRowsEach = 8;
   Device& dev = netcl::device_of(t.x);
   const int64_t group = std::min<int64_t>(128, std::bit_floor(dev.info().max_work_group_size));
-  const int64_t vec = whole_vec(t.n, {t.x, t.g}), down = group / kAcross, blocks = ceil_div(t.n, kAcross * vec);
+  const int64_t vec = whole_vec(t.n, {t.x, t.g}), down = group / COLUMN_ITEMS,
+                blocks = ceil_div(t.n, COLUMN_ITEMS * vec);
   const int64_t useful = std::min(std::max<int64_t>(1, kMostGroups / blocks), kMostParts);
   const int64_t rows_per = std::max(ceil_div(t.rows, useful), std::min(t.rows, down * kRowsEach));
   const int64_t parts = ceil_div(t.rows, rows_per);
   Tensor wpart, bpart;
   if (t.gw.defined()) wpart = at::empty({parts, t.n}, stat_options(t.x));
   if (t.gb.defined()) bpart = at::empty({parts, t.n}, stat_options(t.x));
-  Defs d = short_defs(norm, t.x, params);
-  ShortRows{vec, 1, 1, group}.set(d).set("ACROSS", kAcross).set("DOWN", down);
-  kernel(dev, "norm_short.cl", "layer_norm_columns", d)
+  Defs d;
+  norm_defs(d, t.x, params, norm.rms).set("ACC", compute_tag(t.x.scalar_type()));
+  ShortRows{vec, 1, 1, group}.set(d);
+  kernel(dev, "norm.cl", "layer_norm_columns", d)
       .launch(norm.op, queue_of(t.x), {size_t(parts * blocks * group)}, {size_t(group)}, buf_or_null(wpart),
-              buf_or_null(bpart), buf(t.g), buf(t.x), buf_or_null(t.mean), buf(t.rstd), t.rows, rows_per, t.n);
-  sum_parts(norm.op, norm_defs(t.x, params, t.n, t.n), row_vec(dev, t.n), t.gw, t.gb, wpart, bpart);
+              buf_or_null(bpart), buf(t.g), buf(t.x), buf_or_null(t.mean), buf(t.rstd),
+              NormParams{.walk = {t.rows, rows_per, t.n, 1}});
+  sum_parts(norm.op, t.x, params, t.gw, t.gb, wpart, bpart);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, const Tensor& grad_out,
@@ -188,27 +176,23 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, co
     return {gin, gw, gb};
   }
   if (!mask[0] && !mask[1] && !mask[2]) return {};
+  const LayerNormGrad t{x, g, w, m, rs, gin, gw, gb, rows, n};
   if (!dev.is_cpu()) {
-    const LayerNormGrad t{x, g, w, m, rs, gin, gw, gb, rows, n};
-    if (mask[0]) input_grad_on_gpu(norm, t, params);
+    if (mask[0]) input_grad(norm, t, layer_norm_walk(norm, x, params, rows, n, {x, g, gin, w}), {}, {});
     if (mask[1] || mask[2]) param_grads_on_gpu(norm, t, params);
     return {gin, gw, gb};
   }
   // A group sums its rows before it stores the result, so few groups give few partial results.
-  const int64_t per = std::max(even_part(dev, rows), std::min<int64_t>(row_split(dev, rows, n).rows_per, rows));
-  const int64_t groups = ceil_div(rows, per);
+  Walk walk = norm_rows(x, params, rows, n, n, rms);
+  walk.params.rows_per = std::max(even_part(dev, rows), std::min(walk.params.rows_per, rows));
+  const int64_t groups = ceil_div(rows, walk.params.rows_per);
+  walk.global = {static_cast<size_t>(groups)};
   Tensor wpart, bpart;
   if (mask[1]) wpart = at::empty({groups, n}, stat_options(x));
   if (mask[2]) bpart = at::empty({groups, n}, stat_options(x));
-  Defs d = norm_defs(x, params, n, n);
-  if (rms) d.set("RMS", 1);
-  const Defs sums = d;
-  if (gin.defined()) past_cache(d, dev, gin, n, row_vec(dev, n), {});
-  const size_t local = row_group(dev);
-  kernel(dev, "norm.cl", "layer_norm_backward", d)
-      .launch(op, queue_of(x), {size_t(groups) * local}, {local}, buf_or_null(gin), buf_or_null(wpart),
-              buf_or_null(bpart), buf(g), buf(x), buf_or_null(m), buf(rs), buf_or_null(w), rows, per, n);
-  sum_parts(op, sums, row_vec(dev, n), gw, gb, wpart, bpart);
+  if (gin.defined()) past_cache(walk.defs, dev, gin, n, row_vec(dev, n), {});
+  input_grad(norm, t, walk, wpart, bpart);
+  sum_parts(op, x, params, gw, gb, wpart, bpart);
   return {gin, gw, gb};
 }
 
@@ -274,7 +258,7 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, OptTen
   const c10::ScalarType params = param_type(input, weight, bias);
   const at::MemoryFormat format = input.suggest_memory_format();
   const bool last = format != at::MemoryFormat::Contiguous && input.size(0) == N && input.size(1) == C;
-  const auto along = last ? channel_norm_params(dev, N, HxW, C, C / group) : std::nullopt;
+  auto along = last ? channel_norm_params(dev, N, HxW, C, C / group) : std::nullopt;
   const Tensor x = input.contiguous(along ? format : at::MemoryFormat::Contiguous);
   const Tensor w = contiguous_or_undefined(weight, params), b = contiguous_or_undefined(bias, params);
   for (const Tensor& p : {w, b}) {
@@ -293,14 +277,14 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, OptTen
     return {out, mean, rstd};
   }
   if (along) {
-    channel_norm_train({op, *along, eps, params, w, b, {}, {}}, /*momentum=*/0, x, out, mean, rstd);
+    along->eps = wide(eps);
+    channel_norm_train({op, *along, params, w, b, {}, {}}, x, out, mean, rstd);
     return {out, mean, rstd};
   }
-  const RowSplit split = row_split(dev, rows, channels * HxW);
-  const size_t local = row_group(dev);
-  kernel(dev, "norm.cl", "group_norm", norm_defs(x, params, HxW, channels * HxW))
-      .launch(op, queue_of(x), {split.groups * local}, {local}, buf(out), buf(mean), buf(rstd), buf(x), buf_or_null(w),
-              buf_or_null(b), rows, split.rows_per, channels, HxW, group, wide_high(eps), wide_low(eps));
+  const Walk walk = norm_rows(x, params, rows, channels * HxW, HxW);
+  kernel(dev, "norm.cl", "group_norm", walk.defs)
+      .launch(op, queue_of(x), walk.global, walk.local, buf(out), buf(mean), buf(rstd), buf(x), buf_or_null(w),
+              buf_or_null(b), NormParams{walk.params, channels, HxW, group, 0, wide(eps), {}});
   return {out.contiguous(format), mean, rstd};
 }
 
@@ -334,14 +318,12 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm_backward(const Tensor& grad
   if (!mask[0] && !mask[1] && !mask[2]) return {};
   if (mask[1]) wpart = at::empty({N, C}, stat_options(x));
   if (mask[2]) bpart = at::empty({N, C}, stat_options(x));
-  const Defs d = norm_defs(x, params, HxW, channels * HxW);
-  const RowSplit split = row_split(dev, rows, channels * HxW);
-  const size_t local = row_group(dev);
-  kernel(dev, "norm.cl", "group_norm_backward", d)
-      .launch(op, queue_of(x), {split.groups * local}, {local}, buf_or_null(gin), buf_or_null(wpart),
-              buf_or_null(bpart), buf(g), buf(x), buf(m), buf(rs), buf_or_null(w), rows, split.rows_per, channels, HxW,
-              group);
-  sum_parts(op, d, row_vec(dev, HxW), gw, gb, wpart, bpart);
+  const Walk walk = norm_rows(x, params, rows, channels * HxW, HxW);
+  kernel(dev, "norm.cl", "group_norm_backward", walk.defs)
+      .launch(op, queue_of(x), walk.global, walk.local, buf_or_null(gin), buf_or_null(wpart), buf_or_null(bpart),
+              buf(g), buf(x), buf(m), buf(rs), buf_or_null(w),
+              NormParams{walk.params, channels, HxW, group, 0, {}, {}});
+  sum_parts(op, x, params, gw, gb, wpart, bpart);
   return {gin, gw, gb};
 }
 

@@ -12,75 +12,25 @@
 
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
-#include "aten/support/PastCache.h"
-#include "aten/support/ShortRows.h"
 #include "aten/support/Structured.h"
+#include "aten/support/Walk.h"
 
 namespace netcl {
 namespace {
 
 using at::Tensor;
 
-// A tensor as (outer, n, inner) around dimension `dim`.
-struct Shape {
+// How a tensor's rows along dimension `dim` are visited.
+Walk softmax_walk(const Tensor& t, int64_t dim, c10::ScalarType compute, std::initializer_list<Tensor> tensors) {
   int64_t outer = 1, n = 1, inner = 1;
-  int64_t adjacent() const { return inner == 1 ? n : inner; }
-  Shape(const Tensor& t, int64_t dim) {
-    if (t.dim() == 0) return;
+  if (t.dim() > 0) {
     dim = at::maybe_wrap_dim(dim, t.dim());
     for (int64_t d = 0; d < dim; d++) outer *= t.size(d);
     n = t.size(dim);
     for (int64_t d = dim + 1; d < t.dim(); d++) inner *= t.size(d);
   }
-};
-
-template <class... Args>
-void launch(const char* op, const char* rows, const char* cols, const Defs& d, const Tensor& out, const Shape& s,
-            const Args&... args) {
-  Device& dev = netcl::device_of(out);
-  if (s.inner == 1) {
-    const RowSplit split = row_split(dev, s.outer, s.n);
-    const size_t local = row_group(dev);
-    kernel(dev, "softmax.cl", rows, d)
-        .launch(op, queue_of(out), {split.groups * local}, {local}, buf(out), args..., s.outer, split.rows_per, s.n);
-  } else {
-    const size_t columns = size_t(ceil_div(s.inner, row_vec(dev, s.inner)));
-    const size_t local = dev.is_cpu() ? 1 : 64;
-    kernel(dev, "softmax.cl", cols, d)
-        .launch(op, queue_of(out), {columns, size_t(s.outer)}, {local, 1}, buf(out), args..., s.outer, s.n, s.inner);
-  }
-}
-
-// Runs the kernel for short rows, which a GPU keeps in registers; false if it does not apply.
-template <class... Inputs>
-bool launch_short(const char* op, const char* name, bool log, Defs d, const Tensor& out, const Shape& s,
-                  const Inputs&... in) {
-  Device& dev = netcl::device_of(out);
-  const auto rows = s.inner == 1 ? short_rows(dev, s.n, {out, in...}) : std::nullopt;
-  if (!rows) return false;
-  d.set("ACC", compute_tag(out.scalar_type()));
-  if (log) d.set("LOG", 1);
-  kernel(dev, "softmax_short.cl", name, rows->set(d))
-      .launch(op, queue_of(out), rows->items(s.outer), rows->local(), buf(out), buf(in)..., s.outer, s.n);
-  return true;
-}
-
-// Runs the kernel that transposes rows of few vectors on a CPU; false if it does not apply.
-template <class... Inputs>
-bool launch_tiles(const char* op, const char* name, bool log, Defs d, const Tensor& out, const Shape& s,
-                  const Inputs&... in) {
-  constexpr int64_t kVec = 16, kLongest = 32;
-  Device& dev = netcl::device_of(out);
-  if (!dev.is_cpu() || s.inner != 1 || s.n > kLongest || s.outer < kVec ||
-      compute_type(out.scalar_type()) != at::kFloat)
-    return false;
-  d.set("ACC", "f32").set("VEC", kVec).set("LONGEST", kLongest);
-  if (log) d.set("LOG", 1);
-  const int64_t rows_per = round_up(row_split(dev, s.outer, s.n).rows_per, kVec);
-  kernel(dev, "softmax_tiles.cl", name, d)
-      .launch(op, queue_of(out), {size_t(ceil_div(s.outer, rows_per))}, {1}, buf(out), buf(in)..., s.outer, rows_per,
-              s.n);
-  return true;
+  const Device& dev = netcl::device_of(t);
+  return inner == 1 ? choose_walk(dev, compute, outer, n, tensors) : walk_columns(dev, compute, outer, n, inner);
 }
 
 // The local memory for a row's exponentials on a CPU, which keeps it in the cache; 0 if they do not fit.
@@ -91,50 +41,46 @@ size_t kept_bytes(const Device& dev, c10::ScalarType compute, int64_t n) {
 
 void forward(const char* op, bool log, const Tensor& input, int64_t dim, const Tensor& out) {
   if (out.numel() == 0) return;
-  check_floating(netcl::device_of(out), input.scalar_type(), op);
+  Device& dev = netcl::device_of(out);
+  check_floating(dev, input.scalar_type(), op);
   const Tensor x = input.contiguous();
   const DenseOut y(out);
-  Device& dev = netcl::device_of(out);
   const c10::ScalarType compute = compute_type(x.scalar_type());
-  Defs d;
-  d.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(out.scalar_type()));
-  const Shape shape(x, dim);
-  if (!dev.is_cpu() && launch_short(op, "softmax_short", log, d, y.get(), shape, x)) return y.finish();
-  if (launch_tiles(op, "softmax_tiles", log, d, y.get(), shape, x)) return y.finish();
-  row_defs(d, dev, compute, shape.adjacent());
-  const char *rows = "softmax_rows", *cols = "softmax_cols";
-  if (log || shape.inner != 1) {  // no exponential is needed twice, or a row is not contiguous
-    if (log) d.set("LOG", 1);
-    if (shape.inner == 1) past_cache(d, dev, y.get(), shape.n, row_vec(dev, shape.n), {x});
-    launch(op, rows, cols, d, y.get(), shape, buf(x));
-  } else if (const size_t bytes = kept_bytes(dev, compute, shape.n)) {
-    d.set("KEEP_LOCAL", 1);
-    past_cache(d, dev, y.get(), shape.n, row_vec(dev, shape.n), {x});
-    launch(op, rows, cols, d, y.get(), shape, buf(x), Local{bytes});
-  } else {  // non-temporal stores would evict what waits in the output
-    if (out.scalar_type() == compute) d.set("KEEP_EXP", 1);
-    launch(op, rows, cols, d, y.get(), shape, buf(x));
+  Walk walk = softmax_walk(x, dim, compute, {x, y.get()});
+  Defs& d = walk.defs.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(out.scalar_type()));
+  const int64_t n = walk.params.n;
+  const auto launch = [&](const auto&... kept) {
+    kernel(dev, "softmax.cl", "softmax", d)
+        .launch(op, queue_of(out), walk.global, walk.local, buf(y.get()), buf(x), kept..., walk.params);
+  };
+  // An exponential is needed twice, except for a logarithm.
+  const size_t bytes = log || walk.kind != Walk::kRows ? 0 : kept_bytes(dev, compute, n);
+  if (log) d.set("LOG", 1);
+  if (bytes) d.set("KEEP_IN", 1);
+  if (walk.kind == Walk::kRows && (log || bytes)) {
+    past_cache(d, dev, y.get(), n, row_vec(dev, n), {x});
+  } else if (walk.kind == Walk::kRows && out.scalar_type() == compute) {
+    d.set("KEEP_IN", 2);  // non-temporal stores would evict what waits in the output
   }
+  bytes ? launch(Local{bytes}) : launch();
   y.finish();
 }
 
 void backward(const char* op, bool log, const Tensor& grad, const Tensor& output, int64_t dim, const Tensor& out) {
   check_sizes(op, "grad_output", grad, output.sizes());
   if (out.numel() == 0) return;
-  check_floating(netcl::device_of(out), grad.scalar_type(), op);
+  Device& dev = netcl::device_of(out);
+  check_floating(dev, grad.scalar_type(), op);
   const Tensor g = grad.contiguous(), y = output.contiguous();
   const DenseOut gin(out);
-  Device& dev = netcl::device_of(out);
-  Defs d;
-  d.set("GRAD", dtype_tag(g.scalar_type())).set("OUTPUT", dtype_tag(y.scalar_type()));
+  Walk walk = softmax_walk(y, dim, compute_type(y.scalar_type()), {gin.get(), g, y});
+  Defs& d = walk.defs.set("GRAD", dtype_tag(g.scalar_type())).set("OUTPUT", dtype_tag(y.scalar_type()));
   d.set("GIN", dtype_tag(out.scalar_type()));
-  const Shape shape(y, dim);
-  if (!dev.is_cpu() && launch_short(op, "softmax_short_grad", log, d, gin.get(), shape, g, y)) return gin.finish();
-  if (launch_tiles(op, "softmax_tiles_backward", log, d, gin.get(), shape, g, y)) return gin.finish();
-  row_defs(d, dev, compute_type(y.scalar_type()), shape.adjacent());
   if (log) d.set("LOG", 1);
-  if (shape.inner == 1) past_cache(d, dev, gin.get(), shape.n, row_vec(dev, shape.n), {g, y});
-  launch(op, "softmax_backward_rows", "softmax_backward_cols", d, gin.get(), shape, buf(g), buf(y));
+  const int64_t n = walk.params.n;
+  if (walk.kind == Walk::kRows) past_cache(d, dev, gin.get(), n, row_vec(dev, n), {g, y});
+  kernel(dev, "softmax.cl", "softmax_backward", d)
+      .launch(op, queue_of(out), walk.global, walk.local, buf(gin.get()), buf(g), buf(y), walk.params);
   gin.finish();
 }
 

@@ -3,7 +3,8 @@
 #define NETCL_EXP_BELOW_H
 #include "common/dtypes.h"
 
-#if defined(DEVICE_CPU) && VEC > 1
+#define below_f32 1
+#if defined(DEVICE_CPU) && VEC > 1 && (CAT(below_, ACC) || defined(NETCL_COMPILED))
 #define EXP_BELOW(x) exp_below(x)
 // exp(x) for x <= 0 or NaN: 2^k times a polynomial of x - k * ln 2, within 1 unit in the last place. Subnormal results
 // become 0. It takes about half the instructions of a library's exp, which handles more cases.

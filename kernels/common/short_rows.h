@@ -9,26 +9,54 @@
 #include "common/vector.h"
 
 // Steps for vector j of a work-item. Loops over arrays would keep them in memory with some compilers.
-#if HELD == 1
-#define EACH_HELD(M) M(0)
-#elif HELD == 2
-#define EACH_HELD(M) M(0) M(1)
-#elif HELD == 4
-#define EACH_HELD(M) M(0) M(1) M(2) M(3)
-#else
-#define EACH_HELD(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
-#endif
+#define EACH_HELD(M) CAT(EACH_, HELD)(M)
+#define EACH_1(M) M(0)
+#define EACH_2(M) M(0) M(1)
+#define EACH_4(M) M(0) M(1) M(2) M(3)
+#define EACH_8(M) EACH_4(M) M(4) M(5) M(6) M(7)
+#define EACH_READ(S, x) CAT(READ_, HELD)(S, x)
+#define READ_1(S, x) READ_WHOLE(S, x, 0)
+#define READ_2(S, x) READ_1(S, x) READ_WHOLE(S, x, 1)
+#define READ_4(S, x) READ_2(S, x) READ_WHOLE(S, x, 2) READ_WHOLE(S, x, 3)
+#define READ_8(S, x) READ_4(S, x) READ_WHOLE(S, x, 4) READ_WHOLE(S, x, 5) READ_WHOLE(S, x, 6) READ_WHOLE(S, x, 7)
 
 // This work-item's row, and its first element. Behind the last row come empty ones, so that all work-items meet at the
 // barriers.
-#define SHORT_ROW(rows, n)                                          \
+#define WALK(W)                                                     \
   __local ST scratch[GROUP];                                        \
   const int lid = (int)get_local_id(0), lane = lid % LS;            \
   const long row = (long)get_group_id(0) * (GROUP / LS) + lid / LS; \
-  const int length = row < (rows) ? (int)(n) : 0;                   \
-  const long place = row * (n);
+  const int length = row < (W).rows ? (int)(W).n : 0;               \
+  const long n = (W).n, place = row * n;
 #define AT(j) ((lane + (j) * LS) * VEC)
 #define HAS(j) (AT(j) < length)
+
+#define WALK_GROUP_SIZE __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+#define DEFINE_LANES(S)
+// Vector j of x has the register x##j.
+#define OPERAND(S, x, in)                                                 \
+  __global const STORAGE(S)* x##_row = PTR(in, const STORAGE(S)) + place; \
+  EACH_READ(S, x)
+#define READ_WHOLE(S, x, j) \
+  VT x##j = (VT)(0);        \
+  if (HAS(j)) x##j = LOAD_WHOLE(S, x##_row + AT(j));
+#define RESULT(S, y, out, x) __global STORAGE(S)* y = PTR(out, STORAGE(S)) + place
+#define STORED(S, y, out)
+#define EACH(STEP) EACH_HELD(STEP)
+#define X(S, x, j) x##j
+#define COUNTED(j, v, fill) (HAS(j) ? (v) : (VT)(fill))
+#define PUT(S, y, j, v) \
+  if (HAS(j)) STORE_WHOLE(S, y + AT(j), v)
+#define SHARED(S, w, j) (HAS(j) ? LOAD_WHOLE(S, (w) + AT(j)) : (VT)(0))
+#define VALUE(S, p, i, absent) (length ? PARAM(S, p, i, absent) : (ST)(absent))
+#define PUT_VALUE(S, p, i, v) \
+  if (lane == 0 && length) PUT_PARAM(S, p, i, v)
+#define KEEP(x, j, v) x##j = v
+#define KEPT(x, j, again) x##j
+#define AHEAD(x, j)
+typedef ST row_t;
+#define ROW_SUM(v) row_sum(sum_lanes(v))
+#define ROW_MAX(v) row_max(max_lanes(v))
 
 GROUP_REDUCE(sum_over, ST, LS, PLUS)
 GROUP_REDUCE(max_over, ST, LS, fmax)

@@ -16,6 +16,11 @@ typedef union {
 #endif
 #endif
 
+// Element i of a tensor of storage tag S that may be null, and its store.
+#define PARAM(S, p, i, absent) (p##_buf ? LOAD(S, ACC, 1, PTR(p, const STORAGE(S)), i) : (ST)(absent))
+#define PUT_PARAM(S, p, i, v) \
+  if (p##_buf) STORE(S, ACC, 1, PTR(p, STORAGE(S)), i, v)
+
 // Element k of a vector of VEC elements, by selection: for loops that are unrolled.
 #define LANE_OF(v, k) CAT(LANE_OF_, VEC)(v, k)
 #define LANE_OF_1(v, k) (v)

@@ -1,0 +1,77 @@
+// How kernels that include kernels/common/walk.h visit rows.
+#pragma once
+
+#include "args/rows.h"
+#include "aten/support/PastCache.h"
+#include "aten/support/ShortRows.h"
+
+namespace netcl {
+
+// The -D options of walks in memory, for vectors along `run` adjacent elements.
+inline Defs& walk_defs(Defs& d, const Device& dev, c10::ScalarType compute, int64_t run) {
+  return row_defs(d, dev, compute, run).set("TAIL", int64_t(run % row_vec(dev, run) != 0));
+}
+
+inline WideFloat wide(double x) { return {wide_high(x), wide_low(x)}; }
+
+struct Walk {
+  enum Kind { kRows, kColumns, kRuns, kHeld, kTiles } kind;
+  Defs defs;
+  RowWalk params;
+  Range global, local;
+};
+
+// Rows of n adjacent elements, whose vectors begin again after `run` elements.
+inline Walk walk_rows(const Device& dev, c10::ScalarType compute, int64_t rows, int64_t n, int64_t run) {
+  const RowSplit split = row_split(dev, rows, n);
+  const size_t local = row_group(dev);
+  Walk walk{Walk::kRows, {}, {rows, split.rows_per, n, 1}, {split.groups * local}, {local}};
+  walk_defs(walk.defs, dev, compute, run);
+  return walk;
+}
+
+// `inner` rows side by side, `outer` times.
+inline Walk walk_columns(const Device& dev, c10::ScalarType compute, int64_t outer, int64_t n, int64_t inner) {
+  const size_t columns = size_t(ceil_div(inner, row_vec(dev, inner)));
+  Walk walk{Walk::kColumns, {}, {inner, n, outer * n, inner}, {columns, size_t(outer)}, element_group(dev)};
+  walk_defs(walk.defs, dev, compute, inner).set("COLS", 1);
+  return walk;
+}
+
+// Rows of n elements, in runs of `run` that take turns.
+inline Walk walk_runs(const Device& dev, c10::ScalarType compute, int64_t rows, int64_t n, int64_t run) {
+  const size_t local = row_group(dev);
+  Walk walk{Walk::kRuns, {}, {rows, n, n, run}, {size_t(rows) * local}, {local}};
+  walk_defs(walk.defs, dev, compute, run).set("RUNS", 1);
+  return walk;
+}
+
+// Rows that a GPU keeps in registers. All tensors are dense.
+inline std::optional<Walk> walk_held(const Device& dev, c10::ScalarType compute, int64_t rows, int64_t n,
+                                     std::initializer_list<at::Tensor> tensors) {
+  const std::optional<ShortRows> held = short_rows(dev, n, tensors);
+  if (!held) return std::nullopt;
+  Walk walk{Walk::kHeld, {}, {rows, 1, n, 1}, held->items(rows), held->local()};
+  held->set(walk.defs).set("ACC", dtype_tag(compute));
+  return walk;
+}
+
+// Rows of few vectors, which a CPU transposes.
+inline std::optional<Walk> walk_tiles(const Device& dev, c10::ScalarType compute, int64_t rows, int64_t n) {
+  constexpr int64_t kLongest = 32;
+  if (!dev.is_cpu() || n > kLongest || rows < kRowVec || compute != at::kFloat) return std::nullopt;
+  const int64_t rows_per = round_up(row_split(dev, rows, n).rows_per, kRowVec);
+  Walk walk{Walk::kTiles, {}, {rows, rows_per, n, 1}, {size_t(ceil_div(rows, rows_per))}, {1}};
+  walk.defs.set("ACC", "f32").set("VEC", kRowVec).set("LONGEST", kLongest);
+  return walk;
+}
+
+// The walk of rows of n adjacent elements in some dense tensors.
+inline Walk choose_walk(const Device& dev, c10::ScalarType compute, int64_t rows, int64_t n,
+                        std::initializer_list<at::Tensor> tensors) {
+  if (const auto held = walk_held(dev, compute, rows, n, tensors)) return *held;
+  if (const auto tiles = walk_tiles(dev, compute, rows, n)) return *tiles;
+  return walk_rows(dev, compute, rows, n, n);
+}
+
+}  // namespace netcl

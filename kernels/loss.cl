@@ -1,46 +1,44 @@
 // Negative log likelihood, forward and backward, over (n, C) or (n, C, inner); inner is 1 if the class axis is the last
 // one.
 // -D: IN (input, output, gradients), TARGET (i64 or u8), ACC. The weight has IN's dtype or is null.
+#include "args/loss.h"
 #include "common/vector.h"
 
 // The class of element i, or -1 if it is ignored.
-static inline long target_of(__global const STORAGE(TARGET)* t, long i, long classes, long ignore, __global int* err,
-                             int code) {
+static inline long target_of(__global const STORAGE(TARGET)* t, long i, const NllParams* P, __global int* err) {
   const long c = LOAD(TARGET, i64, 1, t, i);
-  if (c == ignore) return -1;
-  if (c < 0 || c >= classes) {
-    netcl_report(err, code, c, classes);
+  if (c == P->ignore) return -1;
+  if (c < 0 || c >= P->classes) {
+    netcl_report(err, (int)P->code, c, P->classes);
     return -1;
   }
   return c;
 }
-#define WEIGHT(c) (weight_buf ? LOAD(IN, ACC, 1, PTR(weight, const STORAGE(IN)), c) : (ST)(1))
-#define SCORE(i, c) ((i) / inner * classes * inner + (c) * inner + (i) % inner)
+#define TARGET_OF(i) target_of(PTR(target, const STORAGE(TARGET)), i, &P, PTR(err, int))
+#define WEIGHT(c) PARAM(IN, weight, c, 1)
+#define SCORE(i, c) ((i) / P.inner * P.classes * P.inner + (c) * P.inner + (i) % P.inner)
 
 // The loss of each element.
-__kernel void nll_each(BUF(out), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long n, long per, long classes,
-                       long inner, long ignore) {
-  const long first = (long)get_global_id(0) * per, last = min(first + per, n);
+__kernel void nll_each(BUF(out), BUF(in), BUF(target), BUF(weight), BUF(err), const NllParams P) {
+  const long first = (long)get_global_id(0) * P.per, last = min(first + P.per, P.n);
   for (long i = first; i < last; i++) {
-    const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
-    ST loss = 0;
-    if (c >= 0) loss = -WEIGHT(c) * LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), SCORE(i, c));
+    const long c = TARGET_OF(i);
+    const ST loss = c >= 0 ? -WEIGHT(c) * LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), SCORE(i, c)) : 0;
     STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), i, loss);
   }
 }
 
 // For one share of the elements: part[2p] = sum of the weighted losses, part[2p + 1] = sum of the weights.
-__kernel void nll_parts(BUF(part), BUF(in), BUF(target), BUF(weight), BUF(err), int code, long n, long per,
-                        long classes, long inner, long ignore) {
-  const long p = get_global_id(0), first = p * per, last = min(first + per, n);
-  if (first >= n && p > 0) return;
+__kernel void nll_parts(BUF(part), BUF(in), BUF(target), BUF(weight), BUF(err), const NllParams P) {
+  const long p = get_global_id(0), first = p * P.per, last = min(first + P.per, P.n);
+  if (first >= P.n && p > 0) return;
   ST loss = 0, total = 0;
   // Adds in blocks, so that rounding errors do not grow with the number of elements.
   for (long from = first; from < last; from += 512) {
     const long to = min(from + 512, last);
     ST some_loss = 0, some_weight = 0;
     for (long i = from; i < to; i++) {
-      const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
+      const long c = TARGET_OF(i);
       if (c < 0) continue;
       const ST w = WEIGHT(c);
       some_loss -= w * LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), SCORE(i, c));
@@ -63,16 +61,16 @@ __kernel void nll_finish(BUF(out), BUF(total_weight), BUF(part), long parts, int
   STORE(IN, ACC, 1, PTR(total_weight, STORAGE(IN)), 0, total);
 }
 
-// Writes to a gradient that must be zero. `each`: one output gradient per element, else one for all.
-__kernel void nll_backward(BUF(gin), BUF(grad), BUF(target), BUF(weight), BUF(total_weight), BUF(err), int code, long n,
-                           long per, long classes, long inner, long ignore, int each, int mean) {
-  const long first = (long)get_global_id(0) * per, last = min(first + per, n);
-  ST g = each ? 0 : LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), 0);
-  if (mean) g /= LOAD(IN, ACC, 1, PTR(total_weight, const STORAGE(IN)), 0);
+// Writes to a gradient that must be zero.
+__kernel void nll_backward(BUF(gin), BUF(grad), BUF(target), BUF(weight), BUF(total_weight), BUF(err),
+                           const NllParams P) {
+  const long first = (long)get_global_id(0) * P.per, last = min(first + P.per, P.n);
+  ST g = P.each ? 0 : LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), 0);
+  if (P.mean) g /= LOAD(IN, ACC, 1, PTR(total_weight, const STORAGE(IN)), 0);
   for (long i = first; i < last; i++) {
-    const long c = target_of(PTR(target, const STORAGE(TARGET)), i, classes, ignore, PTR(err, int), code);
+    const long c = TARGET_OF(i);
     if (c < 0) continue;
-    if (each) g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), i);
+    if (P.each) g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), i);
     STORE(IN, ACC, 1, PTR(gin, STORAGE(IN)), SCORE(i, c), -WEIGHT(c) * g);
   }
 }

@@ -1,8 +1,7 @@
 // softmax and log_softmax, forward and backward.
 // -D: IN, OUT (forward) or GRAD, OUTPUT, GIN (backward) storage tags, LOG (log_softmax), KEEP_IN (1: a row's
 // exponentials are kept in local memory; 2: in OUT, which has the compute type), and those of the walk.
-// A maximum ignores a NaN, but it still reaches the sum and so the whole row. A row of -inf becomes NaN too (inf -
-// inf).
+// A maximum ignores a NaN, but it still reaches the sum and so the whole row. A row of -inf becomes NaN too.
 #include "common/walk.h"
 #include "common/exp_below.h"
 

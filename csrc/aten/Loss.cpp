@@ -6,6 +6,7 @@
 #include <ATen/ops/nll_loss_backward_meta.h>
 #include <ATen/ops/nll_loss_forward_meta.h>
 
+#include "args/loss.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 #include "aten/support/Rows.h"
@@ -54,7 +55,9 @@ struct Nll {
   Range items() const { return {size_t(std::max<int64_t>(1, ceil_div(n, per)))}; }
   Range local() const { return element_group(dev); }
   Buf err() const { return {assert_buffer(dev)}; }
-  int32_t code() const { return assert_code(dev, op); }
+  NllParams params(bool each = false, bool mean = false) const {
+    return {n, per, classes, inner, ignore, assert_code(dev, op), each, mean};
+  }
 
   void forward(const Tensor& self, int64_t reduction, const Tensor& output, const Tensor& total_weight) const {
     Queue& queue = queue_of(self);
@@ -64,8 +67,8 @@ struct Nll {
       if (n == 0) return;
       const DenseOut out(output);
       kernel(dev, "loss.cl", "nll_each", defs)
-          .launch(op, queue, items(), local(), buf(out.get()), buf(x), buf(target), buf_or_null(weight), err(), code(),
-                  n, per, classes, inner, ignore);
+          .launch(op, queue, items(), local(), buf(out.get()), buf(x), buf(target), buf_or_null(weight), err(),
+                  params());
       out.finish();
       return;
     }
@@ -73,8 +76,7 @@ struct Nll {
     const int64_t parts = int64_t(items().x);
     const Tensor part = at::empty({parts, 2}, self.options().dtype(compute_type(self.scalar_type())));
     kernel(dev, "loss.cl", "nll_parts", defs)
-        .launch(op, queue, items(), local(), buf(part), buf(x), buf(target), buf_or_null(weight), err(), code(), n, per,
-                classes, inner, ignore);
+        .launch(op, queue, items(), local(), buf(part), buf(x), buf(target), buf_or_null(weight), err(), params());
     kernel(dev, "loss.cl", "nll_finish", defs)
         .launch(op, queue, {1}, {1}, buf(output), buf(total_weight), buf(part), parts,
                 int32_t(reduction == at::Reduction::Mean));
@@ -89,8 +91,7 @@ struct Nll {
       const bool mean = reduction == at::Reduction::Mean;
       kernel(dev, "loss.cl", "nll_backward", defs)
           .launch(op, queue_of(out), items(), local(), buf(gin.get()), buf(g), buf(target), buf_or_null(weight),
-                  buf(total_weight), err(), code(), n, per, classes, inner, ignore,
-                  int32_t(reduction == at::Reduction::None && g.dim() > 0), int32_t(mean));
+                  buf(total_weight), err(), params(reduction == at::Reduction::None && g.dim() > 0, mean));
     }
     gin.finish();
   }

@@ -5,9 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "args/loss.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
-#include "aten/support/Rows.h"
+#include "aten/support/Walk.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {
@@ -41,7 +42,15 @@ struct Margin {
   Range items() const { return {size_t(std::max<int64_t>(rows, 1))}; }
   Range local() const { return element_group(dev); }
   Buf err() const { return {assert_buffer(dev)}; }
-  int32_t code() const { return assert_code(dev, op); }
+  MarginParams params(int64_t power = 1, double margin = 1) const {
+    return {.rows = rows, .classes = classes, .power = power, .code = assert_code(dev, op), .margin = wide(margin)};
+  }
+  // Of a gradient; `g` is the output's.
+  MarginParams with_grad(MarginParams p, const Tensor& g, int64_t reduction) const {
+    p.each = g.dim() > 0;
+    p.scale = wide(scale(reduction));
+    return p;
+  }
   Tensor reduce(const Tensor& each, int64_t reduction) const {
     if (reduction == at::Reduction::None) return (x.dim() < 2 ? each.squeeze(0) : each).to(x.scalar_type());
     return (reduction == at::Reduction::Mean && rows > 0 ? each.mean() : each.sum()).to(x.scalar_type());
@@ -50,10 +59,10 @@ struct Margin {
   double scale(int64_t reduction) const { return reduction == at::Reduction::Mean ? 1.0 / double(rows) : 1.0; }
 };
 
-int32_t power(const Scalar& p) {
+int64_t power(const Scalar& p) {
   const int64_t value = p.toLong();
   TORCH_CHECK(value == 1 || value == 2, "only p == 1 and p == 2 supported");
-  return int32_t(value);
+  return value;
 }
 
 Tensor multi_margin_loss(const Tensor& self, const Tensor& target, const Scalar& p, const Scalar& margin,
@@ -62,19 +71,17 @@ Tensor multi_margin_loss(const Tensor& self, const Tensor& target, const Scalar&
   const Tensor each = m.each();
   kernel(m.dev, "margin_loss.cl", "multi_margin", m.defs)
       .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(each), buf(m.x), buf(m.target), buf_or_null(m.weight),
-              m.err(), m.code(), m.rows, m.classes, power(p), wide_high(margin.toDouble()),
-              wide_low(margin.toDouble()));
+              m.err(), m.params(power(p), margin.toDouble()));
   return m.reduce(each, reduction);
 }
 Tensor multi_margin_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target, const Scalar& p,
                                   const Scalar& margin, OptTensor weight, int64_t reduction) {
   const Margin m("aten::multi_margin_loss_backward", self, target, weight, false);
   const Tensor g = m.grad(grad_output), gin = at::empty_like(m.x);
+  const MarginParams params = m.with_grad(m.params(power(p), margin.toDouble()), g, reduction);
   kernel(m.dev, "margin_loss.cl", "multi_margin_backward", m.defs)
       .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(gin), buf(g), buf(m.x), buf(m.target),
-              buf_or_null(m.weight), m.err(), m.code(), m.rows, m.classes, power(p), wide_high(margin.toDouble()),
-              wide_low(margin.toDouble()), int32_t(g.dim() > 0), wide_high(m.scale(reduction)),
-              wide_low(m.scale(reduction)));
+              buf_or_null(m.weight), m.err(), params);
   return gin;
 }
 std::tuple<Tensor, Tensor> multilabel_margin_loss(const Tensor& self, const Tensor& target, int64_t reduction) {
@@ -83,7 +90,7 @@ std::tuple<Tensor, Tensor> multilabel_margin_loss(const Tensor& self, const Tens
   Tensor is_target = at::empty(target.sizes(), m.x.options());
   kernel(m.dev, "margin_loss.cl", "multilabel_margin", m.defs)
       .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(each), buf(is_target), buf(m.x), buf(m.target), m.err(),
-              m.code(), m.rows, m.classes);
+              m.params());
   return {m.reduce(each, reduction), is_target};
 }
 Tensor multilabel_margin_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
@@ -93,8 +100,7 @@ Tensor multilabel_margin_loss_backward(const Tensor& grad_output, const Tensor& 
   const Tensor g = m.grad(grad_output), is = is_target.to(m.x.scalar_type()).contiguous(), gin = at::empty_like(m.x);
   kernel(m.dev, "margin_loss.cl", "multilabel_margin_backward", m.defs)
       .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(gin), buf(g), buf(is), buf(m.x), buf(m.target), m.err(),
-              m.code(), m.rows, m.classes, int32_t(g.dim() > 0), wide_high(m.scale(reduction)),
-              wide_low(m.scale(reduction)));
+              m.with_grad(m.params(), g, reduction));
   return gin;
 }
 

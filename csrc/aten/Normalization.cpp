@@ -141,8 +141,7 @@ void param_grads_on_gpu(const LayerNorm& norm, const LayerNormGrad& t, c10::Scal
   if (t.gw.defined()) wpart = at::empty({parts, t.n}, stat_options(t.x));
   if (t.gb.defined()) bpart = at::empty({parts, t.n}, stat_options(t.x));
   Defs d;
-  norm_defs(d, t.x, params, norm.rms).set("ACC", compute_tag(t.x.scalar_type()));
-  ShortRows{vec, 1, 1, group}.set(d);
+  held_defs(norm_defs(d, t.x, params, norm.rms), compute_type(t.x.scalar_type()), vec, 1, 1, group);
   kernel(dev, "norm.cl", "layer_norm_columns", d)
       .launch(norm.op, queue_of(t.x), {size_t(parts * blocks * group)}, {size_t(group)}, buf_or_null(wpart),
               buf_or_null(bpart), buf(t.g), buf(t.x), buf_or_null(t.mean), buf(t.rstd),

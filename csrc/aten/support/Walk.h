@@ -1,9 +1,11 @@
 // How kernels that include kernels/common/walk.h visit rows.
 #pragma once
 
+#include <optional>
+
 #include "args/rows.h"
 #include "aten/support/PastCache.h"
-#include "aten/support/ShortRows.h"
+#include "aten/support/Rows.h"
 
 namespace netcl {
 
@@ -46,13 +48,35 @@ inline Walk walk_runs(const Device& dev, c10::ScalarType compute, int64_t rows, 
   return walk;
 }
 
-// Rows that a GPU keeps in registers. All tensors are dense.
+// The vector width for dense rows of n elements: 4 if all rows of all tensors begin at a whole vector. Undefined
+// tensors do not count.
+inline int64_t whole_vec(int64_t n, std::initializer_list<at::Tensor> tensors) {
+  constexpr int64_t kVec = 4;
+  for (const at::Tensor& t : tensors)
+    if (t.defined() && reinterpret_cast<uintptr_t>(t.const_data_ptr()) % (kVec * t.element_size()) != 0) return 1;
+  return n % kVec == 0 ? kVec : 1;
+}
+
+// The -D options of rows that a GPU keeps in registers: a row has `lanes` work-items with `held` vectors each.
+inline Defs& held_defs(Defs& d, c10::ScalarType compute, int64_t vec, int64_t lanes, int64_t held, int64_t group) {
+  d.set("ACC", dtype_tag(compute)).set("VEC", vec);
+  return d.set("LS", lanes).set("HELD", held).set("GROUP", group);
+}
+
+// Rows that a GPU keeps in registers, unless they are too long. All tensors are dense.
 inline std::optional<Walk> walk_held(const Device& dev, c10::ScalarType compute, int64_t rows, int64_t n,
                                      std::initializer_list<at::Tensor> tensors) {
-  const std::optional<ShortRows> held = short_rows(dev, n, tensors);
-  if (!held) return std::nullopt;
-  Walk walk{Walk::kHeld, {}, {rows, 1, n, 1}, held->items(rows), held->local()};
-  held->set(walk.defs).set("ACC", dtype_tag(compute));
+  constexpr int64_t kGroup = 256, kMostHeld = 8;
+  if (dev.is_cpu() || n == 0) return std::nullopt;
+  const auto power = [](int64_t x) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x))); };
+  const int64_t group = std::min<int64_t>(kGroup, std::bit_floor(dev.info().max_work_group_size));
+  const int64_t vec = whole_vec(n, tensors), vectors = n / vec;
+  // Two vectors each, so that neighbours read neighbours and few steps combine their results.
+  const int64_t lanes = std::min(group, power(ceil_div<int64_t>(vectors, 2))), held = power(ceil_div(vectors, lanes));
+  if (held > kMostHeld) return std::nullopt;
+  const auto items = static_cast<size_t>(ceil_div(rows, group / lanes) * group);
+  Walk walk{Walk::kHeld, {}, {rows, 1, n, 1}, {items}, {static_cast<size_t>(group)}};
+  held_defs(walk.defs, compute, vec, lanes, held, group);
   return walk;
 }
 

@@ -1,0 +1,21 @@
+// Arguments of losses over classes.
+#ifndef NETCL_ARGS_LOSS_H
+#define NETCL_ARGS_LOSS_H
+#include "args/rows.h"
+BEGIN_ARGS
+
+// A work-item takes `per` of n elements. `each`: one output gradient per element. `code` is for assertions.
+typedef struct {
+  int64_t n, per, classes, inner, ignore, code, each, mean;
+} NllParams;
+SAME_SIZE(NllParams, 8 * 8)
+
+// Losses by margins: a row's gradient is multiplied by `scale`.
+typedef struct {
+  int64_t rows, classes, power, code, each;
+  WideFloat margin, scale;
+} MarginParams;
+SAME_SIZE(MarginParams, 7 * 8)
+
+END_ARGS
+#endif

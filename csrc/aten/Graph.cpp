@@ -14,9 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/Assertions.h"
 #include "runtime/CachingAllocator.h"
-#include "runtime/Queue.h"
+#include "runtime/Capture.h"
 #include "runtime/Shutdown.h"
 
 namespace netcl {
@@ -27,7 +26,7 @@ namespace {
 class GraphPools {
  public:
   struct Pool {
-    int number = 0, graphs = 0;
+    int number = 1, graphs = 0;  // 0: see Recording.cpp
   };
   static GraphPools& instance() {
     static auto* pools = new GraphPools();
@@ -81,10 +80,10 @@ class Graph final : public at::GraphImplInterface {
     TORCH_CHECK(state_ == State::kEmpty, "This graph holds a capture; call reset() before the next one.");
     device_ = device(current_device()).index();
     pool_ = pool;
-    number_ = GraphPools::instance().join(pool_);
+    queue_ = &capture_queue(device_, GraphPools::instance().join(pool_));
     state_ = State::kCapturing;
     try {
-      begin_capture(device_, number_, capture_);
+      begin_capture(*queue_, capture_);
     } catch (...) {
       leave_pool();
       state_ = State::kEmpty;
@@ -94,12 +93,9 @@ class Graph final : public at::GraphImplInterface {
 
   void capture_end() override {
     TORCH_CHECK(state_ == State::kCapturing, "capture_end() was called without capture_begin().");
-    netcl::end_capture(device_);
+    netcl::end_capture(*queue_);
     state_ = State::kCaptured;
-    for (const Capture::Source& source : capture_.sources) {  // the capture itself has drawn nothing
-      const std::lock_guard<std::mutex> lock(source.generator->mutex_);
-      source.generator->set_offset(source.first);
-    }
+    capture_.restore_generators();
     if (capture_.commands.empty()) TORCH_WARN("The graph is empty: nothing ran on the device during its capture.");
   }
 
@@ -107,26 +103,14 @@ class Graph final : public at::GraphImplInterface {
 
   void replay() override {
     check_captured("replay");
-    std::vector<Draw> draws;
-    for (const Capture::Source& source : capture_.sources) {
-      const std::lock_guard<std::mutex> lock(source.generator->mutex_);
-      const uint64_t offset = source.generator->get_offset();
-      draws.push_back({source.generator->current_seed(), offset - source.first});
-      source.generator->set_offset(offset + source.count);
-    }
     Queue& queue = current_queue(device_);
     TORCH_CHECK(!queue.deferred().capture(), "A graph cannot be replayed during a capture.");
-    queue.deferred().settle();
-    arm_assertions(queue);
     used_.insert(&queue);
-    for (const auto& command : capture_.commands) {
-      command->draw(draws);
-      command->submit(queue);
-    }
+    capture_.replay(queue);
   }
 
   void reset() override {
-    if (state_ == State::kCapturing) netcl::end_capture(device_);
+    if (state_ == State::kCapturing) netcl::end_capture(*queue_);
     for (Queue* queue : used_) queue->finish();  // commands may still read what the graph keeps
     const bool held = state_ != State::kEmpty;
     forget();
@@ -153,18 +137,17 @@ class Graph final : public at::GraphImplInterface {
     TORCH_CHECK(state_ == State::kCaptured, call, "() was called without a captured graph.");
   }
   void forget() {
-    capture_.commands.clear();
-    capture_.sources.clear();
+    capture_ = {};
     used_.clear();
   }
   void leave_pool() {
-    if (GraphPools::instance().leave(pool_)) release_stream(device_, capture_stream(number_));
+    if (GraphPools::instance().leave(pool_)) release_stream(device_, queue_->id());
   }
 
   State state_ = State::kEmpty;
   c10::DeviceIndex device_ = 0;
   at::MempoolId_t pool_{0, 0};
-  int number_ = 0;
+  Queue* queue_ = nullptr;  // of the capture
   Capture capture_;
   std::set<Queue*> used_;  // by replays
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/AddressSpace.h"
+#include "runtime/Capture.h"
 #include "runtime/Counters.h"
 #include "runtime/Environment.h"
 #include "runtime/HugePages.h"
@@ -466,6 +467,9 @@ class DeviceMemory final : public c10::DeviceAllocator {
     Queue& queue = current_queue();
     const auto index = queue.device().index();
     void* p = bytes ? pool(index).allocate(queue.device(), queue.id(), bytes) : nullptr;
+    if (Capture* capture = queue.deferred().capture(); capture && p) {
+      capture->allocations.push_back({p, capture->commands.size()});
+    }
     return {p, p, &delete_block, c10::Device(c10::DeviceType::PrivateUse1, index)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }

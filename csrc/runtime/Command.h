@@ -1,12 +1,13 @@
 // The way of a command into a queue.
 #pragma once
 
-#include <initializer_list>
+#include <array>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
 #include "runtime/Activities.h"
+#include "runtime/AddressSpace.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Environment.h"
 #include "runtime/OpName.h"
@@ -53,28 +54,38 @@ void submit_and_wait(Queue& queue, const Command& command, Call&& call) {
 }
 
 // A command that waits, other than a launch.
-template <class Submits>
+template <class Submits, size_t N>
 struct DeferredCall : DeferredCommand {
-  explicit DeferredCall(Submits&& s) : submits(std::move(s)) {}
+  DeferredCall(Submits&& s, const std::array<const void*, N>& used) : submits(std::move(s)) {
+    addresses_.assign(used.begin(), used.end());
+    for (size_t i = 0; i < N; i++) hold((at[i] = locate(used[i])).mem);
+  }
   void submit(Queue& queue) override {
     const OpName scope(op_.empty() ? nullptr : op_.c_str());
-    submits(queue);
+    submits(queue, at);
+  }
+  void set_address(size_t i, const void* address) override {
+    at[i] = locate(address);
+    addresses_[i] = address;
   }
   Submits submits;
+  std::array<Location, N> at;
 };
 
-// Calls submits(queue), which submits a command that uses these buffers. If launches of the queue wait for their
-// kernels, that happens after those launches.
-template <class Submits>
-void submit_in_order(Queue& queue, std::initializer_list<cl_mem> buffers, Submits&& submits) {
-  if (__builtin_expect(!queue.deferred().any(), 1)) return submits(queue);
-  if (!queue.may_defer()) {
+// Calls submits(queue, locations), which submits a command that uses memory at these addresses. If launches of the
+// queue wait for their kernels, that happens after those launches.
+template <class Submits, size_t N>
+void submit_in_order(Queue& queue, const std::array<const void*, N>& used, Submits&& submits) {
+  if (__builtin_expect(queue.deferred().any(), 0)) {
+    if (queue.may_defer()) {
+      using Call = DeferredCall<std::decay_t<Submits>, N>;
+      return queue.deferred().add(std::make_unique<Call>(std::forward<Submits>(submits), used));
+    }
     queue.deferred().settle();
-    return submits(queue);
   }
-  auto command = std::make_unique<DeferredCall<std::decay_t<Submits>>>(std::forward<Submits>(submits));
-  for (cl_mem mem : buffers) command->hold(mem);
-  queue.deferred().add(std::move(command));
+  std::array<Location, N> at;
+  for (size_t i = 0; i < N; i++) at[i] = locate(used[i]);
+  submits(queue, at);
 }
 
 }  // namespace netcl

@@ -121,10 +121,11 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   const Location to = locate(dst);
   if (queue.deferred().capture() && !async_from_pinned) {
     // Each replay writes the bytes of now, which the graph keeps.
-    submit_in_order(queue, {to.mem}, [to, kept = std::string(static_cast<const char*>(src), bytes)](Queue& q) {
+    std::string kept(static_cast<const char*>(src), bytes);
+    submit_in_order(queue, std::array{static_cast<const void*>(dst)}, [kept = std::move(kept)](Queue& q, const auto& at) {
       submit(q, write_command(kept.size()), [&](cl_command_queue handle, Recorded& recorded) {
-        return cl().clEnqueueWriteBuffer(handle, to.mem, CL_FALSE, to.offset, kept.size(), kept.data(), 0, nullptr,
-                                         recorded.event());
+        return cl().clEnqueueWriteBuffer(handle, at[0].mem, CL_FALSE, at[0].offset, kept.size(), kept.data(), 0,
+                                         nullptr, recorded.event());
       });
     });
   } else if (const auto turn = turn_of_host(to, bytes, queue)) {
@@ -137,9 +138,10 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
     });
     if (!async_from_pinned) synchronize(queue);
   } else if (Staging::Ptr staging = bytes <= kStaged ? Staging::copy_of(src, bytes) : nullptr) {
-    submit_in_order(queue, {to.mem}, [to, bytes, staging = std::move(staging)](Queue& q) mutable {
-      submit_staged(q, to, bytes, std::move(staging));
-    });
+    auto write = [bytes, staging = std::move(staging)](Queue& q, const auto& at) mutable {
+      submit_staged(q, at[0], bytes, std::move(staging));
+    };
+    submit_in_order(queue, std::array{static_cast<const void*>(dst)}, std::move(write));
   } else {
     report_wait();
     increment(counters.host_syncs);
@@ -184,10 +186,10 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue) {
     std::memmove(to.host, from.host, bytes);
     return;
   }
-  submit_in_order(queue, {to.mem, from.mem}, [to, from, bytes](Queue& q) {
+  submit_in_order(queue, std::array{src, static_cast<const void*>(dst)}, [bytes](Queue& q, const auto& at) {
     const Command command{Activity::kCopy, "Memcpy DtoD", current_op(), "clEnqueueCopyBuffer", bytes};
     submit(q, command, [&](cl_command_queue handle, Recorded& recorded) {
-      return cl().clEnqueueCopyBuffer(handle, from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr,
+      return cl().clEnqueueCopyBuffer(handle, at[0].mem, at[1].mem, at[0].offset, at[1].offset, bytes, 0, nullptr,
                                       recorded.event());
     });
   });
@@ -241,10 +243,10 @@ void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t byt
     return;
   }
   const std::string value(static_cast<const char*>(pattern), pattern_bytes);
-  submit_in_order(queue, {to.mem}, [to, value, bytes](Queue& q) {
+  submit_in_order(queue, std::array{static_cast<const void*>(dst)}, [value, bytes](Queue& q, const auto& at) {
     const Command command{Activity::kFill, "Memset", current_op(), "clEnqueueFillBuffer", bytes};
     submit(q, command, [&](cl_command_queue handle, Recorded& recorded) {
-      return cl().clEnqueueFillBuffer(handle, to.mem, value.data(), value.size(), to.offset, bytes, 0, nullptr,
+      return cl().clEnqueueFillBuffer(handle, at[0].mem, value.data(), value.size(), at[0].offset, bytes, 0, nullptr,
                                       recorded.event());
     });
   });

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "runtime/Capture.h"
 #include "runtime/Counters.h"
 #include "runtime/Failures.h"
 #include "runtime/OpName.h"
@@ -14,8 +15,11 @@ DeferredCommand::DeferredCommand() {
   if (const char* op = current_op()) op_ = op;
 }
 
-DeferredCommand::~DeferredCommand() {
+DeferredCommand::~DeferredCommand() { release_held(); }
+
+void DeferredCommand::release_held() {
   for (cl_mem mem : held_) cl().clReleaseMemObject(mem);
+  held_.clear();
 }
 
 void DeferredCommand::hold(cl_mem mem) {

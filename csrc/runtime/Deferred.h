@@ -2,9 +2,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <c10/core/GeneratorImpl.h>
 #include <c10/util/ArrayRef.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <atomic>
 #include <deque>
@@ -18,6 +16,7 @@
 
 namespace netcl {
 
+struct Capture;
 class Queue;
 
 // Where the random numbers of a replay come from: a generator's seed, and what is added to the offsets of the capture.
@@ -34,6 +33,7 @@ class DeferredCommand {
   DeferredCommand(const DeferredCommand&) = delete;
   DeferredCommand& operator=(const DeferredCommand&) = delete;
   void hold(cl_mem mem);
+  void release_held();
   virtual const char* op() const { return op_.c_str(); }
   virtual std::string text() const { return op_.empty() ? "a copy or fill" : "a copy or fill of " + op_; }
   // Whether what it waits for is built; whether the build is over, be it by an error.
@@ -42,22 +42,17 @@ class DeferredCommand {
   virtual void submit(Queue& queue) = 0;
   // Call this before each submit() of a captured command, with one entry per generator of the capture.
   virtual void draw(c10::ArrayRef<Draw> /*draws*/) {}
+  // The device addresses that it uses, and another one in the place of the i-th. Null in place of what is not known:
+  // some buffers have their addresses in tables.
+  c10::ArrayRef<const void*> addresses() const { return addresses_; }
+  virtual void set_address(size_t i, const void* address) { addresses_[i] = address; }
 
  protected:
   std::string op_;  // for errors
+  std::vector<const void*> addresses_;
 
  private:
   std::vector<cl_mem> held_;
-};
-
-// Commands that are kept for any number of replays, and the generators from which they draw.
-struct Capture {
-  struct Source {
-    c10::intrusive_ptr<c10::GeneratorImpl> generator;
-    uint64_t first = 0, count = 0;  // the offset when the capture first drew, and how far the capture moved it
-  };
-  std::vector<std::unique_ptr<DeferredCommand>> commands;
-  std::vector<Source> sources;
 };
 
 class DeferredCommands {
@@ -65,7 +60,7 @@ class DeferredCommands {
   DeferredCommands(Queue& queue, c10::DeviceIndex device) : queue_(queue), device_(device) {}
   bool any() const { return any_.load(std::memory_order_acquire); }
   bool full() const;
-  // From now on add() keeps commands in `capture` and nothing is enqueued, until this is called with null.
+  // From now on add() keeps commands in `capture` (Capture.h) and nothing is enqueued, until this is called with null.
   void set_capture(Capture* capture);
   Capture* capture() const { return capture_.load(std::memory_order_acquire); }
   void add(std::unique_ptr<DeferredCommand> command);

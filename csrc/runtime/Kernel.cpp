@@ -52,6 +52,18 @@ struct DeferredLaunch : DeferredCommand {
     }
   }
 
+  void use(cl_uint arg, const void* address) {
+    used.push_back(arg);
+    addresses_.push_back(address);
+  }
+  void set_address(size_t i, const void* address) override {
+    const Location at = locate(address);
+    const auto offset = static_cast<cl_ulong>(at.offset);
+    std::memcpy(bytes.data() + args[used[i]].at, &at.mem, sizeof(at.mem));
+    std::memcpy(bytes.data() + args[used[i] + 1].at, &offset, sizeof(offset));
+    addresses_[i] = address;
+  }
+
   Kernel& kernel;
   const char* name = nullptr;  // of the operator
   cl_uint dims = 1;
@@ -63,6 +75,7 @@ struct DeferredLaunch : DeferredCommand {
   std::vector<Arg> args;
   std::vector<unsigned char> bytes;
   std::vector<std::pair<size_t, Philox>> drawn;  // by the first of their two arguments
+  std::vector<cl_uint> used;                     // the arguments of addresses()
   uint64_t hash = 0;                             // of the arguments that are no buffers
 };
 
@@ -190,12 +203,14 @@ void Kernel::bind(cl_uint& index, const Buf& buf) {
   const Location at = locate(buf.address);
   const auto offset = static_cast<cl_ulong>(at.offset);
   if (later_) later_->hold(at.mem);
+  if (later_ && buf.address) later_->use(index, buf.address);
   set_arg(index++, sizeof(cl_mem), &at.mem);
   set_arg(index++, sizeof(offset), &offset);
 }
 
 void Kernel::bind(cl_uint& index, const Mem& mem) {
   if (later_) later_->hold(mem.mem);
+  if (later_) later_->use(index, nullptr);
   set_arg(index++, sizeof(cl_mem), &mem.mem);
 }
 

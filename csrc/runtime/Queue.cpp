@@ -283,32 +283,17 @@ Queue& queue_at(c10::DeviceIndex index, c10::StreamId id) {
   return *q.queues[id];
 }
 
-void begin_capture(c10::DeviceIndex index, int number, Capture& capture) {
+Queue& capture_queue(c10::DeviceIndex index, int number) {
   CaptureQueues& captures = captures_of(index);
-  {
-    const std::lock_guard<std::mutex> lock(captures.mutex);
-    while (captures.list.size() <= static_cast<size_t>(number)) {
-      const auto next = capture_stream(static_cast<int>(captures.list.size()));
-      captures.list.push_back(std::make_unique<Queue>(device(index), next));
-    }
+  const std::lock_guard<std::mutex> lock(captures.mutex);
+  while (captures.list.size() <= static_cast<size_t>(number)) {
+    const auto next = kFirstCapture + static_cast<c10::StreamId>(captures.list.size());
+    captures.list.push_back(std::make_unique<Queue>(device(index), next));
   }
-  Queue& queue = queue_at(index, capture_stream(number));
-  Queue* none = nullptr;
-  TORCH_CHECK(captures.current.compare_exchange_strong(none, &queue),
-              "netcl: a graph is being captured on this device; its capture must end before the next one begins");
-  queue.deferred().set_capture(&capture);
+  return *captures.list[number];
 }
 
-void end_capture(c10::DeviceIndex index) {
-  if (Queue* queue = captures_of(index).current.exchange(nullptr)) queue->deferred().set_capture(nullptr);
-}
-
-c10::StreamId capture_stream(int number) { return kFirstCapture + number; }
-
-Capture* current_capture(c10::DeviceIndex index) {
-  Queue* queue = captures_of(index).current.load(std::memory_order_acquire);
-  return queue ? queue->deferred().capture() : nullptr;
-}
+std::atomic<Queue*>& capturing_queue(c10::DeviceIndex index) { return captures_of(index).current; }
 
 Queue& current_queue(c10::DeviceIndex index) {
   if (index < 0) index = current_device();
@@ -339,6 +324,8 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
   current = stream.id();
   return previous;
 }
+
+void set_current_stream(c10::DeviceIndex index, c10::StreamId id) { current_streams.at(index) = id; }
 
 std::vector<Queue*> queues_of(c10::DeviceIndex index) {
   std::vector<Queue*> found;

@@ -135,14 +135,12 @@ class Queue {
   std::deque<cl_event> marks_;
 };
 
-// Until end_capture(), the device's commands of all streams and threads are kept in `capture`. Their memory is that of
-// a stream of its own, by number: captures of one number share it.
-void begin_capture(c10::DeviceIndex index, int number, Capture& capture);
-void end_capture(c10::DeviceIndex index);
-c10::StreamId capture_stream(int number);
-Capture* current_capture(c10::DeviceIndex index);
 // The queue of a stream, even during a capture.
 Queue& queue_at(c10::DeviceIndex index, c10::StreamId id);
+// The queue of the captures of this number (Capture.h), behind those of users' streams.
+Queue& capture_queue(c10::DeviceIndex index, int number);
+// The queue that stands for all streams of the device during a capture; null otherwise.
+std::atomic<Queue*>& capturing_queue(c10::DeviceIndex index);
 
 // The current queue of this thread on device `index` (-1 = current device).
 Queue& current_queue(c10::DeviceIndex index = -1);
@@ -151,6 +149,7 @@ Queue& queue_for(const c10::Stream& stream);
 c10::Stream current_stream(c10::DeviceIndex index);
 c10::Stream stream_from_pool(c10::DeviceIndex index, bool high_priority);
 c10::Stream exchange_stream(const c10::Stream& stream);
+void set_current_stream(c10::DeviceIndex index, c10::StreamId id);
 // The queues of the device's streams that were used so far.
 std::vector<Queue*> queues_of(c10::DeviceIndex index);
 bool has_several_queues(c10::DeviceIndex index);

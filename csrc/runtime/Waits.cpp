@@ -1,6 +1,7 @@
 #include "runtime/Waits.h"
 
 #include "runtime/Assertions.h"
+#include "runtime/Capture.h"
 #include "runtime/Counters.h"
 #include "runtime/Failures.h"
 #include "runtime/Shutdown.h"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._inductor import config
 from torch._inductor.codegen.wrapper import (
     AllocateLine,
     AssertSizeStrideLine,
@@ -139,6 +140,12 @@ class OpenCLWrapper(PythonWrapperCodegen):
             self.writeline(_Streams(V.graph.scheduler.stream_idx_to_user_obj_idx))
         return super().codegen_cuda_stream_enter(stream_idx)
 
+    def generate_after_suffix(self, result: IndentedBuffer) -> None:
+        super().generate_after_suffix(result)
+        if config.triton.cudagraphs:
+            result.writeline("from torch_netcl.inductor.recording import Recorded as netcl_recorded")
+            result.writeline("call = netcl_recorded(call)")
+
     def run_wrapper_ir_passes(self, is_inference: bool) -> None:
         super().run_wrapper_ir_passes(is_inference)
         self.lines = self._with_many(self.lines)
@@ -206,3 +213,6 @@ class NoCppWrapper(PythonWrapperCodegen):
 class _OpenCLSubgraph(OpenCLWrapper, SubgraphPythonWrapperCodegen):
     def write_header(self) -> None:
         SubgraphPythonWrapperCodegen.write_header(self)
+
+    def generate_after_suffix(self, result: IndentedBuffer) -> None:
+        SubgraphPythonWrapperCodegen.generate_after_suffix(self, result)

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "runtime/Capture.h"
 #include "runtime/Device.h"
 
 namespace netcl {

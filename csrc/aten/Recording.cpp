@@ -257,10 +257,9 @@ class Recording {
     const Bytes begin = static_cast<Bytes>(storage.data());
     const ptrdiff_t bytes = (of_input ? memory_[p.storage].base - begin : 0) + p.offset;
     const auto type = c10::scalarTypeToTypeMeta(p.dtype);
-    at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
-        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type);
-    t.unsafeGetTensorImpl()->set_sizes_and_strides(p.sizes, p.strides,
-                                                   bytes / static_cast<ptrdiff_t>(type.itemsize()));
+    at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
+                                                            c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type);
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(p.sizes, p.strides, bytes / static_cast<ptrdiff_t>(type.itemsize()));
     return t;
   }
   const at::Tensor& first_of(size_t storage, at::TensorList inputs) const {

@@ -122,12 +122,13 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   if (queue.deferred().capture() && !async_from_pinned) {
     // Each replay writes the bytes of now, which the graph keeps.
     std::string kept(static_cast<const char*>(src), bytes);
-    submit_in_order(queue, std::array{static_cast<const void*>(dst)}, [kept = std::move(kept)](Queue& q, const auto& at) {
-      submit(q, write_command(kept.size()), [&](cl_command_queue handle, Recorded& recorded) {
-        return cl().clEnqueueWriteBuffer(handle, at[0].mem, CL_FALSE, at[0].offset, kept.size(), kept.data(), 0,
-                                         nullptr, recorded.event());
-      });
-    });
+    submit_in_order(queue, std::array{static_cast<const void*>(dst)},
+                    [kept = std::move(kept)](Queue& q, const auto& at) {
+                      submit(q, write_command(kept.size()), [&](cl_command_queue handle, Recorded& recorded) {
+                        return cl().clEnqueueWriteBuffer(handle, at[0].mem, CL_FALSE, at[0].offset, kept.size(),
+                                                         kept.data(), 0, nullptr, recorded.event());
+                      });
+                    });
   } else if (const auto turn = turn_of_host(to, bytes, queue)) {
     std::memcpy(to.host, src, bytes);
   } else if (async_from_pinned ? is_pinned(src) : pinned_in_use(src)) {

@@ -5,7 +5,6 @@
 #include "aten/support/Generator.h"
 #include "aten/support/Library.h"
 #include "runtime/CachingAllocator.h"
-#include "runtime/Capture.h"
 #include "runtime/Copies.h"
 #include "runtime/Counters.h"
 #include "runtime/FaultInjection.h"

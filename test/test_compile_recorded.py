@@ -193,7 +193,7 @@ def test_released_memory(replays):
     """Inputs' memory may go back to the driver, and its addresses to other buffers."""
     run = compiled(lambda a: (a * 2).sum() + a.amax())
     for i in range(CALLS):
-        a = randn(1 << 20)
+        a = torch.randint(-4, 5, (1 << 20,)).to(DEVICE, torch.float32)  # their sums are exact in any order
         torch.testing.assert_close(run(a), (a * 2).sum() + a.amax())
         del a
         if i > 1:
@@ -276,6 +276,6 @@ def test_errors_on_the_device(replays):
     for _ in range(3):
         torch.testing.assert_close(run(a, good), a[good] * 2)
     assert replays
-    with pytest.raises(RuntimeError, match="out of bounds"):
+    with pytest.raises(IndexError, match="out of bounds"):
         run(a, bad).cpu()
     torch.testing.assert_close(run(a, good), a[good] * 2)

@@ -10,7 +10,6 @@
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
-#include "runtime/Capture.h"
 #include "runtime/Copies.h"
 #include "runtime/OpName.h"
 #include "runtime/Waits.h"

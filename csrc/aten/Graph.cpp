@@ -95,7 +95,7 @@ class Graph final : public at::GraphImplInterface {
     TORCH_CHECK(state_ == State::kCapturing, "capture_end() was called without capture_begin().");
     netcl::end_capture(*queue_);
     state_ = State::kCaptured;
-    capture_.restore_generators();
+    restore_generators(capture_);
     if (capture_.commands.empty()) TORCH_WARN("The graph is empty: nothing ran on the device during its capture.");
   }
 
@@ -106,7 +106,7 @@ class Graph final : public at::GraphImplInterface {
     Queue& queue = current_queue(device_);
     TORCH_CHECK(!queue.deferred().capture(), "A graph cannot be replayed during a capture.");
     used_.insert(&queue);
-    capture_.replay(queue);
+    netcl::replay(capture_, queue);
   }
 
   void reset() override {

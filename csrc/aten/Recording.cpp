@@ -5,7 +5,6 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +20,7 @@
 #include "runtime/AddressSpace.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Capture.h"
+#include "runtime/Event.h"
 
 namespace netcl {
 namespace {
@@ -129,9 +129,9 @@ class Recording {
     if (queue.deferred().capture() || !take(inputs)) return std::nullopt;
     const c10::DeviceGuard guard(c10::Device(c10::DeviceType::PrivateUse1, index_));
     if (s.last && s.last != &queue) {
-      const Mark mark = s.last->mark();
-      const auto release = c10::make_scope_exit([&mark] { cl().clReleaseEvent(mark.event); });
-      queue.wait(mark.event);
+      Event earlier;
+      earlier.record(*s.last);
+      earlier.block(queue);
     }
     s.last = &queue;
     std::vector<c10::Storage> made;
@@ -140,7 +140,7 @@ class Recording {
                         allocator(), /*resizable=*/true);
       move_to(memory_[i], static_cast<Bytes>(made.back().data()));
     }
-    capture_.replay(queue);
+    netcl::replay(capture_, queue);
     std::vector<at::Tensor> results;
     for (const Output& o : outputs_) results.push_back(result(o, inputs, made));
     return results;
@@ -156,7 +156,7 @@ class Recording {
   void stop() {
     if (!capturing_) return;
     capturing_.reset();
-    capture_.restore_generators();
+    restore_generators(capture_);
     Shared& s = shared(index_);
     const std::lock_guard<std::mutex> lock(s.mutex);
     s.capturing = false;

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "runtime/AddressSpace.h"
-#include "runtime/Capture.h"
 #include "runtime/Counters.h"
 #include "runtime/Environment.h"
 #include "runtime/HugePages.h"

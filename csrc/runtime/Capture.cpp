@@ -6,9 +6,9 @@
 
 namespace netcl {
 
-void Capture::replay(Queue& queue) {
+void replay(const Capture& capture, Queue& queue) {
   std::vector<Draw> draws;
-  for (const Source& source : sources) {
+  for (const auto& source : capture.sources) {
     const std::lock_guard<std::mutex> lock(source.generator->mutex_);
     const uint64_t offset = source.generator->get_offset();
     draws.push_back({source.generator->current_seed(), offset - source.first});
@@ -16,14 +16,14 @@ void Capture::replay(Queue& queue) {
   }
   queue.deferred().settle();
   arm_assertions(queue);
-  for (const auto& command : commands) {
+  for (const auto& command : capture.commands) {
     command->draw(draws);
     command->submit(queue);
   }
 }
 
-void Capture::restore_generators() {
-  for (const Source& source : sources) {
+void restore_generators(const Capture& capture) {
+  for (const auto& source : capture.sources) {
     const std::lock_guard<std::mutex> lock(source.generator->mutex_);
     source.generator->set_offset(source.first);
   }
@@ -42,8 +42,6 @@ void end_capture(Queue& queue) {
     queue.deferred().set_capture(nullptr);
   }
 }
-
-Capture* current_capture(c10::DeviceIndex index) { return current_queue(index).deferred().capture(); }
 
 ThreadCapture::ThreadCapture(Queue& queue, Capture& capture)
     : queue_(queue), before_(current_stream(queue.device().index()).id()) {

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "runtime/Capture.h"
 #include "runtime/Counters.h"
 #include "runtime/Failures.h"
 #include "runtime/OpName.h"

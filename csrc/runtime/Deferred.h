@@ -2,7 +2,9 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/GeneratorImpl.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <atomic>
 #include <deque>
@@ -16,7 +18,6 @@
 
 namespace netcl {
 
-struct Capture;
 class Queue;
 
 // Where the random numbers of a replay come from: a generator's seed, and what is added to the offsets of the capture.
@@ -53,6 +54,23 @@ class DeferredCommand {
 
  private:
   std::vector<cl_mem> held_;
+};
+
+// Commands that are kept for any number of replays (Capture.h), in place of being enqueued.
+struct Capture {
+  // A generator from which commands draw, its offset when the capture first drew, and how far the capture moved it.
+  struct Source {
+    c10::intrusive_ptr<c10::GeneratorImpl> generator;
+    uint64_t first = 0, count = 0;
+  };
+  // Memory that was allocated behind so many commands.
+  struct Allocation {
+    const void* address;
+    size_t commands;
+  };
+  std::vector<std::unique_ptr<DeferredCommand>> commands;
+  std::vector<Source> sources;
+  std::vector<Allocation> allocations;
 };
 
 class DeferredCommands {

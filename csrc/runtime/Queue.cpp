@@ -301,6 +301,8 @@ Queue& current_queue(c10::DeviceIndex index) {
   return queue_at(device(index).index(), current_streams[index]);
 }
 
+Capture* current_capture(c10::DeviceIndex index) { return current_queue(index).deferred().capture(); }
+
 Queue& queue_for(const c10::Stream& stream) {
   if (Queue* capturing = captures_of(stream.device_index()).current.load(std::memory_order_acquire)) return *capturing;
   return queue_at(stream.device_index(), stream.id());

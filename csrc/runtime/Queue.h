@@ -144,6 +144,8 @@ std::atomic<Queue*>& capturing_queue(c10::DeviceIndex index);
 
 // The current queue of this thread on device `index` (-1 = current device).
 Queue& current_queue(c10::DeviceIndex index = -1);
+// The capture to which commands of this thread on the device belong, or null.
+Capture* current_capture(c10::DeviceIndex index);
 Queue& queue_for(const c10::Stream& stream);
 // The current stream of this thread, even during a capture.
 c10::Stream current_stream(c10::DeviceIndex index);

@@ -1,7 +1,6 @@
 #include "runtime/Waits.h"
 
 #include "runtime/Assertions.h"
-#include "runtime/Capture.h"
 #include "runtime/Counters.h"
 #include "runtime/Failures.h"
 #include "runtime/Shutdown.h"

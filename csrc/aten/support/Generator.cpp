@@ -10,8 +10,8 @@
 #include <memory>
 #include <mutex>
 
-#include "runtime/Capture.h"
 #include "runtime/Device.h"
+#include "runtime/Queue.h"
 
 namespace netcl {
 

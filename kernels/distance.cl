@@ -1,26 +1,23 @@
-// p-norm distances between the rows of two matrices (cdist) or of one (pdist), and their gradients. -D: ACC (f32, f64),
-// NORM (0, 1, 2, 3 = another p, 4 = infinity), PAIRS (1: only the pairs i < j of one matrix, stored densely, as in
-// pdist).
+// p-norm distances between the rows of two matrices (cdist) or of one (pdist: stored densely), and their gradients.
+// -D: ACC (f32, f64), NORM (0, 1, 2, 3 = another p, 4 = infinity).
+#include "args/distance.h"
 #include "common/vector.h"
 
 // The position of the distance between rows i and j.
-#if PAIRS
-#define PLACE(i, j) ((i) < (j) ? PAIR(i, j) : PAIR(j, i))
-#define PAIR(i, j) ((i) * (2 * columns - (i) - 1) / 2 + (j) - (i) - 1)
-#else
-#define PLACE(i, j) ((b * rows + (i)) * columns + (j))
-#endif
+static inline long place(const DistanceParams* D, long b, long i, long j) {
+  if (!D->pairs) return (b * D->rows + i) * D->columns + j;
+  const long first = min(i, j);
+  return first * (2 * D->columns - first - 1) / 2 + max(i, j) - first - 1;
+}
 
-__kernel void distance_forward(BUF(out), BUF(x), BUF(y), long batch, long rows, long columns, long m, ST p) {
+__kernel void distance_forward(BUF(out), BUF(x), BUF(y), ST p, const DistanceParams D) {
   const long item = get_global_id(0);
-  if (item >= batch * rows * columns) return;
-  const long j = item % columns, i = item / columns % rows, b = item / columns / rows;
-#if PAIRS
-  if (i >= j) return;
-#endif
-  __global const ST *u = PTR(x, const ST) + (b * rows + i) * m, *v = PTR(y, const ST) + (b * columns + j) * m;
+  if (item >= D.batch * D.rows * D.columns) return;
+  const long j = item % D.columns, i = item / D.columns % D.rows, b = item / D.columns / D.rows;
+  if (D.pairs && i >= j) return;
+  __global const ST *u = PTR(x, const ST) + (b * D.rows + i) * D.m, *v = PTR(y, const ST) + (b * D.columns + j) * D.m;
   ST sum = 0;
-  for (long k = 0; k < m; k++) {
+  for (long k = 0; k < D.m; k++) {
     const ST d = fabs(u[k] - v[k]);
 #if NORM == 0
     sum += d != 0;
@@ -39,7 +36,7 @@ __kernel void distance_forward(BUF(out), BUF(x), BUF(y), long batch, long rows, 
 #elif NORM == 3
   sum = pow(sum, 1 / p);
 #endif
-  PTR(out, ST)[PLACE(i, j)] = sum;
+  PTR(out, ST)[place(&D, b, i, j)] = sum;
 }
 
 // d(distance) / d(u) for one coordinate; diff = u - v.
@@ -58,19 +55,17 @@ static inline ST slope(ST diff, ST dist, ST p) {
 }
 
 // Computes one element of the gradient of x, which is a sum over all rows of y.
-__kernel void distance_backward(BUF(gx), BUF(grad), BUF(x), BUF(y), BUF(dist), long batch, long rows, long columns,
-                                long m, ST p) {
+__kernel void distance_backward(BUF(gx), BUF(grad), BUF(x), BUF(y), BUF(dist), ST p, const DistanceParams D) {
   const long item = get_global_id(0);
-  if (item >= batch * rows * m) return;
-  const long k = item % m, i = item / m % rows, b = item / m / rows;
+  if (item >= D.batch * D.rows * D.m) return;
+  const long k = item % D.m, i = item / D.m % D.rows, b = item / D.m / D.rows;
   const ST u = PTR(x, const ST)[item];
   ST sum = 0;
-  for (long j = 0; j < columns; j++) {
-#if PAIRS
-    if (i == j) continue;
-#endif
-    const ST v = PTR(y, const ST)[(b * columns + j) * m + k];
-    sum += PTR(grad, const ST)[PLACE(i, j)] * slope(u - v, PTR(dist, const ST)[PLACE(i, j)], p);
+  for (long j = 0; j < D.columns; j++) {
+    if (D.pairs && i == j) continue;
+    const ST v = PTR(y, const ST)[(b * D.columns + j) * D.m + k];
+    const long at = place(&D, b, i, j);
+    sum += PTR(grad, const ST)[at] * slope(u - v, PTR(dist, const ST)[at], p);
   }
   PTR(gx, ST)[item] = sum;
 }

@@ -21,16 +21,6 @@
 #define VALUE value
 #endif
 
-#if defined(MODE)
-static inline void copy_run(__global elem_t* d, __global const elem_t* s, long n) {
-  long j = 0;
-#if BYTES < 16
-  for (; j + 16 <= n; j += 16) vstore16(vload16(0, s + j), 0, d + j);
-#endif
-  for (; j < n; j++) d[j] = s[j];
-}
-#endif
-
 __kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value, const IndexSpaceParams L) {
   __global int* err = PTR(e, int);
   const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);

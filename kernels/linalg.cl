@@ -43,8 +43,8 @@ __kernel void cholesky_block(MATRIX(a), BUF(info), long batches, long n, long fi
 
 // P A = L U of a panel of `columns` columns, in place. Row 0 of the panel is row `first` of the matrix, and pivots
 // (1-based) count from row 1 of the matrix. One work-item per matrix. info: the first column (1-based) without a pivot.
-__kernel void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch, BUF(info), long batches, long rows, long columns,
-                       long first, int exchange) {
+__kernel void lu_panel(MATRIX(a), VECTOR(pivot), BUF(info), long batches, long rows, long columns, long first,
+                       int exchange) {
   const long batch = get_global_id(0);
   if (batch >= batches) return;
   for (long j = 0; j < min(rows, columns); j++) {
@@ -79,8 +79,8 @@ __kernel void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch, BUF(info), long 
 
 // Exchanges rows k and pivot[k] - 1 for k from `begin` up to `end`, or in reverse order; one work-item per column. If
 // `err` is given, a pivot that is not a row is reported and skipped.
-__kernel void exchange_rows(MATRIX(a), BUF(pivot), long pivot_batch, long begin, long end, long rows, long columns,
-                            int down, BUF(err), int code) {
+__kernel void exchange_rows(MATRIX(a), VECTOR(pivot), long begin, long end, long rows, long columns, int down, BUF(err),
+                            int code) {
   const long column = get_global_id(0), batch = get_global_id(1);
   if (column >= columns) return;
   for (long s = begin; s < end; s++) {

@@ -43,9 +43,9 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void cholesky_block(
 }
 
 // As lu_panel, for a panel of up to SIDE rows.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_block(MATRIX(a), BUF(pivot), long pivot_batch,
-                                                                          BUF(info), long batches, int rows,
-                                                                          int columns, int first, int exchange) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_block(MATRIX(a), VECTOR(pivot), BUF(info),
+                                                                          long batches, int rows, int columns,
+                                                                          int first, int exchange) {
   __local VT tiles[BLOCKS * SIDE * SIDE];
   __local VT* tile = tiles + LID / TEAM * (SIDE * SIDE);
   const long batch = BLOCK_BATCH;
@@ -116,8 +116,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void solve_block(MAT
 
 // P A = L U of a panel, in place, as in linalg.cl. A work-group takes the panel of a matrix, and a work-item some rows,
 // in which it finds the candidate for the next pivot while it updates them.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_panel(MATRIX(a), BUF(pivot), long pivot_batch,
-                                                                          BUF(info), long rows, int columns, int first,
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_panel(MATRIX(a), VECTOR(pivot), BUF(info),
+                                                                          long rows, int columns, int first,
                                                                           int exchange) {
   __local R bests[GROUP];
   __local int places[GROUP];

@@ -51,7 +51,7 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillPa
   }
 }
 
-__kernel void count(BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high) {
+__kernel void count(BUF(x), BUF(counts), long n, long chunk, NONZERO_BITS) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;
   __global const elem_t* x = PTR(x, const elem_t);
@@ -70,8 +70,7 @@ __kernel void scan(BUF(counts), long n) {
   counts[n] = sum;
 }
 
-__kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, ulong low, ulong high,
-                        const PositionParams L) {
+__kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, NONZERO_BITS, const PositionParams L) {
   const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
   if (begin >= n) return;
   __global const elem_t* x = PTR(x, const elem_t);

@@ -20,7 +20,7 @@ ALWAYS_INLINE long rank_in_tile(uint found, long* before, __local uint* sums) {
 
 // counts[0] becomes 0, and counts[k + 1] the number in chunk k.
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count(BUF(x), BUF(counts), long n, long chunk,
-                                                                       ulong low, ulong high) {
+                                                                       NONZERO_BITS) {
   __local uint sums[2 * GROUP];
   const long k = get_group_id(0), t = get_local_id(0), end = min((k + 1) * chunk, n);
   __global const elem_t* x = PTR(x, const elem_t);
@@ -33,7 +33,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count(BUF(x), B
 }
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void positions(BUF(o), BUF(x), BUF(counts), long n,
-                                                                           long chunk, ulong low, ulong high,
+                                                                           long chunk, NONZERO_BITS,
                                                                            const PositionParams L) {
   __local uint sums[2 * GROUP];
   const long k = get_group_id(0), end = min((k + 1) * chunk, n);

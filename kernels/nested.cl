@@ -15,13 +15,6 @@ static inline long2 rows_of(long begin, long end, long total, __global int* err,
   return (long2)(begin, end - begin);
 }
 
-static inline void copy_elements(__global elem_t* to, __global const elem_t* from, long n) {
-  long j = 0;
-#if BYTES < 16
-  for (; j + 16 <= n; j += 16) vstore16(vload16(0, from + j), 0, to + j);
-#endif
-  for (; j < n; j++) to[j] = from[j];
-}
 static inline void fill_elements(__global elem_t* to, elem_t value, long n) {
   for (long j = 0; j < n; j++) to[j] = value;
 }
@@ -43,7 +36,7 @@ __kernel void to_padded(BUF(padded), BUF(values), BUF(offsets), BUF(err), int co
 #ifdef DEVICE_CPU
   const long first = (long)get_global_id(0) * rows_per, last = min(first + rows_per, length);
   const long filled = clamp(rows.y, first, max(first, last));
-  copy_elements(to + first * run, from + first * run, (filled - first) * run);
+  copy_run(to + first * run, from + first * run, (filled - first) * run);
   if (last > filled) fill_elements(to + filled * run, ELEMENT(padding), (last - filled) * run);
 #else
   const long i = get_global_id(0);
@@ -64,7 +57,7 @@ __kernel void from_padded(BUF(values), BUF(padded), BUF(offsets), BUF(err), int 
   const long per = (rows.y + shares - 1) / shares, first = share * per, last = min(first + per, rows.y);
   if (first >= last) return;
   const long filled = clamp(length, first, last);
-  copy_elements(to + first * run, from + first * run, (filled - first) * run);
+  copy_run(to + first * run, from + first * run, (filled - first) * run);
   fill_elements(to + filled * run, ELEMENT((ulong2)(0, 0)), (last - filled) * run);
 #else
   for (long i = share; i < rows.y * run; i += shares) to[i] = i < length * run ? from[i] : ELEMENT((ulong2)(0, 0));

@@ -1,11 +1,10 @@
 // The gradient of average pooling on a CPU, for contiguous tensors of floats. Outputs first become shares: sums of
 // their gradients along z and y, divided by the size of the window. Each input then sums the shares that cover it along
-// x. -D: ACC (compute tag), IN (storage tag), IDX (int, or long if a plane has 2^31 elements), VEC (2, 4 or 8).
+// x. -D: ACC (compute tag), IN (storage tag), IDX (int, or long if a plane has 2^31 elements), VEC (4 or 8).
 #include "args/pool.h"
 #include "common/pool_window.h"
 #include "common/vector.h"
 
-#define TWICE_2 4
 #define TWICE_4 8
 #define TWICE_8 16
 typedef CAT(CTYPE(ACC), CAT(TWICE_, VEC)) pair_t;

@@ -1,5 +1,6 @@
 // Reductions of segments of rows. The data is (outer, rows, inner), offsets are (outer, count + 1). A work-item has one
 // segment of one column, so the order of additions is fixed. -D: IN, ACC, R_MAX | R_MIN | R_MEAN | R_PROD | R_SUM.
+#include "args/reduce.h"
 #include "common/vector.h"
 
 #if defined(R_MAX)
@@ -14,20 +15,19 @@
 
 // The segment of work-item `id`: it begins at row `first` and has n rows, which lie `inner` apart from `base` on.
 // Offsets that ATen was told not to check are clamped to the data.
-#define SEGMENT                                                                                     \
-  const long id = get_global_id(0);                                                                 \
-  if (id >= outer * count * inner) return;                                                          \
-  const long block = id / inner / count;                                                            \
-  __global const long* bound = PTR(offsets, const long) + block * (count + 1) + id / inner % count; \
-  const long first = clamp(bound[0], 0L, rows), n = clamp(bound[1], first, rows) - first;           \
-  const long base = (block * rows + first) * inner + id % inner;                                    \
+#define SEGMENT                                                                                           \
+  const long id = get_global_id(0);                                                                       \
+  if (id >= P.outer * P.count * P.inner) return;                                                          \
+  const long block = id / P.inner / P.count;                                                              \
+  __global const long* bound = PTR(offsets, const long) + block * (P.count + 1) + id / P.inner % P.count; \
+  const long first = clamp(bound[0], 0L, P.rows), n = clamp(bound[1], first, P.rows) - first;             \
+  const long base = (block * P.rows + first) * P.inner + id % P.inner;                                    \
   __global const STORAGE(IN)* x = PTR(data, const STORAGE(IN)) + base;
-#define AT(i) LOAD(IN, ACC, 1, x, (i) * inner)
+#define AT(i) LOAD(IN, ACC, 1, x, (i) * P.inner)
 
-__kernel void segment_reduce(BUF(out), BUF(data), BUF(offsets), long outer, long rows, long inner, long count,
-                             float start, float start_low, int given) {
+__kernel void segment_reduce(BUF(out), BUF(data), BUF(offsets), const SegmentParams P) {
   SEGMENT
-  ST a = (ST)start + (ST)start_low;
+  ST a = (ST)P.start + (ST)P.start_low;
   for (long i = 0; i < n; i++) {
     const ST v = AT(i);
     a = COMBINE(a, v);
@@ -35,7 +35,7 @@ __kernel void segment_reduce(BUF(out), BUF(data), BUF(offsets), long outer, long
 #if defined(R_MEAN)
   if (n > 0) {
     a /= n;
-  } else if (!given) {
+  } else if (!P.given) {
     a = NAN;
   }
 #endif
@@ -43,8 +43,7 @@ __kernel void segment_reduce(BUF(out), BUF(data), BUF(offsets), long outer, long
 }
 
 // Writes to a gradient that must be zero.
-__kernel void segment_reduce_backward(BUF(gin), BUF(grad), BUF(out), BUF(data), BUF(offsets), long outer, long rows,
-                                      long inner, long count, float start, float start_low) {
+__kernel void segment_reduce_backward(BUF(gin), BUF(grad), BUF(out), BUF(data), BUF(offsets), const SegmentParams P) {
   SEGMENT
   __global STORAGE(IN)* gx = PTR(gin, STORAGE(IN)) + base;
   const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), id);
@@ -55,21 +54,21 @@ __kernel void segment_reduce_backward(BUF(gin), BUF(grad), BUF(out), BUF(data), 
   // Only a positive gradient is divided among equal elements, as on CPU and CUDA.
   const ST share = g > 0 ? g / equal : g;
   for (long i = 0; i < n; i++)
-    if (isnan(AT(i)) || AT(i) == y) STORE(IN, ACC, 1, gx, i * inner, share);
+    if (isnan(AT(i)) || AT(i) == y) STORE(IN, ACC, 1, gx, i * P.inner, share);
 #else
   for (long i = 0; i < n; i++) {
 #if defined(R_PROD)
     const ST v = AT(i);
     ST others = y / v;
     if (v == 0 || isnan(v)) {
-      others = (ST)start + (ST)start_low;
+      others = (ST)P.start + (ST)P.start_low;
       for (long k = 0; k < n; k++) others *= k == i ? (ST)1 : AT(k);
     }
-    STORE(IN, ACC, 1, gx, i * inner, g * others);
+    STORE(IN, ACC, 1, gx, i * P.inner, g * others);
 #elif defined(R_MEAN)
-    STORE(IN, ACC, 1, gx, i * inner, g / n);
+    STORE(IN, ACC, 1, gx, i * P.inner, g / n);
 #else
-    STORE(IN, ACC, 1, gx, i * inner, g);
+    STORE(IN, ACC, 1, gx, i * P.inner, g);
 #endif
   }
 #endif

@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "args/distance.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
@@ -16,15 +17,9 @@ namespace {
 
 using at::Tensor;
 
-// Vectors of m elements: `rows` against `columns` of them, or the pairs among `rows` of them.
-struct Sizes {
-  int64_t batch, rows, columns, m;
-  bool pairs;
-};
-
 // Launches a kernel of distance.cl over `items` work-items.
 template <class... Bufs>
-void distance(const char* op, const char* name, const Tensor& x, double p, const Sizes& sizes, int64_t items,
+void distance(const char* op, const char* name, const Tensor& x, double p, const DistanceParams& params, int64_t items,
               Bufs... bufs) {
   Device& dev = netcl::device_of(x);
   const auto type = x.scalar_type();
@@ -32,15 +27,14 @@ void distance(const char* op, const char* name, const Tensor& x, double p, const
               "' on netcl: it takes float32 and float64");
   check_dtype(dev, type, op);
   Defs defs;
-  defs.set("ACC", dtype_tag(type)).set("PAIRS", int64_t(sizes.pairs));
+  defs.set("ACC", dtype_tag(type));
   defs.set("NORM", int64_t(p == 0 ? 0 : p == 1 ? 1 : p == 2 ? 2 : std::isinf(p) ? 4 : 3));
   Kernel& k = kernel(dev, "distance.cl", name, defs);
   const Range global{size_t(items)}, local = element_group(dev);
-  const auto& [batch, rows, columns, m, pairs] = sizes;
   if (type == at::kFloat) {
-    k.launch(op, queue_of(x), global, local, bufs..., batch, rows, columns, m, float(p));
+    k.launch(op, queue_of(x), global, local, bufs..., float(p), params);
   } else {
-    k.launch(op, queue_of(x), global, local, bufs..., batch, rows, columns, m, p);
+    k.launch(op, queue_of(x), global, local, bufs..., p, params);
   }
 }
 

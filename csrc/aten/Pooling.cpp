@@ -65,10 +65,11 @@ void find_even(PoolParams& p) {
   }
 }
 
+int64_t at_dim(IntArrayRef v, int64_t i, int64_t otherwise) {
+  return v.empty() ? otherwise : v.size() == 1 ? v[0] : v[i];
+}
+
 PoolParams describe(const Window& w, IntArrayRef in, IntArrayRef out) {
-  const auto get = [](IntArrayRef v, int64_t i, int64_t otherwise) {
-    return v.empty() ? otherwise : v.size() == 1 ? v[0] : v[i];
-  };
   PoolParams p{};
   p.adaptive = w.ker.empty();
   p.include_pad = w.include_pad;
@@ -77,10 +78,10 @@ PoolParams describe(const Window& w, IntArrayRef in, IntArrayRef out) {
     const int64_t i = d - (3 - w.dims);
     p.in[d] = i < 0 ? 1 : in[in.size() - w.dims + i];
     p.out[d] = i < 0 ? 1 : out[out.size() - w.dims + i];
-    p.ker[d] = i < 0 ? 1 : get(w.ker, i, 1);
-    p.stride[d] = i < 0 ? 1 : get(w.stride, i, p.ker[d]);
-    p.pad[d] = i < 0 ? 0 : get(w.pad, i, 0);
-    p.dil[d] = i < 0 ? 1 : get(w.dil, i, 1);
+    p.ker[d] = i < 0 ? 1 : at_dim(w.ker, i, 1);
+    p.stride[d] = i < 0 ? 1 : at_dim(w.stride, i, p.ker[d]);
+    p.pad[d] = i < 0 ? 0 : at_dim(w.pad, i, 0);
+    p.dil[d] = i < 0 ? 1 : at_dim(w.dil, i, 1);
   }
   // Adaptive windows of one size need no divisions.
   const auto divides = [&](int64_t d) { return p.out[d] > 0 && p.in[d] > 0 && p.in[d] % p.out[d] == 0; };
@@ -92,20 +93,9 @@ PoolParams describe(const Window& w, IntArrayRef in, IntArrayRef out) {
   return p;
 }
 
-int64_t spatial(const Tensor& t, int64_t dims) {
-  int64_t n = 1;
-  for (int64_t d = 0; d < dims; d++) n *= t.size(-1 - d);
-  return n;
-}
+int64_t spatial(const Tensor& t, int64_t dims) { return c10::multiply_integers(t.sizes().slice(t.dim() - dims)); }
 
 int64_t plane_size(const PoolParams& p) { return p.in[0] * p.in[1] * p.in[2]; }
-
-// Gives each work-item some thousand loads.
-void set_rows(const Device& device, PoolParams& p, int64_t rows, int64_t row_cost) {
-  p.rows = rows;
-  const int64_t per_item = ceil_div<int64_t>(device.is_cpu() ? 8192 : 64, std::max<int64_t>(row_cost, 1));
-  p.rows_per_item = std::clamp<int64_t>(per_item, 1, std::max<int64_t>(1, rows / enough_items(device, 8)));
-}
 
 // Whether positions need 64 bits. `most`: the largest that the kernel computes, beside those that it meets when it
 // finds windows.
@@ -179,7 +169,10 @@ Variant rows_variant(const Tensor& t, at::MemoryFormat format, PoolParams& p, co
   const Device& device = netcl::device_of(t);
   const int64_t width = to.size(-1), along = set_channels(t, format, p);
   const int64_t vec = format == at::MemoryFormat::Contiguous && along_x ? lanes_along_x(t, p) : along;
-  set_rows(device, p, to.numel() / width / p.channels, width * taps * ceil_div(p.channels, along));
+  p.rows = to.numel() / width / p.channels;
+  // Some thousand loads per work-item.
+  const int64_t per_item = ceil_div<int64_t>(8192, std::max<int64_t>(width * taps * ceil_div(p.channels, along), 1));
+  p.rows_per_item = std::clamp<int64_t>(per_item, 1, std::max<int64_t>(1, p.rows / enough_items(device, 8)));
   return variant_of(t, format, p, row_elements(device, p.rows, p.rows_per_item, width).x, vec);
 }
 
@@ -441,8 +434,6 @@ struct AdaptiveMaxPool3dBackward : at::meta::structured_adaptive_max_pool3d_back
   }
 };
 
-int64_t at_dim(IntArrayRef v, int64_t i) { return v.size() == 1 ? v[0] : v[i]; }
-
 at::DimVector max_pool3d_sizes(const Tensor& self, IntArrayRef ker, IntArrayRef stride, IntArrayRef pad,
                                IntArrayRef dil, bool ceil_mode) {
   TORCH_CHECK(ker.size() == 1 || ker.size() == 3,
@@ -458,10 +449,10 @@ at::DimVector max_pool3d_sizes(const Tensor& self, IntArrayRef ker, IntArrayRef 
   int64_t k[3], s[3], p[3], d[3], out[3];
   const int64_t first = self.dim() - 3;
   for (int64_t i = 0; i < 3; i++) {
-    k[i] = at_dim(ker, i);
-    s[i] = stride.empty() ? k[i] : at_dim(stride, i);
-    p[i] = at_dim(pad, i);
-    d[i] = at_dim(dil, i);
+    k[i] = at_dim(ker, i, 1);
+    s[i] = at_dim(stride, i, k[i]);
+    p[i] = at_dim(pad, i, 0);
+    d[i] = at_dim(dil, i, 1);
     out[i] = at::native::pooling_output_shape<int64_t>(self.size(first + i), k[i], p[i], s[i], d[i], ceil_mode);
     sizes[first + i] = out[i];
   }

@@ -8,6 +8,7 @@
 
 #include <limits>
 
+#include "args/reduce.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
@@ -59,6 +60,9 @@ struct Segments {
   // A work-item computes one element of the result; in the derivative, all elements of one segment.
   Range items() const { return {size_t(outer * count * inner)}; }
   Range local() const { return element_group(dev); }
+  SegmentParams params(double start, bool given) const {
+    return {outer, rows, inner, count, wide_high(start), wide_low(start), given, 0};
+  }
 };
 
 double start(ReductionType reduction, const Initial& initial, at::ScalarType type) {
@@ -78,8 +82,8 @@ Tensor forward(ReductionType reduction, const Tensor& data, const Tensor& offset
   if (out.numel() == 0) return out;
   const double first = start(reduction, initial, data.scalar_type());
   kernel(s.dev, "segment_reduce.cl", "segment_reduce", s.defs)
-      .launch(s.op, queue_of(out), s.items(), s.local(), buf(out), buf(data), buf(s.offsets), s.outer, s.rows, s.inner,
-              s.count, wide_high(first), wide_low(first), int32_t(initial.has_value()));
+      .launch(s.op, queue_of(out), s.items(), s.local(), buf(out), buf(data), buf(s.offsets),
+              s.params(first, initial.has_value()));
   return out;
 }
 
@@ -95,25 +99,19 @@ Tensor backward(const Tensor& grad, const Tensor& output, const Tensor& data, Re
   const double first = start(reduction, initial, data.scalar_type());
   kernel(s.dev, "segment_reduce.cl", "segment_reduce_backward", s.defs)
       .launch(s.op, queue_of(out), s.items(), s.local(), buf(out), buf(grad), buf(output), buf(data), buf(s.offsets),
-              s.outer, s.rows, s.inner, s.count, wide_high(first), wide_low(first));
+              s.params(first, initial.has_value()));
   return out;
 }
 
-Tensor lengths_forward(ReductionType reduction, const Tensor& data, const Tensor& lengths, int64_t,
-                       const Initial& initial) {
-  return forward(reduction, data, offsets_of(lengths), initial);
+// The stubs, for lengths and for offsets of segments.
+template <bool lengths>
+Tensor forward_stub(ReductionType reduction, const Tensor& data, const Tensor& t, int64_t, const Initial& initial) {
+  return forward(reduction, data, lengths ? offsets_of(t) : t, initial);
 }
-Tensor offsets_forward(ReductionType reduction, const Tensor& data, const Tensor& offsets, int64_t,
-                       const Initial& initial) {
-  return forward(reduction, data, offsets, initial);
-}
-Tensor lengths_backward(const Tensor& grad, const Tensor& output, const Tensor& data, ReductionType reduction,
-                        const Tensor& lengths, int64_t, const Initial& initial) {
-  return backward(grad, output, data, reduction, offsets_of(lengths), initial);
-}
-Tensor offsets_backward(const Tensor& grad, const Tensor& output, const Tensor& data, ReductionType reduction,
-                        const Tensor& offsets, int64_t, const Initial& initial) {
-  return backward(grad, output, data, reduction, offsets, initial);
+template <bool lengths>
+Tensor backward_stub(const Tensor& grad, const Tensor& output, const Tensor& data, ReductionType reduction,
+                     const Tensor& t, int64_t, const Initial& initial) {
+  return backward(grad, output, data, reduction, lengths ? offsets_of(t) : t, initial);
 }
 
 NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -125,8 +123,8 @@ NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }  // namespace netcl
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_stub, &netcl::lengths_forward)
-REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_stub, &netcl::offsets_forward)
-REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_backward_stub, &netcl::lengths_backward)
-REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_backward_stub, &netcl::offsets_backward)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_stub, &netcl::forward_stub<true>)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_stub, &netcl::forward_stub<false>)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_backward_stub, &netcl::backward_stub<true>)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_backward_stub, &netcl::backward_stub<false>)
 }  // namespace at::native

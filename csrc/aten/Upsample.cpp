@@ -170,11 +170,10 @@ std::optional<UpsampleBlock> block_of(const Call& c, const Device& dev, int64_t 
   return b;
 }
 
-bool channels_last(const Tensor& t) {
-  return !t.is_contiguous() && (t.dim() == 4   ? t.is_contiguous(at::MemoryFormat::ChannelsLast)
-                                : t.dim() == 5 ? t.is_contiguous(at::MemoryFormat::ChannelsLast3d)
-                                               : false);
+at::MemoryFormat last_format(const Tensor& t) {
+  return t.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
 }
+bool channels_last(const Tensor& t) { return t.dim() > 3 && !t.is_contiguous() && t.is_contiguous(last_format(t)); }
 
 // The vectors of `n` elements side by side, no wider than that.
 int64_t vector_of(int64_t n, c10::ScalarType type) {
@@ -194,9 +193,7 @@ std::optional<UpsampleBlock> plan_lines(const Call& c) {
 void run_blocks(const Call& c, const UpsampleBlock& block) {
   Device& dev = netcl::device_of(c.from);
   const bool pixels = along_channels(c);
-  const auto format = !pixels             ? at::MemoryFormat::Contiguous
-                      : c.from.dim() == 4 ? at::MemoryFormat::ChannelsLast
-                                          : at::MemoryFormat::ChannelsLast3d;
+  const auto format = pixels ? last_format(c.from) : at::MemoryFormat::Contiguous;
   const Tensor x = c.from.contiguous(format);
   const Tensor y = c.to.is_contiguous(format) ? c.to : at::empty_like(c.to, at::MemoryFormat::Contiguous);
   const auto type = c.from.scalar_type();

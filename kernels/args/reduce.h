@@ -19,5 +19,13 @@ typedef struct {
 } ReduceParams;
 SAME_SIZE(ReduceParams, 58 * 8)
 
+// segment_reduce: data of (outer, rows, inner) in `count` segments. `given`: `start` is the caller's.
+typedef struct {
+  int64_t outer, rows, inner, count;
+  float start, start_low;
+  int32_t given, unused;
+} SegmentParams;
+SAME_SIZE(SegmentParams, 6 * 8)
+
 END_ARGS
 #endif

@@ -13,6 +13,7 @@
 
 // An element counts as non-zero if it has a bit of `low` (`high`: for the second half of 16 bytes). These are all bits
 // except the signs of floating-point numbers.
+#define NONZERO_BITS ulong low, ulong high
 #define NONZERO(v) (((LOW(v) & low) | (HIGH(v) & high)) != 0)
 
 #endif

@@ -47,7 +47,7 @@ ALWAYS_INLINE reflector_t reflector_of(COLUMN x, long n, __local VT* scratch) {
 }
 
 // A = Q R of `columns` columns: R and the reflectors replace A, as geqr2 leaves them.
-__kernel void qr_panel(BUF(a), long a_batch, long a_col, BUF(tau), long tau_batch, long rows, long columns) {
+__kernel void qr_panel(COLUMNS(a), VECTOR(tau), long rows, long columns) {
   __local VT scratch[GROUP];
   const long batch = get_group_id(0), steps = min(rows, columns);
   for (long j = 0; j < steps; j++) {
@@ -78,8 +78,7 @@ __kernel void qr_panel(BUF(a), long a_batch, long a_col, BUF(tau), long tau_batc
 }
 
 // The first `columns` columns of Q = H_0 H_1 ... replace the reflectors in a, as org2r computes them.
-__kernel void form_q(BUF(a), long a_batch, long a_col, BUF(tau), long tau_batch, long rows, long columns,
-                     long reflectors) {
+__kernel void form_q(COLUMNS(a), VECTOR(tau), long rows, long columns, long reflectors) {
   __local VT scratch[GROUP];
   const long batch = get_group_id(0);
   for (long c = reflectors + TEAM_ID; c < columns; c += TEAMS) {
@@ -112,8 +111,7 @@ __kernel void form_q(BUF(a), long a_batch, long a_col, BUF(tau), long tau_batch,
 }
 
 // C = Q C or Q^H C with the reflectors in a, in place; one team per column of C.
-__kernel void apply_q(BUF(a), long a_batch, long a_col, BUF(tau), long tau_batch, BUF(c), long c_batch, long c_col,
-                      long rows, long columns, long reflectors, int adjoint) {
+__kernel void apply_q(COLUMNS(a), VECTOR(tau), COLUMNS(c), long rows, long columns, long reflectors, int adjoint) {
   __local VT scratch[GROUP];
   const long batch = get_global_id(1), c = get_group_id(0) * TEAMS + TEAM_ID;
   for (long s = 0; s < reflectors; s++) {
@@ -133,7 +131,7 @@ __kernel void apply_q(BUF(a), long a_batch, long a_col, BUF(tau), long tau_batch
 
 // The triangle T of Q = I - V T V^H for reflectors with the products `gram` = V^H V, as larft computes it. Rows do not
 // depend on each other; one work-item per row.
-__kernel void compact_wy(MATRIX(gram), BUF(tau), long tau_batch, MATRIX(t), long n) {
+__kernel void compact_wy(MATRIX(gram), VECTOR(tau), MATRIX(t), long n) {
   const long i = get_global_id(0), batch = get_global_id(1);
   if (i >= n) return;
   for (long j = 0; j < n; j++) {

@@ -103,14 +103,14 @@ __kernel void ldl_factor(MATRIX(a), BUF(pivots), BUF(info), long n) {
 }
 
 // Solves A X = B in place of B with the factors in a; one work-item per column. A pivot that is no row is reported.
-__kernel void ldl_solve(MATRIX(a), BUF(pivots), long pivot_batch, MATRIX(b), long n, long columns, BUF(err), int code) {
+__kernel void ldl_solve(MATRIX(a), VECTOR(pivot), MATRIX(b), long n, long columns, BUF(err), int code) {
   const long c = get_global_id(0), batch = get_global_id(1);
   if (c >= columns) return;
-  __global const int* pivot = PTR(pivots, const int) + batch * pivot_batch;
+  __global const int* pivots = PTR(pivot, const int) + batch * pivot_batch;
   long size;
   for (long k = 0; k < n; k += size) {
-    size = pivot[k] > 0 || k + 1 == n ? 1 : 2;
-    const long at = k + size - 1, row = abs(pivot[k]) - 1L;
+    size = pivots[k] > 0 || k + 1 == n ? 1 : 2;
+    const long at = k + size - 1, row = abs(pivots[k]) - 1L;
     if (row < 0 || row >= n) {
       netcl_report(PTR(err, int), code, 0, 0);
     } else {
@@ -133,13 +133,13 @@ __kernel void ldl_solve(MATRIX(a), BUF(pivots), long pivot_batch, MATRIX(b), lon
     }
   }
   for (long k = n - 1; k >= 0; k -= size) {
-    size = pivot[k] > 0 || k == 0 ? 1 : 2;
+    size = pivots[k] > 0 || k == 0 ? 1 : 2;
     for (long s = 0; s < size; s++) {
       VT sum = 0;
       for (long i = k + 1; i < n; i++) sum += MUL(TURN(AT(a, batch, i, k - s)), AT(b, batch, i, c));
       AT(b, batch, k - s, c) -= sum;
     }
-    const long row = abs(pivot[k]) - 1L;
+    const long row = abs(pivots[k]) - 1L;
     if (row >= 0 && row < n) exchange(&AT(b, batch, k, c), &AT(b, batch, row, c));
   }
 }

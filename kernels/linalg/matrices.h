@@ -7,6 +7,9 @@
 #include "common/vector.h"
 
 #define MATRIX(name) BUF(name), long name##_batch, long name##_row, long name##_col
+// Columns of elements side by side, and vectors of pivots or factors.
+#define COLUMNS(name) BUF(name), long name##_batch, long name##_col
+#define VECTOR(name) BUF(name), long name##_batch
 #define AT(name, batch, i, j) PTR(name, VT)[(batch) * name##_batch + (i) * name##_row + (j) * name##_col]
 
 #if defined(ACC_COMPLEX)

@@ -189,6 +189,26 @@ def test_what_cannot_be_recorded(name, replays):
         torch.testing.assert_close(run(a), function(a))
 
 
+def test_streams_within_a_call(replays):
+    """What a call does on another stream would run at once, and again if the call then cannot be recorded."""
+    stream = torch.Stream(device="netcl:0")
+
+    def call(args):
+        (a,) = args
+        with stream:
+            a.add_(1)
+        return (a * 2,)
+
+    run = recording.Recorded(call)
+    a = torch.zeros(100, device=DEVICE)
+    torch.netcl.synchronize()
+    for i in range(1, CALLS):
+        run([a])
+        torch.netcl.synchronize()
+        assert a[0].item() == i
+    assert not replays
+
+
 def test_released_memory(replays):
     """Inputs' memory may go back to the driver, and its addresses to other buffers."""
     run = compiled(lambda a: (a * 2).sum() + a.amax())
@@ -256,8 +276,7 @@ def test_threads(replays):
 def test_within_a_graph(replays):
     run = compiled(lambda a: (a * 2).tanh() + 1)
     a = randn(100)
-    for _ in range(3):
-        run(a)
+    run(a)
     graph = torch.accelerator.Graph()
     count = len(replays)
     with warnings.catch_warnings():
@@ -265,9 +284,12 @@ def test_within_a_graph(replays):
         with torch.no_grad(), torch.Stream(device="netcl:0"), graph:
             result = run(a)
     assert len(replays) == count  # the graph keeps its commands itself
-    a.fill_(0.5)
-    graph.replay()
-    torch.testing.assert_close(result.cpu(), (a.cpu() * 2).tanh() + 1)
+    for value in (0.5, 0.25):
+        a.fill_(value)
+        graph.replay()
+        torch.testing.assert_close(result.cpu(), (a.cpu() * 2).tanh() + 1)
+        torch.testing.assert_close(run(a).cpu(), result.cpu())
+    assert len(replays) > count  # recorded after the graph
 
 
 def test_errors_on_the_device(replays):

@@ -322,6 +322,7 @@ c10::Stream stream_from_pool(c10::DeviceIndex index, bool /*high_priority*/) {
 c10::Stream exchange_stream(const c10::Stream& stream) {
   auto& current = current_streams.at(stream.device_index());
   const c10::Stream previous(c10::Stream::UNSAFE, stream.device(), current);
+  TORCH_CHECK(current < kFirstCapture, "netcl: not recorded: the call enters a stream");
   TORCH_CHECK(stream.id() >= 0 && stream.id() <= kPoolStreams, "netcl: stream ", stream.id(), " does not exist");
   current = stream.id();
   return previous;

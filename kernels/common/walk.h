@@ -14,9 +14,8 @@
 //   KEEP(x, j, v)         keeps v in place of x's vector if the walk holds x; KEPT(x, j, again) is v, or `again`
 //   SHARED(S, w, j)       is the same vector of w, which all rows share
 //   AHEAD(x, j)           fetches what will be read after the row
-//   VALUE(S, p, i, other) is number i of p, a tensor of one for each row, or `other` if p is null; PUT_VALUE(S, p, i,
-//   v)
-//                         stores one
+//   VALUE(S, p, i, other) is number i of p, which has one per row, or `other` if p is null
+//   PUT_VALUE(S, p, i, v) stores v as that number
 //   row_t                 is the type of a number per row, such as ROW_SUM(v) and ROW_MAX(v) of all lanes of vectors v
 // Each storage tag needs a DEFINE_LANES(S). A kernel has the attribute WALK_GROUP_SIZE, and STORES_DONE() at its end.
 #ifndef NETCL_WALK_H

@@ -79,5 +79,7 @@ class Recorded:
         try:
             return _Recording(self.call, args, tensors)
         except RuntimeError as error:
+            if torch.ops.netcl.is_capturing():  # by a graph of the user's; the next call may be recorded
+                return True
             _log.debug("netcl: a graph is not recorded: %s", error)
             return False

@@ -246,7 +246,7 @@ static inline window_t inner_windows(const PoolParams* P) {
 
 // The window of an output. If `drawn` has numbers of [0, 1) for each dimension, windows of one size begin at random
 // places. (Graham, "Fractional Max-Pooling", 2014)
-static inline window_t window_at(const PoolParams* P, int d, long o, const ST* drawn) {
+ALWAYS_INLINE window_t window_at(const PoolParams* P, int d, long o, const ST* drawn) {
   if (!P->sampled) return window(P, d, o);
   const ST step = (ST)(P->in[d] - P->ker[d]) / (ST)(P->out[d] - 1);
   window_t w;
@@ -262,9 +262,9 @@ ALWAYS_INLINE void store_rows(const int what, const PoolParams* P, __global cons
   const window_t inner = inner_windows(P);
   for (long row = m.first; row < m.last; row++) {
     const long zy = row / P->out[1], plane = zy / P->out[0];
-    ST drawn[3] = {0, 0, 0};
-    for (int d = 3 - P->sampled; d < 3; d++)
-      drawn[d] = LOAD(IN, ACC, 1, sample, plane * P->sampled + d - (3 - P->sampled));
+    ST drawn[3];
+    UNROLL for (int d = 0, k = (int)P->sampled - 3; d < 3; d++, k++)
+      drawn[d] = k < 0 ? 0 : LOAD(IN, ACC, 1, sample, plane * P->sampled + k);
     box_t w = {P, window_at(P, 0, zy - plane * P->out[0], drawn), window_at(P, 1, row - zy * P->out[1], drawn)};
     w.src = src + plane * pixels(P->in) * channels(P);
     w.dst = dst + row * P->out[2] * channels(P);

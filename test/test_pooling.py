@@ -407,6 +407,15 @@ class TestPooling(TestCase):
             self.assertEqual(a.grad.cpu(), b.grad)
 
     @dtypes(torch.float32)
+    def test_fractional_without_elements(self, device, dtype):
+        for name, dims in (("fractional_max_pool2d", 2), ("fractional_max_pool3d", 3)):
+            x, drawn = torch.randn(1, 3, *[9] * dims), torch.rand(1, 3, dims)
+            args = ([0] * dims, [2] * dims)
+            expected = getattr(torch.ops.aten, name)(x, *args, drawn)
+            got = getattr(torch.ops.aten, name)(x.to(device), *args, drawn.to(device))
+            self.assertEqual([t.cpu() for t in got], list(expected))
+
+    @dtypes(torch.float32)
     def test_backward_checks_its_planes(self, device, dtype):
         """Errors that ATen's own checks miss: a kernel would read beyond the smaller tensor."""
         aten = torch.ops.aten

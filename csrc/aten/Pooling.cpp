@@ -52,7 +52,7 @@ void find_even(PoolParams& p) {
   p.even = p.divisor ? p.divisor : 1;
   for (int64_t d = 0; d < 3; d++) {
     p.even_end[d] = p.out[d];
-    if (p.divisor || p.out[d] == 0) continue;
+    if (p.divisor || p.out[d] == 0 || p.stride[d] == 0) continue;
     const int64_t length = p.adaptive ? p.in[d] / p.out[d] : p.ker[d];
     p.even *= length;
     if (p.adaptive) {

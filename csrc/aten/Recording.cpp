@@ -34,7 +34,6 @@ struct Place {
   ptrdiff_t offset = 0;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::SmallVector<int64_t, 5> sizes, strides;
-
   Place() = default;
   Place(const at::Tensor& t, size_t storage, ptrdiff_t offset)
       : storage(storage), offset(offset), dtype(t.scalar_type()), sizes(t.sizes()), strides(t.strides()) {}

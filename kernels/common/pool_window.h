@@ -30,12 +30,9 @@ static inline window_t window(const PoolParams* P, int d, long o) {
 // for them.
 #ifdef DEVICE_CPU
 #define LISTED 64
-#else
-#define LISTED 0
-#endif
 typedef struct {
   int listed;
-  window_t list[3][LISTED + 1];
+  window_t list[3][LISTED];
 } windows_t;
 
 static inline void list_windows(const PoolParams* P, windows_t* all) {
@@ -47,6 +44,11 @@ static inline void list_windows(const PoolParams* P, windows_t* all) {
 static inline window_t window_of(const PoolParams* P, const windows_t* all, int d, long o) {
   return all->listed ? all->list[d][o] : window(P, d, o);
 }
+#else
+typedef int windows_t;
+#define list_windows(P, all)
+#define window_of(P, all, d, o) window(P, d, o)
+#endif
 
 // Whether all these outputs have windows of P->even elements.
 static inline int even_along(const PoolParams* P, int d, window_t w) {

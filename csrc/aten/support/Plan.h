@@ -1,6 +1,6 @@
 // A family of operators with several ways to compute a call lists them in a table, the best first:
-//   constexpr Way<Call> kWays[] = {{"rows", take<&plan_rows, &run_rows>}, {"windows", take<&plan_windows,
-//   &run_windows>}};
+//   constexpr Way<Call> kWays[] = {{"rows", take<&plan_rows, &run_rows>},
+//                                  {"windows", take<&plan_windows, &run_windows>}};
 // plan_rows(call) returns an optional plan, with all that it found; the first plan is run, by run_rows(call, plan).
 // NETCL_LOG=plan prints `call.op` and the name of the way.
 #pragma once

@@ -1,5 +1,5 @@
 // JOIN_LANES(name, A, op) defines name(v): the lanes of a vector of VEC elements of tag A joined by `op`, in halves.
-// sum_lanes(v) is that of ACC and +. -D: ACC, VEC.
+// sum_lanes(v) is that of ACC, if it is defined, and +. -D: VEC.
 #ifndef NETCL_JOIN_LANES_H
 #define NETCL_JOIN_LANES_H
 #include "common/vector.h"
@@ -17,8 +17,8 @@
   JOIN_8(A, op, v8)
 #define JOIN_LANES(name, A, op) \
   static inline CTYPE(A) name(VTYPE(A, VEC) v) { CAT(JOIN_, VEC)(A, op, v) }
-
 #define PLUS(a, b) ((a) + (b))
+#ifdef ACC
 JOIN_LANES(sum_lanes, ACC, PLUS)
-
+#endif
 #endif

@@ -134,7 +134,7 @@ ALWAYS_INLINE void store_max(const box_t* w, const int lanes, long to, long c, c
           }
 #else
           where[k] = POSITIONS((v > best[k]) | (v != v)) ? (VI)((IDX)at) + number : where[k];
-          best[k] = (v > best[k]) | (v != v) ? v : best[k];
+          best[k] = ((v > best[k]) | (v != v)) ? v : best[k];
 #endif
         }
       }

@@ -208,5 +208,143 @@ class TestGraph(TestCase):
             torch.netcl.synchronize()
 
 
+
+@unittest.skipIf(not hasattr(torch.accelerator, "Graph"), "this torch has no torch.accelerator.Graph")
+class TestGraphedCallables(TestCase):
+    def net(self):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4)).to(D)
+
+    def graphed(self, *args, **kwargs):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's: AccumulateGrad was made on another stream
+            return torch.netcl.make_graphed_callables(*args, **kwargs)
+
+    def test_training(self):
+        """With each gradient of two batches, which are added, and with one of the input; validation runs as before."""
+        data = torch.randn(6, 2, 24, 16)
+
+        def run(graph, dtype=None):
+            model = self.net()
+            buffers = [b.clone() for b in model.buffers()]
+            found = []
+            with torch.autocast("netcl", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
+                if graph:
+                    self.graphed(model, (torch.randn(24, 16, device=D, requires_grad=True),))
+                for b, before in zip(model.buffers(), buffers, strict=True):
+                    b.copy_(before)  # the capture itself counted batches
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+                for batches in data:
+                    optimizer.zero_grad()
+                    for batch in batches:
+                        x = batch.to(D).requires_grad_()
+                        loss = model(x).float().square().mean()
+                        loss.backward()
+                        found += [loss.item(), x.grad.cpu()]
+                    found += [p.grad.cpu() for p in model.parameters()]
+                    optimizer.step()
+                model.eval()
+                found += [model(data[0, 0, :5].to(D)).cpu(), *(b.cpu() for b in model.buffers())]
+            return found
+
+        for dtype in (None, torch.bfloat16):
+            self.assertEqual(run(True, dtype), run(False, dtype), atol=0, rtol=0)
+
+    def test_several(self):
+        """Callables that run one after another share their memory; random numbers are new in each replay."""
+        torch.manual_seed(0)
+        first, second = nn.Linear(16, 8).to(D), nn.Linear(8, 4).to(D)
+        x, h = torch.randn(10, 16, device=D), torch.randn(10, 8, device=D, requires_grad=True)
+        noise = torch.zeros(10, 4, device=D, requires_grad=True)
+        one, two, three = self.graphed(
+            (first, lambda t: second(t).relu(), nn.functional.dropout), ((x,), (h,), (noise,))
+        )
+        for _ in range(3):
+            x = torch.randn(10, 16, device=D)
+            result = two(one(x))
+            grads = torch.autograd.grad(result.sum(), first.parameters())
+            expected = second(nn.functional.linear(x, first.weight, first.bias)).relu()
+            self.assertEqual(result, expected)
+            self.assertEqual(grads, torch.autograd.grad(expected.sum(), first.parameters()))
+        ones = torch.ones(10, 4, device=D)
+        self.assertNotEqual(three(ones).cpu().clone(), three(ones).cpu())
+
+    def test_results(self):
+        """Nested results, among them some without gradients; inputs that nothing depends on."""
+        x, unused = torch.randn(6, 5, device=D, requires_grad=True), torch.randn(3, device=D, requires_grad=True)
+
+        def function(pair):
+            a, _ = pair
+            return {"double": a * 2, "place": a.argmax(1)}, a.detach() + 1
+
+        with self.assertRaisesRegex(RuntimeError, "not have been used"):
+            self.graphed(function, ((x, unused),))
+        run = self.graphed(function, ((x, unused),), allow_unused_input=True)
+        y = torch.randn(6, 5, device=D, requires_grad=True)
+        results, other = run((y, unused))
+        self.assertEqual(results, function((y, unused))[0])
+        self.assertEqual(other, y.detach() + 1)
+        self.assertTrue(results["double"].requires_grad)
+        self.assertFalse(other.requires_grad or results["place"].requires_grad)
+        results["double"].sum().backward()
+        self.assertEqual(y.grad.cpu(), torch.full((6, 5), 2.0))
+        self.assertIsNone(unused.grad)
+        with torch.no_grad():
+            self.assertFalse(run((y, unused))[0]["double"].requires_grad)
+
+    def test_errors(self):
+        x = torch.randn(6, 16, device=D)
+        with self.assertRaisesRegex(RuntimeError, "cache_enabled=False"), torch.autocast("netcl", dtype=torch.bfloat16):
+            self.graphed(self.net(), (x,))
+        hooked = self.net()
+        hooked.register_forward_hook(lambda *args: None)
+        with self.assertRaisesRegex(RuntimeError, "hooks"):
+            self.graphed(hooked, (x,))
+        with self.assertRaisesRegex(TypeError, "sample_args"):
+            self.graphed(lambda t, n: t * n, (x, 2))
+        with self.assertRaisesRegex(TypeError, "return tensors"):
+            self.graphed(lambda t: (t, 1), (x,))
+        with self.assertRaises(ValueError):
+            self.graphed((torch.sin, torch.cos), ((x,),))
+        with self.assertRaisesRegex(RuntimeError, "cannot be captured in a graph"):
+            self.graphed(lambda t: t * t.sum().item(), (x,))
+        self.assertEqual((x + 1).cpu(), x.cpu() + 1)  # the device goes on
+        run = self.graphed(torch.sin, (x,))
+        for bad, error in ((x[:3], ValueError), (x.half(), ValueError), (2.0, ValueError), ((x, x), TypeError)):
+            with self.assertRaises(error):
+                run(bad)
+        with self.assertRaises(TypeError):
+            run(x, x)
+        self.assertEqual(run(x.cpu()), x.sin())  # it is copied
+
+    def test_runs_again_before_backward(self):
+        x = torch.randn(6, 16, device=D, requires_grad=True)
+        run = self.graphed(torch.sin, (x,))
+        first = run(x).sum()
+        run(x).sum().backward()
+        self.assertEqual(x.grad, x.cos())
+        with self.assertRaisesRegex(RuntimeError, "ran again before this backward pass"):
+            first.backward()
+        run(x).sum().backward()  # adds to what was the graph's own result
+        self.assertEqual(x.grad, 2 * x.cos())
+
+    def test_pool_and_stream(self):
+        x, pool = torch.ones(50, device=D), torch.netcl.graph_pool_handle()
+        self.assertNotEqual(pool, torch.netcl.graph_pool_handle())
+        before, stream = torch.netcl.current_stream(), torch.netcl.Stream()
+        graphs = [torch.accelerator.Graph() for _ in range(2)]
+        results = []
+        for graph in graphs:
+            with torch.netcl.graph(graph, pool=pool, stream=stream):
+                self.assertEqual(torch.netcl.current_stream(), stream)
+                results.append(x * 3)
+            self.assertEqual(graph.pool(), pool)
+        self.assertEqual(torch.netcl.current_stream(), before)
+        for graph, result in zip(graphs, results, strict=True):
+            x.add_(1)
+            graph.replay()
+            self.assertEqual(result, x * 3)
+
+
 if __name__ == "__main__":
     run_tests()

@@ -23,6 +23,7 @@ PARTS = {
         ("Devices, counters", "device.py"),
         ("Memory", "memory.py"),
         ("Streams", "streams.py"),
+        ("Graphs", "graphs.py"),
         ("Random numbers", "random.py"),
         ("Kernels of your own", "custom_kernel.py"),
     ],

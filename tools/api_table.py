@@ -19,6 +19,7 @@ UNLISTED = ("_compile_kernel", "_record_memory_history", "_snapshot", "_dump_sna
 #: Names that are present, with a difference.
 DIFFERENT = {
     "can_device_access_peer": "always False",
+    "graph": "of a torch.accelerator.Graph",
     "get_allocator_backend": "always `native`",
     "get_arch_list": "always empty: kernels are compiled at their first use",
     "get_gencode_flags": "always empty",
@@ -57,7 +58,7 @@ def rows() -> list[tuple[str, str, str]]:
 
 def extra() -> list[tuple[str, str]]:
     """(name, first line of its docstring) for what torch.netcl has beyond torch.cuda."""
-    known = {*torch.cuda.__all__, "amp", "memory", "random", "streams", "annotations"}
+    known = {*torch.cuda.__all__, "amp", "graphs", "memory", "random", "streams", "annotations"}
     names = sorted(n for n in dir(torch.netcl) if not n.startswith("_") and n not in known)
     return [(n, (getattr(torch.netcl, n).__doc__ or "").strip().splitlines()[0].rstrip(".")) for n in names]
 

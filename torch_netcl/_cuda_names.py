@@ -6,7 +6,7 @@ tools/api_table.py makes docs/api.md from them, and test/test_api.py checks that
 from __future__ import annotations
 
 _LEGACY = 'legacy types: use torch.empty(..., device="netcl"), torch.UntypedStorage'
-_GRAPHS = "torch.accelerator.Graph captures and replays work on netcl"
+_GRAPHS = "torch.accelerator.Graph captures and replays work, and its debug_dump() lists the commands"
 _SENSORS = "OpenCL has no such query; the vendor's tool tells"
 _POOLS = "the allocator cannot be replaced or divided"
 _HOST = "the cache of pinned memory keeps no statistics; torch.accelerator.memory.empty_host_cache() empties it"
@@ -17,8 +17,7 @@ REFUSED = {
     _LEGACY: "BFloat16Storage BFloat16Tensor BoolStorage BoolTensor ByteStorage ByteTensor CharStorage CharTensor "
     "ComplexDoubleStorage ComplexFloatStorage DoubleStorage DoubleTensor FloatStorage FloatTensor HalfStorage "
     "HalfTensor IntStorage IntTensor LongStorage LongTensor ShortStorage ShortTensor",
-    _GRAPHS: "CUDAGraph export_dot export_graph_data graph graph_annotations graph_pool_handle graphs "
-    "make_graphed_callables",
+    _GRAPHS: "CUDAGraph export_dot export_graph_data graph_annotations",
     _SENSORS: "clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature utilization",
     _POOLS: "CUDAPluggableAllocator MemPool change_current_allocator use_mem_pool caching_allocator_alloc "
     "caching_allocator_delete caching_allocator_disabled caching_allocator_enable",

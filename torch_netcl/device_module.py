@@ -7,6 +7,7 @@ from typing import Any as _Any
 from . import _utils as _utils
 from . import amp as amp
 from . import device as _device
+from . import graphs as graphs
 from . import memory as memory
 from . import random as random
 from . import streams as streams
@@ -15,6 +16,7 @@ from .amp import get_amp_supported_dtype as get_amp_supported_dtype
 from .custom_kernel import compile_kernel as compile_kernel
 from .device import *  # noqa: F403
 from .device import _is_in_bad_fork as _is_in_bad_fork
+from .graphs import *  # noqa: F403
 from .memory import *  # noqa: F403
 from .random import *  # noqa: F403
 from .random import default_generator as _get_generator
@@ -25,10 +27,12 @@ __all__ = [
     "compile_kernel",
     "default_generators",  # noqa: F405 (by __getattr__)
     "get_amp_supported_dtype",
+    "graphs",
     "memory",
     "random",
     "streams",
     *_device.__all__,
+    *graphs.__all__,
     *memory.__all__,
     *random.__all__,
     *streams.__all__,

@@ -12,8 +12,8 @@ are quick on the first runtime and long on the others: PoCL takes three times as
 Two kinds of files depend on the driver. Those of RUNTIME check what drivers do: their calls, errors, queues, caches,
 devices. Those of KERNELS compare a family of kernels with the CPU; every eighteenth of their tests is marked, so that
 each driver compiles kernels of every family, and every third is at least `long_driver`. Other files check code above
-the kernels (dispatch, dtypes, autocast's lists, optimizers' options, graphs of torch.compile, libraries, documents), or run
-many samples through the same kernels.
+the kernels (dispatch, dtypes, autocast's lists, optimizers' options, graphs of torch.compile, libraries, documents), or
+run many samples through the same kernels.
 """
 
 import inspect

@@ -1,8 +1,9 @@
 """``python -m benchmarks [WORDS ...]``: times netcl and torch CPU and prints a table.
 
 ``python -m benchmarks compile`` compares torch.compile with eager mode (compile.py), ``python -m benchmarks small``
-times small steps (small.py), ``python -m benchmarks loops`` training loops with their waits (loops.py), and
-``python -m benchmarks gpu`` is a first look at a GPU (gpu.py).
+times small steps (small.py), ``python -m benchmarks loops`` training loops with their waits (loops.py),
+``python -m benchmarks balance`` tells how launches would share more cores (balance.py), and ``python -m benchmarks gpu``
+is a first look at a GPU (gpu.py).
 The device is the first of NETCL_VISIBLE_DEVICES, e.g. ``NETCL_VISIBLE_DEVICES=pocl python -m benchmarks gemm``.
 """
 
@@ -17,13 +18,13 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from . import compile, gpu, loops, operators, report, small, start, training
+from . import balance, compile, gpu, loops, operators, report, small, start, training
 from .harness import add_options, matching, measure
 
 
 def main() -> int:
     """Run the command line; returns the exit status."""
-    others = {"compile": compile, "small": small, "loops": loops, "gpu": gpu}
+    others = {"balance": balance, "compile": compile, "small": small, "loops": loops, "gpu": gpu}
     if sys.argv[1:2] and sys.argv[1] in others:
         return others[sys.argv[1]].main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])

@@ -236,7 +236,7 @@ ALWAYS_INLINE void store_channels(const int what, const box_t* w, long to, const
 // The windows along x that lie inside the image: outputs [begin, end), empty if no vector lies along x.
 static inline window_t inner_windows(const PoolParams* P) {
   window_t w = {0, 0, 0};
-  if (LAST || VEC == 1 || P->adaptive) return w;
+  if (VEC == 1 || LAST || P->adaptive) return w;
   const long room = P->in[2] + P->pad[2] - (P->ker[2] - 1) * P->dil[2] - 1;
   w.begin = (P->pad[2] + P->stride[2] - 1) / P->stride[2];
   w.end = room < 0 ? 0 : min(room / P->stride[2] + 1, P->out[2]);
@@ -280,7 +280,7 @@ ALWAYS_INLINE void store_rows(const int what, const PoolParams* P, __global cons
       if (x == inner.begin) x = inner.end;
       if (x >= m.end) break;
       w.x = window_at(P, 2, x, drawn);
-      if (LAST || VEC == 1)
+      if (VEC == 1 || LAST)
         store_channels(what, &w, x, &m);
       else if (what == MAX && P->dil[2] == 1 && w.x.end - w.x.begin >= VEC)
         store(what, &w, WITHIN_WINDOW, x, 0, 0, 1);

@@ -114,6 +114,13 @@ class TestBenchmarks(TestCase):
         names = benchmarks("loops", "--list").stdout.split()
         self.assertLessEqual({"loops/gpt_demo/trainer", "loops/gpt_demo/ddp", "loops/resnet18/loader"}, set(names))
 
+    def test_balance(self):
+        run = benchmarks("balance", "mlp", "--units", "1", "128")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stdout, r"\| mlp \| 1 \| \d+ \| 1.00 \| 0 \| 0% \| \|")  # one unit has no neighbour
+        self.assertRegex(run.stdout, r"\| mlp \| 128 \| \d+ \| [\d.]+ \| \d+ \|")
+        self.assertEqual(benchmarks("balance", "no such model").returncode, 2)
+
     def test_turns(self):
         run = benchmarks(str(ROOT), "scale/add_1e3", "no such case", module="benchmarks.turns")
         self.assertRegex(run.stdout, r"\| scale/add_1e3 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|\n\n1 cases", run.stderr)

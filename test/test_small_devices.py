@@ -77,6 +77,16 @@ class TestSmallDevices(TestCase):
         self.assertEqual(local, min(32 << 10, whole_local))
         self.assertEqual(buffer, min(1 << 30, whole_buffer))
 
+    def test_other_numbers_of_units(self):
+        """Work is split for one core and for many."""
+        for units in ("1", "16", "128"):
+            out, _ = run(GRIDS + "print(torch.netcl.get_device_properties(D).max_compute_units)", "",
+                         NETCL_COMPUTE_UNITS=units)  # fmt: skip
+            self.assertEqual(out, units + "\n")
+        done = python("torch.ones(2, device='netcl')", NETCL_COMPUTE_UNITS="none")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("NETCL_COMPUTE_UNITS must be a positive number, got none", done.stderr)
+
     def test_large_buffers(self):
         program = """
 try: torch.empty(1 + (1 << 30), dtype=torch.uint8, device=D)

@@ -151,7 +151,7 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   d.max_work_item_sizes = max_work_item_sizes(id);
   hide(d);
   const cl_uint units = device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS);
-  d.max_compute_units = static_cast<cl_uint>(std::max(1L, number("NETCL_COMPUTE_UNITS", units)));
+  d.max_compute_units = static_cast<cl_uint>(positive("NETCL_COMPUTE_UNITS", std::max<cl_uint>(1, units)));
   d.native_floats = device_value<cl_uint>(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
   if (has("cl_nv_device_attribute_query")) {
     constexpr cl_device_info kMajor = 0x4000, kMinor = 0x4001;  // CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, _MINOR_NV
@@ -163,8 +163,7 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
 // NETCL_SUBDEVICES=n splits each CPU into n equal parts (clCreateSubDevices), to test with several devices. A device
 // that cannot be split stays whole.
 std::vector<cl_device_id> parts_of(cl_device_id id) {
-  const long n = number("NETCL_SUBDEVICES", 1);
-  TORCH_CHECK(!v || !*v || n >= 1, "NETCL_SUBDEVICES must be a positive number, got ", v);
+  const long n = positive("NETCL_SUBDEVICES", 1);
   if (n <= 1 || !(device_value<cl_device_type>(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU)) return {id};
   const auto units = static_cast<long>(device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS));
   const cl_device_partition_property how[] = {CL_DEVICE_PARTITION_EQUALLY, std::max(1L, units / n), 0};

@@ -1,6 +1,8 @@
 // Environment variables.
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <cstdlib>
 
 namespace netcl {
@@ -12,11 +14,12 @@ inline bool flag(const char* name) {
 }
 
 // The number that `name` is set to, or `otherwise`.
-inline long number(const char* name, long otherwise) {
+inline long positive(const char* name, long otherwise) {
   const char* value = std::getenv(name);
-  char* end = nullptr;
-  const long n = value ? std::strtol(value, &end, 10) : otherwise;
-  return end == value ? otherwise : n;
+  if (!value || !*value) return otherwise;
+  const long n = std::strtol(value, nullptr, 10);
+  TORCH_CHECK(n >= 1, name, " must be a positive number, got ", value);
+  return n;
 }
 
 // NETCL_LAUNCH_BLOCKING=1: every command waits for its end.

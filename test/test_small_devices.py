@@ -85,7 +85,7 @@ class TestSmallDevices(TestCase):
             self.assertEqual(out, units + "\n")
         done = python("torch.ones(2, device='netcl')", NETCL_COMPUTE_UNITS="none")
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("NETCL_COMPUTE_UNITS must be a positive number, got none", done.stderr)
+        self.assertIn("NETCL_COMPUTE_UNITS must be a number from 1 to 1048576, got none", done.stderr)
 
     def test_large_buffers(self):
         program = """

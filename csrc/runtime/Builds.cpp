@@ -24,14 +24,7 @@ constexpr int kMostThreads = 8;
 thread_local bool on_build_thread = false;
 
 // -1 if the user does not say.
-int wanted_threads() {
-  const char* v = std::getenv("NETCL_COMPILE_THREADS");
-  if (!v || !*v) return -1;
-  char* end = nullptr;
-  const long n = std::strtol(v, &end, 10);
-  TORCH_CHECK_VALUE(*end == '\0' && n >= 0 && n <= 1024, "NETCL_COMPILE_THREADS must be a number from 0 on, got ", v);
-  return static_cast<int>(n);
-}
+int wanted_threads() { return static_cast<int>(number("NETCL_COMPILE_THREADS", 0, 1024, -1)); }
 
 class Pool {
  public:

@@ -150,8 +150,8 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
   d.max_work_group_size = device_value<size_t>(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
   d.max_work_item_sizes = max_work_item_sizes(id);
   hide(d);
-  const cl_uint units = device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS);
-  d.max_compute_units = static_cast<cl_uint>(positive("NETCL_COMPUTE_UNITS", std::max<cl_uint>(1, units)));
+  const long units = std::max<cl_uint>(1, device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS));
+  d.max_compute_units = static_cast<cl_uint>(number("NETCL_COMPUTE_UNITS", 1, 1 << 20, units));
   d.native_floats = device_value<cl_uint>(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
   if (has("cl_nv_device_attribute_query")) {
     constexpr cl_device_info kMajor = 0x4000, kMinor = 0x4001;  // CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, _MINOR_NV
@@ -163,7 +163,7 @@ DeviceInfo query(cl_platform_id platform, cl_device_id id) {
 // NETCL_SUBDEVICES=n splits each CPU into n equal parts (clCreateSubDevices), to test with several devices. A device
 // that cannot be split stays whole.
 std::vector<cl_device_id> parts_of(cl_device_id id) {
-  const long n = positive("NETCL_SUBDEVICES", 1);
+  const long n = number("NETCL_SUBDEVICES", 1, 1 << 20, 1);
   if (n <= 1 || !(device_value<cl_device_type>(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU)) return {id};
   const auto units = static_cast<long>(device_value<cl_uint>(id, CL_DEVICE_MAX_COMPUTE_UNITS));
   const cl_device_partition_property how[] = {CL_DEVICE_PARTITION_EQUALLY, std::max(1L, units / n), 0};

@@ -14,11 +14,13 @@ inline bool flag(const char* name) {
 }
 
 // The number that `name` is set to, or `otherwise`.
-inline long positive(const char* name, long otherwise) {
+inline long number(const char* name, long least, long most, long otherwise) {
   const char* value = std::getenv(name);
   if (!value || !*value) return otherwise;
-  const long n = std::strtol(value, nullptr, 10);
-  TORCH_CHECK(n >= 1, name, " must be a positive number, got ", value);
+  char* end = nullptr;
+  const long n = std::strtol(value, &end, 10);
+  TORCH_CHECK_VALUE(*end == '\0' && n >= least && n <= most, name, " must be a number from ", least, " to ", most,
+                    ", got ", value);
   return n;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "runtime/Environment.h"
 #include "runtime/FaultInjection.h"
 
 namespace netcl {
@@ -52,15 +53,7 @@ char* ImmediateQueue::host_address(cl_mem mem, size_t bytes) {
 }
 
 int64_t immediate_microseconds(const Device& /*device*/) {
-  static const int64_t wanted = [] {
-    const char* v = std::getenv("NETCL_IMMEDIATE_MICROSECONDS");
-    if (!v || !*v) return int64_t{-1};
-    char* end = nullptr;
-    const long long n = std::strtoll(v, &end, 10);
-    TORCH_CHECK_VALUE(*end == '\0' && n >= 0 && n <= 1000000,
-                      "NETCL_IMMEDIATE_MICROSECONDS must be a number from 0 to 1000000, got ", v);
-    return static_cast<int64_t>(n);
-  }();
+  static const int64_t wanted = number("NETCL_IMMEDIATE_MICROSECONDS", 0, 1000000, -1);
   // Measured: what a wake-up costs.
   return wanted >= 0 ? wanted : 60;
 }

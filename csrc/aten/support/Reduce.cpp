@@ -20,7 +20,6 @@ namespace {
 constexpr int64_t kItemElements = 65536;     // elements that pay for a work-item on a CPU
 constexpr int64_t kFoldElements = 8192;      // elements from which several rows are reduced side by side
 constexpr int64_t kSegmentElements = 65536;  // elements that pay for a second launch
-constexpr int64_t kRowsAtOnce = 4;           // reduce_outer reads so many rows at once
 constexpr int64_t kLongRow = 32;             // a dense row at least this long is reduced along its lanes,
 constexpr int64_t kLongNarrowRow = 129;      // or this long, if its lanes can be transposed
 constexpr int64_t kTransposedPanel = 8;      // vectors of outputs side by side, if lanes are transposed
@@ -111,7 +110,7 @@ Plan plan_cpu(const Device& device, const Reduction& p, int64_t lanes, ReducePar
     segments =
         std::min(ceil_div(target, params.tiles), std::max<int64_t>(params.reduced * width / kSegmentElements, 1));
   }
-  cut(params, segments, inner ? kReduceBlock : kRowsAtOnce);
+  cut(params, segments, inner ? kReduceBlock : kReduceRows);
   params.tiles_per_item =
       std::clamp<int64_t>(ceil_div(kItemElements, params.segment * width), 1, ceil_div(params.tiles, target));
   plan.global = {static_cast<size_t>(ceil_div(params.tiles, params.tiles_per_item)),

@@ -71,7 +71,8 @@ GROUPS = {
     "sparse": "aten/Sparse*",
     "matrices": "aten/LinearAlgebra aten/Factorizations aten/Fft aten/*Attention aten/TransformerLayers aten/Quantized "
     "aten/ScaledMm",
-    "tensors": "aten/Copy aten/Factories aten/Hooks aten/Compiled aten/ShallowCopy aten/Nested Module Interop Profiler",
+    "tensors": "aten/Copy aten/Factories aten/Hooks aten/Compiled aten/ShallowCopy aten/Nested aten/Graph "
+    "aten/Recording Module Interop Profiler",
     "decompositions": "aten/linalg/*",
     "layers": "aten/BatchNorm aten/ChannelNorm aten/Normalization aten/*Loss aten/FakeQuantize",
     "products": "aten/gemm/* aten/conv/* aten/rnn/*",

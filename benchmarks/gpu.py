@@ -215,8 +215,9 @@ class Runner:
         for i, name in enumerate(names):
             left = self.end - time.monotonic()
             share = left / sum(STAGES[other].seconds for other in names[i:])
-            # What earlier stages did not need may double a stage, but the last ones should not wait for it.
-            seconds = min(STAGES[name].seconds * share, 2 * STAGES[name].seconds)
+            # What earlier stages did not need may double a stage; more is for those behind it, if there are any.
+            most = left if name == names[-1] else 2 * STAGES[name].seconds
+            seconds = min(STAGES[name].seconds * share, most)
             if seconds < 2:
                 self.note(name, ["no time left"])
                 continue

@@ -328,6 +328,19 @@ class TestGraphedCallables(TestCase):
         run(x).sum().backward()  # adds to what was the graph's own result
         self.assertEqual(x.grad, 2 * x.cos())
 
+    def test_samples_seen_otherwise(self):
+        """The same memory with other strides, or lazily conjugated or negated, is another argument."""
+        x = torch.randn(5, 5, dtype=torch.complex64, device=D)
+        run = self.graphed(lambda t: t * 2, (x,))
+        for view in (lambda t: t, lambda t: t.t(), lambda t: t.conj(), lambda t: torch._neg_view(t)):
+            x.copy_(torch.randn(5, 5, dtype=torch.complex64))
+            expected = view(x.cpu()) * 2
+            self.assertEqual(run(view(x)).cpu(), expected)
+        empty = torch.ones(0, 3, device=D)
+        self.assertEqual(self.graphed(lambda t: (t * 2, x + 1), (empty,))(empty.clone())[0].shape, (0, 3))
+        with self.assertRaisesRegex(ValueError, "requires a gradient, but its sample did not"):
+            run(torch.zeros(5, 5, dtype=torch.complex64, device=D, requires_grad=True))
+
     def test_pool_and_stream(self):
         x, pool = torch.ones(50, device=D), torch.netcl.graph_pool_handle()
         self.assertNotEqual(pool, torch.netcl.graph_pool_handle())

@@ -49,6 +49,18 @@ class graph:
             self.stream.__exit__(*error)
 
 
+def _form(t: Tensor) -> tuple[Any, ...]:
+    return t.stride(), t.is_conj(), t.is_neg()
+
+
+def _load(own: Tensor, tensor: Tensor) -> None:
+    """Copies `tensor` to `own`, which may be the same memory, or the same seen otherwise (`own.t()`)."""
+    if own.data_ptr() != tensor.data_ptr():
+        own.copy_(tensor)
+    elif _form(own) != _form(tensor):
+        own.copy_(tensor.clone())
+
+
 class _Graphed:
     """A callable whose forward and backward pass are a graph each."""
 
@@ -94,8 +106,7 @@ class _Graphed:
         # In memory of its own: its gradients may become a `.grad`, which no other graph may overwrite.
         self.output_grads = [torch.empty_like(o) if o.requires_grad else None for o in self.outputs]
         self.input_grads: list[Tensor | None] = [None] * len(self.inputs)
-        self.trains = any(t.requires_grad for t in self.inputs) and any(o.requires_grad for o in self.outputs)
-        if self.trains:
+        if any(t.requires_grad for t in self.inputs) and any(o.requires_grad for o in self.outputs):
             with graph(self.backward_graph):
                 self.input_grads = self.gradients(self.outputs, self.output_grads, unused)
 
@@ -110,6 +121,8 @@ class _Graphed:
                 raise ValueError(
                     f"tensor {i} of the arguments is {what}, but was captured as {sample.dtype} {tuple(sample.shape)}"
                 )
+            if leaf.requires_grad and not sample.requires_grad and torch.is_grad_enabled():
+                raise ValueError(f"tensor {i} of the arguments requires a gradient, but its sample did not")
         return pytree.tree_unflatten(_Replay.apply(self, *leaves, *self.parameters), self.results)
 
 
@@ -119,8 +132,7 @@ class _Replay(torch.autograd.Function):
         graphed.runs += 1
         ctx.graphed, ctx.run, ctx.tensors = graphed, graphed.runs, inputs
         for sample, tensor in zip(graphed.inputs[: graphed.given], inputs, strict=False):
-            if sample.data_ptr() != tensor.data_ptr():
-                sample.copy_(tensor)
+            _load(sample, tensor)
         graphed.forward_graph.replay()
         outputs = tuple(o.detach() for o in graphed.outputs)
         constant = (o for o, g in zip(outputs, graphed.output_grads, strict=True) if g is None)
@@ -137,8 +149,8 @@ class _Replay(torch.autograd.Function):
                 "run backward first, or make two graphed callables"
             )
         for own, grad in zip(graphed.output_grads, grads, strict=True):
-            if own is not None and own.data_ptr() != grad.data_ptr():
-                own.copy_(grad)
+            if own is not None:
+                _load(own, grad)
         # Autograd may have made the last replay's result a `.grad`, to which it adds this one.
         for tensor, own in zip(ctx.tensors, graphed.input_grads, strict=True):
             before = tensor.grad if own is not None and tensor.is_leaf else None
@@ -174,7 +186,7 @@ def make_graphed_callables(
 
     Raises RuntimeError under autocast that caches its casts (`cache_enabled=False` is needed), for modules with hooks,
     and with a torch that has no torch.accelerator.Graph; a call raises ValueError if its tensors have other sizes or
-    dtypes than the samples.
+    dtypes than the samples, or require gradients that those did not.
     """
     if not hasattr(torch.accelerator, "Graph"):
         raise RuntimeError(f"make_graphed_callables: torch {torch.__version__} has no torch.accelerator.Graph")

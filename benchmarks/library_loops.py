@@ -190,7 +190,7 @@ def ddp_worker(rank: int, store: str, device: str, waits: bool, commands: Connec
     """One of two processes: makes as many steps as each command says."""
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    dist.init_process_group(init_method=f"file://{store}", rank=rank, world_size=2)
     torch.manual_seed(0)
     model = nn.parallel.DistributedDataParallel(training.GPT().to(device))
     optimizer, (x, y) = torch.optim.AdamW(model.parameters(), lr=1e-4), small_batch(device)

@@ -114,6 +114,15 @@ class TestBenchmarks(TestCase):
         names = benchmarks("loops", "--list").stdout.split()
         self.assertLessEqual({"loops/gpt_demo/trainer", "loops/gpt_demo/ddp", "loops/resnet18/loader"}, set(names))
 
+    def test_loops_of_libraries(self):
+        """Every loop with a loader, a trainer or two processes makes its steps."""
+        names = [x for x in benchmarks("loops", "--list").stdout.split() if x.count("/") == 2]
+        self.assertGreater(len(names), 5)
+        run = benchmarks("loops", *names, "--samples", "1", "--sample-ms", "1", "--no-cpu")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        for name in names:
+            self.assertIn(f"| {name} | ", run.stdout)
+
     def test_balance(self):
         run = benchmarks("balance", "mlp", "--units", "1", "128")
         self.assertEqual(run.returncode, 0, run.stderr)

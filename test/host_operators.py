@@ -20,7 +20,9 @@ GROUPS = [
      "and `_linalg_eigh` of matrices above 64 x 64 run on the host too, where LAPACK is faster; with\n"
      "`NETCL_CPU_FALLBACK=error` the device's kernels take them.",
      r"linalg_|_linalg_|geqrf|ormqr|_compute_linear_combination"),
-    ("Quantisation", "They create or take quantised tensors, which netcl lacks: most raise on the host as well.",
+    ("Quantisation",
+     "For weights packed for the CPU, and for quantised tensors, which netcl lacks. `torch.quantize_per_tensor` and\n"
+     "the like raise, and so are not listed.",
      r".*quant|.*_fq_|_int_mm|_scaled_mm|.*int4pack|.*int8pack"),
     ("Sparse layouts", "Block layouts, and checks of indices.",
      r".*sparse|.*spdiags|sspaddmm|_convert_indices|.*compressed"),

@@ -147,6 +147,21 @@ class TestRefusedDtypes(TestCase):
                     torch.netcl.synchronize()  # raises if a kernel did not compile
         self.assertGreater(refused, 50)
 
+    def test_quantised_tensors(self):
+        """They are neither made on a device nor copied to it; the operator does not run on the host before it fails."""
+        x, scale, zero = torch.ones(3, 2, device=DEVICE), torch.ones(3), torch.zeros(3, dtype=torch.int64)
+        torch.netcl.reset_cpu_fallback_ops()
+        for call in (
+            lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+            lambda: torch.quantize_per_tensor(x, scale[0], zero[0], torch.quint8),
+            lambda: torch.quantize_per_tensor_dynamic(x, torch.qint8, False),
+            lambda: torch.quantize_per_channel(x, scale, zero, 0, torch.qint8),
+            lambda: torch.quantize_per_tensor(x.cpu(), 0.1, 0, torch.qint8).to(DEVICE),
+        ):
+            with self.assertRaisesRegex(NotImplementedError, "netcl has no quantised tensors"):
+                call()
+        self.assertEqual(torch.netcl.cpu_fallback_ops(), {})
+
     def test_others(self):
         for name, f in OTHERS.items():
             self.check(name, f, torch.ones(4, dtype=torch.complex64, device=DEVICE))

@@ -547,6 +547,7 @@ class TestHostileInput(TestCase):
             lambda: torch.nn.functional.layer_norm(a, (3,), b[0]),
             lambda: torch.nn.functional.embedding(index, a),
             lambda: torch.nn.functional.conv2d(a[None, None], b[None, None]),
+            lambda: torch.nn.functional.conv2d(b[None, None], a[None, None]),
             lambda: torch.nn.functional.linear(b, a),
             lambda: torch.add(a, a, out=b),
             lambda: torch.ops.aten._foreach_add_([a], [b]),

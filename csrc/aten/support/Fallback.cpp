@@ -32,15 +32,49 @@ State& state() {
   return *s;
 }
 
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+std::string name_of(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
-  std::string name = schema.name();
-  if (!schema.overload_name().empty()) name += "." + schema.overload_name();
-  count_host_call(name);
+  return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+}
+
+// A convolution of a CPU tensor with a weight on a device comes here, and its result would be a CPU tensor.
+void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!op.schema().name().starts_with("aten::")) return;
+  std::optional<c10::Device> first;
+  for (const auto& value : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (!value.isTensor() || !value.toTensor().defined() || value.toTensor().dim() == 0) continue;
+    const c10::Device device = value.toTensor().device();
+    TORCH_CHECK(!first || *first == device,
+                "Expected all tensors to be on the same device, but found at least two devices, ", *first, " and ",
+                device, " (when running ", name_of(op), ")");
+    first = device;
+  }
+}
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  check_devices(op, *stack);
+  count_host_call(name_of(op));
   at::native::cpu_fallback(op, stack);
 }
 
 NETCL_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+
+// The CPU's kernels would make quantised tensors of netcl, for which there is no dispatch key.
+void refuse(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, name_of(op),
+                              ": netcl has no quantised tensors; call it on the CPU, or use torchao");
+}
+constexpr const char* kQuantised[] = {
+    "_empty_affine_quantized",
+    "_empty_per_channel_affine_quantized",
+    "_make_per_channel_quantized_tensor",
+    "_make_per_tensor_quantized_tensor",
+    "quantize_per_channel",
+    "quantize_per_tensor",
+    "quantize_per_tensor.tensor_qparams",
+    "quantize_per_tensor.tensors",
+    "quantize_per_tensor_dynamic",
+};
 
 // ATen has one function for all devices of each of these, and it accesses its tensors' memory on the host.
 constexpr const char* kHostMemory[] = {
@@ -65,6 +99,11 @@ constexpr const char* kHostMemory[] = {
 };
 NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : kHostMemory) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  for (const char* name : kQuantised) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());
+}
+// A copy of the CPU's quantised tensor.
+NETCL_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+  m.impl("empty_quantized", torch::CppFunction::makeFromBoxedFunction<&refuse>());
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ import unittest
 from pathlib import Path
 
 import torch
+from processes import python
 from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,6 +61,46 @@ class TestBlocks(TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(sorted(re.findall(r"rank (\d) of 2: loss \d", done.stdout)), ["0", "1"])
 
+
+    @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
+    def test_faq_quotes_what_is_printed(self):
+        code = """
+import warnings, torch
+warnings.simplefilter("always")
+x = torch.ones(3, device="netcl")
+for call in (
+    lambda: torch.nn.Linear(3, 3).to("opencl"),
+    lambda: torch.ones(3, device="opencl"),
+    lambda: torch.ones(3, device="cuda"),
+    lambda: torch.amp.GradScaler(),
+    lambda: torch.autocast("netcl", dtype=torch.float16),
+    lambda: torch.linalg.eigvals(torch.eye(3, device="netcl")),
+    lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+    lambda: torch.nn.Linear(3, 3).to("netcl")(torch.ones(3)),
+    lambda: torch.nn.Conv2d(3, 3, 1).to("netcl")(torch.ones(1, 3, 3, 3)),
+    lambda: x.numpy(),
+    lambda: torch.empty(1 << 42, device="netcl"),
+    lambda: x[torch.tensor([7], device="netcl")].cpu(),
+):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            call()
+        except Exception as error:
+            print(error)
+        print(*(w.message for w in said))
+"""
+        done = python(code, NETCL_DISABLE="fp16", NETCL_FP16=None, NETCL_CPU_FALLBACK=None)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        printed = re.sub(r"\s+", " ", done.stdout)
+        page = (ROOT / "docs" / "faq.md").read_text()
+        quoted = re.findall(r'^## .*?"(.+)"', page, re.M)
+        self.assertEqual(len(quoted), 10)
+        for text in quoted:
+            if torch.backends.cuda.is_built() and "CUDA" in text:
+                continue  # its error names the driver
+            self.assertIn(text.removeprefix("… "), printed)
+        self.assertEqual(printed.count("Expected all tensors to be on the same device"), 2)
 
     @unittest.skipUnless(torch.netcl.is_available(), "no OpenCL device")
     @unittest.skipIf(importlib.util.find_spec("matplotlib") is None, "pip install matplotlib")

@@ -44,6 +44,66 @@ class TestDocs(TestCase):
                     self.assertTrue((ROOT / path).exists(), f"{document.name} names {path}")
         self.assertGreater(found, 20)
 
+    def test_links(self):
+        """Links lead to files, and to headings as GitHub names them."""
+
+        def headings(path):
+            text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
+            lines = re.findall(r"^#+ (.+)$", text, re.M)
+            return [re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines]
+
+        found = 0
+        for document in DOCUMENTS:
+            for link in re.findall(r"\]\(([^()\s]+)\)", document.read_text()):
+                path, _, heading = link.partition("#")
+                if "://" not in link:
+                    target = (document.parent / path) if path else document
+                    self.assertTrue(target.exists(), f"{document.name} links to {link}")
+                    found += 1
+                    if heading:
+                        self.assertIn(heading, headings(target), f"{document.name} links to {link}")
+        self.assertGreater(found, 40)
+
+    def test_index(self):
+        """It lists every page, and answers what newcomers ask."""
+        text = (ROOT / "docs" / "index.md").read_text()
+        pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+        self.assertEqual(pages - set(re.findall(r"\((\w+\.md)", text)), set())
+        asked = ("train", "compile", "several processes", "save and load", "write a kernel", "debug", "report a bug")
+        for question in asked:
+            self.assertRegex(text, rf"\n\| .*{question}.*\? \| .*\(.*\) \|")
+        template = (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.md").read_text()
+        self.assertIn("output of `python -m torch_netcl`", template)
+
+    def test_commands(self):
+        """What is typed after `make` is a target, and after `python -m` a module."""
+        makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+        targets = set(re.search(r"^\.PHONY: (.*)$", makefile, re.M)[1].split())
+        targets |= set(re.findall(r"^([\w-]+)(?:, [\w-]+)*:(?!=)", makefile, re.M))
+        found = 0
+        for document in DOCUMENTS:
+            text = document.read_text()
+            lines = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)).splitlines()
+            for line in [*lines, *re.findall(r"`([^`\n]+)`", text)]:
+                for words in re.findall(r"(?:^|&& )make ([^#&|>;]+)", line):
+                    wanted = {word for word in words.split() if not re.search(r"[=\"…]", word)}
+                    self.assertEqual(wanted - targets, set(), f"{document.name}: {line}")
+                    found += len(wanted)
+                for module in re.findall(r"python -m ((?:torch_netcl|benchmarks)[\w.]*)", line):
+                    path = ROOT / module.replace(".", "/")
+                    self.assertTrue(path.with_suffix(".py").exists() or (path / "__main__.py").exists(), line)
+                    found += 1
+        self.assertGreater(found, 40)
+
+    def test_source_archive(self):
+        """It has all that a clone has: `make demo` and the Dockerfile work from it."""
+        run = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+        if run.returncode:
+            self.skipTest("not a clone")
+        listed = set((ROOT / "MANIFEST.in").read_text().split())
+        always = {"MANIFEST.in", "pyproject.toml", "setup.py", "torch_netcl"}  # by setuptools
+        self.assertEqual({line.partition("/")[0] for line in run.stdout.splitlines()} - listed - always, set())
+
     def test_names_of_the_walk_exist(self):
         text = (ROOT / "CONTRIBUTING.md").read_text()
         stops = re.findall(r"^\| `([\w./]+)` \| `(\w+)` \|", text, re.M)

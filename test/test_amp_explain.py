@@ -4,6 +4,7 @@ import math
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import torch
 from common import allow_fp16
@@ -192,12 +193,17 @@ class TestExplain(TestCase):
         (up,) = [m for m in got.modules if m.name == "2.up"]
         self.assertGreater(up.saturate[dtype], 0)
         self.assertIn("beyond", up.advice)
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                got.plot(Path(folder) / "explain.png")
-            except ModuleNotFoundError:
-                self.skipTest("matplotlib is not installed")
+        try:
+            from matplotlib import pyplot
+        except ModuleNotFoundError:
+            self.skipTest("matplotlib is not installed")
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(pyplot, "close"):
+            got.plot(Path(folder) / "explain.png")
             self.assertEqual((Path(folder) / "explain.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        legends = [[text.get_text() for text in axis.get_legend().get_texts()] for axis in pyplot.gcf().axes]
+        pyplot.close()
+        self.assertEqual(legends[0][0], "keep in float32")
+        self.assertEqual(legends[1:], [["float16", "bfloat16"], ["float32", "autocast"]])
 
     def test_arguments(self):
         class Two(nn.Module):

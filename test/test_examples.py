@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+from processes import python
 from torch.testing._internal.common_utils import (
     TestCase,
     instantiate_parametrized_tests,
@@ -61,7 +62,7 @@ class TestExamples(TestCase):
         self.assertEqual((self.folder / f"{name}.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
         return rows
 
-    @parametrize("name,device", [("digits", "netcl"), ("gpt", "netcl"), ("digits", "cpu")])
+    @parametrize("name,device", [("digits", "netcl"), ("gpt", "netcl"), ("digits", "cpu"), ("gpt", "cpu")])
     def test_script(self, name, device):
         steps = 12
         files = ("--csv", self.folder / f"{name}.csv", "--png", self.folder / f"{name}.png")
@@ -122,10 +123,19 @@ class TestExamples(TestCase):
                 with self.assertRaisesRegex(SystemExit, message):
                     pick_device(name)
 
-    def test_device_in_a_script(self):
-        done = run_example("gpt.py", "--device", "opencl")
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("called netcl", done.stderr)
+    @parametrize("script", ["demo", "digits", "generate", "gpt"])
+    def test_device_in_a_script(self, script):
+        """Each script ends with what to type, before it loads data or makes a model."""
+        path = str(ROOT / "examples" / f"{script}.py")
+        code = f"import runpy, sys\nsys.path.insert(0, {os.path.dirname(path)!r})\n"
+        code += f"runpy.run_path({path!r}, run_name='__main__')"
+        said = {"opencl": "called netcl: --device netcl", "netcl:9": "so no netcl:9; try --device netcl"}
+        if not torch.cuda.is_available():
+            said["cuda"] = "so no cuda; try --device netcl"
+        for device, message in said.items():
+            done = python(code, "--device", device)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+            self.assertRegex(done.stderr, rf"\A.*{message}.*\n\Z")  # one line, no traceback
 
 
 instantiate_parametrized_tests(TestExamples)

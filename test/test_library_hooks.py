@@ -38,8 +38,8 @@ def default_device(use=-1):
 """,
     "ultralytics/utils/torch_utils.py": """
 import torch
-def select_device(device="", batch=0):
-    return torch.device("cpu")
+def select_device(device="", newline=False, verbose=True):
+    return device if device == "tpu" else torch.device("cpu")
 """,
     "accelerate/state.py": "PartialState = None\n",  # a version that the hook does not know
 }
@@ -47,6 +47,8 @@ def select_device(device="", batch=0):
 
 def installed(*names):
     missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if os.environ.get("NETCL_TEST_LIBRARIES") == "1":  # in build/: make test-hooked-libraries
+        return lambda test: test
     return unittest.skipIf(missing, f"pip install {' '.join(missing)}")
 
 
@@ -90,7 +92,7 @@ print(get_device_name(), get_device(), get_device("cpu"), get_device(torch.devic
 print(default_device(), default_device(False), default_device(), default_device(True))
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    select_device("cpu"), select_device(device="cpu")
+    select_device("cpu"), select_device(device="cpu"), select_device("tpu")
     print(len(said), select_device(), "ultralytics" in str(said[0].message) if said else None)
     import accelerate.state
     print(*("know this accelerate" in str(w.message) for w in said))

@@ -102,8 +102,8 @@ def _fastai_fp16(module: ModuleType) -> None:
 
 def _ultralytics(module: ModuleType) -> None:
     def select_device(original: Callable, device: Any = "", *args: Any, **kwargs: Any) -> torch.device:
-        found = original(device, *args, **kwargs)
-        if found.type == "cpu" and device in ("", None, "auto") and netcl_is_accelerator():
+        found = original(device, *args, **kwargs)  # a device, or "tpu:0" and the like as they are given
+        if device in ("", None, "auto") and found == torch.device("cpu") and netcl_is_accelerator():
             warnings.warn("ultralytics runs on the CPU: its trainer and predictor know no device netcl", stacklevel=3)
         return found
 

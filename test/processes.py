@@ -76,10 +76,9 @@ class Server:
 
     def run(self, code: str, arguments: tuple[str, ...], env: dict[str, str], timeout: float):
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            self.socket.settimeout(60)
+            self.socket.settimeout(timeout)  # the server may be importing torch, on a busy machine
             socket.send_fds(self.socket, [pickle.dumps((code, arguments, env))], [out.fileno(), err.fileno()])
             child = pickle.loads(self.socket.recv(1000))
-            self.socket.settimeout(timeout)
             try:
                 status = pickle.loads(self.socket.recv(1000))
             except TimeoutError:

@@ -1,5 +1,6 @@
 """mode="reduce-overhead": recorded calls of compiled graphs against calls without it."""
 
+import copy
 import gc
 import threading
 import warnings
@@ -127,6 +128,123 @@ def test_training(name, model, shape, autocast, replays):
     for a, b in zip(trained("reduce-overhead"), expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
     assert len(replays) >= 2 * (len(data) - 2)
+
+
+def optimizers():
+    yield "SGD", torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "foreach": True}
+    yield "AdamW", torch.optim.AdamW, {"foreach": True, "capturable": True}
+    yield "AdamW_fused", torch.optim.AdamW, {"fused": True}  # torch.compile runs it as it is
+
+
+@pytest.mark.parametrize("name, kind, how", list(optimizers()), ids=lambda v: v if isinstance(v, str) else "")
+def test_optimizers(name, kind, how, replays):
+    """Compiled steps, with a rate that changes, gradients that are None, and states that move."""
+    start = [*(torch.randn(40, 30) for _ in range(4)), torch.randn(30), torch.randn(1), torch.randn(4000)]
+    grads = torch.randn(12, 7, 4000)
+
+    def trained(mode):
+        torch._dynamo.reset()
+        params = [nn.Parameter(p.to(DEVICE)) for p in start]
+        optimizer = kind(params, lr=torch.tensor(0.01, device=DEVICE), **how)
+        step = torch.compile(optimizer.step, mode=mode) if mode else optimizer.step
+        for i, batch in enumerate(grads):
+            for p, grad in zip(params, batch, strict=True):
+                p.grad = grad[: p.numel()].view(p.shape).to(DEVICE)
+            if i in (5, 6):
+                params[2].grad = None
+            if i == 7:
+                optimizer.param_groups[0]["lr"].fill_(0.02)
+            if i == 9:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            step()
+        states = [t.cpu() for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t)]
+        return [p.detach().cpu() for p in params] + states
+
+    expected = trained("default")
+    assert not replays
+    torch.testing.assert_close(trained("reduce-overhead"), expected, rtol=0, atol=0)
+    assert bool(replays) != ("fused" in how)
+    torch.testing.assert_close(trained(None), expected)
+
+
+def test_lists_of_tensors(replays):
+    """Operators over lists find their tensors by tables of addresses, which replays write anew."""
+
+    def call(args):
+        a, b = args[: len(args) // 2], args[len(args) // 2 :]
+        torch._foreach_add_(a, b, alpha=2)
+        made = torch._foreach_mul(a, torch._foreach_exp(b))
+        return (*made, *torch._foreach_norm(made))
+
+    run = recording.Recorded(call)
+    for _ in range(CALLS):
+        a, b = ([randn(n) for n in (5, 3000, 1, 70)] for _ in range(2))
+        expected = [t.clone() for t in a]
+        results = call([*expected, *b])
+        torch.testing.assert_close(run([*a, *b]), results)
+        torch.testing.assert_close(a, expected)
+    assert len(replays) == CALLS - 1
+
+
+def test_lists_in_more_buffers_than_a_kernel_takes(replays):
+    run = recording.Recorded(lambda args: tuple(torch._foreach_add(args, 1)))
+    for i in range(2 * CALLS):
+        length = 3 << 20 if i == CALLS else 64  # of the storage, which has a buffer of its own if it is large
+        tensors = [randn(64) for _ in range(10)]
+        for at, t in enumerate(tensors):
+            tensors[at] = torch.empty(length, device=DEVICE)[:64].copy_(t)
+        torch.testing.assert_close(run(list(tensors)), tuple(t + 1 for t in tensors))
+    assert len(replays) == 2 * CALLS - 2
+
+
+def test_grad_scaler(replays):
+    """A step that is left out, since a gradient is not finite, changes nothing, and the next one is right."""
+    data = torch.randn(8, 16, 8)
+    data[4] = float("inf")
+
+    def trained(mode):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).to(DEVICE)
+        optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+        scaler = torch.amp.GradScaler("netcl", init_scale=1024.0, growth_interval=2)
+        run = torch.compile(model, mode=mode) if mode else model
+        if mode:
+            optimizer.step = torch.compile(optimizer.step, mode=mode)
+        found = []
+        for batch in data:
+            optimizer.zero_grad()
+            scaler.scale(run(batch.to(DEVICE)).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            found.append((scaler.get_scale(), *(p.detach().cpu() for p in model.parameters())))
+        assert found[4][0] < found[3][0]
+        torch.testing.assert_close(found[4][1:], found[3][1:], rtol=0, atol=0)
+        return found
+
+    expected = trained("default")
+    torch.testing.assert_close(trained("reduce-overhead"), expected, rtol=0, atol=0)
+    assert replays
+    torch.testing.assert_close(trained(None), expected)
+
+
+def test_unscaling(replays):
+    def call(args):
+        found = torch.zeros((), device=DEVICE)
+        torch._amp_foreach_non_finite_check_and_unscale_(args[1:], found, args[0])
+        return (found, *args[1:])
+
+    run = recording.Recorded(call)
+    for i in range(CALLS):
+        scale = torch.full((), 0.5, device=DEVICE)
+        grads = [randn(20, 10), randn(3000), randn(1, dtype=torch.bfloat16)]
+        if i == 3:
+            grads[1][77] = float("nan")
+        expected = [g * 0.5 for g in grads]
+        found, *results = run([scale, *grads])
+        torch.testing.assert_close(found.item(), float(i == 3))
+        torch.testing.assert_close(results, expected, equal_nan=True)
+    assert len(replays) == CALLS - 1
 
 
 def test_two_forward_calls_before_backward(replays):

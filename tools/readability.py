@@ -40,7 +40,7 @@ BOUNDS = {
     "structs written twice": Bound(0, 0),
     "-D that repeat a kernel's name": Bound(0, 0),
     "files above 800 lines": Bound(0, 0),
-    "lines of csrc and kernels": Bound(48799, 42500),
+    "lines of csrc and kernels": Bound(48877, 42500),
     "kernels": Bound(231, 190),
     "-D names that the host sets": Bound(166, 100),
     "preprocessor lines of kernels, percent": Bound(31, 20),

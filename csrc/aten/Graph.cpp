@@ -26,7 +26,7 @@ namespace {
 class GraphPools {
  public:
   struct Pool {
-    int number = 1, graphs = 0;  // 0: see Recording.cpp
+    int number = 2, graphs = 0;  // 0 and 1: see Recording.cpp and MultiTensor.cpp
   };
   static GraphPools& instance() {
     static auto* pools = new GraphPools();

@@ -43,10 +43,11 @@ class DeferredCommand {
   virtual void submit(Queue& queue) = 0;
   // Call this before each submit() of a captured command, with one entry per generator of the capture.
   virtual void draw(c10::ArrayRef<Draw> /*draws*/) {}
-  // The device addresses that it uses, and another one in the place of the i-th. Null in place of what is not known:
-  // some buffers have their addresses in tables.
+  // The device addresses that it uses, and another one in the place of the i-th.
   c10::ArrayRef<const void*> addresses() const { return addresses_; }
   virtual void set_address(size_t i, const void* address) { addresses_[i] = address; }
+  // Call this between set_address() and submit(): false if the command cannot use these addresses.
+  virtual bool prepare() { return true; }
 
  protected:
   std::string op_;  // for errors

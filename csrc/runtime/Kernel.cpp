@@ -41,6 +41,7 @@ struct DeferredLaunch : DeferredCommand {
   bool over() const override { return !kernel.building(); }
   void submit(Queue& queue) override {
     kernel.wait();
+    if (!mems.empty()) std::memcpy(bytes.data() + args[first_mem].at, mems.data(), mems.size() * sizeof(cl_mem));
     kernel.submit(queue, *this);
   }
   void draw(c10::ArrayRef<Draw> draws) override {
@@ -76,7 +77,9 @@ struct DeferredLaunch : DeferredCommand {
   std::vector<unsigned char> bytes;
   std::vector<std::pair<size_t, Philox>> drawn;  // by the first of their two arguments
   std::vector<cl_uint> used;                     // the arguments of addresses()
-  uint64_t hash = 0;                             // of the arguments that are no buffers
+  c10::ArrayRef<cl_mem> mems;                    // what the arguments from `first_mem` on are at a replay
+  cl_uint first_mem = 0;
+  uint64_t hash = 0;  // of the arguments that are no buffers
 };
 
 namespace {
@@ -208,10 +211,12 @@ void Kernel::bind(cl_uint& index, const Buf& buf) {
   set_arg(index++, sizeof(offset), &offset);
 }
 
-void Kernel::bind(cl_uint& index, const Mem& mem) {
-  if (later_) later_->hold(mem.mem);
-  if (later_) later_->use(index, nullptr);
-  set_arg(index++, sizeof(cl_mem), &mem.mem);
+void Kernel::bind(cl_uint& index, const Mems& mems) {
+  if (later_ && mems.stays) later_->mems = mems.list, later_->first_mem = index;
+  for (const cl_mem& mem : mems.list) {
+    if (later_) later_->hold(mem);
+    set_arg(index++, sizeof(cl_mem), &mem);
+  }
 }
 
 void Kernel::bind(cl_uint& index, const Philox& philox) {

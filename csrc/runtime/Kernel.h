@@ -42,9 +42,11 @@ struct Buf {
 struct Local {
   size_t bytes;
 };
-// An OpenCL buffer itself as one argument, for kernels that take a few slabs and a table of offsets.
-struct Mem {
-  cl_mem mem;
+// OpenCL buffers as an argument each, for kernels that take a few slabs and a table of offsets. If the list `stays`,
+// each replay of a captured launch reads it again.
+struct Mems {
+  c10::ArrayRef<cl_mem> list;
+  bool stays = false;
 };
 
 // A generator's state: two arguments. A replay of a captured launch has other numbers than the capture: `source` is the
@@ -125,7 +127,7 @@ class Kernel {
   void begin(Queue& queue, bool later);
   void bind(cl_uint& index, const Buf& buf);
   void bind(cl_uint& index, const Local& local);
-  void bind(cl_uint& index, const Mem& mem);
+  void bind(cl_uint& index, const Mems& mems);
   void bind(cl_uint& index, const Philox& philox);
   void bind(cl_uint& index, const Bytes& bytes) { set_value(index++, bytes.size, bytes.data); }
   // Any number of arguments of the same kind.

@@ -58,19 +58,21 @@ class MultiTensor {
     std::vector<uint64_t> table;  // kHeader + columns words per row: first chunk, length, scalar, (slab, offset)…
     int64_t chunks = 0;           // chunks of this group
     int64_t base = 0;             // chunks of the groups before this one
-    c10::DataPtr uploaded;
+    c10::DataPtr uploaded;        // a capture takes it
+    const void* table_at = nullptr;
+    std::vector<const void*> addresses;  // of the tensors, in the order of the table; during a capture only
+    struct CapturedTable* captured = nullptr;
   };
+  friend struct CapturedTable;
   Group& group_for(c10::ArrayRef<Location> where);
-  void upload(Group& group);
+  std::pair<Mems, Buf> upload(Group& group);
   void finish(Defs& defs);
 
   template <class... Args>
   void enqueue(Kernel& k, Group& g, size_t items, size_t local, const Args&... args) {
-    upload(g);
-    const int64_t rows = static_cast<int64_t>(g.table.size() / (kHeader + columns_));
-    const auto m = [&](size_t i) { return Mem{g.slabs[i < g.used ? i : 0]}; };
-    k.launch(op_, queue_, {items}, {local}, m(0), m(1), m(2), m(3), m(4), m(5), m(6), m(7), Buf{g.uploaded.get()}, rows,
-             g.base, args...);
+    const auto rows = static_cast<int64_t>(g.table.size() / (kHeader + columns_));
+    const auto [slabs, table] = upload(g);
+    k.launch(op_, queue_, {items}, {local}, slabs, table, rows, g.base, args...);
   }
 
   template <class... Args>

@@ -2,7 +2,8 @@
 
 Numbers are small integers, also in floats, so every sum is exact in every order and results can be compared bit by
 bit; a line that makes larger numbers is rejected. The result of an inexact operator (tanh, division, softmax) is
-multiplied and rounded in the same line, which is accepted only if no value lies near a tie.
+multiplied and rounded in the same line, which is accepted only if no value lies near a tie. A backward pass is accepted
+only if all its gradients are exact, which that of a maximum among three equal elements is not.
 
 A kernel is compiled for an operator and its dtypes, which takes longer than a program. So only one in eleven of the
 full tier's programs mixes all dtypes in every binary operator and its out=. The others use five dtypes and bool,
@@ -417,6 +418,7 @@ class Writer:
             heads = [n for n, x in self.machine.tensors().items() if x.requires_grad and x.grad_fn is not None]
             if heads:
                 terms = " + ".join(f"{n}.float().sum()" for n in heads[-3:])
+                self.machine.watch_gradients(heads[-3:])
                 self.take(f"({terms}).backward()")
         return self.lines
 
@@ -467,6 +469,7 @@ class Machine:
     def __init__(self, device: str):
         self.device = torch.device(device)
         self.near_a_tie = False
+        self.rounded_gradients: list[bool] = []
         self.versions: dict[str, int] = {}
         self.names: dict[str, Any] = {"torch": torch, "d": self.device, "rounded": self.rounded, "side": self.side}
 
@@ -498,6 +501,22 @@ class Machine:
             return f"{type(e).__name__}: {e}"
         return None
 
+    def watch_gradients(self, names: list[str]) -> None:
+        """From now on, small() is False once a gradient of these tensors is no multiple of 1 / 64."""
+
+        rounded = self.rounded_gradients  # the graph must not refer to this machine, which refers to the graph
+
+        def look(inputs: tuple[torch.Tensor | None, ...], outputs: tuple[torch.Tensor | None, ...]) -> None:
+            rounded.extend(bool((g.double() * 64 % 1).any()) for g in inputs if g is not None)
+
+        nodes, seen = [self.names[n].grad_fn for n in names], set()
+        while nodes:
+            node = nodes.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                node.register_hook(look)
+                nodes += [n for n, _ in node.next_functions]
+
     def count_writes(self) -> None:
         """From now on, difference() also compares which tensors were written."""
         self.versions = {n: x._version for n, x in self.tensors().items()}
@@ -506,7 +525,7 @@ class Machine:
         return {n: x for n, x in self.names.items() if n[0] == "v" and isinstance(x, torch.Tensor)}
 
     def small(self) -> bool:
-        if self.near_a_tie:
+        if self.near_a_tie or any(self.rounded_gradients):
             return False
         for x in self.tensors().values():
             for y in (x, x.grad if x.is_leaf else None):

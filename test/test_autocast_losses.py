@@ -3,6 +3,7 @@ must have been computed in float32. (Autocast's lists have holes: cross_entropy_
 no list of CUDA's, whose log-softmax is rounded to 16 bits.)"""
 
 import unittest
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,12 @@ DEV = "netcl"
 # CUDA, CPU and XLA do the same.
 ROUNDS = {"pairwise_distance", "triplet_margin_with_distance_loss", "gaussian_nll_loss", "local_response_norm"}
 ROUNDS |= {"multilabel_soft_margin_loss"}
+
+
+def gumbel_softmax(x):
+    """With the same noise on every device."""
+    with mock.patch.object(torch.Tensor, "exponential_", lambda t: t.fill_(0.5)):
+        return F.gumbel_softmax(x, dim=1)
 
 
 def table():
@@ -53,6 +60,7 @@ def table():
         "softmax": (lambda a: F.softmax(a, 1), x),
         "log_softmax": (lambda a: F.log_softmax(a, 1), x),
         "softmin": (lambda a: F.softmin(a, 1), x),
+        "gumbel_softmax": (gumbel_softmax, x),
         "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, x, p),
         "mse_loss": (F.mse_loss, x, y),
         "l1_loss": (F.l1_loss, x, y),

@@ -189,6 +189,22 @@ trainer = lightning.Trainer(
     def test_diffusers(self):
         self.check("diffusers", 8)
 
+    @installed("diffusers")
+    def test_diffusers_group_offload(self):
+        """Weights wait on the host until their layer runs; with a stream, the next layer's are copied meanwhile."""
+        from diffusers.hooks import apply_group_offloading
+
+        for use_stream in (False, True):
+            torch.manual_seed(0)
+            model, x = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6))), torch.randn(4, 64)
+            with torch.no_grad():
+                expected = model(x)
+                apply_group_offloading(
+                    model, torch.device("netcl"), torch.device("cpu"), offload_type="leaf_level", use_stream=use_stream
+                )
+                for _ in range(10):
+                    self.assertEqual(model(x.to("netcl")).cpu(), expected, rtol=1e-5, atol=1e-5)
+
     @installed("lightning")
     def test_lightning(self):
         self.check("Lightning", 12)

@@ -111,6 +111,13 @@ class TestScalars(TestCase):
                 self.assertEqual(torch.fmod(x, other)[0].item(), 0)
             self.assertEqual(torch.isin(x, 0.1).tolist(), [True, False])
             self.assertEqual(F.hardshrink(x, 0.1)[0].item(), 0)
+            for shrink in (F.hardshrink, F.softshrink):
+                mine, host = (t.detach().requires_grad_() for t in (x, x.cpu()))
+                for t in (mine, host):
+                    shrink(t, 0.1).sum().backward()
+                self.assertEqual(shrink(mine, 0.1).cpu(), shrink(host, 0.1), rtol=0, atol=0)
+                self.assertEqual(mine.grad.tolist(), host.grad.tolist())
+                self.assertEqual(mine.grad[0].item(), 0)
             y = x.clone().requires_grad_()
             y.clamp(0.1, 0.7).sum().backward()
             self.assertEqual(y.grad.tolist(), [1, 1])

@@ -171,9 +171,9 @@ class TestSequences(NetclTestCase):
             self.both(device, lambda **k: torch.linspace(a, b, n, **k), dtype)
         if dtype.is_floating_point:
             self.both(device, lambda **k: torch.linspace(-1.5, 2.25, 1001, **k), dtype)
-            self.both(device, lambda **k: torch.linspace(1 - 2j, 3 + 1j, 7, **k), dtype.to_complex()) if (
-                dtype in (torch.float32, torch.float64)
-            ) else None
+            if dtype in (torch.float32, torch.float64):
+                self.both(device, lambda **k: torch.linspace(1 - 2j, 3 + 1j, 7, **k), dtype.to_complex())
+                self.both(device, lambda **k: torch.logspace(1 - 2j, 0.5 + 1j, 7, **k), dtype.to_complex())
             self.both(device, lambda **k: torch.logspace(-1, 2, 31, **k), dtype)
             self.both(device, lambda **k: torch.logspace(0, 5, 6, base=2, **k), dtype)
             self.both(device, lambda **k: torch.logspace(0.5, 5, 1, **k), dtype)

@@ -112,6 +112,7 @@ CASES = {
     "sum of dims": coo(lambda a, b: [a.sum(), a.sum(0), a.sum(1, keepdim=True), a.sum((0, 1))]),
     "any": coo(lambda a, b: a.bool().any()),
     "pow": coo(lambda a, b: [a.pow(2), a.pow(3.0)]),
+    "abs, sqrt, relu, isnan": coo(lambda a, b: [a.abs(), a.abs().sqrt(), a.relu(), a.sqrt().isnan()]),
     "coo * coo": coo(lambda a, b: [a * b, a * a, a.clone().mul_(b), torch.cat([a, a]) * torch.cat([b, a])]),
     "coo * coo, not coalesced": coo(lambda a, b: (a + b) * (b + a)),
     "coo * dense": coo(lambda a, b: [a * b.to_dense(), b.to_dense() * a, a * b.to_dense()[:1], a * b.to_dense()[0]]),

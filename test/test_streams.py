@@ -5,6 +5,7 @@ import random
 import threading
 
 import torch
+from processes import python
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 D = torch.device("netcl", 0)
@@ -194,6 +195,24 @@ class TestStreams(TestCase):
             x = torch.tensor([1.0, 2.0, 3.0], device=D)
         self.assertEqual((x + 0).cpu(), torch.tensor([1.0, 2.0, 3.0]))
 
+    def test_copies_from_the_host_wait_only_if_there_are_other_streams(self):
+        code = """
+import torch
+def waits():
+    before = torch.netcl.host_sync_count()
+    for n in (3, 1000, 100_000):
+        torch.ones(n).to("netcl") * 2
+    return torch.netcl.host_sync_count() - before
+waits()
+alone = waits()
+with torch.netcl.stream(torch.netcl.Stream()):
+    torch.ones(3, device="netcl")
+torch.netcl.synchronize()
+print(alone, waits() > 0)
+"""
+        run = python(code)
+        self.assertEqual(run.stdout.split(), ["0", "True"], run.stderr)
+
     def test_a_model_moved_by_one_thread_and_used_by_others(self):
         results = []
         for _ in range(10):
@@ -231,6 +250,18 @@ class TestStreams(TestCase):
             with self.assertRaisesRegex(IndexError, "index 7 is out of bounds"):
                 wait(s)
             torch.netcl.synchronize()  # once
+
+    def test_an_idle_stream_says_so(self):
+        """At the first question."""
+        s = torch.netcl.Stream()
+        self.assertTrue(s.query())
+        for wait in (s.synchronize, lambda: s.record_event().synchronize(), torch.netcl.synchronize):
+            for n in (5, 300_000):
+                with torch.netcl.stream(s):
+                    x = torch.ones(n, device=D) * 2
+                wait()
+                self.assertTrue(s.query())
+        self.assertEqual(x[0].item(), 2)
 
     def test_an_event_does_not_wait_for_what_follows(self):
         """Though it looks for reports of kernels."""

@@ -30,6 +30,12 @@
     H(const VT b1 = CAT(VLOAD_, VEC)(1, b + kk * bs);) \
     EACH_ROW(UPDATE_ROW, H)                            \
   }
+// NEON has 32 registers of 4 floats. If more than two updates follow each other, clang keeps some of 24 sums in memory.
+#ifdef __aarch64__
+#define FOUR_UPDATES(H) _Pragma("unroll 2") for (int i = 0; i < 4; i++) RANK_1_UPDATE(i, H)
+#else
+#define FOUR_UPDATES(H) RANK_1_UPDATE(0, H) RANK_1_UPDATE(1, H) RANK_1_UPDATE(2, H) RANK_1_UPDATE(3, H)
+#endif
 #define KEEP_ROW(r, H) \
   t[2 * r] = l##r;     \
   H(t[2 * r + 1] = h##r;)
@@ -41,15 +47,11 @@
   static inline void name(__global const ST* a, long rs, long as, __global const ST* b, long bs, long k, VT* t) { \
     EACH_ROW(DECLARE_ROW, H)                                                                                      \
     for (long fours = k >> 2; fours > 0; fours--) {                                                               \
-      RANK_1_UPDATE(0, H)                                                                                         \
-      RANK_1_UPDATE(1, H)                                                                                         \
-      RANK_1_UPDATE(2, H)                                                                                         \
-      RANK_1_UPDATE(3, H)                                                                                         \
+      FOUR_UPDATES(H)                                                                                             \
       a += as;                                                                                                    \
       b += 4 * bs;                                                                                                \
     }                                                                                                             \
-    const int rest = k & 3;                                                                                       \
-    for (int i = 0; i < rest; i++) RANK_1_UPDATE(i, H)                                                            \
+    for (int i = 0; i < (int)(k & 3); i++) RANK_1_UPDATE(i, H)                                                    \
     EACH_ROW(KEEP_ROW, H)                                                                                         \
   }
 DEFINE_MICRO_KERNEL(whole_micro_kernel, BOTH_VECTORS)
@@ -91,5 +93,4 @@ static inline void store_tile(const Epilogue* E, const VT* t, long row, long col
   }
 }
 #endif
-
 #endif

@@ -511,8 +511,8 @@ Device& device(c10::DeviceIndex index) {
   TORCH_CHECK(hidden().empty(), "netcl: there are OpenCL devices, but ", hidden(), failures());
   TORCH_CHECK(!devices.empty(),
               "netcl: no OpenCL device was found. Install a runtime: pip install 'torch_netcl[pocl]' or "
-              "'torch_netcl[intel]' for a CPU, or your GPU vendor's OpenCL driver; `python -m torch_netcl` shows what "
-              "is seen.",
+              "'torch_netcl[intel]' for an x86-64 CPU, the system's package of PoCL (Debian's pocl-opencl-icd) for any "
+              "other, or your GPU vendor's OpenCL driver; `python -m torch_netcl` shows what is seen.",
               failures());
   TORCH_CHECK(index < static_cast<c10::DeviceIndex>(devices.size()), "netcl: device index ", int(index),
               " is out of range: ", devices.size(), " device(s) are visible");

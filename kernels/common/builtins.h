@@ -8,299 +8,178 @@
 #if defined(NETCL_BUILTINS) && !defined(NETCL_BUILTINS_H)
 #define NETCL_BUILTINS_H
 
-#define OVERLOADED __attribute__((overloadable))
-#define VALUE_OF OVERLOADED __attribute__((const))
-#define READS OVERLOADED __attribute__((pure))
+#define BUILTIN_OVERLOADED __attribute__((overloadable))
+#define BUILTIN_VALUE_OF BUILTIN_OVERLOADED __attribute__((const))
+#define BUILTIN_READS BUILTIN_OVERLOADED __attribute__((pure))
 
-// M(T, V) for each vector width of a type.
-#define WIDTHS(M, T) M(T, ) M(T, 2) M(T, 4) M(T, 8) M(T, 16)
-#define VECTORS(M, T) M(T, 2) M(T, 4) M(T, 8) M(T, 16)
+// BUILTIN_… are macros of this file alone. M(T, V) for each vector width of a type.
+#define BUILTIN_WIDTHS(M, T) M(T, ) M(T, 2) M(T, 4) M(T, 8) M(T, 16)
+#define BUILTIN_VECTORS(M, T) M(T, 2) M(T, 4) M(T, 8) M(T, 16)
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#define FLOATS(M) WIDTHS(M, float) WIDTHS(M, double)
-#define FLOAT_VECTORS(M) VECTORS(M, float) VECTORS(M, double)
-#define TYPES(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong) M(float) M(double)
+#define BUILTIN_FLOATS(M) BUILTIN_WIDTHS(M, float) BUILTIN_WIDTHS(M, double)
+#define BUILTIN_FLOAT_VECTORS(M) BUILTIN_VECTORS(M, float) BUILTIN_VECTORS(M, double)
+#define BUILTIN_TYPES(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong) M(float) M(double)
 #else
-#define FLOATS(M) WIDTHS(M, float)
-#define FLOAT_VECTORS(M) VECTORS(M, float)
-#define TYPES(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong) M(float)
+#define BUILTIN_FLOATS(M) BUILTIN_WIDTHS(M, float)
+#define BUILTIN_FLOAT_VECTORS(M) BUILTIN_VECTORS(M, float)
+#define BUILTIN_TYPES(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong) M(float)
 #endif
-#define SIGNED(M) WIDTHS(M, char) WIDTHS(M, short) WIDTHS(M, int) WIDTHS(M, long)
-#define UNSIGNED(M) WIDTHS(M, uchar) WIDTHS(M, ushort) WIDTHS(M, uint) WIDTHS(M, ulong)
-#define INTEGERS(M) SIGNED(M) UNSIGNED(M)
-#define INTEGER_VECTORS(M) \
-  VECTORS(M, char)         \
-  VECTORS(M, short)        \
-  VECTORS(M, int) VECTORS(M, long) VECTORS(M, uchar) VECTORS(M, ushort) VECTORS(M, uint) VECTORS(M, ulong)
+#define BUILTIN_SIGNED(M) \
+  BUILTIN_WIDTHS(M, char) BUILTIN_WIDTHS(M, short) BUILTIN_WIDTHS(M, int) BUILTIN_WIDTHS(M, long)
+#define BUILTIN_UNSIGNED(M) \
+  BUILTIN_WIDTHS(M, uchar) BUILTIN_WIDTHS(M, ushort) BUILTIN_WIDTHS(M, uint) BUILTIN_WIDTHS(M, ulong)
+#define BUILTIN_INTEGERS(M) BUILTIN_SIGNED(M) BUILTIN_UNSIGNED(M)
+#define BUILTIN_INTEGER_VECTORS(M) \
+  BUILTIN_VECTORS(M, char)         \
+  BUILTIN_VECTORS(M, short)        \
+  BUILTIN_VECTORS(M, int)          \
+  BUILTIN_VECTORS(M, long)         \
+  BUILTIN_VECTORS(M, uchar) BUILTIN_VECTORS(M, ushort) BUILTIN_VECTORS(M, uint) BUILTIN_VECTORS(M, ulong)
 
 // Functions of one floating-point argument.
-#define UNARY(T, V)           \
-  T##V VALUE_OF acos(T##V);   \
-  T##V VALUE_OF acosh(T##V);  \
-  T##V VALUE_OF asin(T##V);   \
-  T##V VALUE_OF asinh(T##V);  \
-  T##V VALUE_OF atan(T##V);   \
-  T##V VALUE_OF atanh(T##V);  \
-  T##V VALUE_OF ceil(T##V);   \
-  T##V VALUE_OF cos(T##V);    \
-  T##V VALUE_OF cosh(T##V);   \
-  T##V VALUE_OF cospi(T##V);  \
-  T##V VALUE_OF erf(T##V);    \
-  T##V VALUE_OF erfc(T##V);   \
-  T##V VALUE_OF exp(T##V);    \
-  T##V VALUE_OF exp2(T##V);   \
-  T##V VALUE_OF expm1(T##V);  \
-  T##V VALUE_OF fabs(T##V);   \
-  T##V VALUE_OF floor(T##V);  \
-  T##V VALUE_OF lgamma(T##V); \
-  T##V VALUE_OF log(T##V);    \
-  T##V VALUE_OF log10(T##V);  \
-  T##V VALUE_OF log1p(T##V);  \
-  T##V VALUE_OF log2(T##V);   \
-  T##V VALUE_OF rint(T##V);   \
-  T##V VALUE_OF round(T##V);  \
-  T##V VALUE_OF rsqrt(T##V);  \
-  T##V VALUE_OF sign(T##V);   \
-  T##V VALUE_OF sin(T##V);    \
-  T##V VALUE_OF sinh(T##V);   \
-  T##V VALUE_OF sinpi(T##V);  \
-  T##V VALUE_OF sqrt(T##V);   \
-  T##V VALUE_OF tan(T##V);    \
-  T##V VALUE_OF tanh(T##V);   \
-  T##V VALUE_OF trunc(T##V);
-FLOATS(UNARY)
+#define BUILTIN_UNARY(T, V)                                                                                      \
+  T##V BUILTIN_VALUE_OF acos(T##V), acosh(T##V), asin(T##V), asinh(T##V), atan(T##V), atanh(T##V), ceil(T##V),   \
+      cos(T##V), cosh(T##V), cospi(T##V), erf(T##V), erfc(T##V), exp(T##V), exp2(T##V), expm1(T##V), fabs(T##V), \
+      floor(T##V), lgamma(T##V), log(T##V), log10(T##V), log1p(T##V), log2(T##V), rint(T##V), round(T##V),       \
+      rsqrt(T##V), sign(T##V), sin(T##V), sinh(T##V), sinpi(T##V), sqrt(T##V), tan(T##V), tanh(T##V), trunc(T##V);
+BUILTIN_FLOATS(BUILTIN_UNARY)
 
 // Functions of two and three arguments.
-#define BINARY(T, V)                   \
-  T##V VALUE_OF atan2(T##V, T##V);     \
-  T##V VALUE_OF copysign(T##V, T##V);  \
-  T##V VALUE_OF fmax(T##V, T##V);      \
-  T##V VALUE_OF fmin(T##V, T##V);      \
-  T##V VALUE_OF fmod(T##V, T##V);      \
-  T##V VALUE_OF hypot(T##V, T##V);     \
-  T##V VALUE_OF nextafter(T##V, T##V); \
-  T##V VALUE_OF pow(T##V, T##V);       \
-  T##V VALUE_OF remainder(T##V, T##V); \
-  T##V VALUE_OF fma(T##V, T##V, T##V); \
-  T##V VALUE_OF mad(T##V, T##V, T##V); \
-  T##V VALUE_OF ldexp(T##V, int##V);
-FLOATS(BINARY)
-#define FREXP(T, V)                              \
-  T##V OVERLOADED frexp(T##V, __global int##V*); \
-  T##V OVERLOADED frexp(T##V, __local int##V*);  \
-  T##V OVERLOADED frexp(T##V, __private int##V*);
-FLOATS(FREXP)
-#define WITH_SCALAR(T, V)      \
-  T##V VALUE_OF fmax(T##V, T); \
-  T##V VALUE_OF fmin(T##V, T); \
-  T##V VALUE_OF ldexp(T##V, int);
-FLOAT_VECTORS(WITH_SCALAR)
-#define EXTREMES(T, V)           \
-  T##V VALUE_OF min(T##V, T##V); \
-  T##V VALUE_OF max(T##V, T##V); \
-  T##V VALUE_OF clamp(T##V, T##V, T##V);
-INTEGERS(EXTREMES)
-FLOATS(EXTREMES)
-#define EXTREMES_WITH_SCALAR(T, V) \
-  T##V VALUE_OF min(T##V, T);      \
-  T##V VALUE_OF max(T##V, T);      \
-  T##V VALUE_OF clamp(T##V, T, T);
-INTEGER_VECTORS(EXTREMES_WITH_SCALAR)
-FLOAT_VECTORS(EXTREMES_WITH_SCALAR)
+#define BUILTIN_BINARY(T, V)                                                                                           \
+  T##V BUILTIN_VALUE_OF atan2(T##V, T##V), copysign(T##V, T##V), fmax(T##V, T##V), fmin(T##V, T##V), fmod(T##V, T##V), \
+      hypot(T##V, T##V), nextafter(T##V, T##V), pow(T##V, T##V), remainder(T##V, T##V), fma(T##V, T##V, T##V),         \
+      mad(T##V, T##V, T##V), ldexp(T##V, int##V);
+BUILTIN_FLOATS(BUILTIN_BINARY)
+#define BUILTIN_FREXP(T, V) \
+  T##V BUILTIN_OVERLOADED frexp(T##V, __global int##V*), frexp(T##V, __local int##V*), frexp(T##V, __private int##V*);
+BUILTIN_FLOATS(BUILTIN_FREXP)
+#define BUILTIN_WITH_SCALAR(T, V) T##V BUILTIN_VALUE_OF fmax(T##V, T), fmin(T##V, T), ldexp(T##V, int);
+BUILTIN_FLOAT_VECTORS(BUILTIN_WITH_SCALAR)
+#define BUILTIN_EXTREMES(T, V) T##V BUILTIN_VALUE_OF min(T##V, T##V), max(T##V, T##V), clamp(T##V, T##V, T##V);
+BUILTIN_INTEGERS(BUILTIN_EXTREMES)
+BUILTIN_FLOATS(BUILTIN_EXTREMES)
+#define BUILTIN_EXTREMES_WITH_SCALAR(T, V) T##V BUILTIN_VALUE_OF min(T##V, T), max(T##V, T), clamp(T##V, T, T);
+BUILTIN_INTEGER_VECTORS(BUILTIN_EXTREMES_WITH_SCALAR)
+BUILTIN_FLOAT_VECTORS(BUILTIN_EXTREMES_WITH_SCALAR)
 
 // Functions of integers.
-#define OF_INTEGERS(T, V)           \
-  T##V VALUE_OF clz(T##V);          \
-  T##V VALUE_OF mul_hi(T##V, T##V); \
-  u##T##V VALUE_OF abs(T##V);
-#define OF_UNSIGNED(T, V)           \
-  T##V VALUE_OF clz(T##V);          \
-  T##V VALUE_OF mul_hi(T##V, T##V); \
-  T##V VALUE_OF abs(T##V);
-SIGNED(OF_INTEGERS)
-UNSIGNED(OF_UNSIGNED)
+#define BUILTIN_OF_INTEGERS(T, V)                      \
+  T##V BUILTIN_VALUE_OF clz(T##V), mul_hi(T##V, T##V); \
+  u##T##V BUILTIN_VALUE_OF abs(T##V);
+#define BUILTIN_OF_UNSIGNED(T, V) T##V BUILTIN_VALUE_OF clz(T##V), mul_hi(T##V, T##V), abs(T##V);
+BUILTIN_SIGNED(BUILTIN_OF_INTEGERS)
+BUILTIN_UNSIGNED(BUILTIN_OF_UNSIGNED)
 
 // any(), all(), the classes of floats, and select().
-#define ANY_ALL(T, V)     \
-  int VALUE_OF any(T##V); \
-  int VALUE_OF all(T##V);
-SIGNED(ANY_ALL)
-#define CLASSES(T, V, I)        \
-  I##V VALUE_OF isfinite(T##V); \
-  I##V VALUE_OF isinf(T##V);    \
-  I##V VALUE_OF isnan(T##V);    \
-  I##V VALUE_OF isnormal(T##V); \
-  I##V VALUE_OF signbit(T##V);
-#define FLOAT_CLASSES(T, V) CLASSES(T, V, int)
-#define DOUBLE_CLASSES(T, V) CLASSES(T, V, long)
-#define SELECTS(T, V, I)                  \
-  T##V VALUE_OF select(T##V, T##V, I##V); \
-  T##V VALUE_OF select(T##V, T##V, u##I##V);
-#define SELECT_SIGNED(T, V) SELECTS(T, V, T) SELECTS(u##T, V, T)
-#define SELECT_FLOAT(T, V) SELECTS(T, V, int)
-#define SELECT_DOUBLE(T, V) SELECTS(T, V, long)
-WIDTHS(FLOAT_CLASSES, float)
-SIGNED(SELECT_SIGNED)
-WIDTHS(SELECT_FLOAT, float)
+#define BUILTIN_ANY_ALL(T, V) int BUILTIN_VALUE_OF any(T##V), all(T##V);
+BUILTIN_SIGNED(BUILTIN_ANY_ALL)
+#define BUILTIN_CLASSES(T, V, I) \
+  I##V BUILTIN_VALUE_OF isfinite(T##V), isinf(T##V), isnan(T##V), isnormal(T##V), signbit(T##V);
+#define BUILTIN_FLOAT_CLASSES(T, V) BUILTIN_CLASSES(T, V, int)
+#define BUILTIN_DOUBLE_CLASSES(T, V) BUILTIN_CLASSES(T, V, long)
+#define BUILTIN_SELECTS(T, V, I) T##V BUILTIN_VALUE_OF select(T##V, T##V, I##V), select(T##V, T##V, u##I##V);
+#define BUILTIN_SELECT_SIGNED(T, V) BUILTIN_SELECTS(T, V, T) BUILTIN_SELECTS(u##T, V, T)
+#define BUILTIN_SELECT_FLOAT(T, V) BUILTIN_SELECTS(T, V, int)
+#define BUILTIN_SELECT_DOUBLE(T, V) BUILTIN_SELECTS(T, V, long)
+BUILTIN_WIDTHS(BUILTIN_FLOAT_CLASSES, float)
+BUILTIN_SIGNED(BUILTIN_SELECT_SIGNED)
+BUILTIN_WIDTHS(BUILTIN_SELECT_FLOAT, float)
 #ifdef cl_khr_fp64
-int VALUE_OF isfinite(double);
-int VALUE_OF isinf(double);
-int VALUE_OF isnan(double);
-int VALUE_OF isnormal(double);
-int VALUE_OF signbit(double);
-VECTORS(DOUBLE_CLASSES, double)
-WIDTHS(SELECT_DOUBLE, double)
+int BUILTIN_VALUE_OF isfinite(double), isinf(double), isnan(double), isnormal(double), signbit(double);
+BUILTIN_VECTORS(BUILTIN_DOUBLE_CLASSES, double)
+BUILTIN_WIDTHS(BUILTIN_SELECT_DOUBLE, double)
 #endif
 
 // Conversions from each type to each other one.
-#define CONVERT_WIDTH(T, S, V) T##V VALUE_OF convert_##T##V(S##V);
-#define CONVERT_FROM(T, S) \
-  CONVERT_WIDTH(T, S, ) CONVERT_WIDTH(T, S, 2) CONVERT_WIDTH(T, S, 4) CONVERT_WIDTH(T, S, 8) CONVERT_WIDTH(T, S, 16)
-#define CONVERT_char(S) CONVERT_FROM(char, S)
-#define CONVERT_uchar(S) CONVERT_FROM(uchar, S)
-#define CONVERT_short(S) CONVERT_FROM(short, S)
-#define CONVERT_ushort(S) CONVERT_FROM(ushort, S)
-#define CONVERT_int(S) CONVERT_FROM(int, S)
-#define CONVERT_uint(S) CONVERT_FROM(uint, S)
-#define CONVERT_long(S) CONVERT_FROM(long, S)
-#define CONVERT_ulong(S) CONVERT_FROM(ulong, S)
-#define CONVERT_float(S) CONVERT_FROM(float, S)
-#define CONVERT_uchar_sat(S) uchar VALUE_OF convert_uchar_sat(S);
-TYPES(CONVERT_char)
-TYPES(CONVERT_uchar)
-TYPES(CONVERT_short)
-TYPES(CONVERT_ushort)
-TYPES(CONVERT_int)
-TYPES(CONVERT_uint)
-TYPES(CONVERT_long)
-TYPES(CONVERT_ulong)
-TYPES(CONVERT_float)
-TYPES(CONVERT_uchar_sat)
+#define BUILTIN_CONVERT_WIDTH(T, S, V) T##V BUILTIN_VALUE_OF convert_##T##V(S##V);
+#define BUILTIN_CONVERT_FROM(T, S) \
+  BUILTIN_CONVERT_WIDTH(T, S, )    \
+  BUILTIN_CONVERT_WIDTH(T, S, 2)   \
+  BUILTIN_CONVERT_WIDTH(T, S, 4) BUILTIN_CONVERT_WIDTH(T, S, 8) BUILTIN_CONVERT_WIDTH(T, S, 16)
+#define BUILTIN_CONVERT_FROM_INTEGERS(T) \
+  BUILTIN_CONVERT_FROM(T, char)          \
+  BUILTIN_CONVERT_FROM(T, uchar)         \
+  BUILTIN_CONVERT_FROM(T, short)         \
+  BUILTIN_CONVERT_FROM(T, ushort)        \
+  BUILTIN_CONVERT_FROM(T, int)           \
+  BUILTIN_CONVERT_FROM(T, uint) BUILTIN_CONVERT_FROM(T, long) BUILTIN_CONVERT_FROM(T, ulong)
 #ifdef cl_khr_fp64
-#define CONVERT_double(S) CONVERT_FROM(double, S)
-TYPES(CONVERT_double)
+#define BUILTIN_CONVERT_TO(T) \
+  BUILTIN_CONVERT_FROM_INTEGERS(T) BUILTIN_CONVERT_FROM(T, float) BUILTIN_CONVERT_FROM(T, double)
+#else
+#define BUILTIN_CONVERT_TO(T) BUILTIN_CONVERT_FROM_INTEGERS(T) BUILTIN_CONVERT_FROM(T, float)
 #endif
+BUILTIN_TYPES(BUILTIN_CONVERT_TO)
+#define BUILTIN_CONVERT_uchar_sat(S) uchar BUILTIN_VALUE_OF convert_uchar_sat(S);
+BUILTIN_TYPES(BUILTIN_CONVERT_uchar_sat)
 
 // Loads and stores of vectors. PoCL's own consist of accesses to two elements, which its optimizer does not always join
 // again. So stores of long vectors to global memory are defined here, and with WHOLE_LOADS loads, too (without it, a
 // sum of loaded vectors stays a sum of pairs). Not every kernel gains: layer norm's gradient takes 1.1 times as long
 // with WHOLE_LOADS, and conv_gemm 1.15 times without SPLIT_STORES.
-#define LOAD_STORE_NEAR(T, V)                          \
-  T##V READS vload##V(size_t, const __constant T*);    \
-  T##V READS vload##V(size_t, const __local T*);       \
-  T##V READS vload##V(size_t, const __private T*);     \
-  void OVERLOADED vstore##V(T##V, size_t, __local T*); \
-  void OVERLOADED vstore##V(T##V, size_t, __private T*);
-#define LOAD_GLOBAL(T, V) T##V READS vload##V(size_t, const __global T*);
-#define STORE_GLOBAL(T, V) void OVERLOADED vstore##V(T##V, size_t, __global T*);
+#define BUILTIN_LOAD_STORE_NEAR(T, V)                                                           \
+  T##V BUILTIN_READS vload##V(size_t, const __constant T*), vload##V(size_t, const __local T*), \
+      vload##V(size_t, const __private T*);                                                     \
+  void BUILTIN_OVERLOADED vstore##V(T##V, size_t, __local T*), vstore##V(T##V, size_t, __private T*);
+#define BUILTIN_LOAD_GLOBAL(T, V) T##V BUILTIN_READS vload##V(size_t, const __global T*);
+#define BUILTIN_STORE_GLOBAL(T, V) void BUILTIN_OVERLOADED vstore##V(T##V, size_t, __global T*);
 #ifdef WHOLE_LOADS
-#define LOAD_GLOBAL_LONG(T, V) \
-  static inline T##V READS vload##V(size_t i, const __global T* p) { return ((const __global unaligned_##T##V*)p)[i]; }
+#define BUILTIN_LOAD_GLOBAL_LONG(T, V)                                       \
+  static inline T##V BUILTIN_READS vload##V(size_t i, const __global T* p) { \
+    return ((const __global unaligned_##T##V*)p)[i];                         \
+  }
 #else
-#define LOAD_GLOBAL_LONG(T, V) LOAD_GLOBAL(T, V)
+#define BUILTIN_LOAD_GLOBAL_LONG(T, V) BUILTIN_LOAD_GLOBAL(T, V)
 #endif
 #ifdef SPLIT_STORES
-#define STORE_GLOBAL_LONG(T, V) STORE_GLOBAL(T, V)
+#define BUILTIN_STORE_GLOBAL_LONG(T, V) BUILTIN_STORE_GLOBAL(T, V)
 #else
-#define STORE_GLOBAL_LONG(T, V) \
-  static inline void OVERLOADED vstore##V(T##V v, size_t i, __global T* p) { ((__global unaligned_##T##V*)p)[i] = v; }
+#define BUILTIN_STORE_GLOBAL_LONG(T, V)                                              \
+  static inline void BUILTIN_OVERLOADED vstore##V(T##V v, size_t i, __global T* p) { \
+    ((__global unaligned_##T##V*)p)[i] = v;                                          \
+  }
 #endif
-#define LOAD_STORE_LONG(T, V)                                        \
+#define BUILTIN_LOAD_STORE_LONG(T, V)                                \
   typedef T##V unaligned_##T##V __attribute__((aligned(sizeof(T)))); \
-  LOAD_GLOBAL_LONG(T, V)                                             \
-  STORE_GLOBAL_LONG(T, V)
-#define LOAD_STORE_TYPE(T)    \
-  VECTORS(LOAD_STORE_NEAR, T) \
-  LOAD_GLOBAL(T, 2)           \
-  LOAD_GLOBAL(T, 4)           \
-  STORE_GLOBAL(T, 2) STORE_GLOBAL(T, 4) LOAD_STORE_LONG(T, 8) LOAD_STORE_LONG(T, 16)
-TYPES(LOAD_STORE_TYPE)
-#define LOAD_HALF(T, V)                                     \
-  T##V READS vload_half##V(size_t, const __constant half*); \
-  T##V READS vload_half##V(size_t, const __global half*);   \
-  T##V READS vload_half##V(size_t, const __local half*);    \
-  T##V READS vload_half##V(size_t, const __private half*);
-#define STORE_HALF(T, V)                                        \
-  void OVERLOADED vstore_half##V(T##V, size_t, __global half*); \
-  void OVERLOADED vstore_half##V(T##V, size_t, __local half*);  \
-  void OVERLOADED vstore_half##V(T##V, size_t, __private half*);
-WIDTHS(LOAD_HALF, float)
-FLOATS(STORE_HALF)
+  BUILTIN_LOAD_GLOBAL_LONG(T, V)                                     \
+  BUILTIN_STORE_GLOBAL_LONG(T, V)
+#define BUILTIN_LOAD_STORE_TYPE(T)            \
+  BUILTIN_VECTORS(BUILTIN_LOAD_STORE_NEAR, T) \
+  BUILTIN_LOAD_GLOBAL(T, 2)                   \
+  BUILTIN_LOAD_GLOBAL(T, 4)                   \
+  BUILTIN_STORE_GLOBAL(T, 2) BUILTIN_STORE_GLOBAL(T, 4) BUILTIN_LOAD_STORE_LONG(T, 8) BUILTIN_LOAD_STORE_LONG(T, 16)
+BUILTIN_TYPES(BUILTIN_LOAD_STORE_TYPE)
+#define BUILTIN_LOAD_HALF(T, V)                                                                                  \
+  T##V BUILTIN_READS vload_half##V(size_t, const __constant half*), vload_half##V(size_t, const __global half*), \
+      vload_half##V(size_t, const __local half*), vload_half##V(size_t, const __private half*);
+#define BUILTIN_STORE_HALF(T, V)                                                                                     \
+  void BUILTIN_OVERLOADED vstore_half##V(T##V, size_t, __global half*), vstore_half##V(T##V, size_t, __local half*), \
+      vstore_half##V(T##V, size_t, __private half*);
+BUILTIN_WIDTHS(BUILTIN_LOAD_HALF, float)
+BUILTIN_FLOATS(BUILTIN_STORE_HALF)
 
 // Work-items, barriers and atomics.
-size_t VALUE_OF get_global_id(uint);
-size_t VALUE_OF get_global_size(uint);
-size_t VALUE_OF get_group_id(uint);
-size_t VALUE_OF get_local_id(uint);
-size_t VALUE_OF get_local_size(uint);
-size_t VALUE_OF get_num_groups(uint);
-void OVERLOADED __attribute__((convergent)) barrier(cl_mem_fence_flags);
-#define ATOMICS(A, T)                               \
-  T OVERLOADED atomic_add(volatile A T*, T);        \
-  T OVERLOADED atomic_cmpxchg(volatile A T*, T, T); \
-  T OVERLOADED atomic_inc(volatile A T*);           \
-  T OVERLOADED atomic_max(volatile A T*, T);        \
-  T OVERLOADED atomic_min(volatile A T*, T);        \
-  T OVERLOADED atomic_or(volatile A T*, T);         \
-  T OVERLOADED atom_cmpxchg(volatile A T*, T, T);
+size_t BUILTIN_VALUE_OF get_global_id(uint), get_global_size(uint), get_group_id(uint);
+size_t BUILTIN_VALUE_OF get_local_id(uint), get_local_size(uint), get_num_groups(uint);
+void BUILTIN_OVERLOADED __attribute__((convergent)) barrier(cl_mem_fence_flags);
+#define ATOMICS(A, T)                                                                                         \
+  T BUILTIN_OVERLOADED atomic_add(volatile A T*, T), atomic_inc(volatile A T*), atomic_max(volatile A T*, T), \
+      atomic_min(volatile A T*, T), atomic_or(volatile A T*, T), atomic_cmpxchg(volatile A T*, T, T),         \
+      atom_cmpxchg(volatile A T*, T, T);
 ATOMICS(__global, int)
 ATOMICS(__global, uint)
 ATOMICS(__local, int)
 ATOMICS(__local, uint)
 #ifdef cl_khr_int64_base_atomics
-long OVERLOADED atom_add(volatile __global long*, long);
-long OVERLOADED atom_cmpxchg(volatile __global long*, long, long);
-ulong OVERLOADED atom_cmpxchg(volatile __global ulong*, ulong, ulong);
-long OVERLOADED atom_cmpxchg(volatile __local long*, long, long);
-ulong OVERLOADED atom_cmpxchg(volatile __local ulong*, ulong, ulong);
+long BUILTIN_OVERLOADED atom_add(volatile __global long*, long);
+long BUILTIN_OVERLOADED atom_cmpxchg(volatile __global long*, long, long);
+ulong BUILTIN_OVERLOADED atom_cmpxchg(volatile __global ulong*, ulong, ulong);
+long BUILTIN_OVERLOADED atom_cmpxchg(volatile __local long*, long, long);
+ulong BUILTIN_OVERLOADED atom_cmpxchg(volatile __local ulong*, ulong, ulong);
 #endif
 
-// The macros above are for this file alone.
-#undef OVERLOADED
-#undef VALUE_OF
-#undef READS
-#undef WIDTHS
-#undef VECTORS
-#undef FLOATS
-#undef FLOAT_VECTORS
-#undef TYPES
-#undef SIGNED
-#undef UNSIGNED
-#undef INTEGERS
-#undef INTEGER_VECTORS
-#undef UNARY
-#undef BINARY
-#undef FREXP
-#undef WITH_SCALAR
-#undef EXTREMES
-#undef EXTREMES_WITH_SCALAR
-#undef OF_INTEGERS
-#undef OF_UNSIGNED
-#undef ANY_ALL
-#undef CLASSES
-#undef FLOAT_CLASSES
-#undef DOUBLE_CLASSES
-#undef SELECTS
-#undef SELECT_SIGNED
-#undef SELECT_FLOAT
-#undef SELECT_DOUBLE
-#undef CONVERT_WIDTH
-#undef CONVERT_FROM
-#undef CONVERT_char
-#undef CONVERT_uchar
-#undef CONVERT_short
-#undef CONVERT_ushort
-#undef CONVERT_int
-#undef CONVERT_uint
-#undef CONVERT_long
-#undef CONVERT_ulong
-#undef CONVERT_float
-#undef CONVERT_uchar_sat
-#undef CONVERT_double
-#undef LOAD_STORE
-#undef LOAD_STORE_TYPE
-#undef LOAD_HALF
-#undef STORE_HALF
+// csrc/runtime/Kernel.cpp looks for this line.
 #undef ATOMICS
 
 #endif

@@ -121,88 +121,64 @@ static inline VECTOR(f32) f16_of_bits(VECTOR(u16) n) {
 #define CALL2_f32(f, x, y) f(x, y)
 #endif
 
-// Loads from storage tag S as A: n neighbours, one element for all lanes, lanes `stride` apart, lanes anywhere (`i`),
-// the same under a mask (0 elsewhere); then the stores.
-#if VEC == 1
-#define NETCL_IO(S, A)                                                                                                \
-  static inline VECTOR(A) load_##S(__global const STORAGE(S)* p, int lanes) { return LOAD(S, A, 1, p, 0); }           \
-  static inline VECTOR(A) splat_##S(__global const STORAGE(S)* p) { return LOAD(S, A, 1, p, 0); }                     \
-  static inline VECTOR(A) strided_##S(__global const STORAGE(S)* p, long stride, int lanes) {                         \
-    return LOAD(S, A, 1, p, 0);                                                                                       \
-  }                                                                                                                   \
-  static inline VECTOR(A) gather_##S(__global const STORAGE(S)* p, long i, int lanes) { return LOAD(S, A, 1, p, i); } \
-  static inline VECTOR(A) masked_##S(__global const STORAGE(S)* p, long i, int lanes, MASK m) {                       \
-    return m ? LOAD(S, A, 1, p, i) : (CTYPE(A))(0);                                                                   \
-  }                                                                                                                   \
-  static inline VECTOR(A) near_##S(__global const STORAGE(S)* p, long i, int lanes, MASK m) {                         \
-    return m ? LOAD(S, A, 1, p, i) : (CTYPE(A))(0);                                                                   \
-  }                                                                                                                   \
-  static inline void store_##S(__global STORAGE(S)* p, int lanes, VECTOR(A) v) { STORE(S, A, 1, p, 0, v); }           \
-  static inline void first_##S(__global STORAGE(S)* p, VECTOR(A) v) { STORE(S, A, 1, p, 0, v); }                      \
-  static inline void spread_##S(__global STORAGE(S)* p, long stride, int lanes, VECTOR(A) v) {                        \
-    STORE(S, A, 1, p, 0, v);                                                                                          \
-  }                                                                                                                   \
-  static inline void scatter_##S(__global STORAGE(S)* p, long i, int lanes, VECTOR(A) v) { STORE(S, A, 1, p, i, v); }
-#else
-#define NETCL_IO(S, A)                                                                                         \
-  static inline VECTOR(A) strided_##S(__global const STORAGE(S)* p, long stride, int lanes) {                  \
-    lanes_##A r;                                                                                               \
-    r.v = (VECTOR(A))(0);                                                                                      \
-    if (lanes == VEC) {                                                                                        \
-      for (int k = 0; k < VEC; k++) r.s[k] = LOAD(S, A, 1, p, k * stride);                                     \
-    } else {                                                                                                   \
-      for (int k = 0; k < lanes; k++) r.s[k] = LOAD(S, A, 1, p, k * stride);                                   \
-    }                                                                                                          \
-    return r.v;                                                                                                \
-  }                                                                                                            \
-  static inline VECTOR(A) load_##S(__global const STORAGE(S)* p, int lanes) {                                  \
-    return lanes == VEC ? LOAD(S, A, VEC, p, 0) : strided_##S(p, 1, lanes);                                    \
-  }                                                                                                            \
-  static inline VECTOR(A) splat_##S(__global const STORAGE(S)* p) { return (VECTOR(A))(LOAD(S, A, 1, p, 0)); } \
-  static inline VECTOR(A) gather_##S(__global const STORAGE(S)* p, long16 i, int lanes) {                      \
-    lanes_##A r;                                                                                               \
-    lanes_i64 at;                                                                                              \
-    at.v = i;                                                                                                  \
-    r.v = (VECTOR(A))(0);                                                                                      \
-    for (int k = 0; k < lanes; k++) r.s[k] = LOAD(S, A, 1, p, at.s[k]);                                        \
-    return r.v;                                                                                                \
-  }                                                                                                            \
-  static inline VECTOR(A) masked_##S(__global const STORAGE(S)* p, long16 i, int lanes, MASK m) {              \
-    lanes_##A r;                                                                                               \
-    lanes_i64 at;                                                                                              \
-    lanes_i32 set;                                                                                             \
-    at.v = i;                                                                                                  \
-    set.v = m;                                                                                                 \
-    r.v = (VECTOR(A))(0);                                                                                      \
-    if (!any(m)) return r.v;                                                                                   \
-    for (int k = 0; k < lanes; k++)                                                                            \
-      if (set.s[k]) r.s[k] = LOAD(S, A, 1, p, at.s[k]);                                                        \
-    return r.v;                                                                                                \
-  }                                                                                                            \
-  static inline VECTOR(A) near_##S(__global const STORAGE(S)* p, long i, int lanes, MASK m) {                  \
-    return lanes == VEC && all(m) ? LOAD(S, A, VEC, p, i) : masked_##S(p, (long16)(i) + LANE_LONGS, lanes, m); \
-  }                                                                                                            \
-  static inline void spread_##S(__global STORAGE(S)* p, long stride, int lanes, VECTOR(A) v) {                 \
-    lanes_##A r;                                                                                               \
-    r.v = v;                                                                                                   \
-    for (int k = 0; k < lanes; k++) STORE(S, A, 1, p, k * stride, r.s[k]);                                     \
-  }                                                                                                            \
-  static inline void store_##S(__global STORAGE(S)* p, int lanes, VECTOR(A) v) {                               \
-    if (lanes == VEC) {                                                                                        \
-      STORE(S, A, VEC, p, 0, v);                                                                               \
-    } else {                                                                                                   \
-      spread_##S(p, 1, lanes, v);                                                                              \
-    }                                                                                                          \
-  }                                                                                                            \
-  static inline void first_##S(__global STORAGE(S)* p, VECTOR(A) v) { STORE(S, A, 1, p, 0, (v).s0); }          \
-  static inline void scatter_##S(__global STORAGE(S)* p, long16 i, int lanes, VECTOR(A) v) {                   \
-    lanes_##A r;                                                                                               \
-    lanes_i64 at;                                                                                              \
-    at.v = i;                                                                                                  \
-    r.v = v;                                                                                                   \
-    for (int k = 0; k < lanes; k++) STORE(S, A, 1, p, at.s[k], r.s[k]);                                        \
+#define FULL(lanes) (VEC == 1 || (lanes) == VEC)
+#define FOR_LANES(k, lanes) for (int k = 0; k < (VEC == 1 ? 1 : (lanes)); k++)
+#define NETCL_IO(S, A) NETCL_LOAD(S, A) NETCL_GATHER(S, A) NETCL_STORE(S, A)
+// Loads from storage tag S as A: lanes `stride` apart, n neighbours, one element for all lanes.
+#define NETCL_LOAD(S, A)                                                                      \
+  static inline VECTOR(A) strided_##S(__global const STORAGE(S)* p, long stride, int lanes) { \
+    lanes_##A r;                                                                              \
+    r.v = (VECTOR(A))(0);                                                                     \
+    if (FULL(lanes)) {                                                                        \
+      for (int k = 0; k < VEC; k++) r.s[k] = LOAD(S, A, 1, p, k * stride);                    \
+    } else {                                                                                  \
+      for (int k = 0; k < lanes; k++) r.s[k] = LOAD(S, A, 1, p, k * stride);                  \
+    }                                                                                         \
+    return r.v;                                                                               \
+  }                                                                                           \
+  static inline VECTOR(A) load_##S(__global const STORAGE(S)* p, int lanes) {                 \
+    return FULL(lanes) ? LOAD(S, A, VEC, p, 0) : strided_##S(p, 1, lanes);                    \
+  }                                                                                           \
+  static inline VECTOR(A) splat_##S(__global const STORAGE(S)* p) { return (VECTOR(A))(LOAD(S, A, 1, p, 0)); }
+// Lanes anywhere (`i`); the same, and neighbours, under a mask (0 elsewhere).
+#define NETCL_GATHER(S, A)                                                                                         \
+  static inline VECTOR(A) gather_##S(__global const STORAGE(S)* p, VECTOR(i64) i, int lanes) {                     \
+    lanes_##A r;                                                                                                   \
+    const lanes_i64 at = {i};                                                                                      \
+    r.v = (VECTOR(A))(0);                                                                                          \
+    FOR_LANES(k, lanes) r.s[k] = LOAD(S, A, 1, p, at.s[k]);                                                        \
+    return r.v;                                                                                                    \
+  }                                                                                                                \
+  static inline VECTOR(A) masked_##S(__global const STORAGE(S)* p, VECTOR(i64) i, int lanes, MASK m) {             \
+    lanes_##A r;                                                                                                   \
+    const lanes_i64 at = {i};                                                                                      \
+    const lanes_i32 set = {m};                                                                                     \
+    r.v = (VECTOR(A))(0);                                                                                          \
+    if (!ANY(m)) return r.v;                                                                                       \
+    FOR_LANES(k, lanes) if (set.s[k]) r.s[k] = LOAD(S, A, 1, p, at.s[k]);                                          \
+    return r.v;                                                                                                    \
+  }                                                                                                                \
+  static inline VECTOR(A) near_##S(__global const STORAGE(S)* p, long i, int lanes, MASK m) {                      \
+    return FULL(lanes) && ALL(m) ? LOAD(S, A, VEC, p, i) : masked_##S(p, (VECTOR(i64))(i) + LANE_LONGS, lanes, m); \
   }
-#endif
+#define NETCL_STORE(S, A)                                                                               \
+  static inline void spread_##S(__global STORAGE(S)* p, long stride, int lanes, VECTOR(A) v) {          \
+    const lanes_##A r = {v};                                                                            \
+    FOR_LANES(k, lanes) STORE(S, A, 1, p, k * stride, r.s[k]);                                          \
+  }                                                                                                     \
+  static inline void store_##S(__global STORAGE(S)* p, int lanes, VECTOR(A) v) {                        \
+    if (FULL(lanes)) {                                                                                  \
+      STORE(S, A, VEC, p, 0, v);                                                                        \
+    } else {                                                                                            \
+      spread_##S(p, 1, lanes, v);                                                                       \
+    }                                                                                                   \
+  }                                                                                                     \
+  static inline void first_##S(__global STORAGE(S)* p, VECTOR(A) v) { STORE(S, A, 1, p, 0, FIRST(v)); } \
+  static inline void scatter_##S(__global STORAGE(S)* p, VECTOR(i64) i, int lanes, VECTOR(A) v) {       \
+    const lanes_##A r = {v};                                                                            \
+    const lanes_i64 at = {i};                                                                           \
+    FOR_LANES(k, lanes) STORE(S, A, 1, p, at.s[k], r.s[k]);                                             \
+  }
 
 // Adds each lane to memory that other work-items also add to. `word` is the 32-bit word that the device exchanges; a
 // narrower number lies in a part of it.
@@ -345,33 +321,24 @@ NETCL_FLOOR_DIV(ints)
 NETCL_FLOOR_DIV(longs)
 // For numbers that are not negative. Intel's compiler gets kernels with two gathers wrong whose indices have signed
 // quotients of vectors of longs.
-#define NETCL_QUOTIENT(T, A, V)                                                                               \
-  static inline T quotient_##T(T a, T b) { return CONVERT(A, V, CONVERT(u##A, V, a) / CONVERT(u##A, V, b)); } \
-  static inline T rest_##T(T a, T b) { return CONVERT(A, V, CONVERT(u##A, V, a) % CONVERT(u##A, V, b)); }
-#define cv_ui32 cv_u32
-#define cv_ui64 cv_u64
-NETCL_QUOTIENT(long, i64, 1)
-NETCL_QUOTIENT(ints, i32, VEC)
-NETCL_QUOTIENT(longs, i64, VEC)
+#define NETCL_QUOTIENT(T, A, U, V)                                                                      \
+  static inline T quotient_##T(T a, T b) { return CONVERT(A, V, CONVERT(U, V, a) / CONVERT(U, V, b)); } \
+  static inline T rest_##T(T a, T b) { return CONVERT(A, V, CONVERT(U, V, a) % CONVERT(U, V, b)); }
+NETCL_QUOTIENT(long, i64, u64, 1)
+NETCL_QUOTIENT(ints, i32, u32, VEC)
+NETCL_QUOTIENT(longs, i64, u64, VEC)
 
 // Reports an index outside [0, size), for the lanes that count.
-#if VEC == 1
-#define CHECK_INDEX(index, size, counts, err, code) \
-  if ((counts) && ((index) < 0 || (index) >= (size))) netcl_report(err, code, index, size)
-#else
-static inline void check_index(long16 index, long size, int16 counts, __global int* err, int code) {
-  const int16 bad = convert_int16(index < 0 || index >= size) & counts;
-  if (any(bad)) {
-    lanes_i64 i;
-    lanes_i32 b;
-    i.v = index;
-    b.v = bad;
-    for (int k = 0; k < 16; k++)
+static inline void check_index(longs index, long size, MASK counts, __global int* err, int code) {
+  const MASK bad = TRUTH_8(index < 0 || index >= size) & counts;
+  if (ANY(bad)) {
+    const lanes_i64 i = {index};
+    const lanes_i32 b = {bad};
+    for (int k = 0; k < VEC; k++)
       if (b.s[k]) netcl_report(err, code, i.s[k], size);
   }
 }
 #define CHECK_INDEX(index, size, counts, err, code) check_index(index, size, counts, err, code)
-#endif
 
 // One launch may serve many sets of buffers, of MANY buffers each (csrc/aten/support/MultiTensor.h), with `items`
 // work-items per set.

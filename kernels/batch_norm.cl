@@ -4,7 +4,6 @@
 // In training, GPUs have many work-groups per channel: batch_norm_parts and batch_norm_grad_parts compute sums of
 // shares of a channel, batch_norm_finish and batch_norm_grad_finish combine them, batch_norm_apply and
 // batch_norm_grad_apply compute the elements. Parts are (shares, channels, 3), of gradients (shares, channels, 2).
-#include "args/norm.h"
 #include "common/row_moments.h"
 
 DEFINE_LANES(IN)
@@ -13,28 +12,22 @@ DEFINE_LANES(RT)
 DEFINE_LANES(ACC)
 
 #define INVERSE_DEVIATION(var) (1 / sqrt((var) + WIDE_OF(P.eps)))
-#define MOVE_RUNNING(run, c, value) PUT_VALUE(RT, run, c, MOVED(VALUE(RT, run, c, 0), (ST)WIDE_OF(P.momentum), value))
 
 #define TO_NORMAL(j) PUT(IN, y, j, (X(IN, x, j) - m) * w + b);
-__kernel WALK_GROUP_SIZE void batch_norm_train(BUF(out), BUF(mean), BUF(invstd), BUF(in), BUF(weight), BUF(bias),
-                                               BUF(run_mean), BUF(run_var), const NormParams P) {
+__kernel WALK_GROUP_SIZE void batch_norm_train(BUF(out), SAVED, BUF(in), AFFINE, RUNNING, const NormParams P) {
   WALK(P.walk) {
     OPERAND(IN, x, in);
     RESULT(IN, y, out, x);
     MOMENTS;
-    const row_t m = mean + off, is = INVERSE_DEVIATION(var);
-    PUT_VALUE(ACC, mean, row, m);
-    PUT_VALUE(ACC, invstd, row, is);
-    MOVE_RUNNING(run_mean, row, m);
-    MOVE_RUNNING(run_var, row, UNBIASED(var, n));
-    const row_t w = VALUE(WT, weight, row, 1) * is, b = VALUE(WT, bias, row, 0);
+    const row_t m = mean + off, r = INVERSE_DEVIATION(var);
+    SAVE_STATISTICS(VALUE, PUT_VALUE, row, m, r, var, n)
+    const row_t w = VALUE(WT, weight, row, 1) * r, b = VALUE(WT, bias, row, 0);
     EACH(TO_NORMAL);
   }
 }
 
 // A row is one run of a channel, or a share of one in columns.
-__kernel WALK_GROUP_SIZE void batch_norm_eval(BUF(out), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var),
-                                              const NormParams P) {
+__kernel WALK_GROUP_SIZE void batch_norm_eval(BUF(out), BUF(in), AFFINE, RUNNING, const NormParams P) {
   WALK(P.walk) {
     OPERAND(IN, x, in);
     RESULT(IN, y, out, x);
@@ -57,27 +50,27 @@ __kernel WALK_GROUP_SIZE void batch_norm_eval(BUF(out), BUF(in), BUF(weight), BU
     PUT(IN, y, j, (g_ - c2 - d_ * c1) * w);          \
   }
 #define TO_SCALED(j) PUT(IN, y, j, X(IN, g, j) * w);
-// `stat` is the saved inverse deviation in training, and the running variance in evaluation.
+// In evaluation, `mean` and `rstd` are the running mean and variance.
 #define STATISTIC(p, absent) (P.train ? VALUE(ACC, p, row, absent) : VALUE(RT, p, row, absent))
-__kernel WALK_GROUP_SIZE void batch_norm_backward(BUF(gin), BUF(gw), BUF(gb), BUF(grad), BUF(in), BUF(weight),
-                                                  BUF(mean), BUF(stat), const NormParams P) {
+__kernel WALK_GROUP_SIZE void batch_norm_backward(GRADIENTS, BUF(grad), BUF(in), BUF(weight), SAVED,
+                                                  const NormParams P) {
   WALK(P.walk) {
     OPERAND(IN, g, grad);
     OPERAND(IN, x, in);
     RESULT(IN, y, gin, g);
-    const row_t m = STATISTIC(mean, 0), s = STATISTIC(stat, 1), is = P.train ? s : INVERSE_DEVIATION(s);
+    const row_t m = STATISTIC(mean, 0), s = STATISTIC(rstd, 1), r = P.train ? s : INVERSE_DEVIATION(s);
     row_t c1 = (row_t)(0), c2 = (row_t)(0);
     if (P.train || gw_buf || gb_buf) {
       SUMS(dots);
       SUMS(total);
       EACH_SUM(TO_SUMS, FOLD(dots) FOLD(total));
-      const row_t s1 = ROW_SUM(TOTAL(dots)) * is, s2 = ROW_SUM(TOTAL(total));
+      const row_t s1 = ROW_SUM(TOTAL(dots)) * r, s2 = ROW_SUM(TOTAL(total));
       PUT_VALUE(WT, gw, row, s1);
       PUT_VALUE(WT, gb, row, s2);
-      c1 = s1 * is / n;
+      c1 = s1 * r / n;
       c2 = s2 / n;
     }
-    const row_t w = VALUE(WT, weight, row, 1) * is;
+    const row_t w = VALUE(WT, weight, row, 1) * r;
     if (gin_buf && P.train) EACH(TO_GRAD);
     if (gin_buf && !P.train) EACH(TO_SCALED);
   }
@@ -115,16 +108,13 @@ __kernel WALK_GROUP_SIZE void batch_norm_grad_parts(BUF(part), BUF(grad), BUF(in
 
 #define SHARES ((P.walk.n + P.walk.rows_per - 1) / P.walk.rows_per)
 // The statistics of channel c from those of its shares; a work-item takes a channel.
-__kernel void batch_norm_finish(BUF(mean), BUF(invstd), BUF(run_mean), BUF(run_var), BUF(part), const NormParams P) {
+__kernel void batch_norm_finish(SAVED, RUNNING, BUF(part), const NormParams P) {
   const long c = get_global_id(0), n = P.walk.n, most = P.walk.rows_per, step = P.channels * 3;
   if (c >= P.channels) return;
   __global const ST* p = PTR(part, const ST) + c * 3;
   JOIN_MOMENTS(ST, SHARES, p[i * step], p[i * step + 1], p[i * step + 2], (ST)min(most, n - i * most), n);
   const ST m = pivot_ + shift_, var = squares_ / n;
-  PTR(mean, ST)[c] = m;
-  PTR(invstd, ST)[c] = INVERSE_DEVIATION(var);
-  PUT_PARAM(RT, run_mean, c, MOVED(PARAM(RT, run_mean, c, 0), (ST)WIDE_OF(P.momentum), m));
-  PUT_PARAM(RT, run_var, c, MOVED(PARAM(RT, run_var, c, 0), (ST)WIDE_OF(P.momentum), UNBIASED(var, n)));
+  SAVE_STATISTICS(PARAM, PUT_PARAM, c, m, INVERSE_DEVIATION(var), var, n)
 }
 
 // The channel of element i of a tensor; divisions of 32 bits take a fraction of the time.
@@ -135,18 +125,18 @@ static inline long channel_of(long i, const NormParams* P) {
 }
 
 // A work-item takes an element.
-__kernel void batch_norm_apply(BUF(out), BUF(in), BUF(mean), BUF(invstd), BUF(weight), BUF(bias), const NormParams P) {
+__kernel void batch_norm_apply(BUF(out), BUF(in), SAVED, AFFINE, const NormParams P) {
   const long i = get_global_id(0);
   if (i >= ELEMENTS) return;
   const long c = channel_of(i, &P);
-  const ST w = PARAM(WT, weight, c, 1) * PTR(invstd, const ST)[c], b = PARAM(WT, bias, c, 0);
+  const ST w = PARAM(WT, weight, c, 1) * PTR(rstd, const ST)[c], b = PARAM(WT, bias, c, 0);
   const ST x = LOAD(IN, ACC, 1, PTR(in, const STORAGE(IN)), i);
   STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), i, (x - PTR(mean, const ST)[c]) * w + b);
 }
 
 // The gradients of weight and bias, and `factors`, (channels, 3): with these, an element of the gradient is (grad -
 // level - (in - mean) * slope) * scale.
-__kernel void batch_norm_grad_finish(BUF(gw), BUF(gb), BUF(factors), BUF(part), BUF(invstd), BUF(weight),
+__kernel void batch_norm_grad_finish(BUF(gw), BUF(gb), BUF(factors), BUF(part), BUF(rstd), BUF(weight),
                                      const NormParams P) {
   const long c = get_global_id(0), step = P.channels * 2;
   if (c >= P.channels) return;
@@ -156,14 +146,14 @@ __kernel void batch_norm_grad_finish(BUF(gw), BUF(gb), BUF(factors), BUF(part), 
     s1 += p[i * step];
     s2 += p[i * step + 1];
   }
-  const ST is = PTR(invstd, const ST)[c];
-  s1 *= is;
+  const ST r = PTR(rstd, const ST)[c];
+  s1 *= r;
   PUT_PARAM(WT, gw, c, s1);
   PUT_PARAM(WT, gb, c, s2);
   __global ST* f = PTR(factors, ST) + c * 3;
   f[0] = s2 / P.walk.n;
-  f[1] = s1 * is / P.walk.n;
-  f[2] = PARAM(WT, weight, c, 1) * is;
+  f[1] = s1 * r / P.walk.n;
+  f[2] = PARAM(WT, weight, c, 1) * r;
 }
 
 __kernel void batch_norm_grad_apply(BUF(gin), BUF(grad), BUF(in), BUF(mean), BUF(factors), const NormParams P) {

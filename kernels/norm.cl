@@ -1,7 +1,6 @@
 // Layer, root-mean-square and group normalisation, forward and backward.
 // -D: IN (input and its gradient), WT (weight and bias), RMS: no mean, as in rms_norm, and those of the walk. Weight
 // and bias that are missing, and gradients that are not needed, are null.
-#include "args/norm.h"
 #include "common/row_moments.h"
 
 DEFINE_LANES(IN)
@@ -21,8 +20,7 @@ DEFINE_LANES(ACC)
     if (bias_buf) z += SHARED(WT, b, j);   \
     PUT(IN, y, j, z);                      \
   }
-__kernel WALK_GROUP_SIZE void layer_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), BUF(bias),
-                                         const NormParams P) {
+__kernel WALK_GROUP_SIZE void layer_norm(BUF(out), SAVED, BUF(in), AFFINE, const NormParams P) {
   __global const STORAGE(WT)* w = PTR(weight, const STORAGE(WT));
   __global const STORAGE(WT)* b = PTR(bias, const STORAGE(WT));
   WALK(P.walk) {
@@ -38,8 +36,8 @@ __kernel WALK_GROUP_SIZE void layer_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in)
   STORES_DONE();
 }
 
-// A work-group, if it has whole rows, sums its rows' parts of the gradients of weight and bias in its own row of wpart
-// and bpart.
+// A work-group, if it has whole rows, sums its rows' parts of the gradients of weight and bias in its own row of gw and
+// gb.
 #ifdef HELD
 #define ADD_PART(part, j, v)
 #else
@@ -54,8 +52,8 @@ __kernel WALK_GROUP_SIZE void layer_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in)
   {                                         \
     VT g_ = X(IN, g, j);                    \
     const VT x_ = (X(IN, x, j) - m) * r;    \
-    ADD_PART(wpart, j, g_ * x_)             \
-    ADD_PART(bpart, j, g_)                  \
+    ADD_PART(gw, j, g_ * x_)                \
+    ADD_PART(gb, j, g_)                     \
     if (weight_buf) g_ *= SHARED(WT, w, j); \
     KEEP(g, j, g_);                         \
     KEEP(x, j, x_);                         \
@@ -70,8 +68,8 @@ __kernel WALK_GROUP_SIZE void layer_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in)
     const VT g_ = KEPT(g, j, WEIGHTED(j)), x_ = KEPT(x, j, (X(IN, x, j) - m) * r); \
     PUT(IN, y, j, (g_ - c2 - x_ * c1) * r);                                        \
   }
-__kernel WALK_GROUP_SIZE void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), BUF(in), BUF(mean),
-                                                  BUF(rstd), BUF(weight), const NormParams P) {
+__kernel WALK_GROUP_SIZE void layer_norm_backward(GRADIENTS, BUF(grad), BUF(in), SAVED, BUF(weight),
+                                                  const NormParams P) {
   __global const STORAGE(WT)* w = PTR(weight, const STORAGE(WT));
   WALK(P.walk) {
     OPERAND(IN, g, grad);
@@ -89,10 +87,9 @@ __kernel WALK_GROUP_SIZE void layer_norm_backward(BUF(gin), BUF(wpart), BUF(bpar
   STORES_DONE();
 }
 
-// Parts of the gradients of weight and bias: sums over `rows_per` rows, in a row of wpart and bpart for each work-group
+// Parts of the gradients of weight and bias: sums over `rows_per` rows, in a row of gw and gb for each work-group
 // of a column of them. COLUMN_ITEMS work-items side by side take COLUMN_ITEMS * VEC columns.
-__kernel WALK_GROUP_SIZE void layer_norm_columns(BUF(wpart), BUF(bpart), BUF(grad), BUF(in), BUF(mean), BUF(rstd),
-                                                 const NormParams P) {
+__kernel WALK_GROUP_SIZE void layer_norm_columns(BUF(gw), BUF(gb), BUF(grad), BUF(in), SAVED, const NormParams P) {
   const long rows = P.walk.rows, rows_per = P.walk.rows_per, n = P.walk.n;
   __local VT sums[2 * GROUP];
   const int lid = (int)get_local_id(0), down = lid / COLUMN_ITEMS;
@@ -116,8 +113,8 @@ __kernel WALK_GROUP_SIZE void layer_norm_columns(BUF(wpart), BUF(bpart), BUF(gra
       dots += sums[lid + k * COLUMN_ITEMS];
       total += sums[GROUP + lid + k * COLUMN_ITEMS];
     }
-    if (wpart_buf) STORE_WHOLE(ACC, PTR(wpart, ST) + part * n + column, dots);
-    if (bpart_buf) STORE_WHOLE(ACC, PTR(bpart, ST) + part * n + column, total);
+    if (gw_buf) STORE_WHOLE(ACC, PTR(gw, ST) + part * n + column, dots);
+    if (gb_buf) STORE_WHOLE(ACC, PTR(gb, ST) + part * n + column, total);
   }
 }
 
@@ -138,8 +135,7 @@ __kernel void sum_parts(BUF(gw), BUF(gb), BUF(wpart), BUF(bpart), long parts, lo
 #endif
 
 // A row is one group of one sample.
-__kernel WALK_GROUP_SIZE void group_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in), BUF(weight), BUF(bias),
-                                         const NormParams P) {
+__kernel WALK_GROUP_SIZE void group_norm(BUF(out), SAVED, BUF(in), AFFINE, const NormParams P) {
   WALK(P.walk) {
     OPERAND(IN, x, in);
     RESULT(IN, y, out, x);
@@ -163,9 +159,9 @@ __kernel WALK_GROUP_SIZE void group_norm(BUF(out), BUF(mean), BUF(rstd), BUF(in)
     v1 += gv * keep_lanes((LOAD_LANES(IN, x, c * P.hw + k, lanes, 0) - m) * r, lanes, 0); \
     v2 += gv;                                                                             \
   }
-// wpart and bpart have a row per sample and a column per channel.
-__kernel WALK_GROUP_SIZE void group_norm_backward(BUF(gin), BUF(wpart), BUF(bpart), BUF(grad), BUF(in), BUF(mean),
-                                                  BUF(rstd), BUF(weight), const NormParams P) {
+// Here gw and gb have a row per sample and a column per channel.
+__kernel WALK_GROUP_SIZE void group_norm_backward(GRADIENTS, BUF(grad), BUF(in), SAVED, BUF(weight),
+                                                  const NormParams P) {
   WALK(P.walk) {
     OPERAND(IN, x, in);
     OPERAND(IN, g, grad);
@@ -178,8 +174,8 @@ __kernel WALK_GROUP_SIZE void group_norm_backward(BUF(gin), BUF(wpart), BUF(bpar
       SUMS(v2);
       SUM_OF_ROW(TO_CHANNEL_SUMS, FOLD(v1) FOLD(v2), P.hw)
       const ST s1 = ROW_SUM(TOTAL(v1)), s2 = ROW_SUM(TOTAL(v2));
-      PUT_VALUE(ACC, wpart, row * P.channels + c, s1);
-      PUT_VALUE(ACC, bpart, row * P.channels + c, s2);
+      PUT_VALUE(ACC, gw, row * P.channels + c, s1);
+      PUT_VALUE(ACC, gb, row * P.channels + c, s2);
       const ST wv = PARAM(WT, weight, first + c, 1);
       c1 += wv * s1;
       c2 += wv * s2;

@@ -8,9 +8,8 @@
 //   channel_norm_grad  combines them, and computes the gradients
 // If a segment has one share only, channel_norm computes its moments too.
 // -D: IN (input and its gradient), WT (weight and bias), RT (running statistics), ACC, VEC. Missing operands are null.
-#include "args/norm.h"
 #define LS 1
-#include "common/moments.h"
+#include "common/norm.h"
 #include "common/rows.h"
 
 DEFINE_LANES(WT)
@@ -40,62 +39,73 @@ static inline Share my_share(const ChannelNormParams* P) {
 }
 #define MY_WORK(S, P) \
   (PTR(work, ST) + ((S).segment * get_global_size(0) + (S).share) * CHANNEL_NORM_TABLES * TABLE_SIZE(&P))
-// Numbers of a share: (segments, shares, numbers, padded channels).
-#define PART(part, numbers, segment, share, P) \
-  (PTR(part, ST) + ((segment) * (P).shares + (share)) * (numbers) * PADDED((P).channels))
+// Behind the memory of all shares, the numbers of a share: (segments, shares, numbers, padded channels).
+#define PART(numbers, segment, share, P)                                              \
+  (PTR(work, ST) + (P).segments * (P).shares * CHANNEL_NORM_TABLES * TABLE_SIZE(&P) + \
+   ((segment) * (P).shares + (share)) * (numbers) * PADDED((P).channels))
 
 static inline void clear(__global ST* t, long n) {
   for (long e = 0; e < n; e += VEC) PUT(t, e, (VT)(0));
 }
 
-// Calls STEP(e, rows, skip) for the vectors of `count` rows, some rows at once. The last vector of a row that is no
-// multiple of VEC overlaps the one before in its first `skip` lanes.
+// A vector of some rows, whose first `skip` lanes do not count.
+typedef struct {
+  long row;  // elements from one row to the next
+  int rows, skip;
+} rows_t;
+
+// Calls `step` for the vectors `at` of `count` rows from row r on, some rows at once: it finds its element of the row
+// in e. The last vector of a row that is no multiple of VEC overlaps the one before.
 #define ROWS_AT_ONCE 8
-#define EACH_VECTOR(STEP, rows, row)                               \
-  {                                                                \
-    long e = 0;                                                    \
-    for (; e + VEC <= (row); e += VEC) STEP(e, rows, 0)            \
-    if (e < (row)) STEP((row) - VEC, rows, VEC - (int)((row) - e)) \
+#define EACH_VECTOR(n, row, step)                      \
+  {                                                    \
+    rows_t at = {row, n, 0};                           \
+    for (long e = 0; e + VEC <= (row); e += VEC) step; \
+    if ((row) % VEC) {                                 \
+      const long e = (row) - VEC;                      \
+      at.skip = VEC - (int)((row) % VEC);              \
+      step;                                            \
+    }                                                  \
   }
-#define EACH_ROW_VECTOR(STEP, r, count, row)                                                    \
+#define EACH_ROW_VECTOR(r, count, row, step)                                                    \
   {                                                                                             \
     long r = 0;                                                                                 \
-    for (; r + ROWS_AT_ONCE <= (count); r += ROWS_AT_ONCE) EACH_VECTOR(STEP, ROWS_AT_ONCE, row) \
-    for (; r < (count); r++) EACH_VECTOR(STEP, 1, row)                                          \
+    for (; r + ROWS_AT_ONCE <= (count); r += ROWS_AT_ONCE) EACH_VECTOR(ROWS_AT_ONCE, row, step) \
+    for (; r < (count); r++) EACH_VECTOR(1, row, step)                                          \
   }
 
 ALWAYS_INLINE VT beyond(VT x, int skip) { return skip == 0 ? x : (VT)LANE_NUMBERS(VEC) < (VT)((ST)skip) ? (VT)(0) : x; }
 
 // --- forward ---------------------------------------------------------------------------------------------------------
 
-// sum += x - pivot of `count` rows, or the squares of x - pivot - mean.
-#define ADD_DIFFERENCES(e, rows, skip)                         \
-  {                                                            \
-    const VT p = GET(pivot, e);                                \
-    VT s = (VT)(0);                                            \
-    UNROLL for (int i = 0; i < rows; i++)                      \
-      s += LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - p; \
-    PUT(sum, e, GET(sum, e) + beyond(s, skip));                \
+// sum += x - pivot, or the squares of x - pivot - mean.
+ALWAYS_INLINE void add_differences(__global const STORAGE(IN)* x, const rows_t at, __global const ST* pivot,
+                                   __global ST* sum) {
+  const VT p = GET(pivot, 0);
+  VT s = (VT)(0);
+  UNROLL for (int i = 0; i < at.rows; i++)
+    s += LOAD(IN, ACC, VEC, x, i * at.row) - p;
+  PUT(sum, 0, GET(sum, 0) + beyond(s, at.skip));
+}
+ALWAYS_INLINE void add_squares(__global const STORAGE(IN)* x, const rows_t at, __global const ST* pivot,
+                               __global const ST* mean, __global ST* sum) {
+  const VT p = GET(pivot, 0), m = GET(mean, 0);
+  VT s = (VT)(0);
+  UNROLL for (int i = 0; i < at.rows; i++) {
+    const VT d = LOAD(IN, ACC, VEC, x, i * at.row) - p - m;
+    s += d * d;
   }
-#define ADD_SQUARES(e, rows, skip)                                         \
-  {                                                                        \
-    const VT p = GET(pivot, e), m = GET(mean, e);                          \
-    VT s = (VT)(0);                                                        \
-    UNROLL for (int i = 0; i < rows; i++) {                                \
-      const VT d = LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - p - m; \
-      s += d * d;                                                          \
-    }                                                                      \
-    PUT(sum, e, GET(sum, e) + beyond(s, skip));                            \
-  }
+  PUT(sum, 0, GET(sum, 0) + beyond(s, at.skip));
+}
 static inline void sum_differences(__global const STORAGE(IN)* x, long count, long row, __global const ST* pivot,
                                    __global ST* sum) {
   clear(sum, row);
-  EACH_ROW_VECTOR(ADD_DIFFERENCES, r, count, row)
+  EACH_ROW_VECTOR(r, count, row, add_differences(x + r * row + e, at, pivot + e, sum + e))
 }
 static inline void sum_squares(__global const STORAGE(IN)* x, long count, long row, __global const ST* pivot,
                                __global const ST* mean, __global ST* sum) {
   clear(sum, row);
-  EACH_ROW_VECTOR(ADD_SQUARES, r, count, row)
+  EACH_ROW_VECTOR(r, count, row, add_squares(x + r * row + e, at, pivot + e, mean + e, sum + e))
 }
 
 // The moments of a share, for each element of a row: its sum beyond a pivot, and the squares of the deviations from the
@@ -149,10 +159,10 @@ static inline void write_moments(__global const STORAGE(IN)* x, long rows, const
   }
 }
 
-__kernel void channel_moments(BUF(part), BUF(work), BUF(in), const ChannelNormParams P) {
+__kernel void channel_moments(BUF(work), BUF(in), const ChannelNormParams P) {
   const Share S = my_share(&P);
   write_moments(PTR(in, const STORAGE(IN)) + S.first, S.end - S.begin, &P, MY_WORK(S, P),
-                PART(part, CHANNEL_NORM_MOMENTS, S.segment, S.share, P));
+                PART(CHANNEL_NORM_MOMENTS, S.segment, S.share, P));
 }
 
 // Joins the moments of a segment's shares, as mean = pivot + shift, and the squares.
@@ -190,45 +200,40 @@ static inline void repeat(__global ST* t, const ChannelNormParams* P) {
 }
 
 // Stores one row after another, since many streams of stores at once are slower.
-#define EACH_STORE(STEP, r, count, row) \
-  for (long r = 0; r < (count); r++) EACH_VECTOR(STEP, 1, row)
-#define NORMALIZE(e, rows, skip)                                                   \
-  {                                                                                \
-    const VT d = LOAD(IN, ACC, VEC, x + r * row + (e), 0) - GET(mean, e);          \
-    STORE(IN, ACC, VEC, y + r * row + (e), 0, d * GET(scale, e) + GET(offset, e)); \
-  }
+#define EACH_STORE(r, count, row, step) \
+  for (long r = 0; r < (count); r++) EACH_VECTOR(1, row, step)
+ALWAYS_INLINE void store_normal(__global STORAGE(IN)* y, __global const STORAGE(IN)* x, __global const ST* mean,
+                                __global const ST* scale, __global const ST* offset) {
+  const VT d = LOAD(IN, ACC, VEC, x, 0) - GET(mean, 0);
+  STORE(IN, ACC, VEC, y, 0, d * GET(scale, 0) + GET(offset, 0));
+}
 static inline void normalize(__global STORAGE(IN)* y, __global const STORAGE(IN)* x, long count,
                              const ChannelNormParams* P, __global ST* mean, __global ST* scale, __global ST* offset) {
   const long row = P->repeats * P->channels;
   repeat(mean, P);
   repeat(scale, P);
   repeat(offset, P);
-  EACH_STORE(NORMALIZE, r, count, row)
+  EACH_STORE(r, count, row, store_normal(y + r * row + e, x + r * row + e, mean + e, scale + e, offset + e))
 }
 
-// Saves a segment's statistics, and updates the running ones: those of channel c.
-#define MOVE_RUNNING(run, value) PUT_PARAM(RT, run, c, MOVED(PARAM(RT, run, c, 0), f, value))
-__kernel void channel_norm(BUF(out), BUF(mean), BUF(rstd), BUF(part), BUF(work), BUF(in), BUF(weight), BUF(bias),
-                           BUF(run_mean), BUF(run_var), const ChannelNormParams P) {
+__kernel void channel_norm(BUF(out), SAVED, BUF(work), BUF(in), AFFINE, RUNNING, const ChannelNormParams P) {
   const Share S = my_share(&P);
   __global ST* work = MY_WORK(S, P);
   __global ST *mean = TABLE(0), *rstd = TABLE(1), *offset = TABLE(2), *pivot = TABLE(3), *var = TABLE(4);
-  __global ST* part = PART(part, CHANNEL_NORM_MOMENTS, S.segment, 0, P);
+  __global ST* part = PART(CHANNEL_NORM_MOMENTS, S.segment, 0, P);
   if (P.shares == 1) write_moments(PTR(in, const STORAGE(IN)) + S.first, P.rows, &P, work, part);
   join_shares(part, &P, pivot, mean, var);
   join_groups(&P, pivot, mean, var);
-  const ST n = (ST)(P.pixels * P.group), f = WIDE_OF(P.momentum);
+  const ST n = (ST)(P.pixels * P.group);
   for (long c = 0; c < P.channels; c += VEC) {
     PUT(mean, c, GET(pivot, c) + GET(mean, c));
     PUT(var, c, GET(var, c) / n);
     PUT(rstd, c, 1 / sqrt(GET(var, c) + WIDE_OF(P.eps)));
   }
+  // Only batch norms, whose groups are channels of one segment, have running statistics.
   if (S.share == 0) {
     for (long c = 0, g = S.segment * (P.channels / P.group); c < P.channels; c += P.group, g++) {
-      PTR(mean, ST)[g] = mean[c];
-      PTR(rstd, ST)[g] = rstd[c];
-      MOVE_RUNNING(run_mean, mean[c]);
-      MOVE_RUNNING(run_var, UNBIASED(var[c], n));
+      SAVE_STATISTICS(PARAM, PUT_PARAM, g, mean[c], rstd[c], var[c], n)
     }
   }
   for (long c = 0; c < P.channels; c++) {
@@ -239,8 +244,7 @@ __kernel void channel_norm(BUF(out), BUF(mean), BUF(rstd), BUF(part), BUF(work),
             offset);
 }
 
-__kernel void channel_norm_eval(BUF(out), BUF(work), BUF(in), BUF(weight), BUF(bias), BUF(run_mean), BUF(run_var),
-                                const ChannelNormParams P) {
+__kernel void channel_norm_eval(BUF(out), BUF(work), BUF(in), AFFINE, RUNNING, const ChannelNormParams P) {
   const Share S = my_share(&P);
   __global ST* work = MY_WORK(S, P);
   __global ST *mean = TABLE(0), *scale = TABLE(1), *offset = TABLE(2);
@@ -262,27 +266,27 @@ __kernel void channel_norm_eval(BUF(out), BUF(work), BUF(in), BUF(weight), BUF(b
 // Of batch norms: one segment, and groups of one channel. RT is the dtype of the saved statistics or the running ones.
 #define STATISTIC(p, c) LOAD(RT, ACC, 1, PTR(p, const STORAGE(RT)), c)
 
-#define ADD_PRODUCTS(e, rows, skip)                                    \
-  {                                                                    \
-    const VT m = GET(mean, e);                                         \
-    VT s1 = (VT)(0), s2 = (VT)(0);                                     \
-    UNROLL for (int i = 0; i < rows; i++) {                            \
-      const VT gv = LOAD(IN, ACC, VEC, g + (r + i) * row + (e), 0);    \
-      s1 += gv * (LOAD(IN, ACC, VEC, x + (r + i) * row + (e), 0) - m); \
-      s2 += gv;                                                        \
-    }                                                                  \
-    PUT(sum1, e, GET(sum1, e) + beyond(s1, skip));                     \
-    PUT(sum2, e, GET(sum2, e) + beyond(s2, skip));                     \
+ALWAYS_INLINE void add_products(__global const STORAGE(IN)* g, __global const STORAGE(IN)* x, const rows_t at,
+                                __global const ST* mean, __global ST* sum1, __global ST* sum2) {
+  const VT m = GET(mean, 0);
+  VT s1 = (VT)(0), s2 = (VT)(0);
+  UNROLL for (int i = 0; i < at.rows; i++) {
+    const VT v = LOAD(IN, ACC, VEC, g, i * at.row);
+    s1 += v * (LOAD(IN, ACC, VEC, x, i * at.row) - m);
+    s2 += v;
   }
+  PUT(sum1, 0, GET(sum1, 0) + beyond(s1, at.skip));
+  PUT(sum2, 0, GET(sum2, 0) + beyond(s2, at.skip));
+}
 static inline void sum_products(__global const STORAGE(IN)* g, __global const STORAGE(IN)* x, long count, long row,
                                 __global const ST* mean, __global ST* sum1, __global ST* sum2) {
   clear(sum1, row);
   clear(sum2, row);
-  EACH_ROW_VECTOR(ADD_PRODUCTS, r, count, row)
+  EACH_ROW_VECTOR(r, count, row, add_products(g + r * row + e, x + r * row + e, at, mean + e, sum1 + e, sum2 + e))
 }
 
 // A part has both sums of each channel.
-__kernel void channel_grad_sums(BUF(part), BUF(work), BUF(grad), BUF(in), BUF(mean), const ChannelNormParams P) {
+__kernel void channel_grad_sums(BUF(work), BUF(grad), BUF(in), BUF(mean), const ChannelNormParams P) {
   const Share S = my_share(&P);
   __global ST* work = MY_WORK(S, P);
   __global ST *mean = TABLE(0), *sum1 = TABLE(1), *sum2 = TABLE(2), *all1 = TABLE(3), *all2 = TABLE(4);
@@ -299,7 +303,7 @@ __kernel void channel_grad_sums(BUF(part), BUF(work), BUF(grad), BUF(in), BUF(me
       PUT(all2, e, GET(all2, e) + GET(sum2, e));
     }
   }
-  __global ST* part = PART(part, CHANNEL_NORM_SUMS, 0, S.share, P);
+  __global ST* part = PART(CHANNEL_NORM_SUMS, 0, S.share, P);
   for (long c = 0; c < P.channels; c += VEC) {
     VT s1 = (VT)(0), s2 = (VT)(0);
     for (long r = 0, e = c; r < P.repeats; r++, e += P.channels) {
@@ -311,31 +315,35 @@ __kernel void channel_grad_sums(BUF(part), BUF(work), BUF(grad), BUF(in), BUF(me
   }
 }
 
-// The gradient of an element is (grad - level - (in - mean) * slope) * scale.
-#define TO_GRADIENT(e, rows, skip)                                                             \
-  {                                                                                            \
-    const VT d = LOAD(IN, ACC, VEC, x + r * row + (e), 0) - GET(mean, e);                      \
-    const VT v = LOAD(IN, ACC, VEC, g + r * row + (e), 0) - GET(level, e) - d * GET(slope, e); \
-    STORE(IN, ACC, VEC, y + r * row + (e), 0, v * GET(scale, e));                              \
-  }
+// The factors of a segment's channels: the gradient of an element is (grad - level - (in - mean) * slope) * scale.
+typedef struct {
+  __global const ST *mean, *level, *slope, *scale;
+} factors_t;
+ALWAYS_INLINE void store_gradient(__global STORAGE(IN)* y, __global const STORAGE(IN)* g, __global const STORAGE(IN)* x,
+                                  const factors_t f, long e) {
+  const VT d = LOAD(IN, ACC, VEC, x, 0) - GET(f.mean, e);
+  const VT v = LOAD(IN, ACC, VEC, g, 0) - GET(f.level, e) - d * GET(f.slope, e);
+  STORE(IN, ACC, VEC, y, 0, v * GET(f.scale, e));
+}
 // By running statistics, which do not depend on the input.
-#define TO_SCALED(e, rows, skip) \
-  STORE(IN, ACC, VEC, y + r * row + (e), 0, LOAD(IN, ACC, VEC, g + r * row + (e), 0) * GET(scale, e));
+ALWAYS_INLINE void store_scaled(__global STORAGE(IN)* y, __global const STORAGE(IN)* g, __global const ST* scale) {
+  STORE(IN, ACC, VEC, y, 0, LOAD(IN, ACC, VEC, g, 0) * GET(scale, 0));
+}
 
-// `stat` is the saved reciprocal deviation, and the running variance if not `train`.
-__kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work), BUF(grad), BUF(in), BUF(weight),
-                                BUF(mean), BUF(stat), const ChannelNormParams P) {
+// If not `train`, `mean` and `rstd` are the running mean and variance.
+__kernel void channel_norm_grad(GRADIENTS, BUF(work), BUF(grad), BUF(in), BUF(weight), SAVED,
+                                const ChannelNormParams P) {
   const Share S = my_share(&P);
   __global ST* work = MY_WORK(S, P);
   __global ST *mean = TABLE(0), *scale = TABLE(1), *rstd = TABLE(2), *slope = TABLE(3), *level = TABLE(4);
   for (long c = 0; c < P.channels; c++) {
-    const ST s = STATISTIC(stat, c);
+    const ST s = STATISTIC(rstd, c);
     mean[c] = STATISTIC(mean, c);
     rstd[c] = P.train ? s : 1 / sqrt(s + WIDE_OF(P.eps));
     scale[c] = PARAM(WT, weight, c, 1);
   }
-  if (part_buf) {
-    __global const ST* part = PART(part, CHANNEL_NORM_SUMS, 0, 0, P);
+  if ((P.train && gin_buf) || gw_buf || gb_buf) {
+    __global const ST* part = PART(CHANNEL_NORM_SUMS, 0, 0, P);
     for (long c = 0; c < P.channels; c += VEC) {
       VT s1 = (VT)(0), s2 = (VT)(0);
       for (long s = 0; s < P.shares; s++) {
@@ -363,11 +371,12 @@ __kernel void channel_norm_grad(BUF(gin), BUF(gw), BUF(gb), BUF(part), BUF(work)
   }
   repeat(scale, &P);
   if (!P.train) {
-    EACH_STORE(TO_SCALED, r, S.end - S.begin, row)
+    EACH_STORE(r, S.end - S.begin, row, store_scaled(y + r * row + e, g + r * row + e, scale + e))
     return;
   }
   repeat(mean, &P);
   repeat(slope, &P);
   repeat(level, &P);
-  EACH_STORE(TO_GRADIENT, r, S.end - S.begin, row)
+  const factors_t f = {mean, level, slope, scale};
+  EACH_STORE(r, S.end - S.begin, row, store_gradient(y + r * row + e, g + r * row + e, x + r * row + e, f, e))
 }

@@ -117,11 +117,18 @@ class TestProfiler(TestCase):
         code = (
             "import torch, torch.nn.functional as F; x = torch.ones(1, 2, 8, 8, device='netcl', requires_grad=True)\n"
             "F.max_pool2d(x, 2).sum().backward(); F.avg_pool2d(x, 2).sum().backward()\n"
-            "F.avg_pool2d(x.to(memory_format=torch.channels_last), 2).sum().backward()"
+            "F.avg_pool2d(x.to(memory_format=torch.channels_last), 2).sum().backward()\n"
+            "large = torch.ones(64, 32, 8, 8, device='netcl').to(memory_format=torch.channels_last)\n"
+            "F.batch_norm(x, None, None, training=True), F.batch_norm(large, None, None, training=True)"
         )
-        for device_class, ways in (("cpu", ["scatter", "rows", "windows"]), ("gpu", ["gather", "windows", "windows"])):
+        for device_class, pools, norms in (
+            ("cpu", ["scatter", "rows", "windows"], ["whole", "channels"]),
+            ("gpu", ["gather", "windows", "windows"], ["shares", "shares"]),
+        ):
             done = python(code, NETCL_LOG="plan", NETCL_DEVICE_CLASS=device_class)
-            self.assertEqual(re.findall(r"^netcl: plan aten::\w+_pool2d\w*_backward: (\w+)$", done.stderr, re.M), ways)
+            plan = r"^netcl: plan aten::%s: (\w+)$"
+            self.assertEqual(re.findall(plan % r"\w+_pool2d\w*_backward", done.stderr, re.M), pools)
+            self.assertEqual(re.findall(plan % r"\w*batch_norm\w*", done.stderr, re.M), norms)
 
 
 if __name__ == "__main__":

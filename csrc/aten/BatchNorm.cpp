@@ -8,6 +8,7 @@
 #include "aten/ChannelNorm.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
+#include "aten/support/Plan.h"
 #include "aten/support/Walk.h"
 
 namespace netcl {
@@ -101,34 +102,43 @@ NormParams norm_params(const Walk& walk, const Layout& layout, const Statistics&
           .momentum = wide(stats.momentum)};
 }
 
-std::optional<ChannelNormParams> channel_params(const Device& dev, const Layout& layout, const Statistics& stats) {
-  auto p = layout.along_channels(dev);
-  if (p) {
-    p->train = stats.training;
-    p->eps = wide(stats.eps);
-    p->momentum = wide(stats.momentum);
-  }
-  return p;
-}
-
-// One forward pass: x is dense, and `out` lies as x does. Training saves `mean` and `invstd`.
+// One forward pass: x is dense, and `out` lies as x does. Training saves `mean` and `rstd`.
 struct Forward {
   const char* op;
   const Layout& layout;
   const Params& params;
   const Statistics& stats;
-  const Tensor &x, &out, &mean, &invstd;
+  const Tensor &x, &out, &mean, &rstd;
+  Tensor running_mean, running_var;  // contiguous
+  Defs& defs(Defs& d) const { return batch_norm_defs(d, x, params.type, running_mean, running_var); }
+  ChannelNormCall channels(const ChannelNormParams& p) const {
+    return {op, p, params.type, params.weight, params.bias, running_mean, running_var};
+  }
 };
 
-// The walk of shares of channels, for several work-groups per channel on a GPU.
-Walk share_walk(const Layout& layout, const Tensor& x) {
-  const Device& dev = netcl::device_of(x);
-  Walk walk = layout.walk(x);
+// One backward pass; the operands are dense, and gradients that are not wanted undefined.
+struct Backward {
+  const char* op;
+  const Layout& layout;
+  const Params& params;
+  const Statistics& stats;
+  const Tensor &x, &g, &mean, &rstd;  // if not training, the running mean and variance
+  const Tensor &gin, &gw, &gb;
+  Defs& defs(Defs& d) const { return batch_norm_defs(d, x, params.type, stats.running_mean, stats.running_var); }
+};
+
+// --- shares of channels: several work-groups per channel on a GPU
+template <class Call>
+std::optional<Walk> plan_shares(const Call& call) {
+  const Device& dev = netcl::device_of(call.x);
+  if (dev.is_cpu() || !call.stats.training) return {};
+  Walk walk = call.layout.walk(call.x);
   // Enough groups to fill the device, but no long sums in a work-item.
-  const auto group = int64_t(walk.local.x), lanes = layout.cols ? 1 : group;
+  const auto group = int64_t(walk.local.x), lanes = call.layout.cols ? 1 : group;
   const int64_t wanted = ceil_div(enough_items(dev, 16), ceil_div(int64_t(walk.global.x), group));
   walk.params.rows_per = std::clamp<int64_t>(ceil_div(walk.params.n, wanted), 8 * lanes, 512 * lanes);
   walk.global.y = size_t(ceil_div(walk.params.n, walk.params.rows_per));
+  call.defs(walk.defs);
   return walk;
 }
 
@@ -137,65 +147,107 @@ Tensor share_parts(const Walk& walk, const Layout& layout, const Tensor& like, i
   return at::empty({int64_t(walk.global.y), layout.channels, numbers}, like.options());
 }
 
-void train_forward_on_gpu(const Forward& f, const Tensor& rm, const Tensor& rv) {
-  const Layout& layout = f.layout;
+void train_shares(const Forward& f, const Walk& walk) {
   Device& dev = netcl::device_of(f.x);
   Queue& queue = queue_of(f.x);
-  Walk walk = share_walk(layout, f.x);
-  const Defs& d = batch_norm_defs(walk.defs, f.x, f.params.type, rm, rv);
-  const NormParams p = norm_params(walk, layout, f.stats);
-  const Tensor parts = share_parts(walk, layout, f.mean, 3);
-  kernel(dev, "batch_norm.cl", "batch_norm_parts", d)
+  const NormParams p = norm_params(walk, f.layout, f.stats);
+  const Tensor parts = share_parts(walk, f.layout, f.mean, 3);
+  kernel(dev, "batch_norm.cl", "batch_norm_parts", walk.defs)
       .launch(f.op, queue, walk.global, walk.local, buf(parts), buf(f.x), p);
-  kernel(dev, "batch_norm.cl", "batch_norm_finish", d)
-      .launch(f.op, queue, {size_t(layout.channels)}, element_group(dev), buf(f.mean), buf(f.invstd), buf_or_null(rm),
-              buf_or_null(rv), buf(parts), p);
-  kernel(dev, "batch_norm.cl", "batch_norm_apply", d)
-      .launch(f.op, queue, {size_t(f.x.numel())}, element_group(dev), buf(f.out), buf(f.x), buf(f.mean), buf(f.invstd),
+  kernel(dev, "batch_norm.cl", "batch_norm_finish", walk.defs)
+      .launch(f.op, queue, {size_t(f.layout.channels)}, element_group(dev), buf(f.mean), buf(f.rstd),
+              buf_or_null(f.running_mean), buf_or_null(f.running_var), buf(parts), p);
+  kernel(dev, "batch_norm.cl", "batch_norm_apply", walk.defs)
+      .launch(f.op, queue, {size_t(f.x.numel())}, element_group(dev), buf(f.out), buf(f.x), buf(f.mean), buf(f.rstd),
               buf_or_null(f.params.weight), buf_or_null(f.params.bias), p);
 }
 
-void train_forward(const Forward& f) {
-  const Layout& layout = f.layout;
-  Device& dev = netcl::device_of(f.x);
-  Queue& queue = queue_of(f.x);
-  // The running statistics are written in place, or through a copy if they are strided.
-  const Tensor rm = contiguous(f.stats.running_mean), rv = contiguous(f.stats.running_var);
-  const Buf weight = buf_or_null(f.params.weight), bias = buf_or_null(f.params.bias);
-  if (!dev.is_cpu()) {
-    train_forward_on_gpu(f, rm, rv);
-  } else if (const auto p = channel_params(dev, layout, f.stats)) {
-    channel_norm_train({f.op, *p, f.params.type, f.params.weight, f.params.bias, rm, rv}, f.x, f.out, f.mean, f.invstd);
-  } else {
-    Walk walk = layout.walk(f.x);
-    kernel(dev, "batch_norm.cl", "batch_norm_train", batch_norm_defs(walk.defs, f.x, f.params.type, rm, rv))
-        .launch(f.op, queue, walk.global, walk.local, buf(f.out), buf(f.mean), buf(f.invstd), buf(f.x), weight, bias,
-                buf_or_null(rm), buf_or_null(rv), norm_params(walk, layout, f.stats));
-  }
-  if (rm.defined() && !rm.is_same(f.stats.running_mean)) f.stats.running_mean.copy_(rm);
-  if (rv.defined() && !rv.is_same(f.stats.running_var)) f.stats.running_var.copy_(rv);
+void backward_shares(const Backward& b, const Walk& walk) {
+  Device& dev = netcl::device_of(b.x);
+  Queue& queue = queue_of(b.x);
+  const NormParams p = norm_params(walk, b.layout, b.stats);
+  const Tensor parts = share_parts(walk, b.layout, b.mean, 2);
+  const Tensor factors = at::empty({b.layout.channels, 3}, b.mean.options());
+  kernel(dev, "batch_norm.cl", "batch_norm_grad_parts", walk.defs)
+      .launch(b.op, queue, walk.global, walk.local, buf(parts), buf(b.g), buf(b.x), buf(b.mean), p);
+  kernel(dev, "batch_norm.cl", "batch_norm_grad_finish", walk.defs)
+      .launch(b.op, queue, {size_t(b.layout.channels)}, element_group(dev), buf_or_null(b.gw), buf_or_null(b.gb),
+              buf(factors), buf(parts), buf(b.rstd), buf_or_null(b.params.weight), p);
+  if (!b.gin.defined()) return;
+  kernel(dev, "batch_norm.cl", "batch_norm_grad_apply", walk.defs)
+      .launch(b.op, queue, {size_t(b.x.numel())}, element_group(dev), buf(b.gin), buf(b.g), buf(b.x), buf(b.mean),
+              buf(factors), p);
 }
 
-void eval_forward(const Forward& f) {
+// --- channels_last tensors in the order of their memory, on a CPU (ChannelNorm.cpp)
+template <class Call>
+std::optional<ChannelNormParams> plan_channels(const Call& call) {
+  auto p = call.layout.along_channels(netcl::device_of(call.x));
+  if (p) {
+    p->train = call.stats.training;
+    p->eps = wide(call.stats.eps);
+    p->momentum = wide(call.stats.momentum);
+  }
+  return p;
+}
+void train_channels(const Forward& f, const ChannelNormParams& p) {
+  channel_norm_train(f.channels(p), f.x, f.out, f.mean, f.rstd);
+}
+void eval_channels(const Forward& f, const ChannelNormParams& p) {
+  batch_norm_channels_eval(f.channels(p), f.x, f.out);
+}
+void backward_channels(const Backward& b, const ChannelNormParams& p) {
+  batch_norm_channels_backward({b.op, p, b.params.type, b.params.weight, {}, {}, {}}, b.g, b.x, b.mean, b.rstd,
+                               {b.gin, b.gw, b.gb});
+}
+
+// --- whole channels, and in evaluation, shares or runs of them
+template <class Call>
+std::optional<Walk> plan_whole(const Call& call) {
+  Walk walk = call.layout.walk(call.x);
+  call.defs(walk.defs);
+  return walk;
+}
+std::optional<Walk> plan_runs(const Forward& f) {
   const Layout& layout = f.layout;
-  Device& dev = netcl::device_of(f.x);
-  Queue& queue = queue_of(f.x);
-  const Tensor rm = contiguous(f.stats.running_mean), rv = contiguous(f.stats.running_var);
-  if (const auto p = channel_params(dev, layout, f.stats))
-    return batch_norm_channels_eval({f.op, *p, f.params.type, f.params.weight, f.params.bias, rm, rv}, f.x, f.out);
-  const Buf weight = buf_or_null(f.params.weight), bias = buf_or_null(f.params.bias);
-  // A row is a run of a channel, or a share of one in columns.
-  Walk walk = layout.walk(f.x);
+  const Device& dev = netcl::device_of(f.x);
+  Walk walk = layout.cols ? layout.walk(f.x)
+                          : walk_rows(dev, compute_type(f.x.scalar_type()), layout.runs * layout.channels, layout.hw,
+                                      layout.hw);
   if (layout.cols) {
     walk.params.rows_per = dev.is_cpu() ? row_split(dev, layout.runs, layout.channels).rows_per : 4;
     walk.global.y = size_t(ceil_div(layout.runs, walk.params.rows_per));
-  } else {
-    walk = walk_rows(dev, compute_type(f.x.scalar_type()), layout.runs * layout.channels, layout.hw, layout.hw);
   }
-  kernel(dev, "batch_norm.cl", "batch_norm_eval", batch_norm_defs(walk.defs, f.x, f.params.type, rm, rv))
-      .launch(f.op, queue, walk.global, walk.local, buf(f.out), buf(f.x), weight, bias, buf_or_null(rm),
-              buf_or_null(rv), norm_params(walk, layout, f.stats));
+  f.defs(walk.defs);
+  return walk;
 }
+void train_whole(const Forward& f, const Walk& walk) {
+  kernel(netcl::device_of(f.x), "batch_norm.cl", "batch_norm_train", walk.defs)
+      .launch(f.op, queue_of(f.x), walk.global, walk.local, buf(f.out), buf(f.mean), buf(f.rstd), buf(f.x),
+              buf_or_null(f.params.weight), buf_or_null(f.params.bias), buf_or_null(f.running_mean),
+              buf_or_null(f.running_var), norm_params(walk, f.layout, f.stats));
+}
+void eval_runs(const Forward& f, const Walk& walk) {
+  kernel(netcl::device_of(f.x), "batch_norm.cl", "batch_norm_eval", walk.defs)
+      .launch(f.op, queue_of(f.x), walk.global, walk.local, buf(f.out), buf(f.x), buf_or_null(f.params.weight),
+              buf_or_null(f.params.bias), buf(f.running_mean), buf(f.running_var),
+              norm_params(walk, f.layout, f.stats));
+}
+void backward_whole(const Backward& b, const Walk& walk) {
+  kernel(netcl::device_of(b.x), "batch_norm.cl", "batch_norm_backward", walk.defs)
+      .launch(b.op, queue_of(b.x), walk.global, walk.local, buf_or_null(b.gin), buf_or_null(b.gw), buf_or_null(b.gb),
+              buf(b.g), buf(b.x), buf_or_null(b.params.weight), buf(b.mean), buf(b.rstd),
+              norm_params(walk, b.layout, b.stats));
+}
+
+constexpr Way<Forward> kTrain[] = {{"shares", take<&plan_shares<Forward>, &train_shares>},
+                                   {"channels", take<&plan_channels<Forward>, &train_channels>},
+                                   {"whole", take<&plan_whole<Forward>, &train_whole>}};
+constexpr Way<Forward> kEval[] = {{"channels", take<&plan_channels<Forward>, &eval_channels>},
+                                  {"runs", take<&plan_runs, &eval_runs>}};
+constexpr Way<Backward> kBackward[] = {{"shares", take<&plan_shares<Backward>, &backward_shares>},
+                                       {"channels", take<&plan_channels<Backward>, &backward_channels>},
+                                       {"whole", take<&plan_whole<Backward>, &backward_whole>}};
 
 std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, const Params& params,
                                            const Statistics& stats) {
@@ -212,50 +264,15 @@ std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, 
   Tensor out = at::empty_like(x, layout.format);
   const at::TensorOptions options = x.options().dtype(compute_type(x.scalar_type()));
   Tensor mean = at::empty({training ? layout.channels : 0}, options);
-  Tensor invstd = at::empty({training ? layout.channels : 0}, options);
-  if (x.numel() == 0) return {out, mean.zero_(), invstd.zero_()};
-  const Forward f{
-      .op = op, .layout = layout, .params = params, .stats = stats, .x = x, .out = out, .mean = mean, .invstd = invstd};
-  training ? train_forward(f) : eval_forward(f);
-  return {out, mean, invstd};
-}
-
-struct Backward {
-  const char* op;
-  const Layout& layout;
-  const Params& params;
-  const Statistics& stats;
-  const Tensor &x, &g, &mean, &stat;  // contiguous, as the results
-  const Tensor &gin, &gw, &gb;        // undefined if not asked for
-};
-
-void train_backward_on_gpu(const Backward& b) {
-  const Layout& layout = b.layout;
-  Device& dev = netcl::device_of(b.x);
-  Queue& queue = queue_of(b.x);
-  Walk walk = share_walk(layout, b.x);
-  const Defs& d = batch_norm_defs(walk.defs, b.x, b.params.type, b.stats.running_mean, b.stats.running_var);
-  const NormParams p = norm_params(walk, layout, b.stats);
-  const Tensor parts = share_parts(walk, layout, b.mean, 2);
-  const Tensor factors = at::empty({layout.channels, 3}, b.mean.options());
-  kernel(dev, "batch_norm.cl", "batch_norm_grad_parts", d)
-      .launch(b.op, queue, walk.global, walk.local, buf(parts), buf(b.g), buf(b.x), buf(b.mean), p);
-  kernel(dev, "batch_norm.cl", "batch_norm_grad_finish", d)
-      .launch(b.op, queue, {size_t(layout.channels)}, element_group(dev), buf_or_null(b.gw), buf_or_null(b.gb),
-              buf(factors), buf(parts), buf(b.stat), buf_or_null(b.params.weight), p);
-  if (!b.gin.defined()) return;
-  kernel(dev, "batch_norm.cl", "batch_norm_grad_apply", d)
-      .launch(b.op, queue, {size_t(b.x.numel())}, element_group(dev), buf(b.gin), buf(b.g), buf(b.x), buf(b.mean),
-              buf(factors), p);
-}
-
-void backward_of_channels(const Backward& b) {
-  Walk walk = b.layout.walk(b.x);
-  batch_norm_defs(walk.defs, b.x, b.params.type, b.stats.running_mean, b.stats.running_var);
-  kernel(netcl::device_of(b.x), "batch_norm.cl", "batch_norm_backward", walk.defs)
-      .launch(b.op, queue_of(b.x), walk.global, walk.local, buf_or_null(b.gin), buf_or_null(b.gw), buf_or_null(b.gb),
-              buf(b.g), buf(b.x), buf_or_null(b.params.weight), buf_or_null(b.mean), buf_or_null(b.stat),
-              norm_params(walk, b.layout, b.stats));
+  Tensor rstd = at::empty({training ? layout.channels : 0}, options);
+  if (x.numel() == 0) return {out, mean.zero_(), rstd.zero_()};
+  const Tensor running_mean = contiguous(stats.running_mean), running_var = contiguous(stats.running_var);
+  const Forward f{op, layout, params, stats, x, out, mean, rstd, running_mean, running_var};
+  training ? run_first(kTrain, f) : run_first(kEval, f);
+  // Running statistics are written in place, or if they are strided, through a copy.
+  if (training && !running_mean.is_same(stats.running_mean)) stats.running_mean.copy_(running_mean);
+  if (training && !running_var.is_same(stats.running_var)) stats.running_var.copy_(running_var);
+  return {out, mean, rstd};
 }
 
 std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_out, const Tensor& input,
@@ -285,15 +302,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_o
   }
   const bool train = stats.training;
   const Tensor mean = contiguous(train ? stats.save_mean.to(compute) : stats.running_mean);
-  const Tensor stat = contiguous(train ? stats.save_invstd.to(compute) : stats.running_var);
-  const Backward b{op, layout, params, stats, x, g, mean, stat, gin, gw, gb};
-  if (!dev.is_cpu() && train) {
-    train_backward_on_gpu(b);
-  } else if (const auto p = channel_params(dev, layout, stats)) {
-    batch_norm_channels_backward({op, *p, params.type, params.weight, {}, {}, {}}, g, x, mean, stat, {gin, gw, gb});
-  } else {
-    backward_of_channels(b);
-  }
+  const Tensor rstd = contiguous(train ? stats.save_invstd.to(compute) : stats.running_var);
+  run_first(kBackward, Backward{op, layout, params, stats, x, g, mean, rstd, gin, gw, gb});
   return {gin, gw, gb};
 }
 

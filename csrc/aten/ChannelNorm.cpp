@@ -32,15 +32,11 @@ Kernel& channel_kernel(const at::Tensor& x, const char* name, const Defs& defs) 
 
 Range items(const ChannelNormParams& p) { return {size_t(p.shares), size_t(p.segments)}; }
 
-at::Tensor scratch(const at::Tensor& x, int64_t elements) {
+// The memory of the work-items: tables, and behind them so many numbers per channel of each share.
+at::Tensor work(const ChannelNormParams& p, const at::Tensor& x, int64_t numbers) {
+  const int64_t table = round_up(p.repeats * p.channels, kRowVec) + kRowVec, part = round_up(p.channels, kRowVec);
+  const int64_t elements = p.segments * p.shares * (CHANNEL_NORM_TABLES * table + numbers * part) + kRowVec;
   return at::empty({elements}, x.options().dtype(compute_type(x.scalar_type())).memory_format(std::nullopt));
-}
-at::Tensor work(const ChannelNormParams& p, const at::Tensor& x) {
-  const int64_t table = round_up(p.repeats * p.channels, kRowVec) + kRowVec;
-  return scratch(x, p.segments * p.shares * CHANNEL_NORM_TABLES * table);
-}
-at::Tensor parts(const ChannelNormParams& p, const at::Tensor& x, int64_t numbers) {
-  return scratch(x, p.segments * p.shares * numbers * round_up(p.channels, kRowVec) + kRowVec);
 }
 
 }  // namespace
@@ -68,12 +64,11 @@ void channel_norm_train(const ChannelNormCall& call, const at::Tensor& x, const 
                         const at::Tensor& rstd) {
   const ChannelNormParams& p = call.params;
   const Defs d = channel_norm_defs(call, x, call.running_mean.defined() ? call.running_mean : call.running_var);
-  const at::Tensor part = parts(p, x, CHANNEL_NORM_MOMENTS), space = work(p, x);
+  const at::Tensor space = work(p, x, CHANNEL_NORM_MOMENTS);
   if (p.shares > 1)
-    channel_kernel(x, "channel_moments", d)
-        .launch(call.op, queue_of(x), items(p), {1, 1}, buf(part), buf(space), buf(x), p);
+    channel_kernel(x, "channel_moments", d).launch(call.op, queue_of(x), items(p), {1, 1}, buf(space), buf(x), p);
   channel_kernel(x, "channel_norm", d)
-      .launch(call.op, queue_of(x), items(p), {1, 1}, buf(out), buf(mean), buf(rstd), buf(part), buf(space), buf(x),
+      .launch(call.op, queue_of(x), items(p), {1, 1}, buf(out), buf(mean), buf(rstd), buf(space), buf(x),
               buf_or_null(call.weight), buf_or_null(call.bias), buf_or_null(call.running_mean),
               buf_or_null(call.running_var), p);
 }
@@ -81,7 +76,7 @@ void channel_norm_train(const ChannelNormCall& call, const at::Tensor& x, const 
 void batch_norm_channels_eval(const ChannelNormCall& call, const at::Tensor& x, const at::Tensor& out) {
   const ChannelNormParams& p = call.params;
   channel_kernel(x, "channel_norm_eval", channel_norm_defs(call, x, call.running_mean))
-      .launch(call.op, queue_of(x), items(p), {1, 1}, buf(out), buf(work(p, x)), buf(x), buf_or_null(call.weight),
+      .launch(call.op, queue_of(x), items(p), {1, 1}, buf(out), buf(work(p, x, 0)), buf(x), buf_or_null(call.weight),
               buf_or_null(call.bias), buf(call.running_mean), buf(call.running_var), p);
 }
 
@@ -89,19 +84,16 @@ void batch_norm_channels_backward(const ChannelNormCall& call, const at::Tensor&
                                   const at::Tensor& mean, const at::Tensor& stat, const ChannelNormGrads& grads) {
   const ChannelNormParams& p = call.params;
   const Defs d = channel_norm_defs(call, x, mean);
-  const at::Tensor space = work(p, x);
-  at::Tensor part;
+  const at::Tensor space = work(p, x, CHANNEL_NORM_SUMS);
   if ((p.train && grads.gin.defined()) || grads.gw.defined() || grads.gb.defined()) {
-    part = parts(p, x, CHANNEL_NORM_SUMS);
     channel_kernel(x, "channel_grad_sums", d)
-        .launch(call.op, queue_of(x), items(p), {1, 1}, buf(part), buf(space), buf(grad), buf(x), buf(mean), p);
+        .launch(call.op, queue_of(x), items(p), {1, 1}, buf(space), buf(grad), buf(x), buf(mean), p);
   }
   // Without a gradient of the input, the first share has all that is left.
   const Range global = grads.gin.defined() ? items(p) : Range{1, 1};
   channel_kernel(x, "channel_norm_grad", d)
       .launch(call.op, queue_of(x), global, {1, 1}, buf_or_null(grads.gin), buf_or_null(grads.gw),
-              buf_or_null(grads.gb), buf_or_null(part), buf(space), buf(grad), buf(x), buf_or_null(call.weight),
-              buf(mean), buf(stat), p);
+              buf_or_null(grads.gb), buf(space), buf(grad), buf(x), buf_or_null(call.weight), buf(mean), buf(stat), p);
 }
 
 }  // namespace netcl

@@ -1,7 +1,7 @@
 // The moments of rows that a walk visits. -D: those of walk.h, IN (storage tag), RMS: there is no mean.
 #ifndef NETCL_ROW_MOMENTS_H
 #define NETCL_ROW_MOMENTS_H
-#include "common/moments.h"
+#include "common/norm.h"
 #include "common/walk.h"
 
 // A second pass corrects the mean, so that a large one costs no accuracy, unless the sum was not finite.

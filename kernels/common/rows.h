@@ -129,31 +129,25 @@ static inline VT keep_lanes(VT x, int lanes, ST fill) {
   if (lanes == VEC) return x;
   return (lane_mask_t)LANE_NUMBERS(VEC) < (lane_mask_t)(lanes) ? x : (VT)(fill);
 }
-// Each storage tag S (the macro's name, not its value) needs one DEFINE_LANES(S). load_in_room is for rows behind
-// which there may be room for a whole vector, whose other lanes are read but do not count, or are written
-// but are written again later.
+// Each storage tag S (the macro's name, not its value) needs one DEFINE_LANES(S).
 #define LOAD_LANES(S, p, i, lanes, fill) load_lanes_##S((p) + (i), lanes, fill)
 #define STORE_LANES(S, p, i, lanes, x) store_lanes_##S((p) + (i), lanes, x)
-#define DEFINE_LANES(S)                                                                           \
-  static inline VT load_lanes_##S(__global const STORAGE(S)* p, int lanes, ST fill) {             \
-    if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                             \
-    lanes_t r;                                                                                    \
-    r.v = (VT)(fill);                                                                             \
-    FOR_FEW(j, 0, lanes, VEC) r.s[j] = LOAD(S, ACC, 1, p, j);                                     \
-    return r.v;                                                                                   \
-  }                                                                                               \
-  static inline VT load_in_room_##S(__global const STORAGE(S)* p, int lanes, ST fill, int room) { \
-    if (lanes == VEC || !room) return load_lanes_##S(p, lanes, fill);                             \
-    return keep_lanes(LOAD(S, ACC, VEC, p, 0), lanes, fill);                                      \
-  }                                                                                               \
-  static inline void store_lanes_##S(__global STORAGE(S)* p, int lanes, VT x) {                   \
-    if (lanes == VEC) {                                                                           \
-      STORE(S, ACC, VEC, p, 0, x);                                                                \
-      return;                                                                                     \
-    }                                                                                             \
-    lanes_t r;                                                                                    \
-    r.v = x;                                                                                      \
-    FOR_FEW(j, 0, lanes, VEC) STORE(S, ACC, 1, p, j, r.s[j]);                                     \
+#define DEFINE_LANES(S)                                                               \
+  static inline VT load_lanes_##S(__global const STORAGE(S)* p, int lanes, ST fill) { \
+    if (lanes == VEC) return LOAD(S, ACC, VEC, p, 0);                                 \
+    lanes_t r;                                                                        \
+    r.v = (VT)(fill);                                                                 \
+    FOR_FEW(j, 0, lanes, VEC) r.s[j] = LOAD(S, ACC, 1, p, j);                         \
+    return r.v;                                                                       \
+  }                                                                                   \
+  static inline void store_lanes_##S(__global STORAGE(S)* p, int lanes, VT x) {       \
+    if (lanes == VEC) {                                                               \
+      STORE(S, ACC, VEC, p, 0, x);                                                    \
+      return;                                                                         \
+    }                                                                                 \
+    lanes_t r;                                                                        \
+    r.v = x;                                                                          \
+    FOR_FEW(j, 0, lanes, VEC) STORE(S, ACC, 1, p, j, r.s[j]);                         \
   }
 // Stores sums that the next row adds to, so they stay in the cache even with PAST_CACHE.
 #if VEC == 1

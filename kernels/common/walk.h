@@ -96,7 +96,10 @@ typedef ST row_t;
 #define OPERAND(S, x, in) __global const STORAGE(S)* x = PTR(in, const STORAGE(S)) + ROW_START
 #define RESULT(S, y, out, x) __global STORAGE(S)* y = PTR(out, STORAGE(S)) + ROW_START
 #define STORED(S, y, out)
-#define X(S, x, j) load_in_room_##S((x) + PLACE(j), lanes, 0, room)
+// With room behind the row, the last vector is read whole.
+#define X(S, x, j)                                                                  \
+  (lanes < VEC && room ? keep_lanes(LOAD(S, ACC, VEC, (x) + PLACE(j), 0), lanes, 0) \
+                       : load_lanes_##S((x) + PLACE(j), lanes, 0))
 #define PUT(S, y, j, v) store_lanes_##S((y) + PLACE(j), room ? VEC : lanes, v)
 #define SHARED(S, w, j) load_lanes_##S((w) + (j), lanes, 0)
 #define KEEP(x, j, v)

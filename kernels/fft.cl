@@ -1,7 +1,7 @@
 // Stockham's FFT over one dimension of contiguous tensors [lines, n, inner], with one pass per factor of n. `pass`
 // combines transforms of `done` elements into transforms of done * RADIX elements, one butterfly per work-item; the
 // last pass leaves the result in order. `roots` computes the n-th roots of unity that the passes multiply by, `chirp`
-// the weights of Bluestein's algorithm. -D: ACC (c64 or c128), ACC_DOUBLE; for a pass also RADIX, IN and OUT: ACC, or
+// the weights of Bluestein's algorithm. -D: ACC (c64 or c128); for a pass also RADIX, IN and OUT: ACC, or
 // its real tag (reads with an imaginary part of 0, writes the real part).
 #define WORK_GROUPS
 #define VEC 1

@@ -1,6 +1,6 @@
 // grid_sample over 2 or 3 spatial dimensions, forward and backward.
-// -D: IN, ACC, DIMS (2: the depth is 1), INTERP (0 bilinear, 1 nearest, 2 bicubic), PADDING (0 zeros, 1 border, 2
-// reflection), ALIGN (0, 1).
+// -D: IN, ACC, NDIM (2: the depth is 1), MODE_LINEAR | MODE_NEAREST | MODE_CUBIC, PADDING (0 zeros, 1 border,
+// 2 reflection), ALIGN (0, 1).
 // The gradient of the input is deterministic, without atomics: one work-item per sample and channel adds in a fixed
 // order.
 #include "args/grid_sample.h"
@@ -58,7 +58,7 @@ static inline ST pad(ST x, long size, ST* slope) {
 }
 static inline ST source(ST x, long size, ST* slope) {
   const ST at = unnormalize(x, size, slope);
-#if INTERP == 2
+#if defined(MODE_CUBIC)
   // The bicubic filter pads each of its taps instead.
   if (!(at > (ST)-1e9f && at < (ST)1e9f)) return -100;
   return at;
@@ -67,20 +67,20 @@ static inline ST source(ST x, long size, ST* slope) {
 #endif
 }
 
-#if INTERP == 1
+#if defined(MODE_NEAREST)
 #define TAPS 1
-#elif INTERP == 2
+#elif defined(MODE_CUBIC)
 #define TAPS 4
 #else
 #define TAPS 2
 #endif
 // The positions of TAPS taps (-1: outside), their weights, and the weights' derivatives.
 static inline void taps(ST x, long size, long* at, ST* w, ST* dw) {
-#if INTERP == 1
+#if defined(MODE_NEAREST)
   at[0] = (long)rint(x);
   w[0] = 1;
   dw[0] = 0;
-#elif INTERP == 0
+#elif defined(MODE_LINEAR)
   const ST base = floor(x);
   at[0] = (long)base;
   at[1] = at[0] + 1;
@@ -101,7 +101,7 @@ static inline void taps(ST x, long size, long* at, ST* w, ST* dw) {
   for (int k = 0; k < TAPS; k++)
     if (at[k] < 0 || at[k] >= size) at[k] = -1;
 }
-#if DIMS == 3
+#if NDIM == 3
 #define TAPS_Z TAPS
 #define DEPTH                                                       \
   ST slope_z;                                                       \
@@ -114,7 +114,7 @@ static inline void taps(ST x, long size, long* at, ST* w, ST* dw) {
   wz[0] = 1;
 #endif
 #define AT_POINT(point)                                                            \
-  __global const STORAGE(IN)* xyz = PTR(grid, const STORAGE(IN)) + DIMS * (point); \
+  __global const STORAGE(IN)* xyz = PTR(grid, const STORAGE(IN)) + NDIM * (point); \
   ST slope_x, slope_y;                                                             \
   const ST px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &slope_x);                \
   const ST py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &slope_y);                \
@@ -174,15 +174,15 @@ __kernel void sample_backward_grid(BUF(ggrid), BUF(grad), BUF(in), BUF(grid), co
         const ST p = v * LOAD(IN, ACC, 1, x, PLACE);
         gx += dx[i] * wy[j] * wz[k] * p;
         gy += wx[i] * dy[j] * wz[k] * p;
-#if DIMS == 3
+#if NDIM == 3
         gz += wx[i] * wy[j] * dz[k] * p;
 #endif
       }
     }
-    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), DIMS * point, gx * slope_x);
-    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), DIMS * point + 1, gy * slope_y);
-#if DIMS == 3
-    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), DIMS * point + 2, gz * slope_z);
+    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), NDIM * point, gx * slope_x);
+    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), NDIM * point + 1, gy * slope_y);
+#if NDIM == 3
+    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), NDIM * point + 2, gz * slope_z);
 #endif
   }
 }

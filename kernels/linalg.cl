@@ -1,6 +1,6 @@
 // The parts of matrix factorisations and triangular solves that are not matrix products: blocks on the diagonal,
 // panels, exchanges of rows. GPUs have kernels of their own for all but the last, in linalg_gpu.cl.
-// -D: those of linalg/matrices.h (ACC=i64 and ACC_INTEGRAL for exchanges only), BLOCK.
+// -D: those of linalg/matrices.h (ACC=i64 for exchanges only), BLOCK.
 #define WORK_GROUPS
 #include "linalg/matrices.h"
 

@@ -1,6 +1,6 @@
 // Rejection sampling from distributions with a parameter per element: gamma, Poisson, binomial. Each element has its
 // own Philox stream, so its number depends only on its position and parameters.
-// -D: DIST, IO (storage tag), ACC (f32 or f64), ACC_DOUBLE.
+// -D: DIST, IO (storage tag), ACC (f32 or f64).
 #include "common/vector.h"
 #include "common/philox.h"
 

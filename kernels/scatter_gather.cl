@@ -1,7 +1,7 @@
 // Reductions into indexed places: scatter_add, scatter_reduce, index_add, index_put(accumulate), put(accumulate).
 // -D: VAL and SRC (storage tags of the destination and the source), VAL_BYTES (the size of VAL), ACC (compute tag), RED
-// (sum, prod, amax, amin), VEC, NIDX, IDX, ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, and ATOMIC if work-items may meet
-// in one place. Without ATOMIC, the host lays out the space so that they cannot.
+// (sum, prod, amax, amin), VEC, NIDX, IDX, and ATOMIC if work-items may meet in one place. Without ATOMIC, the host
+// lays out the space so that they cannot.
 #include "common/combine.h"
 #include "common/index_space.h"
 

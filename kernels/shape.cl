@@ -1,5 +1,5 @@
 // Kernels that move elements (cat, tril, triu) or compute them from their position (ranges, triangle indices, unfold's
-// gradient, repeat_interleave). -D: BYTES (an element's size) for moves; OUT and ACC (tags) and ACC_FLOATING for the
+// gradient, repeat_interleave). -D: BYTES (an element's size) for moves; OUT and ACC (tags) for the
 // others.
 #include "args/shape.h"
 #include "common/few.h"

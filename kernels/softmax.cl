@@ -1,11 +1,10 @@
 // softmax and log_softmax, forward and backward.
-// -D: IN, OUT (forward) or GRAD, OUTPUT, GIN (backward) storage tags, LOG (log_softmax), KEEP_IN (1: a row's
-// exponentials are kept in local memory; 2: in OUT, which has the compute type), and those of the walk.
+// -D: IN, OUT (storage tags of what is read and written), LOG (log_softmax), KEEP_IN (1: a row's exponentials are kept
+// in local memory; 2: in the output, which has the compute type), and those of the walk.
 // A maximum ignores a NaN, but it still reaches the sum and so the whole row. A row of -inf becomes NaN too.
 #include "common/walk.h"
 #include "common/exp_below.h"
 
-#ifdef IN
 DEFINE_LANES(IN)
 DEFINE_LANES(OUT)
 
@@ -60,12 +59,6 @@ __kernel WALK_GROUP_SIZE void softmax(BUF(out), BUF(in), LOCAL_ROW const RowWalk
   }
   STORES_DONE();
 }
-#endif
-
-#ifdef GIN
-DEFINE_LANES(GRAD)
-DEFINE_LANES(OUTPUT)
-DEFINE_LANES(GIN)
 
 #ifdef LOG
 #define TERM(g, y) (g)
@@ -74,26 +67,25 @@ DEFINE_LANES(GIN)
 #define TERM(g, y) ((g) * (y))
 #define DERIVATIVE(g, y, sum) (((g) - (sum)) * (y))
 #endif
-#define TO_DOT(j) dot += COUNTED(j, TERM(X(GRAD, g, j), X(OUTPUT, y, j)), 0);
-#define TO_GRAD(j)                                     \
-  {                                                    \
-    AHEAD(g, j);                                       \
-    AHEAD(y, j);                                       \
-    const VT g_ = X(GRAD, g, j), y_ = X(OUTPUT, y, j); \
-    PUT(GIN, to, j, DERIVATIVE(g_, y_, sum));          \
+#define TO_DOT(j) dot += COUNTED(j, TERM(X(IN, g, j), X(IN, y, j)), 0);
+#define TO_GRAD(j)                               \
+  {                                              \
+    AHEAD(g, j);                                 \
+    AHEAD(y, j);                                 \
+    const VT g_ = X(IN, g, j), y_ = X(IN, y, j); \
+    PUT(OUT, to, j, DERIVATIVE(g_, y_, sum));    \
   }
 
 __kernel WALK_GROUP_SIZE void softmax_backward(BUF(gin), BUF(grad), BUF(output), const RowWalk W) {
   WALK(W) {
-    OPERAND(GRAD, g, grad);
-    OPERAND(OUTPUT, y, output);
-    RESULT(GIN, to, gin, g);
+    OPERAND(IN, g, grad);
+    OPERAND(IN, y, output);
+    RESULT(OUT, to, gin, g);
     VT dot = (VT)(0);
     EACH(TO_DOT);
     const row_t sum = ROW_SUM(dot);
     EACH(TO_GRAD);
-    STORED(GIN, to, gin);
+    STORED(OUT, to, gin);
   }
   STORES_DONE();
 }
-#endif

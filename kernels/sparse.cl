@@ -1,5 +1,5 @@
 // Products with sparse matrices in CSR. -D: VAL (storage tag of all numbers), INDEX (i32 or i64), ACC, VEC (of the
-// dense columns; 1 for complex numbers and on GPUs), ACC_COMPLEX; MEAN to divide the sum of each row by the number of
+// dense columns; 1 for complex numbers and on GPUs); MEAN to divide the sum of each row by the number of
 // its elements; WHICH (greatest, least).
 #define LS 1
 #include "common/rows.h"

@@ -277,8 +277,8 @@ class TestEnds(TestCase):
             ("binomial", torch.float32, counts, 1.0, lambda x, a, b: x == a),
         ]
         for dist, dtype, firsts, second, valid in cases:
-            acc = {"ACC": "f64", "ACC_DOUBLE": 1} if dtype == torch.float64 else {"ACC": "f32"}
-            draw = Chosen("sampling.cl", "sample", DEVICES[0], DIST=dist, IO=TAGS[dtype], **acc)
+            acc = "f64" if dtype == torch.float64 else "f32"
+            draw = Chosen("sampling.cl", "sample", DEVICES[0], DIST=dist, IO=TAGS[dtype], ACC=acc)
             first = torch.tensor(firsts, dtype=dtype, device=DEVICES[0])
             other = torch.full_like(first, second)
             err = torch.zeros(4, dtype=torch.int32, device=DEVICES[0])

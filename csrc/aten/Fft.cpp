@@ -63,7 +63,6 @@ Tensor table(const Plan& plan, const char* name, int64_t n, const at::TensorOpti
   Device& device = netcl::device_of(out);
   Defs defs;
   defs.set("ACC", dtype_tag(out.scalar_type()));
-  if (out.scalar_type() == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
   kernel(device, "fft.cl", name, defs)
       .launch(plan.op, queue_of(out), {static_cast<size_t>(n)}, {kFftGroup}, buf(out), n, int32_t(plan.inverse));
   return out;
@@ -90,7 +89,6 @@ Tensor passes(const Plan& plan, const Tensor& x, IntArrayRef factors) {
     Defs defs;
     defs.set("RADIX", radix).set("IN", dtype_tag(from.scalar_type())).set("OUT", dtype_tag(type));
     defs.set("ACC", dtype_tag(acc));
-    if (acc == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
     const int64_t butterflies = n / radix * inner;
     const Scale scale = last ? plan.scale : Scale{};
     const size_t width = std::min<size_t>(kFftGroup, std::bit_ceil(static_cast<size_t>(butterflies)));

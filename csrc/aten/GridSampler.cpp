@@ -37,9 +37,9 @@ struct Sampler {
     shape = {input.size(0),  input.size(1),  deep ? input.size(2) : 1,
              input.size(-2), input.size(-1), deep ? grid.size(1) : 1,
              grid.size(-3),  grid.size(-2)};
-    defs.set("DIMS", dims);
     defs.set("IN", dtype_tag(input.scalar_type())).set("ACC", compute_tag(input.scalar_type()));
-    defs.set("INTERP", interpolation).set("PADDING", padding).set("ALIGN", int64_t(align_corners));
+    constexpr std::array<const char*, 3> kModes{"MODE_LINEAR", "MODE_NEAREST", "MODE_CUBIC"};
+    defs.set(kModes[interpolation], 1).set("NDIM", dims).set("PADDING", padding).set("ALIGN", int64_t(align_corners));
   }
   at::DimVector output_sizes() const {
     at::DimVector sizes{shape.n, shape.c};

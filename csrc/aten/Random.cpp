@@ -69,7 +69,6 @@ void fill_contiguous(const Distribution& dist, const Tensor& out, const Generato
   const Philox philox = philox_state(generator, device.index(), g.blocks);
   Defs defs;
   defs.set("DIST", name).set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
-  if (integers) defs.set("ACC_INTEGRAL", "1");
   if (wide) defs.set("WIDE", "1");
   if (probabilities.defined()) defs.set("WITH_TENSOR", "1");
   const PackedScalar pa = pack_scalar(a, acc), pb = pack_scalar(b, acc);

@@ -35,7 +35,6 @@ Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor&
   const Split s = split(device, a.numel(), 1);
   Defs defs;
   defs.set("DIST", dist).set("IO", dtype_tag(a.scalar_type())).set("ACC", dtype_tag(acc));
-  if (acc == at::kDouble) defs.set("ACC_DOUBLE", "1");
   kernel(device, "sampling.cl", "sample", defs)
       .launch(op, queue_of(a), {s.items}, {s.local}, buf(out), buf(a), buf_or_null(second), a.numel(), s.chunk, philox,
               Buf{message ? assert_buffer(device) : nullptr},

@@ -228,7 +228,6 @@ void launch_sequence(const char* name, const Tensor& out, const Sequence<T>& s) 
   const auto acc = c10::CppTypeToScalarType<T>::value;
   Defs defs;
   defs.set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
-  defs.set(at::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", int64_t{1});
   const int64_t n = out.numel(), chunk = grain(dev);
   kernel(dev, "shape.cl", "sequence", defs)
       .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(n, chunk))}, element_group(dev), buf(out), s.kind, n,

@@ -5,7 +5,6 @@
 #include <ATen/ops/_log_softmax_meta.h>
 #include <ATen/ops/_softmax_backward_data_meta.h>
 #include <ATen/ops/_softmax_meta.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/softmax.h>
 
 #include <limits>
@@ -71,11 +70,12 @@ void backward(const char* op, bool log, const Tensor& grad, const Tensor& output
   if (out.numel() == 0) return;
   Device& dev = netcl::device_of(out);
   check_floating(dev, grad.scalar_type(), op);
-  const Tensor g = grad.contiguous(), y = output.contiguous();
+  const c10::ScalarType type =
+      grad.scalar_type() == output.scalar_type() ? output.scalar_type() : compute_type(output.scalar_type());
+  const Tensor g = grad.to(type).contiguous(), y = output.to(type).contiguous();
   const DenseOut gin(out);
   Walk walk = softmax_walk(y, dim, compute_type(y.scalar_type()), {gin.get(), g, y});
-  Defs& d = walk.defs.set("GRAD", dtype_tag(g.scalar_type())).set("OUTPUT", dtype_tag(y.scalar_type()));
-  d.set("GIN", dtype_tag(out.scalar_type()));
+  Defs& d = walk.defs.set("IN", dtype_tag(type)).set("OUT", dtype_tag(out.scalar_type()));
   if (log) d.set("LOG", 1);
   const int64_t n = walk.params.n;
   if (walk.kind == Walk::kRows) past_cache(d, dev, gin.get(), n, row_vec(dev, n), {g, y});

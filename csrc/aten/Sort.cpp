@@ -37,9 +37,6 @@ class Sorter {
                                 ": a dimension of more than 2^32 elements");
     static constexpr const char* kRaw[] = {"", "uchar", "ushort", "", "uint", "", "", "", "ulong"};
     defs_.set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc)).set("RAW", kRaw[self.element_size()]);
-    if (wide_) defs_.set("ACC_WIDE", 1);
-    if (c10::isFloatingType(acc)) defs_.set("ACC_FLOATING", 1);
-    if (acc == at::kUInt64) defs_.set("ACC_UNSIGNED", 1);
     if (task.descending) defs_.set("DESCENDING", 1);
   }
 

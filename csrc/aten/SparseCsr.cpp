@@ -12,6 +12,7 @@
 #include "args/sparse.h"
 #include "aten/Sparse.h"
 #include "aten/support/Library.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
@@ -154,11 +155,9 @@ void check_numbers(const Tensor& dense, const Tensor& values, const char* op) {
 
 Defs sparse_defs(const Device& dev, c10::ScalarType type, const Tensor& index, int64_t width) {
   const auto acc = compute_type(type);
-  const bool complex = c10::isComplexType(acc);
   Defs defs;
   defs.set("VAL", dtype_tag(type)).set("INDEX", dtype_tag(index.scalar_type())).set("ACC", dtype_tag(acc));
-  defs.set("VEC", complex ? 1 : row_vec(dev, width));
-  if (complex) defs.set("ACC_COMPLEX", 1);
+  defs.set("VEC", c10::isComplexType(acc) ? 1 : row_vec(dev, width));
   return defs;
 }
 

@@ -86,7 +86,7 @@ std::string only_kernel(const std::string& text, const std::string& name) {
 // Evaluates #if, #elif and #else as far as they test defined(ACC_…).
 class ConditionalText {
  public:
-  explicit ConditionalText(std::string_view options) : options_(std::string(options) + " ") {}
+  explicit ConditionalText(std::string_view classes) : classes_(' ' + std::string(classes) + ' ') {}
 
   bool defines(const std::string& text, const std::string& definition) const {
     struct Level {
@@ -130,13 +130,13 @@ class ConditionalText {
       constexpr std::string_view kDefined = "defined(ACC_";
       if (word.rfind(kDefined, 0) != 0 || word.back() != ')') return kPerhaps;
       const std::string name = word.substr(8, word.size() - 9);
-      const bool defined = options_.find(" -D" + name + "=") != std::string::npos;
+      const bool defined = classes_.find(' ' + name + ' ') != std::string::npos;
       all = both(all, defined != negated ? kYes : kNo);
     }
     return all;
   }
 
-  std::string options_;
+  std::string classes_;
 };
 
 std::string build_log(cl_program program, cl_device_id id) {
@@ -386,8 +386,8 @@ std::string kernel_source(const std::string& file, const std::string& name) {
   return only_kernel(expanded(file), name);
 }
 
-bool surely_defines(const std::string& file, const std::string& macro, std::string_view options) {
-  return ConditionalText(options).defines(expanded(file), "#define " + macro + "(");
+bool surely_defines(const std::string& file, const std::string& macro, std::string_view classes) {
+  return ConditionalText(classes).defines(expanded(file), "#define " + macro + "(");
 }
 
 std::string generated_source(const std::string& text) {

@@ -13,8 +13,9 @@ namespace netcl {
 // The text of kernels/<file> with the kernel files that it includes, and without its kernels other than `name`: drivers
 // compile everything that a program holds.
 std::string kernel_source(const std::string& file, const std::string& name);
-// Whether kernels/<file> defines the macro under these -D options, as far as the names ACC_… tell; false if in doubt.
-bool surely_defines(const std::string& file, const std::string& macro, std::string_view options);
+// Whether kernels/<file> defines the macro for a compute type of these classes, which are names ACC_… between spaces;
+// false if in doubt.
+bool surely_defines(const std::string& file, const std::string& macro, std::string_view classes);
 // The text of a program made at run time, with the kernel files that it includes.
 std::string generated_source(const std::string& text);
 // A program as it goes to the compiler. `label` names it in errors and lists: "file kernel", or "<source> kernel";

@@ -1,5 +1,5 @@
 // combine(base, offset, v) reduces v into the element at a byte offset of global memory.
-// -D: VAL (storage tag), ACC (compute tag), RED (sum, prod, amax, amin), ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX;
+// -D: VAL (storage tag), ACC (compute tag), RED (sum, prod, amax, amin);
 // ATOMIC if work-items may meet in one place, with VAL_BYTES, the size of VAL, and perhaps NATIVE, the built-in
 // function that does it.
 #ifndef NETCL_COMBINE_H

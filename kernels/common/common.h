@@ -46,6 +46,47 @@
 #define CAT3_(a, b, c) a##b##c
 #define CAT3(a, b, c) CAT3_(a, b, c)
 
+// The class of a dtype's numbers, by its tag.
+#define CLASS(A) CAT(class_, A)
+#define class_f32 floating
+#define class_f64 floating
+#define class_i8 integer
+#define class_i16 integer
+#define class_i32 integer
+#define class_i64 integer
+#define class_u8 integer
+#define class_u16 integer
+#define class_u32 integer
+#define class_u64 integer
+#define class_bool truth
+#define class_c64 complex
+#define class_c128 complex
+// What the tag ACC of the compute type says, and COMMON, the dtype that inputs are cast to. -D: perhaps ACC, COMMON.
+#define is_floating_floating 1
+#define is_complex_complex 1
+#define is_truth_truth 1
+#define is_double_f64 1
+#define is_double_c128 1
+#define is_wide_f64 1
+#define is_wide_i64 1
+#define is_wide_u64 1
+#if defined(ACC) && CAT(is_floating_, CLASS(ACC))
+#define ACC_FLOATING
+#elif defined(ACC) && CAT(is_complex_, CLASS(ACC))
+#define ACC_COMPLEX
+#elif defined(ACC)
+#define ACC_INTEGRAL
+#endif
+#if CAT(is_double_, ACC)  // made of doubles
+#define ACC_DOUBLE
+#endif
+#if CAT(is_wide_, ACC)  // a number of 64 bits
+#define ACC_WIDE
+#endif
+#if CAT(is_truth_, CLASS(COMMON))  // 0 or 1
+#define ACC_BOOL
+#endif
+
 // A tensor argument is a buffer and a byte offset, since many tensors share one buffer. BUF(x) declares both; PTR(x,
 // type) is the typed pointer.
 #define BUF(name) __global uchar *name##_buf, ulong name##_off

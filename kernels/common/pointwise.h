@@ -2,9 +2,8 @@
 // over vectors VT of the compute type (the operator's scalars are s0, s1, …), and ends with `#include
 // "common/pointwise_body.h"`. An operator with two outputs assigns the second one to `r1` in its expression.
 // -D: OP=OP_<name>, NIN, NOUT, NSCALARS, VEC, ACC (compute tag), COMMON (dtype that inputs are cast to first),
-// CAST_INPUTS (if any input has another dtype), IN0.. and OUT0.. (storage tags), ACC_FLOATING | ACC_INTEGRAL |
-// ACC_COMPLEX, DENSE, SHORT_ROWS and PERIODIC (see pointwise_body.h), PAST_CACHE (large, aligned outputs), ROUND_RESULT
-// (the result's dtype is narrower than an output's).
+// CAST_INPUTS (if any input has another dtype), IN0.. and OUT0.. (storage tags), DENSE (see pointwise_body.h),
+// PAST_CACHE (large, aligned outputs), ROUND_RESULT (the result's dtype is narrower than an output's).
 #ifndef NETCL_POINTWISE_H
 #define NETCL_POINTWISE_H
 #include "common/few.h"

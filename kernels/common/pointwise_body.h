@@ -3,9 +3,10 @@
 // for an input whose neighbours lie in a column. An operand's inner stride (bytes) decides how it is read: the element
 // size (one vector load), 0 (splat), any other (lane by lane), or kStrideImmediate (a CPU scalar passed by value).
 // On a CPU a program is for dense operands (DENSE) or for all others: one for both would take twice as long to compile.
-// `rows` of dense operands has programs of its own for rows shorter than a vector (SHORT_ROWS) and for periodic inputs
-// (PERIODIC).
+// `rows` of dense operands has programs of its own for rows shorter than a vector and for periodic inputs.
 #ifndef NETCL_COMPILED  // generated kernels use only the operators
+#define SHORT_ROWS 2
+#define PERIODIC 3
 #define NARGS (NIN + NOUT)
 #include "args/pointwise.h"
 
@@ -65,45 +66,28 @@
 
 // M(0) M(1) … for the inputs, the outputs and the operator's scalars. Each input is a variable, so an expression may
 // use it twice.
-#if NIN == 0
-#define EACH_IN(M)
-#define APPLY OP()
-#elif NIN == 1
-#define EACH_IN(M) M(0)
-#define APPLY OP(x0)
-#elif NIN == 2
-#define EACH_IN(M) M(0) M(1)
-#define APPLY OP(x0, x1)
-#elif NIN == 3
-#define EACH_IN(M) M(0) M(1) M(2)
-#define APPLY OP(x0, x1, x2)
-#elif NIN == 4
-#define EACH_IN(M) M(0) M(1) M(2) M(3)
-#define APPLY OP(x0, x1, x2, x3)
-#elif NIN == 5
-#define EACH_IN(M) M(0) M(1) M(2) M(3) M(4)
-#define APPLY OP(x0, x1, x2, x3, x4)
-#else
-#define EACH_IN(M) M(0) M(1) M(2) M(3) M(4) M(5)
-#define APPLY OP(x0, x1, x2, x3, x4, x5)
-#endif
+#define EACH_OF_0(M)
+#define EACH_OF_1(M) M(0)
+#define EACH_OF_2(M) EACH_OF_1(M) M(1)
+#define EACH_OF_3(M) EACH_OF_2(M) M(2)
+#define EACH_OF_4(M) EACH_OF_3(M) M(3)
+#define EACH_OF_5(M) EACH_OF_4(M) M(4)
+#define EACH_OF_6(M) EACH_OF_5(M) M(5)
+#define EACH_IN(M) CAT(EACH_OF_, NIN)(M)
+#define EACH_OUT(M) CAT(EACH_OF_, NOUT)(M)
+#define EACH_SCALAR(M) CAT(EACH_OF_, NSCALARS)(M)
+#define APPLY CAT(APPLY_, NIN)()
+#define APPLY_0() OP()
+#define APPLY_1() OP(x0)
+#define APPLY_2() OP(x0, x1)
+#define APPLY_3() OP(x0, x1, x2)
+#define APPLY_4() OP(x0, x1, x2, x3)
+#define APPLY_5() OP(x0, x1, x2, x3, x4)
+#define APPLY_6() OP(x0, x1, x2, x3, x4, x5)
 #if NOUT == 1
-#define EACH_OUT(M) M(0)
 #define DECLARE_R1
 #else
-#define EACH_OUT(M) M(0) M(1)
 #define DECLARE_R1 VT r1;
-#endif
-#if NSCALARS == 0
-#define EACH_SCALAR(M)
-#elif NSCALARS == 1
-#define EACH_SCALAR(M) M(0)
-#elif NSCALARS == 2
-#define EACH_SCALAR(M) M(0) M(1)
-#elif NSCALARS == 3
-#define EACH_SCALAR(M) M(0) M(1) M(2)
-#else
-#define EACH_SCALAR(M) M(0) M(1) M(2) M(3)
 #endif
 
 #ifndef DENSE
@@ -134,7 +118,7 @@ EACH_OUT(DEFINE_WRITE)
   const VT x##k = read##k(i##k + at * L.inner[NOUT + k], L.inner[NOUT + k], lanes, IMMEDIATE(L.immediate[k]));
 #define OUT_WRITE(k) write##k(o##k + at * L.inner[k], L.inner[k], lanes, r##k);
 
-#ifdef INDEXED  // `index` is the position in a flat range, for arange and similar operators
+#if NIN == 0  // `index` is the position in a flat range, for arange and similar operators
 #define DECLARE_INDEX                                     \
   lanes_t ramp;                                           \
   for (int k = 0; k < VEC; k++) ramp.s[k] = (ST)(at + k); \

@@ -13,7 +13,7 @@
                      : IS_NUMBER(k) ? IMMEDIATE(L.immediate[k]) \
                                     : (VT)(READ_PART(IN##k, 1, i##k, 0));
 
-#if defined(SHORT_ROWS)
+#if DENSE == SHORT_ROWS
 // A row of less than a vector is two parts of 8 or 4 elements, of which the second may repeat some of the first, or up
 // to three single elements. All are read before any is written, since an output may be an input too.
 #if VEC == 16
@@ -86,7 +86,7 @@ EACH_OUT(DEFINE_WRITE_SHORT)
     EACH_OUT(OUT_WRITE_ROW)              \
     NEXT_PHASE                           \
   }
-#if defined(PERIODIC)
+#if DENSE == PERIODIC
 // An input whose values repeat every L.period elements of a row lies in a table, from which any place of the period
 // gives a whole vector.
 #define TABLE_LENGTH (kMaxPointwisePeriod + VEC)
@@ -113,7 +113,7 @@ EACH_OUT(DEFINE_WRITE_SHORT)
 #endif
 
 // The elements from `begin` to `end` of `height` rows of the first outer dimension: at least a vector, but for
-// SHORT_ROWS.
+// short ones.
 #define IN_STEP(k) const long step_i##k = O->stride[0][NOUT + k];
 #define OUT_STEP(k) const long step_o##k = O->stride[0][k];
 #define IN_BEGIN(k) \

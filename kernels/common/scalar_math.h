@@ -1,4 +1,4 @@
-// Constants and functions of one number of the compute type ST (float, or double if ACC_DOUBLE is defined).
+// Constants and functions of one number of the compute type ST (float or double).
 #ifndef NETCL_SCALAR_MATH_H
 #define NETCL_SCALAR_MATH_H
 

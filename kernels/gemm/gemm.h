@@ -25,7 +25,7 @@
 //   batch         A, B, C and D may be many matrices each, along two batch dimensions
 //
 // In the kernels kk counts along k. -D: INA, INB, OUT, ADD (storage tags of A, B, C, D), ACC (tag of the compute type),
-// ACC_FLOATING or ACC_COMPLEX or neither, VEC (elements of a vector), MR.
+// VEC (elements of a vector), MR.
 #ifndef NETCL_GEMM_H
 #define NETCL_GEMM_H
 #include "args/gemm.h"

@@ -1,6 +1,6 @@
 // Matrix multiplication of packed panels, for CPUs. A work-item computes m_tiles x n_tiles tiles; gemm_panels.h
 // describes the panels. -D: ACC, VEC and MR (the tile is MR x 2 VEC), OUT and ADD (storage tags of C and D),
-// ACC_FLOATING; ENGINE_AMX or ENGINE_AVX512_BF16 with PARTS if a matrix engine multiplies (gemm_engine.h).
+// ENGINE_AMX or ENGINE_AVX512_BF16 with PARTS if a matrix engine multiplies (gemm_engine.h).
 #include "gemm/gemm_micro.h"
 
 __kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {

@@ -3,7 +3,7 @@
 //   gemm_rows    few rows; A and B are read in place; the rows of B are contiguous, n >= VEC. A tile is ROWS x 2 VEC
 //   gemv         the same for one row
 //   gemm_dots    dot products of contiguous rows of A and columns of B. A tile is ROWS x kDotColumns
-// -D: INA, INB, OUT, ADD (storage tags), ACC, VEC, ACC_FLOATING, and MR or ROWS.
+// -D: INA, INB, OUT, ADD (storage tags), ACC, VEC, and MR or ROWS.
 #include "common/join_lanes.h"
 #include "gemm/gemm_micro.h"
 #include "gemm/gemm_panels.h"

@@ -2,9 +2,8 @@
 // computes a tile of C. Local memory holds two blocks each of A and B, KC deep: while one is multiplied, the next one
 // is loaded into registers. A work-item computes ROWS x COLS elements, LVA rows and LVB columns of them side by side.
 //
-// -D: INA, INB, OUT, ADD (storage tags), ACC, ACC_FLOATING | ACC_COMPLEX | neither; VA, VB: elements that a work-item
-// reads from global memory at once, LVA, LVB: from local memory; SIDE_X, SIDE_Y, ROWS, COLS, KC
-// (csrc/aten/gemm/GroupTile.h).
+// -D: INA, INB, OUT, ADD (storage tags), ACC; VA, VB: elements that a work-item reads from global memory at once, LVA,
+// LVB: from local memory; SIDE_X, SIDE_Y, ROWS, COLS, KC (csrc/aten/gemm/GroupTile.h).
 #define WORK_GROUPS
 #define VEC LVB
 #include "gemm/gemm.h"

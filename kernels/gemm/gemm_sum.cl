@@ -1,6 +1,6 @@
 // Adds the slices of a product whose k was split: C = alpha * (sum of the slices) + beta * D. `a` is the first slice;
 // a.b0 leads from one slice to the next, k is their number. A work-item computes n_tiles columns of one row.
-// -D: OUT, ADD (storage tags), ACC (also of the slices), ACC_FLOATING or ACC_COMPLEX or neither.
+// -D: OUT, ADD (storage tags), ACC (also of the slices).
 #include "gemm/gemm.h"
 
 __kernel void gemm_sum(BUF(a), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {

@@ -1,6 +1,6 @@
 // Arguments and arithmetic of kernels for matrices. A matrix is an address and three strides in elements: batch, row,
 // column.
-// -D: ACC (f32, f64, c64, c128), ACC_COMPLEX | ACC_REAL, ACC_DOUBLE.
+// -D: ACC (f32, f64, c64, c128).
 #ifndef NETCL_MATRICES_H
 #define NETCL_MATRICES_H
 #define VEC 1
@@ -21,7 +21,7 @@
 #define FROM_REAL(r) ((VT)(r, 0))
 #define MAGNITUDE(a) (fabs((a).x) + fabs((a).y))
 #define SQUARE(a) ((a).x * (a).x + (a).y * (a).y)
-#elif defined(ACC_REAL)
+#elif defined(ACC_FLOATING)
 typedef VT R;
 #define MUL(a, b) ((a) * (b))
 #define DIV(a, b) ((a) / (b))

@@ -20,8 +20,7 @@
 //   panel    up to PANEL vectors side by side: the width of a tile
 //   pivot    the first element, from which variances are measured
 //
-// -D: IN (storage tag), ACC (compute tag), VEC, ACC_FLOATING | ACC_INTEGRAL | ACC_COMPLEX, ACC_WIDE (indices have 64
-// bits), IN_ABS (a complex input, of which only the magnitude counts).
+// -D: IN (storage tag), ACC (compute tag), VEC.
 #ifndef NETCL_REDUCE_H
 #define NETCL_REDUCE_H
 #include "common/dtypes.h"
@@ -55,7 +54,7 @@ typedef union {
 typedef __global const uchar* src_t;
 #define IN_PTR ((src_t)(in_buf + in_off))
 #define ELEMENT ((long)sizeof(STORAGE(IN)))
-#if defined(IN_ABS)
+#if CAT(is_complex_, CLASS(IN))&& !defined(ACC_COMPLEX)  // only the magnitude counts
 #define READ1(p) hypot(((__global const STORAGE(IN)*)(p))->x, ((__global const STORAGE(IN)*)(p))->y)
 #define READ(p) READ1(p)
 #else

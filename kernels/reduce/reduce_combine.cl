@@ -1,18 +1,18 @@
-// Merges the accumulators of all segments of an output, by one work-item on a CPU, by a group of LOCAL on a GPU.
+// Merges the accumulators of all segments of an output, by one work-item on a CPU, by a group of GROUP on a GPU.
 #include "reduce/outputs.h"
 #include "reduce/group_tree.h"
 
-__kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void reduce_combine(ARGS) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_combine(ARGS) {
   const ReduceParams* L = &params;
   const param_t p0 = P0(L);
-#if LOCAL > 1
-  __local accumulator_t shared[LOCAL];
+#if GROUP > 1
+  __local accumulator_t shared[GROUP];
 #endif
   const long first = (long)get_group_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->outputs);
   for (long o = first; o < last; o++) {
     accumulator_t total = identity(), stage = identity();
     int merged = 0;
-    for (long s = get_local_id(0); s < L->segments; s += LOCAL) {
+    for (long s = get_local_id(0); s < L->segments; s += GROUP) {
       stage = merge(stage, PARTIAL[s * L->outputs + o]);
       if (++merged == SUMS_PER_STAGE) {
         total = merge(total, stage);
@@ -21,7 +21,7 @@ __kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void reduce_combine(
       }
     }
     total = merge(total, stage);
-#if LOCAL > 1
+#if GROUP > 1
     total = merge_group(total, shared);
 #endif
     if (get_local_id(0) == 0) {

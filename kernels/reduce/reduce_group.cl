@@ -1,5 +1,5 @@
-// For GPUs: WIDTH neighbours of a work-group of LOCAL work-items compute one output. They read vectors if the rows are
-// dense and consist of whole vectors. -D: WIDTH (a power of two up to LOCAL).
+// For GPUs: WIDTH neighbours of a work-group of GROUP work-items compute one output. They read vectors if the rows are
+// dense and consist of whole vectors. -D: WIDTH (a power of two up to GROUP).
 #include "reduce/outputs.h"
 #include "reduce/group_tree.h"
 
@@ -46,12 +46,12 @@ static inline VT elements_of(src_t p) {
 #define READ_VECTOR(p) READ1(p)
 #endif
 
-__kernel __attribute__((reqd_work_group_size(LOCAL, 1, 1))) void reduce_group(ARGS) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_group(ARGS) {
   const ReduceParams* L = &params;
   const param_t p0 = P0(L);
-  __local accumulator_t shared[LOCAL];
+  __local accumulator_t shared[GROUP];
   const int id = get_local_id(0);
-  const long o = (long)get_group_id(0) * (LOCAL / WIDTH) + id / WIDTH, segment = get_global_id(1);
+  const long o = (long)get_group_id(0) * (GROUP / WIDTH) + id / WIDTH, segment = get_global_id(1);
   const long begin = segment * L->segment;
   const place_t end = (place_t)min(begin + L->segment, L->reduced), stride = (place_t)L->reduced_in[0];
   const place_t row_size = (place_t)L->reduced_size[0];

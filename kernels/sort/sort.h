@@ -6,8 +6,8 @@
 //   piece   params.piece neighbours of a row, less at its end. A work-item takes some pieces one after another, so that
 //           one long row keeps a device as busy as many short ones.
 //
-// -D: IN (storage tag), ACC (tag of the type that elements are compared in: f32 i32, or f64 i64 u64 and ACC_WIDE),
-// ACC_FLOATING, ACC_UNSIGNED, DESCENDING, RAW (an unsigned type as large as an element).
+// -D: IN (storage tag), ACC (tag of the type that elements are compared in: f32 i32, or f64 i64 u64),
+// DESCENDING, RAW (an unsigned type as large as an element).
 #ifndef NETCL_SORT_H
 #define NETCL_SORT_H
 #include "args/sort.h"
@@ -39,13 +39,14 @@ typedef ulong pair_t;
 // NaN is the greatest value, and 0 equals -0.
 #define bits_f32(x) as_uint(x)
 #define bits_f64(x) as_ulong(x)
+#define is_unsigned_u64 1
 static inline key_t ascending_key(ST x) {
 #if defined(ACC_FLOATING)
   if (isnan(x)) return LAST_KEY;
   if (x == 0) return SIGN;
   const key_t u = CAT(bits_, ACC)(x);
   return (u & SIGN) ? ~u : (u | SIGN);
-#elif defined(ACC_UNSIGNED)
+#elif CAT(is_unsigned_, ACC)
   return x;
 #else
   return (key_t)x ^ SIGN;

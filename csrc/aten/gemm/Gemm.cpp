@@ -112,8 +112,6 @@ struct Job {
   Defs defs() const {
     Defs d;
     d.set("ACC", dtype_tag(acc));
-    if (c10::isComplexType(acc)) d.set("ACC_COMPLEX", 1);
-    if (c10::isFloatingType(acc)) d.set("ACC_FLOATING", 1);
     return d;
   }
   Defs& inputs(Defs& d) const { return d.set("INA", dtype_tag(g.a.dtype)).set("INB", dtype_tag(g.b.dtype)); }

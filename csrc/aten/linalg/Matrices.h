@@ -60,8 +60,6 @@ inline void check_matrix_dtype(const Device& device, c10::ScalarType type, const
 inline Defs matrix_defs(c10::ScalarType type) {
   Defs defs;
   defs.set("ACC", dtype_tag(type));
-  defs.set(c10::isComplexType(type) ? "ACC_COMPLEX" : c10::isFloatingType(type) ? "ACC_REAL" : "ACC_INTEGRAL", 1);
-  if (type == at::kDouble || type == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
   return defs;
 }
 

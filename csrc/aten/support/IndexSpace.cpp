@@ -327,10 +327,6 @@ void IndexSpace::run_reduction(Device& device, const Reduction& r) {
   d.set("VAL", dtype_tag(type)).set("SRC", dtype_tag(r.source_type)).set("ACC", dtype_tag(acc));
   d.set("RED", r.red).set("VAL_BYTES", bytes);
   d.set("VEC", static_cast<int64_t>(c10::isComplexType(type) ? 1 : bytes == 8 ? 8 : 16));
-  d.set(c10::isComplexType(acc)    ? "ACC_COMPLEX"
-        : c10::isFloatingType(acc) ? "ACC_FLOATING"
-                                   : "ACC_INTEGRAL",
-        int64_t{1});
   if (atomic) d.set("ATOMIC", int64_t{1});
   if (const char* native = native_atomic(type, r.red); atomic && native) d.set("NATIVE", native);
   const int32_t scaled = !r.fill && !(r.alpha.equal(1)), fill = r.fill;

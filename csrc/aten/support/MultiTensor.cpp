@@ -172,7 +172,6 @@ void MultiTensor::finish(Defs& defs) {
   }
   defs.set("ACC", dtype_tag(compute_)).set("CHUNK", kChunk).set("LANES", static_cast<int64_t>(lanes_));
   defs.set("COLUMNS", static_cast<int64_t>(columns_));
-  if (compute_ == c10::kDouble) defs.set("ACC_DOUBLE", 1);
   // As wide as the registers: PoCL passes wider vectors to functions through memory, which halves the speed of AdamW.
   defs.set("VEC", device_.is_cpu() ? register_tile(device_, compute_).vec : 4);
 }

@@ -73,8 +73,8 @@ Packed pack_outer(const PointwiseSpace& l, int nargs) {
 
 // The kernels of pointwise_body.h, as Variant::rows.
 enum : uint8_t { kFlat, kRows, kAcross };
-// What its programs for dense operands know of rows, as Variant::dense: that they are shorter than a vector, or have
-// periodic inputs.
+// What its programs for dense operands know of rows, as Variant::dense and as DENSE of pointwise_body.h: that they are
+// shorter than a vector, or have periodic inputs.
 enum : uint8_t { kNotDense, kDense, kShortRows, kPeriodic };
 
 // All that a kernel's -D options follow from. `file` and `op` are literals, so that the same address means the same
@@ -111,28 +111,18 @@ void check_float8(const Variant& v) {
 
 // Declares the float8 dtypes of a kernel, whose conversions are defined only where they are used.
 void set_float8(Defs& defs, const Variant& v) {
-  bool any = false;
   for (const auto& [type, tag] : c10::ArrayRef(kStored).slice(1)) {
     if (type != v.common && std::find(v.types.begin(), v.types.end(), type) == v.types.end()) continue;
     defs.set((std::string("FLOAT8_") + tag).c_str(), "1");
-    any = true;
   }
-  if (any) defs.set("FLOAT8", "1");
 }
 
 Defs defs_of(const Variant& v) {
-  const bool complex = c10::isComplexType(v.acc), floating = c10::isFloatingType(v.acc);
   Defs defs;
   defs.set("OP", ("OP_" + std::string(v.op)).c_str());
   defs.set("NIN", v.nin).set("NOUT", v.nout).set("NSCALARS", v.nscalars);
   defs.set("VEC", v.vec).set("ACC", dtype_tag(v.acc)).set("COMMON", operand_tag(v.common));
-  defs.set(complex ? "ACC_COMPLEX" : floating ? "ACC_FLOATING" : "ACC_INTEGRAL", "1");
-  if (v.acc == c10::ScalarType::Double || v.acc == c10::ScalarType::ComplexDouble) defs.set("ACC_DOUBLE", "1");
-  if (v.common == c10::ScalarType::Bool) defs.set("ACC_BOOL", "1");
-  if (v.nin == 0) defs.set("INDEXED", "1");
-  if (v.dense != kNotDense) defs.set("DENSE", "1");
-  if (v.dense == kShortRows) defs.set("SHORT_ROWS", "1");
-  if (v.dense == kPeriodic) defs.set("PERIODIC", "1");
+  if (v.dense != kNotDense) defs.set("DENSE", v.dense);
   if (v.past_cache) defs.set("PAST_CACHE", "1");
   if (v.round_result) defs.set("ROUND_RESULT", "1");
   // A cast's time is to no small part that of rounding, which inputs of the common dtype do not need.
@@ -145,6 +135,17 @@ Defs defs_of(const Variant& v) {
   return defs;
 }
 
+// The classes of a compute type, as kernels/common/common.h defines them by its tag.
+std::string classes_of(const Variant& v) {
+  const bool complex = c10::isComplexType(v.acc), floating = c10::isFloatingType(v.acc);
+  std::string classes = complex ? "ACC_COMPLEX" : floating ? "ACC_FLOATING" : "ACC_INTEGRAL";
+  if (v.acc == c10::ScalarType::Double || v.acc == c10::ScalarType::ComplexDouble) classes += " ACC_DOUBLE";
+  if (v.common == c10::ScalarType::Bool) classes += " ACC_BOOL";
+  return classes;
+}
+
+bool has_operator(const Variant& v) { return surely_defines(v.file, "OP_" + std::string(v.op), classes_of(v)); }
+
 // A file defines an operator for some of the classes of dtypes (integers, floats, complex numbers). For another class,
 // the compiler does not know OP_<op>, which clang says in one of two ways.
 bool lacks_operator(std::string_view log, const std::string& op) {
@@ -155,9 +156,8 @@ bool lacks_operator(std::string_view log, const std::string& op) {
 Kernel& build(Device& device, const Variant& v) {
   check_float8(v);
   try {
-    const Defs defs = defs_of(v);
-    Kernel& k = kernel(device, v.file, v.rows == kAcross ? "across" : v.rows == kRows ? "rows" : "flat", defs);
-    if (!k.built() && !surely_defines(v.file, "OP_" + std::string(v.op), defs.view())) k.wait();
+    Kernel& k = kernel(device, v.file, v.rows == kAcross ? "across" : v.rows == kRows ? "rows" : "flat", defs_of(v));
+    if (!k.built() && !has_operator(v)) k.wait();
     return k;
   } catch (const c10::Error& error) {
     TORCH_CHECK_NOT_IMPLEMENTED(!lacks_operator(error.what(), v.op), '"', v.op, "\" not implemented for '",
@@ -366,7 +366,7 @@ void check_empty(const at::TensorIteratorBase& iter, const char* file, const cha
   v.vec = 1;
   v.device = device.index();
   for (int k = 0; k < v.nout + v.nin; k++) v.types[k] = iter.is_cpu_scalar(k) ? common : iter.dtype(k);
-  if (!surely_defines(file, "OP_" + std::string(op), defs_of(v).view())) build(device, v);
+  if (!has_operator(v)) build(device, v);
 }
 
 // Describes operand k to the kernel; returns its buffer.

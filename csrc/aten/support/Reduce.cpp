@@ -222,11 +222,7 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
   defs.set("OP", op.name).set("IN", dtype_tag(p.in.dtype)).set("ACC", dtype_tag(op.acc));
   defs.set("OUT0", dtype_tag(p.out0.dtype)).set("PANEL", plan.panel);
   if (p.out1.data) defs.set("OUT1", dtype_tag(p.out1.dtype));
-  if (complex_abs) defs.set("IN_ABS", 1);
-  if (is_double(op)) defs.set("ACC_DOUBLE", 1);
-  if (wide) defs.set("ACC_WIDE", 1);
   if (op.flag) defs.set(op.flag, 1);
-  defs.set(complex_acc ? "ACC_COMPLEX" : c10::isFloatingType(op.acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
   defs.set(op.kind == ReduceOp::kSimple ? "KIND_SIMPLE" : op.kind == ReduceOp::kArg ? "KIND_ARG" : "KIND_VAR", 1);
 
   at::Tensor partial;
@@ -237,7 +233,7 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
   }
   Queue& queue = current_queue(device.index());
   Defs first = defs;
-  first.set("VEC", plan.vec).set("LOCAL", plan.local);
+  first.set("VEC", plan.vec).set("GROUP", plan.local);
   if (plan.width) first.set("WIDTH", plan.width);
   if (plan.narrow) first.set("NARROW", 1);
   if (plan.dense_rows) first.set("DENSE_ROWS", 1);
@@ -250,9 +246,10 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
     params.kept.size[0] /= fold;
     params.segments *= fold;
   }
-  const int64_t local = device.is_cpu() ? 1 : kCombineGroup;
-  params.tiles_per_item = device.is_cpu() ? std::max<int64_t>(1024 / params.segments, 1) : 1;
-  defs.set("VEC", device.is_cpu() ? plan.vec : 1).set("LOCAL", local);
+  const bool cpu = device.is_cpu();
+  const int64_t local = cpu ? 1 : kCombineGroup;
+  params.tiles_per_item = cpu ? std::max<int64_t>(1024 / params.segments, 1) : 1;
+  defs.set("VEC", cpu ? plan.vec : 1).set("GROUP", local);
   kernel(device, "reduce/reduce_combine.cl", "reduce_combine", defs)
       .launch(op.aten, queue, {static_cast<size_t>(ceil_div(params.outputs, params.tiles_per_item) * local)},
               {static_cast<size_t>(local)}, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data}, buf_or_null(partial),

@@ -1,9 +1,9 @@
 // Scans along one dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A work-item runs along one segment of up to
 // PANEL * VEC rows that are neighbours in memory (PANEL = VEC = 1 if the scanned dimension is the dense one).
-// `scan_totals` reduces each segment; `scan` starts each with what the totals before it make. No work-item waits for
-// another. `scan_group_totals` and `scan_group` do this by work-groups, of WIDE rows each. `scan_transposed` takes 16
-// dense rows side by side, and transposes 16 x 16 elements at a time in registers.
-// -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL, WITH_INDEX (cummax, cummin); for `scan_group` LOCAL,
+// A first launch of `scan` computes the total of each segment; the second starts each with what the totals before it
+// make. No work-item waits for another. `scan_group` does this by work-groups, of WIDE rows each. `scan_transposed`
+// takes 16 dense rows side by side, and transposes 16 x 16 elements at a time in registers.
+// -D: those of reduce/reduce.h, OP, OUT0 (storage tag), PANEL; for `scan_group` GROUP,
 // WIDE and PANEL = VEC = 1; for `scan_transposed` PANEL = 1, VEC = 16 and PAST_CACHE.
 #include "args/scan.h"
 #include "common/few.h"
@@ -42,8 +42,12 @@ static inline VT log_add_exp(VT a, VT b) {
 #define TAKES(a, b) CAT(OP, _TAKES)(a, b)
 #endif
 #define IDENTITY CAT(OP, _IDENTITY)
+// Whether a scan also writes where a value comes from.
+#define cummax_INDEX 1
+#define cummin_INDEX 1
+#define WITH_INDEX CAT(OP, _INDEX)
 
-#if defined(WITH_INDEX)
+#if WITH_INDEX
 typedef struct {
   VT v;
   index_vec_t i;
@@ -108,22 +112,9 @@ static inline VT read_vector(const ScanParams* L, const tile_t* T, long i, int j
 // The total of each segment of a row: [segment][tile][vector].
 #define TOTAL(segment, tile) (PTR(total, accumulators_t) + ((segment) * L->tiles + (tile)) * PANEL)
 
-__kernel void scan_totals(ARGS) {
-  const ScanParams* L = &params;
-  const long first = (long)get_global_id(0) * L->tiles_per_item, last = min(first + L->tiles_per_item, L->tiles);
-  const long segment = get_global_id(1), begin = segment * L->segment, end = min(begin + L->segment, L->n);
-  for (long tile = first; tile < last; tile++) {
-    const tile_t T = tile_at(L, IN_PTR, tile);
-    accumulators_t acc[PANEL];
-    FOR_FEW(j, 0, T.vectors, PANEL) acc[j] = identity();
-    for (long i = begin; i < end; i++) FOR_FEW(j, 0, T.vectors, PANEL) step(&acc[j], read_vector(L, &T, i, j), i);
-    FOR_FEW(j, 0, T.vectors, PANEL) TOTAL(segment, tile)[j] = acc[j];
-  }
-}
-
 static inline void write_lanes(__global uchar* out0, __global uchar* out1, const ScanParams* L, int lanes,
                                accumulators_t a) {
-#if !defined(WITH_INDEX) && VEC > 1
+#if !WITH_INDEX && VEC > 1
   if (lanes == VEC && L->dims.out0[0] == sizeof(STORAGE(OUT0))) {
     STORE(OUT0, ACC, VEC, (__global STORAGE(OUT0)*)out0, 0, a.v);
     return;
@@ -132,7 +123,7 @@ static inline void write_lanes(__global uchar* out0, __global uchar* out1, const
   lanes_t r;
   r.v = a.v;
   for (int k = 0; k < lanes; k++) WRITE(OUT0, ACC, out0 + k * L->dims.out0[0], r.s[k]);
-#if defined(WITH_INDEX)
+#if WITH_INDEX
   index_lanes_t i;
   i.v = a.i;
   for (int k = 0; k < lanes; k++) WRITE(i64, i64, out1 + k * L->dims.out1[0], (long)i.s[k]);
@@ -147,21 +138,24 @@ __kernel void scan(ARGS) {
     const tile_t T = tile_at(L, IN_PTR, tile);
     accumulators_t acc[PANEL];
     FOR_FEW(j, 0, T.vectors, PANEL) acc[j] = identity();
-    for (long s = 0; s < segment; s++) FOR_FEW(j, 0, T.vectors, PANEL) combine(&acc[j], TOTAL(s, tile)[j]);
+    for (long s = 0; s < segment && !L->totals; s++)
+      FOR_FEW(j, 0, T.vectors, PANEL) combine(&acc[j], TOTAL(s, tile)[j]);
     __global uchar *to0 = out0_buf + out0_off + T.out0, *to1 = out1_buf + out1_off + T.out1;
     for (long i = begin; i < end; i++) FOR_FEW(j, 0, T.vectors, PANEL) {
         step(&acc[j], read_vector(L, &T, i, j), i);
+        if (L->totals) continue;
         write_lanes(to0 + i * L->out0_stride + j * VEC * L->dims.out0[0],
                     to1 + i * L->out1_stride + j * VEC * L->dims.out1[0], L, lanes_of(&T, j), acc[j]);
       }
+    FOR_FEW(j, 0, L->totals ? T.vectors : 0, PANEL) TOTAL(segment, tile)[j] = acc[j];
   }
 }
 
-// For dense or few rows on GPUs: a work-group of LOCAL work-items scans a segment of WIDE rows side by side, tile by
+// For dense or few rows on GPUs: a work-group of GROUP work-items scans a segment of WIDE rows side by side, tile by
 // tile, in which a work-item takes EACH neighbours of one row.
-#if defined(LOCAL)
+#if defined(GROUP)
 #define EACH 4
-#define STEPS (LOCAL / WIDE * EACH)
+#define STEPS (GROUP / WIDE * EACH)
 // Replaces `own` by what comes before this work-item: `carry`, and then `own` of its row's work-items before it.
 // `carry` becomes that of all.
 ALWAYS_INLINE void combine_group(accumulators_t* own, accumulators_t* carry, __local accumulators_t* shared) {
@@ -169,49 +163,32 @@ ALWAYS_INLINE void combine_group(accumulators_t* own, accumulators_t* carry, __l
   int side = 0;
   shared[t] = *own;
   barrier(CLK_LOCAL_MEM_FENCE);
-  for (int apart = WIDE; apart < LOCAL; apart *= 2) {
+  for (int apart = WIDE; apart < GROUP; apart *= 2) {
     if (t >= apart) {
       accumulators_t before = shared[side + t - apart];
       combine(&before, *own);
       *own = before;
     }
-    side ^= LOCAL;
+    side ^= GROUP;
     shared[side + t] = *own;
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   *own = *carry;
   if (t >= WIDE) combine(own, shared[side + t - WIDE]);
-  combine(carry, shared[side + LOCAL - WIDE + t % WIDE]);
+  combine(carry, shared[side + GROUP - WIDE + t % WIDE]);
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 #endif
 
-__kernel void scan_group_totals(ARGS) {
-  __local accumulators_t shared[2 * LOCAL];
-  const ScanParams* L = &params;
-  const long segment = get_global_id(1), t = get_local_id(0), row = (long)get_group_id(0) * WIDE + t % WIDE;
-  const long begin = segment * L->segment, last = min(begin + L->segment, L->n), end = row < L->tiles ? last : begin;
-  const tile_t T = tile_at(L, IN_PTR, min(row, L->tiles - 1));
-  accumulators_t carry = identity();
-  for (long at = begin; at < last; at += STEPS) {
-    const long first = at + t / WIDE * EACH;
-    accumulators_t own = identity();
-    UNROLL for (int k = 0; k < EACH; k++)
-      if (first + k < end) step(&own, read_vector(L, &T, first + k, 0), first + k);
-    combine_group(&own, &carry, shared);
-  }
-  if (t < WIDE && row < L->tiles) TOTAL(segment, row)[0] = carry;
-}
-
 __kernel void scan_group(ARGS) {
-  __local accumulators_t shared[2 * LOCAL];
+  __local accumulators_t shared[2 * GROUP];
   const ScanParams* L = &params;
   const long segment = get_global_id(1), t = get_local_id(0), row = (long)get_group_id(0) * WIDE + t % WIDE;
   const long begin = segment * L->segment, last = min(begin + L->segment, L->n), end = row < L->tiles ? last : begin;
   const tile_t T = tile_at(L, IN_PTR, min(row, L->tiles - 1));
   __global uchar *to0 = out0_buf + out0_off + T.out0, *to1 = out1_buf + out1_off + T.out1;
   accumulators_t carry = identity();
-  for (long s = 0; s < segment && row < L->tiles; s++) combine(&carry, TOTAL(s, row)[0]);
+  for (long s = 0; s < segment && row < L->tiles && !L->totals; s++) combine(&carry, TOTAL(s, row)[0]);
   for (long at = begin; at < last; at += STEPS) {
     const long first = at + t / WIDE * EACH;
     VT x[EACH];
@@ -223,11 +200,12 @@ __kernel void scan_group(ARGS) {
       }
     combine_group(&own, &carry, shared);
     UNROLL for (int k = 0; k < EACH; k++)
-      if (first + k < end) {
+      if (first + k < end && !L->totals) {
         step(&own, x[k], first + k);
         write_lanes(to0 + (first + k) * L->out0_stride, to1 + (first + k) * L->out1_stride, L, 1, own);
       }
   }
+  if (L->totals && t < WIDE && row < L->tiles) TOTAL(segment, row)[0] = carry;
 }
 
 __kernel void scan_transposed(ARGS) {

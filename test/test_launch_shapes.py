@@ -164,7 +164,7 @@ LEAST_ITEMS = {
     "solve_block": 32,
     "ctc_scan_local": 4 * 64,
     "ctc_gradient_group": 50 * 4 * 64,
-    "scan_group_totals": 1024,
+    "scan_group": 1024,
     "last_rows": 700 * 300,
 }
 

@@ -38,47 +38,46 @@ struct Plan {
   int64_t wide = 1;
 };
 
-Plan plan_tiles(const Device& device, bool cheap, int64_t element, int64_t out_element, ScalarType acc,
-                ScanParams& params) {
-  const bool complex_acc = c10::isComplexType(acc), wide = c10::elementSize(acc) == 8 && !complex_acc;
-  const Dimensions& dims = params.dims;
-  const int64_t neighbours = dims.size[0];
-  const int64_t rest = c10::multiply_integers(dims.size + 1, dims.size + dims.ndim);
-  const int64_t target = enough_items(device, device.is_cpu() ? kItemsPerUnit : 512);
-  // A GPU has a work-group for each segment of a dense row, or of some rows, if these are too few for a work-item each.
-  const bool dense = params.in_stride == element;
-  if (!device.is_cpu() && params.n >= kGroupRow && (dense || neighbours * rest < target)) {
-    const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
-    params.tiles = neighbours * rest;
-    const int64_t wide = dense ? 1 : std::min(kWide, static_cast<int64_t>(std::bit_floor(uint64_t(neighbours))));
-    const int64_t wanted =
-        std::min(enough_items(device, 16) / ceil_div(params.tiles, wide), params.n * wide / kItemElements);
-    params.segment = ceil_div(params.n, std::clamp<int64_t>(wanted, 1, kMaxSegments));
-    params.segments = ceil_div(params.n, params.segment);
-    return {false, 1, 1, std::min(kGroup, most), wide};
+// Divides the scanned dimension into about `wanted` segments.
+void cut(ScanParams& params, int64_t wanted) {
+  params.segment = ceil_div(params.n, std::clamp<int64_t>(wanted, 1, kMaxSegments));
+  params.segments = ceil_div(params.n, params.segment);
+}
+// The segments that give a device `target` work-items, of tiles of `width` rows.
+int64_t segments_for(const ScanParams& params, int64_t target, int64_t width) {
+  return params.tiles < target ? std::min(target / params.tiles, params.n * width / kItemElements) : 1;
+}
+
+// A GPU has a work-item per row; or a work-group for each segment of a dense row, or of some rows, if these are too few
+// for a work-item each.
+Plan plan_gpu(const Device& device, int64_t rest, bool dense, ScanParams& params) {
+  const int64_t neighbours = params.dims.size[0], target = enough_items(device, 512);
+  params.tiles = neighbours * rest;
+  if (params.n < kGroupRow || (!dense && params.tiles >= target)) {
+    cut(params, segments_for(params, target, 1));
+    return {false, 1, 1};
   }
-  // A CPU scans neighbouring rows side by side; a GPU has one work-item per row.
-  const bool together = device.is_cpu() && !complex_acc && dims.in[0] == element && neighbours >= 4;
-  // It also does so for dense rows, transposed, if there are enough and an element's operation takes less than
-  // transposing it.
-  const bool transposed = device.is_cpu() && cheap && !together && params.in_stride == element &&
-                          params.out0_stride == out_element && params.n >= 16 && neighbours >= 16 &&
-                          neighbours / 16 * rest >= target;
+  const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
+  const int64_t wide = dense ? 1 : std::min(kWide, static_cast<int64_t>(std::bit_floor(uint64_t(neighbours))));
+  cut(params, std::min(enough_items(device, 16) / ceil_div(params.tiles, wide), params.n * wide / kItemElements));
+  return {false, 1, 1, std::min(kGroup, most), wide};
+}
+
+// A CPU scans neighbouring rows side by side. It also does so for dense rows (`dense`: their results are dense too),
+// transposed, if there are enough and an element's operation is `cheap`: it takes less than transposing it.
+Plan plan_cpu(const Device& device, int64_t rest, bool dense, bool cheap, ScalarType acc, int64_t element,
+              ScanParams& params) {
+  const bool complex_acc = c10::isComplexType(acc), wide = c10::elementSize(acc) == 8 && !complex_acc;
+  const int64_t neighbours = params.dims.size[0], target = enough_items(device);
+  const bool together = !complex_acc && params.dims.in[0] == element && neighbours >= 4;
+  const bool transposed =
+      cheap && !together && dense && params.n >= 16 && neighbours >= 16 && neighbours / 16 * rest >= target;
   const int64_t vec = transposed ? 16 : together ? (wide ? 8 : 16) : 1, panel = together ? 128 / vec : 1;
   const int64_t width = std::min(neighbours, vec * panel);
   params.tiles = ceil_div(neighbours, vec * panel) * rest;
-  params.segments = 1;
-  if (params.tiles < target) {
-    params.segments =
-        std::clamp<int64_t>(std::min(target / params.tiles, params.n * width / kItemElements), 1, kMaxSegments);
-  }
-  params.segment = ceil_div(params.n, params.segments);
-  params.segments = ceil_div(params.n, params.segment);
-  params.tiles_per_item = 1;
-  if (device.is_cpu()) {
-    params.tiles_per_item =
-        std::clamp<int64_t>(kItemElements / (params.segment * width), 1, ceil_div(params.tiles, target));
-  }
+  cut(params, segments_for(params, target, width));
+  params.tiles_per_item =
+      std::clamp<int64_t>(kItemElements / (params.segment * width), 1, ceil_div(params.tiles, target));
   return {transposed, vec, panel};
 }
 
@@ -117,34 +116,37 @@ void scan(const char* aten, const char* name, const Tensor& out, const Tensor& i
     return through_dense(out, index, [&](auto& o, auto& i) { scan(aten, name, o, i, from, dim, acc); });
   }
   params.dims = as_dimensions(rows);
-  const Plan plan = plan_tiles(device, cheap, in_size, out_size, acc, params);
+  params.tiles_per_item = 1;
+  const int64_t rest = c10::multiply_integers(params.dims.size + 1, params.dims.size + params.dims.ndim);
+  const bool dense = params.in_stride == in_size;
+  const Plan plan = device.is_cpu()
+                        ? plan_cpu(device, rest, dense && params.out0_stride == out_size, cheap, acc, in_size, params)
+                        : plan_gpu(device, rest, dense, params);
 
   Defs defs;
   defs.set("OP", name).set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc));
   defs.set("OUT0", dtype_tag(out.scalar_type())).set("VEC", plan.vec).set("PANEL", plan.panel);
-  if (index.defined()) defs.set("WITH_INDEX", 1);
-  if (wide) defs.set("ACC_WIDE", 1);
-  defs.set(complex_acc ? "ACC_COMPLEX" : c10::isFloatingType(acc) ? "ACC_FLOATING" : "ACC_INTEGRAL", 1);
-  if (acc == at::kComplexDouble) defs.set("ACC_DOUBLE", 1);
   Tensor totals;
   const bool grouped = plan.group > 1;
-  if (grouped) defs.set("LOCAL", plan.group).set("WIDE", plan.wide);
+  if (grouped) defs.set("GROUP", plan.group).set("WIDE", plan.wide);
   const Range items{static_cast<size_t>(grouped ? ceil_div(params.tiles, plan.wide) * plan.group
                                                 : ceil_div(params.tiles, params.tiles_per_item)),
                     static_cast<size_t>(params.segments)};
-  const Range group{device.is_cpu() ? size_t{1} : grouped ? static_cast<size_t>(plan.group) : size_t{64}};
+  const Range group = grouped ? Range{static_cast<size_t>(plan.group)} : element_group(device);
   Queue& queue = queue_of(self);
+  const char* kernel_name = plan.transposed ? "scan_transposed" : grouped ? "scan_group" : "scan";
   if (params.segments > 1) {  // an accumulator takes at most 16 bytes
     totals = at::empty({params.segments * params.tiles * plan.panel * plan.vec * 16}, self.options().dtype(at::kByte));
-    kernel(device, "scan.cl", grouped ? "scan_group_totals" : "scan_totals", defs)
-        .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf(totals), params);
+    ScanParams first = params;
+    first.totals = 1;
+    kernel(device, "scan.cl", kernel_name, defs)
+        .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf(totals), first);
   }
   // Non-temporal stores, on 16 rows in turn, need whole cache lines.
   if (plan.transposed && out.is_contiguous() && plan.vec * out_size == 64) {
     past_cache(defs, device, out, params.n, plan.vec, {self});
   }
-  const char* name_of_kernel = plan.transposed ? "scan_transposed" : grouped ? "scan_group" : "scan";
-  kernel(device, "scan.cl", name_of_kernel, defs)
+  kernel(device, "scan.cl", kernel_name, defs)
       .launch(aten, queue, items, group, buf(out), buf_or_null(index), buf(self), buf_or_null(totals), params);
 }
 

@@ -1,7 +1,10 @@
 // Resampling of 1 to 3 spatial dimensions of contiguous tensors on CPUs, forward and backward, with vectors along x.
-// -D: IN, ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM, VEC, and HALF = VEC / 2.
+// -D: IN, ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM, VEC (8 or 16).
 #include "common/upsample_blocks.h"
 
+#define HALF_8 4
+#define HALF_16 8
+#define HALF CAT(HALF_, VEC)
 typedef VTYPE(ACC, HALF) half_vec_t;
 
 // If b.twice: the inputs whose outputs, and the outputs of whose neighbours, use only taps inside the image. Columns of
@@ -165,9 +168,10 @@ __kernel void resample_lines_backward(BUF(gin), BUF(grad), const UpsampleParams 
   for (long plane = m.plane; plane < m.planes_end; plane++)
     for (long d = 0; d < s.in[0]; d++) {
       FIND_HITS(&deep, 0, d, d + 1);
+      __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + plane * s.out[0] * s.out[1] * s.out[2];
       __global STORAGE(IN)* x = PTR(gin, STORAGE(IN)) + ((plane * s.in[0] + d) * s.in[1] + m.row) * s.in[2] + m.column;
       for (int h = 0; h < m.rows_end - m.row; h++, x += s.in[2]) {
-        const rows_t rows = ROWS_OF(s.out[2]);
+        const rows_t rows = rows_of(g, &s, &deep, &down, h, s.out[2]);
         if (outputs < VEC) {
           for (long o = 0; o < outputs; o++) {
             ST sum = 0;

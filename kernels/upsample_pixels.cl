@@ -71,10 +71,11 @@ __kernel void resample_pixels_backward(BUF(gin), BUF(grad), const UpsampleParams
   for (long plane = m.plane; plane < m.planes_end; plane++)
     for (long d = 0; d < s.in[0]; d++) {
       FIND_HITS(&deep, 0, d, d + 1);
+      __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + plane * s.out[0] * s.out[1] * s.out[2] * C;
       __global STORAGE(IN)* x =
           PTR(gin, STORAGE(IN)) + (((plane * s.in[0] + d) * s.in[1] + m.row) * s.in[2] + m.column) * C;
       for (int h = 0; h < m.rows_end - m.row; h++, x += s.in[2] * C) {
-        const rows_t rows = ROWS_OF(s.out[2] * C);
+        const rows_t rows = rows_of(g, &s, &deep, &down, h, s.out[2] * C);
 #if TAPS * TAPS_D > 2
         // Each column of the gradient is used for several inputs, so it is added up once. (Two taps do not pay for
         // that.)

@@ -9,6 +9,7 @@
 #include "args/loss.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"

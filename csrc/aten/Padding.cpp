@@ -79,7 +79,8 @@ void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, c
   const bool batched = dst.dim() == int64_t(padding.size()) / 2 + 2;
   const auto format = batched ? dst.suggest_memory_format() : at::MemoryFormat::Contiguous;
   const Tensor from = src.contiguous(format);
-  const Tensor to = dst.is_contiguous(format) ? dst : at::empty(dst.sizes(), dst.options().memory_format(format));
+  const DenseOut result(dst, format);
+  const Tensor& to = result.get();
   Device& device = netcl::device_of(src);
   if (Backward) check_dtype(device, src.scalar_type(), op);
   PadParams p = Backward ? describe(padding, to, from) : describe(padding, from, to);
@@ -91,7 +92,7 @@ void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, c
   kernel(device, "pad.cl", Backward ? "pad_backward" : "pad_forward", d)
       .launch(op, queue_of(src), row_elements(device, p.rows, p.rows_per_item, width), element_group(device), buf(from),
               buf(to), p);
-  if (!to.is_same(dst)) dst.copy_(to);
+  result.finish();
 }
 
 template <int Dims, bool Reflect>
@@ -233,13 +234,14 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArra
   if (out.numel() == 0) return out;
   const c10::DeviceGuard guard(self.device());
   const Tensor from = apart_from(self, {out}).contiguous();
-  const Tensor to = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+  const DenseOut result(out);
+  const Tensor& to = result.get();
   Device& device = netcl::device_of(self);
   set_rows(device, p, to.numel() / p.blocks[1], p.blocks[1]);
   kernel(device, "pad.cl", "unfold", pad_defs(self.scalar_type(), true))
       .launch("aten::im2col", queue_of(self), row_elements(device, p.rows, p.rows_per_item, p.blocks[1]),
               element_group(device), buf(from), buf(to), p);
-  if (!to.is_same(out)) out.copy_(to);
+  result.finish();
   return out;
 }
 Tensor im2col(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad, IntArrayRef stride) {
@@ -260,14 +262,15 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArr
   if (out.numel() == 0) return out;
   const c10::DeviceGuard guard(self.device());
   const Tensor from = apart_from(self, {out}).contiguous();
-  const Tensor to = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+  const DenseOut result(out);
+  const Tensor& to = result.get();
   Device& device = netcl::device_of(self);
   check_dtype(device, self.scalar_type(), "aten::col2im");
   set_rows(device, p, to.numel() / size[1], size[1] * ker[0] * ker[1]);
   kernel(device, "pad.cl", "fold", pad_defs(self.scalar_type(), false))
       .launch("aten::col2im", queue_of(self), row_elements(device, p.rows, p.rows_per_item, size[1]),
               element_group(device), buf(from), buf(to), p);
-  if (!to.is_same(out)) out.copy_(to);
+  result.finish();
   return out;
 }
 Tensor col2im(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad,

@@ -181,22 +181,6 @@ void check_real(const Device& device, c10::ScalarType type, const char* op) {
   TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(type) && type != at::kBool, op, " is not implemented for ", type);
 }
 
-// The tensor that a kernel writes: `t`, or a tensor of the format (and dtype) of the kernel, which is copied back.
-struct Target {
-  Target(const Tensor& t, at::MemoryFormat format, c10::ScalarType type)
-      : real(t),
-        dense(t.is_contiguous(format) && t.scalar_type() == type
-                  ? t
-                  : at::empty(t.sizes(), t.options().dtype(type).memory_format(format))) {}
-  explicit Target(const Tensor& t, at::MemoryFormat format = at::MemoryFormat::Contiguous)
-      : Target(t, format, t.scalar_type()) {}
-  void finish() const {
-    if (!dense.is_same(real)) real.copy_(dense);
-  }
-  const Tensor& real;
-  Tensor dense;
-};
-
 // `samples` has numbers of [0, 1) for each plane of fractional pooling.
 void max_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out, const Tensor& indices,
                  const Tensor& samples = {}) {
@@ -205,15 +189,15 @@ void max_forward(const char* op, const Tensor& self, const Window& w, const Tens
   const bool sampled = samples.defined();
   const auto format = sampled ? at::MemoryFormat::Contiguous : compute_format(self, w.dims);
   const Tensor x = apart_from(self, {out, indices}).contiguous(format);
-  const Target to(out, format), to_indices(indices, format);
+  const DenseOut to(out, format), to_indices(indices, format);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
   PoolParams p = describe(w, x.sizes(), out.sizes());
   p.sampled = sampled ? w.dims : 0;
   const Variant v = rows_variant(x, format, p, out, taps(p, x, out), !sampled);
   kernel(device, "pool.cl", "pool_max", v.defs)
-      .launch(op, queue_of(x), v.items, element_group(device), buf(x), buf(sampled ? samples : x), buf(to.dense),
-              buf(to_indices.dense), p);
+      .launch(op, queue_of(x), v.items, element_group(device), buf(x), buf(sampled ? samples : x), buf(to.get()),
+              buf(to_indices.get()), p);
   to.finish();
   to_indices.finish();
 }
@@ -246,8 +230,8 @@ void scatter(const char* op, const Tensor& src, const Tensor& indices, const Ten
   // Sums are kept in the compute type and rounded once.
   const auto type = assign ? dst.scalar_type() : compute_type(src.scalar_type());
   const Tensor from = apart_from(src, {dst}), chosen = apart_from(indices, {dst});
-  const Target target(dst, at::MemoryFormat::Contiguous, type);
-  const Tensor to = target.dense.zero_().view({-1, dst_size});
+  const DenseOut target(dst, at::MemoryFormat::Contiguous, type);
+  const Tensor to = target.get().zero_().view({-1, dst_size});
   const Tensor index = chosen.contiguous().view({-1, src_size});
   const Tensor values = from.contiguous().view({-1, src_size}).to(type);
   IndexSpace space(op);  // scatter_add_ would name itself in errors
@@ -322,9 +306,9 @@ std::optional<PoolPlan> plan_gather(const PoolBackward& b) {
 
 void run_max_backward(const PoolBackward& b, const PoolPlan& plan) {
   Device& device = netcl::device_of(b.dy);
-  const Target to(b.grad_input, b.format, plan.to);
+  const DenseOut to(b.grad_input, b.format, plan.to);
   kernel(device, plan.file, plan.kernel, plan.variant.defs)
-      .launch(b.op, queue_of(b.dy), plan.variant.items, element_group(device), buf(b.dy), buf(b.index), buf(to.dense),
+      .launch(b.op, queue_of(b.dy), plan.variant.items, element_group(device), buf(b.dy), buf(b.index), buf(to.get()),
               Buf{assert_buffer(device)}, plan.p, int32_t(assert_code(device, b.op)));
   to.finish();
 }
@@ -346,13 +330,13 @@ void avg_forward(const char* op, const Tensor& self, const Window& w, const Tens
   const c10::DeviceGuard guard(self.device());
   const auto format = compute_format(self, w.dims);
   const Tensor x = apart_from(self, {out}).contiguous(format);
-  const Target to(out, format);
+  const DenseOut to(out, format);
   Device& device = netcl::device_of(x);
   check_real(device, x.scalar_type(), op);
   PoolParams p = describe(w, x.sizes(), out.sizes());
   const Variant v = rows_variant(x, format, p, out, taps(p, x, out), true);
   kernel(device, "pool.cl", "pool_avg", v.defs)
-      .launch(op, queue_of(x), v.items, element_group(device), buf(x), buf(to.dense), p);
+      .launch(op, queue_of(x), v.items, element_group(device), buf(x), buf(to.get()), p);
   to.finish();
 }
 
@@ -376,9 +360,9 @@ std::optional<PoolPlan> plan_windows(const PoolBackward& b) {
 
 void run_avg_backward(const PoolBackward& b, const PoolPlan& plan) {
   Device& device = netcl::device_of(b.dy);
-  const Target to(b.grad_input, b.format, plan.to);
+  const DenseOut to(b.grad_input, b.format, plan.to);
   kernel(device, plan.file, plan.kernel, plan.variant.defs)
-      .launch(b.op, queue_of(b.dy), plan.variant.items, element_group(device), buf(b.dy), buf(to.dense), plan.p);
+      .launch(b.op, queue_of(b.dy), plan.variant.items, element_group(device), buf(b.dy), buf(to.get()), plan.p);
   to.finish();
 }
 

@@ -6,6 +6,7 @@
 
 #include "args/quantized.h"
 #include "aten/support/Library.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
 
 namespace netcl {

@@ -7,7 +7,6 @@
 #include <ATen/ops/_upsample_nearest_exact2d_meta.h>
 #include <ATen/ops/_upsample_nearest_exact3d_backward_meta.h>
 #include <ATen/ops/_upsample_nearest_exact3d_meta.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/upsample_bicubic2d_backward_meta.h>
 #include <ATen/ops/upsample_bicubic2d_meta.h>
 #include <ATen/ops/upsample_bilinear2d_backward_meta.h>
@@ -30,6 +29,7 @@
 #include "args/upsample.h"
 #include "aten/UpsampleBytes.h"
 #include "aten/support/Library.h"
+#include "aten/support/Outputs.h"
 #include "aten/support/Plan.h"
 #include "aten/support/Rows.h"
 #include "aten/support/Structured.h"
@@ -195,12 +195,11 @@ void run_blocks(const Call& c, const UpsampleBlock& block) {
   const bool pixels = along_channels(c);
   const auto format = pixels ? last_format(c.from) : at::MemoryFormat::Contiguous;
   const Tensor x = c.from.contiguous(format);
-  const Tensor y = c.to.is_contiguous(format) ? c.to : at::empty_like(c.to, at::MemoryFormat::Contiguous);
+  const DenseOut y(c.to, format);
   const auto type = c.from.scalar_type();
   const int64_t vec = pixels ? vector_of(block.channels, type) : c.shape.out[2] >= 32 && type != at::kDouble ? 16 : 8;
   Defs d = defs(c, c.from.dim() - 2);
   d.set("VEC", vec);
-  if (!pixels) d.set("HALF", vec / 2);
   if (c.interpolates() || c.backward) {
     d.set("IN", dtype_tag(type)).set("ACC", c.acc(type));
   } else {  // elements are copied as integers
@@ -215,8 +214,8 @@ void run_blocks(const Call& c, const UpsampleBlock& block) {
   const char* name = pixels ? (c.backward ? "resample_pixels_backward" : "resample_pixels")
                             : (c.backward ? "resample_lines_backward" : "resample_lines");
   kernel(dev, pixels ? "upsample_pixels.cl" : "upsample_lines.cl", name, d)
-      .launch(c.op, queue_of(x), items, {1, 1, 1}, buf(y), buf(x), shape, c.scales, block);
-  if (!y.is_same(c.to)) c.to.copy_(y);
+      .launch(c.op, queue_of(x), items, {1, 1, 1}, buf(y.get()), buf(x), shape, c.scales, block);
+  y.finish();
 }
 
 constexpr Way<Call> kWays[] = {

@@ -89,14 +89,19 @@ typedef struct {
   int count, layers;
   const ST *weight, *layer_weight;
 } rows_t;
-#define ROWS_OF(line_)                                                                                     \
-  {PTR(grad, const STORAGE(IN)) + ((plane * s.out[0] + deep.from[0]) * s.out[1] + down.from[h]) * (line_), \
-   line_,                                                                                                  \
-   s.out[1] * (line_),                                                                                     \
-   down.count[h],                                                                                          \
-   deep.count[0],                                                                                          \
-   down.weight + down.first[h],                                                                            \
-   deep.weight}
+// Those of row h of a block, in a plane of the gradient; its rows have `line` elements.
+static inline rows_t rows_of(__global const STORAGE(IN)* plane, const UpsampleParams* s, const hits_t* deep,
+                             const hits_t* down, int h, long line) {
+  rows_t r;
+  r.first = plane + (deep->from[0] * s->out[1] + down->from[h]) * line;
+  r.stride = line;
+  r.layer = s->out[1] * line;
+  r.count = down->count[h];
+  r.layers = deep->count[0];
+  r.weight = down->weight + down->first[h];
+  r.layer_weight = deep->weight;
+  return r;
+}
 
 // Adds up element `at` of all rows, for V elements from there on.
 #define ADD_ROWS(V, sum, rows, at)                         \

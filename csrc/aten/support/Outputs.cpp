@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
 
 namespace netcl {
 
@@ -49,6 +50,16 @@ at::Tensor apart_from(const at::Tensor& in, std::initializer_list<at::Tensor> ou
   return std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& out) { return may_overlap(in, out); })
              ? in.clone()
              : in;
+}
+
+DenseOut::DenseOut(const at::Tensor& out, at::MemoryFormat format, c10::ScalarType type)
+    : out_(out),
+      dense_(out.is_contiguous(format) && out.scalar_type() == type
+                 ? out
+                 : at::empty(out.sizes(), out.options().dtype(type).memory_format(format))) {}
+
+void DenseOut::finish() const {
+  if (!dense_.is_same(out_)) out_.copy_(dense_);
 }
 
 }  // namespace netcl

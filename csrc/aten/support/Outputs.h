@@ -47,4 +47,19 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b);
 // `in`, or a copy of it if one of the outputs may overlap it: kernels read their inputs while they write.
 at::Tensor apart_from(const at::Tensor& in, std::initializer_list<at::Tensor> outputs);
 
+// The tensor that a kernel writes: `out` if it has this memory format and dtype, else a scratch tensor, which finish()
+// copies to it.
+class DenseOut {
+ public:
+  DenseOut(const at::Tensor& out, at::MemoryFormat format, c10::ScalarType type);
+  explicit DenseOut(const at::Tensor& out, at::MemoryFormat format = at::MemoryFormat::Contiguous)
+      : DenseOut(out, format, out.scalar_type()) {}
+  const at::Tensor& get() const { return dense_; }
+  void finish() const;
+
+ private:
+  const at::Tensor& out_;
+  at::Tensor dense_;
+};
+
 }  // namespace netcl

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <bit>
@@ -51,20 +50,5 @@ inline RowSplit row_split(const Device& dev, int64_t rows, int64_t n) {
 // A double as the two floats that WIDE of kernels/common/rows.h takes.
 inline float wide_high(double x) { return float(x); }
 inline float wide_low(double x) { return std::isfinite(float(x)) ? float(x - double(float(x))) : 0.0f; }
-
-// The tensor itself if it is contiguous, else a scratch tensor to compute into, which finish() copies back.
-class DenseOut {
- public:
-  explicit DenseOut(const at::Tensor& out)
-      : out_(out), dense_(out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous)) {}
-  const at::Tensor& get() const { return dense_; }
-  void finish() const {
-    if (!dense_.is_same(out_)) out_.copy_(dense_);
-  }
-
- private:
-  const at::Tensor& out_;
-  at::Tensor dense_;
-};
 
 }  // namespace netcl

@@ -154,12 +154,10 @@ def temme() -> None:
 def main() -> None:
     """Print the header."""
     print("// Written by tools/special_tables.py, which says what the tables are. K(x) is x as the compute type ST.")
-    print("#ifndef NETCL_SPECIAL_TABLES_H\n#define NETCL_SPECIAL_TABLES_H")
     for macro, part in (("BESSEL", bessel), ("AIRY", airy), ("ERF", erfcx), ("GAMMA", temme)):
         print(f"\n#ifdef {macro}_TABLES")
         part()
         print("#endif")
-    print("\n#endif")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 // -D: VAL (storage tag), ACC (compute tag), RED (sum, prod, amax, amin);
 // ATOMIC if work-items may meet in one place, with VAL_BYTES, the size of VAL, and perhaps NATIVE, the built-in
 // function that does it.
-#ifndef NETCL_COMBINE_H
-#define NETCL_COMBINE_H
 #include "common/vector.h"
 
 #define RED_sum(a, b) ((a) + (b))
@@ -80,6 +78,4 @@ static inline void combine(__global uchar* base, ulong offset, ST v) {
   const ST a = LOAD(VAL, ACC, 1, p, 0);
   STORE(VAL, ACC, 1, p, 0, REDUCE(a, v));
 }
-#endif
-
 #endif

@@ -1,6 +1,4 @@
 // Every kernel file includes this: extensions, buffer arguments, token pasting, device-side assertions.
-#ifndef NETCL_COMMON_H
-#define NETCL_COMMON_H
 #include "common/builtins.h"
 
 #ifdef HAVE_FP64
@@ -117,5 +115,3 @@ static inline void netcl_report(__global int* err, int code, long index, long si
       (index) = 0;                                            \
     }                                                         \
   } while (0)
-
-#endif

@@ -1,7 +1,5 @@
 // Shared by the kernels that torch_netcl/inductor generates. A value is a vector of VEC lanes: 16 on CPUs, 1 on GPUs,
 // where the same body runs once per work-item. A bool is a mask of int: -1 or 0 in each lane.
-#ifndef NETCL_COMPILED_H
-#define NETCL_COMPILED_H
 #define NETCL_COMPILED
 #if defined(DEVICE_CPU)
 #define VEC 16
@@ -369,6 +367,4 @@ static inline void check_index(longs index, long size, MASK counts, __global int
 #define EACH_OF_ROWS(extent, width)                     \
   for (long rrow = 0; rrow < (extent); rrow += (width)) \
     for (long rcol = 0; rcol < (width); rcol += VEC)
-#endif
-
 #endif

@@ -1,6 +1,4 @@
 // Arithmetic of complex numbers, which are pairs; R is the real type of the compute type.
-#ifndef NETCL_COMPLEX_H
-#define NETCL_COMPLEX_H
 #include "common/vector.h"
 
 #if defined(ACC_DOUBLE)
@@ -167,5 +165,3 @@ static inline VT c_sgn(VT a) {
   const R m = c_abs(a);
   return m == 0 ? (VT)(0, 0) : (VT)(a.x / m, a.y / m);
 }
-
-#endif

@@ -7,8 +7,6 @@
 // `ptr` is a `__global STORAGE(S)*` that is aligned to one element. Every device stores half (vload_half needs no
 // extension); bf16 is stored as a ushort, rounded to nearest even. half, bf16, c32 and the float8 dtypes are never
 // compute types. Complex numbers are pairs and have vectors of width 1 only.
-#ifndef NETCL_DTYPES_H
-#define NETCL_DTYPES_H
 #include "common/common.h"
 
 // Clang's built-in conversions, if the CPU has the instructions: PoCL converts half one by one with integer arithmetic.
@@ -273,6 +271,4 @@ NETCL_HALF(16, float16)
 #if defined(FLOAT8_e4m3) || defined(FLOAT8_e5m2) || defined(FLOAT8_e4m3z) || defined(FLOAT8_e5m2z) || \
     defined(FLOAT8_e8m0)
 #include "common/float8.h"
-#endif
-
 #endif

@@ -1,7 +1,5 @@
 // elem_t: an unsigned integer, or a pair of them, of BYTES bytes, for kernels that move elements of any dtype.
 // -D: BYTES (1, 2, 4, 8, 16).
-#ifndef NETCL_ELEMENTS_H
-#define NETCL_ELEMENTS_H
 #include "common/common.h"
 
 #if BYTES == 1
@@ -35,5 +33,3 @@ static inline void copy_run(__global elem_t* d, __global const elem_t* s, long n
 #endif
   for (long j = 0; j < n; j++) d[j] = s[j];
 }
-
-#endif

@@ -1,6 +1,4 @@
 // The exponentials of a softmax, of a vector of VEC floats.
-#ifndef NETCL_EXP_BELOW_H
-#define NETCL_EXP_BELOW_H
 #include "common/dtypes.h"
 
 #define below_f32 1
@@ -23,6 +21,4 @@ static inline VTYPE(f32, VEC) exp_below(VTYPE(f32, VEC) x) {
 }
 #else
 #define EXP_BELOW(x) exp(x)
-#endif
-
 #endif

@@ -1,6 +1,4 @@
 // LOWEST and HIGHEST are the ends of the compute type's range: infinities if it has them. -D: ACC (compute tag).
-#ifndef NETCL_EXTREMES_H
-#define NETCL_EXTREMES_H
 #include "common/common.h"
 
 // These are expanded within a CAT, so they use CAT3.
@@ -24,5 +22,3 @@
 #define highest_u8 UCHAR_MAX
 #define lowest_u64 0UL
 #define highest_u64 ULONG_MAX
-
-#endif

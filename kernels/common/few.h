@@ -1,6 +1,4 @@
 // Loops over arrays of a few elements.
-#ifndef NETCL_FEW_H
-#define NETCL_FEW_H
 
 // for (int i = from; i < n; i++), if n is at most `most`. A GPU's registers have no index: arrays that a loop counts
 // through lie in its memory, unless the loop is unrolled.
@@ -8,6 +6,4 @@
 #define FOR_FEW(i, from, n, most) _Pragma("unroll") for (int i = (from); i < (most); i++) if (i < (n))
 #else
 #define FOR_FEW(i, from, n, most) for (int i = (from); i < (n); i++)
-#endif
-
 #endif

@@ -1,8 +1,6 @@
 // The float8 dtypes, as storage only: e4m3, e5m2, and e4m3z and e5m2z, which have neither infinities nor -0; and e8m0,
 // which is an exponent. Programs that read or write one define FLOAT8_<tag>; <tag>_widen<W> makes floats of W bytes,
 // <tag>_narrow<W> bytes of floats, with the rounding and the limits of PyTorch.
-#ifndef NETCL_FLOAT8_H
-#define NETCL_FLOAT8_H
 
 #define st_e4m3 uchar
 #define st_e5m2 uchar
@@ -99,5 +97,4 @@ NETCL_E8M0(1, float, uint, uchar)
 NETCL_E8M0(4, float4, uint4, uchar4)
 NETCL_E8M0(8, float8, uint8, uchar8)
 NETCL_E8M0(16, float16, uint16, uchar16)
-#endif
 #endif

@@ -1,6 +1,4 @@
 // The two results of frexp, for generated kernels.
-#ifndef NETCL_FREXP_PARTS_H
-#define NETCL_FREXP_PARTS_H
 #include "unary.cl"
 
 static inline VT frexp_mantissa(VT x) {
@@ -14,5 +12,3 @@ static inline VT frexp_exponent(VT x) {
 }
 #define OP_frexp_mantissa(x) frexp_mantissa(x)
 #define OP_frexp_exponent(x) frexp_exponent(x)
-
-#endif

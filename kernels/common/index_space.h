@@ -2,8 +2,6 @@
 // destination, a source, and NIDX index tensors that are read at each position. Index k adds index * index_stride[k]
 // bytes to the offset of the operand that it selects from. See kernels/args/index_space.h.
 // -D: NIDX (0 to 8), IDX (dtype tag of the indices).
-#ifndef NETCL_INDEX_SPACE_H
-#define NETCL_INDEX_SPACE_H
 #include "args/index_space.h"
 #include "common/vector.h"
 
@@ -145,5 +143,3 @@ static inline long indexed_offset(const IndexSpaceParams* L, const row_t* r, lon
   return IDX_SUM_0 IDX_SUM_1 IDX_SUM_2 IDX_SUM_3;
 }
 #define INDEXED_OFFSET(j) indexed_offset(&L, &r, j, err, code INDEX_ARGS)
-
-#endif

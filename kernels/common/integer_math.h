@@ -1,6 +1,4 @@
 // Division, powers and shifts of integers: NETCL_INTEGER_MATH(suffix, VT, ST) defines them for vectors VT of ST.
-#ifndef NETCL_INTEGER_MATH_H
-#define NETCL_INTEGER_MATH_H
 
 #define NETCL_INTEGER_MATH(X, VT, ST) NETCL_QUOTIENTS(X, VT, ST) NETCL_POWERS(X, ST) NETCL_VECTOR_POWERS(X, VT, ST)
 // Division by 0 is undefined and INT_MIN / -1 traps on some CPUs, so both avoid the hardware's division.
@@ -48,5 +46,3 @@
     for (int k = 0; k < VEC; k++) r.s[k] = one(a.s[k], b.s[k]); \
     return r.v;                                                 \
   }
-
-#endif

@@ -2,8 +2,6 @@
 // `step` joins what the work-item `apart` places behind has in local memory into this one's; it may hold no comma
 // outside brackets. `lane` is the work-item's number among its neighbours. All of the work-group come here; `fence`
 // says which memory its barriers order. The last one lets each work-item read the result.
-#ifndef NETCL_JOIN_GROUP_H
-#define NETCL_JOIN_GROUP_H
 
 #define JOIN_GROUP(lane, width, fence, step)             \
   barrier(fence);                                        \
@@ -25,5 +23,3 @@
     barrier(CLK_LOCAL_MEM_FENCE);                                                              \
     return r;                                                                                  \
   }
-
-#endif

@@ -1,7 +1,5 @@
 // JOIN_LANES(name, A, op) defines name(v): the lanes of a vector of VEC elements of tag A joined by `op`, in halves.
 // sum_lanes(v) is that of ACC, if it is defined, and +. -D: VEC.
-#ifndef NETCL_JOIN_LANES_H
-#define NETCL_JOIN_LANES_H
 #include "common/vector.h"
 
 #define JOIN_1(A, op, v) return v;
@@ -20,5 +18,4 @@
 #define PLUS(a, b) ((a) + (b))
 #ifdef ACC
 JOIN_LANES(sum_lanes, ACC, PLUS)
-#endif
 #endif

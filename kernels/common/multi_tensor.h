@@ -2,8 +2,6 @@
 // CHUNK elements; the table tells which tensor it belongs to. A row of the table is: first chunk, length, scalar, then
 // COLUMNS words of (slab << 56 | byte offset).
 // -D: ACC (compute tag), VEC, CHUNK, LANES (work-items per group; 1 on a CPU), COLUMNS, S (storage tag).
-#ifndef NETCL_MULTI_TENSOR_H
-#define NETCL_MULTI_TENSOR_H
 #include "common/dtypes.h"
 
 // Defaults, so that the file compiles without options.
@@ -88,5 +86,3 @@ static inline __global const ulong* mt_find(__global const ulong* table, long ro
     for (long i = mt_begin + mt_lane * VEC; i < mt_tail; i += LANES * VEC) BODY(VEC, i) \
     for (long i = mt_tail + mt_lane; i < mt_end; i += LANES) BODY(1, i)                 \
   }
-
-#endif

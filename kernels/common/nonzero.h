@@ -1,6 +1,4 @@
 // Whether an element of any dtype is not zero. -D: BYTES (element size).
-#ifndef NETCL_NONZERO_H
-#define NETCL_NONZERO_H
 #include "common/elements.h"
 
 #if BYTES == 16
@@ -15,5 +13,3 @@
 // except the signs of floating-point numbers.
 #define NONZERO_BITS ulong low, ulong high
 #define NONZERO(v) (((LOW(v) & low) | (HIGH(v) & high)) != 0)
-
-#endif

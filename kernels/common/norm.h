@@ -1,7 +1,5 @@
 // Shared by the kernels of normalisation: their operands, statistics of parts, and running ones. -D: those of vector.h;
 // RT, the storage tag of running statistics.
-#ifndef NETCL_NORM_H
-#define NETCL_NORM_H
 #include "args/norm.h"
 #include "common/wide.h"
 
@@ -35,5 +33,3 @@
   PUT(ACC, rstd, c, r);                              \
   MOVE_RUNNING(VALUE, PUT, run_mean, c, m);          \
   MOVE_RUNNING(VALUE, PUT, run_var, c, (var) * (n) / ((n) - 1));
-
-#endif

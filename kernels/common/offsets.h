@@ -1,6 +1,4 @@
 // Where an element of an input and its results lie (args/dimensions.h).
-#ifndef NETCL_OFFSETS_H
-#define NETCL_OFFSETS_H
 #include "args/dimensions.h"
 #include "common/vector.h"
 
@@ -43,6 +41,4 @@ static inline offsets_t offsets_at(const Dimensions* D, long at, int first) {
   }
   return r;
 }
-#endif
-
 #endif

@@ -1,6 +1,4 @@
 // Philox 4x32-10 (Salmon et al. 2011). Each counter gives a block of four 32-bit words.
-#ifndef NETCL_PHILOX_H
-#define NETCL_PHILOX_H
 #include "common/dtypes.h"
 #include "common/few.h"
 
@@ -78,5 +76,3 @@ static inline floats uniform_open_closed(uints w) { return CONVERT(f32, BLOCKS, 
 static inline floats uniform_centred(uints w) {
   return (CONVERT(f32, BLOCKS, CONVERT(i32, BLOCKS, w >> 8) - 0x800000) + 0.5f) * 0x1p-24f;
 }
-
-#endif

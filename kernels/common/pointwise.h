@@ -4,8 +4,6 @@
 // -D: OP=OP_<name>, NIN, NOUT, NSCALARS, VEC, ACC (compute tag), COMMON (dtype that inputs are cast to first),
 // CAST_INPUTS (if any input has another dtype), IN0.. and OUT0.. (storage tags), DENSE (see pointwise_body.h),
 // PAST_CACHE (large, aligned outputs), ROUND_RESULT (the result's dtype is narrower than an output's).
-#ifndef NETCL_POINTWISE_H
-#define NETCL_POINTWISE_H
 #include "common/few.h"
 #include "common/vector.h"
 
@@ -66,6 +64,4 @@
     for (int k = 0; k < VEC; k++) r.s[k] = f(a.s[k], b.s[k], c.s[k]); \
     return r.v;                                                       \
   }
-#endif
-
 #endif

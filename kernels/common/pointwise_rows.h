@@ -1,7 +1,5 @@
 // Rows of dense operands on a CPU: run_rows() for the kernel `rows` of pointwise_body.h. Rows may be short, so that
 // their ends matter.
-#ifndef NETCL_POINTWISE_ROWS_H
-#define NETCL_POINTWISE_ROWS_H
 #include "common/pointwise.h"
 
 // In `rows`, an input that is a number or one value in a row is read once a row.
@@ -137,5 +135,3 @@ static inline void run_rows(BUF_PARAMS const PointwiseParams L, const PointwiseO
     EACH_OUT(OUT_NEXT)
   }
 }
-
-#endif

@@ -1,6 +1,4 @@
 // The windows of pooling along one dimension. -D: IDX (int or long), the type that covering() computes positions in.
-#ifndef NETCL_POOL_WINDOW_H
-#define NETCL_POOL_WINDOW_H
 #include "args/pool.h"
 #include "common/common.h"
 
@@ -71,6 +69,4 @@ static inline window_t covering(const PoolParams* P, int d, IDX i) {
   w.end = min(at / stride + 1, out);
   return w;
 }
-#endif
-
 #endif

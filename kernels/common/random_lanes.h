@@ -1,8 +1,6 @@
 // Random numbers of generated kernels. The uniform number in (0, 1) at place p is word p / 16 % 4 of the Philox block
 // p / 64 * 16 + p % 16, as in dropout.cl, so sixteen blocks serve 64 neighbours. A work-item of a CPU keeps them for
 // its next vectors. The other distributions need two words each, and take a block per number.
-#ifndef NETCL_RANDOM_LANES_H
-#define NETCL_RANDOM_LANES_H
 #include "common/philox.h"
 
 // Inductor makes exponential and Gumbel noise of the logarithm of a uniform number, so 0 becomes the least other one.
@@ -65,5 +63,3 @@ static inline longs random_integer(longs seed, longs offset, longs low, longs hi
   const bits_of_lanes range = CONVERT(u64, VEC, high - low);
   return low + CONVERT(i64, VEC, bits % range);
 }
-
-#endif

@@ -1,7 +1,5 @@
 // Shared by kernels that compute each element of some rows by itself. A CPU's work-item takes whole rows; a GPU's takes
 // one element, so that neighbours write side by side.
-#ifndef NETCL_ROW_ELEMENTS_H
-#define NETCL_ROW_ELEMENTS_H
 #include "common/common.h"
 
 // The rows [first, last), and of each the elements [begin, end).
@@ -31,5 +29,3 @@ static inline Elements my_elements(long rows, long rows_per_item, long width) {
 #endif
   return e;
 }
-
-#endif

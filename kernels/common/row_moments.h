@@ -1,6 +1,4 @@
 // The moments of rows that a walk visits. -D: those of walk.h, IN (storage tag), RMS: there is no mean.
-#ifndef NETCL_ROW_MOMENTS_H
-#define NETCL_ROW_MOMENTS_H
 #include "common/norm.h"
 #include "common/walk.h"
 
@@ -40,6 +38,4 @@ static inline row_t variance(row_t squares, row_t off) {
   EACH_SUM(TO_DEVIATIONS, FOLD(offs) FOLD(squares))       \
   const row_t off = correction(ROW_SUM(TOTAL(offs)) / n); \
   const row_t var = variance(ROW_SUM(TOTAL(squares)) / n, off);
-#endif
-
 #endif

@@ -1,7 +1,5 @@
 // Short rows on CPUs: VEC rows are transposed, so that each has a lane. -D: ACC (f32), VEC (16), LONGEST (elements of
 // the longest row, a multiple of VEC).
-#ifndef NETCL_ROW_TILES_H
-#define NETCL_ROW_TILES_H
 #include "common/transpose.h"
 #include "common/vector.h"
 
@@ -108,5 +106,3 @@ ALWAYS_INLINE void write_tile(__global void* p, const VT* column, const tile_t t
 typedef VT row_t;
 #define ROW_SUM(v) (v)
 #define ROW_MAX(v) (v)
-
-#endif

@@ -2,8 +2,6 @@
 // vectors of 16 or 4 (LS=1), or to a work-group of LS work-items (LS=128, VEC=1).
 // -D: ACC (compute tag), VEC, LS; for rows that a walk visits, TAIL (1 if they end with a part of a vector, else 0),
 // and LONG_ROWS for sums of many elements.
-#ifndef NETCL_ROWS_H
-#define NETCL_ROWS_H
 #include "common/few.h"
 #include "common/join_group.h"
 #include "common/join_lanes.h"
@@ -178,6 +176,4 @@ JOIN_LANES(max_lanes, ACC, fmax)
 #define row_max(x) group_max(max_lanes(x), row_scratch)
 GROUP_REDUCE(group_sum, ST, LS, PLUS)
 GROUP_REDUCE(group_max, ST, LS, fmax)
-#endif
-
 #endif

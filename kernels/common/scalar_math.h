@@ -1,6 +1,4 @@
 // Constants and functions of one number of the compute type ST (float or double).
-#ifndef NETCL_SCALAR_MATH_H
-#define NETCL_SCALAR_MATH_H
 
 #if defined(ACC_DOUBLE)
 #define K(x) x
@@ -24,5 +22,3 @@ static inline ST log1p_minus(ST u) {
 #endif
   return 2 * r * s * sum - r * u;
 }
-
-#endif

@@ -2,8 +2,6 @@
 // vectors apart. A work-group takes GROUP / LS rows. Rows are read in whole vectors: either VEC divides their length
 // and they are aligned to vectors, or VEC is 1. -D: ACC (compute tag), VEC (1 or 4), LS (a power of 2), HELD (1, 2, 4
 // or 8), GROUP.
-#ifndef NETCL_SHORT_ROWS_H
-#define NETCL_SHORT_ROWS_H
 #include "common/join_group.h"
 #include "common/join_lanes.h"
 #include "common/vector.h"
@@ -97,6 +95,5 @@ static inline uint narrow_half(float x) {
 static inline void put_halves(__global void* p, float4 x) {
   *(__global uint2*)p = (uint2)(narrow_half(x.x) | narrow_half(x.y) << 16, narrow_half(x.z) | narrow_half(x.w) << 16);
 }
-#endif
 #endif
 #endif

@@ -1,6 +1,4 @@
 // Sums over the work-items of a work-group. -D: GROUP, their number, a power of two.
-#ifndef NETCL_SUM_BEFORE_H
-#define NETCL_SUM_BEFORE_H
 #include "common/vector.h"
 
 // The sum of the work-items' x before this one; `total` is that of all. `sums` holds 2 GROUP elements, and may be used
@@ -19,5 +17,3 @@ ALWAYS_INLINE uint sum_before(uint x, __local uint* sums, uint* total) {
   *total = sums[side + GROUP - 1];
   return sum - x;
 }
-
-#endif

@@ -1,6 +1,4 @@
 // Transposes a matrix of 16 x 16 numbers of 32 bits in registers, by four perfect shuffles.
-#ifndef NETCL_TRANSPOSE_H
-#define NETCL_TRANSPOSE_H
 #include "common/vector.h"
 
 #define ZIP_LO(T, a, b)                                                                                               \
@@ -20,5 +18,3 @@
     UNROLL for (int k_ = 0; k_ < 16; k_++)          \
       v[k_] = t_[k_];                               \
   }
-
-#endif

@@ -2,8 +2,6 @@
 // block of columns, rows and planes (UpsampleBlock). It first computes a table for the block's columns and one for its
 // rows, which serve all planes. -D: IN, VEC, and those of upsample_taps.h. VEC must not exceed the width of a line, or
 // the number of channels, that FOR_VECTORS goes through.
-#ifndef NETCL_UPSAMPLE_BLOCKS_H
-#define NETCL_UPSAMPLE_BLOCKS_H
 #include "common/upsample_taps.h"
 
 #define PLANE_TAPS (TAPS_D * TAPS_H)
@@ -109,5 +107,3 @@ static inline rows_t rows_of(__global const STORAGE(IN)* plane, const UpsamplePa
     for (int j_ = 0; j_ < (rows).count; j_++)              \
       sum += (rows).layer_weight[i_] * (rows).weight[j_] * \
              LOAD(IN, ACC, V, (rows).first, i_ * (rows).layer + j_ * (rows).stride + (at));
-
-#endif

@@ -1,8 +1,6 @@
 // Where the elements come from that an output of resampling is computed from (kernels/upsample*.cl, except
 // upsample_aa.cl).
 // -D: ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM.
-#ifndef NETCL_UPSAMPLE_TAPS_H
-#define NETCL_UPSAMPLE_TAPS_H
 #include "args/upsample.h"
 #include "common/vector.h"
 
@@ -82,5 +80,3 @@ static inline int begins_by(long o, long i, long in, POSITION scale, long align,
   for (int k = 0; k < TAPS; k++) *sum += at[k] == i ? weight[k] : (ST)0;
   return at[0] <= i;
 }
-
-#endif

@@ -1,7 +1,5 @@
 // The types that kernels compute in, and helpers for vectors that stay in registers.
 // -D: ACC (tag of the compute type), VEC (elements per vector).
-#ifndef NETCL_VECTOR_H
-#define NETCL_VECTOR_H
 #include "common/dtypes.h"
 
 // ST is an element of the compute type, VT a vector of VEC elements, lanes_t a union of the vector and its elements.
@@ -51,5 +49,3 @@ typedef union {
 #define LANE_NUMBERS_4 (0, 1, 2, 3)
 #define LANE_NUMBERS_8 (0, 1, 2, 3, 4, 5, 6, 7)
 #define LANE_NUMBERS_16 (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
-
-#endif

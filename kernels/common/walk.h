@@ -18,8 +18,6 @@
 //   PUT_VALUE(S, p, i, v) stores v as that number
 //   row_t                 is the type of a number per row, such as ROW_SUM(v) and ROW_MAX(v) of all lanes of vectors v
 // Each storage tag needs a DEFINE_LANES(S). A kernel has the attribute WALK_GROUP_SIZE, and STORES_DONE() at its end.
-#ifndef NETCL_WALK_H
-#define NETCL_WALK_H
 #if defined(HELD)
 #define WORK_GROUPS
 #endif
@@ -110,6 +108,4 @@ typedef ST row_t;
 #define SUMS(a) VT a = (VT)(0)
 #define TOTAL(a) a
 #define EACH_SUM(STEP, FOLDS) EACH(STEP)
-#endif
-
 #endif

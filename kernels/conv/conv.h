@@ -20,8 +20,6 @@
 // -D: ACC (tag of the compute type: f32 or f64), IN and OUT (storage tags of what is read and written), OFFSET (int or
 // long: type of a table). The product's kernels also take the tile: MR x NV vectors of VEC elements, and ENGINE_AMX or
 // ENGINE_AVX512_BF16 with PARTS if a matrix engine multiplies (kernels/gemm/gemm_engine.h).
-#ifndef NETCL_CONV_H
-#define NETCL_CONV_H
 #include "args/conv.h"
 #include "common/transpose.h"
 #include "common/vector.h"
@@ -74,5 +72,3 @@ static inline void offsets_from(const MixedRadix* R, long first, long limit, int
     }
   }
 }
-
-#endif

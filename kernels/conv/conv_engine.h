@@ -1,7 +1,5 @@
 // How conv_pack and conv_gemm write gathered numbers to the panels of a matrix engine (kernels/gemm/gemm_engine.h): in
 // blocks of 32 taps, each as PARTS numbers of 16 bits.
-#ifndef NETCL_CONV_ENGINE_H
-#define NETCL_CONV_ENGINE_H
 
 // Stores vectors of 16 bits to memory of any alignment, as store_bits() does to global memory.
 #define PUT_BITS(space, V, value, p) (((space packed_bits##V*)(p))->v = (value))
@@ -171,6 +169,4 @@ ALWAYS_INLINE void prepare_rows(const Tile* T) {
 ALWAYS_INLINE void accumulate(const Tile* T, __global const panel_t* b, VT (*sum)[NV]) {
   micro_kernel(T->packed, b, PADDED_K(T->end - T->begin), NR, (VT*)sum);
 }
-#endif
-
 #endif

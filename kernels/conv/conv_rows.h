@@ -1,6 +1,4 @@
 // Pixels along a row, for conv_direct.cl and conv_direct_weight.cl.
-#ifndef NETCL_CONV_ROWS_H
-#define NETCL_CONV_ROWS_H
 #include "conv/conv.h"
 
 #if VEC > 1
@@ -12,6 +10,4 @@ ALWAYS_INLINE VT load_row(__global const ST* p, long step) {
   for (int k = 0; k < VEC; k++) v[k] = p[k * step];
   return CAT(VLOAD_, VEC)(0, v);
 }
-#endif
-
 #endif

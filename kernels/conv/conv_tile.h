@@ -1,6 +1,4 @@
 // The tile of the result that a work-group of conv_gemm_gpu.cl or conv_units.cl computes.
-#ifndef NETCL_CONV_TILE_H
-#define NETCL_CONV_TILE_H
 #include "conv/conv.h"
 
 // The offset of index i.
@@ -38,5 +36,3 @@ static inline ConvTile tile_of(const ConvGemmParams* G, uint id, int height, int
 ALWAYS_INLINE void put_places(__local long* place, const MixedRadix* R, long first, long limit, int count, int items) {
   for (int i = get_local_id(0); i < count; i += items) place[i] = offset_of(R, min(first + i, limit - 1));
 }
-
-#endif

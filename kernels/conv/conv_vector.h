@@ -1,6 +1,4 @@
 // conv_gemm in explicit vectors: rows are gathered while they are multiplied.
-#ifndef NETCL_CONV_VECTOR_H
-#define NETCL_CONV_VECTOR_H
 
 // Products per block of a sum. The error grows with the root of this number and with that of the number of blocks, not
 // with the root of the number of all products.
@@ -63,5 +61,3 @@ ALWAYS_INLINE void accumulate(const Tile* T, __global const panel_t* b, VT (*sum
       for (int v = 0; v < NV; v++) sum[i][v] += total[i][v];
   }
 }
-
-#endif

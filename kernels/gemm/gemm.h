@@ -26,8 +26,6 @@
 //
 // In the kernels kk counts along k. -D: INA, INB, OUT, ADD (storage tags of A, B, C, D), ACC (tag of the compute type),
 // VEC (elements of a vector), MR.
-#ifndef NETCL_GEMM_H
-#define NETCL_GEMM_H
 #include "args/gemm.h"
 #include "common/vector.h"
 
@@ -133,5 +131,3 @@ typedef ST panel_t;
 #define K_UNROLL 4
 #endif
 #define PADDED_K(k) (((k) + K_UNROLL - 1) & ~(long)(K_UNROLL - 1))
-
-#endif

@@ -1,8 +1,6 @@
 // Blocks in local memory, and the inner loop of the products for GPUs (gemm_gpu.cl, conv_gemm_gpu.cl). A work-group of
 // SIDE_X x SIDE_Y work-items multiplies a block of A, KC x HEIGHT, by a block of B, KC x WIDTH. A work-item computes
 // ROWS x COLS elements, LVA rows and LVB columns of them side by side.
-#ifndef NETCL_GEMM_BLOCKS_H
-#define NETCL_GEMM_BLOCKS_H
 
 #define HEIGHT (SIDE_Y * ROWS)
 #define WIDTH (SIDE_X * COLS)
@@ -40,5 +38,3 @@
 // Row r or column s of a work-item's elements, in the tile.
 #define ROW_OF(r, y) (((r) / LVA * SIDE_Y + (y)) * LVA + (r) % LVA)
 #define COLUMN_OF(s, x) (((s) / LVB * SIDE_X + (x)) * LVB + (s) % LVB)
-
-#endif

@@ -5,8 +5,6 @@
 // Panels hold bfloat16 in blocks of 32 along k, padded with zeros: A as [k / 32][PARTS][MR][32], B as [k /
 // 32][PARTS][16][NR][2], since the engines multiply pairs along k. With PARTS 1 a number is rounded to bfloat16. With
 // PARTS 2 it is the sum of two, which is exact for half and keeps 16 bits of a float.
-#ifndef NETCL_GEMM_ENGINE_H
-#define NETCL_GEMM_ENGINE_H
 
 typedef ushort panel_t;
 #define K_UNROLL 32
@@ -248,5 +246,4 @@ static inline void micro_kernel(__global const panel_t* a, __global const panel_
   for (int i = 0; i < 2 * MR; i++) t[i] += isfinite(t[i]) ? low[i] : (VT)(0);
 #endif
 }
-#endif
 #endif

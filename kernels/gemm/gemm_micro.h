@@ -1,7 +1,5 @@
 // The tile of matrix multiplication on CPUs, MR x 2 VEC: computed in explicit vectors, and stored.
 // -D: ACC, VEC, MR; OUT and ADD (storage tags) to store it.
-#ifndef NETCL_GEMM_MICRO_H
-#define NETCL_GEMM_MICRO_H
 #include "gemm/gemm.h"
 
 #if defined(MR) && !defined(ENGINE)
@@ -92,5 +90,4 @@ static inline void store_tile(const Epilogue* E, const VT* t, long row, long col
     store_vector(E, row + (r >> 1), j, t[r], 0, (int)clamp(n - j, 0L, (long)VEC));
   }
 }
-#endif
 #endif

@@ -1,8 +1,6 @@
 // Panels are filled from a matrix of any strides, in the compute type, with zeros from k to kp. Rows or columns beyond
 // the matrix's edge hold anything, since nothing of them is stored. A panel of A holds MR rows as [k / 4][MR][4]; one
 // of B holds NR columns as [k][NR]. -D MR if A is packed. A matrix engine's panels are in gemm_engine.h.
-#ifndef NETCL_GEMM_PANELS_H
-#define NETCL_GEMM_PANELS_H
 #include "gemm/gemm.h"
 
 #ifndef ENGINE
@@ -101,8 +99,6 @@ static inline void pack_b(__global const STORAGE(INB)* from, long cs, long ks, i
   for (; kk < kp; kk++)
     for (int j = 0; j < cols; j++) to[AT_B(j, kk)] = kk < k ? LOAD(INB, ACC, 1, from + j * cs + kk * ks, 0) : (ST)(0);
 }
-#endif
-
 #endif
 
 #endif

@@ -14,8 +14,6 @@
 //   UNIT_ACROSS                         1 if an operand may lie across k in local memory
 //   unit_multiply(a, b, c)              c += a * b
 //   UNIT_ROUND(x), UNIT_KERNEL          an element as the instruction takes it; the kernel's attributes; if needed
-#ifndef NETCL_GEMM_UNITS_H
-#define NETCL_GEMM_UNITS_H
 
 #define TYPE_IS_16(S) CAT(is_16_, S)
 #define is_16_f16 1
@@ -133,5 +131,3 @@ typedef union {
     b_put(&(B), rb, (tb) + now * b_block);                         \
     barrier(CLK_LOCAL_MEM_FENCE);                                  \
   }
-
-#endif

@@ -1,7 +1,5 @@
 // How the operands of gemm_units.cl, and the packed one of conv_units.cl, come from global memory into the blocks of
 // gemm_units.h.
-#ifndef NETCL_UNIT_OPERAND_H
-#define NETCL_UNIT_OPERAND_H
 #include "gemm/gemm_units.h"
 
 #ifdef UNIT_DPAS
@@ -88,5 +86,3 @@
       }                                                                                                          \
     }                                                                                                            \
   }
-
-#endif

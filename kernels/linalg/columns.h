@@ -2,8 +2,6 @@
 // work-items takes a column, and a work-group has TEAMS teams, whose members must all call what has a barrier; on a CPU
 // one work-item takes it, with vectors.
 // -D: those of matrices.h; GPU: TEAM, TEAMS (powers of two).
-#ifndef NETCL_COLUMNS_H
-#define NETCL_COLUMNS_H
 #if defined(TEAM)
 #define WORK_GROUPS
 #else
@@ -164,5 +162,3 @@ static inline R most_part(CONST_COLUMN x, long n) {
   }
   return most;
 }
-
-#endif

@@ -1,8 +1,6 @@
 // Arguments and arithmetic of kernels for matrices. A matrix is an address and three strides in elements: batch, row,
 // column.
 // -D: ACC (f32, f64, c64, c128).
-#ifndef NETCL_MATRICES_H
-#define NETCL_MATRICES_H
 #define VEC 1
 #include "common/vector.h"
 
@@ -55,6 +53,4 @@ static inline R scale_to_one(R most) {
 #endif
   return most > 0 && most < (R)INFINITY ? scale : (R)1;
 }
-#endif
-
 #endif

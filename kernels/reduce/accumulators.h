@@ -7,8 +7,6 @@
 //   single                    the state of one element
 // -D: KIND_SIMPLE (operations.h) | KIND_ARG (the extreme value and where it first occurs; ARG_MIN) | KIND_VAR
 // (variance).
-#ifndef NETCL_ACCUMULATORS_H
-#define NETCL_ACCUMULATORS_H
 #include "reduce/operations.h"
 
 #if defined(ACC_DOUBLE)
@@ -207,6 +205,4 @@ static inline accumulator_t single(ST x, long at, param_t p0) {
 #define FROM(x, pivot) ((x) - (pivot))
 #else
 #define FROM(x, pivot) (x)
-#endif
-
 #endif

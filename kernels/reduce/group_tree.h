@@ -1,6 +1,4 @@
 // Merges the accumulators of WIDTH neighbours in a work-group of GROUP work-items (default: of all).
-#ifndef NETCL_GROUP_TREE_H
-#define NETCL_GROUP_TREE_H
 #include "common/join_group.h"
 #include "reduce/accumulators.h"
 
@@ -10,6 +8,4 @@
 
 #if GROUP > 1
 GROUP_REDUCE(merge_group, accumulator_t, WIDTH, merge)
-#endif
-
 #endif

@@ -2,8 +2,6 @@
 // an element x of type T (a scalar or a vector); X_COMBINE, of two accumulators; X_FINISH, applied at the end; and
 // X_IDENTITY, the accumulator of no elements. p0 is the operation's parameter. (Some compilers define max, min, any and
 // all as macros, so no operation may have these names.)
-#ifndef NETCL_OPERATIONS_H
-#define NETCL_OPERATIONS_H
 #include "reduce/reduce.h"
 
 #define ONE_IF(mask, T) ((mask) ? (T)(1) : (T)(0))
@@ -90,5 +88,3 @@
 #define normp_MAP(x, T) pow(fabs(x), (T)(p0))
 #define normp_COMBINE(a, b) ((a) + (b))
 #define normp_FINISH(a) pow(a, 1 / p0)
-
-#endif

@@ -1,7 +1,5 @@
 // The positions of a reduction's elements and results, and how a result is written.
 // -D: OUT0, and OUT1 for operators with two results (storage tags); TAKE_SQRT of a variance.
-#ifndef NETCL_REDUCE_OUTPUTS_H
-#define NETCL_REDUCE_OUTPUTS_H
 #define WHOLE_LOADS  // see common/builtins.h
 #include "args/reduce.h"
 #include "common/offsets.h"
@@ -69,5 +67,3 @@ static inline void write_result(accumulator_t a, src_t first, __global uchar* ou
 #endif
 #endif
 }
-
-#endif

@@ -21,8 +21,6 @@
 //   pivot    the first element, from which variances are measured
 //
 // -D: IN (storage tag), ACC (compute tag), VEC.
-#ifndef NETCL_REDUCE_H
-#define NETCL_REDUCE_H
 #include "common/dtypes.h"
 #include "common/extremes.h"
 #include "common/vector.h"
@@ -72,5 +70,3 @@ static inline VT gather(src_t p, long stride, int lanes) {
   return r.v;
 }
 #define WRITE(S, A, p, v) STORE(S, A, 1, (__global STORAGE(S)*)(p), 0, v)
-
-#endif

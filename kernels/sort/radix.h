@@ -9,8 +9,6 @@
 // -D: BITS (of an element: 8, 16, 32, 64), RAW (an unsigned type as large), and what the bits are: INFINITY_BITS (those
 // of a floating-point number's infinity), SIGNED_BITS, BOOLEAN, or an unsigned number; DESCENDING; GROUP (work-items of
 // a group, a power of two up to 256); FIRST (pairs come from the tensor, not from arrays); LAST (they are the results).
-#ifndef NETCL_RADIX_H
-#define NETCL_RADIX_H
 #define WORK_GROUPS
 #include "args/sort.h"
 #include "common/offsets.h"
@@ -181,5 +179,3 @@ ALWAYS_INLINE void sort_tile_by(uint from, uint to, key_t* key, uint* place, __l
     move_pairs(key, place, rank, shift + 4 >= to, space);
   }
 }
-
-#endif

@@ -8,8 +8,6 @@
 //
 // -D: IN (storage tag), ACC (tag of the type that elements are compared in: f32 i32, or f64 i64 u64),
 // DESCENDING, RAW (an unsigned type as large as an element).
-#ifndef NETCL_SORT_H
-#define NETCL_SORT_H
 #include "args/sort.h"
 #include "common/offsets.h"
 #include "common/vector.h"
@@ -75,5 +73,3 @@ static inline piece_t piece_at(const SortParams* L, long number) {
   const piece_t p = {row, begin, min(begin + L->piece, L->n)};
   return p;
 }
-
-#endif

@@ -1,7 +1,5 @@
 // Shared by the special functions. They have no vector forms: each is a function of ST that is applied to every lane.
 // Coefficients have the digits of a double (K of scalar_math.h).
-#ifndef NETCL_SPECIAL_H
-#define NETCL_SPECIAL_H
 #include "common/pointwise.h"
 #include "common/scalar_math.h"
 
@@ -24,5 +22,3 @@ static inline ST polynomial_sum(__constant const ST* c, int n, ST u) {
   for (int k = n - 1; k >= 0; k--) s = s * u + c[k];
   return s;
 }
-
-#endif

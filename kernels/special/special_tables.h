@@ -1,6 +1,4 @@
 // Written by tools/special_tables.py, which says what the tables are. K(x) is x as the compute type ST.
-#ifndef NETCL_SPECIAL_TABLES_H
-#define NETCL_SPECIAL_TABLES_H
 
 #ifdef BESSEL_TABLES
 __constant ST i0_small[] = {
@@ -311,6 +309,4 @@ __constant ST temme6[] = {
 __constant ST temme7[] = {
     K(3.4436760689237767125e-4),
 };
-#endif
-
 #endif

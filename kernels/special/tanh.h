@@ -1,6 +1,4 @@
 // TANH(x): tanh, which is 1 for large x. PoCL's ends at the last float before 1.
-#ifndef NETCL_TANH_H
-#define NETCL_TANH_H
 #if defined(POCL_DEVICE_ADDRESS_BITS)
 #define DEFINE_TANH(T, V)                                                   \
   static inline T##V __attribute__((overloadable)) tanh_up_to_one(T##V x) { \
@@ -24,5 +22,4 @@ DEFINE_TANH(double, 16)
 #define TANH(x) tanh_up_to_one(x)
 #else
 #define TANH(x) tanh(x)
-#endif
 #endif

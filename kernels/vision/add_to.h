@@ -1,11 +1,7 @@
 // Adds to an element of the compute type in global memory.
 // -D: ACC; ATOMIC if other work-items may add to it at the same time, with VAL_BYTES, the size of an element.
-#ifndef NETCL_ADD_TO_H
-#define NETCL_ADD_TO_H
 #define VAL ACC
 #define RED sum
 #include "common/combine.h"
 
 static inline void add_to(__global ST* p, ST v) { combine((__global uchar*)p, 0, v); }
-
-#endif

@@ -1,6 +1,6 @@
 // One time step of an LSTM layer in one launch, for CPUs: the product with W_hh in registers, then the cell.
-// -D: S (storage tag), A (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), COPY (S is not A: what
-// the next step multiplies is kept in the compute type as well); ACC = A and INB = S for gemm_panels.h.
+// -D: S (storage tag), ACC (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), and INB = S for
+// gemm_panels.h.
 // W_hh is packed once for all steps, into panels [k][2][VEC]. Forward, two panels hold the four gates of VEC units;
 // backward, a panel has 2 VEC units.
 #include "gemm/gemm_panels.h"
@@ -8,13 +8,12 @@
 
 // Vector v of all panels is part v % parts of the units from v / parts * VEC on. Lanes beyond `hidden` may hold
 // anything, since none is stored.
-__kernel void lstm_pack(BUF(w), BUF(panels), long depth, long hidden, long parts, long part_stride, long unit_stride,
-                        long level_stride) {
-  const long panel = get_global_id(0), width = parts == 1 ? NR : VEC;
+__kernel void lstm_pack(BUF(w), BUF(panels), const LstmPackParams P) {
+  const long panel = get_global_id(0), width = P.parts == 1 ? NR : VEC;
   for (int l = 0; l < NR; l += width) {
-    const long v = 2 * panel + l / VEC, unit = v / parts * VEC;
-    pack_b(PTR(w, const STORAGE(S)) + v % parts * part_stride + unit * unit_stride, unit_stride, level_stride,
-           (int)min(width, hidden - unit), depth, depth, PTR(panels, ST) + panel * depth * NR + l);
+    const long v = 2 * panel + l / VEC, unit = v / P.parts * VEC;
+    pack_b(PTR(w, const STORAGE(S)) + v % P.parts * P.part_stride + unit * P.unit_stride, P.unit_stride, P.level_stride,
+           (int)min(width, P.hidden - unit), P.depth, P.depth, PTR(panels, ST) + panel * P.depth * NR + l);
   }
 }
 
@@ -60,31 +59,31 @@ static inline void product(__global const ST* from, long a_row, long first, long
   EACH_ROW(KEEP)
 }
 
-// The tiles of a work-item: block of units get_global_id(0), rows_each rows.
-#define EACH_TILE(width)                                                                       \
-  const long block = get_global_id(0), end = min((long)(get_global_id(1) + 1) * rows_each, n); \
-  VT sums[width * ROWS];                                                                       \
-  for (long first = get_global_id(1) * rows_each; first < end; first += ROWS)
+// What a step multiplies: `a` and the panels. `wide` gets what the next step multiplies, in the compute type; it is
+// null if S is ACC.
+#define STEP_BUFS BUF(wide), BUF(a), BUF(panels)
 
-#ifdef COPY
-#define KEEP_WIDE(p, V, i, v) STORE(A, A, V, PTR(p, ST), i, v);
-#else
-#define KEEP_WIDE(p, V, i, v)
-#endif
+// The tiles of a work-item: block of units get_global_id(0), P.rows_each rows.
+#define EACH_TILE(width)                                                                           \
+  const long block = get_global_id(0), end = min((long)(get_global_id(1) + 1) * P.rows_each, P.n); \
+  VT sums[width * ROWS];                                                                           \
+  for (long first = get_global_id(1) * P.rows_each; first < end; first += ROWS)
+
+#define KEEP_WIDE(V, i, v) \
+  if (wide_buf) STORE(ACC, ACC, V, PTR(wide, ST), i, v);
 
 // `saved` holds what inputs and biases add to the gates, then the gates. `a` holds the hidden states before.
 #define FORWARD(V, k0, k1, k2, k3)                                                                 \
   LSTM_CELL(V, SAVED(V, 0, 4) + k0, SAVED(V, 1, 4) + k1, SAVED(V, 2, 4) + k2, SAVED(V, 3, 4) + k3) \
-  KEEP_WIDE(wide, V, row* hidden + j, h)
+  KEEP_WIDE(V, row* P.hidden + j, h)
 
-__kernel void lstm_step(BUF(hy), BUF(cy), BUF(saved), BUF(cx), BUF(wide), BUF(a), BUF(panels), long hy_row, long a_row,
-                        long n, long hidden, long rows_each) {
+__kernel void lstm_step(LSTM_BUFS, STEP_BUFS, const LstmStepParams P) {
   EACH_TILE(4) {
     VT* more = sums + 2 * ROWS;
-    __global const ST* b = PTR(panels, const ST) + block * hidden * 4 * VEC;
-    product(PTR(a, const ST), a_row, first, n, b, hidden, sums);
-    product(PTR(a, const ST), a_row, first, n, b + hidden * 2 * VEC, hidden, more);
-    const int lanes = (int)min(hidden - block * VEC, (long)VEC);
+    __global const ST* b = PTR(panels, const ST) + block * P.depth * 4 * VEC;
+    product(PTR(a, const ST), P.a_row, first, P.n, b, P.depth, sums);
+    product(PTR(a, const ST), P.a_row, first, P.n, b + P.depth * 2 * VEC, P.depth, more);
+    const int lanes = (int)min(P.hidden - block * VEC, (long)VEC);
     for (int r = 0; r < ROWS && first + r < end; r++) {
       const long row = first + r;
       if (lanes == VEC) {
@@ -107,34 +106,34 @@ __kernel void lstm_step(BUF(hy), BUF(cy), BUF(saved), BUF(cx), BUF(wide), BUF(a)
 
 // `a` holds the gradients of the gates one step later; at the last step there are none, and `depth` is 0. dc_ (compute
 // type) holds the gradient of the cell states, and gets that of the cell states before. gh and gl are what reaches the
-// hidden states from outside.
-#define BACKWARD(V, sum)                                                                                     \
-  VTYPE(A, V) dh = sum;                                                                                      \
-  if (has_gh) dh += AT(gh, V, row * gh_row + j);                                                             \
-  if (has_gl) dh += AT(gl, V, row * hidden + j);                                                             \
-  const VTYPE(A, V) later = has_dc ? LOAD(A, A, V, PTR(dc_, const ST), row * hidden + j) : (VTYPE(A, V))(0); \
-  LSTM_CELL_BACKWARD(V, later)                                                                               \
-  STORE(A, A, V, PTR(dc_, ST), row* hidden + j, dcx);                                                        \
-  KEEP_WIDE(wide, V, (row * 4 + 0) * hidden + j, d0)                                                         \
-  KEEP_WIDE(wide, V, (row * 4 + 1) * hidden + j, d1)                                                         \
-  KEEP_WIDE(wide, V, (row * 4 + 2) * hidden + j, d2)                                                         \
-  KEEP_WIDE(wide, V, (row * 4 + 3) * hidden + j, d3)
+// hidden states from outside, or null.
+#define BACKWARD(V, sum)                                                                         \
+  VTYPE(ACC, V) dh = sum;                                                                        \
+  if (gh_buf) dh += AT(gh, V, row * P.hy_row + j);                                               \
+  if (gl_buf) dh += AT(gl, V, row * P.hidden + j);                                               \
+  const VTYPE(ACC, V) later =                                                                    \
+      P.has_dc ? LOAD(ACC, ACC, V, PTR(dc_, const ST), row * P.hidden + j) : (VTYPE(ACC, V))(0); \
+  LSTM_CELL_BACKWARD(V, later)                                                                   \
+  STORE(ACC, ACC, V, PTR(dc_, ST), row* P.hidden + j, dcx);                                      \
+  KEEP_WIDE(V, (row * 4 + 0) * P.hidden + j, d0)                                                 \
+  KEEP_WIDE(V, (row * 4 + 1) * P.hidden + j, d1)                                                 \
+  KEEP_WIDE(V, (row * 4 + 2) * P.hidden + j, d2)                                                 \
+  KEEP_WIDE(V, (row * 4 + 3) * P.hidden + j, d3)
 
-__kernel void lstm_step_backward(BUF(gg), BUF(dc_), BUF(gh), BUF(gl), BUF(cx), BUF(cy), BUF(saved), BUF(wide), BUF(a),
-                                 BUF(panels), long depth, long gh_row, int has_gh, int has_gl, int has_dc, long n,
-                                 long hidden, long rows_each) {
+__kernel void lstm_step_backward(LSTM_GRAD_BUFS, BUF(dc_), BUF(gh), BUF(gl), STEP_BUFS, const LstmStepParams P) {
   EACH_TILE(2) {
-    product(PTR(a, const ST), depth, first, n, PTR(panels, const ST) + block * depth * 2 * VEC, depth, sums);
+    __global const ST* b = PTR(panels, const ST) + block * P.depth * 2 * VEC;
+    product(PTR(a, const ST), P.a_row, first, P.n, b, P.depth, sums);
     for (int r = 0; r < ROWS && first + r < end; r++)
       for (int m = 0; m < 2; m++) {
         const long row = first + r, unit = (2 * block + m) * VEC;
-        if (unit + VEC <= hidden) {
+        if (unit + VEC <= P.hidden) {
           const long j = unit;
           BACKWARD(VEC, sums[2 * r + m])
         } else {
           lanes_t lanes;
           lanes.v = sums[2 * r + m];
-          for (long j = unit; j < hidden; j++) {
+          for (long j = unit; j < P.hidden; j++) {
             BACKWARD(1, lanes.s[j - unit])
           }
         }

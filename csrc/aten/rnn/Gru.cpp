@@ -17,8 +17,8 @@ using OptionalTensor = std::optional<Tensor>;
 constexpr int64_t kGruGates = 3;  // reset, update, new
 constexpr int64_t kSaved = 5;     // the gates, the old state and the hidden part of the new gate
 
-CellLaunch gru_launch(const char* op, const char* name, const Tensor& state, bool biased) {
-  return {op, "rnn/gru.cl", name, state.scalar_type(), state.size(0), state.size(1), biased};
+CellLaunch gru_launch(const char* op, const char* name, const Tensor& state, int64_t hx_row, int64_t hy_row) {
+  return {op, "rnn/gru.cl", name, state.scalar_type(), state.size(0), state.size(1), hx_row, hy_row};
 }
 
 // --- the cell ---
@@ -31,9 +31,9 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hid
   const c10::DeviceGuard guard(hx.device());
   const int64_t n = in.state.size(0), hidden = in.state.size(1);
   Tensor hy = at::empty_like(in.state), workspace = at::empty({n, kSaved * hidden}, in.state.options());
-  launch_cell(gru_launch(op, "gru_forward", in.state, in.input_bias.defined()), queue_of(hx), buf(hy), buf(workspace),
-              buf(in.input_gates), buf(in.hidden_gates), buf(in.state), buf_or_null(in.input_bias),
-              buf_or_null(in.hidden_bias), hidden, hidden);
+  launch_cell(gru_launch(op, "gru_forward", in.state, hidden, hidden), queue_of(hx), buf(hy), buf(workspace),
+              buf(in.state), buf(in.input_gates), buf(in.hidden_gates), buf_or_null(in.input_bias),
+              buf_or_null(in.hidden_bias));
   return {hy, workspace};
 }
 
@@ -45,8 +45,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
   const Tensor gh = grad_hy.contiguous(), saved = workspace.contiguous();
   Tensor grad_ig = at::empty({gh.size(0), kGruGates * gh.size(1)}, gh.options());
   Tensor grad_hg = at::empty_like(grad_ig), grad_hx = at::empty_like(gh);
-  launch_cell(gru_launch(op, "gru_backward", gh, false), queue_of(gh), buf(grad_ig), buf(grad_hg), buf(grad_hx),
-              buf(gh), buf(saved), Buf{nullptr}, int64_t{0}, 1, 0);
+  launch_cell(gru_launch(op, "gru_backward", gh, 0, 0), queue_of(gh), buf(grad_ig), buf(grad_hg), buf(grad_hx), buf(gh),
+              buf(saved), Buf{nullptr});
   return {grad_ig, grad_hg, grad_hx, has_bias ? grad_ig.sum(0) : Tensor(), has_bias ? grad_hg.sum(0) : Tensor()};
 }
 
@@ -97,9 +97,9 @@ void Gru::forward(const Pass& pass, const Tensor& x, int64_t d, bool keep, Layer
               .a = {h_before.address, x.scalar_type(), h_row, 1},
               .b = transposed(rows(w.hh, 0, s.hidden)),
               .c = rows(products, 0, wide)});
-    launch_cell(gru_launch(kOp, "gru_forward", before[0], bias_ih.defined()), queue, h,
-                Buf{element(saved, keep ? t * s.batch * kSaved * s.hidden : 0)}, input, buf(products), h_before,
-                buf_or_null(bias_ih), buf_or_null(bias_hh), h_row, s.width);
+    launch_cell(gru_launch(kOp, "gru_forward", before[0], h_row, s.width), queue, h,
+                Buf{element(saved, keep ? t * s.batch * kSaved * s.hidden : 0)}, h_before, input, buf(products),
+                buf_or_null(bias_ih), buf_or_null(bias_hh));
     h_before = h;
     h_row = s.width;
   }
@@ -121,11 +121,10 @@ void Gru::backward(const Pass& pass, const variable_list& kept, const Incoming& 
   for (int64_t k = s.steps - 1; k >= 0; k--) {
     const int64_t t = s.time(k);
     const Buf output{has_output ? element(grad.output, t * grad.output.stride(0) + s.column) : nullptr};
-    launch_cell(gru_launch(kBackward, "gru_backward", later, false), queue, Buf{element(result.from_inputs, t * step)},
-                Buf{element(result.from_states, t * step)}, buf(past_gates), buf(later),
-                Buf{element(saved, t * s.batch * kSaved * s.hidden)}, output,
-                has_output ? grad.output.stride(1) : int64_t{0}, int(k < s.steps - 1 || grad_h.defined()),
-                int(has_output));
+    const Buf gh{k < s.steps - 1 || grad_h.defined() ? later.const_data_ptr() : nullptr};
+    launch_cell(gru_launch(kBackward, "gru_backward", later, 0, has_output ? grad.output.stride(1) : 0), queue,
+                Buf{element(result.from_inputs, t * step)}, Buf{element(result.from_states, t * step)}, buf(past_gates),
+                gh, Buf{element(saved, t * s.batch * kSaved * s.hidden)}, output);
     if (k == 0 && !grad_h0.defined()) break;
     multiply(kBackward, queue,
              {.m = s.batch,

@@ -20,8 +20,8 @@ using OptionalTensor = std::optional<Tensor>;
 constexpr int64_t kLstmGates = 4;  // input, forget, cell, output
 constexpr int64_t kFewSteps = 4;   // fewer do not pay for packing W_hh
 
-CellLaunch lstm_launch(const char* op, const char* name, const Tensor& state, bool biased) {
-  return {op, "rnn/lstm.cl", name, state.scalar_type(), state.size(0), state.size(1), biased};
+CellLaunch lstm_launch(const char* op, const char* name, const Tensor& state, int64_t hy_row) {
+  return {op, "rnn/lstm.cl", name, state.scalar_type(), state.size(0), state.size(1), 0, hy_row};
 }
 
 // --- the cell ---
@@ -33,9 +33,9 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Te
   in.check(op, kLstmGates);
   const c10::DeviceGuard guard(cx.device());
   Tensor hy = at::empty_like(in.state), cy = at::empty_like(in.state), workspace = at::empty_like(in.input_gates);
-  launch_cell(lstm_launch(op, "lstm_forward", in.state, in.input_bias.defined()), queue_of(cx), buf(hy), buf(cy),
-              buf(workspace), buf(in.input_gates), buf(in.hidden_gates), buf(in.state), buf_or_null(in.input_bias),
-              buf_or_null(in.hidden_bias), in.state.size(1));
+  launch_cell(lstm_launch(op, "lstm_forward", in.state, in.state.size(1)), queue_of(cx), buf(hy), buf(cy),
+              buf(workspace), buf(in.state), buf(in.input_gates), buf(in.hidden_gates), buf_or_null(in.input_bias),
+              buf_or_null(in.hidden_bias));
   return {hy, cy, workspace};
 }
 
@@ -50,9 +50,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad
   const c10::DeviceGuard guard(cx.device());
   const Tensor c = cx.contiguous(), c_new = cy.contiguous(), gates = workspace.contiguous();
   Tensor grad_gates = at::empty_like(gates), grad_cx = at::empty_like(c);
-  // A missing gradient counts as zero.
-  launch_cell(lstm_launch(op, "lstm_backward", c, false), queue_of(c), buf(grad_gates), buf(grad_cx), buf_or_null(gh),
-              buf_or_null(gc), buf(c), buf(c_new), buf(gates), int(gh.defined()), int(gc.defined()));
+  launch_cell(lstm_launch(op, "lstm_backward", c, 0), queue_of(c), buf(grad_gates), buf(c), buf(c_new), buf(gates),
+              buf(grad_cx), buf_or_null(gh), buf_or_null(gc));
   return {grad_gates, grad_cx, has_bias ? grad_gates.sum(0) : Tensor()};
 }
 
@@ -74,30 +73,28 @@ class FusedSteps {
     const int64_t tiles = ceil_div(batch_, rows), wanted = enough_items(queue.device());
     rows_each_ = ceil_div(tiles, std::min(tiles, ceil_div(wanted, blocks_))) * rows;
     Defs d;
-    d.set("S", dtype_tag(type)).set("A", dtype_tag(wide)).set("VEC", tile.vec).set("ROWS", rows);
-    d.set("INB", dtype_tag(type)).set("ACC", dtype_tag(wide));
-    if (type != wide) {
-      d.set("COPY", 1);
-      kept_ = at::empty({2, batch_, depth_}, hh.options().dtype(wide));
-    }
+    d.set("S", dtype_tag(type)).set("INB", dtype_tag(type)).set("ACC", dtype_tag(wide));
+    d.set("VEC", tile.vec).set("ROWS", rows);
+    if (type != wide) kept_ = at::empty({2, batch_, depth_}, hh.options().dtype(wide));
     kernel_ = &kernel(queue.device(), "rnn/lstm_steps.cl", backward ? "lstm_step_backward" : "lstm_step", d);
     const int64_t panels = backward ? blocks_ : 2 * blocks_, gate = hidden_ * hidden_;
     panels_ = at::empty({panels * panel}, hh.options().dtype(wide));
     kernel(queue.device(), "rnn/lstm_steps.cl", "lstm_pack", d)
-        .launch(op, queue, {static_cast<size_t>(panels)}, {1}, buf(hh), buf(panels_), depth_, hidden_, parts, gate,
-                backward ? 1 : hidden_, backward ? hidden_ : 1);
+        .launch(op, queue, {static_cast<size_t>(panels)}, {1}, buf(hh), buf(panels_),
+                LstmPackParams{depth_, hidden_, parts, gate, backward ? 1 : hidden_, backward ? hidden_ : 1});
   }
 
   // What step k leaves in the compute type for the next one, if the tensors are of another.
   bool keeps() const { return kept_.defined(); }
   Buf kept(int64_t k) const { return {keeps() ? element(kept_, (k & 1) * batch_ * depth_) : nullptr}; }
 
+  LstmStepParams params() const { return {batch_, hidden_, depth_, rows_each_, depth_, hidden_, 1}; }
+  // Step k multiplies `a`.
   template <class... Args>
-  void launch(const Args&... args) const {
+  void launch(int64_t k, const LstmStepParams& params, const void* a, const Args&... args) const {
     kernel_->launch(op_, queue_, {static_cast<size_t>(blocks_), static_cast<size_t>(ceil_div(batch_, rows_each_))},
-                    {1, 1}, args..., batch_, hidden_, rows_each_);
+                    {1, 1}, args..., kept(k), Buf{a}, buf(panels_), params);
   }
-  Buf panels() const { return buf(panels_); }
 
  private:
   const char* op_;
@@ -161,8 +158,10 @@ void Lstm::forward(const Pass& pass, const Tensor& x, int64_t d, bool keep, Laye
     const Buf h{element(r.output, s.output_at(t))}, c{element(cells, keep ? t * state : 0)}, none{nullptr};
     if (fused) {
       const bool kept = !first && fused->keeps();
-      fused->launch(h, c, g, Buf{c_before}, fused->kept(k), kept ? fused->kept(k - 1) : Buf{h_before}, fused->panels(),
-                    s.width, kept ? s.hidden : h_row);
+      LstmStepParams params = fused->params();
+      params.a_row = kept ? s.hidden : h_row;
+      params.hy_row = s.width;
+      fused->launch(k, params, kept ? fused->kept(k - 1).address : h_before, h, c, g, Buf{c_before});
     } else {
       multiply(kOp, queue,
                {.m = s.batch,
@@ -171,8 +170,8 @@ void Lstm::forward(const Pass& pass, const Tensor& x, int64_t d, bool keep, Laye
                 .a = {h_before, x.scalar_type(), h_row, 1},
                 .b = transposed(rows(w.hh, 0, s.hidden)),
                 .c = rows(products, 0, wide)});
-      launch_cell(lstm_launch(kOp, "lstm_forward", h0, false), queue, h, c, g, g, buf(products), Buf{c_before}, none,
-                  none, s.width);
+      launch_cell(lstm_launch(kOp, "lstm_forward", h0, s.width), queue, h, c, g, Buf{c_before}, g, buf(products), none,
+                  none);
     }
     c_before = c.address;
   }
@@ -211,8 +210,7 @@ void Lstm::backward(const Pass& pass, const variable_list& kept, const Incoming&
   if (grad.states[1].defined()) later.copy_(grad.states[1]);
   for (int64_t k = s.steps - 1; k >= 0; k--) {
     const int64_t t = s.time(k);
-    const bool last = k == s.steps - 1;
-    const int has_c = !last || grad.states[1].defined();
+    const bool last = k == s.steps - 1, has_c = !last || grad.states[1].defined();
     GemmMatrix from_output;
     if (grad.output.defined())
       from_output = rows(grad.output, t * grad.output.stride(0) + s.column, grad.output.stride(1));
@@ -220,9 +218,12 @@ void Lstm::backward(const Pass& pass, const variable_list& kept, const Incoming&
     const Buf c{element(cells, t * state)}, c_before = k == 0 ? buf(c0) : Buf{element(cells, s.time(k - 1) * state)};
     const void* next = last ? nullptr : element(grad_gates, s.time(k + 1) * s.batch * wide);
     if (fused) {
-      fused->launch(to, buf(later), Buf{from_output.data}, buf_or_null(h_last), c_before, c, g, fused->kept(k),
-                    last || !fused->keeps() ? Buf{next} : fused->kept(k + 1), fused->panels(), last ? int64_t{0} : wide,
-                    from_output.rs, int(grad.output.defined()), int(last && h_last.defined()), has_c);
+      LstmStepParams params = fused->params();
+      if (last) params.depth = 0;
+      params.hy_row = from_output.rs;
+      params.has_dc = has_c;
+      fused->launch(k, params, last || !fused->keeps() ? next : fused->kept(k + 1).address, to, c_before, c, g,
+                    buf(later), Buf{from_output.data}, last ? buf_or_null(h_last) : Buf{nullptr});
       continue;
     }
     if (!last) {
@@ -236,8 +237,8 @@ void Lstm::backward(const Pass& pass, const variable_list& kept, const Incoming&
                 .d = from_output});
     }
     const bool has_h = !last || copy_last(s, grad, grad_h);
-    launch_cell(lstm_launch(kBackward, "lstm_backward", grad_h, false), queue, to, buf(later), buf(grad_h), buf(later),
-                c_before, c, g, int(has_h), has_c);
+    launch_cell(lstm_launch(kBackward, "lstm_backward", grad_h, 0), queue, to, c_before, c, g, buf(later),
+                has_h ? buf(grad_h) : Buf{nullptr}, has_c ? buf(later) : Buf{nullptr});
   }
   if (!later.is_same(grad_c)) grad_c.copy_(later);
   if (!grad_states[0].defined()) return;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "args/rnn.h"
 #include "aten/gemm/Gemm.h"
 #include "aten/support/Launch.h"
 
@@ -21,23 +22,20 @@ namespace netcl {
 struct CellLaunch {
   const char *op, *file, *name;  // the operator; its kernel
   c10::ScalarType type;
-  int64_t rows, hidden;  // of the batch; units of each
-  bool biased = false;   // -D FLAG: the kernel reads two biases
+  int64_t rows, hidden;            // of the batch; units of each
+  int64_t hx_row = 0, hy_row = 0;  // as in RnnCellParams
 };
 
-// One work-item takes up to `chunk` units of one row.
 template <class... Args>
 void launch_cell(const CellLaunch& cell, Queue& queue, const Args&... args) {
   if (cell.rows == 0 || cell.hidden == 0) return;
   Device& dev = queue.device();
-  const int64_t vec = dev.is_cpu() ? 16 : 1;
-  const int64_t chunk = dev.is_cpu() ? 256 : 1;
-  const size_t local = dev.is_cpu() ? 1 : 64;
+  const int64_t vec = dev.is_cpu() ? 16 : 1, chunk = vec * vec;
   Defs d;
-  d.set("S", dtype_tag(cell.type)).set("A", compute_tag(cell.type)).set("VEC", vec).set("FLAG", int64_t(cell.biased));
+  d.set("S", dtype_tag(cell.type)).set("ACC", compute_tag(cell.type)).set("VEC", vec);
   kernel(dev, cell.file, cell.name, d)
-      .launch(cell.op, queue, {size_t(ceil_div(cell.hidden, chunk)), size_t(cell.rows)}, {local, 1}, args...,
-              cell.hidden, chunk);
+      .launch(cell.op, queue, {size_t(ceil_div(cell.hidden, chunk)), size_t(cell.rows)}, element_group(dev), args...,
+              RnnCellParams{cell.hidden, chunk, cell.hx_row, cell.hy_row});
 }
 
 // Raises unless gates are (N, count * H) and state is (N, H), both of one dtype.

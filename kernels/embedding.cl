@@ -1,28 +1,28 @@
 // The gradient of an embedding table, and its renormalisation. It is deterministic: one work-item adds to a row of the
-// table, in the order of the indices. -D: IN (gradient, table), INDEX (i32 or i64), ACC, VEC.
+// table, in the order of the indices. -D: IN (gradient, table), IDX (i32 or i64), ACC, VEC.
 #define LS 1
+#include "args/embedding.h"
 #include "common/rows.h"
 
 DEFINE_LANES(IN)
 DEFINE_LANES(ACC)
 
-// A work-item takes (columns, a share of the table: rows that are `share` modulo `shares`). `total` must be zero.
+// A work-item takes (columns, a share of the table: rows that are `share` modulo P.shares). `total` must be zero.
 // `counts` (how often each index occurs) is null unless gradients are divided by it.
-__kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts), BUF(err), int code, long n, long width,
-                                 long rows, long padding, long shares) {
-  const long c = (long)get_global_id(0) * VEC, share = get_global_id(1);
+__kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts), BUF(err), const EmbeddingParams P) {
+  const long c = (long)get_global_id(0) * VEC, share = get_global_id(1), width = P.width;
   if (c >= width) return;
   const int lanes = LANES(c, width);
   __global ST* t = PTR(total, ST) + c;
   __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + c;
-  for (long i = 0; i < n; i++) {
-    const long row = LOAD(INDEX, i64, 1, PTR(index, const STORAGE(INDEX)), i);
-    if (row == padding) continue;
-    if (row < 0 || row >= rows) {
-      netcl_report(PTR(err, int), code, row, rows);
+  for (long i = 0; i < P.n; i++) {
+    const long row = LOAD(IDX, i64, 1, PTR(index, const STORAGE(IDX)), i);
+    if (row == P.padding) continue;
+    if (row < 0 || row >= P.rows) {
+      netcl_report(PTR(err, int), P.code, row, P.rows);
       continue;
     }
-    if (shares > 1 && row % shares != share) continue;
+    if (P.shares > 1 && row % P.shares != share) continue;
     VT v = LOAD_LANES(IN, g, i * width, lanes, 0);
     if (counts_buf) v /= (ST)(PTR(counts, const int)[row]);
     STORE_LANES(ACC, t, row * width, lanes, LOAD_LANES(ACC, t, row * width, lanes, 0) + v);
@@ -33,7 +33,7 @@ __kernel void embedding_backward(BUF(total), BUF(grad), BUF(index), BUF(counts),
 __kernel void embedding_count(BUF(counts), BUF(index), long n, long rows, long per) {
   const long first = (long)get_global_id(0) * per, last = min(first + per, n);
   for (long i = first; i < last; i++) {
-    const long row = LOAD(INDEX, i64, 1, PTR(index, const STORAGE(INDEX)), i);
+    const long row = LOAD(IDX, i64, 1, PTR(index, const STORAGE(IDX)), i);
     if (row >= 0 && row < rows) atomic_inc(PTR(counts, int) + row);
   }
 }

@@ -2,27 +2,30 @@
 // deterministic: one work-item adds to a row of the gradient, in the order of the indices.
 // -D: IN (table, output, gradients, sample weights), ACC, VEC, MODE_SUM | MODE_MEAN | MODE_MAX.
 #define LS 1
+#include "args/embedding.h"
 #include "common/rows.h"
 
 DEFINE_LANES(IN)
 DEFINE_LANES(ACC)
 
 #define INDEX(i) (PTR(index, const long)[i])
+#define IN_BAG(row, bag) ((bag) >= 0 && (bag) < P.bags && (row) != P.padding && (row) >= 0 && (row) < P.rows)
 #define SAMPLE(i) (sample_buf ? LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), i) : (ST)(1))
 
+// The indices and their weights (or null), the bag of each index, the bags' sizes, and the rows of maxima.
+#define BAGS BUF(index), BUF(sample), BUF(bag_of), BUF(bag_size), BUF(where)
+
 // A work-item takes (columns, bag). The last bag takes all remaining indices, as on CUDA, even if there is one more
-// offset (`count_of_offsets`) that says where it ends.
-__kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BUF(table), BUF(index), BUF(offsets),
-                            BUF(sample), BUF(err), int code, int bad_offset, long n, long count_of_offsets, long bags,
-                            long rows, long width, long padding) {
-  const long c = (long)get_global_id(0) * VEC, bag = get_global_id(1);
+// offset that says where it ends.
+__kernel void embedding_bag(BUF(out), BUF(table), BUF(offsets), BAGS, BUF(err), const EmbeddingParams P) {
+  const long c = (long)get_global_id(0) * VEC, bag = get_global_id(1), n = P.n, width = P.width;
   if (c >= width && c > 0) return;
   const int lanes = LANES(c, width);
   const long given = PTR(offsets, const long)[bag];
-  const long after = bag + 1 < count_of_offsets ? PTR(offsets, const long)[bag + 1] : n;
-  const long begin = clamp(given, 0L, n), end = bag + 1 < bags ? clamp(after, begin, n) : n;
+  const long after = bag + 1 < P.offsets ? PTR(offsets, const long)[bag + 1] : n;
+  const long begin = clamp(given, 0L, n), end = bag + 1 < P.bags ? clamp(after, begin, n) : n;
   if (begin != given || after < begin || after > n || (bag == 0 && begin != 0))
-    netcl_report(PTR(err, int), bad_offset, 0, 0);
+    netcl_report(PTR(err, int), P.bad_offset, 0, 0);
   lanes_t sum;
   sum.v = (VT)(0);
 #ifdef MODE_MAX
@@ -33,11 +36,11 @@ __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BU
   for (long i = begin; i < end; i++) {
     if (c == 0) PTR(bag_of, long)[i] = bag;
     const long row = INDEX(i);
-    if (row < 0 || row >= rows) {
-      netcl_report(PTR(err, int), code, row, rows);
+    if (row < 0 || row >= P.rows) {
+      netcl_report(PTR(err, int), P.code, row, P.rows);
       continue;
     }
-    if (row == padding) continue;
+    if (row == P.padding) continue;
     lanes_t x;
     x.v = LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
 #ifdef MODE_MAX
@@ -59,24 +62,23 @@ __kernel void embedding_bag(BUF(out), BUF(bag_of), BUF(bag_size), BUF(where), BU
 }
 
 // A work-item takes (columns, a share of the table's rows). `total` must be zero; `counts` is as in embedding.cl.
-__kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_of), BUF(bag_size), BUF(where),
-                                     BUF(sample), BUF(counts), long n, long bags, long rows, long width, long padding,
-                                     long shares) {
-  const long c = (long)get_global_id(0) * VEC, share = get_global_id(1);
+__kernel void embedding_bag_backward(BUF(total), BUF(grad), BAGS, BUF(counts), const EmbeddingParams P) {
+  const long c = (long)get_global_id(0) * VEC, share = get_global_id(1), width = P.width;
   if (c >= width) return;
   const int lanes = LANES(c, width);
   __global ST* t = PTR(total, ST) + c;
   __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + c;
 #ifdef MODE_MAX
-  for (long bag = 0; bag < bags; bag++)
+  for (long bag = 0; bag < P.bags; bag++)
     for (int j = 0; j < lanes; j++) {
       const long row = PTR(where, const long)[bag * width + c + j];
-      if (row >= 0 && row < rows && row % shares == share) t[row * width + j] += LOAD(IN, ACC, 1, g, bag * width + j);
+      if (row >= 0 && row < P.rows && row % P.shares == share)
+        t[row * width + j] += LOAD(IN, ACC, 1, g, bag * width + j);
     }
 #else
-  for (long i = 0; i < n; i++) {
+  for (long i = 0; i < P.n; i++) {
     const long row = INDEX(i), bag = PTR(bag_of, const long)[i];
-    if (bag < 0 || bag >= bags || row == padding || row < 0 || row >= rows || row % shares != share) continue;
+    if (!IN_BAG(row, bag) || row % P.shares != share) continue;
     ST s = SAMPLE(i);
 #ifdef MODE_MEAN
     s /= PTR(bag_size, const long)[bag];
@@ -89,13 +91,13 @@ __kernel void embedding_bag_backward(BUF(total), BUF(grad), BUF(index), BUF(bag_
 }
 
 // The gradient of the sample weights.
-__kernel void embedding_bag_sample_grad(BUF(out), BUF(grad), BUF(table), BUF(index), BUF(bag_of), long n, long rows,
-                                        long bags, long width, long padding) {
-  const long i = get_global_id(0);
-  if (i >= n) return;
+__kernel void embedding_bag_sample_grad(BUF(out), BUF(grad), BUF(table), BUF(index), BUF(bag_of),
+                                        const EmbeddingParams P) {
+  const long i = get_global_id(0), width = P.width;
+  if (i >= P.n) return;
   const long row = INDEX(i), bag = PTR(bag_of, const long)[i];
   VT s = (VT)(0);
-  if (bag >= 0 && bag < bags && row != padding && row >= 0 && row < rows)
+  if (IN_BAG(row, bag))
     for (long c = 0; c < width; c += VEC) {
       const int lanes = LANES(c, width);
       s += LOAD_LANES(IN, PTR(grad, const STORAGE(IN)), bag * width + c, lanes, 0) *

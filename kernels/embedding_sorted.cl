@@ -1,23 +1,23 @@
 // The gradient of an embedding table on GPUs, from indices that were sorted: the sums of runs of equal indices, in
 // their order. `sum_sorted` takes chunks of the indices; a run that crosses a chunk's border leaves a partial sum in
-// each chunk, and `join_sorted` adds these. -D: IN (gradient), INDEX (i32 or i64), ACC, BAGS (the gradient is that of
-// bags).
+// each chunk, and `join_sorted` adds these. -D: IN (gradient), IDX (i32 or i64), ACC.
+#include "args/embedding.h"
 #include "args/sort.h"
 #include "common/vector.h"
 
-#define SORTED(i) LOAD(INDEX, i64, 1, PTR(sorted, const STORAGE(INDEX)), i)
+#define SORTED(i) LOAD(IDX, i64, 1, PTR(sorted, const STORAGE(IDX)), i)
 // Two partial sums of each chunk: that of the run which crosses its beginning, and of the run which begins in it and
 // crosses its end.
-#define PARTIAL(chunk, begins) PTR(partial, ST)[(2 * (chunk) + (begins)) * width + c]
-#define ARGS BUF(total), BUF(partial), BUF(sorted), long n, long width, long rows, long padding
-#define IS_ROW(row) ((row) != padding && (row) >= 0 && (row) < rows)
+#define PARTIAL(chunk, begins) PTR(partial, ST)[(2 * (chunk) + (begins)) * P.width + c]
+#define ARGS BUF(total), BUF(partial), BUF(sorted), BUF(err), const EmbeddingParams P
+#define IS_ROW(row) ((row) != P.padding && (row) >= 0 && (row) < P.rows)
 
 // `order` holds the places of the sorted indices. The gradient is multiplied by a bag's or an index's `sample`, and
 // divided by the bag's size and by how often the index occurs, unless these are null. A bad index is reported if `err`
 // is given.
-__kernel void sum_sorted(ARGS, BUF(grad), BUF(order), BUF(bag_of), BUF(bag_size), BUF(sample), BUF(counts), BUF(err),
-                         int code) {
-  const long item = get_global_id(0), chunk = item / width, c = item - chunk * width, begin = chunk * kSortedChunk;
+__kernel void sum_sorted(ARGS, BUF(grad), BUF(order), BUF(bag_of), BUF(bag_size), BUF(sample), BUF(counts)) {
+  const long item = get_global_id(0), n = P.n, width = P.width;
+  const long chunk = item / width, c = item - chunk * width, begin = chunk * kSortedChunk;
   if (begin >= n) return;
   const long end = min(begin + kSortedChunk, n);
   long row = SORTED(begin);
@@ -26,21 +26,17 @@ __kernel void sum_sorted(ARGS, BUF(grad), BUF(order), BUF(bag_of), BUF(bag_size)
   for (long i = begin; i < end; i++) {
     const long at = PTR(order, const long)[i];
     const int counted = IS_ROW(row);
-#if defined(BAGS)
-    const long from = PTR(bag_of, const long)[at];
-#else
-    const long from = at;
-#endif
+    const long from = bag_of_buf ? PTR(bag_of, const long)[at] : at;
     if (counted && from >= 0) {
       ST x = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), from * width + c);
-#if defined(BAGS)
-      ST scale = sample_buf ? LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), at) : (ST)1;
-      if (bag_size_buf) scale /= PTR(bag_size, const long)[from];
-      if (counts_buf) scale /= PTR(counts, const int)[row];
-      x *= scale;
-#else
-      if (counts_buf) x /= (ST)(PTR(counts, const int)[row]);
-#endif
+      if (bag_of_buf) {
+        ST scale = sample_buf ? LOAD(IN, ACC, 1, PTR(sample, const STORAGE(IN)), at) : (ST)1;
+        if (bag_size_buf) scale /= PTR(bag_size, const long)[from];
+        if (counts_buf) scale /= PTR(counts, const int)[row];
+        x *= scale;
+      } else if (counts_buf) {
+        x /= (ST)(PTR(counts, const int)[row]);
+      }
       sum += x;
     }
     const long next = i + 1 < n ? SORTED(i + 1) : 0;
@@ -50,8 +46,8 @@ __kernel void sum_sorted(ARGS, BUF(grad), BUF(order), BUF(bag_of), BUF(bag_size)
       PARTIAL(chunk, begins) = sum;
     else if (counted)
       PTR(total, ST)[row * width + c] = sum;
-    else if (err_buf && row != padding)
-      netcl_report(PTR(err, int), code, row, rows);
+    else if (err_buf && row != P.padding)
+      netcl_report(PTR(err, int), P.code, row, P.rows);
     begins = 1;
     sum = 0;
     row = next;
@@ -59,8 +55,9 @@ __kernel void sum_sorted(ARGS, BUF(grad), BUF(order), BUF(bag_of), BUF(bag_size)
 }
 
 // A work-item takes a column of a chunk: the run that begins there and crosses its end.
-__kernel void join_sorted(ARGS, BUF(err), int code) {
-  const long item = get_global_id(0), chunk = item / width, c = item - chunk * width, begin = chunk * kSortedChunk;
+__kernel void join_sorted(ARGS) {
+  const long item = get_global_id(0), n = P.n, width = P.width;
+  const long chunk = item / width, c = item - chunk * width, begin = chunk * kSortedChunk;
   long end = begin + kSortedChunk;
   if (end >= n) return;
   const long row = SORTED(end - 1);
@@ -72,6 +69,6 @@ __kernel void join_sorted(ARGS, BUF(err), int code) {
   }
   if (IS_ROW(row))
     PTR(total, ST)[row * width + c] = sum;
-  else if (err_buf && row != padding)
-    netcl_report(PTR(err, int), code, row, rows);
+  else if (err_buf && row != P.padding)
+    netcl_report(PTR(err, int), P.code, row, P.rows);
 }

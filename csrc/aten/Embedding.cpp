@@ -1,6 +1,7 @@
 // The gradient of an embedding table, and its renormalisation. The look-up itself is index_select.
 #include <ATen/ops/zeros.h>
 
+#include "args/embedding.h"
 #include "aten/EmbeddingSums.h"
 #include "aten/support/Library.h"
 #include "aten/support/Rows.h"
@@ -18,7 +19,7 @@ void check_indices(const char* op, const Tensor& indices) {
 
 Defs embedding_defs(const Tensor& table, int64_t width, const Tensor& indices) {
   Defs d;
-  d.set("IN", dtype_tag(table.scalar_type())).set("INDEX", dtype_tag(indices.scalar_type()));
+  d.set("IN", dtype_tag(table.scalar_type())).set("IDX", dtype_tag(indices.scalar_type()));
   d.set("ACC", compute_tag(table.scalar_type())).set("VEC", row_vec(netcl::device_of(table), width));
   return d;
 }
@@ -27,7 +28,7 @@ Defs embedding_defs(const Tensor& table, int64_t width, const Tensor& indices) {
 Tensor count(const char* op, const Defs& d, const Tensor& indices, int64_t rows) {
   Device& dev = netcl::device_of(indices);
   const Tensor counts = at::zeros({rows}, indices.options().dtype(at::kInt));
-  const int64_t n = indices.numel(), per = dev.is_cpu() ? 4096 : 1;
+  const int64_t n = indices.numel(), per = units_per_item(dev, n, 1, 4096);
   kernel(dev, "embedding.cl", "embedding_count", d)
       .launch(op, queue_of(indices), {size_t(ceil_div(n, per))}, element_group(dev), buf(counts), buf(indices), n, rows,
               per);
@@ -54,13 +55,12 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
       return total.to(grad.scalar_type());
     }
     const int64_t columns = ceil_div(width, row_vec(dev, width));
-    // Every share reads all indices, so there are only as many shares as keep the device busy.
-    const int64_t wanted = enough_items(dev, 2, 8192);
-    const int64_t shares = std::min<int64_t>(std::min(ceil_div(wanted, columns), num_weights), 64);
+    const int64_t shares = table_shares(dev, columns, num_weights);
+    EmbeddingParams params{n, num_weights, width, padding_idx, shares};
+    params.code = assert_code(dev, op);
     kernel(dev, "embedding.cl", "embedding_backward", d)
-        .launch(op, queue_of(grad), {size_t(columns), size_t(shares)}, {dev.is_cpu() ? size_t(1) : size_t(64), 1},
-                buf(total), buf(grad), buf(indices), buf_or_null(counts), Buf{assert_buffer(dev)},
-                int32_t(assert_code(dev, op)), n, width, num_weights, padding_idx, shares);
+        .launch(op, queue_of(grad), {size_t(columns), size_t(shares)}, element_group(dev), buf(total), buf(grad),
+                buf(indices), buf_or_null(counts), Buf{assert_buffer(dev)}, params);
   }
   return total.to(grad.scalar_type());
 }
@@ -77,7 +77,7 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices_, double max_norm,
   const Defs d = embedding_defs(table, table.size(1), indices);
   const int64_t rows = table.size(0), width = table.size(1);
   const Tensor counts = count(op, d, indices, rows);
-  const int64_t per = dev.is_cpu() ? std::max<int64_t>(1, 16384 / width) : 1;
+  const int64_t per = units_per_item(dev, rows, width, 16384);
   kernel(dev, "embedding.cl", "embedding_renorm", d)
       .launch(op, queue_of(self), {size_t(ceil_div(rows, per))}, element_group(dev), buf(table), buf(counts), rows, per,
               width, wide_high(norm_type), wide_low(norm_type), wide_high(max_norm), wide_low(max_norm));

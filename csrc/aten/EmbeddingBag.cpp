@@ -6,6 +6,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
+#include "args/embedding.h"
 #include "aten/EmbeddingSums.h"
 #include "aten/support/Library.h"
 #include "aten/support/Rows.h"
@@ -18,6 +19,8 @@ using at::Tensor;
 using OptTensor = const std::optional<Tensor>&;
 
 constexpr int64_t kSum = 0, kMean = 1, kMax = 2;
+constexpr const char* kBadOffset =
+    "embedding_bag: offsets have to begin with 0, must not decrease, and can not be greater than input's length";
 
 Tensor dense_or_undefined(OptTensor t, c10::ScalarType type) {
   return t.has_value() && t->defined() ? t->to(type).contiguous() : Tensor();
@@ -80,13 +83,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(const Tensor& weight, c
   if (bags > 0) {
     const int64_t columns = std::max<int64_t>(1, ceil_div(width, row_vec(dev, width)));
     kernel(dev, "embedding_bag.cl", "embedding_bag", bag_defs(table, width, mode))
-        .launch(op, queue_of(table), {size_t(columns), size_t(bags)}, element_group(dev), buf(out), buf(bag_of),
-                buf(bag_size), buf(where), buf(table), buf(index), buf(offset), buf_or_null(sample),
-                Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)),
-                assert_message_code(dev,
-                                    "embedding_bag: offsets have to begin with 0, must not decrease, and can not be "
-                                    "greater than input's length"),
-                n, offset.numel(), bags, rows, width, padding_idx);
+        .launch(op, queue_of(table), {size_t(columns), size_t(bags)}, element_group(dev), buf(out), buf(table),
+                buf(offset), buf(index), buf_or_null(sample), buf(bag_of), buf(bag_size), buf(where),
+                Buf{assert_buffer(dev)},
+                EmbeddingParams{n, rows, width, padding_idx, 1, bags, offset.numel(), assert_code(dev, op),
+                                assert_message_code(dev, kBadOffset)});
   }
   return {out, bag_of, bag_size, where};
 }
@@ -133,12 +134,11 @@ Tensor dense_backward(const Tensor& grad_, const Tensor& indices, const Tensor& 
       return total.to(grad.scalar_type());
     }
     const int64_t columns = ceil_div(width, row_vec(dev, width));
-    const int64_t wanted = enough_items(dev, 2, 8192);
-    const int64_t shares = std::min<int64_t>(std::min(ceil_div(wanted, columns), num_weights), 64);
+    const int64_t shares = table_shares(dev, columns, num_weights);
     kernel(dev, "embedding_bag.cl", "embedding_bag_backward", bag_defs(grad, width, mode))
         .launch(op, queue_of(grad), {size_t(columns), size_t(shares)}, element_group(dev), buf(total), buf(grad),
-                buf(index), buf(bag_of), buf(sizes), buf(where), buf_or_null(sample), buf_or_null(counts), n, bags,
-                num_weights, width, padding_idx, shares);
+                buf(index), buf_or_null(sample), buf(bag_of), buf(sizes), buf(where), buf_or_null(counts),
+                EmbeddingParams{n, num_weights, width, padding_idx, shares, bags});
   }
   return total.to(grad.scalar_type());
 }
@@ -170,7 +170,7 @@ Tensor sample_weights_backward(const Tensor& grad_, const Tensor& weight, const 
   if (n == 0) return out;
   kernel(dev, "embedding_bag.cl", "embedding_bag_sample_grad", bag_defs(grad, width, mode))
       .launch(op, queue_of(grad), {size_t(n)}, element_group(dev), buf(out), buf(grad), buf(table), buf(index),
-              buf(bag_of), n, table.size(0), grad.size(0), width, padding_idx);
+              buf(bag_of), EmbeddingParams{n, table.size(0), width, padding_idx, 1, grad.size(0)});
   return out;
 }
 

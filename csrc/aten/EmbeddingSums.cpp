@@ -6,6 +6,7 @@
 #include <bit>
 #include <limits>
 
+#include "args/embedding.h"
 #include "args/sort.h"
 #include "aten/support/Launch.h"
 #include "aten/support/RadixSort.h"
@@ -34,20 +35,19 @@ void sum_sorted(const EmbeddingSums& sums) {
   const int64_t chunks = ceil_div(n, int64_t{kSortedChunk});
   const at::Tensor partial = at::empty({2 * chunks, width}, sums.total.options());
   Defs d;
-  d.set("IN", dtype_tag(sums.grad.scalar_type())).set("INDEX", dtype_tag(index.scalar_type()));
+  d.set("IN", dtype_tag(sums.grad.scalar_type())).set("IDX", dtype_tag(index.scalar_type()));
   d.set("ACC", dtype_tag(sums.total.scalar_type()));
-  if (sums.bag_of.defined()) d.set("BAGS", 1);
   const Buf err{sums.reports ? assert_buffer(dev) : nullptr};
-  const int32_t code = sums.reports ? assert_code(dev, sums.op) : 0;
+  EmbeddingParams params{n, rows, width, sums.padding};
+  if (sums.reports) params.code = assert_code(dev, sums.op);
   const Range items{static_cast<size_t>(chunks * width)}, group{64};
   kernel(dev, file, "sum_sorted", d)
-      .launch(sums.op, queue, items, group, buf(sums.total), buf(partial), buf(sorted), n, width, rows, sums.padding,
-              buf(sums.grad), buf(order), buf_or_null(sums.bag_of), buf_or_null(sums.bag_size),
-              buf_or_null(sums.sample), buf_or_null(sums.counts), err, code);
+      .launch(sums.op, queue, items, group, buf(sums.total), buf(partial), buf(sorted), err, params, buf(sums.grad),
+              buf(order), buf_or_null(sums.bag_of), buf_or_null(sums.bag_size), buf_or_null(sums.sample),
+              buf_or_null(sums.counts));
   if (chunks == 1) return;
   kernel(dev, file, "join_sorted", d)
-      .launch(sums.op, queue, items, group, buf(sums.total), buf(partial), buf(sorted), n, width, rows, sums.padding,
-              err, code);
+      .launch(sums.op, queue, items, group, buf(sums.total), buf(partial), buf(sorted), err, params);
 }
 
 }  // namespace netcl

@@ -1,9 +1,18 @@
-// The gradient of an embedding table on GPUs, by sorting the indices.
+// The gradient of an embedding table: how work-items share its rows and, on GPUs, how it is made by sorting the
+// indices.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <algorithm>
+
+#include "aten/support/Launch.h"
 
 namespace netcl {
+
+// Into how many shares a table of `rows` rows of `vectors` vectors is divided. Every share reads all indices, so there
+// are only as many as keep the device busy.
+inline int64_t table_shares(const Device& device, int64_t vectors, int64_t rows) {
+  return std::min({ceil_div(enough_items(device, 2, 8192), vectors), rows, int64_t{64}});
+}
 
 // All tensors are contiguous. `total` [rows, width] holds zeros; `grad` [indices or bags, width].
 struct EmbeddingSums {

@@ -1,11 +1,14 @@
 // CTC loss in log space. A target of n labels has 2 n + 1 states: its labels with blanks around them. `spans` holds (3,
 // batch): the lengths of inputs and of targets, and where the targets begin. log_probs is (steps, batch, classes);
-// alpha and beta are (batch, steps, states). -D: ACC, the dtype; on GPUs LS (work-items per work-group) and KEPT
-// (ctc_scan_local: a power of two, not less than the states).
+// alpha and beta are (batch, steps, states). -D: ACC, the dtype; LS (work-items per work-group); KEPT on GPUs if local
+// memory has room for a row (a power of two, not less than the states).
+#include "args/ctc.h"
 #include "common/join_group.h"
 #include "common/vector.h"
 
 #define NONE (-(ST)INFINITY)
+#define SEQUENCES BUF(log_probs), BUF(targets), BUF(spans)
+#define GRADIENT_ARGS BUF(out), BUF(grad), BUF(alpha), BUF(beta), BUF(nll), SEQUENCES, const CtcParams P
 
 // log(exp(a) + exp(b) + exp(c)).
 static inline ST log_sum(ST a, ST b, ST c) {
@@ -14,111 +17,87 @@ static inline ST log_sum(ST a, ST b, ST c) {
 }
 
 // The class of state s; an invalid class counts as the blank.
-static inline long label(__global const long* target, long s, long classes, long blank) {
-  const long c = s % 2 ? target[s / 2] : blank;
-  return c >= 0 && c < classes ? c : blank;
+static inline long label(__global const long* target, long s, CtcParams P) {
+  const long c = s % 2 ? target[s / 2] : P.blank;
+  return c >= 0 && c < P.classes ? c : P.blank;
 }
+
+#if defined(KEPT)
+typedef int state_t;
+#define BEFORE(n, i) rows[((n) + 1) % 2][i]
+#define CLASS(i) chosen[i]
+#define SCANNED CLK_LOCAL_MEM_FENCE
+#else
+typedef long state_t;
+#define BEFORE(n, i) a[(reverse ? length - (n) : (n) - 1) * P.states + PLACE(i)]
+#define CLASS(i) label(target, PLACE(i), P)
+#define SCANNED CLK_GLOBAL_MEM_FENCE
+#endif
+#define PLACE(i) (reverse ? used - 1 - (i) : (i))
 
 // The logarithm of the probability of all paths that lead to a state; with `reverse`, of all paths from it on. Both
 // include the state's own step. One work-group per sequence. The forward pass also stores the negative log likelihood.
-__kernel void ctc_scan(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(spans), BUF(err), int code, long steps,
-                       long batch, long classes, long states, long blank, int reverse) {
-  const long b = get_group_id(0), lane = get_local_id(0), lanes = get_local_size(0);
-  __global const long* span = PTR(spans, const long);
-  const long length = span[b], labels = span[batch + b], used = 2 * labels + 1;
-  __global const long* target = PTR(targets, const long) + span[2 * batch + b];
-  __global const ST* p = PTR(log_probs, const ST) + b * classes;
-  __global ST* a = PTR(alpha, ST) + b * steps * states;
-  for (long i = lane; i < labels; i += lanes)
-    if (target[i] < 0 || target[i] >= classes) netcl_report(PTR(err, int), code, target[i], classes);
-  const long back = reverse ? 1 : -1;  // direction of the previous state or step
-  for (long n = 0; n < steps; n++) {   // all steps, not `length`: every sequence must meet as many barriers
-    const long t = reverse ? length - 1 - n : n;
-    for (long i = lane; i < used && n < length; i += lanes) {
-      const long s = reverse ? used - 1 - i : i, c = label(target, s, classes, blank);
-      const ST here = p[t * batch * classes + c];
-      ST sum;
-      if (n == 0) {
-        sum = i < 2 ? here : NONE;
-      } else {
-        __global const ST* before = a + (t + back) * states;
-        const bool skips = i > 1 && c != label(target, s + 2 * back, classes, blank);
-        sum = log_sum(before[s], i > 0 ? before[s + back] : NONE, skips ? before[s + 2 * back] : NONE) + here;
-      }
-      a[t * states + s] = sum;
-    }
-    barrier(CLK_GLOBAL_MEM_FENCE);
-  }
-  if (lane == 0 && !reverse) {
-    __global const ST* last = a + (length - 1) * states;
-    ST log_likelihood = labels ? NONE : 0;
-    if (length) log_likelihood = log_sum(last[used - 1], labels ? last[used - 2] : NONE, NONE);
-    PTR(nll, ST)[b] = -log_likelihood;
-  }
-}
-
-// The same for few states, on a GPU: the last row stays in local memory, in the order in which states follow each
-// other.
-__kernel void ctc_scan_local(BUF(alpha), BUF(nll), BUF(log_probs), BUF(targets), BUF(spans), BUF(err), int code,
-                             long steps, long batch, long classes, long states, long blank, int reverse) {
+// With KEPT, local memory holds the states before, in the order in which they follow each other.
+__kernel void ctc_scan(BUF(alpha), BUF(nll), SEQUENCES, BUF(err), const CtcParams P) {
+#if defined(KEPT)
   __local ST rows[2][KEPT];
   __local int chosen[KEPT];
-  const long b = get_group_id(0);
-  const int lane = get_local_id(0);
+#endif
+  const long b = get_group_id(0), classes = P.classes;
+  const int lane = get_local_id(0), reverse = P.reverse;
   __global const long* span = PTR(spans, const long);
-  const long length = span[b], labels = span[batch + b];
-  const int used = 2 * (int)labels + 1;
-  __global const long* target = PTR(targets, const long) + span[2 * batch + b];
-  __global ST* a = PTR(alpha, ST) + b * steps * states;
+  const long length = span[b], labels = span[P.batch + b];
+  const state_t used = 2 * labels + 1;
+  __global const long* target = PTR(targets, const long) + span[2 * P.batch + b];
+  __global ST* a = PTR(alpha, ST) + b * P.steps * P.states;
   for (long i = lane; i < labels; i += LS)
-    if (target[i] < 0 || target[i] >= classes) netcl_report(PTR(err, int), code, target[i], classes);
-  for (int i = lane; i < used; i += LS) chosen[i] = (int)label(target, reverse ? used - 1 - i : i, classes, blank);
+    if (target[i] < 0 || target[i] >= classes) netcl_report(PTR(err, int), P.code, target[i], classes);
+#if defined(KEPT)
+  for (int i = lane; i < used; i += LS) chosen[i] = (int)label(target, PLACE(i), P);
   barrier(CLK_LOCAL_MEM_FENCE);
+#endif
   for (long n = 0; n < length; n++) {
     const long t = reverse ? length - 1 - n : n;
-    __global const ST* p = PTR(log_probs, const ST) + (t * batch + b) * classes;
-    __local const ST* before = rows[(n + 1) % 2];
-    for (int i = lane; i < used; i += LS) {
-      const int c = chosen[i];
+    __global const ST* p = PTR(log_probs, const ST) + (t * P.batch + b) * classes;
+    for (state_t i = lane; i < used; i += LS) {
+      const state_t c = CLASS(i);
       const ST here = p[c];
       ST sum = i < 2 ? here : NONE;
       if (n > 0) {
-        const bool skips = i > 1 && c != chosen[i - 2];
-        sum = log_sum(before[i], i > 0 ? before[i - 1] : NONE, skips ? before[i - 2] : NONE) + here;
+        const bool skips = i > 1 && c != CLASS(i - 2);
+        sum = log_sum(BEFORE(n, i), i > 0 ? BEFORE(n, i - 1) : NONE, skips ? BEFORE(n, i - 2) : NONE) + here;
       }
+#if defined(KEPT)
       rows[n % 2][i] = sum;
-      a[t * states + (reverse ? used - 1 - i : i)] = sum;
+#endif
+      a[t * P.states + PLACE(i)] = sum;
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    barrier(SCANNED);
   }
   if (lane == 0 && !reverse) {
-    __local const ST* last = rows[(length + 1) % 2];
     ST log_likelihood = labels ? NONE : 0;
-    if (length) log_likelihood = log_sum(last[used - 1], labels ? last[used - 2] : NONE, NONE);
+    if (length) log_likelihood = log_sum(BEFORE(length, used - 1), labels ? BEFORE(length, used - 2) : NONE, NONE);
     PTR(nll, ST)[b] = -log_likelihood;
   }
 }
 
 // The gradient with respect to log_probs, which is assumed to be the output of log_softmax. A work-item takes (step,
 // sequence), on a CPU.
-__kernel void ctc_gradient(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha), BUF(beta), BUF(nll), BUF(targets),
-                           BUF(spans), long steps, long batch, long classes, long states, long blank,
-                           int zero_infinity) {
-  const long t = get_global_id(0), b = get_global_id(1);
-  if (t >= steps) return;
+__kernel void ctc_gradient(GRADIENT_ARGS) {
+  const long t = get_global_id(0), b = get_global_id(1), batch = P.batch, classes = P.classes;
   __global const long* span = PTR(spans, const long);
   const long used = 2 * span[batch + b] + 1;
   __global const long* target = PTR(targets, const long) + span[2 * batch + b];
   __global ST* y = PTR(out, ST) + (t * batch + b) * classes;
   const ST loss = PTR(nll, const ST)[b], g = PTR(grad, const ST)[b];
-  if (t >= span[b] || (zero_infinity && loss == -NONE)) {
+  if (t >= span[b] || (P.zero_infinity && loss == -NONE)) {
     for (long c = 0; c < classes; c++) y[c] = 0;
     return;
   }
   for (long c = 0; c < classes; c++) y[c] = NONE;
-  const long row = (b * steps + t) * states;
+  const long row = (b * P.steps + t) * P.states;
   for (long s = 0; s < used; s++) {
-    const long c = label(target, s, classes, blank);
+    const long c = label(target, s, P);
     y[c] = log_sum(y[c], PTR(alpha, const ST)[row + s] + PTR(beta, const ST)[row + s], NONE);
   }
   __global const ST* p = PTR(log_probs, const ST) + (t * batch + b) * classes;
@@ -127,53 +106,53 @@ __kernel void ctc_gradient(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha), BUF(
 
 // For the label at each place of a target, the next place of the same label, or `longest`; its complement if the label
 // also has an earlier place, or is the blank.
-__kernel void ctc_repeats(BUF(next), BUF(targets), BUF(spans), long batch, long classes, long longest, long blank) {
+__kernel void ctc_repeats(BUF(next), BUF(targets), BUF(spans), const CtcParams P) {
+  const long longest = P.states / 2, batch = P.batch;
   const long item = get_global_id(0), b = item / longest, i = item - b * longest;
   if (b >= batch) return;
   const long labels = PTR(spans, const long)[batch + b];
   if (i >= labels) return;
   __global const long* target = PTR(targets, const long) + PTR(spans, const long)[2 * batch + b];
-  const long own = label(target, 2 * i + 1, classes, blank);
-  int first = own != blank;
-  for (long j = 0; j < i && first; j++) first = label(target, 2 * j + 1, classes, blank) != own;
+  const long own = label(target, 2 * i + 1, P);
+  int first = own != P.blank;
+  for (long j = 0; j < i && first; j++) first = label(target, 2 * j + 1, P) != own;
   long next = i + 1;
-  while (next < labels && label(target, 2 * next + 1, classes, blank) != own) next++;
+  while (next < labels && label(target, 2 * next + 1, P) != own) next++;
   if (next == labels) next = longest;
   PTR(next, int)[item] = first ? (int)next : ~(int)next;
 }
 
-#if defined(LS)
+#if LS > 1
 #define LOG_ADD(a, b) log_sum(a, b, NONE)
 GROUP_REDUCE(group_log_sum, ST, LS, LOG_ADD)
 #endif
 
 // As ctc_gradient, on a GPU. A work-group takes (step, sequence): its work-items share the classes, then the labels.
-__kernel void ctc_gradient_group(BUF(out), BUF(grad), BUF(log_probs), BUF(alpha), BUF(beta), BUF(nll), BUF(targets),
-                                 BUF(spans), BUF(next), long steps, long batch, long classes, long states, long blank,
-                                 int zero_infinity) {
+__kernel void ctc_gradient_group(GRADIENT_ARGS, BUF(next)) {
   __local ST scratch[LS];
   const long t = get_group_id(0), b = get_global_id(1), lane = get_local_id(0);
+  const long batch = P.batch, classes = P.classes, blank = P.blank;
   __global const long* span = PTR(spans, const long);
-  const long labels = span[batch + b], longest = states / 2, row = (b * steps + t) * states;
+  const long labels = span[batch + b], longest = P.states / 2, row = (b * P.steps + t) * P.states;
   __global const long* target = PTR(targets, const long) + span[2 * batch + b];
   __global const int* next = PTR(next, const int) + b * longest;
   __global const ST *p = PTR(log_probs, const ST) + (t * batch + b) * classes, *a = PTR(alpha, const ST) + row;
   __global const ST* z = PTR(beta, const ST) + row;
   __global ST* y = PTR(out, ST) + (t * batch + b) * classes;
   const ST loss = PTR(nll, const ST)[b], g = PTR(grad, const ST)[b];
-  const int nothing = t >= span[b] || (zero_infinity && loss == -NONE);
+  const int nothing = t >= span[b] || (P.zero_infinity && loss == -NONE);
 #define SLOPE(c, sum) ((exp(p[c]) - exp((sum) + loss - p[c])) * g)
   for (long c = lane; c < classes; c += LS) y[c] = nothing ? 0 : SLOPE(c, NONE);
   if (nothing) return;
   ST blanks = NONE;
   for (long s = lane; s < 2 * labels + 1; s += LS)
-    if (label(target, s, classes, blank) == blank) blanks = log_sum(blanks, a[s] + z[s], NONE);
+    if (label(target, s, P) == blank) blanks = log_sum(blanks, a[s] + z[s], NONE);
   blanks = group_log_sum(blanks, scratch);
   barrier(CLK_GLOBAL_MEM_FENCE);
   if (lane == 0) y[blank] = SLOPE(blank, blanks);
   for (long i = lane; i < labels; i += LS) {
     if (next[i] < 0) continue;
-    const long c = label(target, 2 * i + 1, classes, blank);
+    const long c = label(target, 2 * i + 1, P);
     ST sum = NONE;
     for (long j = i; j < longest; j = next[j] < 0 ? ~next[j] : next[j])
       sum = log_sum(sum, a[2 * j + 1] + z[2 * j + 1], NONE);

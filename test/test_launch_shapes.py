@@ -162,7 +162,7 @@ LEAST_ITEMS = {
     "lu_panel": 64,
     "lu_block": 64,
     "solve_block": 32,
-    "ctc_scan_local": 4 * 64,
+    "ctc_scan": 4 * 64,
     "ctc_gradient_group": 50 * 4 * 64,
     "scan_group": 1024,
     "last_rows": 700 * 300,

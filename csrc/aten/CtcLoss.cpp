@@ -6,8 +6,10 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 
+#include <array>
 #include <bit>
 
+#include "args/ctc.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 #include "runtime/Assertions.h"
@@ -80,34 +82,43 @@ struct Ctc {
     if (batch == 0) return log_alpha;
     const size_t most = std::bit_floor(dev.info().max_work_group_size), wide = std::bit_ceil(size_t(states));
     const size_t local = dev.is_cpu() ? 1 : std::min(std::clamp<size_t>(wide, 64, 256), most);
-    const bool kept = !dev.is_cpu() && wide * log_probs.itemsize() <= 4096;
+    const bool kept = local > 1 && wide * log_probs.itemsize() <= 4096;
     Defs d = defs;
-    if (kept) d.set("LS", int64_t(local)).set("KEPT", int64_t(std::max<size_t>(wide, 64)));
-    kernel(dev, "ctc_loss.cl", kept ? "ctc_scan_local" : "ctc_scan", d)
+    d.set("LS", int64_t(local));
+    if (kept) d.set("KEPT", int64_t(std::max<size_t>(wide, 64)));
+    CtcParams p = params();
+    p.reverse = reverse;
+    kernel(dev, "ctc_loss.cl", "ctc_scan", d)
         .launch(op, queue_of(log_probs), {size_t(batch) * local}, {local}, buf(log_alpha), buf_or_null(nll),
-                buf(log_probs), buf(targets), buf(spans), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), steps,
-                batch, classes, states, blank, int32_t(reverse));
+                buf(log_probs), buf(targets), buf(spans), Buf{assert_buffer(dev)}, p);
     return log_alpha;
   }
 
-  // On GPUs, with one work-group per step and sequence.
-  void gradient_by_groups(const Tensor& out, const Tensor& grad, const Tensor& alpha, const Tensor& beta,
-                          const Tensor& nll, bool zero_infinity) const {
-    Defs d = defs;
-    d.set("LS", int64_t{kElementGroup});
-    const int64_t longest = states / 2;
-    const Tensor next = at::empty({batch, longest}, log_probs.options().dtype(at::kInt));
+  void gradient(const Tensor& out, const Tensor& grad, const Tensor& alpha, const Tensor& beta, const Tensor& nll,
+                bool zero_infinity) const {
+    CtcParams p = params();
+    p.zero_infinity = zero_infinity;
     Queue& queue = queue_of(out);
-    if (longest > 0) {
-      kernel(dev, "ctc_loss.cl", "ctc_repeats", d)
-          .launch(op, queue, {size_t(next.numel())}, {kElementGroup}, buf(next), buf(targets), buf(spans), batch,
-                  classes, longest, blank);
+    const std::array all{buf(out), buf(grad),      buf(alpha),   buf(beta),
+                         buf(nll), buf(log_probs), buf(targets), buf(spans)};
+    const c10::ArrayRef<Buf> bufs(all);
+    const Range group = element_group(dev), items{size_t(steps) * group.x, size_t(batch)};
+    if (dev.is_cpu()) {
+      kernel(dev, "ctc_loss.cl", "ctc_gradient", defs).launch(op, queue, items, group, bufs, p);
+      return;
     }
-    kernel(dev, "ctc_loss.cl", "ctc_gradient_group", d)
-        .launch(op, queue, {size_t(steps) * kElementGroup, size_t(batch)}, {kElementGroup}, buf(out), buf(grad),
-                buf(log_probs), buf(alpha), buf(beta), buf(nll), buf(targets), buf(spans), buf(next), steps, batch,
-                classes, states, blank, int32_t(zero_infinity));
+    Defs d = defs;
+    d.set("LS", int64_t(group.x));
+    const Tensor next = at::empty({batch, states / 2}, log_probs.options().dtype(at::kInt));
+    if (next.numel() > 0) {
+      kernel(dev, "ctc_loss.cl", "ctc_repeats", d)
+          .launch(op, queue, {size_t(next.numel())}, group, buf(next), buf(targets), buf(spans), p);
+    }
+    kernel(dev, "ctc_loss.cl", "ctc_gradient_group", d).launch(op, queue, items, group, bufs, p, buf(next));
   }
+
+ private:
+  CtcParams params() const { return {steps, batch, classes, states, blank, assert_code(dev, op)}; }
 };
 
 std::tuple<Tensor, Tensor> ctc_loss(const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths,
@@ -125,14 +136,7 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
   const Tensor out = at::empty_like(ctc.log_probs);
   if (out.numel() == 0) return out;
   const Tensor g = grad.contiguous(), alpha = log_alpha.contiguous(), loss = nll.contiguous();
-  if (!ctc.dev.is_cpu()) {
-    ctc.gradient_by_groups(out, g, alpha, log_beta, loss, zero_infinity);
-    return out;
-  }
-  kernel(ctc.dev, "ctc_loss.cl", "ctc_gradient", ctc.defs)
-      .launch(ctc.op, queue_of(out), {size_t(ctc.steps), size_t(ctc.batch)}, {1}, buf(out), buf(g), buf(ctc.log_probs),
-              buf(alpha), buf(log_beta), buf(loss), buf(ctc.targets), buf(ctc.spans), ctc.steps, ctc.batch, ctc.classes,
-              ctc.states, blank, int32_t(zero_infinity));
+  ctc.gradient(out, g, alpha, log_beta, loss, zero_infinity);
   return out;
 }
 

@@ -1,14 +1,16 @@
 // Dropout: out = in * mask / (1 - p), with a mask drawn as in random.cl. -D: IO (storage tag), ACC.
-#include "common/vector.h"
+#include "args/random.h"
 #include "common/philox.h"
+#include "common/scalar.h"
 
-__kernel void dropout(BUF(out), BUF(mask), BUF(in), long n, long groups, ulong seed, ulong offset, float keep,
-                      ST scale) {
+__kernel void dropout(BUF(out), BUF(mask), BUF(in), ulong seed, ulong offset, const RandomParams P) {
   __global const STORAGE(IO)* x = PTR(in, STORAGE(IO));
   __global STORAGE(IO)* y = PTR(out, STORAGE(IO));
   __global uchar* m = PTR(mask, uchar);
-  const long first = (long)get_global_id(0) * groups;
-  for (long g = first; g < first + groups && PLACE(g, 0, 4) < n; g++) {
+  const long n = P.n, first = (long)get_global_id(0) * P.per;
+  const float keep = (float)scalar_of(P.a);
+  const ST scale = scalar_of(P.b);
+  for (long g = first; g < first + P.per && PLACE(g, 0, 4) < n; g++) {
     const words_t words = philox_blocks(seed, offset + (ulong)g * BLOCKS);
     FOR_FEW(k, 0, 4, 4) {
       const long i = PLACE(g, k, 4);

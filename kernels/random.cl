@@ -1,9 +1,10 @@
 // Random fills. A group of sixteen Philox blocks has 64 values of 32 bits, or 32 of 64 bits, in the same order on every
 // device (common/philox.h).
 // -D: DIST (see below), OUT (storage tag), ACC (f32, f64 or i64), WIDE if a value takes two words.
+#include "args/random.h"
 #include "common/philox.h"
 #define VEC BLOCKS
-#include "common/vector.h"
+#include "common/scalar.h"
 
 #ifdef WIDE
 #define VALUES 2
@@ -44,6 +45,7 @@ static inline doubles wide_centred(uints hi, uints lo) {
 #define DIST_geometric(k) fmax(ceil(log(UNIFORM_POSITIVE(k)) / log1p(-(VT)(a))), (VT)1)
 #define DIST_bernoulli(k) (UNIFORM(k) < (VT)(a) ? (VT)1 : (VT)0)
 #define DIST_bernoulli_tensor(k) (UNIFORM(k) < p ? (VT)1 : (VT)0)
+#define TAKES_TENSOR_bernoulli_tensor 1
 // a + bits mod b; b = 0 means the full range of 64 bits.
 #define DIST_integers(k) \
   ((VT)(a) + (b == 0 ? BITS(k) : CONVERT(i64, VEC, CONVERT(u64, VEC, BITS(k)) % (ulongs)((ulong)b))))
@@ -84,16 +86,17 @@ static inline float16 get(__global const float* p, long i, long n) {
 }
 #endif
 
-__kernel void fill(BUF(out), BUF(prob), long n, long groups, ulong seed, ulong offset, ST a, ST b, BUF(err), int code) {
-  const long first = (long)get_global_id(0) * groups;
-  for (long g = first; g < first + groups && PLACE(g, 0, VALUES) < n; g++) {
+__kernel void fill(BUF(out), BUF(prob), BUF(err), ulong seed, ulong offset, const RandomParams P) {
+  const long n = P.n, first = (long)get_global_id(0) * P.per;
+  const ST a = scalar_of(P.a), b = scalar_of(P.b);
+  for (long g = first; g < first + P.per && PLACE(g, 0, VALUES) < n; g++) {
     const words_t words = philox_blocks(seed, offset + (ulong)g * BLOCKS);
     FOR_FEW(k, 0, VALUES, VALUES) {
       const long i = PLACE(g, k, VALUES);
       if (i >= n) break;
-#ifdef WITH_TENSOR
+#if CAT(TAKES_TENSOR_, DIST)
       const floats given = get(PTR(prob, float), i, n);
-      if (ANY(isnan(given) | (given < 0) | (given > 1))) netcl_report(PTR(err, int), code, 0, 0);
+      if (ANY(isnan(given) | (given < 0) | (given > 1))) netcl_report(PTR(err, int), P.code, 0, 0);
       const VT p = CONVERT(ACC, VEC, given);
 #endif
       put(PTR(out, STORAGE(OUT)), i, n, CAT(DIST_, DIST)(k));

@@ -1,6 +1,7 @@
 // Rejection sampling from distributions with a parameter per element: gamma, Poisson, binomial. Each element has its
 // own Philox stream, so its number depends only on its position and parameters.
 // -D: DIST, IO (storage tag), ACC (f32 or f64).
+#include "args/random.h"
 #include "common/vector.h"
 #include "common/philox.h"
 
@@ -118,9 +119,8 @@ static inline ST draw_binomial(philox_stream_t* s, ST n, ST p) {
 #define poisson_VALID(a) ((a) >= 0)
 #define binomial_VALID(a) 1
 
-__kernel void sample(BUF(out), BUF(first), BUF(second), long n, long chunk, ulong seed, ulong offset, BUF(err),
-                     int code) {
-  const long begin = (long)get_global_id(0) * chunk, end = min(begin + chunk, n);
+__kernel void sample(BUF(out), BUF(first), BUF(second), BUF(err), ulong seed, ulong offset, const RandomParams P) {
+  const long begin = (long)get_global_id(0) * P.per, end = min(begin + P.per, P.n);
   for (long i = begin; i < end; i++) {
     philox_stream_t s;
     s.seed = seed;
@@ -128,7 +128,7 @@ __kernel void sample(BUF(out), BUF(first), BUF(second), long n, long chunk, ulon
     s.used = 0;
     const ST a = LOAD(IO, ACC, 1, PTR(first, const STORAGE(IO)), i);
     const ST b = second_buf ? LOAD(IO, ACC, 1, PTR(second, const STORAGE(IO)), i) : 0;
-    if (!CAT(DIST, _VALID)(a)) netcl_report(PTR(err, int), code, 0, 0);
+    if (!CAT(DIST, _VALID)(a)) netcl_report(PTR(err, int), P.code, 0, 0);
     STORE(IO, ACC, 1, PTR(out, STORAGE(IO)), i, CAT(draw_, DIST)(&s, a, b));
   }
 }

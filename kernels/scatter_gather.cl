@@ -4,16 +4,11 @@
 // lays out the space so that they cannot.
 #include "common/combine.h"
 #include "common/index_space.h"
+#include "common/scalar.h"
 
-// `scaled`: source values are multiplied by alpha first (index_add). `fill`: the value is alpha itself.
-__kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int scaled, int fill, ulong2 alpha_bits,
+__kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, const IndexedTerm term,
                              const IndexSpaceParams L) {
-  union {
-    ulong2 bits;
-    ST value;
-  } arg;
-  arg.bits = alpha_bits;
-  const ST alpha = arg.value;
+  const ST alpha = scalar_of(term.alpha);
   __global int* err = PTR(e, int);
   const long begin = (long)get_global_id(0) * L.n_per_item, end = min(begin + L.n_per_item, L.n);
   long row = (long)get_global_id(1) * L.rows_per_item;
@@ -27,7 +22,7 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int sc
     const int fixed = INDEX_FIXED;
     long at = fixed ? INDEXED_OFFSET(begin) : 0, j = begin;
 #if VEC > 1 && !defined(ATOMIC)
-    if (fixed && os == sizeof(STORAGE(VAL)) && ss == sizeof(STORAGE(SRC)) && !scaled && !fill) {
+    if (fixed && os == sizeof(STORAGE(VAL)) && ss == sizeof(STORAGE(SRC)) && !term.scaled && !term.fill) {
       __global STORAGE(VAL)* po = (__global STORAGE(VAL)*)(o_buf + o + at);
       __global const STORAGE(SRC)* ps = (__global const STORAGE(SRC)*)s;
       for (; j + VEC <= end; j += VEC) {
@@ -40,9 +35,9 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, int sc
     for (; j < end; j++) {
       if (!fixed) at = INDEXED_OFFSET(j);
       ST v = alpha;
-      if (!fill) {
+      if (!term.fill) {
         v = LOAD(SRC, ACC, 1, (__global const STORAGE(SRC)*)(s + j * ss), 0);
-        if (scaled) v = RED_prod(v, alpha);
+        if (term.scaled) v = RED_prod(v, alpha);
       }
       combine(o_buf, o + at + j * os, v);
     }

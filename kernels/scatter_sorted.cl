@@ -6,6 +6,7 @@
 #include "args/sort.h"
 #include "common/combine.h"
 #include "common/index_space.h"
+#include "common/scalar.h"
 
 #define SPACE_ARGS BUF(o), BUF(s), INDEX_BUFS BUF(e), int code
 
@@ -15,25 +16,21 @@
 #define PARTIAL(chunk, begins) PTR(partial, ST)[(2 * (chunk) + (begins)) * L.n + j]
 
 // A work-item takes an element of the rows of a chunk. `order` holds the rows in the order of `keys`.
-__kernel void reduce_sorted(SPACE_ARGS, BUF(keys), BUF(order), BUF(partial), int scaled, int fill, ulong2 alpha_bits,
+__kernel void reduce_sorted(SPACE_ARGS, BUF(keys), BUF(order), BUF(partial), const IndexedTerm term,
                             const IndexSpaceParams L) {
   const long item = get_global_id(0), chunk = item / L.n, j = item - chunk * L.n, begin = chunk * kSortedChunk;
   if (begin >= L.rows) return;
-  union {
-    ulong2 bits;
-    ST value;
-  } arg;
-  arg.bits = alpha_bits;
+  const ST alpha = scalar_of(term.alpha);
   const long end = min(begin + kSortedChunk, L.rows), os = L.inner[0], ss = L.inner[1];
   long key = KEY(begin);
   int begins = begin == 0 || KEY(begin - 1) != key, first = 1;
-  ST result = arg.value;
+  ST result = alpha;
   for (long i = begin; i < end; i++) {
-    ST v = arg.value;
-    if (!fill) {
+    ST v = alpha;
+    if (!term.fill) {
       const row_t r = first_row(&L, PTR(order, const long)[i]);
       v = LOAD(SRC, ACC, 1, (__global const STORAGE(SRC)*)(s_buf + s_off + r.off[1] + j * ss), 0);
-      if (scaled) v = RED_prod(v, arg.value);
+      if (term.scaled) v = RED_prod(v, alpha);
     }
     const ST both = REDUCE(result, v);
     result = first ? v : both;

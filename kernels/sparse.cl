@@ -1,9 +1,9 @@
-// Products with sparse matrices in CSR. -D: VAL (storage tag of all numbers), INDEX (i32 or i64), ACC, VEC (of the
-// dense columns; 1 for complex numbers and on GPUs); MEAN to divide the sum of each row by the number of
-// its elements; WHICH (greatest, least).
+// Products with sparse matrices in CSR. -D: VAL (storage tag of all numbers), IDX (i32 or i64), ACC, VEC (of the
+// dense columns; 1 for complex numbers and on GPUs); RED: sum or mean for `spmm`, amax or amin for `spmm_extreme`.
 #define LS 1
 #include "common/rows.h"
 #include "args/sparse.h"
+#include "common/scalar.h"
 
 DEFINE_LANES(VAL)
 #if defined(ACC_COMPLEX)
@@ -11,7 +11,9 @@ DEFINE_LANES(VAL)
 #else
 #define TIMES(a, b) ((a) * (b))
 #endif
-#define INDEX_AT(p, i) ((long)PTR(p, const STORAGE(INDEX))[i])
+#define CSR BUF(crow), BUF(col), BUF(values)
+#define COO BUF(row), BUF(col), BUF(values)
+#define INDEX_AT(p, i) ((long)PTR(p, const STORAGE(IDX))[i])
 #define VALUE_AT(p, i) LOAD(VAL, ACC, 1, PTR(p, const STORAGE(VAL)), i)
 typedef STORAGE(VAL) stored_t;
 
@@ -21,15 +23,25 @@ static inline long checked(long i, long size, __global int* err, int code) {
   netcl_report(err, code, i, size);
   return 0;
 }
-#define ERR PTR(err, int), code
+#define ERR PTR(err, int), P.code
 #define COLUMN(k) checked(INDEX_AT(col, k), P.inner, ERR)
 #define FIRST_OF(row) max(INDEX_AT(crow, row), 0L)
 #define LAST_OF(row) min(INDEX_AT(crow, (row) + 1), P.nnz)
 
-#if defined(MEAN)
-#define AVERAGE(sum) ((sum) / (ST)max(last - first, 1L))
+#define RESULT_sum(sum) (sum)
+#define RESULT_mean(sum) ((sum) / (ST)max(last - first, 1L))
+#define RESULT CAT(RESULT_, RED)
+
+// The rows and columns of a work-item: all columns of P.per rows, or an element on a GPU, where neighbouring work-items
+// take neighbouring columns.
+#if defined(DEVICE_GPU)
+#define PART                                                                            \
+  const long item = get_global_id(0), begin = item / P.n, end = min(begin + 1, P.rows); \
+  const long left = item - begin * P.n, right = left + 1;
 #else
-#define AVERAGE(sum) (sum)
+#define PART                                                                           \
+  const long begin = (long)get_global_id(0) * P.per, end = min(begin + P.per, P.rows); \
+  const long left = 0, right = P.n;
 #endif
 
 // alpha * sum + beta * add, where `add` is null if beta is 0.
@@ -42,15 +54,14 @@ static inline long checked(long i, long size, __global int* err, int code) {
 
 // Rows of the product: `tiles` vectors of columns at once stay in registers, while the row's elements are read.
 #define TILE 4
-__kernel void spmm(BUF(out), BUF(add), BUF(crow), BUF(col), BUF(values), BUF(dense), BUF(err), int code,
-                   const SpmmParams P, const ST alpha, const ST beta) {
-  const long begin = (long)get_global_id(0) * P.per, end = min(begin + P.per, P.rows);
+__kernel void spmm(BUF(out), BUF(add), CSR, BUF(dense), BUF(err), const SpmmParams P) {
+  PART const ST alpha = scalar_of(P.alpha), beta = scalar_of(P.beta);
   __global stored_t* o = PTR(out, stored_t);
   __global const stored_t* d = PTR(dense, const stored_t);
   for (long row = begin; row < end; row++) {
     const long first = FIRST_OF(row), last = LAST_OF(row);
-    long c = 0;
-    for (; c + TILE * VEC <= P.n; c += TILE * VEC) {
+    long c = left;
+    for (; c + TILE * VEC <= right; c += TILE * VEC) {
       VT sum[TILE];
       UNROLL for (int t = 0; t < TILE; t++)
         sum[t] = (VT)(0);
@@ -61,52 +72,32 @@ __kernel void spmm(BUF(out), BUF(add), BUF(crow), BUF(col), BUF(values), BUF(den
           sum[t] += TIMES(v, LOAD(VAL, ACC, VEC, x, t * VEC));
       }
       UNROLL for (int t = 0; t < TILE; t++)
-        FINISH(o, row * P.n + c + t * VEC, VEC, AVERAGE(sum[t]))
+        FINISH(o, row * P.n + c + t * VEC, VEC, RESULT(sum[t]))
     }
-    for (; c < P.n; c += VEC) {
-      const int lanes = LANES(c, P.n);
+    for (; c < right; c += VEC) {
+      const int lanes = LANES(c, right);
       VT sum = (VT)(0);
       for (long k = first; k < last; k++)
         sum += TIMES(VALUE_AT(values, k), LOAD_LANES(VAL, d, COLUMN(k) * P.stride + c, lanes, 0));
-      FINISH(o, row * P.n + c, lanes, AVERAGE(sum))
+      FINISH(o, row * P.n + c, lanes, RESULT(sum))
     }
   }
 }
 
-// The same on a GPU: neighbouring work-items take neighbouring columns of a row.
-__kernel void spmm_each(BUF(out), BUF(add), BUF(crow), BUF(col), BUF(values), BUF(dense), BUF(err), int code,
-                        const SpmmParams P, const ST alpha, const ST beta) {
-  const long i = get_global_id(0), row = i / P.n, c = i - row * P.n;
-  if (row >= P.rows) return;
-  const long first = FIRST_OF(row), last = LAST_OF(row);
-  ST sum = (ST)(0);
-  for (long k = first; k < last; k++)
-    sum += TIMES(VALUE_AT(values, k), LOAD(VAL, ACC, 1, PTR(dense, const stored_t), COLUMN(k) * P.stride + c));
-  FINISH(PTR(out, stored_t), i, 1, AVERAGE(sum))
-}
-
-#if defined(WHICH)
-#define BETTER_greatest(a, b) ((a) > (b) || (a) != (a))
-#define BETTER_least(a, b) ((a) < (b) || (a) != (a))
+#define BETTER_amax(a, b) ((a) > (b) || (a) != (a))
+#define BETTER_amin(a, b) ((a) < (b) || (a) != (a))
 #if defined(DEVICE_GPU)
 #define COLUMNS 1
 #else
 #define COLUMNS 16
 #endif
-// The extreme product of each row and column, and the element that it comes from. A work-item takes some columns at
-// once: on a GPU one, on a CPU all, for `per` rows.
-__kernel void spmm_extreme(BUF(out), BUF(arg), BUF(crow), BUF(col), BUF(values), BUF(dense), BUF(err), int code,
-                           const SpmmParams P) {
-  const long id = get_global_id(0);
-#if defined(DEVICE_GPU)
-  const long begin = id / P.n, end = min(begin + 1, P.rows), c0 = id - begin * P.n, c1 = c0 + 1;
-#else
-  const long begin = id * P.per, end = min(begin + P.per, P.rows), c0 = 0, c1 = P.n;
-#endif
-  for (long row = begin; row < end; row++) {
+// The extreme product of each row and column, and the element that it comes from. A CPU's work-item takes some columns
+// at once.
+__kernel void spmm_extreme(BUF(out), BUF(arg), CSR, BUF(dense), BUF(err), const SpmmParams P) {
+  PART for (long row = begin; row < end; row++) {
     const long first = FIRST_OF(row), last = LAST_OF(row);
-    for (long c = c0; c < c1; c += COLUMNS) {
-      const int width = (int)min((long)COLUMNS, c1 - c);
+    for (long c = left; c < right; c += COLUMNS) {
+      const int width = (int)min((long)COLUMNS, right - c);
       ST best[COLUMNS];
       long place[COLUMNS];
       for (int t = 0; t < width; t++) {
@@ -118,7 +109,7 @@ __kernel void spmm_extreme(BUF(out), BUF(arg), BUF(crow), BUF(col), BUF(values),
         __global const stored_t* x = PTR(dense, const stored_t) + COLUMN(k) * P.stride + c;
         for (int t = 0; t < width; t++) {
           const ST product = v * LOAD(VAL, ACC, 1, x, t);
-          if (k == first || CAT(BETTER_, WHICH)(product, best[t])) {
+          if (k == first || CAT(BETTER_, RED)(product, best[t])) {
             best[t] = product;
             place[t] = k;
           }
@@ -131,11 +122,9 @@ __kernel void spmm_extreme(BUF(out), BUF(arg), BUF(crow), BUF(col), BUF(values),
     }
   }
 }
-#endif
 
-// out[i] = alpha * (a[row[i]] . b[col[i]]) + beta * add[i], for contiguous rows of a and b.
-__kernel void sampled(BUF(out), BUF(add), BUF(row), BUF(col), BUF(a), BUF(b), BUF(err), int code, const SampledParams P,
-                      const ST alpha, const ST beta) {
+// out[i] = alpha * (a[row[i]] . b[col[i]]) + beta * values[i], for contiguous rows of a and b; `values` may be null.
+__kernel void sampled(BUF(out), COO, BUF(a), BUF(b), BUF(err), const SampledParams P) {
   const long begin = (long)get_global_id(0) * P.per, end = min(begin + P.per, P.nnz);
   for (long i = begin; i < end; i++) {
     __global const stored_t* x = PTR(a, const stored_t) + checked(INDEX_AT(row, i), P.rows, ERR) * P.k;
@@ -145,8 +134,8 @@ __kernel void sampled(BUF(out), BUF(add), BUF(row), BUF(col), BUF(a), BUF(b), BU
       const int lanes = LANES(c, P.k);
       sums += TIMES(LOAD_LANES(VAL, x, c, lanes, 0), LOAD_LANES(VAL, y, c, lanes, 0));
     }
-    ST total = TIMES(alpha, sum_lanes(sums));
-    if (add_buf) total += TIMES(beta, VALUE_AT(add, i));
+    ST total = TIMES(scalar_of(P.alpha), sum_lanes(sums));
+    if (values_buf) total += TIMES(scalar_of(P.beta), VALUE_AT(values, i));
     STORE(VAL, ACC, 1, PTR(out, stored_t), i, total);
   }
 }

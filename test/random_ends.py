@@ -78,6 +78,28 @@ def compiled_draw(device: torch.device) -> Callable[[torch.Tensor, torch.Tensor,
     return lambda out, whole, k, *rest: kernel(out, 20 * k, whole, 8 * k, *rest, global_size=1, local_size=1)
 
 
+#: The buffers of the kernels.
+BUFFERS = {
+    "fill": ("out", "prob", "err"),
+    "dropout": ("out", "mask", "in"),
+    "sample": ("out", "first", "second", "err"),
+    "pick": ("found", "points", "cumulative", "weights", "err"),
+}
+
+
+def with_numbers(name: str) -> str:
+    """A kernel `with_numbers` that calls another one, and takes one by one what that one takes in a struct."""
+    if name == "pick":
+        seed, numbers = [], "long n, long per, long samples, long classes, long code"
+        struct = "PickParams P = {n, per, samples, classes, code}"
+    else:
+        seed, numbers = ["seed", "offset"], "long n, long per, long code, ulong a, ulong b"
+        struct = "RandomParams P = {n, per, code, {a, 0}, {b, 0}}"
+    declared = ", ".join([f"BUF({b})" for b in BUFFERS[name]] + [f"ulong {s}" for s in seed])
+    passed = ", ".join([f"{b}_buf, {b}_off" for b in BUFFERS[name]] + seed)
+    return f"__kernel void with_numbers({declared}, {numbers}) {{\n  const {struct};\n  {name}({passed}, P);\n}}\n"
+
+
 class Chosen:
     """A kernel of the file that uses the chosen words."""
 
@@ -89,11 +111,12 @@ class Chosen:
             defs["HAVE_FP64"] = 1
         # On a GPU, each of a group's 16 blocks has a work-item (kernels/common/philox.h).
         self.items = 16 if properties.device_class != "cpu" and file in ("random.cl", "dropout.cl") else 1
-        text = expanded(CHOSEN + (KERNELS / file).read_text(), set())
-        self.float_type = np.float64 if defs["ACC"] == "f64" else np.float32
-        self.kernel = torch_netcl.compile_kernel(text, name, [f"-D{k}={v}" for k, v in defs.items()])
+        text = expanded(CHOSEN + (KERNELS / file).read_text(), set()) + with_numbers(name)
+        self.bits = (np.float64, np.uint64) if defs["ACC"] == "f64" else (np.float32, np.uint32)
+        self.kernel = torch_netcl.compile_kernel(text, "with_numbers", [f"-D{k}={v}" for k, v in defs.items()])
 
     def __call__(self, *args: object) -> None:
-        args = [self.float_type(a) if isinstance(a, float) else a for a in args]
+        of, bits = self.bits
+        args = [int(of(a).view(bits)) if isinstance(a, float) else a for a in args]
         flat = [part for a in args for part in ((a, 0) if a is None or isinstance(a, torch.Tensor) else (a,))]
         self.kernel(*flat, global_size=self.items, local_size=self.items)

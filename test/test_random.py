@@ -189,14 +189,12 @@ class TestEnds(TestCase):
         wide = dtype == torch.float64
         acc = "f64" if wide else "f32"
         defs = {"DIST": dist, "OUT": TAGS[dtype], "ACC": acc, **({"WIDE": 1} if wide else {})}
-        if probabilities is not None:
-            defs["WITH_TENSOR"] = 1
         fill = Chosen("random.cl", "fill", DEVICES[0], **defs)
         unwritten = math.nan if dtype.is_floating_point else -1
         out = torch.full((len(PAIRS), 32 if wide else 64), unwritten, dtype=dtype, device=DEVICES[0])
         err = torch.zeros(4, dtype=torch.int32, device=DEVICES[0])
         for row, (even, odd) in zip(out, PAIRS, strict=True):
-            fill(row, probabilities, row.numel(), 1, odd << 32 | even, 0, a, b, err, 1)
+            fill(row, probabilities, err, odd << 32 | even, 0, row.numel(), 1, 1, a, b)
         self.assertEqual(err[0].item(), 0)
         return out.cpu().double()
 
@@ -261,7 +259,7 @@ class TestEnds(TestCase):
         mask = torch.empty(n, dtype=torch.bool, device=DEVICES[0])
         for keep in (0.0, 1.0):
             for even, odd in PAIRS:
-                drop(out, mask, x, n, 1, odd << 32 | even, 0, keep, 1.0)
+                drop(out, mask, x, odd << 32 | even, 0, n, 1, 0, keep, 1.0)
                 self.assertEqual(out.cpu(), torch.full((n,), keep))
                 self.assertEqual(mask.cpu(), torch.full((n,), keep == 1))
 
@@ -285,7 +283,7 @@ class TestEnds(TestCase):
             n = len(firsts)
             rows = torch.full((len(PAIRS), 64), math.nan, dtype=dtype, device=DEVICES[0])
             for row, (even, odd) in zip(rows, PAIRS, strict=True):
-                draw(row, first, other, n, n, odd << 32 | even, 0, err, 1)
+                draw(row, first, other, err, odd << 32 | even, 0, n, n, 1, 0.0, 0.0)
             out = rows[:, :n]
             good = valid(out.cpu(), first.cpu(), other.cpu())
             self.assertTrue(good.all(), f"{dist} {dtype}: {out.cpu()[~good]} of {first.cpu().expand_as(good)[~good]}")
@@ -301,7 +299,8 @@ class TestEnds(TestCase):
         for wrong in (0.0, 2**-20):
             sums = weights.cumsum(0)
             sums[[3, 5, 7]] += wrong  # the sums of several work-items may be off like this
-            pick(found, points, sums, weights, found.numel(), found.numel(), found.numel(), sums.numel(), err, 1)
+            n = found.numel()
+            pick(found, points, sums, weights, err, n, n, n, sums.numel(), 1)
             self.assertTrue((weights[found] > 0).all().item(), found)
             if wrong == 0:
                 self.assertEqual(found[:6].cpu(), torch.tensor([2, 2, 4, 6, 6, 6]))

@@ -15,6 +15,7 @@
 #include <ATen/ops/to_padded_tensor_native.h>
 #include <ATen/ops/zeros.h>
 
+#include "args/nested.h"
 #include "aten/Nested.h"
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Library.h"
@@ -41,7 +42,7 @@ void check_offsets(const char* op, const Tensor& like, at::TensorList offsets) {
 
 Defs jagged_defs(const Tensor& t, const Tensor& offsets) {
   Defs defs;
-  defs.set("BYTES", static_cast<int64_t>(t.itemsize())).set("INDEX", dtype_tag(offsets.scalar_type()));
+  defs.set("BYTES", static_cast<int64_t>(t.itemsize())).set("IDX", dtype_tag(offsets.scalar_type()));
   return defs;
 }
 
@@ -60,8 +61,9 @@ Tensor to_padded(const Tensor& values_, const Tensor& offsets_, int64_t length, 
   const int64_t per = std::min(rows_per, length);
   kernel(dev, "nested.cl", "to_padded", jagged_defs(values, offsets))
       .launch(op, queue_of(values), {row_elements(dev, length, per, run).x, size_t(batch)}, element_group(dev),
-              buf(padded), buf(values), buf(offsets), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), batch,
-              length, run, values.size(0), per, scalar_bits(padding, values.scalar_type()));
+              buf(padded), buf(values), buf(offsets), Buf{assert_buffer(dev)},
+              NestedParams{batch, length, run, values.size(0), per, assert_code(dev, op),
+                           scalar_bits(padding, values.scalar_type())});
   return padded;
 }
 
@@ -80,12 +82,13 @@ Tensor from_padded(const Tensor& padded_, const Tensor& offsets_, int64_t total)
   Device& dev = netcl::device_of(padded);
   const int64_t run = values.numel() / total;
   // The host does not know the lengths, so each sequence is divided into as many shares as the average one fills.
-  const int64_t wanted = dev.is_cpu() ? ceil_div(enough_items(dev), std::max<int64_t>(1, batch)) : 4096;
-  const int64_t filled = dev.is_cpu() ? total : total * run;
-  const int64_t shares = std::clamp<int64_t>(ceil_div(filled, std::max<int64_t>(1, batch)), 1, wanted);
+  const bool cpu = dev.is_cpu();
+  const int64_t wanted = cpu ? ceil_div(enough_items(dev), batch) : 4096, filled = cpu ? total : total * run;
+  const int64_t shares = std::clamp<int64_t>(ceil_div(filled, batch), 1, wanted);
   kernel(dev, "nested.cl", "from_padded", jagged_defs(padded, offsets))
       .launch(op, queue_of(padded), {size_t(shares), size_t(batch)}, element_group(dev), buf(values), buf(padded),
-              buf(offsets), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), batch, length, run, total, shares);
+              buf(offsets), Buf{assert_buffer(dev)},
+              NestedParams{batch, length, run, total, shares, assert_code(dev, op), {}});
   return values;
 }
 

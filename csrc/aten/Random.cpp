@@ -19,6 +19,7 @@
 
 #include <bit>
 
+#include "args/random.h"
 #include "aten/support/Generator.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
@@ -38,16 +39,15 @@ using Generator = std::optional<at::Generator>;
 // How groups of 64 (or 32 wide) values are divided among work-items.
 struct Groups {
   int64_t per_item;
-  size_t items, local;
+  size_t items;
   uint64_t blocks;  // Philox blocks drawn in total
 };
 Groups groups_for(const Device& device, int64_t n, int64_t values) {
   const int64_t total = ceil_div(n, values);
-  const int64_t per_item = device.is_cpu() ? std::clamp<int64_t>(even_part(device, total), 16, 512) : 1;
+  const int64_t per_item = std::clamp<int64_t>(even_part(device, total), 16, 512);
   // A GPU's work-item draws one of a group's 16 blocks.
-  const int64_t items = device.is_cpu() ? ceil_div(total, per_item) : total * 16;
-  return {per_item, static_cast<size_t>(items), device.is_cpu() ? size_t{1} : size_t{64},
-          static_cast<uint64_t>(total) * 16};
+  if (!device.is_cpu()) return {1, static_cast<size_t>(total) * 16, static_cast<uint64_t>(total) * 16};
+  return {per_item, static_cast<size_t>(ceil_div(total, per_item)), static_cast<uint64_t>(total) * 16};
 }
 
 // What elements are drawn from.
@@ -70,14 +70,12 @@ void fill_contiguous(const Distribution& dist, const Tensor& out, const Generato
   Defs defs;
   defs.set("DIST", name).set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
   if (wide) defs.set("WIDE", "1");
-  if (probabilities.defined()) defs.set("WITH_TENSOR", "1");
-  const PackedScalar pa = pack_scalar(a, acc), pb = pack_scalar(b, acc);
   const bool asserts = probabilities.defined();
   const Buf err{asserts ? assert_buffer(device) : nullptr};
-  const int32_t code = asserts ? assert_message_code(device, "Expected 0 <= p <= 1 for every probability p") : 0;
+  const int code = asserts ? assert_message_code(device, "Expected 0 <= p <= 1 for every probability p") : 0;
   kernel(device, "random.cl", "fill", defs)
-      .launch(op, queue_of(out), {g.items}, {g.local}, buf(out), buf_or_null(probabilities), out.numel(), g.per_item,
-              philox, Bytes{pa.words.data(), pa.size}, Bytes{pb.words.data(), pb.size}, err, code);
+      .launch(op, queue_of(out), {g.items}, element_group(device), buf(out), buf_or_null(probabilities), err, philox,
+              RandomParams{out.numel(), g.per_item, code, pack_scalar(a, acc).bits(), pack_scalar(b, acc).bits()});
 }
 
 void fill(const Distribution& dist, const Tensor& self, const Generator& generator) {
@@ -203,8 +201,9 @@ void multinomial_kernel(Tensor& result, const Tensor& self, int64_t samples, Gen
               assert_message_code(device, "probability tensor contains either `inf`, `nan` or element < 0"));
   kernel(device, "multinomial.cl", "pick", defs)
       .launch(op, queue_of(self), {each.items}, {each.local}, buf(found), buf(points), buf(cumulative), buf(weights),
-              points.numel(), each.chunk, samples, weights.size(1), err,
-              assert_message_code(device, "invalid multinomial distribution (sum of probabilities <= 0)"));
+              err,
+              PickParams{points.numel(), each.chunk, samples, weights.size(1),
+                         assert_message_code(device, "invalid multinomial distribution (sum of probabilities <= 0)")});
   result.copy_(rows ? found : found.squeeze(0));
 }
 
@@ -240,10 +239,11 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& self, double p, std::opt
   const Philox philox = philox_state(std::nullopt, device.index(), g.blocks);
   Defs defs;
   defs.set("IO", dtype_tag(in.scalar_type())).set("ACC", dtype_tag(acc));
-  const PackedScalar scale = pack_scalar(p == 1 ? 0.0 : 1.0 / (1.0 - p), acc);
+  const Bits keep = pack_scalar(static_cast<float>(1.0 - p), acc).bits();
+  const Bits scale = pack_scalar(p == 1 ? 0.0 : 1.0 / (1.0 - p), acc).bits();
   kernel(device, "dropout.cl", "dropout", defs)
-      .launch("aten::native_dropout", queue_of(in), {g.items}, {g.local}, buf(out), buf(mask), buf(in), in.numel(),
-              g.per_item, philox, static_cast<float>(1.0 - p), Bytes{scale.words.data(), scale.size});
+      .launch("aten::native_dropout", queue_of(in), {g.items}, element_group(device), buf(out), buf(mask), buf(in),
+              philox, RandomParams{in.numel(), g.per_item, 0, keep, scale});
   return {out, mask};
 }
 

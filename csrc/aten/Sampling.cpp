@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "args/random.h"
 #include "aten/support/Generator.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
@@ -36,9 +37,9 @@ Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor&
   Defs defs;
   defs.set("DIST", dist).set("IO", dtype_tag(a.scalar_type())).set("ACC", dtype_tag(acc));
   kernel(device, "sampling.cl", "sample", defs)
-      .launch(op, queue_of(a), {s.items}, {s.local}, buf(out), buf(a), buf_or_null(second), a.numel(), s.chunk, philox,
-              Buf{message ? assert_buffer(device) : nullptr},
-              int32_t(message ? assert_message_code(device, message) : 0));
+      .launch(op, queue_of(a), {s.items}, {s.local}, buf(out), buf(a), buf_or_null(second),
+              Buf{message ? assert_buffer(device) : nullptr}, philox,
+              RandomParams{a.numel(), s.chunk, message ? assert_message_code(device, message) : 0, {}, {}});
   return out;
 }
 

@@ -53,8 +53,8 @@ struct SpmmTerms {
 };
 // out = alpha * a * dense + beta * add; `out` is contiguous.
 void spmm(const char* op, const Csr& a, const at::Tensor& dense, const at::Tensor& out, const SpmmTerms& terms);
-// The "greatest" or "least" of the products of each row, and the number of the element that it comes from; in
-// an empty row 0, and the number of all elements.
+// The greatest ("amax") or least ("amin") of the products of each row, and the number of the element that it comes
+// from; in an empty row 0, and the number of all elements.
 void spmm_extreme(const char* op, const Csr& a, const at::Tensor& dense, const char* which, const at::Tensor& out,
                   const at::Tensor& arg);
 // alpha * (a[row] . b[col]) + beta * add, for the rows of two matrices at some places of their product.

@@ -156,27 +156,23 @@ void check_numbers(const Tensor& dense, const Tensor& values, const char* op) {
 Defs sparse_defs(const Device& dev, c10::ScalarType type, const Tensor& index, int64_t width) {
   const auto acc = compute_type(type);
   Defs defs;
-  defs.set("VAL", dtype_tag(type)).set("INDEX", dtype_tag(index.scalar_type())).set("ACC", dtype_tag(acc));
+  defs.set("VAL", dtype_tag(type)).set("IDX", dtype_tag(index.scalar_type())).set("ACC", dtype_tag(acc));
   defs.set("VEC", c10::isComplexType(acc) ? 1 : row_vec(dev, width));
   return defs;
 }
 
-struct Factors {
-  PackedScalar alpha, beta;
-  Factors(const Scalar& a, const Scalar& b, c10::ScalarType type)
-      : alpha(pack_scalar(a, compute_type(type))), beta(pack_scalar(b, compute_type(type))) {}
-  static Bytes bytes(const PackedScalar& p) { return {p.words.data(), p.size}; }
-};
+template <class Params>
+void set_factors(Params& p, const SpmmTerms& terms, c10::ScalarType type) {
+  p.alpha = pack_scalar(terms.alpha, compute_type(type)).bits();
+  p.beta = pack_scalar(terms.beta, compute_type(type)).bits();
+}
 
-SpmmParams spmm_params(const Device& dev, const Csr& a, const Tensor& dense) {
+SpmmParams spmm_params(const char* op, Device& dev, const Csr& a, const Tensor& dense) {
   const int64_t n = dense.size(1), nnz = a.values.numel();
   // As many rows as make a few thousand products, unless cores would be left without.
   const int64_t share = ceil_div<int64_t>(8192 * a.rows, std::max<int64_t>((nnz + a.rows) * n, 1));
-  const int64_t per = dev.is_cpu() ? std::clamp<int64_t>(share, 1, even_part(dev, a.rows)) : 1;
-  return {a.rows, n, dense.stride(0), per, dense.size(0), nnz};
-}
-Range spmm_items(const Device& dev, const SpmmParams& p) {
-  return {dev.is_cpu() ? size_t(ceil_div(p.rows, p.per)) : size_t(p.rows * p.n)};
+  const int64_t per = units_per_item(dev, a.rows, 1, share);
+  return {a.rows, n, dense.stride(0), per, dense.size(0), nnz, assert_code(dev, op)};
 }
 
 }  // namespace
@@ -187,14 +183,14 @@ void spmm(const char* op, const Csr& a, const Tensor& dense_, const Tensor& out,
   const auto type = dense.scalar_type();
   if (out.numel() == 0) return;
   Device& dev = netcl::device_of(dense);
-  const SpmmParams params = spmm_params(dev, a, dense);
-  const Factors f(terms.alpha, terms.beta, type);
+  SpmmParams params = spmm_params(op, dev, a, dense);
+  set_factors(params, terms, type);
   Defs defs = sparse_defs(dev, type, a.col, params.n);
-  if (terms.mean) defs.set("MEAN", 1);
-  kernel(dev, "sparse.cl", dev.is_cpu() ? "spmm" : "spmm_each", defs)
-      .launch(op, queue_of(dense), spmm_items(dev, params), element_group(dev), buf(out), buf_or_null(terms.add),
-              buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, assert_code(dev, op), params,
-              Factors::bytes(f.alpha), Factors::bytes(f.beta));
+  defs.set("RED", terms.mean ? "mean" : "sum");
+  kernel(dev, "sparse.cl", "spmm", defs)
+      .launch(op, queue_of(dense), row_elements(dev, params.rows, params.per, params.n), element_group(dev), buf(out),
+              buf_or_null(terms.add), buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)},
+              params);
 }
 
 void spmm_extreme(const char* op, const Csr& a, const Tensor& dense_, const char* which, const Tensor& out,
@@ -203,12 +199,12 @@ void spmm_extreme(const char* op, const Csr& a, const Tensor& dense_, const char
   if (out.numel() == 0) return;
   const Tensor dense = dense_.contiguous();
   Device& dev = netcl::device_of(dense);
-  const SpmmParams params = spmm_params(dev, a, dense);
+  const SpmmParams params = spmm_params(op, dev, a, dense);
   Defs defs = sparse_defs(dev, dense.scalar_type(), a.col, params.n);
-  defs.set("WHICH", which);
+  defs.set("RED", which);
   kernel(dev, "sparse.cl", "spmm_extreme", defs)
-      .launch(op, queue_of(dense), spmm_items(dev, params), element_group(dev), buf(out), buf(arg), buf(a.crow),
-              buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, assert_code(dev, op), params);
+      .launch(op, queue_of(dense), row_elements(dev, params.rows, params.per, params.n), element_group(dev), buf(out),
+              buf(arg), buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, params);
 }
 
 Tensor sampled_products(const char* op, const SampledPlaces& places, const Tensor& a_, const Tensor& b_,
@@ -219,12 +215,11 @@ Tensor sampled_products(const char* op, const SampledPlaces& places, const Tenso
   if (nnz == 0) return out;
   const Tensor row = places.row.to(places.col.scalar_type()).contiguous(), col = places.col.contiguous();
   Device& dev = netcl::device_of(a);
-  const SampledParams params{nnz, k, units_per_item(dev, nnz, k, 8192), a.size(0), b.size(0)};
-  const Factors f(terms.alpha, terms.beta, a.scalar_type());
+  SampledParams params{nnz, k, units_per_item(dev, nnz, k, 8192), a.size(0), b.size(0), assert_code(dev, op)};
+  set_factors(params, terms, a.scalar_type());
   kernel(dev, "sparse.cl", "sampled", sparse_defs(dev, a.scalar_type(), col, k))
-      .launch(op, queue_of(a), {size_t(ceil_div(nnz, params.per))}, element_group(dev), buf(out),
-              buf_or_null(terms.add), buf(row), buf(col), buf(a), buf(b), Buf{assert_buffer(dev)}, assert_code(dev, op),
-              params, Factors::bytes(f.alpha), Factors::bytes(f.beta));
+      .launch(op, queue_of(a), {size_t(ceil_div(nnz, params.per))}, element_group(dev), buf(out), buf(row), buf(col),
+              buf_or_null(terms.add), buf(a), buf(b), Buf{assert_buffer(dev)}, params);
   return out;
 }
 

@@ -17,10 +17,10 @@ struct Reduction {
 Reduction reduction_of(c10::string_view reduce) {
   if (reduce == "sum") return {};
   if (reduce == "mean") return {true, nullptr};
-  if (reduce == "amax") return {false, "greatest"};
+  if (reduce == "amax") return {false, "amax"};
   TORCH_CHECK(reduce == "amin", "sparse_mm_reduce: reduce argument must be one of sum, mean, amax and amin, got ",
               reduce);
-  return {false, "least"};
+  return {false, "amin"};
 }
 
 std::tuple<Tensor, Tensor> mm_reduce(const Tensor& self, const Tensor& other, c10::string_view reduce) {

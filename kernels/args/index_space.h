@@ -1,7 +1,7 @@
 // Arguments of indexed operators (csrc/aten/support/IndexSpace.cpp, kernels/common/index_space.h).
 #ifndef NETCL_ARGS_INDEX_SPACE_H
 #define NETCL_ARGS_INDEX_SPACE_H
-#include "args/args.h"
+#include "args/scalar.h"
 BEGIN_ARGS
 
 CONSTANT(kMaxIndexOuter, 6)
@@ -19,6 +19,13 @@ typedef struct {
   int64_t index_size[kMaxIndices], index_stride[kMaxIndices];  // of the dimension that an index selects from
 } IndexSpaceParams;
 SAME_SIZE(IndexSpaceParams, (6 + 6 + 10 + 60 + 16) * 8)
+
+// What a reduction adds up: source values, multiplied by alpha if `scaled` (index_add), or alpha itself if `fill`.
+typedef struct {
+  Bits alpha;
+  int32_t scaled, fill;
+} IndexedTerm;
+SAME_SIZE(IndexedTerm, 3 * 8)
 
 END_ARGS
 #endif

@@ -18,7 +18,6 @@ namespace {
 
 constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
 constexpr int kGather = 1, kScatter = 2, kFill = 3;
-constexpr int64_t kGrain = 4096;  // elements per work-item on CPUs
 constexpr int64_t kLongWay = 64;  // elements that a GPU's work-item reduces one after another at most
 
 // The function of OpenCL C that reduces into an element, if there is one.
@@ -204,14 +203,15 @@ IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
   const int64_t groups = a.rows / together;
   p.local = {1, 1};
   if (device.is_cpu()) {
-    a.n_per_item = whole ? a.n : std::min(a.n, kGrain);
+    const int64_t grain = element_grain(device);
+    a.n_per_item = whole ? a.n : std::min(a.n, grain);
     if (!whole && serial && together > 1) {
       // If few columns and many rows belong together, split the columns so that every core has work.
       const int64_t wanted = ceil_div(enough_items(device, 2), groups);
       a.n_per_item = std::min(a.n_per_item, round_up<int64_t>(ceil_div(a.n, wanted), 16));
     }
     a.rows_per_item =
-        together * std::max<int64_t>(1, std::min(kGrain / std::max<int64_t>(1, a.n_per_item * together), groups));
+        together * std::max<int64_t>(1, std::min(grain / std::max<int64_t>(1, a.n_per_item * together), groups));
   } else if (!whole && a.n >= 32) {
     a.n_per_item = 1;
     a.rows_per_item = together;
@@ -329,10 +329,9 @@ void IndexSpace::run_reduction(Device& device, const Reduction& r) {
   d.set("VEC", static_cast<int64_t>(c10::isComplexType(type) ? 1 : bytes == 8 ? 8 : 16));
   if (atomic) d.set("ATOMIC", int64_t{1});
   if (const char* native = native_atomic(type, r.red); atomic && native) d.set("NATIVE", native);
-  const int32_t scaled = !r.fill && !(r.alpha.equal(1)), fill = r.fill;
-  const Bits alpha = scalar_bits(r.alpha, acc);
-  if (sorted) return reduce_sorted(device, d, scaled, fill, alpha);
-  in_parts([&] { launch("scatter_gather.cl", "indexed_reduce", d, plan(device, serial), scaled, fill, alpha); });
+  const IndexedTerm term{scalar_bits(r.alpha, acc), !r.fill && !r.alpha.equal(1), r.fill};
+  if (sorted) return reduce_sorted(device, d, term);
+  in_parts([&] { launch("scatter_gather.cl", "indexed_reduce", d, plan(device, serial), term); });
 }
 
 void IndexSpace::fix_indices_along_rows() {
@@ -371,7 +370,7 @@ void IndexSpace::scatter_sorted(Device& device, const Defs& defs) {
   });
 }
 
-void IndexSpace::reduce_sorted(Device& device, const Defs& defs, int32_t scaled, int32_t fill, Bits alpha) {
+void IndexSpace::reduce_sorted(Device& device, const Defs& defs, const IndexedTerm& term) {
   const char* file = "scatter_sorted.cl";
   fix_indices_along_rows();
   constexpr int64_t kAccBytes = 16;  // of the largest compute type
@@ -380,7 +379,7 @@ void IndexSpace::reduce_sorted(Device& device, const Defs& defs, int32_t scaled,
     const int64_t chunks = ceil_div(p.args.rows, int64_t{kSortedChunk});
     const at::Tensor partial = at::empty({2 * chunks * p.args.n * kAccBytes}, keys.options().dtype(at::kByte));
     p.global = {static_cast<size_t>(chunks * p.args.n)};
-    launch(file, "reduce_sorted", defs, p, buf(keys), buf(order), buf(partial), scaled, fill, alpha);
+    launch(file, "reduce_sorted", defs, p, buf(keys), buf(order), buf(partial), term);
     launch(file, "join_sorted", defs, p, buf(keys), buf(partial));
   });
 }

@@ -12,9 +12,6 @@
 namespace netcl {
 
 // The bits of an element of any dtype.
-struct Bits {
-  uint64_t x = 0, y = 0;
-};
 Bits scalar_bits(const c10::Scalar& value, c10::ScalarType type);
 
 // A tensor's strides, with 0 along `dim`, whose position an index gives.
@@ -102,7 +99,7 @@ class IndexSpace {
   void redirect(const at::Tensor& destination);
   // scatter() and reduce() in an order that does not depend on timing, by many work-items for each element.
   void scatter_sorted(Device& device, const Defs& defs);
-  void reduce_sorted(Device& device, const Defs& defs, int32_t scaled, int32_t fill, Bits alpha);
+  void reduce_sorted(Device& device, const Defs& defs, const IndexedTerm& term);
   template <class... Args>
   void launch(const char* file, const char* name, const Defs& defs, const Plan& plan, const Args&... args);
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "args/scalar.h"
+
 namespace netcl {
 
 // The number as an operator's argument of that dtype: rounded to it, and an error beyond its range.
@@ -25,6 +27,7 @@ struct PackedScalar {
     std::memcpy(reinterpret_cast<char*>(words.data()) + at, &value, sizeof(T));
     size = at + sizeof(T);
   }
+  Bits bits() const { return {words[0], words[1]}; }
 };
 
 inline PackedScalar pack_scalar(const c10::Scalar& s, c10::ScalarType type) {

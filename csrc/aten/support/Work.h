@@ -37,6 +37,9 @@ inline int64_t units_per_item(const Device& device, int64_t n, int64_t cost, int
   return std::clamp<int64_t>(least / std::max<int64_t>(cost, 1), 1, std::max<int64_t>(even_part(device, n), 1));
 }
 
+// Elements per work-item of kernels that move elements or compute them from their position.
+inline int64_t element_grain(const Device& device) { return device.is_cpu() ? 4096 : 16; }
+
 // The work-group of a kernel whose work-items do not know each other.
 constexpr size_t kElementGroup = 64;  // on a GPU
 inline Range element_group(const Device& device) { return {device.is_cpu() ? size_t{1} : kElementGroup}; }

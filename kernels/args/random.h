@@ -1,0 +1,24 @@
+// Arguments of random numbers (csrc/aten/Random.cpp, csrc/aten/Sampling.cpp).
+#ifndef NETCL_ARGS_RANDOM_H
+#define NETCL_ARGS_RANDOM_H
+#include "args/scalar.h"
+BEGIN_ARGS
+
+// random.cl, dropout.cl, sampling.cl: n numbers. A work-item takes `per` elements, or `per` groups of Philox blocks. a
+// and b are the distribution's parameters; dropout's are the probability to keep an element, and its factor then.
+typedef struct {
+  int64_t n, per;
+  int64_t code;  // for assertions
+  Bits a, b;
+} RandomParams;
+SAME_SIZE(RandomParams, 7 * 8)
+
+// multinomial.cl: n draws, `samples` from each row of `classes` weights.
+typedef struct {
+  int64_t n, per, samples, classes;
+  int64_t code;
+} PickParams;
+SAME_SIZE(PickParams, 5 * 8)
+
+END_ARGS
+#endif

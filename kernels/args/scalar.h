@@ -1,0 +1,14 @@
+// A number whose type only a kernel's -D options determine (kernels/common/scalar.h): its bits, the first ones in
+// `low`.
+#ifndef NETCL_ARGS_SCALAR_H
+#define NETCL_ARGS_SCALAR_H
+#include "args/args.h"
+BEGIN_ARGS
+
+typedef struct {
+  uint64_t low, high;
+} Bits;
+SAME_SIZE(Bits, 2 * 8)
+
+END_ARGS
+#endif

@@ -5,6 +5,7 @@
 // its real tag (reads with an imaginary part of 0, writes the real part).
 #define WORK_GROUPS
 #define VEC 1
+#include "args/fft.h"
 #include "common/vector.h"
 #include "common/complex.h"
 #include "common/few.h"
@@ -71,29 +72,28 @@ static inline void butterfly(VT* v, __global const VT* root, uint step) {
 #endif
 }
 
-// The input holds the first `in_n` elements of the dimension; the others are the conjugates of their mirror images,
-// since the transform is real. Writes `out_n` elements, multiplied by `normalized` to the power of 0, -1/2 or -1.
-__kernel void pass(BUF(out), BUF(in), BUF(root), long butterflies, long lines, long inner, long n, long done, long in_n,
-                   long out_n, long normalization, long normalized) {
-  const uint i = get_global_id(0);
+// The input holds the first elements of the dimension; the others are the conjugates of their mirror images, since the
+// transform is real.
+__kernel void pass(BUF(out), BUF(in), BUF(root), const FftPassParams P) {
+  const uint i = get_global_id(0), inner = P.inner, done = P.done;
   const ulong line = get_global_id(1);
-  if (i >= butterflies || line >= lines) return;
-  const uint stride = n / RADIX, j = i / (uint)inner, at = i - j * (uint)inner;
-  const uint block = j / (uint)done, k = j - block * (uint)done, turn = k * (stride / (uint)done);
-  __global const STORAGE(IN)* src = PTR(in, const STORAGE(IN)) + line * in_n * inner + at;
-  __global STORAGE(OUT)* dst = PTR(out, STORAGE(OUT)) + line * out_n * inner + at;
+  if (i >= P.butterflies || line >= P.lines) return;
+  const uint stride = P.n / RADIX, j = i / inner, at = i - j * inner;
+  const uint block = j / done, k = j - block * done, turn = k * (stride / done);
+  __global const STORAGE(IN)* src = PTR(in, const STORAGE(IN)) + line * P.in_n * P.inner + at;
+  __global STORAGE(OUT)* dst = PTR(out, STORAGE(OUT)) + line * P.out_n * P.inner + at;
   __global const VT* w = PTR(root, const VT);
   VT v[RADIX];
   FOR_FEW(r, 0, RADIX, RADIX) {
     const uint p = j + r * stride;
-    v[r] = p < in_n ? LOAD(IN, ACC, 1, src, p * inner) : c_conj(LOAD(IN, ACC, 1, src, (n - p) * inner));
+    v[r] = p < P.in_n ? LOAD(IN, ACC, 1, src, p * P.inner) : c_conj(LOAD(IN, ACC, 1, src, (P.n - p) * P.inner));
     if (r > 0 && done > 1) v[r] = c_mul(v[r], w[r * turn]);
   }
   butterfly(v, w, stride);
-  const R scale = normalization == 0 ? 1 : normalization == 1 ? 1 / sqrt((R)normalized) : 1 / (R)normalized;
+  const R scale = P.normalization == 0 ? 1 : P.normalization == 1 ? 1 / sqrt((R)P.normalized) : 1 / (R)P.normalized;
   FOR_FEW(r, 0, RADIX, RADIX) {
-    const ulong p = (ulong)block * done * RADIX + k + r * done;
-    if (p < out_n) STORE(OUT, ACC, 1, dst, p * inner, v[r] * scale);
+    const ulong p = (ulong)block * P.done * RADIX + k + r * P.done;
+    if (p < P.out_n) STORE(OUT, ACC, 1, dst, p * P.inner, v[r] * scale);
   }
 }
 #endif

@@ -2,6 +2,7 @@
 // panels, exchanges of rows. GPUs have kernels of their own for all but the last, in linalg_gpu.cl.
 // -D: those of linalg/matrices.h (ACC=i64 for exchanges only), BLOCK.
 #define WORK_GROUPS
+#include "args/linalg.h"
 #include "linalg/matrices.h"
 
 #if !defined(ACC_INTEGRAL)
@@ -41,25 +42,24 @@ __kernel void cholesky_block(MATRIX(a), BUF(info), long batches, long n, long fi
   }
 }
 
-// P A = L U of a panel of `columns` columns, in place. Row 0 of the panel is row `first` of the matrix, and pivots
-// (1-based) count from row 1 of the matrix. One work-item per matrix. info: the first column (1-based) without a pivot.
-__kernel void lu_panel(MATRIX(a), VECTOR(pivot), BUF(info), long batches, long rows, long columns, long first,
-                       int exchange) {
-  const long batch = get_global_id(0);
-  if (batch >= batches) return;
+// P A = L U of a panel, in place. Pivots (1-based) count from row 1 of the matrix. One work-item per matrix. info: the
+// first column (1-based) without a pivot.
+__kernel void lu_panel(MATRIX(a), VECTOR(pivot), BUF(info), const PanelParams P) {
+  const long batch = get_global_id(0), rows = P.rows, columns = P.columns;
+  if (batch >= P.batches) return;
   for (long j = 0; j < min(rows, columns); j++) {
     long p = j;
     R best = MAGNITUDE(AT(a, batch, j, j));
-    for (long i = j + 1; exchange && i < rows; i++) {
+    for (long i = j + 1; P.exchange && i < rows; i++) {
       const R other = MAGNITUDE(AT(a, batch, i, j));
       if (other > best) {
         best = other;
         p = i;
       }
     }
-    PTR(pivot, int)[batch * pivot_batch + j] = (int)(first + p + 1);
+    PTR(pivot, int)[batch * pivot_batch + j] = (int)(P.first + p + 1);
     if (best == 0) {
-      if (PTR(info, int)[batch] == 0) PTR(info, int)[batch] = (int)(first + j + 1);
+      if (PTR(info, int)[batch] == 0) PTR(info, int)[batch] = (int)(P.first + j + 1);
       continue;
     }
     for (long c = 0; c < columns && p != j; c++) {
@@ -77,16 +77,15 @@ __kernel void lu_panel(MATRIX(a), VECTOR(pivot), BUF(info), long batches, long r
 }
 #endif
 
-// Exchanges rows k and pivot[k] - 1 for k from `begin` up to `end`, or in reverse order; one work-item per column. If
-// `err` is given, a pivot that is not a row is reported and skipped.
-__kernel void exchange_rows(MATRIX(a), VECTOR(pivot), long begin, long end, long rows, long columns, int down, BUF(err),
-                            int code) {
+// Exchanges rows k and pivot[k] - 1; one work-item per column. If `err` is given, a pivot that is not a row is reported
+// and skipped.
+__kernel void exchange_rows(MATRIX(a), VECTOR(pivot), BUF(err), const ExchangeParams P) {
   const long column = get_global_id(0), batch = get_global_id(1);
-  if (column >= columns) return;
-  for (long s = begin; s < end; s++) {
-    const long k = down ? begin + end - 1 - s : s, p = PTR(pivot, const int)[batch * pivot_batch + k] - 1;
-    if (p < 0 || p >= rows) {
-      netcl_report(PTR(err, int), code, 0, 0);
+  if (column >= P.columns) return;
+  for (long s = P.begin; s < P.end; s++) {
+    const long k = P.down ? P.begin + P.end - 1 - s : s, p = PTR(pivot, const int)[batch * pivot_batch + k] - 1;
+    if (p < 0 || p >= P.rows) {
+      netcl_report(PTR(err, int), P.code, 0, 0);
       continue;
     }
     const VT other = AT(a, batch, p, column);

@@ -2,6 +2,7 @@
 // -D: those of linalg/matrices.h, GROUP (work-items per work-group, a power of two), SIDE (a power of two, not less
 // than the rows of a block; not for lu_panel).
 #define WORK_GROUPS
+#include "args/linalg.h"
 #include "common/join_group.h"
 #include "linalg/matrices.h"
 
@@ -44,19 +45,19 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void cholesky_block(
 
 // As lu_panel, for a panel of up to SIDE rows.
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_block(MATRIX(a), VECTOR(pivot), BUF(info),
-                                                                          long batches, int rows, int columns,
-                                                                          int first, int exchange) {
+                                                                          const PanelParams P) {
+  const int rows = P.rows, columns = P.columns, first = P.first;
   __local VT tiles[BLOCKS * SIDE * SIDE];
   __local VT* tile = tiles + LID / TEAM * (SIDE * SIDE);
   const long batch = BLOCK_BATCH;
-  const int there = batch < batches;
+  const int there = batch < P.batches;
   FOR_ELEMENTS(i, j, 0, columns) if (i < rows) TILE_AT(i, j) = there ? AT(a, batch, i, j) : FROM_REAL((R)0);
   SYNC();
   int failed = 0;
   for (int k = 0; k < min(rows, columns); k++) {
     int p = k;
     R best = MAGNITUDE(TILE_AT(k, k));
-    for (int i = k + 1; exchange && i < rows; i++) {
+    for (int i = k + 1; P.exchange && i < rows; i++) {
       const R other = MAGNITUDE(TILE_AT(i, k));
       p = other > best ? i : p;
       best = other > best ? other : best;
@@ -117,12 +118,12 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void solve_block(MAT
 // P A = L U of a panel, in place, as in linalg.cl. A work-group takes the panel of a matrix, and a work-item some rows,
 // in which it finds the candidate for the next pivot while it updates them.
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_panel(MATRIX(a), VECTOR(pivot), BUF(info),
-                                                                          long rows, int columns, int first,
-                                                                          int exchange) {
+                                                                          const PanelParams P) {
   __local R bests[GROUP];
   __local int places[GROUP];
   __local VT line[MOST_COLUMNS];
-  const long batch = get_group_id(0);
+  const long batch = get_group_id(0), rows = P.rows;
+  const int columns = P.columns, first = P.first, exchange = P.exchange;
   int place = 0, failed = 0;
   R best = -1;
   for (long i = 1 + LID; exchange && i < rows; i += GROUP) {

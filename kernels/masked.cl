@@ -51,9 +51,9 @@ __kernel void masked_fill(BUF(o), BUF(m), BUF(v), ulong2 imm, const MaskedFillPa
   }
 }
 
-__kernel void count(BUF(x), BUF(counts), long n, long chunk, NONZERO_BITS) {
-  const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
-  if (begin >= n) return;
+__kernel void count(BUF(x), BUF(counts), const ChunkParams C) {
+  const long k = get_global_id(0), begin = k * C.chunk, end = min(begin + C.chunk, C.n);
+  if (begin >= C.n) return;
   __global const elem_t* x = PTR(x, const elem_t);
   long found = 0;
   for (long i = begin; i < end; i++) found += NONZERO(x[i]) ? 1 : 0;
@@ -70,15 +70,15 @@ __kernel void scan(BUF(counts), long n) {
   counts[n] = sum;
 }
 
-__kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, NONZERO_BITS, const PositionParams L) {
-  const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
-  if (begin >= n) return;
+__kernel void positions(BUF(o), BUF(x), BUF(counts), const ChunkParams C, const PositionParams L) {
+  const long k = get_global_id(0), begin = k * C.chunk, end = min(begin + C.chunk, C.n);
+  if (begin >= C.n) return;
   __global const elem_t* x = PTR(x, const elem_t);
   __global long* o = PTR(o, long);
   __global const long* counts = PTR(counts, const long);
   long rank = counts[k];
   const long limit = min(counts[k + 1], L.limit);
-  const long inner = L.ndim > 1 ? L.size[0] : n;
+  const long inner = L.ndim > 1 ? L.size[0] : C.n;
   long row = begin / inner, column = begin - row * inner;
   for (long i = begin; i < end && rank < limit; i++) {
     // Writes before it is known whether the element counts. This avoids a branch, and the next element overwrites it.
@@ -104,9 +104,9 @@ __kernel void positions(BUF(o), BUF(x), BUF(counts), long n, long chunk, NONZERO
 }
 
 // Copies the marked elements of x in order.
-__kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk) {
-  const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
-  if (begin >= n) return;
+__kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), const ChunkParams C) {
+  const long k = get_global_id(0), begin = k * C.chunk, end = min(begin + C.chunk, C.n);
+  if (begin >= C.n) return;
   __global const uchar* m = PTR(m, const uchar);
   __global elem_t* o = PTR(o, elem_t);
   __global const elem_t* x = PTR(x, const elem_t);
@@ -119,15 +119,15 @@ __kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk) {
   }
 }
 // Copies the elements of x in order to where the mask is set.
-__kernel void spread(BUF(o), BUF(x), BUF(m), BUF(counts), long n, long chunk, long size, BUF(e), int code) {
-  const long k = get_global_id(0), begin = k * chunk, end = min(begin + chunk, n);
-  if (begin >= n) return;
+__kernel void spread(BUF(o), BUF(x), BUF(m), BUF(counts), BUF(e), const ChunkParams C) {
+  const long k = get_global_id(0), begin = k * C.chunk, end = min(begin + C.chunk, C.n);
+  if (begin >= C.n) return;
   __global const uchar* m = PTR(m, const uchar);
   long rank = PTR(counts, const long)[k];
   for (long i = begin; i < end; i++) {
     if (!m[i]) continue;
-    if (rank >= size) {
-      netcl_report(PTR(e, int), code, rank, size);
+    if (rank >= C.size) {
+      netcl_report(PTR(e, int), C.code, rank, C.size);
       return;
     }
     PTR(o, elem_t)[i] = PTR(x, const elem_t)[rank++];

@@ -19,29 +19,28 @@ ALWAYS_INLINE long rank_in_tile(uint found, long* before, __local uint* sums) {
 }
 
 // counts[0] becomes 0, and counts[k + 1] the number in chunk k.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count(BUF(x), BUF(counts), long n, long chunk,
-                                                                       NONZERO_BITS) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count(BUF(x), BUF(counts), const ChunkParams C) {
   __local uint sums[2 * GROUP];
-  const long k = get_group_id(0), t = get_local_id(0), end = min((k + 1) * chunk, n);
+  const long k = get_group_id(0), t = get_local_id(0), end = min((k + 1) * C.chunk, C.n);
   __global const elem_t* x = PTR(x, const elem_t);
   uint found = 0, total;
-  for (long i = k * chunk + t; i < end; i += GROUP) found += NONZERO(x[i]) ? 1 : 0;
+  for (long i = k * C.chunk + t; i < end; i += GROUP) found += NONZERO(x[i]) ? 1 : 0;
   sum_before(found, sums, &total);
   if (t > 0) return;
   PTR(counts, long)[k + 1] = total;
   if (k == 0) PTR(counts, long)[0] = 0;
 }
 
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void positions(BUF(o), BUF(x), BUF(counts), long n,
-                                                                           long chunk, NONZERO_BITS,
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void positions(BUF(o), BUF(x), BUF(counts),
+                                                                           const ChunkParams C,
                                                                            const PositionParams L) {
   __local uint sums[2 * GROUP];
-  const long k = get_group_id(0), end = min((k + 1) * chunk, n);
+  const long k = get_group_id(0), end = min((k + 1) * C.chunk, C.n);
   __global const elem_t* x = PTR(x, const elem_t);
   __global const long* counts = PTR(counts, const long);
   long before = counts[k];
   const long limit = min(counts[k + 1], L.limit);
-  for (long tile = k * chunk; tile < end && before < limit; tile += TILE) {
+  for (long tile = k * C.chunk; tile < end && before < limit; tile += TILE) {
     const long first = tile + get_local_id(0) * EACH, last = min(first + EACH, end);
     uint found = 0;
     for (long i = first; i < last; i++) found += NONZERO(x[i]) ? 1 : 0;
@@ -61,15 +60,15 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void positions(BUF(o
 }
 
 // Copies the marked elements of x in order.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void compact(BUF(o), BUF(x), BUF(m), BUF(counts), long n,
-                                                                         long chunk) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void compact(BUF(o), BUF(x), BUF(m), BUF(counts),
+                                                                         const ChunkParams C) {
   __local uint sums[2 * GROUP];
-  const long k = get_group_id(0), end = min((k + 1) * chunk, n);
+  const long k = get_group_id(0), end = min((k + 1) * C.chunk, C.n);
   __global const uchar* m = PTR(m, const uchar);
   __global const long* counts = PTR(counts, const long);
   long before = counts[k];
   const long limit = counts[k + 1];
-  for (long tile = k * chunk; tile < end && before < limit; tile += TILE) {
+  for (long tile = k * C.chunk; tile < end && before < limit; tile += TILE) {
     const long first = tile + get_local_id(0) * EACH, last = min(first + EACH, end);
     uint found = 0;
     for (long i = first; i < last; i++) found += m[i] ? 1 : 0;
@@ -80,25 +79,25 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void compact(BUF(o),
 }
 
 // Copies the elements of x in order to where the mask is set.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void spread(BUF(o), BUF(x), BUF(m), BUF(counts), long n,
-                                                                        long chunk, long size, BUF(e), int code) {
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void spread(BUF(o), BUF(x), BUF(m), BUF(counts), BUF(e),
+                                                                        const ChunkParams C) {
   __local uint sums[2 * GROUP];
-  const long k = get_group_id(0), end = min((k + 1) * chunk, n);
+  const long k = get_group_id(0), end = min((k + 1) * C.chunk, C.n);
   __global const uchar* m = PTR(m, const uchar);
   __global const long* counts = PTR(counts, const long);
   long before = counts[k];
   const long limit = counts[k + 1];
-  for (long tile = k * chunk; tile < end && before < limit; tile += TILE) {
+  for (long tile = k * C.chunk; tile < end && before < limit; tile += TILE) {
     const long first = tile + get_local_id(0) * EACH, last = min(first + EACH, end);
     uint found = 0;
     for (long i = first; i < last; i++) found += m[i] ? 1 : 0;
     long rank = rank_in_tile(found, &before, sums);
     for (long i = first; i < last; i++) {
       if (!m[i]) continue;
-      if (rank < size)
+      if (rank < C.size)
         PTR(o, elem_t)[i] = PTR(x, const elem_t)[rank];
       else
-        netcl_report(PTR(e, int), code, rank, size);
+        netcl_report(PTR(e, int), C.code, rank, C.size);
       rank++;
     }
   }

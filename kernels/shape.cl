@@ -5,6 +5,9 @@
 #include "common/few.h"
 #include "common/vector.h"
 
+#ifdef ACC
+#include "common/scalar.h"
+#endif
 #ifdef BYTES
 #include "common/elements.h"
 
@@ -14,7 +17,11 @@ static inline void zero_run(__global elem_t* d, long n) {
 #endif
 
 // A work-item takes consecutive elements of one input, wherever rows begin and end.
-__kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), BUF(i6), BUF(i7), const CatParams L) {
+#define EACH_INPUT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define INPUT_BUF(k) BUF(i##k),
+#define CHOOSE(n) \
+  if (k == n) p = i##n##_buf + i##n##_off;
+__kernel void cat(BUF(o), EACH_INPUT(INPUT_BUF) const CatParams L) {
   const int k = get_global_id(1);
   long width = 0, start = 0;
   FOR_FEW(i, 0, k + 1, kMaxCatInputs) {
@@ -25,14 +32,8 @@ __kernel void cat(BUF(o), BUF(i0), BUF(i1), BUF(i2), BUF(i3), BUF(i4), BUF(i5), 
   long at = (long)get_global_id(0) * L.per_item;
   const long end = min(at + L.per_item, total);
   if (at >= end) return;
-  __global const uchar* p = k == 0   ? i0_buf + i0_off
-                            : k == 1 ? i1_buf + i1_off
-                            : k == 2 ? i2_buf + i2_off
-                            : k == 3 ? i3_buf + i3_off
-                            : k == 4 ? i4_buf + i4_off
-                            : k == 5 ? i5_buf + i5_off
-                            : k == 6 ? i6_buf + i6_off
-                                     : i7_buf + i7_off;
+  __global const uchar* p = 0;
+  EACH_INPUT(CHOOSE)
   __global const elem_t* s = (__global const elem_t*)p;
   long row = at / width, column = at - row * width;
   while (at < end) {
@@ -73,14 +74,14 @@ __kernel void triangle(BUF(o), BUF(s), const TriangleParams L) {
   }
 }
 
-// kind 0: linspace, exact at both ends and symmetric; 1: logspace, base ** linspace; 2: start + i * step.
-__kernel void sequence(BUF(o), int kind, long n, long chunk, ST start, ST end, ST step, ST base) {
+__kernel void sequence(BUF(o), const SequenceParams L) {
   __global STORAGE(OUT)* o = PTR(o, STORAGE(OUT));
-  const long first = (long)get_global_id(0) * chunk, last = min(first + chunk, n);
+  const long n = L.n, first = (long)get_global_id(0) * L.per_item, last = min(first + L.per_item, n);
+  const ST start = scalar_of(L.start), end = scalar_of(L.end), step = scalar_of(L.step);
   for (long i = first; i < last; i++) {
-    ST v = kind < 2 && i >= n / 2 ? end - step * (ST)(n - 1 - i) : start + step * (ST)i;
+    ST v = L.kind < 2 && i >= n / 2 ? end - step * (ST)(n - 1 - i) : start + step * (ST)i;
 #ifdef ACC_FLOATING
-    if (kind == 1) v = pow(base, v);
+    if (L.kind == 1) v = pow(scalar_of(L.base), v);
 #endif
     STORE(OUT, ACC, 1, o, i, v);
   }

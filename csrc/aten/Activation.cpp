@@ -48,6 +48,7 @@
 #include <ATen/ops/threshold_backward_native.h>
 #include <ATen/ops/threshold_native.h>
 
+#include "args/loss.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
@@ -148,9 +149,9 @@ Tensor bce_elements(const Tensor& self, const Tensor& target) {
   Defs defs;
   defs.set("IN", dtype_tag(x.scalar_type())).set("ACC", compute_tag(x.scalar_type())).set("VEC", vec);
   kernel(dev, "binary_cross_entropy.cl", "binary_cross_entropy", defs)
-      .launch(op, queue_of(x), {s.items}, {s.local}, buf(loss), buf(x), buf(y), x.numel(), s.chunk,
-              Buf{assert_buffer(dev)}, assert_message_code(dev, "all elements of input should be between 0 and 1"),
-              assert_message_code(dev, "all elements of target should be between 0 and 1"));
+      .launch(op, queue_of(x), {s.items}, {s.local}, buf(loss), buf(x), buf(y), Buf{assert_buffer(dev)},
+              BceParams{x.numel(), s.chunk, assert_message_code(dev, "all elements of input should be between 0 and 1"),
+                        assert_message_code(dev, "all elements of target should be between 0 and 1")});
   return loss;
 }
 Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,

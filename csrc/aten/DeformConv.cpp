@@ -114,8 +114,7 @@ struct DeformConv {
     const int64_t points = n * p.groups * taps() * pixels(), blocks = ceil_div(p.channels / p.groups, p.block);
     if (points * blocks == 0) return;
     kernel(dev, "vision/deform_conv.cl", name, defs)
-        .launch(op, queue_of(input), {size_t(ceil_div(points, per)), size_t(blocks)},
-                {dev.is_cpu() ? size_t(1) : size_t(64), 1}, bufs..., p);
+        .launch(op, queue_of(input), {size_t(ceil_div(points, per)), size_t(blocks)}, element_group(dev), bufs..., p);
   }
   // A CPU's work-item takes a row of pixels and all channels of a group, a GPU's one of each.
   int64_t points_per() const { return dev.is_cpu() ? p.out_w : 1; }

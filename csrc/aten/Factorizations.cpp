@@ -20,6 +20,7 @@
 
 #include <bit>
 
+#include "args/linalg.h"
 #include "aten/linalg/Matrices.h"
 #include "aten/support/Library.h"
 #include "aten/support/Structured.h"
@@ -101,10 +102,10 @@ void exchange_rows(const char* op, const Tensor& a, const Tensor& pivots, int64_
   if (a.numel() == 0) return;
   Device& device = netcl::device_of(a);
   linalg_kernel(a, "exchange_rows")
-      .launch(op, queue_of(a), {count(a.size(2)), count(a.size(0))}, {kGroup}, buf(a), a.strides(), buf(pivots),
-              pivots.stride(0), begin, end, a.size(1), a.size(2), int32_t(down),
-              Buf{message ? assert_buffer(device) : nullptr},
-              int32_t(message ? assert_message_code(device, message) : 0));
+      .launch(
+          op, queue_of(a), {count(a.size(2)), count(a.size(0))}, {kGroup}, buf(a), a.strides(), buf(pivots),
+          pivots.stride(0), Buf{message ? assert_buffer(device) : nullptr},
+          ExchangeParams{begin, end, a.size(1), a.size(2), down, message ? assert_message_code(device, message) : 0});
 }
 
 void triangular_solve_kernel(const Tensor& a, const Tensor& b, bool left, bool upper, TransposeType transpose,
@@ -152,21 +153,17 @@ void cholesky_kernel(const Tensor& input, const Tensor& info, bool upper) {
 // P A = L U of the columns `panel`, whose first row is row `at` of the matrix.
 void factor_panel(const Tensor& panel, const Tensor& pivots, const Tensor& info, int64_t at, bool exchange) {
   constexpr const char* op = "aten::linalg_lu_factor";
-  const int64_t batches = panel.size(0), rows = panel.size(1), columns = panel.size(2);
+  const PanelParams p{panel.size(0), panel.size(1), panel.size(2), at, exchange};
   if (on_cpu(panel)) {
     linalg_kernel(panel, "lu_panel")
-        .launch(op, queue_of(panel), {count(batches)}, {1}, buf(panel), panel.strides(), buf(pivots), pivots.stride(0),
-                buf(info), batches, rows, columns, at, int32_t(exchange));
-  } else if (rows <= kBlock) {
-    const GroupKernel factor(panel, "lu_block", std::max(rows, columns));
-    factor.launch(op, panel, ceil_div(batches, factor.blocks()), buf(panel), panel.strides(), buf(pivots),
-                  pivots.stride(0), buf(info), batches, int32_t(rows), int32_t(columns), int32_t(at),
-                  int32_t(exchange));
-  } else {
-    GroupKernel(panel, "lu_panel", rows, true)
-        .launch(op, panel, batches, buf(panel), panel.strides(), buf(pivots), pivots.stride(0), buf(info), rows,
-                int32_t(columns), int32_t(at), int32_t(exchange));
+        .launch(op, queue_of(panel), {count(p.batches)}, {1}, buf(panel), panel.strides(), buf(pivots),
+                pivots.stride(0), buf(info), p);
+    return;
   }
+  const bool one_block = p.rows <= kBlock;
+  const GroupKernel factor(panel, one_block ? "lu_block" : "lu_panel", std::max(p.rows, p.columns), !one_block);
+  factor.launch(op, panel, one_block ? ceil_div(p.batches, factor.blocks()) : p.batches, buf(panel), panel.strides(),
+                buf(pivots), pivots.stride(0), buf(info), p);
 }
 
 void lu_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& info, bool exchange) {

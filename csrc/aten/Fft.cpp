@@ -14,6 +14,7 @@
 #include <cmath>
 #include <string>
 
+#include "args/fft.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 
@@ -94,8 +95,9 @@ Tensor passes(const Plan& plan, const Tensor& x, IntArrayRef factors) {
     const size_t width = std::min<size_t>(kFftGroup, std::bit_ceil(static_cast<size_t>(butterflies)));
     kernel(device, "fft.cl", "pass", defs)
         .launch(plan.op, queue_of(x), {static_cast<size_t>(butterflies), static_cast<size_t>(lines)},
-                {width, kFftGroup / width}, buf(to), buf(from), buf(root), butterflies, lines, inner, n, done, from_n,
-                sizes[d], static_cast<int64_t>(scale.mode), scale.elements);
+                {width, kFftGroup / width}, buf(to), buf(from), buf(root),
+                FftPassParams{butterflies, lines, inner, n, done, from_n, sizes[d], static_cast<int64_t>(scale.mode),
+                              scale.elements});
     spare = k == 0 ? Tensor() : from;
     from = to;
     done *= radix;

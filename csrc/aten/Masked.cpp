@@ -14,6 +14,7 @@
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
+#include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 #include "runtime/Copies.h"
 #include "runtime/OpName.h"
@@ -49,7 +50,7 @@ void fill_part(at::TensorIteratorBase& iter, int ndim, const char* out, const ch
     a.rows *= shape[d];
     a.ndim++;
   }
-  const int64_t grain = dev.is_cpu() ? 4096 : 16;
+  const int64_t grain = element_grain(dev);
   a.n_per_item = std::min(a.n, grain);
   a.rows_per_item = std::max<int64_t>(1, grain / a.n_per_item);
   kernel(dev, "masked.cl", "masked_fill", bytes_defs(iter.element_size(0)))
@@ -108,9 +109,10 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
 // Where each chunk's elements go: the counts of non-zero elements per chunk, scanned, with their total at the end.
 struct Chunks {
   Tensor starts;
-  int64_t n, chunk, items;
-  int64_t group;  // work-items that take a chunk together
-  uint64_t low, high;
+  ChunkParams params{};
+  int64_t items;     // chunks
+  int64_t group;     // work-items that take a chunk together
+  const char* file;  // of the kernels
 
   int64_t total(const char* op) const {
     const OpName scope(op);
@@ -122,8 +124,8 @@ struct Chunks {
   void launch(const char* op, const char* name, size_t bytes, const Args&... args) const {
     Device& dev = netcl::device_of(starts);
     Defs defs = bytes_defs(bytes);
-    if (!dev.is_cpu()) defs.set("GROUP", group).set("IDX", n > std::numeric_limits<int32_t>::max() ? "long" : "int");
-    kernel(dev, dev.is_cpu() ? "masked.cl" : "masked_gpu.cl", name, defs)
+    defs.set("GROUP", group).set("IDX", params.n > std::numeric_limits<int32_t>::max() ? "long" : "int");
+    kernel(dev, file, name, defs)
         .launch(op, queue_of(starts), {static_cast<size_t>(items * group)}, {static_cast<size_t>(group)}, args...);
   }
 };
@@ -131,26 +133,27 @@ struct Chunks {
 Chunks count_chunks(const char* op, const Tensor& x) {
   Device& dev = netcl::device_of(x);
   Chunks c;
-  c.n = x.numel();
-  const int64_t most = static_cast<int64_t>(std::bit_floor(dev.info().max_work_group_size));
-  c.group = dev.is_cpu() ? 1 : std::min<int64_t>(128, most);
+  const bool cpu = dev.is_cpu();
+  c.file = cpu ? "masked.cl" : "masked_gpu.cl";
+  ChunkParams& p = c.params;
+  p.n = x.numel();
+  c.group = static_cast<int64_t>(row_group(dev));
   // One work-item, or one work-group, scans the counts, so there must be few.
-  c.chunk = std::max<int64_t>(dev.is_cpu() ? 4096 : 8 * c.group, ceil_div<int64_t>(c.n, 4096));
-  c.items = ceil_div(c.n, c.chunk);
+  p.chunk = std::max<int64_t>(cpu ? 4096 : 8 * c.group, ceil_div<int64_t>(p.n, 4096));
+  c.items = ceil_div(p.n, p.chunk);
   c.starts = at::empty({c.items + 1}, x.options().dtype(at::kLong));
   // For floating-point numbers the sign bit is ignored, since -0 equals 0.
-  c.low = c.high = ~uint64_t{0};
+  p.low = p.high = ~uint64_t{0};
   const auto type = at::toRealValueType(x.scalar_type());
   if (at::isFloatingType(type)) {
     const int bits = static_cast<int>(8 * at::elementSize(type));
     const uint64_t sign = uint64_t{1} << (bits - 1);
-    c.low = c.high = ~sign;
-    if (x.scalar_type() == at::kComplexFloat) c.low = ~(sign | sign << 32);
+    p.low = p.high = ~sign;
+    if (x.scalar_type() == at::kComplexFloat) p.low = ~(sign | sign << 32);
   }
-  c.launch(op, "count", x.itemsize(), buf(x), buf(c.starts), c.n, c.chunk, c.low, c.high);
-  if (dev.is_cpu()) {
-    kernel(dev, "masked.cl", "scan", bytes_defs(x.itemsize()))
-        .launch(op, queue_of(x), {1}, {1}, buf(c.starts), c.items);
+  c.launch(op, "count", x.itemsize(), buf(x), buf(c.starts), p);
+  if (cpu) {
+    kernel(dev, c.file, "scan", bytes_defs(x.itemsize())).launch(op, queue_of(x), {1}, {1}, buf(c.starts), c.items);
   } else {
     c.starts.narrow(0, 1, c.items).cumsum_(0);
   }
@@ -165,8 +168,7 @@ void write_positions(const char* op, const Chunks& chunks, const Tensor& x, cons
   a.out_row = out.stride(0);
   a.out_column = out.stride(1);
   for (int64_t d = 0; d < x.dim(); d++) a.size[d] = x.size(-1 - d);
-  chunks.launch(op, "positions", x.itemsize(), buf(out), buf(x), buf(chunks.starts), chunks.n, chunks.chunk, chunks.low,
-                chunks.high, a);
+  chunks.launch(op, "positions", x.itemsize(), buf(out), buf(x), buf(chunks.starts), chunks.params, a);
 }
 
 Tensor& nonzero_out(const Tensor& self, Tensor& out) {
@@ -246,7 +248,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
   at::native::resize_output(out, {total});
   if (total == 0) return out;
   const Tensor to = out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous);
-  chunks.launch(name, "compact", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), chunks.n, chunks.chunk);
+  chunks.launch(name, "compact", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), chunks.params);
   if (!to.is_same(out)) out.copy_(to);
   return out;
 }
@@ -269,10 +271,12 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
   if (self.numel() == 0) return self;
   const Tensor m = apart_from(*at::expand_inplace(self, mask, "masked_scatter_"), {self}).contiguous();
   const Tensor x = apart_from(source, {self}).contiguous(), to = self.contiguous();
-  const Chunks chunks = count_chunks(name, m);
+  Chunks chunks = count_chunks(name, m);
   Device& dev = netcl::device_of(self);
-  chunks.launch(name, "spread", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), chunks.n, chunks.chunk,
-                x.numel(), Buf{assert_buffer(dev)}, static_cast<int32_t>(assert_code(dev, name)));
+  chunks.params.size = x.numel();
+  chunks.params.code = assert_code(dev, name);
+  chunks.launch(name, "spread", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), Buf{assert_buffer(dev)},
+                chunks.params);
   if (!to.is_same(self)) self.copy_(to);
   return self;
 }

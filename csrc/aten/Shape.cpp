@@ -25,8 +25,6 @@ using at::Tensor;
 using structured_detail::Form;
 using structured_detail::Op;
 
-constexpr int64_t kGrain = 4096;  // elements per work-item on CPUs
-int64_t grain(const Device& device) { return device.is_cpu() ? kGrain : 16; }
 // --- cat --------------------------------------------------------------------------------------------------
 
 // Inputs and output have one dtype and are contiguous in one memory format. Their rows are joined, 8 inputs per launch.
@@ -49,7 +47,7 @@ void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::Me
   CatParams args{};
   args.out_width = out.size(dim) * inner;
   args.rows = out.numel() / args.out_width;
-  args.per_item = dev.is_cpu() ? 4 * kGrain : 64;
+  args.per_item = 4 * element_grain(dev);
   Buf in[kMaxCatInputs]{};
   int used = 0;
   int64_t start = 0, longest = 0;
@@ -57,7 +55,7 @@ void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::Me
     if (longest > 0) {
       k.launch("aten::cat", queue_of(out),
                {static_cast<size_t>(ceil_div(longest, args.per_item)), static_cast<size_t>(used)}, element_group(dev),
-               buf(out), in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], args);
+               buf(out), c10::ArrayRef<Buf>(in), args);
     }
     used = 0;
     longest = 0;
@@ -134,7 +132,7 @@ void triangle(const char* name, const Tensor& self, int64_t diagonal, bool upper
     a.size[a.ndim] = size, a.out_stride[a.ndim] = os, a.in_stride[a.ndim] = ss;
     a.ndim++;
   }
-  a.rows_per_item = std::max<int64_t>(1, grain(dev) / a.columns);
+  a.rows_per_item = std::max<int64_t>(1, element_grain(dev) / a.columns);
   Defs defs;
   defs.set("BYTES", static_cast<int64_t>(out.itemsize()));
   kernel(dev, "shape.cl", "triangle", defs)
@@ -228,10 +226,11 @@ void launch_sequence(const char* name, const Tensor& out, const Sequence<T>& s) 
   const auto acc = c10::CppTypeToScalarType<T>::value;
   Defs defs;
   defs.set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
-  const int64_t n = out.numel(), chunk = grain(dev);
+  const int64_t n = out.numel(), chunk = element_grain(dev);
+  const auto bits = [&](T x) { return pack_scalar(x, acc).bits(); };
   kernel(dev, "shape.cl", "sequence", defs)
-      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(n, chunk))}, element_group(dev), buf(out), s.kind, n,
-              chunk, s.start, s.end, s.step, s.base);
+      .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(n, chunk))}, element_group(dev), buf(out),
+              SequenceParams{s.kind, n, chunk, bits(s.start), bits(s.end), bits(s.step), bits(s.base)});
 }
 
 // Sequences between two ends are computed in floating point; those of integers in double if the device has it.
@@ -330,7 +329,7 @@ void unfold_backward_kernel(Tensor& grad_in, const Tensor& grad_, int64_t dim, i
   a.size = size;
   a.step = step;
   a.total = grad_in.numel();
-  a.per_item = std::max<int64_t>(1, grain(dev) / 4);
+  a.per_item = std::max<int64_t>(1, element_grain(dev) / 4);
   Defs defs;
   defs.set("OUT", dtype_tag(grad.scalar_type())).set("ACC", compute_tag(grad.scalar_type()));
   kernel(dev, "shape.cl", "unfold_backward", defs)

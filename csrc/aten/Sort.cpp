@@ -237,12 +237,12 @@ Tensor& searchsorted_out(const Tensor& sorted, const Tensor& self, bool out_int3
   defs.set("IN", dtype_tag(common)).set("ACC", dtype_tag(value_type(common))).set("OUT", dtype_tag(out.scalar_type()));
   if (is_right) defs.set("RIGHT", 1);
   if (order.defined()) defs.set("SORTER", 1);
-  const int64_t n = values.numel(), chunk = device.is_cpu() ? 256 : 1;
+  const int64_t n = values.numel(), chunk = units_per_item(device, n, 1, 256);
   kernel(device, "sort/searchsorted.cl", "search", defs)
       .launch("aten::searchsorted", queue_of(self), {static_cast<size_t>(ceil_div(n, chunk))}, element_group(device),
-              buf(result), buf(bounds), buf(values), buf_or_null(order), n,
-              self.dim() > 0 ? std::max<int64_t>(self.sizes().back(), 1) : int64_t{1}, bounds.sizes().back(),
-              int64_t{bounds.dim() == 1}, chunk);
+              buf(result), buf(bounds), buf(values), buf_or_null(order),
+              SearchParams{n, self.dim() > 0 ? std::max<int64_t>(self.sizes().back(), 1) : 1, bounds.sizes().back(),
+                           bounds.dim() == 1, chunk});
   if (!result.is_same(out)) out.copy_(result);
   return out;
 }

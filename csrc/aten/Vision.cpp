@@ -38,22 +38,21 @@ Tensor nms(const Tensor& boxes, const Tensor& scores, double iou_threshold) {
   const bool cpu = dev.is_cpu();
   const c10::ScalarType acc = compute_type(boxes.scalar_type());
   Queue& queue = queue_of(boxes);
-  const size_t group = cpu ? 1 : row_group(dev), local = cpu ? 1 : 64;
+  const size_t group = row_group(dev);
   Defs defs;
   defs.set("IN", dtype_tag(boxes.scalar_type())).set("ACC", dtype_tag(acc)).set("LS", int64_t(group));
   defs.set("VEC", cpu ? (acc == at::kDouble ? 8 : 16) : 1);
 
   const Tensor edges = at::empty({5, size}, boxes.options().dtype(acc));
-  const int64_t boxes_per = cpu ? 1024 : 1;
+  NmsParams p{n, size, cpu ? 1024 : 1, cpu ? words : 1, {wide_high(iou_threshold), wide_low(iou_threshold)}};
   kernel(dev, "vision/nms.cl", "nms_edges", defs)
-      .launch(op, queue, {size_t(ceil_div(size, boxes_per))}, {local}, buf(edges), buf(dense), buf(order), n, size,
-              boxes_per);
+      .launch(op, queue, {size_t(ceil_div(size, p.per))}, element_group(dev), buf(edges), buf(dense), buf(order), p);
   const Tensor pairs = at::empty({n, words}, indices);
   // Rows are of different lengths, so a CPU takes a few at a time.
-  const int64_t rows_per = cpu ? 8 : 1, words_per = cpu ? words : 1;
+  p.per = cpu ? 8 : 1;
   kernel(dev, "vision/nms.cl", "nms_pairs", defs)
-      .launch(op, queue, {size_t(ceil_div(n, rows_per)), size_t(words / words_per)}, {local, 1}, buf(pairs), buf(edges),
-              n, size, wide_high(iou_threshold), wide_low(iou_threshold), rows_per, words_per);
+      .launch(op, queue, {size_t(ceil_div(n, p.per)), size_t(words / p.words)}, element_group(dev), buf(pairs),
+              buf(edges), p);
   const Tensor kept = at::empty({n}, indices), count = at::empty({1}, indices), gone = at::zeros({words}, indices);
   kernel(dev, "vision/nms.cl", "nms_walk", defs)
       .launch(op, queue, {group}, {group}, buf(kept), buf(count), buf(pairs), buf(order), buf(gone), n);

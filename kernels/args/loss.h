@@ -17,5 +17,12 @@ typedef struct {
 } MarginParams;
 SAME_SIZE(MarginParams, 7 * 8)
 
+// binary_cross_entropy: a work-item takes `per` of n elements.
+typedef struct {
+  int64_t n, per;
+  int32_t bad_input, bad_target;  // for assertions
+} BceParams;
+SAME_SIZE(BceParams, 3 * 8)
+
 END_ARGS
 #endif

@@ -1,7 +1,7 @@
 // Arguments of cat, tril, triu and unfold's gradient (csrc/aten/Shape.cpp, kernels/shape.cl).
 #ifndef NETCL_ARGS_SHAPE_H
 #define NETCL_ARGS_SHAPE_H
-#include "args/args.h"
+#include "args/scalar.h"
 BEGIN_ARGS
 
 CONSTANT(kMaxCatInputs, 8)
@@ -15,6 +15,14 @@ typedef struct {
   int64_t width[kMaxCatInputs], start[kMaxCatInputs];
 } CatParams;
 SAME_SIZE(CatParams, 19 * 8)
+
+// sequence: n numbers, of the compute type. kind 0: linspace, exact at both ends and symmetric; 1: logspace, base **
+// linspace; 2: start + i * step.
+typedef struct {
+  int64_t kind, n, per_item;
+  Bits start, end, step, base;
+} SequenceParams;
+SAME_SIZE(SequenceParams, 11 * 8)
 
 // triangle: strides in elements.
 typedef struct {

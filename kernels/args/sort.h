@@ -18,6 +18,13 @@ typedef struct {
 } SortParams;
 SAME_SIZE(SortParams, 43 * 8)
 
+// searchsorted: n values in rows of `row`. Each row has `bounds` bounds of its own, unless they are `shared`.
+typedef struct {
+  int64_t n, row, bounds, shared;
+  int64_t per;  // values per work-item
+} SearchParams;
+SAME_SIZE(SearchParams, 5 * 8)
+
 // Sorting on GPUs (csrc/aten/RadixSort.cpp, kernels/sort/radix.h). A row has fewer than 2^32 elements.
 CONSTANT(kRadixEach, 8)      // elements that a work-item holds: a tile is a group's
 CONSTANT(kRadixDigits, 256)  // values of a digit

@@ -1,8 +1,16 @@
 // Arguments of torchvision's operators (csrc/aten/Vision.cpp, csrc/aten/DeformConv.cpp, kernels/vision).
 #ifndef NETCL_ARGS_VISION_H
 #define NETCL_ARGS_VISION_H
-#include "args/args.h"
+#include "args/rows.h"
 BEGIN_ARGS
+
+// nms: n boxes; `size` is n rounded up to whole words of 64. A work-item takes `per` boxes and, of each, the pairs with
+// those of `words` words.
+typedef struct {
+  int64_t n, size, per, words;
+  WideFloat threshold;
+} NmsParams;
+SAME_SIZE(NmsParams, 5 * 8)
 
 typedef struct {
   int64_t rois, images, channels, height, width;  // of the input

@@ -264,12 +264,14 @@ ALWAYS_INLINE void complete_column(COLUMN w, __global const int* order, long kno
   SYNC();
 }
 
+// W and V, a number per column and an int per column.
+#define WORKSPACE BUF(work), BUF(right), BUF(values), BUF(order)
+
 // A = L S R^H for a matrix `a` of at least as many rows as columns. Bit 0, 1, 2 of `conjugate`: a is conj(A), l is to
-// be conj(L), r conj(R). work, right: W and V; values: a number per column; order: an int per column.
-__kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), BUF(work), BUF(right), BUF(values),
-                        BUF(order), long rows, long columns, int conjugate) {
+// be conj(L), r conj(R).
+__kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), WORKSPACE, const JacobiParams P) {
   __local VT scratch[GROUP];
-  const long batch = get_group_id(0);
+  const long batch = get_group_id(0), rows = P.rows, columns = P.columns;
   columns_t m = {PTR(work, VT) + batch * rows * columns, PTR(right, VT) + batch * columns * columns, rows, columns,
                  columns};
   __global R* value = PTR(values, R) + batch * columns;
@@ -279,7 +281,7 @@ __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), BUF(
   for (long j = TEAM_ID; j < columns; j += TEAMS) {
     for (long i = LANE; i < rows; i += TEAM) {
       const VT x = AT(a, batch, i, j);
-      m.w[j * rows + i] = conjugate & 1 ? CONJ(x) : x;
+      m.w[j * rows + i] = P.conjugate & 1 ? CONJ(x) : x;
     }
     const R here = most_part(m.w + j * rows, rows);
     most = here > most || isnan(here) ? here : most;
@@ -313,17 +315,16 @@ __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), BUF(
   for (long k = TEAM_ID; k < columns; k += TEAMS) {
     CONST_COLUMN x = m.w + place[k] * rows;
     CONST_COLUMN y = m.v + place[k] * columns;
-    for (long i = LANE; i < rows; i += TEAM) AT(l, batch, i, k) = conjugate & 2 ? CONJ(x[i]) : x[i];
-    for (long i = LANE; i < columns; i += TEAM) AT(r, batch, i, k) = conjugate & 4 ? CONJ(y[i]) : y[i];
+    for (long i = LANE; i < rows; i += TEAM) AT(l, batch, i, k) = P.conjugate & 2 ? CONJ(x[i]) : x[i];
+    for (long i = LANE; i < columns; i += TEAM) AT(r, batch, i, k) = P.conjugate & 4 ? CONJ(y[i]) : y[i];
   }
 #endif
 }
 
 // Eigenvalues in ascending order, and the eigenvectors in place of the Hermitian matrix of which `a` holds a triangle.
-__kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), BUF(work), BUF(right), BUF(values), BUF(order), long n,
-                         int upper, int vectors) {
+__kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), WORKSPACE, const JacobiParams P) {
   __local VT scratch[GROUP];
-  const long batch = get_group_id(0);
+  const long batch = get_group_id(0), n = P.columns;
   columns_t m = {PTR(work, VT) + batch * n * n, PTR(right, VT) + batch * n * n, n, n, n};
   __global R* value = PTR(values, R) + batch * n;
   __global R* eigenvalue = PTR(s, R) + batch * n;
@@ -331,7 +332,7 @@ __kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), BUF(work), BUF(right), BU
   R most = 0;
   for (long j = TEAM_ID; j < n; j += TEAMS) {
     for (long i = LANE; i < n; i += TEAM) {
-      const int stored = upper ? i <= j : i >= j;
+      const int stored = P.upper ? i <= j : i >= j;
       const VT x = stored ? AT(a, batch, i, j) : CONJ(AT(a, batch, j, i));
       m.v[j * n + i] = i == j ? FROM_REAL(REAL(x)) : x;
     }
@@ -371,7 +372,7 @@ __kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), BUF(work), BUF(right), BU
   SYNC();
   sort_columns(value, place, n, 0);
   for (long k = LID; k < n; k += GROUP) eigenvalue[k] = finite ? value[place[k]] / scale : (R)NAN;
-  for (long k = TEAM_ID; vectors && k < n; k += TEAMS) {
+  for (long k = TEAM_ID; P.vectors && k < n; k += TEAMS) {
     for (long i = LANE; i < n; i += TEAM) {
       AT(a, batch, i, k) = square > 0 || !finite ? m.w[place[k] * n + i] : FROM_REAL((R)(i == k));
     }

@@ -1,20 +1,21 @@
 // Non-maximum suppression: a bit for each pair of boxes, then a walk through the boxes by falling score.
 // -D: IN, ACC, VEC (boxes that are compared at once: 1, 8 or 16), LS (work-items of nms_walk's group).
+#include "args/vision.h"
 #include "common/vector.h"
 
 // The bits of a product that is rounded before it is added depend on no compiler.
 #pragma OPENCL FP_CONTRACT OFF
 
-#define EDGES(k) (PTR(edges, ST) + (k) * size)
+#define EDGES(k) (PTR(edges, ST) + (k) * P.size)
 
-// Writes the boxes in the order of their scores, one array per edge and one of areas; `size` is n rounded up to whole
-// words. What lies beyond n is NaN, and so overlaps nothing.
-__kernel void nms_edges(BUF(edges), BUF(boxes), BUF(order), long n, long size, long per) {
-  const long first = (long)get_global_id(0) * per, last = min(first + per, size);
+// Writes the boxes in the order of their scores, one array per edge and one of areas. What lies beyond n is NaN, and so
+// overlaps nothing.
+__kernel void nms_edges(BUF(edges), BUF(boxes), BUF(order), const NmsParams P) {
+  const long first = (long)get_global_id(0) * P.per, last = min(first + P.per, P.size);
   for (long i = first; i < last; i++) {
     ST e[4];
     for (int k = 0; k < 4; k++)
-      e[k] = i < n ? LOAD(IN, ACC, 1, PTR(boxes, const STORAGE(IN)), 4 * PTR(order, const long)[i] + k) : (ST)NAN;
+      e[k] = i < P.n ? LOAD(IN, ACC, 1, PTR(boxes, const STORAGE(IN)), 4 * PTR(order, const long)[i] + k) : (ST)NAN;
     for (int k = 0; k < 4; k++) EDGES(k)[i] = e[k];
     EDGES(4)[i] = (e[2] - e[0]) * (e[3] - e[1]);
   }
@@ -40,13 +41,12 @@ static inline ulong bits16(int16 x) { return bits8(x.lo) | bits8(x.hi) << 8; }
 
 // Bit j % 64 of word j / 64 of row i: box j > i overlaps box i by more than the threshold. Words before that of i are
 // not written.
-__kernel void nms_pairs(BUF(pairs), BUF(edges), long n, long size, float threshold, float threshold_low, long per,
-                        long words_per) {
-  const long words = size / 64, first = (long)get_global_id(0) * per, last = min(first + per, n);
-  const ST most = (ST)threshold + (ST)threshold_low;
+__kernel void nms_pairs(BUF(pairs), BUF(edges), const NmsParams P) {
+  const long words = P.size / 64, first = (long)get_global_id(0) * P.per, last = min(first + P.per, P.n);
+  const ST most = (ST)P.threshold.high + (ST)P.threshold.low;
   for (long i = first; i < last; i++) {
     const ST x0 = EDGES(0)[i], y0 = EDGES(1)[i], x1 = EDGES(2)[i], y1 = EDGES(3)[i], area = EDGES(4)[i];
-    const long w0 = (long)get_global_id(1) * words_per, w1 = min(w0 + words_per, words);
+    const long w0 = (long)get_global_id(1) * P.words, w1 = min(w0 + P.words, words);
     for (long w = max(w0, i / 64); w < w1; w++) {
       ulong word = 0;
       for (int k = 0; k < 64; k += VEC) {

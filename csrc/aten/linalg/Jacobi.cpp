@@ -66,7 +66,7 @@ void svd_small(const Svd& j) {
   jacobi_kernel(j.a, "svd_small", j.vectors, 8)
       .launch("aten::_linalg_svd", queue_of(j.a), {count(batches) * group_items(j.a)}, {group_items(j.a)}, buf(j.a),
               j.a.strides(), buf(l), l.strides(), buf(r), r.strides(), buf(j.s), buf(j.info), buf(work), buf(right),
-              buf(values), buf(order), rows, columns, int32_t(j.conjugate));
+              buf(values), buf(order), JacobiParams{rows, columns, j.conjugate, 0, 0});
 }
 
 // Rotates the columns of `work` until they are orthogonal, and those of `right` if it is defined. 1 in the result: they
@@ -196,8 +196,8 @@ void eigh_small(const Tensor& a, const Tensor& values, const Tensor& info, bool 
   const Tensor unsorted = at::empty_like(values), order = at::empty({batches, n}, values.options().dtype(at::kInt));
   jacobi_kernel(a, "eigh_small", false, 8)
       .launch("aten::_linalg_eigh", queue_of(a), {count(batches) * group_items(a)}, {group_items(a)}, buf(a),
-              a.strides(), buf(values), buf(info), buf(work), buf(right), buf(unsorted), buf(order), n, int32_t(upper),
-              int32_t(vectors));
+              a.strides(), buf(values), buf(info), buf(work), buf(right), buf(unsorted), buf(order),
+              JacobiParams{n, n, 0, upper, vectors});
 }
 
 void eigh_large(const Tensor& a, const Tensor& values, const Tensor& info, bool upper, bool vectors) {

@@ -160,8 +160,13 @@ class TestWheelChecks(TestCase):
     )
     @mock.patch.dict(os.environ, {"PATH": PATH})
     def test_auditwheel_names_another_machine(self):
+        audit = tool("make_wheel").audit
+        made = library(self.folder, "pthread_cond_clockwait", compiler=ARM)
+        if tool("older_symbols").too_new(made, tool("older_symbols").MANYLINUX_2_28, ARM):
+            with self.assertRaisesRegex(RuntimeError, "does not run on manylinux_2_28"):
+                audit(pack(self.folder, made, "new", "aarch64"), Path(self.folder, "new"), "aarch64")
         wheel = pack(self.folder, library(self.folder, "getrandom", compiler=ARM), "other", "aarch64")
-        checked = tool("make_wheel").audit(wheel, Path(self.folder, "checked"), "aarch64")
+        checked = audit(wheel, Path(self.folder, "checked"), "aarch64")
         self.assertRegex(checked.name, r"manylinux_2_\d+_aarch64\.whl$")
         done = subprocess.run([sys.executable, ROOT / "tools/test_wheel.py", checked, "2.13.0"],
                               capture_output=True, text=True)  # fmt: skip

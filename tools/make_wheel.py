@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -107,13 +108,17 @@ def build(torch: Path, libraries: Path, arch: str = HERE) -> Path:
 
 
 def audit(wheel: Path, checked: Path, arch: str = HERE) -> Path:
-    """The wheel named after the systems that can run it, in `checked`; CalledProcessError if those of manylinux_2_28
-    cannot."""
+    """The wheel named after the systems that can run it, in `checked`; CalledProcessError or RuntimeError if those of
+    manylinux_2_28 cannot."""
     excluded = [f"--exclude={name}" for name in EXCLUDED]
-    tag = f"manylinux_2_28_{arch}"
+    # auditwheel takes the names of its own machine only; for another it chooses the oldest.
+    tag = f"manylinux_2_28_{arch}" if arch == HERE else "auto"
     auditwheel = (sys.executable, "-m", "auditwheel")
     run(*auditwheel, "repair", "--plat", tag, "--only-plat", *excluded, "--wheel-dir", checked, wheel)
-    return next(checked.glob("*.whl"))
+    named = next(checked.glob("*.whl"))
+    if not (match := re.search(rf"manylinux_2_(\d+)_{arch}\.whl$", named.name)) or int(match[1]) > 28:
+        raise RuntimeError(f"{named.name} does not run on manylinux_2_28")
+    return named
 
 
 def pack(libraries: Path, out: Path, arch: str = HERE) -> Path:

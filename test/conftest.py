@@ -81,7 +81,8 @@ LONG = {
     "test_training::test_float32_optimizer_*resnet18", "test_tune", "test_upsample::test_grid_sample",
     "test_upsample::test_layouts", "test_versions::test_foreach", "test_versions::test_operators",
     "test_vision::test_gpu_shaped", "test_vision::test_order_of_imports", "test_warmup::test_a_list_fills",
-    "test_warmup::test_what_fails_is_named", "test_wheel_checks::test_a_kernel_of_another_type",
+    "test_warmup::test_what_fails_is_named", "test_ways::*kGemmWays",
+    "test_wheel_checks::test_a_kernel_of_another_type",
 }  # fmt: skip
 
 LONG_DRIVER = {

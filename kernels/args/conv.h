@@ -40,8 +40,17 @@ typedef struct {
   int64_t cols_linear;                     // column j lies at j * out_cols.stride[3]
   int64_t contiguous;                      // as in ConvPackParams
   int64_t packed_col, packed_group;        // conv_units: strides of the packed operand, whose taps are adjacent
+  MixedRadix rows, out_rows, out_cols;     // of the gathered operand, and of the result
 } ConvGemmParams;
-SAME_SIZE(ConvGemmParams, 18 * 8)
+SAME_SIZE(ConvGemmParams, 42 * 8)
+
+// conv_sum, conv_sum_taps: adds `parts` results of n elements, or of n channels and `taps`.
+typedef struct {
+  int64_t n, taps, parts;
+  int64_t per_item;
+  int64_t first, final;  // conv_sum: whether these are the first and the last parts
+} ConvSumParams;
+SAME_SIZE(ConvSumParams, 6 * 8)
 
 // conv_direct, conv_direct_weight.
 typedef struct {

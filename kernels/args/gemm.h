@@ -29,5 +29,8 @@ typedef struct {
 } GemmParams;
 SAME_SIZE(GemmParams, 35 * 8)
 
+// C = alpha * A * B + beta * D, in the compute type.
+TEMPLATE_STRUCT(class ST, GemmScalars) { ST alpha, beta; };
+
 END_ARGS
 #endif

@@ -1,37 +1,40 @@
 // How conv_pack and conv_gemm write gathered numbers to the panels of a matrix engine (kernels/gemm/gemm_engine.h): in
 // blocks of 32 taps, each as PARTS numbers of 16 bits.
 
-// Stores vectors of 16 bits to memory of any alignment, as store_bits() does to global memory.
-#define PUT_BITS(space, V, value, p) (((space packed_bits##V*)(p))->v = (value))
+#ifdef OUT
+#define TO __global
+#else
+#define TO __private
+#endif
 
-// Defines name(): copies `count` taps of one row or column, x[tap[0]] …, to consecutive elements in `space`. `left` of
-// their offsets are consecutive, then `contiguous` at a time.
-#define DEFINE_GATHER(name, space)                                                                        \
-  static inline void name(__global const STORAGE(IN)* x, __global const OFFSET* tap, int count, int left, \
-                          long contiguous, int part, space panel_t* to) {                                 \
-    for (int i = 0; i < count;) {                                                                         \
-      const int n = min(min(left, 16), count - i);                                                        \
-      __global const STORAGE(IN)* from = x + tap[i];                                                      \
-      if (n == 16) {                                                                                      \
-        PUT_BITS(space, 16, PART(IN, 16, from, part), to + i);                                            \
-      } else if (n >= 8) {                                                                                \
-        PUT_BITS(space, 8, PART(IN, 8, from, part), to + i);                                              \
-        PUT_BITS(space, 8, PART(IN, 8, from + n - 8, part), to + i + n - 8);                              \
-      } else if (n >= 4) {                                                                                \
-        PUT_BITS(space, 4, PART(IN, 4, from, part), to + i);                                              \
-        PUT_BITS(space, 4, PART(IN, 4, from + n - 4, part), to + i + n - 4);                              \
-      } else {                                                                                            \
-        for (int j = 0; j < n; j++) to[i + j] = PART(IN, 1, from + j, part);                              \
-      }                                                                                                   \
-      i += n;                                                                                             \
-      left = left == n ? (int)contiguous : left - n;                                                      \
-    }                                                                                                     \
+// Stores vectors of 16 bits to memory of any alignment, as store_bits() does to global memory.
+#define PUT_BITS(V, value, p) (((TO packed_bits##V*)(p))->v = (value))
+
+// Copies `count` taps of one row or column, x[tap[0]] …, to consecutive elements. `left` of their offsets are
+// consecutive, then `contiguous` at a time.
+static inline void gather(__global const STORAGE(IN)* x, __global const OFFSET* tap, int count, int left,
+                          long contiguous, int part, TO panel_t* to) {
+  for (int i = 0; i < count;) {
+    const int n = min(min(left, 16), count - i);
+    __global const STORAGE(IN)* from = x + tap[i];
+    if (n == 16) {
+      PUT_BITS(16, PART(IN, 16, from, part), to + i);
+    } else if (n >= 8) {
+      PUT_BITS(8, PART(IN, 8, from, part), to + i);
+      PUT_BITS(8, PART(IN, 8, from + n - 8, part), to + i + n - 8);
+    } else if (n >= 4) {
+      PUT_BITS(4, PART(IN, 4, from, part), to + i);
+      PUT_BITS(4, PART(IN, 4, from + n - 4, part), to + i + n - 4);
+    } else {
+      for (int j = 0; j < n; j++) to[i + j] = PART(IN, 1, from + j, part);
+    }
+    i += n;
+    left = left == n ? (int)contiguous : left - n;
   }
+}
 
 // --- columns: conv_pack -------------------------------------------------------------------------------------------
 #ifndef OUT
-DEFINE_GATHER(gather, __private)
-
 // Packs the taps [r, r + 32) of all columns of a panel.
 ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, long r,
                                 int part, const ConvPackParams* P, __global panel_t* panel) {
@@ -72,8 +75,6 @@ ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN)* src, const long* col
 
 // --- rows: conv_gemm ----------------------------------------------------------------------------------------------
 #else
-DEFINE_GATHER(gather, __global)
-
 // Whether the rows of a tile are adjacent in stretches of n; their offsets only grow.
 static inline bool in_stretches(const long* row, int n) {
   for (int i = 0; i < MR; i += n)

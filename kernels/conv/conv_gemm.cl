@@ -48,8 +48,9 @@ ALWAYS_INLINE void store_linear(const ST* tile, __global STORAGE(OUT)* out, cons
 }
 
 // Stores row i and column j of the tile to out[row[i] + offset of column col + j].
-ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT)* out, const long* row, const MixedRadix* cols,
-                              long col, const ConvGemmParams* G, int height) {
+ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT)* out, const long* row, long col,
+                              const ConvGemmParams* G, int height) {
+  const MixedRadix* cols = &G->out_cols;
   const int width = (int)min((long)NR, G->n - col);
   if (G->cols_linear && cols->stride[3] == 1 && width == NR) {
     UNROLL for (int i = 0; i < MR; i++) UNROLL
@@ -84,8 +85,7 @@ ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT)* out, const l
 #endif
 }
 
-__kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const MixedRadix rows, const MixedRadix out_rows,
-                        const MixedRadix out_cols, BUF(packed), const ConvGemmParams G) {
+__kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), BUF(packed), const ConvGemmParams G) {
   const long panel0 = get_global_id(1) * G.n_panels_per_item, panel1 = min(panel0 + G.n_panels_per_item, G.n_panels);
   const long slice = (long)get_global_id(2) / G.groups, group = get_global_id(2) - slice * G.groups;
   const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
@@ -105,8 +105,8 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const Mix
   long first = (long)get_global_id(0) * G.m_tiles * MR;
   for (long t = 0; t < G.m_tiles && first < G.m; t++, first += MR) {
     T.height = (int)min((long)MR, G.m - first);
-    offsets_from(&rows, first, G.m, MR, row);
-    offsets_from(&out_rows, first, G.m, MR, out_row);
+    offsets_from(&G.rows, first, G.m, MR, row);
+    offsets_from(&G.out_rows, first, G.m, MR, out_row);
     prepare_rows(&T);
     // The tile is multiplied by all panels in turn, since it uses the same elements of x.
     for (long panel = panel0; panel < panel1; panel++) {
@@ -116,7 +116,7 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const Mix
       if (bias_buf)
         add_bias(PTR(bias, const ST) + group * G.bias_group + first * G.bias_row + col * G.bias_col, &G, T.height,
                  (int)min((long)NR, G.n - col), sum);
-      store_tile(sum, out, out_row, &out_cols, col, &G, T.height);
+      store_tile(sum, out, out_row, col, &G, T.height);
     }
   }
   ENGINE_END();
@@ -145,8 +145,7 @@ ALWAYS_INLINE void fetch_tap(const Tile* T, long r) {
 // As conv_gemm, without a bias, for rows that are neighbours and taps that are not, as in the gradient of the weight
 // for channels_last images. There a tile uses a few bytes of each cache line, and lines that lie a power of two apart
 // evict each other. So BLOCK taps of TILES tiles are copied, and multiplied by PANELS panels, before the next ones.
-__kernel void conv_gemm_blocks(BUF(x), BUF(tap), BUF(b), BUF(out), const MixedRadix rows, const MixedRadix out_rows,
-                               const MixedRadix out_cols, const ConvGemmParams G) {
+__kernel void conv_gemm_blocks(BUF(x), BUF(tap), BUF(b), BUF(out), const ConvGemmParams G) {
   const long panel0 = get_global_id(1) * PANELS;
   const int panels = (int)min((long)PANELS, G.n_panels - panel0);
   const long slice = (long)get_global_id(2) / G.groups, group = get_global_id(2) - slice * G.groups;
@@ -163,7 +162,7 @@ __kernel void conv_gemm_blocks(BUF(x), BUF(tap), BUF(b), BUF(out), const MixedRa
   const long first = (long)get_global_id(0) * G.m_tiles * MR, last = min(first + G.m_tiles * MR, G.m);
   for (long top = first; top < last; top += TILES * MR) {
     const int height = (int)min((long)TILES * MR, G.m - top), tiles = (height + MR - 1) / MR;
-    offsets_from(&rows, top, G.m, TILES * MR, row);
+    offsets_from(&G.rows, top, G.m, TILES * MR, row);
     const int fetched = (BLOCK + panels * tiles - 1) / (panels * tiles);  // taps per product
     for (long r = begin; r < k_end; r += BLOCK) {
       const int taps = (int)min((long)BLOCK, k_end - r);
@@ -180,10 +179,10 @@ __kernel void conv_gemm_blocks(BUF(x), BUF(tap), BUF(b), BUF(out), const MixedRa
             for (int v = 0; v < NV; v++) total[t][p][i][v] = r == begin ? sum[i][v] : total[t][p][i][v] + sum[i][v];
         }
     }
-    offsets_from(&out_rows, top, G.m, TILES * MR, row);
+    offsets_from(&G.out_rows, top, G.m, TILES * MR, row);
     for (int t = 0; t < tiles; t++)
       for (int p = 0; p < panels; p++)
-        store_tile(total[t][p], out, row + t * MR, &out_cols, (panel0 + p) * NR, &G, min(MR, height - t * MR));
+        store_tile(total[t][p], out, row + t * MR, (panel0 + p) * NR, &G, min(MR, height - t * MR));
   }
 }
 #endif

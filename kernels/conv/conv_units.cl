@@ -14,29 +14,11 @@
 #include "conv/conv_tile.h"
 #include "gemm/unit_operand.h"
 
-OPERAND(b, VB, 1, 1)
+OPERAND(b, VB, 1, 1)  // the packed operand
 
-// The gathered operand. A work-item puts vectors of 8 taps of a row into local memory. Its vectors lie in rows that are
-// A_LINES_APART apart, or all in one row.
+// The gathered operand.
 #define A_EACH 8
-#define A_VECTORS (HEIGHT * KC / (ITEMS * A_EACH))
-#if ALONG_K
-#define A_ROWS A_VECTORS
-#define A_LINE(id) ((id) / (KC / A_EACH))
-#define A_KK(id) ((id) % (KC / A_EACH) * A_EACH)
-#define A_LINES_APART (ITEMS * A_EACH / KC)
-#define A_K_APART 0
-#else
-#define A_ROWS 1
-#define A_LINE(id) ((id) % HEIGHT)
-#define A_KK(id) ((id) / HEIGHT * A_EACH)
-#define A_LINES_APART 0
-#define A_K_APART (ITEMS / HEIGHT * A_EACH)
-#if ITEMS < HEIGHT
-#error "a work-item gathers from one row"
-#endif
-#endif
-enum { a_vectors = A_VECTORS };
+#include "conv/conv_gather.h"
 
 typedef union {
   VTYPE(MOVE, A_EACH) v;
@@ -50,27 +32,27 @@ typedef union {
 typedef struct {
   __global const element_t* x;
   __global const OFFSET* tap;  // of the next block's first vector; the table's end is that of a block
-  long row[A_ROWS];
+  long row[a_rows];
   int line, kk;
 } a_source;
 
 ALWAYS_INLINE void a_next(a_source* o) { o->tap += KC; }
 ALWAYS_INLINE void a_fetch(const a_source* o, int left, a_moved* r) {
-  UNROLL for (int i = 0; i < A_VECTORS; i++) {
+  UNROLL for (int i = 0; i < a_vectors; i++) {
     __global const element_t* x = o->x + o->row[ALONG_K ? i : 0];
     offsets_t at;
 #if RUN == A_EACH
-    at.s[0] = o->tap[i * A_K_APART];
+    at.s[0] = o->tap[i * a_k_apart];
 #else
-    at.v = *(__global const CAT(OFFSET, 8)*)(o->tap + i * A_K_APART);
+    at.v = *(__global const CAT(OFFSET, 8)*)(o->tap + i * a_k_apart);
 #endif
     UNROLL for (int j = 0; j < A_EACH; j += VA)
       r[i].parts[j / VA] = *(__global const VTYPE(MOVE, VA)*)(x + at.s[j / RUN * RUN] + j % RUN);
   }
   if (left >= KC) return;
   // What the table's last offsets lead to may be Inf or NaN, whose products with 0 are not 0.
-  UNROLL for (int i = 0; i < A_VECTORS; i++) {
-    const int room = left - o->kk - i * A_K_APART;
+  UNROLL for (int i = 0; i < a_vectors; i++) {
+    const int room = left - o->kk - i * a_k_apart;
 #if RUN == A_EACH || VA == A_EACH
     if (room <= 0) r[i].v = 0;
 #else
@@ -80,9 +62,11 @@ ALWAYS_INLINE void a_fetch(const a_source* o, int left, a_moved* r) {
   }
 }
 ALWAYS_INLINE void a_put(const a_source* o, const a_moved* r, __local element_t* block) {
-  UNROLL for (int i = 0; i < A_VECTORS; i++)
-    *(__local VTYPE(MOVE, A_EACH)*)(block + a_at(o->line + i * A_LINES_APART, o->kk + i * A_K_APART)) = r[i].v;
+  UNROLL for (int i = 0; i < a_vectors; i++)
+    *(__local VTYPE(MOVE, A_EACH)*)(block + a_at(o->line + i * a_lines_apart, o->kk + i * a_k_apart)) = r[i].v;
 }
+
+#include "gemm/gemm_loop.h"
 
 // Stores LVB elements of one row; `cols` columns exist from there on. Column j lies at place[j].
 ALWAYS_INLINE void store_part(__global STORAGE(OUT)* out, __local const long* place, const float* t, int cols) {
@@ -100,25 +84,26 @@ ALWAYS_INLINE void store_part(__global STORAGE(OUT)* out, __local const long* pl
     if (j < cols) STORE(OUT, ACC, 1, out, place[j], t[j]);
 }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void conv_units(
-    BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), const MixedRadix rows, const MixedRadix out_rows,
-    const MixedRadix out_cols, const ConvGemmParams G) {
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void conv_units(BUF(x), BUF(tap), BUF(b),
+                                                                                        BUF(bias), BUF(out),
+                                                                                        const ConvGemmParams G) {
   __local element_t ta[2 * a_block] __attribute__((aligned(16)));
   __local element_t tb[2 * b_block] __attribute__((aligned(16)));
-  UNIT_SCRATCH
+  UNIT_SCRATCH(exchange);
   __local long* place = (__local long*)ta;  // offsets of rows and columns, before and after the product
-  const uint id = get_local_id(0), lane = id % LANES, x = id / LANES % SIDE_X, y = id / LANES / SIDE_X;
+  const uint id = get_local_id(0);
+  const Item I = item_of(id, exchange);
   const ConvTile T = tile_of(&G, get_group_id(0), HEIGHT, WIDTH);
 
-  put_places(place, &rows, T.row0, G.m, HEIGHT, ITEMS);
+  put_places(place, &G.rows, T.row0, G.m, HEIGHT, ITEMS);
   barrier(CLK_LOCAL_MEM_FENCE);
   a_source A;
-  A.line = A_LINE(id);
-  A.kk = A_KK(id);
+  A.line = first_line(id);
+  A.kk = first_tap(id);
   A.x = PTR(x, const element_t) + T.group * G.x_group;
   A.tap = PTR(tap, const OFFSET) + T.begin + A.kk;
-  UNROLL for (int i = 0; i < A_ROWS; i++)
-    A.row[i] = place[A.line + i * A_LINES_APART];
+  UNROLL for (int i = 0; i < a_rows; i++)
+    A.row[i] = place[A.line + i * a_lines_apart];
   barrier(CLK_LOCAL_MEM_FENCE);
   b_source B = b_begin(PTR(b, const element_t) + T.group * G.packed_group + T.col0 * G.packed_col + T.begin,
                        G.packed_col, id, (int)min(G.n - T.col0, (long)WIDTH), 1);
@@ -126,13 +111,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void con
   sums_t t[ROWS][COLS];
   UNIT_LOOP for (int r = 0; r < ROWS; r++) UNIT_LOOP for (int s = 0; s < COLS; s++) t[r][s] = 0;
   const long k = T.end - T.begin;
-  if (k > 0) {
-    MULTIPLY_ALL(k, A, B, ta, tb, t)
-  }
+  if (k > 0) multiply(k, &A, &B, ta, tb, I, t);
 
   barrier(CLK_LOCAL_MEM_FENCE);
-  put_places(place, &out_rows, T.row0, G.m, HEIGHT, ITEMS);
-  put_places(place + HEIGHT, &out_cols, T.col0, G.n, WIDTH, ITEMS);
+  put_places(place, &G.out_rows, T.row0, G.m, HEIGHT, ITEMS);
+  put_places(place + HEIGHT, &G.out_cols, T.col0, G.n, WIDTH, ITEMS);
   barrier(CLK_LOCAL_MEM_FENCE);
   __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT)) + T.slice * G.out_slice + T.group * G.out_group;
   __global const float* bias =
@@ -143,7 +126,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void con
     sums_by_number sums;
     sums.v = t[r][s];
     UNIT_LOOP for (int e = 0; e < UNIT_C_EACH; e += LVB) {
-      const int i = (y * ROWS + r) * UNIT_M + UNIT_ROW(lane, e), j = (x * COLS + s) * UNIT_N + UNIT_COLUMN(lane, e);
+      const int i = row_of(r, e, I), j = column_of(s, e, I);
       if (i >= m) continue;
       UNROLL for (int q = 0; q < LVB; q++)
         if (bias && j + q < n) sums.s[e + q] += bias[i * G.bias_row + (j + q) * G.bias_col];

@@ -26,8 +26,8 @@
 //
 // In the kernels kk counts along k. -D: INA, INB, OUT, ADD (storage tags of A, B, C, D), ACC (tag of the compute type),
 // VEC (elements of a vector), MR.
-#include "args/gemm.h"
 #include "common/vector.h"
+#include "args/gemm.h"
 
 #define NR (2 * VEC)
 
@@ -65,7 +65,7 @@ typedef struct {
 } Epilogue;
 
 static inline Epilogue epilogue(__global STORAGE(OUT)* c, __global const STORAGE(ADD)* d, const GemmParams* P,
-                                long batch, ST alpha, ST beta) {
+                                long batch, const GemmScalars* S) {
   const long outer = batch / P->batch1, inner = batch % P->batch1;
   Epilogue E;
   E.c = c + outer * P->c.b0 + inner * P->c.b1;
@@ -75,8 +75,8 @@ static inline Epilogue epilogue(__global STORAGE(OUT)* c, __global const STORAGE
   E.d_row = P->d.rs;
   E.d_col = P->d.cs;
   E.has_d = P->has_d;
-  E.alpha = alpha;
-  E.beta = beta;
+  E.alpha = S->alpha;
+  E.beta = S->beta;
   return E;
 }
 

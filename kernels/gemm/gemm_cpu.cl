@@ -3,11 +3,11 @@
 // ENGINE_AMX or ENGINE_AVX512_BF16 with PARTS if a matrix engine multiplies (gemm_engine.h).
 #include "gemm/gemm_micro.h"
 
-__kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
+__kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const GemmParams P, const GemmScalars S) {
   const long batch = get_global_id(2), kp = PADDED_K(P.k);
   __global const panel_t* A = PTR(pa, const panel_t) + batch * P.a_panels;
   __global const panel_t* B = PTR(pb, const panel_t) + batch * P.b_panels;
-  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, P.batch0 + batch, alpha, beta);
+  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, P.batch0 + batch, &S);
   const long m_begin = get_global_id(0) * P.m_tiles, m_end = min(m_begin + P.m_tiles, (P.m + MR - 1) / MR);
   const long n_begin = get_global_id(1) * P.n_tiles, n_end = min(n_begin + P.n_tiles, (P.n + NR - 1) / NR);
   VT t[2 * MR + SPARE_VECTORS];

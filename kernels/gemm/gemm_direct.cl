@@ -9,11 +9,11 @@
 #include "gemm/gemm_panels.h"
 
 // At the right edge, the vectors move left over columns that are already computed, and only the new lanes are stored.
-__kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
+__kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const GemmScalars S) {
   const long k = depth_of(&P, get_global_id(2));
   __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
   __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
-  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), alpha, beta);
+  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), &S);
   const long m_begin = get_global_id(0) * P.m_tiles * ROWS, m_end = min(m_begin + P.m_tiles * ROWS, P.m);
   const long n_begin = get_global_id(1) * P.n_tiles * NR, n_end = min(n_begin + P.n_tiles * NR, P.n);
   for (long col = n_begin; col < n_end; col += NR) {
@@ -56,8 +56,7 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
 #endif
 #define SHARE(total, i) ((total) * (long)get_global_id(i) / (long)get_global_size(i))
 #define SHARE_END(total, i) ((total) * (long)(get_global_id(i) + 1) / (long)get_global_size(i))
-__kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const GemmParams P, const ST alpha,
-                         const ST beta) {
+__kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const GemmParams P, const GemmScalars S) {
   const long item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
   __global panel_t* pb = PTR(panels, panel_t) + item * P.item_panels;
   __global panel_t* pa = pb + (P.b_in_place ? 1 : P.n_tiles) * NR * PACKED_K(P.kc) * PARTS;
@@ -70,7 +69,7 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
     const long k = depth_of(&P, batch);
     __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, batch);
     __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, batch);
-    Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, batch, alpha, beta);
+    Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, batch, &S);
     long k0 = 0;
     do {
       const long depth = min(k - k0, P.kc), kp = PACKED_K(depth);
@@ -118,11 +117,11 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(c), BUF(d), BUF(panels), const Gemm
 }
 
 // One row times B. A tile is several vectors wide, so that a long stretch of each row of B is read.
-__kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
+__kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const GemmScalars S) {
   const long k = depth_of(&P, get_global_id(2));
   __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
   __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
-  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), alpha, beta);
+  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), &S);
   const long n_begin = get_global_id(1) * P.n_tiles * kGemvVectors * VEC;
   const long n_end = min(n_begin + P.n_tiles * kGemvVectors * VEC, P.n);
   for (long col = n_begin; col < n_end; col += kGemvVectors * VEC) {
@@ -145,11 +144,11 @@ __kernel void gemv(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST 
 // The sums of each dot product are kept in a vector.
 // Rows of 16-bit elements end too soon for the processor to fetch the next tile's itself.
 #define LINE (64 / (long)sizeof(STORAGE(INB)))
-__kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const ST alpha, const ST beta) {
+__kernel void gemm_dots(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const GemmScalars S) {
   const long k = depth_of(&P, get_global_id(2));
   __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
   __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
-  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), alpha, beta);
+  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), &S);
   const long m_begin = get_global_id(0) * P.m_tiles * ROWS, m_end = min(m_begin + P.m_tiles * ROWS, P.m);
   const long n_begin = get_global_id(1) * P.n_tiles * kDotColumns, n_end = min(n_begin + P.n_tiles * kDotColumns, P.n);
   for (long col = n_begin; col < n_end; col += kDotColumns)

@@ -7,9 +7,6 @@
 #define WORK_GROUPS
 #define VEC LVB
 #include "gemm/gemm.h"
-#include "gemm/gemm_blocks.h"
-
-#define STRIP 8  // tiles down that are computed before the next ones across, so that B stays in the cache
 
 // half and bfloat16 are moved unchanged, and widened when local memory is read.
 #define NARROW(S) CAT(narrow_, S)
@@ -56,11 +53,11 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
 #define TO_LOCAL(LOC, V, x) CONVERT(LOC, V, x)
 #endif
 
-// One operand: `lines` (rows of A, columns of B) by k. A vector of V elements lies along k or across the lines,
-// whichever is contiguous. With x = a or b:
-//   x_source   where a work-item's vectors of the next block lie
-//   x_fetch    reads them; elements beyond the matrix are 0. left: the remaining depth
-//   x_put      writes them to a block in local memory (gemm_blocks.h), line beside line
+#include "gemm/gemm_blocks.h"
+#include "gemm/gemm_tile.h"
+
+// The loader of a strided operand: `lines` (rows of A, columns of B) by k. A vector of V elements lies along k or
+// across the lines, whichever is contiguous.
 #define OPERAND(x, IN, MOVE, LOC, V)                                                                         \
   enum {                                                                                                     \
     x##_vectors = x##_lines * KC / (ITEMS * V),                                                              \
@@ -110,6 +107,7 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
       }                                                                                                      \
     }                                                                                                        \
   }                                                                                                          \
+  static inline void x##_next(x##_source* o) { o->p += o->step; }                                            \
   ALWAYS_INLINE void x##_put(const x##_source* o, const x##_moved* r, __local x##_local* block) {            \
     _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                \
       x##_stored w;                                                                                          \
@@ -123,81 +121,37 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
     }                                                                                                        \
   }
 
-BLOCKS(a, LOCAL_A, WIDEN_A, LVA, ROWS, SIDE_Y)
-BLOCKS(b, LOCAL_B, WIDEN_B, LVB, COLS, SIDE_X)
 OPERAND(a, INA, MOVE_A, LOCAL_A, VA)
 OPERAND(b, INB, MOVE_B, LOCAL_B, VB)
-
-// Stores LVB elements of one row; `end` columns exist from there on.
-static inline void store_part(const Epilogue* E, long row, long col, lanes_t t, long end) {
-  if (LVB > 1 && end >= LVB && E->c_col == 1 && (!E->has_d || E->d_col <= 1)) {
-    store_vector(E, row, col, t.v, 0, LVB);
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < LVB; j++)
-    if (j < end) store_element(E, row, col + j, t.s[j]);
-}
+#include "gemm/gemm_loop.h"
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gemm_tiled(BUF(a), BUF(b), BUF(c), BUF(d),
-                                                                            const GemmParams P, const ST alpha,
-                                                                            const ST beta) {
+                                                                            const GemmParams P, const GemmScalars S) {
   __local a_local ta[2 * KC * a_pitch] __attribute__((aligned(16)));
   __local b_local tb[2 * KC * b_pitch] __attribute__((aligned(16)));
-  const int id = get_local_id(0), x = id % SIDE_X, y = id / SIDE_X;
-  const uint m_tiles = (uint)P.m_tiles, n_tiles = (uint)P.n_tiles, group = get_group_id(0);
-  const uint batch = group / (m_tiles * n_tiles), tile = group % (m_tiles * n_tiles);
-  const uint strip = tile / (STRIP * n_tiles), inside = tile % (STRIP * n_tiles);
-  const uint down = min((uint)STRIP, m_tiles - strip * STRIP);
-  const long row0 = (long)(strip * STRIP + inside % down) * HEIGHT, col0 = (long)(inside / down) * WIDTH;
-  const long k = depth_of(&P, batch);
-  a_source A = a_begin(matrix_a(PTR(a, const STORAGE(INA)), &P, batch) + row0 * P.a.rs, P.a.rs, P.a.cs, id,
-                       (int)min(P.m - row0, (long)HEIGHT), (int)P.a_aligned);
-  b_source B = b_begin(matrix_b(PTR(b, const STORAGE(INB)), &P, batch) + col0 * P.b.cs, P.b.cs, P.b.rs, id,
-                       (int)min(P.n - col0, (long)WIDTH), (int)P.b_aligned);
+  const int id = get_local_id(0);
+  const Item I = {id % SIDE_X, id / SIDE_X};
+  const GemmTile T = tile_of(&P, get_group_id(0));
+  a_source A = a_begin(matrix_a(PTR(a, const STORAGE(INA)), &P, T.batch) + T.row0 * P.a.rs, P.a.rs, P.a.cs, id,
+                       (int)min(P.m - T.row0, (long)HEIGHT), (int)P.a_aligned);
+  b_source B = b_begin(matrix_b(PTR(b, const STORAGE(INB)), &P, T.batch) + T.col0 * P.b.cs, P.b.cs, P.b.rs, id,
+                       (int)min(P.n - T.col0, (long)WIDTH), (int)P.b_aligned);
 
   ST t[ROWS][COLS];
-#pragma unroll
-  for (int r = 0; r < ROWS; r++)
-#pragma unroll
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL
     for (int s = 0; s < COLS; s++) t[r][s] = (ST)(0);
-  a_moved ra[a_vectors];
-  b_moved rb[b_vectors];
-  a_fetch(&A, (int)min(k, (long)KC), ra);
-  b_fetch(&B, (int)min(k, (long)KC), rb);
-  a_put(&A, ra, ta);
-  b_put(&B, rb, tb);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  int now = 0;
-  for (long left = k - KC; left > -KC; left -= KC) {
-    if (left > 0) {
-      A.p += A.step;
-      B.p += B.step;
-      a_fetch(&A, (int)min(left, (long)KC), ra);
-      b_fetch(&B, (int)min(left, (long)KC), rb);
-    }
-    MULTIPLY_BLOCKS(ta + now * a_pitch, tb + now * b_pitch, x, y, t)
-    now = KC - now;
-    if (left > 0) {
-      a_put(&A, ra, ta + now * a_pitch);
-      b_put(&B, rb, tb + now * b_pitch);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
+  multiply(depth_of(&P, T.batch), &A, &B, ta, tb, I, t);
 
-  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, batch, alpha, beta);
-#pragma unroll
-  for (int r = 0; r < ROWS; r++) {
-    const long row = row0 + ROW_OF(r, y);
-    if (row < P.m) {
-#pragma unroll
-      for (int s = 0; s < COLS; s += LVB) {
-        const long col = col0 + COLUMN_OF(s, x);
-        lanes_t w;
-#pragma unroll
-        for (int j = 0; j < LVB; j++) w.s[j] = t[r][s + j];
-        store_part(&E, row, col, w, P.n - col);
-      }
+  const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, T.batch, &S);
+  UNROLL for (int r = 0; r < ROWS; r++) {
+    const long row = T.row0 + row_of(r, I);
+    if (row >= P.m) continue;
+    UNROLL for (int s = 0; s < COLS; s += LVB) {
+      const long col = T.col0 + column_of(s, I);
+      lanes_t w;
+      UNROLL for (int j = 0; j < LVB; j++)
+        w.s[j] = t[r][s + j];
+      store_part(&E, row, col, w, P.n - col);
     }
   }
 }

@@ -75,10 +75,24 @@ ALWAYS_INLINE uint place(uint row, uint column, uint length) {
 BLOCKS(a, A, ALONG_A, SIDE_Y, ROWS, UNIT_M)
 BLOCKS(b, B, ALONG_B, SIDE_X, COLS, UNIT_N)
 typedef CAT(float, UNIT_C_EACH) sums_t;
+typedef element_t a_local;
+typedef element_t b_local;
 typedef union {
   sums_t v;
   float s[UNIT_C_EACH];
 } sums_by_number;
+
+enum { ends_early = 1 };
+
+// A lane of sub-group (x, y).
+typedef struct {
+  uint lane, x, y;
+  __local element_t* exchange;  // UNIT_SCRATCH
+} Item;
+ALWAYS_INLINE Item item_of(uint id, __local element_t* exchange) {
+  const Item I = {id % LANES, id / LANES % SIDE_X, id / LANES / SIDE_X, exchange};
+  return I;
+}
 
 #ifndef UNIT_ROUND
 #define UNIT_ROUND(x) (x)
@@ -89,45 +103,25 @@ typedef union {
 #ifdef EMULATED
 #include "gemm/unit_emulated.h"
 #else
-#define UNIT_SCRATCH
+#define UNIT_SCRATCH(name) __local element_t* name = 0
 #define UNIT_LOOP UNROLL
 #define UNIT_MULTIPLY(u, v, t) unit_multiply(&(u), &(v), &(t));
 #endif
 
-// t += the product of two blocks, for lane `lane` of sub-group (x, y).
-#define MULTIPLY_BLOCKS(ta, tb, t)                                                                 \
-  UNIT_LOOP for (int kk = 0; kk < KC; kk += UNIT_K) {                                              \
-    b_unit v[COLS];                                                                                \
-    UNIT_LOOP for (int s = 0; s < COLS; s++) b_take(tb, (x * COLS + s) * UNIT_N, kk, lane, &v[s]); \
-    UNIT_LOOP for (int r = 0; r < ROWS; r++) {                                                     \
-      a_unit u;                                                                                    \
-      a_take(ta, (y * ROWS + r) * UNIT_M, kk, lane, &u);                                           \
-      UNIT_LOOP for (int s = 0; s < COLS; s++) UNIT_MULTIPLY(u, v[s], t[r][s])                     \
-    }                                                                                              \
+// t += the product of two blocks.
+ALWAYS_INLINE void multiply_blocks(__local const element_t* ta, __local const element_t* tb, Item I,
+                                   sums_t (*t)[COLS]) {
+  UNIT_LOOP for (int kk = 0; kk < KC; kk += UNIT_K) {
+    b_unit v[COLS];
+    UNIT_LOOP for (int s = 0; s < COLS; s++) b_take(tb, (I.x * COLS + s) * UNIT_N, kk, I.lane, &v[s]);
+    UNIT_LOOP for (int r = 0; r < ROWS; r++) {
+      a_unit u;
+      a_take(ta, (I.y * ROWS + r) * UNIT_M, kk, I.lane, &u);
+      UNIT_LOOP for (int s = 0; s < COLS; s++) UNIT_MULTIPLY(u, v[s], t[r][s])
+    }
   }
+}
 
-// t += the product of two operands, k deep; ta and tb hold two blocks of each. A and B are an a_source and a b_source,
-// as in unit_operand.h.
-#define MULTIPLY_ALL(k, A, B, ta, tb, t)                           \
-  a_moved ra[a_vectors];                                           \
-  b_moved rb[b_vectors];                                           \
-  a_fetch(&(A), (int)min(k, (long)KC), ra);                        \
-  b_fetch(&(B), (int)min(k, (long)KC), rb);                        \
-  a_put(&(A), ra, ta);                                             \
-  b_put(&(B), rb, tb);                                             \
-  barrier(CLK_LOCAL_MEM_FENCE);                                    \
-  int now = 0;                                                     \
-  for (long left = (k) - KC;; left -= KC) {                        \
-    if (left > 0) {                                                \
-      a_next(&(A));                                                \
-      b_next(&(B));                                                \
-      a_fetch(&(A), (int)min(left, (long)KC), ra);                 \
-      b_fetch(&(B), (int)min(left, (long)KC), rb);                 \
-    }                                                              \
-    MULTIPLY_BLOCKS((ta) + now * a_block, (tb) + now * b_block, t) \
-    if (left <= 0) break;                                          \
-    now = 1 - now;                                                 \
-    a_put(&(A), ra, (ta) + now * a_block);                         \
-    b_put(&(B), rb, (tb) + now * b_block);                         \
-    barrier(CLK_LOCAL_MEM_FENCE);                                  \
-  }
+// Element e of fragment (r, s): its row and column in the tile.
+static inline int row_of(int r, int e, Item I) { return (I.y * ROWS + r) * UNIT_M + UNIT_ROW(I.lane, e); }
+static inline int column_of(int s, int e, Item I) { return (I.x * COLS + s) * UNIT_N + UNIT_COLUMN(I.lane, e); }

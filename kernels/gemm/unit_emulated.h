@@ -1,9 +1,9 @@
 // Fragments without matrix units, to test the rest: the lanes put their elements into local memory, where the unit_*.h
 // say they belong, and each lane sums the products for its own elements of C.
-#define UNIT_SCRATCH __local element_t exchange[SIDE_X * SIDE_Y * (UNIT_M + UNIT_N) * UNIT_K];
+#define UNIT_SCRATCH(name) __local element_t name[SIDE_X * SIDE_Y * (UNIT_M + UNIT_N) * UNIT_K]
 #define UNIT_LOOP NO_UNROLL
 #define UNIT_MULTIPLY(u, v, t) \
-  emulated_multiply(&(u), &(v), &(t), exchange + (y * SIDE_X + x) * (UNIT_M + UNIT_N) * UNIT_K, lane);
+  emulated_multiply(&(u), &(v), &(t), I.exchange + (I.y * SIDE_X + I.x) * (UNIT_M + UNIT_N) * UNIT_K, I.lane);
 
 #define widen_f32(x) (x)
 #define widen_bf16(x) bf16_widen1(x)

@@ -1,5 +1,4 @@
-// How the operands of gemm_units.cl, and the packed one of conv_units.cl, come from global memory into the blocks of
-// gemm_units.h.
+// The loader (gemm_loop.h) of the operands of gemm_units.cl, and of the packed one of conv_units.cl.
 #include "gemm/gemm_units.h"
 
 #ifdef UNIT_DPAS
@@ -15,12 +14,8 @@
 #endif
 
 // One operand: `lines` (rows of A, columns of B) by k. A vector of V elements lies along k or across the lines. EVEN:
-// whether all of a vector may be read whose first element may be. With x = a or b:
-//   x_source   where a work-item's vectors of the next block lie
-//   x_fetch    reads them; elements beyond the matrix are 0. left: the remaining depth
-//   x_put      writes them to a block in local memory
-//   x_next     moves to the next block
-// If vectors across must be put along k, a work-item has pairs of them at neighbouring k.
+// whether all of a vector may be read whose first element may be. If vectors across must be put along k, a work-item
+// has pairs of them at neighbouring k.
 #define OPERAND(x, V, ALONG, EVEN)                                                                               \
   enum {                                                                                                         \
     x##_vectors = x##_lines * KC / (ITEMS * V),                                                                  \

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "aten/conv/ConvPass.h"
+#include "aten/conv/ConvWays.h"
 
 namespace netcl {
 namespace {
@@ -49,24 +50,14 @@ ConvChannelsParams params(const ConvContext& c, const ConvPass& p) {
   a.point = p.source_point();
   a.rows = p.images * p.grid[0] * p.grid[1];
   a.rows_per_item = rows_per_item(c, a.rows, p.grid[2] * p.groups * p.c_out * p.k());
-  a.depth = p.grid[0];
-  a.height = p.grid[1];
-  a.width = p.grid[2];
-  a.in_d = p.padded[0];
-  a.in_h = p.padded[1];
-  a.in_w = p.padded[2];
-  a.step_z = p.src_step[0];
-  a.step_y = p.src_step[1];
-  a.step_x = p.src_step[2];
-  a.first_z = p.tap_first[0];
-  a.first_y = p.tap_first[1];
-  a.first_x = p.tap_first[2];
+  put(p.grid, a.depth, a.height, a.width);
+  put(p.padded, a.in_d, a.in_h, a.in_w);
+  put(p.src_step, a.step_z, a.step_y, a.step_x);
+  put(p.tap_first, a.first_z, a.first_y, a.first_x);
   a.taps_z = p.k() ? p.taps[0] : 0;
   a.taps_y = p.k() ? p.taps[1] : 0;
   a.taps_x = p.taps[2];
-  a.apart_z = p.tap_step[0];
-  a.apart_y = p.tap_step[1];
-  a.apart_x = p.tap_step[2];
+  put(p.tap_step, a.apart_z, a.apart_y, a.apart_x);
   a.out_image = p.out_image();
   a.out_z = p.dst_step[0] * p.dst[1] * p.dst[2] * p.out_point();
   a.out_y = p.dst_step[1] * p.dst[2] * p.out_point();
@@ -157,24 +148,14 @@ ConvChannelsParams weight_params(const ConvGeometry& g) {
   a.channels = a.point = g.groups * g.c_in;
   a.groups = g.groups;
   a.rows = g.images * g.out[0] * g.out[1];
-  a.depth = g.out[0];
-  a.height = g.out[1];
-  a.width = g.out[2];
-  a.in_d = g.in[0];
-  a.in_h = g.in[1];
-  a.in_w = g.in[2];
-  a.step_z = g.stride[0];
-  a.step_y = g.stride[1];
-  a.step_x = g.stride[2];
+  put(g.out, a.depth, a.height, a.width);
+  put(g.in, a.in_d, a.in_h, a.in_w);
+  put(g.stride, a.step_z, a.step_y, a.step_x);
   a.first_z = -g.padding[0];
   a.first_y = -g.padding[1];
   a.first_x = -g.padding[2];
-  a.taps_z = g.kernel[0];
-  a.taps_y = g.kernel[1];
-  a.taps_x = g.kernel[2];
-  a.apart_z = g.dilation[0];
-  a.apart_y = g.dilation[1];
-  a.apart_x = g.dilation[2];
+  put(g.kernel, a.taps_z, a.taps_y, a.taps_x);
+  put(g.dilation, a.apart_z, a.apart_y, a.apart_x);
   a.out_x = g.groups * g.c_out;
   a.out_y = a.out_x * g.out[2];
   a.out_z = a.out_y * g.out[1];
@@ -211,8 +192,8 @@ void run_groups_weight(const ConvContext& c, const ConvCall& call) {
   Defs sum_defs;
   sum_defs.set("ACC", dtype_tag(c.acc)).set("VEC", vec).set("OUT", dtype_tag(dtype));
   kernel(c.device, "conv/conv_sum.cl", "conv_sum_taps", sum_defs)
-      .launch(c.op, c.queue, {size_t(ceil_div(a.channels, per_item))}, {1}, buf(sums), buf(call.w), a.channels, taps,
-              parts, per_item);
+      .launch(c.op, c.queue, {size_t(ceil_div(a.channels, per_item))}, {1}, buf(sums), buf(call.w),
+              ConvSumParams{a.channels, taps, parts, per_item, 1, 1});
 }
 
 int64_t power_of_two(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
@@ -269,8 +250,8 @@ void run_flat_weight(const ConvContext& c, const ConvCall& call) {
       .launch(c.op, c.queue, {items(a)}, {1}, buf(call.x), buf(call.y), buf_or_null(sums), buf(call.w), a);
   if (parts == 1) return;
   kernel(c.device, "conv/conv_sum.cl", "conv_sum", c.defs().set("OUT", dtype_tag(dtype)))
-      .launch(c.op, c.queue, {size_t(ceil_div(numel, per_item))}, {1}, buf(sums), buf(sums), buf(call.w), numel, parts,
-              per_item, int32_t(1), int32_t(1));
+      .launch(c.op, c.queue, {size_t(ceil_div(numel, per_item))}, {1}, buf(sums), buf(sums), buf(call.w),
+              ConvSumParams{numel, 0, parts, per_item, 1, 1});
 }
 
 bool is_power_of_two(int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); }
@@ -283,50 +264,54 @@ int64_t widest_vector(const ConvCall& call) {
   return register_tile(netcl::device_of(call.x), compute_type(call.x.scalar_type())).vec;
 }
 
-bool serves_flat(const ConvCall& call) {
-  const int64_t summed = call.summed_channels(), widest = widest_vector(call), results = call.result_channels();
-  if (summed > std::min(kMostFlatInputs, widest) || results > kMostFlatOutputs) return false;
-  return volume(call.g.kernel) * results * widest <= kMostFlatTable;
-}
-
-// Vectors along the result's channels. They hold some whole groups, or lie in one.
-bool serves_groups(const ConvCall& call) {
-  const ConvGeometry& g = call.g;
-  const int64_t summed = call.summed_channels(), widest = widest_vector(call), results = call.result_channels();
-  if (!has_short_rows(g) || g.groups * results < widest) return false;
-  if (volume(g.kernel) * summed * widest > kMostTable) return false;
-  if (results < widest)
-    return is_power_of_two(results) && is_power_of_two(summed) && summed <= std::min<int64_t>(4 * results, 8);
-  if (results % widest != 0 && g.groups > 1) return false;
-  if (summed == 1) return true;
-  // Measured with AVX-512: for 16 of 16 channels, a matrix product takes 580 us and this 900.
-  const bool dense = widest == 16 && g.groups == 1 && call.direction != ConvDirection::kWeightGradient;
-  return results == widest && summed <= 32 && !dense;
-}
-
-bool serves_few_outputs(const ConvCall& call) {
-  if (call.direction == ConvDirection::kWeightGradient) return false;
-  // A tile of a matrix product would be at most half full.
-  const int64_t summed = call.summed_channels();
-  const int64_t most = call.g.groups == 1 && summed >= 16 ? std::max<int64_t>(widest_vector(call) / 2, 4) : 4;
-  return summed >= 8 && call.result_channels() <= most;
+bool along_channels(const ConvCall& call) {
+  if (!call.channels_last || !netcl::device_of(call.x).is_cpu() || call.source().numel() == 0) return false;
+  return call.g.kernel[0] * call.g.kernel[1] <= CONV_MOST_TAP_ROWS;
 }
 
 }  // namespace
 
-bool serves_along_channels(const ConvCall& call) {
+// Vectors along the result's channels. They hold some whole groups, or lie in one.
+std::optional<ConvContext> plan_channels(const ConvCall& call) {
   const ConvGeometry& g = call.g;
-  if (!call.channels_last || !netcl::device_of(call.x).is_cpu() || call.source().numel() == 0) return false;
-  if (g.kernel[0] * g.kernel[1] > CONV_MOST_TAP_ROWS) return false;
-  return serves_groups(call) || serves_flat(call) || serves_few_outputs(call);
+  if (!along_channels(call) || !has_short_rows(g)) return {};
+  const int64_t summed = call.summed_channels(), widest = widest_vector(call), results = call.result_channels();
+  if (g.groups * results < widest || volume(g.kernel) * summed * widest > kMostTable) return {};
+  if (results < widest) {
+    if (!is_power_of_two(results) || !is_power_of_two(summed) || summed > std::min<int64_t>(4 * results, 8)) return {};
+  } else {
+    if (results % widest != 0 && g.groups > 1) return {};
+    // Measured with AVX-512: for 16 of 16 channels, a matrix product takes 580 us and this 900.
+    const bool dense = widest == 16 && g.groups == 1 && call.direction != ConvDirection::kWeightGradient;
+    if (summed != 1 && (results != widest || summed > 32 || dense)) return {};
+  }
+  return ConvContext(call);
+}
+void run_channels(const ConvCall& call, const ConvContext& c) {
+  if (call.direction == ConvDirection::kWeightGradient) return run_groups_weight(c, call);
+  run_unpadded_passes(c, call, &groups_pass);
 }
 
-void run_along_channels(const ConvCall& call) {
-  const ConvContext c(call);
-  const bool groups = serves_groups(call);
-  if (call.direction == ConvDirection::kWeightGradient)
-    return groups ? run_groups_weight(c, call) : run_flat_weight(c, call);
-  run_unpadded_passes(c, call, groups ? &groups_pass : serves_few_outputs(call) ? &few_outputs_pass : &flat_pass);
+// A tile of a matrix product would be at most half full.
+std::optional<ConvContext> plan_few_outputs(const ConvCall& call) {
+  if (!along_channels(call) || call.direction == ConvDirection::kWeightGradient) return {};
+  const int64_t summed = call.summed_channels();
+  const int64_t most = call.g.groups == 1 && summed >= 16 ? std::max<int64_t>(widest_vector(call) / 2, 4) : 4;
+  if (summed < 8 || call.result_channels() > most) return {};
+  return ConvContext(call);
+}
+void run_few_outputs(const ConvCall& call, const ConvContext& c) { run_unpadded_passes(c, call, &few_outputs_pass); }
+
+std::optional<ConvContext> plan_flat(const ConvCall& call) {
+  if (!along_channels(call)) return {};
+  const int64_t summed = call.summed_channels(), widest = widest_vector(call), results = call.result_channels();
+  if (summed > std::min(kMostFlatInputs, widest) || results > kMostFlatOutputs) return {};
+  if (volume(call.g.kernel) * results * widest > kMostFlatTable) return {};
+  return ConvContext(call);
+}
+void run_flat(const ConvCall& call, const ConvContext& c) {
+  if (call.direction == ConvDirection::kWeightGradient) return run_flat_weight(c, call);
+  run_unpadded_passes(c, call, &flat_pass);
 }
 
 }  // namespace netcl

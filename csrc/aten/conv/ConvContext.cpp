@@ -12,22 +12,12 @@ ConvContext::ConvContext(const ConvCall& call)
     : op(call.op),
       device(netcl::device_of(call.result())),
       queue(queue_of(call.result())),
-      acc(compute_type(call.result().scalar_type())) {
-  const auto dtype = call.result().scalar_type();
+      acc(compute_type(call.result().scalar_type())),
+      source_type(acc) {
   const RegisterTile tile = register_tile(device, acc);
   vec = device.is_cpu() ? tile.vec : 4;
   // The addresses of rows need registers too.
   mr = device.is_cpu() ? std::min<int64_t>(tile.rows, 8) : 8;
-  // An engine's panels of columns are 32 wide; with fewer columns they would be mostly zeros.
-  const int64_t columns = serves_patches(call) ? call.g.taps() : call.result_channels();
-  if (columns > EngineTile::kVec && dtype != acc) engine = engine_tile(device, dtype, dtype);
-  // half in two parts does not pay here: a small CNN's training step takes 1.83 of float's time with AMX, 0.64 without.
-  if (engine && engine->parts > 1) engine.reset();
-  if (engine) {
-    vec = engine->kVec;
-    mr = engine->rows;
-  }
-  source_type = engine ? dtype : acc;
 }
 
 at::Tensor ConvContext::scratch(int64_t elements, c10::ScalarType type) const {
@@ -136,15 +126,10 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   ConvPadParams a{};
   a.rows = planes * p.padded[0] * p.padded[1];
   a.rows_per_item = ceil_div<int64_t>(8192, p.padded[2] * point);
-  a.out_d = p.padded[0];
-  a.out_h = p.padded[1];
-  a.out_w = p.padded[2] * point;
-  a.in_d = p.in[0];
-  a.in_h = p.in[1];
-  a.in_w = p.in[2] * point;
-  a.pad_d = p.before[0];
-  a.pad_h = p.before[1];
-  a.pad_w = p.before[2] * point;
+  put(p.padded, a.out_d, a.out_h, a.out_w);
+  put(p.in, a.in_d, a.in_h, a.in_w);
+  put(p.before, a.pad_d, a.pad_h, a.pad_w);
+  for (int64_t* row : {&a.out_w, &a.in_w, &a.pad_w}) *row *= point;
   Defs defs = c.defs();
   defs.set("IN", dtype_tag(from_type)).set("OUT", dtype_tag(c.source_type));
   if (c.source_type != c.acc) defs.set("RAW", 1);

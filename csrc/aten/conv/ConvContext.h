@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "args/conv.h"
-#include "aten/conv/Convolution.h"
+#include "aten/conv/ConvCall.h"
 #include "aten/gemm/GroupTile.h"
 #include "aten/gemm/MatrixEngine.h"
 #include "aten/gemm/MatrixUnits.h"
@@ -21,9 +21,10 @@ struct ConvContext {
   c10::ScalarType acc;          // compute type
   c10::ScalarType source_type;  // the type as which the operand that is not packed beforehand is read
   int64_t vec, mr;              // the tile: mr rows of 1 or 2 vectors
+  // Of products. On a CPU: a matrix engine; on a GPU: the tile of a work-group, or that on matrix units.
   std::optional<EngineTile> engine;
-  std::optional<GroupTile> group;  // on a GPU: the tile of a work-group
-  std::optional<UnitTile> unit;    // the same on matrix units, which are used if there is one
+  std::optional<GroupTile> group;
+  std::optional<UnitTile> unit;
 
   explicit ConvContext(const ConvCall& call);
 
@@ -57,6 +58,11 @@ struct ConvGrid {
   MixedRadix others_first() const;
 };
 MixedRadix linear_radix(int64_t count, int64_t stride);
+inline void put(const ConvDims& d, int64_t& z, int64_t& y, int64_t& x) {
+  z = d[0];
+  y = d[1];
+  x = d[2];
+}
 inline int64_t grid_offset(const ConvDims& at, const ConvDims& extent) {
   return (at[0] * extent[1] + at[1]) * extent[2] + at[2];
 }

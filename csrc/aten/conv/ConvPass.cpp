@@ -167,7 +167,7 @@ void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scrat
     const int64_t per_item = c.device.is_cpu() ? 4096 : c.vec;
     kernel(c.device, "conv/conv_sum.cl", "conv_sum", c.defs().set("OUT", dtype_tag(dw.scalar_type())))
         .launch(c.op, c.queue, {size_t(ceil_div(numel, per_item))}, element_group(c.device), buf(parts), buf(sum),
-                buf(dw), numel, slices, per_item, int32_t(first == 0), int32_t(first + images == g.images));
+                buf(dw), ConvSumParams{numel, 0, slices, per_item, first == 0, first + images == g.images});
   }
 }
 

@@ -2,8 +2,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include "aten/conv/Convolution.h"
-#include "aten/support/Launch.h"
+#include "aten/conv/ConvWays.h"
 
 namespace netcl {
 namespace {
@@ -47,7 +46,7 @@ struct Trial {
     g.padding = {0, 1, 1};
     const ConvCall call{"matrix_engine", direction,    g,  on_device(x),
                         on_device(w),    on_device(y), {}, format != at::MemoryFormat::Contiguous};
-    run_implicit_gemm(call);
+    run_product(call, *plan_product(call));
     return call.result().cpu().equal(expected.to(type));
   }
   bool forward() const { return computes(ConvDirection::kForward, at::conv2d(x, w, {}, 1, 1)); }

@@ -1,14 +1,15 @@
-// Convolution and its gradients, 1d to 3d: the choice of the algorithm, and the functions that ATen calls.
-#include "aten/conv/Convolution.h"
+// Convolution and its gradients, 1d to 3d: the ways to compute them, and the functions that ATen calls.
 
 #include <ATen/Functions.h>
 #include <ATen/ops/convolution_backward_native.h>
 
 #include <algorithm>
 
+#include "aten/conv/ConvWays.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
+#include "aten/support/Plan.h"
 
 namespace netcl {
 namespace {
@@ -16,37 +17,31 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-enum class ConvAlgorithm { kPointwise, kAlongChannels, kDepthwise, kDirect, kImplicitGemm };
-
-// A sum of so few channels is mostly loads and stores, which a matrix product would add to; with so few results, its
-// tiles would be mostly empty.
-constexpr int64_t kFewChannels = 4;
-
-ConvAlgorithm choose_algorithm(const ConvCall& call) {
-  if (serves_patches(call)) return ConvAlgorithm::kImplicitGemm;
-  const bool few = call.direction != ConvDirection::kWeightGradient &&
-                   std::min(call.summed_channels(), call.result_channels()) <= kFewChannels;
-  if (few && serves_along_channels(call)) return ConvAlgorithm::kAlongChannels;
-  if (serves_pointwise(call)) return ConvAlgorithm::kPointwise;
-  if (serves_along_channels(call)) return ConvAlgorithm::kAlongChannels;
-  if (serves_depthwise(call)) return ConvAlgorithm::kDepthwise;
-  if (serves_direct(call)) return ConvAlgorithm::kDirect;
-  return ConvAlgorithm::kImplicitGemm;
-}
-
-void run(const ConvCall& call);
-
-// For algorithms with vectors along rows of pixels.
-void run_contiguous(const ConvCall& call) {
+// Vectors lie along rows of pixels, so channels_last tensors are copied.
+template <class Plan, void (*run)(const ConvCall&, const Plan&)>
+void by_rows(const ConvCall& call, const Plan& plan) {
+  if (!call.channels_last) return run(call, plan);
   ConvCall c = call;
   c.channels_last = false;
   for (Tensor* t : {&c.x, &c.w, &c.y}) {
     const bool written = t->is_same(call.result());
     *t = written ? at::empty(t->sizes(), t->options()) : t->contiguous();
   }
-  run(c);
+  run(c, plan);
   call.result().copy_(c.result());
 }
+
+constexpr Way<ConvCall> kConvWays[] = {
+    {"patches", take<&plan_patches, &run_patches>},
+    {"pointwise", take<&plan_pointwise, &run_pointwise>},
+    {"channels", take<&plan_channels, &run_channels>},
+    {"few outputs", take<&plan_few_outputs, &run_few_outputs>},
+    {"flat", take<&plan_flat, &run_flat>},
+    {"few pointwise", take<&plan_few_pointwise, &run_pointwise>},
+    {"depthwise", take<&plan_depthwise, &by_rows<Depthwise, &run_depthwise>>},
+    {"direct", take<&plan_direct, &by_rows<ConvContext, &run_direct>>},
+    {"product", take<&plan_product, &run_product>},
+};
 
 void run(const ConvCall& call) {
   if (call.result().numel() == 0) return;
@@ -54,21 +49,7 @@ void run(const ConvCall& call) {
     call.w.zero_();
     return;
   }
-  const ConvAlgorithm algorithm = choose_algorithm(call);
-  const bool by_rows = algorithm == ConvAlgorithm::kDepthwise || algorithm == ConvAlgorithm::kDirect;
-  if (call.channels_last && by_rows) return run_contiguous(call);
-  switch (algorithm) {
-    case ConvAlgorithm::kPointwise:
-      return run_pointwise(call);
-    case ConvAlgorithm::kAlongChannels:
-      return run_along_channels(call);
-    case ConvAlgorithm::kDepthwise:
-      return run_depthwise(call);
-    case ConvAlgorithm::kDirect:
-      return run_direct(call);
-    case ConvAlgorithm::kImplicitGemm:
-      return run_implicit_gemm(call);
-  }
+  run_first(kConvWays, call);
 }
 
 // As in ATen: one number per dimension, or one for all.

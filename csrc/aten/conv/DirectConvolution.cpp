@@ -1,6 +1,7 @@
 // Few output channels per group (depthwise, or the last layer of an image model): a tile of channels would be mostly
 // empty, so vectors lie along a row of pixels (kernels/conv/conv_direct.cl).
 #include "aten/conv/ConvPass.h"
+#include "aten/conv/ConvWays.h"
 
 namespace netcl {
 namespace {
@@ -99,13 +100,17 @@ void direct_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
 
 }  // namespace
 
-bool serves_direct(const ConvCall& call) {
+bool has_few_results(const ConvCall& call) {
   if (call.direction != ConvDirection::kWeightGradient) return call.result_channels() <= kMostChannels;
   return call.g.c_in == 1 && call.g.c_out <= kMostChannels && call.g.groups > 1;
 }
 
-void run_direct(const ConvCall& call) {
-  const ConvContext c(call);
+std::optional<ConvContext> plan_direct(const ConvCall& call) {
+  if (!has_few_results(call)) return {};
+  return ConvContext(call);
+}
+
+void run_direct(const ConvCall& call, const ConvContext& c) {
   if (call.direction == ConvDirection::kWeightGradient)
     run_weight_passes(c, call, 0, 0, &direct_weight_pass);
   else

@@ -4,6 +4,7 @@
 // A forward pass is  out[p][co] = sum over r of x[pixel(p) + tap(r)] * w[r][co]  over taps r = (channel, kernel
 // position). For the gradient of the weight, pixels and taps change places.
 #include "aten/conv/ConvPass.h"
+#include "aten/conv/ConvWays.h"
 
 namespace netcl {
 namespace {
@@ -30,14 +31,13 @@ struct Packed {
   int64_t col = 0, group = 0;
 };
 
-at::Tensor pack_on_gpu(const ConvContext& c, const PackedOperand& o, const ConvPackParams& p, const at::Tensor& out) {
-  const int64_t width = c.group->width();
-  Defs defs = c.offset_defs(o.taps.type());
-  defs.set("IN", dtype_tag(o.src.scalar_type())).set("KC", c.group->kc).set("WIDTH", width);
-  kernel(c.device, "conv/conv_gemm_gpu.cl", "conv_panels", defs)
-      .launch(c.op, c.queue, {size_t(o.groups * p.panels * c.panel(width, o.k))}, element_group(c.device),
+void launch_panels(const ConvContext& c, const PackedOperand& o, const at::Tensor& out, int64_t width, int64_t kc,
+                   Defs defs) {
+  const ConvPackParams p{.k = o.k, .n = o.n, .panels = ceil_div(o.n, width), .src_group = o.src_group};
+  defs.set("OFFSET", o.taps.type()).set("KC", kc).set("WIDTH", width);
+  kernel(c.device, "conv/conv_panels.cl", "conv_panels", defs)
+      .launch(c.op, c.queue, {size_t(o.groups * p.panels * width * round_up(o.k, kc))}, element_group(c.device),
               at_element(o.src, o.first), buf(o.taps.data), buf(out), o.cols, p, o.groups);
-  return out;
 }
 
 // For matrix units: columns of adjacent taps. A weight whose columns are aligned is such an operand.
@@ -49,17 +49,9 @@ Packed pack_lines(const ConvContext& c, const PackedOperand& o) {
     return {o.src, column, o.src_group};
   const Packed r{c.scratch(std::max<int64_t>(o.groups * o.n * depth, 1), o.src.scalar_type()), depth, o.n * depth};
   if (o.k == 0) return r;
-  ConvPackParams p{};
-  p.k = o.k;
-  p.n = o.n;
-  p.panels = ceil_div(o.n, kUnitVector);
-  p.src_group = o.src_group;
   Defs defs;
-  defs.set("ACC", "u16").set("IN", "u16").set("OFFSET", o.taps.type());
-  defs.set("KC", c.unit->groups.kc).set("WIDTH", kUnitVector).set("LINES", 1);
-  kernel(c.device, "conv/conv_gemm_gpu.cl", "conv_panels", defs)
-      .launch(c.op, c.queue, {size_t(o.groups * p.panels * kUnitVector * depth)}, element_group(c.device),
-              at_element(o.src, o.first), buf(o.taps.data), buf(r.data), o.cols, p, o.groups);
+  defs.set("ACC", "u16").set("IN", "u16").set("LINES", 1);
+  launch_panels(c, o, r.data, kUnitVector, c.unit->groups.kc, defs);
   return r;
 }
 
@@ -77,7 +69,12 @@ Packed pack(const ConvContext& c, const PackedOperand& o) {
   p.contiguous = o.taps.contiguous;
   const at::Tensor out = c.panels(o.groups * p.panels * c.panel(nr, o.k));
   if (o.k == 0) return {out};
-  if (c.group) return {pack_on_gpu(c, o, p, out)};
+  if (c.group) {
+    Defs defs;
+    defs.set("ACC", dtype_tag(c.acc)).set("IN", dtype_tag(o.src.scalar_type()));
+    launch_panels(c, o, out, nr, c.group->kc, defs);
+    return {out};
+  }
   Defs defs = c.tile_defs(o.n, o.taps.type());
   defs.set("IN", dtype_tag(o.src.scalar_type()));
   if (!c.engine && c.acc == c10::kFloat && nr % 16 == 0) defs.set("TRANSPOSE", 1);
@@ -95,11 +92,11 @@ struct GatheredProduct {
   at::Tensor bias;
   Buf out;
   c10::ScalarType out_dtype;
-  MixedRadix rows, tap_order, out_rows, out_cols;
+  MixedRadix tap_order;
   int64_t slices = 1;       // slices of k, each with its own result
   bool taps_apart = false;  // the rows are neighbours, not the taps
   bool patches = false;     // the columns are elements of a patch
-  ConvGemmParams params{};  // m, n, k, groups and strides; multiply() sets the others
+  ConvGemmParams params{};  // m, n, k, groups, strides, rows and columns; multiply() sets the others
 };
 
 // Divides the tiles of all slices and groups among work-items: enough to keep the device busy.
@@ -136,7 +133,8 @@ bool multiples(const MixedRadix& rows, int64_t elements) {
 
 // Whether a work-item may read `elements` adjacent taps of the gathered operand at once.
 bool gathers_vectors(const GatheredProduct& p, int64_t elements, c10::ScalarType type) {
-  return vectors_along(p.tap_order, elements) && multiples(p.rows, elements) && p.params.x_group % elements == 0 &&
+  return vectors_along(p.tap_order, elements) && multiples(p.params.rows, elements) &&
+         p.params.x_group % elements == 0 &&
          reinterpret_cast<uintptr_t>(p.x.address) % (static_cast<size_t>(elements) * c10::elementSize(type)) == 0;
 }
 
@@ -147,58 +145,49 @@ int64_t group_vector(const ConvContext& c, int64_t lines) {
   return std::min<int64_t>(16 / bytes, lines * t.kc / (t.x * t.y));
 }
 
-void multiply_on_gpu(const ConvContext& c, const GatheredProduct& p) {
+// The options of conv_gemm_gpu.cl.
+void tile_defs(const ConvContext& c, const GatheredProduct& p, const ConvGemmParams& g, Defs& defs) {
   const GroupTile& t = *c.group;
-  ConvGemmParams g = p.params;
-  g.k_slice = p.slices > 1 ? round_up(ceil_div(g.k, p.slices), t.kc) : g.k;
-  g.m_tiles = ceil_div(g.m, t.height());
-  g.n_panels = ceil_div(g.n, t.width());
   // Neighbouring work-items read along the taps if more of these are adjacent, else along the rows.
   const bool along = p.taps.contiguous >= t.kc;
   int64_t vec = along ? group_vector(c, t.height()) : 1;
   if (!gathers_vectors(p, vec, c.acc) || g.k_slice % vec != 0) vec = 1;
-  const auto taken = [&c](int64_t each) {
-    return std::min<int64_t>(16 / static_cast<int64_t>(c10::elementSize(c.acc)), each);
-  };
-  Defs defs = c.offset_defs(p.taps.type());
-  defs.set("OUT", dtype_tag(p.out_dtype)).set("SIDE_X", t.x).set("SIDE_Y", t.y);
-  defs.set("ROWS", t.rows).set("COLS", t.cols).set("KC", t.kc).set("LVA", taken(t.rows)).set("LVB", taken(t.cols));
+  const int64_t most = 16 / static_cast<int64_t>(c10::elementSize(c.acc));
+  defs.set("LVA", std::min(most, t.rows)).set("LVB", std::min(most, t.cols));
   defs.set("VA", vec).set("VB", group_vector(c, t.width())).set("ALONG_K", int64_t{along});
-  defs.set("DOWN", int64_t{p.out_cols.stride[3] != 1});
-  const int64_t groups = g.m_tiles * g.n_panels * p.slices * g.groups;
-  TORCH_CHECK(groups <= UINT32_MAX, "netcl: ", c.op, ": too many tiles for one launch: ", groups);
-  const auto items = static_cast<size_t>(t.x * t.y);
-  kernel(c.device, "conv/conv_gemm_gpu.cl", "conv_tiled", defs)
-      .launch(c.op, c.queue, {static_cast<size_t>(groups) * items}, {items}, p.x, buf(p.taps.data), buf(p.packed.data),
-              buf_or_null(p.bias), p.out, p.rows, p.out_rows, p.out_cols, g);
 }
-
-void multiply_on_units(const ConvContext& c, const GatheredProduct& p) {
+// Those of conv_units.cl.
+void unit_defs(const ConvContext& c, const GatheredProduct& p, const ConvGemmParams& g, Defs& defs) {
   const UnitTile& t = *c.unit;
-  const GroupTile& sides = t.groups;
-  ConvGemmParams g = p.params;
-  g.k_slice = p.slices > 1 ? round_up(ceil_div(g.k, p.slices), sides.kc) : g.k;
-  g.m_tiles = ceil_div(g.m, t.height());
-  g.n_panels = ceil_div(g.n, t.width());
-  g.packed_col = p.packed.col;
-  g.packed_group = p.packed.group;
   int64_t vec = kUnitVector;
   while (vec > 1 && !gathers_vectors(p, vec, c.source_type)) vec /= 2;
-  Defs defs = c.offset_defs(p.taps.type());
-  defs.set("INA", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype)).set("SIDE_X", sides.x);
-  defs.set("SIDE_Y", sides.y).set("ROWS", sides.rows).set("COLS", sides.cols).set("KC", sides.kc).set("VA", vec);
-  defs.set("VB", std::min(kUnitVector, t.width() * sides.kc / t.items()));
-  // Neighbouring work-items read along the taps if more of these are adjacent, else along the rows.
-  defs.set("ALONG_K", int64_t{vec == kUnitVector || p.taps.contiguous >= sides.kc});
+  defs.set("INA", dtype_tag(c.source_type)).set("VA", vec);
+  defs.set("VB", std::min(kUnitVector, t.width() * t.groups.kc / t.items()));
+  defs.set("ALONG_K", int64_t{vec == kUnitVector || p.taps.contiguous >= t.groups.kc});
   defs.set("RUN", p.taps.contiguous % kUnitVector == 0 && g.k % kUnitVector == 0 ? kUnitVector : 1);
-  defs.set("DOWN", int64_t{p.out_cols.stride[3] != 1});
   t.define_in(defs);
+}
+
+// On GPUs, a work-group computes a tile.
+void multiply_in_groups(const ConvContext& c, const GatheredProduct& p) {
+  const GroupTile& t = c.unit ? c.unit->groups : *c.group;
+  ConvGemmParams g = p.params;
+  g.k_slice = p.slices > 1 ? round_up(ceil_div(g.k, p.slices), t.kc) : g.k;
+  g.m_tiles = ceil_div(g.m, c.unit ? c.unit->height() : t.height());
+  g.n_panels = ceil_div(g.n, c.nr(g.n));
+  g.packed_col = p.packed.col;
+  g.packed_group = p.packed.group;
+  Defs defs = c.offset_defs(p.taps.type());
+  defs.set("OUT", dtype_tag(p.out_dtype)).set("SIDE_X", t.x).set("SIDE_Y", t.y).set("ROWS", t.rows).set("COLS", t.cols);
+  defs.set("KC", t.kc).set("DOWN", int64_t{g.out_cols.stride[3] != 1});
+  (c.unit ? unit_defs : tile_defs)(c, p, g, defs);
   const int64_t groups = g.m_tiles * g.n_panels * p.slices * g.groups;
   TORCH_CHECK(groups <= UINT32_MAX, "netcl: ", c.op, ": too many tiles for one launch: ", groups);
-  const auto items = static_cast<size_t>(t.items());
-  kernel(c.device, "conv/conv_units.cl", "conv_units", defs)
-      .launch(c.op, c.queue, {static_cast<size_t>(groups) * items}, {items}, p.x, buf(p.taps.data), buf(p.packed.data),
-              buf_or_null(p.bias), p.out, p.rows, p.out_rows, p.out_cols, g);
+  const auto items = static_cast<size_t>(c.unit ? c.unit->items() : t.x * t.y);
+  auto& k = c.unit ? kernel(c.device, "conv/conv_units.cl", "conv_units", defs)
+                   : kernel(c.device, "conv/conv_gemm_gpu.cl", "conv_tiled", defs);
+  k.launch(c.op, c.queue, {static_cast<size_t>(groups) * items}, {items}, p.x, buf(p.taps.data), buf(p.packed.data),
+           buf_or_null(p.bias), p.out, g);
 }
 
 // For taps that lie apart (conv_gemm_blocks).
@@ -216,12 +205,11 @@ void multiply_blocks(const ConvContext& c, const GatheredProduct& p) {
       .launch(
           c.op, c.queue,
           {size_t(ceil_div(tiles, g.m_tiles)), size_t(ceil_div(g.n_panels, kBlockPanels)), size_t(p.slices * g.groups)},
-          {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed.data), p.out, p.rows, p.out_rows, p.out_cols, g);
+          {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed.data), p.out, g);
 }
 
 void multiply(const ConvContext& c, GatheredProduct p) {
-  if (c.unit) return multiply_on_units(c, p);
-  if (c.group) return multiply_on_gpu(c, p);
+  if (c.unit || c.group) return multiply_in_groups(c, p);
   if (!c.engine && p.taps_apart && p.params.n > c.nr(p.params.n)) return multiply_blocks(c, p);
   ConvGemmParams& g = p.params;
   g.contiguous = p.taps.contiguous;
@@ -237,7 +225,7 @@ void multiply(const ConvContext& c, GatheredProduct p) {
   if (p.patches) defs.set("PATCHES", 1);
   kernel(c.device, "conv/conv_gemm.cl", "conv_gemm", defs)
       .launch(c.op, c.queue, global, {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed.data), buf_or_null(p.bias), p.out,
-              p.rows, p.out_rows, p.out_cols, buf_or_null(rows), g);
+              buf_or_null(rows), g);
 }
 
 void gemm_pass(const ConvContext& c, const ConvPass& p) {
@@ -249,6 +237,16 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
   g.groups = p.groups;
   g.out_group = p.out_group();
   g.bias_group = p.c_out;
+  const auto run = [&](Buf x, const OffsetTable& taps, const MixedRadix& tap_order, const PackedOperand& other) {
+    multiply(c, {.x = x,
+                 .taps = taps,
+                 .packed = pack(c, other),
+                 .bias = p.bias,
+                 .out = p.result(),
+                 .out_dtype = p.out.scalar_type(),
+                 .tap_order = tap_order,
+                 .params = g});
+  };
   // Either operand can be packed. Few pixels are cheaper to pack than many weights: measured for four times fewer
   // pixels, or eight times if the weight is read across its rows.
   if (pixels * (p.w_out > p.w_in ? 4 : 8) <= p.c_out) {
@@ -257,35 +255,22 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
     g.n = pixels;
     g.x_group = p.w_group;
     g.bias_row = 1;
-    multiply(c, {.x = at_element(w, p.weight_first()),
-                 .taps = w_taps,
-                 .packed = pack(
-                     c, {p.source, p.source_first(), x_taps, p.source_pixels(), k, pixels, p.groups, p.source_group()}),
-                 .bias = p.bias,
-                 .out = p.result(),
-                 .out_dtype = p.out.scalar_type(),
-                 .rows = w_rows,
-                 .tap_order = p.weight_taps(),
-                 .out_rows = out_channels,
-                 .out_cols = p.result_pixels(),
-                 .params = g});
+    g.rows = w_rows;
+    g.out_rows = out_channels;
+    g.out_cols = p.result_pixels();
+    run(at_element(w, p.weight_first()), w_taps, p.weight_taps(),
+        {p.source, p.source_first(), x_taps, p.source_pixels(), k, pixels, p.groups, p.source_group()});
   } else {
     g.m = pixels;
     g.n = p.c_out;
     g.x_group = p.source_group();
     g.bias_col = 1;
     g.cols_linear = 1;
-    multiply(c, {.x = at_element(p.source, p.source_first()),
-                 .taps = x_taps,
-                 .packed = pack(c, {p.weight, p.weight_first(), w_taps, w_rows, k, p.c_out, p.groups, p.w_group}),
-                 .bias = p.bias,
-                 .out = p.result(),
-                 .out_dtype = p.out.scalar_type(),
-                 .rows = p.source_pixels(),
-                 .tap_order = p.source_taps(),
-                 .out_rows = p.result_pixels(),
-                 .out_cols = out_channels,
-                 .params = g});
+    g.rows = p.source_pixels();
+    g.out_rows = p.result_pixels();
+    g.out_cols = out_channels;
+    run(at_element(p.source, p.source_first()), x_taps, p.source_taps(),
+        {p.weight, p.weight_first(), w_taps, w_rows, k, p.c_out, p.groups, p.w_group});
   }
 }
 
@@ -304,16 +289,16 @@ void gemm_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   g.x_group = p.source_group();
   g.out_group = w.c_out * taps;
   g.cols_linear = 1;
+  g.rows = p.source_taps();
+  g.out_rows = linear_radix(taps, 1);
+  g.out_cols = linear_radix(w.c_out, taps);
   multiply(c, {.x = buf(p.source),
                .taps = x_pixels,
                .packed = pack(c, {p.grad, p.first_image * p.result_image(), y_pixels,
                                   linear_radix(w.c_out, p.result_channel()), k, w.c_out, w.groups, p.result_group()}),
                .out = buf(p.out),
                .out_dtype = p.out.scalar_type(),
-               .rows = p.source_taps(),
                .tap_order = p.source_pixels(),
-               .out_rows = linear_radix(taps, 1),
-               .out_cols = linear_radix(w.c_out, taps),
                .slices = p.slices,
                .taps_apart = p.source_last && w.c_in % c.vec == 0,
                .params = g});
@@ -337,6 +322,8 @@ void gemm_patches(const ConvContext& c, const ConvCall& call) {
   g.out_group = last ? w.c_in : w.c_in * plane;
   g.bias_col = 1;
   g.bias_group = elements;
+  g.out_cols = last ? MixedRadix{{w.kernel[0], w.kernel[1], w.kernel[2], w.c_in}, {slice, line, point, 1}}
+                    : MixedRadix{{w.c_in, w.kernel[0], w.kernel[1], w.kernel[2]}, {plane, slice, line, 1}};
   at::Tensor bias;
   if (call.bias.defined()) {
     const at::Tensor of_channels = call.bias.to(c.acc).view({w.groups, last ? 1 : w.c_in, last ? w.c_in : 1});
@@ -352,65 +339,61 @@ void gemm_patches(const ConvContext& c, const ConvCall& call) {
     const ConvGrid rows{images, source_image, w.out, w.out, {1, 1, 1}, last ? w.groups * w.c_out : 1};
     const ConvGrid out_rows{images, w.groups * w.c_in * plane, w.out, w.in, w.stride, point};
     g.m = images * pixels;
-    multiply(c,
-             {.x = buf(source),
-              .taps = x_taps,
-              .packed = packed,
-              .bias = bias,
-              .out = at_element(call.x, first * w.groups * w.c_in * plane),
-              .out_dtype = call.x.scalar_type(),
-              .rows = rows.points_first(),
-              .tap_order = source_taps,
-              .out_rows = out_rows.points_first(),
-              .out_cols = last ? MixedRadix{{w.kernel[0], w.kernel[1], w.kernel[2], w.c_in}, {slice, line, point, 1}}
-                               : MixedRadix{{w.c_in, w.kernel[0], w.kernel[1], w.kernel[2]}, {plane, slice, line, 1}},
-              .patches = true,
-              .params = g});
+    g.rows = rows.points_first();
+    g.out_rows = out_rows.points_first();
+    multiply(c, {.x = buf(source),
+                 .taps = x_taps,
+                 .packed = packed,
+                 .bias = bias,
+                 .out = at_element(call.x, first * w.groups * w.c_in * plane),
+                 .out_dtype = call.x.scalar_type(),
+                 .tap_order = source_taps,
+                 .patches = true,
+                 .params = g});
   }
 }
 
-// Chooses the tile for `batches` products of m x n.
-void set_group_tile(ConvContext& c, const ConvCall& call, int64_t m, int64_t n, int64_t batches) {
+// The products of a call: `count` of m x n. On a CPU they have `columns`.
+struct Products {
+  int64_t columns, m, n, count;
+};
+Products products(const ConvCall& call) {
+  const ConvGeometry& g = call.g;
+  const int64_t n = call.result_channels();
+  if (call.direction == ConvDirection::kWeightGradient)
+    return {n, g.taps(), n, g.groups * ceil_div(g.images * volume(g.out), kWeightSliceDepth)};
+  const int64_t pixels = g.images * volume(call.forward() ? g.out : g.in);
+  return 4 * pixels <= n ? Products{n, n, pixels, g.groups} : Products{n, pixels, n, g.groups};
+}
+
+ConvContext product_context(const ConvCall& call, const Products& p) {
+  ConvContext c(call);
   const auto dtype = call.result().scalar_type();
+  // An engine's panels of columns are 32 wide; with fewer columns they would be mostly zeros.
+  if (p.columns > EngineTile::kVec && dtype != c.acc) c.engine = engine_tile(c.device, dtype, dtype);
+  // half in two parts does not pay here: a small CNN's training step takes 1.83 of float's time with AMX, 0.64 without.
+  if (c.engine && c.engine->parts > 1) c.engine.reset();
+  if (c.engine) {
+    c.vec = c.engine->kVec;
+    c.mr = c.engine->rows;
+    c.source_type = dtype;
+  }
+  if (c.device.is_cpu()) return c;
   // float is never rounded: set_float32_matmul_precision does not apply to convolutions, and cudnn.allow_tf32 is on by
   // default, so it says nothing about what a user wants.
-  if (dtype != c.acc) c.unit = unit_tile(c.device, dtype, m, n, batches);
+  if (dtype != c.acc) c.unit = unit_tile(c.device, dtype, p.m, p.n, p.count);
   if (c.unit && !units_pass(c.device, dtype, &units_convolve)) c.unit.reset();
   if (c.unit)
     c.source_type = dtype;
   else
-    c.group = conv_tile(c.device, c.acc, m, n, batches);
-}
-
-// The same for the products of a call, as gemm_pass() and gemm_weight_pass() divide them.
-void set_group_tile(ConvContext& c, const ConvCall& call) {
-  const ConvGeometry& g = call.g;
-  if (call.direction == ConvDirection::kWeightGradient) {
-    const int64_t slices = ceil_div(g.images * volume(g.out), kWeightSliceDepth);
-    return set_group_tile(c, call, g.taps(), g.c_out, g.groups * slices);
-  }
-  if (serves_patches(call)) return set_group_tile(c, call, g.images * volume(g.out), g.taps(), g.groups);
-  const int64_t pixels = g.images * (call.forward() ? volume(g.out) : volume(g.in)), n = call.result_channels();
-  const bool few = 4 * pixels <= n;
-  set_group_tile(c, call, few ? n : pixels, few ? pixels : n, g.groups);
+    c.group = conv_tile(c.device, c.acc, p.m, p.n, p.count);
+  return c;
 }
 
 }  // namespace
 
-bool serves_patches(const ConvCall& call) {
-  constexpr int64_t kLeast = 8;  // of the product's k and n
-  const ConvGeometry& g = call.g;
-  if (call.direction != ConvDirection::kInputGradient || volume(g.kernel) == 1) return false;
-  if (g.stride != g.kernel || g.padding != ConvDims{} || g.c_out < kLeast || g.taps() < kLeast) return false;
-  for (int d = 0; d < 3; d++)
-    if (g.in[d] != g.out[d] * g.kernel[d] || (g.dilation[d] != 1 && g.kernel[d] != 1)) return false;
-  return true;
-}
-
-void run_implicit_gemm(const ConvCall& call) {
-  ConvContext c(call);
-  if (!c.device.is_cpu()) set_group_tile(c, call);
-  if (serves_patches(call)) return gemm_patches(c, call);
+std::optional<ConvContext> plan_product(const ConvCall& call) { return product_context(call, products(call)); }
+void run_product(const ConvCall& call, const ConvContext& c) {
   const ConvGeometry& g = call.g;
   if (call.direction == ConvDirection::kWeightGradient)
     run_weight_passes(c, call, g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out), kWeightSliceDepth,
@@ -418,5 +401,16 @@ void run_implicit_gemm(const ConvCall& call) {
   else
     run_passes(c, call, 0, &gemm_pass);
 }
+
+std::optional<ConvContext> plan_patches(const ConvCall& call) {
+  constexpr int64_t kLeast = 8;  // of the product's k and n
+  const ConvGeometry& g = call.g;
+  if (call.direction != ConvDirection::kInputGradient || volume(g.kernel) == 1) return {};
+  if (g.stride != g.kernel || g.padding != ConvDims{} || g.c_out < kLeast || g.taps() < kLeast) return {};
+  for (int d = 0; d < 3; d++)
+    if (g.in[d] != g.out[d] * g.kernel[d] || (g.dilation[d] != 1 && g.kernel[d] != 1)) return {};
+  return product_context(call, {g.taps(), g.images * volume(g.out), g.taps(), g.groups});
+}
+void run_patches(const ConvCall& call, const ConvContext& c) { gemm_patches(c, call); }
 
 }  // namespace netcl

@@ -1,6 +1,7 @@
 // Matrix multiplication: chooses the kernel, and implements the operators on it.
 #include "aten/gemm/Gemm.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/complex.h>
@@ -17,6 +18,7 @@
 #include "aten/gemm/MatrixEngine.h"
 #include "aten/gemm/MatrixUnits.h"
 #include "aten/support/Launch.h"
+#include "aten/support/Plan.h"
 #include "runtime/OpName.h"
 
 namespace netcl {
@@ -53,38 +55,35 @@ const void* advance(const GemmMatrix& x, int64_t elements) {
   return static_cast<const char*>(x.data) + elements * static_cast<int64_t>(c10::elementSize(x.dtype));
 }
 
-// alpha and beta in the accumulator's type.
-template <class F>
-void with_scalars(c10::ScalarType acc, const c10::Scalar& alpha, const c10::Scalar& beta, F&& f) {
-  switch (acc) {
-    case c10::kFloat:
-      return f(alpha.to<float>(), beta.to<float>());
-    case c10::kDouble:
-      return f(alpha.to<double>(), beta.to<double>());
-    case c10::kInt:
-      return f(static_cast<int32_t>(alpha.to<int64_t>()), static_cast<int32_t>(beta.to<int64_t>()));
-    case c10::kLong:
-      return f(alpha.to<int64_t>(), beta.to<int64_t>());
-    case c10::kComplexFloat:
-      return f(alpha.to<c10::complex<float>>(), beta.to<c10::complex<float>>());
-    case c10::kComplexDouble:
-      return f(alpha.to<c10::complex<double>>(), beta.to<c10::complex<double>>());
-    default:
-      TORCH_CHECK(false, "netcl: matrix multiplication is not implemented for '", toString(acc), "'");
+// Panels for the packed kernels: `mr` rows of A, `nr` columns of B, in `type`.
+struct Panels {
+  int64_t vec, mr;
+  c10::ScalarType type;
+  int64_t kc, k_unroll;          // largest depth of a panel; a panel's depth is a multiple of k_unroll
+  int64_t parts = 1;             // elements per number
+  const char* engine = nullptr;  // -D for the matrix engine
+  int64_t nr() const { return 2 * vec; }
+  Defs& define(Defs& d) const {
+    d.set("VEC", vec).set("MR", mr);
+    return engine ? d.set(engine, 1).set("PARTS", parts) : d;
   }
-}
+};
 
-// One multiplication and the choices for its kernel.
+// One multiplication, and what prepare() finds for the ways to compute it.
 struct Job {
   const char* op;
   Queue& queue;
   GemmArgs g;
   c10::ScalarType acc;
   int64_t k_slice = 0, k_whole = 0;  // see GemmParams
+  bool in_groups = false;            // by the kernels for GPUs, which compute complex numbers everywhere
+  bool a_along_k = false, b_along_k = false, b_along_n = false;  // where adjacent elements lie
+  std::optional<Panels> engine;
 
   Device& device() const { return queue.device(); }
   bool add() const { return g.d.data != nullptr; }
   int64_t batches() const { return g.batch[0] * g.batch[1]; }
+  int64_t work() const { return g.m * g.n * g.k; }  // multiply-adds of a product
   int64_t vec() const { return register_tile(device(), acc).vec; }
   int64_t mr() const { return register_tile(device(), acc).rows; }  // rows of the micro-tile of the packed kernels
   // Rows of a tile that reads A in place: their addresses need registers too.
@@ -137,6 +136,17 @@ struct Job {
     return at::empty({elements}, at::TensorOptions(type).device(c10::DeviceType::PrivateUse1, device().index()));
   }
 };
+
+// Launches a kernel that computes C from the buffers `from`, with alpha and beta in the compute type.
+template <class... Buffers>
+void launch(const Job& job, Kernel& k, const Range& global, const Range& local, const GemmParams& p, Buffers... from) {
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX(job.acc, "gemm", [&] {
+    using Whole = std::conditional_t<std::is_integral_v<scalar_t>, int64_t, scalar_t>;  // wraps instead of raising
+    const auto scalar = [](const c10::Scalar& x) { return static_cast<scalar_t>(x.to<Whole>()); };
+    const GemmScalars<scalar_t> scalars{scalar(job.g.alpha), scalar(job.g.beta)};
+    k.launch(job.op, job.queue, global, local, from..., job.c(), job.d(), p, scalars);
+  });
+}
 
 // Splits `rows` x `cols` tiles into work-items: enough to keep the device busy, each with enough work. Columns are
 // split first, since a work-item reuses its part of B for all its rows.
@@ -210,7 +220,8 @@ Defs tiling_defs(const Job& job, const GroupTile& tile) {
   return d;
 }
 
-Tiling portable_tiling(const Job& job) {
+std::optional<Tiling> plan_tiled(const Job& job) {
+  if (!job.in_groups) return std::nullopt;
   const GemmArgs& g = job.g;
   const GroupTile tile = group_tile(job.device(), job.acc, g.m, g.n, job.batches());
   const Source a = source_a(g, tile.height()), b = source_b(g, tile.width());
@@ -221,9 +232,9 @@ Tiling portable_tiling(const Job& job) {
   return t;
 }
 
-std::optional<Tiling> unit_tiling(const Job& job) {
+std::optional<Tiling> plan_units(const Job& job) {
   const GemmArgs& g = job.g;
-  if (job.acc != c10::kFloat || g.a.dtype != g.b.dtype) return std::nullopt;
+  if (!job.in_groups || job.acc != c10::kFloat || g.a.dtype != g.b.dtype) return std::nullopt;
   if (g.a.dtype == c10::kFloat && !g.may_round_float) return std::nullopt;
   const auto tile = unit_tile(job.device(), g.a.dtype, g.m, g.n, job.batches());
   if (!tile) return std::nullopt;
@@ -236,56 +247,62 @@ std::optional<Tiling> unit_tiling(const Job& job) {
   return t;
 }
 
-void run_tiled(Job job) {
-  // Computes C^T = B^T A^T if C is column-major, so that neighbouring work-items write neighbouring elements.
-  if (job.g.c.cs != 1 && job.g.c.rs == 1) job.transpose();
+void run_tiling(const Job& job, const Tiling& t) {
   const GemmArgs& g = job.g;
-  auto t = unit_tiling(job);
-  if (!t) t = portable_tiling(job);
-  auto& k = kernel(job.device(), t->file, t->name, t->defs);
+  auto& k = kernel(job.device(), t.file, t.name, t.defs);
   GemmParams p = job.params();
-  p.m_tiles = ceil_div(g.m, t->height);
-  p.n_tiles = ceil_div(g.n, t->width);
-  p.a_aligned = source_a(g, t->height).aligned(t->va);
-  p.b_aligned = source_b(g, t->width).aligned(t->vb);
+  p.m_tiles = ceil_div(g.m, t.height);
+  p.n_tiles = ceil_div(g.n, t.width);
+  p.a_aligned = source_a(g, t.height).aligned(t.va);
+  p.b_aligned = source_b(g, t.width).aligned(t.vb);
   // The groups form one dimension, since others may be limited to 65535 groups.
   const int64_t groups = p.m_tiles * p.n_tiles * job.batches();
   TORCH_CHECK(groups <= UINT32_MAX, "netcl: ", job.op, ": too many matrices for one product: ", job.batches());
-  const auto items = static_cast<size_t>(t->items);
-  with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
-    k.launch(job.op, job.queue, {static_cast<size_t>(groups) * items}, {items}, job.a(), job.b(), job.c(), job.d(), p,
-             alpha, beta);
-  });
+  const auto items = static_cast<size_t>(t.items);
+  launch(job, k, {static_cast<size_t>(groups) * items}, {items}, p, job.a(), job.b());
 }
 
-// Computes tiles of `rows` x `columns`; A and B are read in place.
-void run_tiles(const Job& job, const char* name, int64_t rows, int64_t columns) {
+// Tiles of `rows` x `columns`; A and B are read in place.
+struct InPlace {
+  const char* kernel;
+  int64_t rows, columns;
+};
+
+// The least k for which dot products, whose vectors are summed at the end, are faster than packing B (measured). They
+// convert a 16-bit B again for every few rows.
+int64_t least_dot_depth(const Job& job) {
+  const GemmArgs& g = job.g;
+  const bool converts = c10::elementSize(g.b.dtype) <= 2;
+  if (g.m <= 4) return job.vec();
+  if (g.m <= 8) return converts ? 128 : 64;
+  if (g.m <= kFewRows) return converts ? 1024 : 128;
+  return std::numeric_limits<int64_t>::max();
+}
+
+std::optional<InPlace> plan_dots(const Job& job) {
+  const GemmArgs& g = job.g;
+  if (!job.a_along_k || !job.b_along_k || (job.b_along_n && g.k < 64) || g.k < least_dot_depth(job)) return {};
+  return InPlace{"gemm_dots", g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3), kDotColumns};
+}
+// With few rows, reading B once in place is all the work.
+std::optional<InPlace> plan_gemv(const Job& job) {
+  return job.b_along_n && job.g.m == 1 ? std::optional(InPlace{"gemv", 1, kGemvVectors * job.vec()}) : std::nullopt;
+}
+std::optional<InPlace> plan_rows(const Job& job) {
+  if (!job.b_along_n || job.g.m > kFewRows) return {};
+  return InPlace{"gemm_rows", job.g.m <= 4 ? 4 : job.direct_rows(), job.nr()};
+}
+
+void run_in_place(const Job& job, const InPlace& tile) {
   Defs defs = job.defs();
-  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", rows);
-  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", name, defs);
+  job.outputs(job.inputs(defs)).set("VEC", job.vec()).set("ROWS", tile.rows);
+  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", tile.kernel, defs);
   GemmParams p = job.params();
-  const Cut parts = cut(job, ceil_div(p.m, rows), ceil_div(p.n, columns), rows * columns * p.k);
+  const Cut parts = cut(job, ceil_div(p.m, tile.rows), ceil_div(p.n, tile.columns), tile.rows * tile.columns * p.k);
   p.m_tiles = parts.rows_each;
   p.n_tiles = parts.cols_each;
-  with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
-    k.launch(job.op, job.queue, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(),
-             job.b(), job.c(), job.d(), p, alpha, beta);
-  });
+  launch(job, k, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {}, p, job.a(), job.b());
 }
-
-// Panels for the packed kernels: `mr` rows of A, `nr` columns of B, in `type`.
-struct Panels {
-  int64_t vec, mr;
-  c10::ScalarType type;
-  int64_t kc, k_unroll;          // largest depth of a panel; a panel's depth is a multiple of k_unroll
-  int64_t parts = 1;             // elements per number
-  const char* engine = nullptr;  // -D for the matrix engine
-  int64_t nr() const { return 2 * vec; }
-  Defs& define(Defs& d) const {
-    d.set("VEC", vec).set("MR", mr);
-    return engine ? d.set(engine, 1).set("PARTS", parts) : d;
-  }
-};
 
 std::optional<Panels> engine_panels(const Job& job) {
   if (job.acc != c10::kFloat) return std::nullopt;
@@ -299,9 +316,17 @@ std::optional<Panels> engine_panels(const Job& job) {
 }
 Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kPanelDepth, 4}; }
 
-// Computes everything in one launch: each work-item packs what it cannot read in place. If that would take too much
-// memory, does nothing and returns false.
-bool run_fused(const Job& job, const Panels& panels) {
+// Everything in one launch: each work-item packs what it cannot read in place.
+struct Fused {
+  Panels panels;
+  GemmParams params;
+  int64_t rows, cols, batches;  // work-items
+  int64_t elements;             // of their panels
+  bool a_in_place;
+};
+
+// Nothing if that would take too much memory.
+std::optional<Fused> fused(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
   GemmParams p = job.params();
   p.kc = job.k_slice ? std::min(g.k, kPanelDepth) : g.k;
@@ -324,34 +349,34 @@ bool run_fused(const Job& job, const Panels& panels) {
   const int64_t depth = round_up(p.kc, panels.k_unroll) * panels.parts;
   p.item_panels = round_up(((p.b_in_place ? 1 : p.n_tiles) * panels.nr() + panels.mr) * depth, int64_t{16});
   const int64_t elements = p.item_panels * rows * cols * batch_items;
-  if (elements > 4 * kPanelElements && !job.k_slice) return false;
+  if (elements > 4 * kPanelElements && !job.k_slice) return {};
+  return Fused{panels, p, rows, cols, batch_items, elements, a_in_place};
+}
 
+std::optional<Fused> plan_engine_fused(const Job& job) {
+  if (!job.engine || job.g.k > job.engine->kc || job.work() > kFusedWork) return {};
+  return fused(job, *job.engine);
+}
+std::optional<Fused> plan_fused(const Job& job) {
+  const GemmArgs& g = job.g;
+  const bool read_once = job.a_along_k && g.n <= job.nr() && g.k <= kReadOnceDepth;
+  const bool small = g.k <= kPanelDepth && job.work() <= kFusedWork;
+  if (!job.k_slice && g.k != 0 && !small && !read_once && g.m > kFewRows) return {};
+  return fused(job, vector_panels(job));
+}
+
+void run_fused(const Job& job, const Fused& f) {
   Defs defs = job.defs();
-  panels.define(job.outputs(job.inputs(defs)));
-  if (a_in_place) defs.set("A_IN_PLACE", 1);
+  f.panels.define(job.outputs(job.inputs(defs)));
+  if (f.a_in_place) defs.set("A_IN_PLACE", 1);
   auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemm_fused", defs);
-  const at::Tensor scratch = job.scratch(elements, panels.type);
-  with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
-    k.launch(job.op, job.queue,
-             {static_cast<size_t>(rows), static_cast<size_t>(cols), static_cast<size_t>(batch_items)}, {1, 1, 1},
-             job.a(), job.b(), job.c(), job.d(), buf(scratch), p, alpha, beta);
-  });
-  return true;
+  const at::Tensor scratch = job.scratch(f.elements, f.panels.type);
+  const Range items{static_cast<size_t>(f.rows), static_cast<size_t>(f.cols), static_cast<size_t>(f.batches)};
+  launch(job, k, items, {}, f.params, job.a(), job.b(), buf(scratch));
 }
 
-// One row times B, whose rows are contiguous.
-void run_gemv(const Job& job) {
-  Defs defs = job.defs();
-  job.outputs(job.inputs(defs)).set("VEC", job.vec());
-  auto& k = kernel(job.device(), "gemm/gemm_direct.cl", "gemv", defs);
-  GemmParams p = job.params();
-  const Cut parts = cut(job, 1, ceil_div(p.n, kGemvVectors * job.vec()), kGemvVectors * job.vec() * p.k);
-  p.n_tiles = parts.cols_each;
-  with_scalars(job.acc, job.g.alpha, job.g.beta, [&](auto alpha, auto beta) {
-    k.launch(job.op, job.queue, {1, parts.cols, static_cast<size_t>(job.batches())}, {1, 1, 1}, job.a(), job.b(),
-             job.c(), job.d(), p, alpha, beta);
-  });
-}
+std::optional<Panels> plan_engine_packed(const Job& job) { return job.engine; }
+std::optional<Panels> plan_packed(const Job& job) { return vector_panels(job); }
 
 // Packs panels of both operands, block after block (mc x kc of A, kc x nc of B), and multiplies them. All blocks of k
 // but the last store their sums in the compute type.
@@ -420,76 +445,66 @@ void run_packed(const Job& job, const Panels& panels) {
           p.n_tiles = std::clamp<int64_t>(m_panels * n_panels / items / p.m_tiles, 1, 8);
           const Range global{static_cast<size_t>(ceil_div(m_panels, p.m_tiles)),
                              static_cast<size_t>(ceil_div(n_panels, p.n_tiles)), batches};
-          with_scalars(job.acc, part.g.alpha, part.g.beta, [&](auto alpha, auto beta) {
-            mul.launch(job.op, job.queue, global, {1, 1, 1}, buf(pa), buf(pb), part.c(), part.d(), p, alpha, beta);
-          });
+          launch(part, mul, global, {}, p, buf(pa), buf(pb));
         }
 }
 
-// The least k for which dot products, whose vectors are summed at the end, are faster than packing B (measured). They
-// convert a 16-bit B again for every few rows.
-int64_t least_dot_depth(const Job& job) {
-  const GemmArgs& g = job.g;
-  const bool converts = c10::elementSize(g.b.dtype) <= 2;
-  if (g.m <= 4) return job.vec();
-  if (g.m <= 8) return converts ? 128 : 64;
-  if (g.m <= kFewRows) return converts ? 1024 : 128;
-  return std::numeric_limits<int64_t>::max();
-}
-
-// Chooses the kernel for one job; the heads of kernels/gemm/*.cl say what each is for.
-void choose(Job job) {
+// Exchanges the operands if another order is faster, and notes what the ways ask for.
+void prepare(Job& job) {
   GemmArgs& g = job.g;
-  if (!job.device().is_cpu() || c10::isComplexType(job.acc)) return run_tiled(job);
-
+  job.in_groups = !job.device().is_cpu() || c10::isComplexType(job.acc);
+  if (job.in_groups) {
+    // If C is column-major, C^T = B^T A^T: neighbouring work-items write neighbouring elements.
+    if (g.c.cs != 1 && g.c.rs == 1) job.transpose();
+    return;
+  }
   const auto unit = [](int64_t stride, int64_t size) { return stride == 1 || size <= 1; };
-  bool a_along_k = unit(g.a.cs, g.k), b_along_k = unit(g.b.rs, g.k);
-  // Exchanges the operands, so that the short side, or the operand with the unsuitable strides, comes to the left.
+  job.a_along_k = unit(g.a.cs, g.k);
+  job.b_along_k = unit(g.b.rs, g.k);
   const auto swap = [&] {
     job.transpose();
-    std::swap(a_along_k, b_along_k);
+    std::swap(job.a_along_k, job.b_along_k);
   };
+  // The short side comes to the left, and so does the operand with the unsuitable strides if both are packed.
   if (g.n < g.m && g.n <= kFewRows) swap();
-  const bool b_along_n = unit(g.b.cs, g.n) && g.n >= job.vec();
-  if (a_along_k && b_along_k && !(b_along_n && g.k < 64) && g.k >= least_dot_depth(job))
-    return run_tiles(job, "gemm_dots", g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3), kDotColumns);
-  // With few rows, reading B once in place is all the work.
-  if (b_along_n && g.m == 1) return run_gemv(job);
-  if (b_along_n && g.m <= kFewRows) return run_tiles(job, "gemm_rows", g.m <= 4 ? 4 : job.direct_rows(), job.nr());
-  if (!a_along_k && b_along_k && g.n >= g.m / 4) swap();
-  const int64_t work = g.m * g.n * g.k;
-  if (!job.k_slice && std::min(g.m, g.n) > kFewRows && work > kEngineWork) {
-    if (const auto engine = engine_panels(job)) {
-      if (g.k > engine->kc || work > kFusedWork || !run_fused(job, *engine)) run_packed(job, *engine);
-      return;
-    }
+  job.b_along_n = unit(g.b.cs, g.n) && g.n >= job.vec();
+  if (!job.a_along_k && job.b_along_k && g.n >= g.m / 4 && !(job.b_along_n && g.m <= kFewRows)) {
+    swap();
+    job.b_along_n = false;
   }
-  const bool read_once = a_along_k && g.n <= job.nr() && g.k <= kReadOnceDepth;
-  const bool small = g.k <= kPanelDepth && work <= kFusedWork;
-  if ((job.k_slice || g.k == 0 || small || read_once || g.m <= kFewRows) && run_fused(job, vector_panels(job))) return;
-  run_packed(job, vector_panels(job));
+  const bool worth = !job.k_slice && std::min(g.m, g.n) > kFewRows && job.work() > kEngineWork;
+  job.engine = worth ? engine_panels(job) : std::nullopt;
 }
 
-// Split-k: if the result is small and k is long, slices of k are computed in parallel.
-bool run_split_k(const Job& job) {
+// If the result is small and k is long, slices of k are computed in parallel.
+struct Slices {
+  int64_t depth, count;
+};
+std::optional<Slices> plan_slices(const Job& job) {
   const GemmArgs& g = job.g;
   const int64_t tiles = ceil_div(g.m, int64_t{64}) * ceil_div(g.n, int64_t{64});
-  if (job.batches() != 1 || g.k < 2 * kSliceDepth || tiles >= 2 * job.units()) return false;
+  if (job.batches() != 1 || g.k < 2 * kSliceDepth || tiles >= 2 * job.units()) return {};
   const int64_t slices = std::min(ceil_div(g.k, kSliceDepth), ceil_div(kItemsPerUnit * job.units(), tiles));
-  if (slices < 2) return false;
-  const int64_t step = round_up(ceil_div(g.k, slices), int64_t{16}), count = ceil_div(g.k, step);
+  if (slices < 2) return {};
+  const int64_t depth = round_up(ceil_div(g.k, slices), int64_t{16});
+  return Slices{depth, ceil_div(g.k, depth)};
+}
+
+void compute(Job job);
+void run_slices(const Job& job, const Slices& slices) {
+  const GemmArgs& g = job.g;
+  const int64_t count = slices.count;
   const at::Tensor sums = job.scratch(count * g.m * g.n);
 
   Job part = job;
-  part.g.k = step;
-  part.k_slice = step;
+  part.g.k = part.k_slice = slices.depth;
   part.k_whole = g.k;
   part.g.batch = {count, 1};
   part.g.a.bs = part.g.b.bs = {0, 0};
   part.g.c = {sums.const_data_ptr(), job.acc, g.n, 1, {g.m * g.n, 0}};
   part.g.d = {};
   part.g.alpha = 1;
-  choose(part);
+  compute(part);
 
   Defs defs = job.defs();
   job.outputs(defs);
@@ -497,12 +512,27 @@ bool run_split_k(const Job& job) {
   p.a = {g.n, 1, g.m * g.n, 0};
   p.k = count;
   p.n_tiles = std::min<int64_t>(g.n, job.device().is_cpu() ? 256 : 1);
-  with_scalars(job.acc, g.alpha, g.beta, [&](auto alpha, auto beta) {
-    kernel(job.device(), "gemm/gemm_sum.cl", "gemm_sum", defs)
-        .launch(job.op, job.queue, {static_cast<size_t>(ceil_div(g.n, p.n_tiles)), static_cast<size_t>(g.m)},
-                element_group(job.device()), buf(sums), job.c(), job.d(), p, alpha, beta);
-  });
-  return true;
+  launch(job, kernel(job.device(), "gemm/gemm_sum.cl", "gemm_sum", defs),
+         {static_cast<size_t>(ceil_div(g.n, p.n_tiles)), static_cast<size_t>(g.m)}, element_group(job.device()), p,
+         buf(sums));
+}
+
+constexpr Way<Job> kGemmWays[] = {
+    {"slices", take<&plan_slices, &run_slices>},                // split-k: any of the others, then a sum
+    {"units", take<&plan_units, &run_tiling>},                  // on GPUs: matrix units
+    {"tiled", take<&plan_tiled, &run_tiling>},                  // on GPUs, and complex numbers: blocks in local memory
+    {"dots", take<&plan_dots, &run_in_place>},                  // few rows, both operands adjacent along k
+    {"gemv", take<&plan_gemv, &run_in_place>},                  // one row, B's rows adjacent
+    {"rows", take<&plan_rows, &run_in_place>},                  // few rows, likewise
+    {"engine fused", take<&plan_engine_fused, &run_fused>},     // a CPU's matrix engine, in one launch
+    {"engine packed", take<&plan_engine_packed, &run_packed>},  // the same in blocks
+    {"fused", take<&plan_fused, &run_fused>},                   // small or skinny, in one launch
+    {"packed", take<&plan_packed, &run_packed>},                // all others, in blocks
+};
+
+void compute(Job job) {
+  prepare(job);
+  run_first(kGemmWays, job);
 }
 
 }  // namespace
@@ -517,7 +547,7 @@ void gemm(const char* op, Queue& queue, const GemmArgs& args) {
   }
   if (args.beta.equal(0)) job.g.d = {};
   if (args.alpha.equal(0)) job.g.k = 0;  // as in BLAS, A and B are not read, and their NaNs have no effect
-  if (!run_split_k(job)) choose(job);
+  compute(std::move(job));
 }
 
 GemmMatrix gemm_matrix(const at::Tensor& t) {

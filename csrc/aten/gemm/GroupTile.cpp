@@ -50,6 +50,10 @@ bool fits(const Device& device, c10::ScalarType acc, const GroupTile& t) {
          bytes <= static_cast<int64_t>(device.info().local_mem_size);
 }
 
+bool fills(const Device& device, const GroupTile& t, int64_t m, int64_t n, int64_t batches) {
+  return ceil_div(m, t.height()) * ceil_div(n, t.width()) * batches >= enough_items(device, 1);
+}
+
 GroupTile first_fitting(const Device& device, c10::ScalarType acc, const GroupTile& wanted) {
   if (fits(device, acc, wanted)) return wanted;
   // Only tiles that are no larger: one that does not fit because of its registers would be slow too.
@@ -126,14 +130,6 @@ NETCL_LIBRARY_FRAGMENT(netcl, m) {
     return numbers(choices().get(device(static_cast<c10::DeviceIndex>(index)), acc));
   });
   m.def("set_gemm_tile(int index, ScalarType acc, int[] tile, bool keep) -> ()", &set_tile);
-}
-
-}  // namespace
-
-namespace {
-
-bool fills(const Device& device, const GroupTile& t, int64_t m, int64_t n, int64_t batches) {
-  return ceil_div(m, t.height()) * ceil_div(n, t.width()) * batches >= enough_items(device, 1);
 }
 
 }  // namespace

@@ -19,9 +19,8 @@ constexpr int64_t kFragmentElements = 512;      // of A and B together, at most
 UnitTile tile_of(MatrixEngine engine, bool large) {
   switch (engine) {
     case MatrixEngine::kMmaSm75:
-      return {"UNIT_MMA", 75, 32, 16, 16, 2, {2, 2, 2, large ? 4 : 2, 0}};
     case MatrixEngine::kMmaSm80:
-      return {"UNIT_MMA", 80, 32, 16, 16, 2, {2, 2, 2, large ? 4 : 2, 0}};
+      return {"UNIT_MMA", engine == MatrixEngine::kMmaSm75 ? 75 : 80, 32, 16, 16, 2, {2, 2, 2, large ? 4 : 2, 0}};
     case MatrixEngine::kWmma:
       return {"UNIT_WMMA", 1, 32, 16, 16, 1, {2, 2, 2, large ? 4 : 2, 0}};
     case MatrixEngine::kMfmaCdna1:

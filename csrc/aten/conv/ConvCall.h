@@ -1,4 +1,4 @@
-// A convolution, its gradients, and the algorithms for them. Convolution.cpp decides which one runs.
+// A convolution or one of its gradients, as csrc/aten/conv computes it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,31 +44,10 @@ struct ConvCall {
   int64_t result_channels() const { return direction == ConvDirection::kInputGradient ? g.c_in : g.c_out; }
 };
 
-// Kernels of one element: a matrix product per image, or one for all if channels_last (PointwiseConvolution.cpp).
-bool serves_pointwise(const ConvCall& call);
-void run_pointwise(const ConvCall& call);
-
-// channels_last on a CPU, with few channels per group or few output channels: vectors lie along the channels
-// (ChannelsLastConvolution.cpp).
-bool serves_along_channels(const ConvCall& call);
-void run_along_channels(const ConvCall& call);
-
-// One input plane per output plane, on a CPU (DepthwiseConvolution.cpp). Not for channels_last.
-bool serves_depthwise(const ConvCall& call);
-void run_depthwise(const ConvCall& call);
-
-// Few output channels per group: vectors lie along a row of pixels (DirectConvolution.cpp). Not for channels_last.
-bool serves_direct(const ConvCall& call);
-void run_direct(const ConvCall& call);
+// Few results per group: a tile of channels would be mostly empty, so vectors lie along a row of pixels.
+bool has_few_results(const ConvCall& call);
 
 // Whether a GPU's matrix units compute convolutions of this type rightly (ConvUnits.cpp): what units_pass() checks.
 bool units_convolve(const Device& device, c10::ScalarType type);
-
-// The gradient of the input if the windows are adjacent patches, as in patch embeddings and transposed convolutions
-// that enlarge an image: one of the products below.
-bool serves_patches(const ConvCall& call);
-
-// All others: a matrix product, one operand of which is gathered from the padded input (ImplicitGemm.cpp).
-void run_implicit_gemm(const ConvCall& call);
 
 }  // namespace netcl

@@ -60,7 +60,7 @@ def tables():
 
 def taken(calls, **environment):
     """The names of the ways that the calls take."""
-    code = HEAD + re.sub(r"^ {8}", "", calls.strip("\n "), flags=re.M)
+    code = HEAD + re.sub(r"^ {8}", "", calls.strip("\n "), flags=re.M) + "\ntorch.netcl.synchronize()"
     done = python(code, NETCL_LOG="plan", **environment)
     if done.returncode:
         raise RuntimeError(done.stderr)

@@ -25,12 +25,12 @@ static inline long label(__global const long* target, long s, CtcParams P) {
 #if defined(KEPT)
 typedef int state_t;
 #define BEFORE(n, i) rows[((n) + 1) % 2][i]
-#define CLASS(i) chosen[i]
+#define LABEL_AT(i) chosen[i]
 #define SCANNED CLK_LOCAL_MEM_FENCE
 #else
 typedef long state_t;
 #define BEFORE(n, i) a[(reverse ? length - (n) : (n) - 1) * P.states + PLACE(i)]
-#define CLASS(i) label(target, PLACE(i), P)
+#define LABEL_AT(i) label(target, PLACE(i), P)
 #define SCANNED CLK_GLOBAL_MEM_FENCE
 #endif
 #define PLACE(i) (reverse ? used - 1 - (i) : (i))
@@ -60,11 +60,11 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), SEQUENCES, BUF(err), const CtcParam
     const long t = reverse ? length - 1 - n : n;
     __global const ST* p = PTR(log_probs, const ST) + (t * P.batch + b) * classes;
     for (state_t i = lane; i < used; i += LS) {
-      const state_t c = CLASS(i);
+      const state_t c = LABEL_AT(i);
       const ST here = p[c];
       ST sum = i < 2 ? here : NONE;
       if (n > 0) {
-        const bool skips = i > 1 && c != CLASS(i - 2);
+        const bool skips = i > 1 && c != LABEL_AT(i - 2);
         sum = log_sum(BEFORE(n, i), i > 0 ? BEFORE(n, i - 1) : NONE, skips ? BEFORE(n, i - 2) : NONE) + here;
       }
 #if defined(KEPT)

@@ -17,7 +17,8 @@ HERE = Path(__file__).parent
 # Files that are used only for one class of device, or without a capability.
 ELSEWHERE = {
     "cpu": {
-        "attention_flash.cl", "conv/conv_gemm_gpu.cl", "conv/conv_panels.cl", "conv/conv_units.cl", "embedding_sorted.cl",
+        "attention_flash.cl", "conv/conv_gemm_gpu.cl", "conv/conv_panels.cl", "conv/conv_units.cl",
+        "embedding_sorted.cl",
         "gemm/gemm_gpu.cl", "gemm/gemm_units.cl", "linalg_gpu.cl", "masked_gpu.cl",
         "reduce/reduce_group.cl", "soft_double.cl", "sort/radix_pass.cl", "sort/radix_results.cl",
         "sort/radix_rows.cl", "sort/radix_select.cl",

@@ -56,7 +56,7 @@ __kernel void count(BUF(x), BUF(counts), const ChunkParams C) {
   if (begin >= C.n) return;
   __global const elem_t* x = PTR(x, const elem_t);
   long found = 0;
-  for (long i = begin; i < end; i++) found += NONZERO(x[i]) ? 1 : 0;
+  for (long i = begin; i < end; i++) found += ANY_BIT(x[i]) ? 1 : 0;
   PTR(counts, long)[k] = found;
 }
 __kernel void scan(BUF(counts), long n) {
@@ -85,7 +85,7 @@ __kernel void positions(BUF(o), BUF(x), BUF(counts), const ChunkParams C, const 
     __global long* p = o + rank * L.out_row;
     p[(L.ndim - 1) * L.out_column] = column;
     if (L.ndim == 2) p[0] = row;
-    const int counts_in = NONZERO(x[i]);
+    const int counts_in = ANY_BIT(x[i]);
     if (L.ndim > 2 && counts_in) {
       long rest = row;
       FOR_FEW(d, 1, L.ndim - 1, kMaxPositionDims) {

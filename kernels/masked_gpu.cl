@@ -24,7 +24,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count(BUF(x), B
   const long k = get_group_id(0), t = get_local_id(0), end = min((k + 1) * C.chunk, C.n);
   __global const elem_t* x = PTR(x, const elem_t);
   uint found = 0, total;
-  for (long i = k * C.chunk + t; i < end; i += GROUP) found += NONZERO(x[i]) ? 1 : 0;
+  for (long i = k * C.chunk + t; i < end; i += GROUP) found += ANY_BIT(x[i]) ? 1 : 0;
   sum_before(found, sums, &total);
   if (t > 0) return;
   PTR(counts, long)[k + 1] = total;
@@ -43,10 +43,10 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void positions(BUF(o
   for (long tile = k * C.chunk; tile < end && before < limit; tile += TILE) {
     const long first = tile + get_local_id(0) * EACH, last = min(first + EACH, end);
     uint found = 0;
-    for (long i = first; i < last; i++) found += NONZERO(x[i]) ? 1 : 0;
+    for (long i = first; i < last; i++) found += ANY_BIT(x[i]) ? 1 : 0;
     long rank = rank_in_tile(found, &before, sums);
     for (long i = first; i < last && rank < limit; i++) {
-      if (!NONZERO(x[i])) continue;
+      if (!ANY_BIT(x[i])) continue;
       __global long* p = PTR(o, long) + rank++ * L.out_row;
       IDX rest = (IDX)i;
       FOR_FEW(d, 0, L.ndim - 1, kMaxPositionDims) {

@@ -8,4 +8,4 @@
 #define LOW(v) ((ulong)(v))
 #define HIGH(v) 0
 #endif
-#define NONZERO(v) (((LOW(v) & C.low) | (HIGH(v) & C.high)) != 0)
+#define ANY_BIT(v) (((LOW(v) & C.low) | (HIGH(v) & C.high)) != 0)

@@ -194,17 +194,19 @@ def ddp_worker(rank: int, store: str, device: str, waits: bool, commands: Connec
     torch.manual_seed(0)
     model = nn.parallel.DistributedDataParallel(training.GPT().to(device))
     optimizer, (x, y) = torch.optim.AdamW(model.parameters(), lr=1e-4), small_batch(device)
-    while steps := commands.recv():
-        for _ in range(steps):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x[rank::2]).flatten(0, -2), y[rank::2].flatten())
-            loss.backward()
-            optimizer.step()
-            if waits:
-                loss.item()
-        if device != "cpu":
-            torch.netcl.synchronize()
-        commands.send(None)
+    with contextlib.suppress(EOFError):  # the parent's end is closed when its loop is no longer wanted
+        while True:
+            for _ in range(commands.recv()):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x[rank::2]).flatten(0, -2), y[rank::2].flatten())
+                loss.backward()
+                optimizer.step()
+                if waits:
+                    loss.item()
+            if device != "cpu":
+                torch.netcl.synchronize()
+            commands.send(None)
+    dist.destroy_process_group()
 
 
 def ddp(device: str, waits: bool) -> Steps:

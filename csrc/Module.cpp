@@ -4,6 +4,7 @@
 #include "aten/support/Fallback.h"
 #include "aten/support/Generator.h"
 #include "aten/support/Library.h"
+#include "runtime/BuildProcess.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Copies.h"
 #include "runtime/Counters.h"
@@ -23,8 +24,10 @@ namespace {
 
 using Dict = c10::Dict<std::string, int64_t>;
 
-std::string initialize(const std::string& loader, const std::string& kernels, const std::string& cache) {
+std::string initialize(const std::string& loader, const std::string& kernels, const std::string& cache,
+                       const std::string& python, const std::string& builder) {
   set_kernel_paths(kernels, cache);
+  set_builder(python, builder, loader);
   return load_opencl(loader);
 }
 
@@ -78,7 +81,7 @@ c10::Dict<std::string, double> cache_stats() {
 }
 
 NETCL_LIBRARY(netcl, m) {
-  m.def("initialize(str loader, str kernels, str cache) -> str", &initialize);
+  m.def("initialize(str loader, str kernels, str cache, str python, str builder) -> str", &initialize);
   m.def("shutdown() -> ()", &begin_shutdown);
   m.def("all_streams_idle() -> bool", [] { return all_streams_idle(); });
   m.def("in_bad_fork() -> bool", [] {

@@ -1,6 +1,8 @@
 """Kernels are built by other threads: what is enqueued meanwhile runs in order, and errors come to light."""
 
 import tempfile
+import time
+import unittest
 from pathlib import Path
 
 import torch
@@ -15,6 +17,28 @@ NETCL = torch.ops.netcl
 def deferred():
     return NETCL._backpressure()["deferred"]
 """
+
+
+POCL = "Portable" in torch.netcl.get_device_properties(0).platform_name
+
+
+def read(path):
+    """What is in a file of /proc; nothing if the process has ended."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def builders(folder):
+    """The processes that still build for this folder, some seconds after the program that they serve has ended."""
+    deadline = time.monotonic() + 20
+    while True:
+        every = [p for p in Path("/proc").glob("[0-9]*") if b"_builder.py" in read(p / "cmdline")]
+        found = [p for p in every if folder.encode() in read(p / "environ")]
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
 
 
 class TestBuilds(TestCase):
@@ -210,8 +234,41 @@ x = torch.ones(50, device=D) * 2.5
 y = x.exp()
 print(deferred() > 0)
 """
-        pocl = "Portable" in torch.netcl.get_device_properties(0).platform_name
-        self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS=""), [str(not pocl)])
+        self.assertEqual(self.run_cold(code, NETCL_COMPILE_THREADS=""), ["True"])
+        # Without a process for each, PoCL's threads would wait for each other.
+        code = "import sys\nsys.executable = 'no-python'\n" + START + code
+        run = python(code, NETCL_COMPILE_THREADS="", NETCL_CACHE_DIR="/nowhere", OMP_NUM_THREADS="1")
+        self.assertEqual(run.stdout.split(), [str(not POCL)], run.stderr)
+
+    CHAIN = """
+x = torch.linspace(-2, 2, 600, device=D).view(20, 30)
+y = (x.sigmoid() + x.exp()).softmax(1).cumsum(0).sort(1).values.sum(1)
+print(y.cpu().sum().item())
+"""
+
+    @unittest.skipUnless(POCL, "only PoCL's programs are built by other processes")
+    def test_other_processes(self):
+        def run(threads, before=""):
+            with tempfile.TemporaryDirectory() as folder:
+                env = {"NETCL_LOG": "compile", "NETCL_CACHE_DIR": folder, "NETCL_LAUNCH_BLOCKING": None}
+                env["OMP_NUM_THREADS"] = "1"  # a process of its own, since `before` comes before torch's import
+                done = python(before + START + self.CHAIN, NETCL_COMPILE_THREADS=threads, **env)
+                self.assertEqual(builders(folder), [])
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout, done.stderr.count("in another process")
+
+        expected, elsewhere = run("0")
+        self.assertEqual(elsewhere, 0)
+        text, elsewhere = run("3")
+        self.assertEqual(text, expected)
+        self.assertGreater(elsewhere, 0)
+        # An interpreter that is not there, or that ends at once: the program builds all itself.
+        with tempfile.TemporaryDirectory() as folder:
+            ends = Path(folder) / "python3"
+            ends.write_text("#!/bin/sh\nexit 1\n")
+            ends.chmod(0o700)
+            for executable in ("/nowhere/python3", str(ends)):
+                self.assertEqual(run("3", f"import sys\nsys.executable = {executable!r}\n"), (expected, 0))
 
     def test_what_an_operator_lacks_is_said_at_once(self):
         code = """

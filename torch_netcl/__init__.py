@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import sys
 import time
 from pathlib import Path
 
@@ -37,7 +38,11 @@ def _load() -> None:
     library = _library.choose(_HERE, torch.__version__)
     loader = _opencl.configure()
     _library.load(library)
-    torch.ops.netcl.initialize(loader.library or "", str(_kernel_dir()), str(_opencl.cache_dir()))
+    # Another program that has Python in it may take its own path for the interpreter's.
+    python = sys.executable if Path(sys.executable or "").name.startswith("python") else ""
+    torch.ops.netcl.initialize(
+        loader.library or "", str(_kernel_dir()), str(_opencl.cache_dir()), python, str(_HERE / "_builder.py")
+    )
     torch.utils.rename_privateuse1_backend("netcl")
     from . import device_module
 

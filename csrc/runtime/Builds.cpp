@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/BuildProcess.h"
 #include "runtime/Drivers.h"
 #include "runtime/Environment.h"
 #include "runtime/Shutdown.h"
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int kMostThreads = 8;
 
-thread_local bool on_build_thread = false;
+thread_local int this_build_thread = -1;
 
 // -1 if the user does not say.
 int wanted_threads() { return static_cast<int>(number("NETCL_COMPILE_THREADS", 0, 1024, -1)); }
@@ -37,7 +38,7 @@ class Pool {
   bool add(const std::shared_ptr<Build>& build, int most) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (threads_ < most && waiting_.size() >= static_cast<size_t>(idle_) &&
-        start_thread("netcl_builds", [this] { run(); })) {
+        start_thread("netcl_builds", [this, number = threads_] { run(number); })) {
       threads_++;
     }
     if (threads_ == 0) return false;
@@ -61,8 +62,8 @@ class Pool {
   }
 
  private:
-  void run() {
-    on_build_thread = true;
+  void run(int number) {
+    this_build_thread = number;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       idle_++;
@@ -105,11 +106,11 @@ int build_threads(const Device& device) {
   static const int wanted = wanted_threads();
   if (launch_blocking()) return 0;
   if (wanted >= 0) return wanted;
-  if (is_pocl(device)) return 0;  // its threads would only wait for each other
+  if (is_pocl(device) && !has_builder()) return 0;  // its threads would only wait for each other
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
 }
 
-bool is_build_thread() { return on_build_thread; }
+int build_thread() { return this_build_thread; }
 
 std::shared_ptr<Build> start_build(const Device& device, std::function<void()> work) {
   auto build = std::make_shared<Build>(std::move(work));

@@ -30,8 +30,8 @@ class Build {
 
 // The number of threads for a device's kernels (NETCL_COMPILE_THREADS). 0: the thread that needs a kernel builds it.
 int build_threads(const Device& device);
-// True if the calling thread is one of these threads.
-bool is_build_thread();
+// The number of the calling thread among these threads, or -1 if it is none of them.
+int build_thread();
 // Queues `work` for one of these threads. If there is no thread, the caller runs it at once.
 std::shared_ptr<Build> start_build(const Device& device, std::function<void()> work);
 bool builds_under_way() noexcept;

@@ -14,14 +14,17 @@
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/BuildProcess.h"
 #include "runtime/Builds.h"
 #include "runtime/CompileNotice.h"
 #include "runtime/Drivers.h"
+#include "runtime/FaultInjection.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
 #include "runtime/PoclCpu.h"
@@ -316,7 +319,7 @@ cl_context build_context(Device& device) {
     if (!context) context = device.make_context();
     return context;
   };
-  if (is_build_thread()) {
+  if (build_thread() >= 0) {
     static thread_local auto* own = new std::unordered_map<Device*, cl_context>();
     return context_in(*own);
   }
@@ -436,44 +439,56 @@ cl_program build_program(Device& device, const Program& program) {
   const CompileNotice notice(trusted_folder() ? cache_dir : "");
   const cl_context context = build_context(device);
   const cl_device_id id = device.id();
-  cl_program built = from_source(context, program.source);
-  cl_int err = CL_BUILD_PROGRAM_FAILURE;
+  std::vector<std::string> options{program.options};
   if (program.own_builtins) {  // see kernels/common/builtins.h
-    const std::string options = program.options + " -D_OPENCL_H_ -DNETCL_BUILTINS";
-    err = cl().clBuildProgram(built, 1, &id, options.c_str(), nullptr, nullptr);
-    if (err != CL_SUCCESS) {
-      if (logs(LogTopic::kCompile)) log(program.label, program.variant, " needs more than common/builtins.h");
-      cl().clReleaseProgram(built);
+    options.insert(options.begin(), program.options + " -D_OPENCL_H_ -DNETCL_BUILTINS");
+  }
+  cl_program built = nullptr;
+  // The first build thread does it itself, so that no process starts for one program.
+  std::optional<Built> made;
+  if (is_pocl(device) && build_thread() > 0 && !injecting()) made = build_in_process(device, program.source, options);
+  if (!made) {
+    cl_int err = CL_BUILD_PROGRAM_FAILURE;
+    size_t option = 0;
+    for (; option < options.size() && err != CL_SUCCESS; option++) {
+      if (built) cl().clReleaseProgram(built);
       built = from_source(context, program.source);
+      err = cl().clBuildProgram(built, 1, &id, options[option].c_str(), nullptr, nullptr);
     }
+    const std::string said = build_log(built, id);
+    if (err != CL_SUCCESS) {
+      cl().clReleaseProgram(built);
+      if (!dump.empty()) {
+        std::ofstream(dump, std::ios::app) << "\n/* " << error_symbol(err) << "\n" << said << "\n*/\n";
+      }
+      const char* op = current_op();
+      TORCH_CHECK(false, "netcl: clBuildProgram failed with ", error_symbol(err), " (", err, ")",
+                  op ? std::string(" while running ") + op : "", ", for ", program.label, " on ", device.info().name,
+                  "\noptions: ", program.options, "\n", said);
+    }
+    made = Built{binary_of(built), said, option - 1};  // some drivers make the binary now
   }
-  if (err != CL_SUCCESS) err = cl().clBuildProgram(built, 1, &id, program.options.c_str(), nullptr, nullptr);
-  const std::string said = build_log(built, id);
-  if (err != CL_SUCCESS) {
-    cl().clReleaseProgram(built);
-    if (!dump.empty()) std::ofstream(dump, std::ios::app) << "\n/* " << error_symbol(err) << "\n" << said << "\n*/\n";
-    const char* op = current_op();
-    TORCH_CHECK(false, "netcl: clBuildProgram failed with ", error_symbol(err), " (", err, ")",
-                op ? std::string(" while running ") + op : "", ", for ", program.label, " on ", device.info().name,
-                "\noptions: ", program.options, "\n", said);
+  if (made->option > 0 && logs(LogTopic::kCompile)) {
+    log(program.label, program.variant, " needs more than common/builtins.h");
   }
-  const auto binary = binary_of(built);  // some drivers make it now
   if (!dump.empty()) unlink(dump.c_str());
   const auto micros = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count());
   compiled++;
   compile_micros += micros;
-  if (logs(LogTopic::kCompile)) log("compiled ", program.label, program.variant, " in ", micros / 1000, " ms");
+  if (logs(LogTopic::kCompile)) {
+    log("compiled ", program.label, program.variant, " in ", micros / 1000, " ms", built ? "" : " in another process");
+  }
   {
     const std::lock_guard<std::mutex> lock(programs().mutex);
-    programs().logs[program.key] = said;
+    programs().logs[program.key] = made->log;
   }
-  store_binary(program.key, binary);
+  store_binary(program.key, made->binary);
   // Intel's runtime keeps 3.6 MB for a program that it compiled, and 0.6 MB for one that it loads, without the types.
   const bool with_types = program.options.find("-cl-kernel-arg-info") != std::string::npos;
-  if (context != device.context() || (is_intel_cpu(device) && !with_types)) {
-    cl().clReleaseProgram(built);
-    built = from_binary(device, binary, program.options);
+  if (!built || context != device.context() || (is_intel_cpu(device) && !with_types)) {
+    if (built) cl().clReleaseProgram(built);
+    built = from_binary(device, made->binary, program.options);
     if (!built) {  // a driver that does not load what it made
       built = from_source(device.context(), program.source);
       NETCL_CL(clBuildProgram(built, 0, nullptr, program.options.c_str(), nullptr, nullptr));

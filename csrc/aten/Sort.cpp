@@ -35,9 +35,7 @@ class Sorter {
     task.describe(L);
     TORCH_CHECK_NOT_IMPLEMENTED(wide_ || L.n <= std::numeric_limits<uint32_t>::max(), task.aten,
                                 ": a dimension of more than 2^32 elements");
-    static constexpr const char* kRaw[] = {"", "uchar", "ushort", "", "uint", "", "", "", "ulong"};
-    defs_.set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc)).set("RAW", kRaw[self.element_size()]);
-    if (task.descending) defs_.set("DESCENDING", 1);
+    defs_.set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc)).set("BYTES", self.element_size());
   }
 
   void sort() {
@@ -62,9 +60,9 @@ class Sorter {
     launch("sort/sort_results.cl", "finish", device_.is_cpu() ? 4096 : 64, buf(task_.values), buf(task_.indices),
            buf(task_.self), buf(from_));
   }
-  // Writes one element of every row: the one that PICK of sort_results.cl names, e.g. the nth.
+  // Writes one element of every row: the one that OP of sort_results.cl names, e.g. the nth.
   void pick(const char* which, int64_t nth) {
-    defs_.set("PICK", which);
+    defs_.set("OP", which);
     L.take = nth;
     launch("sort/sort_results.cl", "pick", L.n, buf(task_.values), buf(task_.indices), buf(task_.self), buf(from_));
   }
@@ -153,7 +151,7 @@ struct Topk : at::meta::structured_topk {
 
 // --- one element of each row
 struct Pick {
-  const char *aten, *which;  // the operator, and PICK of kernels/sort/sort_results.cl
+  const char *aten, *which;  // the operator, and OP of kernels/sort/sort_results.cl
   int64_t nth = 0;
 };
 void pick(const Pick& p, const Tensor& self, int64_t dim, bool keepdim, Tensor& values, Tensor& indices) {
@@ -235,14 +233,12 @@ Tensor& searchsorted_out(const Tensor& sorted, const Tensor& self, bool out_int3
   check_dtype(device, common, "aten::searchsorted");
   Defs defs;
   defs.set("IN", dtype_tag(common)).set("ACC", dtype_tag(value_type(common))).set("OUT", dtype_tag(out.scalar_type()));
-  if (is_right) defs.set("RIGHT", 1);
-  if (order.defined()) defs.set("SORTER", 1);
   const int64_t n = values.numel(), chunk = units_per_item(device, n, 1, 256);
   kernel(device, "sort/searchsorted.cl", "search", defs)
       .launch("aten::searchsorted", queue_of(self), {static_cast<size_t>(ceil_div(n, chunk))}, element_group(device),
               buf(result), buf(bounds), buf(values), buf_or_null(order),
               SearchParams{n, self.dim() > 0 ? std::max<int64_t>(self.sizes().back(), 1) : 1, bounds.sizes().back(),
-                           bounds.dim() == 1, chunk});
+                           bounds.dim() == 1, is_right, chunk});
   if (!result.is_same(out)) out.copy_(result);
   return out;
 }

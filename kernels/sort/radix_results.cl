@@ -1,5 +1,5 @@
 // One element of each sorted row (kthvalue, median, mode), on GPUs. `in` holds the sorted elements, `order` their
-// places before. -D: those of radix.h, and for `pick_sorted` PICK: which element (nth, median, nanmedian).
+// places before. -D: those of radix.h, and for `pick_sorted` OP: which element (nth, median, nanmedian).
 #include "common/join_group.h"
 #include "sort/radix.h"
 
@@ -14,7 +14,7 @@ static inline sorted_t sorted_row(const RadixParams* L, __global const uchar* in
   return s;
 }
 static inline key_t sorted_key(const sorted_t* s, uint i) {
-  return key_of(*(__global const RAW*)(s->in + i * s->stride));
+  return key_of(*(__global const elem_t*)(s->in + i * s->stride));
 }
 
 // Of the elements from `low` to `high`, those equal to the first come first. Returns the place behind them.
@@ -32,7 +32,7 @@ static inline uint equals_end(const sorted_t* s, uint low, uint high) {
 // How many elements of a row are not NaN.
 static inline long numbers_of(const sorted_t* s) {
   uint low = 0, high = s->n;
-#if defined(INFINITY_BITS)
+#if INFINITY_BITS
   while (low < high) {
     const uint mid = low + (high - low) / 2;
     if (sorted_key(s, mid) != LAST_KEY)
@@ -53,11 +53,11 @@ static inline long nanmedian_of(const sorted_t* s, long nth) {
   return numbers > 0 ? (numbers - 1) / 2 : 0;
 }
 
-#define WRITE_PICKED(at)                                                                 \
-  do {                                                                                   \
-    const long place = off.in / (long)sizeof(RAW) + (at);                                \
-    *(__global RAW*)(value_buf + value_off + off.out0) = PTR(in, const RAW)[place];      \
-    *(__global long*)(index_buf + index_off + off.out1) = PTR(order, const long)[place]; \
+#define WRITE_PICKED(at)                                                                  \
+  do {                                                                                    \
+    const long place = off.in / (long)sizeof(elem_t) + (at);                              \
+    *(__global elem_t*)(value_buf + value_off + off.out0) = PTR(in, const elem_t)[place]; \
+    *(__global long*)(index_buf + index_off + off.out1) = PTR(order, const long)[place];  \
   } while (0)
 
 // A work-item takes a row. `take` is the nth.
@@ -66,7 +66,7 @@ __kernel void pick_sorted(PICK_ARGS, const RadixParams params) {
   if (row >= params.rows) return;
   const offsets_t off = offsets_at(&params.dims, row, 0);
   const sorted_t s = sorted_row(&params, in_buf + in_off + off.in);
-  WRITE_PICKED(CAT(PICK, _of)(&s, params.take));
+  WRITE_PICKED(CAT(OP, _of)(&s, params.take));
 }
 
 // A group takes a row: the longest run of equals, the first of several; of its places, the last.

@@ -1,6 +1,5 @@
 // searchsorted and bucketize: a bisection for each value, with ATen's comparisons, which decide how NaN compares.
-// -D: IN and OUT (storage tags), ACC (compute tag), RIGHT (the place behind equal bounds), SORTER (the bounds are in
-// the order of a table).
+// `sorter`, unless it is null, holds the bounds' order. -D: IN and OUT (storage tags), ACC (compute tag).
 #include "args/sort.h"
 #include "common/vector.h"
 
@@ -12,17 +11,9 @@ __kernel void search(BUF(out), BUF(bounds), BUF(values), BUF(sorter), const Sear
     long low = 0, high = P.bounds;
     while (low < high) {
       const long mid = low + (high - low) / 2;
-#if defined(SORTER)
-      const long at = base + PTR(sorter, long)[base + mid];
-#else
-      const long at = base + mid;
-#endif
+      const long at = base + (sorter_buf ? PTR(sorter, long)[base + mid] : mid);
       const ST y = LOAD(IN, ACC, 1, PTR(bounds, STORAGE(IN)), at);
-#if defined(RIGHT)
-      const int before = !(y > x);
-#else
-      const int before = !(y >= x);
-#endif
+      const int before = P.right ? !(y > x) : !(y >= x);
       if (before)
         low = mid + 1;
       else

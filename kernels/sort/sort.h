@@ -6,9 +6,10 @@
 //   piece   params.piece neighbours of a row, less at its end. A work-item takes some pieces one after another, so that
 //           one long row keeps a device as busy as many short ones.
 //
-// -D: IN (storage tag), ACC (tag of the type that elements are compared in: f32 i32, or f64 i64 u64),
-// DESCENDING, RAW (an unsigned type as large as an element).
+// -D: IN (storage tag), BYTES (of an element), ACC (tag of the type that elements are compared in: f32 i32, or f64 i64
+// u64).
 #include "args/sort.h"
+#include "common/elements.h"
 #include "common/offsets.h"
 #include "common/vector.h"
 
@@ -50,15 +51,10 @@ static inline key_t ascending_key(ST x) {
   return (key_t)x ^ SIGN;
 #endif
 }
-#if defined(DESCENDING)
-#define KEY_OF(x) (~ascending_key(x))
-#else
-#define KEY_OF(x) ascending_key(x)
-#endif
 // The pair of the element at place `i` of a row that begins at `row`.
 static inline pair_t pair_at(const SortParams* L, __global const uchar* row, long i) {
   const ST x = LOAD(IN, ACC, 1, (__global const STORAGE(IN)*)(row + i * L->in_stride), 0);
-  return PAIR(KEY_OF(x), i);
+  return PAIR(ascending_key(x) ^ (key_t)L->flip, i);
 }
 
 // The pieces of a work-item, [first, end), and what a piece holds: elements [begin, end) of `row`.

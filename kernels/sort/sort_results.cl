@@ -1,12 +1,12 @@
 // Values and indices from rows of sorted pairs: `finish` writes the first of each row (sort, topk), `pick` one of each
 // (kthvalue, median, mode). Values are fetched from the input, so they keep its bits: -0, a NaN's.
-// -D: those of sort.h, and for `pick` PICK: which element (nth, median, nanmedian, mode).
+// -D: those of sort.h, and for `pick` OP: which element (nth, median, nanmedian, mode).
 #include "sort/sort.h"
 
 // Writes result i of a row: the element at `place`.
 static inline void write_result(const SortParams* L, long i, long place, __global const uchar* in,
                                 __global uchar* value, __global uchar* index) {
-  *(__global RAW*)(value + i * L->out0_stride) = *(__global const RAW*)(in + place * L->in_stride);
+  *(__global elem_t*)(value + i * L->out0_stride) = *(__global const elem_t*)(in + place * L->in_stride);
   *(__global long*)(index + i * L->out1_stride) = place;
 }
 
@@ -63,13 +63,13 @@ static inline long mode_of(__global const pair_t* from, long n, long nth) {
   return at;
 }
 
-// A piece is a row. `take` is the nth for PICK=nth.
+// A piece is a row. `take` is the nth for OP=nth.
 __kernel void pick(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams params) {
   const SortParams* L = &params;
   for (long p = first_piece(L); p < end_piece(L); p++) {
     const offsets_t row = offsets_at(&L->dims, p, 0);
     __global const pair_t* from = PTR(from, pair_t) + p * L->n;
-    const long place = PLACE(from[CAT(PICK, _of)(from, L->n, L->take)]);
+    const long place = PLACE(from[CAT(OP, _of)(from, L->n, L->take)]);
     write_result(L, 0, place, in_buf + in_off + row.in, out0_buf + out0_off + row.out0, out1_buf + out1_off + row.out1);
   }
 }

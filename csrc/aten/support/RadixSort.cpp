@@ -19,21 +19,6 @@ using at::Tensor;
 constexpr int64_t kSelectShare = 16384;  // elements whose digits a work-group counts for a selection
 constexpr int64_t kDigitBits = 8;
 
-const char* infinity_bits(ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return "0x7c00";
-    case at::kBFloat16:
-      return "0x7f80";
-    case at::kFloat:
-      return "0x7f800000";
-    case at::kDouble:
-      return "0x7ff0000000000000UL";
-    default:
-      return nullptr;
-  }
-}
-
 // Pairs in scratch memory.
 struct Pairs {
   Tensor keys, places;
@@ -43,21 +28,11 @@ class RadixSorter {
  public:
   explicit RadixSorter(const SortTask& task, int64_t bits = 64)
       : task_(task), device_(netcl::device_of(task.self)), queue_(queue_of(task.self)) {
-    const ScalarType type = task.self.scalar_type();
     bits_ = 8 * task.self.element_size();
     sorted_bits_ = std::clamp<int64_t>(bits, 1, bits_);  // equal keys need a pass too: it writes the results
     group_ = std::min<int64_t>(256, std::bit_floor(device_.info().max_work_group_size));
     task.describe(L);
-    static constexpr const char* kRaw[] = {"", "uchar", "ushort", "", "uint", "", "", "", "ulong"};
-    defs_.set("BITS", bits_).set("RAW", kRaw[bits_ / 8]).set("GROUP", group_);
-    if (const char* infinity = infinity_bits(type)) {
-      defs_.set("INFINITY_BITS", infinity);
-    } else if (type == at::kBool) {
-      defs_.set("BOOLEAN", 1);
-    } else if (c10::isSignedType(type)) {
-      defs_.set("SIGNED_BITS", 1);
-    }
-    if (task.descending) defs_.set("DESCENDING", 1);
+    defs_.set("IN", dtype_tag(task.self.scalar_type())).set("BYTES", bits_ / 8).set("GROUP", group_);
   }
 
   void sort(int64_t take) {
@@ -76,7 +51,7 @@ class RadixSorter {
     L.take = nth;
     const bool mode = std::string_view(which) == "mode";
     Defs defs = defs_;
-    if (!mode) defs.set("PICK", which);
+    if (!mode) defs.set("OP", which);
     kernel(device_, "sort/radix_results.cl", mode ? "pick_mode" : "pick_sorted", defs)
         .launch(task_.aten, queue_, {static_cast<size_t>(mode ? L.rows * group_ : L.rows)},
                 {static_cast<size_t>(group_)}, buf(task_.values), buf(task_.indices), buf(sorted), buf(order), L);

@@ -29,6 +29,7 @@ struct SortTask {
     params.in_stride = stride_of(self);
     params.out0_stride = stride_of(values);
     params.out1_stride = stride_of(indices);
+    params.flip = descending ? -1 : 0;
     params.dims = as_dimensions(rows());
   }
 };

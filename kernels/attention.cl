@@ -1,6 +1,6 @@
 // The steps between the matrix products of attention: scores become probabilities, and in the backward pass the
 // gradient of the probabilities becomes that of the scores. Both work in place, on dense scores of the compute type.
-// -D: ACC, VEC, LS (see rows.h), BIAS (storage tag) if a bias is added to the scores.
+// -D: ACC, VEC, GROUP (see rows.h), BIAS (storage tag) if a bias is added to the scores.
 #include "args/attention.h"
 #include "common/rows.h"
 
@@ -39,7 +39,7 @@ static inline VT load_bias(__global const STORAGE(BIAS)* p, long stride, long i,
   BIAS_ROW
 // Clears the keys that the query may not see.
 #define CLEAR_REST(p) \
-  for (long i = n + LID * VEC; i < P.keys; i += LS * VEC) STORE_LANES(ACC, p, i, LANES(i, P.keys), (VT)(0));
+  for (long i = n + LID * VEC; i < P.keys; i += GROUP * VEC) STORE_LANES(ACC, p, i, LANES(i, P.keys), (VT)(0));
 
 __kernel void attention_softmax(BUF(scores), BUF(lse), BIAS_PARAM const AttentionParams P) {
   FOR_ROWS {

@@ -1,6 +1,6 @@
 // Binary cross entropy of each element. Reports an input or target that is no probability to the host. Logarithms are
 // at least -100, as on CPU and CUDA. -D: IN (all tensors), ACC, VEC.
-#define LS 1
+#define GROUP 1
 #include "args/loss.h"
 #include "common/rows.h"
 

@@ -1,7 +1,7 @@
 // CTC loss in log space. A target of n labels has 2 n + 1 states: its labels with blanks around them. `spans` holds (3,
 // batch): the lengths of inputs and of targets, and where the targets begin. log_probs is (steps, batch, classes);
-// alpha and beta are (batch, steps, states). -D: ACC, the dtype; LS (work-items per work-group); KEPT on GPUs if local
-// memory has room for a row (a power of two, not less than the states).
+// alpha and beta are (batch, steps, states). -D: ACC, the dtype; GROUP (work-items per work-group); KEPT on GPUs if
+// local memory has room for a row (a power of two, not less than the states).
 #include "args/ctc.h"
 #include "common/join_group.h"
 #include "common/vector.h"
@@ -50,16 +50,16 @@ __kernel void ctc_scan(BUF(alpha), BUF(nll), SEQUENCES, BUF(err), const CtcParam
   const state_t used = 2 * labels + 1;
   __global const long* target = PTR(targets, const long) + span[2 * P.batch + b];
   __global ST* a = PTR(alpha, ST) + b * P.steps * P.states;
-  for (long i = lane; i < labels; i += LS)
+  for (long i = lane; i < labels; i += GROUP)
     if (target[i] < 0 || target[i] >= classes) netcl_report(PTR(err, int), P.code, target[i], classes);
 #if defined(KEPT)
-  for (int i = lane; i < used; i += LS) chosen[i] = (int)label(target, PLACE(i), P);
+  for (int i = lane; i < used; i += GROUP) chosen[i] = (int)label(target, PLACE(i), P);
   barrier(CLK_LOCAL_MEM_FENCE);
 #endif
   for (long n = 0; n < length; n++) {
     const long t = reverse ? length - 1 - n : n;
     __global const ST* p = PTR(log_probs, const ST) + (t * P.batch + b) * classes;
-    for (state_t i = lane; i < used; i += LS) {
+    for (state_t i = lane; i < used; i += GROUP) {
       const state_t c = LABEL_AT(i);
       const ST here = p[c];
       ST sum = i < 2 ? here : NONE;
@@ -122,14 +122,14 @@ __kernel void ctc_repeats(BUF(next), BUF(targets), BUF(spans), const CtcParams P
   PTR(next, int)[item] = first ? (int)next : ~(int)next;
 }
 
-#if LS > 1
+#if GROUP > 1
 #define LOG_ADD(a, b) log_sum(a, b, NONE)
-GROUP_REDUCE(group_log_sum, ST, LS, LOG_ADD)
+GROUP_REDUCE(group_log_sum, ST, GROUP, LOG_ADD)
 #endif
 
 // As ctc_gradient, on a GPU. A work-group takes (step, sequence): its work-items share the classes, then the labels.
 __kernel void ctc_gradient_group(GRADIENT_ARGS, BUF(next)) {
-  __local ST scratch[LS];
+  __local ST scratch[GROUP];
   const long t = get_group_id(0), b = get_global_id(1), lane = get_local_id(0);
   const long batch = P.batch, classes = P.classes, blank = P.blank;
   __global const long* span = PTR(spans, const long);
@@ -142,15 +142,15 @@ __kernel void ctc_gradient_group(GRADIENT_ARGS, BUF(next)) {
   const ST loss = PTR(nll, const ST)[b], g = PTR(grad, const ST)[b];
   const int nothing = t >= span[b] || (P.zero_infinity && loss == -NONE);
 #define SLOPE(c, sum) ((exp(p[c]) - exp((sum) + loss - p[c])) * g)
-  for (long c = lane; c < classes; c += LS) y[c] = nothing ? 0 : SLOPE(c, NONE);
+  for (long c = lane; c < classes; c += GROUP) y[c] = nothing ? 0 : SLOPE(c, NONE);
   if (nothing) return;
   ST blanks = NONE;
-  for (long s = lane; s < 2 * labels + 1; s += LS)
+  for (long s = lane; s < 2 * labels + 1; s += GROUP)
     if (label(target, s, P) == blank) blanks = log_sum(blanks, a[s] + z[s], NONE);
   blanks = group_log_sum(blanks, scratch);
   barrier(CLK_GLOBAL_MEM_FENCE);
   if (lane == 0) y[blank] = SLOPE(blank, blanks);
-  for (long i = lane; i < labels; i += LS) {
+  for (long i = lane; i < labels; i += GROUP) {
     if (next[i] < 0) continue;
     const long c = label(target, 2 * i + 1, P);
     ST sum = NONE;

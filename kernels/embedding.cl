@@ -1,6 +1,6 @@
 // The gradient of an embedding table, and its renormalisation. It is deterministic: one work-item adds to a row of the
 // table, in the order of the indices. -D: IN (gradient, table), IDX (i32 or i64), ACC, VEC.
-#define LS 1
+#define GROUP 1
 #include "args/embedding.h"
 #include "common/rows.h"
 

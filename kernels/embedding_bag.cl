@@ -1,12 +1,13 @@
 // Sums, means and maxima of bags of rows of an embedding table, and their gradients. Indices are int64. It is
 // deterministic: one work-item adds to a row of the gradient, in the order of the indices.
-// -D: IN (table, output, gradients, sample weights), ACC, VEC, MODE_SUM | MODE_MEAN | MODE_MAX.
-#define LS 1
+// -D: IN (table, output, gradients, sample weights), ACC, VEC, OP (SUM, MEAN, MAX).
+#define GROUP 1
 #include "args/embedding.h"
 #include "common/rows.h"
 
 DEFINE_LANES(IN)
 DEFINE_LANES(ACC)
+enum { SUM, MEAN, MAX };
 
 #define INDEX(i) (PTR(index, const long)[i])
 #define IN_BAG(row, bag) ((bag) >= 0 && (bag) < P.bags && (row) != P.padding && (row) >= 0 && (row) < P.rows)
@@ -28,10 +29,8 @@ __kernel void embedding_bag(BUF(out), BUF(table), BUF(offsets), BAGS, BUF(err), 
     netcl_report(PTR(err, int), P.bad_offset, 0, 0);
   lanes_t sum;
   sum.v = (VT)(0);
-#ifdef MODE_MAX
   __global long* top = PTR(where, long) + bag * width + c;
-  for (int j = 0; j < lanes; j++) top[j] = -1;
-#endif
+  for (int j = 0; OP == MAX && j < lanes; j++) top[j] = -1;
   long count = 0;
   for (long i = begin; i < end; i++) {
     if (c == 0) PTR(bag_of, long)[i] = bag;
@@ -43,20 +42,15 @@ __kernel void embedding_bag(BUF(out), BUF(table), BUF(offsets), BAGS, BUF(err), 
     if (row == P.padding) continue;
     lanes_t x;
     x.v = LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
-#ifdef MODE_MAX
-    for (int j = 0; j < lanes; j++)
+    if (OP != MAX) sum.v += x.v * SAMPLE(i);
+    for (int j = 0; OP == MAX && j < lanes; j++)
       if (count == 0 || x.s[j] > sum.s[j] || isnan(x.s[j])) {
         sum.s[j] = x.s[j];
         top[j] = row;
       }
-#else
-    sum.v += x.v * SAMPLE(i);
-#endif
     count++;
   }
-#ifdef MODE_MEAN
-  if (count > 0) sum.v /= (ST)count;
-#endif
+  if (OP == MEAN && count > 0) sum.v /= (ST)count;
   if (c == 0) PTR(bag_size, long)[bag] = count;
   STORE_LANES(IN, PTR(out, STORAGE(IN)), bag * width + c, lanes, sum.v);
 }
@@ -68,26 +62,21 @@ __kernel void embedding_bag_backward(BUF(total), BUF(grad), BAGS, BUF(counts), c
   const int lanes = LANES(c, width);
   __global ST* t = PTR(total, ST) + c;
   __global const STORAGE(IN)* g = PTR(grad, const STORAGE(IN)) + c;
-#ifdef MODE_MAX
-  for (long bag = 0; bag < P.bags; bag++)
+  for (long bag = 0; OP == MAX && bag < P.bags; bag++)
     for (int j = 0; j < lanes; j++) {
       const long row = PTR(where, const long)[bag * width + c + j];
       if (row >= 0 && row < P.rows && row % P.shares == share)
         t[row * width + j] += LOAD(IN, ACC, 1, g, bag * width + j);
     }
-#else
-  for (long i = 0; i < P.n; i++) {
+  for (long i = 0; OP != MAX && i < P.n; i++) {
     const long row = INDEX(i), bag = PTR(bag_of, const long)[i];
     if (!IN_BAG(row, bag) || row % P.shares != share) continue;
     ST s = SAMPLE(i);
-#ifdef MODE_MEAN
-    s /= PTR(bag_size, const long)[bag];
-#endif
+    if (OP == MEAN) s /= PTR(bag_size, const long)[bag];
     if (counts_buf) s /= PTR(counts, const int)[row];
     const VT v = LOAD_LANES(ACC, t, row * width, lanes, 0) + LOAD_LANES(IN, g, bag * width, lanes, 0) * s;
     STORE_LANES(ACC, t, row * width, lanes, v);
   }
-#endif
 }
 
 // The gradient of the sample weights.

@@ -1,5 +1,5 @@
 // Layer, root-mean-square and group normalisation, forward and backward.
-// -D: IN (input and its gradient), WT (weight and bias), RMS: no mean, as in rms_norm, and those of the walk. Weight
+// -D: IN (input and its gradient), WT (weight and bias), OP=rms_norm if there is no mean, and those of the walk. Weight
 // and bias that are missing, and gradients that are not needed, are null.
 #include "common/row_moments.h"
 
@@ -7,7 +7,7 @@ DEFINE_LANES(IN)
 DEFINE_LANES(WT)
 DEFINE_LANES(ACC)
 
-#ifdef RMS
+#if IS_RMS
 #define MEAN_OF(sum) 0
 #else
 #define MEAN_OF(sum) (ROW_SUM(TOTAL(sum)) / n)

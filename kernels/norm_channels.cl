@@ -8,7 +8,7 @@
 //   channel_norm_grad  combines them, and computes the gradients
 // If a segment has one share only, channel_norm computes its moments too.
 // -D: IN (input and its gradient), WT (weight and bias), RT (running statistics), ACC, VEC. Missing operands are null.
-#define LS 1
+#define GROUP 1
 #include "common/norm.h"
 #include "common/rows.h"
 

@@ -1,6 +1,6 @@
 // softmax and log_softmax, forward and backward.
-// -D: IN, OUT (storage tags of what is read and written), LOG (log_softmax), KEEP_IN (1: a row's exponentials are kept
-// in local memory; 2: in the output, which has the compute type), and those of the walk.
+// -D: OP (softmax or log_softmax), IN, OUT (storage tags of what is read and written), KEEP_IN (1: a row's exponentials
+// are kept in local memory; 2: in the output, which has the compute type), and those of the walk.
 // A maximum ignores a NaN, but it still reaches the sum and so the whole row. A row of -inf becomes NaN too.
 #include "common/walk.h"
 #include "common/exp_below.h"
@@ -8,11 +8,15 @@
 DEFINE_LANES(IN)
 DEFINE_LANES(OUT)
 
+#define is_log_softmax 0
+#define is_log_log_softmax 1
+#define LOG CAT(is_log_, OP)
+
 #if KEEP_IN == 1
 #define LOCAL_ROW __local VT *kept,
 #define KEEP_ONE(j, e) kept[(j) / VEC] = e
 #define KEPT_ONE(j) kept[(j) / VEC]
-#elif defined(LOG)
+#elif LOG
 #define KEEP_ONE(j, e)
 #elif KEEP_IN == 2
 #define KEEP_ONE(j, e) PUT(OUT, y, j, e)
@@ -48,7 +52,7 @@ __kernel WALK_GROUP_SIZE void softmax(BUF(out), BUF(in), LOCAL_ROW const RowWalk
     EACH(TO_MOST);
     const row_t top = ROW_MAX(most);
     EACH(TO_SUM);
-#ifdef LOG
+#if LOG
     const row_t shift = log(ROW_SUM(sum));
     EACH(TO_LOG);
 #else
@@ -60,7 +64,7 @@ __kernel WALK_GROUP_SIZE void softmax(BUF(out), BUF(in), LOCAL_ROW const RowWalk
   STORES_DONE();
 }
 
-#ifdef LOG
+#if LOG
 #define TERM(g, y) (g)
 #define DERIVATIVE(g, y, sum) ((g) - exp(y) * (sum))
 #else

@@ -1,11 +1,11 @@
-// Products with sparse matrices in CSR. -D: VAL (storage tag of all numbers), IDX (i32 or i64), ACC, VEC (of the
-// dense columns; 1 for complex numbers and on GPUs); RED: sum or mean for `spmm`, amax or amin for `spmm_extreme`.
-#define LS 1
+// Products with sparse matrices in CSR. -D: IO (storage tag of all numbers), IDX (i32 or i64), ACC, VEC (of the
+// dense columns; 1 for complex numbers and on GPUs); OP: sum or mean for `spmm`, amax or amin for `spmm_extreme`.
+#define GROUP 1
 #include "common/rows.h"
 #include "args/sparse.h"
 #include "common/scalar.h"
 
-DEFINE_LANES(VAL)
+DEFINE_LANES(IO)
 #if defined(ACC_COMPLEX)
 #define TIMES(a, b) C_MUL(ST, a, b)
 #else
@@ -14,8 +14,8 @@ DEFINE_LANES(VAL)
 #define CSR BUF(crow), BUF(col), BUF(values)
 #define COO BUF(row), BUF(col), BUF(values)
 #define INDEX_AT(p, i) ((long)PTR(p, const STORAGE(IDX))[i])
-#define VALUE_AT(p, i) LOAD(VAL, ACC, 1, PTR(p, const STORAGE(VAL)), i)
-typedef STORAGE(VAL) stored_t;
+#define VALUE_AT(p, i) LOAD(IO, ACC, 1, PTR(p, const STORAGE(IO)), i)
+typedef STORAGE(IO) stored_t;
 
 // An index that was never checked: one outside [0, size) is reported and becomes 0.
 static inline long checked(long i, long size, __global int* err, int code) {
@@ -30,7 +30,7 @@ static inline long checked(long i, long size, __global int* err, int code) {
 
 #define RESULT_sum(sum) (sum)
 #define RESULT_mean(sum) ((sum) / (ST)max(last - first, 1L))
-#define RESULT CAT(RESULT_, RED)
+#define RESULT CAT(RESULT_, OP)
 
 // The rows and columns of a work-item: all columns of P.per rows, or an element on a GPU, where neighbouring work-items
 // take neighbouring columns.
@@ -45,11 +45,11 @@ static inline long checked(long i, long size, __global int* err, int code) {
 #endif
 
 // alpha * sum + beta * add, where `add` is null if beta is 0.
-#define FINISH(p, i, lanes, sum)                                                                \
-  {                                                                                             \
-    VT total_ = TIMES(alpha, sum);                                                              \
-    if (add_buf) total_ += TIMES(beta, LOAD_LANES(VAL, PTR(add, const stored_t), i, lanes, 0)); \
-    STORE_LANES(VAL, p, i, lanes, total_);                                                      \
+#define FINISH(p, i, lanes, sum)                                                               \
+  {                                                                                            \
+    VT total_ = TIMES(alpha, sum);                                                             \
+    if (add_buf) total_ += TIMES(beta, LOAD_LANES(IO, PTR(add, const stored_t), i, lanes, 0)); \
+    STORE_LANES(IO, p, i, lanes, total_);                                                      \
   }
 
 // Rows of the product: `tiles` vectors of columns at once stay in registers, while the row's elements are read.
@@ -69,7 +69,7 @@ __kernel void spmm(BUF(out), BUF(add), CSR, BUF(dense), BUF(err), const SpmmPara
         const ST v = VALUE_AT(values, k);
         __global const stored_t* x = d + COLUMN(k) * P.stride + c;
         UNROLL for (int t = 0; t < TILE; t++)
-          sum[t] += TIMES(v, LOAD(VAL, ACC, VEC, x, t * VEC));
+          sum[t] += TIMES(v, LOAD(IO, ACC, VEC, x, t * VEC));
       }
       UNROLL for (int t = 0; t < TILE; t++)
         FINISH(o, row * P.n + c + t * VEC, VEC, RESULT(sum[t]))
@@ -78,7 +78,7 @@ __kernel void spmm(BUF(out), BUF(add), CSR, BUF(dense), BUF(err), const SpmmPara
       const int lanes = LANES(c, right);
       VT sum = (VT)(0);
       for (long k = first; k < last; k++)
-        sum += TIMES(VALUE_AT(values, k), LOAD_LANES(VAL, d, COLUMN(k) * P.stride + c, lanes, 0));
+        sum += TIMES(VALUE_AT(values, k), LOAD_LANES(IO, d, COLUMN(k) * P.stride + c, lanes, 0));
       FINISH(o, row * P.n + c, lanes, RESULT(sum))
     }
   }
@@ -108,15 +108,15 @@ __kernel void spmm_extreme(BUF(out), BUF(arg), CSR, BUF(dense), BUF(err), const 
         const ST v = VALUE_AT(values, k);
         __global const stored_t* x = PTR(dense, const stored_t) + COLUMN(k) * P.stride + c;
         for (int t = 0; t < width; t++) {
-          const ST product = v * LOAD(VAL, ACC, 1, x, t);
-          if (k == first || CAT(BETTER_, RED)(product, best[t])) {
+          const ST product = v * LOAD(IO, ACC, 1, x, t);
+          if (k == first || CAT(BETTER_, OP)(product, best[t])) {
             best[t] = product;
             place[t] = k;
           }
         }
       }
       for (int t = 0; t < width; t++) {
-        STORE(VAL, ACC, 1, PTR(out, stored_t), row * P.n + c + t, best[t]);
+        STORE(IO, ACC, 1, PTR(out, stored_t), row * P.n + c + t, best[t]);
         PTR(arg, long)[row * P.n + c + t] = place[t];
       }
     }
@@ -132,10 +132,10 @@ __kernel void sampled(BUF(out), COO, BUF(a), BUF(b), BUF(err), const SampledPara
     VT sums = (VT)(0);
     for (long c = 0; c < P.k; c += VEC) {
       const int lanes = LANES(c, P.k);
-      sums += TIMES(LOAD_LANES(VAL, x, c, lanes, 0), LOAD_LANES(VAL, y, c, lanes, 0));
+      sums += TIMES(LOAD_LANES(IO, x, c, lanes, 0), LOAD_LANES(IO, y, c, lanes, 0));
     }
     ST total = TIMES(scalar_of(P.alpha), sum_lanes(sums));
     if (values_buf) total += TIMES(scalar_of(P.beta), VALUE_AT(values, i));
-    STORE(VAL, ACC, 1, PTR(out, stored_t), i, total);
+    STORE(IO, ACC, 1, PTR(out, stored_t), i, total);
   }
 }

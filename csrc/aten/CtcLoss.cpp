@@ -84,7 +84,7 @@ struct Ctc {
     const size_t local = dev.is_cpu() ? 1 : std::min(std::clamp<size_t>(wide, 64, 256), most);
     const bool kept = local > 1 && wide * log_probs.itemsize() <= 4096;
     Defs d = defs;
-    d.set("LS", int64_t(local));
+    d.set("GROUP", int64_t(local));
     if (kept) d.set("KEPT", int64_t(std::max<size_t>(wide, 64)));
     CtcParams p = params();
     p.reverse = reverse;
@@ -108,7 +108,7 @@ struct Ctc {
       return;
     }
     Defs d = defs;
-    d.set("LS", int64_t(group.x));
+    d.set("GROUP", int64_t(group.x));
     const Tensor next = at::empty({batch, states / 2}, log_probs.options().dtype(at::kInt));
     if (next.numel() > 0) {
       kernel(dev, "ctc_loss.cl", "ctc_repeats", d)

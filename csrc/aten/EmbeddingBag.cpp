@@ -31,7 +31,7 @@ Defs bag_defs(const Tensor& table, int64_t width, int64_t mode) {
   Defs d;
   d.set("IN", dtype_tag(table.scalar_type())).set("ACC", compute_tag(table.scalar_type()));
   d.set("VEC", row_vec(netcl::device_of(table), width));
-  return d.set(mode == kSum ? "MODE_SUM" : mode == kMean ? "MODE_MEAN" : "MODE_MAX", 1);
+  return d.set("OP", mode == kSum ? "SUM" : mode == kMean ? "MEAN" : "MAX");
 }
 void check_mode(int64_t mode) {
   TORCH_CHECK(mode == kSum || mode == kMean || mode == kMax, "embedding_bag: unknown mode ", mode);

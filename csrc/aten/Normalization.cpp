@@ -31,7 +31,7 @@ c10::ScalarType param_type(const Tensor& input, OptTensor weight, OptTensor bias
 }
 
 Defs& norm_defs(Defs& d, const Tensor& input, c10::ScalarType params, bool rms) {
-  if (rms) d.set("RMS", 1);
+  if (rms) d.set("OP", "rms_norm");
   return d.set("IN", dtype_tag(input.scalar_type())).set("WT", dtype_tag(params));
 }
 

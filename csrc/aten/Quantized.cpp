@@ -25,7 +25,7 @@ struct Dots {
   c10::ScalarType acc;
   bool panels;
 
-  Dots(const Tensor& x, int64_t n, int64_t group, c10::ScalarType out, c10::ScalarType scale)
+  Dots(const Tensor& x, int64_t n, int64_t group, c10::ScalarType out)
       : dev(netcl::device_of(x)), acc(out == at::kInt ? at::kInt : at::kFloat) {
     const bool cpu = dev.is_cpu(), wide = dev.info().native_floats >= 16;
     // A step of int4 is 8 vectors of one group.
@@ -44,10 +44,9 @@ struct Dots {
     p.per = cpu ? round_up(even_part(dev, n), cols) : cols;
     panels = cpu && (group || x.scalar_type() != acc);
     p.x_row = round_up<int64_t>(p.k + (group ? p.k / group : 0), 16);
-    defs.set("X", dtype_tag(x.scalar_type())).set("SCALE", dtype_tag(scale)).set("OUT", dtype_tag(out));
-    defs.set("ACC", dtype_tag(acc)).set("VEC", vec).set("LS", int64_t(row_group(dev)));
+    defs.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(out));
+    defs.set("ACC", dtype_tag(acc)).set("VEC", vec).set("GROUP", int64_t(row_group(dev)));
     defs.set("ROWS", rows).set("COLS", cols);
-    if (panels) defs.set("PANELS", 1);
   }
   template <class... Args>
   void run(const char* op, const char* name, const Tensor& out, const Args&... args) {
@@ -86,7 +85,7 @@ Tensor& int_mm_out(const Tensor& self, const Tensor& mat2, Tensor& result) {
   if (m > kFewRows || k == 0) return at::mm_out(result, self.to(at::kInt), mat2.to(at::kInt));
   const Tensor x = self.contiguous(), w = mat2.t().contiguous();
   const DenseOut dense(result);
-  Dots dots(x, n, 0, at::kInt, at::kInt);
+  Dots dots(x, n, 0, at::kInt);
   dots.run("aten::_int_mm", "dots_int8", dense.get(), buf(x), buf(w), Buf{nullptr});
   dense.finish();
   return result;
@@ -117,8 +116,7 @@ Tensor weight_int8pack_mm(const Tensor& x_, const Tensor& weight, const Tensor& 
               scales.scalar_type());
   if (m > kFewRows || m * n * k == 0) return at::mm(x_, weight.to(x_.scalar_type()).t()).mul_(scales);
   const Tensor x = x_.contiguous(), factors = scales.contiguous(), out = at::empty({m, n}, x_.options());
-  Dots dots(x, n, 0, x.scalar_type(), x.scalar_type());
-  dots.defs.set("SCALED", 1);
+  Dots dots(x, n, 0, x.scalar_type());
   dots.run("aten::_weight_int8pack_mm", "dots_int8", out, buf(x), buf(weight), buf(factors));
   return out;
 }
@@ -140,8 +138,8 @@ Tensor convert_weight_to_int4pack(const Tensor& weight_, int64_t inner_k_tiles) 
   const int64_t words = out.numel(), per = dev.is_cpu() ? 16384 : 1;
   if (words == 0) return out;
   Defs defs;
-  defs.set("X", "f32").set("SCALE", "f32").set("OUT", "f32").set("ACC", "f32");
-  defs.set("VEC", 1).set("LS", 1).set("ROWS", 1).set("COLS", 1);
+  defs.set("IN", "f32").set("OUT", "f32").set("ACC", "f32");
+  defs.set("VEC", 1).set("GROUP", 1).set("ROWS", 1).set("COLS", 1);
   kernel(dev, "quantized.cl", "int4_pack", defs)
       .launch("aten::_convert_weight_to_int4pack", queue_of(weight), {size_t(ceil_div(words, per))}, element_group(dev),
               buf(out), buf(weight), words, per);
@@ -167,7 +165,7 @@ Tensor weight_int4pack_mm(const Tensor& x_, const Tensor& weight_, int64_t group
   if (m * n * k == 0) return at::zeros({m, n}, x_.options());
   const char* name = "aten::_weight_int4pack_mm";
   const Tensor x = x_.contiguous();
-  Dots dots(x, n, group, x.scalar_type(), x.scalar_type());
+  Dots dots(x, n, group, x.scalar_type());
   if (m <= kFewRows) {
     const Tensor out = at::empty({m, n}, x.options());
     const char* which = dots.dev.is_cpu() ? "dots_int4" : "dots_int4_words";

@@ -38,6 +38,10 @@ size_t kept_bytes(const Device& dev, c10::ScalarType compute, int64_t n) {
   return dev.is_cpu() && bytes <= std::min<size_t>(dev.info().local_mem_size / 2, 128 << 10) ? bytes : 0;
 }
 
+Defs& softmax_defs(Defs& d, bool log, c10::ScalarType in, c10::ScalarType out) {
+  return d.set("OP", log ? "log_softmax" : "softmax").set("IN", dtype_tag(in)).set("OUT", dtype_tag(out));
+}
+
 void forward(const char* op, bool log, const Tensor& input, int64_t dim, const Tensor& out) {
   if (out.numel() == 0) return;
   Device& dev = netcl::device_of(out);
@@ -46,7 +50,7 @@ void forward(const char* op, bool log, const Tensor& input, int64_t dim, const T
   const DenseOut y(out);
   const c10::ScalarType compute = compute_type(x.scalar_type());
   Walk walk = softmax_walk(x, dim, compute, {x, y.get()});
-  Defs& d = walk.defs.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(out.scalar_type()));
+  Defs& d = softmax_defs(walk.defs, log, x.scalar_type(), out.scalar_type());
   const int64_t n = walk.params.n;
   const auto launch = [&](const auto&... kept) {
     kernel(dev, "softmax.cl", "softmax", d)
@@ -54,7 +58,6 @@ void forward(const char* op, bool log, const Tensor& input, int64_t dim, const T
   };
   // An exponential is needed twice, except for a logarithm.
   const size_t bytes = log || walk.kind != Walk::kRows ? 0 : kept_bytes(dev, compute, n);
-  if (log) d.set("LOG", 1);
   if (bytes) d.set("KEEP_IN", 1);
   if (walk.kind == Walk::kRows && (log || bytes)) {
     past_cache(d, dev, y.get(), n, row_vec(dev, n), {x});
@@ -75,8 +78,7 @@ void backward(const char* op, bool log, const Tensor& grad, const Tensor& output
   const Tensor g = grad.to(type).contiguous(), y = output.to(type).contiguous();
   const DenseOut gin(out);
   Walk walk = softmax_walk(y, dim, compute_type(y.scalar_type()), {gin.get(), g, y});
-  Defs& d = walk.defs.set("IN", dtype_tag(type)).set("OUT", dtype_tag(out.scalar_type()));
-  if (log) d.set("LOG", 1);
+  Defs& d = softmax_defs(walk.defs, log, type, out.scalar_type());
   const int64_t n = walk.params.n;
   if (walk.kind == Walk::kRows) past_cache(d, dev, gin.get(), n, row_vec(dev, n), {g, y});
   kernel(dev, "softmax.cl", "softmax_backward", d)

@@ -156,7 +156,7 @@ void check_numbers(const Tensor& dense, const Tensor& values, const char* op) {
 Defs sparse_defs(const Device& dev, c10::ScalarType type, const Tensor& index, int64_t width) {
   const auto acc = compute_type(type);
   Defs defs;
-  defs.set("VAL", dtype_tag(type)).set("IDX", dtype_tag(index.scalar_type())).set("ACC", dtype_tag(acc));
+  defs.set("IO", dtype_tag(type)).set("IDX", dtype_tag(index.scalar_type())).set("ACC", dtype_tag(acc));
   defs.set("VEC", c10::isComplexType(acc) ? 1 : row_vec(dev, width));
   return defs;
 }
@@ -186,7 +186,7 @@ void spmm(const char* op, const Csr& a, const Tensor& dense_, const Tensor& out,
   SpmmParams params = spmm_params(op, dev, a, dense);
   set_factors(params, terms, type);
   Defs defs = sparse_defs(dev, type, a.col, params.n);
-  defs.set("RED", terms.mean ? "mean" : "sum");
+  defs.set("OP", terms.mean ? "mean" : "sum");
   kernel(dev, "sparse.cl", "spmm", defs)
       .launch(op, queue_of(dense), row_elements(dev, params.rows, params.per, params.n), element_group(dev), buf(out),
               buf_or_null(terms.add), buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)},
@@ -201,7 +201,7 @@ void spmm_extreme(const char* op, const Csr& a, const Tensor& dense_, const char
   Device& dev = netcl::device_of(dense);
   const SpmmParams params = spmm_params(op, dev, a, dense);
   Defs defs = sparse_defs(dev, dense.scalar_type(), a.col, params.n);
-  defs.set("RED", which);
+  defs.set("OP", which);
   kernel(dev, "sparse.cl", "spmm_extreme", defs)
       .launch(op, queue_of(dense), row_elements(dev, params.rows, params.per, params.n), element_group(dev), buf(out),
               buf(arg), buf(a.crow), buf(a.col), buf(a.values), buf(dense), Buf{assert_buffer(dev)}, params);

@@ -1,4 +1,4 @@
-// The moments of rows that a walk visits. -D: those of walk.h, IN (storage tag), RMS: there is no mean.
+// The moments of rows that a walk visits. -D: those of walk.h, IN (storage tag), OP=rms_norm if there is no mean.
 #include "common/norm.h"
 #include "common/walk.h"
 
@@ -10,7 +10,9 @@ static inline row_t variance(row_t squares, row_t off) {
 }
 
 // Declares the moments of x: the mean is mean + off, and var is the biased variance.
-#ifdef RMS
+#define is_rms_rms_norm 1
+#define IS_RMS CAT(is_rms_, OP)
+#if IS_RMS
 #define TO_SQUARES(j)                         \
   {                                           \
     const VT v_ = COUNTED(j, X(IN, x, j), 0); \

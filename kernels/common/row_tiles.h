@@ -1,5 +1,5 @@
-// Short rows on CPUs: VEC rows are transposed, so that each has a lane. -D: ACC (f32), VEC (16), LONGEST (elements of
-// the longest row, a multiple of VEC).
+// Short rows on CPUs: VEC rows are transposed, so that each has a lane. -D: ACC (f32), VEC (16), HELD (vectors that
+// a work-item holds: elements of the longest row, a multiple of VEC).
 #include "common/transpose.h"
 #include "common/vector.h"
 
@@ -91,7 +91,7 @@ ALWAYS_INLINE void write_tile(__global void* p, const VT* column, const tile_t t
 #define DEFINE_LANES(S)
 #define TILE ((tile_t){n, (int)min((long)VEC, last_ - row)})
 #define OPERAND(S, x, in) \
-  VT x[LONGEST];          \
+  VT x[HELD];             \
   read_tile(x, PTR(in, const STORAGE(S)) + row * n, TILE, CAT(TAG_, S))
 #define RESULT(S, y, out, x) VT* const y = x
 #define STORED(S, y, out) write_tile(PTR(out, STORAGE(S)) + row * n, y, TILE, CAT(TAG_, S));

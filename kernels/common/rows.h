@@ -1,6 +1,6 @@
 // Shared by kernels that reduce over rows. One source serves both device classes: a row belongs to one work-item with
-// vectors of 16 or 4 (LS=1), or to a work-group of LS work-items (LS=128, VEC=1).
-// -D: ACC (compute tag), VEC, LS; for rows that a walk visits, TAIL (1 if they end with a part of a vector, else 0),
+// vectors of 16 or 4 (GROUP=1), or to a work-group of GROUP work-items (GROUP=128, VEC=1).
+// -D: ACC (compute tag), VEC, GROUP; for rows that a walk visits, TAIL (1 if they end with a part of a vector, else 0),
 // and LONG_ROWS for sums of many elements.
 #include "common/few.h"
 #include "common/join_group.h"
@@ -8,7 +8,7 @@
 #include "common/vector.h"
 #include "common/wide.h"
 
-#if LS == 1
+#if GROUP == 1
 #define LID 0L
 #else
 #define LID ((long)get_local_id(0))
@@ -16,22 +16,22 @@
 
 // Loops over the vectors of [0, n) that belong to this work-item, always in the same order; the last one may be
 // partial.
-#define FOR_ROW(i, n) for (long i = LID * VEC; i < (n); i += LS * VEC)
+#define FOR_ROW(i, n) for (long i = LID * VEC; i < (n); i += GROUP * VEC)
 #define LANES(i, n) (VEC == 1 ? 1 : (int)min((long)VEC, (n) - (i)))
 
 // The same with a macro STEP(place), for which `lanes` is the vector's part of the row; whole vectors have their own
 // loop.
-#define VECTORS_OF_ROW(STEP, place, from, n)  \
-  {                                           \
-    long i_ = (from) + LID * VEC;             \
-    for (; i_ + VEC <= (n); i_ += LS * VEC) { \
-      const int lanes = VEC;                  \
-      STEP((place) + i_)                      \
-    }                                         \
-    if (TAIL && i_ < (n)) {                   \
-      const int lanes = (int)((n) - i_);      \
-      STEP((place) + i_)                      \
-    }                                         \
+#define VECTORS_OF_ROW(STEP, place, from, n)     \
+  {                                              \
+    long i_ = (from) + LID * VEC;                \
+    for (; i_ + VEC <= (n); i_ += GROUP * VEC) { \
+      const int lanes = VEC;                     \
+      STEP((place) + i_)                         \
+    }                                            \
+    if (TAIL && i_ < (n)) {                      \
+      const int lanes = (int)((n) - i_);         \
+      STEP((place) + i_)                         \
+    }                                            \
   }
 #define EACH_OF_ROW(STEP, n) VECTORS_OF_ROW(STEP, 0, 0, n)
 
@@ -39,7 +39,7 @@
 // adds the sum of each block of steps to the total, so that rounding errors grow with the root of the block's length,
 // not of the row's.
 #define BLOCK_STEPS 512
-#define ROW_BLOCK ((long)(LS * VEC * BLOCK_STEPS))
+#define ROW_BLOCK ((long)(GROUP * VEC * BLOCK_STEPS))
 #ifdef LONG_ROWS
 #define SUMS(a) VT a = (VT)(0), a##_all = (VT)(0)
 #define TOTAL(a) a##_all
@@ -67,7 +67,7 @@
 // Loops over `runs` runs of `len` adjacent elements: r is the run, k the position in it. The work-items of a GPU's
 // work-group divide the elements of all runs among themselves. EACH_OF_RUNS and SUM_OF_RUNS are as EACH_OF_ROW and
 // SUM_OF_ROW, for the elements [from, to) of runs that lie `stride` apart; a CPU begins at 0.
-#if LS == 1
+#if GROUP == 1
 #define FOR_RUNS(r, k, runs, len)   \
   for (long r = 0; r < (runs); r++) \
     for (long k = 0; k < (len); k += VEC)
@@ -85,22 +85,22 @@
       }                                                                        \
     }
 #else
-#define FOR_RUNS(r, k, runs, len)                             \
-  for (long flat_ = LID; flat_ < (runs) * (len); flat_ += LS) \
+#define FOR_RUNS(r, k, runs, len)                                \
+  for (long flat_ = LID; flat_ < (runs) * (len); flat_ += GROUP) \
     for (long r = flat_ / (len), k = flat_ - r * (len), once_ = 1; once_; once_ = 0)
-// The run and the place in it advance by LS elements without a division.
-#define EACH_OF_RUNS(STEP, from, to, len, stride)                                 \
-  {                                                                               \
-    const long runs_ = LS / (len), rest_ = LS - runs_ * (len);                    \
-    long r_ = ((from) + LID) / (len), k_ = (from) + LID - r_ * (len);             \
-    for (long i_ = (from) + LID; i_ < (to); i_ += LS, r_ += runs_, k_ += rest_) { \
-      if (k_ >= (len)) {                                                          \
-        k_ -= (len);                                                              \
-        r_++;                                                                     \
-      }                                                                           \
-      const int lanes = 1;                                                        \
-      STEP(r_ * (stride) + k_)                                                    \
-    }                                                                             \
+// The run and the place in it advance by GROUP elements without a division.
+#define EACH_OF_RUNS(STEP, from, to, len, stride)                                    \
+  {                                                                                  \
+    const long runs_ = GROUP / (len), rest_ = GROUP - runs_ * (len);                 \
+    long r_ = ((from) + LID) / (len), k_ = (from) + LID - r_ * (len);                \
+    for (long i_ = (from) + LID; i_ < (to); i_ += GROUP, r_ += runs_, k_ += rest_) { \
+      if (k_ >= (len)) {                                                             \
+        k_ -= (len);                                                                 \
+        r_++;                                                                        \
+      }                                                                              \
+      const int lanes = 1;                                                           \
+      STEP(r_ * (stride) + k_)                                                       \
+    }                                                                                \
   }
 #define SUM_OF_RUNS(STEP, FOLDS, from, to, len, stride)                    \
   for (long at_ = (from); at_ < (to); at_ += ROW_BLOCK) {                  \
@@ -165,15 +165,15 @@ static inline void store_sums(__global ST* p, int lanes, VT x) {
 
 JOIN_LANES(max_lanes, ACC, fmax)
 
-#if LS == 1
+#if GROUP == 1
 #define ROW_SCRATCH
 #define row_sum(x) sum_lanes(x)
 #define row_max(x) max_lanes(x)
 #else
 // A kernel that reduces names this once, at its top.
-#define ROW_SCRATCH __local ST row_scratch[LS];
+#define ROW_SCRATCH __local ST row_scratch[GROUP];
 #define row_sum(x) group_sum(sum_lanes(x), row_scratch)
 #define row_max(x) group_max(max_lanes(x), row_scratch)
-GROUP_REDUCE(group_sum, ST, LS, PLUS)
-GROUP_REDUCE(group_max, ST, LS, fmax)
+GROUP_REDUCE(group_sum, ST, GROUP, PLUS)
+GROUP_REDUCE(group_max, ST, GROUP, fmax)
 #endif

@@ -1,7 +1,7 @@
-// Rows that GPUs keep in registers: LS work-items share a row, and each holds HELD vectors of VEC elements of it, LS
-// vectors apart. A work-group takes GROUP / LS rows. Rows are read in whole vectors: either VEC divides their length
-// and they are aligned to vectors, or VEC is 1. -D: ACC (compute tag), VEC (1 or 4), LS (a power of 2), HELD (1, 2, 4
-// or 8), GROUP.
+// Rows that GPUs keep in registers: WIDTH work-items share a row, and each holds HELD vectors of VEC elements of it,
+// WIDTH vectors apart. A work-group takes GROUP / WIDTH rows. Rows are read in whole vectors: either VEC divides their
+// length and they are aligned to vectors, or VEC is 1. -D: ACC (compute tag), VEC (1 or 4), WIDTH (a power of 2), HELD
+// (1, 2, 4 or 8), GROUP.
 #include "common/join_group.h"
 #include "common/join_lanes.h"
 #include "common/vector.h"
@@ -20,13 +20,13 @@
 
 // This work-item's row, and its first element. Behind the last row come empty ones, so that all work-items meet at the
 // barriers.
-#define WALK(W)                                                     \
-  __local ST scratch[GROUP];                                        \
-  const int lid = (int)get_local_id(0), lane = lid % LS;            \
-  const long row = (long)get_group_id(0) * (GROUP / LS) + lid / LS; \
-  const int length = row < (W).rows ? (int)(W).n : 0;               \
+#define WALK(W)                                                           \
+  __local ST scratch[GROUP];                                              \
+  const int lid = (int)get_local_id(0), lane = lid % WIDTH;               \
+  const long row = (long)get_group_id(0) * (GROUP / WIDTH) + lid / WIDTH; \
+  const int length = row < (W).rows ? (int)(W).n : 0;                     \
   const long n = (W).n, place = row * n;
-#define AT(j) ((lane + (j) * LS) * VEC)
+#define AT(j) ((lane + (j) * WIDTH) * VEC)
 #define HAS(j) (AT(j) < length)
 
 #define WALK_GROUP_SIZE __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -56,8 +56,8 @@ typedef ST row_t;
 #define ROW_SUM(v) row_sum(sum_lanes(v))
 #define ROW_MAX(v) row_max(max_lanes(v))
 
-GROUP_REDUCE(sum_over, ST, LS, PLUS)
-GROUP_REDUCE(max_over, ST, LS, fmax)
+GROUP_REDUCE(sum_over, ST, WIDTH, PLUS)
+GROUP_REDUCE(max_over, ST, WIDTH, fmax)
 #define row_sum(x) sum_over(x, scratch)
 #define row_max(x) max_over(x, scratch)
 JOIN_LANES(max_lanes, ACC, fmax)

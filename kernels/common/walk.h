@@ -3,7 +3,7 @@
 //   columns  -D COLS: each lane has a row, whose elements lie apart.
 //   runs     -D RUNS: as rows, but a row's elements lie in runs that are apart.
 //   held     -D HELD: work-items of a GPU keep a short row in registers (short_rows.h).
-//   tiles    -D LONGEST: a CPU transposes short rows, so that each lane has one (row_tiles.h).
+//   tiles    the same on a CPU, which transposes short rows, so that each lane has one (row_tiles.h).
 // WALK(W) { … } visits the rows of a RowWalk. Within it, `n` is a row's length, and
 //   OPERAND(S, x, in)     declares x, the row of an input of storage tag S (the macro's name, not its value)
 //   RESULT(S, y, out, x)  declares y, the row of an output, which may take the place of x; STORED(S, y, out) ends it
@@ -18,7 +18,7 @@
 //   PUT_VALUE(S, p, i, v) stores v as that number
 //   row_t                 is the type of a number per row, such as ROW_SUM(v) and ROW_MAX(v) of all lanes of vectors v
 // Each storage tag needs a DEFINE_LANES(S). A kernel has the attribute WALK_GROUP_SIZE, and STORES_DONE() at its end.
-#if defined(HELD)
+#if defined(HELD) && defined(DEVICE_GPU)
 #define WORK_GROUPS
 #endif
 // What several walks need comes first: a header is expanded where it is first included, even if an #if leaves it out.
@@ -28,9 +28,9 @@
 #include "common/vector.h"
 #include "common/wide.h"
 
-#if defined(HELD)
+#if defined(HELD) && defined(DEVICE_GPU)
 #include "common/short_rows.h"
-#elif defined(LONGEST)
+#elif defined(HELD)
 #include "common/row_tiles.h"
 #else
 #include "common/rows.h"

@@ -30,7 +30,7 @@ inline void check_floating(const Device& dev, c10::ScalarType type, const char* 
 
 // The -D options that rows.h needs, for rows of n elements.
 inline Defs& row_defs(Defs& d, const Device& dev, c10::ScalarType compute, int64_t n) {
-  return d.set("ACC", dtype_tag(compute)).set("VEC", row_vec(dev, n)).set("LS", int64_t(row_group(dev)));
+  return d.set("ACC", dtype_tag(compute)).set("VEC", row_vec(dev, n)).set("GROUP", int64_t(row_group(dev)));
 }
 
 // Kernels of rows.h add longer sums in blocks: beyond 65536 elements of a row, 4096 of a column.

@@ -60,7 +60,7 @@ inline int64_t whole_vec(int64_t n, std::initializer_list<at::Tensor> tensors) {
 // The -D options of rows that a GPU keeps in registers: a row has `lanes` work-items with `held` vectors each.
 inline Defs& held_defs(Defs& d, c10::ScalarType compute, int64_t vec, int64_t lanes, int64_t held, int64_t group) {
   d.set("ACC", dtype_tag(compute)).set("VEC", vec);
-  return d.set("LS", lanes).set("HELD", held).set("GROUP", group);
+  return d.set("WIDTH", lanes).set("HELD", held).set("GROUP", group);
 }
 
 // Rows that a GPU keeps in registers, unless they are too long. All tensors are dense.
@@ -86,7 +86,7 @@ inline std::optional<Walk> walk_tiles(const Device& dev, c10::ScalarType compute
   if (!dev.is_cpu() || n > kLongest || rows < kRowVec || compute != at::kFloat) return std::nullopt;
   const int64_t rows_per = round_up(row_split(dev, rows, n).rows_per, kRowVec);
   Walk walk{Walk::kTiles, {}, {rows, rows_per, n, 1}, {size_t(ceil_div(rows, rows_per))}, {1}};
-  walk.defs.set("ACC", "f32").set("VEC", kRowVec).set("LONGEST", kLongest);
+  walk.defs.set("ACC", "f32").set("VEC", kRowVec).set("HELD", kLongest);
   return walk;
 }
 

@@ -1,5 +1,5 @@
 // Moves whole elements through index tensors. There is no arithmetic, so a variant depends on the element's size, not
-// on its dtype. -D: BYTES (1, 2, 4, 8, 16; not for `destinations`), NIDX, IDX; for `indexed` MODE (GATHER: the index
+// on its dtype. -D: BYTES (1, 2, 4, 8, 16; not for `destinations`), NIDX, IDX; for `indexed` OP (GATHER: the index
 // selects the source; SCATTER: the destination; FILL: the destination, which gets the value).
 #include "common/elements.h"
 #include "common/index_space.h"
@@ -9,17 +9,12 @@
 #define FILL 3
 
 // Elements of 16 bytes are moved as pairs of longs.
-#if BYTES == 1
-#define VALUE ((uchar)value.x)
-#elif BYTES == 2
-#define VALUE ((ushort)value.x)
-#elif BYTES == 4
-#define VALUE ((uint)value.x)
-#elif BYTES == 8
-#define VALUE (value.x)
-#else
+#if BYTES == 16
 #define VALUE value
+#else
+#define VALUE ((elem_t)value.x)
 #endif
+#define ELEMENT(p) (OP == FILL ? VALUE : *(__global const elem_t*)(p))
 
 __kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value, const IndexSpaceParams L) {
   __global int* err = PTR(e, int);
@@ -34,35 +29,19 @@ __kernel void indexed(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, ulong2 value,
     __global const uchar* s = s_buf + s_off + r.off[1];
     if (INDEX_FIXED) {
       const long at = INDEXED_OFFSET(0);
-#if MODE == GATHER
-      s += at;
-#else
-      o += at;
-#endif
-#if MODE != FILL
-      if (os == BYTES && ss == BYTES) {
+      if (OP == GATHER)
+        s += at;
+      else
+        o += at;
+      if (OP != FILL && os == BYTES && ss == BYTES) {
         copy_run((__global elem_t*)o + begin, (__global const elem_t*)s + begin, end - begin);
-      } else
-#endif
-      {
-        for (long j = begin; j < end; j++) {
-#if MODE == FILL
-          *(__global elem_t*)(o + j * os) = VALUE;
-#else
-          *(__global elem_t*)(o + j * os) = *(__global const elem_t*)(s + j * ss);
-#endif
-        }
+      } else {
+        for (long j = begin; j < end; j++) *(__global elem_t*)(o + j * os) = ELEMENT(s + j * ss);
       }
     } else {
       for (long j = begin; j < end; j++) {
-        const long at = INDEXED_OFFSET(j);
-#if MODE == GATHER
-        *(__global elem_t*)(o + j * os) = *(__global const elem_t*)(s + j * ss + at);
-#elif MODE == SCATTER
-        *(__global elem_t*)(o + j * os + at) = *(__global const elem_t*)(s + j * ss);
-#else
-        *(__global elem_t*)(o + j * os + at) = VALUE;
-#endif
+        const long at = INDEXED_OFFSET(j), from = OP == GATHER ? at : 0;
+        *(__global elem_t*)(o + j * os + at - from) = ELEMENT(s + j * ss + from);
       }
     }
     if (++row >= last) break;

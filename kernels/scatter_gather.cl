@@ -1,5 +1,5 @@
 // Reductions into indexed places: scatter_add, scatter_reduce, index_add, index_put(accumulate), put(accumulate).
-// -D: VAL and SRC (storage tags of the destination and the source), VAL_BYTES (the size of VAL), ACC (compute tag), RED
+// -D: OUT and IN (storage tags of the destination and the source), BYTES (the size of OUT), ACC (compute tag), OP
 // (sum, prod, amax, amin), VEC, NIDX, IDX, and ATOMIC if work-items may meet in one place. Without ATOMIC, the host
 // lays out the space so that they cannot.
 #include "common/combine.h"
@@ -22,13 +22,13 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, const 
     const int fixed = INDEX_FIXED;
     long at = fixed ? INDEXED_OFFSET(begin) : 0, j = begin;
 #if VEC > 1 && !defined(ATOMIC)
-    if (fixed && os == sizeof(STORAGE(VAL)) && ss == sizeof(STORAGE(SRC)) && !term.scaled && !term.fill) {
-      __global STORAGE(VAL)* po = (__global STORAGE(VAL)*)(o_buf + o + at);
-      __global const STORAGE(SRC)* ps = (__global const STORAGE(SRC)*)s;
+    if (fixed && os == sizeof(STORAGE(OUT)) && ss == sizeof(STORAGE(IN)) && !term.scaled && !term.fill) {
+      __global STORAGE(OUT)* po = (__global STORAGE(OUT)*)(o_buf + o + at);
+      __global const STORAGE(IN)* ps = (__global const STORAGE(IN)*)s;
       for (; j + VEC <= end; j += VEC) {
-        const VTYPE(ACC, VEC) a = LOAD(VAL, ACC, VEC, po, j);
-        const VTYPE(ACC, VEC) b = LOAD(SRC, ACC, VEC, ps, j);
-        STORE(VAL, ACC, VEC, po, j, REDUCE(a, b));
+        const VTYPE(ACC, VEC) a = LOAD(OUT, ACC, VEC, po, j);
+        const VTYPE(ACC, VEC) b = LOAD(IN, ACC, VEC, ps, j);
+        STORE(OUT, ACC, VEC, po, j, REDUCE(a, b));
       }
     }
 #endif
@@ -36,7 +36,7 @@ __kernel void indexed_reduce(BUF(o), BUF(s), INDEX_BUFS BUF(e), int code, const 
       if (!fixed) at = INDEXED_OFFSET(j);
       ST v = alpha;
       if (!term.fill) {
-        v = LOAD(SRC, ACC, 1, (__global const STORAGE(SRC)*)(s + j * ss), 0);
+        v = LOAD(IN, ACC, 1, (__global const STORAGE(IN)*)(s + j * ss), 0);
         if (term.scaled) v = RED_prod(v, alpha);
       }
       combine(o_buf, o + at + j * os, v);

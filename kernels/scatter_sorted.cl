@@ -29,7 +29,7 @@ __kernel void reduce_sorted(SPACE_ARGS, BUF(keys), BUF(order), BUF(partial), con
     ST v = alpha;
     if (!term.fill) {
       const row_t r = first_row(&L, PTR(order, const long)[i]);
-      v = LOAD(SRC, ACC, 1, (__global const STORAGE(SRC)*)(s_buf + s_off + r.off[1] + j * ss), 0);
+      v = LOAD(IN, ACC, 1, (__global const STORAGE(IN)*)(s_buf + s_off + r.off[1] + j * ss), 0);
       if (term.scaled) v = RED_prod(v, alpha);
     }
     const ST both = REDUCE(result, v);

@@ -66,7 +66,6 @@ struct DeformConv {
     per_pass =
         std::clamp<int64_t>(kColumns / std::max<int64_t>(rows() * pixels(), 1), 1, std::max<int64_t>(images(), 1));
     defs.set("IN", dtype_tag(input.scalar_type())).set("ACC", compute_tag(input.scalar_type()));
-    defs.set("MASK", int64_t(use_mask));
   }
 
   void check_geometry(const Geometry& g) const {
@@ -124,7 +123,7 @@ struct DeformConv {
         mask_part(first, n));
   }
   Buf part(const Tensor& t, int64_t first, int64_t n) const { return buf(t.narrow(0, first, n)); }
-  Buf mask_part(int64_t first, int64_t n) const { return use_mask ? part(mask, first, n) : buf(mask); }
+  Buf mask_part(int64_t first, int64_t n) const { return use_mask ? part(mask, first, n) : Buf{nullptr}; }
 
   Tensor forward(const Tensor& bias) {
     const Tensor out = at::empty({images(), out_channels(), p.out_h, p.out_w}, input.options());
@@ -168,7 +167,7 @@ Gradients gradients(DeformConv& conv, const Tensor& grad, const Tensor& bias) {
     const Tensor results = conv.as_matrix(grad.narrow(0, first, n));
     const Tensor columns = at::bmm(conv.matrix().transpose(1, 2), results);
     conv.run("deform_backward_offset", n, conv.points_per(), conv.p.channels / conv.p.groups,
-             conv.part(offset, first, n), conv.use_mask ? conv.part(mask, first, n) : buf(mask), buf(columns),
+             conv.part(offset, first, n), conv.use_mask ? conv.part(mask, first, n) : Buf{nullptr}, buf(columns),
              conv.part(conv.input, first, n), conv.part(conv.offset, first, n), conv.mask_part(first, n));
     add_input_gradient(conv, input, columns, first, n);
     conv.sample(columns, first, n);

@@ -40,7 +40,7 @@ Tensor nms(const Tensor& boxes, const Tensor& scores, double iou_threshold) {
   Queue& queue = queue_of(boxes);
   const size_t group = row_group(dev);
   Defs defs;
-  defs.set("IN", dtype_tag(boxes.scalar_type())).set("ACC", dtype_tag(acc)).set("LS", int64_t(group));
+  defs.set("IN", dtype_tag(boxes.scalar_type())).set("ACC", dtype_tag(acc)).set("GROUP", int64_t(group));
   defs.set("VEC", cpu ? (acc == at::kDouble ? 8 : 16) : 1);
 
   const Tensor edges = at::empty({5, size}, boxes.options().dtype(acc));
@@ -99,9 +99,9 @@ struct Roi {
       out_channels /= out.h * out.w;
     }
     TORCH_CHECK_INDEX(shape[0] > 0 || rois.size(0) == 0, op, ": regions of an input without images");
-    p = {rois.size(0), shape[0], shape[1], shape[2], shape[3], out_channels, out.h, out.w, 1, 1, 0};
+    p = {rois.size(0), shape[0], shape[1], shape[2], shape[3], out_channels, out.h, out.w, 1, 1, 0, out.by_position};
     defs.set("IN", dtype_tag(values.scalar_type())).set("ACC", compute_tag(values.scalar_type()));
-    defs.set("PS", int64_t(out.by_position)).set("BLOCK", dev.is_cpu() ? kChannels : 1);
+    defs.set("BLOCK", dev.is_cpu() ? kChannels : 1);
   }
   int64_t bins() const { return p.out_h * p.out_w; }
   int64_t results() const { return p.rois * p.out_channels * bins(); }

@@ -15,11 +15,12 @@ SAME_SIZE(NmsParams, 5 * 8)
 typedef struct {
   int64_t rois, images, channels, height, width;  // of the input
   int64_t out_channels, out_h, out_w;
-  int64_t block;     // channels of the output per work-item
-  int64_t bins_per;  // bins per work-item
-  int64_t by_image;  // 1: a work-item takes all regions of an image, and all their bins
+  int64_t block;        // channels of the output per work-item
+  int64_t bins_per;     // bins per work-item
+  int64_t by_image;     // 1: a work-item takes all regions of an image, and all their bins
+  int64_t by_position;  // 1: each bin has channels of its own
 } RoiParams;
-SAME_SIZE(RoiParams, 11 * 8)
+SAME_SIZE(RoiParams, 12 * 8)
 
 typedef struct {
   int64_t images, channels, height, width;

@@ -1,6 +1,6 @@
 // combine(base, offset, v) reduces v into the element at a byte offset of global memory.
-// -D: VAL (storage tag), ACC (compute tag), RED (sum, prod, amax, amin);
-// ATOMIC if work-items may meet in one place, with VAL_BYTES, the size of VAL, and perhaps NATIVE, the built-in
+// -D: OUT (storage tag), ACC (compute tag), OP (sum, prod, amax, amin);
+// ATOMIC if work-items may meet in one place, with BYTES, the size of OUT, and perhaps NATIVE, the built-in
 // function that does it.
 #include "common/vector.h"
 
@@ -18,17 +18,17 @@
 #define RED_amax(a, b) max(a, b)
 #define RED_amin(a, b) min(a, b)
 #endif
-#define REDUCE CAT(RED_, RED)
+#define REDUCE CAT(RED_, OP)
 
 #if defined(NATIVE)
 static inline void combine(__global uchar* base, ulong offset, ST v) {
-  NATIVE((volatile __global STORAGE(VAL)*)(base + offset), (STORAGE(VAL))v);
+  NATIVE((volatile __global STORAGE(OUT)*)(base + offset), (STORAGE(OUT))v);
 }
 #elif defined(ATOMIC)
 #define bits_1 uchar
 #define bits_2 ushort
 // A compare-and-swap on the word of 4 or 8 bytes that holds the element.
-#if VAL_BYTES == 8
+#if BYTES == 8
 typedef ulong word_t;
 #define SWAP(p, old, new) atom_cmpxchg(p, old, new)
 #else
@@ -37,24 +37,24 @@ typedef uint word_t;
 #endif
 // The element is taken out of the word by value. A cast pointer into the word would break the aliasing rules, on which
 // compilers rely.
-#if VAL_BYTES >= 4
+#if BYTES >= 4
 static inline word_t combined(word_t word, uint shift, ST v) {
   union {
     word_t w;
-    STORAGE(VAL) v;
+    STORAGE(OUT) v;
   } slot;
   slot.w = word;
-  const ST a = LOAD(VAL, ACC, 1, &slot.v, 0);
-  STORE(VAL, ACC, 1, &slot.v, 0, REDUCE(a, v));
+  const ST a = LOAD(OUT, ACC, 1, &slot.v, 0);
+  STORE(OUT, ACC, 1, &slot.v, 0, REDUCE(a, v));
   return slot.w;
 }
 #else
-typedef CAT(bits_, VAL_BYTES) bits_t;
+typedef CAT(bits_, BYTES) bits_t;
 static inline word_t combined(word_t word, uint shift, ST v) {
   bits_t bits = (bits_t)(word >> shift);
-  const ST a = LOAD(VAL, ACC, 1, (STORAGE(VAL)*)&bits, 0);
-  STORE(VAL, ACC, 1, (STORAGE(VAL)*)&bits, 0, REDUCE(a, v));
-  return (word & ~(((1u << (8 * VAL_BYTES)) - 1) << shift)) | ((word_t)bits << shift);
+  const ST a = LOAD(OUT, ACC, 1, (STORAGE(OUT)*)&bits, 0);
+  STORE(OUT, ACC, 1, (STORAGE(OUT)*)&bits, 0, REDUCE(a, v));
+  return (word & ~(((1u << (8 * BYTES)) - 1) << shift)) | ((word_t)bits << shift);
 }
 #endif
 // An old value costs one more round, no more, so a plain read will do, except for tools that look for races.
@@ -74,8 +74,8 @@ static inline void combine(__global uchar* base, ulong offset, ST v) {
 }
 #else
 static inline void combine(__global uchar* base, ulong offset, ST v) {
-  __global STORAGE(VAL)* p = (__global STORAGE(VAL)*)(base + offset);
-  const ST a = LOAD(VAL, ACC, 1, p, 0);
-  STORE(VAL, ACC, 1, p, 0, REDUCE(a, v));
+  __global STORAGE(OUT)* p = (__global STORAGE(OUT)*)(base + offset);
+  const ST a = LOAD(OUT, ACC, 1, p, 0);
+  STORE(OUT, ACC, 1, p, 0, REDUCE(a, v));
 }
 #endif

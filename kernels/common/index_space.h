@@ -73,73 +73,26 @@ static inline long lookup(const IndexSpaceParams* L, int k, long index, __global
   return (index < 0 ? index + size : index) * L->index_stride[k];
 }
 
-#if NIDX > 0
-typedef STORAGE(IDX) idx_t;
-#define READ_INDEX(k) \
-  lookup(L, k, (long)*(__global const idx_t*)(i##k + r->off[2 + k] + j * L->inner[2 + k]), err, code)
-#define IDX_FIXED_0 (L.inner[2] == 0)
-#define IDX_BUF_0 BUF(i0),
-#define IDX_ARG_0 , i0_buf + i0_off
-#define IDX_PARAM_0 , __global const uchar* i0
-#define IDX_SUM_0 READ_INDEX(0)
-#else
-#define IDX_FIXED_0 1
-#define IDX_BUF_0
-#define IDX_ARG_0
-#define IDX_PARAM_0
-#define IDX_SUM_0 0
-#endif
-#if NIDX > 1
-#define IDX_FIXED_1 &&(L.inner[3] == 0)
-#define IDX_BUF_1 BUF(i1),
-#define IDX_ARG_1 , i1_buf + i1_off
-#define IDX_PARAM_1 , __global const uchar* i1
-#define IDX_SUM_1 +READ_INDEX(1)
-#else
-#define IDX_FIXED_1
-#define IDX_BUF_1
-#define IDX_ARG_1
-#define IDX_PARAM_1
-#define IDX_SUM_1
-#endif
-#if NIDX > 2
-#define IDX_FIXED_2 &&(L.inner[4] == 0)
-#define IDX_BUF_2 BUF(i2),
-#define IDX_ARG_2 , i2_buf + i2_off
-#define IDX_PARAM_2 , __global const uchar* i2
-#define IDX_SUM_2 +READ_INDEX(2)
-#else
-#define IDX_FIXED_2
-#define IDX_BUF_2
-#define IDX_ARG_2
-#define IDX_PARAM_2
-#define IDX_SUM_2
-#endif
-// With more than three index tensors, 8 arguments are declared; those that are missing repeat the last one with a
-// stride of 0.
-#if NIDX > 3
-#define IDX_FIXED_3 &&(L.inner[5] == 0 && L.inner[6] == 0 && L.inner[7] == 0 && L.inner[8] == 0 && L.inner[9] == 0)
-#define IDX_BUF_3 BUF(i3), BUF(i4), BUF(i5), BUF(i6), BUF(i7),
-#define IDX_ARG_3 , i3_buf + i3_off, i4_buf + i4_off, i5_buf + i5_off, i6_buf + i6_off, i7_buf + i7_off
-#define IDX_PARAM_3                                                                                         \
-  , __global const uchar *i3, __global const uchar *i4, __global const uchar *i5, __global const uchar *i6, \
-      __global const uchar *i7
-#define IDX_SUM_3 +READ_INDEX(3) + READ_INDEX(4) + READ_INDEX(5) + READ_INDEX(6) + READ_INDEX(7)
-#else
-#define IDX_FIXED_3
-#define IDX_BUF_3
-#define IDX_ARG_3
-#define IDX_PARAM_3
-#define IDX_SUM_3
-#endif
-
+// M(0) M(1) … for the index tensors. With more than three, 8 arguments are declared; those that are missing repeat the
+// last one with a stride of 0.
+#define EACH_0(M)
+#define EACH_1(M) M(0)
+#define EACH_2(M) EACH_1(M) M(1)
+#define EACH_3(M) EACH_2(M) M(2)
+#define EACH_8(M) EACH_3(M) M(3) M(4) M(5) M(6) M(7)
+#define EACH_INDEX(M) CAT(EACH_, NIDX)(M)
+#define IDX_BUF(k) BUF(i##k),
+#define IDX_ARG(k) , i##k##_buf + i##k##_off
+#define IDX_PARAM(k) , __global const uchar* i##k
+#define IDX_FIXED(k) &&L.inner[2 + k] == 0
+#define IDX_OFFSET(k) \
+  +lookup(L, k, (long)*(__global const STORAGE(IDX)*)(i##k + r->off[2 + k] + j * L->inner[2 + k]), err, code)
+#define INDEX_BUFS EACH_INDEX(IDX_BUF)
 // Whether all indices are constant along the inner dimension: a row is then one contiguous lookup.
-#define INDEX_FIXED (IDX_FIXED_0 IDX_FIXED_1 IDX_FIXED_2 IDX_FIXED_3)
-#define INDEX_BUFS IDX_BUF_0 IDX_BUF_1 IDX_BUF_2 IDX_BUF_3
-#define INDEX_ARGS IDX_ARG_0 IDX_ARG_1 IDX_ARG_2 IDX_ARG_3
+#define INDEX_FIXED (1 EACH_INDEX(IDX_FIXED))
 
 static inline long indexed_offset(const IndexSpaceParams* L, const row_t* r, long j, __global int* err,
-                                  int code IDX_PARAM_0 IDX_PARAM_1 IDX_PARAM_2 IDX_PARAM_3) {
-  return IDX_SUM_0 IDX_SUM_1 IDX_SUM_2 IDX_SUM_3;
+                                  int code EACH_INDEX(IDX_PARAM)) {
+  return 0 EACH_INDEX(IDX_OFFSET);
 }
-#define INDEXED_OFFSET(j) indexed_offset(&L, &r, j, err, code INDEX_ARGS)
+#define INDEXED_OFFSET(j) indexed_offset(&L, &r, j, err, code EACH_INDEX(IDX_ARG))

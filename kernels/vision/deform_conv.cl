@@ -1,8 +1,8 @@
 // torchvision's deform_conv2d as matrix products over columns: the columns, and the gradients of input, offsets and
 // mask.
-// -D: IN, ACC, MASK (1: points have a factor); ATOMIC and VAL_BYTES for the input's gradient, see add_to.h.
-// A point is (image, group of offsets, tap of the kernel, pixel of the output). Work-items take `per` points in the
-// first dimension, `block` channels of the group in the second.
+// `mask` and its gradient are null if points have no factors. -D: IN, ACC; ATOMIC and BYTES for the input's gradient,
+// see add_to.h. A point is (image, group of offsets, tap of the kernel, pixel of the output). Work-items take `per`
+// points in the first dimension, `block` channels of the group in the second.
 #include "args/vision.h"
 #include "vision/add_to.h"
 
@@ -24,11 +24,7 @@ static inline point_t point_of(const DeformParams* p, long place, __global const
   const long pair = 2 * (place - at.pixel) + at.pixel;
   at.y = (ST)y + LOAD(IN, ACC, 1, offset, pair);
   at.x = (ST)x + LOAD(IN, ACC, 1, offset, pair + pixels);
-#if MASK
-  at.factor = LOAD(IN, ACC, 1, mask, place);
-#else
-  at.factor = 1;
-#endif
+  at.factor = mask ? LOAD(IN, ACC, 1, mask, place) : (ST)1;
   return at;
 }
 #define FOR_POINTS                                                                       \
@@ -122,8 +118,6 @@ __kernel void deform_backward_offset(BUF(goffset), BUF(gmask), BUF(columns), BUF
     const long pair = 2 * (place - at.pixel) + at.pixel;
     STORE(IN, ACC, 1, PTR(goffset, STORAGE(IN)), pair, at.factor * gy);
     STORE(IN, ACC, 1, PTR(goffset, STORAGE(IN)), pair + pixels, at.factor * gx);
-#if MASK
-    STORE(IN, ACC, 1, PTR(gmask, STORAGE(IN)), place, gm);
-#endif
+    if (gmask_buf) STORE(IN, ACC, 1, PTR(gmask, STORAGE(IN)), place, gm);
   }
 }

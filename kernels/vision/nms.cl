@@ -1,5 +1,5 @@
 // Non-maximum suppression: a bit for each pair of boxes, then a walk through the boxes by falling score.
-// -D: IN, ACC, VEC (boxes that are compared at once: 1, 8 or 16), LS (work-items of nms_walk's group).
+// -D: IN, ACC, VEC (boxes that are compared at once: 1, 8 or 16), GROUP (work-items of nms_walk's group).
 #include "args/vision.h"
 #include "common/vector.h"
 
@@ -63,7 +63,7 @@ __kernel void nms_pairs(BUF(pairs), BUF(edges), const NmsParams P) {
   }
 }
 
-#if LS == 1
+#if GROUP == 1
 #define GROUP_WAIT(flags)
 #define LANE 0
 #else
@@ -82,7 +82,7 @@ __kernel void nms_walk(BUF(kept), BUF(count), BUF(pairs), BUF(order), BUF(gone),
   for (long b = 0; b < words; b++) {
     const long first = b * 64;
     const int here = (int)min(64L, n - first);
-    for (int i = LANE; i < here; i += LS) own[i] = pair[(first + i) * words + b];
+    for (int i = LANE; i < here; i += GROUP) own[i] = pair[(first + i) * words + b];
     GROUP_WAIT(CLK_LOCAL_MEM_FENCE);
     if (LANE == 0) {
       ulong out = PTR(gone, const ulong)[b], keep = 0;
@@ -95,7 +95,7 @@ __kernel void nms_walk(BUF(kept), BUF(count), BUF(pairs), BUF(order), BUF(gone),
       chosen = keep;
     }
     GROUP_WAIT(CLK_LOCAL_MEM_FENCE);
-    for (long w = b + 1 + LANE; w < words; w += LS) {
+    for (long w = b + 1 + LANE; w < words; w += GROUP) {
       ulong out = PTR(gone, const ulong)[w];
       for (ulong rest = chosen; rest; rest &= rest - 1)
         out |= pair[(first + 63 - (long)clz(rest & (0UL - rest))) * words + w];

@@ -1,6 +1,5 @@
 // torchvision's pooling of regions of interest: roi_align, roi_pool, ps_roi_align, ps_roi_pool, and their gradients.
-// -D: IN, ACC, PS (1: each bin has channels of its own), BLOCK (the most channels per work-item); ATOMIC and VAL_BYTES
-// for the gradients, see add_to.h.
+// -D: IN, ACC, BLOCK (the most channels per work-item); ATOMIC and BYTES for the gradients, see add_to.h.
 #include "args/vision.h"
 #include "vision/add_to.h"
 
@@ -24,7 +23,7 @@ static inline share_t share_of(const RoiParams* p, long item) {
 }
 
 // The channel of the input that belongs to a channel of the output.
-#define CHANNEL(c, bin) (PS ? (c) * (p.out_h * p.out_w) + (bin) : (c))
+#define CHANNEL(c, bin) (p.by_position ? (c) * (p.out_h * p.out_w) + (bin) : (c))
 #define PLANE(image, c, bin) (((image) * p.channels + CHANNEL(c, bin)) * p.height * p.width)
 #define RESULT(roi, c, bin) (((roi) * p.out_channels + (c)) * p.out_h * p.out_w + (bin))
 
@@ -116,17 +115,17 @@ static inline int taps_of(ST y, ST x, long height, long width, taps_t* t) {
 
 // Loops over the points of bin `bin` of the region `roi` that lie in the input, with their taps t. `count` is the
 // number of all points. roi_align divides by 1 if there are none, ps_roi_align by 0.
-#define FOR_POINTS                                                                         \
-  const span_t across = span_of(roi.edge[0], roi.edge[2], p.out_w, sampling, aligned);     \
-  const span_t down = span_of(roi.edge[1], roi.edge[3], p.out_h, sampling, aligned);       \
-  const ST all = (ST)down.points * (ST)across.points, count = PS ? all : fmax(all, (ST)1); \
-  const long bin_y = bin / p.out_w, bin_x = bin % p.out_w;                                 \
-  int y0, y1, x0, x1;                                                                      \
-  points_of(&down, bin_y, p.height, &y0, &y1);                                             \
-  points_of(&across, bin_x, p.width, &x0, &x1);                                            \
-  taps_t t;                                                                                \
-  for (int y = y0; y < y1; y++)                                                            \
-    for (int x = x0; x < x1; x++)                                                          \
+#define FOR_POINTS                                                                                    \
+  const span_t across = span_of(roi.edge[0], roi.edge[2], p.out_w, sampling, aligned);                \
+  const span_t down = span_of(roi.edge[1], roi.edge[3], p.out_h, sampling, aligned);                  \
+  const ST all = (ST)down.points * (ST)across.points, count = p.by_position ? all : fmax(all, (ST)1); \
+  const long bin_y = bin / p.out_w, bin_x = bin % p.out_w;                                            \
+  int y0, y1, x0, x1;                                                                                 \
+  points_of(&down, bin_y, p.height, &y0, &y1);                                                        \
+  points_of(&across, bin_x, p.width, &x0, &x1);                                                       \
+  taps_t t;                                                                                           \
+  for (int y = y0; y < y1; y++)                                                                       \
+    for (int x = x0; x < x1; x++)                                                                     \
       if (taps_of(point(&down, bin_y, y), point(&across, bin_x, x), p.height, p.width, &t))
 
 __kernel void roi_align(BUF(out), BUF(in), ROI_PARAMS) {

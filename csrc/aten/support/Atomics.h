@@ -14,7 +14,7 @@ inline bool atomic_sums(const Device& dev, c10::ScalarType acc) {
          (c10::elementSize(acc) == 4 || dev.info().has_int64_atomics);
 }
 inline void define_atomic_sums(Defs& defs, c10::ScalarType acc) {
-  defs.set("ATOMIC", int64_t{1}).set("VAL_BYTES", int64_t(c10::elementSize(acc)));
+  defs.set("ATOMIC", int64_t{1}).set("BYTES", int64_t(c10::elementSize(acc)));
 }
 
 }  // namespace netcl

@@ -17,7 +17,7 @@ namespace netcl {
 namespace {
 
 constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
-constexpr int kGather = 1, kScatter = 2, kFill = 3;
+constexpr std::string_view kGather = "GATHER", kScatter = "SCATTER", kFill = "FILL";  // OP of indexing.cl
 constexpr int64_t kLongWay = 64;  // elements that a GPU's work-item reduces one after another at most
 
 // The function of OpenCL C that reduces into an element, if there is one.
@@ -255,7 +255,7 @@ void IndexSpace::launch(const char* file, const char* name, const Defs& defs, co
   }
 }
 
-void IndexSpace::move(Device& device, int64_t itemsize, int mode, Bits value) {
+void IndexSpace::move(Device& device, int64_t itemsize, std::string_view mode, Bits value) {
   if (numel() == 0) return;
   normalize();
   // The order of equal values does not matter.
@@ -263,7 +263,7 @@ void IndexSpace::move(Device& device, int64_t itemsize, int mode, Bits value) {
   Defs d = defs();
   d.set("BYTES", itemsize);
   if (serial && !device.is_cpu() && is_slow() && numel() > kLongWay) return scatter_sorted(device, d);
-  d.set("MODE", static_cast<int64_t>(mode));
+  d.set("OP", mode.data());
   in_parts([&] { launch("indexing.cl", "indexed", d, plan(device, serial), value); });
 }
 
@@ -324,8 +324,8 @@ void IndexSpace::run_reduction(Device& device, const Reduction& r) {
   const bool serial = has_serial() && !atomic;
   const bool sorted = r.round_once || (serial && slow && !device.is_cpu() && numel() > kLongWay);
   Defs d = defs();
-  d.set("VAL", dtype_tag(type)).set("SRC", dtype_tag(r.source_type)).set("ACC", dtype_tag(acc));
-  d.set("RED", r.red).set("VAL_BYTES", bytes);
+  d.set("OUT", dtype_tag(type)).set("IN", dtype_tag(r.source_type)).set("ACC", dtype_tag(acc));
+  d.set("OP", r.red).set("BYTES", bytes);
   d.set("VEC", static_cast<int64_t>(c10::isComplexType(type) ? 1 : bytes == 8 ? 8 : 16));
   if (atomic) d.set("ATOMIC", int64_t{1});
   if (const char* native = native_atomic(type, r.red); atomic && native) d.set("NATIVE", native);

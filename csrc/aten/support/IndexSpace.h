@@ -65,7 +65,7 @@ class IndexSpace {
     Range global, local;
   };
 
-  void move(Device& device, int64_t itemsize, int mode, Bits value);
+  void move(Device& device, int64_t itemsize, std::string_view mode, Bits value);
   void operand(int k, const void* data, at::IntArrayRef strides, int64_t itemsize);
   void normalize();
   template <class F>

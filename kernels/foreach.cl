@@ -1,15 +1,9 @@
 // The foreach operators. Column 0 of the table is the output.
-// -D: those of multi_tensor.h; for `map` OP=OP_<name>, NIN (inputs), S0 and S1 (copy: the storage tags of output and
-// input differ), SCALAR_TENSOR (s is an element of a tensor); for the norms NORM.
+// -D: those of multi_tensor.h, IN and OUT (storage tags); for `map` OP=OP_<name> and NIN (inputs); for the norms OP.
 #include "common/join_group.h"
 #include "common/multi_tensor.h"
 
 // --- map: one expression per operator, of x0 (self), x1, x2 and the row's scalar s ----------------------------
-#ifndef S0
-#define S0 S
-#define S1 S
-#endif
-
 // s as a vector: V is the width in the body that expands these.
 #define SPLAT(x) ((T)(x))
 #define OP_add (x0 + SPLAT(s))
@@ -42,58 +36,45 @@
 #define OP_exp exp(x0)
 #define OP_log log(x0)
 #define OP_copy x0
+#define OP_zero SPLAT(0)
 
-#ifdef SCALAR_TENSOR
-#define SCALAR_BUF , BUF(scalar)
-#define GET_SCALAR LOAD(S, ACC, 1, PTR(scalar, STORAGE(S)), 0)
-#else
-#define SCALAR_BUF
-#define GET_SCALAR MT_SCALAR
-#endif
 #if NIN > 1
-#define COLUMN1 __global STORAGE(S)* p1 = MT_PTR(2, S);
-#define READ1(V, i) const T x1 = LOAD(S, ACC, V, p1, i);
+#define COLUMN1 __global STORAGE(IN)* p1 = MT_PTR(2, IN);
+#define READ1(V, i) const T x1 = LOAD(IN, ACC, V, p1, i);
 #else
 #define COLUMN1
 #define READ1(V, i)
 #endif
 #if NIN > 2
-#define COLUMN2 __global STORAGE(S)* p2 = MT_PTR(3, S);
-#define READ2(V, i) const T x2 = LOAD(S, ACC, V, p2, i);
+#define COLUMN2 __global STORAGE(IN)* p2 = MT_PTR(3, IN);
+#define READ2(V, i) const T x2 = LOAD(IN, ACC, V, p2, i);
 #else
 #define COLUMN2
 #define READ2(V, i)
 #endif
 
-__kernel void map(MT_PARAMS SCALAR_BUF) {
+// `scalar` holds s; if it is null, the row's scalar is s.
+__kernel void map(MT_PARAMS, BUF(scalar)) {
   MT_CHUNK
-  const ST s = GET_SCALAR;
-  (void)s;
-  __global STORAGE(S0)* out = MT_PTR(0, S0);
-  __global STORAGE(S1)* p0 = MT_PTR(1, S1);
+  const ST s = PARAM(IN, scalar, 0, MT_SCALAR);
+  __global STORAGE(OUT)* out = MT_PTR(0, OUT);
+  __global STORAGE(IN)* p0 = MT_PTR(1, IN);
   COLUMN1
   COLUMN2
 #define MAP_AT(V, i)                      \
   {                                       \
     typedef VTYPE(ACC, V) T;              \
-    const T x0 = LOAD(S1, ACC, V, p0, i); \
+    const T x0 = LOAD(IN, ACC, V, p0, i); \
     READ1(V, i)                           \
     READ2(V, i)                           \
     const T y = OP;                       \
-    STORE(S0, ACC, V, out, i, y);         \
+    STORE(OUT, ACC, V, out, i, y);        \
   }
   MT_FOR_EACH(MAP_AT)
 }
 
-__kernel void zero(MT_PARAMS) {
-  MT_CHUNK
-  __global STORAGE(S)* out = MT_PTR(0, S);
-#define ZERO_AT(V, i) STORE(S, ACC, V, out, i, (VTYPE(ACC, V))(0));
-  MT_FOR_EACH(ZERO_AT)
-}
-
 // --- norms: a partial result per chunk, then one per tensor ---------------------------------------------------
-// NORM: l1 (the sum of |x|), l2 (the root of the sum of squares), linf (the greatest |x|; a NaN wins).
+// OP: l1 (the sum of |x|), l2 (the root of the sum of squares), linf (the greatest |x|; a NaN wins).
 #define l1_TERM(sum, x) ((sum) + fabs(x))
 #define l1_JOIN(a, b) ((a) + (b))
 #define l1_END(a) (a)
@@ -103,31 +84,31 @@ __kernel void zero(MT_PARAMS) {
 #define linf_TERM(most, x) linf_JOIN(most, fabs(x))
 #define linf_JOIN(a, b) ((isnan(a) | ((a) > (b))) ? (a) : (b))
 #define linf_END(a) (a)
-#define NORM_TERM CAT3(NORM, _, TERM)
-#define NORM_JOIN CAT3(NORM, _, JOIN)
-#define NORM_END CAT3(NORM, _, END)
+#define NORM_TERM CAT3(OP, _, TERM)
+#define NORM_JOIN CAT3(OP, _, JOIN)
+#define NORM_END CAT3(OP, _, END)
 
 __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
   MT_CHUNK
-  __global const STORAGE(S)* x = MT_PTR(1, S);
+  __global const STORAGE(IN)* x = MT_PTR(1, IN);
   VTYPE(ACC, VEC) sum_VEC = 0;
   ST sum_1 = 0;
 #define sum_4 sum_VEC
 #define sum_8 sum_VEC
 #define sum_16 sum_VEC
-#define NORM_AT(V, i)                              \
-  {                                                \
-    const VTYPE(ACC, V) v = LOAD(S, ACC, V, x, i); \
-    CAT(sum_, V) = NORM_TERM(CAT(sum_, V), v);     \
+#define NORM_AT(V, i)                               \
+  {                                                 \
+    const VTYPE(ACC, V) v = LOAD(IN, ACC, V, x, i); \
+    CAT(sum_, V) = NORM_TERM(CAT(sum_, V), v);      \
   }
   MT_FOR_EACH(NORM_AT)
   ST lanes[VEC];
   CAT(VSTORE_, VEC)(sum_VEC, 0, lanes);
   for (int k = 0; k < VEC; k++) sum_1 = NORM_JOIN(sum_1, lanes[k]);
-#if LANES > 1
-  __local ST all[LANES];
+#if GROUP > 1
+  __local ST all[GROUP];
   all[mt_lane] = sum_1;
-  JOIN_GROUP(mt_lane, LANES, CLK_LOCAL_MEM_FENCE, all[mt_lane] = NORM_JOIN(all[mt_lane], all[mt_lane + apart]))
+  JOIN_GROUP(mt_lane, GROUP, CLK_LOCAL_MEM_FENCE, all[mt_lane] = NORM_JOIN(all[mt_lane], all[mt_lane + apart]))
   if (mt_lane == 0) sum_1 = all[0];
 #endif
   if (mt_lane == 0) PTR(partial, ST)[mt_base + mt_chunk] = sum_1;
@@ -136,8 +117,8 @@ __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
 __kernel void norm_rows(MT_PARAMS, BUF(partial)) {
   MT_ROW
   __global const ST* p = PTR(partial, const ST) + mt_base + (long)mt_row[0];
-  const long n = ((long)mt_row[1] + CHUNK - 1) / CHUNK;
+  const long n = ((long)mt_row[1] + kChunk - 1) / kChunk;
   ST acc = 0;
   for (long k = 0; k < n; k++) acc = NORM_JOIN(acc, p[k]);
-  STORE(S, ACC, 1, MT_PTR(0, S), 0, NORM_END(acc));
+  STORE(OUT, ACC, 1, MT_PTR(0, OUT), 0, NORM_END(acc));
 }

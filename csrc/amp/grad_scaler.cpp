@@ -57,7 +57,7 @@ void unscale(const char* op, at::TensorList grads, at::Tensor& found_inf, const 
   }
   for (auto& [type, tensors] : by_dtype) {
     Defs defs;
-    defs.set("S", dtype_tag(type));
+    defs.set("IO", dtype_tag(type));
     tensors.launch("amp.cl", "unscale", defs, buf(found_inf), buf(inv_scale), buf_or_null(record));
   }
   // This write does not increment the version, as on CPU and CUDA.
@@ -103,7 +103,7 @@ void take_back_(at::TensorList live, at::TensorList saved, const at::Tensor& fou
   for (auto& [word, tensors] : by_size) {
     Defs defs;
     const auto type = word == 8 ? at::kLong : word == 4 ? at::kInt : word == 2 ? at::kShort : at::kByte;
-    defs.set("S", dtype_tag(type));
+    defs.set("IO", dtype_tag(type));
     tensors.launch("amp.cl", "take_back", defs, buf(found_inf));
   }
 }
@@ -128,7 +128,7 @@ void flag_non_finite_(at::TensorList tensors, at::Tensor flags, int64_t at) {
   }
   for (auto& [type, list] : by_dtype) {
     Defs defs;
-    defs.set("S", dtype_tag(type));
+    defs.set("IO", dtype_tag(type));
     list.launch("amp.cl", "flag_non_finite", defs, Buf{flags.const_data_ptr<int32_t>() + at});
   }
 }

@@ -87,14 +87,17 @@ void map(const char* name, const char* op, TensorList out, ArrayRef<TensorList> 
     tensors.add(out[i].numel(), row, converts ? in_dtype(scalar, in_type) : scalar);
   }
   Defs defs;
-  defs.set("OP", op).set("NIN", static_cast<int64_t>(in.size())).set("S", dtype_tag(in_type));
-  if (out_type != in_type) defs.set("S0", dtype_tag(out_type)).set("S1", dtype_tag(in_type));
-  if (scalar_tensor.defined()) {
-    defs.set("SCALAR_TENSOR", 1);
-    tensors.launch("foreach.cl", "map", defs, buf(scalar_tensor));
-  } else {
-    tensors.launch("foreach.cl", "map", defs);
-  }
+  defs.set("OP", op).set("NIN", static_cast<int64_t>(in.size()));
+  defs.set("IN", dtype_tag(in_type)).set("OUT", dtype_tag(out_type));
+  tensors.launch("foreach.cl", "map", defs, buf_or_null(scalar_tensor));
+}
+
+// The same for new tensors like those of in[0].
+Tensors mapped(const char* name, const char* op, ArrayRef<TensorList> in, Scalars scalars = {},
+               const Tensor& scalar_tensor = {}) {
+  Tensors out = empty_like(in[0]);
+  map(name, op, out, in, scalars, scalar_tensor);
+  return out;
 }
 
 // Autograd has no wrapper for operators that return nothing, so these increment the version themselves.
@@ -121,9 +124,7 @@ void map_(const char* name, const char* op, TensorList self, ArrayRef<TensorList
 #define NETCL_FOREACH_UNARY(op)                                                \
   Tensors op(TensorList self) {                                                \
     if (!native({self})) return at::native::foreach_tensor_##op##_slow(self);  \
-    Tensors out = empty_like(self);                                            \
-    map("aten::_foreach_" #op, "OP_" #op, out, {self});                        \
-    return out;                                                                \
+    return mapped("aten::_foreach_" #op, "OP_" #op, {self});                   \
   }                                                                            \
   void op##_(TensorList self) {                                                \
     if (!native({self})) return at::native::foreach_tensor_##op##_slow_(self); \
@@ -143,9 +144,7 @@ NETCL_FOREACH_UNARY(sqrt)
 #define NETCL_FOREACH_SCALAR(op, aten)                                                                         \
   Tensors op##_scalar(TensorList self, const Scalar& s) {                                                      \
     if (!native({self}, s)) return at::native::foreach_tensor_##aten##_scalar_kernel_slow(self, s);            \
-    Tensors out = empty_like(self);                                                                            \
-    map("aten::_foreach_" #op, "OP_" #op, out, {self}, s);                                                     \
-    return out;                                                                                                \
+    return mapped("aten::_foreach_" #op, "OP_" #op, {self}, s);                                                \
   }                                                                                                            \
   void op##_scalar_(TensorList self, const Scalar& s) {                                                        \
     if (!native({self}, s)) return at::native::foreach_tensor_##aten##_scalar_kernel_slow_(self, s);           \
@@ -153,9 +152,7 @@ NETCL_FOREACH_UNARY(sqrt)
   }                                                                                                            \
   Tensors op##_scalars(TensorList self, Scalars s) {                                                           \
     if (!native({self}, s, true)) return at::native::foreach_tensor_##aten##_scalarlist_kernel_slow(self, s);  \
-    Tensors out = empty_like(self);                                                                            \
-    map("aten::_foreach_" #op, "OP_" #op, out, {self}, s);                                                     \
-    return out;                                                                                                \
+    return mapped("aten::_foreach_" #op, "OP_" #op, {self}, s);                                                \
   }                                                                                                            \
   void op##_scalars_(TensorList self, Scalars s) {                                                             \
     if (!native({self}, s, true)) return at::native::foreach_tensor_##aten##_scalarlist_kernel_slow_(self, s); \
@@ -172,9 +169,7 @@ NETCL_FOREACH_SCALAR(minimum, clamp_max)
 // scalar ** tensors
 Tensors pow_of(const Scalar& self, TensorList exponent) {
   if (!native({exponent}, self)) return at::native::foreach_scalar_pow_list_kernel_slow(self, exponent);
-  Tensors out = empty_like(exponent);
-  map("aten::_foreach_pow", "OP_pow_of", out, {exponent}, self);
-  return out;
+  return mapped("aten::_foreach_pow", "OP_pow_of", {exponent}, self);
 }
 
 // --- two lists --------------------------------------------------------------------------------------------
@@ -182,9 +177,7 @@ Tensors pow_of(const Scalar& self, TensorList exponent) {
 #define NETCL_FOREACH_LIST(op, aten)                                                                       \
   Tensors op##_list(TensorList self, TensorList other) {                                                   \
     if (!native({self, other})) return at::native::foreach_tensor_##aten##_list_kernel_slow(self, other);  \
-    Tensors out = empty_like(self);                                                                        \
-    map("aten::_foreach_" #op, "OP_" #op "_list", out, {self, other});                                     \
-    return out;                                                                                            \
+    return mapped("aten::_foreach_" #op, "OP_" #op "_list", {self, other});                                \
   }                                                                                                        \
   void op##_list_(TensorList self, TensorList other) {                                                     \
     if (!native({self, other})) return at::native::foreach_tensor_##aten##_list_kernel_slow_(self, other); \
@@ -199,9 +192,7 @@ NETCL_FOREACH_LIST(minimum, clamp_max)
 #define NETCL_FOREACH_LIST_ALPHA(op)                                                                                   \
   Tensors op##_list(TensorList self, TensorList other, const Scalar& alpha) {                                          \
     if (!native({self, other}, alpha)) return at::native::foreach_tensor_##op##_list_kernel_slow(self, other, alpha);  \
-    Tensors out = empty_like(self);                                                                                    \
-    map("aten::_foreach_" #op, "OP_" #op "_list", out, {self, other}, alpha);                                          \
-    return out;                                                                                                        \
+    return mapped("aten::_foreach_" #op, "OP_" #op "_list", {self, other}, alpha);                                     \
   }                                                                                                                    \
   void op##_list_(TensorList self, TensorList other, const Scalar& alpha) {                                            \
     if (!native({self, other}, alpha)) return at::native::foreach_tensor_##op##_list_kernel_slow_(self, other, alpha); \
@@ -221,9 +212,7 @@ bool native_with(TensorList self, const Tensor& other) {
 #define NETCL_FOREACH_TENSOR(op)                                                                              \
   Tensors op##_tensor(TensorList self, const Tensor& other) {                                                 \
     if (!native_with(self, other)) return at::native::foreach_tensor_##op##_tensor_kernel_slow(self, other);  \
-    Tensors out = empty_like(self);                                                                           \
-    map("aten::_foreach_" #op, "OP_" #op, out, {self}, {}, other);                                            \
-    return out;                                                                                               \
+    return mapped("aten::_foreach_" #op, "OP_" #op, {self}, {}, other);                                       \
   }                                                                                                           \
   void op##_tensor_(TensorList self, const Tensor& other) {                                                   \
     if (!native_with(self, other)) return at::native::foreach_tensor_##op##_tensor_kernel_slow_(self, other); \
@@ -237,9 +226,7 @@ NETCL_FOREACH_TENSOR(div)
 #define NETCL_FOREACH_POINTWISE(op)                                                                               \
   Tensors op##_scalar(TensorList self, TensorList a, TensorList b, const Scalar& s) {                             \
     if (!native({self, a, b}, s)) return at::native::foreach_tensor_##op##_scalar_slow(self, a, b, s);            \
-    Tensors out = empty_like(self);                                                                               \
-    map("aten::_foreach_" #op, "OP_" #op, out, {self, a, b}, s);                                                  \
-    return out;                                                                                                   \
+    return mapped("aten::_foreach_" #op, "OP_" #op, {self, a, b}, s);                                             \
   }                                                                                                               \
   void op##_scalar_(TensorList self, TensorList a, TensorList b, const Scalar& s) {                               \
     if (!native({self, a, b}, s)) return at::native::foreach_tensor_##op##_scalar_slow_(self, a, b, s);           \
@@ -247,28 +234,27 @@ NETCL_FOREACH_TENSOR(div)
   }                                                                                                               \
   Tensors op##_scalars(TensorList self, TensorList a, TensorList b, Scalars s) {                                  \
     if (!native({self, a, b}, s, true)) return at::native::foreach_tensor_##op##_scalarlist_slow(self, a, b, s);  \
-    Tensors out = empty_like(self);                                                                               \
-    map("aten::_foreach_" #op, "OP_" #op, out, {self, a, b}, s);                                                  \
-    return out;                                                                                                   \
+    return mapped("aten::_foreach_" #op, "OP_" #op, {self, a, b}, s);                                             \
   }                                                                                                               \
   void op##_scalars_(TensorList self, TensorList a, TensorList b, Scalars s) {                                    \
     if (!native({self, a, b}, s, true)) return at::native::foreach_tensor_##op##_scalarlist_slow_(self, a, b, s); \
     map_("aten::_foreach_" #op "_", "OP_" #op, self, {self, a, b}, s);                                            \
-  }                                                                                                               \
-  Tensors op##_tensor(TensorList self, TensorList a, TensorList b, const Tensor& s) {                             \
-    return op##_scalars(self, a, b, at::native::convert_tensor_to_scalar_list(s, self.size()));                   \
-  }                                                                                                               \
-  void op##_tensor_(TensorList self, TensorList a, TensorList b, const Tensor& s) {                               \
-    op##_scalars_(self, a, b, at::native::convert_tensor_to_scalar_list(s, self.size()));                         \
+  }
+#define NETCL_FOREACH_POINTWISE_TENSOR(op)                                                      \
+  Tensors op##_tensor(TensorList self, TensorList a, TensorList b, const Tensor& s) {           \
+    return op##_scalars(self, a, b, at::native::convert_tensor_to_scalar_list(s, self.size())); \
+  }                                                                                             \
+  void op##_tensor_(TensorList self, TensorList a, TensorList b, const Tensor& s) {             \
+    op##_scalars_(self, a, b, at::native::convert_tensor_to_scalar_list(s, self.size()));       \
   }
 NETCL_FOREACH_POINTWISE(addcmul)
+NETCL_FOREACH_POINTWISE_TENSOR(addcmul)
 NETCL_FOREACH_POINTWISE(addcdiv)
+NETCL_FOREACH_POINTWISE_TENSOR(addcdiv)
 
 Tensors lerp_list(TensorList self, TensorList end, TensorList weight) {
   if (!native({self, end, weight})) return at::native::foreach_tensor_ternary_lerp_slow(self, end, weight);
-  Tensors out = empty_like(self);
-  map("aten::_foreach_lerp", "OP_lerp_list", out, {self, end, weight});
-  return out;
+  return mapped("aten::_foreach_lerp", "OP_lerp_list", {self, end, weight});
 }
 void lerp_list_(TensorList self, TensorList end, TensorList weight) {
   if (!native({self, end, weight})) return at::native::foreach_tensor_ternary_lerp_slow_(self, end, weight);
@@ -276,9 +262,7 @@ void lerp_list_(TensorList self, TensorList end, TensorList weight) {
 }
 Tensors lerp_scalar(TensorList self, TensorList end, const Scalar& s) {
   if (!native({self, end}, s)) return at::native::foreach_tensor_lerp_list_kernel_slow(self, end, s);
-  Tensors out = empty_like(self);
-  map("aten::_foreach_lerp", "OP_lerp", out, {self, end}, s);
-  return out;
+  return mapped("aten::_foreach_lerp", "OP_lerp", {self, end}, s);
 }
 void lerp_scalar_(TensorList self, TensorList end, const Scalar& s) {
   if (!native({self, end}, s)) return at::native::foreach_tensor_lerp_list_kernel_slow_(self, end, s);
@@ -286,9 +270,7 @@ void lerp_scalar_(TensorList self, TensorList end, const Scalar& s) {
 }
 Tensors lerp_scalars(TensorList self, TensorList end, Scalars s) {
   if (!native({self, end}, s, true)) return at::native::foreach_tensor_lerp_scalarlist_kernel_slow(self, end, s);
-  Tensors out = empty_like(self);
-  map("aten::_foreach_lerp", "OP_lerp", out, {self, end}, s);
-  return out;
+  return mapped("aten::_foreach_lerp", "OP_lerp", {self, end}, s);
 }
 void lerp_scalars_(TensorList self, TensorList end, Scalars s) {
   if (!native({self, end}, s, true)) return at::native::foreach_tensor_lerp_scalarlist_kernel_slow_(self, end, s);
@@ -315,16 +297,7 @@ void zero_(TensorList self) {
   if (!has_kernels(self[0]) || at::isComplexType(type) || !at::native::check_fast_path_restrictions({self})) {
     return at::native::foreach_tensor_zero_slow_(self);
   }
-  const c10::DeviceGuard guard(self[0].device());
-  MultiTensor tensors("aten::_foreach_zero_", self[0].device(), 1, compute_type(type));
-  for (const Tensor& t : self) {
-    const Tensor* row[] = {&t};
-    tensors.add(t.numel(), row);
-  }
-  Defs defs;
-  defs.set("S", dtype_tag(type));
-  tensors.launch("foreach.cl", "zero", defs);
-  increment_version(self);
+  map_("aten::_foreach_zero_", "OP_zero", self, {self});
 }
 
 Tensors norm(TensorList self, const Scalar& ord, std::optional<at::ScalarType> dtype) {
@@ -350,7 +323,7 @@ Tensors norm(TensorList self, const Scalar& ord, std::optional<at::ScalarType> d
   }
   const Tensor partial = at::empty({std::max<int64_t>(tensors.chunks(), 1)}, self[0].options().dtype(compute));
   Defs defs;
-  defs.set("S", dtype_tag(type)).set("NORM", infinite ? "linf" : p == 1 ? "l1" : "l2");
+  defs.set("IN", dtype_tag(type)).set("OUT", dtype_tag(type)).set("OP", infinite ? "linf" : p == 1 ? "l1" : "l2");
   tensors.launch("foreach.cl", "norm_chunks", defs, buf(partial));
   tensors.launch_rows("foreach.cl", "norm_rows", defs, buf(partial));
   return out;

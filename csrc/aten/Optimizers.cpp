@@ -69,7 +69,6 @@ struct Step {
   std::optional<size_t> counts;           // which of the lists those are
   const Rate& lr;
   const MaybeTensor &grad_scale, &found_inf;
-  Defs defs = {};
 };
 
 template <template <class> class Params>
@@ -116,8 +115,8 @@ void run(const Step& step, const Params<double>& hyperparameters) {
       }
       tensors.add(params[i].numel(), row);
     }
-    Defs d = step.defs;
-    d.set("P", dtype_tag(type)).set("S", dtype_tag(state));
+    Defs d;
+    d.set("IO", dtype_tag(type)).set("RT", dtype_tag(state));
     const auto launch = [&](const auto& values) {
       tensors.launch("optimizers.cl", step.kernel, d, values, buf_or_null(step.lr.tensor),
                      flag(op, "grad_scale", step.grad_scale, first), flag(op, "found_inf", step.found_inf, first));
@@ -154,10 +153,7 @@ void fused_adam_(TensorList params, TensorList grads, TensorList exp_avgs, Tenso
             .lr = rate,
             .grad_scale = grad_scale,
             .found_inf = found_inf};
-  if (amsgrad) {
-    step.lists.push_back(max_exp_avg_sqs);
-    step.defs.set("AMSGRAD", 1);
-  }
+  if (amsgrad) step.lists.push_back(max_exp_avg_sqs);
   run(step, h);
 }
 
@@ -182,10 +178,7 @@ void fused_sgd_(TensorList params, TensorList grads, TensorList buffers, double 
             .grad_scale = grad_scale,
             .found_inf = found_inf};
   TORCH_CHECK(!buffers.empty() || momentum == 0, step.op, ": momentum needs a list of buffers");
-  if (!buffers.empty()) {
-    step.lists.push_back(buffers);
-    step.defs.set("MOMENTUM", 1);
-  }
+  if (!buffers.empty()) step.lists.push_back(buffers);
   run(step, h);
 }
 

@@ -343,7 +343,6 @@ static inline void check_index(longs index, long size, MASK counts, __global int
 #ifdef MANY
 #define COLUMNS MANY
 #include "common/multi_tensor.h"
-#undef S
 #define ITEM (get_global_id(0) % items)
 #define SET_OF_BUFFERS                                     \
   MT_SLABS                                                 \

@@ -1,21 +1,18 @@
 // One launch over many tensors; csrc/aten/support/MultiTensor.h is the host's part. Work-group g handles chunk g of
-// CHUNK elements; the table tells which tensor it belongs to. A row of the table is: first chunk, length, scalar, then
+// kChunk elements; the table tells which tensor it belongs to. A row of the table is: first chunk, length, scalar, then
 // COLUMNS words of (slab << 56 | byte offset).
-// -D: ACC (compute tag), VEC, CHUNK, LANES (work-items per group; 1 on a CPU), COLUMNS, S (storage tag).
-#include "common/dtypes.h"
+// -D: ACC (compute tag), VEC, GROUP (work-items per group; 1 on a CPU), COLUMNS.
+#include "args/multi_tensor.h"
 
-// Defaults, so that the file compiles without options.
+// Defaults, for programs that have no chunks.
 #ifndef ACC
 #define ACC f32
+#endif
+#ifndef VEC
 #define VEC 16
-#define CHUNK 4096
-#define LANES 1
+#define GROUP 1
 #define COLUMNS 6
 #endif
-#ifndef S
-#define S f32
-#endif
-
 #include "common/vector.h"
 
 #define MT_HEADER 3
@@ -57,8 +54,8 @@ static inline __global const ulong* mt_find(__global const ulong* table, long ro
   const long mt_chunk = get_group_id(0);                                              \
   const int mt_lane = get_local_id(0);                                                \
   __global const ulong* mt_row = mt_find(PTR(table, const ulong), mt_rows, mt_chunk); \
-  const long mt_begin = (mt_chunk - (long)mt_row[0]) * CHUNK;                         \
-  const long mt_end = min(mt_begin + CHUNK, (long)mt_row[1]);
+  const long mt_begin = (mt_chunk - (long)mt_row[0]) * kChunk;                        \
+  const long mt_end = min(mt_begin + kChunk, (long)mt_row[1]);
 // The row of this work-item, for launches of one work-item per row.
 #define MT_ROW \
   MT_SLABS     \
@@ -83,6 +80,6 @@ static inline __global const ulong* mt_find(__global const ulong* table, long ro
 #define MT_FOR_EACH(BODY)                                                               \
   {                                                                                     \
     const long mt_tail = mt_begin + (mt_end - mt_begin) / VEC * VEC;                    \
-    for (long i = mt_begin + mt_lane * VEC; i < mt_tail; i += LANES * VEC) BODY(VEC, i) \
-    for (long i = mt_tail + mt_lane; i < mt_end; i += LANES) BODY(1, i)                 \
+    for (long i = mt_begin + mt_lane * VEC; i < mt_tail; i += GROUP * VEC) BODY(VEC, i) \
+    for (long i = mt_tail + mt_lane; i < mt_end; i += GROUP) BODY(1, i)                 \
   }

@@ -2,6 +2,7 @@
 
 #include <c10/util/bit_cast.h>
 
+#include "args/multi_tensor.h"
 #include "runtime/CachingAllocator.h"
 #include "runtime/Copies.h"
 
@@ -10,7 +11,6 @@ namespace {
 
 // kernels/common/multi_tensor.h unpacks these.
 constexpr int kSlabShift = 56;
-constexpr int64_t kChunk = 4096;
 
 uint64_t table_entry(const c10::Scalar& s, c10::ScalarType compute) {
   if (compute == c10::kDouble) return c10::bit_cast<uint64_t>(s.toDouble());
@@ -140,7 +140,7 @@ void MultiTensor::add(int64_t numel, c10::ArrayRef<const at::Tensor*> tensors, c
   if (queue_.deferred().capture()) {
     for (const at::Tensor* t : tensors) g.addresses.push_back((t->numel() ? t : tensors[0])->const_data_ptr());
   }
-  const int64_t n = ceil_div(numel, kChunk);
+  const int64_t n = ceil_div<int64_t>(numel, kChunk);
   g.chunks += n;
   chunks_ += n;
   rows_++;
@@ -170,7 +170,7 @@ void MultiTensor::finish(Defs& defs) {
     g.base = base;
     base += g.chunks;
   }
-  defs.set("ACC", dtype_tag(compute_)).set("CHUNK", kChunk).set("LANES", static_cast<int64_t>(lanes_));
+  defs.set("ACC", dtype_tag(compute_)).set("GROUP", static_cast<int64_t>(lanes_));
   defs.set("COLUMNS", static_cast<int64_t>(columns_));
   // As wide as the registers: PoCL passes wider vectors to functions through memory, which halves the speed of AdamW.
   defs.set("VEC", device_.is_cpu() ? register_tile(device_, compute_).vec : 4);

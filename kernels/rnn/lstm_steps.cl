@@ -1,5 +1,5 @@
 // One time step of an LSTM layer in one launch, for CPUs: the product with W_hh in registers, then the cell.
-// -D: S (storage tag), ACC (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), and INB = S for
+// -D: IO (storage tag), ACC (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), and INB = IO for
 // gemm_panels.h.
 // W_hh is packed once for all steps, into panels [k][2][VEC]. Forward, two panels hold the four gates of VEC units;
 // backward, a panel has 2 VEC units.
@@ -12,8 +12,9 @@ __kernel void lstm_pack(BUF(w), BUF(panels), const LstmPackParams P) {
   const long panel = get_global_id(0), width = P.parts == 1 ? NR : VEC;
   for (int l = 0; l < NR; l += width) {
     const long v = 2 * panel + l / VEC, unit = v / P.parts * VEC;
-    pack_b(PTR(w, const STORAGE(S)) + v % P.parts * P.part_stride + unit * P.unit_stride, P.unit_stride, P.level_stride,
-           (int)min(width, P.hidden - unit), P.depth, P.depth, PTR(panels, ST) + panel * P.depth * NR + l);
+    pack_b(PTR(w, const STORAGE(IO)) + v % P.parts * P.part_stride + unit * P.unit_stride, P.unit_stride,
+           P.level_stride, (int)min(width, P.hidden - unit), P.depth, P.depth,
+           PTR(panels, ST) + panel * P.depth * NR + l);
   }
 }
 
@@ -60,7 +61,7 @@ static inline void product(__global const ST* from, long a_row, long first, long
 }
 
 // What a step multiplies: `a` and the panels. `wide` gets what the next step multiplies, in the compute type; it is
-// null if S is ACC.
+// null if IO is ACC.
 #define STEP_BUFS BUF(wide), BUF(a), BUF(panels)
 
 // The tiles of a work-item: block of units get_global_id(0), P.rows_each rows.

@@ -73,7 +73,7 @@ class FusedSteps {
     const int64_t tiles = ceil_div(batch_, rows), wanted = enough_items(queue.device());
     rows_each_ = ceil_div(tiles, std::min(tiles, ceil_div(wanted, blocks_))) * rows;
     Defs d;
-    d.set("S", dtype_tag(type)).set("INB", dtype_tag(type)).set("ACC", dtype_tag(wide));
+    d.set("IO", dtype_tag(type)).set("INB", dtype_tag(type)).set("ACC", dtype_tag(wide));
     d.set("VEC", tile.vec).set("ROWS", rows);
     if (type != wide) kept_ = at::empty({2, batch_, depth_}, hh.options().dtype(wide));
     kernel_ = &kernel(queue.device(), "rnn/lstm_steps.cl", backward ? "lstm_step_backward" : "lstm_step", d);

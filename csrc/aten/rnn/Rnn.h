@@ -32,7 +32,7 @@ void launch_cell(const CellLaunch& cell, Queue& queue, const Args&... args) {
   Device& dev = queue.device();
   const int64_t vec = dev.is_cpu() ? 16 : 1, chunk = vec * vec;
   Defs d;
-  d.set("S", dtype_tag(cell.type)).set("ACC", compute_tag(cell.type)).set("VEC", vec);
+  d.set("IO", dtype_tag(cell.type)).set("ACC", compute_tag(cell.type)).set("VEC", vec);
   kernel(dev, cell.file, cell.name, d)
       .launch(cell.op, queue, {size_t(ceil_div(cell.hidden, chunk)), size_t(cell.rows)}, element_group(dev), args...,
               RnnCellParams{cell.hidden, chunk, cell.hx_row, cell.hy_row});

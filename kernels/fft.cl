@@ -1,7 +1,7 @@
 // Stockham's FFT over one dimension of contiguous tensors [lines, n, inner], with one pass per factor of n. `pass`
 // combines transforms of `done` elements into transforms of done * RADIX elements, one butterfly per work-item; the
-// last pass leaves the result in order. `roots` computes the n-th roots of unity that the passes multiply by, `chirp`
-// the weights of Bluestein's algorithm. -D: ACC (c64 or c128); for a pass also RADIX, IN and OUT: ACC, or
+// last pass leaves the result in order. `roots` computes the n-th roots of unity that the passes multiply by, or the
+// weights of Bluestein's algorithm. -D: ACC (c64 or c128); for a pass also RADIX, IN and OUT: ACC, or
 // its real tag (reads with an imaginary part of 0, writes the real part).
 #define WORK_GROUPS
 #define VEC 1
@@ -18,18 +18,11 @@ static inline VT root_of_unity(ulong k, ulong n) {
   return quarter & 2 ? -odd : odd;
 }
 
-__kernel void roots(BUF(out), long n, int inverse) {
-  const ulong k = get_global_id(0);
+// For each k < n the n-th root of unity e^(-2 pi i k / n), or with `chirp` e^(-pi i k^2 / n).
+__kernel void roots(BUF(out), long n, int inverse, int chirp) {
+  const ulong k = get_global_id(0), turn = chirp ? 2 * n : n;
   if (k >= n) return;
-  const VT w = root_of_unity(k, n);
-  PTR(out, VT)[k] = inverse ? w : c_conj(w);
-}
-
-// e^(-pi i k^2 / n) for k < n.
-__kernel void chirp(BUF(out), long n, int inverse) {
-  const ulong k = get_global_id(0);
-  if (k >= n) return;
-  const VT w = root_of_unity(k * k % (2 * (ulong)n), 2 * n);
+  const VT w = root_of_unity(chirp ? k * k % turn : k, turn);
   PTR(out, VT)[k] = inverse ? w : c_conj(w);
 }
 

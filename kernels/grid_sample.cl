@@ -1,20 +1,16 @@
 // grid_sample over 2 or 3 spatial dimensions, forward and backward.
-// -D: IN, ACC, NDIM (2: the depth is 1), MODE_LINEAR | MODE_NEAREST | MODE_CUBIC, PADDING (0 zeros, 1 border,
-// 2 reflection), ALIGN (0, 1).
+// -D: IN, ACC, NDIM (2: the depth is 1), OP (NEAREST, LINEAR, CUBIC).
 // The gradient of the input is deterministic, without atomics: one work-item per sample and channel adds in a fixed
 // order.
 #include "args/grid_sample.h"
 #include "common/vector.h"
 
+enum { NEAREST, LINEAR, CUBIC, TAPS = OP == NEAREST ? 1 : OP == LINEAR ? 2 : 4, TAPS_Z = NDIM == 3 ? TAPS : 1 };
+
 // Converts a coordinate of the grid in [-1, 1] to pixels; also gives the derivative.
-static inline ST unnormalize(ST x, long size, ST* slope) {
-#if ALIGN
-  *slope = (ST)(size - 1) / 2;
-  return (x + 1) * *slope;
-#else
-  *slope = (ST)size / 2;
-  return ((x + 1) * size - 1) / 2;
-#endif
+static inline ST unnormalize(ST x, long size, long align, ST* slope) {
+  *slope = (ST)(align ? size - 1 : size) / 2;
+  return align ? (x + 1) * *slope : ((x + 1) * size - 1) / 2;
 }
 static inline ST clip(ST x, long size, ST* slope) {
   if (!(x > 0)) {
@@ -27,9 +23,9 @@ static inline ST clip(ST x, long size, ST* slope) {
   }
   return x;
 }
-static inline ST reflect(ST x, long size, ST* slope) {
+static inline ST reflect(ST x, long size, long align, ST* slope) {
   // Twice the borders, which are integers.
-  const long low2 = ALIGN ? 0 : -1, high2 = ALIGN ? 2 * (size - 1) : 2 * size - 1;
+  const long low2 = align ? 0 : -1, high2 = align ? 2 * (size - 1) : 2 * size - 1;
   if (low2 == high2) {
     *slope = 0;
     return 0;
@@ -46,83 +42,61 @@ static inline ST reflect(ST x, long size, ST* slope) {
   *slope = -*slope;
   return span - extra + low;
 }
-static inline ST pad(ST x, long size, ST* slope) {
-#if PADDING == 1
-  x = clip(x, size, slope);
-#elif PADDING == 2
-  x = clip(reflect(x, size, slope), size, slope);
-#endif
+static inline ST pad(ST x, long size, const GridSampleParams* s, ST* slope) {
+  if (s->padding == 2) x = reflect(x, size, s->align_corners, slope);
+  if (s->padding) x = clip(x, size, slope);
   // A position that a long cannot hold is outside in any case.
   if (!(x > (ST)-1e9f && x < (ST)1e9f)) x = -100;
   return x;
 }
-static inline ST source(ST x, long size, ST* slope) {
-  const ST at = unnormalize(x, size, slope);
-#if defined(MODE_CUBIC)
+static inline ST source(ST x, long size, const GridSampleParams* s, ST* slope) {
+  const ST at = unnormalize(x, size, s->align_corners, slope);
+  if (OP != CUBIC) return pad(at, size, s, slope);
   // The bicubic filter pads each of its taps instead.
-  if (!(at > (ST)-1e9f && at < (ST)1e9f)) return -100;
-  return at;
-#else
-  return pad(at, size, slope);
-#endif
+  return at > (ST)-1e9f && at < (ST)1e9f ? at : (ST)-100;
 }
 
-#if defined(MODE_NEAREST)
-#define TAPS 1
-#elif defined(MODE_CUBIC)
-#define TAPS 4
-#else
-#define TAPS 2
-#endif
 // The positions of TAPS taps (-1: outside), their weights, and the weights' derivatives.
-static inline void taps(ST x, long size, long* at, ST* w, ST* dw) {
-#if defined(MODE_NEAREST)
-  at[0] = (long)rint(x);
-  w[0] = 1;
-  dw[0] = 0;
-#elif defined(MODE_LINEAR)
-  const ST base = floor(x);
-  at[0] = (long)base;
-  at[1] = at[0] + 1;
-  w[1] = x - base;
-  w[0] = 1 - w[1];
-  dw[0] = -1;
-  dw[1] = 1;
-#else
-  const ST base = floor(x), t = x - base, a = -0.75f;
-  for (int k = 0; k < 4; k++) {
-    const ST s = t - (k - 1), u = fabs(s), sign = s < 0 ? -1 : 1;
-    w[k] = u <= 1 ? ((a + 2) * u - (a + 3)) * u * u + 1 : ((a * u - 5 * a) * u + 8 * a) * u - 4 * a;
-    dw[k] = sign * (u <= 1 ? (3 * (a + 2) * u - 2 * (a + 3)) * u : (3 * a * u - 10 * a) * u + 8 * a);
-    ST unused = 1;
-    at[k] = (long)pad(base + (k - 1), size, &unused);
+static inline void taps(ST x, long size, const GridSampleParams* p, long* at, ST* w, ST* dw) {
+  if (OP == NEAREST) {
+    at[0] = (long)rint(x);
+    w[0] = 1;
+    dw[0] = 0;
+  } else if (OP == LINEAR) {
+    const ST base = floor(x);
+    at[0] = (long)base;
+    at[1] = at[0] + 1;
+    w[1] = x - base;
+    w[0] = 1 - w[1];
+    dw[0] = -1;
+    dw[1] = 1;
+  } else {
+    const ST base = floor(x), t = x - base, a = -0.75f;
+    for (int k = 0; k < 4; k++) {
+      const ST s = t - (k - 1), u = fabs(s), sign = s < 0 ? -1 : 1;
+      w[k] = u <= 1 ? ((a + 2) * u - (a + 3)) * u * u + 1 : ((a * u - 5 * a) * u + 8 * a) * u - 4 * a;
+      dw[k] = sign * (u <= 1 ? (3 * (a + 2) * u - 2 * (a + 3)) * u : (3 * a * u - 10 * a) * u + 8 * a);
+      ST unused = 1;
+      at[k] = (long)pad(base + (k - 1), size, p, &unused);
+    }
   }
-#endif
   for (int k = 0; k < TAPS; k++)
     if (at[k] < 0 || at[k] >= size) at[k] = -1;
 }
-#if NDIM == 3
-#define TAPS_Z TAPS
-#define DEPTH                                                       \
-  ST slope_z;                                                       \
-  const ST pz = source(LOAD(IN, ACC, 1, xyz, 2), s.in_d, &slope_z); \
-  taps(pz, s.in_d, az, wz, dz);
-#else
-#define TAPS_Z 1
-#define DEPTH \
-  az[0] = 0;  \
-  wz[0] = 1;
-#endif
-#define AT_POINT(point)                                                            \
-  __global const STORAGE(IN)* xyz = PTR(grid, const STORAGE(IN)) + NDIM * (point); \
-  ST slope_x, slope_y;                                                             \
-  const ST px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &slope_x);                \
-  const ST py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &slope_y);                \
-  long ax[TAPS], ay[TAPS], az[TAPS_Z];                                             \
-  ST wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];               \
-  taps(px, s.in_w, ax, wx, dx);                                                    \
-  taps(py, s.in_h, ay, wy, dy);                                                    \
-  DEPTH
+#define AT_POINT(point)                                                                          \
+  __global const STORAGE(IN)* xyz = PTR(grid, const STORAGE(IN)) + NDIM * (point);               \
+  ST slope_x, slope_y;                                                                           \
+  const ST px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &s, &slope_x);                          \
+  const ST py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &s, &slope_y);                          \
+  long ax[TAPS], ay[TAPS], az[TAPS_Z];                                                           \
+  ST wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];                             \
+  taps(px, s.in_w, &s, ax, wx, dx);                                                              \
+  taps(py, s.in_h, &s, ay, wy, dy);                                                              \
+  ST slope_z = 0;                                                                                \
+  if (NDIM == 3)                                                                                 \
+    taps(source(LOAD(IN, ACC, 1, xyz, NDIM - 1), s.in_d, &s, &slope_z), s.in_d, &s, az, wz, dz); \
+  else                                                                                           \
+    az[0] = 0, wz[0] = 1;
 // Loops over the taps inside the input, with their positions.
 #define FOR_TAPS                     \
   for (int k = 0; k < TAPS_Z; k++)   \
@@ -174,15 +148,11 @@ __kernel void sample_backward_grid(BUF(ggrid), BUF(grad), BUF(in), BUF(grid), co
         const ST p = v * LOAD(IN, ACC, 1, x, PLACE);
         gx += dx[i] * wy[j] * wz[k] * p;
         gy += wx[i] * dy[j] * wz[k] * p;
-#if NDIM == 3
-        gz += wx[i] * wy[j] * dz[k] * p;
-#endif
+        if (NDIM == 3) gz += wx[i] * wy[j] * dz[k] * p;
       }
     }
     STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), NDIM * point, gx * slope_x);
     STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), NDIM * point + 1, gy * slope_y);
-#if NDIM == 3
-    STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), NDIM * point + 2, gz * slope_z);
-#endif
+    if (NDIM == 3) STORE(IN, ACC, 1, PTR(ggrid, STORAGE(IN)), NDIM * point + 2, gz * slope_z);
   }
 }

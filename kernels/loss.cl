@@ -1,12 +1,12 @@
 // Negative log likelihood, forward and backward, over (n, C) or (n, C, inner); inner is 1 if the class axis is the last
 // one.
-// -D: IN (input, output, gradients), TARGET (i64 or u8), ACC. The weight has IN's dtype or is null.
+// -D: IN (input, output, gradients), IDX (of the target: i64 or u8), ACC. The weight has IN's dtype or is null.
 #include "args/loss.h"
 #include "common/vector.h"
 
 // The class of element i, or -1 if it is ignored.
-static inline long target_of(__global const STORAGE(TARGET)* t, long i, const NllParams* P, __global int* err) {
-  const long c = LOAD(TARGET, i64, 1, t, i);
+static inline long target_of(__global const STORAGE(IDX)* t, long i, const NllParams* P, __global int* err) {
+  const long c = LOAD(IDX, i64, 1, t, i);
   if (c == P->ignore) return -1;
   if (c < 0 || c >= P->classes) {
     netcl_report(err, (int)P->code, c, P->classes);
@@ -14,7 +14,7 @@ static inline long target_of(__global const STORAGE(TARGET)* t, long i, const Nl
   }
   return c;
 }
-#define TARGET_OF(i) target_of(PTR(target, const STORAGE(TARGET)), i, &P, PTR(err, int))
+#define TARGET_OF(i) target_of(PTR(target, const STORAGE(IDX)), i, &P, PTR(err, int))
 #define WEIGHT(c) PARAM(IN, weight, c, 1)
 #define SCORE(i, c) ((i) / P.inner * P.classes * P.inner + (c) * P.inner + (i) % P.inner)
 

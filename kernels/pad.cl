@@ -1,5 +1,5 @@
 // Reflection and replication padding over up to three dimensions, and the sliding windows of unfold and fold.
-// -D: ACC (compute tag), IN (storage tag), REFLECT. Forward kernels only copy bits, so IN is any type of that size.
+// -D: ACC (compute tag), IN (storage tag). Forward kernels only copy bits, so IN is any type of that size.
 #include "args/pad.h"
 #include "common/row_elements.h"
 #include "common/vector.h"
@@ -7,11 +7,8 @@
 // The input element that output `o` copies.
 static inline long source(const PadParams* P, int d, long o) {
   const long i = o - P->before[d];
-#ifdef REFLECT
+  if (!P->reflect) return clamp(i, 0L, P->in[d] - 1);
   return i < 0 ? -i : i >= P->in[d] ? 2 * (P->in[d] - 1) - i : i;
-#else
-  return clamp(i, 0L, P->in[d] - 1);
-#endif
 }
 
 __kernel void pad_forward(BUF(src), BUF(dst), const PadParams P) {
@@ -49,19 +46,16 @@ static inline copies_t copies(const PadParams* P, int d, long i) {
   copies_t c;
   const long in = P->in[d], out = P->out[d], before = P->before[d];
   long at[3] = {i + before, -1, -1};
-#ifdef REFLECT
-  if (i > 0 && i <= before) at[1] = before - i;
-  if (i < in - 1) at[2] = 2 * (in - 1) - i + before;
-#endif
+  if (P->reflect && i > 0 && i <= before) at[1] = before - i;
+  if (P->reflect && i < in - 1) at[2] = 2 * (in - 1) - i + before;
   for (int k = 0; k < 3; k++) {
     c.begin[k] = at[k];
     c.end[k] = at[k] >= 0 && at[k] < out ? at[k] + 1 : at[k];
   }
-#ifndef REFLECT
+  if (P->reflect) return c;
   if (i == 0) c.begin[0] = 0;
   if (i == in - 1) c.end[0] = out;
   c.begin[0] = max(c.begin[0], 0L);
-#endif
   return c;
 }
 

@@ -1,6 +1,6 @@
 // Random fills. A group of sixteen Philox blocks has 64 values of 32 bits, or 32 of 64 bits, in the same order on every
 // device (common/philox.h).
-// -D: DIST (see below), OUT (storage tag), ACC (f32, f64 or i64), WIDE if a value takes two words.
+// -D: OP (a distribution, see below), OUT (storage tag), ACC (f32, f64 or i64), WIDE if a value takes two words.
 #include "args/random.h"
 #include "common/philox.h"
 #define VEC BLOCKS
@@ -94,12 +94,12 @@ __kernel void fill(BUF(out), BUF(prob), BUF(err), ulong seed, ulong offset, cons
     FOR_FEW(k, 0, VALUES, VALUES) {
       const long i = PLACE(g, k, VALUES);
       if (i >= n) break;
-#if CAT(TAKES_TENSOR_, DIST)
+#if CAT(TAKES_TENSOR_, OP)
       const floats given = get(PTR(prob, float), i, n);
       if (ANY(isnan(given) | (given < 0) | (given > 1))) netcl_report(PTR(err, int), P.code, 0, 0);
       const VT p = CONVERT(ACC, VEC, given);
 #endif
-      put(PTR(out, STORAGE(OUT)), i, n, CAT(DIST_, DIST)(k));
+      put(PTR(out, STORAGE(OUT)), i, n, CAT(DIST_, OP)(k));
     }
   }
 }

@@ -1,6 +1,6 @@
 // Rejection sampling from distributions with a parameter per element: gamma, Poisson, binomial. Each element has its
 // own Philox stream, so its number depends only on its position and parameters.
-// -D: DIST, IO (storage tag), ACC (f32 or f64).
+// -D: OP (a distribution), IO (storage tag), ACC (f32 or f64).
 #include "args/random.h"
 #include "common/vector.h"
 #include "common/philox.h"
@@ -128,7 +128,7 @@ __kernel void sample(BUF(out), BUF(first), BUF(second), BUF(err), ulong seed, ul
     s.used = 0;
     const ST a = LOAD(IO, ACC, 1, PTR(first, const STORAGE(IO)), i);
     const ST b = second_buf ? LOAD(IO, ACC, 1, PTR(second, const STORAGE(IO)), i) : 0;
-    if (!CAT(DIST, _VALID)(a)) netcl_report(PTR(err, int), P.code, 0, 0);
-    STORE(IO, ACC, 1, PTR(out, STORAGE(IO)), i, CAT(draw_, DIST)(&s, a, b));
+    if (!CAT(OP, _VALID)(a)) netcl_report(PTR(err, int), P.code, 0, 0);
+    STORE(IO, ACC, 1, PTR(out, STORAGE(IO)), i, CAT(draw_, OP)(&s, a, b));
   }
 }

@@ -1,17 +1,14 @@
 // Reductions of segments of rows. The data is (outer, rows, inner), offsets are (outer, count + 1). A work-item has one
-// segment of one column, so the order of additions is fixed. -D: IN, ACC, R_MAX | R_MIN | R_MEAN | R_PROD | R_SUM.
+// segment of one column, so the order of additions is fixed. -D: IN, ACC, OP (SUM, MEAN, PROD, MIN, MAX).
 #include "args/reduce.h"
 #include "common/vector.h"
 
-#if defined(R_MAX)
-#define COMBINE(a, x) (isnan(x) || (x) > (a) ? (x) : (a))
-#elif defined(R_MIN)
-#define COMBINE(a, x) (isnan(x) || (x) < (a) ? (x) : (a))
-#elif defined(R_PROD)
-#define COMBINE(a, x) ((a) * (x))
-#else
-#define COMBINE(a, x) ((a) + (x))
-#endif
+enum { SUM, MEAN, PROD, MIN, MAX };
+static inline ST combine(ST a, ST x) {
+  if (OP == MIN) return isnan(x) || x < a ? x : a;
+  if (OP == MAX) return isnan(x) || x > a ? x : a;
+  return OP == PROD ? a * x : a + x;
+}
 
 // The segment of work-item `id`: it begins at row `first` and has n rows, which lie `inner` apart from `base` on.
 // Offsets that ATen was told not to check are clamped to the data.
@@ -28,17 +25,9 @@
 __kernel void segment_reduce(BUF(out), BUF(data), BUF(offsets), const SegmentParams P) {
   SEGMENT
   ST a = (ST)P.start + (ST)P.start_low;
-  for (long i = 0; i < n; i++) {
-    const ST v = AT(i);
-    a = COMBINE(a, v);
-  }
-#if defined(R_MEAN)
-  if (n > 0) {
-    a /= n;
-  } else if (!P.given) {
-    a = NAN;
-  }
-#endif
+  for (long i = 0; i < n; i++) a = combine(a, AT(i));
+  if (OP == MEAN && n > 0) a /= n;
+  if (OP == MEAN && n == 0 && !P.given) a = NAN;
   STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), id, a);
 }
 
@@ -48,28 +37,25 @@ __kernel void segment_reduce_backward(BUF(gin), BUF(grad), BUF(out), BUF(data), 
   __global STORAGE(IN)* gx = PTR(gin, STORAGE(IN)) + base;
   const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), id);
   const ST y = LOAD(IN, ACC, 1, PTR(out, const STORAGE(IN)), id);
-#if defined(R_MAX) || defined(R_MIN)
-  long equal = 0;
-  for (long i = 0; i < n; i++) equal += isnan(AT(i)) || AT(i) == y;
-  // Only a positive gradient is divided among equal elements, as on CPU and CUDA.
-  const ST share = g > 0 ? g / equal : g;
-  for (long i = 0; i < n; i++)
-    if (isnan(AT(i)) || AT(i) == y) STORE(IN, ACC, 1, gx, i * P.inner, share);
-#else
-  for (long i = 0; i < n; i++) {
-#if defined(R_PROD)
-    const ST v = AT(i);
-    ST others = y / v;
-    if (v == 0 || isnan(v)) {
-      others = (ST)P.start + (ST)P.start_low;
-      for (long k = 0; k < n; k++) others *= k == i ? (ST)1 : AT(k);
-    }
-    STORE(IN, ACC, 1, gx, i * P.inner, g * others);
-#elif defined(R_MEAN)
-    STORE(IN, ACC, 1, gx, i * P.inner, g / n);
-#else
-    STORE(IN, ACC, 1, gx, i * P.inner, g);
-#endif
+  if (OP == MIN || OP == MAX) {
+    long equal = 0;
+    for (long i = 0; i < n; i++) equal += isnan(AT(i)) || AT(i) == y;
+    // Only a positive gradient is divided among equal elements, as on CPU and CUDA.
+    const ST share = g > 0 ? g / equal : g;
+    for (long i = 0; i < n; i++)
+      if (isnan(AT(i)) || AT(i) == y) STORE(IN, ACC, 1, gx, i * P.inner, share);
+    return;
   }
-#endif
+  for (long i = 0; i < n; i++) {
+    ST factor = 1;
+    if (OP == PROD) {
+      const ST v = AT(i);
+      factor = y / v;
+      if (v == 0 || isnan(v)) {
+        factor = (ST)P.start + (ST)P.start_low;
+        for (long k = 0; k < n; k++) factor *= k == i ? (ST)1 : AT(k);
+      }
+    }
+    STORE(IN, ACC, 1, gx, i * P.inner, OP == MEAN ? g / n : g * factor);
+  }
 }

@@ -1,7 +1,8 @@
 // float64 in integer arithmetic, for devices without cl_khr_fp64: what torch.amp.GradScaler needs for
 // scale.double().reciprocal().float(). All three are exact or rounded to nearest even, including subnormal numbers.
+// -D: OP (widen, narrow, reciprocal), IN, OUT (u32 or u64: unsigned integers as large as the numbers).
 #define WORK_GROUPS
-#include "common/common.h"
+#include "common/dtypes.h"
 
 #define MANTISSA 0x000fffffffffffffUL
 #define IMPLICIT 0x0010000000000000UL
@@ -73,17 +74,7 @@ static inline ulong reciprocal_bits(ulong u) {
   return sign | shift_round(q, 3 - r, rest != 0);
 }
 
-__kernel void widen(BUF(out), BUF(in), const long n) {
+__kernel void soft_double(BUF(out), BUF(in), const long n) {
   const long i = get_global_id(0);
-  if (i < n) PTR(out, ulong)[i] = widen_bits(PTR(in, const uint)[i]);
-}
-
-__kernel void narrow(BUF(out), BUF(in), const long n) {
-  const long i = get_global_id(0);
-  if (i < n) PTR(out, uint)[i] = narrow_bits(PTR(in, const ulong)[i]);
-}
-
-__kernel void reciprocal(BUF(out), BUF(in), const long n) {
-  const long i = get_global_id(0);
-  if (i < n) PTR(out, ulong)[i] = reciprocal_bits(PTR(in, const ulong)[i]);
+  if (i < n) PTR(out, STORAGE(OUT))[i] = CAT(OP, _bits)(PTR(in, const STORAGE(IN))[i]);
 }

@@ -1,6 +1,6 @@
 // Resampling of 1 to 3 spatial dimensions (a missing one has size 1), forward and backward, for GPUs, and for sizes
-// that the kernels for CPUs do not take (upsample_lines.cl, upsample_pixels.cl). -D: IN, ACC, MODE_NEAREST | MODE_EXACT
-// | MODE_LINEAR | MODE_CUBIC, NDIM.
+// that the kernels for CPUs do not take (upsample_lines.cl, upsample_pixels.cl). -D: IN, ACC, OP (NEAREST,
+// EXACT, LINEAR, CUBIC), NDIM.
 #include "common/row_elements.h"
 #include "common/upsample_taps.h"
 

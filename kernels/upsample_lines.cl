@@ -1,5 +1,5 @@
 // Resampling of 1 to 3 spatial dimensions of contiguous tensors on CPUs, forward and backward, with vectors along x.
-// -D: IN, ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM, VEC (8 or 16).
+// -D: IN, ACC, OP (NEAREST, EXACT, LINEAR, CUBIC), NDIM, VEC (8 or 16).
 #include "common/upsample_blocks.h"
 
 #define HALF_8 4

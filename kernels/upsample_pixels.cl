@@ -1,5 +1,5 @@
 // Resampling of 2 or 3 spatial dimensions of channels_last tensors on CPUs, forward and backward, with vectors along
-// the channels. -D: IN, ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM, VEC.
+// the channels. -D: IN, ACC, OP (NEAREST, EXACT, LINEAR, CUBIC), NDIM, VEC.
 #include "common/upsample_blocks.h"
 
 // Copies a pixel to some neighbours.

@@ -188,7 +188,7 @@ class TestEnds(TestCase):
         """(pairs, values of a group): the values of a distribution for each pair of words."""
         wide = dtype == torch.float64
         acc = "f64" if wide else "f32"
-        defs = {"DIST": dist, "OUT": TAGS[dtype], "ACC": acc, **({"WIDE": 1} if wide else {})}
+        defs = {"OP": dist, "OUT": TAGS[dtype], "ACC": acc, **({"WIDE": 1} if wide else {})}
         fill = Chosen("random.cl", "fill", DEVICES[0], **defs)
         unwritten = math.nan if dtype.is_floating_point else -1
         out = torch.full((len(PAIRS), 32 if wide else 64), unwritten, dtype=dtype, device=DEVICES[0])
@@ -276,7 +276,7 @@ class TestEnds(TestCase):
         ]
         for dist, dtype, firsts, second, valid in cases:
             acc = "f64" if dtype == torch.float64 else "f32"
-            draw = Chosen("sampling.cl", "sample", DEVICES[0], DIST=dist, IO=TAGS[dtype], ACC=acc)
+            draw = Chosen("sampling.cl", "sample", DEVICES[0], OP=dist, IO=TAGS[dtype], ACC=acc)
             first = torch.tensor(firsts, dtype=dtype, device=DEVICES[0])
             other = torch.full_like(first, second)
             err = torch.zeros(4, dtype=torch.int32, device=DEVICES[0])

@@ -28,7 +28,7 @@ void distance(const char* op, const char* name, const Tensor& x, double p, const
   check_dtype(dev, type, op);
   Defs defs;
   defs.set("ACC", dtype_tag(type));
-  defs.set("NORM", int64_t(p == 0 ? 0 : p == 1 ? 1 : p == 2 ? 2 : std::isinf(p) ? 4 : 3));
+  defs.set("OP", p == 0 ? "l0" : p == 1 ? "l1" : p == 2 ? "l2" : std::isinf(p) ? "linf" : "lp");
   Kernel& k = kernel(dev, "distance.cl", name, defs);
   const Range global{size_t(items)}, local = element_group(dev);
   if (type == at::kFloat) {

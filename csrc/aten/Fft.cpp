@@ -58,14 +58,15 @@ c10::SmallVector<int64_t, 8> radices(int64_t n) {
   return found;
 }
 
-// A table of n complex numbers, which the kernel `name` computes.
-Tensor table(const Plan& plan, const char* name, int64_t n, const at::TensorOptions& options) {
+// The n-th roots of unity, or the weights of Bluestein's algorithm.
+Tensor table(const Plan& plan, bool chirp, int64_t n, const at::TensorOptions& options) {
   Tensor out = at::empty({n}, options);
   Device& device = netcl::device_of(out);
   Defs defs;
   defs.set("ACC", dtype_tag(out.scalar_type()));
-  kernel(device, "fft.cl", name, defs)
-      .launch(plan.op, queue_of(out), {static_cast<size_t>(n)}, {kFftGroup}, buf(out), n, int32_t(plan.inverse));
+  kernel(device, "fft.cl", "roots", defs)
+      .launch(plan.op, queue_of(out), {static_cast<size_t>(n)}, {kFftGroup}, buf(out), n, int32_t(plan.inverse),
+              int32_t(chirp));
   return out;
 }
 
@@ -77,7 +78,7 @@ Tensor passes(const Plan& plan, const Tensor& x, IntArrayRef factors) {
   TORCH_CHECK_NOT_IMPLEMENTED(n * inner <= std::numeric_limits<int32_t>::max(), plan.op, ": dimension ", d,
                               " and those after it have more than 2^31 elements; transform parts of the tensor");
   Device& device = netcl::device_of(x);
-  const Tensor root = table(plan, "roots", n, x.options().dtype(acc));
+  const Tensor root = table(plan, /*chirp=*/false, n, x.options().dtype(acc));
   c10::DimVector sizes(x.sizes());
   Tensor from = x, to, spare;
   int64_t done = 1;
@@ -111,7 +112,7 @@ Tensor bluestein(const Plan& plan, const Tensor& x) {
   const int64_t d = plan.dim, n = plan.n;
   const auto m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n - 1)));
   const auto options = x.options().dtype(c10::toComplexType(x.scalar_type()));
-  const Tensor w = table(plan, "chirp", n, options);
+  const Tensor w = table(plan, /*chirp=*/true, n, options);
   c10::DimVector along(x.dim(), 1), sizes(x.sizes());
   along[d] = n;
   const Tensor weights = w.view(along);

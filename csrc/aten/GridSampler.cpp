@@ -36,10 +36,11 @@ struct Sampler {
     const bool deep = dims == 3;
     shape = {input.size(0),  input.size(1),  deep ? input.size(2) : 1,
              input.size(-2), input.size(-1), deep ? grid.size(1) : 1,
-             grid.size(-3),  grid.size(-2)};
+             grid.size(-3),  grid.size(-2),  padding,
+             align_corners};
     defs.set("IN", dtype_tag(input.scalar_type())).set("ACC", compute_tag(input.scalar_type()));
-    constexpr std::array<const char*, 3> kModes{"MODE_LINEAR", "MODE_NEAREST", "MODE_CUBIC"};
-    defs.set(kModes[interpolation], 1).set("NDIM", dims).set("PADDING", padding).set("ALIGN", int64_t(align_corners));
+    constexpr std::array<const char*, 3> kModes{"LINEAR", "NEAREST", "CUBIC"};
+    defs.set("OP", kModes[interpolation]).set("NDIM", dims);
   }
   at::DimVector output_sizes() const {
     at::DimVector sizes{shape.n, shape.c};

@@ -50,7 +50,7 @@ struct Nll {
     // Each element is one gather. A GPU's work-item takes few elements, a CPU's enough to pay for the work-item.
     const int64_t items = enough_items(dev, kItemsPerUnit, 1024);
     per = std::max<int64_t>(dev.is_cpu() ? 512 : 1, ceil_div(std::max<int64_t>(n, 1), items));
-    defs.set("IN", dtype_tag(scores.scalar_type())).set("TARGET", dtype_tag(target.scalar_type()));
+    defs.set("IN", dtype_tag(scores.scalar_type())).set("IDX", dtype_tag(target.scalar_type()));
     defs.set("ACC", compute_tag(scores.scalar_type()));
   }
   Range items() const { return {size_t(std::max<int64_t>(1, ceil_div(n, per)))}; }

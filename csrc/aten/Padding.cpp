@@ -87,9 +87,8 @@ void pad(const char* op, bool reflect, const Tensor& src, IntArrayRef padding, c
   if (format != at::MemoryFormat::Contiguous) p.inner = to.size(1);
   const int64_t width = to.size(-1) * p.inner;
   set_rows(device, p, to.numel() / width, width);
-  Defs d = pad_defs(src.scalar_type(), !Backward);
-  if (reflect) d.set("REFLECT", int64_t{1});
-  kernel(device, "pad.cl", Backward ? "pad_backward" : "pad_forward", d)
+  p.reflect = reflect;
+  kernel(device, "pad.cl", Backward ? "pad_backward" : "pad_forward", pad_defs(src.scalar_type(), !Backward))
       .launch(op, queue_of(src), row_elements(device, p.rows, p.rows_per_item, width), element_group(device), buf(from),
               buf(to), p);
   result.finish();

@@ -52,7 +52,7 @@ Groups groups_for(const Device& device, int64_t n, int64_t values) {
 
 // What elements are drawn from.
 struct Distribution {
-  const char *op, *name;     // the operator; DIST of kernels/random.cl
+  const char *op, *name;     // the operator; OP of kernels/random.cl
   c10::Scalar a = 0, b = 0;  // its parameters
   bool integers = false;     // whether it is computed in int64
   bool wide = false;         // whether an element takes 64 random bits
@@ -68,7 +68,7 @@ void fill_contiguous(const Distribution& dist, const Tensor& out, const Generato
   const Groups g = groups_for(device, out.numel(), wide ? 32 : 64);
   const Philox philox = philox_state(generator, device.index(), g.blocks);
   Defs defs;
-  defs.set("DIST", name).set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
+  defs.set("OP", name).set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
   if (wide) defs.set("WIDE", "1");
   const bool asserts = probabilities.defined();
   const Buf err{asserts ? assert_buffer(device) : nullptr};

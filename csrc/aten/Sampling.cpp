@@ -35,7 +35,7 @@ Tensor draw(const char* op, const char* dist, const Tensor& first, const Tensor&
   const Philox philox = philox_state(generator, device.index(), static_cast<uint64_t>(a.numel()));
   const Split s = split(device, a.numel(), 1);
   Defs defs;
-  defs.set("DIST", dist).set("IO", dtype_tag(a.scalar_type())).set("ACC", dtype_tag(acc));
+  defs.set("OP", dist).set("IO", dtype_tag(a.scalar_type())).set("ACC", dtype_tag(acc));
   kernel(device, "sampling.cl", "sample", defs)
       .launch(op, queue_of(a), {s.items}, {s.local}, buf(out), buf(a), buf_or_null(second),
               Buf{message ? assert_buffer(device) : nullptr}, philox,

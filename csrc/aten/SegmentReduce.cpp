@@ -50,12 +50,11 @@ struct Segments {
     for (int64_t d = 0; d < axis; d++) outer *= data.size(d);
     for (int64_t d = axis + 1; d < data.dim(); d++) inner *= data.size(d);
     defs.set("IN", dtype_tag(data.scalar_type())).set("ACC", compute_tag(data.scalar_type()));
-    defs.set(reduction == ReductionType::MAX    ? "R_MAX"
-             : reduction == ReductionType::MIN  ? "R_MIN"
-             : reduction == ReductionType::MEAN ? "R_MEAN"
-             : reduction == ReductionType::PROD ? "R_PROD"
-                                                : "R_SUM",
-             1);
+    defs.set("OP", reduction == ReductionType::MAX    ? "MAX"
+                   : reduction == ReductionType::MIN  ? "MIN"
+                   : reduction == ReductionType::MEAN ? "MEAN"
+                   : reduction == ReductionType::PROD ? "PROD"
+                                                      : "SUM");
   }
   // A work-item computes one element of the result; in the derivative, all elements of one segment.
   Range items() const { return {size_t(outer * count * inner)}; }

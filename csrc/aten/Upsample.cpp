@@ -93,9 +93,9 @@ void describe(Call& c) {
 }
 
 Defs defs(const Call& c, int64_t ndim) {
-  constexpr std::array<const char*, 4> kModes{"MODE_NEAREST", "MODE_EXACT", "MODE_LINEAR", "MODE_CUBIC"};
+  constexpr std::array<const char*, 4> kModes{"NEAREST", "EXACT", "LINEAR", "CUBIC"};
   Defs d;
-  d.set(kModes[size_t(c.mode)], 1).set("NDIM", ndim);
+  d.set("OP", kModes[size_t(c.mode)]).set("NDIM", ndim);
   return d;
 }
 

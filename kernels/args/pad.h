@@ -9,8 +9,9 @@ typedef struct {
   int64_t rows, rows_per_item;  // rows of the output
   int64_t inner;                // elements per position: 1, or all channels if they come last
   int64_t in[3], out[3], before[3];
+  int64_t reflect;
 } PadParams;
-SAME_SIZE(PadParams, 12 * 8)
+SAME_SIZE(PadParams, 13 * 8)
 
 // unfold, fold: sliding windows over two dimensions; `blocks` is the number of windows in each.
 typedef struct {

@@ -1,16 +1,14 @@
 // Where the elements come from that an output of resampling is computed from (kernels/upsample*.cl, except
 // upsample_aa.cl).
-// -D: ACC, MODE_NEAREST | MODE_EXACT | MODE_LINEAR | MODE_CUBIC, NDIM.
+// -D: ACC, OP (NEAREST, EXACT, LINEAR, CUBIC), NDIM.
 #include "args/upsample.h"
 #include "common/vector.h"
 
-#if defined(MODE_CUBIC)
-#define TAPS 4
-#elif defined(MODE_LINEAR)
-#define TAPS 2
-#else
-#define TAPS 1
-#endif
+#define NEAREST 0
+#define EXACT 1
+#define LINEAR 2
+#define CUBIC 3
+#define TAPS (OP == CUBIC ? 4 : OP == LINEAR ? 2 : 1)
 // Missing dimensions have one tap.
 #define TAPS_D (NDIM > 2 ? TAPS : 1)
 #define TAPS_H (NDIM > 1 ? TAPS : 1)
@@ -27,21 +25,19 @@ typedef ST POSITION;
 
 // The TAPS positions that output `o` is computed from, and their weights.
 static inline void taps(long o, long size, POSITION scale, long align, long* at, ST* weight) {
-#if defined(MODE_NEAREST)
-  at[0] = min((long)floor((float)o * scale), size - 1);
+#if TAPS == 1
+  at[0] = min((long)floor(((float)o + (OP == EXACT ? 0.5f : 0)) * scale), size - 1);
   weight[0] = 1;
-#elif defined(MODE_EXACT)
-  at[0] = min((long)floor(((float)o + 0.5f) * scale), size - 1);
-  weight[0] = 1;
-#elif defined(MODE_LINEAR)
-  ST x = align ? scale * o : scale * (o + (ST)0.5f) - (ST)0.5f;
-  if (x < 0) x = 0;
-  at[0] = min((long)x, size - 1);
-  at[1] = min(at[0] + 1, size - 1);
-  weight[1] = min(max(x - at[0], (ST)0), (ST)1);
-  weight[0] = 1 - weight[1];
 #else
-  const ST x = align ? scale * o : scale * (o + (ST)0.5f) - (ST)0.5f;
+  ST x = align ? scale * o : scale * (o + (ST)0.5f) - (ST)0.5f;
+  if (TAPS == 2) {
+    if (x < 0) x = 0;
+    at[0] = min((long)x, size - 1);
+    at[1] = min(at[0] + 1, size - 1);
+    weight[1] = min(max(x - at[0], (ST)0), (ST)1);
+    weight[0] = 1 - weight[1];
+    return;
+  }
   const ST base = floor(x), t = x - base, a = -0.75f;
   for (int k = 0; k < 4; k++) {
     at[k] = clamp((long)base + k - 1, 0L, size - 1);

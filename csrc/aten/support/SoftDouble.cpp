@@ -18,7 +18,10 @@ bool soft_double(at::TensorIteratorBase& iter, std::string_view op) {
     return false;
   }
   Device& device = netcl::device(iter.device(0).index());
-  kernel(device, "soft_double.cl", name, Defs())
+  const auto bits = [](c10::ScalarType type) { return type == at::kDouble ? "u64" : "u32"; };
+  Defs defs;
+  defs.set("OP", name).set("IN", bits(from)).set("OUT", bits(to));
+  kernel(device, "soft_double.cl", "soft_double", defs)
       .launch(name, current_queue(device.index()), {static_cast<size_t>(iter.numel())}, {64}, Buf{iter.data_ptr(0)},
               Buf{iter.data_ptr(1)}, iter.numel());
   return true;

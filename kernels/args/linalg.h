@@ -16,8 +16,14 @@ typedef struct {
 } ExchangeParams;
 SAME_SIZE(ExchangeParams, 6 * 8)
 
-// svd_small reads `conjugate`, eigh_small `upper` (the triangle that is stored) and `vectors` (whether they are
-// wanted).
+// ldl_factor, ldl_solve: matrices of n rows, Hermitian ones if they are complex and `hermitian`. `columns` are those of
+// B, and `code` is for assertions.
+typedef struct {
+  int64_t n, hermitian, columns, code;
+} LdlParams;
+SAME_SIZE(LdlParams, 4 * 8)
+
+// svd_small reads `conjugate`, eigh_small `upper` (the triangle that is stored); `vectors`: whether they are wanted.
 typedef struct {
   int64_t rows, columns;
   int64_t conjugate, upper, vectors;

@@ -87,6 +87,8 @@ typedef float8 R8;
 #define SIGNS8 ((R8)(-1, 1, -1, 1, -1, 1, -1, 1))
 #else
 #define PARTS 1
+#define SWAP8(v) (v)
+#define SIGNS8 ((R8)(0))
 #endif
 static inline R sum_of_8(R8 v) {
   const R4 half_sum = v.lo + v.hi;
@@ -108,22 +110,13 @@ static inline VT dot_part(CONST_COLUMN x, CONST_COLUMN y, long n) {
   VT sum = 0;
   long i = 0;
 #if GROUP == 1
-  R8 same = 0;
-#if defined(ACC_COMPLEX)
-  R8 crossed = 0;
-#endif
+  R8 same = 0, crossed = 0;
   EIGHTS(n, i) {
     const R8 a = LOAD8(x, i), b = LOAD8(y, i);
     same += a * b;
-#if defined(ACC_COMPLEX)
-    crossed += SWAP8(a) * b;
-#endif
+    if (PARTS == 2) crossed += SWAP8(a) * b;
   }
-#if defined(ACC_COMPLEX)
-  sum = (VT)(sum_of_8(same), sum_of_8(crossed * SIGNS8));
-#else
-  sum = sum_of_8(same);
-#endif
+  sum = NUMBER(sum_of_8(same), sum_of_8(crossed * SIGNS8));
 #endif
   ELEMENTS(n, i) sum += MUL(CONJ(x[i]), y[i]);
   return sum;
@@ -153,11 +146,7 @@ static inline R most_part(CONST_COLUMN x, long n) {
   R most = 0;
   long i = 0;
   ELEMENTS(n, i) {
-#if defined(ACC_COMPLEX)
-    const R a = fabs(x[i].x), b = fabs(x[i].y), here = a > b || isnan(a) ? a : b;
-#else
-    const R here = fabs(x[i]);
-#endif
+    const R a = fabs(REAL(x[i])), b = fabs(IMAGINARY(x[i])), here = a > b || isnan(a) ? a : b;
     most = here > most || isnan(here) ? here : most;
   }
   return most;

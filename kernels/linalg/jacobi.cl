@@ -2,7 +2,7 @@
 // then their lengths are the singular values. The eigenvectors of a Hermitian matrix H are the left singular vectors of
 // W = H + shift I, where the shift makes all its eigenvalues positive; the eigenvalues are their Rayleigh quotients.
 // Columns of W, V and H are contiguous. One work-group per matrix, or per pair of blocks of columns (jacobi_round).
-// -D: those of linalg/columns.h; ROTATE_V: V is wanted.
+// -D: those of linalg/columns.h.
 #include "linalg/columns.h"
 
 #include "args/linalg.h"
@@ -16,26 +16,17 @@ static inline void products_part(CONST_COLUMN x, CONST_COLUMN y, long n, R* xx, 
   VT ab = 0;
   long i = 0;
 #if GROUP == 1
-  R8 a8 = 0, b8 = 0, same = 0;
-#if defined(ACC_COMPLEX)
-  R8 crossed = 0;
-#endif
+  R8 a8 = 0, b8 = 0, same = 0, crossed = 0;
   EIGHTS(n, i) {
     const R8 a = LOAD8(x, i), b = LOAD8(y, i);
     a8 += a * a;
     b8 += b * b;
     same += a * b;
-#if defined(ACC_COMPLEX)
-    crossed += SWAP8(a) * b;
-#endif
+    if (PARTS == 2) crossed += SWAP8(a) * b;
   }
   a2 = sum_of_8(a8);
   b2 = sum_of_8(b8);
-#if defined(ACC_COMPLEX)
-  ab = (VT)(sum_of_8(same), sum_of_8(crossed * SIGNS8));
-#else
-  ab = sum_of_8(same);
-#endif
+  ab = NUMBER(sum_of_8(same), sum_of_8(crossed * SIGNS8));
 #endif
   ELEMENTS(n, i) {
     a2 += SQUARE(x[i]);
@@ -84,7 +75,8 @@ static inline R magnitude(VT a) {
 #endif
 }
 
-// The columns that are rotated: `n` columns of w, of `rows` elements, with those of v, of `v_rows` elements.
+// The columns that are rotated: `n` columns of w, of `rows` elements, with those of v, of `v_rows` elements;
+// these are 0 if V is not wanted.
 typedef struct {
   COLUMN w;
   COLUMN v;
@@ -111,9 +103,7 @@ ALWAYS_INLINE int rotate_pair(columns_t m, long p, long q, int active, __local V
   const R k = s * s / (1 + c);
   const int swap = xx - t * size < yy + t * size;
   rotate_part(x, y, m.rows, k, z, swap);
-#if defined(ROTATE_V)
   rotate_part(m.v + p * m.v_rows, m.v + q * m.v_rows, m.v_rows, k, z, swap);
-#endif
   return 1;
 }
 
@@ -189,7 +179,7 @@ __kernel void jacobi_round(BUF(work), BUF(right), BUF(flags), JacobiRoundParams 
   const long a = i == 0 ? last : (p.round + i) % last, b = (p.round + last - i) % last;
   const long first = min(a, b) * p.block, second = max(a, b) * p.block;
   columns_t m = {PTR(work, VT) + batch * p.rows * p.columns, PTR(right, VT) + batch * p.columns * p.columns, p.rows,
-                 p.columns, p.columns};
+                 right_buf ? p.columns : 0, p.columns};
   int rotated = 0;
   for (int k = 0; k < 2 && p.round == 0; k++) {
     columns_t part = m;
@@ -272,8 +262,8 @@ ALWAYS_INLINE void complete_column(COLUMN w, __global const int* order, long kno
 __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), WORKSPACE, const JacobiParams P) {
   __local VT scratch[GROUP];
   const long batch = get_group_id(0), rows = P.rows, columns = P.columns;
-  columns_t m = {PTR(work, VT) + batch * rows * columns, PTR(right, VT) + batch * columns * columns, rows, columns,
-                 columns};
+  columns_t m = {PTR(work, VT) + batch * rows * columns, PTR(right, VT) + batch * columns * columns, rows,
+                 P.vectors ? columns : 0, columns};
   __global R* value = PTR(values, R) + batch * columns;
   __global R* singular = PTR(s, R) + batch * columns;
   __global int* place = PTR(order, int) + batch * columns;
@@ -285,9 +275,7 @@ __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), WORK
     }
     const R here = most_part(m.w + j * rows, rows);
     most = here > most || isnan(here) ? here : most;
-#if defined(ROTATE_V)
-    for (long i = LANE; i < columns; i += TEAM) m.v[j * columns + i] = FROM_REAL((R)(i == j));
-#endif
+    for (long i = LANE; i < m.v_rows; i += TEAM) m.v[j * columns + i] = FROM_REAL((R)(i == j));
   }
   most = group_most(most, scratch);
   const int finite = most < (R)INFINITY;
@@ -308,24 +296,22 @@ __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), WORK
   SYNC();
   sort_columns(value, place, columns, 1);
   for (long k = LID; k < columns; k += GROUP) singular[k] = finite ? value[place[k]] / scale : (R)NAN;
-#if defined(ROTATE_V)
-  for (long k = 0; k < columns; k++) {
+  for (long k = 0; P.vectors && k < columns; k++) {
     if (finite && value[place[k]] == 0) complete_column(m.w, place, k, rows, scratch);
   }
-  for (long k = TEAM_ID; k < columns; k += TEAMS) {
+  for (long k = TEAM_ID; P.vectors && k < columns; k += TEAMS) {
     CONST_COLUMN x = m.w + place[k] * rows;
     CONST_COLUMN y = m.v + place[k] * columns;
     for (long i = LANE; i < rows; i += TEAM) AT(l, batch, i, k) = P.conjugate & 2 ? CONJ(x[i]) : x[i];
     for (long i = LANE; i < columns; i += TEAM) AT(r, batch, i, k) = P.conjugate & 4 ? CONJ(y[i]) : y[i];
   }
-#endif
 }
 
 // Eigenvalues in ascending order, and the eigenvectors in place of the Hermitian matrix of which `a` holds a triangle.
 __kernel void eigh_small(MATRIX(a), BUF(s), BUF(info), WORKSPACE, const JacobiParams P) {
   __local VT scratch[GROUP];
   const long batch = get_group_id(0), n = P.columns;
-  columns_t m = {PTR(work, VT) + batch * n * n, PTR(right, VT) + batch * n * n, n, n, n};
+  columns_t m = {PTR(work, VT) + batch * n * n, PTR(right, VT) + batch * n * n, n, 0, n};
   __global R* value = PTR(values, R) + batch * n;
   __global R* eigenvalue = PTR(s, R) + batch * n;
   __global int* place = PTR(order, int) + batch * n;

@@ -1,15 +1,11 @@
 // A = L D L^T, or L D L^H of Hermitian matrices, with the pivots of Bunch and Kaufman. D has blocks of 1 x 1 and 2 x 2.
 // Pivots count from 1; both of a 2 x 2 block are the negative row that was exchanged with its second.
-// -D: those of linalg/columns.h; HERMITIAN.
+// -D: those of linalg/columns.h.
+#include "args/linalg.h"
 #include "linalg/columns.h"
 
-#if defined(HERMITIAN)
-#define TURN(a) CONJ(a)
-#define DIAGONAL(a) FROM_REAL(REAL(a))
-#else
-#define TURN(a) (a)
-#define DIAGONAL(a) (a)
-#endif
+#define TURN(a) (P.hermitian ? CONJ(a) : (a))
+#define DIAGONAL(a) (P.hermitian ? FROM_REAL(REAL(a)) : (a))
 // (1 + sqrt(17)) / 8, which bounds the growth of the elements.
 #define GROWTH ((R)0.6403882032022076)
 
@@ -33,8 +29,8 @@ static inline void exchange(__global VT* x, __global VT* y) {
 }
 
 // One work-group per matrix. Columns are contiguous; all items choose the pivot, each for itself.
-__kernel void ldl_factor(MATRIX(a), BUF(pivots), BUF(info), long n) {
-  const long batch = get_group_id(0);
+__kernel void ldl_factor(MATRIX(a), BUF(pivots), BUF(info), const LdlParams P) {
+  const long batch = get_group_id(0), n = P.n;
   __global int* pivot = PTR(pivots, int) + batch * n;
   int size = 1;
   for (long k = 0; k < n; k += size) {
@@ -103,16 +99,16 @@ __kernel void ldl_factor(MATRIX(a), BUF(pivots), BUF(info), long n) {
 }
 
 // Solves A X = B in place of B with the factors in a; one work-item per column. A pivot that is no row is reported.
-__kernel void ldl_solve(MATRIX(a), VECTOR(pivot), MATRIX(b), long n, long columns, BUF(err), int code) {
-  const long c = get_global_id(0), batch = get_global_id(1);
-  if (c >= columns) return;
+__kernel void ldl_solve(MATRIX(a), VECTOR(pivot), MATRIX(b), BUF(err), const LdlParams P) {
+  const long c = get_global_id(0), batch = get_global_id(1), n = P.n;
+  if (c >= P.columns) return;
   __global const int* pivots = PTR(pivot, const int) + batch * pivot_batch;
   long size;
   for (long k = 0; k < n; k += size) {
     size = pivots[k] > 0 || k + 1 == n ? 1 : 2;
     const long at = k + size - 1, row = abs(pivots[k]) - 1L;
     if (row < 0 || row >= n) {
-      netcl_report(PTR(err, int), code, 0, 0);
+      netcl_report(PTR(err, int), P.code, 0, 0);
     } else {
       exchange(&AT(b, batch, at, c), &AT(b, batch, row, c));
     }

@@ -16,7 +16,9 @@
 #define DIV(a, b) c_div(a, b)
 #define CONJ(a) c_conj(a)
 #define REAL(a) (a).x
+#define IMAGINARY(a) (a).y
 #define FROM_REAL(r) ((VT)(r, 0))
+#define NUMBER(re, im) ((VT)(re, im))
 #define MAGNITUDE(a) (fabs((a).x) + fabs((a).y))
 #define SQUARE(a) ((a).x * (a).x + (a).y * (a).y)
 #elif defined(ACC_FLOATING)
@@ -25,7 +27,9 @@ typedef VT R;
 #define DIV(a, b) ((a) / (b))
 #define CONJ(a) (a)
 #define REAL(a) (a)
+#define IMAGINARY(a) ((R)0)
 #define FROM_REAL(r) (r)
+#define NUMBER(re, im) (re)
 #define MAGNITUDE(a) fabs(a)
 #define SQUARE(a) ((a) * (a))
 #endif

@@ -30,14 +30,6 @@ constexpr const char* kJacobiFile = "linalg/jacobi.cl";
 constexpr int64_t kWholeColumns = 64;  // so many columns of a matrix are one work-group's work on a GPU
 constexpr int64_t kSweeps = 20;        // 10 are typical
 
-Kernel& jacobi_kernel(const Tensor& t, const char* name, bool rotate_v, int64_t teams) {
-  Device& device = netcl::device_of(t);
-  check_matrix_dtype(device, t.scalar_type(), name);
-  Defs defs = column_defs(t, teams);
-  if (rotate_v) defs.set("ROTATE_V", 1);
-  return kernel(device, kJacobiFile, name, defs);
-}
-
 // Whether LAPACK takes matrices of this size: the kernel has a work-item per matrix, and twice its operations.
 bool host_is_faster(const Tensor& a, int64_t rows, int64_t columns, int64_t least) {
   return netcl::device_of(a).is_cpu() && rows * columns > least && cpu_fallback_mode() != "error";
@@ -63,10 +55,10 @@ void svd_small(const Svd& j) {
   const Tensor values = at::empty({batches, columns}, j.s.options());
   const Tensor order = at::empty({batches, columns}, j.s.options().dtype(at::kInt));
   const Tensor &l = j.vectors ? j.l : work, &r = j.vectors ? j.r : work;
-  jacobi_kernel(j.a, "svd_small", j.vectors, 8)
+  column_kernel(j.a, kJacobiFile, "svd_small")
       .launch("aten::_linalg_svd", queue_of(j.a), {count(batches) * group_items(j.a)}, {group_items(j.a)}, buf(j.a),
               j.a.strides(), buf(l), l.strides(), buf(r), r.strides(), buf(j.s), buf(j.info), buf(work), buf(right),
-              buf(values), buf(order), JacobiParams{rows, columns, j.conjugate, 0, 0});
+              buf(values), buf(order), JacobiParams{rows, columns, j.conjugate, 0, j.vectors});
 }
 
 // Rotates the columns of `work` until they are orthogonal, and those of `right` if it is defined. 1 in the result: they
@@ -80,7 +72,7 @@ Tensor rotate_columns(const char* op, const Tensor& work, const Tensor& right) {
   p.blocks = round_up(ceil_div(columns, p.block), int64_t{2});
   p.sweeps = kSweeps;
   const Tensor flags = at::zeros({batches, kSweeps}, work.options().dtype(at::kInt));
-  Kernel& kernel = jacobi_kernel(work, "jacobi_round", right.defined(), teams);
+  Kernel& kernel = column_kernel(work, kJacobiFile, "jacobi_round", teams);
   for (p.sweep = 0; p.sweep < kSweeps; p.sweep++) {
     for (p.round = 0; p.round < p.blocks - 1; p.round++) {
       kernel.launch(op, queue_of(work), {count(p.blocks / 2) * group_items(work, teams), count(batches)},
@@ -194,7 +186,7 @@ void eigh_small(const Tensor& a, const Tensor& values, const Tensor& info, bool 
   const int64_t batches = a.size(0), n = a.size(2);
   const Tensor work = at::empty({batches, n, n}, a.options()), right = at::empty_like(work);
   const Tensor unsorted = at::empty_like(values), order = at::empty({batches, n}, values.options().dtype(at::kInt));
-  jacobi_kernel(a, "eigh_small", false, 8)
+  column_kernel(a, kJacobiFile, "eigh_small")
       .launch("aten::_linalg_eigh", queue_of(a), {count(batches) * group_items(a)}, {group_items(a)}, buf(a),
               a.strides(), buf(values), buf(info), buf(work), buf(right), buf(unsorted), buf(order),
               JacobiParams{n, n, 0, upper, vectors});

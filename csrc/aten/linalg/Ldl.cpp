@@ -15,13 +15,7 @@ namespace {
 
 using at::Tensor;
 
-Kernel& ldl_kernel(const Tensor& t, const char* name, bool hermitian) {
-  Device& device = netcl::device_of(t);
-  check_matrix_dtype(device, t.scalar_type(), name);
-  Defs defs = column_defs(t);
-  if (hermitian && t.is_complex()) defs.set("HERMITIAN", 1);
-  return kernel(device, "linalg/ldl.cl", name, defs);
-}
+constexpr const char* kLdlFile = "linalg/ldl.cl";
 
 void ldl_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& info, bool upper, bool hermitian) {
   TORCH_CHECK_NOT_IMPLEMENTED(!upper, "linalg_ldl_factor: netcl has no kernel for the upper triangle");
@@ -30,9 +24,9 @@ void ldl_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& 
   const ColumnBatch whole(input);
   const Tensor& a = whole.get();
   const Tensor chosen = pivots.view({-1, a.size(1)}).contiguous();
-  ldl_kernel(a, "ldl_factor", hermitian)
+  column_kernel(a, kLdlFile, "ldl_factor")
       .launch("aten::linalg_ldl_factor_ex", queue_of(a), {count(a.size(0)) * group_items(a)}, {group_items(a)}, buf(a),
-              a.strides(), buf(chosen), buf(info), a.size(1));
+              a.strides(), buf(chosen), buf(info), LdlParams{a.size(1), hermitian, 0, 0});
   whole.finish();
   if (!chosen.is_alias_of(pivots)) pivots.copy_(chosen.view(pivots.sizes()));
 }
@@ -44,11 +38,12 @@ void ldl_solve_kernel(const Tensor& ld, const Tensor& pivots, const Tensor& b, b
   const Tensor factor = batch_like(ld, b), rows = batch_like(pivots.unsqueeze(-1), b).squeeze(-1).contiguous();
   Device& device = netcl::device_of(b);
   const int64_t n = x.get().size(1), columns = x.get().size(2);
-  ldl_kernel(b, "ldl_solve", hermitian)
+  column_kernel(b, kLdlFile, "ldl_solve")
       .launch("aten::linalg_ldl_solve", queue_of(b), {count(columns), count(x.get().size(0))}, element_group(device),
-              buf(factor), factor.strides(), buf(rows), rows.stride(0), buf(x.get()), x.get().strides(), n, columns,
+              buf(factor), factor.strides(), buf(rows), rows.stride(0), buf(x.get()), x.get().strides(),
               Buf{assert_buffer(device)},
-              int32_t(assert_message_code(device, "pivots passed to ldl_solve must be rows of LD")));
+              LdlParams{n, hermitian, columns,
+                        assert_message_code(device, "pivots passed to ldl_solve must be rows of LD")});
   x.finish();
 }
 

@@ -1,5 +1,5 @@
 // Compaction as in masked.cl, on GPUs: a work-group takes a chunk, tile by tile, in which a work-item takes EACH
-// neighbours. -D: BYTES (element size), GROUP (work-items per work-group), IDX (int, or long from 2^31 elements on).
+// neighbours. -D: BYTES (element size), GROUP (work-items per work-group), IDX (i32, or i64 from 2^31 elements on).
 #include "args/masked.h"
 #include "common/dtypes.h"
 #include "common/few.h"
@@ -8,6 +8,7 @@
 
 #define EACH 4
 #define TILE (GROUP * EACH)
+typedef CTYPE(IDX) index_t;
 
 // The rank of this work-item's first marked element, if it has `found` of them; `before` counts those of earlier tiles.
 ALWAYS_INLINE long rank_in_tile(uint found, long* before, __local uint* sums) {
@@ -48,10 +49,10 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void positions(BUF(o
     for (long i = first; i < last && rank < limit; i++) {
       if (!ANY_BIT(x[i])) continue;
       __global long* p = PTR(o, long) + rank++ * L.out_row;
-      IDX rest = (IDX)i;
+      index_t rest = (index_t)i;
       FOR_FEW(d, 0, L.ndim - 1, kMaxPositionDims) {
-        const IDX q = rest / (IDX)L.size[d];
-        p[(L.ndim - 1 - d) * L.out_column] = rest - q * (IDX)L.size[d];
+        const index_t q = rest / (index_t)L.size[d];
+        p[(L.ndim - 1 - d) * L.out_column] = rest - q * (index_t)L.size[d];
         rest = q;
       }
       p[0] = rest;

@@ -1,6 +1,6 @@
 // Max, average and fractional pooling over up to three dimensions, and their gradients. Tensors lie as
 // [plane][z][y][x], or as [image][z][y][x][channel] if LAST. -D: ACC (compute tag), IN (storage tag), LAST (0 or 1),
-// IDX (int, or long if a plane, or a tensor of pool_max_backward, has 2^31 elements), VEC (elements of a vector; 1 on
+// IDX (i32, or i64 if a plane, or a tensor of pool_max_backward, has 2^31 elements), VEC (elements of a vector; 1 on
 // GPUs). The lanes of a vector lie along the channels, of which there are at least VEC, or else along x.
 #include "args/pool.h"
 #include "common/extremes.h"
@@ -9,8 +9,8 @@
 #include "common/vector.h"
 
 // Positions in a plane.
-typedef CAT(IDX, CAT(V_, VEC)) VI;
-#define POSITIONS(v) CAT(convert_, CAT(IDX, CAT(V_, VEC)))(v)
+typedef VTYPE(IDX, VEC) VI;
+#define POSITIONS(v) CONVERT(IDX, VEC, v)
 
 static inline long channels(const PoolParams* P) { return LAST ? P->channels : 1; }
 static inline long pixels(const long size[3]) { return size[0] * size[1] * size[2]; }
@@ -89,10 +89,10 @@ ALWAYS_INLINE void put(__global STORAGE(IN)* p, VT v, const int lanes) {
 
 // The maximum of lanes that hold it for parts of a window, and its position, as if elements came in their order: the
 // first of equal ones, and the last NaN.
-static inline ST join_lanes(VT best, VI where, IDX* at) {
+static inline ST join_lanes(VT best, VI where, index_t* at) {
   lanes_t values;
   values.v = best;
-  IDX places[VEC];
+  index_t places[VEC];
   CAT(VSTORE_, VEC)(where, 0, places);
   ST found = LOWEST;
   for (int k = 0; k < VEC; k++) {
@@ -110,8 +110,8 @@ ALWAYS_INLINE void store_max(const box_t* w, const int lanes, long to, long c, c
   const PoolParams* P = w->P;
   const long step = lanes == ALONE ? 0 : lanes == ALONG_X ? P->stride[2] : 1;
   const int within = lanes == WITHIN_WINDOW;
-  const VI number = (VI)LANE_NUMBERS(VEC) * (VI)(lanes == ALONG_CHANNELS ? 0 : (IDX)step);
-  IDX first = (IDX)((w->z.begin * P->in[1] + w->y.begin) * P->in[2] + w->x.begin);
+  const VI number = (VI)LANE_NUMBERS(VEC) * (VI)(lanes == ALONG_CHANNELS ? 0 : (index_t)step);
+  index_t first = (index_t)((w->z.begin * P->in[1] + w->y.begin) * P->in[2] + w->x.begin);
   VT best[MANY];
   VI where[MANY];
   UNROLL for (int k = 0; k < count; k++) {
@@ -129,11 +129,11 @@ ALWAYS_INLINE void store_max(const box_t* w, const int lanes, long to, long c, c
       // A NaN is better than any number, and than an earlier NaN.
 #if VEC == 1
           if (v > best[k] || v != v) {
-            where[k] = (IDX)at;
+            where[k] = (index_t)at;
             best[k] = v;
           }
 #else
-          where[k] = POSITIONS((v > best[k]) | (v != v)) ? (VI)((IDX)at) + number : where[k];
+          where[k] = POSITIONS((v > best[k]) | (v != v)) ? (VI)((index_t)at) + number : where[k];
           best[k] = ((v > best[k]) | (v != v)) ? v : best[k];
 #endif
         }
@@ -306,13 +306,13 @@ __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   list_windows(&P, &all);
   for (long row = m.first; row < m.last; row++) {
     const long zy = row / P.in[1], plane = zy / P.in[0];
-    box_t w = {&P, covering(&P, 0, (IDX)(zy - plane * P.in[0])), covering(&P, 1, (IDX)(row - zy * P.in[1]))};
+    box_t w = {&P, covering(&P, 0, (index_t)(zy - plane * P.in[0])), covering(&P, 1, (index_t)(row - zy * P.in[1]))};
     w.src = PTR(src, const STORAGE(IN)) + plane * pixels(P.out) * channels(&P);
     w.dst = PTR(dst, STORAGE(IN)) + row * P.in[2] * channels(&P);
     w.all = &all;
     const int even_row = even_along(&P, 0, w.z) && even_along(&P, 1, w.y);
     for (long x = m.begin; x < m.end; x += w.x.length) {
-      w.x = covering(&P, 2, (IDX)x);
+      w.x = covering(&P, 2, (index_t)x);
       w.even = even_row && even_along(&P, 2, w.x) ? P.even : 0;
       // These windows cover the next elements as well, until one of them ends or another begins.
       const long ends = w.x.begin < P.out[2] ? window_of(&P, &all, 2, w.x.begin).end : P.in[2];
@@ -342,9 +342,9 @@ __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), const PoolP
   const long line = along ? P.in[2] : P.in[1] * P.in[2], begin = first * line, end = last * line, size = pixels(P.in);
   const long per_line = along ? P.out[2] : P.out[1] * P.out[2];
   __global ST* to = PTR(dst, ST) + plane * size * C;
-  const long origin = plane * pixels(P.out), until = covering(&P, along, (IDX)(last - 1)).end;
+  const long origin = plane * pixels(P.out), until = covering(&P, along, (index_t)(last - 1)).end;
   long cleared = first;
-  for (long o = covering(&P, along, (IDX)first).begin; o < until; o++) {
+  for (long o = covering(&P, along, (index_t)first).begin; o < until; o++) {
     const long clear_to = LAST ? clamp(window(&P, along, o).end, cleared, last) : last;
     clear(to, &m, C, cleared * line, clear_to * line);
     cleared = clear_to;
@@ -369,18 +369,18 @@ __kernel void pool_max_backward(BUF(src), BUF(index), BUF(dst), BUF(err), const 
   if (get_global_id(0) >= (ulong)(P.rows * P.in[2] * channels(&P))) return;
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN));
   __global const long* index = PTR(index, const long);
-  const IDX at = (IDX)get_global_id(0), inner = (IDX)channels(&P);
-  const IDX width = (IDX)P.in[2], height = (IDX)P.in[1], depth = (IDX)P.in[0];
-  const IDX pixel = at / inner, row = pixel / width, zy = row / height, plane = zy / depth;
-  const IDX x = pixel - row * width, y = row - zy * height, z = zy - plane * depth;
+  const index_t at = (index_t)get_global_id(0), inner = (index_t)channels(&P);
+  const index_t width = (index_t)P.in[2], height = (index_t)P.in[1], depth = (index_t)P.in[0];
+  const index_t pixel = at / inner, row = pixel / width, zy = row / height, plane = zy / depth;
+  const index_t x = pixel - row * width, y = row - zy * height, z = zy - plane * depth;
   const long own = ((long)z * height + y) * width + x, size = (long)depth * height * width;
   const window_t wz = covering(&P, 0, z), wy = covering(&P, 1, y), wx = covering(&P, 2, x);
   ST sum = 0;
-  for (IDX oz = (IDX)wz.begin; oz < wz.end; oz++)
-    for (IDX oy = (IDX)wy.begin; oy < wy.end; oy++) {
-      const IDX line = ((plane * (IDX)P.out[0] + oz) * (IDX)P.out[1] + oy) * (IDX)P.out[2];
-      for (IDX ox = (IDX)wx.begin; ox < wx.end; ox++) {
-        const IDX from = (line + ox) * inner + (at - pixel * inner);
+  for (index_t oz = (index_t)wz.begin; oz < wz.end; oz++)
+    for (index_t oy = (index_t)wy.begin; oy < wy.end; oy++) {
+      const index_t line = ((plane * (index_t)P.out[0] + oz) * (index_t)P.out[1] + oy) * (index_t)P.out[2];
+      for (index_t ox = (index_t)wx.begin; ox < wx.end; ox++) {
+        const index_t from = (line + ox) * inner + (at - pixel * inner);
         const long chosen = index[from];
         if (chosen == own) sum += LOAD(IN, ACC, 1, src, from);
         if (chosen < 0 || chosen >= size) netcl_report(PTR(err, int), code, chosen, size);

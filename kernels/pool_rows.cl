@@ -1,6 +1,6 @@
 // The gradient of average pooling on a CPU, for contiguous tensors of floats. Outputs first become shares: sums of
 // their gradients along z and y, divided by the size of the window. Each input then sums the shares that cover it along
-// x. -D: ACC (compute tag), IN (storage tag), IDX (int, or long if a plane has 2^31 elements), VEC (4 or 8).
+// x. -D: ACC (compute tag), IN (storage tag), IDX (i32, or i64 if a plane has 2^31 elements), VEC (4 or 8).
 #include "args/pool.h"
 #include "common/pool_window.h"
 #include "common/vector.h"
@@ -118,8 +118,8 @@ static inline const ST* sum_steps(const PoolParams* P, const lines_t* w, __globa
 static inline const ST* sum_windows(const PoolParams* P, const lines_t* w, __global const STORAGE(IN)* src, long begin,
                                     long end, scratch_t* s) {
   for (long i = 0; i < end - begin; i++) s->sums[i] = 0;
-  const long last = covering(P, 2, (IDX)(end - 1)).end;
-  for (long o0 = covering(P, 2, (IDX)begin).begin; o0 < last; o0 += SPAN) {
+  const long last = covering(P, 2, (index_t)(end - 1)).end;
+  for (long o0 = covering(P, 2, (index_t)begin).begin; o0 < last; o0 += SPAN) {
     const long o1 = min(o0 + SPAN, last);
     find_shares(P, w, src, o0, o1, s->shares);
     for (long o = o0; o < o1; o++) {
@@ -141,7 +141,7 @@ __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
   const ST* sums = scratch.sums;
   for (long row = first; row < last; row++) {
     const long zy = row / P.in[1], plane = zy / P.in[0], y = row - zy * P.in[1];
-    const window_t cz = covering(&P, 0, (IDX)(zy - plane * P.in[0])), cy = covering(&P, 1, (IDX)y);
+    const window_t cz = covering(&P, 0, (index_t)(zy - plane * P.in[0])), cy = covering(&P, 1, (index_t)y);
     // Neighbouring rows under the same windows are equal.
     const int again = row > first && y > 0 && cy.begin == w.y.begin && cy.end == w.y.end && P.in[2] <= SPAN;
     w.z = cz;

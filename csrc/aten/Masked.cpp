@@ -124,7 +124,7 @@ struct Chunks {
   void launch(const char* op, const char* name, size_t bytes, const Args&... args) const {
     Device& dev = netcl::device_of(starts);
     Defs defs = bytes_defs(bytes);
-    defs.set("GROUP", group).set("IDX", params.n > std::numeric_limits<int32_t>::max() ? "long" : "int");
+    defs.set("GROUP", group).set("IDX", params.n > std::numeric_limits<int32_t>::max() ? "i64" : "i32");
     kernel(dev, file, name, defs)
         .launch(op, queue_of(starts), {static_cast<size_t>(items * group)}, {static_cast<size_t>(group)}, args...);
   }

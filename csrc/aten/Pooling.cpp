@@ -123,7 +123,7 @@ int64_t taps(const PoolParams& p, const Tensor& in, const Tensor& out) {
 Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
   Defs d;
   d.set("ACC", compute_tag(t.scalar_type())).set("IN", dtype_tag(t.scalar_type()));
-  d.set("IDX", wide_index(p, most) ? "long" : "int");
+  d.set("IDX", wide_index(p, most) ? "i64" : "i32");
   return d;
 }
 

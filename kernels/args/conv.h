@@ -25,8 +25,14 @@ typedef struct {
   int64_t src_group;   // from one group's source to the next group's
   int64_t src_end;     // elements of the source
   int64_t contiguous;  // from each multiple of this number on, this many offsets of the table are consecutive
+  int64_t lines;       // conv_panels: whether the elements of a column are neighbours
 } ConvPackParams;
-SAME_SIZE(ConvPackParams, 7 * 8)
+SAME_SIZE(ConvPackParams, 8 * 8)
+
+// conv_gemm_blocks copies this many taps of so many tiles, and multiplies them by so many panels, before the next ones.
+CONSTANT(kBlockTaps, 128)
+CONSTANT(kBlockTiles, 4)
+CONSTANT(kBlockPanels, 8)
 
 // conv_gemm, conv_tiled, conv_units: out (m x n) = gathered (m x k) * packed (k x n) + bias, for each group. If k is
 // split, slice s writes its sum to out + s * out_slice.

@@ -1,6 +1,6 @@
-// The windows of pooling along one dimension. -D: IDX (int or long), the type that covering() computes positions in.
+// The windows of pooling along one dimension. -D: IDX (i32 or i64), the dtype that covering() computes positions in.
 #include "args/pool.h"
-#include "common/common.h"
+#include "common/dtypes.h"
 
 // The window of an output: elements [begin, end), and the number that an average divides by.
 typedef struct {
@@ -54,9 +54,10 @@ static inline int even_along(const PoolParams* P, int d, window_t w) {
 }
 
 #ifdef IDX
+typedef CTYPE(IDX) index_t;
 // The outputs whose windows may hold input `i`: [begin, end).
-static inline window_t covering(const PoolParams* P, int d, IDX i) {
-  const IDX in = (IDX)P->in[d], out = (IDX)P->out[d], stride = (IDX)P->stride[d];
+static inline window_t covering(const PoolParams* P, int d, index_t i) {
+  const index_t in = (index_t)P->in[d], out = (index_t)P->out[d], stride = (index_t)P->stride[d];
   window_t w;
   w.length = 0;
   if (P->adaptive) {
@@ -64,7 +65,7 @@ static inline window_t covering(const PoolParams* P, int d, IDX i) {
     w.end = ((i + 1) * out + in - 1) / in;
     return w;
   }
-  const IDX at = i + (IDX)P->pad[d], reach = (IDX)((P->ker[d] - 1) * P->dil[d]);
+  const index_t at = i + (index_t)P->pad[d], reach = (index_t)((P->ker[d] - 1) * P->dil[d]);
   w.begin = at > reach ? (at - reach - 1) / stride + 1 : 0;
   w.end = min(at / stride + 1, out);
   return w;

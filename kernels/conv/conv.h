@@ -17,12 +17,16 @@
 // For the gradient of the weight, pixels and taps change places. If there are few pixels and many channels, the weight
 // is gathered and the pixels are packed.
 //
-// -D: ACC (tag of the compute type: f32 or f64), IN and OUT (storage tags of what is read and written), OFFSET (int or
-// long: type of a table). The product's kernels also take the tile: MR x NV vectors of VEC elements, and ENGINE_AMX or
+// -D: ACC (tag of the compute type: f32 or f64), IN and OUT (storage tags of what is read and written), IDX (i32 or
+// i64: dtype of a table). The product's kernels also take the tile: MR x NV vectors of VEC elements, and ENGINE_AMX or
 // ENGINE_AVX512_BF16 with PARTS if a matrix engine multiplies (kernels/gemm/gemm_engine.h).
 #include "args/conv.h"
 #include "common/transpose.h"
 #include "common/vector.h"
+
+#ifdef IDX
+typedef CTYPE(IDX) offset_t;
+#endif
 
 #if defined(ENGINE_AMX) || defined(ENGINE_AVX512_BF16)
 #define ENGINE

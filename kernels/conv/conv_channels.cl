@@ -1,13 +1,15 @@
 // Convolutions of channels_last images on a CPU, with vectors along the channels of the result: depthwise ones, and
 // those with few channels per group. See conv_channels.h. -D: also KW (taps along a row), STEP and APART (distance of a
-// row's pixels, and of its taps, in the source), REVERSED (1 if the last tap of a row comes first in the source), CI
-// and NCO (source and output channels per group; both are powers of two, or NCO is at least VEC), SOURCE_VEC (elements
-// of the source in a vector of it, at most VEC), BLOCK (output channels of a work-item), SPACE (elements of the weights
-// of BLOCK channels).
+// row's pixels, and of its taps, in the source; it is negative if a row's last tap comes first there), CI and NCO
+// (source and output channels per group; both are powers of two, or NCO is at least VEC), SOURCE_VEC (elements of the
+// source in a vector of it, at most VEC), BLOCK (output channels of a work-item), SPACE (elements of the weights of
+// BLOCK channels).
 #include "conv/conv_channels.h"
 
-// The pixels of the source from the first tap of X pixels to the last.
-#define SPAN ((X - 1) * STEP + (KW - 1) * APART + 1)
+#define REVERSED ((APART) < 0)
+#define BESIDE (REVERSED ? -(APART) : (APART))
+// The pixels of the source from the first tap of MR pixels to the last.
+#define SPAN ((MR - 1) * STEP + (KW - 1) * BESIDE + 1)
 
 typedef union {
   VTYPE(ACC, SOURCE_VEC) v;
@@ -71,26 +73,26 @@ ALWAYS_INLINE void add_row(__global const STORAGE(IO)* x, const ST* w, long firs
   UNROLL for (int k = 0; k < KW; k++) UNROLL
     for (int c = 0; c < CI; c++) {
       const VT weight = CAT(VLOAD_, VEC)(0, w + (k * CI + c) * BLOCK);
-      UNROLL for (int i = 0; i < X; i++)
-        sum[i] = fma(spread(v[i * STEP + k * APART], c), weight, sum[i]);
+      UNROLL for (int i = 0; i < MR; i++)
+        sum[i] = fma(spread(v[i * STEP + k * BESIDE], c), weight, sum[i]);
     }
 }
 #else
 ALWAYS_INLINE void add_row(__global const STORAGE(IO)* x, const ST* w, long first, int count, bool inside,
                            const ConvChannelsParams* P, VT* sum) {
   UNROLL for (int k = 0; k < KW; k++) {
-    __global const STORAGE(IO)* from = x + k * APART * P->point;
+    __global const STORAGE(IO)* from = x + k * BESIDE * P->point;
     const ST* weights = w + k * CI * BLOCK;
-    const long begin = first + k * APART;
-    if (inside || (count == X && begin >= 0 && begin + (X - 1) * STEP < P->in_w)) {
+    const long begin = first + k * BESIDE;
+    if (inside || (count == MR && begin >= 0 && begin + (MR - 1) * STEP < P->in_w)) {
       for (int c = 0; c < CI; c++) {
         const VT weight = CAT(VLOAD_, VEC)(0, weights + c * BLOCK);
-        UNROLL for (int i = 0; i < X; i++)
+        UNROLL for (int i = 0; i < MR; i++)
           sum[i] = fma((VT)(LOAD(IO, ACC, 1, from + i * STEP * P->point, c)), weight, sum[i]);
       }
       continue;
     }
-    UNROLL for (int i = 0; i < X; i++) {
+    UNROLL for (int i = 0; i < MR; i++) {
       const long at = begin + i * STEP;
       if (i >= count || at < 0 || at >= P->in_w) continue;
       for (int c = 0; c < CI; c++)
@@ -110,20 +112,20 @@ __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChann
   for (long row = begin; row < end; row++) {
     GridRow R;
     find_row(&P, row, &R);
-    for (long next = 0; next < P.width; next += X) {
-      const long at = max(min(next, P.width - X), 0L);  // the last pixels overlap the previous ones
+    for (long next = 0; next < P.width; next += MR) {
+      const long at = max(min(next, P.width - MR), 0L);  // the last pixels overlap the previous ones
       const long first = at * STEP + P.first_x;
-      const int count = (int)min((long)X, P.width - at);
+      const int count = (int)min((long)MR, P.width - at);
       const bool inside = first >= 0 && first + SPAN <= P.in_w;
       __global STORAGE(IO)* to = PTR(out, STORAGE(IO)) + R.at + at * P.out_x + first_channel;
       for (int c = 0; c < channels; c += VEC) {
         const int channel = min(c, channels - VEC);  // the last vector overlaps the previous one
         __global const STORAGE(IO)* from =
             PTR(x, const STORAGE(IO)) + first * P.point + FIRST_SOURCE(first_channel + channel);
-        VT sum[X];
+        VT sum[MR];
         VT start = (VT)(0);
         if (bias_buf) start = CAT(VLOAD_, VEC)(0, PTR(bias, const ST) + first_channel + channel);
-        UNROLL for (int i = 0; i < X; i++)
+        UNROLL for (int i = 0; i < MR; i++)
           sum[i] = start;
         for (int r = 0; r < R.count; r++) {
           const ST* weights = table + R.tap[r] * (KW * CI * BLOCK) + channel;
@@ -132,7 +134,7 @@ __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChann
           else
             add_row(from + R.from[r], weights, first, count, false, &P, sum);
         }
-        UNROLL for (int i = 0; i < X; i++)
+        UNROLL for (int i = 0; i < MR; i++)
           if (i < count) STORE(IO, ACC, VEC, to + i * P.out_x + channel, 0, sum[i]);
       }
     }
@@ -148,17 +150,17 @@ __kernel void conv_channels(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChann
 // Not two rows of five taps: of five rows, the last pass would have only one.
 #define TAP_ROWS (KW * SUMS * 3 <= MOST_SUMS ? 3 : KW * SUMS * 2 <= 8 ? 2 : 1)
 
-// sum[k][c] += source channel c0 + c at tap k of each of X pixels * dy of the pixel.
+// sum[k][c] += source channel c0 + c at tap k of each of MR pixels * dy of the pixel.
 ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, const VT* dy, int c0, const ConvChannelsParams* P,
                                 VT (*sum)[SUMS]) {
 #if NCO < VEC
   source_t v[SPAN][SOURCES];
   load_pixels(x, 0, true, P, v);
 #endif
-  UNROLL for (int i = 0; i < X; i++) UNROLL
+  UNROLL for (int i = 0; i < MR; i++) UNROLL
     for (int k = 0; k < KW; k++) UNROLL
       for (int c = 0; c < SUMS; c++) {
-        const int place = i * STEP + k * APART;
+        const int place = i * STEP + k * BESIDE;
 #if NCO < VEC
         const VT s = spread(v[place], c0 + c);
 #else
@@ -172,16 +174,16 @@ ALWAYS_INLINE void add_products(__global const STORAGE(IO)* x, const VT* dy, int
 ALWAYS_INLINE void add_pixel(__global const STORAGE(IO)* x, VT dy, long first, int c0, const ConvChannelsParams* P,
                              VT (*sum)[SUMS]) {
   UNROLL for (int k = 0; k < KW; k++) {
-    if (first + k * APART < 0 || first + k * APART >= P->in_w) continue;
+    if (first + k * BESIDE < 0 || first + k * BESIDE >= P->in_w) continue;
 #if NCO < VEC
     source_t v[SOURCES];
-    load_pixel(x + k * APART * P->point, v);
+    load_pixel(x + k * BESIDE * P->point, v);
 #endif
     UNROLL for (int c = 0; c < SUMS; c++) {
 #if NCO < VEC
       const VT s = spread(v, c0 + c);
 #else
-      const VT s = (VT)(LOAD(IO, ACC, 1, x + k * APART * P->point, c0 + c));
+      const VT s = (VT)(LOAD(IO, ACC, 1, x + k * BESIDE * P->point, c0 + c));
 #endif
       sum[k][c] = fma(s, dy, sum[k][c]);
     }
@@ -231,17 +233,17 @@ ALWAYS_INLINE void find_taps(TapRows* R) {
 // The taps of a row that are known to exist: none, those along the row, or all of them.
 enum { NO_TAPS, TAPS_OF_ROWS, ALL_TAPS };
 
-// sum += the products of the pixels [at, end) of a row of the grid: a multiple of X, unless `known` is NO_TAPS.
+// sum += the products of the pixels [at, end) of a row of the grid: a multiple of MR, unless `known` is NO_TAPS.
 ALWAYS_INLINE void add_pixels(__global const STORAGE(IO)* x, __global const STORAGE(IO)* dy, const TapRows* R, long at,
                               long end, int known, VT (*sum)[KW][SUMS]) {
   const ConvChannelsParams* P = R->P;
-  const int step = known == NO_TAPS ? 1 : X;
+  const int step = known == NO_TAPS ? 1 : MR;
   const long next = step * STEP * P->point;
   long first = at * STEP + P->first_x;
   x += first * P->point;
   dy += at * P->out_x;
   for (; at < end; at += step, first += step * STEP, x += next, dy += step * P->out_x) {
-    VT g[X];
+    VT g[MR];
     UNROLL for (int i = 0; i < step; i++)
       g[i] = LOAD(IO, ACC, VEC, dy, i * P->out_x);
     UNROLL for (int r = 0; r < TAP_ROWS; r++) {
@@ -260,8 +262,8 @@ ALWAYS_INLINE void add_grid_row(__global const STORAGE(IO)* x, __global const ST
   const ConvChannelsParams* P = R->P;
   // The pixels [begin, end) have all their taps along the row.
   const long begin = clamp((STEP - 1 - P->first_x) / STEP, R->begin, R->end);
-  const long past = P->in_w - (KW - 1) * APART - P->first_x + STEP - 1;
-  const long most = min(max(past, 0L) / STEP, R->end), end = begin + max(most - begin, 0L) / X * X;
+  const long past = P->in_w - (KW - 1) * BESIDE - P->first_x + STEP - 1;
+  const long most = min(max(past, 0L) / STEP, R->end), end = begin + max(most - begin, 0L) / MR * MR;
   bool all = true;
   UNROLL for (int r = 0; r < TAP_ROWS; r++)
     all = all && R->exists[r];
@@ -317,7 +319,7 @@ static inline void store_table(const ST* table, long first_channel, int channels
 // Pixels that stay cached while every tap and channel vector uses them. Their sums are added to the table at once:
 // short sums lose less.
 #define CACHED 12288  // elements
-#define PIXELS_AT_ONCE (CACHED / (BLOCK + TAP_ROWS * STEP * max(FIRST_SOURCE(BLOCK), 1)) / X * X)
+#define PIXELS_AT_ONCE (CACHED / (BLOCK + TAP_ROWS * STEP * max(FIRST_SOURCE(BLOCK), 1)) / MR * MR)
 
 // Fetches the channels of `pixels` pixels, `distance` apart.
 ALWAYS_INLINE void fetch_pixels(__global const STORAGE(IO)* p, long pixels, long distance, int channels) {
@@ -340,9 +342,9 @@ __kernel void conv_channels_weight(BUF(x), BUF(dy), BUF(part), BUF(out), const C
   const long begin = get_global_id(0) * P.rows_per_item, end = min(begin + P.rows_per_item, P.rows);
   const long first_channel = get_global_id(1) * BLOCK, tap_rows = P.taps_z * P.taps_y;
   const int channels = (int)min((long)BLOCK, P.channels - first_channel);
-  const long pixels = max(PIXELS_AT_ONCE, 4 * X), rows = max(pixels / P.width, 1L);
-  // A row's first part also has the pixels that lack a tap, so that each part has whole groups of X pixels.
-  const long lead = clamp((STEP - 1 - P.first_x) / STEP, 0L, P.width) % X;
+  const long pixels = max(PIXELS_AT_ONCE, 4 * MR), rows = max(pixels / P.width, 1L);
+  // A row's first part also has the pixels that lack a tap, so that each part has whole groups of MR pixels.
+  const long lead = clamp((STEP - 1 - P.first_x) / STEP, 0L, P.width) % MR;
   ST table[SPACE];
   for (int i = 0; i < SPACE; i += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, table + i);
   for (long row = begin; row < end; row += rows) {

@@ -1,6 +1,6 @@
 // Shared by conv_channels.cl and conv_channels_few.cl: convolutions of channels_last images on a CPU, with vectors
 // along the channels. Nothing is copied; rows of taps outside of the source are skipped.
-// -D: ACC (compute tag), IO (storage tag of source and result), VEC (at most the channels), X (pixels at once).
+// -D: ACC (compute tag), IO (storage tag of source and result), VEC (at most the channels), MR (pixels at once).
 #include "args/conv.h"
 #include "common/vector.h"
 

@@ -80,12 +80,12 @@ ALWAYS_INLINE void find_source(Source* S, __global const STORAGE(IO)* x, long ro
   }
 }
 
-// Whether all vectors of X * PIXELS pixels lie in the row, for all taps; `start` is the first tap's element.
+// Whether all vectors of MR * PIXELS pixels lie in the row, for all taps; `start` is the first tap's element.
 static inline bool lies_inside(const ConvChannelsParams* P, long start) {
 #if RING
   return true;
 #else
-  const long last = (KW - 1) * APART, reach = (X - 1) * PIXELS * STEP;
+  const long last = (KW - 1) * APART, reach = (MR - 1) * PIXELS * STEP;
   return start + min(last, 0L) * P->point >= 0 &&
          start + (reach + max(last, 0L)) * P->point + VEC <= P->in_w * P->point;
 #endif
@@ -225,7 +225,7 @@ ALWAYS_INLINE void add_rows(const Source* S, long start, bool inside, const ST* 
       VT weight[NCO];
       UNROLL for (int co = 0; co < NCO; co++)
         weight[co] = CAT(VLOAD_, VEC)(co, weights);
-      UNROLL for (int i = 0; i < X; i++) {
+      UNROLL for (int i = 0; i < MR; i++) {
         const VT v = load_source(S, r, start + k * apart + i * next, inside);
         UNROLL for (int co = 0; co < NCO; co++)
           sum[i][co] = fma(v, weight[co], sum[i][co]);
@@ -250,16 +250,16 @@ __kernel void conv_flat(BUF(x), BUF(w), BUF(bias), BUF(out), const ConvChannelsP
       bias[j] = start_at[j].v;
     for (long row = begin; row < end; row++) {
       find_source(&S, PTR(x, const STORAGE(IO)), row);
-      for (long at = 0; at < P.width; at += X * PIXELS) {
+      for (long at = 0; at < P.width; at += MR * PIXELS) {
         const long start = (at * STEP + P.first_x) * POINT(&P) + S.group * CI;
-        VT sum[X][NCO];
-        UNROLL for (int i = 0; i < X; i++) UNROLL
+        VT sum[MR][NCO];
+        UNROLL for (int i = 0; i < MR; i++) UNROLL
           for (int co = 0; co < NCO; co++) sum[i][co] = (VT)(0);
         if (lies_inside(&P, start))
           add_rows(&S, start, true, table, sum);
         else
           add_rows(&S, start, false, table, sum);
-        UNROLL for (int i = 0; i < X; i++) {
+        UNROLL for (int i = 0; i < MR; i++) {
           const long pixel = at + i * PIXELS;
           if (pixel >= P.width) break;
           VT result[RESULT_VECTORS];
@@ -303,14 +303,14 @@ ALWAYS_INLINE void spread_gradients(__global const STORAGE(IO)* dy, long count, 
     g[co] = CAT(VLOAD_, VEC)(0, line[co]);
 }
 
-// table[tap][co] += the source at each tap * the gradients of X vectors, which begin with pixel `at` of the row. Lanes
+// table[tap][co] += the source at each tap * the gradients of MR vectors, which begin with pixel `at` of the row. Lanes
 // of pixels beyond the row are zeros in both factors, since either may be infinite.
 ALWAYS_INLINE void add_products(const Source* S, __global const STORAGE(IO)* dy, long at, bool inside, ST* table) {
   const ConvChannelsParams* P = S->P;
   const long next = PIXELS * STEP * POINT(P), apart = APART * POINT(P);
   const long start = (at * STEP + P->first_x) * POINT(P) + S->group * CI;
-  VT g[X][NCO], lanes[X];
-  UNROLL for (int i = 0; i < X; i++) {
+  VT g[MR][NCO], lanes[MR];
+  UNROLL for (int i = 0; i < MR; i++) {
     const long count = max(P->width - at - i * PIXELS, 0L);
     lanes[i] = (VT)((ST)(min(count, (long)PIXELS) * (GROUPS * CI)));
     spread_gradients(dy + i * PIXELS * P->out_x, count, P, g[i]);
@@ -321,7 +321,7 @@ ALWAYS_INLINE void add_products(const Source* S, __global const STORAGE(IO)* dy,
       VT part[NCO];
       UNROLL for (int co = 0; co < NCO; co++)
         part[co] = CAT(VLOAD_, VEC)(co, to);
-      UNROLL for (int i = 0; i < X; i++) {
+      UNROLL for (int i = 0; i < MR; i++) {
         VT v = load_source(S, r, start + k * apart + i * next, inside);
         if (!inside) v = (VT)LANE_NUMBERS(VEC) < lanes[i] ? v : (VT)(0);
         UNROLL for (int co = 0; co < NCO; co++)
@@ -346,10 +346,10 @@ __kernel void conv_flat_weight(BUF(x), BUF(dy), BUF(part), BUF(out), const ConvC
     for (int i = 0; i < SPACE; i += VEC) CAT(VSTORE_, VEC)((VT)(0), 0, table + i);
     for (long row = begin; row < end; row++) {
       find_source(&S, PTR(x, const STORAGE(IO)), row);
-      for (long at = 0; at < P.width; at += X * PIXELS) {
+      for (long at = 0; at < P.width; at += MR * PIXELS) {
         __global const STORAGE(IO)* dy = PTR(dy, const STORAGE(IO)) + S.row.at + at * P.out_x + S.group * NCO;
         const long start = (at * STEP + P.first_x) * POINT(&P) + S.group * CI;
-        if (at + X * PIXELS <= P.width && lies_inside(&P, start))
+        if (at + MR * PIXELS <= P.width && lies_inside(&P, start))
           add_products(&S, dy, at, true, table);
         else
           add_products(&S, dy, at, false, table);

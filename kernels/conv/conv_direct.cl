@@ -1,6 +1,6 @@
 // Direct convolution with vectors along a row of pixels, for depthwise convolutions and others with few output channels
 // per group, for which a tile of channels would be mostly empty. x has room after its last row, since a vector may
-// reach beyond it. -D: ACC (compute tag), OUT (storage tag), OFFSET (type of the tables), VEC, NCO (output channels per
+// reach beyond it. -D: ACC (compute tag), OUT (storage tag), IDX (dtype of the table), VEC, NCO (output channels per
 // group).
 #include "conv/conv_rows.h"
 
@@ -8,7 +8,7 @@
 #define ROWS (NCO == 1 ? 4 : NCO == 2 ? 2 : 1)
 
 typedef struct {
-  __global const OFFSET *x_tap, *w_tap;
+  __global const offset_t *x_tap, *w_tap;
   __global const ST* w;
   long taps, w_out;
 } Taps;
@@ -58,7 +58,7 @@ __kernel void conv_direct(BUF(x), BUF(x_tap), BUF(w), BUF(w_tap), BUF(bias), BUF
   const long first = (block - plane0 * blocks) * ROWS, last = min(first + ROWS, P.rows);
   const long x0 = (get_global_id(0) - block * strips) * VEC, x1 = min(x0 + VEC, P.width);
 #endif
-  Taps T = {PTR(x_tap, const OFFSET), PTR(w_tap, const OFFSET), 0, P.taps, P.w_out};
+  Taps T = {PTR(x_tap, const offset_t), PTR(w_tap, const offset_t), 0, P.taps, P.w_out};
   for (long plane = plane0; plane < end; plane++) {
     const long image = plane / P.groups, group = plane - image * P.groups;
     __global const ST* x = PTR(x, const ST) + image * P.x_image + group * P.x_group;

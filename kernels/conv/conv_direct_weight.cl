@@ -1,6 +1,6 @@
 // The gradient of a depthwise convolution's weight: products of a plane of dy and shifted planes of x, over all images.
 // c_out is the number of channels of dy per group, out_* its strides.
-// -D: ACC (compute tag), IN (storage tag of dy), OUT, OFFSET (type of the table), VEC, TAPS (weights per work-item),
+// -D: ACC (compute tag), IN (storage tag of dy), OUT, IDX (dtype of the table), VEC, TAPS (weights per work-item),
 // GROUP (on a GPU, the work-items of a work-group).
 #include "common/join_group.h"
 #include "conv/conv_rows.h"
@@ -44,7 +44,7 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
     VT sums[TAPS];
     ST sum[TAPS];
     UNROLL for (int t = 0; t < TAPS; t++) {
-      tap[t] = PTR(x_tap, const OFFSET)[min(r + t, P.taps - 1)];
+      tap[t] = PTR(x_tap, const offset_t)[min(r + t, P.taps - 1)];
       sums[t] = (VT)(0);
       sum[t] = 0;
     }
@@ -87,7 +87,7 @@ __kernel void conv_direct_weight(BUF(x), BUF(x_tap), BUF(dy), BUF(dw), const Con
   long tap[TAPS];
   ST sum[TAPS];
   UNROLL for (int t = 0; t < TAPS; t++) {
-    tap[t] = PTR(x_tap, const OFFSET)[min(r + t, P.taps - 1)];
+    tap[t] = PTR(x_tap, const offset_t)[min(r + t, P.taps - 1)];
     sum[t] = 0;
   }
   const uint width = (uint)P.width, height = (uint)P.height, pixels = (uint)P.rows * width;

@@ -12,7 +12,7 @@
 
 // Copies `count` taps of one row or column, x[tap[0]] …, to consecutive elements. `left` of their offsets are
 // consecutive, then `contiguous` at a time.
-static inline void gather(__global const STORAGE(IN)* x, __global const OFFSET* tap, int count, int left,
+static inline void gather(__global const STORAGE(IN)* x, __global const offset_t* tap, int count, int left,
                           long contiguous, int part, TO panel_t* to) {
   for (int i = 0; i < count;) {
     const int n = min(min(left, 16), count - i);
@@ -36,7 +36,7 @@ static inline void gather(__global const STORAGE(IN)* x, __global const OFFSET* 
 // --- columns: conv_pack -------------------------------------------------------------------------------------------
 #ifndef OUT
 // Packs the taps [r, r + 32) of all columns of a panel.
-ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, long r,
+ALWAYS_INLINE void pack_k_block(__global const STORAGE(IN)* src, const long* col, __global const offset_t* tap, long r,
                                 int part, const ConvPackParams* P, __global panel_t* panel) {
   const int left = (int)(P->contiguous - r % P->contiguous);
   const bool whole = r + 32 <= P->k;
@@ -99,7 +99,7 @@ ALWAYS_INLINE ROW_PAIRS pairs_by_four(__global const STORAGE(IN)* x, const long*
 }
 
 // Packs 32 taps of a tile's rows, which are read across the rows and transposed.
-ALWAYS_INLINE void pack_across(__global const STORAGE(IN)* x, const long* row, __global const OFFSET* tap,
+ALWAYS_INLINE void pack_across(__global const STORAGE(IN)* x, const long* row, __global const offset_t* tap,
                                bool neighbours, int part, __global panel_t* to) {
   for (int l = 0; l < MR; l += A_ROWS) {
     uint16 v[16];
@@ -113,8 +113,8 @@ ALWAYS_INLINE void pack_across(__global const STORAGE(IN)* x, const long* row, _
 }
 #if A_ROWS == 8
 // 64 taps of eight rows that lie side by side: 32 in each half of the vectors.
-ALWAYS_INLINE void pack_two_across(__global const STORAGE(IN)* x, const long* row, __global const OFFSET* tap, int part,
-                                   __global panel_t* to) {
+ALWAYS_INLINE void pack_two_across(__global const STORAGE(IN)* x, const long* row, __global const offset_t* tap,
+                                   int part, __global panel_t* to) {
   uint16 v[16];
   UNROLL for (int i = 0; i < 16; i++)
     v[i] = (uint16)(pairs_of_neighbours(x, row, tap[2 * i], tap[2 * i + 1], part),
@@ -125,7 +125,7 @@ ALWAYS_INLINE void pack_two_across(__global const STORAGE(IN)* x, const long* ro
 }
 #endif
 // Packs 32 taps of each row, one by one.
-ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* x, const long* row, __global const OFFSET* tap, int part,
+ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* x, const long* row, __global const offset_t* tap, int part,
                              __global panel_t* to) {
   for (int i = 0; i < MR; i++) {
     __global uint* line = (__global uint*)(to + AT_A(i, 0));
@@ -142,7 +142,7 @@ ALWAYS_INLINE void prepare_rows(const Tile* T) {
   const long contiguous = T->contiguous;
   for (int part = 0; part < PARTS; part++)
     for (long r = T->begin; r < T->end; r += 32) {
-      __global const OFFSET* tap = T->tap + r;
+      __global const offset_t* tap = T->tap + r;
       __global panel_t* to = T->packed + part * A_PART + (r - T->begin) * (MR * PARTS);
       const int count = (int)min(32L, T->end - r);
 #if A_ROWS == 8

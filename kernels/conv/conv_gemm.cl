@@ -8,7 +8,7 @@
 // one) and the taps [begin, end); `contiguous` of their offsets at a time are consecutive.
 typedef struct {
   __global const STORAGE(IN)* x;
-  __global const OFFSET* tap;
+  __global const offset_t* tap;
   const long* row;
   int height;
   long begin, end, contiguous;
@@ -95,7 +95,7 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), BUF(packe
   long row[MR], out_row[MR];
   Tile T;
   T.x = PTR(x, const STORAGE(IN)) + group * G.x_group;
-  T.tap = PTR(tap, const OFFSET);
+  T.tap = PTR(tap, const offset_t);
   T.row = row;
   T.begin = begin;
   T.end = min(begin + G.k_slice, G.k);
@@ -122,52 +122,53 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), BUF(packe
   ENGINE_END();
 }
 
-#ifdef BLOCK
-// Copies the taps [begin, end) of TILES tiles to left[tap][row]. VEC divides the channels, so a vector of rows lies in
-// one pixel. Vectors beyond the last row read that row's.
-ALWAYS_INLINE void gather_block(const Tile* T, long begin, long end, ST (*left)[TILES * MR]) {
-  __global const ST* from[TILES * MR / VEC];
-  UNROLL for (int v = 0; v < TILES * MR / VEC; v++)
+#ifndef ENGINE
+// Copies the taps [begin, end) of kBlockTiles tiles to left[tap][row]. VEC divides the channels, so a vector of rows
+// lies in one pixel. Vectors beyond the last row read that row's.
+ALWAYS_INLINE void gather_block(const Tile* T, long begin, long end, ST (*left)[kBlockTiles * MR]) {
+  __global const ST* from[kBlockTiles * MR / VEC];
+  UNROLL for (int v = 0; v < kBlockTiles * MR / VEC; v++)
     from[v] = T->x + T->row[v * VEC + VEC - 1] - (VEC - 1);
   for (long r = begin; r < end; r++) {
-    const OFFSET tap = T->tap[r];
-    UNROLL for (int v = 0; v < TILES * MR / VEC; v++)
+    const offset_t tap = T->tap[r];
+    UNROLL for (int v = 0; v < kBlockTiles * MR / VEC; v++)
       CAT(VSTORE_, VEC)(CAT(VLOAD_, VEC)(0, from[v] + tap), v, left[r - begin]);
   }
 }
 
 // Prefetches what gather_block() copies of a tap. The processor does not foresee it, since pixels lie far apart.
 ALWAYS_INLINE void fetch_tap(const Tile* T, long r) {
-  UNROLL for (int v = 0; v < TILES * MR / VEC; v++)
+  UNROLL for (int v = 0; v < kBlockTiles * MR / VEC; v++)
     FETCH_LINE(T->x + T->tap[r] + T->row[v * VEC]);
 }
 
 // As conv_gemm, without a bias, for rows that are neighbours and taps that are not, as in the gradient of the weight
 // for channels_last images. There a tile uses a few bytes of each cache line, and lines that lie a power of two apart
-// evict each other. So BLOCK taps of TILES tiles are copied, and multiplied by PANELS panels, before the next ones.
+// evict each other. So kBlockTaps taps of kBlockTiles tiles are copied, and multiplied by kBlockPanels panels, before
+// the next ones.
 __kernel void conv_gemm_blocks(BUF(x), BUF(tap), BUF(b), BUF(out), const ConvGemmParams G) {
-  const long panel0 = get_global_id(1) * PANELS;
-  const int panels = (int)min((long)PANELS, G.n_panels - panel0);
+  const long panel0 = get_global_id(1) * kBlockPanels;
+  const int panels = (int)min((long)kBlockPanels, G.n_panels - panel0);
   const long slice = (long)get_global_id(2) / G.groups, group = get_global_id(2) - slice * G.groups;
   const long begin = slice * G.k_slice, k_end = min(begin + G.k_slice, G.k);
   __global const ST* b = PTR(b, const ST) + (group * G.n_panels + panel0) * G.k * NR;
   __global STORAGE(OUT)* out = PTR(out, STORAGE(OUT)) + slice * G.out_slice + group * G.out_group;
-  ST left[BLOCK][TILES * MR];
-  VT total[TILES][PANELS][MR][NV], sum[MR][NV];
-  long row[TILES * MR];
+  ST left[kBlockTaps][kBlockTiles * MR];
+  VT total[kBlockTiles][kBlockPanels][MR][NV], sum[MR][NV];
+  long row[kBlockTiles * MR];
   Tile T;
   T.x = PTR(x, const STORAGE(IN)) + group * G.x_group;
-  T.tap = PTR(tap, const OFFSET);
+  T.tap = PTR(tap, const offset_t);
   T.row = row;
   const long first = (long)get_global_id(0) * G.m_tiles * MR, last = min(first + G.m_tiles * MR, G.m);
-  for (long top = first; top < last; top += TILES * MR) {
-    const int height = (int)min((long)TILES * MR, G.m - top), tiles = (height + MR - 1) / MR;
-    offsets_from(&G.rows, top, G.m, TILES * MR, row);
-    const int fetched = (BLOCK + panels * tiles - 1) / (panels * tiles);  // taps per product
-    for (long r = begin; r < k_end; r += BLOCK) {
-      const int taps = (int)min((long)BLOCK, k_end - r);
+  for (long top = first; top < last; top += kBlockTiles * MR) {
+    const int height = (int)min((long)kBlockTiles * MR, G.m - top), tiles = (height + MR - 1) / MR;
+    offsets_from(&G.rows, top, G.m, kBlockTiles * MR, row);
+    const int fetched = (kBlockTaps + panels * tiles - 1) / (panels * tiles);  // taps per product
+    for (long r = begin; r < k_end; r += kBlockTaps) {
+      const int taps = (int)min((long)kBlockTaps, k_end - r);
       gather_block(&T, r, r + taps, left);
-      long next = r + BLOCK;  // a tap of the next block
+      long next = r + kBlockTaps;  // a tap of the next block
       for (int p = 0; p < panels; p++)
         for (int t = 0; t < tiles; t++) {
           for (int j = 0; j < fetched && next < k_end; j++) fetch_tap(&T, next++);
@@ -179,7 +180,7 @@ __kernel void conv_gemm_blocks(BUF(x), BUF(tap), BUF(b), BUF(out), const ConvGem
             for (int v = 0; v < NV; v++) total[t][p][i][v] = r == begin ? sum[i][v] : total[t][p][i][v] + sum[i][v];
         }
     }
-    offsets_from(&G.out_rows, top, G.m, TILES * MR, row);
+    offsets_from(&G.out_rows, top, G.m, kBlockTiles * MR, row);
     for (int t = 0; t < tiles; t++)
       for (int p = 0; p < panels; p++)
         store_tile(total[t][p], out, row + t * MR, (panel0 + p) * NR, &G, min(MR, height - t * MR));

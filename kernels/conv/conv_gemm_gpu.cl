@@ -2,7 +2,7 @@
 // of gemm_gpu.cl. Local memory holds two blocks of each operand, KC deep: while one is multiplied, the next one is
 // loaded into registers.
 //
-// -D: ACC (compute tag), OUT (storage tag), OFFSET (int or long: type of the table), SIDE_X, SIDE_Y, ROWS, COLS, KC,
+// -D: ACC (compute tag), OUT (storage tag), IDX (i32 or i64: dtype of the table), SIDE_X, SIDE_Y, ROWS, COLS, KC,
 // LVA, LVB (gemm_blocks.h), VB (elements of the packed operand that a work-item reads at once), VA (the same of the
 // gathered one, which are adjacent taps), ALONG_K (neighbouring work-items read neighbouring taps, not rows), DOWN
 // (neighbours store neighbouring rows, not columns).
@@ -28,11 +28,11 @@ typedef union {
 } a_moved;
 typedef struct {
   __global const ST* x;
-  __global const OFFSET* tap;
+  __global const offset_t* tap;
   long kk, end;  // a work-item's first tap of the next block; the end of all taps
   long row[a_rows];
-  OFFSET at[a_taps];  // the places of the next block's taps
-  int to;             // the place of the work-item's first element in a block
+  offset_t at[a_taps];  // the places of the next block's taps
+  int to;               // the place of the work-item's first element in a block
 } a_source;
 
 // Reads the places of taps from kk on. Vectors from `end` on repeat the last one, so that they are valid and aligned.
@@ -106,7 +106,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_tiled(BUF(
   barrier(CLK_LOCAL_MEM_FENCE);
   a_source A;
   A.x = PTR(x, const ST) + T.group * G.x_group;
-  A.tap = PTR(tap, const OFFSET);
+  A.tap = PTR(tap, const offset_t);
   A.to = first_tap(id) * a_pitch + first_line(id);
   A.kk = T.begin + first_tap(id);
   A.end = T.end;

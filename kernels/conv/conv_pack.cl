@@ -1,13 +1,16 @@
 // Packs the right operand of conv_gemm: element (r, j) of group g is src[g * src_group + col[j] + tap[r]]. A panel
-// holds NR columns as [k][NR], or in a matrix engine's order. If TRANSPOSE is defined, ACC is f32 and NR is a multiple
-// of 16.
+// holds NR columns as [k][NR], or in a matrix engine's order.
 #include "conv/conv.h"
 
+#define is_float_f32 1
+#if CAT(is_float_, ACC)&& NR % 16 == 0
+#define TRANSPOSE
+#endif
 #ifdef ENGINE
 #include "conv/conv_engine.h"
 #else
 // Packs the elements [begin, end) of a panel one by one; columns from `width` on are zeros.
-ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, int width,
+ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* src, const long* col, __global const offset_t* tap, int width,
                              long begin, long end, __global ST* panel) {
   for (long r = begin; r < end; r++) {
     const long at = tap[r];
@@ -31,7 +34,7 @@ ALWAYS_INLINE void pack_transposed(__global const STORAGE(IN)* src, const long* 
 #endif
 
 // Packs the rows [begin, end) of a panel. `left`: elements from src to the end of the tensor.
-ALWAYS_INLINE void pack_panel(__global const STORAGE(IN)* src, const long* col, __global const OFFSET* tap, int width,
+ALWAYS_INLINE void pack_panel(__global const STORAGE(IN)* src, const long* col, __global const offset_t* tap, int width,
                               long begin, long end, long left, __global ST* panel) {
   long r = begin;
   // Adjacent columns, since their offsets only grow. A vector may read beyond them, but not beyond the tensor.
@@ -64,7 +67,7 @@ __kernel void conv_pack(BUF(src), BUF(tap), BUF(dst), const MixedRadix cols, con
   const long begin = (long)get_global_id(0) * P.k_per_item, end = min(begin + P.k_per_item, k);
   if (begin >= end) return;
   __global const STORAGE(IN)* src = PTR(src, const STORAGE(IN)) + group * P.src_group;
-  __global const OFFSET* tap = PTR(tap, const OFFSET);
+  __global const offset_t* tap = PTR(tap, const offset_t);
   __global panel_t* dst = PTR(dst, panel_t) + (group * P.panels + panel) * k * NR * PARTS;
   long col[NR];
   offsets_from(&cols, panel * NR, P.n, NR, col);

@@ -1,11 +1,12 @@
-// Copies images with zeros around them, so that no tap of a pixel lies outside, and converts from IN to OUT. If RAW is
-// defined, both are the same 16-bit type, which is copied unchanged.
+// Copies images with zeros around them, so that no tap of a pixel lies outside, and converts from IN to OUT. The bits
+// of 16-bit types do not change.
 #include "common/row_elements.h"
 #include "conv/conv.h"
 
-#ifdef RAW
-typedef ushort in_t;
-typedef ushort out_t;
+#define both_f16_f16 1
+#define both_bf16_bf16 1
+#if CAT3(both_, IN, CAT(_, OUT))
+typedef ushort in_t, out_t;
 #define MOVE(V, from, to, i) CAT(store_bits, V)(CAT(load_bits, V)((from) + (i)), (to) + (i))
 #else
 typedef STORAGE(IN) in_t;

@@ -11,11 +11,11 @@
 #endif
 
 __kernel void conv_table(BUF(table), const MixedRadix R, long n, long n_per_item) {
-  __global OFFSET* table = PTR(table, OFFSET);
+  __global offset_t* table = PTR(table, offset_t);
   const long first = (long)get_global_id(0) * n_per_item, last = min(first + n_per_item, n);
   for (long at = first; at < last; at += AT_ONCE) {
     long offset[AT_ONCE];
     offsets_from(&R, INDEX(at), last, AT_ONCE, offset);
-    for (int j = 0; j < AT_ONCE && at + j < last; j++) table[at + j] = (OFFSET)offset[j];
+    for (int j = 0; j < AT_ONCE && at + j < last; j++) table[at + j] = (offset_t)offset[j];
   }
 }

@@ -2,7 +2,7 @@
 // blocks and the loop of gemm_units.cl. The gathered elements keep their 16 bits. The packed operand's taps are
 // adjacent, so it may be the weight itself.
 //
-// -D: INA, OUT (storage tags of the operands and of the result), ACC=f32, OFFSET (int or long: type of the table), RUN
+// -D: INA, OUT (storage tags of the operands and of the result), ACC=f32, IDX (i32 or i64: dtype of the table), RUN
 // (the offsets of RUN adjacent taps, 8 or 1, are consecutive), VA (adjacent taps that a work-item reads at once),
 // ALONG_K (neighbouring work-items read neighbouring taps, not rows), VB (taps of the packed operand that a work-item
 // reads at once), DOWN (neighbours of a row of the result lie apart), and those of gemm_units.h.
@@ -26,12 +26,12 @@ typedef union {
   element_t s[A_EACH];
 } a_moved;
 typedef union {
-  CAT(OFFSET, 8) v;
-  OFFSET s[A_EACH];
+  VTYPE(IDX, 8) v;
+  offset_t s[A_EACH];
 } offsets_t;
 typedef struct {
   __global const element_t* x;
-  __global const OFFSET* tap;  // of the next block's first vector; the table's end is that of a block
+  __global const offset_t* tap;  // of the next block's first vector; the table's end is that of a block
   long row[a_rows];
   int line, kk;
 } a_source;
@@ -44,7 +44,7 @@ ALWAYS_INLINE void a_fetch(const a_source* o, int left, a_moved* r) {
 #if RUN == A_EACH
     at.s[0] = o->tap[i * a_k_apart];
 #else
-    at.v = *(__global const CAT(OFFSET, 8)*)(o->tap + i * a_k_apart);
+    at.v = *(__global const VTYPE(IDX, 8)*)(o->tap + i * a_k_apart);
 #endif
     UNROLL for (int j = 0; j < A_EACH; j += VA)
       r[i].parts[j / VA] = *(__global const VTYPE(MOVE, VA)*)(x + at.s[j / RUN * RUN] + j % RUN);
@@ -101,7 +101,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) UNIT_KERNEL void con
   A.line = first_line(id);
   A.kk = first_tap(id);
   A.x = PTR(x, const element_t) + T.group * G.x_group;
-  A.tap = PTR(tap, const OFFSET) + T.begin + A.kk;
+  A.tap = PTR(tap, const offset_t) + T.begin + A.kk;
   UNROLL for (int i = 0; i < a_rows; i++)
     A.row[i] = place[A.line + i * a_lines_apart];
   barrier(CLK_LOCAL_MEM_FENCE);

@@ -30,7 +30,7 @@ int64_t vector_of(const ConvContext& c, int64_t channels) {
 
 Defs channel_defs(const ConvContext& c, c10::ScalarType dtype, int64_t vec, int64_t pixels) {
   Defs d;
-  d.set("ACC", dtype_tag(c.acc)).set("IO", dtype_tag(dtype)).set("VEC", vec).set("X", pixels);
+  d.set("ACC", dtype_tag(c.acc)).set("IO", dtype_tag(dtype)).set("VEC", vec).set("MR", pixels);
   return d;
 }
 
@@ -107,8 +107,7 @@ Defs group_defs(const ConvContext& c, c10::ScalarType dtype, ConvChannelsParams&
   a.channels = a.groups * c_out;
   a.block = channel_block(a.channels, a.rows * a.width, weights, vec);
   Defs d = channel_defs(c, dtype, vec, pixels);
-  d.set("KW", taps).set("STEP", a.step_x).set("APART", std::max<int64_t>(std::abs(a.apart_x), 1));
-  d.set("REVERSED", a.apart_x < 0 ? 1 : 0).set("CI", c_in).set("NCO", c_out);
+  d.set("KW", taps).set("STEP", a.step_x).set("APART", a.apart_x).set("CI", c_in).set("NCO", c_out);
   d.set("SOURCE_VEC", c_out < vec ? std::min(vec, vec / c_out * c_in) : 1);
   d.set("BLOCK", a.block).set("SPACE", weights * a.block);
   return d;

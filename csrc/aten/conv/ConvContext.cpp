@@ -33,13 +33,13 @@ Defs ConvContext::defs() const {
 
 Defs ConvContext::offset_defs(const char* offset_type) const {
   Defs d;
-  d.set("ACC", dtype_tag(acc)).set("OFFSET", offset_type);
+  d.set("ACC", dtype_tag(acc)).set("IDX", offset_type);
   return d;
 }
 
 Defs ConvContext::tile_defs(int64_t n, const char* offset_type) const {
   Defs d = defs();
-  d.set("MR", mr).set("NV", vectors(n)).set("OFFSET", offset_type);
+  d.set("MR", mr).set("NV", vectors(n)).set("IDX", offset_type);
   if (engine) d.set(engine->define, 1).set("PARTS", engine->parts);
   return d;
 }
@@ -80,7 +80,7 @@ OffsetTable write_table(const ConvContext& c, const MixedRadix& radix, int64_t o
   OffsetTable t{c.scratch(count, wide ? c10::kLong : c10::kInt), contiguous_offsets(radix)};
   if (count == 0) return t;
   const int64_t per_item = c.device.is_cpu() ? 2048 : 1;
-  kernel(c.device, "conv/conv_table.cl", "conv_table", c.defs().set("OFFSET", t.type()))
+  kernel(c.device, "conv/conv_table.cl", "conv_table", c.defs().set("IDX", t.type()))
       .launch(c.op, c.queue, {size_t(ceil_div(count, per_item))}, element_group(c.device), buf(t.data), radix, count,
               per_item);
   return t;
@@ -132,7 +132,6 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   for (int64_t* row : {&a.out_w, &a.in_w, &a.pad_w}) *row *= point;
   Defs defs = c.defs();
   defs.set("IN", dtype_tag(from_type)).set("OUT", dtype_tag(c.source_type));
-  if (c.source_type != c.acc) defs.set("RAW", 1);
   kernel(c.device, "conv/conv_pad.cl", "conv_pad", defs)
       .launch(c.op, c.queue, row_elements(c.device, a.rows, a.rows_per_item, a.out_w), element_group(c.device),
               buf(part), buf(out), a);

@@ -73,7 +73,7 @@ struct OffsetTable {
   int64_t contiguous;  // from each multiple of this number on, this many offsets are consecutive
 
   bool is_wide() const { return data.scalar_type() == c10::kLong; }
-  const char* type() const { return is_wide() ? "long" : "int"; }
+  const char* type() const { return is_wide() ? "i64" : "i32"; }
   OffsetTable widened() const { return {data.to(c10::kLong), contiguous}; }
 };
 OffsetTable offset_table(const ConvContext& c, const MixedRadix& radix, int64_t count);

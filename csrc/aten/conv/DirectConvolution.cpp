@@ -51,7 +51,7 @@ void direct_pass(const ConvContext& c, const ConvPass& p) {
     w_taps = w_taps.widened();
   }
   Defs defs = c.defs();
-  defs.set("NCO", p.c_out).set("OUT", dtype_tag(p.out.scalar_type())).set("OFFSET", x_taps.type());
+  defs.set("NCO", p.c_out).set("OUT", dtype_tag(p.out.scalar_type())).set("IDX", x_taps.type());
   kernel(c.device, "conv/conv_direct.cl", "conv_direct", defs)
       .launch(c.op, c.queue, direct_items(c, d), element_group(c.device), at_element(p.source, p.source_first()),
               buf(x_taps.data), at_element(w, p.weight_first()), buf(w_taps.data), buf_or_null(p.bias), p.result(), d);
@@ -87,7 +87,7 @@ void direct_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   // The elements of a row shorter than a vector would be read one by one.
   const int64_t vec = !c.device.is_cpu() ? 1 : out_row < c.vec ? 4 : c.vec;
   defs.set("ACC", dtype_tag(c.acc)).set("VEC", vec).set("TAPS", taps_per_item);
-  defs.set("IN", dtype_tag(p.grad.scalar_type())).set("OUT", dtype_tag(p.out.scalar_type())).set("OFFSET", taps.type());
+  defs.set("IN", dtype_tag(p.grad.scalar_type())).set("OUT", dtype_tag(p.out.scalar_type())).set("IDX", taps.type());
   // On a GPU, a work-group divides the pixels of a plane.
   const size_t planes = size_t(ceil_div(d.planes, d.planes_per_item));
   const Range local = element_group(c.device);

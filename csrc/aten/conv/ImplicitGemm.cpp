@@ -13,7 +13,6 @@ constexpr int64_t kWeightSliceDepth = 2048;  // depth of a slice, whose panel st
 constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that multiply one tile before the next, for the same reason
 constexpr int64_t kDepthPerItem = 128;      // depth of a panel that a work-item packs
 // conv_gemm_blocks; the rows of so many tiles are whole vectors.
-constexpr int64_t kBlockTaps = 128, kBlockTiles = 4, kBlockPanels = 8;
 constexpr int64_t kUnitVector = 8;  // conv_units: elements that a work-item moves to local memory at once
 
 // Element (r, j) of group g is src[first + g * src_group + cols(j) + taps(r)].
@@ -33,8 +32,9 @@ struct Packed {
 
 void launch_panels(const ConvContext& c, const PackedOperand& o, const at::Tensor& out, int64_t width, int64_t kc,
                    Defs defs) {
-  const ConvPackParams p{.k = o.k, .n = o.n, .panels = ceil_div(o.n, width), .src_group = o.src_group};
-  defs.set("OFFSET", o.taps.type()).set("KC", kc).set("WIDTH", width);
+  const ConvPackParams p{
+      .k = o.k, .n = o.n, .panels = ceil_div(o.n, width), .src_group = o.src_group, .lines = c.unit.has_value()};
+  defs.set("IDX", o.taps.type()).set("KC", kc).set("WIDTH", width);
   kernel(c.device, "conv/conv_panels.cl", "conv_panels", defs)
       .launch(c.op, c.queue, {size_t(o.groups * p.panels * width * round_up(o.k, kc))}, element_group(c.device),
               at_element(o.src, o.first), buf(o.taps.data), buf(out), o.cols, p, o.groups);
@@ -50,7 +50,7 @@ Packed pack_lines(const ConvContext& c, const PackedOperand& o) {
   const Packed r{c.scratch(std::max<int64_t>(o.groups * o.n * depth, 1), o.src.scalar_type()), depth, o.n * depth};
   if (o.k == 0) return r;
   Defs defs;
-  defs.set("ACC", "u16").set("IN", "u16").set("LINES", 1);
+  defs.set("ACC", "u16").set("IN", "u16");
   launch_panels(c, o, r.data, kUnitVector, c.unit->groups.kc, defs);
   return r;
 }
@@ -77,7 +77,6 @@ Packed pack(const ConvContext& c, const PackedOperand& o) {
   }
   Defs defs = c.tile_defs(o.n, o.taps.type());
   defs.set("IN", dtype_tag(o.src.scalar_type()));
-  if (!c.engine && c.acc == c10::kFloat && nr % 16 == 0) defs.set("TRANSPOSE", 1);
   kernel(c.device, "conv/conv_pack.cl", "conv_pack", defs)
       .launch(c.op, c.queue, {size_t(ceil_div(o.k, p.k_per_item)), size_t(p.panels), size_t(o.groups)}, {1, 1, 1},
               at_element(o.src, o.first), buf(o.taps.data), buf(out), o.cols, p);
@@ -195,17 +194,16 @@ void multiply_blocks(const ConvContext& c, const GatheredProduct& p) {
   ConvGemmParams g = p.params;
   g.k_slice = p.slices > 1 ? ceil_div(g.k, p.slices) : g.k;
   g.n_panels = ceil_div(g.n, c.nr(g.n));
-  const int64_t tiles = ceil_div(g.m, c.mr), across = ceil_div(g.n_panels, kBlockPanels) * p.slices * g.groups;
+  const int64_t tiles = ceil_div(g.m, c.mr), across = ceil_div<int64_t>(g.n_panels, kBlockPanels) * p.slices * g.groups;
   const int64_t want = enough_items(c.device, 16);
-  g.m_tiles = round_up(std::clamp<int64_t>(tiles * across / want, 1, tiles), kBlockTiles);
+  g.m_tiles = round_up<int64_t>(std::clamp<int64_t>(tiles * across / want, 1, tiles), kBlockTiles);
   Defs defs = c.tile_defs(g.n, p.taps.type());
   defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
-  defs.set("BLOCK", kBlockTaps).set("TILES", kBlockTiles).set("PANELS", kBlockPanels);
   kernel(c.device, "conv/conv_gemm.cl", "conv_gemm_blocks", defs)
-      .launch(
-          c.op, c.queue,
-          {size_t(ceil_div(tiles, g.m_tiles)), size_t(ceil_div(g.n_panels, kBlockPanels)), size_t(p.slices * g.groups)},
-          {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed.data), p.out, g);
+      .launch(c.op, c.queue,
+              {size_t(ceil_div(tiles, g.m_tiles)), size_t(ceil_div<int64_t>(g.n_panels, kBlockPanels)),
+               size_t(p.slices * g.groups)},
+              {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed.data), p.out, g);
 }
 
 void multiply(const ConvContext& c, GatheredProduct p) {

@@ -9,8 +9,8 @@
 // Arrays in registers are indexed by constants only, without loops: Intel's compiler would keep them in memory.
 //
 // -D: IO (storage tag: f32, f16 or bf16), BIAS (the same, if a bias is added to the scores), SIDE_X, SIDE_Y,
-// HEAD: columns of a head, rounded up to a multiple of 32; GRAD_K, GRAD_V: which gradients are wanted
-// (csrc/aten/FlashAttention.cpp).
+// HEAD: columns of a head, rounded up to a multiple of 32 (csrc/aten/FlashAttention.cpp); for attention_flash_keys
+// GRADS, which gradients are wanted: 1, that of the keys, 2, that of the values, or 3, both.
 #define WORK_GROUPS
 #define ACC f32
 #include "args/attention.h"
@@ -442,6 +442,9 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash
   STORE_SUMS(sums, dq, P.dq, at, P.depth)
 }
 
+#define DOT_OF_COLUMN(j) dot.s##j
+#define OF_KEYS (GRADS & 1)
+#define OF_VALUES (GRADS & 2)
 // The gradients of keys and values. Lines are keys; the queries of all heads that share them come one after the other.
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash_keys(BUF(dk), BUF(dv), BUF(grad), QKV,
                                                                                       BUF(lse), BUF(delta), REST) {
@@ -451,15 +454,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash
   const int first = (int)(group % blocks) * LINES, lines = min((int)P.keys - first, LINES), line = id % LINES;
   const int sharing = (int)(P.heads / P.kv_heads), begin = P.causal ? first / SPAN * SPAN : 0;
   const rows_t ks = ROWS_OF(k, P.k, at, first, lines, P.depth);
-#ifdef GRAD_K
   const rows_t vs = ROWS_OF(v, P.v, at, first, lines, P.width);
-  part_t k_sums[PARTS];
+  part_t k_sums[PARTS], v_sums[PARTS];
   zero(k_sums);
-#endif
-#ifdef GRAD_V
-  part_t v_sums[PARTS];
   zero(v_sums);
-#endif
   const int spans = max(0, ((int)P.queries - begin + SPAN - 1) / SPAN);
   for (int step = 0; step < sharing * spans; step++) {
     const int h = at * sharing + step / spans, query = begin + step % spans * SPAN;
@@ -467,11 +465,12 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash
     const rows_t qs = ROWS_OF(q, P.q, h, query, others, P.depth);
     const rows_t grads = ROWS_OF(grad, P.grad, h, query, others, P.width);
     const long place = (b * P.heads + h) * P.queries + query;
-#ifdef GRAD_K
-    const tile_t g = multiply_rows(&vs, &grads, area, id);
-    const float4 dot = four_of(PTR(delta, const float) + place + 4 * x, others - 4 * x);
-#define DOT_OF_COLUMN(j) dot.s##j
-#endif
+    tile_t g;
+    float4 dot;
+    if (OF_KEYS) {
+      g = multiply_rows(&vs, &grads, area, id);
+      dot = four_of(PTR(delta, const float) + place + 4 * x, others - 4 * x);
+    }
     tile_t t = multiply_rows(&ks, &qs, area, id);
 #define MASK_KEY(n)                                                                                          \
   {                                                                                                          \
@@ -485,20 +484,16 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void attention_flash
     barrier(CLK_LOCAL_MEM_FENCE);
     EXP_OF_LINE(bases[c], NO_MORE)
     barrier(CLK_LOCAL_MEM_FENCE);
-#ifdef GRAD_V
-    multiply_tile(v_sums, area, &grads, side, id);
-#endif
-#ifdef GRAD_K
-    GRADIENTS(DOT_OF_COLUMN)
-    barrier(CLK_LOCAL_MEM_FENCE);
-    multiply_tile(k_sums, area, &qs, side, id);
-#endif
+    if (OF_VALUES) multiply_tile(v_sums, area, &grads, side, id);
+    if (OF_KEYS) {
+      GRADIENTS(DOT_OF_COLUMN)
+      barrier(CLK_LOCAL_MEM_FENCE);
+      multiply_tile(k_sums, area, &qs, side, id);
+    }
   }
-#ifdef GRAD_K
-  scale_lines(k_sums, (float4)(P.scale));
-  STORE_SUMS(k_sums, dk, P.dk, at, P.depth)
-#endif
-#ifdef GRAD_V
-  STORE_SUMS(v_sums, dv, P.dv, at, P.width)
-#endif
+  if (OF_KEYS) {
+    scale_lines(k_sums, (float4)(P.scale));
+    STORE_SUMS(k_sums, dk, P.dk, at, P.depth)
+  }
+  if (OF_VALUES) STORE_SUMS(v_sums, dv, P.dv, at, P.width)
 }

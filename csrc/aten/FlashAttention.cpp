@@ -186,8 +186,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(const FlashOperands&
   const auto keys = [&](bool with_k, bool with_v) {
     if (!with_k && !with_v) return;
     Defs d = l.defs(tile);
-    if (with_k) d.set("GRAD_K", 1);
-    if (with_v) d.set("GRAD_V", 1);
+    d.set("GRADS", int64_t{with_k} + 2 * int64_t{with_v});
     l.launch("attention_flash_keys", tile, d, l.params.keys, l.params.kv_heads, buf_or_null(dk.rows()),
              buf_or_null(dv.rows()), buf(grad), buf(l.q), buf(l.k), buf(l.v), buf(sums), buf(delta));
   };

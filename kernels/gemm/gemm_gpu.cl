@@ -58,25 +58,26 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
 
 // The loader of a strided operand: `lines` (rows of A, columns of B) by k. A vector of V elements lies along k or
 // across the lines, whichever is contiguous.
-#define OPERAND(x, IN, MOVE, LOC, V)                                                                         \
-  enum {                                                                                                     \
-    x##_vectors = x##_lines * KC / (ITEMS * V),                                                              \
-    x##_lines_apart = ITEMS * V / KC,                                                                        \
-    x##_k_apart = ITEMS * V / x##_lines                                                                      \
-  };                                                                                                         \
-  typedef union {                                                                                            \
-    CAT(MOVED(MOVE), CAT(V_, V)) v;                                                                          \
-    MOVED(MOVE) s[V];                                                                                        \
-  } x##_moved;                                                                                               \
-  typedef union {                                                                                            \
-    VTYPE(LOC, V) v;                                                                                         \
-    x##_local s[V];                                                                                          \
-  } x##_stored;                                                                                              \
-  typedef struct {                                                                                           \
-    __global const STORAGE(IN)* p;                                                                           \
-    long next, unit, step;                                                                                   \
-    int line, kk, lines, along_k, aligned;                                                                   \
-  } x##_source;                                                                                              \
+#define OPERAND_TYPES(x, IN, MOVE, LOC, V)      \
+  enum {                                        \
+    x##_vectors = x##_lines * KC / (ITEMS * V), \
+    x##_lines_apart = ITEMS * V / KC,           \
+    x##_k_apart = ITEMS * V / x##_lines         \
+  };                                            \
+  typedef union {                               \
+    CAT(MOVED(MOVE), CAT(V_, V)) v;             \
+    MOVED(MOVE) s[V];                           \
+  } x##_moved;                                  \
+  typedef union {                               \
+    VTYPE(LOC, V) v;                            \
+    x##_local s[V];                             \
+  } x##_stored;                                 \
+  typedef struct {                              \
+    __global const STORAGE(IN)* p;              \
+    long next, unit, step;                      \
+    int line, kk, lines, along_k, aligned;      \
+  } x##_source;
+#define OPERAND_BEGIN(x, IN, V)                                                                              \
   static inline x##_source x##_begin(__global const STORAGE(IN)* p, long line_stride, long k_stride, int id, \
                                      int lines, int aligned) {                                               \
     x##_source o;                                                                                            \
@@ -90,36 +91,43 @@ static inline float8 widen_half8(ushort8 x) { return (float8)(widen_half4(x.lo),
     o.step = KC * k_stride;                                                                                  \
     o.p = p + o.line * line_stride + o.kk * k_stride;                                                        \
     return o;                                                                                                \
-  }                                                                                                          \
-  static inline void x##_fetch(const x##_source* o, int left, x##_moved* r) {                                \
-    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                \
-      const int line = o->line + (o->along_k ? i * x##_lines_apart : 0);                                     \
-      const int kk = o->kk + (o->along_k ? 0 : i * x##_k_apart);                                             \
-      const int room = o->along_k ? (line < o->lines ? left - kk : 0) : (kk < left ? o->lines - line : 0);   \
-      __global const STORAGE(IN)* p = o->p + i * o->next;                                                    \
-      if (V > 1 && o->aligned && room >= V) {                                                                \
-        r[i].v = *(__global const CAT(MOVED(MOVE), CAT(V_, V))*)p;                                           \
-      } else {                                                                                               \
-        _Pragma("unroll") for (int j = 0; j < V; j++) {                                                      \
-          r[i].s[j] = (MOVED(MOVE))(0);                                                                      \
-          if (j < room) r[i].s[j] = ELEMENT(IN, MOVE, p, j * o->unit);                                       \
-        }                                                                                                    \
-      }                                                                                                      \
-    }                                                                                                        \
-  }                                                                                                          \
-  static inline void x##_next(x##_source* o) { o->p += o->step; }                                            \
-  ALWAYS_INLINE void x##_put(const x##_source* o, const x##_moved* r, __local x##_local* block) {            \
-    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                                \
-      x##_stored w;                                                                                          \
-      w.v = TO_LOCAL(LOC, V, r[i].v);                                                                        \
-      if (o->along_k) {                                                                                      \
-        __local x##_local* to = block + o->kk * x##_pitch + o->line + i * x##_lines_apart;                   \
-        _Pragma("unroll") for (int j = 0; j < V; j++) to[j * x##_pitch] = w.s[j];                            \
-      } else {                                                                                               \
-        *(__local VTYPE(LOC, V)*)(block + (o->kk + i * x##_k_apart) * x##_pitch + o->line) = w.v;            \
-      }                                                                                                      \
-    }                                                                                                        \
   }
+#define OPERAND_FETCH(x, IN, MOVE, V)                                                                      \
+  static inline void x##_fetch(const x##_source* o, int left, x##_moved* r) {                              \
+    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                              \
+      const int line = o->line + (o->along_k ? i * x##_lines_apart : 0);                                   \
+      const int kk = o->kk + (o->along_k ? 0 : i * x##_k_apart);                                           \
+      const int room = o->along_k ? (line < o->lines ? left - kk : 0) : (kk < left ? o->lines - line : 0); \
+      __global const STORAGE(IN)* p = o->p + i * o->next;                                                  \
+      if (V > 1 && o->aligned && room >= V) {                                                              \
+        r[i].v = *(__global const CAT(MOVED(MOVE), CAT(V_, V))*)p;                                         \
+      } else {                                                                                             \
+        _Pragma("unroll") for (int j = 0; j < V; j++) {                                                    \
+          r[i].s[j] = (MOVED(MOVE))(0);                                                                    \
+          if (j < room) r[i].s[j] = ELEMENT(IN, MOVE, p, j * o->unit);                                     \
+        }                                                                                                  \
+      }                                                                                                    \
+    }                                                                                                      \
+  }
+#define OPERAND_PUT(x, LOC, V)                                                                    \
+  static inline void x##_next(x##_source* o) { o->p += o->step; }                                 \
+  ALWAYS_INLINE void x##_put(const x##_source* o, const x##_moved* r, __local x##_local* block) { \
+    _Pragma("unroll") for (int i = 0; i < x##_vectors; i++) {                                     \
+      x##_stored w;                                                                               \
+      w.v = TO_LOCAL(LOC, V, r[i].v);                                                             \
+      if (o->along_k) {                                                                           \
+        __local x##_local* to = block + o->kk * x##_pitch + o->line + i * x##_lines_apart;        \
+        _Pragma("unroll") for (int j = 0; j < V; j++) to[j * x##_pitch] = w.s[j];                 \
+      } else {                                                                                    \
+        *(__local VTYPE(LOC, V)*)(block + (o->kk + i * x##_k_apart) * x##_pitch + o->line) = w.v; \
+      }                                                                                           \
+    }                                                                                             \
+  }
+#define OPERAND(x, IN, MOVE, LOC, V) \
+  OPERAND_TYPES(x, IN, MOVE, LOC, V) \
+  OPERAND_BEGIN(x, IN, V)            \
+  OPERAND_FETCH(x, IN, MOVE, V)      \
+  OPERAND_PUT(x, LOC, V)
 
 OPERAND(a, INA, MOVE_A, LOCAL_A, VA)
 OPERAND(b, INB, MOVE_B, LOCAL_B, VB)

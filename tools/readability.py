@@ -35,15 +35,15 @@ BOUNDS = {
     "functions above 7 parameters, OpenCL C": Bound(000, 0),
     "kernels above 7 parameters": Bound(000, 20),
     "macros above 7 parameters": Bound(1, 0),
-    "macros above 20 lines": Bound(4, 0),
+    "macros above 20 lines": Bound(0, 0),
     "files with #if above depth 2": Bound(000, 0),
     "structs written twice": Bound(000, 0),
     "-D that repeat a kernel's name": Bound(000, 0),
     "files above 800 lines": Bound(000, 0),
-    "lines of csrc and kernels": Bound(48625, 42500),
-    "kernels": Bound(227, 190),
-    "-D names that the host sets": Bound(138, 100),
-    "preprocessor lines of kernels, percent": Bound(30, 20),
+    "lines of csrc and kernels": Bound(48392, 42500),
+    "kernels": Bound(222, 190),
+    "-D names that the host sets": Bound(92, 100),
+    "preprocessor lines of kernels, percent": Bound(29, 20),
     "is_cpu() in csrc": Bound(110, 60),
     "compute_units() in csrc/aten": Bound(1, 1),
     "trees of sums over lanes or a group": Bound(1, 1),
@@ -115,7 +115,7 @@ def closing(text: str, at: int) -> int:
 
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 MACRO = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(?:\(([^)]*)\))?")
-KERNEL = re.compile(r"\b__kernel\b[^;{]*?\bvoid\s+([\w#]+)\s*\(")
+KERNEL = re.compile(r"\b__kernel\b[^;{#]*?\bvoid\s+([\w#]+)\s*\(")
 TREE = re.compile(r"for \(\w+ (\w+) = (?:[A-Z]+|\(width\)) / 2; \1 > 0; \1 (?:/= 2|>>= 1)\)")
 
 

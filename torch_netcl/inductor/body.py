@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+#: Shapes of kernels (kernel.py).
+ELEMENTS, ROWS, COLUMNS = 0, 1, 2
 NAMES = re.compile(r"[A-Za-z_]\w*")
 #: Stands for the number of lanes that count, which depends on the loop.
 LANES = "LANES@"

@@ -20,11 +20,10 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from . import dtypes, reductions
-from .body import COSTLY, LANES, NAMES, Body, Loop, Statement
+from .body import COLUMNS, COSTLY, ELEMENTS, LANES, NAMES, ROWS, Body, Loop, Statement
 from .overrides import OpenCLOverrides
 from .printer import HostPrinter, IndexPrinter, hoisted, is_real
 
-ELEMENTS, ROWS, COLUMNS = 0, 1, 2
 #: Lanes of a vector on a CPU, and bytes that a kernel keeps of a row at most.
 _LANES, _KEPT_BYTES = 16, 64 * 1024
 #: A reduction fetches what it will read of a buffer of at least so many elements. It lies so many elements ahead: the
@@ -146,15 +145,20 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         type = dtypes.vector(dtype)
         name = self.code.known(text, type)
         if name is None:
-            name = f"tmp{next(self._names)}"
+            name = self.new_name()
             self.code.value(name, type, text, work=work).reads = reads
         else:
             known = self.cse.varname_map[name]
             known.use_count += 1
             return known
-        return self._variable(name, dtype, bounds)
+        return self.variable(name, dtype, bounds)
 
-    def _variable(self, name: str, dtype: torch.dtype, bounds: Any = None) -> CSEVariable:
+    def new_name(self) -> str:
+        """The name of a value that no value has so far."""
+        return f"tmp{next(self._names)}"
+
+    def variable(self, name: str, dtype: torch.dtype, bounds: Any = None) -> CSEVariable:
+        """The value that a statement assigns to ``name``."""
         v = CSEVariable(name, bounds if bounds is not None else ValueRanges.unknown(), dtype, ())
         self.cse.varname_map[name] = v
         return v
@@ -170,7 +174,7 @@ class OpenCLKernel(SIMDKernel[CSEVariable]):
         name = next((n for n, known in self.numbers.items() if known == given), f"number{len(self.numbers)}")
         self.numbers[name] = given
         self.known[name] = f"netcl_host.float32({text})" if dtype is torch.float32 else text
-        return self.cse.varname_map[name] if name in self.cse.varname_map else self._variable(name, dtype)
+        return self.cse.varname_map[name] if name in self.cse.varname_map else self.variable(name, dtype)
 
     def python_of(self, expr: sympy.Basic) -> str:
         """An expression of sizes."""

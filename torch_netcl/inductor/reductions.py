@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.virtualized import OpsWrapper, ops
 
 from . import dtypes
-from .body import LANES, Statement
-
-if TYPE_CHECKING:
-    from .kernel import OpenCLKernel
+from .body import LANES, ROWS, Body, Statement
 
 #: Macro of kernels/common/compiled.h that combines two values.
 _COMBINE = {"sum": "PLUS", "prod": "MUL", "xor_sum": "XOR", "max": "GREATER", "min": "LESS", "any": "OR"}
-ROWS = 1
 
 
-def reduce(kernel: OpenCLKernel, dtype: torch.dtype, src_dtype: torch.dtype, kind: str, value: Any) -> Any:
+class Kernel(Protocol):
+    """What reductions use of an ``OpenCLKernel``, whose file imports this one."""
+
+    code: Body
+    functions: dict[str, None]
+    scratch: list[str]
+    shape: int
+    inside_reduction: bool
+    overrides: Any
+
+    def new_name(self) -> str: ...
+    def variable(self, name: str, dtype: torch.dtype) -> CSEVariable: ...
+    def welford_reduce_fallback(self, dtype: torch.dtype, value: Any) -> Any: ...
+    def prepare_softmax_twopass_fallback(self, dtype: torch.dtype, value: Any) -> Any: ...
+
+
+def reduce(kernel: Kernel, dtype: torch.dtype, src_dtype: torch.dtype, kind: str, value: Any) -> Any:
     """The result of ``ops.reduction``, the same in all lanes of a row."""
     if kind == "welford_reduce":
         return _whole(kernel, kernel.welford_reduce_fallback, dtype, value)
@@ -37,7 +49,7 @@ def reduce(kernel: OpenCLKernel, dtype: torch.dtype, src_dtype: torch.dtype, kin
     return _combined(kernel, kind, dtype, value)
 
 
-def _whole(kernel: OpenCLKernel, function: Any, *args: Any) -> Any:
+def _whole(kernel: Kernel, function: Any, *args: Any) -> Any:
     """The result of a function that makes several reductions in turn."""
     inside = kernel.inside_reduction
     result = function(*args)
@@ -45,7 +57,7 @@ def _whole(kernel: OpenCLKernel, function: Any, *args: Any) -> Any:
     return OpsWrapper._unwrap(result)
 
 
-def _combine_welford(kernel: OpenCLKernel, dtype: torch.dtype, value: tuple[CSEVariable, ...]) -> Any:
+def _combine_welford(kernel: Kernel, dtype: torch.dtype, value: tuple[CSEVariable, ...]) -> Any:
     """Mean, sum of squared distances and weight of the union of parts that each have those."""
     mean, m2, weight = value
     total = ops.reduction(dtype, dtype, "sum", weight)
@@ -77,10 +89,10 @@ def _counting(dtype: torch.dtype, value: str, identity: str) -> str:
     return f"PICK_{dtypes.size(dtype)}(LANES_BELOW({LANES}), {value}, {identity})"
 
 
-def _combined(kernel: OpenCLKernel, kind: str, dtype: torch.dtype, value: CSEVariable) -> CSEVariable:
+def _combined(kernel: Kernel, kind: str, dtype: torch.dtype, value: CSEVariable) -> CSEVariable:
     value = kernel.overrides.to_dtype(value, dtype)
     type, tag = dtypes.vector(dtype), dtypes.tag(dtype)
-    name = f"tmp{next(kernel._names)}"
+    name = kernel.new_name()
     acc, identity = f"acc_{name}", _identity(kind, dtype)
     text = str(value)
     lines = []
@@ -107,12 +119,12 @@ def _combined(kernel: OpenCLKernel, kind: str, dtype: torch.dtype, value: CSEVar
     return result
 
 
-def _position(kernel: OpenCLKernel, kind: str, value: CSEVariable) -> CSEVariable:
+def _position(kernel: Kernel, kind: str, value: CSEVariable) -> CSEVariable:
     if value.dtype is torch.bool:
         value = kernel.overrides.to_dtype(value, torch.int32)
     dtype = value.dtype
     type, tag, sign = dtypes.vector(dtype), dtypes.tag(dtype), ">" if kind == "argmax" else "<"
-    name = f"tmp{next(kernel._names)}"
+    name = kernel.new_name()
     best, at = f"acc_{name}", f"at_{name}"
     end = dtypes.lowest(dtype) if kind == "argmax" else dtypes.highest(dtype)
     size = dtypes.size(dtype)
@@ -137,7 +149,7 @@ def _position(kernel: OpenCLKernel, kind: str, value: CSEVariable) -> CSEVariabl
 
 
 def _statement(
-    kernel: OpenCLKernel,
+    kernel: Kernel,
     name: str,
     type: str,
     dtype: torch.dtype,
@@ -149,4 +161,4 @@ def _statement(
     needs = [n for r in reads for n in kernel.code.needs(r)]
     text = " ".join(lines)
     kernel.code.add(Statement(text, needs, name, type, loop=True, before=before, after=after, reduces=True))
-    return kernel._variable(name, dtype)
+    return kernel.variable(name, dtype)

@@ -1,7 +1,6 @@
 #include "aten/gemm/MatrixEngine.h"
 
 #include <ATen/Context.h>
-#include <ATen/Functions.h>
 #include <ATen/cpu/Utils.h>
 #include <c10/util/Exception.h>
 #if defined(__x86_64__)
@@ -16,7 +15,6 @@
 #include <string>
 #include <tuple>
 
-#include "aten/gemm/Gemm.h"
 #include "aten/support/Library.h"
 #include "runtime/Drivers.h"
 
@@ -105,39 +103,6 @@ UnitChecks& unit_checks() {
   return all;
 }
 
-// Whether products of integers, whose sums are exact, are correct: for full and partial blocks, and every memory order
-// of the operands. The shape is that of one product that needs panels, or of enough products for large tiles.
-bool multiplies(const Device& device, c10::ScalarType type, int64_t batches) {
-  constexpr int64_t m = 152, n = 84, k = 74;
-  const at::Tensor x = at::arange(m * k, at::kFloat).mul(7).remainder(17).sub(8).view({m, k});
-  const at::Tensor y = at::arange(k * n, at::kFloat).mul(5).remainder(13).sub(6).view({k, n});
-  const at::Tensor expected = x.matmul(y);
-  const auto on_device = [&](const at::Tensor& t) {
-    return t.to(at::TensorOptions(type).device(c10::DeviceType::PrivateUse1, device.index()));
-  };
-  const at::Tensor a = on_device(x), b = on_device(y), at = on_device(x.t().contiguous()).t(),
-                   bt = on_device(y.t().contiguous()).t();
-  for (const auto& [left, right] : {std::pair(a, b), std::pair(a, bt), std::pair(at, b), std::pair(at, bt)}) {
-    const at::Tensor c = at::empty({batches, m, n}, left.options().dtype(at::kFloat));
-    GemmArgs g;
-    g.m = m;
-    g.n = n;
-    g.k = k;
-    g.batch = {1, batches};
-    g.a = gemm_matrix(left);
-    g.b = gemm_matrix(right);
-    g.c = gemm_matrix(c);
-    gemm("matrix_engine", current_queue(device.index()), g);
-    if (!c.cpu().equal(expected.expand_as(c))) return false;
-  }
-  return true;
-}
-
-bool multiplies_once(const Device& device, c10::ScalarType type) { return multiplies(device, type, 1); }
-bool multiplies_in_all_tiles(const Device& device, c10::ScalarType type) {
-  return multiplies(device, type, 1) && multiplies(device, type, enough_items(device, 1));
-}
-
 // Why what `check` computes with this type is wrong; empty if it is right.
 std::string fault(const Device& device, c10::ScalarType type, UnitCheck check) {
   try {
@@ -153,12 +118,12 @@ EngineChoice checked(const Device& device, EngineChoice choice, bool warn) {
   known = choice;  // the check itself uses it
   std::string why;
   if (is_unit(choice.engine)) {
-    auto& half = unit_checks()[{device.index(), c10::kHalf, &multiplies_in_all_tiles}];
+    auto& half = unit_checks()[{device.index(), c10::kHalf, engine_checks().units}];
     half = true;
-    why = fault(device, c10::kHalf, &multiplies_in_all_tiles);
+    why = fault(device, c10::kHalf, engine_checks().units);
     half = why.empty();
   } else if (choice.engine != MatrixEngine::kNone) {
-    why = fault(device, c10::kBFloat16, &multiplies_once);
+    why = fault(device, c10::kBFloat16, engine_checks().cpu);
   }
   if (why.empty()) return choice;
   if (warn) TORCH_WARN("netcl: the matrix engine ", name_of(choice), " is not used on ", device.info().name, ": ", why);
@@ -178,6 +143,11 @@ NETCL_LIBRARY_FRAGMENT(netcl, m) {
 
 }  // namespace
 
+EngineChecks& engine_checks() {
+  static EngineChecks checks;
+  return checks;
+}
+
 EngineChoice matrix_engine(const Device& device) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   const auto found = engines().find(device.index());
@@ -191,7 +161,7 @@ bool units_multiply(const Device& device, c10::ScalarType type) {
   const bool every = engine == MatrixEngine::kMmaSm80;
   if (!is_unit(engine) || (engine == MatrixEngine::kMmaSm75 && type != c10::kHalf)) return false;
   if (type != c10::kHalf && type != c10::kBFloat16 && !(every && type == c10::kFloat)) return false;
-  return units_pass(device, type, &multiplies_in_all_tiles);
+  return units_pass(device, type, engine_checks().units);
 }
 
 bool units_pass(const Device& device, c10::ScalarType type, UnitCheck check) {

@@ -43,6 +43,13 @@ bool units_multiply(const Device& device, c10::ScalarType type);
 using UnitCheck = bool (*)(const Device& device, c10::ScalarType type);
 bool units_pass(const Device& device, c10::ScalarType type, UnitCheck check);
 
+// The checks of products, which EngineCheck.cpp sets when the library is loaded: products use engines, so this file
+// cannot name them.
+struct EngineChecks {
+  UnitCheck cpu = nullptr, units = nullptr;  // of a CPU's engine, and of a GPU's units
+};
+EngineChecks& engine_checks();
+
 // How the device's engine multiplies numbers of one dtype by numbers of another and sums the products in float.
 struct EngineTile {
   int64_t rows;                                      // rows of a tile, which has 2 vectors of 16 columns

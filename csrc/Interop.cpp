@@ -32,8 +32,7 @@ Device& device_at(int64_t index) { return device(static_cast<c10::DeviceIndex>(i
 std::vector<int64_t> device_handles(int64_t index) {
   Device& d = device_at(index);
   Queue& queue = current_queue(d.index());
-  queue.share();
-  return {as_int(d.platform()), as_int(d.id()), as_int(d.context()), as_int(queue.handle())};
+  return {as_int(d.platform()), as_int(d.id()), as_int(d.context()), as_int(queue.share())};
 }
 
 // (cl_mem, byte offset) of a tensor's first element.

@@ -141,7 +141,7 @@ class Graph final : public at::GraphImplInterface {
     used_.clear();
   }
   void leave_pool() {
-    if (GraphPools::instance().leave(pool_)) release_stream(device_, queue_->id());
+    if (GraphPools::instance().leave(pool_)) release_stream(device_, queue_->stream().id());
   }
 
   State state_ = State::kEmpty;

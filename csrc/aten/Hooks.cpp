@@ -59,9 +59,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream exchangeStream(c10::Stream s) const override { return exchange_stream(s); }
   void* getStreamNativeHandle(const c10::Stream s) const override {
-    Queue& queue = queue_for(s);
-    queue.share();
-    return queue.handle();
+    return queue_for(s).share();
   }
   bool queryStream(const c10::Stream& s) const override { return query(queue_for(s)); }
   void synchronizeStream(const c10::Stream& s) const override { synchronize(queue_for(s)); }

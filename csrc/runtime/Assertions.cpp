@@ -55,7 +55,7 @@ void clear(Queue& queue, void* address) {
   queue.deferred().settle();
   const Location at = locate(address);
   const int zero = 0;
-  const cl_int err = queue.enqueue([&](cl_command_queue handle) {
+  const cl_int err = queue.submit([&](cl_command_queue handle) {
     return cl().clEnqueueFillBuffer(handle, at.mem, &zero, sizeof(zero), at.offset, kReport, 0, nullptr, nullptr);
   });
   if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueFillBuffer");
@@ -100,7 +100,7 @@ const void* assert_buffer(Device& device) {
 
 void arm_assertions(Queue& queue) {
   if (queue.deferred().capture()) return;  // replays do it
-  assertions_of(queue.device().index()).armed.fetch_or(uint64_t{1} << queue.id());
+  assertions_of(queue.device().index()).armed.fetch_or(uint64_t{1} << queue.stream().id());
 }
 
 int assert_code(Device& device, const char* op) { return code_of(device, op, false); }
@@ -110,7 +110,7 @@ void raise_device_assertions(Queue& queue, bool whole) {
   auto& a = assertions_of(queue.device().index());
   // Reports of other streams raise as well. Those streams stay armed, since more reports may follow.
   if (!a.armed.load(std::memory_order_relaxed) || !a.address) return;
-  const uint64_t mine = uint64_t{1} << queue.id();
+  const uint64_t mine = uint64_t{1} << queue.stream().id();
   std::array<int, 4> report{};
   Assertions::Text found;
   std::string failure;
@@ -125,7 +125,7 @@ void raise_device_assertions(Queue& queue, bool whole) {
     } else if (const auto turn = at.host ? queue.turn() : std::unique_lock<std::mutex>()) {
       std::memcpy(report.data(), at.host, sizeof(report));
     } else {
-      const cl_int err = queue.enqueue_and_wait([&](cl_command_queue handle) {
+      const cl_int err = queue.submit<Queue::kInCall>([&](cl_command_queue handle) {
         return cl().clEnqueueReadBuffer(handle, at.mem, CL_TRUE, at.offset, sizeof(report), report.data(), 0, nullptr,
                                         nullptr);
       });

@@ -299,7 +299,7 @@ class Pool {
   static cl_mem touched(cl_mem mem, Queue& queue, bool freed, cl_int* err) {
     const char zero = 0;
     const auto touch = [&] {
-      return *err = queue.enqueue([&](cl_command_queue handle) {
+      return *err = queue.submit([&](cl_command_queue handle) {
         return cl().clEnqueueFillBuffer(handle, mem, &zero, 1, 0, 1, 0, nullptr, nullptr);
       });
     };
@@ -465,7 +465,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
     stay_if_exiting();
     Queue& queue = current_queue();
     const auto index = queue.device().index();
-    void* p = bytes ? pool(index).allocate(queue.device(), queue.id(), bytes) : nullptr;
+    void* p = bytes ? pool(index).allocate(queue.device(), queue.stream().id(), bytes) : nullptr;
     if (Capture* capture = queue.deferred().capture(); capture && p) {
       capture->allocations.push_back({p, capture->commands.size()});
     }
@@ -477,7 +477,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
     const Location to = locate(dst), from = locate(src);
     Queue& queue = current_queue(to.device);
     queue.deferred().settle();
-    const cl_int err = queue.enqueue([&](cl_command_queue handle) {
+    const cl_int err = queue.submit([&](cl_command_queue handle) {
       return cl().clEnqueueCopyBuffer(handle, from.mem, to.mem, from.offset, to.offset, bytes, 0, nullptr, nullptr);
     });
     if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueCopyBuffer");

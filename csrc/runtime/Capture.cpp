@@ -46,7 +46,7 @@ void end_capture(Queue& queue) {
 ThreadCapture::ThreadCapture(Queue& queue, Capture& capture)
     : queue_(queue), before_(current_stream(queue.device().index()).id()) {
   queue.deferred().set_capture(&capture);
-  set_current_stream(queue.device().index(), queue.id());
+  set_current_stream(queue.device().index(), queue.stream().id());
 }
 
 ThreadCapture::~ThreadCapture() {

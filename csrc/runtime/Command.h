@@ -28,29 +28,18 @@ struct Command {
 
 // Calls `call(handle, recorded)`, which enqueues the command with `recorded.event()` as its event and returns the
 // driver's error. If that may mean a lack of memory, it is called again when cached memory is returned. Deferred
-// launches must have been enqueued.
-template <class Call>
+// launches must have been enqueued, unless the command ends in the call, which comes behind them.
+template <Queue::Ends ends = Queue::kLater, class Call>
 void submit(Queue& queue, const Command& command, Call&& call) {
   const auto enqueue = [&] {
     Recorded recorded(command.kind, command.name, command.op, queue.stream(), command.bytes);
-    return queue.enqueue([&](cl_command_queue handle) { return call(handle, recorded); });
+    return queue.submit<ends>([&](cl_command_queue handle) { return call(handle, recorded); });
   };
   if (const cl_int err = enqueue(); __builtin_expect(err != CL_SUCCESS, 0)) {
     const OpName scope(command.op);
     retry_with_free_memory(queue, err, command.call, enqueue);
   }
-  if (__builtin_expect(launch_blocking(), 0)) synchronize(queue);
-}
-
-// As submit(), for a call that blocks; behind deferred launches.
-template <class Call>
-void submit_and_wait(Queue& queue, const Command& command, Call&& call) {
-  const auto enqueue = [&] {
-    Recorded recorded(command.kind, command.name, command.op, queue.stream(), command.bytes);
-    return queue.enqueue_and_wait([&](cl_command_queue handle) { return call(handle, recorded); });
-  };
-  const cl_int err = enqueue();
-  if (__builtin_expect(err != CL_SUCCESS, 0)) retry_with_free_memory(queue, err, command.call, enqueue);
+  if (ends == Queue::kLater && __builtin_expect(launch_blocking(), 0)) synchronize(queue);
 }
 
 // A command that waits, other than a launch.

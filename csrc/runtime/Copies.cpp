@@ -146,7 +146,7 @@ void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool
   } else {
     report_wait();
     increment(counters.host_syncs);
-    submit_and_wait(queue, write_command(bytes), [&](cl_command_queue handle, Recorded& recorded) {
+    submit<Queue::kInCall>(queue, write_command(bytes), [&](cl_command_queue handle, Recorded& recorded) {
       return cl().clEnqueueWriteBuffer(handle, to.mem, CL_TRUE, to.offset, bytes, src, 0, nullptr, recorded.event());
     });
   }
@@ -170,7 +170,7 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
       return cl().clEnqueueReadBuffer(handle, from.mem, CL_FALSE, from.offset, bytes, dst, 0, nullptr, event);
     });
   } else {
-    submit_and_wait(queue, read_command(bytes), [&](cl_command_queue handle, Recorded& recorded) {
+    submit<Queue::kInCall>(queue, read_command(bytes), [&](cl_command_queue handle, Recorded& recorded) {
       return cl().clEnqueueReadBuffer(handle, from.mem, CL_TRUE, from.offset, bytes, dst, 0, nullptr, recorded.event());
     });
   }
@@ -207,7 +207,7 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
     const Location from = locate(src);
     increment(counters.host_syncs);
     void* mapped = nullptr;
-    const cl_int err = src_queue.enqueue_and_wait([&](cl_command_queue handle) {
+    const cl_int err = src_queue.submit<Queue::kInCall>([&](cl_command_queue handle) {
       cl_int failed = CL_SUCCESS;
       mapped = cl().clEnqueueMapBuffer(handle, from.mem, CL_TRUE, CL_MAP_READ, from.offset, bytes, 0, nullptr, nullptr,
                                        &failed);
@@ -215,7 +215,7 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
     });
     if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueMapBuffer");
     const auto unmap = [&] {
-      return src_queue.enqueue([&](cl_command_queue handle) {
+      return src_queue.submit([&](cl_command_queue handle) {
         return cl().clEnqueueUnmapMemObject(handle, from.mem, mapped, 0, nullptr, nullptr);
       });
     };

@@ -16,7 +16,6 @@ void Event::record(Queue& queue) {
   const Mark mark = queue.mark();
   if (mark_.event) cl().clReleaseEvent(mark_.event);
   mark_ = mark;
-  queue_ = &queue;
 }
 
 void Event::block(Queue& queue) const {
@@ -37,14 +36,14 @@ bool Event::query() const {
 void Event::synchronize() const {
   if (!mark_.event) return;
   increment(counters.host_syncs);
-  queue_->finish(mark_);
+  mark_.wait();
   stay_if_exiting();
   ended();
 }
 
 void Event::ended() const {
-  queue_->note_ended(mark_);
-  raise_earlier_errors(*queue_, false);
+  mark_.note_ended();
+  raise_earlier_errors(*mark_.queue, false);
 }
 
 int64_t Event::finished_at() const {

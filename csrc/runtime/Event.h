@@ -25,14 +25,13 @@ class Event {
   // The time of completion, in nanoseconds of the device's clock.
   int64_t finished_at() const;
   // The device that it was recorded on; -1 if it was not.
-  c10::DeviceIndex device() const { return queue_ ? queue_->device().index() : c10::DeviceIndex{-1}; }
+  c10::DeviceIndex device() const { return mark_.queue ? mark_.queue->device().index() : c10::DeviceIndex{-1}; }
 
  private:
   // Call this when it is known to be complete: notes that, and raises what went wrong before it.
   void ended() const;
 
   Mark mark_;
-  Queue* queue_ = nullptr;  // the queue that it was recorded on
 };
 
 }  // namespace netcl

@@ -360,7 +360,7 @@ void Kernel::enqueue_now(const char* op, Queue& queue, const Grid& grid) {
     const auto sizes = [&grid](const size_t* n) {
       return n ? c10::str("[", c10::Join(", ", c10::ArrayRef<size_t>(n, grid.dims)), "]") : "chosen by the driver";
     };
-    log("launch ", name_, " for ", op, " on netcl:", int(device_.index()), " stream ", queue.id(), ", global ",
+    log("launch ", name_, " for ", op, " on netcl:", int(device_.index()), " stream ", queue.stream().id(), ", global ",
         sizes(grid.global), ", local ", sizes(grid.local));
   }
 }

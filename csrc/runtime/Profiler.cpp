@@ -17,11 +17,16 @@ int64_t clock_offset(c10::DeviceIndex index) {
   int64_t offset = 0, width = std::numeric_limits<int64_t>::max();
   for (int i = 0; i < 5; i++) {
     cl_event event = nullptr;
-    const int64_t before = host_nanoseconds();
-    if (cl().clEnqueueMarkerWithWaitList(queue.handle(), 0, nullptr, &event) != CL_SUCCESS) continue;
-    const int64_t after = host_nanoseconds();
-    cl().clFlush(queue.handle());
-    cl().clWaitForEvents(1, &event);
+    int64_t before = 0, after = 0;
+    queue.submit<Queue::kInCall>([&](cl_command_queue handle) {
+      before = host_nanoseconds();
+      const cl_int failed = cl().clEnqueueMarkerWithWaitList(handle, 0, nullptr, &event);
+      after = host_nanoseconds();
+      if (failed != CL_SUCCESS) return failed;
+      cl().clFlush(handle);
+      return cl().clWaitForEvents(1, &event);
+    });
+    if (!event) continue;
     int64_t queued = device_time(event, CL_PROFILING_COMMAND_QUEUED);
     if (!queued) queued = device_time(event, CL_PROFILING_COMMAND_SUBMIT);  // Intel's markers have no QUEUED
     cl().clReleaseEvent(event);

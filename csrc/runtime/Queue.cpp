@@ -102,9 +102,10 @@ Queue::Queue(Device& device, c10::StreamId id)
 
 bool Queue::may_defer() const { return !shared_.load(std::memory_order_relaxed) && !recording() && !deferred_.full(); }
 
-void Queue::share() {
+cl_command_queue Queue::share() {
   shared_.store(true);
   deferred_.settle();
+  return handle_;
 }
 
 bool Queue::alone() const { return !shared_.load(std::memory_order_relaxed) && !recording() && !injecting(); }
@@ -137,13 +138,15 @@ void Queue::finish() {
   if (const cl_int err = finish_submitted(); err != CL_SUCCESS) raise_cl_error(err, "clFinish");
 }
 
-void Queue::finish(const Mark& mark) {
+void Mark::wait() const {
   {
-    const HostWait wait(*this);
-    NETCL_CL(clWaitForEvents(1, &mark.event));
+    const Queue::HostWait wait(*queue);
+    NETCL_CL(clWaitForEvents(1, &event));
   }
-  note_ended(mark);
+  note_ended();
 }
+
+void Mark::note_ended() const { queue->note_ended(commands); }
 
 // clFinish and a wait for a marker's event keep all threads of both CPU runtimes busy. Within a blocking copy or map,
 // Intel's runtime runs the commands before it in the waiting thread alone (a GPT's training step on 2 cores: 222 ms,
@@ -167,7 +170,7 @@ bool Queue::ended() {
   // A marker takes time even on an idle queue, so it is kept until it completes or more work is enqueued.
   const std::lock_guard<std::mutex> lock(probe_mutex_);
   if (probe_.event && probe_.commands != now) cl().clReleaseEvent(std::exchange(probe_.event, nullptr));
-  if (!probe_.event) probe_ = {enqueue_marker(), now};
+  if (!probe_.event) probe_ = {this, enqueue_marker(), now};
   cl_int status = CL_COMPLETE;
   NETCL_CL(clGetEventInfo(probe_.event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr));
   if (status > CL_COMPLETE) return false;
@@ -242,16 +245,16 @@ void Queue::wait(cl_event event) {
     NETCL_CL(clWaitForEvents(1, &event));
     return;
   }
-  const cl_int err = enqueue(
+  const cl_int err = submit(
       [event](cl_command_queue handle) { return cl().clEnqueueBarrierWithWaitList(handle, 1, &event, nullptr); });
   if (err != CL_SUCCESS) raise_cl_error(err, "clEnqueueBarrierWithWaitList");
 }
 
 Mark Queue::mark() {
-  if (deferred_.capture()) return {};
+  if (deferred_.capture()) return {this};
   deferred_.settle();
   const uint64_t before = enqueued_.load();
-  return {enqueue_marker(), before};
+  return {this, enqueue_marker(), before};
 }
 
 cl_event Queue::enqueue_marker() {

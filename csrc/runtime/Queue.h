@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "runtime/Deferred.h"
@@ -16,45 +17,46 @@
 
 namespace netcl {
 
-// A marker in a queue; who has it owns the event.
+class Queue;
+
+// A marker in a queue; who has it owns the event. There is no event during a capture.
 struct Mark {
+  Queue* queue = nullptr;
   cl_event event = nullptr;
   uint64_t commands = 0;  // so many commands of the queue came before
+
+  void wait() const;
+  // Call this when the event is known to be complete.
+  void note_ended() const;
 };
 
 class Queue {
  public:
+  // When a command has ended: some time after the call that enqueues it, or within it, since the call blocks.
+  enum Ends { kLater, kInCall };
+
   Queue(Device& device, c10::StreamId id);
   Device& device() const { return device_; }
-  c10::StreamId id() const { return stream_.id(); }
   c10::Stream stream() const { return stream_; }
-  // For commands behind all launches so far: waits for the kernels of deferred ones.
-  cl_command_queue handle() {
-    deferred_.settle();
-    return handle_;
-  }
-  // From now on others (pyopencl) may enqueue on this queue too, so netcl's counts no longer say whether it is idle.
-  void share();
+  // The queue for others (pyopencl), who may enqueue too from now on, so netcl's counts no longer say whether it is
+  // idle. Waits for the kernels of deferred launches.
+  cl_command_queue share();
 
-  // Gives a command to the driver: `call(handle)` enqueues it and returns the driver's error, which this returns too.
-  // Behind deferred launches, use submit_in_order() of Command.h.
-  template <class Call>
-  cl_int enqueue(Call&& call) {
+  // The only way of a command to the driver: `call(handle)` enqueues it and returns the driver's error, which this
+  // returns too. One that ends in the call comes behind all commands so far; for others behind deferred launches, use
+  // submit_in_order() of Command.h.
+  template <Ends ends = kLater, class Call>
+  cl_int submit(Call&& call) {
+    if (ends == kInCall) {
+      deferred_.settle();
+      finish_before_copy();
+    }
     const Enqueuing scope(*this);
+    const uint64_t before = enqueued_.load();
+    std::optional<HostWait> wait;
+    if (ends == kInCall) wait.emplace(*this);
     const cl_int err = call(handle_);
-    if (__builtin_expect(err == CL_SUCCESS, 1)) after_enqueue();
-    return err;
-  }
-  // The same for a call that blocks until the command has ended, behind all commands so far.
-  template <class Call>
-  cl_int enqueue_and_wait(Call&& call) {
-    deferred_.settle();
-    finish_before_copy();
-    const Enqueuing scope(*this);
-    const uint64_t now = enqueued_.load();
-    const HostWait wait(*this);
-    const cl_int err = call(handle_);
-    if (err == CL_SUCCESS) note_ended(now);
+    if (__builtin_expect(err == CL_SUCCESS, 1)) ends == kInCall ? note_ended(before) : after_enqueue();
     return err;
   }
   // Launches whose kernels are still being built, and commands behind them.
@@ -77,14 +79,11 @@ class Queue {
   bool ended();
   // Everything enqueued on this queue from now on waits for `event`.
   void wait(cl_event event);
-  // Enqueues a marker after everything so far and submits it. During a capture there is no event.
+  // Enqueues a marker after everything so far and submits it.
   Mark mark();
-  // Waits for the marker.
-  void finish(const Mark& mark);
-  // The marker has ended.
-  void note_ended(const Mark& mark) { note_ended(mark.commands); }
 
  private:
+  friend struct Mark;
   // The scope in which a thread gives a command to the driver, and counts it or waits for it: no other thread has its
   // turn() meanwhile.
   class Enqueuing {

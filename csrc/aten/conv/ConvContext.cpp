@@ -109,7 +109,7 @@ OffsetTable offset_table(const ConvContext& c, const MixedRadix& radix, int64_t 
   std::copy_n(radix.stride, 4, key.begin() + 4);
   key[8] = count;
   key[9] = c.device.index();
-  key[10] = c.queue.id();
+  key[10] = c.queue.stream().id();
   const std::lock_guard<std::mutex> lock(mutex);
   if (const auto found = kept.find(key); found != kept.end()) return found->second;
   if (kept.size() >= kMost) kept.clear();

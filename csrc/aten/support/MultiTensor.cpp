@@ -21,7 +21,7 @@ uint64_t table_entry(const c10::Scalar& s, c10::ScalarType compute) {
 // Memory that no command of a capture uses for anything else.
 c10::DataPtr lasting_memory(Device& device, size_t bytes) {
   constexpr int kTables = 1;  // the number of its queue: see Graph.cpp
-  void* at = allocate_on(device, capture_queue(device.index(), kTables).id(), bytes);
+  void* at = allocate_on(device, capture_queue(device.index(), kTables).stream().id(), bytes);
   return {at, at, allocator()->raw_deleter(), c10::Device(c10::DeviceType::PrivateUse1, device.index())};
 }
 

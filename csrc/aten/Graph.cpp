@@ -6,13 +6,11 @@
 #include <ATen/core/GraphImplInterface.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "runtime/CachingAllocator.h"
 #include "runtime/Capture.h"

@@ -42,8 +42,6 @@
 #include <ATen/ops/special_spherical_bessel_j0_native.h>
 #include <ATen/ops/special_zeta_native.h>
 
-#include <cmath>
-
 #include "aten/support/Library.h"
 #include "aten/support/Pointwise.h"
 #include "aten/support/Structured.h"

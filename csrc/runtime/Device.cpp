@@ -17,7 +17,6 @@
 #include <set>
 #include <sstream>
 #include <type_traits>
-#include <utility>
 
 #include "runtime/Environment.h"
 #include "runtime/LateAllocation.h"

@@ -3,8 +3,6 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
-#include <mutex>
-
 #include "runtime/OpName.h"
 
 namespace netcl {

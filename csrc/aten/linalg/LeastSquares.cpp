@@ -11,7 +11,6 @@
 #include <ATen/ops/linalg_svdvals.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 
 #include "aten/linalg/Householder.h"
 #include "aten/linalg/Matrices.h"

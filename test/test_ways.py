@@ -37,6 +37,23 @@ CALLS = {
         for channels, weight, groups in ((32, (32, 1, 3, 3), 32), (32, (3, 32, 3, 3), 1), (4, (4, 2, 3, 3), 2)):
             F.conv2d(new(1, channels, 8, 8, last=True), new(*weight, last=True), groups=groups)
     """,
+    "kTrain": """
+        for last in (False, True):
+            F.batch_norm(new(2, 32, 8, 8, last=last), None, None, training=True)
+    """,
+    "kEval": """
+        for last in (False, True):
+            F.batch_norm(new(2, 32, 8, 8, last=last), new(32), new(32))
+    """,
+    "kBackward": """
+        for last in (False, True):
+            F.batch_norm(new(2, 32, 8, 8, last=last, requires_grad=True), None, None, training=True).sum().backward()
+    """,
+    "kLayerNormBackward": "F.layer_norm(new(4, 32, requires_grad=True), (32,)).sum().backward()",
+    "kCtcGradient": """
+        x = new(9, 1, 4, requires_grad=True)
+        F.ctc_loss(x.log_softmax(2), torch.ones(1, 3, dtype=torch.int64), (9,), (3,)).backward()
+    """,
     "kMaxBackward": "F.max_pool2d(new(1, 2, 8, 8, requires_grad=True), 2).sum().backward()",
     "kAvgBackward": """
         for last in (False, True):
@@ -50,11 +67,11 @@ CALLS = {
 
 
 def tables():
-    """The names of each table's ways."""
+    """The names of each table's ways, with the class of devices that each serves ("Cpu", "Gpu" or "")."""
     found = {}
     for file in CSRC.rglob("*.cpp"):
         for table, rows in re.findall(r"^constexpr Way<\w+> (\w+)\[\] = \{\n(.*?)^\};", file.read_text(), re.M | re.S):
-            found[table] = re.findall(r'^ +\{"([\w ]+)", take<', rows, re.M)
+            found[table] = dict(re.findall(r'^ +\{"([\w ]+)", take<.*?>(?:, Serves::k(\w+))?\}', rows, re.M))
     return found
 
 
@@ -73,12 +90,16 @@ class TestWays(TestCase):
 
     @parametrize("table", list(CALLS))
     def test_every_way_is_taken(self, table):
-        names = set(tables()[table])
+        serves = tables()[table]
+        names = set(serves)
         self.assertGreater(len(names), 1)
         found = taken(CALLS[table], NETCL_DEVICE_CLASS="cpu")
+        self.assertEqual({name for name in found if serves.get(name) == "Gpu"}, set())
         # A CPU has a GPU's matrix units only emulated, which PoCL compiles for minutes.
         units = {"NETCL_MATRIX_ENGINE": "emulated_mma_sm80"} if "units" in names and not IS_POCL else {}
-        found |= taken(CALLS[table], NETCL_DEVICE_CLASS="gpu", **units)
+        on_gpu = taken(CALLS[table], NETCL_DEVICE_CLASS="gpu", **units)
+        self.assertEqual({name for name in on_gpu if serves.get(name) == "Cpu"}, set())
+        found |= on_gpu
         missing = names - found
         if IS_POCL:
             missing -= {"units"}

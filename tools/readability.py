@@ -44,7 +44,7 @@ BOUNDS = {
     "kernels": Bound(222, 190),
     "-D names that the host sets": Bound(92, 100),
     "preprocessor lines of kernels, percent": Bound(29, 20),
-    "is_cpu() in csrc": Bound(110, 60),
+    "is_cpu() in csrc": Bound(39, 60),
     "compute_units() in csrc/aten": Bound(1, 1),
     "trees of sums over lanes or a group": Bound(1, 1),
     "double-buffered loops of products": Bound(1, 1),

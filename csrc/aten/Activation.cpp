@@ -144,7 +144,7 @@ Tensor bce_elements(const Tensor& self, const Tensor& target) {
   const Tensor x = alike ? self : self.contiguous(), y = alike ? target : target.contiguous();
   const Tensor loss = at::empty_like(x);
   if (x.numel() == 0) return loss;
-  const int64_t vec = dev.is_cpu() ? 16 : 4;
+  const int64_t vec = tuning(dev).vec;
   const Split s = split(dev, x.numel(), vec);
   Defs defs;
   defs.set("IN", dtype_tag(x.scalar_type())).set("ACC", compute_tag(x.scalar_type())).set("VEC", vec);

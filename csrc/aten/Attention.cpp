@@ -30,8 +30,6 @@ namespace {
 
 using at::Tensor;
 
-// The scores that are kept at a time, in elements: on CPUs, as many as the cache holds.
-int64_t most_scores(const Device& device) { return device.is_cpu() ? 2 << 20 : 16 << 20; }
 // With a causal mask, queries are processed in parts of this size. Keys that no query of a part may see are skipped.
 constexpr int64_t kCausalQueries = 256;
 
@@ -111,7 +109,7 @@ struct Attention {
 
   // Queries per part. The scores of all queries with all keys would grow with the square of the length.
   int64_t queries_each() const {
-    const int64_t fit = std::max<int64_t>(16, most_scores(netcl::device_of(q)) / k.size(2));
+    const int64_t fit = std::max<int64_t>(16, tuning(netcl::device_of(q)).scores / k.size(2));
     return std::min({q.size(2), fit, causal ? kCausalQueries : q.size(2)});
   }
   bool whole() const { return queries_each() == q.size(2); }
@@ -119,7 +117,7 @@ struct Attention {
   // Calls f(part) for parts with few enough scores. All queries of a head come before those of the next.
   template <class F>
   void parts(F&& f) const {
-    const int64_t queries = queries_each(), each = queries * k.size(2), most = most_scores(netcl::device_of(q));
+    const int64_t queries = queries_each(), each = queries * k.size(2), most = tuning(netcl::device_of(q)).scores;
     const int64_t heads = std::clamp<int64_t>(most / each, 1, q.size(1));
     const int64_t batches = std::clamp<int64_t>(most / (each * q.size(1)), 1, q.size(0));
     for (int64_t b = 0; b < q.size(0); b += batches)

@@ -131,7 +131,7 @@ struct Backward {
 template <class Call>
 std::optional<Walk> plan_shares(const Call& call) {
   const Device& dev = netcl::device_of(call.x);
-  if (dev.is_cpu() || !call.stats.training) return {};
+  if (!call.stats.training) return {};
   Walk walk = call.layout.walk(call.x);
   // Enough groups to fill the device, but no long sums in a work-item.
   const auto group = int64_t(walk.local.x), lanes = call.layout.cols ? 1 : group;
@@ -215,7 +215,7 @@ std::optional<Walk> plan_runs(const Forward& f) {
                           : walk_rows(dev, compute_type(f.x.scalar_type()), layout.runs * layout.channels, layout.hw,
                                       layout.hw);
   if (layout.cols) {
-    walk.params.rows_per = dev.is_cpu() ? row_split(dev, layout.runs, layout.channels).rows_per : 4;
+    walk.params.rows_per = std::max(row_split(dev, layout.runs, layout.channels).rows_per, tuning(dev).norm_rows);
     walk.global.y = size_t(ceil_div(layout.runs, walk.params.rows_per));
   }
   f.defs(walk.defs);
@@ -240,20 +240,27 @@ void backward_whole(const Backward& b, const Walk& walk) {
               norm_params(walk, b.layout, b.stats));
 }
 
-constexpr Way<Forward> kTrain[] = {{"shares", take<&plan_shares<Forward>, &train_shares>},
-                                   {"channels", take<&plan_channels<Forward>, &train_channels>},
-                                   {"whole", take<&plan_whole<Forward>, &train_whole>}};
-constexpr Way<Forward> kEval[] = {{"channels", take<&plan_channels<Forward>, &eval_channels>},
-                                  {"runs", take<&plan_runs, &eval_runs>}};
-constexpr Way<Backward> kBackward[] = {{"shares", take<&plan_shares<Backward>, &backward_shares>},
-                                       {"channels", take<&plan_channels<Backward>, &backward_channels>},
-                                       {"whole", take<&plan_whole<Backward>, &backward_whole>}};
+constexpr Way<Forward> kTrain[] = {
+    {"shares", take<&plan_shares<Forward>, &train_shares>, Serves::kGpu},
+    {"channels", take<&plan_channels<Forward>, &train_channels>, Serves::kCpu},
+    {"whole", take<&plan_whole<Forward>, &train_whole>},
+};
+constexpr Way<Forward> kEval[] = {
+    {"channels", take<&plan_channels<Forward>, &eval_channels>, Serves::kCpu},
+    {"runs", take<&plan_runs, &eval_runs>},
+};
+constexpr Way<Backward> kBackward[] = {
+    {"shares", take<&plan_shares<Backward>, &backward_shares>, Serves::kGpu},
+    {"channels", take<&plan_channels<Backward>, &backward_channels>, Serves::kCpu},
+    {"whole", take<&plan_whole<Backward>, &backward_whole>},
+};
 
 std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, const Params& params,
                                            const Statistics& stats) {
   const Layout layout(input);
   const bool training = stats.training;
-  check_floating(netcl::device_of(input), input.scalar_type(), op);
+  const Device& dev = netcl::device_of(input);
+  check_floating(dev, input.scalar_type(), op);
   check_params(input, {{"weight", params.weight},
                        {"bias", params.bias},
                        {"running_mean", stats.running_mean},
@@ -268,7 +275,7 @@ std::tuple<Tensor, Tensor, Tensor> forward(const char* op, const Tensor& input, 
   if (x.numel() == 0) return {out, mean.zero_(), rstd.zero_()};
   const Tensor running_mean = contiguous(stats.running_mean), running_var = contiguous(stats.running_var);
   const Forward f{op, layout, params, stats, x, out, mean, rstd, running_mean, running_var};
-  training ? run_first(kTrain, f) : run_first(kEval, f);
+  training ? run_first(kTrain, dev, f) : run_first(kEval, dev, f);
   // Running statistics are written in place, or if they are strided, through a copy.
   if (training && !running_mean.is_same(stats.running_mean)) stats.running_mean.copy_(running_mean);
   if (training && !running_var.is_same(stats.running_var)) stats.running_var.copy_(running_var);
@@ -303,7 +310,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const char* op, const Tensor& grad_o
   const bool train = stats.training;
   const Tensor mean = contiguous(train ? stats.save_mean.to(compute) : stats.running_mean);
   const Tensor rstd = contiguous(train ? stats.save_invstd.to(compute) : stats.running_var);
-  run_first(kBackward, Backward{op, layout, params, stats, x, g, mean, rstd, gin, gw, gb});
+  run_first(kBackward, dev, Backward{op, layout, params, stats, x, g, mean, rstd, gin, gw, gb});
   return {gin, gw, gb};
 }
 

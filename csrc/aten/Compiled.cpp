@@ -46,7 +46,6 @@ GeneratedKernels& generated() {
 }
 
 constexpr int64_t kVector = 16;   // VEC of kernels/common/compiled.h on a CPU
-constexpr size_t kGroup = 64;     // its GROUP on a GPU
 constexpr int64_t kLeast = 2048;  // elements per work-item that pay for its scheduling
 
 int64_t compile_generated(int64_t index, const std::string& source, const std::string& name, int64_t shape,
@@ -82,15 +81,12 @@ struct Split {
     const int64_t reduced = sizes.back(), width = sizes[sizes.size() - 2], rows = sizes[sizes.size() - 3];
     if (rows == 0 || width == 0) return;
     Device& dev = g.kernel->device();
-    const bool cpu = dev.is_cpu();
-    const int64_t vector = !cpu || g.shape == kRows ? 1 : kVector;
+    const int64_t vector = g.shape == kRows ? 1 : std::min(kVector, tuning(dev).lanes);
     const int64_t units = g.shape == kRows ? rows * width : rows * ceil_div(width, vector);
-    if (cpu) {
-      const int64_t least = ceil_div(kLeast, std::max<int64_t>(1, vector * reduced));
-      per = std::max(least, even_part(dev, units * sets));
-    }
-    local = cpu ? 1 : kGroup;
-    items = static_cast<size_t>(ceil_div(units, per)) * (!cpu && g.shape == kRows ? kGroup : 1);
+    const int64_t least = ceil_div(kLeast, std::max<int64_t>(1, vector * reduced));
+    per = all_or_one(dev, std::max(least, even_part(dev, units * sets)));
+    local = element_group(dev).x;  // GROUP of kernels/common/compiled.h
+    items = static_cast<size_t>(ceil_div(units, per)) * (g.shape == kRows ? local : 1);
     items = ceil_div(items, local) * local;
   }
 };

@@ -24,10 +24,8 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
          (a.strides() == b.strides() ? a.is_non_overlapping_and_dense() : a.is_contiguous() && b.is_contiguous());
 }
 
-// On a CPU the driver copies with one core only.
 bool better_by_kernel(const at::Tensor& t) {
-  constexpr size_t kManyBytes = size_t{4} << 20;
-  return t.nbytes() >= kManyBytes && netcl::device_of(t).is_cpu();
+  return static_cast<int64_t>(t.nbytes()) >= tuning(netcl::device_of(t)).copied_bytes;
 }
 
 // The same memory as integers, if there are integers of that size. Integers need no arithmetic and no cl_khr_fp64;

@@ -12,6 +12,7 @@
 #include "args/ctc.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
+#include "aten/support/Plan.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {
@@ -80,8 +81,7 @@ struct Ctc {
   Tensor scan(bool reverse, const Tensor& nll) const {
     const Tensor log_alpha = at::empty({batch, steps, states}, log_probs.options());
     if (batch == 0) return log_alpha;
-    const size_t most = std::bit_floor(dev.info().max_work_group_size), wide = std::bit_ceil(size_t(states));
-    const size_t local = dev.is_cpu() ? 1 : std::min(std::clamp<size_t>(wide, 64, 256), most);
+    const size_t wide = std::bit_ceil(size_t(states)), local = group_of(dev, std::clamp<size_t>(wide, 64, 256));
     const bool kept = local > 1 && wide * log_probs.itemsize() <= 4096;
     Defs d = defs;
     d.set("GROUP", int64_t(local));
@@ -94,31 +94,48 @@ struct Ctc {
     return log_alpha;
   }
 
-  void gradient(const Tensor& out, const Tensor& grad, const Tensor& alpha, const Tensor& beta, const Tensor& nll,
-                bool zero_infinity) const {
-    CtcParams p = params();
-    p.zero_infinity = zero_infinity;
-    Queue& queue = queue_of(out);
-    const std::array all{buf(out), buf(grad),      buf(alpha),   buf(beta),
-                         buf(nll), buf(log_probs), buf(targets), buf(spans)};
-    const c10::ArrayRef<Buf> bufs(all);
-    const Range group = element_group(dev), items{size_t(steps) * group.x, size_t(batch)};
-    if (dev.is_cpu()) {
-      kernel(dev, "ctc_loss.cl", "ctc_gradient", defs).launch(op, queue, items, group, bufs, p);
-      return;
-    }
-    Defs d = defs;
-    d.set("GROUP", int64_t(group.x));
-    const Tensor next = at::empty({batch, states / 2}, log_probs.options().dtype(at::kInt));
-    if (next.numel() > 0) {
-      kernel(dev, "ctc_loss.cl", "ctc_repeats", d)
-          .launch(op, queue, {size_t(next.numel())}, group, buf(next), buf(targets), buf(spans), p);
-    }
-    kernel(dev, "ctc_loss.cl", "ctc_gradient_group", d).launch(op, queue, items, group, bufs, p, buf(next));
-  }
-
- private:
   CtcParams params() const { return {steps, batch, classes, states, blank, assert_code(dev, op)}; }
+};
+
+// The gradient of the input, from the forward and the backward variables.
+struct CtcGradient {
+  const char* op;
+  const Ctc& ctc;
+  Tensor out, grad, alpha, beta, nll;
+  bool zero_infinity;
+
+  // A work-group per step and sequence.
+  template <class... More>
+  void launch(const char* name, const Defs& defs, const Range& group, const More&... more) const {
+    const std::array all{buf(out), buf(grad),          buf(alpha),       buf(beta),
+                         buf(nll), buf(ctc.log_probs), buf(ctc.targets), buf(ctc.spans)};
+    CtcParams p = ctc.params();
+    p.zero_infinity = zero_infinity;
+    kernel(ctc.dev, "ctc_loss.cl", name, defs)
+        .launch(op, queue_of(out), {size_t(ctc.steps) * group.x, size_t(ctc.batch)}, group, c10::ArrayRef<Buf>(all), p,
+                more...);
+  }
+};
+
+std::optional<Range> plan_gradient(const CtcGradient& g) { return element_group(g.ctc.dev); }
+void run_alone(const CtcGradient& g, const Range& group) { g.launch("ctc_gradient", g.ctc.defs, group); }
+// The work-items of a group divide the states, so each must know where its label comes next.
+void run_in_groups(const CtcGradient& g, const Range& group) {
+  const Ctc& ctc = g.ctc;
+  Defs d = ctc.defs;
+  d.set("GROUP", int64_t(group.x));
+  const Tensor next = at::empty({ctc.batch, ctc.states / 2}, ctc.log_probs.options().dtype(at::kInt));
+  if (next.numel() > 0) {
+    kernel(ctc.dev, "ctc_loss.cl", "ctc_repeats", d)
+        .launch(g.op, queue_of(g.out), {size_t(next.numel())}, group, buf(next), buf(ctc.targets), buf(ctc.spans),
+                ctc.params());
+  }
+  g.launch("ctc_gradient_group", d, group, buf(next));
+}
+
+constexpr Way<CtcGradient> kCtcGradient[] = {
+    {"alone", take<&plan_gradient, &run_alone>, Serves::kCpu},
+    {"in groups", take<&plan_gradient, &run_in_groups>, Serves::kGpu},
 };
 
 std::tuple<Tensor, Tensor> ctc_loss(const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths,
@@ -135,8 +152,9 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
   const Tensor log_beta = ctc.scan(true, Tensor());
   const Tensor out = at::empty_like(ctc.log_probs);
   if (out.numel() == 0) return out;
-  const Tensor g = grad.contiguous(), alpha = log_alpha.contiguous(), loss = nll.contiguous();
-  ctc.gradient(out, g, alpha, log_beta, loss, zero_infinity);
+  run_first(kCtcGradient, ctc.dev,
+            CtcGradient{ctc.op, ctc, out, grad.contiguous(), log_alpha.contiguous(), log_beta, nll.contiguous(),
+                        zero_infinity});
   return out;
 }
 

@@ -116,8 +116,8 @@ struct DeformConv {
         .launch(op, queue_of(input), {size_t(ceil_div(points, per)), size_t(blocks)}, element_group(dev), bufs..., p);
   }
   // A CPU's work-item takes a row of pixels and all channels of a group, a GPU's one of each.
-  int64_t points_per() const { return dev.is_cpu() ? p.out_w : 1; }
-  int64_t channels_per() const { return dev.is_cpu() ? p.channels / p.groups : 1; }
+  int64_t points_per() const { return all_or_one(dev, p.out_w); }
+  int64_t channels_per() const { return all_or_one(dev, p.channels / p.groups); }
   void sample(const Tensor& out, int64_t first, int64_t n) {
     run("deform_columns", n, points_per(), channels_per(), buf(out), part(input, first, n), part(offset, first, n),
         mask_part(first, n));

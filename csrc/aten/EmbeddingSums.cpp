@@ -13,14 +13,10 @@
 #include "runtime/Assertions.h"
 
 namespace netcl {
-namespace {
-
-constexpr int64_t kFewIndices = 64;
-
-}  // namespace
+namespace {}  // namespace
 
 bool sums_sorted(const at::Tensor& index) {
-  return !netcl::device_of(index).is_cpu() && index.numel() > kFewIndices &&
+  return index.numel() > tuning(netcl::device_of(index)).few_indices &&
          index.numel() < std::numeric_limits<uint32_t>::max();
 }
 

@@ -49,7 +49,7 @@ struct Nll {
     inner = batch ? std::max<int64_t>(1, n / batch) : 1;
     // Each element is one gather. A GPU's work-item takes few elements, a CPU's enough to pay for the work-item.
     const int64_t items = enough_items(dev, kItemsPerUnit, 1024);
-    per = std::max<int64_t>(dev.is_cpu() ? 512 : 1, ceil_div(std::max<int64_t>(n, 1), items));
+    per = std::max(tuning(dev).losses, ceil_div(std::max<int64_t>(n, 1), items));
     defs.set("IN", dtype_tag(scores.scalar_type())).set("IDX", dtype_tag(target.scalar_type()));
     defs.set("ACC", compute_tag(scores.scalar_type()));
   }

@@ -7,7 +7,6 @@
 #include <ATen/native/IndexKernel.h>
 #include <ATen/native/Resize.h>
 
-#include <bit>
 #include <limits>
 
 #include "args/masked.h"
@@ -50,7 +49,7 @@ void fill_part(at::TensorIteratorBase& iter, int ndim, const char* out, const ch
     a.rows *= shape[d];
     a.ndim++;
   }
-  const int64_t grain = element_grain(dev);
+  const int64_t grain = tuning(dev).grain;
   a.n_per_item = std::min(a.n, grain);
   a.rows_per_item = std::max<int64_t>(1, grain / a.n_per_item);
   kernel(dev, "masked.cl", "masked_fill", bytes_defs(iter.element_size(0)))
@@ -139,7 +138,7 @@ Chunks count_chunks(const char* op, const Tensor& x) {
   p.n = x.numel();
   c.group = static_cast<int64_t>(row_group(dev));
   // One work-item, or one work-group, scans the counts, so there must be few.
-  p.chunk = std::max<int64_t>(cpu ? 4096 : 8 * c.group, ceil_div<int64_t>(p.n, 4096));
+  p.chunk = std::max<int64_t>(tuning(dev).counted * c.group, ceil_div<int64_t>(p.n, 4096));
   c.items = ceil_div(p.n, p.chunk);
   c.starts = at::empty({c.items + 1}, x.options().dtype(at::kLong));
   // For floating-point numbers the sign bit is ignored, since -0 equals 0.

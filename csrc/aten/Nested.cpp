@@ -82,8 +82,8 @@ Tensor from_padded(const Tensor& padded_, const Tensor& offsets_, int64_t total)
   Device& dev = netcl::device_of(padded);
   const int64_t run = values.numel() / total;
   // The host does not know the lengths, so each sequence is divided into as many shares as the average one fills.
-  const bool cpu = dev.is_cpu();
-  const int64_t wanted = cpu ? ceil_div(enough_items(dev), batch) : 4096, filled = cpu ? total : total * run;
+  const int64_t wanted = ceil_div(enough_items(dev, kItemsPerUnit, 4096 * batch), batch);
+  const auto filled = static_cast<int64_t>(row_elements(dev, total, 1, run).x);
   const int64_t shares = std::clamp<int64_t>(ceil_div(filled, batch), 1, wanted);
   kernel(dev, "nested.cl", "from_padded", jagged_defs(padded, offsets))
       .launch(op, queue_of(padded), {size_t(shares), size_t(batch)}, element_group(dev), buf(values), buf(padded),

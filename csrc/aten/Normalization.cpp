@@ -10,6 +10,7 @@
 #include "aten/ChannelNorm.h"
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
+#include "aten/support/Plan.h"
 #include "aten/support/Walk.h"
 
 namespace netcl {
@@ -115,20 +116,21 @@ Normalized layer_norm_forward(const LayerNorm& norm, const Tensor& input, double
 
 // The operands of a layer norm's backward pass, dense; those that are missing or not wanted are undefined.
 struct LayerNormGrad {
+  const char* op;
+  const LayerNorm& norm;
+  c10::ScalarType params;  // dtype of weight and bias
   Tensor x, g, w, mean, rstd, gin, gw, gb;
   int64_t rows, n;
 };
 
-void input_grad(const LayerNorm& norm, const LayerNormGrad& t, const Walk& walk, const Tensor& wpart,
-                const Tensor& bpart) {
+void input_grad(const LayerNormGrad& t, const Walk& walk, const Tensor& wpart, const Tensor& bpart) {
   kernel(netcl::device_of(t.x), "norm.cl", "layer_norm_backward", walk.defs)
-      .launch(norm.op, queue_of(t.x), walk.global, walk.local, buf_or_null(t.gin), buf_or_null(wpart),
-              buf_or_null(bpart), buf(t.g), buf(t.x), buf_or_null(t.mean), buf(t.rstd), buf_or_null(t.w),
-              NormParams{.walk = walk.params});
+      .launch(t.op, queue_of(t.x), walk.global, walk.local, buf_or_null(t.gin), buf_or_null(wpart), buf_or_null(bpart),
+              buf(t.g), buf(t.x), buf_or_null(t.mean), buf(t.rstd), buf_or_null(t.w), NormParams{.walk = walk.params});
 }
 
-// The gradients of weight and bias on a GPU: work-groups sum columns of some rows, and sum_parts() adds their results.
-void param_grads_on_gpu(const LayerNorm& norm, const LayerNormGrad& t, c10::ScalarType params) {
+// The gradients of weight and bias: work-groups sum columns of some rows, and sum_parts() adds their results.
+void sum_columns(const LayerNormGrad& t) {
   constexpr int64_t kMostGroups = 1024, kMostParts = 128, kRowsEach = 8;
   Device& dev = netcl::device_of(t.x);
   const int64_t group = std::min<int64_t>(128, std::bit_floor(dev.info().max_work_group_size));
@@ -141,13 +143,46 @@ void param_grads_on_gpu(const LayerNorm& norm, const LayerNormGrad& t, c10::Scal
   if (t.gw.defined()) wpart = at::empty({parts, t.n}, stat_options(t.x));
   if (t.gb.defined()) bpart = at::empty({parts, t.n}, stat_options(t.x));
   Defs d;
-  held_defs(norm_defs(d, t.x, params, norm.rms), compute_type(t.x.scalar_type()), vec, 1, 1, group);
+  held_defs(norm_defs(d, t.x, t.params, t.norm.rms), compute_type(t.x.scalar_type()), vec, 1, 1, group);
   kernel(dev, "norm.cl", "layer_norm_columns", d)
-      .launch(norm.op, queue_of(t.x), {size_t(parts * blocks * group)}, {size_t(group)}, buf_or_null(wpart),
+      .launch(t.op, queue_of(t.x), {size_t(parts * blocks * group)}, {size_t(group)}, buf_or_null(wpart),
               buf_or_null(bpart), buf(t.g), buf(t.x), buf_or_null(t.mean), buf(t.rstd),
               NormParams{.walk = {t.rows, rows_per, t.n, 1}});
-  sum_parts(norm.op, t.x, params, t.gw, t.gb, wpart, bpart);
+  sum_parts(t.op, t.x, t.params, t.gw, t.gb, wpart, bpart);
 }
+
+// The gradient of the input by rows, and those of weight and bias by columns.
+std::optional<Walk> plan_separate(const LayerNormGrad& t) {
+  return layer_norm_walk(t.norm, t.x, t.params, t.rows, t.n, {t.x, t.g, t.gin, t.w});
+}
+void run_separate(const LayerNormGrad& t, const Walk& walk) {
+  if (t.gin.defined()) input_grad(t, walk, {}, {});
+  if (t.gw.defined() || t.gb.defined()) sum_columns(t);
+}
+
+// All in one pass over the rows. A work-item sums its rows before it stores the result, so few of them give few partial
+// results.
+std::optional<Walk> plan_at_once(const LayerNormGrad& t) {
+  const Device& dev = netcl::device_of(t.x);
+  Walk walk = norm_rows(t.x, t.params, t.rows, t.n, t.n, t.norm.rms);
+  walk.params.rows_per = std::max(even_part(dev, t.rows), std::min(walk.params.rows_per, t.rows));
+  walk.global = {static_cast<size_t>(ceil_div(t.rows, walk.params.rows_per))};
+  if (t.gin.defined()) past_cache(walk.defs, dev, t.gin, t.n, row_vec(dev, t.n), {});
+  return walk;
+}
+void run_at_once(const LayerNormGrad& t, const Walk& walk) {
+  const auto parts = static_cast<int64_t>(walk.global.x);
+  Tensor wpart, bpart;
+  if (t.gw.defined()) wpart = at::empty({parts, t.n}, stat_options(t.x));
+  if (t.gb.defined()) bpart = at::empty({parts, t.n}, stat_options(t.x));
+  input_grad(t, walk, wpart, bpart);
+  sum_parts(t.op, t.x, t.params, t.gw, t.gb, wpart, bpart);
+}
+
+constexpr Way<LayerNormGrad> kLayerNormBackward[] = {
+    {"separate", take<&plan_separate, &run_separate>, Serves::kGpu},
+    {"at once", take<&plan_at_once, &run_at_once>},
+};
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, const Tensor& grad_out,
                                                        const Tensor& input, const Tensor& mean, const Tensor& rstd,
@@ -175,23 +210,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const LayerNorm& norm, co
     return {gin, gw, gb};
   }
   if (!mask[0] && !mask[1] && !mask[2]) return {};
-  const LayerNormGrad t{x, g, w, m, rs, gin, gw, gb, rows, n};
-  if (!dev.is_cpu()) {
-    if (mask[0]) input_grad(norm, t, layer_norm_walk(norm, x, params, rows, n, {x, g, gin, w}), {}, {});
-    if (mask[1] || mask[2]) param_grads_on_gpu(norm, t, params);
-    return {gin, gw, gb};
-  }
-  // A group sums its rows before it stores the result, so few groups give few partial results.
-  Walk walk = norm_rows(x, params, rows, n, n, rms);
-  walk.params.rows_per = std::max(even_part(dev, rows), std::min(walk.params.rows_per, rows));
-  const int64_t groups = ceil_div(rows, walk.params.rows_per);
-  walk.global = {static_cast<size_t>(groups)};
-  Tensor wpart, bpart;
-  if (mask[1]) wpart = at::empty({groups, n}, stat_options(x));
-  if (mask[2]) bpart = at::empty({groups, n}, stat_options(x));
-  if (gin.defined()) past_cache(walk.defs, dev, gin, n, row_vec(dev, n), {});
-  input_grad(norm, t, walk, wpart, bpart);
-  sum_parts(op, x, params, gw, gb, wpart, bpart);
+  run_first(kLayerNormBackward, dev, LayerNormGrad{op, norm, params, x, g, w, m, rs, gin, gw, gb, rows, n});
   return {gin, gw, gb};
 }
 

@@ -28,7 +28,7 @@ using at::Tensor;
 template <class P>
 void set_rows(const Device& device, P& p, int64_t rows, int64_t row_size) {
   p.rows = rows;
-  p.rows_per_item = ceil_div<int64_t>(device.is_cpu() ? 8192 : 64, std::max<int64_t>(row_size, 1));
+  p.rows_per_item = ceil_div(tuning(device).padded, std::max<int64_t>(row_size, 1));
 }
 
 // The tag of an unsigned integer of the same size, for kernels that only copy bits.

@@ -130,9 +130,9 @@ Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
 // The elements of vectors along x: 1 if they do not pay.
 int64_t lanes_along_x(const Tensor& t, const PoolParams& p) {
   const bool windows = !p.adaptive && p.out[2] >= 4, elements = p.in[2] / p.out[2] >= 8;
-  const bool fits = netcl::device_of(t).is_cpu() && !wide_index(p, plane_size(p)) &&
-                    compute_type(t.scalar_type()) == c10::kFloat && (windows || elements);
-  return !fits ? 1 : p.out[2] >= 12 || !windows ? 8 : 4;
+  const bool fits = !wide_index(p, plane_size(p)) && compute_type(t.scalar_type()) == c10::kFloat;
+  if (!fits || !(windows || elements)) return 1;
+  return std::min<int64_t>(p.out[2] >= 12 || !windows ? 8 : 4, tuning(netcl::device_of(t)).lanes);
 }
 
 // The variant of a kernel of pool.cl, and its work-items.
@@ -159,7 +159,7 @@ Variant variant_of(const Tensor& t, at::MemoryFormat format, PoolParams& p, int6
 int64_t set_channels(const Tensor& t, at::MemoryFormat format, PoolParams& p) {
   const Device& device = netcl::device_of(t);
   p.channels = format == at::MemoryFormat::Contiguous ? 1 : t.size(1);
-  const int64_t most = device.is_cpu() ? register_tile(device, compute_type(t.scalar_type())).vec : 1;
+  const int64_t most = std::min(register_tile(device, compute_type(t.scalar_type())).vec, tuning(device).lanes);
   return std::min<int64_t>(most, std::bit_floor(uint64_t(p.channels)));
 }
 
@@ -274,10 +274,9 @@ struct PoolPlan {
   Variant variant;
 };
 
-// A CPU's work-item takes a band of an image, and some channels, or a whole plane. Sums are rounded once.
+// A work-item takes a band of an image, and some channels, or a whole plane. Sums are rounded once.
 std::optional<PoolPlan> plan_scatter(const PoolBackward& b) {
   const Device& device = netcl::device_of(b.dy);
-  if (!device.is_cpu()) return {};
   PoolParams p = b.p;
   const int64_t vec = set_channels(b.dy, b.format, p), along = p.in[0] > 1 ? 0 : 1;
   const int64_t images = b.grad_input.numel() / plane_size(p) / p.channels;
@@ -294,7 +293,7 @@ std::optional<PoolPlan> plan_scatter(const PoolBackward& b) {
   return PoolPlan{"pool.cl", "pool_scatter", compute_type(b.dy.scalar_type()), p, v};
 }
 
-// A GPU's work-item computes one element, from the windows that hold it.
+// A work-item computes one element, from the windows that hold it.
 std::optional<PoolPlan> plan_gather(const PoolBackward& b) {
   PoolParams p = b.p;
   set_channels(b.dy, b.format, p);
@@ -314,7 +313,7 @@ void run_max_backward(const PoolBackward& b, const PoolPlan& plan) {
 }
 
 constexpr Way<PoolBackward> kMaxBackward[] = {
-    {"scatter", take<&plan_scatter, &run_max_backward>},
+    {"scatter", take<&plan_scatter, &run_max_backward>, Serves::kCpu},
     {"gather", take<&plan_gather, &run_max_backward>},
 };
 
@@ -322,7 +321,7 @@ void max_backward(const char* op, const Tensor& grad_output, const Window& w, co
                   const Tensor& grad_input) {
   if (!check_indices(op, grad_output, indices, grad_input, w.dims)) return;
   const c10::DeviceGuard guard(grad_output.device());
-  run_first(kMaxBackward, backward_call(op, grad_output, w, indices, grad_input));
+  run_first(kMaxBackward, netcl::device_of(grad_output), backward_call(op, grad_output, w, indices, grad_input));
 }
 
 void avg_forward(const char* op, const Tensor& self, const Window& w, const Tensor& out) {
@@ -340,11 +339,10 @@ void avg_forward(const char* op, const Tensor& self, const Window& w, const Tens
   to.finish();
 }
 
-// Floats on a CPU, with vectors along x.
+// Floats, with vectors along x.
 std::optional<PoolPlan> plan_rows(const PoolBackward& b) {
   const auto type = b.dy.scalar_type();
-  const bool serves = b.format == at::MemoryFormat::Contiguous && c10::isFloatingType(type);
-  if (!serves || !netcl::device_of(b.dy).is_cpu()) return {};
+  if (b.format != at::MemoryFormat::Contiguous || !c10::isFloatingType(type)) return {};
   PoolPlan plan{"pool_rows.cl", "pool_avg_backward", type, b.p, {}};
   plan.variant = rows_variant(b.dy, b.format, plan.p, b.grad_input, 8, false);
   plan.variant.defs = pool_defs(b.dy, plan.p, plane_size(plan.p));
@@ -367,7 +365,7 @@ void run_avg_backward(const PoolBackward& b, const PoolPlan& plan) {
 }
 
 constexpr Way<PoolBackward> kAvgBackward[] = {
-    {"rows", take<&plan_rows, &run_avg_backward>},
+    {"rows", take<&plan_rows, &run_avg_backward>, Serves::kCpu},
     {"windows", take<&plan_windows, &run_avg_backward>},
 };
 
@@ -379,7 +377,7 @@ void avg_backward(const char* op, const Tensor& grad_output, const Window& w, co
     return;
   }
   const c10::DeviceGuard guard(grad_output.device());
-  run_first(kAvgBackward, backward_call(op, grad_output, w, {}, grad_input));
+  run_first(kAvgBackward, netcl::device_of(grad_output), backward_call(op, grad_output, w, {}, grad_input));
 }
 
 // --- max pooling ----------------------------------------------------------------------------------------

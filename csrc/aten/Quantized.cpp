@@ -24,6 +24,7 @@ struct Dots {
   QuantizedParams p{};
   c10::ScalarType acc;
   bool panels;
+  const char* int4;  // the kernel for an int4 weight
 
   Dots(const Tensor& x, int64_t n, int64_t group, c10::ScalarType out)
       : dev(netcl::device_of(x)), acc(out == at::kInt ? at::kInt : at::kFloat) {
@@ -43,6 +44,7 @@ struct Dots {
                                               : 2;
     p.per = cpu ? round_up(even_part(dev, n), cols) : cols;
     panels = cpu && (group || x.scalar_type() != acc);
+    int4 = cpu ? "dots_int4" : "dots_int4_words";
     p.x_row = round_up<int64_t>(p.k + (group ? p.k / group : 0), 16);
     defs.set("IN", dtype_tag(x.scalar_type())).set("OUT", dtype_tag(out));
     defs.set("ACC", dtype_tag(acc)).set("VEC", vec).set("GROUP", int64_t(row_group(dev)));
@@ -58,7 +60,7 @@ struct Dots {
   // Writes the weight's numbers in the dtype of `out`.
   void unpack(const char* op, const Tensor& out, const Tensor& weight, const Tensor& pairs) {
     const int64_t words = out.numel() / 8;
-    p.per = dev.is_cpu() ? 4096 : 1;
+    p.per = tuning(dev).unpacked;
     kernel(dev, "quantized.cl", "int4_unpack", defs)
         .launch(op, queue_of(out), {size_t(ceil_div(words, p.per))}, element_group(dev), buf(out), buf(weight),
                 buf(pairs), p);
@@ -135,7 +137,7 @@ Tensor convert_weight_to_int4pack(const Tensor& weight_, int64_t inner_k_tiles) 
   const Tensor weight = weight_.contiguous();
   const Tensor out =
       at::empty({n / 8, k / (inner_k_tiles * 16), 32, inner_k_tiles / 2}, weight.options().dtype(at::kInt));
-  const int64_t words = out.numel(), per = dev.is_cpu() ? 16384 : 1;
+  const int64_t words = out.numel(), per = tuning(dev).packed;
   if (words == 0) return out;
   Defs defs;
   defs.set("IN", "f32").set("OUT", "f32").set("ACC", "f32");
@@ -168,8 +170,7 @@ Tensor weight_int4pack_mm(const Tensor& x_, const Tensor& weight_, int64_t group
   Dots dots(x, n, group, x.scalar_type());
   if (m <= kFewRows) {
     const Tensor out = at::empty({m, n}, x.options());
-    const char* which = dots.dev.is_cpu() ? "dots_int4" : "dots_int4_words";
-    dots.run(name, which, out, buf(x), buf(weight), buf(pairs));
+    dots.run(name, dots.int4, out, buf(x), buf(weight), buf(pairs));
     return out;
   }
   const Tensor numbers = at::empty({n, k}, x.options());

@@ -44,10 +44,10 @@ struct Groups {
 };
 Groups groups_for(const Device& device, int64_t n, int64_t values) {
   const int64_t total = ceil_div(n, values);
-  const int64_t per_item = std::clamp<int64_t>(even_part(device, total), 16, 512);
-  // A GPU's work-item draws one of a group's 16 blocks.
-  if (!device.is_cpu()) return {1, static_cast<size_t>(total) * 16, static_cast<uint64_t>(total) * 16};
-  return {per_item, static_cast<size_t>(ceil_div(total, per_item)), static_cast<uint64_t>(total) * 16};
+  const Tuning& t = tuning(device);
+  const int64_t per_item = std::clamp(even_part(device, total), t.least_draws, t.most_draws);
+  const auto items = static_cast<size_t>(ceil_div(total, per_item) * t.draw_items);
+  return {per_item, items, static_cast<uint64_t>(total) * 16};
 }
 
 // What elements are drawn from.

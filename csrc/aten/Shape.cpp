@@ -47,7 +47,7 @@ void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::Me
   CatParams args{};
   args.out_width = out.size(dim) * inner;
   args.rows = out.numel() / args.out_width;
-  args.per_item = 4 * element_grain(dev);
+  args.per_item = 4 * tuning(dev).grain;
   Buf in[kMaxCatInputs]{};
   int used = 0;
   int64_t start = 0, longest = 0;
@@ -132,7 +132,7 @@ void triangle(const char* name, const Tensor& self, int64_t diagonal, bool upper
     a.size[a.ndim] = size, a.out_stride[a.ndim] = os, a.in_stride[a.ndim] = ss;
     a.ndim++;
   }
-  a.rows_per_item = std::max<int64_t>(1, element_grain(dev) / a.columns);
+  a.rows_per_item = std::max<int64_t>(1, tuning(dev).grain / a.columns);
   Defs defs;
   defs.set("BYTES", static_cast<int64_t>(out.itemsize()));
   kernel(dev, "shape.cl", "triangle", defs)
@@ -226,7 +226,7 @@ void launch_sequence(const char* name, const Tensor& out, const Sequence<T>& s) 
   const auto acc = c10::CppTypeToScalarType<T>::value;
   Defs defs;
   defs.set("OUT", dtype_tag(out.scalar_type())).set("ACC", dtype_tag(acc));
-  const int64_t n = out.numel(), chunk = element_grain(dev);
+  const int64_t n = out.numel(), chunk = tuning(dev).grain;
   const auto bits = [&](T x) { return pack_scalar(x, acc).bits(); };
   kernel(dev, "shape.cl", "sequence", defs)
       .launch(name, queue_of(out), {static_cast<size_t>(ceil_div(n, chunk))}, element_group(dev), buf(out),
@@ -329,7 +329,7 @@ void unfold_backward_kernel(Tensor& grad_in, const Tensor& grad_, int64_t dim, i
   a.size = size;
   a.step = step;
   a.total = grad_in.numel();
-  a.per_item = std::max<int64_t>(1, element_grain(dev) / 4);
+  a.per_item = std::max<int64_t>(1, tuning(dev).grain / 4);
   Defs defs;
   defs.set("OUT", dtype_tag(grad.scalar_type())).set("ACC", compute_tag(grad.scalar_type()));
   kernel(dev, "shape.cl", "unfold_backward", defs)

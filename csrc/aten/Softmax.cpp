@@ -32,10 +32,11 @@ Walk softmax_walk(const Tensor& t, int64_t dim, c10::ScalarType compute, std::in
   return inner == 1 ? choose_walk(dev, compute, outer, n, tensors) : walk_columns(dev, compute, outer, n, inner);
 }
 
-// The local memory for a row's exponentials on a CPU, which keeps it in the cache; 0 if they do not fit.
+// The local memory for a row's exponentials, which a CPU keeps in the cache; 0 if they do not fit.
 size_t kept_bytes(const Device& dev, c10::ScalarType compute, int64_t n) {
   const auto bytes = size_t(round_up(n, row_vec(dev, n))) * c10::elementSize(compute);
-  return dev.is_cpu() && bytes <= std::min<size_t>(dev.info().local_mem_size / 2, 128 << 10) ? bytes : 0;
+  const auto most = static_cast<size_t>(tuning(dev).kept_bytes);
+  return bytes <= std::min<size_t>(dev.info().local_mem_size / 2, most) ? bytes : 0;
 }
 
 Defs& softmax_defs(Defs& d, bool log, c10::ScalarType in, c10::ScalarType out) {

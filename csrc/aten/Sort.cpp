@@ -23,6 +23,7 @@ namespace {
 using at::ScalarType;
 using at::Tensor;
 
+static_assert(kGpuTuning.sort_run == kShortRun);
 constexpr int64_t kMostSelected = 64;  // topk up to here keeps a short list; for more it sorts
 
 class Sorter {
@@ -40,7 +41,7 @@ class Sorter {
 
   void sort() {
     from_ = scratch(L.rows * L.n);
-    launch("sort/sort_merge.cl", "runs", device_.is_cpu() ? 1024 : kShortRun, buf(task_.self), buf(from_));
+    launch("sort/sort_merge.cl", "runs", tuning(device_).sort_run, buf(task_.self), buf(from_));
     merge(kShortRun);
   }
   // Keeps the first k of every row. Each segment gives its first k; merging these gives the row's.
@@ -57,7 +58,7 @@ class Sorter {
   // Writes the first `take` elements of every row in order.
   void finish(int64_t take) {
     L.take = take;
-    launch("sort/sort_results.cl", "finish", device_.is_cpu() ? 4096 : 64, buf(task_.values), buf(task_.indices),
+    launch("sort/sort_results.cl", "finish", tuning(device_).sort_results, buf(task_.values), buf(task_.indices),
            buf(task_.self), buf(from_));
   }
   // Writes one element of every row: the one that OP of sort_results.cl names, e.g. the nth.
@@ -76,7 +77,7 @@ class Sorter {
     for (L.width = width; L.width < L.n; L.width *= 2) {
       // A chunk must divide 2 * width, which is a power of two times the first width.
       int64_t chunk = 2 * L.width;
-      while (chunk > (device_.is_cpu() ? 8192 : 256)) chunk /= 2;
+      while (chunk > tuning(device_).sort_piece) chunk /= 2;
       launch("sort/sort_merge.cl", "merge", chunk, buf(from_), buf(to));
       std::swap(from_, to);
     }

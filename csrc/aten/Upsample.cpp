@@ -21,7 +21,6 @@
 #include <ATen/ops/upsample_nearest3d_meta.h>
 #include <ATen/ops/upsample_trilinear3d_backward_meta.h>
 #include <ATen/ops/upsample_trilinear3d_meta.h>
-#include <ATen/ops/zeros.h>
 
 #include <bit>
 #include <optional>
@@ -182,12 +181,10 @@ int64_t vector_of(int64_t n, c10::ScalarType type) {
 
 bool along_channels(const Call& c) { return channels_last(c.to) && (channels_last(c.from) || !c.from.is_contiguous()); }
 std::optional<UpsampleBlock> plan_pixels(const Call& c) {
-  const Device& dev = netcl::device_of(c.from);
-  return dev.is_cpu() && along_channels(c) ? block_of(c, dev, c.to.size(1)) : std::nullopt;
+  return along_channels(c) ? block_of(c, netcl::device_of(c.from), c.to.size(1)) : std::nullopt;
 }
 std::optional<UpsampleBlock> plan_lines(const Call& c) {
-  const Device& dev = netcl::device_of(c.from);
-  return dev.is_cpu() && !along_channels(c) ? block_of(c, dev, 1) : std::nullopt;
+  return along_channels(c) ? std::nullopt : block_of(c, netcl::device_of(c.from), 1);
 }
 
 void run_blocks(const Call& c, const UpsampleBlock& block) {
@@ -220,20 +217,21 @@ void run_blocks(const Call& c, const UpsampleBlock& block) {
 
 constexpr Way<Call> kWays[] = {
     {"bytes", take<&plan_bytes, &run_bytes>},
-    {"pixels", take<&plan_pixels, &run_blocks>},
-    {"lines", take<&plan_lines, &run_blocks>},
+    {"pixels", take<&plan_pixels, &run_blocks>, Serves::kCpu},
+    {"lines", take<&plan_lines, &run_blocks>, Serves::kCpu},
     {"elements", take<&plan_elements, &run_elements>},
 };
 
 void run(const char* op, Mode mode, bool backward, const Tensor& from, const Tensor& to, const Extra& extra) {
   if (to.numel() == 0) return;
-  check_dtype(netcl::device_of(from), from.scalar_type(), op);
+  const Device& dev = netcl::device_of(from);
+  check_dtype(dev, from.scalar_type(), op);
   Call c{op, mode, backward, from, to, extra};
   const bool byte = from.scalar_type() == at::kByte && !backward && (!c.interpolates() || from.dim() == 4);
   TORCH_CHECK(byte || from.is_floating_point(), op, ": expected a floating-point tensor",
               c.interpolates() ? "" : " or one of uint8", ", got ", from.scalar_type());
   describe(c);
-  run_first(kWays, c);
+  run_first(kWays, dev, c);
 }
 
 // impl() of every operator: (tensor, output size, [input size,] [align_corners,] scales..., result).

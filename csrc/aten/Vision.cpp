@@ -35,21 +35,20 @@ Tensor nms(const Tensor& boxes, const Tensor& scores, double iou_threshold) {
   const Tensor dense = boxes.contiguous();
   const Tensor order = std::get<1>(at::sort(scores, /*stable=*/true, 0, /*descending=*/true));
 
-  const bool cpu = dev.is_cpu();
+  const Tuning& t = tuning(dev);
   const c10::ScalarType acc = compute_type(boxes.scalar_type());
   Queue& queue = queue_of(boxes);
   const size_t group = row_group(dev);
   Defs defs;
   defs.set("IN", dtype_tag(boxes.scalar_type())).set("ACC", dtype_tag(acc)).set("GROUP", int64_t(group));
-  defs.set("VEC", cpu ? (acc == at::kDouble ? 8 : 16) : 1);
+  defs.set("VEC", std::min<int64_t>(acc == at::kDouble ? 8 : 16, t.lanes));
 
   const Tensor edges = at::empty({5, size}, boxes.options().dtype(acc));
-  NmsParams p{n, size, cpu ? 1024 : 1, cpu ? words : 1, {wide_high(iou_threshold), wide_low(iou_threshold)}};
+  NmsParams p{n, size, t.boxes, all_or_one(dev, words), {wide_high(iou_threshold), wide_low(iou_threshold)}};
   kernel(dev, "vision/nms.cl", "nms_edges", defs)
       .launch(op, queue, {size_t(ceil_div(size, p.per))}, element_group(dev), buf(edges), buf(dense), buf(order), p);
   const Tensor pairs = at::empty({n, words}, indices);
-  // Rows are of different lengths, so a CPU takes a few at a time.
-  p.per = cpu ? 8 : 1;
+  p.per = t.box_rows;
   kernel(dev, "vision/nms.cl", "nms_pairs", defs)
       .launch(op, queue, {size_t(ceil_div(n, p.per)), size_t(words / p.words)}, element_group(dev), buf(pairs),
               buf(edges), p);
@@ -101,7 +100,7 @@ struct Roi {
     TORCH_CHECK_INDEX(shape[0] > 0 || rois.size(0) == 0, op, ": regions of an input without images");
     p = {rois.size(0), shape[0], shape[1], shape[2], shape[3], out_channels, out.h, out.w, 1, 1, 0, out.by_position};
     defs.set("IN", dtype_tag(values.scalar_type())).set("ACC", compute_tag(values.scalar_type()));
-    defs.set("BLOCK", dev.is_cpu() ? kChannels : 1);
+    defs.set("BLOCK", all_or_one(dev, kChannels));
   }
   int64_t bins() const { return p.out_h * p.out_w; }
   int64_t results() const { return p.rois * p.out_channels * bins(); }
@@ -126,7 +125,8 @@ struct Roi {
       out.zero_();
       return;
     }
-    if (dev.is_cpu()) p.block = kChannels, p.bins_per = bins();
+    p.block = all_or_one(dev, kChannels);
+    p.bins_per = all_or_one(dev, bins());
     run(name, out, tensors...);
   }
   // Regions overlap. Either a work-item takes all regions of an image for some channels, and adds in a fixed order, or

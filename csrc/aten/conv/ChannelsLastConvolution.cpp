@@ -264,7 +264,7 @@ int64_t widest_vector(const ConvCall& call) {
 }
 
 bool along_channels(const ConvCall& call) {
-  if (!call.channels_last || !netcl::device_of(call.x).is_cpu() || call.source().numel() == 0) return false;
+  if (!call.channels_last || call.source().numel() == 0) return false;
   return call.g.kernel[0] * call.g.kernel[1] <= CONV_MOST_TAP_ROWS;
 }
 

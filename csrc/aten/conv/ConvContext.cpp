@@ -15,9 +15,8 @@ ConvContext::ConvContext(const ConvCall& call)
       acc(compute_type(call.result().scalar_type())),
       source_type(acc) {
   const RegisterTile tile = register_tile(device, acc);
-  vec = device.is_cpu() ? tile.vec : 4;
-  // The addresses of rows need registers too.
-  mr = device.is_cpu() ? std::min<int64_t>(tile.rows, 8) : 8;
+  vec = tile.vec;
+  mr = std::min<int64_t>(tile.rows, 8);  // the addresses of rows need registers too
 }
 
 at::Tensor ConvContext::scratch(int64_t elements, c10::ScalarType type) const {
@@ -74,12 +73,14 @@ int64_t contiguous_offsets(const MixedRadix& r) {
   return std::clamp<int64_t>(n, 1, std::numeric_limits<int32_t>::max());
 }
 
+static_assert(kGpuTuning.offset_block == kUnitDepth);
+
 OffsetTable write_table(const ConvContext& c, const MixedRadix& radix, int64_t offsets) {
-  const int64_t count = c.device.is_cpu() ? offsets : round_up(offsets, kUnitDepth);
+  const int64_t count = round_up(offsets, tuning(c.device).offset_block);
   const bool wide = largest_offset(radix) > std::numeric_limits<int32_t>::max();
   OffsetTable t{c.scratch(count, wide ? c10::kLong : c10::kInt), contiguous_offsets(radix)};
   if (count == 0) return t;
-  const int64_t per_item = c.device.is_cpu() ? 2048 : 1;
+  const int64_t per_item = tuning(c.device).offsets;
   kernel(c.device, "conv/conv_table.cl", "conv_table", c.defs().set("IDX", t.type()))
       .launch(c.op, c.queue, {size_t(ceil_div(count, per_item))}, element_group(c.device), buf(t.data), radix, count,
               per_item);

@@ -144,7 +144,7 @@ void run_unpadded_passes(const ConvContext& c, const ConvCall& call, RunConvPass
 void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image, int64_t slice_k,
                        RunConvWeightPass run) {
   const ConvGeometry& g = call.g;
-  const bool source_last = call.channels_last && c.device.is_cpu();  // not tested on GPUs
+  const bool source_last = call.channels_last && tuning(c.device).gathers_channels;
   const at::Tensor &dw = call.w, x = source_last ? call.x : call.x.contiguous();
   ConvDims padded;
   for (int d = 0; d < 3; d++) padded[d] = g.in[d] + 2 * g.padding[d];
@@ -164,7 +164,7 @@ void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scrat
     const at::Tensor source = pad_images(c, {x, first, images, g.in, g.padding, padded, source_last});
     run(c, {g, images, first, padded, source, call.y, slices, at_once ? dw : parts, call.channels_last, source_last});
     if (at_once) continue;
-    const int64_t per_item = c.device.is_cpu() ? 4096 : c.vec;
+    const int64_t per_item = tuning(c.device).conv_sums;
     kernel(c.device, "conv/conv_sum.cl", "conv_sum", c.defs().set("OUT", dtype_tag(dw.scalar_type())))
         .launch(c.op, c.queue, {size_t(ceil_div(numel, per_item))}, element_group(c.device), buf(parts), buf(sum),
                 buf(dw), ConvSumParams{numel, 0, slices, per_item, first == 0, first + images == g.images});

@@ -3,8 +3,6 @@
 #include <ATen/Functions.h>
 #include <ATen/ops/convolution_backward_native.h>
 
-#include <algorithm>
-
 #include "aten/conv/ConvWays.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
@@ -34,11 +32,11 @@ void by_rows(const ConvCall& call, const Plan& plan) {
 constexpr Way<ConvCall> kConvWays[] = {
     {"patches", take<&plan_patches, &run_patches>},
     {"pointwise", take<&plan_pointwise, &run_pointwise>},
-    {"channels", take<&plan_channels, &run_channels>},
-    {"few outputs", take<&plan_few_outputs, &run_few_outputs>},
-    {"flat", take<&plan_flat, &run_flat>},
+    {"channels", take<&plan_channels, &run_channels>, Serves::kCpu},
+    {"few outputs", take<&plan_few_outputs, &run_few_outputs>, Serves::kCpu},
+    {"flat", take<&plan_flat, &run_flat>, Serves::kCpu},
     {"few pointwise", take<&plan_few_pointwise, &run_pointwise>},
-    {"depthwise", take<&plan_depthwise, &by_rows<Depthwise, &run_depthwise>>},
+    {"depthwise", take<&plan_depthwise, &by_rows<Depthwise, &run_depthwise>>, Serves::kCpu},
     {"direct", take<&plan_direct, &by_rows<ConvContext, &run_direct>>},
     {"product", take<&plan_product, &run_product>},
 };
@@ -49,7 +47,7 @@ void run(const ConvCall& call) {
     call.w.zero_();
     return;
   }
-  run_first(kConvWays, call);
+  run_first(kConvWays, netcl::device_of(call.result()), call);
 }
 
 // As in ATen: one number per dimension, or one for all.

@@ -56,7 +56,7 @@ int64_t Depthwise::strip_rows() const {
 
 std::optional<Depthwise> plan_depthwise(const ConvCall& call) {
   auto d = depthwise(call);
-  if (!d || !netcl::device_of(call.x).is_cpu() || call.source().numel() == 0) return {};
+  if (!d || call.source().numel() == 0) return {};
   if (d->out_w < 4 || d->step_w > 2 || d->ker_h * d->ker_w > kMostTaps) return {};
   if (d->lo_h < 0 || d->lo_w < 0 || d->columns() <= d->lo_w) return {};
   // With strips of only a few rows, most of the input would be copied twice.

@@ -85,14 +85,15 @@ void direct_weight_pass(const ConvContext& c, const ConvWeightPass& p) {
   const OffsetTable taps = offset_table(c, p.source_taps(), d.taps);
   Defs defs;
   // The elements of a row shorter than a vector would be read one by one.
-  const int64_t vec = !c.device.is_cpu() ? 1 : out_row < c.vec ? 4 : c.vec;
+  const int64_t vec = std::min(out_row < c.vec ? 4 : c.vec, tuning(c.device).lanes);
   defs.set("ACC", dtype_tag(c.acc)).set("VEC", vec).set("TAPS", taps_per_item);
   defs.set("IN", dtype_tag(p.grad.scalar_type())).set("OUT", dtype_tag(p.out.scalar_type())).set("IDX", taps.type());
   // On a GPU, a work-group divides the pixels of a plane.
   const size_t planes = size_t(ceil_div(d.planes, d.planes_per_item));
   const Range local = element_group(c.device);
-  const Range range = c.device.is_cpu() ? Range{size_t(items), planes} : Range{size_t(items) * planes * local.x};
-  if (!c.device.is_cpu()) defs.set("GROUP", int64_t(local.x));
+  const bool groups = local.x > 1;
+  const Range range = groups ? Range{size_t(items) * planes * local.x} : Range{size_t(items), planes};
+  if (groups) defs.set("GROUP", int64_t(local.x));
   kernel(c.device, "conv/conv_direct_weight.cl", "conv_direct_weight", defs)
       .launch(c.op, c.queue, range, local, buf(p.source), buf(taps.data),
               at_element(p.grad, p.first_image * p.result_image()), buf(p.out), d);

@@ -12,8 +12,8 @@ constexpr int64_t kGatheredColumns = 192;
 bool gathers_weight(const ConvCall& call) {
   const ConvGeometry& g = call.g;
   const Device& device = netcl::device_of(call.w);
-  return call.channels_last && call.direction == ConvDirection::kWeightGradient && device.is_cpu() && g.groups == 1 &&
-         call.x.scalar_type() == c10::kFloat && g.c_out <= kGatheredColumns &&
+  return call.channels_last && call.direction == ConvDirection::kWeightGradient && tuning(device).gathers_channels &&
+         g.groups == 1 && call.x.scalar_type() == c10::kFloat && g.c_out <= kGatheredColumns &&
          g.c_in % register_tile(device, c10::kFloat).vec == 0;
 }
 

@@ -529,28 +529,28 @@ void run_slices(const Job& job, const Slices& slices) {
   GemmParams p = job.params();
   p.a = {g.n, 1, g.m * g.n, 0};
   p.k = count;
-  p.n_tiles = std::min<int64_t>(g.n, job.device().is_cpu() ? 256 : 1);
+  p.n_tiles = std::min(g.n, tuning(job.device()).gemm_sums);
   launch(job, kernel(job.device(), "gemm/gemm_sum.cl", "gemm_sum", defs),
          {static_cast<size_t>(ceil_div(g.n, p.n_tiles)), static_cast<size_t>(g.m)}, element_group(job.device()), p,
          buf(sums));
 }
 
 constexpr Way<Job> kGemmWays[] = {
-    {"slices", take<&plan_slices, &run_slices>},                // split-k: any of the others, then a sum
-    {"units", take<&plan_units, &run_tiling>},                  // on GPUs: matrix units
-    {"tiled", take<&plan_tiled, &run_tiling>},                  // on GPUs, and complex numbers: blocks in local memory
-    {"dots", take<&plan_dots, &run_in_place>},                  // few rows, both operands adjacent along k
-    {"gemv", take<&plan_gemv, &run_in_place>},                  // one row, B's rows adjacent
-    {"rows", take<&plan_rows, &run_in_place>},                  // few rows, likewise
-    {"engine fused", take<&plan_engine_fused, &run_fused>},     // a CPU's matrix engine, in one launch
-    {"engine packed", take<&plan_engine_packed, &run_packed>},  // the same in blocks
-    {"fused", take<&plan_fused, &run_fused>},                   // small or skinny, in one launch
-    {"packed", take<&plan_packed, &run_packed>},                // all others, in blocks
+    {"slices", take<&plan_slices, &run_slices>},              // split-k: any of the others, then a sum
+    {"units", take<&plan_units, &run_tiling>, Serves::kGpu},  // matrix units
+    {"tiled", take<&plan_tiled, &run_tiling>},                // on GPUs, and complex numbers: blocks in local memory
+    {"dots", take<&plan_dots, &run_in_place>, Serves::kCpu},  // few rows, both operands adjacent along k
+    {"gemv", take<&plan_gemv, &run_in_place>, Serves::kCpu},  // one row, B's rows adjacent
+    {"rows", take<&plan_rows, &run_in_place>, Serves::kCpu},  // few rows, likewise
+    {"engine fused", take<&plan_engine_fused, &run_fused>, Serves::kCpu},     // a matrix engine, in one launch
+    {"engine packed", take<&plan_engine_packed, &run_packed>, Serves::kCpu},  // the same in blocks
+    {"fused", take<&plan_fused, &run_fused>, Serves::kCpu},                   // small or skinny, in one launch
+    {"packed", take<&plan_packed, &run_packed>, Serves::kCpu},                // all others, in blocks
 };
 
 void compute(Job job) {
   prepare(job);
-  run_first(kGemmWays, job);
+  run_first(kGemmWays, job.device(), job);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
-#include <array>
 
 #include "aten/support/Launch.h"
 
@@ -46,7 +45,7 @@ Defs& UnitTile::define_in(Defs& d) const {
 }
 
 std::optional<UnitTile> unit_tile(const Device& device, c10::ScalarType type, int64_t m, int64_t n, int64_t batches) {
-  if (device.is_cpu() || std::min(m, n) < kLeastSide) return std::nullopt;
+  if (std::min(m, n) < kLeastSide) return std::nullopt;
   if (type == c10::kFloat && at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::HIGHEST) {
     return std::nullopt;
   }

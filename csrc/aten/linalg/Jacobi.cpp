@@ -27,14 +27,14 @@ namespace {
 using at::Tensor;
 
 constexpr const char* kJacobiFile = "linalg/jacobi.cl";
-constexpr int64_t kWholeColumns = 64;  // so many columns of a matrix are one work-group's work on a GPU
-constexpr int64_t kSweeps = 20;        // 10 are typical
+constexpr int64_t kSweeps = 20;  // 10 are typical
 
-// Whether LAPACK takes matrices of this size: the kernel has a work-item per matrix, and twice its operations.
-bool host_is_faster(const Tensor& a, int64_t rows, int64_t columns, int64_t least) {
-  return netcl::device_of(a).is_cpu() && rows * columns > least && cpu_fallback_mode() != "error";
+// Whether LAPACK takes n x n matrices.
+bool host_is_faster(const Tensor& a, int64_t n) {
+  return n * n > tuning(netcl::device_of(a)).host_matrix && cpu_fallback_mode() != "error";
 }
-constexpr int64_t kHostSize = 64 * 64;
+// Whether one work-group takes all columns of a matrix.
+bool takes_whole(const Tensor& a, int64_t columns) { return columns <= tuning(netcl::device_of(a)).whole_columns; }
 
 // A = L S R^H for matrices of at least as many rows as columns. `conjugate` has the bits of svd_small.
 struct Svd {
@@ -122,7 +122,7 @@ void svd_large(const Svd& j) {
 }
 
 void svd_direct(const Svd& j) {
-  if (netcl::device_of(j.a).is_cpu() || j.a.size(2) <= kWholeColumns) {
+  if (takes_whole(j.a, j.a.size(2))) {
     svd_small(j);
   } else {
     svd_large(j);
@@ -162,7 +162,7 @@ void svd_kernel(const Tensor& a, bool full, bool vectors, const std::optional<st
                 const Tensor& s, const Tensor& vh, const Tensor& info) {
   const bool wide = a.size(-2) < a.size(-1);
   const int64_t rows = std::max(a.size(-2), a.size(-1)), columns = std::min(a.size(-2), a.size(-1));
-  if (host_is_faster(a, columns, columns, kHostSize)) return svd_on_host(a, full, vectors, u, s, vh);
+  if (host_is_faster(a, columns)) return svd_on_host(a, full, vectors, u, s, vh);
   const Batch matrices(a.resolve_conj());
   const Tensor values = s.view({-1, s.size(-1)}).contiguous();
   Svd j{wide ? matrices.get().mT() : matrices.get(), {}, values, {}, info, wide && a.is_complex(), vectors};
@@ -213,7 +213,7 @@ void eigh_large(const Tensor& a, const Tensor& values, const Tensor& info, bool 
 
 void eigh_kernel(const Tensor& values, const Tensor& vectors, const Tensor& info, bool upper, bool compute_vectors) {
   const int64_t n = vectors.size(-1);
-  if (host_is_faster(vectors, n, n, kHostSize)) {
+  if (host_is_faster(vectors, n)) {
     count_host_call("aten::_linalg_eigh");
     const auto [host_values, host_vectors] = at::_linalg_eigh(vectors.cpu(), upper ? "U" : "L", compute_vectors);
     values.copy_(host_values);
@@ -222,7 +222,7 @@ void eigh_kernel(const Tensor& values, const Tensor& vectors, const Tensor& info
   }
   const Batch a(vectors);
   const Tensor flat = values.view({-1, n}).contiguous();
-  if (netcl::device_of(vectors).is_cpu() || n <= kWholeColumns) {
+  if (takes_whole(vectors, n)) {
     eigh_small(a.get(), flat, info, upper, compute_vectors);
   } else {
     eigh_large(a.get(), flat, info, upper, compute_vectors);

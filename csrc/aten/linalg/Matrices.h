@@ -4,7 +4,6 @@
 #include <ATen/TensorOperators.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "aten/support/Launch.h"
 
@@ -63,17 +62,16 @@ inline Defs matrix_defs(c10::ScalarType type) {
   return defs;
 }
 
-// Work-groups of kernels/linalg/columns.h: on a GPU teams of kTeam work-items, each with a column; at most `teams`.
-constexpr int64_t kTeam = 16;
+// Work-groups of kernels/linalg/columns.h: teams of work-items, each with a column; at most `teams`.
 inline int64_t teams_of(const at::Tensor& t, int64_t teams = 8) {
   const Device& device = netcl::device_of(t);
-  if (device.is_cpu()) return 1;
-  const auto most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size)) / kTeam;
-  return std::clamp<int64_t>(most, 1, teams);
+  const int64_t team = tuning(device).team;
+  return std::max(static_cast<int64_t>(group_of(device, count(team * teams))) / team, int64_t{1});
 }
 inline Defs column_defs(const at::Tensor& t, int64_t teams = 8) {
   Defs defs = matrix_defs(t.scalar_type());
-  if (!netcl::device_of(t).is_cpu()) defs.set("TEAM", kTeam).set("TEAMS", teams_of(t, teams));
+  const int64_t team = tuning(netcl::device_of(t)).team;
+  if (team > 1) defs.set("TEAM", team).set("TEAMS", teams_of(t, teams));
   return defs;
 }
 
@@ -84,7 +82,7 @@ inline Kernel& column_kernel(const at::Tensor& t, const char* file, const char* 
   return kernel(device, file, name, column_defs(t, teams));
 }
 inline size_t group_items(const at::Tensor& t, int64_t teams = 8) {
-  return netcl::device_of(t).is_cpu() ? 1 : count(kTeam * teams_of(t, teams));
+  return count(tuning(netcl::device_of(t)).team * teams_of(t, teams));
 }
 
 }  // namespace netcl

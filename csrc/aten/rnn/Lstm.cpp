@@ -18,7 +18,6 @@ using torch::autograd::variable_list;
 using OptionalTensor = std::optional<Tensor>;
 
 constexpr int64_t kLstmGates = 4;  // input, forget, cell, output
-constexpr int64_t kFewSteps = 4;   // fewer do not pay for packing W_hh
 
 CellLaunch lstm_launch(const char* op, const char* name, const Tensor& state, int64_t hy_row) {
   return {op, "rnn/lstm.cl", name, state.scalar_type(), state.size(0), state.size(1), 0, hy_row};
@@ -60,7 +59,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad
 // The product with W_hh and the cell in one launch (kernels/rnn/lstm_steps.cl), with W_hh packed once for all steps.
 class FusedSteps {
  public:
-  static bool serve(const Direction& s, const Queue& queue) { return queue.device().is_cpu() && s.steps >= kFewSteps; }
+  static bool serve(const Direction& s, const Queue& queue) { return s.steps >= tuning(queue.device()).fused_steps; }
 
   FusedSteps(const char* op, const Direction& s, Queue& queue, const Tensor& hh, bool backward)
       : op_(op), queue_(queue), batch_(s.batch), hidden_(s.hidden), depth_(backward ? s.gates() : s.hidden) {

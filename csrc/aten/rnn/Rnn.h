@@ -30,7 +30,7 @@ template <class... Args>
 void launch_cell(const CellLaunch& cell, Queue& queue, const Args&... args) {
   if (cell.rows == 0 || cell.hidden == 0) return;
   Device& dev = queue.device();
-  const int64_t vec = dev.is_cpu() ? 16 : 1, chunk = vec * vec;
+  const int64_t vec = tuning(dev).lanes, chunk = vec * vec;
   Defs d;
   d.set("IO", dtype_tag(cell.type)).set("ACC", compute_tag(cell.type)).set("VEC", vec);
   kernel(dev, cell.file, cell.name, d)

@@ -7,10 +7,9 @@
 
 namespace netcl {
 
-// A GPU adds with atomics unless the user wants deterministic results or the device cannot; a CPU has too few
-// work-items to need them, and its atomics are slow.
+// Whether sums by index add with atomics: not if the user wants deterministic results, or if the device cannot.
 inline bool atomic_sums(const Device& dev, c10::ScalarType acc) {
-  return !dev.is_cpu() && !at::globalContext().deterministicAlgorithms() &&
+  return tuning(dev).atomic_sums && !at::globalContext().deterministicAlgorithms() &&
          (c10::elementSize(acc) == 4 || dev.info().has_int64_atomics);
 }
 inline void define_atomic_sums(Defs& defs, c10::ScalarType acc) {

@@ -18,7 +18,6 @@ namespace {
 
 constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
 constexpr std::string_view kGather = "GATHER", kScatter = "SCATTER", kFill = "FILL";  // OP of indexing.cl
-constexpr int64_t kLongWay = 64;  // elements that a GPU's work-item reduces one after another at most
 
 // The function of OpenCL C that reduces into an element, if there is one.
 const char* native_atomic(c10::ScalarType type, std::string_view red) {
@@ -167,7 +166,9 @@ int64_t IndexSpace::parallelism() const {
   return n;
 }
 
-bool IndexSpace::is_slow() const { return parallelism() < 1024 || numel() / parallelism() > kLongWay; }
+bool IndexSpace::is_slow(const Device& device) const {
+  return parallelism() < 1024 || numel() / parallelism() > tuning(device).summed_alone;
+}
 
 IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
   Plan p{};
@@ -203,7 +204,7 @@ IndexSpace::Plan IndexSpace::plan(const Device& device, bool serial) const {
   const int64_t groups = a.rows / together;
   p.local = {1, 1};
   if (device.is_cpu()) {
-    const int64_t grain = element_grain(device);
+    const int64_t grain = tuning(device).grain;
     a.n_per_item = whole ? a.n : std::min(a.n, grain);
     if (!whole && serial && together > 1) {
       // If few columns and many rows belong together, split the columns so that every core has work.
@@ -262,7 +263,7 @@ void IndexSpace::move(Device& device, int64_t itemsize, std::string_view mode, B
   const bool serial = mode == kScatter && has_serial() && at::globalContext().deterministicAlgorithms();
   Defs d = defs();
   d.set("BYTES", itemsize);
-  if (serial && !device.is_cpu() && is_slow() && numel() > kLongWay) return scatter_sorted(device, d);
+  if (serial && is_slow(device) && numel() > tuning(device).summed_alone) return scatter_sorted(device, d);
   d.set("OP", mode.data());
   in_parts([&] { launch("indexing.cl", "indexed", d, plan(device, serial), value); });
 }
@@ -318,11 +319,11 @@ void IndexSpace::run_reduction(Device& device, const Reduction& r) {
   // Without atomics the result does not depend on timing. They are used if there would be too few work-items without
   // them, or if a GPU's would have long ways. A contended compare-and-swap costs a CPU ten times as much as a plain
   // addition.
-  const bool slow = device.is_cpu() ? parallelism() < ceil_div(enough_items(device, 1), int64_t{8}) : is_slow();
+  const bool slow = device.is_cpu() ? parallelism() < ceil_div(enough_items(device, 1), int64_t{8}) : is_slow(device);
   const bool atomic = has_serial() && can_swap && !at::globalContext().deterministicAlgorithms() && slow &&
                       numel() > 1024 && !r.round_once;
   const bool serial = has_serial() && !atomic;
-  const bool sorted = r.round_once || (serial && slow && !device.is_cpu() && numel() > kLongWay);
+  const bool sorted = r.round_once || (serial && slow && numel() > tuning(device).summed_alone);
   Defs d = defs();
   d.set("OUT", dtype_tag(type)).set("IN", dtype_tag(r.source_type)).set("ACC", dtype_tag(acc));
   d.set("OP", r.red).set("BYTES", bytes);
@@ -352,7 +353,7 @@ IndexSpace::Sorted IndexSpace::sort_rows(Device& device) {
   p.local = element_group(device);
   p.global = {static_cast<size_t>(rows)};
   launch("indexing.cl", "destinations", defs(), p, buf(keys));
-  if (device.is_cpu()) {
+  if (!tuning(device).radix_sort) {
     const auto [values, places] = keys.sort(/*stable=*/true, 0, /*descending=*/false);
     return {p, values, places};
   }

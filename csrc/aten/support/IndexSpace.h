@@ -75,7 +75,7 @@ class IndexSpace {
   int64_t parallelism() const;
   bool has_serial() const;
   // Whether a GPU's work-items without conflicts are few, or do much one after another.
-  bool is_slow() const;
+  bool is_slow(const Device& device) const;
   Defs defs() const;
   // A plan without conflicts, and what sorting finds: the destinations in ascending order, and the rows in that order.
   struct Sorted {

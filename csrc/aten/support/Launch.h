@@ -26,11 +26,13 @@ struct Split {
 Split split(const Device& device, int64_t n, int64_t vec);
 
 // The tile of sums that a CPU's matrix kernel keeps in registers: `rows` x 2 vectors of `vec` elements, beside two
-// vectors of one operand and one of the other. AVX-512 has 32 registers of 16 floats, AVX2 has 16 of 8.
+// vectors of one operand and one of the other. AVX-512 has 32 registers of 16 floats, AVX2 has 16 of 8. A GPU's
+// work-item has less.
 struct RegisterTile {
   int64_t vec, rows;
 };
 inline RegisterTile register_tile(const Device& device, c10::ScalarType acc) {
+  if (!device.is_cpu()) return {4, 8};
   const int64_t floats = device.info().native_floats >= 16 ? 16 : 8;
   return {c10::elementSize(acc) == 8 ? floats / 2 : floats, floats == 16 ? 12 : 6};
 }

@@ -79,7 +79,7 @@ MultiTensor::MultiTensor(const char* op, c10::Device device, size_t columns, c10
       queue_(current_queue(device_.index())),
       columns_(columns),
       // On a CPU one work-item processes a chunk; on a GPU a group shares it.
-      lanes_(device_.is_cpu() ? 1 : 64),
+      lanes_(element_group(device_).x),
       compute_(compute) {
   check_dtype(device_, compute, op);
 }
@@ -173,7 +173,7 @@ void MultiTensor::finish(Defs& defs) {
   defs.set("ACC", dtype_tag(compute_)).set("GROUP", static_cast<int64_t>(lanes_));
   defs.set("COLUMNS", static_cast<int64_t>(columns_));
   // As wide as the registers: PoCL passes wider vectors to functions through memory, which halves the speed of AdamW.
-  defs.set("VEC", device_.is_cpu() ? register_tile(device_, compute_).vec : 4);
+  defs.set("VEC", register_tile(device_, compute_).vec);
 }
 
 }  // namespace netcl

@@ -6,14 +6,12 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "runtime/Kernel.h"
+#include "aten/support/Work.h"
 
 namespace netcl {
 
 // Whether an output is so large that it would leave the cache before it is read.
-inline bool larger_than_cache(const Device& device, int64_t bytes) {
-  return device.is_cpu() && bytes >= int64_t{32} << 20;
-}
+inline bool larger_than_cache(const Device& device, int64_t bytes) { return bytes >= tuning(device).past_cache_bytes; }
 
 // Sets PAST_CACHE if `out` (dense rows of n elements) is large, the kernel's vectors of `vec` elements are aligned in
 // it, and no tensor of `read` shares its memory: an output written in place is in the cache already.

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "args/pointwise.h"
@@ -280,7 +279,7 @@ void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Bu
   const int64_t vec = variant.vec;
   Split s = split(device, l.n, vec);
   int64_t enough = std::max<int64_t>(1, 4096 / std::max<int64_t>(l.n, vec));
-  const bool across = device.is_cpu() && across_rows(variant, l), tiles = across && vec == 16;
+  const bool cpu = device.is_cpu(), across = cpu && across_rows(variant, l), tiles = across && vec == 16;
   if (across) {
     // With few columns and many rows, a cache line of such an operand stays in the cache until all of it is used. If
     // the stride is a power of two, there is room for a dozen lines or two. (A tile uses all of a line at once.)
@@ -292,13 +291,13 @@ void launch(Device& device, Variant variant, PointwiseSpace& l, c10::ArrayRef<Bu
   size_t row_items = 1;
   if (l.rows > 1) {
     // A work-item takes several short rows, as long as every core has some.
-    if (device.is_cpu()) {
+    if (cpu) {
       const auto spread = even_part(device, l.rows, 8);
       l.rows_per_item = std::clamp<int64_t>(tiles ? round_up(spread, int64_t{16}) : spread, 1, enough);
     }
     row_items = static_cast<size_t>(ceil_div(l.rows, l.rows_per_item));
   }
-  if (device.is_cpu() && dense(variant, l)) {
+  if (cpu && dense(variant, l)) {
     variant.dense = l.period ? kPeriodic : l.ndim && l.n < vec ? kShortRows : kDense;
   }
   variant.past_cache = past_cache(device, variant, l, bufs);
@@ -327,7 +326,7 @@ int64_t vector_width(const Device& device, const at::TensorIteratorBase& iter, c
   for (int k = 0; k < iter.ntensors(); k++) {
     if (c10::isComplexType(iter.dtype(k))) return 1;
   }
-  return !device.is_cpu() ? 4 : c10::elementSize(acc) == 8 ? 8 : 16;
+  return c10::elementSize(acc) == 8 ? tuning(device).wide_vec : tuning(device).vec;
 }
 
 // Whether an out= of another dtype gets what the common one holds: inf of 60000 + 60000 in half, True of True + True.
@@ -407,10 +406,10 @@ void set_shape(const at::TensorIteratorBase& iter, int nargs, PointwiseSpace& l)
 }  // namespace
 
 Split split(const Device& device, int64_t n, int64_t vec) {
-  if (!device.is_cpu()) return {vec, static_cast<size_t>(ceil_div(n, vec)), 64};
   // A few pieces per core, none too small to pay for its scheduling.
-  const int64_t chunk = round_up(std::clamp<int64_t>(even_part(device, n), 2048, 32768), vec);
-  return {chunk, static_cast<size_t>(ceil_div(n, chunk)), 1};
+  const Tuning& t = tuning(device);
+  const int64_t chunk = round_up(std::clamp(even_part(device, n), t.least_chunk, t.most_chunk), vec);
+  return {chunk, static_cast<size_t>(ceil_div(n, chunk)), t.element_group};
 }
 
 void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c10::ArrayRef<c10::Scalar> scalars,

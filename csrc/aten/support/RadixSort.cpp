@@ -168,7 +168,7 @@ Dims SortTask::rows() const {
 }
 
 bool sorts_by_digits(const SortTask& task) {
-  return !netcl::device_of(task.self).is_cpu() && task.n() < std::numeric_limits<uint32_t>::max();
+  return tuning(netcl::device_of(task.self)).radix_sort && task.n() < std::numeric_limits<uint32_t>::max();
 }
 
 void radix_sort(const SortTask& task, int64_t take, int64_t bits) { RadixSorter(task, bits).sort(take); }

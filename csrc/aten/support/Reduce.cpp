@@ -18,14 +18,13 @@ namespace netcl {
 namespace {
 
 constexpr int64_t kItemElements = 65536;     // elements that pay for a work-item on a CPU
-constexpr int64_t kFoldElements = 8192;      // elements from which several rows are reduced side by side
 constexpr int64_t kSegmentElements = 65536;  // elements that pay for a second launch
 constexpr int64_t kLongRow = 32;             // a dense row at least this long is reduced along its lanes,
 constexpr int64_t kLongNarrowRow = 129;      // or this long, if its lanes can be transposed
 constexpr int64_t kTransposedPanel = 8;      // vectors of outputs side by side, if lanes are transposed
 constexpr int64_t kGroup = 256;              // largest work-group of reduce_group
 constexpr int64_t kGroupRow = 16;            // a dense row at least this long is reduced by several work-items of a GPU
-constexpr int64_t kCombineGroup = 64;        // work-group of reduce_combine on a GPU
+constexpr int64_t kLeastOfGroup = 64;        // elements of an output that are worth a work-group
 constexpr int64_t kOuterGroup = 128;         // largest work-group of reduce_outer on a GPU
 constexpr int64_t kMaxSegment = 1L << 30;    // indices within a segment have 32 bits
 
@@ -53,12 +52,12 @@ void simplify(Dims& dims) {
 
 // If there are few dense columns but many rows, most lanes would be empty, so several rows are treated as one wider
 // row. Returns how many.
-int64_t fold_rows(Reduction& p) {
+int64_t fold_rows(const Device& device, Reduction& p) {
   if (p.kept.size() != 1 || p.reduced.size() != 1) return 1;
   Dim &column = p.kept[0], &row = p.reduced[0];
   const int64_t element = c10::elementSize(p.in.dtype);
   if (column.in != element || row.in != element * column.size || column.size > 64 ||
-      column.size * row.size < kFoldElements)
+      column.size * row.size < tuning(device).folded)
     return 1;
   int64_t fold = std::min(1024 / column.size, row.size / 16);
   while (fold > 1 && row.size % fold != 0) fold--;
@@ -143,7 +142,7 @@ Plan plan_gpu(const Device& device, const Reduction& p, int64_t most_lanes, Redu
   // Neighbouring work-items should read neighbouring elements: along the row in a group, along the columns in
   // reduce_outer.
   const bool dense = row.in == element && row.size >= kGroupRow;
-  const bool groups = dense || (params.reduced >= kCombineGroup && (params.outputs < kOuterGroup || row.in == element ||
+  const bool groups = dense || (params.reduced >= kLeastOfGroup && (params.outputs < kOuterGroup || row.in == element ||
                                                                     (column.in != element && params.outputs < 16384)));
   const int64_t most = static_cast<int64_t>(std::bit_floor(device.info().max_work_group_size));
   const int64_t group = std::min(groups ? kGroup : kOuterGroup, most);
@@ -205,7 +204,7 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
   simplify(p.kept);
   simplify(p.reduced);
   if (std::max(p.kept.size(), p.reduced.size()) > kMaxDims) return reduce_dense(device, p, op);
-  const int64_t fold = device.is_cpu() && op.kind == ReduceOp::kSimple ? fold_rows(p) : 1;
+  const int64_t fold = op.kind == ReduceOp::kSimple ? fold_rows(device, p) : 1;
   for (const Operand* o : {&p.in, &p.out0, &p.out1}) {
     if (o->dtype != c10::ScalarType::Undefined) check_dtype(device, o->dtype, op.aten);
   }
@@ -246,10 +245,9 @@ void launch_reduction(Device& device, Reduction& p, const ReduceOp& op) {
     params.kept.size[0] /= fold;
     params.segments *= fold;
   }
-  const bool cpu = device.is_cpu();
-  const int64_t local = cpu ? 1 : kCombineGroup;
-  params.tiles_per_item = cpu ? std::max<int64_t>(1024 / params.segments, 1) : 1;
-  defs.set("VEC", cpu ? plan.vec : 1).set("GROUP", local);
+  const auto local = static_cast<int64_t>(element_group(device).x);
+  params.tiles_per_item = all_or_one(device, std::max<int64_t>(1024 / params.segments, 1));
+  defs.set("VEC", std::min(plan.vec, tuning(device).lanes)).set("GROUP", local);
   kernel(device, "reduce/reduce_combine.cl", "reduce_combine", defs)
       .launch(op.aten, queue, {static_cast<size_t>(ceil_div(params.outputs, params.tiles_per_item) * local)},
               {static_cast<size_t>(local)}, Buf{p.out0.data}, Buf{p.out1.data}, Buf{p.in.data}, buf_or_null(partial),

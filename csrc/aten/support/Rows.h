@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "aten/support/Launch.h"
@@ -12,13 +11,11 @@
 namespace netcl {
 
 constexpr int64_t kRowVec = 16;
-constexpr int64_t kRowGroup = 128;
+constexpr size_t kRowGroup = 128;
 
 // The vector width for rows of n elements. In vectors of 16, a short row would be all remainder.
-inline int64_t row_vec(const Device& dev, int64_t n) { return !dev.is_cpu() ? 1 : n < kRowVec ? 4 : kRowVec; }
-inline size_t row_group(const Device& dev) {
-  return dev.is_cpu() ? 1 : std::min<size_t>(kRowGroup, std::bit_floor(dev.info().max_work_group_size));
-}
+inline int64_t row_vec(const Device& dev, int64_t n) { return std::min(n < kRowVec ? 4 : kRowVec, tuning(dev).lanes); }
+inline size_t row_group(const Device& dev) { return group_of(dev, kRowGroup); }
 
 // Raises NotImplementedError unless the type is float32, float64, float16 or bfloat16; also does check_dtype().
 inline void check_floating(const Device& dev, c10::ScalarType type, const char* op) {

@@ -66,14 +66,15 @@ inline Defs& held_defs(Defs& d, c10::ScalarType compute, int64_t vec, int64_t la
 // Rows that a GPU keeps in registers, unless they are too long. All tensors are dense.
 inline std::optional<Walk> walk_held(const Device& dev, c10::ScalarType compute, int64_t rows, int64_t n,
                                      std::initializer_list<at::Tensor> tensors) {
-  constexpr int64_t kGroup = 256, kMostHeld = 8;
-  if (dev.is_cpu() || n == 0) return std::nullopt;
+  constexpr int64_t kGroup = 256;
+  const int64_t most_held = tuning(dev).held;
+  if (most_held == 0 || n == 0) return std::nullopt;
   const auto power = [](int64_t x) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x))); };
   const int64_t group = std::min<int64_t>(kGroup, std::bit_floor(dev.info().max_work_group_size));
   const int64_t vec = whole_vec(n, tensors), vectors = n / vec;
   // Two vectors each, so that neighbours read neighbours and few steps combine their results.
   const int64_t lanes = std::min(group, power(ceil_div<int64_t>(vectors, 2))), held = power(ceil_div(vectors, lanes));
-  if (held > kMostHeld) return std::nullopt;
+  if (held > most_held) return std::nullopt;
   const auto items = static_cast<size_t>(ceil_div(rows, group / lanes) * group);
   Walk walk{Walk::kHeld, {}, {rows, 1, n, 1}, {items}, {static_cast<size_t>(group)}};
   held_defs(walk.defs, compute, vec, lanes, held, group);
@@ -82,11 +83,11 @@ inline std::optional<Walk> walk_held(const Device& dev, c10::ScalarType compute,
 
 // Rows of few vectors, which a CPU transposes.
 inline std::optional<Walk> walk_tiles(const Device& dev, c10::ScalarType compute, int64_t rows, int64_t n) {
-  constexpr int64_t kLongest = 32;
-  if (!dev.is_cpu() || n > kLongest || rows < kRowVec || compute != at::kFloat) return std::nullopt;
+  const int64_t longest = tuning(dev).transposed;
+  if (n > longest || rows < kRowVec || compute != at::kFloat) return std::nullopt;
   const int64_t rows_per = round_up(row_split(dev, rows, n).rows_per, kRowVec);
   Walk walk{Walk::kTiles, {}, {rows, rows_per, n, 1}, {size_t(ceil_div(rows, rows_per))}, {1}};
-  walk.defs.set("ACC", "f32").set("VEC", kRowVec).set("HELD", kLongest);
+  walk.defs.set("ACC", "f32").set("VEC", kRowVec).set("HELD", longest);
   return walk;
 }
 

@@ -1,9 +1,12 @@
 // How work is split among work-items. Nothing else in aten/ asks for the number of compute units, which are a CPU's
-// threads.
+// threads, or which numbers suit the device's class.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 
+#include "aten/support/CpuTuning.h"
+#include "aten/support/GpuTuning.h"
 #include "runtime/Kernel.h"
 
 namespace netcl {
@@ -16,6 +19,8 @@ template <class T>
 constexpr T round_up(T a, T b) {
   return ceil_div(a, b) * b;
 }
+
+inline const Tuning& tuning(const Device& device) { return device.is_cpu() ? kCpuTuning : kGpuTuning; }
 
 // Some work-items per compute unit, so that units that are done early take over from the others.
 constexpr int64_t kItemsPerUnit = 4;
@@ -30,19 +35,22 @@ inline int64_t even_part(const Device& device, int64_t n, int64_t per_unit = kIt
   return ceil_div(n, enough_items(device, per_unit));
 }
 
+// Units of work per work-item: on a CPU all `n`, which lie together, on a GPU one.
+inline int64_t all_or_one(const Device& device, int64_t n) { return device.is_cpu() ? n : 1; }
+
 // On a CPU, as many units of work per work-item as have the cost `least` together, which pays for its start, but no
 // more than even_part(). A GPU's work-item takes one.
 inline int64_t units_per_item(const Device& device, int64_t n, int64_t cost, int64_t least) {
-  if (!device.is_cpu()) return 1;
-  return std::clamp<int64_t>(least / std::max<int64_t>(cost, 1), 1, std::max<int64_t>(even_part(device, n), 1));
+  return all_or_one(
+      device, std::clamp<int64_t>(least / std::max<int64_t>(cost, 1), 1, std::max<int64_t>(even_part(device, n), 1)));
 }
 
-// Elements per work-item of kernels that move elements or compute them from their position.
-inline int64_t element_grain(const Device& device) { return device.is_cpu() ? 4096 : 16; }
-
 // The work-group of a kernel whose work-items do not know each other.
-constexpr size_t kElementGroup = 64;  // on a GPU
-inline Range element_group(const Device& device) { return {device.is_cpu() ? size_t{1} : kElementGroup}; }
+inline Range element_group(const Device& device) { return {tuning(device).element_group}; }
+// A work-group of `items`, or of as many as the device takes; on a CPU, of one.
+inline size_t group_of(const Device& device, size_t items) {
+  return std::min({items, std::bit_floor(device.info().max_work_group_size), tuning(device).most_group});
+}
 
 // The work-items of kernels that include kernels/common/row_elements.h, for `rows` rows of `width` elements: one per
 // some rows on a CPU, one per element on a GPU.

@@ -87,7 +87,7 @@ def softmax(function, dim):
 
 CASES = {
     **{f"mm, {r}": with_gradients(lambda c, w, r=r: torch.sparse.mm(c, w, r), A.to_sparse_csr(), W)
-       for r in ("sum", "mean", "amax", "amin")},
+       for r in ("sum", "mean", "amax", "amin", "max", "min")},
     "coo @ coo": with_gradients(torch.mm, A.to_sparse(), B.t().contiguous().to_sparse()),
     "sparse.mm(coo, coo)": with_gradients(torch.sparse.mm, A.to_sparse(), B.t().contiguous().to_sparse()),
     "csr @ csr": csr(lambda a, b: a @ b.to_sparse().t().to_sparse_csr()),

@@ -17,9 +17,10 @@ struct Reduction {
 Reduction reduction_of(c10::string_view reduce) {
   if (reduce == "sum") return {};
   if (reduce == "mean") return {true, nullptr};
-  if (reduce == "amax") return {false, "amax"};
-  TORCH_CHECK(reduce == "amin", "sparse_mm_reduce: reduce argument must be one of sum, mean, amax and amin, got ",
-              reduce);
+  // The short names are not documented, but the CPU takes them, and torch_geometric gives them.
+  if (reduce == "amax" || reduce == "max") return {false, "amax"};
+  TORCH_CHECK(reduce == "amin" || reduce == "min",
+              "sparse_mm_reduce: reduce argument must be one of sum, mean, amax and amin, got ", reduce);
   return {false, "amin"};
 }
 

@@ -39,15 +39,15 @@ CALLS = {
     """,
     "kTrain": """
         for last in (False, True):
-            F.batch_norm(new(2, 32, 8, 8, last=last), None, None, training=True)
+            F.batch_norm(new(8, 64, 16, 16, last=last), None, None, training=True)
     """,
     "kEval": """
         for last in (False, True):
-            F.batch_norm(new(2, 32, 8, 8, last=last), new(32), new(32))
+            F.batch_norm(new(8, 64, 16, 16, last=last), new(64), new(64))
     """,
     "kBackward": """
         for last in (False, True):
-            F.batch_norm(new(2, 32, 8, 8, last=last, requires_grad=True), None, None, training=True).sum().backward()
+            F.batch_norm(new(8, 64, 16, 16, last=last, requires_grad=True), None, None, training=True).sum().backward()
     """,
     "kLayerNormBackward": "F.layer_norm(new(4, 32, requires_grad=True), (32,)).sum().backward()",
     "kCtcGradient": """

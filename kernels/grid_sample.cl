@@ -1,5 +1,6 @@
 // grid_sample over 2 or 3 spatial dimensions, forward and backward.
-// -D: IN, ACC, NDIM (2: the depth is 1), OP (NEAREST, LINEAR, CUBIC).
+// -D: IN, ACC, NDIM (2: the depth is 1), OP (NEAREST, LINEAR, CUBIC), PADDING (0 zeros, 1 border, 2 reflection), ALIGN
+// (0, 1).
 // The gradient of the input is deterministic, without atomics: one work-item per sample and channel adds in a fixed
 // order.
 #include "args/grid_sample.h"
@@ -8,9 +9,9 @@
 enum { NEAREST, LINEAR, CUBIC, TAPS = OP == NEAREST ? 1 : OP == LINEAR ? 2 : 4, TAPS_Z = NDIM == 3 ? TAPS : 1 };
 
 // Converts a coordinate of the grid in [-1, 1] to pixels; also gives the derivative.
-static inline ST unnormalize(ST x, long size, long align, ST* slope) {
-  *slope = (ST)(align ? size - 1 : size) / 2;
-  return align ? (x + 1) * *slope : ((x + 1) * size - 1) / 2;
+static inline ST unnormalize(ST x, long size, ST* slope) {
+  *slope = (ST)(ALIGN ? size - 1 : size) / 2;
+  return ALIGN ? (x + 1) * *slope : ((x + 1) * size - 1) / 2;
 }
 static inline ST clip(ST x, long size, ST* slope) {
   if (!(x > 0)) {
@@ -23,9 +24,9 @@ static inline ST clip(ST x, long size, ST* slope) {
   }
   return x;
 }
-static inline ST reflect(ST x, long size, long align, ST* slope) {
+static inline ST reflect(ST x, long size, ST* slope) {
   // Twice the borders, which are integers.
-  const long low2 = align ? 0 : -1, high2 = align ? 2 * (size - 1) : 2 * size - 1;
+  const long low2 = ALIGN ? 0 : -1, high2 = ALIGN ? 2 * (size - 1) : 2 * size - 1;
   if (low2 == high2) {
     *slope = 0;
     return 0;
@@ -42,22 +43,22 @@ static inline ST reflect(ST x, long size, long align, ST* slope) {
   *slope = -*slope;
   return span - extra + low;
 }
-static inline ST pad(ST x, long size, const GridSampleParams* s, ST* slope) {
-  if (s->padding == 2) x = reflect(x, size, s->align_corners, slope);
-  if (s->padding) x = clip(x, size, slope);
+static inline ST pad(ST x, long size, ST* slope) {
+  if (PADDING == 2) x = reflect(x, size, slope);
+  if (PADDING) x = clip(x, size, slope);
   // A position that a long cannot hold is outside in any case.
   if (!(x > (ST)-1e9f && x < (ST)1e9f)) x = -100;
   return x;
 }
-static inline ST source(ST x, long size, const GridSampleParams* s, ST* slope) {
-  const ST at = unnormalize(x, size, s->align_corners, slope);
-  if (OP != CUBIC) return pad(at, size, s, slope);
+static inline ST source(ST x, long size, ST* slope) {
+  const ST at = unnormalize(x, size, slope);
+  if (OP != CUBIC) return pad(at, size, slope);
   // The bicubic filter pads each of its taps instead.
   return at > (ST)-1e9f && at < (ST)1e9f ? at : (ST)-100;
 }
 
 // The positions of TAPS taps (-1: outside), their weights, and the weights' derivatives.
-static inline void taps(ST x, long size, const GridSampleParams* p, long* at, ST* w, ST* dw) {
+static inline void taps(ST x, long size, long* at, ST* w, ST* dw) {
   if (OP == NEAREST) {
     at[0] = (long)rint(x);
     w[0] = 1;
@@ -77,25 +78,25 @@ static inline void taps(ST x, long size, const GridSampleParams* p, long* at, ST
       w[k] = u <= 1 ? ((a + 2) * u - (a + 3)) * u * u + 1 : ((a * u - 5 * a) * u + 8 * a) * u - 4 * a;
       dw[k] = sign * (u <= 1 ? (3 * (a + 2) * u - 2 * (a + 3)) * u : (3 * a * u - 10 * a) * u + 8 * a);
       ST unused = 1;
-      at[k] = (long)pad(base + (k - 1), size, p, &unused);
+      at[k] = (long)pad(base + (k - 1), size, &unused);
     }
   }
   for (int k = 0; k < TAPS; k++)
     if (at[k] < 0 || at[k] >= size) at[k] = -1;
 }
-#define AT_POINT(point)                                                                          \
-  __global const STORAGE(IN)* xyz = PTR(grid, const STORAGE(IN)) + NDIM * (point);               \
-  ST slope_x, slope_y;                                                                           \
-  const ST px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &s, &slope_x);                          \
-  const ST py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &s, &slope_y);                          \
-  long ax[TAPS], ay[TAPS], az[TAPS_Z];                                                           \
-  ST wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];                             \
-  taps(px, s.in_w, &s, ax, wx, dx);                                                              \
-  taps(py, s.in_h, &s, ay, wy, dy);                                                              \
-  ST slope_z = 0;                                                                                \
-  if (NDIM == 3)                                                                                 \
-    taps(source(LOAD(IN, ACC, 1, xyz, NDIM - 1), s.in_d, &s, &slope_z), s.in_d, &s, az, wz, dz); \
-  else                                                                                           \
+#define AT_POINT(point)                                                                  \
+  __global const STORAGE(IN)* xyz = PTR(grid, const STORAGE(IN)) + NDIM * (point);       \
+  ST slope_x, slope_y;                                                                   \
+  const ST px = source(LOAD(IN, ACC, 1, xyz, 0), s.in_w, &slope_x);                      \
+  const ST py = source(LOAD(IN, ACC, 1, xyz, 1), s.in_h, &slope_y);                      \
+  long ax[TAPS], ay[TAPS], az[TAPS_Z];                                                   \
+  ST wx[TAPS], wy[TAPS], wz[TAPS_Z], dx[TAPS], dy[TAPS], dz[TAPS_Z];                     \
+  taps(px, s.in_w, ax, wx, dx);                                                          \
+  taps(py, s.in_h, ay, wy, dy);                                                          \
+  ST slope_z = 0;                                                                        \
+  if (NDIM == 3)                                                                         \
+    taps(source(LOAD(IN, ACC, 1, xyz, NDIM - 1), s.in_d, &slope_z), s.in_d, az, wz, dz); \
+  else                                                                                   \
     az[0] = 0, wz[0] = 1;
 // Loops over the taps inside the input, with their positions.
 #define FOR_TAPS                     \

@@ -42,7 +42,7 @@ BOUNDS = {
     "files above 800 lines": Bound(000, 0),
     "lines of csrc and kernels": Bound(48392, 42500),
     "kernels": Bound(222, 190),
-    "-D names that the host sets": Bound(92, 100),
+    "-D names that the host sets": Bound(94, 100),
     "preprocessor lines of kernels, percent": Bound(29, 20),
     "is_cpu() in csrc": Bound(39, 60),
     "compute_units() in csrc/aten": Bound(1, 1),

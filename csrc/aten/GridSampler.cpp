@@ -36,11 +36,13 @@ struct Sampler {
     const bool deep = dims == 3;
     shape = {input.size(0),  input.size(1),  deep ? input.size(2) : 1,
              input.size(-2), input.size(-1), deep ? grid.size(1) : 1,
-             grid.size(-3),  grid.size(-2),  padding,
-             align_corners};
+             grid.size(-3),  grid.size(-2)};
     defs.set("IN", dtype_tag(input.scalar_type())).set("ACC", compute_tag(input.scalar_type()));
     constexpr std::array<const char*, 3> kModes{"LINEAR", "NEAREST", "CUBIC"};
-    defs.set("OP", kModes[interpolation]).set("NDIM", dims);
+    defs.set("OP", kModes[interpolation])
+        .set("NDIM", dims)
+        .set("PADDING", padding)
+        .set("ALIGN", int64_t(align_corners));
   }
   at::DimVector output_sizes() const {
     at::DimVector sizes{shape.n, shape.c};

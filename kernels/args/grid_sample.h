@@ -8,10 +8,8 @@ typedef struct {
   int64_t n, c;  // images, channels
   int64_t in_d, in_h, in_w;
   int64_t out_d, out_h, out_w;
-  int64_t padding;  // 0: zeros, 1: the border, 2: reflection
-  int64_t align_corners;
 } GridSampleParams;
-SAME_SIZE(GridSampleParams, 10 * 8)
+SAME_SIZE(GridSampleParams, 8 * 8)
 
 END_ARGS
 #endif

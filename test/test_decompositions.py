@@ -184,6 +184,19 @@ class TestDecompositions(TestCase):
                     got = torch.linalg.lstsq(a.to(D), b.to(D), driver=driver)
                 self.assertEqual([t.cpu() for t in got], list(torch.linalg.lstsq(a, b, driver=driver)))
 
+    def test_lstsq_of_empty_matrices(self):
+        drivers = (None, "gels", "gelsy", "gelss")
+        for (m, n, k), batch, driver in itertools.product(
+            ((0, 3, 2), (3, 0, 2), (3, 2, 0), (0, 0, 2), (0, 3, 0), (2, 2, 0)), ((), (2,), (0,)), drivers
+        ):
+            with self.subTest(m=m, n=n, k=k, batch=batch, driver=driver), no_fallback():
+                freed = [torch.full(batch, 77, device=D) for _ in range(8)]  # a rank that nothing writes would show it
+                del freed
+                got = torch.linalg.lstsq(torch.ones(*batch, m, n).to(D), torch.ones(*batch, m, k).to(D), driver=driver)
+                self.assertEqual(got.solution.cpu(), torch.zeros(*batch, n, k))
+                if driver != "gels":
+                    self.assertEqual(got.rank.cpu(), torch.zeros(batch, dtype=torch.int64))
+
     @parametrize("shape", SQUARES)
     @parametrize("dtype", DTYPES)
     def test_ldl(self, shape, dtype):

@@ -165,7 +165,6 @@ class TestSparseOperators(TestCase):
         got = torch.ones(2, 2, device=DEV).add_(sparse.double().to(DEV))
         self.assertEqual(got.cpu(), torch.ones(2, 2).add_(sparse.double()))
 
-
     def test_page(self):
         text = sparse_table.PAGE.read_text()
         if f"torch {torch.__version__.partition('+')[0]};" not in text:

@@ -19,8 +19,7 @@ Reduction reduction_of(c10::string_view reduce) {
   if (reduce == "mean") return {true, nullptr};
   // The short names are not documented, but the CPU takes them, and torch_geometric gives them.
   if (reduce == "amax" || reduce == "max") return {false, "amax"};
-  TORCH_CHECK(reduce == "amin" || reduce == "min",
-              "sparse_mm_reduce: reduce argument must be one of sum, mean, amax and amin, got ", reduce);
+  TORCH_CHECK(reduce == "amin" || reduce == "min", "sparse_mm_reduce: expected sum, mean, amax or amin, got ", reduce);
   return {false, "amin"};
 }
 

@@ -50,7 +50,7 @@ Tensor solve_by_svd(const Tensor& a, const Tensor& b, double rcond) {
   const int64_t m = a.size(1), n = a.size(2);
   const auto [u, s, vh] = at::linalg_svd(a, false);
   const double tolerance = rcond < 0 ? at::native::_get_epsilon(c10::toRealValueType(a.scalar_type())) : rcond;
-  const Tensor kept = s > s.narrow(1, 0, 1) * tolerance;
+  const Tensor kept = s > s.slice(1, 0, 1) * tolerance;  // there is no first one if A is empty
   const Tensor inverse = at::where(kept, s.reciprocal(), 0).unsqueeze(-1);
   b.narrow(1, 0, n).copy_(at::bmm(vh.mH(), at::bmm(u.mH(), b.narrow(1, 0, m)) * inverse));
   return kept.sum(1);
@@ -58,7 +58,7 @@ Tensor solve_by_svd(const Tensor& a, const Tensor& b, double rcond) {
 
 // torch names "gelsy" on devices other than CUDA if no driver is given, and lets no other but "gels" pass.
 void lstsq_kernel(const Tensor& a, Tensor& b, Tensor& rank, Tensor&, Tensor& info, double rcond, std::string driver) {
-  if (b.numel() == 0) return;
+  if (b.numel() == 0) return void(rank.zero_());  // LAPACK's answer
   const Tensor matrices = batch_like(a, b);
   const Batch right(b);
   const bool full = driver == "gels";

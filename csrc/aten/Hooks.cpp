@@ -58,9 +58,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     return stream_from_pool(d.index(), high_priority);
   }
   c10::Stream exchangeStream(c10::Stream s) const override { return exchange_stream(s); }
-  void* getStreamNativeHandle(const c10::Stream s) const override {
-    return queue_for(s).share();
-  }
+  void* getStreamNativeHandle(const c10::Stream s) const override { return queue_for(s).share(); }
   bool queryStream(const c10::Stream& s) const override { return query(queue_for(s)); }
   void synchronizeStream(const c10::Stream& s) const override { synchronize(queue_for(s)); }
   void synchronizeDevice(const c10::DeviceIndex index) const override { synchronize_device(index); }

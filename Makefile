@@ -264,7 +264,7 @@ test-aarch64: $(if $(WHEEL),aarch64-root,aarch64-wheel)
 # For the torch of the root only.
 aarch64-wheel: aarch64-root
 	rm -rf build/aarch64/dist
-	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tools/make_wheel.py build/aarch64/root/opt/python/torch --arch aarch64 \
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tools/make_wheel.py build/aarch64/system/opt/python/torch --arch aarch64 \
 	  --out build/aarch64/dist
 
 lint: $(VENV)/.dev

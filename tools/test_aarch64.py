@@ -1,18 +1,18 @@
 """Runs the wheel for aarch64 on an x86-64 machine: the self-test, the README's example, and programs of all families.
 
     python tools/test_aarch64.py --fetch                   torch, its requirements and Debian's packages
-    python tools/make_wheel.py --arch aarch64 build/aarch64/root/opt/python/torch
+    python tools/make_wheel.py --arch aarch64 build/aarch64/system/opt/python/torch
     python tools/test_aarch64.py dist/torch_netcl-0.1.0-py3-none-manylinux_2_28_aarch64.whl
 
 `make test-aarch64` does all three. Prints the times, and fails if one part fails. What they are for lies in
 build/aarch64 (1.5 GB with PyPI's torch), and a second run takes it from there:
 
-- root: packages of Debian 13 for aarch64, unpacked: Python, the OpenCL loader, PoCL and what these need. The processes
+- system: packages of Debian 13 for aarch64, unpacked: Python, the OpenCL loader, PoCL and what these need. The processes
   run with it as their root in a namespace of their own, so they need no rights of this system and do not change it.
 - qemu-aarch64 of Debian 13. That of Debian 12 does not do: PyTorch ends when it reads /proc/cpuinfo, and memory that
   is reserved takes some of the host's. Every program of the root is replaced by one of this machine that calls qemu
   with the former (CALLER), so the kernel need not know how to start such programs.
-- root/opt/python: torch and what it imports. PyPI's torch is a CUDA build. Libraries that only have the names and
+- system/opt/python: torch and what it imports. PyPI's torch is a CUDA build. Libraries that only have the names and
   symbols of CUDA's take the place of these, which would be 2 GB.
 
 It needs Debian on x86-64 with a C compiler and g++-aarch64-linux-gnu. The times say nothing of aarch64's speed: under
@@ -41,7 +41,7 @@ from test_wheel import CHECK, example, target_options
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "aarch64"
-SYSTEM = WORK / "root"
+SYSTEM = WORK / "system"
 SUITE = "trixie"
 COMPILER = ("aarch64-linux-gnu-g++",)
 DEBIAN = "python3 pocl-opencl-icd ocl-icd-libopencl1 libgomp1"

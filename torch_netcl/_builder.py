@@ -1,9 +1,9 @@
-"""Builds OpenCL programs for another process (csrc/runtime/BuildProcess.h): ``_builder.py LOADER PLATFORM DEVICE``.
+"""Builds OpenCL programs for another process (csrc/runtime/BuildProcess.h): ``_builder.py LOADER VERSION DEVICE``.
 
-Standard input is a socket. A text on it is its length in 8 bytes, and its bytes. A request is the number of the options
-to try, each of them, and the source; the answer is which of them it was built with, the compiler's log, and the binary,
-which is empty if it failed. The
-process ends when the socket is closed, or if there was no request for some seconds.
+The platform's version and the device's name must be those of the other process, which loads the binaries. Standard
+input is a socket. A text on it is its length in 8 bytes, and its bytes. A request is the number of the options to try,
+each of them, and the source. The answer is which of them it was built with, the compiler's log, and the binary, which
+is empty if it failed. The process ends when the socket is closed, or if there was no request for some seconds.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ from ctypes import (
 )
 
 IDLE_SECONDS = 10
-PLATFORM_NAME, DEVICE_NAME, BINARY_SIZES, BINARIES, BUILD_LOG = 0x0902, 0x102B, 0x1165, 0x1166, 0x1183
+PLATFORM_VERSION, DEVICE_NAME, BINARY_SIZES, BINARIES, BUILD_LOG = 0x0901, 0x102B, 0x1165, 0x1166, 0x1183
 ALL_DEVICES = 0xFFFFFFFF
 
 
@@ -56,14 +56,14 @@ def send_text(text: bytes) -> None:
 class Compiler:
     """The device of this name, and a context of its own."""
 
-    def __init__(self, loader: str, platform: str, device: str) -> None:
+    def __init__(self, loader: str, version: str, device: str) -> None:
         self.cl = ctypes.CDLL(loader)
         for name in ("clCreateContext", "clCreateProgramWithSource"):
             getattr(self.cl, name).restype = c_void_p
         self.device = next(
             d
             for p in self.listed(self.cl.clGetPlatformIDs)
-            if self.text(self.cl.clGetPlatformInfo, p, PLATFORM_NAME) == platform
+            if self.text(self.cl.clGetPlatformInfo, p, PLATFORM_VERSION) == version
             for d in self.listed(self.cl.clGetDeviceIDs, p, c_uint64(ALL_DEVICES))
             if self.text(self.cl.clGetDeviceInfo, d, DEVICE_NAME) == device
         )

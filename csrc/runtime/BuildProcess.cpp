@@ -28,9 +28,9 @@ class Process {
  public:
   ~Process() { stop(); }
 
-  // False if the process has ended, or cannot be started.
+  // False if the process has ended, or cannot be started; then it is not tried again.
   bool ask(const Device& device, const std::string& source, const std::vector<std::string>& options, Built& built) {
-    if (socket_ < 0 && !start(device)) return false;
+    if (socket_ < 0 && (failed_ || !start(device))) return false;
     bool sent = send_text(std::to_string(options.size()));
     for (const auto& o : options) sent = sent && send_text(o);
     std::string option, log, binary;
@@ -51,10 +51,10 @@ class Process {
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
     const Builder& b = builder();
     const DeviceInfo& info = device.info();
-    std::array<std::string, 8> words{
-        b.python,           "-I",     "-S", "-E", b.script, b.loader.empty() ? "libOpenCL.so.1" : b.loader,
-        info.platform_name, info.name};
-    std::array<char*, 9> argv{};
+    std::array<std::string, 7> words{
+        b.python, "-I", "-S", b.script, b.loader.empty() ? "libOpenCL.so.1" : b.loader, info.platform_version,
+        info.name};
+    std::array<char*, 8> argv{};
     for (size_t i = 0; i < words.size(); i++) argv[i] = words[i].data();
     pid_t first = 0;
     const bool started = posix_spawn(&first, b.python.c_str(), &actions, nullptr, argv.data(), environ) == 0;
@@ -66,6 +66,7 @@ class Process {
     std::string hello;
     if (started && receive_text(hello) && hello == "netcl") return true;
     stop();
+    failed_ = true;
     return false;
   }
   void stop() {
@@ -97,6 +98,7 @@ class Process {
   }
 
   int socket_ = -1;
+  bool failed_ = false;
 };
 
 }  // namespace

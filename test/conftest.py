@@ -2,7 +2,7 @@
 `make test-full` runs those marked `amp` again with float16 on devices without cl_khr_fp16.
 
 Most of a test's time is that of kernels which are compiled. So of the variants of a test (dtypes, shapes, operators) in
-KERNELS and COMPILE, every third is quick and the others are long.
+KERNELS and COMPILE, every fourth is quick and the others are long.
 
 A test of LONG is neither. It takes ten seconds or more, or is one of many that sweep over operators, dtypes, programs
 or calls of which other tests check a part. `make test-long` runs all of them on the first runtime, and `make
@@ -53,7 +53,8 @@ LONG = {
     "test_benchmarks::test_small", "test_benchmarks::test_table_and_json", "test_benchmarks::test_turns",
     "test_bool_bytes::test_operators", "test_builds::test_an_error_names_the_operator",
     "test_builds::test_order_of_launches", "test_builds::test_what_comes_behind",
-    "test_compile::test_a_second_process", "test_compile::test_constants_of_the_cpu", "test_compile::test_training",
+    "test_compile::test_a_second_process", "test_compile::test_constants_of_the_cpu", "test_compile::test_integers",
+    "test_compile::test_training",
     "test_compile_around::test_optimizer_whose_steps*NAdam", "test_compile_around::test_optimizer_whose_steps*RAdam",
     "test_compile_around::test_the_shape_for_gpus", "test_compile_dynamic::test_every_program",
     "test_compile_dynamic::test_program*dynamic", "test_compile_models", "test_compile_opinfo::test_ones",
@@ -65,7 +66,8 @@ LONG = {
     "test_examples::test_amp_off", "test_examples::test_demo_fails_when_a_goal_is_missed",
     "test_examples::test_script_name_digits", "test_examples::test_script_name_gpt",
     "test_factorizations::*_complex128", "test_factorizations::*_float64",
-    "test_faults::test_commands_are_repeated", "test_faults::test_each_call_fails_once", "test_fuzz_programs",
+    "test_faults::test_commands_are_repeated", "test_faults::test_each_call_fails_once", "test_faults::test_start",
+    "test_fuzz_programs",
     "test_garbage::test_operators", "test_immediate::test_order", "test_indexing::test_gpu_shaped_kernels",
     "test_installation_faults", "test_interop::test_types_are_known_of_a_program_from_disk",
     "test_kernels::test_a_long_wait", "test_kernels::test_compile_without_warnings",
@@ -74,7 +76,8 @@ LONG = {
     "test_libraries::test_trainer_fp16", "test_matrix_engine::test_a_wrong_engine",
     "test_matrix_engine::test_products_engine", "test_matrix_units::test_none_and_emulated",
     "test_matrix_units::test_units", "test_multi_device::test_two_platforms", "test_narrow_dtypes",
-    "test_out_dtypes::test_operators", "test_outputs", "test_pointwise::test_against_cpu_*_bool",
+    "test_out_dtypes::test_operators", "test_outputs", "test_pooling::test_formats",
+    "test_pointwise::test_against_cpu_*_bool",
     "test_pointwise::test_against_cpu_*_int64", "test_pointwise::test_against_cpu_*_uint8",
     "test_quantized::test_gpu_shaped", "test_refused_dtypes", "test_scalars::test_table",
     "test_serialization::test_a_checkpoint_of_another_process", "test_small_devices", "test_strides",
@@ -86,14 +89,14 @@ LONG = {
 }  # fmt: skip
 
 LONG_DRIVER = {
-    "test_attention::test_blocks", "test_attention::test_gradients_have", "test_decompositions::test_lstsq",
-    "test_decompositions::test_matrix_exp", "test_factorizations::test_errors", "test_gemm::test_mm_shapes",
-    "test_gemm::test_non_finite", "test_graph::test_training", "test_interop::test_arrays_share",
-    "test_kernels::test_a_terminal", "test_kernels::test_each_kernel_is_compiled_once",
-    "test_many_dims::test_every_operator_kind", "test_multi_device::test_two_parts",
-    "test_normalization::test_channels_last", "test_normalization::test_layer_norm_larger",
-    "test_pooling::test_formats", "test_pooling::test_integers", "test_profiler::test_plan_log",
-    "test_reduce::test_every_operator", "test_reduce::test_var", "test_reliability::test_training_does_not_leak",
+    "test_attention::test_blocks", "test_attention::test_gradients_have", "test_builds::test_other_processes",
+    "test_decompositions::test_eigh", "test_decompositions::test_lstsq", "test_decompositions::test_matrix_exp",
+    "test_factorizations::test_errors", "test_gemm::test_mm_shapes", "test_gemm::test_non_finite",
+    "test_graph::test_training", "test_interop::test_arrays_share", "test_kernels::test_a_terminal",
+    "test_kernels::test_each_kernel_is_compiled_once", "test_many_dims::test_every_operator_kind",
+    "test_multi_device::test_two_parts", "test_normalization::test_layer_norm", "test_pooling::test_integers",
+    "test_profiler::test_plan_log", "test_reduce::test_every_operator", "test_reduce::test_var",
+    "test_reliability::test_training_does_not_leak", "test_segment_reduce::test_against_cpu",
     "test_softmax::test_rows_larger", "test_sort::test_topk_of_long", "test_special::test_edges",
     "test_training::test_autocast_*_resnet", "test_training::test_autocast_fp16_name_gpt",
     "test_training::test_autocast_fp16_name_lstm", "test_training::test_float32_optimizer",
@@ -168,7 +171,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         function = inspect.unwrap(item.function)
         variants[function] = variants.get(function, -1) + 1
         sampled = file in KERNELS or file.startswith(COMPILE)
-        item.add_marker(pytest.mark.long if sampled and variants[function] % 3 else pytest.mark.quick)
+        item.add_marker(pytest.mark.long if sampled and variants[function] % 4 else pytest.mark.quick)
         counts[file] = counts.get(file, -1) + 1
         if file in RUNTIME or (file in KERNELS and counts[file] % 3 == 0):
             long = is_in(LONG_DRIVER, item) or (file in KERNELS and counts[file] % 18 != 0)

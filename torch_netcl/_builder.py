@@ -1,9 +1,12 @@
-"""Builds OpenCL programs for another process (csrc/runtime/BuildProcess.h): ``_builder.py LOADER VERSION DEVICE``.
+"""Builds OpenCL programs for another process (csrc/runtime/BuildProcess.h).
 
-The platform's version and the device's name must be those of the other process, which loads the binaries. Standard
-input is a socket. A text on it is its length in 8 bytes, and its bytes. A request is the number of the options to try,
-each of them, and the source. The answer is which of them it was built with, the compiler's log, and the binary, which
-is empty if it failed. The process ends when the socket is closed, or if there was no request for some seconds.
+``_builder.py LOADER VERSION DEVICE CPU OFFSET``: the platform's version and the device's name must be those of the
+other process, which loads the binaries. If it made PoCL compile for another CPU than the one that PoCL found, CPU is
+its name, and OFFSET is where in the device object the pointer to the name lies (csrc/runtime/PoclCpu.h); else CPU is
+empty. Standard input is a socket. A text on it is its length in 8 bytes, and its bytes. A request is the number of the
+options to try, each of them, and the source. The answer is which of them it was built with, the compiler's log, and the
+binary, which is empty if it failed. The process ends when the socket is closed, or if there was no request for some
+seconds.
 """
 
 import ctypes
@@ -14,6 +17,7 @@ import struct
 import sys
 from ctypes import (
     POINTER,
+    addressof,
     byref,
     c_char_p,
     c_int32,
@@ -26,7 +30,8 @@ from ctypes import (
 )
 
 IDLE_SECONDS = 10
-PLATFORM_VERSION, DEVICE_NAME, BINARY_SIZES, BINARIES, BUILD_LOG = 0x0901, 0x102B, 0x1165, 0x1166, 0x1183
+PLATFORM_VERSION, DEVICE_NAME, DEVICE_VERSION = 0x0901, 0x102B, 0x102F
+BINARY_SIZES, BINARIES, BUILD_LOG = 0x1165, 0x1166, 0x1183
 ALL_DEVICES = 0xFFFFFFFF
 
 
@@ -56,7 +61,7 @@ def send_text(text: bytes) -> None:
 class Compiler:
     """The device of this name, and a context of its own."""
 
-    def __init__(self, loader: str, version: str, device: str) -> None:
+    def __init__(self, loader: str, version: str, device: str, cpu: str, offset: str) -> None:
         self.cl = ctypes.CDLL(loader)
         for name in ("clCreateContext", "clCreateProgramWithSource"):
             getattr(self.cl, name).restype = c_void_p
@@ -67,6 +72,12 @@ class Compiler:
             for d in self.listed(self.cl.clGetDeviceIDs, p, c_uint64(ALL_DEVICES))
             if self.text(self.cl.clGetDeviceInfo, d, DEVICE_NAME) == device
         )
+        if cpu:
+            name = c_char_p.from_address(self.device.value + int(offset))
+            if not self.text(self.cl.clGetDeviceInfo, self.device, DEVICE_VERSION).endswith(f"-{name.value.decode()}"):
+                raise OSError("another driver")
+            self.cpu = create_string_buffer(cpu.encode())  # the driver keeps the pointer
+            c_void_p.from_address(self.device.value + int(offset)).value = addressof(self.cpu)
         self.context = c_void_p(self.cl.clCreateContext(None, 1, byref(self.device), None, None, None))
 
     def listed(self, function, *arguments) -> list[c_void_p]:

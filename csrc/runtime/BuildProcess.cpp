@@ -51,10 +51,17 @@ class Process {
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
     const Builder& b = builder();
     const DeviceInfo& info = device.info();
-    std::array<std::string, 7> words{
-        b.python, "-I", "-S", b.script, b.loader.empty() ? "libOpenCL.so.1" : b.loader, info.platform_version,
-        info.name};
-    std::array<char*, 8> argv{};
+    const auto& cpu = device.pocl_cpu();
+    std::array<std::string, 9> words{b.python,
+                                     "-I",
+                                     "-S",
+                                     b.script,
+                                     b.loader.empty() ? "libOpenCL.so.1" : b.loader,
+                                     info.platform_version,
+                                     info.name,
+                                     cpu ? cpu->name : "",
+                                     std::to_string(cpu ? cpu->offset : 0)};
+    std::array<char*, 10> argv{};
     for (size_t i = 0; i < words.size(); i++) argv[i] = words[i].data();
     pid_t first = 0;
     const bool started = posix_spawn(&first, b.python.c_str(), &actions, nullptr, argv.data(), environ) == 0;

@@ -441,11 +441,11 @@ Device::Device(c10::DeviceIndex index, cl_platform_id platform, cl_device_id id,
   if (info_.type & CL_DEVICE_TYPE_CPU) {
     // PoCL compiles a program for the whole device, and once more for the part that runs a kernel.
     repair_pocl_cpu_name(whole, info_.platform_version.c_str(), info_.version.c_str());
-    const char* cpu = repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
+    pocl_cpu_ = repair_pocl_cpu_name(id_, info_.platform_version.c_str(), info_.version.c_str());
     if (basic) {
       repair_pocl_cpu_name(basic, info_.platform_version.c_str(), device_string(basic, CL_DEVICE_VERSION).c_str());
     }
-    if (cpu) info_.version += std::string(" as ") + cpu;
+    if (pocl_cpu_) info_.version += std::string(" as ") + pocl_cpu_->name;
     const bool in_thread = info_.extensions.find("cl_intel_exec_by_local_thread") != std::string::npos;
     immediate_id_ = in_thread && id == whole ? id_ : basic;
   }

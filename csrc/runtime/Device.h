@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/OpenCL.h"
+#include "runtime/PoclCpu.h"
 
 namespace netcl {
 
@@ -55,6 +57,8 @@ class Device {
   // ones with local memory (false). NETCL_DEVICE_CLASS=cpu|gpu overrides CL_DEVICE_TYPE.
   bool is_cpu() const { return cpu_shape_; }
   size_t compute_units() const { return info_.max_compute_units; }
+  // The CPU that PoCL compiles for, if it is not the one that PoCL found.
+  const std::optional<PoclCpu>& pocl_cpu() const { return pocl_cpu_; }
   // Identifies device and driver in the keys of the kernel cache.
   const std::string& fingerprint() const { return fingerprint_; }
 
@@ -68,6 +72,7 @@ class Device {
   mutable cl_context context_ = nullptr;
   DeviceInfo info_;
   bool cpu_shape_ = true;
+  std::optional<PoclCpu> pocl_cpu_;
   std::string fingerprint_;
 };
 

@@ -123,17 +123,18 @@ std::vector<unsigned char> pocl_binary_for(cl_device_id other, cl_device_id devi
   return binary;
 }
 
-const char* repair_pocl_cpu_name(cl_device_id device, const char* platform_version, const char* device_version) {
+std::optional<PoclCpu> repair_pocl_cpu_name(cl_device_id device, const char* platform_version,
+                                            const char* device_version) {
   const char* name = known_cpu();
-  if (!name || !std::strstr(platform_version, "PoCL")) return nullptr;
+  if (!name || !std::strstr(platform_version, "PoCL")) return std::nullopt;
   const size_t length = std::strlen(device_version);
   const auto is_last_word = [&](std::string_view word) {
     return length > word.size() && device_version[length - word.size() - 1] == '-' &&
            word == device_version + length - word.size();
   };
-  if (is_last_word(name)) return nullptr;
+  if (is_last_word(name)) return std::nullopt;
   const bool baseline = std::strcmp(name, "x86-64") == 0;  // PoCL knows such a CPU better
-  if (!is_last_word("generic") && (baseline || !std::strstr(platform_version, "DISTRO"))) return nullptr;
+  if (!is_last_word("generic") && (baseline || !std::strstr(platform_version, "DISTRO"))) return std::nullopt;
   // The device object holds `char* llvm_cpu`. It is the only string that the object points to and that ends the
   // device's version ("…: pthread-x86_64-unknown-linux-gnu-znver3").
   std::array<uintptr_t, 256> words{};
@@ -143,14 +144,15 @@ const char* repair_pocl_cpu_name(cl_device_id device, const char* platform_versi
   for (size_t i = 0; i < count; i++) {
     std::array<char, 16> text{};  // no CPU's name is longer
     if (words[i] < 0x10000 || !read_memory(words[i], text.data(), text.size() - 1)) continue;
-    if (words[i] == reinterpret_cast<uintptr_t>(name)) return name;  // already changed, for another part of the device
+    const PoclCpu repaired{name, i * sizeof(uintptr_t)};
+    if (words[i] == reinterpret_cast<uintptr_t>(name)) return repaired;  // already, for another part of the device
     const std::string_view word(text.data());
     if (word.size() >= 3 && is_last_word(word)) {
       reinterpret_cast<const char**>(base)[i] = name;
-      return name;
+      return repaired;
     }
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 }  // namespace netcl

@@ -1,6 +1,8 @@
 // Which CPU PoCL compiles kernels for, and whether its built-in functions can be inlined there.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "runtime/OpenCL.h"
@@ -14,8 +16,15 @@ namespace netcl {
 //   AMD's CPUs each mad() and vload8() is then a call with its vectors in memory, and matrix products run at a tenth of
 //   the speed.
 // This gives the device the name of a CPU that the library has bitcode for and whose instructions this machine has.
-// Returns that name; or null, without a change, if the name is fine or the library was built for the machine's own CPU.
-const char* repair_pocl_cpu_name(cl_device_id device, const char* platform_version, const char* device_version);
+// Returns that name, and where in the device object the pointer to it lies; or nothing, without a change, if the name
+// is fine or the library was built for the machine's own CPU. It holds for this process, so a process that builds
+// programs for this one must do the same (torch_netcl/_builder.py).
+struct PoclCpu {
+  const char* name;
+  size_t offset;  // in bytes
+};
+std::optional<PoclCpu> repair_pocl_cpu_name(cl_device_id device, const char* platform_version,
+                                            const char* device_version);
 
 // Whether the loader will find a release of PoCL whose devices are called "pthread" and "basic". Asks the library
 // itself, which lists no devices for it.

@@ -7,8 +7,9 @@
 `make test-aarch64` does all three. Prints the times, and fails if one part fails. What they are for lies in
 build/aarch64 (1.5 GB with PyPI's torch), and a second run takes it from there:
 
-- system: packages of Debian 13 for aarch64, unpacked: Python, the OpenCL loader, PoCL and what these need. The processes
-  run with it as their root in a namespace of their own, so they need no rights of this system and do not change it.
+- system: packages of Debian 13 for aarch64, unpacked: Python, the OpenCL loader, PoCL and what these need. The
+  processes run with it as their root in a namespace of their own, so they need no rights of this system and do not
+  change it.
 - qemu-aarch64 of Debian 13. That of Debian 12 does not do: PyTorch ends when it reads /proc/cpuinfo, and memory that
   is reserved takes some of the host's. Every program of the root is replaced by one of this machine that calls qemu
   with the former (CALLER), so the kernel need not know how to start such programs.

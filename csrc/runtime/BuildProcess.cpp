@@ -51,20 +51,14 @@ class Process {
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
     const Builder& b = builder();
     const DeviceInfo& info = device.info();
-    const auto& cpu = device.pocl_cpu();
-    std::array<std::string, 9> words{b.python,
-                                     "-I",
-                                     "-S",
-                                     b.script,
-                                     b.loader.empty() ? "libOpenCL.so.1" : b.loader,
-                                     info.platform_version,
-                                     info.name,
-                                     cpu ? cpu->name : "",
-                                     std::to_string(cpu ? cpu->offset : 0)};
-    std::array<char*, 10> argv{};
-    for (size_t i = 0; i < words.size(); i++) argv[i] = words[i].data();
+    const std::string loader = b.loader.empty() ? "libOpenCL.so.1" : b.loader;
+    const PoclCpu cpu = device.pocl_cpu().value_or(PoclCpu{"", 0});
+    const std::string offset = std::to_string(cpu.offset);
+    std::array<const char*, 10> argv{b.python.c_str(),  "-I",           "-S",
+                                     b.script.c_str(),  loader.c_str(), info.platform_version.c_str(),
+                                     info.name.c_str(), cpu.name,       offset.c_str()};
     pid_t first = 0;
-    const bool started = posix_spawn(&first, b.python.c_str(), &actions, nullptr, argv.data(), environ) == 0;
+    const bool started = posix_spawn(&first, argv[0], &actions, nullptr, const_cast<char**>(argv.data()), environ) == 0;
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     socket_ = ends[0];

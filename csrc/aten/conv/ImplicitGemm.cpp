@@ -12,8 +12,7 @@ namespace {
 constexpr int64_t kWeightSliceDepth = 2048;  // depth of a slice, whose panel stays in a core's second-level cache
 constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that multiply one tile before the next, for the same reason
 constexpr int64_t kDepthPerItem = 128;      // depth of a panel that a work-item packs
-// conv_gemm_blocks; the rows of so many tiles are whole vectors.
-constexpr int64_t kUnitVector = 8;  // conv_units: elements that a work-item moves to local memory at once
+constexpr int64_t kUnitVector = 8;          // conv_units: elements that a work-item moves to local memory at once
 
 // Element (r, j) of group g is src[first + g * src_group + cols(j) + taps(r)].
 struct PackedOperand {

@@ -76,9 +76,9 @@ LONG = {
     "test_libraries::test_trainer_fp16", "test_matrix_engine::test_a_wrong_engine",
     "test_matrix_engine::test_products_engine", "test_matrix_units::test_none_and_emulated",
     "test_matrix_units::test_units", "test_multi_device::test_two_platforms", "test_narrow_dtypes",
-    "test_out_dtypes::test_operators", "test_outputs", "test_pooling::test_formats",
-    "test_pointwise::test_against_cpu_*_bool",
+    "test_out_dtypes::test_operators", "test_outputs", "test_pointwise::test_against_cpu_*_bool",
     "test_pointwise::test_against_cpu_*_int64", "test_pointwise::test_against_cpu_*_uint8",
+    "test_pooling::test_formats",
     "test_quantized::test_gpu_shaped", "test_refused_dtypes", "test_scalars::test_table",
     "test_serialization::test_a_checkpoint_of_another_process", "test_small_devices", "test_strides",
     "test_training::test_float32_optimizer_*resnet18", "test_tune", "test_upsample::test_grid_sample",
@@ -89,7 +89,7 @@ LONG = {
 }  # fmt: skip
 
 LONG_DRIVER = {
-    "test_attention::test_blocks", "test_attention::test_gradients_have", "test_builds::test_other_processes",
+    "test_attention::test_blocks", "test_attention::test_gradients_have",
     "test_decompositions::test_eigh", "test_decompositions::test_lstsq", "test_decompositions::test_matrix_exp",
     "test_factorizations::test_errors", "test_gemm::test_mm_shapes", "test_gemm::test_non_finite",
     "test_graph::test_training", "test_interop::test_arrays_share", "test_kernels::test_a_terminal",

@@ -593,7 +593,7 @@ class TestKernelCache(TestCase):
             context = torch_netcl.interop.context(D)
             empty = cl.Program(context, "int one(void) { return 1; }").build().binaries[0]
             for entry in folder.glob("*.bin"):
-                entry.write_bytes(b"NETCLBIN2" + hashlib.sha1(empty).hexdigest().encode() + empty)
+                entry.write_bytes(b"NETCLBIN3" + hashlib.sha1(empty).hexdigest().encode() + empty)
             self.assertEqual(self.run_with(folder)["compiled"], first["disk_hits"])
             # Files that other users may write are not read.
             for entry in folder.glob("*.bin"):

@@ -73,11 +73,13 @@ class Compiler:
             if self.text(self.cl.clGetDeviceInfo, d, DEVICE_NAME) == device
         )
         if cpu:
-            name = c_char_p.from_address(self.device.value + int(offset))
-            if not self.text(self.cl.clGetDeviceInfo, self.device, DEVICE_VERSION).endswith(f"-{name.value.decode()}"):
+            place = self.device.value + int(offset)
+            found = c_char_p.from_address(place).value or b""
+            version = self.text(self.cl.clGetDeviceInfo, self.device, DEVICE_VERSION)
+            if not version.encode().endswith(b"-" + found):
                 raise OSError("another driver")
             self.cpu = create_string_buffer(cpu.encode())  # the driver keeps the pointer
-            c_void_p.from_address(self.device.value + int(offset)).value = addressof(self.cpu)
+            c_void_p.from_address(place).value = addressof(self.cpu)
         self.context = c_void_p(self.cl.clCreateContext(None, 1, byref(self.device), None, None, None))
 
     def listed(self, function, *arguments) -> list[c_void_p]:

@@ -37,7 +37,7 @@ namespace {
 std::string kernel_dir, cache_dir;
 std::atomic<uint64_t> compiled{0}, disk_hits{0}, memory_hits{0}, compile_micros{0};
 
-constexpr char kMagic[] = "NETCLBIN2";
+constexpr char kMagic[] = "NETCLBIN3";
 constexpr char kSource[] = "<source> ";  // begins the label of a program without a file
 
 std::string read_file(const std::string& path) {

@@ -195,6 +195,38 @@ class TestStreams(TestCase):
             x = torch.tensor([1.0, 2.0, 3.0], device=D)
         self.assertEqual((x + 0).cpu(), torch.tensor([1.0, 2.0, 3.0]))
 
+    def test_an_operator_in_place_waits_for_streams_that_were_recorded(self):
+        s, w = torch.netcl.Stream(), torch.ones(600, 600, device=D)
+        for n in (16, 100_000):
+            x = torch.ones(n, device=D)
+            torch.netcl.synchronize()
+            with torch.netcl.stream(s):
+                slow = w @ w @ w @ w
+                read = x * 2 + slow[0, 0] * 0
+            x.record_stream(s)
+            x.add_(1)
+            torch.netcl.current_stream().wait_stream(s)
+            self.assertEqual((read.cpu(), x.cpu()), (torch.full((n,), 2.0), torch.full((n,), 2.0)))
+
+    def test_gradients_that_several_streams_share(self):
+        # add's backward hands one gradient to two nodes; autograd adds to it in place once one of them has read it.
+        def aside(function, *args):
+            now, s = torch.netcl.current_stream(), torch.netcl.Stream()
+            s.wait_stream(now)
+            with torch.netcl.stream(s):
+                result = function(*args)
+            now.wait_stream(s)
+            return result
+
+        for _ in range(50):
+            x = torch.arange(16.0, device=D).half().requires_grad_()
+            a = x * 3
+            b = aside(torch.mul, x, 2)
+            c = x * a
+            d = aside(torch.add, a, b)
+            (b.float().sum() + c.float().sum() + d.float().sum()).backward()
+            self.assertEqual(x.grad.cpu(), (6 * torch.arange(16.0) + 7).half())
+
     def test_copies_from_the_host_wait_only_if_there_are_other_streams(self):
         code = """
 import torch

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <set>
@@ -13,6 +14,7 @@
 #include "runtime/AddressSpace.h"
 #include "runtime/Counters.h"
 #include "runtime/Environment.h"
+#include "runtime/Event.h"
 #include "runtime/HugePages.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
@@ -130,6 +132,7 @@ class Pool {
       }
     }
     block->used_by.clear();
+    recorded_--;
     waiting_.push_back(std::move(waiting));
   }
 
@@ -141,7 +144,22 @@ class Pool {
   void record_stream(const void* pointer, c10::StreamId stream) {
     const Lock lock(mutex_);
     const auto it = active_.find(reinterpret_cast<uintptr_t>(pointer));
-    if (it != active_.end() && it->second->stream != stream) it->second->used_by.insert(stream);
+    if (it == active_.end() || it->second->stream == stream) return;
+    if (it->second->used_by.empty()) recorded_++;
+    it->second->used_by.insert(stream);
+  }
+
+  // Whether a stream other than its own was recorded for any block.
+  bool recorded() const { return recorded_.load(std::memory_order_relaxed) != 0; }
+
+  // The streams that may use the block: its own, and those recorded; empty if none was recorded.
+  std::set<c10::StreamId> recorded_streams(const void* pointer) {
+    const Lock lock(mutex_);
+    const auto it = active_.find(reinterpret_cast<uintptr_t>(pointer));
+    if (it == active_.end() || it->second->used_by.empty()) return {};
+    auto streams = it->second->used_by;
+    streams.insert(it->second->stream);
+    return streams;
   }
 
   size_t requested(const void* pointer) {
@@ -440,6 +458,7 @@ class Pool {
   std::set<Block*, BySize> free_small_, free_large_;
   std::unordered_map<uintptr_t, Block*> active_;
   std::vector<Waiting> waiting_;
+  std::atomic<size_t> recorded_{0};  // blocks with streams of record_stream
   size_t reserved_ = 0, most_ = 0;  // most_: the most in use by tensors since the cache was last emptied
   double fraction_ = 1.0;
   c10::CachingDeviceAllocator::DeviceStats stats_;
@@ -527,6 +546,18 @@ void retry_with_free_memory(Queue& queue, cl_int err, const char* call, const st
 
 void* allocate_on(Device& device, c10::StreamId stream, size_t bytes) {
   return pool(device.index()).allocate(device, stream, bytes);
+}
+
+void wait_for_recorded_streams(Queue& queue, const c10::DataPtr& memory) {
+  const c10::DeviceIndex index = queue.device().index();
+  if (__builtin_expect(!pool(index).recorded(), 1) || queue.deferred().capture()) return;
+  for (const auto id : pool(index).recorded_streams(memory.get_context())) {
+    Queue& other = queue_at(index, id);
+    if (&other == &queue || other.idle()) continue;
+    Event so_far;
+    so_far.record(other);
+    so_far.block(queue);
+  }
 }
 
 void release_stream(c10::DeviceIndex index, c10::StreamId stream) { pool(index).release_stream(stream); }

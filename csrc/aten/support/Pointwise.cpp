@@ -15,6 +15,7 @@
 #include "aten/support/PastCache.h"
 #include "aten/support/Scalars.h"
 #include "aten/support/SoftDouble.h"
+#include "runtime/CachingAllocator.h"
 #include "runtime/OpName.h"
 #include "runtime/ProgramCache.h"
 
@@ -422,6 +423,9 @@ void pointwise(at::TensorIteratorBase& iter, const char* file, const char* op, c
   Device& device = netcl::device(iter.device(0).index());
   if (!device.info().has_fp64 && soft_double(iter, op)) return;
   check_dtype(device, acc, op);
+  for (int k = 0; k < nout; k++) {
+    wait_for_recorded_streams(current_queue(device.index()), iter.tensor(k).storage().data_ptr());
+  }
 
   Variant variant{file, op, {}, acc, common};
   variant.types.fill(c10::ScalarType::Undefined);

@@ -131,8 +131,8 @@ Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
 int64_t lanes_along_x(const Tensor& t, const PoolParams& p) {
   const bool windows = !p.adaptive && p.out[2] >= 4, elements = p.in[2] / p.out[2] >= 8;
   const bool fits = !wide_index(p, plane_size(p)) && compute_type(t.scalar_type()) == c10::kFloat;
-  if (!fits || !(windows || elements)) return 1;
-  return std::min<int64_t>(p.out[2] >= 12 || !windows ? 8 : 4, tuning(netcl::device_of(t)).lanes);
+  if (!fits) return 1;
+  return std::min<int64_t>((windows && p.out[2] >= 12) || (!windows && elements) ? 8 : 4, tuning(netcl::device_of(t)).lanes);
 }
 
 // The variant of a kernel of pool.cl, and its work-items.

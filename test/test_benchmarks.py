@@ -130,6 +130,18 @@ class TestBenchmarks(TestCase):
         self.assertRegex(run.stdout, r"\| mlp \| 128 \| \d+ \| [\d.]+ \| \d+ \|")
         self.assertEqual(benchmarks("balance", "no such model").returncode, 2)
 
+    def test_sweep(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "a.json")
+            run = benchmarks("tril", "empty", "--json", str(path), module="benchmarks.sweep")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            content = json.loads(path.read_text())
+        self.assertIn("1 operators of OpInfo", run.stdout)
+        cases = {(r["name"], r["direction"], r["elements"] >= 5_000_000) for r in content["rows"]}
+        self.assertEqual(cases, {("tril", d, large) for d in ("forward", "backward") for large in (False, True)})
+        self.assertEqual(list(content["failed"]), ["empty"])
+        self.assertEqual(benchmarks("no such operator", module="benchmarks.sweep").returncode, 2)
+
     def test_turns(self):
         run = benchmarks(str(ROOT), "scale/add_1e3", "no such case", module="benchmarks.turns")
         self.assertRegex(run.stdout, r"\| scale/add_1e3 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|\n\n1 cases", run.stderr)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import sys
 import time
 import warnings
@@ -187,15 +188,15 @@ def page(rows: list[Row], failed: dict[str, str], facts: dict[str, object]) -> s
     """The page of results."""
     large = [r for r in rows if r.elements >= SIZES[1] / 2]
     slow = sorted((r for r in large if r.slower > LIMIT), key=lambda r: -r.slower)
+    median = statistics.median(r.slower for r in large) if large else math.nan
     lines = [
         "# Every operator beside torch CPU",
         "",
-        f"`python -m benchmarks.sweep` on {facts['cores']} cores of {facts['device']}, {facts['platform']}, {facts['date']}:",
-        f"{len({r.name for r in rows})} operators of OpInfo in float32 at up to three sizes, forward and backward, "
-        f"{len(rows)} cases.",
-        f"Of the {len(large)} cases with about 100,000 elements or 10 million, {len(slow)} take more than {LIMIT} of torch "
-        f"CPU's time;",
-        f"the median is {sorted(r.slower for r in large)[len(large) // 2]:.2f}." if large else "",
+        f"`python -m benchmarks.sweep` on {facts['cores']} cores of {facts['device']}",
+        f"({' '.join(facts['instructions'])}), {facts['platform']}, {facts['date']}: {len({r.name for r in rows})} "
+        "operators of OpInfo in float32",
+        f"at up to three sizes, forward and backward, {len(rows)} cases. Of the {len(large)} cases with about 100,000",
+        f"elements or 10 million, {len(slow)} take more than {LIMIT} of torch CPU's time; the median is {median:.2f}.",
         "",
         "| operator | elements | | netcl, ms | torch CPU, ms | times slower | on the host |",
         "|---|--:|---|--:|--:|--:|--:|",

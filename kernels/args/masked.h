@@ -1,6 +1,5 @@
 // Arguments of masks (csrc/aten/Masked.cpp, kernels/masked.cl).
-#ifndef NETCL_ARGS_MASKED_H
-#define NETCL_ARGS_MASKED_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -34,4 +33,3 @@ typedef struct {
 SAME_SIZE(PositionParams, 20 * 8)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of copies between sequences and padded tensors (csrc/aten/Nested.cpp, kernels/nested.cl).
-#ifndef NETCL_ARGS_NESTED_H
-#define NETCL_ARGS_NESTED_H
+#pragma once
 #include "args/scalar.h"
 BEGIN_ARGS
 
@@ -14,4 +13,3 @@ typedef struct {
 SAME_SIZE(NestedParams, 9 * 8)
 
 END_ARGS
-#endif

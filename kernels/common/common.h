@@ -59,6 +59,10 @@
 #define class_bool truth
 #define class_c64 complex
 #define class_c128 complex
+// Those that are only stored are classes of their own.
+#define class_f16 f16
+#define class_bf16 bf16
+#define class_c32 c32
 // What the tag ACC of the compute type says, and COMMON, the dtype that inputs are cast to. -D: perhaps ACC, COMMON.
 #define is_floating_floating 1
 #define is_complex_complex 1

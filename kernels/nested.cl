@@ -31,13 +31,11 @@ __kernel void copy_sequences(BUF(to), BUF(from), BUF(offsets), BUF(err), const N
   const long wanted = P.pads ? P.length : rows.y, given = P.pads ? rows.y : P.length;
   __global elem_t* to = PTR(to, elem_t) + (P.pads ? b * P.length : rows.x) * run;
   __global const elem_t* from = PTR(from, const elem_t) + (P.pads ? rows.x : b * P.length) * run;
-#ifdef DEVICE_CPU
+  for (long i = share; !ON_CPU && i < wanted * run; i += shares) to[i] = i < given * run ? from[i] : PADDING;
+  if (!ON_CPU) return;
   const long per = (wanted + shares - 1) / shares, first = share * per, last = min(first + per, wanted);
   if (first >= last) return;
   const long filled = clamp(given, first, last);
   copy_run(to + first * run, from + first * run, (filled - first) * run);
   for (long i = filled * run; i < last * run; i++) to[i] = PADDING;
-#else
-  for (long i = share; i < wanted * run; i += shares) to[i] = i < given * run ? from[i] : PADDING;
-#endif
 }

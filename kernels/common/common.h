@@ -39,6 +39,16 @@
 #endif
 #endif
 
+// For conditions in plain C.
+#ifdef DEVICE_CPU
+#define ON_CPU 1
+#else
+#define ON_CPU 0
+#endif
+
+// Of a kernel that is launched with groups of GROUP work-items only.
+#define FIXED_GROUP_SIZE __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 #define CAT3_(a, b, c) a##b##c

@@ -6,7 +6,7 @@
 #define CHECK_AT(V, i)                              \
   {                                                 \
     const VTYPE(ACC, V) x = LOAD(IO, ACC, V, g, i); \
-    bad |= MT_ANY(V, isnan(x - x));                 \
+    bad |= ANY_LANE(V, isnan(x - x));               \
   }
 // A record has two words per gradient: how many of its elements are Inf or NaN, and FIRST_AT minus the index of the
 // first, so that 0 means none. All indices from FIRST_AT - 1 on give the same word.
@@ -43,7 +43,7 @@ __kernel void unscale(MT_PARAMS, BUF(found_inf), BUF(inv_scale), BUF(record)) {
 #define UNSCALE_AT(V, i)                            \
   {                                                 \
     const VTYPE(ACC, V) x = LOAD(IO, ACC, V, g, i); \
-    bad |= MT_ANY(V, isnan(x - x));                 \
+    bad |= ANY_LANE(V, isnan(x - x));               \
     STORE(IO, ACC, V, g, i, x * inv);               \
   }
   if (factor >= 1.0f) {

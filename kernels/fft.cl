@@ -38,31 +38,31 @@ static inline void four(VT* v, int first, int step, R turn) {
 }
 
 static inline void butterfly(VT* v, __global const VT* root, uint step) {
-#if RADIX == 2
-  const VT a = v[0];
-  v[0] = a + v[1];
-  v[1] = a - v[1];
-#elif RADIX == 4
-  four(v, 0, 1, root[step].y);
-#elif RADIX == 8
-  const R turn = root[2 * step].y;
-  four(v, 0, 2, turn);
-  four(v, 1, 2, turn);
-  VT r[8];
-  for (int k = 0; k < 4; k++) {
-    const VT odd = c_mul(v[2 * k + 1], root[k * step]);
-    r[k] = v[2 * k] + odd;
-    r[k + 4] = v[2 * k] - odd;
+  if (RADIX == 2) {
+    const VT a = v[0];
+    v[0] = a + v[1];
+    v[1] = a - v[1];
+  } else if (RADIX == 4) {
+    four(v, 0, 1, root[step].y);
+  } else if (RADIX == 8) {
+    const R turn = root[2 * step].y;
+    four(v, 0, 2, turn);
+    four(v, 1, 2, turn);
+    VT r[8];
+    for (int k = 0; k < 4; k++) {
+      const VT odd = c_mul(v[2 * k + 1], root[k * step]);
+      r[k] = v[2 * k] + odd;
+      r[k + 4] = v[2 * k] - odd;
+    }
+    for (int k = 0; k < 8; k++) v[k] = r[k];
+  } else if (RADIX > 1) {
+    VT r[RADIX];
+    FOR_FEW(a, 0, RADIX, RADIX) {
+      r[a] = v[0];
+      FOR_FEW(b, 1, RADIX, RADIX) r[a] += c_mul(v[b], root[a * b % RADIX * step]);
+    }
+    FOR_FEW(a, 0, RADIX, RADIX) v[a] = r[a];
   }
-  for (int k = 0; k < 8; k++) v[k] = r[k];
-#elif RADIX > 1
-  VT r[RADIX];
-  FOR_FEW(a, 0, RADIX, RADIX) {
-    r[a] = v[0];
-    FOR_FEW(b, 1, RADIX, RADIX) r[a] += c_mul(v[b], root[a * b % RADIX * step]);
-  }
-  FOR_FEW(a, 0, RADIX, RADIX) v[a] = r[a];
-#endif
 }
 
 // The input holds the first elements of the dimension; the others are the conjugates of their mirror images, since the

@@ -38,35 +38,18 @@
 #define OP_copy x0
 #define OP_zero SPLAT(0)
 
-#if NIN > 1
-#define COLUMN1 __global STORAGE(IN)* p1 = MT_PTR(2, IN);
-#define READ1(V, i) const T x1 = LOAD(IN, ACC, V, p1, i);
-#else
-#define COLUMN1
-#define READ1(V, i)
-#endif
-#if NIN > 2
-#define COLUMN2 __global STORAGE(IN)* p2 = MT_PTR(3, IN);
-#define READ2(V, i) const T x2 = LOAD(IN, ACC, V, p2, i);
-#else
-#define COLUMN2
-#define READ2(V, i)
-#endif
-
 // `scalar` holds s; if it is null, the row's scalar is s.
 __kernel void map(MT_PARAMS, BUF(scalar)) {
   MT_CHUNK
   const ST s = PARAM(IN, scalar, 0, MT_SCALAR);
   __global STORAGE(OUT)* out = MT_PTR(0, OUT);
-  __global STORAGE(IN)* p0 = MT_PTR(1, IN);
-  COLUMN1
-  COLUMN2
+  __global STORAGE(IN)*p0 = MT_PTR(1, IN), *p1 = MT_PTR(NIN > 1 ? 2 : 1, IN), *p2 = MT_PTR(NIN > 2 ? 3 : 1, IN);
 #define MAP_AT(V, i)                      \
   {                                       \
     typedef VTYPE(ACC, V) T;              \
     const T x0 = LOAD(IN, ACC, V, p0, i); \
-    READ1(V, i)                           \
-    READ2(V, i)                           \
+    const T x1 = LOAD(IN, ACC, V, p1, i); \
+    const T x2 = LOAD(IN, ACC, V, p2, i); \
     const T y = OP;                       \
     STORE(OUT, ACC, V, out, i, y);        \
   }
@@ -105,12 +88,12 @@ __kernel void norm_chunks(MT_PARAMS, BUF(partial)) {
   ST lanes[VEC];
   CAT(VSTORE_, VEC)(sum_VEC, 0, lanes);
   for (int k = 0; k < VEC; k++) sum_1 = NORM_JOIN(sum_1, lanes[k]);
-#if GROUP > 1
   __local ST all[GROUP];
-  all[mt_lane] = sum_1;
-  JOIN_GROUP(mt_lane, GROUP, CLK_LOCAL_MEM_FENCE, all[mt_lane] = NORM_JOIN(all[mt_lane], all[mt_lane + apart]))
-  if (mt_lane == 0) sum_1 = all[0];
-#endif
+  if (GROUP > 1) {
+    all[mt_lane] = sum_1;
+    JOIN_GROUP(mt_lane, GROUP, CLK_LOCAL_MEM_FENCE, all[mt_lane] = NORM_JOIN(all[mt_lane], all[mt_lane + apart]))
+    if (mt_lane == 0) sum_1 = all[0];
+  }
   if (mt_lane == 0) PTR(partial, ST)[mt_base + mt_chunk] = sum_1;
 }
 

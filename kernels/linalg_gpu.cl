@@ -20,8 +20,7 @@
     if (i = at_ % SIDE, j = at_ / SIDE, true)
 
 // A = L L^H in place of A's lower triangle. info: the first row (1-based) whose minor is not positive.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void cholesky_block(MATRIX(a), BUF(info), long batches,
-                                                                                int n, int first) {
+__kernel FIXED_GROUP_SIZE void cholesky_block(MATRIX(a), BUF(info), long batches, int n, int first) {
   __local VT tiles[BLOCKS * SIDE * SIDE];
   __local VT* tile = tiles + LID / TEAM * (SIDE * SIDE);
   const long batch = BLOCK_BATCH;
@@ -44,8 +43,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void cholesky_block(
 }
 
 // As lu_panel, for a panel of up to SIDE rows.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_block(MATRIX(a), VECTOR(pivot), BUF(info),
-                                                                          const PanelParams P) {
+__kernel FIXED_GROUP_SIZE void lu_block(MATRIX(a), VECTOR(pivot), BUF(info), const PanelParams P) {
   const int rows = P.rows, columns = P.columns, first = P.first;
   __local VT tiles[BLOCKS * SIDE * SIDE];
   __local VT* tile = tiles + LID / TEAM * (SIDE * SIDE);
@@ -84,8 +82,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_block(MATRIX
 
 // Solves A X = B in place of B for an n x n block A of which one triangle is read. SIDE work-items take a column of all
 // columns of all matrices; each keeps one element, and subtracts what is found from it.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void solve_block(MATRIX(a), MATRIX(b), long batches, int n,
-                                                                             long columns, int upper, int unit) {
+__kernel FIXED_GROUP_SIZE void solve_block(MATRIX(a), MATRIX(b), long batches, int n, long columns, int upper,
+                                           int unit) {
   __local VT found[2][GROUP / SIDE];
   const int own = LID % SIDE, mine = LID / SIDE, row = upper ? n - 1 - own : own;
   const long at = (long)get_group_id(0) * (GROUP / SIDE) + mine, batch = at / columns, column = at - batch * columns;
@@ -117,8 +115,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void solve_block(MAT
 
 // P A = L U of a panel, in place, as in linalg.cl. A work-group takes the panel of a matrix, and a work-item some rows,
 // in which it finds the candidate for the next pivot while it updates them.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void lu_panel(MATRIX(a), VECTOR(pivot), BUF(info),
-                                                                          const PanelParams P) {
+__kernel FIXED_GROUP_SIZE void lu_panel(MATRIX(a), VECTOR(pivot), BUF(info), const PanelParams P) {
   __local R bests[GROUP];
   __local int places[GROUP];
   __local VT line[MOST_COLUMNS];

@@ -12,31 +12,24 @@ static inline long class_of(__global const long* target, long row, const MarginP
   return 0;
 }
 
-__kernel void multi_margin(BUF(each), BUF(in), BUF(target), BUF(weight), BUF(err), const MarginParams P) {
+// `out` is the loss of each row or, if the output's gradient is given, the gradient of `in`.
+__kernel void multi_margin(BUF(out), BUF(grad), BUF(in), BUF(target), BUF(weight), BUF(err), const MarginParams P) {
   const long row = get_global_id(0);
   if (row >= P.rows) return;
   __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * P.classes;
+  __global STORAGE(IN)* y = PTR(out, STORAGE(IN)) + row * P.classes;
   const long t = class_of(PTR(target, const long), row, &P, PTR(err, int));
-  const ST base = WIDE_OF(P.margin) - X(t);
+  const ST w = PARAM(IN, weight, t, 1), base = WIDE_OF(P.margin) - X(t);
   ST sum = 0;
-  for (long j = 0; j < P.classes; j++) {
-    const ST z = base + X(j);
-    if (j != t && !(z <= 0)) sum += P.power == 1 ? z : z * z;
+  if (!grad_buf) {
+    for (long j = 0; j < P.classes; j++) {
+      const ST z = base + X(j);
+      if (j != t && !(z <= 0)) sum += P.power == 1 ? z : z * z;
+    }
+    PTR(out, ST)[row] = sum * w / P.classes;
+    return;
   }
-  PTR(each, ST)[row] = sum * PARAM(IN, weight, t, 1) / P.classes;
-}
-
-__kernel void multi_margin_backward(BUF(gin), BUF(grad), BUF(in), BUF(target), BUF(weight), BUF(err),
-                                    const MarginParams P) {
-  const long row = get_global_id(0);
-  if (row >= P.rows) return;
-  __global const STORAGE(IN)* x = PTR(in, const STORAGE(IN)) + row * P.classes;
-  __global STORAGE(IN)* y = PTR(gin, STORAGE(IN)) + row * P.classes;
-  const long t = class_of(PTR(target, const long), row, &P, PTR(err, int));
-  ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), P.each ? row : 0) * WIDE_OF(P.scale) / P.classes;
-  g *= PARAM(IN, weight, t, 1);
-  const ST base = WIDE_OF(P.margin) - X(t);
-  ST sum = 0;
+  const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), P.each ? row : 0) * WIDE_OF(P.scale) / P.classes * w;
   for (long j = 0; j < P.classes; j++) {
     const ST z = base + X(j);
     const ST r = j == t || z <= 0 ? 0 : P.power == 1 ? g : 2 * g * z;

@@ -103,8 +103,8 @@ __kernel void positions(BUF(o), BUF(x), BUF(counts), const ChunkParams C, const 
   }
 }
 
-// Copies the marked elements of x in order.
-__kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), const ChunkParams C) {
+// Copies the marked elements of x in order or, if C.spreads, the elements of x in order to where the mask is set.
+__kernel void move(BUF(o), BUF(x), BUF(m), BUF(counts), BUF(e), const ChunkParams C) {
   const long k = get_global_id(0), begin = k * C.chunk, end = min(begin + C.chunk, C.n);
   if (begin >= C.n) return;
   __global const uchar* m = PTR(m, const uchar);
@@ -113,23 +113,16 @@ __kernel void compact(BUF(o), BUF(x), BUF(m), BUF(counts), const ChunkParams C) 
   long rank = PTR(counts, const long)[k];
   const long limit = PTR(counts, const long)[k + 1];
   // Stores before it is known whether the element is marked, which avoids a branch.
-  for (long i = begin; i < end && rank < limit; i++) {
+  for (long i = begin; !C.spreads && i < end && rank < limit; i++) {
     o[rank] = x[i];
     rank += m[i] != 0;
   }
-}
-// Copies the elements of x in order to where the mask is set.
-__kernel void spread(BUF(o), BUF(x), BUF(m), BUF(counts), BUF(e), const ChunkParams C) {
-  const long k = get_global_id(0), begin = k * C.chunk, end = min(begin + C.chunk, C.n);
-  if (begin >= C.n) return;
-  __global const uchar* m = PTR(m, const uchar);
-  long rank = PTR(counts, const long)[k];
-  for (long i = begin; i < end; i++) {
+  for (long i = begin; C.spreads && i < end; i++) {
     if (!m[i]) continue;
     if (rank >= C.size) {
       netcl_report(PTR(e, int), C.code, rank, C.size);
       return;
     }
-    PTR(o, elem_t)[i] = PTR(x, const elem_t)[rank++];
+    o[i] = x[rank++];
   }
 }

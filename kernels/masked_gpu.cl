@@ -20,7 +20,7 @@ ALWAYS_INLINE long rank_in_tile(uint found, long* before, __local uint* sums) {
 }
 
 // counts[0] becomes 0, and counts[k + 1] the number in chunk k.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count(BUF(x), BUF(counts), const ChunkParams C) {
+__kernel FIXED_GROUP_SIZE void count(BUF(x), BUF(counts), const ChunkParams C) {
   __local uint sums[2 * GROUP];
   const long k = get_group_id(0), t = get_local_id(0), end = min((k + 1) * C.chunk, C.n);
   __global const elem_t* x = PTR(x, const elem_t);
@@ -32,9 +32,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count(BUF(x), B
   if (k == 0) PTR(counts, long)[0] = 0;
 }
 
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void positions(BUF(o), BUF(x), BUF(counts),
-                                                                           const ChunkParams C,
-                                                                           const PositionParams L) {
+__kernel FIXED_GROUP_SIZE void positions(BUF(o), BUF(x), BUF(counts), const ChunkParams C, const PositionParams L) {
   __local uint sums[2 * GROUP];
   const long k = get_group_id(0), end = min((k + 1) * C.chunk, C.n);
   __global const elem_t* x = PTR(x, const elem_t);
@@ -60,28 +58,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void positions(BUF(o
   }
 }
 
-// Copies the marked elements of x in order.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void compact(BUF(o), BUF(x), BUF(m), BUF(counts),
-                                                                         const ChunkParams C) {
-  __local uint sums[2 * GROUP];
-  const long k = get_group_id(0), end = min((k + 1) * C.chunk, C.n);
-  __global const uchar* m = PTR(m, const uchar);
-  __global const long* counts = PTR(counts, const long);
-  long before = counts[k];
-  const long limit = counts[k + 1];
-  for (long tile = k * C.chunk; tile < end && before < limit; tile += TILE) {
-    const long first = tile + get_local_id(0) * EACH, last = min(first + EACH, end);
-    uint found = 0;
-    for (long i = first; i < last; i++) found += m[i] ? 1 : 0;
-    long rank = rank_in_tile(found, &before, sums);
-    for (long i = first; i < last; i++)
-      if (m[i]) PTR(o, elem_t)[rank++] = PTR(x, const elem_t)[i];
-  }
-}
-
-// Copies the elements of x in order to where the mask is set.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void spread(BUF(o), BUF(x), BUF(m), BUF(counts), BUF(e),
-                                                                        const ChunkParams C) {
+// Copies the marked elements of x in order or, if C.spreads, the elements of x in order to where the mask is set.
+__kernel FIXED_GROUP_SIZE void move(BUF(o), BUF(x), BUF(m), BUF(counts), BUF(e), const ChunkParams C) {
   __local uint sums[2 * GROUP];
   const long k = get_group_id(0), end = min((k + 1) * C.chunk, C.n);
   __global const uchar* m = PTR(m, const uchar);
@@ -95,10 +73,10 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void spread(BUF(o), 
     long rank = rank_in_tile(found, &before, sums);
     for (long i = first; i < last; i++) {
       if (!m[i]) continue;
-      if (rank < C.size)
-        PTR(o, elem_t)[i] = PTR(x, const elem_t)[rank];
-      else
+      if (C.spreads && rank >= C.size)
         netcl_report(PTR(e, int), C.code, rank, C.size);
+      else
+        PTR(o, elem_t)[C.spreads ? i : rank] = PTR(x, const elem_t)[C.spreads ? rank : i];
       rank++;
     }
   }

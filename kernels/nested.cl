@@ -16,49 +16,26 @@ static inline long2 rows_of(long begin, long end, long total, __global int* err,
   return (long2)(begin, end - begin);
 }
 
-static inline void fill_elements(__global elem_t* to, elem_t value, long n) {
-  for (long j = 0; j < n; j++) to[j] = value;
-}
-
 #if BYTES == 16
 #define PADDING ((elem_t)(P.padding.low, P.padding.high))
 #else
 #define PADDING ((elem_t)P.padding.low)
 #endif
 
-// A work-item takes (P.part rows of a padded sequence, sequence); on a GPU, one element of a sequence.
-__kernel void to_padded(BUF(padded), BUF(values), BUF(offsets), BUF(err), const NestedParams P) {
-  const long b = get_global_id(1), length = P.length, run = P.run;
-  if (b >= P.batch) return;
-  const long2 rows = rows_of(OFFSET(b), OFFSET(b + 1), P.total, PTR(err, int), P.code);
-  __global elem_t* to = PTR(padded, elem_t) + b * length * run;
-  __global const elem_t* from = PTR(values, const elem_t) + rows.x * run;
-#ifdef DEVICE_CPU
-  const long first = (long)get_global_id(0) * P.part, last = min(first + P.part, length);
-  const long filled = clamp(rows.y, first, max(first, last));
-  copy_run(to + first * run, from + first * run, (filled - first) * run);
-  if (last > filled) fill_elements(to + filled * run, PADDING, (last - filled) * run);
-#else
-  const long i = get_global_id(0);
-  if (i < length * run) to[i] = i < rows.y * run ? from[i] : PADDING;
-#endif
-}
-
-// A work-item takes (a share of a sequence's rows, sequence); on a GPU, every n-th element of a sequence. Rows beyond
-// the padded length become zero.
-__kernel void from_padded(BUF(values), BUF(padded), BUF(offsets), BUF(err), const NestedParams P) {
-  const long b = get_global_id(1), share = get_global_id(0), shares = P.part, length = P.length, run = P.run;
+// Fills the padded sequences from values if P.pads, else values from them. A work-item takes (a share of a sequence's
+// rows, sequence); on a GPU, every n-th element of a sequence. What the source lacks becomes P.padding.
+__kernel void copy_sequences(BUF(to), BUF(from), BUF(offsets), BUF(err), const NestedParams P) {
+  const long b = get_global_id(1), share = get_global_id(0), shares = P.shares, run = P.run;
   if (b >= P.batch || share >= shares) return;
   const long2 rows = rows_of(OFFSET(b), OFFSET(b + 1), P.total, PTR(err, int), P.code);
-  __global elem_t* to = PTR(values, elem_t) + rows.x * run;
-  __global const elem_t* from = PTR(padded, const elem_t) + b * length * run;
-#ifdef DEVICE_CPU
-  const long per = (rows.y + shares - 1) / shares, first = share * per, last = min(first + per, rows.y);
+  const long wanted = P.pads ? P.length : rows.y, given = P.pads ? rows.y : P.length;
+  __global elem_t* to = PTR(to, elem_t) + (P.pads ? b * P.length : rows.x) * run;
+  __global const elem_t* from = PTR(from, const elem_t) + (P.pads ? rows.x : b * P.length) * run;
+  for (long i = share; !ON_CPU && i < wanted * run; i += shares) to[i] = i < given * run ? from[i] : PADDING;
+  if (!ON_CPU) return;
+  const long per = (wanted + shares - 1) / shares, first = share * per, last = min(first + per, wanted);
   if (first >= last) return;
-  const long filled = clamp(length, first, last);
+  const long filled = clamp(given, first, last);
   copy_run(to + first * run, from + first * run, (filled - first) * run);
-  fill_elements(to + filled * run, (elem_t)(0), (last - filled) * run);
-#else
-  for (long i = share; i < rows.y * run; i += shares) to[i] = i < length * run ? from[i] : (elem_t)(0);
-#endif
+  for (long i = filled * run; i < last * run; i++) to[i] = PADDING;
 }

@@ -20,7 +20,11 @@ __kernel void pad_forward(BUF(src), BUF(dst), const PadParams P) {
     const long z = source(&P, 0, zy - plane * P.out[0]), y = source(&P, 1, row - zy * P.out[1]);
     __global const STORAGE(IN)* from = src + ((plane * P.in[0] + z) * P.in[1] + y) * P.in[2] * P.inner;
     __global STORAGE(IN)* to = dst + row * P.out[2] * P.inner;
-#ifdef DEVICE_CPU
+    for (long i = E.begin; !ON_CPU && i < E.end; i++) {
+      const long x = i / P.inner;
+      to[i] = from[source(&P, 2, x) * P.inner + i - x * P.inner];
+    }
+    if (!ON_CPU) continue;
     // The middle of the row is a plain copy.
     const long m0 = clamp(P.before[2], 0L, P.out[2]), m1 = clamp(P.in[2] + P.before[2], m0, P.out[2]);
     for (long x = 0; x < m0; x++)
@@ -28,12 +32,6 @@ __kernel void pad_forward(BUF(src), BUF(dst), const PadParams P) {
     for (long i = m0 * P.inner; i < m1 * P.inner; i++) to[i] = from[i - P.before[2] * P.inner];
     for (long x = m1; x < P.out[2]; x++)
       for (long c = 0; c < P.inner; c++) to[x * P.inner + c] = from[source(&P, 2, x) * P.inner + c];
-#else
-    for (long i = E.begin; i < E.end; i++) {
-      const long x = i / P.inner;
-      to[i] = from[source(&P, 2, x) * P.inner + i - x * P.inner];
-    }
-#endif
   }
 }
 
@@ -94,17 +92,14 @@ __kernel void pad_backward(BUF(src), BUF(dst), const PadParams P) {
     const copies_t cz = copies(&P, 0, zy - plane * P.in[0]), cy = copies(&P, 1, row - zy * P.in[1]);
     __global const STORAGE(IN)* from = src + plane * P.out[0] * P.out[1] * P.out[2] * P.inner;
     __global STORAGE(IN)* to = dst + row * P.in[2] * P.inner;
-#ifdef DEVICE_CPU
-    for (long ix = 0; ix < P.in[2]; ix++) {
+    // A GPU's work-item has one element, c of ix.
+    const long first_ix = ON_CPU ? 0 : E.begin / P.inner, first_c = ON_CPU ? 0 : E.begin - first_ix * P.inner;
+    const long last_ix = ON_CPU ? P.in[2] : first_ix + 1, last_c = ON_CPU ? P.inner : first_c + 1;
+    for (long ix = first_ix; ix < last_ix; ix++) {
       const copies_t cx = copies(&P, 2, ix);
-      for (long c = 0; c < P.inner; c++)
+      for (long c = first_c; c < last_c; c++)
         STORE(IN, ACC, 1, to, ix * P.inner + c, sum_of_copies(&P, from + c, &cz, &cy, &cx));
     }
-#else
-    const long ix = E.begin / P.inner;
-    const copies_t cx = copies(&P, 2, ix);
-    STORE(IN, ACC, 1, to, E.begin, sum_of_copies(&P, from + E.begin - ix * P.inner, &cz, &cy, &cx));
-#endif
   }
 }
 

@@ -8,16 +8,9 @@
 #include "common/join_group.h"
 #include "common/join_lanes.h"
 
-#if GROUP == 1
-#define LANE 0L
-#define SCRATCH
-#define GROUP_SUM(x) (x)
-#else
-#define LANE ((long)get_local_id(0))
-#define SCRATCH __local ST scratch[GROUP];
-#define GROUP_SUM(x) group_sum(x, scratch)
+#define LANE (GROUP == 1 ? 0L : (long)get_local_id(0))
+#define GROUP_SUM(x) (GROUP == 1 ? (x) : group_sum(x, scratch))
 GROUP_REDUCE(group_sum, ST, GROUP, PLUS)
-#endif
 
 // PoCL calls a function to convert each element.
 #if VEC > 1 && defined(HAVE_CPU_BUILTINS) && __has_builtin(__builtin_convertvector)
@@ -59,7 +52,7 @@ GROUP_REDUCE(group_sum, ST, GROUP, PLUS)
 
 // The weight is int8. Each of its rows has a factor, unless `scales` is null.
 __kernel void dots_int8(BUF(out), BUF(x), BUF(w), BUF(scales), BUF(panels), const QuantizedParams P) {
-  SCRATCH
+  __local ST scratch[GROUP];
   __global const char* weight = PTR(w, const char);
   for (long r = 0; HAS_PANELS && r < P.m; r++) {
     long i = 0;
@@ -82,9 +75,7 @@ __kernel void dots_int8(BUF(out), BUF(x), BUF(w), BUF(scales), BUF(panels), cons
     }
     EACH_ROW EACH_COLUMN {
       ST sum = sum_lanes(t[r][s]);
-#if VEC > 1
-      for (long j = i; j < P.k; j++) sum += LOAD_X(1, r, j) * (ST)weight[COLUMN(s) * P.k + j];
-#endif
+      for (long j = i; VEC > 1 && j < P.k; j++) sum += LOAD_X(1, r, j) * (ST)weight[COLUMN(s) * P.k + j];
       sum = GROUP_SUM(sum);
       if (scales_buf) sum *= LOAD(IN, ACC, 1, PTR(scales, const STORAGE(IN)), COLUMN(s));
       STORE_SUM(sum)
@@ -110,7 +101,7 @@ static inline float word_dot(uint word, __global const STORAGE(IN)* x, long i, f
 
 // The weight is int4, on a GPU: a work-item takes one word at a time.
 __kernel void dots_int4_words(BUF(out), BUF(x), BUF(w), BUF(scales), BUF(panels), const QuantizedParams P) {
-  SCRATCH
+  __local ST scratch[GROUP];
   EACH_TILE {
     VT t[ROWS][COLS];
     CLEAR(t)

@@ -73,18 +73,12 @@ static inline void put(__global STORAGE(OUT)* out, long i, long n, VT v) {
   for (int k = 0; k < VEC && i + k < n; k++) STORE(OUT, ACC, 1, out, i + k, lanes.s[k]);
 }
 
-#if VEC == 1
-#define ANY(x) (x)
-static inline float get(__global const float* p, long i, long n) { return p[i]; }
-#else
-#define ANY(x) any(x)
-static inline float16 get(__global const float* p, long i, long n) {
-  if (i + 16 <= n) return vload16(0, p + i);
-  float r[16];
-  for (int k = 0; k < 16; k++) r[k] = p[min(i + k, n - 1)];
-  return vload16(0, r);
+static inline floats get(__global const float* p, long i, long n) {
+  if (i + VEC <= n) return CAT(VLOAD_, VEC)(0, p + i);
+  float r[VEC];
+  for (int k = 0; k < VEC; k++) r[k] = p[min(i + k, n - 1)];
+  return CAT(VLOAD_, VEC)(0, r);
 }
-#endif
 
 __kernel void fill(BUF(out), BUF(prob), BUF(err), ulong seed, ulong offset, const RandomParams P) {
   const long n = P.n, first = (long)get_global_id(0) * P.per;
@@ -96,7 +90,7 @@ __kernel void fill(BUF(out), BUF(prob), BUF(err), ulong seed, ulong offset, cons
       if (i >= n) break;
 #if CAT(TAKES_TENSOR_, OP)
       const floats given = get(PTR(prob, float), i, n);
-      if (ANY(isnan(given) | (given < 0) | (given > 1))) netcl_report(PTR(err, int), P.code, 0, 0);
+      if (ANY_LANE(VEC, isnan(given) | (given < 0) | (given > 1))) netcl_report(PTR(err, int), P.code, 0, 0);
       const VT p = CONVERT(ACC, VEC, given);
 #endif
       put(PTR(out, STORAGE(OUT)), i, n, CAT(DIST_, OP)(k));

@@ -34,15 +34,10 @@ static inline long checked(long i, long size, __global int* err, int code) {
 
 // The rows and columns of a work-item: all columns of P.per rows, or an element on a GPU, where neighbouring work-items
 // take neighbouring columns.
-#if defined(DEVICE_GPU)
-#define PART                                                                            \
-  const long item = get_global_id(0), begin = item / P.n, end = min(begin + 1, P.rows); \
-  const long left = item - begin * P.n, right = left + 1;
-#else
-#define PART                                                                           \
-  const long begin = (long)get_global_id(0) * P.per, end = min(begin + P.per, P.rows); \
-  const long left = 0, right = P.n;
-#endif
+#define PART                                                                                          \
+  const long item = get_global_id(0), begin = ON_CPU ? item * P.per : item / P.n;                     \
+  const long end = min(begin + (ON_CPU ? P.per : 1), P.rows), left = ON_CPU ? 0 : item - begin * P.n; \
+  const long right = ON_CPU ? P.n : left + 1;
 
 // alpha * sum + beta * add, where `add` is null if beta is 0.
 #define FINISH(p, i, lanes, sum)                                                               \
@@ -86,11 +81,7 @@ __kernel void spmm(BUF(out), BUF(add), CSR, BUF(dense), BUF(err), const SpmmPara
 
 #define BETTER_amax(a, b) ((a) > (b) || (a) != (a))
 #define BETTER_amin(a, b) ((a) < (b) || (a) != (a))
-#if defined(DEVICE_GPU)
-#define COLUMNS 1
-#else
-#define COLUMNS 16
-#endif
+#define COLUMNS (ON_CPU ? 16 : 1)
 // The extreme product of each row and column, and the element that it comes from. A CPU's work-item takes some columns
 // at once.
 __kernel void spmm_extreme(BUF(out), BUF(arg), CSR, BUF(dense), BUF(err), const SpmmParams P) {

@@ -16,9 +16,10 @@ __kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const Upsample
     __global STORAGE(IN)* y = PTR(out, STORAGE(IN)) + row * s.out[2];
     for (long ow = E.begin; ow < E.end; ow++) {
       taps(ow, s.in[2], SCALE(2), s.align_corners, wat, ww);
-#if TAPS == 1
-      STORE(IN, ACC, 1, y, ow, LOAD(IN, ACC, 1, x, (dat[0] * s.in[1] + hat[0]) * s.in[2] + wat[0]));
-#else
+      if (TAPS == 1) {
+        STORE(IN, ACC, 1, y, ow, LOAD(IN, ACC, 1, x, (dat[0] * s.in[1] + hat[0]) * s.in[2] + wat[0]));
+        continue;
+      }
       ST sum = 0;
       for (int i = 0; i < TAPS_D; i++)
         for (int j = 0; j < TAPS_H; j++) {
@@ -28,7 +29,6 @@ __kernel void resample(BUF(out), BUF(in), const UpsampleParams s, const Upsample
           sum += dw[i] * hw[j] * line;
         }
       STORE(IN, ACC, 1, y, ow, sum);
-#endif
     }
   }
 }

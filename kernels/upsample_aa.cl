@@ -9,15 +9,10 @@
 static inline ST filter(ST x) {
   x = fabs(x);
   if (x >= FILTER) return 0;
-#if FILTER == 1
-  return 1 - x;
-#elif FILTER == 2
-  const ST a = -0.5f;
-  return x < 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((x - 5) * x + 8) * x * a - 4 * a;
-#else
-  const ST pi = acos((ST)-1);
+  if (FILTER == 1) return 1 - x;
+  const ST a = -0.5f, pi = acos((ST)-1);
+  if (FILTER == 2) return x < 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((x - 5) * x + 8) * x * a - 4 * a;
   return x == 0 ? (ST)1 : sinpi(x) * sinpi(x / 3) * 3 / (pi * x * pi * x);
-#endif
 }
 
 // A work-item takes one output.

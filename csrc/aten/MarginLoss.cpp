@@ -70,8 +70,8 @@ Tensor multi_margin_loss(const Tensor& self, const Tensor& target, const Scalar&
   const Margin m("aten::multi_margin_loss", self, target, weight, false);
   const Tensor each = m.each();
   kernel(m.dev, "margin_loss.cl", "multi_margin", m.defs)
-      .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(each), buf(m.x), buf(m.target), buf_or_null(m.weight),
-              m.err(), m.params(power(p), margin.toDouble()));
+      .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(each), Buf{}, buf(m.x), buf(m.target),
+              buf_or_null(m.weight), m.err(), m.params(power(p), margin.toDouble()));
   return m.reduce(each, reduction);
 }
 Tensor multi_margin_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target, const Scalar& p,
@@ -79,7 +79,7 @@ Tensor multi_margin_loss_backward(const Tensor& grad_output, const Tensor& self,
   const Margin m("aten::multi_margin_loss_backward", self, target, weight, false);
   const Tensor g = m.grad(grad_output), gin = at::empty_like(m.x);
   const MarginParams params = m.with_grad(m.params(power(p), margin.toDouble()), g, reduction);
-  kernel(m.dev, "margin_loss.cl", "multi_margin_backward", m.defs)
+  kernel(m.dev, "margin_loss.cl", "multi_margin", m.defs)
       .launch(m.op, queue_of(m.x), m.items(), m.local(), buf(gin), buf(g), buf(m.x), buf(m.target),
               buf_or_null(m.weight), m.err(), params);
   return gin;

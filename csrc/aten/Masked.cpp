@@ -247,7 +247,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
   at::native::resize_output(out, {total});
   if (total == 0) return out;
   const Tensor to = out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous);
-  chunks.launch(name, "compact", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), chunks.params);
+  chunks.launch(name, "move", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), Buf{}, chunks.params);
   if (!to.is_same(out)) out.copy_(to);
   return out;
 }
@@ -272,9 +272,10 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
   const Tensor x = apart_from(source, {self}).contiguous(), to = self.contiguous();
   Chunks chunks = count_chunks(name, m);
   Device& dev = netcl::device_of(self);
+  chunks.params.spreads = 1;
   chunks.params.size = x.numel();
   chunks.params.code = assert_code(dev, name);
-  chunks.launch(name, "spread", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), Buf{assert_buffer(dev)},
+  chunks.launch(name, "move", x.itemsize(), buf(to), buf(x), buf(m), buf(chunks.starts), Buf{assert_buffer(dev)},
                 chunks.params);
   if (!to.is_same(self)) self.copy_(to);
   return self;

@@ -40,10 +40,14 @@ void check_offsets(const char* op, const Tensor& like, at::TensorList offsets) {
               offsets[0].device());
 }
 
-Defs jagged_defs(const Tensor& t, const Tensor& offsets) {
+void copy_sequences(const char* op, const Tensor& to, const Tensor& from, const Tensor& offsets,
+                    const NestedParams& p) {
+  Device& dev = netcl::device_of(to);
   Defs defs;
-  defs.set("BYTES", static_cast<int64_t>(t.itemsize())).set("IDX", dtype_tag(offsets.scalar_type()));
-  return defs;
+  defs.set("BYTES", static_cast<int64_t>(to.itemsize())).set("IDX", dtype_tag(offsets.scalar_type()));
+  kernel(dev, "nested.cl", "copy_sequences", defs)
+      .launch(op, queue_of(to), {size_t(p.shares), size_t(p.batch)}, element_group(dev), buf(to), buf(from),
+              buf(offsets), Buf{assert_buffer(dev)}, p);
 }
 
 Tensor to_padded(const Tensor& values_, const Tensor& offsets_, int64_t length, double padding) {
@@ -59,11 +63,10 @@ Tensor to_padded(const Tensor& values_, const Tensor& offsets_, int64_t length, 
   Device& dev = netcl::device_of(values);
   const int64_t run = padded.numel() / (batch * length), rows_per = row_split(dev, batch * length, run).rows_per;
   const int64_t per = std::min(rows_per, length);
-  kernel(dev, "nested.cl", "to_padded", jagged_defs(values, offsets))
-      .launch(op, queue_of(values), {row_elements(dev, length, per, run).x, size_t(batch)}, element_group(dev),
-              buf(padded), buf(values), buf(offsets), Buf{assert_buffer(dev)},
-              NestedParams{batch, length, run, values.size(0), per, assert_code(dev, op),
-                           scalar_bits(padding, values.scalar_type())});
+  const auto shares = static_cast<int64_t>(row_elements(dev, length, per, run).x);
+  copy_sequences(op, padded, values, offsets,
+                 {batch, length, run, values.size(0), shares, 1, assert_code(dev, op),
+                  scalar_bits(padding, values.scalar_type())});
   return padded;
 }
 
@@ -85,10 +88,7 @@ Tensor from_padded(const Tensor& padded_, const Tensor& offsets_, int64_t total)
   const int64_t wanted = ceil_div(enough_items(dev, kItemsPerUnit, 4096 * batch), batch);
   const auto filled = static_cast<int64_t>(row_elements(dev, total, 1, run).x);
   const int64_t shares = std::clamp<int64_t>(ceil_div(filled, batch), 1, wanted);
-  kernel(dev, "nested.cl", "from_padded", jagged_defs(padded, offsets))
-      .launch(op, queue_of(padded), {size_t(shares), size_t(batch)}, element_group(dev), buf(values), buf(padded),
-              buf(offsets), Buf{assert_buffer(dev)},
-              NestedParams{batch, length, run, total, shares, assert_code(dev, op), {}});
+  copy_sequences(op, values, padded, offsets, {batch, length, run, total, shares, 0, assert_code(dev, op), {}});
   return values;
 }
 

@@ -109,17 +109,17 @@ struct Roi {
   }
   bool empty_input() const { return p.images * p.channels * p.height * p.width == 0; }
 
-  template <class... Tensors>
-  void run(const char* name, const Tensors&... tensors) {
+  void run(const char* name, const char* filter, const Tensor& a, const Tensor& b, const Tensor& c) {
     const int64_t blocks = ceil_div(p.out_channels, p.block);
     const int64_t items = p.by_image ? p.images * blocks : p.rois * blocks * ceil_div(bins(), p.bins_per);
+    defs.set("FILTER", filter);
     kernel(dev, "vision/roi.cl", name, defs)
-        .launch(op, queue_of(values), {size_t(items)}, element_group(dev), buf(tensors)..., buf(rois),
-                Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), scale, scale_low, sampling, aligned, p);
+        .launch(op, queue_of(values), {size_t(items)}, element_group(dev), buf_or_null(a), buf_or_null(b),
+                buf_or_null(c), buf(rois), Buf{assert_buffer(dev)}, int32_t(assert_code(dev, op)), scale, scale_low,
+                sampling, aligned, p);
   }
   // A CPU's work-item takes all bins of a region and a block of channels, a GPU's one element of the output.
-  template <class... Tensors>
-  void forward(const char* name, const Tensor& out, const Tensors&... tensors) {
+  void forward(const char* filter, const Tensor& out, const Tensor& places = {}) {
     if (results() == 0) return;
     if (empty_input()) {
       out.zero_();
@@ -127,12 +127,11 @@ struct Roi {
     }
     p.block = all_or_one(dev, kChannels);
     p.bins_per = all_or_one(dev, bins());
-    run(name, out, tensors...);
+    run("roi_pool", filter, out, places, values);
   }
   // Regions overlap. Either a work-item takes all regions of an image for some channels, and adds in a fixed order, or
   // there is one per element and the sums are atomic.
-  template <class... Tensors>
-  Tensor backward(const char* name, const Tensors&... others) {
+  Tensor backward(const char* filter, const Tensor& places = {}) {
     const c10::ScalarType acc = compute_type(values.scalar_type());
     const Tensor sum = at::zeros({p.images, p.channels, p.height, p.width}, values.options().dtype(acc));
     if (results() > 0 && !empty_input()) {
@@ -144,7 +143,7 @@ struct Roi {
         p.bins_per = bins();
         p.block = std::clamp<int64_t>(p.images * p.out_channels / wanted, 1, kChannels);
       }
-      run(name, sum, values, others...);
+      run("roi_backward", filter, sum, values, places);
     }
     return sum.to(values.scalar_type());
   }
@@ -161,7 +160,7 @@ Tensor roi_align(const Tensor& input, const Tensor& rois, double scale, int64_t 
   roi.sampling = int32_t(sampling);
   roi.aligned = aligned;
   const Tensor out = roi.result(input.scalar_type());
-  roi.forward("roi_align", out, roi.values);
+  roi.forward("POINTS", out);
   return out;
 }
 
@@ -172,7 +171,7 @@ Tensor roi_align_backward(const Tensor& grad, const Tensor& rois, double scale, 
           {scale, out_h, out_w});
   roi.sampling = int32_t(sampling);
   roi.aligned = aligned;
-  return roi.backward("roi_align_backward");
+  return roi.backward("POINTS");
 }
 
 std::tuple<Tensor, Tensor> roi_pool(const Tensor& input, const Tensor& rois, double scale, int64_t out_h,
@@ -180,7 +179,7 @@ std::tuple<Tensor, Tensor> roi_pool(const Tensor& input, const Tensor& rois, dou
   Roi roi("torchvision::roi_pool", "input", input, rois, shape_of(input), {scale, out_h, out_w});
   const Tensor out = roi.result(input.scalar_type()), places = roi.result(at::kInt);
   if (roi.empty_input()) places.fill_(-1);
-  roi.forward("roi_pool", out, places, roi.values);
+  roi.forward("MOST", out, places);
   return {out, places};
 }
 
@@ -191,7 +190,7 @@ Tensor roi_pool_backward(const Tensor& grad, const Tensor& rois, const Tensor& p
   TORCH_CHECK(places.scalar_type() == at::kInt && places.sizes() == grad.sizes(), roi.op,
               ": expected an argmax of dtype int32 and shape ", grad.sizes(), ", got ", places.scalar_type(), " ",
               places.sizes());
-  return roi.backward("roi_pool_backward", places.contiguous());
+  return roi.backward("MOST", places.contiguous());
 }
 
 // The channel of the input for each element of the result, which torchvision's gradients take. netcl's compute it.
@@ -207,7 +206,7 @@ std::tuple<Tensor, Tensor> ps_roi_align(const Tensor& input, const Tensor& rois,
   Roi roi("torchvision::ps_roi_align", "input", input, rois, shape_of(input), {scale, out_h, out_w, true});
   roi.sampling = int32_t(sampling);
   const Tensor out = roi.result(input.scalar_type());
-  roi.forward("roi_align", out, roi.values);
+  roi.forward("POINTS", out);
   return {out, channel_mapping(roi)};
 }
 
@@ -217,14 +216,14 @@ Tensor ps_roi_align_backward(const Tensor& grad, const Tensor& rois, const Tenso
   Roi roi("torchvision::_ps_roi_align_backward", "grad", grad, rois, {images, channels, height, width},
           {scale, out_h, out_w, true});
   roi.sampling = int32_t(sampling);
-  return roi.backward("roi_align_backward");
+  return roi.backward("POINTS");
 }
 
 std::tuple<Tensor, Tensor> ps_roi_pool(const Tensor& input, const Tensor& rois, double scale, int64_t out_h,
                                        int64_t out_w) {
   Roi roi("torchvision::ps_roi_pool", "input", input, rois, shape_of(input), {scale, out_h, out_w, true});
   const Tensor out = roi.result(input.scalar_type());
-  roi.forward("ps_roi_pool", out, roi.values);
+  roi.forward("MEAN", out);
   return {out, channel_mapping(roi)};
 }
 
@@ -232,7 +231,7 @@ Tensor ps_roi_pool_backward(const Tensor& grad, const Tensor& rois, const Tensor
                             int64_t out_w, int64_t images, int64_t channels, int64_t height, int64_t width) {
   Roi roi("torchvision::_ps_roi_pool_backward", "grad", grad, rois, {images, channels, height, width},
           {scale, out_h, out_w, true});
-  return roi.backward("ps_roi_pool_backward");
+  return roi.backward("MEAN");
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ void expand_text(const std::string& text, std::string& out, std::set<std::string
     if (line.compare(0, kInclude.size(), kInclude) == 0) {
       const auto end = line.find('"', kInclude.size());
       expand(line.substr(kInclude.size(), end - kInclude.size()), out, seen);
-    } else {
+    } else if (line != "#pragma once") {
       out += line;
       out += '\n';
     }

@@ -1,6 +1,5 @@
 // Arguments of GradScaler's kernels (csrc/amp/grad_scaler.cpp, kernels/amp.cl).
-#ifndef NETCL_ARGS_AMP_H
-#define NETCL_ARGS_AMP_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -12,4 +11,3 @@ typedef struct {
 SAME_SIZE(ScaleFactor, 16)
 
 END_ARGS
-#endif

@@ -1,7 +1,6 @@
 // kernels/args holds the structs that the host passes to kernels, in one definition that OpenCL C and C++ both read.
 // They hold only fixed-width numbers. SAME_SIZE makes each compiler check the size.
-#ifndef NETCL_ARGS_H
-#define NETCL_ARGS_H
+#pragma once
 
 #ifdef __OPENCL_VERSION__
 typedef int int32_t;
@@ -25,6 +24,4 @@ typedef ulong uint64_t;
 #define TEMPLATE_STRUCT(parameters, name) \
   template <parameters>                   \
   struct name
-#endif
-
 #endif

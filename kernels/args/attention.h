@@ -1,6 +1,5 @@
 // Arguments of the attention kernels (csrc/aten/Attention.cpp, csrc/aten/FlashAttention.cpp, kernels/attention*.cl).
-#ifndef NETCL_ARGS_ATTENTION_H
-#define NETCL_ARGS_ATTENTION_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -35,4 +34,3 @@ typedef struct {
 SAME_SIZE(FlashParams, 12 * 8 + 8 * 4 * 8)
 
 END_ARGS
-#endif

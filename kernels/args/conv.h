@@ -1,6 +1,5 @@
 // Arguments of the convolution kernels (csrc/aten/conv, kernels/conv). All strides count elements.
-#ifndef NETCL_ARGS_CONV_H
-#define NETCL_ARGS_CONV_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -99,4 +98,3 @@ typedef struct {
 SAME_SIZE(ConvChannelsParams, 37 * 8)
 
 END_ARGS
-#endif

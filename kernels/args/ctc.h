@@ -1,6 +1,5 @@
 // Arguments of CTC loss (csrc/aten/CtcLoss.cpp, kernels/ctc_loss.cl).
-#ifndef NETCL_ARGS_CTC_H
-#define NETCL_ARGS_CTC_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -12,4 +11,3 @@ typedef struct {
 SAME_SIZE(CtcParams, 8 * 8)
 
 END_ARGS
-#endif

@@ -1,7 +1,6 @@
 // Dimensions that an input and its results have in common: part of the arguments of reductions, scans and sorting
 // (csrc/aten/support/Dimensions.h, kernels/common/offsets.h).
-#ifndef NETCL_ARGS_DIMENSIONS_H
-#define NETCL_ARGS_DIMENSIONS_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -15,4 +14,3 @@ typedef struct {
 SAME_SIZE(Dimensions, 33 * 8)
 
 END_ARGS
-#endif

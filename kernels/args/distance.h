@@ -1,6 +1,5 @@
 // Arguments of distances (csrc/aten/Distance.cpp, kernels/distance.cl).
-#ifndef NETCL_ARGS_DISTANCE_H
-#define NETCL_ARGS_DISTANCE_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -11,4 +10,3 @@ typedef struct {
 SAME_SIZE(DistanceParams, 5 * 8)
 
 END_ARGS
-#endif

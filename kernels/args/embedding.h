@@ -1,6 +1,5 @@
 // Arguments of embeddings and their bags (csrc/aten/Embedding*.cpp, kernels/embedding*.cl).
-#ifndef NETCL_ARGS_EMBEDDING_H
-#define NETCL_ARGS_EMBEDDING_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -14,4 +13,3 @@ typedef struct {
 SAME_SIZE(EmbeddingParams, 8 * 8)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of Fourier transforms (csrc/aten/Fft.cpp, kernels/fft.cl).
-#ifndef NETCL_ARGS_FFT_H
-#define NETCL_ARGS_FFT_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -13,4 +12,3 @@ typedef struct {
 SAME_SIZE(FftPassParams, 9 * 8)
 
 END_ARGS
-#endif

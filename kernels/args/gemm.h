@@ -1,6 +1,5 @@
 // Arguments of the matrix multiplication kernels (csrc/aten/gemm, kernels/gemm).
-#ifndef NETCL_ARGS_GEMM_H
-#define NETCL_ARGS_GEMM_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -33,4 +32,3 @@ SAME_SIZE(GemmParams, 35 * 8)
 TEMPLATE_STRUCT(class ST, GemmScalars) { ST alpha, beta; };
 
 END_ARGS
-#endif

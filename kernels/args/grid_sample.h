@@ -1,6 +1,5 @@
 // Arguments of grid_sample (csrc/aten/GridSampler.cpp, kernels/grid_sample.cl).
-#ifndef NETCL_ARGS_GRID_SAMPLE_H
-#define NETCL_ARGS_GRID_SAMPLE_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -12,4 +11,3 @@ typedef struct {
 SAME_SIZE(GridSampleParams, 8 * 8)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of indexed operators (csrc/aten/support/IndexSpace.cpp, kernels/common/index_space.h).
-#ifndef NETCL_ARGS_INDEX_SPACE_H
-#define NETCL_ARGS_INDEX_SPACE_H
+#pragma once
 #include "args/scalar.h"
 BEGIN_ARGS
 
@@ -28,4 +27,3 @@ typedef struct {
 SAME_SIZE(IndexedTerm, 3 * 8)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of matrix decompositions (csrc/aten/linalg, csrc/aten/Factorizations.cpp, kernels/linalg*).
-#ifndef NETCL_ARGS_LINALG_H
-#define NETCL_ARGS_LINALG_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -37,4 +36,3 @@ typedef struct {
 SAME_SIZE(JacobiRoundParams, 7 * 8)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of losses over classes.
-#ifndef NETCL_ARGS_LOSS_H
-#define NETCL_ARGS_LOSS_H
+#pragma once
 #include "args/rows.h"
 BEGIN_ARGS
 
@@ -25,4 +24,3 @@ typedef struct {
 SAME_SIZE(BceParams, 3 * 8)
 
 END_ARGS
-#endif

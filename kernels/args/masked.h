@@ -1,6 +1,5 @@
 // Arguments of masks (csrc/aten/Masked.cpp, kernels/masked.cl).
-#ifndef NETCL_ARGS_MASKED_H
-#define NETCL_ARGS_MASKED_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -16,14 +15,14 @@ typedef struct {
 SAME_SIZE(MaskedFillParams, 25 * 8)
 
 // Compaction of n elements in chunks. An element counts as non-zero if it has a bit of `low` (`high`: for the second
-// half of 16 bytes), which are all but the signs of floating-point numbers. spread reads up to `size` elements; `code`
-// is for assertions.
+// half of 16 bytes), which are all but the signs of floating-point numbers. With `spreads`, `move` reads up to `size`
+// elements; `code` is for assertions.
 typedef struct {
   int64_t n, chunk;
   uint64_t low, high;
-  int64_t size, code;
+  int64_t spreads, size, code;
 } ChunkParams;
-SAME_SIZE(ChunkParams, 6 * 8)
+SAME_SIZE(ChunkParams, 7 * 8)
 
 // positions (nonzero): at most `limit` positions are written; strides in elements. The last dimension comes first.
 typedef struct {
@@ -34,4 +33,3 @@ typedef struct {
 SAME_SIZE(PositionParams, 20 * 8)
 
 END_ARGS
-#endif

@@ -1,10 +1,8 @@
 // Launches over many tensors (csrc/aten/support/MultiTensor.h, kernels/common/multi_tensor.h).
-#ifndef NETCL_ARGS_MULTI_TENSOR_H
-#define NETCL_ARGS_MULTI_TENSOR_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
 CONSTANT(kChunk, 4096)  // elements that a work-group takes of a tensor
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of normalisation.
-#ifndef NETCL_ARGS_NORM_H
-#define NETCL_ARGS_NORM_H
+#pragma once
 #include "args/rows.h"
 BEGIN_ARGS
 
@@ -34,4 +33,3 @@ CONSTANT(CHANNEL_NORM_MOMENTS, 3)
 CONSTANT(CHANNEL_NORM_SUMS, 2)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Hyperparameters of the fused optimizers (csrc/aten/Optimizers.cpp, kernels/optimizers.cl), in the compute type.
-#ifndef NETCL_ARGS_OPTIMIZERS_H
-#define NETCL_ARGS_OPTIMIZERS_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -20,4 +19,3 @@ TEMPLATE_STRUCT(class ST, AdagradParams) {
 };
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of padding, unfold and fold (csrc/aten/Padding.cpp, kernels/pad.cl).
-#ifndef NETCL_ARGS_PAD_H
-#define NETCL_ARGS_PAD_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -21,4 +20,3 @@ typedef struct {
 SAME_SIZE(UnfoldParams, 14 * 8)
 
 END_ARGS
-#endif

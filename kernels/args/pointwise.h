@@ -1,7 +1,6 @@
 // Arguments of element-wise operators (csrc/aten/support/Pointwise.cpp, kernels/common/pointwise_body.h) with NIN
 // inputs and NARGS operands, outputs first. All strides count bytes.
-#ifndef NETCL_ARGS_POINTWISE_H
-#define NETCL_ARGS_POINTWISE_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -26,4 +25,3 @@ TEMPLATE_STRUCT(OPERAND_COUNTS, PointwiseOuter) {
 };
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of pooling (csrc/aten/Pooling.cpp, kernels/pool*.cl); dimensions are depth, height, width.
-#ifndef NETCL_ARGS_POOL_H
-#define NETCL_ARGS_POOL_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -16,4 +15,3 @@ typedef struct {
 SAME_SIZE(PoolParams, 33 * 8)
 
 END_ARGS
-#endif

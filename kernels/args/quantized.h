@@ -1,6 +1,5 @@
 // Arguments of products with quantised weights (csrc/aten/Quantized.cpp, kernels/quantized.cl).
-#ifndef NETCL_ARGS_QUANTIZED_H
-#define NETCL_ARGS_QUANTIZED_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -13,4 +12,3 @@ typedef struct {
 SAME_SIZE(QuantizedParams, 6 * 8)
 
 END_ARGS
-#endif

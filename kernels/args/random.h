@@ -1,6 +1,5 @@
 // Arguments of random numbers (csrc/aten/Random.cpp, csrc/aten/Sampling.cpp).
-#ifndef NETCL_ARGS_RANDOM_H
-#define NETCL_ARGS_RANDOM_H
+#pragma once
 #include "args/scalar.h"
 BEGIN_ARGS
 
@@ -21,4 +20,3 @@ typedef struct {
 SAME_SIZE(PickParams, 5 * 8)
 
 END_ARGS
-#endif

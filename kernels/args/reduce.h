@@ -1,6 +1,5 @@
 // Arguments of reductions (csrc/aten/support/Reduce.cpp, kernels/reduce). All strides count bytes.
-#ifndef NETCL_ARGS_REDUCE_H
-#define NETCL_ARGS_REDUCE_H
+#pragma once
 #include "args/dimensions.h"
 BEGIN_ARGS
 
@@ -28,4 +27,3 @@ typedef struct {
 SAME_SIZE(SegmentParams, 6 * 8)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of recurrent layers (csrc/aten/rnn, kernels/rnn). Strides count elements.
-#ifndef NETCL_ARGS_RNN_H
-#define NETCL_ARGS_RNN_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -28,4 +27,3 @@ typedef struct {
 SAME_SIZE(LstmStepParams, 7 * 8)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // How a kernel that includes kernels/common/walk.h visits rows (csrc/aten/support/Walk.h).
-#ifndef NETCL_ARGS_ROWS_H
-#define NETCL_ARGS_ROWS_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -18,4 +17,3 @@ typedef struct {
 } WideFloat;
 
 END_ARGS
-#endif

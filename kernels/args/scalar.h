@@ -1,7 +1,6 @@
 // A number whose type only a kernel's -D options determine (kernels/common/scalar.h): its bits, the first ones in
 // `low`.
-#ifndef NETCL_ARGS_SCALAR_H
-#define NETCL_ARGS_SCALAR_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -11,4 +10,3 @@ typedef struct {
 SAME_SIZE(Bits, 2 * 8)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of scans (csrc/aten/Scan.cpp, kernels/scan.cl). All strides count bytes.
-#ifndef NETCL_ARGS_SCAN_H
-#define NETCL_ARGS_SCAN_H
+#pragma once
 #include "args/dimensions.h"
 BEGIN_ARGS
 
@@ -14,4 +13,3 @@ typedef struct {
 SAME_SIZE(ScanParams, 42 * 8)
 
 END_ARGS
-#endif

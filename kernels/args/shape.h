@@ -1,6 +1,5 @@
 // Arguments of cat, tril, triu and unfold's gradient (csrc/aten/Shape.cpp, kernels/shape.cl).
-#ifndef NETCL_ARGS_SHAPE_H
-#define NETCL_ARGS_SHAPE_H
+#pragma once
 #include "args/scalar.h"
 BEGIN_ARGS
 
@@ -39,4 +38,3 @@ typedef struct {
 SAME_SIZE(UnfoldBackwardParams, 7 * 8)
 
 END_ARGS
-#endif

@@ -1,6 +1,5 @@
 // Arguments of sorting (csrc/aten/Sort.cpp, kernels/sort). All strides count bytes.
-#ifndef NETCL_ARGS_SORT_H
-#define NETCL_ARGS_SORT_H
+#pragma once
 #include "args/dimensions.h"
 BEGIN_ARGS
 
@@ -44,4 +43,3 @@ typedef struct {
 SAME_SIZE(RadixParams, 44 * 8)
 
 END_ARGS
-#endif

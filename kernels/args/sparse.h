@@ -1,7 +1,6 @@
 // Arguments of products with sparse matrices (csrc/aten/SparseCsr.cpp, kernels/sparse.cl). alpha, beta: of the compute
 // type. `code` is for assertions.
-#ifndef NETCL_ARGS_SPARSE_H
-#define NETCL_ARGS_SPARSE_H
+#pragma once
 #include "args/scalar.h"
 BEGIN_ARGS
 
@@ -21,4 +20,3 @@ typedef struct {
 SAME_SIZE(SampledParams, 10 * 8)
 
 END_ARGS
-#endif

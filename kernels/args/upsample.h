@@ -1,7 +1,6 @@
 // Arguments of resampling (csrc/aten/Upsample.cpp, kernels/upsample.cl, upsample_lines.cl, upsample_pixels.cl);
 // dimensions are depth, height, width.
-#ifndef NETCL_ARGS_UPSAMPLE_H
-#define NETCL_ARGS_UPSAMPLE_H
+#pragma once
 #include "args/args.h"
 BEGIN_ARGS
 
@@ -40,4 +39,3 @@ typedef struct {
 SAME_SIZE(AntialiasParams, 8 * 8)
 
 END_ARGS
-#endif

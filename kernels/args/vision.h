@@ -1,6 +1,5 @@
 // Arguments of torchvision's operators (csrc/aten/Vision.cpp, csrc/aten/DeformConv.cpp, kernels/vision).
-#ifndef NETCL_ARGS_VISION_H
-#define NETCL_ARGS_VISION_H
+#pragma once
 #include "args/rows.h"
 BEGIN_ARGS
 
@@ -33,4 +32,3 @@ typedef struct {
 SAME_SIZE(DeformParams, 17 * 8)
 
 END_ARGS
-#endif

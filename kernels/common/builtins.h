@@ -17,14 +17,14 @@
 #define BUILTIN_VECTORS(M, T) M(T, 2) M(T, 4) M(T, 8) M(T, 16)
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#define BUILTIN_FLOATS(M) BUILTIN_WIDTHS(M, float) BUILTIN_WIDTHS(M, double)
-#define BUILTIN_FLOAT_VECTORS(M) BUILTIN_VECTORS(M, float) BUILTIN_VECTORS(M, double)
-#define BUILTIN_TYPES(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong) M(float) M(double)
+#define BUILTIN_DOUBLES(declarations) declarations
 #else
-#define BUILTIN_FLOATS(M) BUILTIN_WIDTHS(M, float)
-#define BUILTIN_FLOAT_VECTORS(M) BUILTIN_VECTORS(M, float)
-#define BUILTIN_TYPES(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong) M(float)
+#define BUILTIN_DOUBLES(declarations)
 #endif
+#define BUILTIN_FLOATS(M) BUILTIN_WIDTHS(M, float) BUILTIN_DOUBLES(BUILTIN_WIDTHS(M, double))
+#define BUILTIN_FLOAT_VECTORS(M) BUILTIN_VECTORS(M, float) BUILTIN_DOUBLES(BUILTIN_VECTORS(M, double))
+#define BUILTIN_TYPES(M) \
+  M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong) M(float) BUILTIN_DOUBLES(M(double))
 #define BUILTIN_SIGNED(M) \
   BUILTIN_WIDTHS(M, char) BUILTIN_WIDTHS(M, short) BUILTIN_WIDTHS(M, int) BUILTIN_WIDTHS(M, long)
 #define BUILTIN_UNSIGNED(M) \
@@ -104,12 +104,8 @@ BUILTIN_WIDTHS(BUILTIN_SELECT_DOUBLE, double)
   BUILTIN_CONVERT_FROM(T, ushort)        \
   BUILTIN_CONVERT_FROM(T, int)           \
   BUILTIN_CONVERT_FROM(T, uint) BUILTIN_CONVERT_FROM(T, long) BUILTIN_CONVERT_FROM(T, ulong)
-#ifdef cl_khr_fp64
 #define BUILTIN_CONVERT_TO(T) \
-  BUILTIN_CONVERT_FROM_INTEGERS(T) BUILTIN_CONVERT_FROM(T, float) BUILTIN_CONVERT_FROM(T, double)
-#else
-#define BUILTIN_CONVERT_TO(T) BUILTIN_CONVERT_FROM_INTEGERS(T) BUILTIN_CONVERT_FROM(T, float)
-#endif
+  BUILTIN_CONVERT_FROM_INTEGERS(T) BUILTIN_CONVERT_FROM(T, float) BUILTIN_DOUBLES(BUILTIN_CONVERT_FROM(T, double))
 BUILTIN_TYPES(BUILTIN_CONVERT_TO)
 #define BUILTIN_CONVERT_uchar_sat(S) uchar BUILTIN_VALUE_OF convert_uchar_sat(S);
 BUILTIN_TYPES(BUILTIN_CONVERT_uchar_sat)

@@ -39,6 +39,16 @@
 #endif
 #endif
 
+// For conditions in plain C.
+#ifdef DEVICE_CPU
+#define ON_CPU 1
+#else
+#define ON_CPU 0
+#endif
+
+// Of a kernel that is launched with groups of GROUP work-items only.
+#define FIXED_GROUP_SIZE __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 #define CAT3_(a, b, c) a##b##c
@@ -59,6 +69,10 @@
 #define class_bool truth
 #define class_c64 complex
 #define class_c128 complex
+// Those that are only stored are classes of their own.
+#define class_f16 f16
+#define class_bf16 bf16
+#define class_c32 c32
 // What the tag ACC of the compute type says, and COMMON, the dtype that inputs are cast to. -D: perhaps ACC, COMMON.
 #define is_floating_floating 1
 #define is_complex_complex 1

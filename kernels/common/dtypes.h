@@ -37,20 +37,7 @@
 #define st_bf16 ushort
 #define st_c32 ushort2
 
-#define CTYPE(A) CAT(ct_, A)
-#define ct_f32 float
-#define ct_f64 double
-#define ct_i8 char
-#define ct_i16 short
-#define ct_i32 int
-#define ct_i64 long
-#define ct_u8 uchar
-#define ct_u16 ushort
-#define ct_u32 uint
-#define ct_u64 ulong
-#define ct_bool uchar
-#define ct_c64 float2
-#define ct_c128 double2
+#define CTYPE(A) STORAGE(A)  // compute types are stored as they are
 
 // The suffix of a vector type's name: none for width 1.
 #define V_1
@@ -96,31 +83,21 @@
 #define convert_truth convert_floating
 #define convert_complex(A, V, x) ((CTYPE(A))(x, 0))
 
-#define LOAD(S, A, V, p, i) CAT(ld_, S)(A, V, (p) + (i))
-#define ld_real(A, V, p) CONVERT(A, V, CAT(VLOAD_, V)(0, p))
-#define ld_f32 ld_real
-#define ld_f64 ld_real
-#define ld_i8 ld_real
-#define ld_i16 ld_real
-#define ld_i32 ld_real
-#define ld_i64 ld_real
-#define ld_u8 ld_real
-#define ld_u16 ld_real
-#define ld_u32 ld_real
-#define ld_u64 ld_real
+#define LOAD(S, A, V, p, i) CAT(ld_, CLASS(S))(S, A, V, (p) + (i))
+#define ld_floating(S, A, V, p) CONVERT(A, V, CAT(VLOAD_, V)(0, p))
+#define ld_integer ld_floating
 // Any byte except 0 is True, whoever wrote it; every operator reads it as 1.
-#define ld_bool(A, V, p) CONVERT(A, V, CAT(truth_, V)(CAT(VLOAD_, V)(0, p)))
+#define ld_truth(S, A, V, p) CONVERT(A, V, CAT(truth_, V)(CAT(VLOAD_, V)(0, p)))
 #define truth_1(x) ((uchar)((x) != 0))
 #define truth_2(x) min(x, (uchar2)(1))
 #define truth_4(x) min(x, (uchar4)(1))
 #define truth_8(x) min(x, (uchar8)(1))
 #define truth_16(x) min(x, (uchar16)(1))
-#define ld_f16(A, V, p) CONVERT(A, V, CAT(half_load, V)(p))
-#define ld_bf16(A, V, p) CONVERT(A, V, CAT(bf16_widen, V)(CAT(load_bits, V)(p)))
+#define ld_f16(S, A, V, p) CONVERT(A, V, CAT(half_load, V)(p))
+#define ld_bf16(S, A, V, p) CONVERT(A, V, CAT(bf16_widen, V)(CAT(load_bits, V)(p)))
 // A complex number read as a real number gives its real part; read as a bool, it is True unless it is 0.
-#define ld_c64(A, V, p) CAT(of_complex_, CLASS(A))(A, (p)[0])
-#define ld_c128 ld_c64
-#define ld_c32(A, V, p) CAT(of_complex_, CLASS(A))(A, half_load2((__global const STORAGE(f16)*)(p)))
+#define ld_complex(S, A, V, p) CAT(of_complex_, CLASS(A))(A, (p)[0])
+#define ld_c32(S, A, V, p) CAT(of_complex_, CLASS(A))(A, half_load2((__global const STORAGE(f16)*)(p)))
 #define of_complex_floating(A, z) CONVERT(A, 1, (z).x)
 #define of_complex_integer of_complex_floating
 #define of_complex_truth(A, z) ((uchar)((z).x != 0 || (z).y != 0))
@@ -169,23 +146,14 @@
 #define complex_of_complex(T, v) convert_##T##2(v)
 
 // ROUND(S, A, V, x) rounds a compute value to a narrow storage dtype S, as an explicit cast would.
-#define ROUND(S, A, V, x) CAT(rnd_, S)(A, V, x)
-#define rnd_f32(A, V, x) (x)
-#define rnd_f64(A, V, x) (x)
-#define rnd_i8(A, V, x) (x)
-#define rnd_i16(A, V, x) (x)
-#define rnd_i32(A, V, x) (x)
-#define rnd_i64(A, V, x) (x)
-#define rnd_u8(A, V, x) (x)
-#define rnd_u16(A, V, x) (x)
-#define rnd_u32(A, V, x) (x)
-#define rnd_u64(A, V, x) (x)
-#define rnd_bool(A, V, x) (x)
-#define rnd_c64(A, V, x) (x)
-#define rnd_c128(A, V, x) (x)
-#define rnd_c32(A, V, x) half_round2(x)
-#define rnd_bf16(A, V, x) CONVERT(A, V, CAT(bf16_widen, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, x))))
-#define rnd_f16(A, V, x) CONVERT(A, V, CAT(half_round, V)(CONVERT(f32, V, x)))
+#define ROUND(S, A, V, x) CAT(rnd_, CLASS(S))(S, A, V, x)
+#define rnd_floating(S, A, V, x) (x)
+#define rnd_integer rnd_floating
+#define rnd_truth rnd_floating
+#define rnd_complex rnd_floating
+#define rnd_c32(S, A, V, x) half_round2(x)
+#define rnd_bf16(S, A, V, x) CONVERT(A, V, CAT(bf16_widen, V)(CAT(bf16_narrow, V)(CONVERT(f32, V, x))))
+#define rnd_f16(S, A, V, x) CONVERT(A, V, CAT(half_round, V)(CONVERT(f32, V, x)))
 
 // PoCL splits vload and vstore of a vector of shorts into accesses of 8 bytes or less, which halves the speed of a cast
 // to bfloat16. A packed struct needs no alignment either, and costs a CPU nothing.

@@ -7,21 +7,18 @@
 #define st_e4m3z uchar
 #define st_e5m2z uchar
 #define st_e8m0 uchar
-#define ld_e4m3(A, V, p) CONVERT(A, V, CAT(e4m3_widen, V)(CAT(VLOAD_, V)(0, p)))
-#define ld_e5m2(A, V, p) CONVERT(A, V, CAT(e5m2_widen, V)(CAT(VLOAD_, V)(0, p)))
-#define ld_e4m3z(A, V, p) CONVERT(A, V, CAT(e4m3z_widen, V)(CAT(VLOAD_, V)(0, p)))
-#define ld_e5m2z(A, V, p) CONVERT(A, V, CAT(e5m2z_widen, V)(CAT(VLOAD_, V)(0, p)))
-#define ld_e8m0(A, V, p) CONVERT(A, V, CAT(e8m0_widen, V)(CAT(VLOAD_, V)(0, p)))
+#define class_e4m3 float8
+#define class_e5m2 float8
+#define class_e4m3z float8
+#define class_e5m2z float8
+#define class_e8m0 float8
+#define ld_float8(S, A, V, p) CONVERT(A, V, CAT3(S, _widen, V)(CAT(VLOAD_, V)(0, p)))
 #define sto_e4m3(A, V, p, v) CAT(VSTORE_, V)(CAT(e4m3_narrow, V)(CONVERT(f32, V, REAL_PART(A, v))), 0, p)
 #define sto_e5m2(A, V, p, v) CAT(VSTORE_, V)(CAT(e5m2_narrow, V)(CONVERT(f32, V, REAL_PART(A, v))), 0, p)
 #define sto_e4m3z(A, V, p, v) CAT(VSTORE_, V)(CAT(e4m3z_narrow, V)(CONVERT(f32, V, REAL_PART(A, v))), 0, p)
 #define sto_e5m2z(A, V, p, v) CAT(VSTORE_, V)(CAT(e5m2z_narrow, V)(CONVERT(f32, V, REAL_PART(A, v))), 0, p)
 #define sto_e8m0(A, V, p, v) CAT(VSTORE_, V)(CAT(e8m0_narrow, V)(CONVERT(f32, V, REAL_PART(A, v))), 0, p)
-#define rnd_e4m3(A, V, x) CONVERT(A, V, CAT(e4m3_widen, V)(CAT(e4m3_narrow, V)(CONVERT(f32, V, x))))
-#define rnd_e5m2(A, V, x) CONVERT(A, V, CAT(e5m2_widen, V)(CAT(e5m2_narrow, V)(CONVERT(f32, V, x))))
-#define rnd_e4m3z(A, V, x) CONVERT(A, V, CAT(e4m3z_widen, V)(CAT(e4m3z_narrow, V)(CONVERT(f32, V, x))))
-#define rnd_e5m2z(A, V, x) CONVERT(A, V, CAT(e5m2z_widen, V)(CAT(e5m2z_narrow, V)(CONVERT(f32, V, x))))
-#define rnd_e8m0(A, V, x) CONVERT(A, V, CAT(e8m0_widen, V)(CAT(e8m0_narrow, V)(CONVERT(f32, V, x))))
+#define rnd_float8(S, A, V, x) CONVERT(A, V, CAT3(S, _widen, V)(CAT3(S, _narrow, V)(CONVERT(f32, V, x))))
 
 // NAME has M bits of mantissa and exponents with BIAS. NAME_special(u, m) corrects the float of the byte u = sign | m.
 // LIMIT, as bits of a float, is the first number beyond all that round down to a finite one; NAME_too_large(a) is the

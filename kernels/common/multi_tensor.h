@@ -69,13 +69,6 @@ static inline __global const ulong* mt_find(__global const ulong* table, long ro
 #define MT_SCALAR as_float((uint)mt_row[2])
 #endif
 
-// Whether any lane of a mask of V lanes is set: a comparison gives -1 in a vector, but 1 in a scalar.
-#define MT_ANY(V, mask) CAT(mt_any_, V)(mask)
-#define mt_any_1(mask) ((mask) != 0)
-#define mt_any_4(mask) any(mask)
-#define mt_any_8(mask) any(mask)
-#define mt_any_16(mask) any(mask)
-
 // Runs BODY(V, i) for all elements of the chunk: vectors of VEC, then one by one.
 #define MT_FOR_EACH(BODY)                                                               \
   {                                                                                     \

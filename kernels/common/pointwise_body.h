@@ -39,11 +39,7 @@
 #define RESULT APPLY
 #endif
 #define READ1(S, p) AS_COMMON(1, LOAD(S, ACC, 1, (__global const STORAGE(S)*)(p), 0))
-#if VEC == 1
-#define READ_VEC(S, p) READ1(S, p)
-#else
 #define READ_VEC(S, p) AS_COMMON(VEC, LOAD(S, ACC, VEC, (__global const STORAGE(S)*)(p), 0))
-#endif
 #define DEFINE_READ(k)                                                                   \
   static inline VT read##k(__global const uchar* p, long stride, int lanes, VT imm) {    \
     if (stride == kStrideImmediate) return imm;                                          \

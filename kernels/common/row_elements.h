@@ -9,12 +9,13 @@ typedef struct {
 
 static inline Elements my_elements(long rows, long rows_per_item, long width) {
   Elements e;
-#ifdef DEVICE_CPU
-  e.first = (long)get_global_id(0) * rows_per_item;
-  e.last = min(e.first + rows_per_item, rows);
-  e.begin = 0;
-  e.end = width;
-#else
+  if (ON_CPU) {
+    e.first = (long)get_global_id(0) * rows_per_item;
+    e.last = min(e.first + rows_per_item, rows);
+    e.begin = 0;
+    e.end = width;
+    return e;
+  }
   const ulong at = get_global_id(0);
   if ((ulong)rows * width <= UINT_MAX - 4096) {  // a division of 32 bits takes a fraction of the time
     const uint row = (uint)at / (uint)width;
@@ -26,6 +27,5 @@ static inline Elements my_elements(long rows, long rows_per_item, long width) {
   }
   e.last = min(e.first + 1, rows);
   e.end = e.begin + 1;
-#endif
   return e;
 }

@@ -29,7 +29,7 @@
 #define AT(j) ((lane + (j) * WIDTH) * VEC)
 #define HAS(j) (AT(j) < length)
 
-#define WALK_GROUP_SIZE __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+#define WALK_GROUP_SIZE FIXED_GROUP_SIZE
 #define DEFINE_LANES(S)
 // Vector j of x has the register x##j.
 #define OPERAND(S, x, in)                                                 \

@@ -27,6 +27,14 @@ typedef union {
 #define LANE_OF_8(v, k) ((k) % 8 < 4 ? LANE_OF_4((v).lo, k) : LANE_OF_4((v).hi, k))
 #define LANE_OF_16(v, k) ((k) % 16 < 8 ? LANE_OF_8((v).lo, k) : LANE_OF_8((v).hi, k))
 
+// Whether any lane of a mask of V lanes is set: a comparison gives -1 in a vector, but 1 in a scalar.
+#define ANY_LANE(V, mask) CAT(any_, V)(mask)
+#define any_1(mask) ((mask) != 0)
+#define any_2 any
+#define any_4 any
+#define any_8 any
+#define any_16 any
+
 // The product of two complex numbers of type T.
 #define C_MUL(T, a, b) ((T)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
 

@@ -15,21 +15,15 @@
 #define COLUMN __global VT*
 #define CONST_COLUMN __global const VT*
 
-#if GROUP == 1
-#define LID 0
-#define LANE 0
-#define TEAM_ID 0
-#define SYNC()
-#define team_sum(x, scratch) (x)
-#define team_most(x, scratch) (x)
-#else
-#define LID ((int)get_local_id(0))
+#define LID (GROUP == 1 ? 0 : (int)get_local_id(0))
 #define LANE (LID % TEAM)
 #define TEAM_ID (LID / TEAM)
-#define SYNC() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+#define SYNC() \
+  if (GROUP > 1) barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 // The sum of the team's values, and the largest; NaN if one is NaN. The whole group calls them. Their barriers order
 // global memory too: callers read a column before, and write it afterwards.
 ALWAYS_INLINE VT team_sum(VT x, __local VT* s) {
+  if (GROUP == 1) return x;
   s[LID] = x;
   JOIN_GROUP(LANE, TEAM, CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE, s[LID] += s[LID + apart])
   const VT sum = s[LID - LANE];
@@ -37,6 +31,7 @@ ALWAYS_INLINE VT team_sum(VT x, __local VT* s) {
   return sum;
 }
 ALWAYS_INLINE R team_most(R x, __local VT* s) {
+  if (GROUP == 1) return x;
   s[LID] = FROM_REAL(x);
   SYNC();
   R most = 0;
@@ -47,11 +42,10 @@ ALWAYS_INLINE R team_most(R x, __local VT* s) {
   SYNC();
   return most;
 }
-#endif
 
 // The largest value of the group's items, and the sum; NaN if one is NaN.
 ALWAYS_INLINE R group_most(R x, __local VT* scratch) {
-#if GROUP > 1
+  if (GROUP == 1) return x;
   scratch[LID] = FROM_REAL(x);
   SYNC();
   x = 0;
@@ -60,17 +54,15 @@ ALWAYS_INLINE R group_most(R x, __local VT* scratch) {
     x = other > x || isnan(other) ? other : x;
   }
   SYNC();
-#endif
   return x;
 }
 ALWAYS_INLINE R group_sum(R x, __local VT* scratch) {
-#if GROUP > 1
+  if (GROUP == 1) return x;
   scratch[LID] = FROM_REAL(x);
   SYNC();
   x = 0;
   for (int k = 0; k < GROUP; k++) x += REAL(scratch[k]);
   SYNC();
-#endif
   return x;
 }
 
@@ -96,28 +88,21 @@ static inline R sum_of_8(R8 v) {
 }
 
 // Loops over a column's elements: on a CPU i counts vectors of 8 real numbers, then elements that are left.
-#if GROUP == 1
-#define EIGHTS(n, i) for (; (i) + 8 / PARTS <= (n); (i) += 8 / PARTS)
-#define ELEMENTS(n, i) for (; (i) < (n); (i)++)
+#define EIGHTS(n, i) for (; GROUP == 1 && (i) + 8 / PARTS <= (n); (i) += 8 / PARTS)
+#define ELEMENTS(n, i) for (i += LANE; (i) < (n); (i) += TEAM)
 #define LOAD8(p, i) vload8(0, (__global const R*)((p) + (i)))
 #define STORE8(v, p, i) vstore8(v, 0, (__global R*)((p) + (i)))
-#else
-#define ELEMENTS(n, i) for (i = LANE; (i) < (n); (i) += TEAM)
-#endif
 
 // This work-item's part of the sum of conj(x[i]) y[i].
 static inline VT dot_part(CONST_COLUMN x, CONST_COLUMN y, long n) {
-  VT sum = 0;
   long i = 0;
-#if GROUP == 1
   R8 same = 0, crossed = 0;
   EIGHTS(n, i) {
     const R8 a = LOAD8(x, i), b = LOAD8(y, i);
     same += a * b;
     if (PARTS == 2) crossed += SWAP8(a) * b;
   }
-  sum = NUMBER(sum_of_8(same), sum_of_8(crossed * SIGNS8));
-#endif
+  VT sum = NUMBER(sum_of_8(same), sum_of_8(crossed * SIGNS8));
   ELEMENTS(n, i) sum += MUL(CONJ(x[i]), y[i]);
   return sum;
 }
@@ -125,17 +110,11 @@ static inline VT dot_part(CONST_COLUMN x, CONST_COLUMN y, long n) {
 // This work-item's part of y += factor x.
 static inline void add_scaled(COLUMN y, VT factor, CONST_COLUMN x, long n) {
   long i = 0;
-#if GROUP == 1
-#if defined(ACC_COMPLEX)
-  const R8 turned = factor.y * SIGNS8;
+  const R8 turned = IMAGINARY(factor) * SIGNS8;
   EIGHTS(n, i) {
-    const R8 a = LOAD8(x, i);
-    STORE8(LOAD8(y, i) + a * factor.x + SWAP8(a) * turned, y, i);
+    const R8 a = LOAD8(x, i), sum = LOAD8(y, i) + a * REAL(factor);
+    STORE8(PARTS == 2 ? sum + SWAP8(a) * turned : sum, y, i);
   }
-#else
-  EIGHTS(n, i) STORE8(LOAD8(y, i) + LOAD8(x, i) * factor, y, i);
-#endif
-#endif
   ELEMENTS(n, i) y[i] += MUL(factor, x[i]);
 }
 

@@ -12,10 +12,7 @@
 
 // Lane parts of the sums |x|^2, |y|^2 and conj(x) y.
 static inline void products_part(CONST_COLUMN x, CONST_COLUMN y, long n, R* xx, R* yy, VT* xy) {
-  R a2 = 0, b2 = 0;
-  VT ab = 0;
   long i = 0;
-#if GROUP == 1
   R8 a8 = 0, b8 = 0, same = 0, crossed = 0;
   EIGHTS(n, i) {
     const R8 a = LOAD8(x, i), b = LOAD8(y, i);
@@ -24,10 +21,8 @@ static inline void products_part(CONST_COLUMN x, CONST_COLUMN y, long n, R* xx, 
     same += a * b;
     if (PARTS == 2) crossed += SWAP8(a) * b;
   }
-  a2 = sum_of_8(a8);
-  b2 = sum_of_8(b8);
-  ab = NUMBER(sum_of_8(same), sum_of_8(crossed * SIGNS8));
-#endif
+  R a2 = sum_of_8(a8), b2 = sum_of_8(b8);
+  VT ab = NUMBER(sum_of_8(same), sum_of_8(crossed * SIGNS8));
   ELEMENTS(n, i) {
     a2 += SQUARE(x[i]);
     b2 += SQUARE(y[i]);
@@ -44,22 +39,13 @@ static inline void rotate_part(COLUMN x, COLUMN y, long n, R k, VT z, int swap) 
   COLUMN first = swap ? y : x;
   COLUMN second = swap ? x : y;
   long i = 0;
-#if GROUP == 1
-#if defined(ACC_COMPLEX)
-  const R8 turn = z.y * SIGNS8;
+  const R re = REAL(z);
+  const R8 turn = IMAGINARY(z) * SIGNS8;
   EIGHTS(n, i) {
     const R8 a = LOAD8(x, i), b = LOAD8(y, i);
-    STORE8(a - (b * z.x + SWAP8(b) * turn + a * k), first, i);
-    STORE8(b + (a * z.x - SWAP8(a) * turn - b * k), second, i);
+    STORE8(PARTS == 2 ? a - (b * re + SWAP8(b) * turn + a * k) : a - (b * re + a * k), first, i);
+    STORE8(PARTS == 2 ? b + (a * re - SWAP8(a) * turn - b * k) : b + (a * re - b * k), second, i);
   }
-#else
-  EIGHTS(n, i) {
-    const R8 a = LOAD8(x, i), b = LOAD8(y, i);
-    STORE8(a - (b * z + a * k), first, i);
-    STORE8(b + (a * z - b * k), second, i);
-  }
-#endif
-#endif
   ELEMENTS(n, i) {
     const VT a = x[i], b = y[i];
     first[i] = a - (MUL(b, z) + a * k);
@@ -67,13 +53,7 @@ static inline void rotate_part(COLUMN x, COLUMN y, long n, R k, VT z, int swap) 
   }
 }
 
-static inline R magnitude(VT a) {
-#if defined(ACC_COMPLEX)
-  return hypot(a.x, a.y);
-#else
-  return fabs(a);
-#endif
-}
+static inline R magnitude(VT a) { return PARTS == 2 ? hypot(REAL(a), IMAGINARY(a)) : fabs(REAL(a)); }
 
 // The columns that are rotated: `n` columns of w, of `rows` elements, with those of v, of `v_rows` elements;
 // these are 0 if V is not wanted.
@@ -110,11 +90,10 @@ ALWAYS_INLINE int rotate_pair(columns_t m, long p, long q, int active, __local V
 // One sweep over all pairs. On a GPU the rounds of a tournament: the pairs of a round share no column.
 ALWAYS_INLINE int sweep(columns_t m, __local VT* scratch) {
   int rotated = 0;
-#if GROUP == 1
-  for (long p = 0; p < m.n - 1; p++) {
+  for (long p = 0; GROUP == 1 && p < m.n - 1; p++) {
     for (long q = p + 1; q < m.n; q++) rotated |= rotate_pair(m, p, q, 1, scratch);
   }
-#else
+  if (GROUP == 1) return rotated;
   const long even = m.n + (m.n & 1);
   for (long round = 0; round < even - 1; round++) {
     for (long first = 0; first < even / 2; first += TEAMS) {
@@ -125,7 +104,6 @@ ALWAYS_INLINE int sweep(columns_t m, __local VT* scratch) {
     }
     SYNC();
   }
-#endif
   return rotated;
 }
 
@@ -145,9 +123,7 @@ ALWAYS_INLINE int sweep_across(columns_t m, long second, long block, __local VT*
 
 // Whether a work-item of the group says so.
 ALWAYS_INLINE int any_item(int x, __local VT* scratch) {
-#if GROUP == 1
-  return x;
-#else
+  if (GROUP == 1) return x;
   __local int* s = (__local int*)scratch;
   SYNC();
   if (LID == 0) s[0] = 0;
@@ -157,7 +133,6 @@ ALWAYS_INLINE int any_item(int x, __local VT* scratch) {
   const int any = s[0];
   barrier(CLK_LOCAL_MEM_FENCE);
   return any;
-#endif
 }
 
 // Sweeps until all columns are orthogonal; whether they are.
@@ -230,19 +205,16 @@ ALWAYS_INLINE void complete_column(COLUMN w, __global const int* order, long kno
     axis = share < least ? i : axis;
     least = fmin(share, least);
   }
-#if GROUP > 1
-  scratch[LID] = FROM_REAL(least);
-  barrier(CLK_LOCAL_MEM_FENCE);
   int winner = 0;
-  for (int k = 1; k < GROUP; k++) winner = REAL(scratch[k]) < REAL(scratch[winner]) ? k : winner;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  const int mine = LID == winner;
-#else
-  const int mine = 1;
-#endif
+  if (GROUP > 1) {
+    scratch[LID] = FROM_REAL(least);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int k = 1; k < GROUP; k++) winner = REAL(scratch[k]) < REAL(scratch[winner]) ? k : winner;
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
   for (long i = LID; i < rows; i += GROUP) y[i] = 0;
   SYNC();
-  if (mine) y[axis] = FROM_REAL((R)1);
+  if (LID == winner) y[axis] = FROM_REAL((R)1);
   SYNC();
   for (long k = 0; k < 2 * known; k++) {
     CONST_COLUMN x = w + order[k % known] * rows;

@@ -34,11 +34,7 @@ __kernel void matrix_exp(MATRIX(a), BUF(out), BUF(work), long n) {
     for (long i = LANE; i < n; i += TEAM) x[j * n + i] = AT(a, batch, i, j);
     for (long i = 0; i < n; i++) {
       const VT v = AT(a, batch, i, j);
-#if defined(ACC_COMPLEX)
-      sum += hypot(v.x, v.y);
-#else
-      sum += fabs(v);
-#endif
+      sum += PARTS == 2 ? hypot(REAL(v), IMAGINARY(v)) : fabs(REAL(v));
     }
     norm = sum > norm || isnan(sum) ? sum : norm;
   }

@@ -2,7 +2,7 @@
 #include "reduce/outputs.h"
 #include "reduce/group_tree.h"
 
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_combine(ARGS) {
+__kernel FIXED_GROUP_SIZE void reduce_combine(ARGS) {
   const ReduceParams* L = &params;
   const param_t p0 = P0(L);
 #if GROUP > 1

@@ -46,7 +46,7 @@ static inline VT elements_of(src_t p) {
 #define READ_VECTOR(p) READ1(p)
 #endif
 
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_group(ARGS) {
+__kernel FIXED_GROUP_SIZE void reduce_group(ARGS) {
   const ReduceParams* L = &params;
   const param_t p0 = P0(L);
   __local accumulator_t shared[GROUP];

@@ -6,8 +6,7 @@
 #define COPIES 4  // of the counters, since equal digits wait for each other
 
 // The counts of a tile's digits: [row][tile][digit].
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_digits(BUF(counts), ROW_ARGS,
-                                                                              const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void count_digits(BUF(counts), ROW_ARGS, const RadixParams params) {
   __local uint bins[COPIES * kRadixDigits];
   const RadixParams* L = &params;
   const long tile = get_group_id(0), row = tile / L->tiles;
@@ -40,8 +39,7 @@ static inline uint add_up(__global uint* counts, long n, uint sum) {
 }
 
 // Adds up the counts within each chunk of tiles; the chunks' sums are [row][chunk][digit].
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_chunks(BUF(counts), BUF(sums),
-                                                                            const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void add_chunks(BUF(counts), BUF(sums), const RadixParams params) {
   const long chunk = get_group_id(0), row = chunk / params.chunks, first = (chunk - row * params.chunks) * kRadixChunk;
   const long n = min(params.tiles - first, (long)kRadixChunk);
   for (uint d = get_local_id(0); d < kRadixDigits; d += GROUP) {
@@ -52,7 +50,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_chunks(BUF(
 
 // Makes the n counts [row][n][digit] the places where pairs begin: behind all of lower digits, and those before in
 // order.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_digits(BUF(counts), const long n) {
+__kernel FIXED_GROUP_SIZE void add_digits(BUF(counts), const long n) {
   __local uint digits[kRadixDigits], sums[2 * GROUP];
   const uint t = get_local_id(0), share = kRadixDigits / GROUP;
   __global uint* counts = PTR(counts, uint) + (long)get_group_id(0) * n * kRadixDigits;
@@ -75,8 +73,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_digits(BUF(
 }
 
 // `sums` is null if a row is one chunk.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void scatter(BUF(counts), BUF(sums), ROW_ARGS, BUF(keys_to),
-                                                                         BUF(places_to), const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void scatter(BUF(counts), BUF(sums), ROW_ARGS, BUF(keys_to), BUF(places_to),
+                                       const RadixParams params) {
   __local uint space[SPACE], group_sums[2 * GROUP], starts[kRadixDigits];
   const RadixParams* L = &params;
   const long tile = get_group_id(0), row = tile / L->tiles, within = tile - row * L->tiles;

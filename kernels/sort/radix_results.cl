@@ -70,7 +70,7 @@ __kernel void pick_sorted(PICK_ARGS, const RadixParams params) {
 }
 
 // A group takes a row: the longest run of equals, the first of several; of its places, the last.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pick_mode(PICK_ARGS, const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void pick_mode(PICK_ARGS, const RadixParams params) {
   __local uint lengths[GROUP], ends[GROUP];
   const uint t = get_local_id(0);
   const offsets_t off = offsets_at(&params.dims, get_group_id(0), 0);

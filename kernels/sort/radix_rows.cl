@@ -2,7 +2,7 @@
 // takes several rows at once if they are short. -D: those of radix.h.
 #include "sort/radix.h"
 
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void sort_tile(ROW_ARGS, const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void sort_tile(ROW_ARGS, const RadixParams params) {
   __local uint space[SPACE], sums[2 * GROUP];
   const RadixParams* L = &params;
   const row_t r = ROW_AT(get_group_id(0));
@@ -34,7 +34,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void sort_tile(ROW_A
 #endif
 
 // A bitonic network. Rows are filled up to `width` pairs by such as come last.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void sort_rows(ROW_ARGS, const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void sort_rows(ROW_ARGS, const RadixParams params) {
   PAIRS;
   const RadixParams* L = &params;
   const uint t = get_local_id(0), width = (uint)L->width, n = (uint)L->n;

@@ -11,8 +11,7 @@ typedef struct {
 } choice_t;
 
 // A group takes `width` elements. The counts are [row][digit]; they must be 0.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_candidates(BUF(counts), BUF(choices), ROW_ARGS,
-                                                                                  const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void count_candidates(BUF(counts), BUF(choices), ROW_ARGS, const RadixParams params) {
   __local uint bins[kRadixDigits];
   const RadixParams* L = &params;
   const long group = get_group_id(0), row = group / L->tiles, begin = (group - row * L->tiles) * L->width;
@@ -33,8 +32,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_candidate
 }
 
 // A group takes a row. It leaves the counts 0 again.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void choose_digit(BUF(counts), BUF(choices),
-                                                                              const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void choose_digit(BUF(counts), BUF(choices), const RadixParams params) {
   __local uint sums[2 * GROUP];
   const uint t = get_local_id(0), share = kRadixDigits / GROUP;
   const long row = get_group_id(0);
@@ -58,8 +56,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void choose_digit(BU
 }
 
 // How many keys of each tile come before the last key taken, and how many equal it: [row][tile].
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_taken(BUF(taken), BUF(choices), ROW_ARGS,
-                                                                             const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void count_taken(BUF(taken), BUF(choices), ROW_ARGS, const RadixParams params) {
   __local uint sums[2 * GROUP];
   const RadixParams* L = &params;
   const long tile = get_group_id(0), row = tile / L->tiles;
@@ -77,7 +74,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void count_taken(BUF
 }
 
 // A group replaces the counts of a row's tiles by the sums before them.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_taken(BUF(taken), const long tiles) {
+__kernel FIXED_GROUP_SIZE void add_taken(BUF(taken), const long tiles) {
   __local uint sums[2 * GROUP];
   __global uint2* taken = PTR(taken, uint2) + (long)get_group_id(0) * tiles;
   uint2 before = 0;
@@ -98,9 +95,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void add_taken(BUF(t
 }
 
 // The pairs before the last key taken come first, then those that equal it.
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void collect(BUF(taken), BUF(choices), ROW_ARGS,
-                                                                         BUF(keys_to), BUF(places_to),
-                                                                         const RadixParams params) {
+__kernel FIXED_GROUP_SIZE void collect(BUF(taken), BUF(choices), ROW_ARGS, BUF(keys_to), BUF(places_to),
+                                       const RadixParams params) {
   __local uint sums[2 * GROUP];
   __local uchar marks[TILE];
   const RadixParams* L = &params;

@@ -63,13 +63,9 @@ __kernel void nms_pairs(BUF(pairs), BUF(edges), const NmsParams P) {
   }
 }
 
-#if GROUP == 1
-#define GROUP_WAIT(flags)
-#define LANE 0
-#else
-#define GROUP_WAIT(flags) barrier(flags)
-#define LANE ((int)get_local_id(0))
-#endif
+#define GROUP_WAIT(flags) \
+  if (GROUP > 1) barrier(flags)
+#define LANE (GROUP == 1 ? 0 : (int)get_local_id(0))
 
 // One work-group keeps each box that no kept box before it overlaps, 64 boxes at a time. `gone` holds a bit per box,
 // zero at first. Writes the kept boxes' indices and their number.

@@ -1,7 +1,10 @@
 // torchvision's pooling of regions of interest: roi_align, roi_pool, ps_roi_align, ps_roi_pool, and their gradients.
-// -D: IN, ACC, BLOCK (the most channels per work-item); ATOMIC and BYTES for the gradients, see add_to.h.
+// -D: IN, ACC, BLOCK (the most channels per work-item), FILTER (what a bin takes from the input); ATOMIC and BYTES for
+// the gradients, see add_to.h.
 #include "args/vision.h"
 #include "vision/add_to.h"
+
+enum { POINTS, MOST, MEAN };  // interpolated points (the align operators), the largest pixel, the mean of all pixels
 
 // What a work-item takes. `image` is -1 if it takes one region, whatever the image.
 typedef struct {
@@ -53,15 +56,10 @@ static inline int belongs(const roi_t* roi, const share_t* s, long images) {
   return roi->image >= 0 && roi->image < images && (s->image < 0 || roi->image == s->image);
 }
 
-// What all kernels take, and the beginning of those that compute one region's results.
+// What both kernels take.
 #define ROI_PARAMS \
   BUF(rois), BUF(e), int code, float scale, float scale_low, int sampling, int aligned, const RoiParams p
 #define SCALE ((ST)scale + (ST)scale_low)
-#define TAKE_ROI                                                    \
-  const share_t s = share_of(&p, get_global_id(0));                 \
-  if (s.roi >= s.last_roi) return;                                  \
-  roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), s.roi, SCALE); \
-  check_image(&roi, p.images, PTR(e, int), code);
 
 // One dimension of a region for the align operators: its bins begin at `start` and have the size `bin`; each is sampled
 // at `points` points.
@@ -128,37 +126,6 @@ static inline int taps_of(ST y, ST x, long height, long width, taps_t* t) {
     for (int x = x0; x < x1; x++)                                                                     \
       if (taps_of(point(&down, bin_y, y), point(&across, bin_x, x), p.height, p.width, &t))
 
-__kernel void roi_align(BUF(out), BUF(in), ROI_PARAMS) {
-  TAKE_ROI
-  for (long bin = s.bin; bin < s.last_bin; bin++) {
-    ST sum[BLOCK];
-    for (int c = 0; c < BLOCK; c++) sum[c] = 0;
-    FOR_POINTS
-    for (int c = 0; c < s.channels; c++) {
-      __global const STORAGE(IN)* plane = PTR(in, const STORAGE(IN)) + PLANE(roi.image, s.channel + c, bin);
-      for (int k = 0; k < 4; k++) sum[c] += t.w[k] * LOAD(IN, ACC, 1, plane, t.at[k]);
-    }
-    for (int c = 0; c < s.channels; c++)
-      STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), RESULT(s.roi, s.channel + c, bin), sum[c] / count);
-  }
-}
-
-__kernel void roi_align_backward(BUF(gin), BUF(grad), ROI_PARAMS) {
-  const share_t s = share_of(&p, get_global_id(0));
-  for (long r = s.roi; r < s.last_roi; r++) {
-    const roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), r, SCALE);
-    if (!belongs(&roi, &s, p.images)) continue;
-    for (long bin = s.bin; bin < s.last_bin; bin++) {
-      FOR_POINTS
-      for (long c = s.channel; c < s.channel + s.channels; c++) {
-        const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), RESULT(r, c, bin));
-        __global ST* plane = PTR(gin, ST) + PLANE(roi.image, c, bin);
-        for (int k = 0; k < 4; k++) add_to(plane + t.at[k], g * t.w[k] / count);
-      }
-    }
-  }
-}
-
 // The rows, or columns, of a bin of the pool operators: [x, y). `extra` is 1 if the region includes its end.
 static inline long2 rows_of(ST low, ST high, int extra, long bin, long bins, long limit) {
   const long start = to_int(round(low)), size = max((long)to_int(round(high)) - start + extra, 1L);
@@ -175,67 +142,72 @@ static inline long2 rows_of(ST low, ST high, int extra, long bin, long bins, lon
   for (long y = down.x; y < down.y; y++) \
     for (long x = across.x; x < across.y; x++)
 
-// Like torchvision, it takes no NaN, and starts from -FLT_MAX in every dtype.
+// `places` is for MOST alone: where the largest value of a bin lies. Like torchvision, it takes no NaN, and starts from
+// -FLT_MAX in every dtype.
 __kernel void roi_pool(BUF(out), BUF(places), BUF(in), ROI_PARAMS) {
-  TAKE_ROI
+  const share_t s = share_of(&p, get_global_id(0));
+  if (s.roi >= s.last_roi) return;
+  roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), s.roi, SCALE);
+  check_image(&roi, p.images, PTR(e, int), code);
   for (long bin = s.bin; bin < s.last_bin; bin++) {
-    REGION(1, 0)
+    if (FILTER == POINTS) {
+      ST sum[BLOCK];
+      for (int c = 0; c < BLOCK; c++) sum[c] = 0;
+      FOR_POINTS
+      for (int c = 0; c < s.channels; c++) {
+        __global const STORAGE(IN)* plane = PTR(in, const STORAGE(IN)) + PLANE(roi.image, s.channel + c, bin);
+        for (int k = 0; k < 4; k++) sum[c] += t.w[k] * LOAD(IN, ACC, 1, plane, t.at[k]);
+      }
+      for (int c = 0; c < s.channels; c++)
+        STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), RESULT(s.roi, s.channel + c, bin), sum[c] / count);
+      continue;
+    }
+    REGION(FILTER == MOST, FILTER == MEAN)
     for (long c = s.channel; c < s.channel + s.channels; c++) {
       __global const STORAGE(IN)* plane = PTR(in, const STORAGE(IN)) + PLANE(roi.image, c, bin);
-      ST largest = area > 0 ? -FLT_MAX : 0;
+      ST result = FILTER == MOST && area > 0 ? -FLT_MAX : 0;
       long place = -1;
       EACH_OF_REGION {
         const ST v = LOAD(IN, ACC, 1, plane, y * p.width + x);
-        if (v > largest) {
-          largest = v;
+        if (FILTER == MEAN) {
+          result += v;
+        } else if (v > result) {
+          result = v;
           place = y * p.width + x;
         }
       }
-      STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), RESULT(s.roi, c, bin), largest);
-      PTR(places, int)[RESULT(s.roi, c, bin)] = (int)place;
+      if (FILTER == MEAN && area > 0) result /= (ST)area;
+      STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), RESULT(s.roi, c, bin), result);
+      if (FILTER == MOST) PTR(places, int)[RESULT(s.roi, c, bin)] = (int)place;
     }
   }
 }
 
-__kernel void roi_pool_backward(BUF(gin), BUF(grad), BUF(places), ROI_PARAMS) {
+// torchvision's gradient of MEAN counts the last row and column, which its forward pass leaves out.
+__kernel void roi_backward(BUF(gin), BUF(grad), BUF(places), ROI_PARAMS) {
   const share_t s = share_of(&p, get_global_id(0));
   for (long r = s.roi; r < s.last_roi; r++) {
     const roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), r, SCALE);
     if (!belongs(&roi, &s, p.images)) continue;
-    for (long c = s.channel; c < s.channel + s.channels; c++)
+    for (long c = s.channel; FILTER == MOST && c < s.channel + s.channels; c++)
       for (long bin = s.bin; bin < s.last_bin; bin++) {
         const long place = PTR(places, const int)[RESULT(r, c, bin)];
         if (place < 0 || place >= p.height * p.width) continue;
         const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), RESULT(r, c, bin));
         add_to(PTR(gin, ST) + PLANE(roi.image, c, bin) + place, g);
       }
-  }
-}
-
-__kernel void ps_roi_pool(BUF(out), BUF(in), ROI_PARAMS) {
-  TAKE_ROI
-  for (long bin = s.bin; bin < s.last_bin; bin++) {
-    REGION(0, 1)
-    for (long c = s.channel; c < s.channel + s.channels; c++) {
-      __global const STORAGE(IN)* plane = PTR(in, const STORAGE(IN)) + PLANE(roi.image, c, bin);
-      ST sum = 0;
-      EACH_OF_REGION sum += LOAD(IN, ACC, 1, plane, y * p.width + x);
-      const ST mean = area > 0 ? sum / (ST)area : 0;
-      STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), RESULT(s.roi, c, bin), mean);
-    }
-  }
-}
-
-// torchvision's gradient counts the last row and column, which its forward pass leaves out.
-__kernel void ps_roi_pool_backward(BUF(gin), BUF(grad), ROI_PARAMS) {
-  const share_t s = share_of(&p, get_global_id(0));
-  for (long r = s.roi; r < s.last_roi; r++) {
-    const roi_t roi = load_roi(PTR(rois, const STORAGE(IN)), r, SCALE);
-    if (!belongs(&roi, &s, p.images)) continue;
-    for (long bin = s.bin; bin < s.last_bin; bin++) {
+    for (long bin = s.bin; FILTER != MOST && bin < s.last_bin; bin++) {
+      if (FILTER == POINTS) {
+        FOR_POINTS
+        for (long c = s.channel; c < s.channel + s.channels; c++) {
+          const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), RESULT(r, c, bin));
+          __global ST* plane = PTR(gin, ST) + PLANE(roi.image, c, bin);
+          for (int k = 0; k < 4; k++) add_to(plane + t.at[k], g * t.w[k] / count);
+        }
+        continue;
+      }
       REGION(0, 0)
-      if (area <= 0) continue;
-      for (long c = s.channel; c < s.channel + s.channels; c++) {
+      for (long c = s.channel; area > 0 && c < s.channel + s.channels; c++) {
         const ST g = LOAD(IN, ACC, 1, PTR(grad, const STORAGE(IN)), RESULT(r, c, bin)) / (ST)area;
         __global ST* plane = PTR(gin, ST) + PLANE(roi.image, c, bin);
         EACH_OF_REGION add_to(plane + y * p.width + x, g);

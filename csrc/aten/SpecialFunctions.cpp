@@ -120,6 +120,8 @@ NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
 void polygamma_kernel(at::TensorIteratorBase& iter, int64_t n) {
   if (n == 0) {
     special(iter, "special/gamma.cl", "digamma");
+  } else if (n == 1) {
+    special(iter, "special/gamma.cl", "trigamma");
   } else {
     // (-1)^(n + 1) n! zeta(n + 1, x), DLMF 25.11.12
     const double factorial = std::tgamma(static_cast<double>(n) + 1);

@@ -21,6 +21,22 @@ static inline ST digamma_scalar(ST x) {
   return isinf(x) ? x : sum + (log(x) - K(0.5) / x - tail);
 }
 
+// The derivative of digamma, by the same ways: DLMF 5.15.5, 5.15.6 and 5.15.8.
+static inline VT trigamma(VT x) {
+  const VT sine = sin(PI * (x - rint(x)));
+  VT a = x < K(0.5) ? 1 - x : x, sum = (VT)(0);
+  for (int k = 0; k < 10; k++) {
+    const VT more = a < 10 ? (VT)(1) : (VT)(0);
+    sum += more / (a * a);
+    a += more;
+  }
+  const VT z = 1 / (a * a);
+  const VT high = K(1.) / 30 - z * (K(5.) / 66 - z * (K(691.) / 2730 - z * (K(7.) / 6)));
+  sum += (1 + K(0.5) / a + z * (K(1.) / 6 - z * (K(1.) / 30 - z * (K(1.) / 42 - z * high)))) / a;
+  const VT reflected = x == floor(x) ? (VT)(INFINITY) : PI * PI / (sine * sine) - sum;
+  return x < K(0.5) ? reflected : sum;
+}
+
 // The sum of (q + k)^-s over k = 0, 1, … for s > 1 and q > 0: nine terms, then the Euler-Maclaurin formula (DLMF
 // 25.11.28).
 static inline ST zeta_positive(ST s, ST q) {
@@ -202,7 +218,8 @@ NETCL_MAP2(gamma_upper)
 NETCL_MAP2(gamma_gradient)
 NETCL_MAP3(dirichlet_gradient)
 #define OP_digamma(x) map_digamma_scalar(x)
-// s0 = n + 1, s1 = (-1)^(n + 1) n!, for n > 0.
+#define OP_trigamma(x) trigamma(x)
+// s0 = n + 1, s1 = (-1)^(n + 1) n!, for n > 1.
 #define OP_polygamma(x) (s1 * map_zeta_scalar(s0, x))
 #define OP_zeta(s, q) map_zeta_scalar(s, q)
 #define OP_igamma(a, x) map_gamma_lower(a, x)

@@ -1,4 +1,4 @@
-// Shared by the special functions. They have no vector forms: each is a function of ST that is applied to every lane.
+// Shared by the special functions. Most have no vector form: they are functions of ST that are applied to every lane.
 // Coefficients have the digits of a double (K of scalar_math.h).
 #include "common/pointwise.h"
 #include "common/scalar_math.h"

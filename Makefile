@@ -40,8 +40,8 @@
 #                    docs/gpu.md). With WHEEL=dist/....whl it builds no wheel
 #   make gpu-lab     compiles the GPU kernels with NVIDIA's, AMD's and Intel's compilers, which needs no GPU; on Debian
 #                    12, whose packages it unpacks in build/. Writes a page in build/gpu-lab, its summary in benchmarks/
-#   make gpu-races   runs small programs of all families on a simulated GPU and CPU that report races and overruns
-#                    (Oclgrind, unpacked in build/ from Debian 12's packages)
+#   make gpu-races   runs small programs of all families, and the self-test of make gpu, on a simulated GPU and CPU that
+#                    report races and overruns (Oclgrind, unpacked in build/ from Debian 12's packages)
 #   make clean, make distclean
 
 PYTHON ?= python3

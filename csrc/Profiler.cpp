@@ -26,14 +26,7 @@ using libkineto::ActivityType;
 using libkineto::GenericTraceActivity;
 
 ActivityType type_of(Activity::Kind kind) {
-  switch (kind) {
-    case Activity::kCopy:
-      return ActivityType::GPU_MEMCPY;
-    case Activity::kFill:
-      return ActivityType::GPU_MEMSET;
-    default:
-      return ActivityType::CONCURRENT_KERNEL;
-  }
+  return kind == Activity::kCopy ? ActivityType::GPU_MEMCPY : ActivityType::CONCURRENT_KERNEL;
 }
 
 class Session final : public libkineto::IActivityProfilerSession {
@@ -67,10 +60,8 @@ class Session final : public libkineto::IActivityProfilerSession {
       const auto* parent = a.correlation ? linked(static_cast<int32_t>(a.correlation)) : nullptr;
       if (host_side_) {
         auto& call = add(ActivityType::PRIVATEUSE1_RUNTIME,
-                         a.kind == Activity::kKernel ? "clEnqueueNDRangeKernel"
-                         : a.kind == Activity::kCopy ? "clEnqueueCopy"
-                                                     : "clEnqueueFillBuffer",
-                         a.enqueue_begin, a.enqueue_end, id, parent, true);
+                         a.kind == Activity::kKernel ? "clEnqueueNDRangeKernel" : "clEnqueueCopy", a.enqueue_begin,
+                         a.enqueue_end, id, parent, true);
         call.device = getpid();
         call.resource = call.threadId = a.thread;
         call.log(logger);
@@ -142,7 +133,7 @@ class Profiler final : public libkineto::IActivityProfiler {
 
  private:
   std::string name_ = "netcl";
-  std::set<ActivityType> types_{ActivityType::GPU_MEMCPY, ActivityType::GPU_MEMSET, ActivityType::CONCURRENT_KERNEL,
+  std::set<ActivityType> types_{ActivityType::GPU_MEMCPY, ActivityType::CONCURRENT_KERNEL,
                                 ActivityType::PRIVATEUSE1_RUNTIME};
 };
 

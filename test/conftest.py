@@ -27,9 +27,9 @@ from unittest import TestCase
 import pytest
 
 RUNTIME = {
-    "test_builds", "test_device", "test_faults", "test_graph", "test_immediate", "test_installation_faults",
-    "test_interop", "test_kernels", "test_multi_device", "test_profiler", "test_reliability", "test_small_devices",
-    "test_streams", "test_training", "test_warmup",
+    "test_builds", "test_device", "test_faults", "test_graph", "test_imitated_gpu", "test_immediate",
+    "test_installation_faults", "test_interop", "test_kernels", "test_multi_device", "test_profiler",
+    "test_reliability", "test_small_devices", "test_streams", "test_training", "test_warmup",
 }  # fmt: skip
 
 KERNELS = {
@@ -68,7 +68,8 @@ LONG = {
     "test_factorizations::*_complex128", "test_factorizations::*_float64",
     "test_faults::test_commands_are_repeated", "test_faults::test_each_call_fails_once", "test_faults::test_start",
     "test_fuzz_programs",
-    "test_garbage::test_operators", "test_immediate::test_order", "test_indexing::test_gpu_shaped_kernels",
+    "test_garbage::test_operators", "test_imitated_gpu::test_every_kernel", "test_imitated_gpu::test_families",
+    "test_imitated_gpu::test_streams", "test_immediate::test_order", "test_indexing::test_gpu_shaped_kernels",
     "test_installation_faults", "test_interop::test_types_are_known_of_a_program_from_disk",
     "test_kernels::test_a_long_wait", "test_kernels::test_compile_without_warnings",
     "test_kernels::test_local_memory_is_no_global", "test_kernels::test_no_vectors",

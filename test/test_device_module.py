@@ -1,6 +1,10 @@
 """The names that torch's own Python reads from torch.netcl, and what it does with them: checkpoint, fork_rng,
 accelerator, dynamo, forks."""
 
+import os
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 import torch
@@ -215,6 +219,18 @@ if pid == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """)
         self.assertEqual((done.returncode, done.stdout), (0, "4.0 True True\n0\n"), done.stderr)
+
+    @unittest.skipUnless(shutil.which(os.environ.get("CC", "cc").split()[0]), "needs a C compiler")
+    def test_beside_cuda(self):
+        """NVIDIA's driver does not start in a child of a process that uses CUDA, so this process counts."""
+        with tempfile.TemporaryDirectory() as folder:
+            cuda = f"{folder}/libcuda.so.1"
+            command = [*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", cuda, "-Wl,-soname,libcuda.so.1"]
+            subprocess.run([*command, "-x", "c", os.devnull], check=True)
+            code = f"import ctypes, torch; ctypes.CDLL({cuda!r}) if {{}} else None\n"
+            code += "print(torch.netcl.device_count() > 0, torch.netcl.is_initialized())"
+            for loaded in (False, True):
+                self.assertEqual(python(code.format(loaded)).stdout, f"True {loaded}\n")
 
     def test_seed_before_the_first_use(self):
         code = "import torch; torch.manual_seed(11); started = torch.netcl.is_initialized()\n"

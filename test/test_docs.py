@@ -138,11 +138,12 @@ class TestDocs(TestCase):
                 for file, content in copies.items():
                     self.assertEqual(file.read_bytes(), content)
 
-    def test_tests_of_reliability_exist(self):
-        names = re.findall(r"`(test_\w+)(?:\.py)?::(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text())
-        self.assertGreater(len(names), 20)
-        for module, name in names:
-            self.assertIn(f"def {name}(", (ROOT / "test" / f"{module}.py").read_text(), f"{module}::{name}")
+    def test_tests_in_tables_exist(self):
+        for document in ("reliability.md", "gpu.md"):
+            names = re.findall(r"`(test_\w+)(?:\.py)?::(test_\w+)`", (ROOT / "docs" / document).read_text())
+            self.assertGreater(len(names), 20)
+            for module, name in names:
+                self.assertIn(f"def {name}(", (ROOT / "test" / f"{module}.py").read_text(), f"{module}::{name}")
 
     def test_variables_are_read(self):
         sources = [p for d in ("torch_netcl", "csrc", "examples") for p in (ROOT / d).rglob("*") if p.is_file()]

@@ -67,6 +67,11 @@ class TestKernels(TestCase):
             for line in path.read_text().splitlines():
                 self.assertNotRegex(line.partition("//")[0], r"(?<!static )\binline\b", str(path))
 
+    def test_kernels_print_nothing(self):
+        """NVIDIA's driver keeps what kernels print in 1 MiB, and loses the rest."""
+        for path in (HERE.parent / "kernels").rglob("*.*"):
+            self.assertNotRegex(path.read_text(), r"\bprintf\b", str(path))
+
     def test_functions_of_local_memory_are_inlined(self):
         """PoCL 3.0 does not find a kernel's local array in a function that is not: see ALWAYS_INLINE."""
         for path in (HERE.parent / "kernels").rglob("*.*"):

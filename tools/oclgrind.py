@@ -1,5 +1,6 @@
 """Runs tools/oclgrind_programs.py and oclgrind_misfits.py under Oclgrind, a simulated OpenCL device that reports data
-races, accesses out of bounds, and wrong calls of OpenCL. Exits with 1 if it reports anything, or if a result is wrong.
+races, accesses out of bounds, and wrong calls of OpenCL. There it also rehearses the first stages of `make gpu`, the
+devices and the self-test. Exits with 1 if it reports anything, or if a result is wrong.
 
 ``make gpu-races`` fetches Oclgrind and runs this, once with the kernels for CPUs and once with those for GPUs. There
 each tensor has a buffer of its own (NETCL_SEPARATE_BUFFERS), since an overrun inside a shared buffer is none to
@@ -84,27 +85,51 @@ def run(tools: Path, device_class: str, command: list[str]) -> list[str]:
     return found if count else ["no program ran"]
 
 
+def rehearse(tools: Path, device_class: str, run_sh: Path | None) -> list[str]:
+    """Problems of the stages `device` and `check` of benchmarks/gpu.py, or of a bundle's run.sh."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, out = Path(folder, "log"), Path(folder, "out")
+        log.touch()
+        env = environment(tools.resolve(), log, device_class, folder)
+        command = [sys.executable, "-m", "benchmarks.gpu"]
+        if run_sh:  # which has its own package
+            command = ["sh", run_sh.resolve()]
+            env |= {"PYTHON": sys.executable, "PYTHONPATH": ""}
+        command += ["--any-device", "--minutes", "60", "--out", out, "device", "check"]
+        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+        found = [f"the rehearsal: {done.stdout[-500:]}{done.stderr[-500:]}"] if done.returncode else []
+        found += [f"the rehearsal: {what}" for what in kinds(log.read_text())]
+        page = (out / "page.md").read_text() if (out / "page.md").exists() else ""
+    seconds = "".join(re.findall(r"check: ok (\(.*\))", done.stdout))
+    print(f"device and check, kernels for a {device_class}: {len(found)} problems {seconds}", flush=True)
+    return found if "Oclgrind" in page else [*found, "the rehearsal's page does not name Oclgrind"]
+
+
 def main() -> int:
     """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("families", nargs="*", help='of oclgrind_programs.py, or "misfits" (default: all)')
+    parser.add_argument("families", nargs="*", help='of oclgrind_programs.py, "misfits" or "check" (default: all)')
     parser.add_argument("--tools", type=Path, default=ROOT / "build" / "oclgrind" / "root", help="where Oclgrind is")
     parser.add_argument("--class", dest="classes", action="append", choices=["cpu", "gpu"], help="default: both")
+    parser.add_argument("--bundle", type=Path, metavar="run.sh", help="rehearse this bundle instead of this tree")
     args = parser.parse_args()
+    families = [name for name in args.families if name not in ("misfits", "check")]
     with tempfile.TemporaryDirectory() as folder:
         commands = []
-        if args.families != ["misfits"]:
-            commands.append(["oclgrind_programs.py", *args.families])
+        if families or not args.families:
+            commands.append(["oclgrind_programs.py", *families])
         if not args.families or "misfits" in args.families:
             recorded = Path(folder, "calls")
             script = ROOT / "tools" / "oclgrind_misfits.py"
             subprocess.run([sys.executable, script, "record", recorded], check=True, cwd=ROOT)
             commands.append(["oclgrind_misfits.py", "run", str(recorded)])
         # Oclgrind runs a program in one thread, so there is a core for each class.
-        runs = [(kind, command) for command in commands for kind in args.classes or ["cpu", "gpu"]]
+        classes = args.classes or ["cpu", "gpu"]
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            found = threads.map(lambda r: run(args.tools, *r), runs)
-            problems = [problem for each in found for problem in each]
+            found = [threads.submit(run, args.tools, kind, command) for command in commands for kind in classes]
+            if not args.families or "check" in args.families:
+                found += [threads.submit(rehearse, args.tools, kind, args.bundle) for kind in classes]
+            problems = [problem for each in found for problem in each.result()]
     print(*problems, sep="\n")
     return 1 if problems else 0
 

@@ -15,13 +15,13 @@
 namespace netcl {
 
 struct Activity {
-  enum Kind { kKernel, kCopy, kFill } kind;
+  enum Kind { kKernel, kCopy } kind;
   std::string name, op;
   c10::DeviceIndex device;
   c10::StreamId stream;
   uint64_t correlation;                // innermost push_correlation() at the time of enqueueing, 0 for none
   int32_t thread;                      // the operating system's id of the thread that enqueued it
-  size_t bytes;                        // of a copy or fill
+  size_t bytes;                        // of a copy
   int64_t enqueue_begin, enqueue_end;  // all times in nanoseconds since the Unix epoch
   int64_t begin, end;
 };

@@ -235,24 +235,6 @@ void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue,
   }
 }
 
-void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t bytes, Queue& queue) {
-  if (bytes == 0) return;
-  check_not_forked();
-  const Location to = locate(dst);
-  if (const auto turn = turn_of_host(to, bytes, queue)) {
-    for (size_t at = 0; at < bytes; at += pattern_bytes) std::memcpy(to.host + at, pattern, pattern_bytes);
-    return;
-  }
-  const std::string value(static_cast<const char*>(pattern), pattern_bytes);
-  submit_in_order(queue, std::array{static_cast<const void*>(dst)}, [value, bytes](Queue& q, const auto& at) {
-    const Command command{Activity::kFill, "Memset", current_op(), "clEnqueueFillBuffer", bytes};
-    submit(q, command, [&](cl_command_queue handle, Recorded& recorded) {
-      return cl().clEnqueueFillBuffer(handle, at[0].mem, value.data(), value.size(), at[0].offset, bytes, 0, nullptr,
-                                      recorded.event());
-    });
-  });
-}
-
 StagedBytes staged_bytes() { return {staged.load(), most_staged.load()}; }
 
 }  // namespace netcl

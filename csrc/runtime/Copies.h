@@ -1,4 +1,4 @@
-// Copies between host and devices, and fills, ordered on a queue.
+// Copies between host and devices, ordered on a queue.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,6 @@ void copy_to_host(void* dst, const void* src, size_t bytes, Queue& queue, bool n
 void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue);
 // Between devices, through the host.
 void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes);
-void fill_bytes(void* dst, const void* pattern, size_t pattern_bytes, size_t bytes, Queue& queue);
 
 // Bytes of staged copies from pageable memory: now, and the most so far.
 struct StagedBytes {

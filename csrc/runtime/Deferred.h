@@ -36,7 +36,7 @@ class DeferredCommand {
   void hold(cl_mem mem);
   void release_held();
   virtual const char* op() const { return op_.c_str(); }
-  virtual std::string text() const { return op_.empty() ? "a copy or fill" : "a copy or fill of " + op_; }
+  virtual std::string text() const { return op_.empty() ? "a copy" : "a copy of " + op_; }
   // Whether what it waits for is built; whether the build is over, be it by an error.
   virtual bool ready() const { return true; }
   virtual bool over() const { return true; }

@@ -1,6 +1,7 @@
 #include "runtime/Device.h"
 
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -386,9 +387,11 @@ Table& table() {
   _exit(0);
 }
 
-// -1 if no child can be created, or if it reports nothing; 0 if a driver ended it.
+// -1 if no child can tell, or if it reports nothing; 0 if a driver ended it.
 int32_t count_in_child() {
   constexpr int kPatience = 20'000;  // milliseconds, in case a driver hangs after a fork
+  // NVIDIA's driver does not start in a child of a process that uses CUDA.
+  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) return -1;
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return -1;
   const pid_t child = fork();

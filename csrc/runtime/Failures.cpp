@@ -58,7 +58,7 @@ Failures& failures_of(c10::DeviceIndex device) { return all_failures().at(device
 std::string lost_by(const Failure& failure) {
   std::string names;
   for (const auto& [op, times] : failure.lost) {
-    names += (names.empty() ? "" : ", ") + (op.empty() ? std::string("a copy or fill") : op);
+    names += (names.empty() ? "" : ", ") + (op.empty() ? std::string("a copy") : op);
     if (times > 1) names += " (" + std::to_string(times) + " commands)";
   }
   if (names.empty()) return names;

@@ -99,6 +99,8 @@ const char* error_symbol(cl_int code) {
 #undef NETCL_SYMBOL
     case -1001:
       return "CL_PLATFORM_NOT_FOUND_KHR";
+    case -9999:
+      return "NVIDIA's error for an illegal access to memory";
     default:
       return "an unknown OpenCL error";
   }

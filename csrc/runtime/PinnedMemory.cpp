@@ -143,7 +143,8 @@ class Pinned {
   void unmap(c10::DeviceIndex index, void* host, cl_mem mem) {
     if (shutting_down()) return;
     cl().clEnqueueUnmapMemObject(mapping_queue(index), mem, host, 0, nullptr, nullptr);
-    cl().clReleaseMemObject(mem);
+    cl().clReleaseMemObject(mem);  // which happens when the memory is unmapped
+    cl().clFlush(mapping_queue(index));
   }
 
   std::vector<std::pair<void*, HostBlock>> doomed_;

@@ -18,10 +18,13 @@ from .wrapper import Many
 
 #: PoCL makes files of kernels' names.
 _LONGEST_NAME = 95
+#: Of a kernel on a GPU. Each is 16 bytes of arguments, of which AMD's driver promises 1,024; Intel's takes 2,048.
+_MOST_BUFFERS = 56
 
 
 class OpenCLScheduling(SIMDScheduling):
-    """Fusion is SIMDScheduling's; kernels have one dimension of elements, and one that is reduced."""
+    """Fusion is SIMDScheduling's, up to a number of buffers; kernels have one dimension of elements, and one that is
+    reduced."""
 
     kernel_type = OpenCLKernel  # type: ignore[assignment]
 
@@ -34,6 +37,15 @@ class OpenCLScheduling(SIMDScheduling):
         cls, node_schedule: Any, numel: Any, reduction_numel: Any = sympy.S.One, coalesce_analysis: Any = None
     ) -> Any:
         return cls.create_tiling([numel], [reduction_numel]), None
+
+    def can_fuse(self, node1: Any, node2: Any) -> bool:
+        names = {access.name for node in (node1, node2) for access in node.read_writes.reads_and_writes()}
+        if len(names) > _MOST_BUFFERS:
+            if torch.netcl.get_device_properties(node1.get_device()).device_class == "gpu":
+                return False
+        return super().can_fuse(node1, node2)
+
+    can_fuse_vertical = can_fuse_horizontal = can_fuse
 
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
         wrapper = V.graph.wrapper_code

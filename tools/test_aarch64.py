@@ -65,10 +65,12 @@ int main(int count, char** words) {
   return perror(command[0]), 127;
 }
 """
-# Mounts what every process needs into the folder $1, and runs the rest of the command line there.
+# Mounts what every process needs into the folder $1, and runs the rest of the command line there. PoCL finds the
+# memory and the cores in /sys.
 ENTER = """
 root=$1; shift
-mount --rbind /proc "$root/proc" && mount --rbind /dev "$root/dev" && mount -t tmpfs tmpfs "$root/tmp" || exit
+for folder in proc sys dev; do mount --rbind "/$folder" "$root/$folder" || exit; done
+mount -t tmpfs tmpfs "$root/tmp" || exit
 exec chroot "$root" "$@"
 """
 WITHOUT_DRIVER = """
@@ -132,7 +134,7 @@ def fetch_system(system: Path) -> None:
     for name in ("bin", "sbin", "lib"):
         (system / "usr" / name).mkdir(parents=True, exist_ok=True)
         (system / name).symlink_to(f"usr/{name}")
-    for name in ("proc", "dev", "tmp", "opt"):
+    for name in ("proc", "sys", "dev", "tmp", "opt"):
         (system / name).mkdir()
     with tempfile.TemporaryDirectory(dir=WORK) as temporary:
         folder = Path(temporary)

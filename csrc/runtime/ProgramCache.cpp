@@ -297,13 +297,27 @@ cl_program add_program(Device& device, const Program& program, cl_program built)
   return known = built;
 }
 
-std::string key_of(Device& device, const std::string& source, const std::string& options) {
-  return c10::sha1(source + '\n' + options + '\n' + device.fingerprint()).str();
+// What the compiler gets. PoCL's library for aarch64 is built with outline-atomics and kernels are not, and LLVM
+// inlines no function that has a feature which its caller lacks: vload and fma would be calls, around which a kernel's
+// vectors go to memory and back. flatten inlines them all the same.
+std::string compiled_text(const Device& device, const std::string& source) {
+#ifdef __aarch64__
+  if (is_pocl(device) && device.is_cpu()) {
+    return "#pragma clang attribute push(__attribute__((flatten)), apply_to = function)\n" + source +
+           "\n#pragma clang attribute pop\n";
+  }
+#endif
+  return source;
 }
 
-cl_program from_source(cl_context context, const std::string& source) {
-  const char* text = source.c_str();
-  const size_t length = source.size();
+std::string key_of(Device& device, const std::string& source, const std::string& options) {
+  return c10::sha1(compiled_text(device, source) + '\n' + options + '\n' + device.fingerprint()).str();
+}
+
+cl_program from_source(const Device& device, cl_context context, const std::string& source) {
+  const std::string whole = compiled_text(device, source);
+  const char* text = whole.c_str();
+  const size_t length = whole.size();
   cl_int err = CL_SUCCESS;
   cl_program program = cl().clCreateProgramWithSource(context, 1, &text, &length, &err);
   if (err != CL_SUCCESS) raise_cl_error(err, "clCreateProgramWithSource");
@@ -362,7 +376,7 @@ std::string build_log_of(Device& device, const std::string& file, const std::str
     const auto known = programs().logs.find(key_of(device, source, all));
     if (known != programs().logs.end()) return known->second;
   }
-  cl_program program = from_source(build_context(device), source);
+  cl_program program = from_source(device, build_context(device), source);
   const cl_device_id id = device.id();
   const cl_int err = cl().clBuildProgram(program, 1, &id, all.c_str(), nullptr, nullptr);
   std::string log = build_log(program, id);
@@ -446,13 +460,15 @@ cl_program build_program(Device& device, const Program& program) {
   cl_program built = nullptr;
   // The first build thread does it itself, so that no process starts for one program.
   std::optional<Built> made;
-  if (is_pocl(device) && build_thread() > 0 && !injecting()) made = build_in_process(device, program.source, options);
+  if (is_pocl(device) && build_thread() > 0 && !injecting()) {
+    made = build_in_process(device, compiled_text(device, program.source), options);
+  }
   if (!made) {
     cl_int err = CL_BUILD_PROGRAM_FAILURE;
     size_t option = 0;
     for (; option < options.size() && err != CL_SUCCESS; option++) {
       if (built) cl().clReleaseProgram(built);
-      built = from_source(context, program.source);
+      built = from_source(device, context, program.source);
       err = cl().clBuildProgram(built, 1, &id, options[option].c_str(), nullptr, nullptr);
     }
     const std::string said = build_log(built, id);
@@ -490,7 +506,7 @@ cl_program build_program(Device& device, const Program& program) {
     if (built) cl().clReleaseProgram(built);
     built = from_binary(device, made->binary, program.options);
     if (!built) {  // a driver that does not load what it made
-      built = from_source(device.context(), program.source);
+      built = from_source(device, device.context(), program.source);
       NETCL_CL(clBuildProgram(built, 0, nullptr, program.options.c_str(), nullptr, nullptr));
     }
   }
@@ -541,7 +557,7 @@ std::vector<std::string> argument_types_of(cl_kernel kernel) {
 
 std::vector<std::string> argument_types_in_source(Device& device, const std::string& source, const std::string& name,
                                                   const std::string& options) {
-  cl_program program = from_source(build_context(device), source);
+  cl_program program = from_source(device, build_context(device), source);
   const auto release = c10::make_scope_exit([program] { cl().clReleaseProgram(program); });
   const cl_device_id id = device.id();
   const std::string all = common_options(device) + " " + options;

@@ -28,9 +28,10 @@
     H(const VT b1 = CAT(VLOAD_, VEC)(1, b + kk * bs);) \
     EACH_ROW(UPDATE_ROW, H)                            \
   }
-// NEON has 32 registers of 4 floats. If more than two updates follow each other, clang keeps some of 24 sums in memory.
+// NEON has 32 registers of 4 floats, and the sums take 24. Clang 18 keeps some of them in memory if two updates follow
+// each other, and clang 19 if three do.
 #ifdef __aarch64__
-#define FOUR_UPDATES(H) _Pragma("unroll 2") for (int i = 0; i < 4; i++) RANK_1_UPDATE(i, H)
+#define FOUR_UPDATES(H) _Pragma("unroll 1") for (int i = 0; i < 4; i++) RANK_1_UPDATE(i, H)
 #else
 #define FOUR_UPDATES(H) RANK_1_UPDATE(0, H) RANK_1_UPDATE(1, H) RANK_1_UPDATE(2, H) RANK_1_UPDATE(3, H)
 #endif

@@ -127,6 +127,10 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   ConvPadParams a{};
   a.rows = planes * p.padded[0] * p.padded[1];
   a.rows_per_item = ceil_div<int64_t>(8192, p.padded[2] * point);
+  if (has_many_units(c.device)) {
+    const int64_t least = ceil_div<int64_t>(2048, p.padded[2] * point);
+    a.rows_per_item = evened(c.device, a.rows, std::clamp(even_part(c.device, a.rows), least, a.rows_per_item));
+  }
   put(p.padded, a.out_d, a.out_h, a.out_w);
   put(p.in, a.in_d, a.in_h, a.in_w);
   put(p.before, a.pad_d, a.pad_h, a.pad_w);

@@ -45,7 +45,9 @@ Defs ConvContext::tile_defs(int64_t n, const char* offset_type) const {
 
 int64_t ConvContext::images_at_once(int64_t images, int64_t elements_per_image) const {
   const int64_t bytes = std::max<int64_t>(elements_per_image * static_cast<int64_t>(c10::elementSize(acc)), 1);
-  return std::clamp<int64_t>(kConvScratchBytes / bytes, 1, std::max<int64_t>(images, 1));
+  const int64_t most = std::clamp<int64_t>(kConvScratchBytes / bytes, 1, std::max<int64_t>(images, 1));
+  // A last pass of few images would leave most of a GPU idle.
+  return in_groups() && images > 0 ? ceil_div(images, ceil_div(images, most)) : most;
 }
 
 MixedRadix ConvGrid::points_first() const {

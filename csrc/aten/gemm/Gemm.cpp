@@ -37,6 +37,8 @@ constexpr int64_t kPanelElements = 4 << 20;    // largest number of elements in 
 constexpr int64_t kItemsPerUnit = 4;           // work-items per compute unit, for balance
 constexpr int64_t kMinItemWork = 1 << 15;      // multiply-adds; with fewer, a work-item costs more than it saves
 constexpr int64_t kSliceDepth = 2048;          // k per slice, if k is split
+constexpr int64_t kShortSlice = 128;           // the same in groups, if tiles leave most units idle
+constexpr int64_t kLeastSliced = 512;          // the least k that pays for adding up short slices
 constexpr int64_t kLeastPacked = 128;          // k per work-item that packs
 
 c10::ScalarType accumulator(c10::ScalarType type) {
@@ -506,9 +508,12 @@ struct Slices {
 };
 std::optional<Slices> plan_slices(const Job& job) {
   const GemmArgs& g = job.g;
-  const int64_t tiles = ceil_div(g.m, int64_t{64}) * ceil_div(g.n, int64_t{64});
-  if (job.batches() != 1 || g.k < 2 * kSliceDepth || tiles >= 2 * job.units()) return {};
-  const int64_t slices = std::min(ceil_div(g.k, kSliceDepth), ceil_div(kItemsPerUnit * job.units(), tiles));
+  const auto tiles_of = [&](int64_t side) { return ceil_div(g.m, side) * ceil_div(g.n, side); };
+  const bool idle = job.in_groups && 4 * tiles_of(64) < job.units();
+  const int64_t tiles = tiles_of(idle ? 32 : 64), most_deep = idle ? kShortSlice : kSliceDepth;
+  const int64_t least = idle ? kLeastSliced : 2 * kSliceDepth;
+  if (job.batches() != 1 || g.k < least || tiles >= 2 * job.units()) return {};
+  const int64_t slices = std::min(ceil_div(g.k, most_deep), ceil_div(kItemsPerUnit * job.units(), tiles));
   if (slices < 2) return {};
   const int64_t depth = round_up(ceil_div(g.k, slices), int64_t{16});
   return Slices{depth, ceil_div(g.k, depth)};

@@ -108,7 +108,7 @@ equal(lambda x, w: conv(x, w, padding=1), torch.randn(4, 3, 64, 64), torch.randn
             self.assertLess(-(-n // 64) * 64 / n, 1.15, n)
         self.assertIn(24 * 13, items["gemm_fused"])  # 4.9 of 5 rounds; 24 * 11 would be 4.1
         self.assertGreaterEqual(items["reduce_outer"][0], 16)  # a sum over 256 rows of 1024
-        self.assertGreaterEqual(max(items["conv_pad"]), 64)
+        self.assertGreaterEqual(max(items["conv_pad"]), 48)  # 7 of 8192 elements each on two units
         self.assertEqual([grid for kernel, grid, _ in few if kernel == "gemm_pack" and len(grid) == 3], [])
         self.assertEqual([math.prod(grid) for kernel, grid, _ in few if kernel == "reduce_outer"][0], 1)
 

@@ -2,8 +2,8 @@
 
 ``python -m benchmarks compile`` compares torch.compile with eager mode (compile.py), ``python -m benchmarks small``
 times small steps (small.py), ``python -m benchmarks loops`` training loops with their waits (loops.py),
-``python -m benchmarks balance`` tells how launches would share more cores (balance.py), and ``python -m benchmarks
-gpu`` is a first look at a GPU (gpu.py).
+``python -m benchmarks balance`` tells how launches would share more cores (balance.py) or, with ``--gpu``, which are
+too thin for a GPU (thin.py), and ``python -m benchmarks gpu`` is a first look at a GPU (gpu.py).
 The device is the first of NETCL_VISIBLE_DEVICES, e.g. ``NETCL_VISIBLE_DEVICES=pocl python -m benchmarks gemm``.
 """
 

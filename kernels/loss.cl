@@ -1,7 +1,9 @@
 // Negative log likelihood, forward and backward, over (n, C) or (n, C, inner); inner is 1 if the class axis is the last
 // one.
-// -D: IN (input, output, gradients), IDX (of the target: i64 or u8), ACC. The weight has IN's dtype or is null.
+// -D: IN (input, output, gradients), IDX (of the target: i64 or u8), ACC; GROUP (nll_finish). The weight has IN's dtype
+// or is null.
 #include "args/loss.h"
+#include "common/join_group.h"
 #include "common/vector.h"
 
 // The class of element i, or -1 if it is ignored.
@@ -51,12 +53,23 @@ __kernel void nll_parts(BUF(part), BUF(in), BUF(target), BUF(weight), BUF(err), 
   PTR(part, ST)[2 * p + 1] = total;
 }
 
+// One work-group, of GROUP work-items.
 __kernel void nll_finish(BUF(out), BUF(total_weight), BUF(part), long parts, int mean) {
   ST loss = 0, total = 0;
-  for (long p = 0; p < parts; p++) {
+  for (long p = get_global_id(0); p < parts; p += GROUP) {
     loss += PTR(part, const ST)[2 * p];
     total += PTR(part, const ST)[2 * p + 1];
   }
+#ifdef DEVICE_GPU
+  __local ST losses[GROUP], totals[GROUP];
+  const int i = (int)get_local_id(0);
+  losses[i] = loss;
+  totals[i] = total;
+  JOIN_GROUP(i, GROUP, CLK_LOCAL_MEM_FENCE, (losses[i] += losses[i + apart], totals[i] += totals[i + apart]))
+  if (i > 0) return;
+  loss = losses[0];
+  total = totals[0];
+#endif
   STORE(IN, ACC, 1, PTR(out, STORAGE(IN)), 0, mean ? loss / total : loss);
   STORE(IN, ACC, 1, PTR(total_weight, STORAGE(IN)), 0, total);
 }

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import unittest
 from pathlib import Path
 from xml.etree import ElementTree
 
+import torch
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -141,6 +143,20 @@ class TestBenchmarks(TestCase):
         self.assertEqual(cases, {("tril", d, large) for d in ("forward", "backward") for large in (False, True)})
         self.assertEqual(list(content["failed"]), ["empty"])
         self.assertEqual(benchmarks("no such operator", module="benchmarks.sweep").returncode, 2)
+
+    @unittest.skipIf(not hasattr(torch.accelerator, "Graph"), "this torch has no torch.accelerator.Graph")
+    def test_thin_launches(self):
+        """What a GPU with 132 units gets of a small step, in the launches that a graph lists."""
+        run = benchmarks("balance", "--gpu", "mlp")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stdout, r"\| mlp \| \d+ \| \d+ \| \| \|\n")
+        env = {**os.environ, "NETCL_DEVICE_CLASS": "gpu", "NETCL_COMPUTE_UNITS": "132"}
+        run = subprocess.run(
+            [sys.executable, "-m", "benchmarks.thin", "mlp"], cwd=ROOT, env=env, capture_output=True, text=True
+        )
+        found = json.loads(run.stdout.splitlines()[-1])
+        work = [work for kernel, operator, _, work in found if (kernel, operator) == ("gemm_tiled", "addmm")]
+        self.assertEqual(work, [256 * 784 * 1024, 256 * 1024 * 1024, 256 * 1024 * 10])
 
     def test_turns(self):
         run = benchmarks(str(ROOT), "scale/add_1e3", "no such case", module="benchmarks.turns")

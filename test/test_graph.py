@@ -179,7 +179,8 @@ class TestGraph(TestCase):
             graph.debug_dump(file.name)
             lines = file.read().splitlines()
         self.assertEqual(len(lines), 2)
-        self.assertRegex(lines[0], r"for add, global \[\d+, 1, 1\], local \[\d+, 1, 1\]")
+        sizes = r"global \[\d+, 1, 1\], local \[\d+, 1, 1\], buffers of \[16[, \d]*\] bytes"
+        self.assertRegex(lines[0], "for add, " + sizes)
 
     def test_misuse(self):
         graph = torch.accelerator.Graph()

@@ -1,6 +1,7 @@
 """Devices with tighter limits than a CPU's, which NETCL_DISABLE imitates: the results stay right, or an error says what
 is missing. A process each, since a device's limits are read once."""
 
+import math
 import re
 from pathlib import Path
 
@@ -86,6 +87,30 @@ class TestSmallDevices(TestCase):
         done = python("torch.ones(2, device='netcl')", NETCL_COMPUTE_UNITS="none")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("NETCL_COMPUTE_UNITS must be a number from 1 to 1048576, got none", done.stderr)
+
+    def test_shares_of_many_units(self):
+        """64 units get as many work-items of each launch, or a few more than a multiple; two keep the measured ones."""
+        program = """
+for *batch, m, k, n in ((256, 784, 1024), (24, 256, 64, 256)):
+    equal(lambda a, b: a @ b, torch.randn(*batch, m, k), torch.randn(*batch, k, n))
+    equal(lambda a, b: a.mT @ b.mT, torch.randn(*batch, k, m), torch.randn(*batch, n, k))
+for shape in ((256, 1024), (70, 999)):
+    x = torch.randn(shape)
+    equal(lambda x: x.sum(0), x), equal(lambda x: x.argmax(0), x)
+conv = torch.nn.functional.conv2d
+equal(lambda x, w: conv(x, w, padding=1), torch.randn(4, 3, 64, 64), torch.randn(8, 3, 3, 3))
+"""
+        few, many = (launches(run(program, "", NETCL_COMPUTE_UNITS=units, NETCL_LOG="launch",
+                                  NETCL_DEVICE_CLASS="cpu", NETCL_MATRIX_ENGINE="none")[1])
+                     for units in ("2", "64"))  # fmt: skip
+        items = {name: [math.prod(grid) for kernel, grid, _ in many if kernel == name] for name, *_ in many}
+        for n in items["gemm_pack"]:
+            self.assertLess(-(-n // 64) * 64 / n, 1.15, n)
+        self.assertIn(24 * 13, items["gemm_fused"])  # 4.9 of 5 rounds; 24 * 11 would be 4.1
+        self.assertGreaterEqual(items["reduce_outer"][0], 16)  # a sum over 256 rows of 1024
+        self.assertGreaterEqual(max(items["conv_pad"]), 48)  # 7 of 8192 elements each on two units
+        self.assertEqual([grid for kernel, grid, _ in few if kernel == "gemm_pack" and len(grid) == 3], [])
+        self.assertEqual([math.prod(grid) for kernel, grid, _ in few if kernel == "reduce_outer"][0], 1)
 
     def test_large_buffers(self):
         program = """

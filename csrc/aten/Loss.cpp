@@ -48,7 +48,7 @@ struct Nll {
     const int64_t batch = scores.dim() == 1 ? 1 : scores.size(0);
     inner = batch ? std::max<int64_t>(1, n / batch) : 1;
     // Each element is one gather. A GPU's work-item takes few elements, a CPU's enough to pay for the work-item.
-    const int64_t items = enough_items(dev, kItemsPerUnit, 1024);
+    const int64_t items = enough_items(dev, kItemsPerUnit, 16384);
     per = std::max(tuning(dev).losses, ceil_div(std::max<int64_t>(n, 1), items));
     defs.set("IN", dtype_tag(scores.scalar_type())).set("IDX", dtype_tag(target.scalar_type()));
     defs.set("ACC", compute_tag(scores.scalar_type()));
@@ -78,8 +78,9 @@ struct Nll {
     const Tensor part = at::empty({parts, 2}, self.options().dtype(compute_type(self.scalar_type())));
     kernel(dev, "loss.cl", "nll_parts", defs)
         .launch(op, queue, items(), local(), buf(part), buf(x), buf(target), buf_or_null(weight), err(), params());
-    kernel(dev, "loss.cl", "nll_finish", defs)
-        .launch(op, queue, {1}, {1}, buf(output), buf(total_weight), buf(part), parts,
+    const size_t group = group_of(dev, 256);
+    kernel(dev, "loss.cl", "nll_finish", Defs(defs).set("GROUP", int64_t(group)))
+        .launch(op, queue, {group}, {group}, buf(output), buf(total_weight), buf(part), parts,
                 int32_t(reduction == at::Reduction::Mean));
   }
 

@@ -14,6 +14,7 @@
 
 #include "runtime/AddressSpace.h"
 #include "runtime/Builds.h"
+#include "runtime/CachingAllocator.h"
 #include "runtime/Command.h"
 #include "runtime/Counters.h"
 #include "runtime/Log.h"
@@ -34,7 +35,7 @@ struct DeferredLaunch : DeferredCommand {
   const char* op() const override { return name; }
   std::string text() const override {
     return c10::str(kernel.name(), " for ", name, ", global [", c10::Join(", ", global), "], local [",
-                    c10::Join(", ", local), "]");
+                    c10::Join(", ", local), "], buffers of [", c10::Join(", ", bytes_), "] bytes");
   }
   // A launch whose kernel failed stays until the host waits, so that the rest of its operator lies behind it.
   bool ready() const override { return kernel.built(); }
@@ -56,6 +57,7 @@ struct DeferredLaunch : DeferredCommand {
   void use(cl_uint arg, const void* address) {
     used.push_back(arg);
     addresses_.push_back(address);
+    bytes_.push_back(allocated_bytes(address));
   }
   void set_address(size_t i, const void* address) override {
     const Location at = locate(address);
@@ -80,6 +82,9 @@ struct DeferredLaunch : DeferredCommand {
   c10::ArrayRef<cl_mem> mems;                    // what the arguments from `first_mem` on are at a replay
   cl_uint first_mem = 0;
   uint64_t hash = 0;  // of the arguments that are no buffers
+
+ private:
+  std::vector<size_t> bytes_;  // of the allocations that begin at addresses(); 0 for an address within one
 };
 
 namespace {

@@ -5,6 +5,10 @@ BEGIN_ARGS
 
 CONSTANT(kDotColumns, 4)   // gemm_dots: columns per tile
 CONSTANT(kGemvVectors, 8)  // gemm_gemv: vectors per tile
+// If the rows of A, or the columns of B, are not contiguous, neighbouring panels read neighbouring bytes of the same
+// pages. So all panels of a work-item are packed to this depth (a multiple of 32) before any goes deeper. An operand
+// that is contiguous along k is packed panel by panel.
+CONSTANT(kPackDepth, 64)
 
 // The strides of a matrix in elements: between rows, columns, outer and inner batch entries.
 typedef struct {
@@ -20,7 +24,8 @@ typedef struct {
   int64_t m_tiles, n_tiles;
   int64_t a_items;           // when packing: how many work-items pack A
   int64_t k_slice, k_whole;  // split-k: each batch entry is a slice of k_slice, of k_whole in all; else 0
-  // gemm_block: number of matrices; depth of a block of k; whether B is read in place; elements of a work-item's panels
+  // gemm_fused: number of matrices; depth of a block of k (gemm_pack: of a work-item); whether B is read in place;
+  // elements of a work-item's panels
   int64_t batches, kc, b_in_place, item_panels;
   int64_t a_aligned, b_aligned;  // gemm_tiled: whether whole vectors of A and B may be read
   int64_t has_d;

@@ -2,26 +2,25 @@
 // -D: INA, INB (storage tags), ACC, VEC, MR, and ENGINE_AMX or ENGINE_AVX512_BF16 with PARTS for a matrix engine.
 #include "gemm/gemm_panels.h"
 
-// If the rows of A, or the columns of B, are not contiguous, neighbouring panels read neighbouring bytes of the same
-// pages. So all panels of a work-item are packed to this depth (a multiple of 32) before any goes deeper. An operand
-// that is contiguous along k is packed panel by panel.
-#define PACK_DEPTH 64
+// The rows of k that this work-item packs; the last one packs those that pad.
+#define K_BEGIN(P) ((long)get_global_id(2) * (P)->kc)
+#define K_END(P) min(K_BEGIN(P) + (P)->kc, (long)PADDED_K((P)->k))
 
 static inline void pack_a_panels(__global const STORAGE(INA)* A, __global panel_t* to, long begin, long end,
                                  const GemmParams* P) {
-  const long kp = PADDED_K(P->k), depth = P->a.cs == 1 ? kp : PACK_DEPTH;
-  for (long kk = 0; kk < kp; kk += depth)
+  const long kp = PADDED_K(P->k), deep = K_END(P), depth = P->a.cs == 1 ? P->kc : kPackDepth;
+  for (long kk = K_BEGIN(P); kk < deep; kk += depth)
     for (long i = begin; i < end; i++)
       pack_a(A + i * MR * P->a.rs + kk * P->a.cs, P->a.rs, P->a.cs, (int)min((long)MR, P->m - i * MR),
-             min(P->k - kk, depth), min(kp - kk, depth), to + (i * kp + kk) * MR * PARTS);
+             min(P->k - kk, depth), min(deep - kk, depth), to + (i * kp + kk) * MR * PARTS);
 }
 static inline void pack_b_panels(__global const STORAGE(INB)* B, __global panel_t* to, long begin, long end,
                                  const GemmParams* P) {
-  const long kp = PADDED_K(P->k), depth = P->b.rs == 1 ? kp : PACK_DEPTH;
-  for (long kk = 0; kk < kp; kk += depth)
+  const long kp = PADDED_K(P->k), deep = K_END(P), depth = P->b.rs == 1 ? P->kc : kPackDepth;
+  for (long kk = K_BEGIN(P); kk < deep; kk += depth)
     for (long j = begin; j < end; j++)
       pack_b(B + j * NR * P->b.cs + kk * P->b.rs, P->b.cs, P->b.rs, (int)min((long)NR, P->n - j * NR),
-             min(P->k - kk, depth), min(kp - kk, depth), to + (j * kp + kk) * NR * PARTS);
+             min(P->k - kk, depth), min(deep - kk, depth), to + (j * kp + kk) * NR * PARTS);
 }
 
 __kernel void gemm_pack(BUF(a), BUF(b), BUF(pa), BUF(pb), const GemmParams P) {

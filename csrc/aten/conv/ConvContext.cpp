@@ -45,7 +45,9 @@ Defs ConvContext::tile_defs(int64_t n, const char* offset_type) const {
 
 int64_t ConvContext::images_at_once(int64_t images, int64_t elements_per_image) const {
   const int64_t bytes = std::max<int64_t>(elements_per_image * static_cast<int64_t>(c10::elementSize(acc)), 1);
-  return std::clamp<int64_t>(kConvScratchBytes / bytes, 1, std::max<int64_t>(images, 1));
+  const int64_t most = std::clamp<int64_t>(kConvScratchBytes / bytes, 1, std::max<int64_t>(images, 1));
+  // A last pass of few images would leave most of a GPU idle.
+  return in_groups() && images > 0 ? ceil_div(images, ceil_div(images, most)) : most;
 }
 
 MixedRadix ConvGrid::points_first() const {
@@ -127,6 +129,10 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   ConvPadParams a{};
   a.rows = planes * p.padded[0] * p.padded[1];
   a.rows_per_item = ceil_div<int64_t>(8192, p.padded[2] * point);
+  if (has_many_units(c.device)) {
+    const int64_t least = ceil_div<int64_t>(2048, p.padded[2] * point);
+    a.rows_per_item = evened(c.device, a.rows, std::clamp(even_part(c.device, a.rows), least, a.rows_per_item));
+  }
   put(p.padded, a.out_d, a.out_h, a.out_w);
   put(p.in, a.in_d, a.in_h, a.in_w);
   put(p.before, a.pad_d, a.pad_h, a.pad_w);

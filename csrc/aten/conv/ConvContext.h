@@ -28,6 +28,7 @@ struct ConvContext {
 
   explicit ConvContext(const ConvCall& call);
 
+  bool in_groups() const { return unit || group; }
   int64_t vectors(int64_t n) const { return engine || n > vec ? 2 : 1; }
   int64_t nr(int64_t n) const { return unit ? unit->width() : group ? group->width() : vectors(n) * vec; }
   // The elements of a panel of `width` rows or columns and k taps.

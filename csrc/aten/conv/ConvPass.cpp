@@ -114,6 +114,12 @@ void run_residues(const ConvContext& c, const ConvCall& call, const Residues& re
   }
 }
 
+ConvDims padded_size(const ConvGeometry& g) {
+  ConvDims padded;
+  for (int d = 0; d < 3; d++) padded[d] = g.in[d] + 2 * g.padding[d];
+  return padded;
+}
+
 }  // namespace
 
 void run_passes(const ConvContext& c, const ConvCall& call, int64_t read_ahead, RunConvPass run) {
@@ -141,15 +147,18 @@ void run_unpadded_passes(const ConvContext& c, const ConvCall& call, RunConvPass
   run_residues(c, call, residues, p, run);
 }
 
+int64_t weight_pass_images(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image) {
+  const int64_t elements = call.g.groups * call.g.c_in * volume(padded_size(call.g));
+  return c.images_at_once(call.g.images, std::max(elements, scratch_per_image));
+}
+
 void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image, int64_t slice_k,
                        RunConvWeightPass run) {
   const ConvGeometry& g = call.g;
   const bool source_last = call.channels_last && tuning(c.device).gathers_channels;
   const at::Tensor &dw = call.w, x = source_last ? call.x : call.x.contiguous();
-  ConvDims padded;
-  for (int d = 0; d < 3; d++) padded[d] = g.in[d] + 2 * g.padding[d];
-  const int64_t numel = dw.numel(), elements = g.groups * g.c_in * volume(padded);
-  const int64_t step = c.images_at_once(g.images, std::max(elements, scratch_per_image));
+  const ConvDims padded = padded_size(g);
+  const int64_t numel = dw.numel(), step = weight_pass_images(c, call, scratch_per_image);
   const int64_t most_slices =
       std::max<int64_t>(1, kConvScratchBytes / (numel * static_cast<int64_t>(c10::elementSize(c.acc))));
   at::Tensor sum, parts;

@@ -83,6 +83,9 @@ struct ConvWeightPass {
   }
 };
 
+// The images of a pass of run_weight_passes().
+int64_t weight_pass_images(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image);
+
 using RunConvWeightPass = void (*)(const ConvContext&, const ConvWeightPass&);
 // `scratch_per_image`: elements of scratch memory per image, besides the padded image; `slice_k`: pixels per slice, 0
 // if a pass computes one sum over all of them.

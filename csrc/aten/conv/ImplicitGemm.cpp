@@ -10,6 +10,7 @@ namespace netcl {
 namespace {
 
 constexpr int64_t kWeightSliceDepth = 2048;  // depth of a slice, whose panel stays in a core's second-level cache
+constexpr int64_t kShortSliceDepth = 256;    // the least on a GPU
 constexpr int64_t kPanelBytes = 320 << 10;  // of the panels that multiply one tile before the next, for the same reason
 constexpr int64_t kDepthPerItem = 128;      // depth of a panel that a work-item packs
 constexpr int64_t kUnitVector = 8;          // conv_units: elements that a work-item moves to local memory at once
@@ -387,16 +388,25 @@ ConvContext product_context(const ConvCall& call, const Products& p) {
   return c;
 }
 
+// The depth of a weight gradient's slices. On a GPU, the slices of a pass are so many that each compute unit has two
+// work-groups, if the images allow it.
+int64_t slice_depth(const ConvContext& c, const ConvCall& call, int64_t scratch_per_image) {
+  if (!c.in_groups()) return kWeightSliceDepth;
+  const ConvGeometry& g = call.g;
+  const int64_t height = c.unit ? c.unit->height() : c.group->height();
+  const int64_t tiles = g.groups * ceil_div(g.taps(), height) * ceil_div(g.c_out, c.nr(g.c_out));
+  const int64_t depth = weight_pass_images(c, call, scratch_per_image) * volume(g.out);
+  return std::clamp(depth * tiles / enough_items(c.device, 2), kShortSliceDepth, kWeightSliceDepth);
+}
+
 }  // namespace
 
 std::optional<ConvContext> plan_product(const ConvCall& call) { return product_context(call, products(call)); }
 void run_product(const ConvCall& call, const ConvContext& c) {
   const ConvGeometry& g = call.g;
-  if (call.direction == ConvDirection::kWeightGradient)
-    run_weight_passes(c, call, g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out), kWeightSliceDepth,
-                      &gemm_weight_pass);
-  else
-    run_passes(c, call, 0, &gemm_pass);
+  if (call.direction != ConvDirection::kWeightGradient) return run_passes(c, call, 0, &gemm_pass);
+  const int64_t packed = g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out);
+  run_weight_passes(c, call, packed, slice_depth(c, call, packed), &gemm_weight_pass);
 }
 
 std::optional<ConvContext> plan_patches(const ConvCall& call) {

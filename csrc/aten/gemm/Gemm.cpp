@@ -37,6 +37,9 @@ constexpr int64_t kPanelElements = 4 << 20;    // largest number of elements in 
 constexpr int64_t kItemsPerUnit = 4;           // work-items per compute unit, for balance
 constexpr int64_t kMinItemWork = 1 << 15;      // multiply-adds; with fewer, a work-item costs more than it saves
 constexpr int64_t kSliceDepth = 2048;          // k per slice, if k is split
+constexpr int64_t kShortSlice = 128;           // the same in groups, if tiles leave most units idle
+constexpr int64_t kLeastSliced = 512;          // the least k that pays for adding up short slices
+constexpr int64_t kLeastPacked = 128;          // k per work-item that packs
 
 c10::ScalarType accumulator(c10::ScalarType type) {
   switch (type) {
@@ -345,7 +348,8 @@ std::optional<Fused> fused(const Job& job, const Panels& panels) {
   const double a_cost = g.m * (a_in_place ? 1 : kPackCost), b_cost = g.n * (p.b_in_place ? 1 : kPackCost);
   const int64_t cols = std::min<int64_t>(
       n_panels, std::bit_floor(static_cast<uint64_t>(std::max(1.0, std::sqrt(parts * b_cost / a_cost)))));
-  const int64_t rows = std::min(m_panels, ceil_div(parts, cols));
+  const int64_t few = std::min(m_panels, ceil_div(parts, cols));
+  const int64_t rows = even_parts(job.device(), batch_items * cols, few, std::min(m_panels, 2 * few));
   p.n_tiles = ceil_div(n_panels, cols);
   const int64_t depth = round_up(p.kc, panels.k_unroll) * panels.parts;
   p.item_panels = round_up(((p.b_in_place ? 1 : p.n_tiles) * panels.nr() + panels.mr) * depth, int64_t{16});
@@ -454,8 +458,12 @@ void run_packed(const Job& job, const Panels& panels) {
           p.n_tiles = ceil_div(n_panels, items);
           p.a_items = ceil_div(m_panels, p.m_tiles);
           const int64_t b_items = m0 == 0 ? ceil_div(n_panels, p.n_tiles) : 0;
-          pack.launch(job.op, job.queue, {static_cast<size_t>(p.a_items + b_items), batches}, {1, 1}, part.a(),
-                      part.b(), buf(pa), buf(pb), p);
+          const auto pack_items = static_cast<int64_t>((p.a_items + b_items) * batches);
+          const int64_t pieces = even_parts(job.device(), pack_items, 1, p.k / kLeastPacked);
+          p.kc = round_up<int64_t>(ceil_div(p.k, pieces), kPackDepth);
+          const auto depths = static_cast<size_t>(ceil_div(p.k, p.kc));
+          pack.launch(job.op, job.queue, {static_cast<size_t>(p.a_items + b_items), batches, depths}, {1, 1, 1},
+                      part.a(), part.b(), buf(pa), buf(pb), p);
 
           Defs mul_defs = defs;
           panels.define(part.outputs(mul_defs));
@@ -500,9 +508,12 @@ struct Slices {
 };
 std::optional<Slices> plan_slices(const Job& job) {
   const GemmArgs& g = job.g;
-  const int64_t tiles = ceil_div(g.m, int64_t{64}) * ceil_div(g.n, int64_t{64});
-  if (job.batches() != 1 || g.k < 2 * kSliceDepth || tiles >= 2 * job.units()) return {};
-  const int64_t slices = std::min(ceil_div(g.k, kSliceDepth), ceil_div(kItemsPerUnit * job.units(), tiles));
+  const auto tiles_of = [&](int64_t side) { return ceil_div(g.m, side) * ceil_div(g.n, side); };
+  const bool idle = job.in_groups && 4 * tiles_of(64) < job.units();
+  const int64_t tiles = tiles_of(idle ? 32 : 64), most_deep = idle ? kShortSlice : kSliceDepth;
+  const int64_t least = idle ? kLeastSliced : 2 * kSliceDepth;
+  if (job.batches() != 1 || g.k < least || tiles >= 2 * job.units()) return {};
+  const int64_t slices = std::min(ceil_div(g.k, most_deep), ceil_div(kItemsPerUnit * job.units(), tiles));
   if (slices < 2) return {};
   const int64_t depth = round_up(ceil_div(g.k, slices), int64_t{16});
   return Slices{depth, ceil_div(g.k, depth)};

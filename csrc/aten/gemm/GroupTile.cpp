@@ -28,6 +28,8 @@ constexpr std::array<GroupTile, 10> kTiles{{
     {8, 8, 2, 2, 8},
 }};
 constexpr GroupTile kUsual{16, 16, 4, 4, 16};
+// For products of few rows and columns. The last one reads local memory twice as often per sum.
+constexpr GroupTile kSmall{8, 8, 4, 4, 16}, kSmallest{8, 8, 2, 2, 8};
 
 // Each vendor's tile for large products is the largest usual one that its compiler keeps in registers
 // (tools/gpu_lab.py): 64 sums per work-item for NVIDIA and AMD, 32 for Intel. None was measured, so `python -m
@@ -50,8 +52,11 @@ bool fits(const Device& device, c10::ScalarType acc, const GroupTile& t) {
          bytes <= static_cast<int64_t>(device.info().local_mem_size);
 }
 
+int64_t groups_of(const GroupTile& t, int64_t m, int64_t n, int64_t batches) {
+  return ceil_div(m, t.height()) * ceil_div(n, t.width()) * batches;
+}
 bool fills(const Device& device, const GroupTile& t, int64_t m, int64_t n, int64_t batches) {
-  return ceil_div(m, t.height()) * ceil_div(n, t.width()) * batches >= enough_items(device, 1);
+  return groups_of(t, m, n, batches) >= enough_items(device, 1);
 }
 
 GroupTile first_fitting(const Device& device, c10::ScalarType acc, const GroupTile& wanted) {
@@ -137,8 +142,15 @@ NETCL_LIBRARY_FRAGMENT(netcl, m) {
 GroupTile group_tile(const Device& device, c10::ScalarType acc, int64_t m, int64_t n, int64_t batches) {
   const GroupTile tile = choices().get(device, acc);
   if (device.is_cpu() || fills(device, tile, m, n, batches)) return tile;
-  const GroupTile usual = first_fitting(device, acc, kUsual);
-  return usual.width() * usual.height() < tile.width() * tile.height() ? usual : tile;
+  GroupTile best = tile;
+  for (const GroupTile& wanted : {kUsual, kSmall, kSmallest}) {
+    const GroupTile t = first_fitting(device, acc, wanted);
+    // The smallest tile pays where the others leave half of the units idle.
+    if (wanted == kSmallest && 2 * groups_of(best, m, n, batches) > enough_items(device, 1)) break;
+    if (t.width() * t.height() < best.width() * best.height()) best = t;
+    if (fills(device, best, m, n, batches)) break;
+  }
+  return best;
 }
 
 GroupTile conv_tile(const Device& device, c10::ScalarType acc, int64_t m, int64_t n, int64_t batches) {

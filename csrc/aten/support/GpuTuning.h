@@ -15,11 +15,11 @@ inline constexpr Tuning kGpuTuning = [] {
 
   // Most work-items take one unit.
   t.least_chunk = t.most_chunk = t.losses = t.least_draws = t.most_draws = t.boxes = t.box_rows = 1;
-  t.unpacked = t.packed = t.gemm_sums = t.offsets = 1;
+  t.unpacked = t.packed = t.gemm_sums = t.conv_sums = t.offsets = 1;
   t.grain = t.draw_items = 16;
   t.padded = t.sort_results = 64;
   t.counted = 8;
-  t.norm_rows = t.conv_sums = 4;
+  t.norm_rows = 4;
   t.offset_block = t.sort_run = 32;  // kUnitDepth (MatrixUnits.h), kShortRun (args/sort.h)
   t.sort_piece = 256;
 

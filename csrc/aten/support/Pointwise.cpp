@@ -409,7 +409,8 @@ void set_shape(const at::TensorIteratorBase& iter, int nargs, PointwiseSpace& l)
 Split split(const Device& device, int64_t n, int64_t vec) {
   // A few pieces per core, none too small to pay for its scheduling.
   const Tuning& t = tuning(device);
-  const int64_t chunk = round_up(std::clamp(even_part(device, n), t.least_chunk, t.most_chunk), vec);
+  const int64_t part = std::clamp(even_part(device, n), t.least_chunk, t.most_chunk);
+  const int64_t chunk = round_up(part == t.most_chunk ? evened(device, n, part) : part, vec);
   return {chunk, static_cast<size_t>(ceil_div(n, chunk)), t.element_group};
 }
 

@@ -21,6 +21,7 @@ constexpr int64_t kItemElements = 65536;     // elements that pay for a work-ite
 constexpr int64_t kSegmentElements = 65536;  // elements that pay for a second launch
 constexpr int64_t kLongRow = 32;             // a dense row at least this long is reduced along its lanes,
 constexpr int64_t kLongNarrowRow = 129;      // or this long, if its lanes can be transposed
+constexpr int64_t kNarrowPanel = 4;          // vectors of outputs side by side, if wide tiles are few
 constexpr int64_t kTransposedPanel = 8;      // vectors of outputs side by side, if lanes are transposed
 constexpr int64_t kGroup = 256;              // largest work-group of reduce_group
 constexpr int64_t kGroupRow = 16;            // a dense row at least this long is reduced by several work-items of a GPU
@@ -86,6 +87,7 @@ Plan plan_cpu(const Device& device, const Reduction& p, int64_t lanes, ReducePar
   const Dim &row = p.reduced[0], &column = p.kept[0];
   const int64_t element = c10::elementSize(p.in.dtype);
   const int64_t target = enough_items(device);
+  const bool spread = has_many_units(device) && lanes > 1;  // narrower tiles and shorter segments, if these are few
   // Rows of 16 numbers of 32 bits are read as vectors and transposed, so that each output has a lane.
   const bool transposed = row.in == element && p.reduced.size() == 1 && column.size >= lanes && lanes == 16 &&
                           column.in > 0 && row.size < kLongNarrowRow;
@@ -101,13 +103,15 @@ Plan plan_cpu(const Device& device, const Reduction& p, int64_t lanes, ReducePar
   int64_t width = 1;
   params.tiles = params.outputs;
   if (!inner) {
+    const auto tiles = [&] { return ceil_div(column.size, plan.vec * plan.panel) * (params.outputs / column.size); };
+    if (spread && tiles() < target) plan.panel = std::min(plan.panel, kNarrowPanel);
     width = std::min(column.size, plan.vec * plan.panel);
-    params.tiles = ceil_div(column.size, plan.vec * plan.panel) * (params.outputs / column.size);
+    params.tiles = tiles();
   }
   int64_t segments = 1;
   if (params.tiles < target) {
-    segments =
-        std::min(ceil_div(target, params.tiles), std::max<int64_t>(params.reduced * width / kSegmentElements, 1));
+    const int64_t least = spread ? kSegmentElements / 4 : kSegmentElements;
+    segments = std::min(ceil_div(target, params.tiles), std::max<int64_t>(params.reduced * width / least, 1));
   }
   cut(params, segments, inner ? kReduceBlock : kReduceRows);
   params.tiles_per_item =

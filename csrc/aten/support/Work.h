@@ -30,9 +30,35 @@ inline int64_t enough_items(const Device& device, int64_t per_unit = kItemsPerUn
   return gpu && !device.is_cpu() ? gpu : per_unit * static_cast<int64_t>(device.compute_units());
 }
 
+// Splits were measured on CPUs of two units. One of more units takes others that its units share more evenly.
+inline bool has_many_units(const Device& device) { return enough_items(device, 1, 1) > 2; }
+
+// Of `n` equal units of work, how many a work-item takes: `most`, or fewer if many compute units are then done sooner.
+inline int64_t evened(const Device& device, int64_t n, int64_t most) {
+  const int64_t units = enough_items(device, 1), rounds = n > 0 ? ceil_div(n, most * units) : 0;
+  if (!has_many_units(device) || rounds > 16) return most;
+  const auto longest = [&](int64_t each) { return ceil_div(ceil_div(n, each), units) * each; };
+  int64_t best = most;
+  for (int64_t r = std::max<int64_t>(rounds, 1); r <= 2 * rounds; r++)
+    if (const int64_t each = ceil_div(n, r * units); 100 * longest(each) < 97 * longest(best)) best = each;
+  return best;
+}
+
+// Into how many parts each of `sets` equal sets of work is divided: `parts`, or up to `most` for the same reason.
+inline int64_t even_parts(const Device& device, int64_t sets, int64_t parts, int64_t most) {
+  const int64_t units = enough_items(device, 1);
+  const auto rounds = [&](int64_t n) { return ceil_div(sets * n, units); };
+  int64_t best = parts;
+  for (int64_t n = parts + 1; n <= most && has_many_units(device); n++) {
+    if (20 * rounds(best) * units <= 21 * sets * best) break;
+    if (rounds(n) * best < rounds(best) * n) best = n;
+  }
+  return best;
+}
+
 // Of `n` units of work, as many per work-item as leave the device busy.
 inline int64_t even_part(const Device& device, int64_t n, int64_t per_unit = kItemsPerUnit) {
-  return ceil_div(n, enough_items(device, per_unit));
+  return evened(device, n, ceil_div(n, enough_items(device, per_unit)));
 }
 
 // Units of work per work-item: on a CPU all `n`, which lie together, on a GPU one.

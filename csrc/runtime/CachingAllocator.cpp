@@ -1,6 +1,7 @@
 #include "runtime/CachingAllocator.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <array>
@@ -14,7 +15,6 @@
 #include "runtime/AddressSpace.h"
 #include "runtime/Counters.h"
 #include "runtime/Environment.h"
-#include "runtime/Event.h"
 #include "runtime/HugePages.h"
 #include "runtime/Log.h"
 #include "runtime/OpName.h"
@@ -554,9 +554,10 @@ void wait_for_recorded_streams(Queue& queue, const c10::DataPtr& memory) {
   for (const auto id : pool(index).recorded_streams(memory.get_context())) {
     Queue& other = queue_at(index, id);
     if (&other == &queue || other.idle()) continue;
-    Event so_far;
-    so_far.record(other);
-    so_far.block(queue);
+    const Mark so_far = other.mark();
+    if (!so_far.event) continue;
+    const auto release = c10::make_scope_exit([&so_far] { cl().clReleaseEvent(so_far.event); });
+    queue.wait(so_far.event);
   }
 }
 

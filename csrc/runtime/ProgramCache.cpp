@@ -302,7 +302,7 @@ cl_program add_program(Device& device, const Program& program, cl_program built)
 // vectors go to memory and back. flatten inlines them all the same.
 std::string compiled_text(const Device& device, const std::string& source) {
 #ifdef __aarch64__
-  if (is_pocl(device) && device.is_cpu()) {
+  if (is_pocl(device)) {
     return "#pragma clang attribute push(__attribute__((flatten)), apply_to = function)\n" + source +
            "\n#pragma clang attribute pop\n";
   }

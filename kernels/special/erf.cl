@@ -52,7 +52,7 @@ static inline VT ndtri_of(VT p) {
   const VT x = 2 * p - 1, a = fabs(x), tail = 2 * (p < K(0.5) ? p : 1 - p);
   const VT t = a < K(0.5) ? 1 - a : tail, y = erf_inverse(a < K(0.5) ? a : 1 - tail, t);
   const VT inside = small_or(x, copysign(y, x)) / SQRT1_2;
-  return (p > 0) & (p < 1) ? inside : p == 0 ? (VT)(-INFINITY) : p == 1 ? (VT)(INFINITY) : (VT)(NAN);
+  return ((p > 0) & (p < 1)) ? inside : p == 0 ? (VT)(-INFINITY) : p == 1 ? (VT)(INFINITY) : (VT)(NAN);
 }
 // log(erfc(-x / sqrt(2)) / 2)
 static inline ST log_ndtr_scalar(ST x) {

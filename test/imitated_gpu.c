@@ -10,8 +10,15 @@
 #include <string.h>
 
 typedef void* Handle;  // of a device, a queue, a buffer ...
-enum { kSuccess = 0, kInvalidValue = -30, kInvalidBinary = -42, kInvalidArgs = -52, kInvalidGroup = -54,
-       kInvalidItem = -55, kInvalidGlobal = -63 };
+enum {
+  kSuccess = 0,
+  kInvalidValue = -30,
+  kInvalidBinary = -42,
+  kInvalidArgs = -52,
+  kInvalidGroup = -54,
+  kInvalidItem = -55,
+  kInvalidGlobal = -63
+};
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -60,8 +67,7 @@ int clGetProgramBuildInfo(Handle program, Handle device, unsigned what, size_t s
   static char log[1 << 16];
   pthread_mutex_lock(&mutex);
   size_t length = snprintf(log, sizeof(log), "ptxas info    : 0 bytes gmem\n");
-  const int error =
-      THEIRS(clGetProgramBuildInfo)(program, device, what, sizeof(log) - length, log + length, NULL);
+  const int error = THEIRS(clGetProgramBuildInfo)(program, device, what, sizeof(log) - length, log + length, NULL);
   for (length = strlen(log); length && log[length - 1] == '\n'; length--) log[length - 1] = 0;
   if (needed) *needed = length + 1;
   if (!error && value && size > length) memcpy(value, log, length + 1);
@@ -116,8 +122,10 @@ Handle clCreateProgramWithBinary(Handle context, unsigned count, const Handle* d
     if (status) status[i] = good ? kSuccess : kInvalidBinary;
   }
   Handle program = NULL;
-  if (good) program = THEIRS(clCreateProgramWithBinary)(context, count, devices, lengths, binaries, status, error);
-  else if (error) *error = kInvalidBinary;
+  if (good)
+    program = THEIRS(clCreateProgramWithBinary)(context, count, devices, lengths, binaries, status, error);
+  else if (error)
+    *error = kInvalidBinary;
   for (unsigned i = 0; i < count; i++) free((void*)binaries[i]);
   return program;
 }

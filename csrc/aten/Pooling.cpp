@@ -129,10 +129,9 @@ Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
 
 // The elements of vectors along x: 1 if they do not pay.
 int64_t lanes_along_x(const Tensor& t, const PoolParams& p) {
-  const bool windows = !p.adaptive && p.out[2] >= 4, elements = p.in[2] / p.out[2] >= 8;
+  const bool windows = !p.adaptive && p.out[2] >= 4, many = windows ? p.out[2] >= 12 : p.in[2] / p.out[2] >= 8;
   const bool fits = !wide_index(p, plane_size(p)) && compute_type(t.scalar_type()) == c10::kFloat;
-  if (!fits) return 1;
-  return std::min<int64_t>((windows && p.out[2] >= 12) || (!windows && elements) ? 8 : 4, tuning(netcl::device_of(t)).lanes);
+  return fits ? std::min<int64_t>(many ? 8 : 4, tuning(netcl::device_of(t)).lanes) : 1;
 }
 
 // The variant of a kernel of pool.cl, and its work-items.

@@ -459,7 +459,7 @@ class Pool {
   std::unordered_map<uintptr_t, Block*> active_;
   std::vector<Waiting> waiting_;
   std::atomic<size_t> recorded_{0};  // blocks with streams of record_stream
-  size_t reserved_ = 0, most_ = 0;  // most_: the most in use by tensors since the cache was last emptied
+  size_t reserved_ = 0, most_ = 0;   // most_: the most in use by tensors since the cache was last emptied
   double fraction_ = 1.0;
   c10::CachingDeviceAllocator::DeviceStats stats_;
 };

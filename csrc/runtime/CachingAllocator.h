@@ -23,9 +23,9 @@ size_t allocated_bytes(const void* address);
 // late report it, returns cached memory to the driver and calls `enqueue` again. If it fails again, raises what `call`
 // met.
 void retry_with_free_memory(Queue& queue, cl_int err, const char* call, const std::function<cl_int()>& enqueue);
-// For a command of `queue` that writes this memory in place: it waits for the other streams that were recorded to use it
-// (Tensor.record_stream). Autograd adds a gradient to another in place if nobody else has it, but a command of another
-// stream may still read it.
+// For a command of `queue` that writes this memory in place: it waits for the other streams that were recorded to use
+// it (Tensor.record_stream). Autograd adds a gradient to another in place if nobody else has it, but a command of
+// another stream may still read it.
 void wait_for_recorded_streams(Queue& queue, const c10::DataPtr& memory);
 // Returns the cached memory of one stream to the driver.
 void release_stream(c10::DeviceIndex device, c10::StreamId stream);

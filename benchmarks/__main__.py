@@ -51,13 +51,8 @@ def main() -> int:
         results.append(measure(case, args.samples, args.sample_ms / 1e3, compare=not args.no_cpu))
         torch.netcl.empty_cache()
     facts = report.environment()
-    table = report.markdown(results, facts, baseline)
-    print(table)
-    if args.markdown:
-        args.markdown.write_text(table)
-    if args.json:
-        content = {"environment": facts, "results": [r.as_dict() for r in results]}
-        args.json.write_text(json.dumps(content, indent=1) + "\n")
+    page = report.markdown(results, facts, baseline)
+    report.write(args, page, facts, results=[r.as_dict() for r in results])
     return 0
 
 

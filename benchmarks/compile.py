@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import subprocess
 import sys
@@ -272,11 +271,6 @@ def main(arguments: list[str]) -> int:
             cold, warm = first_step(folder), first_step(folder)
         both = {"compile/cold_gpt": (*cold, 40.0), "compile/warm_gpt": (*warm, 8.0)}
         firsts = [(name, *both[name]) for name in first]
-    text = table(results, firsts, facts)
-    print(text)
-    if args.markdown:
-        args.markdown.write_text(text)
-    if args.json:
-        content = {"environment": facts, "results": [asdict(r) for r in results], "first": firsts}
-        args.json.write_text(json.dumps(content, indent=1) + "\n")
+    content = {"results": [asdict(r) for r in results], "first": firsts}
+    report.write(args, table(results, firsts, facts), facts, **content)
     return 0

@@ -9,7 +9,6 @@ shows that: with two units it is 2.0.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -245,8 +244,5 @@ def main(arguments: list[str]) -> int:
         torch.netcl.empty_cache()
         if args.markdown:  # after each loop: a run takes a quarter of an hour, and may be stopped
             args.markdown.write_text(table(rows, facts))
-    print(table(rows, facts))
-    if args.json:
-        content = [{**asdict(r), "share": r.share} for r in rows]
-        args.json.write_text(json.dumps({"environment": facts, "results": content}, indent=1) + "\n")
+    report.write(args, table(rows, facts), facts, results=[{**asdict(r), "share": r.share} for r in rows])
     return 0

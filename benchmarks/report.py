@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
+import json
 import os
 import platform
 from collections.abc import Callable
@@ -150,6 +152,15 @@ def environment() -> dict[str, object]:
         "python": platform.python_version(),
         "date": date.today().isoformat(),
     }
+
+
+def write(args: argparse.Namespace, text: str, facts: dict[str, object], **content: object) -> None:
+    """Prints the page, and writes the files that the options of harness.add_options ask for."""
+    print(text)
+    if args.markdown:
+        args.markdown.write_text(text)
+    if args.json:
+        args.json.write_text(json.dumps({"environment": facts, **content}, indent=1) + "\n")
 
 
 def seconds(value: float) -> str:

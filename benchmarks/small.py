@@ -6,7 +6,6 @@ The targets are times of torch CPU's eager mode, which has no command to hand to
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -190,10 +189,5 @@ def main(arguments: list[str]) -> int:
         bar.set_description(small.case.name)
         result = measure(small.case, args.samples, args.sample_ms / 1e3, compare=not args.no_cpu)
         rows.append(row(small, result, report.Run(facts).pocl))
-    text = table(rows, facts)
-    print(text)
-    if args.markdown:
-        args.markdown.write_text(text)
-    if args.json:
-        args.json.write_text(json.dumps({"environment": facts, "results": rows}, indent=1) + "\n")
+    report.write(args, table(rows, facts), facts, results=rows)
     return 0

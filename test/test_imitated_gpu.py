@@ -105,7 +105,7 @@ for _ in range(3):  # mapped memory returns to the driver
         self.assertEqual(self.run_program(program), "0.0\n6.0\n30.0 5.0\n")
 
     def test_streams(self):
-        self.run_script("-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", HERE / "test_streams.py")
+        self.run_script("-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", "-m", "", HERE / "test_streams.py")
 
     def test_logs(self):
         """What a compiler says of a program without an error is not shown, and an error in full."""

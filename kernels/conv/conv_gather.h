@@ -8,7 +8,9 @@ enum {
   a_lines_apart = ALONG_K ? ITEMS * A_EACH / KC : 0,
   a_k_apart = ALONG_K ? 0 : ITEMS / HEIGHT * A_EACH
 };
-typedef char one_row_each[ALONG_K || ITEMS >= HEIGHT ? 1 : -1];
+#if !ALONG_K && ITEMS < HEIGHT
+#error "a work-item has one row"
+#endif
 
 static inline uint first_line(uint id) { return ALONG_K ? id / (KC / A_EACH) : id % HEIGHT; }
 static inline uint first_tap(uint id) { return ALONG_K ? id % (KC / A_EACH) * A_EACH : id / HEIGHT * A_EACH; }

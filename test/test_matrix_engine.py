@@ -124,10 +124,13 @@ class TestProducts(TestCase):
         self.assert_used()
 
     @parametrize("engine", ENGINES)
-    @parametrize("shape", [(96, 64, 96), (100, 85, 67), (33, 300, 61), (20, 24, 2100), (270, 260, 250)])
+    @parametrize(
+        "shape",
+        [(96, 64, 96), (100, 85, 67), (33, 300, 61), (20, 24, 2100), (270, 260, 250), (300, 290, 700), (1300, 20, 64)],
+    )
     def test_whole_numbers_are_exact(self, engine, shape):
-        # Sums stay below 2^24, so the only rounding is the one to bfloat16. The last two shapes are too deep, and too
-        # large, for one launch.
+        # Sums stay below 2^24, so the only rounding is the one to bfloat16. (20, 24, 2100) is too deep and the next two
+        # are too large for one launch, (300, 290, 700) keeps sums between blocks of k, the last one streams A.
         self.use(engine)
         m, n, k = shape
         xs, ys = list(orders(whole((m, k), 1))), list(orders(whole((k, n), 2)))
@@ -162,6 +165,8 @@ class TestProducts(TestCase):
             x[17, 40] = -float("inf")
             x[40, 2] = float("nan")
             y[5, 7] = 0  # Inf * 0
+            y[5, 8:20] = torch.tensor([1, -2, 2.0**-14]).repeat(4)  # in two parts, the second is 0
+            x[50, 60] = 1
             y[60, 50] = float("inf")
             expected, actual = x.float() @ y.float(), (x.to(device()) @ y.to(device())).cpu()
             self.assertEqual(actual.isnan(), expected.isnan())
@@ -219,7 +224,21 @@ class TestProducts(TestCase):
         self.assertEqual(used, bool(EMULATOR))
 
     @parametrize("engine", ENGINES)
-    @parametrize("case", ["plain", "strided", "groups", "one_image", "rows_of_four", "few_pixels", "transposed", "3d"])
+    @parametrize(
+        "case",
+        [
+            "plain",
+            "strided",
+            "groups",
+            "one_image",
+            "rows_of_four",
+            "few_pixels",
+            "transposed",
+            "3d",
+            "blocks",
+            "wide_blocks",
+        ],
+    )
     def test_convolution(self, engine, case):
         # The numbers are integers, so each direction is exact and rounded once.
         self.use(engine)
@@ -232,9 +251,11 @@ class TestProducts(TestCase):
             "few_pixels": ((1, 16, 4, 4), (130, 16, 3, 3), dict()),
             "transposed": ((1, 7, 6, 5), (7, 20, 3, 3), dict(stride=2, padding=1, output_padding=1)),
             "3d": ((1, 3, 5, 6, 7), (18, 3, 2, 3, 3), dict(padding=1)),
+            "blocks": ((2, 32, 12, 13), (32, 32, 3, 3), dict(padding=1)),  # whole blocks of channels
+            "wide_blocks": ((2, 32, 5, 6), (128, 32, 2, 3), dict(padding=1, stride=2)),
         }[case]
         function = F.conv_transpose2d if case == "transposed" else (F.conv3d if case == "3d" else F.conv2d)
-        halves = engine == "amx" and case in ("plain", "rows_of_four", "few_pixels")
+        halves = engine == "amx" and case in ("plain", "rows_of_four", "few_pixels", "wide_blocks")
         dtypes = [torch.bfloat16] + [torch.float16] * halves
 
         def run(x, w, b, where, dtype, memory_format):
@@ -273,7 +294,6 @@ class TestProducts(TestCase):
         for a, e in zip(actual, expected, strict=True):
             self.assertEqual(a.cpu(), e.bfloat16().float(), atol=0, rtol=0)
         self.assert_used()
-
 
     @parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_attention_amx(self, dtype):

@@ -152,7 +152,10 @@ ALWAYS_INLINE void prepare_rows(const Tile* T) {
         continue;
       }
 #endif
-      if (count == 32 && neighbours && contiguous < 16) {
+      if (count == 32 && contiguous - r % contiguous >= 32) {
+        for (int i = 0; i < MR; i++)
+          vstore16(PAIRS_ALONG_K(IN, T->x + T->row[i] + tap[0], part), 0, (__global uint*)(to + AT_A(i, 0)));
+      } else if (count == 32 && neighbours && contiguous < 16) {
         pack_across(T->x, T->row, tap, true, part, to);
       } else if (count == 32 && fours && contiguous < 8) {
         pack_across(T->x, T->row, tap, false, part, to);

@@ -3,7 +3,12 @@
 // ENGINE_AMX or ENGINE_AVX512_BF16 with PARTS if a matrix engine multiplies (gemm_engine.h).
 #include "gemm/gemm_micro.h"
 
+// If k has several blocks, kc deep, SUMS is the number of a macro-tile's tiles, whose sums stay in the second-level
+// cache meanwhile: there local memory lies.
 __kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const GemmParams P, const GemmScalars S) {
+#ifdef SUMS
+  __local VT sums[SUMS][2 * MR];
+#endif
   const long batch = get_global_id(2), kp = PADDED_K(P.k);
   __global const panel_t* A = PTR(pa, const panel_t) + batch * P.a_panels;
   __global const panel_t* B = PTR(pb, const panel_t) + batch * P.b_panels;
@@ -12,10 +17,33 @@ __kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const GemmParams P, 
   const long n_begin = get_global_id(1) * P.n_tiles, n_end = min(n_begin + P.n_tiles, (P.n + NR - 1) / NR);
   VT t[2 * MR + SPARE_VECTORS];
   ENGINE_BEGIN();
-  for (long j = n_begin; j < n_end; j++)
-    for (long i = m_begin; i < m_end; i++) {
-      micro_kernel(A + i * kp * MR * PARTS, B + j * kp * NR * PARTS, kp, P.n - j * NR, t);
-      store_tile(&E, t, i * MR, j * NR, P.m, P.n);
-    }
+  for (long k0 = 0; k0 < kp; k0 += P.kc) {
+    const long depth = min(P.kc, kp - k0), next = k0 + depth < kp ? k0 + depth : 0;
+    for (long i = m_begin; i < m_end; i++)
+      for (long j = n_begin; j < n_end; j++) {
+        const long tile = (i - m_begin) * P.n_tiles + j - n_begin;
+        __global const panel_t* a = A + (i * kp + k0) * MR * PARTS;
+        __global const panel_t* b = B + (j * kp + k0) * NR * PARTS;
+#ifdef SUMS
+        __local VT* s = sums[tile];
+#else
+        VT* s = t;
+#endif
+#ifdef ENGINE_AMX
+        // Four tiles prefetch a panel of the next block, or of A below this macro-tile.
+        const long panel = tile / 4, quarter = tile % 4 * depth / 4, below = next ? 0 : P.m_tiles;
+        __global const panel_t* fetched =
+            panel < P.m_tiles
+                ? A + (min(m_begin + below + panel, (P.m - 1) / MR) * kp + next + quarter) * MR * PARTS
+                : B + (min(n_begin + panel - P.m_tiles, (P.n - 1) / NR) * kp + next + quarter) * NR * PARTS;
+        multiply_panels(a, b, depth / 32, k0 ? (ulong)s : 0, next ? (ulong)s : (ulong)t, fetched);
+#else
+        micro_kernel(a, b, depth, P.n - j * NR, t);
+        for (int x = 0; k0 && x < 2 * MR; x++) t[x] += s[x];
+        for (int x = 0; next && x < 2 * MR; x++) s[x] = t[x];
+#endif
+        if (!next) store_tile(&E, t, i * MR, j * NR, P.m, P.n);
+      }
+  }
   ENGINE_END();
 }

@@ -99,7 +99,13 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
         const long rs = 4, as = 4 * MR;  // each constant saves a register
 #endif
         for (long j = n_begin; j < n_end; j++) {
-#ifdef ENGINE
+#if defined(ENGINE_AMX)
+          // Each product prefetches a part of the rows that are packed next.
+          const long part = (j - n_begin) * kp / 32 * 512;
+          __global const uchar* rows_below = (__global const uchar*)(at + MR * P.a.rs);
+          __global const panel_t* b = pb + (j - n_packed) * NR * kp * PARTS;
+          multiply_panels(pa, b, kp / 32, 0, (ulong)t, (__global const panel_t*)(rows_below + part));
+#elif defined(ENGINE)
           micro_kernel(pa, pb + (j - n_packed) * NR * kp * PARTS, kp, P.n - j * NR, t);
 #else
           const bool packed = j >= n_packed;

@@ -14,12 +14,16 @@ typedef ushort panel_t;
 
 // --- packing ------------------------------------------------------------------------------------------------------
 // Part `part` of each number. The first of two parts is truncated, not rounded, so that no finite number becomes Inf.
+// The second one has the same sign. It is never 0, so that Inf times it is Inf, unless the number is 0 or (float) less
+// than 2^-100; so it is at least 2^-126, which changes no sum.
 #if PARTS == 2
-#define NETCL_PART_OF(V)                                                                        \
-  static inline ushort##V part_of##V(float##V v, int part) {                                    \
-    const uint##V bits = as_uint##V(v), top = bits & 0xffff0000u, nan = (uint##V)(0x7fc00000u); \
-    const uint##V high = (bits & 0x7fffffffu) > (uint##V)(0x7f800000u) ? nan : top;             \
-    return part ? bf16_narrow##V(v - as_float##V(high)) : convert_ushort##V(high >> 16);        \
+#define NETCL_PART_OF(V)                                                                             \
+  static inline ushort##V part_of##V(float##V v, int part) {                                         \
+    const uint##V bits = as_uint##V(v), top = bits & 0xffff0000u, size = bits & 0x7fffffffu;         \
+    if (!part) return convert_ushort##V((size > 0x7f800000u ? (uint##V)(0x7fc00000u) : top) >> 16);  \
+    const uint##V rest = as_uint##V(v - as_float##V(top)), far = (rest & 0x7fffffffu) - 0x00800000u; \
+    const uint##V least = size < 0x0d800000u ? (uint##V)(0) : (bits & 0x80000000u) | 0x00800000u;    \
+    return bf16_narrow##V(as_float##V(far < 0x7f000000u ? rest : least));                            \
   }
 #else
 #define NETCL_PART_OF(V) \
@@ -131,7 +135,6 @@ static inline void pack_b(__global const STORAGE(INB)* from, long cs, long ks, i
 #endif
 
 // --- the product --------------------------------------------------------------------------------------------------
-// t (MR x NR floats, and SPARE_VECTORS vectors after them) += one part of a panel of A times one part of a panel of B.
 // The compiler does not know of these registers, so they are used only within one asm statement, except for the tiles,
 // which nothing else uses.
 #ifdef ENGINE_AMX
@@ -147,32 +150,49 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
 #define ENGINE_END() __asm__ volatile("tilerelease" ::: "memory")
 #define SPARE_VECTORS 0
 
-static inline void multiply_part(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
-  __asm__ volatile(
-      "tileloadd (%[t], %[row], 1), %%tmm0\n\t"
-      "tileloadd 64(%[t], %[row], 1), %%tmm1\n\t"
-      "tileloadd 2048(%[t], %[row], 1), %%tmm2\n\t"
-      "tileloadd 2112(%[t], %[row], 1), %%tmm3\n"
-      "1:\n\t"
-      "tileloadd (%[a], %[line], 1), %%tmm4\n\t"
-      "tileloadd (%[b], %[row], 1), %%tmm6\n\t"
-      "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t"
-      "tileloadd 64(%[b], %[row], 1), %%tmm7\n\t"
-      "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
-      "tileloadd 1024(%[a], %[line], 1), %%tmm5\n\t"
-      "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"
-      "tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n\t"
-      "addq %[ahead], %[a]\n\t"
-      "addq %[ahead], %[b]\n\t"
-      "decq %[n]\n\t"
-      "jnz 1b\n\t"
-      "tilestored %%tmm0, (%[t], %[row], 1)\n\t"
-      "tilestored %%tmm1, 64(%[t], %[row], 1)\n\t"
-      "tilestored %%tmm2, 2048(%[t], %[row], 1)\n\t"
-      "tilestored %%tmm3, 2112(%[t], %[row], 1)"
-      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(blocks)
-      : [t] "r"(t), [line] "r"(64L), [row] "r"(128L), [ahead] "r"(2048L * PARTS)
-      : "memory", "cc");
+// Steps of 32 along k. tmm0 to 3 are the sums, 4 and 5 the tiles of A, 6 and 7 those of B. Each step prefetches 512
+// bytes of what comes next into the second-level cache.
+#define LOAD_A(at0, at1) \
+  "tileloadd " #at0 "(%[a], %[line], 1), %%tmm4\n\ttileloadd " #at1 "(%[a], %[line], 1), %%tmm5\n\t"
+#define LOAD_B(at0, at1) \
+  "tileloadd " #at0 "(%[b], %[row], 1), %%tmm6\n\ttileloadd " #at1 "(%[b], %[row], 1), %%tmm7\n\t"
+#define FETCH(at) "prefetcht1 " #at "(%[next])\n\t"
+#define FETCH_TWO(at0, at1) FETCH(at0) FETCH(at1)
+#define MULTIPLY                         \
+  "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t" \
+  "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t" \
+  "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t" \
+  "tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n\t"
+#if PARTS == 2
+#define STEP                                                                                                 \
+  LOAD_A(0, 1024)                                                                                            \
+  LOAD_B(0, 64) FETCH_TWO(0, 64) MULTIPLY LOAD_B(2048, 2112) FETCH_TWO(128, 192) MULTIPLY LOAD_A(2048, 3072) \
+      FETCH_TWO(256, 320) MULTIPLY LOAD_B(0, 64) FETCH_TWO(384, 448) MULTIPLY
+#else
+#define STEP \
+  LOAD_A(0, 1024) LOAD_B(0, 64) FETCH_TWO(0, 64) FETCH_TWO(128, 192) FETCH_TWO(256, 320) FETCH_TWO(384, 448) MULTIPLY
+#endif
+#define EACH_TILE(X) X(0, 0) X(64, 1) X(2048, 2) X(2112, 3)
+#define FETCH_SUMS(at, n) "tileloadd " #at "(%[t], %[row], 1), %%tmm" #n "\n\t"
+#define KEEP_SUMS(at, n) "tilestored %%tmm" #n ", " #at "(%[t], %[row], 1)\n\t"
+#define CLEAR_SUMS(at, n) "tilezero %%tmm" #n "\n\t"
+
+// to = the product (+ the sums at `from`, unless it is null) of `blocks` steps.
+static inline void multiply_panels(__global const panel_t* a, __global const panel_t* b, long blocks, ulong from,
+                                   ulong to, __global const panel_t* next) {
+  if (from)
+    __asm__ volatile(EACH_TILE(FETCH_SUMS)::[t] "r"(from), [row] "r"(128L) : "memory");
+  else
+    __asm__ volatile(EACH_TILE(CLEAR_SUMS)::: "memory");
+  __asm__ volatile("1:\n\t" STEP
+                   "addq $512, %[next]\n\t"
+                   "addq %[ahead], %[a]\n\t"
+                   "addq %[ahead], %[b]\n\t"
+                   "decq %[n]\n\t"
+                   "jnz 1b\n\t" EACH_TILE(KEEP_SUMS)
+                   : [a] "+r"(a), [b] "+r"(b), [n] "+r"(blocks), [next] "+r"(next)
+                   : [t] "r"(to), [line] "r"(64L), [row] "r"(128L), [ahead] "r"(2048L * PARTS)
+                   : "memory", "cc");
 }
 #else
 #if MR != 8 || VEC != 16
@@ -202,7 +222,8 @@ static inline void multiply_part(__global const panel_t* a, __global const panel
   "vdpbf16ps %%zmm16, %%zmm18, %%zmm" #l \
   "\n\t"                                 \
   "vdpbf16ps %%zmm17, %%zmm18, %%zmm" #h "\n\t"
-static inline void multiply_part(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
+// t (MR x NR floats, and SPARE_VECTORS vectors after them) += a panel of A times a panel of B.
+static inline void multiply_panels(__global const panel_t* a, __global const panel_t* b, long blocks, float* t) {
   long pairs;
   __asm__ volatile(
       ROWS8(SAVE_ROW) SAVE(16) SAVE(17) SAVE(18)
@@ -224,7 +245,7 @@ static inline void multiply_part(__global const panel_t* a, __global const panel
       ROWS8(KEEP_ROW)
       ROWS8(RESTORE_ROW) RESTORE(16) RESTORE(17) RESTORE(18)
       : [a] "+r"(a), [b] "+r"(b), [n] "+r"(blocks), [pairs] "=&r"(pairs)
-      : [t] "r"(t), [skip_a] "r"(2L * A_PART * PARTS - 64), [skip_b] "r"(2L * B_PART * (PARTS - 1))
+      : [t] "r"(t), [skip_a] "r"(2L * A_PART - 64), [skip_b] "r"(0L)
       : "memory", "cc");
 }
 #endif
@@ -232,18 +253,15 @@ static inline void multiply_part(__global const panel_t* a, __global const panel
 #ifdef OUT
 // `cols` columns are wanted; all are computed.
 static inline void micro_kernel(__global const panel_t* a, __global const panel_t* b, long k, long cols, VT* t) {
-  const long blocks = k / 32;
+#ifdef ENGINE_AMX
+  if (k > 0) {
+    multiply_panels(a, b, k / 32, 0, (ulong)t, b);
+    return;
+  }
+#endif
   for (int i = 0; i < 2 * MR; i++) t[i] = (VT)(0);
-  if (blocks <= 0) return;
-  multiply_part(a, b, blocks, (float*)t);
-#if PARTS == 2
-  VT low[2 * MR + SPARE_VECTORS];
-  for (int i = 0; i < 2 * MR; i++) low[i] = (VT)(0);
-  multiply_part(a, b + B_PART, blocks, (float*)low);
-  multiply_part(a + A_PART, b, blocks, (float*)low);
-  multiply_part(a + A_PART, b + B_PART, blocks, (float*)low);
-  // The first parts alone decide whether a sum is Inf or NaN: Inf times a second part of 0 would be a wrong NaN.
-  for (int i = 0; i < 2 * MR; i++) t[i] += isfinite(t[i]) ? low[i] : (VT)(0);
+#ifndef ENGINE_AMX
+  if (k > 0) multiply_panels(a, b, k / 32, (float*)t);
 #endif
 }
 #endif

@@ -86,6 +86,16 @@ static inline void store_tile(const Epilogue* E, const VT* t, long row, long col
     }
     return;
   }
+  if (E->c_col == 1 && !E->has_d && n - col >= NR) {
+    __global STORAGE(OUT)* to = E->c + row * E->c_row + col;
+    const long step = E->c_row;
+    const ST alpha = E->alpha;
+    for (int r = 0; r < rows; r++, to += step) {
+      STORE(OUT, ACC, VEC, to, 0, t[2 * r] * alpha);
+      STORE(OUT, ACC, VEC, to, VEC, t[2 * r + 1] * alpha);
+    }
+    return;
+  }
   for (int r = 0; r < 2 * rows; r++) {
     const long j = col + (r & 1) * VEC;
     store_vector(E, row + (r >> 1), j, t[r], 0, (int)clamp(n - j, 0L, (long)VEC));

@@ -23,6 +23,7 @@ struct ConvContext {
   int64_t vec, mr;              // the tile: mr rows of 1 or 2 vectors
   // Of products. On a CPU: a matrix engine; on a GPU: the tile of a work-group, or that on matrix units.
   std::optional<EngineTile> engine;
+  bool by_channels = false;  // contiguous tensors are copied to channels_last for the engine
   std::optional<GroupTile> group;
   std::optional<UnitTile> unit;
 

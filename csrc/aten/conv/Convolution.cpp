@@ -15,18 +15,30 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
+// Runs a plan on copies of the tensors in another memory format.
+template <class Plan>
+void run_in(at::MemoryFormat format, const ConvCall& call, const Plan& plan,
+            void (*run)(const ConvCall&, const Plan&)) {
+  ConvCall c = call;
+  c.channels_last = format != at::MemoryFormat::Contiguous;
+  for (Tensor* t : {&c.x, &c.w, &c.y}) {
+    const bool written = t->is_same(call.result());
+    *t = written ? at::empty(t->sizes(), t->options(), format) : t->contiguous(format);
+  }
+  run(c, plan);
+  call.result().copy_(c.result());
+}
+
 // Vectors lie along rows of pixels, so channels_last tensors are copied.
 template <class Plan, void (*run)(const ConvCall&, const Plan&)>
 void by_rows(const ConvCall& call, const Plan& plan) {
   if (!call.channels_last) return run(call, plan);
-  ConvCall c = call;
-  c.channels_last = false;
-  for (Tensor* t : {&c.x, &c.w, &c.y}) {
-    const bool written = t->is_same(call.result());
-    *t = written ? at::empty(t->sizes(), t->options()) : t->contiguous();
-  }
-  run(c, plan);
-  call.result().copy_(c.result());
+  run_in(at::MemoryFormat::Contiguous, call, plan, run);
+}
+
+void by_channels(const ConvCall& call, const ConvContext& c) {
+  if (!c.by_channels) return run_product(call, c);
+  run_in(call.x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast, call, c, &run_product);
 }
 
 constexpr Way<ConvCall> kConvWays[] = {
@@ -38,7 +50,7 @@ constexpr Way<ConvCall> kConvWays[] = {
     {"few pointwise", take<&plan_few_pointwise, &run_pointwise>},
     {"depthwise", take<&plan_depthwise, &by_rows<Depthwise, &run_depthwise>>, Serves::kCpu},
     {"direct", take<&plan_direct, &by_rows<ConvContext, &run_direct>>},
-    {"product", take<&plan_product, &run_product>},
+    {"product", take<&plan_product, &by_channels>},
 };
 
 void run(const ConvCall& call) {

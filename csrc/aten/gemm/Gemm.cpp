@@ -27,13 +27,17 @@ namespace {
 
 // kernels/gemm/gemm.h explains the names.
 constexpr int64_t kFewRows = 16;               // with at most so many rows, packing B does not pay
-constexpr int64_t kPanelDepth = 1024;          // kc of the packed path: a panel of B stays in L2
+constexpr int64_t kPanelDepth = 1024;          // kc of the fused path: a panel of B stays in L2
+constexpr int64_t kBlockDepth = 384;           // kc of the packed path: panels stay in L1 and L2 (gemm/1024, 2026-11-28)
+constexpr int64_t kLaunchDepth = 8192;         // k of a launch
+constexpr int64_t kMacroTile = 64;             // tiles of a macro-tile, whose sums stay in L2
 constexpr double kPackCost = 8;                // cost of packing an element, relative to reading it again
 constexpr int64_t kFusedWork = 1 << 24;        // largest number of multiply-adds for one launch
 constexpr int64_t kInPlaceElements = 1 << 17;  // largest B that stays in L2 and may be read across its rows
+constexpr int64_t kStayingElements = 1 << 18;  // largest B that stays in L2 while A is packed and read once
 constexpr int64_t kReadOnceDepth = 8192;       // largest k for the only panel of B, which stays in L2
 constexpr int64_t kEngineWork = 1 << 19;       // multiply-adds; with fewer, packing is most of the work
-constexpr int64_t kPanelElements = 4 << 20;    // largest number of elements in one operand's panels
+constexpr int64_t kPanelElements = 16 << 20;   // largest number of elements in one operand's panels
 constexpr int64_t kItemsPerUnit = 4;           // work-items per compute unit, for balance
 constexpr int64_t kMinItemWork = 1 << 15;      // multiply-adds; with fewer, a work-item costs more than it saves
 constexpr int64_t kSliceDepth = 2048;          // k per slice, if k is split
@@ -63,7 +67,7 @@ const void* advance(const GemmMatrix& x, int64_t elements) {
 struct Panels {
   int64_t vec, mr;
   c10::ScalarType type;
-  int64_t kc, k_unroll;          // largest depth of a panel; a panel's depth is a multiple of k_unroll
+  int64_t kc, k_unroll;          // largest depth of a block; a panel's depth is a multiple of k_unroll
   int64_t parts = 1;             // elements per number
   const char* engine = nullptr;  // -D for the matrix engine
   int64_t nr() const { return 2 * vec; }
@@ -318,7 +322,7 @@ std::optional<Panels> engine_panels(const Job& job) {
   if (!tile) return std::nullopt;
   return Panels{tile->kVec, tile->rows, c10::kShort, tile->kc, tile->kUnroll, tile->parts, tile->define};
 }
-Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kPanelDepth, 4}; }
+Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kBlockDepth, 4}; }
 
 // Everything in one launch: each work-item packs what it cannot read in place.
 struct Fused {
@@ -358,8 +362,16 @@ std::optional<Fused> fused(const Job& job, const Panels& panels) {
   return Fused{panels, p, rows, cols, batch_items, elements, a_in_place};
 }
 
+// Whether all of B stays in L2 while the panels of A pass, of which there are so many more that each work-item may pack
+// B.
+bool streams(const Job& job, const Panels& panels) {
+  const GemmArgs& g = job.g;
+  return g.n * g.k * panels.parts <= kStayingElements && g.m >= 4 * kItemsPerUnit * job.units() * g.n;
+}
+
 std::optional<Fused> plan_engine_fused(const Job& job) {
-  if (!job.engine || job.g.k > job.engine->kc || job.work() > kFusedWork) return {};
+  if (!job.engine) return {};
+  if (!streams(job, *job.engine) && (job.g.k > kPanelDepth || job.work() > kFusedWork)) return {};
   return fused(job, *job.engine);
 }
 std::optional<Fused> plan_fused(const Job& job) {
@@ -383,10 +395,11 @@ void run_fused(const Job& job, const Fused& f) {
 std::optional<Panels> plan_engine_packed(const Job& job) { return job.engine; }
 std::optional<Panels> plan_packed(const Job& job) { return vector_panels(job); }
 
-// Panels of a macro-tile along m and n: up to 8 x 8, fewer if the device would idle otherwise. A somewhat smaller tile
-// is taken if the unit with the most tiles then has 3 % less work.
-std::pair<int64_t, int64_t> macro_tile(const Job& job, int64_t m_panels, int64_t n_panels, int64_t batches) {
-  const int64_t wanted = m_panels * n_panels / (kItemsPerUnit * job.units());
+// Panels of a macro-tile along m and n: up to 8 each, and `tiles` in all, fewer if the device would idle otherwise. A
+// somewhat smaller tile is taken if the unit with the most tiles then has 3 % less work.
+std::pair<int64_t, int64_t> macro_tile(const Job& job, int64_t m_panels, int64_t n_panels, int64_t batches,
+                                       int64_t tiles) {
+  const int64_t wanted = std::min(m_panels * n_panels / (kItemsPerUnit * job.units()), tiles);
   const int64_t m_most = std::clamp<int64_t>(wanted, 1, 8), most = m_most * std::clamp<int64_t>(wanted / m_most, 1, 8);
   const auto longest = [&](int64_t m, int64_t n) {
     return ceil_div(ceil_div(m_panels, m) * ceil_div(n_panels, n) * batches, job.units()) * m * n;
@@ -402,6 +415,12 @@ std::pair<int64_t, int64_t> macro_tile(const Job& job, int64_t m_panels, int64_t
   return best;
 }
 
+// As many tiles of sums as local memory holds.
+int64_t local_tiles(const Job& job, const Panels& panels) {
+  const auto bytes = panels.mr * panels.nr() * static_cast<int64_t>(c10::elementSize(job.acc));
+  return std::clamp<int64_t>(static_cast<int64_t>(job.device().info().local_mem_size) / bytes, 1, kMacroTile);
+}
+
 // Packs panels of both operands, block after block (mc x kc of A, kc x nc of B), and multiplies them. All blocks of k
 // but the last store their sums in the compute type.
 void run_packed(const Job& job, const Panels& panels) {
@@ -410,7 +429,7 @@ void run_packed(const Job& job, const Panels& panels) {
   panels.define(job.inputs(pack_defs));
   auto& pack = kernel(job.device(), "gemm/gemm_pack.cl", "gemm_pack", pack_defs);
 
-  const int64_t k_blocks = ceil_div(g.k, panels.kc), mr = panels.mr, nr = panels.nr();
+  const int64_t mr = panels.mr, nr = panels.nr(), k_blocks = ceil_div(g.k, kLaunchDepth);
   const int64_t kc = round_up(ceil_div(g.k, k_blocks), panels.k_unroll);
   const int64_t mc = std::min(round_up(g.m, mr), kPanelElements / kc / mr * mr);
   const int64_t nc = std::min(round_up(g.n, nr), kPanelElements / kc / nr * nr);
@@ -467,8 +486,12 @@ void run_packed(const Job& job, const Panels& panels) {
 
           Defs mul_defs = defs;
           panels.define(part.outputs(mul_defs));
+          // Of several blocks of k, the sums of a macro-tile lie in local memory, which is the cache.
+          const int64_t blocks = ceil_div(p.k, panels.kc), tiles = blocks > 1 ? local_tiles(job, panels) : kMacroTile;
+          p.kc = round_up(ceil_div(p.k, blocks), panels.k_unroll);
+          if (blocks > 1) mul_defs.set("SUMS", tiles);
           auto& mul = kernel(job.device(), "gemm/gemm_cpu.cl", "gemm_packed", mul_defs);
-          std::tie(p.m_tiles, p.n_tiles) = macro_tile(job, m_panels, n_panels, batches);
+          std::tie(p.m_tiles, p.n_tiles) = macro_tile(job, m_panels, n_panels, batches, tiles);
           const Range global{static_cast<size_t>(ceil_div(m_panels, p.m_tiles)),
                              static_cast<size_t>(ceil_div(n_panels, p.n_tiles)), batches};
           launch(part, mul, global, {}, p, buf(pa), buf(pb));
@@ -498,7 +521,7 @@ void prepare(Job& job) {
     swap();
     job.b_along_n = false;
   }
-  const bool worth = !job.k_slice && std::min(g.m, g.n) > kFewRows && job.work() > kEngineWork;
+  const bool worth = !job.k_slice && std::min(g.m, g.n) > kFewRows && job.work() >= kEngineWork;
   job.engine = worth ? engine_panels(job) : std::nullopt;
 }
 

@@ -1,5 +1,6 @@
 """scaled_dot_product_attention, forward and backward, with the fused and the composite path."""
 
+import math
 import os
 import unittest
 
@@ -65,9 +66,7 @@ class TestAttention(TestCase):
                 actual = run(tensors, on_device, DEVICE)
         for name, a, e in zip(("out", "dq", "dk", "dv"), actual, expected, strict=True):
             self.assertEqual(a.dtype, dtype)
-            self.assertEqual(
-                a.cpu(), e.to(dtype), msg=lambda text, name=name: f"{name}: {text}", **TOLERANCE[dtype]
-            )
+            self.assertEqual(a.cpu(), e.to(dtype), msg=lambda text, name=name: f"{name}: {text}", **TOLERANCE[dtype])
 
     @parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
     @parametrize("causal", [False, True])
@@ -208,6 +207,12 @@ class TestAttention(TestCase):
                     queries, keys = shape
                     q, k, v = inputs(dtype, batch=1, heads=4, queries=queries, keys=keys, width=8, kv_heads=2)
                     self.check(q, k, v, is_causal=True, enable_gqa=True)
+                    mask = (
+                        torch.randn(4, queries, keys)
+                        .to(dtype)
+                        .masked_fill(torch.rand(4, queries, keys) < 0.1, -math.inf)
+                    )
+                    self.check(q, k, v, attn_mask=mask, enable_gqa=True)
 
     def test_memory_grows_with_the_length_only(self):
         def peak(length):

@@ -1,7 +1,7 @@
-// scaled_dot_product_attention: two matrix products with a softmax between them, which adds the bias and applies the
-// causal mask. Its backward computes the probabilities again from the logarithm of each row's sum. Other cases
-// (dropout, masks that need a gradient, nested tensors) use PyTorch's composite path, and most on GPUs use
-// FlashAttention.cpp.
+// scaled_dot_product_attention: on CPUs in blocks that stay in the cache, on GPUs mostly by FlashAttention.cpp; else,
+// and for the gradients, matrix products with a softmax between them, which adds the bias and applies the causal mask.
+// The backward computes the probabilities again from the logarithm of each row's sum. Other cases (dropout, masks that
+// need a gradient, nested tensors) use PyTorch's composite path.
 #include <ATen/Context.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/empty.h>
@@ -221,6 +221,7 @@ Results results(const Tensor& query, const Tensor& out, const Tensor& lse, int64
   return {out, lse, Tensor(), Tensor(), c10::SymInt(query.size(2)), c10::SymInt(keys), unused, unused, Tensor()};
 }
 
+bool has_cpu_kernels(const Tensor& t) { return netcl::device_of(t).is_cpu(); }
 HeadStrides head_strides(const Tensor& t) { return {t.stride(0), t.stride(1), t.stride(2), 0}; }
 
 // One query of each head, as in text generation, in one launch. Returns false if its kernel does not take these
@@ -231,7 +232,7 @@ bool decode(const Tensor& q, const Tensor& k, const Tensor& v, double scale, con
   const int64_t groups = q.size(0) * k.size(1), keys = k.size(2);
   for (const Tensor* t : {&q, &k, &v, &out})
     if (t->stride(3) != 1) return false;
-  if (!dev.is_cpu() || q.size(2) != 1 || compute_type(q.scalar_type()) != at::kFloat || q.size(3) % vec != 0 ||
+  if (!has_cpu_kernels(q) || q.size(2) != 1 || compute_type(q.scalar_type()) != at::kFloat || q.size(3) % vec != 0 ||
       v.size(3) < vec || sharing > 8 || groups < enough_items(dev, 1))
     return false;
   FlashParams p{};
@@ -252,6 +253,58 @@ bool decode(const Tensor& q, const Tensor& k, const Tensor& v, double scale, con
   kernel(dev, "attention_decode.cl", "attention_decode", defs)
       .launch(kAttentionOp, queue_of(q), {size_t(groups)}, {1}, buf(out), buf(lse), buf(scores), buf(q), buf(k), buf(v),
               p);
+  return true;
+}
+
+// On CPUs, everything in one launch, after three that pack the operands: scores stay in the cache. Returns false if its
+// kernel does not take these operands.
+bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
+  Device& dev = netcl::device_of(out);
+  const Tensor &q = o.q, &k = o.k, &v = o.v;
+  if (!has_cpu_kernels(q) || q.size(2) == 1 || lse.scalar_type() != at::kFloat || out.stride(3) != 1) return false;
+  GemmArgs scores{.m = q.size(2), .n = k.size(2), .k = q.size(3), .batch = {q.size(0), q.size(1)}, .may_narrow = true};
+  scores.a = gemm_matrix(q);
+  scores.b = transposed(gemm_matrix(k));
+  const GemmPanels queries = pack_left(kAttentionOp, queue_of(q), scores);
+  scores.batch[1] = k.size(1);
+  const GemmPanels keys = pack_right(kAttentionOp, queue_of(q), scores);
+  GemmArgs sums = scores;
+  sums.n = v.size(3);
+  sums.k = k.size(2);
+  sums.b = gemm_matrix(v);
+  const GemmPanels values = pack_right(kAttentionOp, queue_of(q), sums);
+  FlashParams p{};
+  p.batches = static_cast<int32_t>(q.size(0));
+  p.heads = q.size(1);
+  p.kv_heads = k.size(1);
+  p.queries = q.size(2);
+  p.keys = k.size(2);
+  p.depth = q.size(3);
+  p.width = v.size(3);
+  p.causal = o.causal;
+  p.out = head_strides(out);
+  p.scale = static_cast<float>(o.scale);
+  const int64_t rows = round_up<int64_t>(kAttentionRows, queries.lines), wide = round_up(p.width, keys.lines);
+  const int64_t items = std::min(p.batches * p.heads * ceil_div(p.queries, rows), enough_items(dev, 2));
+  const Tensor scratch = at::empty({items * rows * (2 * kAttentionKeys + wide)}, lse.options());
+  Defs defs;
+  const char* type = dtype_tag(q.scalar_type());
+  queries.define(defs.set("ACC", "f32").set("INA", "f32").set("OUT", type).set("ADD", type));
+  const auto launch = [&](const auto&... last) {
+    kernel(dev, "attention_blocks.cl", "attention_blocks", defs)
+        .launch(kAttentionOp, queue_of(q), {static_cast<size_t>(items)}, {1}, buf(out), buf(lse), buf(scratch),
+                buf(queries.data), buf(keys.data), buf(values.data), last...);
+  };
+  if (!o.bias.defined()) {
+    launch(p);
+    return true;
+  }
+  defs.set("BIAS", dtype_tag(o.bias.scalar_type()));
+  p.bias_b = o.bias.stride(0);
+  p.bias_h = o.bias.stride(1);
+  p.bias_q = o.bias.stride(2);
+  p.bias_k = o.bias.stride(3);
+  launch(buf(o.bias), p);
   return true;
 }
 
@@ -277,12 +330,16 @@ Results forward(const Tensor& query, const Tensor& key, const Tensor& value, con
     const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(compute_type(query.scalar_type())));
     return results(query, result_like(query, value.size(3)).zero_(), lse.fill_(-INFINITY), key.size(2));
   }
+  const Tensor out = result_like(query, value.size(3));
+  const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(compute_type(query.scalar_type())));
+  const auto done = [&] { return results(query, out, lse, key.size(2)); };
   if (const auto operands = flash_operands(query, key, value, bias, causal, scale)) {
-    const Tensor out = result_like(query, value.size(3));
-    const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(at::kFloat));
     flash_attention(*operands, out, lse);
-    return results(query, out, lse, key.size(2));
+    return done();
   }
+  FlashOperands operands{query, key, value, {}, causal, scale.value_or(1 / std::sqrt(double(query.size(3))))};
+  if (bias && bias->defined()) operands.bias = bias->expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+  if (in_blocks(operands, out, lse)) return done();
   // The only queries of heads that share keys are the rows of one product, so no key is copied or read twice.
   const bool share =
       query.size(2) == 1 && key.size(1) < query.size(1) && key.size(1) > 0 && !causal && !(bias && bias->defined());
@@ -290,12 +347,8 @@ Results forward(const Tensor& query, const Tensor& key, const Tensor& value, con
     return share ? t.squeeze(2).unflatten(1, {key.size(1), query.size(1) / key.size(1)}) : t;
   };
   const Attention a(rows(query), key, value, bias, causal, scale);
-  const int64_t batch = query.size(0), heads_all = query.size(1), queries = query.size(2), keys = a.k.size(2);
-  const int64_t width = a.v.size(3);
-  const Tensor out = result_like(query, width), out_rows = rows(out);
-  Tensor lse = at::empty({batch, heads_all, queries}, a.acc_options());
-  if (!causal && !a.bias.defined() && decode(query, key, value, a.scale, out, lse))
-    return results(query, out, lse, key.size(2));
+  const Tensor out_rows = rows(out);
+  if (!causal && !a.bias.defined() && decode(query, key, value, a.scale, out, lse)) return done();
   a.parts([&](const Part& part) {
     const Tensor scores = at::empty({part.batches, part.heads, part.queries, part.keys}, a.acc_options());
     const GemmMatrix s = gemm_matrix(scores);
@@ -304,13 +357,13 @@ Results forward(const Tensor& query, const Tensor& key, const Tensor& value, con
     const AttentionParams p = a.arg(part, &split);
     a.rows("attention_softmax", p, split, buf(scores), buf(lse));
     a.multiply(part, {.m = part.queries,
-                      .n = width,
+                      .n = a.v.size(3),
                       .k = part.keys,
                       .a = s,
                       .b = part.of_keys(a.v),
                       .c = part.of_queries(out_rows)});
   });
-  return results(query, out, lse, keys);
+  return done();
 }
 
 Tensor zeros_if(bool wanted, const Tensor& t) { return wanted ? at::zeros_like(t) : Tensor(); }

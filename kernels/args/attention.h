@@ -3,6 +3,9 @@
 #include "args/args.h"
 BEGIN_ARGS
 
+CONSTANT(kAttentionRows, 64)   // attention_blocks: queries that a work-item takes at once, or a few more
+CONSTANT(kAttentionKeys, 256)  // keys of a block
+
 typedef struct {
   int64_t heads, queries, keys;  // sizes; a row is one query of one head
   int64_t rows, rows_per_item;
@@ -29,7 +32,7 @@ typedef struct {
   HeadStrides q, k, v, out, grad;          // grad: of out
   HeadStrides dq, dk, dv;
   float scale;
-  int32_t unused;
+  int32_t batches;  // attention_blocks
 } FlashParams;
 SAME_SIZE(FlashParams, 12 * 8 + 8 * 4 * 8)
 

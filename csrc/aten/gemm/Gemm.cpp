@@ -26,13 +26,13 @@ namespace netcl {
 namespace {
 
 // kernels/gemm/gemm.h explains the names.
-constexpr int64_t kFewRows = 16;               // with at most so many rows, packing B does not pay
-constexpr int64_t kPanelDepth = 1024;          // kc of the fused path: a panel of B stays in L2
-constexpr int64_t kBlockDepth = 384;           // kc of the packed path: panels stay in L1 and L2 (gemm/1024, 2026-11-28)
-constexpr int64_t kLaunchDepth = 8192;         // k of a launch
-constexpr int64_t kMacroTile = 64;             // tiles of a macro-tile, whose sums stay in L2
-constexpr double kPackCost = 8;                // cost of packing an element, relative to reading it again
-constexpr int64_t kFusedWork = 1 << 24;        // largest number of multiply-adds for one launch
+constexpr int64_t kFewRows = 16;         // with at most so many rows, packing B does not pay
+constexpr int64_t kPanelDepth = 1024;    // kc of the fused path: a panel of B stays in L2
+constexpr int64_t kBlockDepth = 384;     // kc of the packed path: panels stay in L1 and L2 (gemm/1024, 2026-11-28)
+constexpr int64_t kLaunchDepth = 8192;   // k of a launch
+constexpr int64_t kMacroTile = 64;       // tiles of a macro-tile, whose sums stay in L2
+constexpr double kPackCost = 8;          // cost of packing an element, relative to reading it again
+constexpr int64_t kFusedWork = 1 << 24;  // largest number of multiply-adds for one launch
 constexpr int64_t kInPlaceElements = 1 << 17;  // largest B that stays in L2 and may be read across its rows
 constexpr int64_t kStayingElements = 1 << 18;  // largest B that stays in L2 while A is packed and read once
 constexpr int64_t kReadOnceDepth = 8192;       // largest k for the only panel of B, which stays in L2
@@ -601,6 +601,25 @@ void gemm(const char* op, Queue& queue, const GemmArgs& args) {
   if (args.alpha.equal(0)) job.g.k = 0;  // as in BLAS, A and B are not read, and their NaNs have no effect
   compute(std::move(job));
 }
+
+static GemmPanels pack_one(const char* op, Queue& queue, const GemmArgs& args, bool left) {
+  const Job job{op, queue, args, accumulator(args.c.dtype)};
+  const auto engine = engine_panels(job);
+  const Panels panels = engine ? *engine : vector_panels(job);
+  const int64_t side = left ? panels.mr : panels.nr(), count = ceil_div(left ? args.m : args.n, side);
+  GemmParams p = job.params();
+  p.kc = round_up(args.k, panels.k_unroll);
+  p.a_panels = p.b_panels = count * side * p.kc * panels.parts;
+  p.a_items = left ? count : 0;
+  Defs defs = job.defs();
+  panels.define(job.inputs(defs));
+  const at::Tensor to = job.scratch(job.batches() * p.a_panels, panels.type);
+  kernel(job.device(), "gemm/gemm_pack.cl", "gemm_pack", defs)
+      .launch(op, queue, {size_t(count), size_t(job.batches()), 1}, {1, 1, 1}, job.a(), job.b(), buf(to), buf(to), p);
+  return {to, side, [panels](Defs& d) { panels.define(d); }};
+}
+GemmPanels pack_left(const char* op, Queue& queue, const GemmArgs& args) { return pack_one(op, queue, args, true); }
+GemmPanels pack_right(const char* op, Queue& queue, const GemmArgs& args) { return pack_one(op, queue, args, false); }
 
 GemmMatrix gemm_matrix(const at::Tensor& t) {
   const int64_t dim = t.dim();

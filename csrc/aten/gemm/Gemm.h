@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "aten/support/Launch.h"
@@ -39,6 +40,18 @@ struct GemmArgs {
 };
 
 void gemm(const char* op, Queue& queue, const GemmArgs& args);
+
+// An operand of products that another kernel computes tile by tile, packed matrix after matrix: A in panels of `lines`
+// rows, or B in panels of `lines` columns (kernels/gemm/gemm_panels.h). `define` sets what that kernel needs to know of
+// panels.
+struct GemmPanels {
+  at::Tensor data;
+  int64_t lines;
+  std::function<void(Defs&)> define;
+};
+// Of the other operand and of C only the sizes and dtypes matter.
+GemmPanels pack_left(const char* op, Queue& queue, const GemmArgs& args);
+GemmPanels pack_right(const char* op, Queue& queue, const GemmArgs& args);
 
 inline GemmMatrix transposed(GemmMatrix x) {
   std::swap(x.rs, x.cs);

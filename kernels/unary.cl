@@ -145,9 +145,9 @@ APART(tan)
 #define OP_atanh(x) atanh(x)
 #define OP_erf(x) ERF(x)
 #define OP_erfc(x) erfc(x)
-#if defined(DEVICE_CPU) && defined(HAVE_FP64) && !defined(ACC_DOUBLE)
+#if defined(DEVICE_CPU) && defined(HAVE_FP64) && !defined(ACC_DOUBLE) && !defined(POCL_DEVICE_ADDRESS_BITS)
 #define OP_lgamma(x) CONVERT(f32, VEC, lgamma_wide(CONVERT(f64, VEC, x)))
-// CPUs' drivers take one lane after another. From 8 on by DLMF 5.11.1, below from that of 2 + z, |z| <= 1/2, by 5.7.3.
+// Intel's takes one lane after another. From 8 on by DLMF 5.11.1, below from that of 2 + z, |z| <= 1/2, by 5.7.3.
 // 5.5.3 reflects a negative x. In double, since its terms cancel near its zeros.
 static inline VTYPE(f64, VEC) lgamma_wide(VTYPE(f64, VEC) x) {
   const double series[14] = {0.42278433509846713, 0.3224670334241,    -0.0673523010532,    0.02058080842778,

@@ -145,7 +145,26 @@ APART(tan)
 #define OP_atanh(x) atanh(x)
 #define OP_erf(x) ERF(x)
 #define OP_erfc(x) erfc(x)
+#if defined(DEVICE_CPU) && defined(HAVE_FP64) && !defined(ACC_DOUBLE) && !defined(POCL_DEVICE_ADDRESS_BITS)
+#define OP_lgamma(x) CONVERT(f32, VEC, lgamma_wide(CONVERT(f64, VEC, x)))
+// Intel's takes one lane after another. From 8 on by DLMF 5.11.1, below from that of 2 + z, |z| <= 1/2, by 5.7.3.
+// 5.5.3 reflects a negative x. In double, since its terms cancel near its zeros.
+static inline VTYPE(f64, VEC) lgamma_wide(VTYPE(f64, VEC) x) {
+  const double series[14] = {0.42278433509846713, 0.3224670334241,    -0.0673523010532,    0.02058080842778,
+                             -0.007385551028674,  0.002890510330742,  -0.001192753911703,  0.000509669524743,
+                             -0.0002231547584536, 9.945751278181e-05, -4.492623673813e-05, 2.050721277567e-05,
+                             -9.439488275268e-06, 4.374866789907e-06};
+  const VTYPE(f64, VEC) a = x < 0 ? 1 - x : x, n = rint(a), z = a - n, r = 1 / a;
+  VTYPE(f64, VEC) sum = 0, factor = n < 1 ? a * (a + 1) : n < 2 ? a : 1;
+  for (int k = 13; k >= 0; k--) sum = sum * z + series[k];
+  for (int k = 2; k < 8; k++) factor *= n > k ? z + k : 1;
+  const VTYPE(f64, VEC) l = log(a < 8 ? factor : a), tail = r * (1 / 12. - r * r * (1 / 360. - r * r / 1260));
+  const VTYPE(f64, VEC) up = a < 8 ? sum * z + (n < 2 ? -l : l) : (a - 0.5) * (l - 1) + 0.41893853320467274 + tail;
+  return x < 0 && x > -INFINITY ? -log(fabs(sin(M_PI * (x - rint(x)))) / M_PI) - up : up;
+}
+#else
 #define OP_lgamma(x) lgamma(x)
+#endif
 #define OP_sinc(x) ((x) == (VT)0 ? (VT)1 : OP_sin((VT)M_PI * (x)) / ((VT)M_PI * (x)))
 #define OP_logit(x) log((x) / (1 - (x)))
 #define OP_logit_eps(x) OP_logit(clamp_nan(x, s0, 1 - s0))

@@ -33,11 +33,11 @@ RUNTIME = {
 }  # fmt: skip
 
 KERNELS = {
-    "test_attention", "test_convolution", "test_decompositions", "test_embedding", "test_factorizations", "test_fft",
-    "test_gemm", "test_grad_scaler", "test_indexing", "test_limits", "test_loss", "test_many_dims",
-    "test_matrix_engine", "test_normalization", "test_pointwise", "test_pooling", "test_quantized", "test_random",
-    "test_reduce", "test_rnn", "test_sampling", "test_scan", "test_segment_reduce", "test_shape", "test_softmax",
-    "test_sort", "test_special", "test_sums_by_index", "test_upsample", "test_vision",
+    "test_attention", "test_convolution", "test_decompositions", "test_distance", "test_embedding",
+    "test_factorizations", "test_fft", "test_gemm", "test_grad_scaler", "test_indexing", "test_limits", "test_loss",
+    "test_many_dims", "test_matrix_engine", "test_normalization", "test_pointwise", "test_pooling", "test_quantized",
+    "test_random", "test_reduce", "test_rnn", "test_sampling", "test_scan", "test_segment_reduce", "test_shape",
+    "test_softmax", "test_sort", "test_special", "test_sums_by_index", "test_upsample", "test_vision",
 }  # fmt: skip
 
 COMPILE = ("test_compile", "test_flex_attention")

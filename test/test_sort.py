@@ -191,9 +191,27 @@ class TestSort(TestCase):
         for function in (torch.median, torch.nanmedian, lambda t, dim: t.kthvalue(1, dim)):
             with self.assertRaisesRegex(NotImplementedError, "ComplexFloat"):
                 function(torch.empty(0, 2, dtype=torch.complex64, device=device), 1)
-        self.assertEqual(
-            torch.quantile(y[3:, :, 0], 0.3, dim=1).cpu(), torch.quantile(x[3:, :, 0], 0.3, dim=1)
-        )
+        self.assertEqual(torch.quantile(y[3:, :, 0], 0.3, dim=1).cpu(), torch.quantile(x[3:, :, 0], 0.3, dim=1))
+
+    @dtypes(*ALL)
+    def test_pick_of_long_rows(self, device, dtype):
+        rows = [with_ties((3, 5001), dtype), make_tensor((3, 5001), device="cpu", dtype=dtype)]
+        if dtype.is_floating_point:
+            rows.append(rows[1].clone())
+            rows[2][0, 7::3], rows[2][1, 4000], rows[2][2, :] = NAN, NAN, NAN
+            rows[2][0, 0], rows[2][0, 1], rows[2][0, 2], rows[2][0, 3] = INF, -INF, -0.0, 0.0
+        for x in rows:
+            y = x.to(device)
+            order = x.float() if dtype == torch.bool else x  # the CPU selects no bool
+            for f in (lambda t, k=k: t.kthvalue(k, 1) for k in (1, 1667, 1668, 1669, 2501, 5001)):
+                got, expected = f(y), f(order)
+                self.assertEqual(got.values.cpu(), expected.values.to(dtype))
+                self.assertEqual(x.gather(1, got.indices.cpu()[:, None])[:, 0], got.values.cpu())
+            for f in (torch.median, torch.nanmedian):
+                self.assertEqual(f(y, 1).values.cpu(), f(order, 1).values.to(dtype))
+                self.assertEqual(f(y).cpu(), f(order).to(dtype))
+            # Of equals, that of the place in a stable order.
+            self.assertEqual(y.kthvalue(2000, 1).indices.cpu(), x.sort(dim=1, stable=True).indices[:, 1999])
 
     def test_empty_complex(self, device):
         """The CPU's mode takes any dtype if there is no element; kthvalue and median do not."""
@@ -214,9 +232,7 @@ class TestSort(TestCase):
         values = torch.tensor([[-1.0, 1.0, 3.0], [4.0, 7.0, NAN], [INF, 5.5, -INF]])
         b, v = bounds.to(device), values.to(device)
         for right in (False, True):
-            self.assertEqual(
-                torch.bucketize(v, b, right=right).cpu(), torch.bucketize(values, bounds, right=right)
-            )
+            self.assertEqual(torch.bucketize(v, b, right=right).cpu(), torch.bucketize(values, bounds, right=right))
             got = torch.searchsorted(b, v, right=right, out_int32=True)
             self.assertEqual(
                 got.cpu(), torch.searchsorted(bounds, values, right=right, out_int32=True), exact_dtype=True
@@ -229,9 +245,7 @@ class TestSort(TestCase):
             torch.searchsorted(rows, values, side="right"),
         )
         mixed = torch.randint(0, 20, (3, 7))
-        self.assertEqual(
-            torch.searchsorted(rows.to(device), mixed.to(device)).cpu(), torch.searchsorted(rows, mixed)
-        )
+        self.assertEqual(torch.searchsorted(rows.to(device), mixed.to(device)).cpu(), torch.searchsorted(rows, mixed))
         shuffled = torch.randn(3, 20)
         order = shuffled.argsort(1)
         self.assertEqual(
@@ -244,7 +258,6 @@ class TestSort(TestCase):
         for k in (0, 1):
             for got, want in zip(torch.topk(x.to(device), k), torch.topk(x, k), strict=True):
                 self.assertEqual(got.cpu(), want)
-
 
 
 instantiate_device_type_tests(TestSort, globals(), only_for="privateuse1")

@@ -5,6 +5,7 @@
 #include <ATen/ops/_pdist_backward_native.h>
 #include <ATen/ops/_pdist_forward_native.h>
 
+#include <bit>
 #include <cmath>
 
 #include "args/distance.h"
@@ -17,10 +18,9 @@ namespace {
 
 using at::Tensor;
 
-// Launches a kernel of distance.cl over `items` work-items.
+// Launches a kernel of distance.cl.
 template <class... Bufs>
-void distance(const char* op, const char* name, const Tensor& x, double p, const DistanceParams& params, int64_t items,
-              Bufs... bufs) {
+void distance(const char* op, bool backward, const Tensor& x, double p, DistanceParams params, Bufs... bufs) {
   Device& dev = netcl::device_of(x);
   const auto type = x.scalar_type();
   TORCH_CHECK(type == at::kFloat || type == at::kDouble, "\"", op, "\" not implemented for '", type,
@@ -29,8 +29,11 @@ void distance(const char* op, const char* name, const Tensor& x, double p, const
   Defs defs;
   defs.set("ACC", dtype_tag(type));
   defs.set("OP", p == 0 ? "l0" : p == 1 ? "l1" : p == 2 ? "l2" : std::isinf(p) ? "linf" : "lp");
-  Kernel& k = kernel(dev, "distance.cl", name, defs);
-  const Range global{size_t(items)}, local = element_group(dev);
+  const int64_t vec = std::bit_floor(uint64_t(std::min(params.m, row_vec(dev, params.m))));
+  const int64_t width = backward ? ceil_div(params.m, vec) : params.columns, units = params.batch * params.rows * width;
+  params.per = units_per_item(dev, units, backward ? params.columns * vec : params.m, 65536);
+  Kernel& k = kernel(dev, "distance.cl", backward ? "distance_backward" : "distance_forward", defs.set("VEC", vec));
+  const Range global{size_t(ceil_div(units, params.per))}, local = element_group(dev);
   if (type == at::kFloat) {
     k.launch(op, queue_of(x), global, local, bufs..., float(p), params);
   } else {
@@ -40,36 +43,29 @@ void distance(const char* op, const char* name, const Tensor& x, double p, const
 
 void cdist_kernel(Tensor& out, const Tensor& x, const Tensor& y, double p) {
   const int64_t rows = x.size(-2), columns = y.size(-2), m = x.size(-1);
-  distance("aten::_cdist_forward", "distance_forward", x, p, {x.size(0), rows, columns, m, false}, out.numel(),
-           buf(out), buf(x), buf(y));
+  distance("aten::_cdist_forward", false, x, p, {x.size(0), rows, columns, m, false}, buf(out), buf(x), buf(y));
+}
+void gradient(Tensor& gx, const Tensor& grad, const Tensor& x, const Tensor& y, double p, const Tensor& dist,
+              bool pairs) {
+  if (p == 0 || x.numel() == 0) return void(gx.zero_());
+  const Tensor g = grad.contiguous(), d = dist.contiguous();
+  const int64_t rows = x.size(-2), m = x.size(-1);
+  distance(pairs ? "aten::_pdist_backward" : "aten::_cdist_backward", true, x, p,
+           {x.numel() / (rows * m), rows, y.size(-2), m, pairs}, buf(gx), buf(g), buf(x), buf(y), buf(d));
 }
 void cdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, const Tensor& y, double p,
                            const Tensor& dist) {
-  if (p == 0) {
-    gx.zero_();
-    return;
-  }
-  const Tensor g = grad.contiguous(), d = dist.contiguous();
-  const int64_t batch = x.dim() == 2 ? 1 : x.size(0);
-  distance("aten::_cdist_backward", "distance_backward", x, p, {batch, x.size(-2), y.size(-2), x.size(-1), false},
-           x.numel(), buf(gx), buf(g), buf(x), buf(y), buf(d));
+  gradient(gx, grad, x, y, p, dist, false);
 }
 void pdist_kernel(Tensor& out, const Tensor& x, double p) {
   const int64_t n = x.size(0);
-  distance("aten::_pdist_forward", "distance_forward", x, p, {1, n, n, x.size(1), true}, n * n, buf(out), buf(x),
-           buf(x));
+  distance("aten::_pdist_forward", false, x, p, {1, n, n, x.size(1), true}, buf(out), buf(x), buf(x));
 }
 void pdist_backward_kernel(Tensor& gx, const Tensor& grad, const Tensor& x, double p, const Tensor& dist) {
-  const int64_t n = x.size(0), pairs = n * (n - 1) / 2;
+  const int64_t pairs = x.size(0) * (x.size(0) - 1) / 2;
   check_sizes("aten::_pdist_backward", "grad", grad, {pairs});
   check_sizes("aten::_pdist_backward", "pdist", dist, {pairs});
-  if (p == 0) {
-    gx.zero_();
-    return;
-  }
-  const Tensor g = grad.contiguous(), d = dist.contiguous();
-  distance("aten::_pdist_backward", "distance_backward", x, p, {1, n, n, x.size(1), true}, x.numel(), buf(gx), buf(g),
-           buf(x), buf(x), buf(d));
+  gradient(gx, grad, x, x, p, dist, true);
 }
 
 NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -27,7 +27,8 @@ Tensor offsets_of(const Tensor& lengths) {
   auto sizes = lengths.sizes().vec();
   sizes.back() += 1;
   Tensor offsets = at::zeros(sizes, lengths.options().dtype(at::kLong));
-  offsets.narrow(-1, 1, lengths.size(-1)).copy_(lengths.cumsum(-1));
+  Tensor ends = offsets.narrow(-1, 1, lengths.size(-1));
+  at::cumsum_out(ends, lengths, -1, at::kLong);
   return offsets;
 }
 
@@ -56,11 +57,12 @@ struct Segments {
                    : reduction == ReductionType::PROD ? "PROD"
                                                       : "SUM");
   }
-  // A work-item computes one element of the result; in the derivative, all elements of one segment.
-  Range items() const { return {size_t(outer * count * inner)}; }
+  // A work-item computes some elements of the result; in the derivative, all elements of their segments.
+  int64_t per() const { return units_per_item(dev, outer * count * inner, ceil_div(rows, count), 4096); }
+  Range items() const { return {size_t(ceil_div(outer * count * inner, per()))}; }
   Range local() const { return element_group(dev); }
   SegmentParams params(double start, bool given) const {
-    return {outer, rows, inner, count, wide_high(start), wide_low(start), given, 0};
+    return {outer, rows, inner, count, wide_high(start), wide_low(start), given, int32_t(per())};
   }
 };
 

@@ -63,6 +63,9 @@ class Sorter {
   }
   // Writes one element of every row: the one that OP of sort_results.cl names, e.g. the nth.
   void pick(const char* which, int64_t nth) {
+    const bool mode = std::string_view(which) == "mode";
+    mode ? sort() : void(from_ = scratch(L.rows * L.n));
+    L.width = mode;
     defs_.set("OP", which);
     L.take = nth;
     launch("sort/sort_results.cl", "pick", L.n, buf(task_.values), buf(task_.indices), buf(task_.self), buf(from_));
@@ -166,9 +169,7 @@ void pick(const Pick& p, const Tensor& self, int64_t dim, bool keepdim, Tensor& 
     const SortTask task{p.aten, from, values, indices, dim, /*descending=*/false};
     run(task, [&p](const SortTask& t) {
       if (sorts_by_digits(t)) return radix_pick(t, p.which, p.nth);
-      Sorter sorter(t);
-      sorter.sort();
-      sorter.pick(p.which, p.nth);
+      Sorter(t).pick(p.which, p.nth);
     });
   }
   if (!keepdim && self.dim() > 0) {

@@ -22,7 +22,7 @@ SAME_SIZE(ReduceParams, 58 * 8)
 typedef struct {
   int64_t outer, rows, inner, count;
   float start, start_low;
-  int32_t given, unused;
+  int32_t given, per;
 } SegmentParams;
 SAME_SIZE(SegmentParams, 6 * 8)
 

@@ -24,52 +24,60 @@ __kernel void finish(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams 
   }
 }
 
-// How many of a row's n pairs come before the first NaN.
-static inline long numbers_of(__global const pair_t* from, long n) {
-#if defined(ACC_FLOATING)
-  long low = 0, high = n;
-  while (low < high) {
-    const long mid = low + (high - low) / 2;
-    if (KEY(from[mid]) != LAST_KEY)
-      low = mid + 1;
-    else
-      high = mid;
+// Which of a row's n pairs is wanted, of which some are no numbers.
+#define nth_of(n, numbers, nth) (nth)
+#define median_of(n, numbers, nth) ((numbers) < (n) ? (numbers) : ((n) - 1) / 2)  // a NaN wins
+#define nanmedian_of(n, numbers, nth) (max((numbers) - 1, 0L) / 2)
+#define mode_of nth_of
+
+// Pair nth in the order of n pairs. Those of its highest digit are moved to the front, then of these those of its next,
+// until few or equal keys are left, in the order of their places.
+static inline pair_t select_pair(__global pair_t* from, long n, long nth) {
+  for (int shift = 8 * sizeof(key_t) - 8; shift >= 0 && n > kShortRun; shift -= 8) {
+    uint counts[256] = {0};
+    for (long i = 0; i < n; i++) counts[KEY(from[i]) >> shift & 255]++;
+    key_t digit = 0;
+    for (; nth >= counts[digit]; digit++) nth -= counts[digit];
+    if (counts[digit] == n) continue;
+    long kept = 0;
+    for (long i = 0; i < n; i++) {
+      const pair_t x = from[i];
+      from[kept] = x;
+      kept += (KEY(x) >> shift & 255) == digit;
+    }
+    n = kept;
   }
-  return low;
-#else
-  return n;
-#endif
+  for (long i = 0; n <= kShortRun; i++) {
+    long before = 0;
+    for (long k = 0; k < n; k++) before += LESS(from[k], from[i]);
+    if (before == nth) return from[i];
+  }
+  return from[nth];
 }
 
-// The index of the wanted one of a row's n pairs.
-static inline long nth_of(__global const pair_t* from, long n, long nth) { return nth; }
-static inline long median_of(__global const pair_t* from, long n, long nth) {
-  const long numbers = numbers_of(from, n);
-  return numbers < n ? numbers : (n - 1) / 2;  // a NaN wins
-}
-static inline long nanmedian_of(__global const pair_t* from, long n, long nth) {
-  const long numbers = numbers_of(from, n);
-  return numbers > 0 ? (numbers - 1) / 2 : 0;
-}
-static inline long mode_of(__global const pair_t* from, long n, long nth) {
-  long at = nth, best = 0, run = 0;
+// The most frequent of n pairs in order: the last pair of its run.
+static inline pair_t longest_run(__global const pair_t* from, long n) {
+  long at = 0, best = 0, run = 0;
   for (long i = 0; i < n; i++) {
     run = i > 0 && KEY(from[i]) == KEY(from[i - 1]) ? run + 1 : 1;
-    if (run > best) {
-      best = run;
-      at = i;
-    }
+    if (run > best) best = run, at = i;
   }
-  return at;
+  return from[at];
 }
 
-// A piece is a row. `take` is the nth for OP=nth.
+// A piece is a row. `from` has sorted pairs if `width` is not 0, else it is scratch memory; `take` is the nth.
 __kernel void pick(BUF(out0), BUF(out1), BUF(in), BUF(from), const SortParams params) {
   const SortParams* L = &params;
   for (long p = first_piece(L); p < end_piece(L); p++) {
-    const offsets_t row = offsets_at(&L->dims, p, 0);
-    __global const pair_t* from = PTR(from, pair_t) + p * L->n;
-    const long place = PLACE(from[CAT(OP, _of)(from, L->n, L->take)]);
-    write_result(L, 0, place, in_buf + in_off + row.in, out0_buf + out0_off + row.out0, out1_buf + out1_off + row.out1);
+    const offsets_t off = offsets_at(&L->dims, p, 0);
+    __global const uchar* row = in_buf + in_off + off.in;
+    __global pair_t* from = PTR(from, pair_t) + p * L->n;
+    long n = L->n, numbers = n;
+    for (long i = 0; i < n && !L->width; i++) {
+      from[i] = pair_at(L, row, i);
+      numbers -= (ST)0.5 != 0 && KEY(from[i]) == LAST_KEY;  // integers have no NaN
+    }
+    const pair_t x = L->width ? longest_run(from, n) : select_pair(from, n, CAT(OP, _of)(n, numbers, L->take));
+    write_result(L, 0, PLACE(x), row, out0_buf + out0_off + off.out0, out1_buf + out1_off + off.out1);
   }
 }

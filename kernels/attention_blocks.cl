@@ -37,7 +37,8 @@ static inline ST exponentials(__global ST* s, long n, long padded, ST* top, ST* 
 #else
 #define BIAS_PARAM
 #endif
-__kernel void attention_blocks(BUF(out), BUF(lse), BUF(scratch), BUF(q), BUF(k), BUF(v), BIAS_PARAM const FlashParams P) {
+__kernel void attention_blocks(BUF(out), BUF(lse), BUF(scratch), BUF(q), BUF(k), BUF(v),
+                               BIAS_PARAM const FlashParams P) {
   const long deep = PADDED_K(P.depth), key_deep = PADDED_K(P.keys), wide = (P.width + NR - 1) / NR * NR;
   const long q_panels = (P.queries + MR - 1) / MR, k_panels = (P.keys + NR - 1) / NR;
   const long blocks = (q_panels + PANELS - 1) / PANELS;

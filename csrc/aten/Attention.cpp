@@ -262,6 +262,8 @@ bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
   Device& dev = netcl::device_of(out);
   const Tensor &q = o.q, &k = o.k, &v = o.v;
   if (!has_cpu_kernels(q) || q.size(2) == 1 || lse.scalar_type() != at::kFloat || out.stride(3) != 1) return false;
+  // With fewer blocks than compute units, products share the work better.
+  if (q.size(0) * q.size(1) * ceil_div(q.size(2), int64_t{kAttentionRows}) < enough_items(dev, 1)) return false;
   GemmArgs scores{.m = q.size(2), .n = k.size(2), .k = q.size(3), .batch = {q.size(0), q.size(1)}, .may_narrow = true};
   scores.a = gemm_matrix(q);
   scores.b = transposed(gemm_matrix(k));

@@ -324,8 +324,8 @@ class TestAttention(TestCase):
         """The operator itself: the sums' logarithms, no keys, and some gradients only."""
         q, k, v = (t.to(DEVICE) for t in inputs(torch.float32, queries=40, keys=70))
         out, lse, *_ = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(q, k, v)
-        expected = (q.cpu() @ k.cpu().transpose(2, 3) / 4).logsumexp(3)
-        self.assertEqual(lse.cpu(), expected, atol=1e-5, rtol=1e-6)
+        expected = (q.cpu().double() @ k.cpu().double().transpose(2, 3) / 4).logsumexp(3)
+        self.assertEqual(lse.cpu(), expected.float(), atol=1e-5, rtol=1e-6)
         backward = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward
         rest = (out, lse, None, None, 40, 70, 0.0, False, torch.zeros(()), torch.zeros(()))
         whole = backward(torch.ones_like(out), q, k, v, None, [True, True, True, False], *rest)

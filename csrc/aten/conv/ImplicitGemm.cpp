@@ -374,9 +374,9 @@ void set_format(ConvContext& c, const ConvCall& call, int64_t columns) {
   const auto blocks = [](int64_t channels) { return channels % EngineTile::kUnroll == 0; };
   const bool formats = call.x.dim() >= 4 && volume(g.kernel) > 1, whole = blocks(g.c_in) && blocks(g.c_out);
   const bool rows = call.forward() && g.stride[2] > 1 && g.c_in * g.kernel[2] >= 16 && blocks(g.c_out);
-  if (c.engine->parts > 1 && (!formats || !whole || columns < kLeastSplit)) return c.engine.reset();
   const bool large = 2 * g.images * volume(g.out) >= g.c_out * volume(g.kernel);
-  c.by_channels = !call.channels_last && formats && (c.engine->parts > 1 ? whole : large && (whole || rows));
+  if (c.engine->parts > 1 && !(formats && whole && large && columns >= kLeastSplit)) return c.engine.reset();
+  c.by_channels = !call.channels_last && formats && large && (whole || rows);
 }
 
 ConvContext product_context(const ConvCall& call, const Products& p) {

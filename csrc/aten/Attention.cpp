@@ -235,18 +235,11 @@ bool decode(const Tensor& q, const Tensor& k, const Tensor& v, double scale, con
   if (!has_cpu_kernels(q) || q.size(2) != 1 || compute_type(q.scalar_type()) != at::kFloat || q.size(3) % vec != 0 ||
       v.size(3) < vec || sharing > 8 || groups < enough_items(dev, 1))
     return false;
-  FlashParams p{};
-  p.heads = q.size(1);
-  p.kv_heads = k.size(1);
-  p.queries = 1;
-  p.keys = keys;
-  p.depth = q.size(3);
-  p.width = v.size(3);
+  FlashParams p = flash_params({q, k, v, {}, false, scale});
   p.q = head_strides(q);
   p.k = head_strides(k);
   p.v = head_strides(v);
   p.out = head_strides(out);
-  p.scale = static_cast<float>(scale);
   const Tensor scores = at::empty({groups * sharing, round_up(keys, vec)}, lse.options());
   Defs defs;
   defs.set("IO", dtype_tag(q.scalar_type())).set("ACC", "f32").set("VEC", vec).set("ROWS", sharing);
@@ -275,17 +268,8 @@ bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
   sums.k = k.size(2);
   sums.b = gemm_matrix(v);
   const GemmPanels values = pack_right(kAttentionOp, queue_of(q), sums);
-  FlashParams p{};
-  p.batches = static_cast<int32_t>(q.size(0));
-  p.heads = q.size(1);
-  p.kv_heads = k.size(1);
-  p.queries = q.size(2);
-  p.keys = k.size(2);
-  p.depth = q.size(3);
-  p.width = v.size(3);
-  p.causal = o.causal;
+  FlashParams p = flash_params(o);
   p.out = head_strides(out);
-  p.scale = static_cast<float>(o.scale);
   const int64_t rows = round_up<int64_t>(kAttentionRows, queries.lines), wide = round_up(p.width, keys.lines);
   const int64_t items = std::min(p.batches * p.heads * ceil_div(p.queries, rows), enough_items(dev, 2));
   const Tensor scratch = at::empty({items * rows * (2 * kAttentionKeys + wide)}, lse.options());
@@ -302,10 +286,6 @@ bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
     return true;
   }
   defs.set("BIAS", dtype_tag(o.bias.scalar_type()));
-  p.bias_b = o.bias.stride(0);
-  p.bias_h = o.bias.stride(1);
-  p.bias_q = o.bias.stride(2);
-  p.bias_k = o.bias.stride(3);
   launch(buf(o.bias), p);
   return true;
 }

@@ -80,23 +80,15 @@ class Gradient {
 class Launcher {
  public:
   explicit Launcher(const FlashOperands& o)
-      : q(with_rows(o.q)), k(with_rows(o.k)), v(with_rows(o.v)), bias_(o.bias), device_(netcl::device_of(o.q)) {
-    params.heads = q.size(1);
-    params.kv_heads = k.size(1);
-    params.queries = q.size(2);
-    params.keys = k.size(2);
-    params.depth = q.size(3);
-    params.width = v.size(3);
-    params.causal = o.causal;
-    params.scale = static_cast<float>(o.scale);
+      : q(with_rows(o.q)),
+        k(with_rows(o.k)),
+        v(with_rows(o.v)),
+        params(flash_params(o)),
+        bias_(o.bias),
+        device_(netcl::device_of(o.q)) {
     params.q = strides_of(q);
     params.k = strides_of(k);
     params.v = strides_of(v);
-    if (!bias_.defined()) return;
-    params.bias_b = bias_.stride(0);
-    params.bias_h = bias_.stride(1);
-    params.bias_q = bias_.stride(2);
-    params.bias_k = bias_.stride(3);
   }
 
   int64_t head() const { return round_up<int64_t>(std::max(params.depth, params.width), 32); }
@@ -130,7 +122,7 @@ class Launcher {
   Device& device() const { return device_; }
 
   const Tensor q, k, v;
-  FlashParams params{};
+  FlashParams params;
 
  private:
   const Tensor bias_;
@@ -138,6 +130,25 @@ class Launcher {
 };
 
 }  // namespace
+
+FlashParams flash_params(const FlashOperands& o) {
+  FlashParams p{};
+  p.batches = static_cast<int32_t>(o.q.size(0));
+  p.heads = o.q.size(1);
+  p.kv_heads = o.k.size(1);
+  p.queries = o.q.size(2);
+  p.keys = o.k.size(2);
+  p.depth = o.q.size(3);
+  p.width = o.v.size(3);
+  p.causal = o.causal;
+  p.scale = static_cast<float>(o.scale);
+  if (!o.bias.defined()) return p;
+  p.bias_b = o.bias.stride(0);
+  p.bias_h = o.bias.stride(1);
+  p.bias_q = o.bias.stride(2);
+  p.bias_k = o.bias.stride(3);
+  return p;
+}
 
 std::optional<FlashOperands> flash_operands(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const std::optional<Tensor>& bias, bool causal,

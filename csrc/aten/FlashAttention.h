@@ -7,6 +7,8 @@
 #include <optional>
 #include <tuple>
 
+#include "args/attention.h"
+
 namespace netcl {
 
 inline constexpr const char* kAttentionOp = "scaled_dot_product_attention";
@@ -17,6 +19,9 @@ struct FlashOperands {
   bool causal;
   double scale;
 };
+
+// The sizes, the scale and the bias' strides; kernels add the strides that they use.
+FlashParams flash_params(const FlashOperands& o);
 
 // Nothing if the device has no such kernels, or if they do not take these operands or would not pay.
 std::optional<FlashOperands> flash_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -164,10 +164,12 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
   "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t" \
   "tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n\t"
 #if PARTS == 2
-#define STEP                                                                                                 \
-  LOAD_A(0, 1024)                                                                                            \
-  LOAD_B(0, 64) FETCH_TWO(0, 64) MULTIPLY LOAD_B(2048, 2112) FETCH_TWO(128, 192) MULTIPLY LOAD_A(2048, 3072) \
-      FETCH_TWO(256, 320) MULTIPLY LOAD_B(0, 64) FETCH_TWO(384, 448) MULTIPLY
+// Both parts of A by both of B; each product loads what the one before it did not have.
+#define FIRST_BY_FIRST LOAD_A(0, 1024) LOAD_B(0, 64) FETCH_TWO(0, 64) MULTIPLY
+#define FIRST_BY_SECOND LOAD_B(2048, 2112) FETCH_TWO(128, 192) MULTIPLY
+#define SECOND_BY_SECOND LOAD_A(2048, 3072) FETCH_TWO(256, 320) MULTIPLY
+#define SECOND_BY_FIRST LOAD_B(0, 64) FETCH_TWO(384, 448) MULTIPLY
+#define STEP FIRST_BY_FIRST FIRST_BY_SECOND SECOND_BY_SECOND SECOND_BY_FIRST
 #else
 #define STEP \
   LOAD_A(0, 1024) LOAD_B(0, 64) FETCH_TWO(0, 64) FETCH_TWO(128, 192) FETCH_TWO(256, 320) FETCH_TWO(384, 448) MULTIPLY
@@ -239,13 +241,12 @@ static inline void multiply_panels(__global const panel_t* a, __global const pan
       "decq %[pairs]\n\t"
       "jnz 2b\n\t"
       "addq %[skip_a], %[a]\n\t"
-      "addq %[skip_b], %[b]\n\t"
       "decq %[n]\n\t"
       "jnz 1b\n\t"
       ROWS8(KEEP_ROW)
       ROWS8(RESTORE_ROW) RESTORE(16) RESTORE(17) RESTORE(18)
       : [a] "+r"(a), [b] "+r"(b), [n] "+r"(blocks), [pairs] "=&r"(pairs)
-      : [t] "r"(t), [skip_a] "r"(2L * A_PART - 64), [skip_b] "r"(0L)
+      : [t] "r"(t), [skip_a] "r"(2L * A_PART - 64)
       : "memory", "cc");
 }
 #endif

@@ -232,7 +232,9 @@ class TestAttention(TestCase):
         before, launches = dict(torch.netcl.cpu_fallback_ops()), torch.netcl.launch_count()
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         self.assertLessEqual(torch.netcl.launch_count() - launches, 5)
-        out.backward(torch.ones_like(out))
+        weight, launches = torch.ones_like(out), torch.netcl.launch_count()
+        torch.autograd.grad(out, (q, k, v), weight)
+        self.assertLessEqual(torch.netcl.launch_count() - launches, 4 if GPU_SHAPE else 1)
         self.assertEqual(dict(torch.netcl.cpu_fallback_ops()), before)
 
     def test_blocks(self):
@@ -310,6 +312,15 @@ class TestAttention(TestCase):
                 expected = F.scaled_dot_product_attention(*tensors)
                 actual = F.scaled_dot_product_attention(*(t.to(DEVICE) for t in tensors))
                 self.assertEqual(actual.cpu(), expected, **TOLERANCE[torch.float32])
+        # A key, or its value, that only the last block of queries sees leaves the gradients of the others finite.
+        for place in (1, 2):
+            tensors = inputs(torch.float32, queries=300, keys=300)
+            tensors[place][:, :, 250, 3] = math.nan
+            leaves = [t.to(DEVICE).requires_grad_() for t in tensors]
+            out = F.scaled_dot_product_attention(*leaves, is_causal=True)
+            grads = torch.autograd.grad(out, leaves, torch.ones_like(out))
+            self.assertTrue(grads[0][:, :, :192].isfinite().all())
+            self.assertTrue(grads[0][:, :, 250:].isnan().any(-1).all())
 
     def test_large_scores(self):
         # Without the maximum, the exponentials would overflow; from block to block it grows by hundreds.
@@ -386,7 +397,7 @@ class TestAttention(TestCase):
 
     def test_launches_in_gpu_shape(self):
         if not GPU_SHAPE:
-            self.skipTest("CPUs use matrix products; test_launches_and_no_fallback counts them")
+            self.skipTest("test_launches_and_no_fallback counts those of CPUs")
         for width, most in ((64, 3), (128, 4)):
             q, k, v = (t.to(DEVICE).requires_grad_() for t in inputs(torch.float32, queries=64, keys=64, width=width))
             weight = torch.ones_like(q)

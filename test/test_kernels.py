@@ -24,7 +24,7 @@ ELSEWHERE = {
         "sort/radix_rows.cl", "sort/radix_select.cl",
     },
     "gpu": {
-        "attention_blocks.cl", "attention_decode.cl",
+        "attention_blocks.cl", "attention_blocks_backward.cl", "attention_decode.cl",
         "conv/conv_channels.cl", "conv/conv_channels_few.cl", "conv/conv_channels_flat.cl", "conv/conv_depthwise.cl",
         "conv/conv_gemm.cl", "conv/conv_pack.cl", "conv/conv_units.cl",
         "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "gemm/gemm_units.cl",

@@ -1,6 +1,6 @@
-// scaled_dot_product_attention: on CPUs in blocks that stay in the cache, on GPUs mostly by FlashAttention.cpp; else,
-// and for the gradients, matrix products with a softmax between them, which adds the bias and applies the causal mask.
-// The backward computes the probabilities again from the logarithm of each row's sum. Other cases (dropout, masks that
+// scaled_dot_product_attention: on CPUs in blocks that stay in the cache, on GPUs mostly by FlashAttention.cpp; else
+// matrix products with a softmax between them, which adds the bias and applies the causal mask. The backward computes
+// the probabilities again from the logarithm of each row's sum. Other cases (dropout, masks that
 // need a gradient, nested tensors) use PyTorch's composite path.
 #include <ATen/Context.h>
 #include <ATen/native/transformers/attention.h>
@@ -249,14 +249,42 @@ bool decode(const Tensor& q, const Tensor& k, const Tensor& v, double scale, con
   return true;
 }
 
-// On CPUs, everything in one launch, after three that pack the operands: scores stay in the cache. Returns false if its
-// kernel does not take these operands.
+FlashOperands block_operands(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
+                             bool causal, std::optional<double> scale) {
+  FlashOperands o{q, k, v, {}, causal, scale.value_or(1 / std::sqrt(static_cast<double>(q.size(3))))};
+  if (bias && bias->defined()) o.bias = bias->expand({q.size(0), q.size(1), q.size(2), k.size(2)});
+  return o;
+}
+
+// Whether the kernels for attention in blocks, on CPUs, take these operands.
+bool has_blocks(const FlashOperands& o, at::ArrayRef<Tensor> as_they_are) {
+  const auto adjacent = [](const Tensor& t) { return t.stride(3) == 1; };
+  return has_cpu_kernels(o.q) && o.q.size(2) > 1 && compute_type(o.q.scalar_type()) == at::kFloat &&
+         std::all_of(as_they_are.begin(), as_they_are.end(), adjacent);
+}
+template <class... Args>
+void launch_blocks(const char* file, const char* name, const FlashOperands& o, const GemmArgs& product, int64_t items,
+                   const FlashParams& p, const Args&... args) {
+  Defs defs;
+  const char* type = dtype_tag(o.q.scalar_type());
+  define_panels(queue_of(o.q), product, defs.set("ACC", "f32").set("INA", "f32").set("OUT", type).set("ADD", type));
+  const auto launch = [&](const auto&... last) {
+    kernel(netcl::device_of(o.q), file, name, defs)
+        .launch(kAttentionOp, queue_of(o.q), {static_cast<size_t>(items)}, {1}, args..., last...);
+  };
+  if (!o.bias.defined()) return launch(p);
+  defs.set("BIAS", dtype_tag(o.bias.scalar_type()));
+  launch(buf(o.bias), p);
+}
+
+// Everything in one launch, after three that pack the operands: scores stay in the cache. Returns false if its kernel
+// does not take these operands.
 bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
   Device& dev = netcl::device_of(out);
   const Tensor &q = o.q, &k = o.k, &v = o.v;
-  if (!has_cpu_kernels(q) || q.size(2) == 1 || lse.scalar_type() != at::kFloat || out.stride(3) != 1) return false;
   // With fewer blocks than compute units, products share the work better.
-  if (q.size(0) * q.size(1) * ceil_div(q.size(2), int64_t{kAttentionRows}) < enough_items(dev, 1)) return false;
+  const int64_t blocks = q.size(0) * q.size(1) * ceil_div(q.size(2), int64_t{kAttentionRows});
+  if (!has_blocks(o, {out}) || blocks < enough_items(dev, 1)) return false;
   GemmArgs scores{.m = q.size(2), .n = k.size(2), .k = q.size(3), .batch = {q.size(0), q.size(1)}, .may_narrow = true};
   scores.a = gemm_matrix(q);
   scores.b = transposed(gemm_matrix(k));
@@ -273,20 +301,35 @@ bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
   const int64_t rows = round_up<int64_t>(kAttentionRows, queries.lines), wide = round_up(p.width, keys.lines);
   const int64_t items = std::min(p.batches * p.heads * ceil_div(p.queries, rows), enough_items(dev, 2));
   const Tensor scratch = at::empty({items * rows * (2 * kAttentionKeys + wide)}, lse.options());
-  Defs defs;
-  const char* type = dtype_tag(q.scalar_type());
-  queries.define(defs.set("ACC", "f32").set("INA", "f32").set("OUT", type).set("ADD", type));
-  const auto launch = [&](const auto&... last) {
-    kernel(dev, "attention_blocks.cl", "attention_blocks", defs)
-        .launch(kAttentionOp, queue_of(q), {static_cast<size_t>(items)}, {1}, buf(out), buf(lse), buf(scratch),
-                buf(queries.data), buf(keys.data), buf(values.data), last...);
-  };
-  if (!o.bias.defined()) {
-    launch(p);
-    return true;
-  }
-  defs.set("BIAS", dtype_tag(o.bias.scalar_type()));
-  launch(buf(o.bias), p);
+  launch_blocks("attention_blocks.cl", "attention_blocks", o, scores, items, p, buf(out), buf(lse), buf(scratch),
+                buf(queries.data), buf(keys.data), buf(values.data));
+  return true;
+}
+
+// The gradients likewise; a work-item takes a head of the keys, and packs what it multiplies.
+bool backward_in_blocks(FlashOperands o, Tensor grad, Tensor out, const Tensor& lse, const Tensor& dq, const Tensor& dk,
+                        const Tensor& dv) {
+  const int64_t heads = o.q.size(0) * o.k.size(1), units = enough_items(netcl::device_of(out), 1);
+  if (!has_blocks(o, {dq, dk, dv}) || 4 * heads < 3 * round_up(heads, units)) return false;
+  for (Tensor* t : {&o.q, &o.k, &o.v, &out, &grad})
+    if (t->stride(3) != 1) *t = t->contiguous();
+  FlashParams p = flash_params(o);
+  p.q = head_strides(o.q);
+  p.k = head_strides(o.k);
+  p.v = head_strides(o.v);
+  p.out = head_strides(out);
+  p.grad = head_strides(grad);
+  p.dq = head_strides(dq);
+  p.dk = head_strides(dk);
+  p.dv = head_strides(dv);
+  const int64_t items = std::min(heads, units), columns = round_up(std::max(p.depth, p.width), int64_t{32});
+  p.scratch = 2 * kBackwardRows * kBackwardKeys + (kBackwardRows + 32) * (kBackwardKeys + 32) + 1024 +
+              columns * (kBackwardKeys + 5 * kBackwardRows + 5 * round_up(p.keys, int64_t{32}));
+  const Tensor scratch = at::empty({items * p.scratch}, lse.options());
+  GemmArgs product{.may_narrow = true};
+  product.a = product.b = product.c = gemm_matrix(o.q);
+  launch_blocks("attention_blocks_backward.cl", "attention_blocks_backward", o, product, items, p, buf(dq), buf(dk),
+                buf(dv), buf(scratch), buf(o.q), buf(o.k), buf(o.v), buf(out), buf(grad), buf(lse));
   return true;
 }
 
@@ -319,9 +362,7 @@ Results forward(const Tensor& query, const Tensor& key, const Tensor& value, con
     flash_attention(*operands, out, lse);
     return done();
   }
-  FlashOperands operands{query, key, value, {}, causal, scale.value_or(1 / std::sqrt(double(query.size(3))))};
-  if (bias && bias->defined()) operands.bias = bias->expand({query.size(0), query.size(1), query.size(2), key.size(2)});
-  if (in_blocks(operands, out, lse)) return done();
+  if (in_blocks(block_operands(query, key, value, bias, causal, scale), out, lse)) return done();
   // The only queries of heads that share keys are the rows of one product, so no key is copied or read twice.
   const bool share =
       query.size(2) == 1 && key.size(1) < query.size(1) && key.size(1) > 0 && !causal && !(bias && bias->defined());
@@ -368,10 +409,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
     return {zeros_if(mask[0], query), zeros_if(mask[1], key), zeros_if(mask[2], value), Tensor()};
   if (const auto operands = flash_operands(query, key, value, bias, causal, scale))
     return std::tuple_cat(flash_attention_backward(*operands, grad_out, out, lse, mask), std::tuple<Tensor>());
+  const Tensor lse_of_rows = lse.contiguous();
+  Tensor dq = at::empty_like(query), dk = at::empty_like(key), dv = at::empty_like(value);
+  if (backward_in_blocks(block_operands(query, key, value, bias, causal, scale), grad_out, out, lse_of_rows, dq, dk,
+                         dv))
+    return {mask[0] ? dq : Tensor(), mask[1] ? dk : Tensor(), mask[2] ? dv : Tensor(), Tensor()};
+  dq = dk = dv = Tensor();
   const Attention a(query, key, value, bias, causal, scale);
   const int64_t depth = query.size(3), width = a.v.size(3);
-  const Tensor lse_of_rows = lse.contiguous();
-  Tensor dq, dk, dv;
   if (mask[0]) dq = at::empty_like(query);
   // If several parts add to a gradient, it is kept in the compute type.
   const bool add = !a.whole();

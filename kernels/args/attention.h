@@ -3,8 +3,10 @@
 #include "args/args.h"
 BEGIN_ARGS
 
-CONSTANT(kAttentionRows, 64)   // attention_blocks: queries that a work-item takes at once, or a few more
+CONSTANT(kAttentionRows, 64)   // queries that attention_blocks takes at once, or a few more
 CONSTANT(kAttentionKeys, 256)  // keys of a block
+CONSTANT(kBackwardRows, 96)    // the same in attention_blocks_backward: multiples of the tile's sides and of 32
+CONSTANT(kBackwardKeys, 192)
 
 typedef struct {
   int64_t heads, queries, keys;  // sizes; a row is one query of one head
@@ -33,7 +35,8 @@ typedef struct {
   HeadStrides dq, dk, dv;
   float scale;
   int32_t batches;  // attention_blocks
+  int64_t scratch;  // numbers of a work-item of attention_blocks_backward
 } FlashParams;
-SAME_SIZE(FlashParams, 12 * 8 + 8 * 4 * 8)
+SAME_SIZE(FlashParams, 13 * 8 + 8 * 4 * 8)
 
 END_ARGS

@@ -602,10 +602,16 @@ void gemm(const char* op, Queue& queue, const GemmArgs& args) {
   compute(std::move(job));
 }
 
+static Panels panels_of(const Job& job) {
+  const auto engine = engine_panels(job);
+  return engine ? *engine : vector_panels(job);
+}
+void define_panels(Queue& queue, const GemmArgs& args, Defs& defs) {
+  panels_of({"", queue, args, accumulator(args.c.dtype)}).define(defs);
+}
 static GemmPanels pack_one(const char* op, Queue& queue, const GemmArgs& args, bool left) {
   const Job job{op, queue, args, accumulator(args.c.dtype)};
-  const auto engine = engine_panels(job);
-  const Panels panels = engine ? *engine : vector_panels(job);
+  const Panels panels = panels_of(job);
   const int64_t side = left ? panels.mr : panels.nr(), count = ceil_div(left ? args.m : args.n, side);
   GemmParams p = job.params();
   p.kc = round_up(args.k, panels.k_unroll);
@@ -616,7 +622,7 @@ static GemmPanels pack_one(const char* op, Queue& queue, const GemmArgs& args, b
   const at::Tensor to = job.scratch(job.batches() * p.a_panels, panels.type);
   kernel(job.device(), "gemm/gemm_pack.cl", "gemm_pack", defs)
       .launch(op, queue, {size_t(count), size_t(job.batches()), 1}, {1, 1, 1}, job.a(), job.b(), buf(to), buf(to), p);
-  return {to, side, [panels](Defs& d) { panels.define(d); }};
+  return {to, side};
 }
 GemmPanels pack_left(const char* op, Queue& queue, const GemmArgs& args) { return pack_one(op, queue, args, true); }
 GemmPanels pack_right(const char* op, Queue& queue, const GemmArgs& args) { return pack_one(op, queue, args, false); }

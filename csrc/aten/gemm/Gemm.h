@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <utility>
 
 #include "aten/support/Launch.h"
@@ -42,16 +41,16 @@ struct GemmArgs {
 void gemm(const char* op, Queue& queue, const GemmArgs& args);
 
 // An operand of products that another kernel computes tile by tile, packed matrix after matrix: A in panels of `lines`
-// rows, or B in panels of `lines` columns (kernels/gemm/gemm_panels.h). `define` sets what that kernel needs to know of
-// panels.
+// rows, or B in panels of `lines` columns (kernels/gemm/gemm_panels.h).
 struct GemmPanels {
   at::Tensor data;
   int64_t lines;
-  std::function<void(Defs&)> define;
 };
 // Of the other operand and of C only the sizes and dtypes matter.
 GemmPanels pack_left(const char* op, Queue& queue, const GemmArgs& args);
 GemmPanels pack_right(const char* op, Queue& queue, const GemmArgs& args);
+// Sets what a kernel needs to know of such panels. Only the dtypes matter.
+void define_panels(Queue& queue, const GemmArgs& args, Defs& defs);
 
 inline GemmMatrix transposed(GemmMatrix x) {
   std::swap(x.rs, x.cs);

@@ -235,7 +235,9 @@ def unpack(wheels: Path, site: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             tops = {name.split("/")[0] for name in archive.namelist()}
             modules = {top.split(".")[0] for top in tops if not top.endswith((".dist-info", ".data", ".libs"))}
-            if "torch_netcl" not in modules and all(map(importlib.util.find_spec, modules)):
+            # A folder without a module, such as the one that PoCL's wheel leaves for pyopencl, has no origin.
+            specs = map(importlib.util.find_spec, modules)
+            if "torch_netcl" not in modules and all(spec and spec.origin for spec in specs):
                 continue
             archive.extractall(site)
             print(f"unpacked {wheel.name}", flush=True)

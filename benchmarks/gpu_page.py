@@ -99,7 +99,8 @@ def tests(printed: list[str]) -> list[str]:
     found = [re.search(rf"^\[gw\d+\].* {end}|::\S+ {end}", line) for line in printed]  # of several processes, of one
     ends = [match[1] or match[2] for match in found if match]
     counts = ", ".join(f"{ends.count(end)} {end.lower()}" for end in dict.fromkeys(ends))
-    said = [line for line in printed if line.startswith("[netcl]") or "crashed while running" in line]
+    told = r"\[netcl\]|.*crashed while running|!+ .*the time is over"
+    said = [line for line in printed if re.match(told, line)]
     return [counts or "none ended", *said]
 
 
@@ -123,6 +124,7 @@ def platforms(answer: dict, env: dict[str, str]) -> list[str]:
     """The OpenCL platforms, and how they were found."""
     lines = [f"OpenCL loader: {answer.get('loader') or 'none found'}; runtimes from {answer.get('by', 'nowhere')}"]
     lines += [f"  {name}: {library} ({origin})" for name, library, origin in answer.get("runtimes", [])]
+    lines += [f"  cannot be opened: {text}" for text in answer.get("failures", [])]
     lines += [f"  with {key}={value}" for key, value in env.items()]
     for platform in answer.get("platforms", []):
         lines.append(f"platform {platform['name']}, {platform['version']}")

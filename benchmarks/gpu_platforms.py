@@ -86,6 +86,15 @@ def platforms(loader: str) -> list[dict]:
     return found
 
 
+def failure(library: str) -> str:
+    """Why the dynamic linker cannot open a driver, say, because of a library that it lacks; empty if it can."""
+    try:
+        ctypes.CDLL(library)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
 def how(opencl: ModuleType, info) -> str:
     """By which path the loader finds the runtimes."""
     if info.user_choice:
@@ -108,7 +117,9 @@ def main() -> int:
     }
     print(json.dumps(answer), flush=True)  # now, since the next call may end the process
     if info.library:
-        print(json.dumps(answer | {"platforms": platforms(info.library)}), flush=True)
+        answer["platforms"] = platforms(info.library)
+        answer["failures"] = list(filter(None, [failure(r.library) for r in info.runtimes]))
+        print(json.dumps(answer), flush=True)
     return 0
 
 

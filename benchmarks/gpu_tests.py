@@ -8,6 +8,7 @@ import time
 import pytest
 
 END = float("inf")
+OVER = "the time is over"
 session: pytest.Session | None = None
 
 
@@ -29,4 +30,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         why = (crash.message if crash else str(report.longrepr)).strip().replace("\n", " ")
         print(f"\n[netcl] {report.nodeid}: {why[:400]}", flush=True)
     if time.monotonic() > END:
-        session.shouldstop = "the time is over"
+        session.shouldstop = OVER
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """An end in time is no failure."""
+    if exitstatus == pytest.ExitCode.INTERRUPTED and session.shouldstop == OVER:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED if session.testsfailed else pytest.ExitCode.OK

@@ -119,18 +119,20 @@ class TestGpuRunner(TestCase):
         self.assertIn("## late: no time left", (folder / "page.md").read_text())
 
     def test_why_a_test_failed(self):
-        """The plugin says it at once, and ends the run when its time is over."""
+        """The plugin says it at once, and ends the run when its time is over, which is no failure."""
         folder = folder_for(self)
-        code = "def test_a(): assert 1 == 2, 'why'\ndef test_b(): pass\n"
-        (folder / "test_it.py").write_text(code)
         options = ["-v", "-p", "no:cacheprovider", "-p", "benchmarks.gpu_tests", "--seconds", "0"]
-        command = gpu.python("-m", "pytest", *options)
         env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        run = subprocess.run([*command, folder / "test_it.py"], cwd=folder, env=env, capture_output=True, text=True)
-        lines = gpu_page.tests(run.stdout.splitlines())
-        self.assertEqual(lines[0], "1 failed", run.stdout + run.stderr)
-        self.assertRegex(lines[1], r"\[netcl\] test_it.py::test_a: AssertionError: why")
-        self.assertIn("the time is over", run.stdout)
+        for status, code in ((1, "assert 1 == 2, 'why'"), (0, "pass")):
+            (folder / "test_it.py").write_text(f"def test_a(): {code}\ndef test_b(): pass\n")
+            command = gpu.python("-m", "pytest", *options, str(folder / "test_it.py"))
+            run = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+            self.assertEqual(run.returncode, status, run.stdout + run.stderr)
+            lines = gpu_page.tests(run.stdout.splitlines())
+            self.assertEqual(lines[0], "1 failed" if status else "1 passed")
+            self.assertIn("the time is over", lines[-1])
+            if status:
+                self.assertRegex(lines[1], r"\[netcl\] test_it.py::test_a: AssertionError: why")
 
 
 class TestPlatforms(TestCase):
@@ -169,7 +171,8 @@ class TestPlatforms(TestCase):
         self.assertIn("no OpenCL platform", "\n".join(gpu_page.platforms(chosen, env)))
 
     def test_folders(self):
-        """A driver without an .icd file is found in the first folder that has it, and offered to the loader."""
+        """A driver without an .icd file is found in the first folder that has it, and offered to the loader. If it
+        cannot be opened, that is said."""
         folder = str(folder_for(self))
         self.assertIsNone(gpu_platforms.driver_folder([folder, "/nowhere"]))
         Path(folder, gpu_platforms.NVIDIA).write_text("no library")
@@ -180,17 +183,22 @@ class TestPlatforms(TestCase):
         said = json.loads(run.stdout.splitlines()[-1])
         self.assertIn(["nvidia", gpu_platforms.NVIDIA, "system"], said["runtimes"])
         self.assertIn("netcl's own", said["by"])
+        self.assertIn(f"cannot be opened: {folder}/{gpu_platforms.NVIDIA}", "\n".join(gpu_page.platforms(said, {})))
 
     def test_wheels(self):
-        """What this Python has is not unpacked again."""
+        """What this Python has is not unpacked again. A folder without a module is not the module."""
         folder = folder_for(self)
-        for name, module in (("absent", "surely_absent"), ("pytest", "pytest")):
+        (folder / "only" / "a_folder").mkdir(parents=True)
+        sys.path.append(str(folder / "only"))
+        self.addCleanup(sys.path.remove, str(folder / "only"))
+        for name, module in (("absent", "surely_absent"), ("pytest", "pytest"), ("hollow", "a_folder")):
             with zipfile.ZipFile(folder / f"{name}-1-py3-none-any.whl", "w") as wheel:
                 wheel.writestr(f"{module}/__init__.py", "")
                 wheel.writestr(f"{name}-1.dist-info/METADATA", "")
         with unittest.mock.patch("builtins.print"):
             gpu.unpack(folder, folder / "site")
-        self.assertEqual({p.name for p in (folder / "site").iterdir()}, {"surely_absent", "absent-1.dist-info"})
+        unpacked = {p.name for p in (folder / "site").iterdir()}
+        self.assertEqual(unpacked, {"surely_absent", "absent-1.dist-info", "a_folder", "hollow-1.dist-info"})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // torch.profiler: reports the activities of netcl devices to Kineto, which calls this through PyTorch's registry for
-// PrivateUse1 profilers. With a torch without that registry, there are no device activities.
-#if __has_include(<torch/csrc/profiler/standalone/privateuse1_profiler.h>)
+// PrivateUse1 profilers. With a torch without that registry (2.11), Kineto is asked directly.
+#if __has_include(<kineto/libkineto.h>)
 
 // These match the flags of PyTorch's own build, which an extension does not see.
 #define USE_KINETO
@@ -9,13 +9,16 @@
 
 #include <kineto/libkineto.h>
 #include <kineto/output_base.h>
-#include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
 #include <unistd.h>
+#if __has_include(<torch/csrc/profiler/standalone/privateuse1_profiler.h>)
+#include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
+#endif
 
 #include <limits>
 #include <set>
 #include <utility>
 
+#include "runtime/Device.h"
 #include "runtime/Profiler.h"
 
 namespace netcl {
@@ -137,7 +140,14 @@ class Profiler final : public libkineto::IActivityProfiler {
                                 ActivityType::PRIVATEUSE1_RUNTIME};
 };
 
+#ifdef REGISTER_PRIVATEUSE1_PROFILER
 REGISTER_PRIVATEUSE1_PROFILER(Profiler);
+#else
+const bool registered = [] {
+  libkineto::api().registerProfilerFactory([] { return std::make_unique<Profiler>(); });
+  return true;
+}();
+#endif
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import subprocess
 import sys
@@ -15,6 +16,22 @@ import torch
 from torch.utils._pytree import tree_map
 
 DEVICE = "netcl"
+
+
+class Scipy:
+    """A module of SciPy. Where that is missing, a test that calls one of its functions is skipped."""
+
+    def __init__(self, name: str) -> None:
+        self.name = f"scipy.{name}"
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(importlib.import_module(self.name), name)
+        except ImportError:
+            return self.skip
+
+    def skip(self, *_: Any, **__: Any) -> None:
+        raise unittest.SkipTest("SciPy is missing")
 
 
 def to_device(tree: Any, device: str | torch.device) -> Any:

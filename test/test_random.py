@@ -5,11 +5,11 @@ import math
 import os
 
 import torch
-from common import no_fallback
+from common import Scipy, no_fallback
 from random_ends import TAGS, Chosen, compiled_draw
-from scipy import stats
 from torch.testing._internal.common_utils import TestCase, run_tests
 
+stats = Scipy("stats")
 DEVICES = [torch.device("netcl", i) for i in range(torch.netcl.device_count())]
 N = 1_000_000
 FULL = os.environ.get("NETCL_TEST_FULL", "0") != "0"

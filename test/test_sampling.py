@@ -3,10 +3,10 @@
 import math
 
 import torch
-from common import no_fallback
-from scipy import special, stats
+from common import Scipy, no_fallback
 from torch.testing._internal.common_utils import TestCase, run_tests
 
+special, stats = Scipy("special"), Scipy("stats")
 DEVICES = [torch.device("netcl", i) for i in range(torch.netcl.device_count())]
 N = 100_000
 

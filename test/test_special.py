@@ -4,13 +4,13 @@ import math
 import warnings
 
 import torch
-from common import DEVICE, no_fallback, to_device
-from scipy import special
+from common import DEVICE, Scipy, no_fallback, to_device
 from torch.testing._internal.common_device_type import instantiate_device_type_tests, ops
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import TestCase, run_tests
 from torch.utils._pytree import tree_map
 
+special = Scipy("special")
 NAMES = """digamma erfinv frexp i0 igamma igammac polygamma special.airy_ai special.bessel_j0 special.bessel_j1
     special.bessel_y0 special.bessel_y1 special.erfcx special.i0e special.i1 special.i1e special.log_ndtr
     special.modified_bessel_i0 special.modified_bessel_i1 special.modified_bessel_k0 special.modified_bessel_k1

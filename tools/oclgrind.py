@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -93,7 +94,8 @@ def rehearse(tools: Path, device_class: str, run_sh: Path | None) -> list[str]:
         env = environment(tools.resolve(), log, device_class, folder)
         command = [sys.executable, "-m", "benchmarks.gpu"]
         if run_sh:  # which has its own package
-            command = ["sh", run_sh.resolve()]
+            # A copy, since it unpacks its wheels there, and both classes may do so at once.
+            command = ["sh", shutil.copytree(run_sh.resolve().parent, Path(folder, "bundle")) / run_sh.name]
             env |= {"PYTHON": sys.executable, "PYTHONPATH": ""}
         command += ["--any-device", "--minutes", "60", "--out", out, "device", "check"]
         done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)

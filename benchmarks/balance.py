@@ -33,7 +33,7 @@ from . import gpu_cases, thin, training
 
 UNITS = (1, 4, 16, 64, 128)
 LEAST_US, MOST, SHARE = 100.0, 1.15, 0.05
-STEPS = 3
+STEPS = 10
 LAUNCH = re.compile(r"launch (\S+) for (.+?) on netcl.*global \[(.+?)\], local (?:\[(.+?)\]|chosen)")
 
 

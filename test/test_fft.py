@@ -39,6 +39,31 @@ class TestFft(TestCase):
         self.check(lambda t: torch.fft.irfft(t, n), half, n)
         self.check(lambda t: torch.fft.hfft(t, n), half, n)
 
+    # CPUs transform lines side by side in the lanes of vectors: rows in whole and part blocks, or neighbours in memory.
+    @parametrize("dtype", [torch.float32, torch.float64])
+    def test_lines(self, dtype):
+        if dtype == torch.float64 and not HAS_FP64:
+            self.skipTest("the device has no cl_khr_fp64")
+        for n in (1, 2, 3, 5, 8, 13, 22, 26, 63, 64, 77, 100, 101, 240, 1000):
+            for shape, dim in (((20, n), 1), ((33, n), 1), ((3, n, 5), 1), ((2, n, 37), 1), ((n, 16), 0)):
+                with self.subTest(shape=shape, dim=dim):
+                    torch.manual_seed(n)
+                    x = torch.randn(shape, dtype=dtype.to_complex())
+                    for f in (torch.fft.fft, torch.fft.ifft):
+                        self.check(lambda t, f=f: f(t, dim=dim, norm="ortho"), x, n)
+                    for f in (torch.fft.rfft, torch.fft.fft):
+                        self.check(lambda t, f=f: f(t, dim=dim), x.real.contiguous(), n)
+                    # The first and, of an even length, the last number of a real result's spectrum count as real.
+                    self.check(lambda t: torch.fft.irfft(t, n, dim=dim, norm="forward"), x.narrow(dim, 0, n // 2 + 1), n)
+
+    def test_a_line_of_nan_leaves_its_neighbours_alone(self):
+        x = torch.randn(20, 24)
+        x[3, 5], x[7, 0] = math.nan, math.inf
+        got = torch.fft.rfft(x.to(D)).cpu()
+        self.assertFalse(got[[3, 7]].abs().isfinite().any())
+        rest = [i for i in range(20) if i not in (3, 7)]
+        self.assertEqual(got[rest], torch.fft.rfft(x[rest]))
+
     def test_double(self):
         if not HAS_FP64:
             self.skipTest("the device has no cl_khr_fp64")

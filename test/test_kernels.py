@@ -26,7 +26,7 @@ ELSEWHERE = {
     "gpu": {
         "attention_blocks.cl", "attention_blocks_backward.cl", "attention_decode.cl",
         "conv/conv_channels.cl", "conv/conv_channels_few.cl", "conv/conv_channels_flat.cl", "conv/conv_depthwise.cl",
-        "conv/conv_gemm.cl", "conv/conv_pack.cl", "conv/conv_units.cl",
+        "conv/conv_gemm.cl", "conv/conv_pack.cl", "conv/conv_units.cl", "fft_lines.cl",
         "gemm/gemm_cpu.cl", "gemm/gemm_pack.cl", "gemm/gemm_direct.cl", "gemm/gemm_units.cl",
         "norm_channels.cl", "pool_rows.cl", "reduce/reduce_inner.cl",
         "rnn/lstm_steps.cl", "soft_double.cl", "sort/sort_merge.cl", "sort/sort_results.cl",

@@ -1,5 +1,5 @@
 // _fft_c2c, _fft_r2c, _fft_c2r: one dimension after another. Lengths with small prime factors use Stockham's algorithm,
-// others Bluestein's (kernels/fft.cl).
+// others Bluestein's (kernels/fft.cl; kernels/fft_lines.cl on CPUs).
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
@@ -69,6 +69,31 @@ Tensor table(const Plan& plan, bool chirp, int64_t n, const at::TensorOptions& o
   return out;
 }
 
+// On CPUs, lines that fit into the cache: all passes in one launch. Returns false if there are few lines or they are
+// long.
+bool in_lanes(const Plan& plan, const Tensor& x, const Tensor& out) {
+  const Device& device = netcl::device_of(x);
+  const int64_t vec = c10::toRealValueType(out.scalar_type()) == at::kFloat ? 16 : 8, n = plan.n, d = plan.dim;
+  const int64_t lines = x.numel() / x.size(d), inner = c10::multiply_integers(x.sizes().slice(d + 1));
+  if (n > tuning(device).fft_length || 2 * lines <= vec) return false;
+  FftLinesParams p{lines, inner, n, n, x.size(d), plan.out_n, !x.is_complex(), plan.real_result, plan.inverse};
+  if ((p.real_in || p.real_out) && n % 2 == 0) p.length = n / 2;
+  p.normalization = static_cast<int64_t>(plan.scale.mode);
+  p.normalized = plan.scale.elements;
+  p.rows = 2 * (n + 1);
+  for (const int64_t radix : radices(p.length))
+    if (radix > 1) p.radices[p.passes++] = radix;
+  const Tensor root = table(plan, /*chirp=*/false, n, x.options().dtype(c10::toComplexType(x.scalar_type())));
+  const int64_t items = std::min(ceil_div(lines, vec), enough_items(device, 2));
+  const auto real = c10::toRealValueType(root.scalar_type());
+  const Tensor scratch = at::empty({items * 2 * p.rows * vec}, x.options().dtype(real));
+  Defs defs;
+  defs.set("ACC", dtype_tag(real)).set("VEC", vec);
+  kernel(netcl::device_of(x), "fft_lines.cl", "fft_lines", defs)
+      .launch(plan.op, queue_of(x), {static_cast<size_t>(items)}, {1}, buf(out), buf(x), buf(root), buf(scratch), p);
+  return true;
+}
+
 Tensor passes(const Plan& plan, const Tensor& x, IntArrayRef factors) {
   const ScalarType acc = c10::toComplexType(x.scalar_type());
   const int64_t d = plan.dim, n = plan.n, in_n = x.size(d);
@@ -77,8 +102,11 @@ Tensor passes(const Plan& plan, const Tensor& x, IntArrayRef factors) {
   TORCH_CHECK_NOT_IMPLEMENTED(n * inner <= std::numeric_limits<int32_t>::max(), plan.op, ": dimension ", d,
                               " and those after it have more than 2^31 elements; transform parts of the tensor");
   Device& device = netcl::device_of(x);
-  const Tensor root = table(plan, /*chirp=*/false, n, x.options().dtype(acc));
   c10::DimVector sizes(x.sizes());
+  sizes[d] = plan.out_n;
+  const Tensor out = at::empty(sizes, x.options().dtype(plan.real_result ? c10::toRealValueType(acc) : acc));
+  if (in_lanes(plan, x, out)) return out;
+  const Tensor root = table(plan, /*chirp=*/false, n, x.options().dtype(acc));
   Tensor from = x, to, spare;
   int64_t done = 1;
   for (size_t k = 0; k < factors.size(); k++) {
@@ -86,7 +114,7 @@ Tensor passes(const Plan& plan, const Tensor& x, IntArrayRef factors) {
     const int64_t radix = factors[k], from_n = k == 0 ? in_n : n;
     sizes[d] = last ? plan.out_n : n;
     const auto type = last && plan.real_result ? c10::toRealValueType(acc) : acc;
-    to = !last && spare.defined() ? spare : at::empty(sizes, x.options().dtype(type));
+    to = last ? out : spare.defined() ? spare : at::empty(sizes, x.options().dtype(type));
     Defs defs;
     defs.set("RADIX", radix).set("IN", dtype_tag(from.scalar_type())).set("OUT", dtype_tag(type));
     defs.set("ACC", dtype_tag(acc));

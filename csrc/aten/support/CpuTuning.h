@@ -49,6 +49,7 @@ struct Tuning {
   int64_t few_indices = kNever;    // with more, the gradient of an embedding sorts them
   int64_t whole_columns = kNever;  // columns of a matrix that one work-group takes in SVD and eigh
   int64_t host_matrix = 64 * 64;   // larger ones go to LAPACK: Jacobi takes twice its operations, on one core
+  int64_t fft_length = 4096;       // of lines that are transformed in the cache, at most
   int64_t fused_steps = 4;         // an LSTM's product and cell are one launch: fewer do not pay for packing W_hh
 
   // --- algorithms

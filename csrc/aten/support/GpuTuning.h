@@ -24,7 +24,7 @@ inline constexpr Tuning kGpuTuning = [] {
   t.sort_piece = 256;
 
   t.copied_bytes = t.past_cache_bytes = t.folded = t.host_matrix = t.fused_steps = kNever;
-  t.kept_bytes = 0;
+  t.kept_bytes = t.fft_length = 0;
   t.scores = 16 << 20;
   t.held = 8;
   t.transposed = -1;

@@ -75,10 +75,12 @@ ALWAYS_INLINE VT load_lanes(__global const STORAGE(IN)* p, long step) {
   return (VT)(CAT(LANES_, VEC)(0));
 }
 
-// The store_ functions take up to MANY vectors of channels: at c + OF(0), c + OF(1), … The last one may overlap the one
-// before it: it begins at c + last.
+// The store_ functions take up to MANY vectors: of channels, at c + OF(0), c + OF(1), …, of which the last one may
+// overlap the one before it: it begins at c + last; or of as many rows that follow each other.
 #define MANY 4
 #define OF(k) min((k) * (long)VEC, last)
+#define FROM(k) (lanes == ALONG_CHANNELS ? OF(k) : (k) * P->stride[1] * P->in[2])
+#define TO(k) (lanes == ALONG_CHANNELS ? OF(k) : (k) * P->out[2])
 
 ALWAYS_INLINE void put(__global STORAGE(IN)* p, VT v, const int lanes) {
   if (lanes == ALONE)
@@ -125,7 +127,7 @@ ALWAYS_INLINE void store_max(const box_t* w, const int lanes, long to, long c, c
         const long at = (z * P->in[1] + y) * P->in[2] + x;
         __global const STORAGE(IN)* p = w->src + at * channels(P) + c;
         UNROLL for (int k = 0; k < count; k++) {
-          const VT v = load_lanes(p + OF(k), step);
+          const VT v = load_lanes(p + FROM(k), step);
       // A NaN is better than any number, and than an earlier NaN.
 #if VEC == 1
           if (v > best[k] || v != v) {
@@ -144,8 +146,9 @@ ALWAYS_INLINE void store_max(const box_t* w, const int lanes, long to, long c, c
     return;
   }
   UNROLL for (int k = 0; k < count; k++) {
-    put(w->dst + to * channels(P) + c + OF(k), best[k], lanes);
-    __global long* index = w->index + to * channels(P) + c + OF(k);
+    put(w->dst + to * channels(P) + c + TO(k), best[k], lanes);
+    __global long* index = w->index + to * channels(P) + c + TO(k);
+    if (lanes == ALONG_X) where[k] += (VI)((index_t)FROM(k));
     if (lanes == ALONE)
       index[0] = LANE_OF(where[k], 0);
     else
@@ -165,10 +168,10 @@ ALWAYS_INLINE void store_average(const box_t* w, const int lanes, long to, long 
       for (long x = w->x.begin; x < w->x.end; x++) {
         __global const STORAGE(IN)* p = w->src + ((z * P->in[1] + y) * P->in[2] + x) * channels(P) + c;
         UNROLL for (int k = 0; k < count; k++)
-          sum[k] += load_lanes(p + OF(k), step);
+          sum[k] += load_lanes(p + FROM(k), step);
       }
   UNROLL for (int k = 0; k < count; k++)
-    put(w->dst + to * channels(P) + c + OF(k), n ? sum[k] / (VT)((ST)n) : (VT)(0), lanes);
+    put(w->dst + to * channels(P) + c + TO(k), n ? sum[k] / (VT)((ST)n) : (VT)(0), lanes);
 }
 
 // An output's gradient is divided among the n elements of its window: share(v, per(n)).
@@ -220,27 +223,26 @@ ALWAYS_INLINE void store(const int what, const box_t* w, const int lanes, long t
     store_shares(w, to, c, last, count);
 }
 
-ALWAYS_INLINE void store_channels(const int what, const box_t* w, long to, const part_t* m) {
-  for (long c = m->c, rest; (rest = m->c_end - c) > 0; c += MANY * VEC) {
-    if (rest > 3 * VEC)
-      store(what, w, ALONG_CHANNELS, to, c, rest - VEC, 4);
-    else if (rest > 2 * VEC)
-      store(what, w, ALONG_CHANNELS, to, c, rest - VEC, 3);
-    else if (rest > VEC)
-      store(what, w, ALONG_CHANNELS, to, c, rest - VEC, 2);
-    else
-      store(what, w, ALONG_CHANNELS, to, c, rest - VEC, 1);
-  }
+ALWAYS_INLINE void store_many(const int what, const box_t* w, const int lanes, long to, long c, const long last,
+                              const long count) {
+  if (count > 3)
+    store(what, w, lanes, to, c, last, 4);
+  else if (count > 2)
+    store(what, w, lanes, to, c, last, 3);
+  else if (count > 1)
+    store(what, w, lanes, to, c, last, 2);
+  else
+    store(what, w, lanes, to, c, last, 1);
 }
 
-// The windows along x that lie inside the image: outputs [begin, end), empty if no vector lies along x.
-static inline window_t inner_windows(const PoolParams* P) {
+// The windows along a dimension that lie inside the image: outputs [begin, end), empty if no vector lies along x.
+static inline window_t inner_windows(const PoolParams* P, int d) {
   window_t w = {0, 0, 0};
   if (VEC == 1 || LAST || P->adaptive) return w;
-  const long room = P->in[2] + P->pad[2] - (P->ker[2] - 1) * P->dil[2] - 1;
-  w.begin = (P->pad[2] + P->stride[2] - 1) / P->stride[2];
-  w.end = room < 0 ? 0 : min(room / P->stride[2] + 1, P->out[2]);
-  if (w.end - w.begin < VEC) w.begin = w.end = 0;
+  const long room = P->in[d] + P->pad[d] - (P->ker[d] - 1) * P->dil[d] - 1;
+  w.begin = (P->pad[d] + P->stride[d] - 1) / P->stride[d];
+  w.end = room < 0 ? 0 : min(room / P->stride[d] + 1, P->out[d]);
+  if (d == 2 && w.end - w.begin < VEC) w.begin = w.end = 0;
   return w;
 }
 
@@ -259,29 +261,40 @@ ALWAYS_INLINE window_t window_at(const PoolParams* P, int d, long o, const ST* d
 ALWAYS_INLINE void store_rows(const int what, const PoolParams* P, __global const STORAGE(IN)* src,
                               __global const STORAGE(IN)* sample, __global STORAGE(IN)* dst, __global long* index) {
   const part_t m = my_part(P, P->out[2]);
-  const window_t inner = inner_windows(P);
-  for (long row = m.first; row < m.last; row++) {
-    const long zy = row / P->out[1], plane = zy / P->out[0];
+  const window_t inner = inner_windows(P, 2), inner_y = inner_windows(P, 1);
+  long zy = m.first / P->out[1], y = m.first - zy * P->out[1];
+  for (long row = m.first, done = row; row < m.last; row++, y++) {
+    if (y == P->out[1]) zy++, y = 0;
+    const long plane = P->out[0] == 1 ? zy : zy / P->out[0];
     ST drawn[3];
     UNROLL for (int d = 0, k = (int)P->sampled - 3; d < 3; d++, k++)
       drawn[d] = k < 0 ? 0 : LOAD(IN, ACC, 1, sample, plane * P->sampled + k);
-    box_t w = {P, window_at(P, 0, zy - plane * P->out[0], drawn), window_at(P, 1, row - zy * P->out[1], drawn)};
+    box_t w = {P, window_at(P, 0, zy - plane * P->out[0], drawn), window_at(P, 1, y, drawn)};
     w.src = src + plane * pixels(P->in) * channels(P);
     w.dst = dst + row * P->out[2] * channels(P);
     w.index = index + row * P->out[2] * channels(P);
-    for (long x = inner.begin; x < inner.end; x += VEC) {
+    // Rows that take their vectors along x together; averages of long rows wait for memory, which prefers one stream.
+    const int alone = y < inner_y.begin || (what == AVERAGE && VEC > 4);
+    const long rows = alone ? 1 : clamp(min(inner_y.end - y, m.last - row), 1L, (long)MANY);
+    for (long x = row < done ? inner.end : inner.begin; x < inner.end; x += VEC) {
       const long to = min(x, inner.end - VEC);  // the last vectors overlap
       w.x.begin = to * P->stride[2] - P->pad[2];
       w.x.end = w.x.begin + (P->ker[2] - 1) * P->dil[2] + 1;
       w.x.length = P->ker[2];
-      store(what, &w, ALONG_X, to, 0, 0, 1);
+      store_many(what, &w, ALONG_X, to, 0, 0, rows);
+    }
+    if (row >= done) done = row + rows;
+    if (inner.end - inner.begin == P->out[2]) {  // nothing is left of them
+      row += rows - 1, y += rows - 1;
+      continue;
     }
     for (long x = m.begin; x < m.end; x++) {
       if (x == inner.begin) x = inner.end;
       if (x >= m.end) break;
       w.x = window_at(P, 2, x, drawn);
       if (VEC == 1 || LAST)
-        store_channels(what, &w, x, &m);
+        for (long c = m.c; c < m.c_end; c += MANY * VEC)
+          store_many(what, &w, ALONG_CHANNELS, x, c, m.c_end - c - VEC, (m.c_end - c + VEC - 1) / VEC);
       else if (what == MAX && P->dil[2] == 1 && w.x.end - w.x.begin >= VEC)
         store(what, &w, WITHIN_WINDOW, x, 0, 0, 1);
       else
@@ -318,49 +331,53 @@ __kernel void pool_avg_backward(BUF(src), BUF(dst), const PoolParams P) {
       const long ends = w.x.begin < P.out[2] ? window_of(&P, &all, 2, w.x.begin).end : P.in[2];
       const long begins = w.x.end < P.out[2] ? window_of(&P, &all, 2, w.x.end).begin : P.in[2];
       w.x.length = min(min(ends, begins), m.end) - x;
-      store_channels(SHARES, &w, x, &m);
+      for (long c = m.c; c < m.c_end; c += MANY * VEC)
+        store_many(SHARES, &w, ALONG_CHANNELS, x, c, m.c_end - c - VEC, (m.c_end - c + VEC - 1) / VEC);
     }
   }
 }
 
-// Sets elements [begin, end) of a part to 0.
+// Sets elements [begin, end) of a part to 0, of a contiguous plane all.
 static inline void clear(__global ST* to, const part_t* m, long channels, long begin, long end) {
-  for (long at = begin; at < end; at++)
-    for (long c = m->c; c < m->c_end; c += VEC)
-      CAT(VSTORE_, VEC)((VT)(0), 0, to + at * channels + min(c, m->c_end - (long)VEC));
+  const long c_end = LAST ? m->c_end : end;
+  for (long at = begin; at < end; at += LAST ? 1 : end)
+    for (long c = m->c; c < c_end; c += VEC)
+      CAT(VSTORE_, VEC)((VT)(0), 0, to + at * channels + min(c, c_end - (long)VEC));
 }
 
-// The gradient of max pooling on a CPU: dst[plane][index] += src. A work-item adds up a band of a plane: rows_per_item
-// of its slices, or of its rows if it has one slice. It reads the outputs whose windows meet the band, in their order,
-// and clears elements shortly before, or all if there are few of them. dst has the compute type.
+// The gradient of max pooling on a CPU: dst[plane][index] += src. A work-item adds up whole planes, or of channels that
+// come last, a band of slices, or of rows of a plane with one slice. It reads the outputs whose windows meet the band,
+// in their order, and clears elements shortly before, or all if there are few of them. dst has the compute type.
 __kernel void pool_scatter(BUF(src), BUF(index), BUF(dst), BUF(err), const PoolParams P, int code) {
   const part_t m = my_part(&P, 1);
   const int along = P.in[0] > 1 ? 0 : 1;
-  const long C = channels(&P), bands = (P.in[along] + P.rows_per_item - 1) / P.rows_per_item;
-  const long group = m.first / P.rows_per_item, plane = group / bands;
-  const long first = (group - plane * bands) * P.rows_per_item, last = min(first + P.rows_per_item, P.in[along]);
-  const long line = along ? P.in[2] : P.in[1] * P.in[2], begin = first * line, end = last * line, size = pixels(P.in);
-  const long per_line = along ? P.out[2] : P.out[1] * P.out[2];
-  __global ST* to = PTR(dst, ST) + plane * size * C;
-  const long origin = plane * pixels(P.out), until = covering(&P, along, (index_t)(last - 1)).end;
-  long cleared = first;
-  for (long o = covering(&P, along, (index_t)first).begin; o < until; o++) {
-    const long clear_to = LAST ? clamp(window(&P, along, o).end, cleared, last) : last;
-    clear(to, &m, C, cleared * line, clear_to * line);
-    cleared = clear_to;
-    for (long i = origin + o * per_line; i < origin + (o + 1) * per_line; i++) {
-      __global const STORAGE(IN)* grad = PTR(src, const STORAGE(IN)) + i * C;
-      __global const long* chosen = PTR(index, const long) + i * C;
-      for (long c = m.c; c < m.c_end; c++) {
-        const long at = chosen[c];
-        if (at >= begin && at < end)
-          to[at * C + c] += LOAD(IN, ACC, 1, grad, c);
-        else if (at < 0 || at >= size)
-          netcl_report(PTR(err, int), code, at, size);
+  const long C = channels(&P), size = pixels(P.in), outs = pixels(P.out), lines = LAST ? P.in[along] : 1;
+  const long line = size / lines, per_line = LAST ? outs / P.out[along] : outs;
+  for (long row = m.first, plane, last; row < m.last; row = plane * lines + last) {
+    plane = row / lines;
+    last = min(m.last - plane * lines, lines);
+    const long begin = (row - plane * lines) * line, end = last * line;
+    __global ST* to = PTR(dst, ST) + plane * size * C;
+    long cleared = begin;
+    const long until = LAST ? covering(&P, along, (index_t)(last - 1)).end : 1;
+    for (long o = LAST ? covering(&P, along, (index_t)(row - plane * lines)).begin : 0; o < until; o++) {
+      const long clear_to = LAST ? clamp(window(&P, along, o).end * line, cleared, end) : end;
+      clear(to, &m, C, cleared, clear_to);
+      cleared = clear_to;
+      for (long i = plane * outs + o * per_line, n = i + per_line; i < n; i++) {
+        __global const STORAGE(IN)* grad = PTR(src, const STORAGE(IN)) + i * C;
+        __global const long* chosen = PTR(index, const long) + i * C;
+        for (long c = m.c; c < m.c_end; c++) {
+          const long at = chosen[c];
+          if (at >= begin && at < end)
+            to[at * C + c] += LOAD(IN, ACC, 1, grad, c);
+          else if (at < 0 || at >= size)
+            netcl_report(PTR(err, int), code, at, size);
+        }
       }
     }
+    clear(to, &m, C, cleared, end);
   }
-  clear(to, &m, C, cleared * line, end);
 }
 
 // The gradient of max pooling on a GPU: a work-item sums over the windows that may have chosen its input, in a fixed

@@ -129,9 +129,10 @@ Defs pool_defs(const Tensor& t, const PoolParams& p, int64_t most) {
 
 // The elements of vectors along x: 1 if they do not pay.
 int64_t lanes_along_x(const Tensor& t, const PoolParams& p) {
-  const bool windows = !p.adaptive && p.out[2] >= 4, many = windows ? p.out[2] >= 12 : p.in[2] / p.out[2] >= 8;
+  const int64_t out = p.adaptive ? 0 : p.out[2], within = p.in[2] / p.out[2];
+  const bool few = out >= 2 && out < 4 && within < 4, many = out >= 4 ? out >= 12 : within >= 8;
   const bool fits = !wide_index(p, plane_size(p)) && compute_type(t.scalar_type()) == c10::kFloat;
-  return fits ? std::min<int64_t>(many ? 8 : 4, tuning(netcl::device_of(t)).lanes) : 1;
+  return fits ? std::min<int64_t>(few ? 2 : many ? 8 : 4, tuning(netcl::device_of(t)).lanes) : 1;
 }
 
 // The variant of a kernel of pool.cl, and its work-items.
@@ -154,12 +155,12 @@ Variant variant_of(const Tensor& t, at::MemoryFormat format, PoolParams& p, int6
   return v;
 }
 
-// Sets the channels, and returns the elements of vectors along them.
-int64_t set_channels(const Tensor& t, at::MemoryFormat format, PoolParams& p) {
+// Sets the channels, and returns the elements of vectors along them, or along `extent` elements of one channel.
+int64_t set_channels(const Tensor& t, at::MemoryFormat format, PoolParams& p, int64_t extent = 1) {
   const Device& device = netcl::device_of(t);
   p.channels = format == at::MemoryFormat::Contiguous ? 1 : t.size(1);
   const int64_t most = std::min(register_tile(device, compute_type(t.scalar_type())).vec, tuning(device).lanes);
-  return std::min<int64_t>(most, std::bit_floor(uint64_t(p.channels)));
+  return std::min<int64_t>(most, std::bit_floor(uint64_t(p.channels > 1 ? p.channels : extent)));
 }
 
 // For a kernel that reads `t` and writes all of `to`, in rows of `width` elements of about `taps` loads each.
@@ -273,22 +274,22 @@ struct PoolPlan {
   Variant variant;
 };
 
-// A work-item takes a band of an image, and some channels, or a whole plane. Sums are rounded once.
+// A work-item takes a band of an image, and some channels, or whole planes. Sums are rounded once.
 std::optional<PoolPlan> plan_scatter(const PoolBackward& b) {
   const Device& device = netcl::device_of(b.dy);
   PoolParams p = b.p;
-  const int64_t vec = set_channels(b.dy, b.format, p), along = p.in[0] > 1 ? 0 : 1;
-  const int64_t images = b.grad_input.numel() / plane_size(p) / p.channels;
-  p.rows = std::numeric_limits<int64_t>::max();
-  p.rows_per_item = p.in[along];
+  const int64_t vec = set_channels(b.dy, b.format, p, plane_size(p)), along = p.in[0] > 1 ? 0 : 1;
+  p.rows = b.grad_input.numel() / plane_size(p) / p.channels;
+  p.rows_per_item = units_per_item(device, p.rows, plane_size(p), 8192);
   if (b.format != at::MemoryFormat::Contiguous) {
     // Bands only if there are few images; and higher than windows, since neighbours read the outputs between them
     // twice.
-    const int64_t wanted = std::max<int64_t>(enough_items(device) / images, 1);
+    const int64_t wanted = std::max<int64_t>(enough_items(device) / p.rows, 1);
     const int64_t lowest = p.adaptive ? 4 : 4 * ((p.ker[along] - 1) * p.dil[along] + 1);
     p.rows_per_item = std::min(std::max(ceil_div(p.in[along], wanted), lowest), p.in[along]);
+    p.rows *= p.in[along];
   }
-  const Variant v = variant_of(b.dy, b.format, p, images * ceil_div(p.in[along], p.rows_per_item), vec);
+  const Variant v = variant_of(b.dy, b.format, p, ceil_div(p.rows, p.rows_per_item), vec);
   return PoolPlan{"pool.cl", "pool_scatter", compute_type(b.dy.scalar_type()), p, v};
 }
 

@@ -45,9 +45,10 @@ typedef struct {
   int64_t cols_linear;                     // column j lies at j * out_cols.stride[3]
   int64_t contiguous;                      // as in ConvPackParams
   int64_t packed_col, packed_group;        // conv_units: strides of the packed operand, whose taps are adjacent
+  int64_t line;                            // an engine reads the rows in place: points of a line of the padded source
   MixedRadix rows, out_rows, out_cols;     // of the gathered operand, and of the result
 } ConvGemmParams;
-SAME_SIZE(ConvGemmParams, 42 * 8)
+SAME_SIZE(ConvGemmParams, 43 * 8)
 
 // conv_sum, conv_sum_taps: adds `parts` results of n elements, or of n channels and `taps`.
 typedef struct {

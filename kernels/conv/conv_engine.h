@@ -137,6 +137,7 @@ ALWAYS_INLINE void pack_each(__global const STORAGE(IN)* x, const long* row, __g
 
 // Packs the panel of a tile's rows: taps [T->begin, T->end), followed by zeros.
 ALWAYS_INLINE void prepare_rows(const Tile* T) {
+  if (T->step) return;
   const bool full = T->height == MR;
   const bool neighbours = full && in_stretches(T->row, A_ROWS), fours = full && in_stretches(T->row, 4);
   const long contiguous = T->contiguous;
@@ -171,6 +172,18 @@ ALWAYS_INLINE void prepare_rows(const Tile* T) {
     }
 }
 ALWAYS_INLINE void accumulate(const Tile* T, __global const panel_t* b, VT (*sum)[NV]) {
+#if defined(ENGINE_AMX) && PARTS == 1
+  if (T->step) {
+    SET_SUMS(CLEAR_SUMS, 0L);
+    for (long r = T->begin; r < T->end; r += T->contiguous) {
+      __global const panel_t* a = (__global const panel_t*)T->x + T->row[0] + T->tap[r];
+      const long blocks = min(T->contiguous, T->end - r) / 32;
+      add_panels(a, a + 16 * T->step, 2 * T->step, 64, b + (r - T->begin) * NR, blocks, b);
+    }
+    SET_SUMS(KEEP_SUMS, (ulong)sum);
+    return;
+  }
+#endif
   micro_kernel(T->packed, b, PADDED_K(T->end - T->begin), NR, (VT*)sum);
 }
 #endif

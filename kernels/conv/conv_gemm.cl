@@ -13,6 +13,7 @@ typedef struct {
   int height;
   long begin, end, contiguous;
   __global panel_t* packed;  // memory for a matrix engine's panel
+  long step;                 // between rows that an engine reads in place, or 0
 } Tile;
 
 #ifdef ENGINE
@@ -53,9 +54,9 @@ ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT)* out, const l
   const MixedRadix* cols = &G->out_cols;
   const int width = (int)min((long)NR, G->n - col);
   if (G->cols_linear && cols->stride[3] == 1 && width == NR) {
-    UNROLL for (int i = 0; i < MR; i++) UNROLL
+    UNROLL for (int i = 0; i < MR; i++) UNROLL  // rows from `height` on repeat the last one
       for (int v = 0; v < NV; v++)
-        if (i < height) STORE(OUT, ACC, VEC, out + row[i] + col, v * VEC, sum[i][v]);
+        if (row[i] >= 0) STORE(OUT, ACC, VEC, out + row[i] + col, v * VEC, sum[i][v]);
     return;
   }
   ST tile[MR * NR];
@@ -85,6 +86,18 @@ ALWAYS_INLINE void store_tile(VT (*sum)[NV], __global STORAGE(OUT)* out, const l
 #endif
 }
 
+// As offsets_from(), for rows that are read in place: they are points of the padded source, MR * n per image, and those
+// that are no pixel have the offset -1.
+ALWAYS_INLINE void offsets_in_lines(const ConvGemmParams* G, long first, long* offset) {
+  const MixedRadix* R = &G->out_rows;
+  const long image = first / G->rows.size[3], point = first - image * G->rows.size[3];
+  long y = point / G->line, x = point - y * G->line;
+  for (int i = 0; i < MR; i++) {
+    offset[i] = y < R->size[2] && x < R->size[3] ? image * R->stride[0] + y * R->stride[2] + x * R->stride[3] : -1;
+    if (++x == G->line) y++, x = 0;
+  }
+}
+
 __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), BUF(packed), const ConvGemmParams G) {
   const long panel0 = get_global_id(1) * G.n_panels_per_item, panel1 = min(panel0 + G.n_panels_per_item, G.n_panels);
   const long slice = (long)get_global_id(2) / G.groups, group = get_global_id(2) - slice * G.groups;
@@ -101,12 +114,16 @@ __kernel void conv_gemm(BUF(x), BUF(tap), BUF(b), BUF(bias), BUF(out), BUF(packe
   T.end = min(begin + G.k_slice, G.k);
   T.contiguous = G.contiguous;
   T.packed = PTR(packed, panel_t) + item * PADDED_K(G.k_slice) * MR * PARTS;
+  T.step = G.line ? G.rows.stride[3] : 0;
   ENGINE_BEGIN();
   long first = (long)get_global_id(0) * G.m_tiles * MR;
   for (long t = 0; t < G.m_tiles && first < G.m; t++, first += MR) {
     T.height = (int)min((long)MR, G.m - first);
     offsets_from(&G.rows, first, G.m, MR, row);
-    offsets_from(&G.out_rows, first, G.m, MR, out_row);
+    if (G.line)
+      offsets_in_lines(&G, first, out_row);
+    else
+      offsets_from(&G.out_rows, first, G.m, MR, out_row);
     prepare_rows(&T);
     // The tile is multiplied by all panels in turn, since it uses the same elements of x.
     for (long panel = panel0; panel < panel1; panel++) {

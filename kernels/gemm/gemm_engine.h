@@ -152,8 +152,8 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
 
 // Steps of 32 along k. tmm0 to 3 are the sums, 4 and 5 the tiles of A, 6 and 7 those of B. Each step prefetches 512
 // bytes of what comes next into the second-level cache.
-#define LOAD_A(at0, at1) \
-  "tileloadd " #at0 "(%[a], %[line], 1), %%tmm4\n\ttileloadd " #at1 "(%[a], %[line], 1), %%tmm5\n\t"
+#define LOAD_A(at) \
+  "tileloadd " #at "(%[a], %[line], 1), %%tmm4\n\ttileloadd " #at "(%[below], %[line], 1), %%tmm5\n\t"
 #define LOAD_B(at0, at1) \
   "tileloadd " #at0 "(%[b], %[row], 1), %%tmm6\n\ttileloadd " #at1 "(%[b], %[row], 1), %%tmm7\n\t"
 #define FETCH(at) "prefetcht1 " #at "(%[next])\n\t"
@@ -165,36 +165,45 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
   "tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n\t"
 #if PARTS == 2
 // Both parts of A by both of B; each product loads what the one before it did not have.
-#define FIRST_BY_FIRST LOAD_A(0, 1024) LOAD_B(0, 64) FETCH_TWO(0, 64) MULTIPLY
+#define FIRST_BY_FIRST LOAD_A(0) LOAD_B(0, 64) FETCH_TWO(0, 64) MULTIPLY
 #define FIRST_BY_SECOND LOAD_B(2048, 2112) FETCH_TWO(128, 192) MULTIPLY
-#define SECOND_BY_SECOND LOAD_A(2048, 3072) FETCH_TWO(256, 320) MULTIPLY
+#define SECOND_BY_SECOND LOAD_A(2048) FETCH_TWO(256, 320) MULTIPLY
 #define SECOND_BY_FIRST LOAD_B(0, 64) FETCH_TWO(384, 448) MULTIPLY
 #define STEP FIRST_BY_FIRST FIRST_BY_SECOND SECOND_BY_SECOND SECOND_BY_FIRST
 #else
 #define STEP \
-  LOAD_A(0, 1024) LOAD_B(0, 64) FETCH_TWO(0, 64) FETCH_TWO(128, 192) FETCH_TWO(256, 320) FETCH_TWO(384, 448) MULTIPLY
+  LOAD_A(0) LOAD_B(0, 64) FETCH_TWO(0, 64) FETCH_TWO(128, 192) FETCH_TWO(256, 320) FETCH_TWO(384, 448) MULTIPLY
 #endif
 #define EACH_TILE(X) X(0, 0) X(64, 1) X(2048, 2) X(2112, 3)
 #define FETCH_SUMS(at, n) "tileloadd " #at "(%[t], %[row], 1), %%tmm" #n "\n\t"
 #define KEEP_SUMS(at, n) "tilestored %%tmm" #n ", " #at "(%[t], %[row], 1)\n\t"
 #define CLEAR_SUMS(at, n) "tilezero %%tmm" #n "\n\t"
 
+// Adds the products of `blocks` steps. The tiles of A are at `a` and `below`, rows `line` and steps `apart` bytes apart.
+static inline void add_panels(__global const panel_t* a, __global const panel_t* below, long line, long apart,
+                              __global const panel_t* b, long blocks, __global const panel_t* next) {
+  __asm__ volatile("1:\n\t" STEP
+                   "addq $512, %[next]\n\t"
+                   "addq %[apart], %[a]\n\t"
+                   "addq %[apart], %[below]\n\t"
+                   "addq %[ahead], %[b]\n\t"
+                   "decq %[n]\n\t"
+                   "jnz 1b\n\t"
+                   : [a] "+r"(a), [below] "+r"(below), [b] "+r"(b), [n] "+r"(blocks), [next] "+r"(next)
+                   : [line] "r"(line), [row] "r"(128L), [apart] "r"(apart), [ahead] "r"(2048L * PARTS)
+                   : "memory", "cc");
+}
+#define SET_SUMS(SET, from) __asm__ volatile(EACH_TILE(SET)::[t] "r"(from), [row] "r"(128L) : "memory")
+
 // to = the product (+ the sums at `from`, unless it is null) of `blocks` steps.
 static inline void multiply_panels(__global const panel_t* a, __global const panel_t* b, long blocks, ulong from,
                                    ulong to, __global const panel_t* next) {
   if (from)
-    __asm__ volatile(EACH_TILE(FETCH_SUMS)::[t] "r"(from), [row] "r"(128L) : "memory");
+    SET_SUMS(FETCH_SUMS, from);
   else
-    __asm__ volatile(EACH_TILE(CLEAR_SUMS)::: "memory");
-  __asm__ volatile("1:\n\t" STEP
-                   "addq $512, %[next]\n\t"
-                   "addq %[ahead], %[a]\n\t"
-                   "addq %[ahead], %[b]\n\t"
-                   "decq %[n]\n\t"
-                   "jnz 1b\n\t" EACH_TILE(KEEP_SUMS)
-                   : [a] "+r"(a), [b] "+r"(b), [n] "+r"(blocks), [next] "+r"(next)
-                   : [t] "r"(to), [line] "r"(64L), [row] "r"(128L), [ahead] "r"(2048L * PARTS)
-                   : "memory", "cc");
+    SET_SUMS(CLEAR_SUMS, from);
+  add_panels(a, a + 512, 64, 2048 * PARTS, b, blocks, next);
+  SET_SUMS(KEEP_SUMS, to);
 }
 #else
 #if MR != 8 || VEC != 16

@@ -24,6 +24,7 @@ struct ConvContext {
   // Of products. On a CPU: a matrix engine; on a GPU: the tile of a work-group, or that on matrix units.
   std::optional<EngineTile> engine;
   bool by_channels = false;  // contiguous tensors are copied to channels_last for the engine
+  bool in_place = false;     // the engine reads the source without panels
   std::optional<GroupTile> group;
   std::optional<UnitTile> unit;
 

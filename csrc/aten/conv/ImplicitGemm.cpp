@@ -107,7 +107,9 @@ void set_work(const ConvContext& c, ConvGemmParams& g, int64_t slices) {
   // For two or three panels, the saved reads of the tile cost more in the cache.
   const int64_t room = kPanelBytes / std::max<int64_t>(bytes, 1);
   int64_t fit = tiles * g.n_panels * parts / want;
-  if (!c.engine) fit = room < 4 ? 1 : std::min(room, fit);  // an engine packs its rows once for all panels
+  // An engine packs its rows once for all panels; of rows in place it reads as many panels as fit into the cache.
+  if (!c.engine) fit = room < 4 ? 1 : std::min(room, fit);
+  if (g.line) fit = 4 * room;
   g.n_panels_per_item = ceil_div(g.n_panels, ceil_div(g.n_panels, std::clamp<int64_t>(fit, 1, g.n_panels)));
   const int64_t items = ceil_div(g.n_panels, g.n_panels_per_item) * parts;
   g.m_tiles = std::clamp<int64_t>(tiles * items / want, 1, tiles);
@@ -217,7 +219,8 @@ void multiply(const ConvContext& c, GatheredProduct p) {
   const Range global{size_t(ceil_div(ceil_div(g.m, c.mr), g.m_tiles)),
                      size_t(ceil_div(g.n_panels, g.n_panels_per_item)), size_t(p.slices * g.groups)};
   at::Tensor rows;
-  if (c.engine) rows = c.panels(c.panel(c.mr, g.k_slice) * static_cast<int64_t>(global.x * global.y * global.z));
+  if (c.engine && !g.line)
+    rows = c.panels(c.panel(c.mr, g.k_slice) * static_cast<int64_t>(global.x * global.y * global.z));
   Defs defs = c.tile_defs(g.n, p.taps.type());
   defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
   if (p.patches) defs.set("PATCHES", 1);
@@ -267,6 +270,12 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
     g.rows = p.source_pixels();
     g.out_rows = p.result_pixels();
     g.out_cols = out_channels;
+    const int64_t points = round_up((p.grid[1] - 1) * p.padded[2] + p.grid[2], c.mr);
+    if (c.in_place && x_taps.contiguous % EngineTile::kUnroll == 0 && p.images * points <= 2 * pixels) {
+      g.line = p.padded[2];
+      g.m = p.images * points;
+      g.rows = {{1, 1, p.images, points}, {0, 0, p.source_image(), p.source_point()}};
+    }
     run(at_element(p.source, p.source_first()), x_taps, p.source_taps(),
         {p.weight, p.weight_first(), w_taps, w_rows, k, p.c_out, p.groups, p.w_group});
   }
@@ -364,8 +373,8 @@ Products products(const ConvCall& call) {
   return 4 * pixels <= n ? Products{n, n, pixels, g.groups} : Products{n, pixels, n, g.groups};
 }
 
-// An engine packs the channels of a pixel as blocks, so copies in channels_last pay unless the weight is larger than
-// the images. half in two parts needs them, and enough columns (convolution of 128 channels of 28 x 28, 2026-11-28: 4.2
+// An engine packs the channels of a pixel as blocks, or reads them in place, so copies in channels_last pay unless it
+// packs and the weight is larger than the images. half in two parts needs them, and enough columns (convolution of 128 channels of 28 x 28, 2026-11-28: 4.2
 // ms, 6.9 in float; of 64 channels of 56 x 56 as in float).
 void set_format(ConvContext& c, const ConvCall& call, int64_t columns) {
   constexpr int64_t kLeastSplit = 128;
@@ -376,7 +385,11 @@ void set_format(ConvContext& c, const ConvCall& call, int64_t columns) {
   const bool rows = call.forward() && g.stride[2] > 1 && g.c_in * g.kernel[2] >= 16 && blocks(g.c_out);
   const bool large = 2 * g.images * volume(g.out) >= g.c_out * volume(g.kernel);
   if (c.engine->parts > 1 && !(formats && whole && large && columns >= kLeastSplit)) return c.engine.reset();
-  c.by_channels = !call.channels_last && formats && large && (whole || rows);
+  // Rows of pixels that are a line of the padded image, with whole blocks of channels, need no panels.
+  const bool tiles = c.engine->rows > 8 && c.engine->parts == 1 && (!call.forward() || volume(g.stride) == 1);
+  const bool lines = tiles && formats && whole && g.in[0] == 1 && g.kernel[0] == 1;
+  c.by_channels = !call.channels_last && formats && ((lines && call.forward()) || (large && (whole || rows)));
+  c.in_place = lines && (call.channels_last || c.by_channels);
 }
 
 ConvContext product_context(const ConvCall& call, const Products& p) {
@@ -418,7 +431,9 @@ int64_t slice_depth(const ConvContext& c, const ConvCall& call, int64_t scratch_
 std::optional<ConvContext> plan_product(const ConvCall& call) { return product_context(call, products(call)); }
 void run_product(const ConvCall& call, const ConvContext& c) {
   const ConvGeometry& g = call.g;
-  if (call.direction != ConvDirection::kWeightGradient) return run_passes(c, call, 0, &gemm_pass);
+  // Tiles of rows in place end up to 31 points after the last pixel.
+  const int64_t ahead = c.in_place ? 2 * call.source().size(1) : 0;
+  if (call.direction != ConvDirection::kWeightGradient) return run_passes(c, call, ahead, &gemm_pass);
   const int64_t packed = g.groups * round_up(g.c_out, c.nr(g.c_out)) * volume(g.out);
   run_weight_passes(c, call, packed, slice_depth(c, call, packed), &gemm_weight_pass);
 }

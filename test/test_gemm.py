@@ -280,6 +280,28 @@ class TestGemm(TestCase):
         self.check(lambda x: torch.dot(x[::2], x[1::2]), x, k=25000)
         self.check(lambda x: torch.dot(x[:1].expand(9000), x[:9000]), x, k=9000)
 
+    @parametrize("dtype", [torch.complex64] + [torch.complex128] * HAS_FP64)
+    def test_large_complex(self, dtype):
+        # CPUs compute these as four real products.
+        a, b, c = (data(s, torch.complex64, i).to(dtype) for i, s in enumerate([(130, 140), (140, 150), (130, 150)]))
+        t = tolerance(dtype.to_real(), 4 * 140)
+        on = lambda *tensors: [x.to(DEVICE) for x in tensors]  # noqa: E731
+        for f in (
+            lambda a, b, c: a @ b,
+            lambda a, b, c: a.conj() @ b,
+            lambda a, b, c: b.mH @ a.mH,
+            lambda a, b, c: torch.addmm(c, a, b, beta=2 - 1j, alpha=0.5 + 3j),
+            lambda a, b, c: torch.addmm(c[0], a, b, beta=0),
+            lambda a, b, c: torch.addmm(c, a, b, alpha=0),
+            lambda a, b, c: torch.baddbmm(c, a.expand(2, -1, -1), torch.stack((b, b.flip(0))), alpha=2),
+            lambda a, b, c: torch.mm(a, b, out=torch.empty(150, 130, dtype=dtype, device=a.device).t()),
+        ):
+            self.assertEqual(f(*on(a, b, c)).cpu(), f(a, b, c), **t)
+        a[3, 4], c[5, 6] = complex(math.nan, 0), complex(0, math.nan)
+        got = torch.addmm(c.to(DEVICE), *on(a, b), beta=0).cpu()
+        self.assertTrue(got[3].isnan().all())
+        self.assertFalse(got[torch.arange(130) != 3].isnan().any())
+
     def test_complex(self):
         a, b = data((20, 30), torch.complex64), data((30, 40), torch.complex64, 1)
         self.check(torch.mm, a, b, k=120)

@@ -262,6 +262,8 @@ bool has_blocks(const FlashOperands& o, at::ArrayRef<Tensor> as_they_are) {
   return has_cpu_kernels(o.q) && o.q.size(2) > 1 && compute_type(o.q.scalar_type()) == at::kFloat &&
          std::all_of(as_they_are.begin(), as_they_are.end(), adjacent);
 }
+// Whether the compute units get about equal shares of as many blocks; if not, products share the work better.
+bool even_shares(const Device& dev, int64_t blocks) { return 7 * blocks >= 6 * round_up(blocks, enough_items(dev, 1)); }
 template <class... Args>
 void launch_blocks(const char* file, const char* name, const FlashOperands& o, const GemmArgs& product, int64_t items,
                    const FlashParams& p, const Args&... args) {
@@ -282,9 +284,8 @@ void launch_blocks(const char* file, const char* name, const FlashOperands& o, c
 bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
   Device& dev = netcl::device_of(out);
   const Tensor &q = o.q, &k = o.k, &v = o.v;
-  // With fewer blocks than compute units, products share the work better.
   const int64_t blocks = q.size(0) * q.size(1) * ceil_div(q.size(2), int64_t{kAttentionRows});
-  if (!has_blocks(o, {out}) || blocks < enough_items(dev, 1)) return false;
+  if (!has_blocks(o, {out}) || !even_shares(dev, blocks)) return false;
   GemmArgs scores{.m = q.size(2), .n = k.size(2), .k = q.size(3), .batch = {q.size(0), q.size(1)}, .may_narrow = true};
   scores.a = gemm_matrix(q);
   scores.b = transposed(gemm_matrix(k));
@@ -309,8 +310,9 @@ bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
 // The gradients likewise; a work-item takes a head of the keys, and packs what it multiplies.
 bool backward_in_blocks(FlashOperands o, Tensor grad, Tensor out, const Tensor& lse, const Tensor& dq, const Tensor& dk,
                         const Tensor& dv) {
-  const int64_t heads = o.q.size(0) * o.k.size(1), units = enough_items(netcl::device_of(out), 1);
-  if (!has_blocks(o, {dq, dk, dv}) || 4 * heads < 3 * round_up(heads, units)) return false;
+  const Device& dev = netcl::device_of(out);
+  const int64_t heads = o.q.size(0) * o.k.size(1);
+  if (!has_blocks(o, {dq, dk, dv}) || !even_shares(dev, heads)) return false;
   for (Tensor* t : {&o.q, &o.k, &o.v, &out, &grad})
     if (t->stride(3) != 1) *t = t->contiguous();
   FlashParams p = flash_params(o);
@@ -322,7 +324,8 @@ bool backward_in_blocks(FlashOperands o, Tensor grad, Tensor out, const Tensor& 
   p.dq = head_strides(dq);
   p.dk = head_strides(dk);
   p.dv = head_strides(dv);
-  const int64_t items = std::min(heads, units), columns = round_up(std::max(p.depth, p.width), int64_t{32});
+  const int64_t items = std::min(heads, enough_items(dev, 1)),
+                columns = round_up(std::max(p.depth, p.width), int64_t{32});
   p.scratch = 2 * kBackwardRows * kBackwardKeys + (kBackwardRows + 32) * (kBackwardKeys + 32) + 1024 +
               columns * (kBackwardKeys + 5 * kBackwardRows + 5 * round_up(p.keys, int64_t{32}));
   const Tensor scratch = at::empty({items * p.scratch}, lse.options());

@@ -6,10 +6,13 @@
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmv_meta.h>
 #include <ATen/ops/bmm_meta.h>
+#include <ATen/ops/complex.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/mm_meta.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/view_as_real.h>
 
 #include "aten/gemm/Gemm.h"
 #include "aten/support/Library.h"
@@ -34,6 +37,23 @@ Scalar in_type(const Scalar& factor, c10::ScalarType type) {
   return c10::isIntegralType(type, /*includeBool=*/true) ? in_dtype(factor, type) : factor;
 }
 
+void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& given_beta,
+              const Scalar& given_alpha, const Tensor& out);
+
+// A complex product as four real ones, whose kernels have the vectors.
+Tensor in_real_parts(const char* op, const Tensor& a, const Tensor& b) {
+  const auto part = [](const Tensor& t, int64_t k) { return at::view_as_real(t).select(-1, k).contiguous(); };
+  const Tensor ar = part(a, 0), ai = part(a, 1), br = part(b, 0), bi = part(b, 1);
+  c10::DimVector sizes(a.sizes());
+  sizes.back() = b.size(-1);
+  const Tensor re = at::empty(sizes, ar.options()), im = at::empty_like(re);
+  multiply(op, {}, ar, br, 0, 1, re);
+  multiply(op, re, ai, bi, 1, -1, re);
+  multiply(op, {}, ar, bi, 0, 1, im);
+  multiply(op, im, ai, br, 1, 1, im);
+  return at::complex(re, im);
+}
+
 // out = alpha * A B + beta * self for matrices or batches of them; `self` is broadcast and may be undefined.
 void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& given_beta,
               const Scalar& given_alpha, const Tensor& out) {
@@ -53,6 +73,15 @@ void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor&
   const Tensor result = direct ? out : at::empty(out.sizes(), out.options().dtype(type));
   Tensor addend;
   if (self.defined() && !beta.equal(0)) addend = plain(self, type).expand(out.sizes());
+  const int64_t work = out.numel() * x.size(-1);
+  if (x.is_complex() && type == compute_type(type) && !alpha.equal(0) &&
+      work >= tuning(netcl::device_of(out)).real_products) {
+    Tensor r = in_real_parts(op, x, y);
+    if (!alpha.equal(1)) r.mul_(alpha);
+    if (addend.defined()) r.add_(addend, beta);
+    out.copy_(r);
+    return;
+  }
   GemmArgs g;
   g.m = x.size(-2);
   g.n = y.size(-1);

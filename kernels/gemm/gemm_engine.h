@@ -152,8 +152,7 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
 
 // Steps of 32 along k. tmm0 to 3 are the sums, 4 and 5 the tiles of A, 6 and 7 those of B. Each step prefetches 512
 // bytes of what comes next into the second-level cache.
-#define LOAD_A(at) \
-  "tileloadd " #at "(%[a], %[line], 1), %%tmm4\n\ttileloadd " #at "(%[below], %[line], 1), %%tmm5\n\t"
+#define LOAD_A(at) "tileloadd " #at "(%[a], %[line], 1), %%tmm4\n\ttileloadd " #at "(%[below], %[line], 1), %%tmm5\n\t"
 #define LOAD_B(at0, at1) \
   "tileloadd " #at0 "(%[b], %[row], 1), %%tmm6\n\ttileloadd " #at1 "(%[b], %[row], 1), %%tmm7\n\t"
 #define FETCH(at) "prefetcht1 " #at "(%[next])\n\t"
@@ -179,7 +178,8 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
 #define KEEP_SUMS(at, n) "tilestored %%tmm" #n ", " #at "(%[t], %[row], 1)\n\t"
 #define CLEAR_SUMS(at, n) "tilezero %%tmm" #n "\n\t"
 
-// Adds the products of `blocks` steps. The tiles of A are at `a` and `below`, rows `line` and steps `apart` bytes apart.
+// Adds the products of `blocks` steps. The tiles of A are at `a` and `below`, rows `line` and steps `apart` bytes
+// apart.
 static inline void add_panels(__global const panel_t* a, __global const panel_t* below, long line, long apart,
                               __global const panel_t* b, long blocks, __global const panel_t* next) {
   __asm__ volatile("1:\n\t" STEP

@@ -45,12 +45,13 @@ struct Tuning {
   int64_t folded = 8192;                // from so many elements on, several short rows are reduced side by side
   int64_t held = 0;                     // vectors of a row in the registers of a work-item, at most
   int64_t transposed = 32;              // longest rows that are transposed in registers
-  int64_t summed_alone = kNever;   // more elements that a work-item would add or write in turn are sorted by places
-  int64_t few_indices = kNever;    // with more, the gradient of an embedding sorts them
-  int64_t whole_columns = kNever;  // columns of a matrix that one work-group takes in SVD and eigh
-  int64_t host_matrix = 64 * 64;   // larger ones go to LAPACK: Jacobi takes twice its operations, on one core
-  int64_t fft_length = 4096;       // of lines that are transformed in the cache, at most
-  int64_t fused_steps = 4;         // an LSTM's product and cell are one launch: fewer do not pay for packing W_hh
+  int64_t summed_alone = kNever;    // more elements that a work-item would add or write in turn are sorted by places
+  int64_t few_indices = kNever;     // with more, the gradient of an embedding sorts them
+  int64_t whole_columns = kNever;   // columns of a matrix that one work-group takes in SVD and eigh
+  int64_t host_matrix = 64 * 64;    // larger ones go to LAPACK: Jacobi takes twice its operations, on one core
+  int64_t real_products = 1 << 21;  // multiply-adds of a complex product, from which on it is four real ones
+  int64_t fft_length = 4096;        // of lines that are transformed in the cache, at most
+  int64_t fused_steps = 4;          // an LSTM's product and cell are one launch: fewer do not pay for packing W_hh
 
   // --- algorithms
   bool radix_sort = false;       // sort by digits, else by merging

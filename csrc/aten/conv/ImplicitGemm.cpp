@@ -374,8 +374,8 @@ Products products(const ConvCall& call) {
 }
 
 // An engine packs the channels of a pixel as blocks, or reads them in place, so copies in channels_last pay unless it
-// packs and the weight is larger than the images. half in two parts needs them, and enough columns (convolution of 128 channels of 28 x 28, 2026-11-28: 4.2
-// ms, 6.9 in float; of 64 channels of 56 x 56 as in float).
+// packs and the weight is larger than the images. half in two parts needs them, and enough columns (convolution of 128
+// channels of 28 x 28, 2026-11-28: 4.2 ms, 6.9 in float; of 64 channels of 56 x 56 as in float).
 void set_format(ConvContext& c, const ConvCall& call, int64_t columns) {
   constexpr int64_t kLeastSplit = 128;
   const ConvGeometry& g = call.g;

@@ -8,6 +8,8 @@
 #include <ATen/ops/sort_native.h>
 #include <ATen/ops/topk_native.h>
 
+#include <bit>
+
 #include "args/sort.h"
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
@@ -23,77 +25,80 @@ namespace {
 using at::ScalarType;
 using at::Tensor;
 
-static_assert(kGpuTuning.sort_run == kShortRun);
-constexpr int64_t kMostSelected = 64;  // topk up to here keeps a short list; for more it sorts
+constexpr int64_t kMostInRun = int64_t{1} << 31;  // kernels count its elements in 32 bits
+constexpr int64_t kMostSelected = 64;             // topk of more sorts unless the row is much longer
 
 class Sorter {
  public:
   explicit Sorter(const SortTask& task)
       : task_(task), device_(netcl::device_of(task.self)), queue_(queue_of(task.self)) {
     const Tensor& self = task.self;
-    const ScalarType acc = ordered_type(self.scalar_type(), task.aten);
-    wide_ = c10::elementSize(acc) == 8;
+    wide_ = self.element_size() == 8;
     task.describe(L);
     TORCH_CHECK_NOT_IMPLEMENTED(wide_ || L.n <= std::numeric_limits<uint32_t>::max(), task.aten,
                                 ": a dimension of more than 2^32 elements");
-    defs_.set("IN", dtype_tag(self.scalar_type())).set("ACC", dtype_tag(acc)).set("BYTES", self.element_size());
+    defs_.set("IN", dtype_tag(self.scalar_type())).set("BYTES", self.element_size());
   }
 
-  void sort() {
+  // Writes the first `take` elements of every row in order; if that is 0, leaves all pairs in order in from_.
+  void sort(int64_t take) {
+    L.take = take;
+    const int64_t parts = std::max<int64_t>(enough_items(device_, 1) / L.rows, 1);
+    const int64_t each =
+        L.n <= kShortRun ? L.n : std::clamp(ceil_div(L.n, parts), tuning(device_).sort_piece, kMostInRun);
+    // Has few factors but 2, for the chunks of merge().
+    const int64_t unit = std::max<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(each))) / 128, 1);
+    L.width = ceil_div(each, unit) * unit;
     from_ = scratch(L.rows * L.n);
-    launch("sort/sort_merge.cl", "runs", tuning(device_).sort_run, buf(task_.self), buf(from_));
-    merge(kShortRun);
+    to_ = scratch(L.rows * L.n);
+    launch("sort/sort_merge.cl", "runs", L.width, take > 0 && L.width >= L.n);
+    merge();
   }
-  // Keeps the first k of every row. Each segment gives its first k; merging these gives the row's.
+  // As sort() for few of long rows. Each segment gives its first k; merging these gives the row's.
   void select(int64_t k) {
     const int64_t target = enough_items(device_, kItemsPerUnit, 4096);
     const int64_t segments = std::clamp<int64_t>(target / L.rows, 1, ceil_div(L.n, std::max<int64_t>(32 * k, 2048)));
     const int64_t chunk = ceil_div(L.n, segments), lists = ceil_div(L.n, chunk);
-    L.take = k;
-    from_ = scratch(L.rows * lists * k);
-    launch("sort/sort_select.cl", "select_first", chunk, buf(task_.self), buf(from_));
+    L.take = L.width = k;
+    from_ = scratch(L.rows * lists * k * 4);
+    to_ = scratch(L.rows * lists * k);
+    launch("sort/sort_select.cl", "select_first", chunk, lists == 1);
     L.n = lists * k;
-    merge(k);
-  }
-  // Writes the first `take` elements of every row in order.
-  void finish(int64_t take) {
-    L.take = take;
-    launch("sort/sort_results.cl", "finish", tuning(device_).sort_results, buf(task_.values), buf(task_.indices),
-           buf(task_.self), buf(from_));
+    merge();
   }
   // Writes one element of every row: the one that OP of sort_results.cl names, e.g. the nth.
   void pick(const char* which, int64_t nth) {
     const bool mode = std::string_view(which) == "mode";
-    mode ? sort() : void(from_ = scratch(L.rows * L.n));
+    mode ? sort(0) : void(from_ = scratch(L.rows * L.n));
     L.width = mode;
     defs_.set("OP", which);
     L.take = nth;
-    launch("sort/sort_results.cl", "pick", L.n, buf(task_.values), buf(task_.indices), buf(task_.self), buf(from_));
+    launch("sort/sort_results.cl", "pick", L.n, true);
   }
 
  private:
   Tensor scratch(int64_t pairs) { return at::empty({pairs * (wide_ ? 16 : 8)}, task_.self.options().dtype(at::kByte)); }
 
-  void merge(int64_t width) {
-    if (L.n <= width) return;
-    Tensor to = scratch(L.rows * L.n);
-    for (L.width = width; L.width < L.n; L.width *= 2) {
+  // Merges runs of L.width.
+  void merge() {
+    for (; L.width < L.n; L.width *= 2) {
+      std::swap(from_, to_);
       // A chunk must divide 2 * width, which is a power of two times the first width.
       int64_t chunk = 2 * L.width;
-      while (chunk > tuning(device_).sort_piece) chunk /= 2;
-      launch("sort/sort_merge.cl", "merge", chunk, buf(from_), buf(to));
-      std::swap(from_, to);
+      while (chunk > tuning(device_).sort_piece && chunk % 2 == 0) chunk /= 2;
+      launch("sort/sort_merge.cl", "merge", chunk, L.take > 0 && 2 * L.width >= L.n);
     }
+    std::swap(from_, to_);
   }
 
-  template <class... Bufs>
-  void launch(const char* file, const char* name, int64_t piece, const Bufs&... bufs) {
+  void launch(const char* file, const char* name, int64_t piece, bool last) {
     L.piece = piece;
     L.pieces = L.rows * ceil_div(L.n, L.piece);
     L.pieces_per_item = units_per_item(device_, L.pieces, std::min(L.piece, L.n), 4096);
-    kernel(device_, file, name, defs_)
+    kernel(device_, file, name, Defs(defs_).set("LAST", int64_t{last}))
         .launch(task_.aten, queue_, {static_cast<size_t>(ceil_div(L.pieces, L.pieces_per_item))},
-                element_group(device_), bufs..., L);
+                element_group(device_), buf(task_.values), buf(task_.indices), buf(task_.self), buf(from_),
+                buf_or_null(to_), L);
   }
 
   const SortTask& task_;
@@ -102,7 +107,7 @@ class Sorter {
   bool wide_ = false;
   SortParams L{};
   Defs defs_;
-  Tensor from_;
+  Tensor from_, to_;  // pairs before and after a kernel
 };
 
 // Calls f with the task, or with one of dense tensors if kernels cannot count its dimensions.
@@ -126,9 +131,7 @@ struct Sort : at::meta::structured_sort_stable {
     const SortTask task{"aten::sort", self, values, indices, at::maybe_wrap_dim(dim, self.dim()), descending};
     run(task, [](const SortTask& t) {
       if (sorts_by_digits(t)) return radix_sort(t, t.n());
-      Sorter sorter(t);
-      sorter.sort();
-      sorter.finish(t.n());
+      Sorter(t).sort(t.n());
     });
   }
 };
@@ -145,10 +148,8 @@ struct Topk : at::meta::structured_topk {
     const SortTask task{"aten::topk", self, values, indices, at::maybe_wrap_dim(dim, self.dim()), largest};
     run(task, [k](const SortTask& t) {
       if (sorts_by_digits(t)) return radix_sort(t, k);
-      Sorter sorter(t);
-      const bool few = k <= kMostSelected && t.n() >= std::max<int64_t>(4 * k, kShortRun);
-      few ? sorter.select(k) : sorter.sort();
-      sorter.finish(k);
+      const bool few = t.n() >= std::max<int64_t>((k <= kMostSelected ? 4 : 16) * k, kShortRun);
+      few ? Sorter(t).select(k) : Sorter(t).sort(k);
     });
   }
 };

@@ -10,53 +10,11 @@
 // FIRST (pairs come from the tensor, not from arrays); LAST (they are the results).
 #define WORK_GROUPS
 #include "args/sort.h"
-#include "common/elements.h"
 #include "common/offsets.h"
 #include "common/sum_before.h"
-#include "common/vector.h"
+#include "sort/keys.h"
 
-#if BYTES == 8
-typedef ulong key_t;
-#else
-typedef uint key_t;
-#endif
-#define BITS (8 * BYTES)
-#define LAST_KEY ((key_t)(elem_t) ~(elem_t)0)
-#define SIGN ((key_t)1 << (BITS - 1))
 #define TILE (GROUP * kRadixEach)
-
-// The bits of a floating-point number's infinity.
-#define INFINITY_BITS CAT(infinity_, IN)
-#define infinity_f16 0x7c00
-#define infinity_bf16 0x7f80
-#define infinity_f32 0x7f800000
-#define infinity_f64 0x7ff0000000000000UL
-
-// The key of an ascending order. NaN is the greatest value, and 0 equals -0.
-static inline key_t key_of(elem_t x) {
-  key_t u = x;
-#if INFINITY_BITS
-  const key_t magnitude = u & (SIGN - 1);
-  u = (u & SIGN) ? ~u & LAST_KEY : u | SIGN;
-  if (magnitude == 0) u = SIGN;
-  if (magnitude > (key_t)INFINITY_BITS) u = LAST_KEY;
-#elif CAT(is_truth_, CLASS(IN))
-  u = u != 0;
-#else
-  if ((STORAGE(IN))(-1) < 0) u ^= SIGN;  // signed
-#endif
-  return u;
-}
-// The element of a key. Zeros and NaNs are fetched from `at`, so they keep their bits.
-static inline elem_t element_of(key_t u, __global const elem_t* at) {
-#if INFINITY_BITS
-  if (u == SIGN || u == LAST_KEY) return *at;
-  u = (u & SIGN) ? u ^ SIGN : ~u & LAST_KEY;
-#elif !CAT(is_truth_, CLASS(IN))
-  if ((STORAGE(IN))(-1) < 0) u ^= SIGN;
-#endif
-  return (elem_t)u;
-}
 
 // Where a row's elements come from, and where its pairs or results go.
 typedef struct {
@@ -75,12 +33,8 @@ static inline row_t row_at(const RadixParams* L, long row, __global uchar* value
   const row_t r = {in + off.in, value + off.out0, index + off.out1, keys + row * L->n, places + row * L->n};
   return r;
 }
-static inline __global const elem_t* element_at(const RadixParams* L, const row_t* r, uint place) {
-  return (__global const elem_t*)(r->in + place * L->in_stride);
-}
-#define FLIP(L) ((key_t)(L)->flip & LAST_KEY)
 #if defined(FIRST)
-#define READ_KEY(L, r, i) (key_of(*element_at(L, r, i)) ^ FLIP(L))
+#define READ_KEY(L, r, i) (key_of(*ELEMENT_AT(L, r, i)) ^ FLIP(L))
 #define READ_PLACE(r, i) (i)
 #else
 #define READ_KEY(L, r, i) ((r)->keys[i])
@@ -89,7 +43,7 @@ static inline __global const elem_t* element_at(const RadixParams* L, const row_
 
 static inline void write_element(const RadixParams* L, const row_t* r, uint to, key_t key, uint place) {
   if (to >= L->take) return;
-  *(__global elem_t*)(r->value + to * L->out0_stride) = element_of(key ^ FLIP(L), element_at(L, r, place));
+  *(__global elem_t*)(r->value + to * L->out0_stride) = element_of(key ^ FLIP(L), ELEMENT_AT(L, r, place));
   *(__global long*)(r->index + to * L->out1_stride) = place;
 }
 

@@ -3,7 +3,6 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/native/UnaryOps.h>
-#include <ATen/ops/argsort.h>
 #include <ATen/ops/bernoulli_native.h>
 #include <ATen/ops/cauchy_native.h>
 #include <ATen/ops/empty.h>
@@ -15,6 +14,7 @@
 #include <ATen/ops/normal_native.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/random_native.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/uniform_native.h>
 
 #include <bit>
@@ -213,10 +213,13 @@ Tensor& randperm_out(int64_t n, Generator generator, Tensor& result) {
   at::native::check_supported_max_int_with_precision(n, at::empty({0}, at::dtype(result.scalar_type())));
   at::native::resize_output(result, {n});
   if (n < 2) return result.zero_();
-  // Sorts random keys of 62 bits; equal keys are too rare to bias the order.
-  Tensor keys = at::empty({n}, result.options().dtype(at::kLong));
-  fill_integers(keys, 0, uint64_t{1} << 62, generator);
-  return result.copy_(at::argsort(keys, /*stable=*/true, 0, false));
+  // Sorts random keys of so many bits that less than one pair of equal ones is expected, since each bit costs time.
+  Tensor keys = at::empty({n}, result.options().dtype(at::kLong)), sorted = at::empty_like(keys);
+  const uint64_t bits = std::clamp<uint64_t>(2 * std::bit_width(static_cast<uint64_t>(n)), 40, 62);
+  fill_integers(keys, 0, uint64_t{1} << bits, generator);
+  Tensor order = result.scalar_type() == at::kLong ? result : at::empty_like(keys);
+  at::sort_outf(keys, /*stable=*/true, 0, /*descending=*/false, sorted, order);
+  return order.is_same(result) ? result : result.copy_(order);
 }
 
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& self, double p, std::optional<bool> train) {

@@ -16,8 +16,9 @@ INTERNAL = re.compile(r"_test_|_foobar|_make_dep_token")
 # Title, description, and pattern of the names; the last group takes the rest.
 GROUPS = [
     ("Linear algebra",
-     "Eigenvalues of matrices that are not Hermitian, whose algorithm is sequential. On a CPU device `_linalg_svd`\n"
-     "and `_linalg_eigh` of matrices above 64 x 64 run on the host too, where LAPACK is faster; with\n"
+     "Eigenvalues of matrices that are not Hermitian, whose algorithm is sequential. On a CPU device `_linalg_svd`,\n"
+     "`_linalg_eigh` and QR of matrices above 64 x 64, and LU, Cholesky and solves of those above 32 x 32, run on the\n"
+     "host too, where LAPACK is faster and takes the device's memory as it is; with\n"
      "`NETCL_CPU_FALLBACK=error` the device's kernels take them.",
      r"linalg_|_linalg_|geqrf|ormqr|_compute_linear_combination"),
     ("Quantisation",

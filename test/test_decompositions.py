@@ -313,12 +313,23 @@ class TestDecompositions(TestCase):
     def test_large_matrices_on_the_host(self):
         """A CPU device leaves a large matrix to LAPACK, unless that is forbidden; a GPU does not."""
         a = torch.randn(300, 300)
-        a = a + a.mT
-        for call, name in ((torch.linalg.svdvals, "aten::_linalg_svd"), (torch.linalg.eigvalsh, "aten::_linalg_eigh")):
+        a = a + a.mT + 100 * torch.eye(300)
+        cases = (
+            (torch.linalg.svdvals, "aten::_linalg_svd"),
+            (torch.linalg.eigvalsh, "aten::_linalg_eigh"),
+            (torch.linalg.cholesky, "aten::linalg_cholesky_ex"),
+            (torch.linalg.inv, "aten::linalg_lu_factor_ex", "aten::linalg_lu_solve"),
+            (lambda a: torch.linalg.solve_triangular(a, a, upper=False), "aten::triangular_solve"),
+            (lambda a: torch.linalg.solve_triangular(a.mT, a, upper=True, left=False), "aten::triangular_solve"),
+            (lambda a: torch.linalg.qr(a, "r").R, "aten::geqrf"),
+            (lambda a: torch.linalg.qr(a[:, :100]).Q, "aten::geqrf", "aten::linalg_householder_product"),
+            (lambda a: torch.ormqr(a, a[0] / 1000, a, transpose=True), "aten::ormqr"),
+        )
+        for call, *names in cases:
             torch.netcl.reset_cpu_fallback_ops()
-            self.check(call(a.to(D)), call(a), 300, 50.0)
+            self.check(call(a.to(D)), call(a), 300, 300.0)
             on_host = torch.netcl.get_device_properties().device_class == "cpu"
-            self.assertEqual(torch.netcl.cpu_fallback_ops(), {name: 1} if on_host else {})
+            self.assertEqual(torch.netcl.cpu_fallback_ops(), dict.fromkeys(names, 1) if on_host else {})
         torch.netcl.reset_cpu_fallback_ops()
 
 

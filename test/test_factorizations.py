@@ -155,7 +155,8 @@ class TestFactorizations(TestCase):
         spoilt = a.clone()
         spoilt[5, n - 2, 0] = spoilt[5, 0, n - 2] = float("nan")
         for f in (torch.linalg.cholesky_ex, torch.linalg.lu_factor_ex):
-            clean, got = f(a.to(D)), f(spoilt.to(D))
+            with no_fallback():  # LAPACK leaves what comes after the step that fails as it was
+                clean, got = f(a.to(D)), f(spoilt.to(D))
             others = torch.arange(18) != 5
             self.assertEqual(got[0].cpu()[others], clean[0].cpu()[others], rtol=0, atol=0)
             self.assertTrue(got[0][5, n - 1, n - 1].isnan().item())

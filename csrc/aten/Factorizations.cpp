@@ -10,11 +10,15 @@
 #include <ATen/ops/_linalg_slogdet_native.h>
 #include <ATen/ops/_linalg_solve_ex_native.h>
 #include <ATen/ops/cholesky_inverse_native.h>
+#include <ATen/ops/linalg_cholesky_ex.h>
 #include <ATen/ops/linalg_cholesky_ex_native.h>
 #include <ATen/ops/linalg_inv_ex_native.h>
+#include <ATen/ops/linalg_lu_factor_ex.h>
 #include <ATen/ops/linalg_lu_factor_ex_native.h>
 #include <ATen/ops/linalg_lu_native.h>
+#include <ATen/ops/linalg_lu_solve.h>
 #include <ATen/ops/linalg_lu_solve_native.h>
+#include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/lu_unpack_native.h>
 #include <ATen/ops/triangular_solve_native.h>
 
@@ -110,17 +114,27 @@ void exchange_rows(const char* op, const Tensor& a, const Tensor& pivots, int64_
 
 void triangular_solve_kernel(const Tensor& a, const Tensor& b, bool left, bool upper, TransposeType transpose,
                              bool unit) {
+  const bool turned = transpose != TransposeType::NoTranspose, flip = turned != !left;
+  if (b.numel() > 0 && host_is_faster(b, a.size(-1) * a.size(-1), &Tuning::host_factor)) {
+    return on_host("aten::triangular_solve", 1, std::array{b, a}, [&](auto& t) {
+      const Tensor factor = transpose == TransposeType::ConjTranspose ? t[1].mH() : turned ? t[1].mT() : t[1];
+      at::linalg_solve_triangular_out(t[0], factor, t[0], upper != turned, left, unit);
+    });
+  }
   const Batch x(b);
   Tensor factor = batch_like(a, b);
   if (transpose == TransposeType::ConjTranspose) factor = factor.conj().resolve_conj();
   // X A = B is A^T X^T = B^T.
-  const bool flip = (transpose != TransposeType::NoTranspose) != !left;
   if (flip) factor = factor.mT();
   solve("aten::triangular_solve", factor, left ? x.get() : x.get().mT(), upper != flip, unit);
   x.finish();
 }
 
 void cholesky_kernel(const Tensor& input, const Tensor& info, bool upper) {
+  if (host_is_faster(input, input.size(-1) * input.size(-1), &Tuning::host_factor)) {
+    return on_host("aten::linalg_cholesky_ex", 2, std::array{input, info},
+                   [&](auto& t) { at::linalg_cholesky_ex_out(t[0], t[1], t[0], upper); });
+  }
   info.zero_();
   const Batch whole(input);
   // The upper triangle of a Hermitian A is the lower triangle of A^T = conj(A); if A's factor is U^H, that of A^T is
@@ -167,6 +181,10 @@ void factor_panel(const Tensor& panel, const Tensor& pivots, const Tensor& info,
 }
 
 void lu_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& info, bool exchange) {
+  if (exchange && host_is_faster(input, input.size(-2) * input.size(-1), &Tuning::host_factor)) {
+    return on_host("aten::linalg_lu_factor_ex", 3, std::array{input, pivots, info},
+                   [](auto& t) { at::linalg_lu_factor_ex_out(t[0], t[1], t[2], t[0]); });
+  }
   info.zero_();
   if (input.numel() == 0) return;
   const Batch whole(input);
@@ -194,6 +212,12 @@ void lu_factor_kernel(const Tensor& input, const Tensor& pivots, const Tensor& i
 void lu_solve_kernel(const Tensor& lu, const Tensor& pivots, const Tensor& b, TransposeType transpose) {
   const char* op = "aten::linalg_lu_solve";
   constexpr const char* kPivots = "pivots passed to lu_solve must be between 1 and LU.size(-2) inclusive";
+  const bool straight = transpose == TransposeType::NoTranspose, adjoint = transpose == TransposeType::ConjTranspose;
+  if ((straight || adjoint || !b.is_complex()) && b.numel() > 0 &&
+      host_is_faster(b, lu.size(-1) * lu.size(-1), &Tuning::host_factor)) {
+    return on_host(op, 1, std::array{b, lu, pivots},
+                   [&](auto& t) { at::linalg_lu_solve_out(t[0], t[1], t[2], t[0], true, !straight); });
+  }
   const Batch x(b);
   Tensor factor = batch_like(lu, b);
   const Tensor rows = batch_like(pivots.unsqueeze(-1), b).squeeze(-1).contiguous();
@@ -202,7 +226,7 @@ void lu_solve_kernel(const Tensor& lu, const Tensor& pivots, const Tensor& b, Tr
     solve(op, factor, x.get(), false, true);
     solve(op, factor, x.get(), true, false);
   } else {
-    if (transpose == TransposeType::ConjTranspose) factor = factor.conj().resolve_conj();
+    if (adjoint) factor = factor.conj().resolve_conj();
     solve(op, factor.mT(), x.get(), false, false);
     solve(op, factor.mT(), x.get(), true, true);
     exchange_rows(op, x.get(), rows, 0, rows.size(1), true, kPivots);

@@ -26,15 +26,6 @@ namespace {
 constexpr size_t kStaged = size_t{1} << 20;       // pageable writes up to this size are staged and do not block,
 constexpr size_t kMostStaged = size_t{64} << 20;  // unless this much is staged already
 
-// Call this before a wait that the program causes.
-void report_wait() {
-  const int64_t mode = sync_debug_mode.load(std::memory_order_relaxed);
-  if (__builtin_expect(mode == 0, 1)) return;
-  const std::string text = c10::str(current_op() ? current_op() : "a copy", " makes the host wait for a netcl device");
-  TORCH_CHECK(mode == 1, text);
-  TORCH_WARN(text);
-}
-
 // The host copies up to this size itself, where it can (ImmediateQueue.h).
 constexpr size_t kByHost = size_t{64} << 10;
 std::unique_lock<std::mutex> turn_of_host(const Location& place, size_t bytes, Queue& queue, bool wait = false) {
@@ -113,6 +104,14 @@ void submit_pinned(Queue& queue, const Command& command, const void* host, Call&
 }
 
 }  // namespace
+
+void report_wait() {
+  const int64_t mode = sync_debug_mode.load(std::memory_order_relaxed);
+  if (__builtin_expect(mode == 0, 1)) return;
+  const std::string text = c10::str(current_op() ? current_op() : "a copy", " makes the host wait for a netcl device");
+  TORCH_CHECK(mode == 1, text);
+  TORCH_WARN(text);
+}
 
 void copy_to_device(void* dst, const void* src, size_t bytes, Queue& queue, bool async_from_pinned) {
   if (bytes == 0) return;

@@ -15,6 +15,9 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Queue& queue);
 // Between devices, through the host.
 void copy_across(void* dst, Queue& dst_queue, const void* src, Queue& src_queue, size_t bytes);
 
+// Call this before a wait that the program causes.
+void report_wait();
+
 // Bytes of staged copies from pageable memory: now, and the most so far.
 struct StagedBytes {
   size_t now, most;

@@ -6,9 +6,12 @@
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/geqrf.h>
 #include <ATen/ops/geqrf_native.h>
+#include <ATen/ops/linalg_householder_product.h>
 #include <ATen/ops/linalg_householder_product_native.h>
 #include <ATen/ops/linalg_qr_native.h>
+#include <ATen/ops/ormqr.h>
 #include <ATen/ops/ormqr_native.h>
 
 #include "aten/linalg/Matrices.h"
@@ -109,6 +112,9 @@ NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 void qr_factor(const Tensor& a, const Tensor& tau) {
   const int64_t m = a.size(1), n = a.size(2), k = std::min(m, n);
+  if (host_is_faster(a, m * n)) {
+    return on_host("aten::geqrf", 2, std::array{a, tau}, [](auto& t) { at::geqrf_out(t[0], t[1], t[0]); });
+  }
   if (is_small(m, n, k)) return factor_panel(a, tau);
   for (int64_t at = 0; at < k; at += kPanel) {
     const int64_t size = std::min(kPanel, k - at), rest = at + size;
@@ -119,6 +125,10 @@ void qr_factor(const Tensor& a, const Tensor& tau) {
 
 void form_q(const Tensor& a, const Tensor& tau) {
   const int64_t m = a.size(1), n = a.size(2), k = tau.size(1);
+  if (host_is_faster(a, m * n)) {
+    return on_host("aten::linalg_householder_product", 1, std::array{a, tau},
+                   [](auto& t) { at::linalg_householder_product_out(t[0], t[0], t[1]); });
+  }
   if (is_small(m, n, k)) {
     column_kernel(a, kHouseholderFile, "form_q")
         .launch("aten::linalg_householder_product", queue_of(a), {count(a.size(0)) * group_items(a)}, {group_items(a)},
@@ -135,6 +145,10 @@ void form_q(const Tensor& a, const Tensor& tau) {
 
 void apply_q(const Tensor& reflectors, const Tensor& tau, const Tensor& c, bool adjoint) {
   const int64_t m = c.size(1), n = c.size(2), k = tau.size(1);
+  if (host_is_faster(c, m * k)) {
+    return on_host("aten::ormqr", 1, std::array{c, reflectors, tau},
+                   [&](auto& t) { at::ormqr_out(t[0], t[1], t[2], t[0], true, adjoint); });
+  }
   if (is_small(m, n, k)) {
     column_kernel(c, kHouseholderFile, "apply_q")
         .launch("aten::ormqr", queue_of(c), {count(ceil_div(n, teams_of(c))) * group_items(c), count(c.size(0))},

@@ -17,7 +17,6 @@
 #include "args/linalg.h"
 #include "aten/linalg/Householder.h"
 #include "aten/linalg/Matrices.h"
-#include "aten/support/Fallback.h"
 #include "aten/support/Library.h"
 #include "aten/support/Structured.h"
 
@@ -29,10 +28,6 @@ using at::Tensor;
 constexpr const char* kJacobiFile = "linalg/jacobi.cl";
 constexpr int64_t kSweeps = 20;  // 10 are typical
 
-// Whether LAPACK takes n x n matrices.
-bool host_is_faster(const Tensor& a, int64_t n) {
-  return n * n > tuning(netcl::device_of(a)).host_matrix && cpu_fallback_mode() != "error";
-}
 // Whether one work-group takes all columns of a matrix.
 bool takes_whole(const Tensor& a, int64_t columns) { return columns <= tuning(netcl::device_of(a)).whole_columns; }
 
@@ -149,20 +144,19 @@ void svd_by_qr(const Svd& j) {
   j.l.copy_(j.conjugate & 2 ? left.conj() : left);
 }
 
-void svd_on_host(const Tensor& a, bool full, bool vectors, const Tensor& u, const Tensor& s, const Tensor& vh) {
-  count_host_call("aten::_linalg_svd");
-  const auto [host_u, host_s, host_vh] = at::_linalg_svd(a.cpu(), full, vectors);
-  s.copy_(host_s);
-  if (!vectors) return;
-  u.copy_(host_u);
-  vh.copy_(host_vh);
-}
-
 void svd_kernel(const Tensor& a, bool full, bool vectors, const std::optional<std::string_view>&, const Tensor& u,
                 const Tensor& s, const Tensor& vh, const Tensor& info) {
   const bool wide = a.size(-2) < a.size(-1);
   const int64_t rows = std::max(a.size(-2), a.size(-1)), columns = std::min(a.size(-2), a.size(-1));
-  if (host_is_faster(a, columns)) return svd_on_host(a, full, vectors, u, s, vh);
+  if (host_is_faster(a, columns * columns)) {
+    return on_host("aten::_linalg_svd", 3, std::array{s, vectors ? u : s, vectors ? vh : s, a}, [&](const auto& t) {
+      const auto [host_u, host_s, host_vh] = at::_linalg_svd(t[3], full, vectors);
+      t[0].copy_(host_s);
+      if (!vectors) return;
+      t[1].copy_(host_u);
+      t[2].copy_(host_vh);
+    });
+  }
   const Batch matrices(a.resolve_conj());
   const Tensor values = s.view({-1, s.size(-1)}).contiguous();
   Svd j{wide ? matrices.get().mT() : matrices.get(), {}, values, {}, info, wide && a.is_complex(), vectors};
@@ -213,12 +207,12 @@ void eigh_large(const Tensor& a, const Tensor& values, const Tensor& info, bool 
 
 void eigh_kernel(const Tensor& values, const Tensor& vectors, const Tensor& info, bool upper, bool compute_vectors) {
   const int64_t n = vectors.size(-1);
-  if (host_is_faster(vectors, n)) {
-    count_host_call("aten::_linalg_eigh");
-    const auto [host_values, host_vectors] = at::_linalg_eigh(vectors.cpu(), upper ? "U" : "L", compute_vectors);
-    values.copy_(host_values);
-    if (compute_vectors) vectors.copy_(host_vectors);
-    return;
+  if (host_is_faster(vectors, n * n)) {
+    return on_host("aten::_linalg_eigh", 2, std::array{vectors, values}, [&](const auto& t) {
+      const auto [host_values, host_vectors] = at::_linalg_eigh(t[0], upper ? "U" : "L", compute_vectors);
+      t[1].copy_(host_values);
+      if (compute_vectors) t[0].copy_(host_vectors);
+    });
   }
   const Batch a(vectors);
   const Tensor flat = values.view({-1, n}).contiguous();

@@ -2,10 +2,16 @@
 #pragma once
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <array>
 
+#include "aten/support/Fallback.h"
 #include "aten/support/Launch.h"
+#include "runtime/AddressSpace.h"
+#include "runtime/Copies.h"
+#include "runtime/Waits.h"
 
 namespace netcl {
 
@@ -43,6 +49,34 @@ inline size_t count(int64_t n) { return static_cast<size_t>(n); }
 
 inline at::Tensor block(const at::Tensor& a, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   return a.narrow(1, row, rows).narrow(2, column, columns);
+}
+
+// Whether LAPACK takes matrices of so many elements: more than `most`. It waits, which a capture cannot.
+inline bool host_is_faster(const at::Tensor& t, int64_t elements, int64_t Tuning::* most = &Tuning::host_matrix) {
+  return elements > tuning(netcl::device_of(t)).*most && cpu_fallback_mode() != "error" &&
+         !current_capture(t.device().index());
+}
+
+// Calls `call` with the tensors as tensors of the CPU: their own memory where the host can access it, else copies, of
+// which the first `written` are copied back.
+template <size_t N, class Call>
+void on_host(const char* op, size_t written, const std::array<at::Tensor, N>& tensors, const Call& call) {
+  count_host_call(op);
+  report_wait();
+  synchronize(queue_of(tensors[0]));
+  std::array<at::Tensor, N> hosts;
+  for (size_t i = 0; i < N; i++) {
+    const at::Tensor& t = tensors[i];
+    char* const bytes = locate(t.const_data_ptr()).host;
+    hosts[i] = bytes ? at::from_blob(bytes, t.sizes(), t.strides(), t.options().device(at::kCPU)) : t.cpu();
+    if (!bytes) continue;
+    hosts[i]._set_conj(t.is_conj());
+    hosts[i]._set_neg(t.is_neg());
+  }
+  call(hosts);
+  for (size_t i = 0; i < written; i++) {
+    if (!locate(tensors[i].const_data_ptr()).host) tensors[i].copy_(hosts[i]);
+  }
 }
 
 // Raises NotImplementedError for what the kernels of matrices do not take: half, bfloat16 and integers, as on the CPU.

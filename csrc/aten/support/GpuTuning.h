@@ -23,7 +23,8 @@ inline constexpr Tuning kGpuTuning = [] {
   t.offset_block = t.sort_run = 32;  // kUnitDepth (MatrixUnits.h), kShortRun (args/sort.h)
   t.sort_piece = 256;
 
-  t.copied_bytes = t.past_cache_bytes = t.folded = t.host_matrix = t.fused_steps = t.real_products = kNever;
+  t.copied_bytes = t.past_cache_bytes = t.folded = t.fused_steps = t.real_products = kNever;
+  t.host_matrix = t.host_factor = kNever;
   t.kept_bytes = t.fft_length = 0;
   t.scores = 16 << 20;
   t.held = 8;

@@ -16,43 +16,45 @@ enum { SUM, MEAN, MAX };
 // The indices and their weights (or null), the bag of each index, the bags' sizes, and the rows of maxima.
 #define BAGS BUF(index), BUF(sample), BUF(bag_of), BUF(bag_size), BUF(where)
 
-// A work-item takes (columns, bag). The last bag takes all remaining indices, as on CUDA, even if there is one more
-// offset that says where it ends.
+// A work-item takes (columns, some bags). The last bag takes all remaining indices, as on CUDA, even if there is one
+// more offset that says where it ends.
 __kernel void embedding_bag(BUF(out), BUF(table), BUF(offsets), BAGS, BUF(err), const EmbeddingParams P) {
-  const long c = (long)get_global_id(0) * VEC, bag = get_global_id(1), n = P.n, width = P.width;
+  const long c = (long)get_global_id(0) * VEC, n = P.n, width = P.width;
   if (c >= width && c > 0) return;
   const int lanes = LANES(c, width);
-  const long given = PTR(offsets, const long)[bag];
-  const long after = bag + 1 < P.offsets ? PTR(offsets, const long)[bag + 1] : n;
-  const long begin = clamp(given, 0L, n), end = bag + 1 < P.bags ? clamp(after, begin, n) : n;
-  if (begin != given || after < begin || after > n || (bag == 0 && begin != 0))
-    netcl_report(PTR(err, int), P.bad_offset, 0, 0);
-  lanes_t sum;
-  sum.v = (VT)(0);
-  __global long* top = PTR(where, long) + bag * width + c;
-  for (int j = 0; OP == MAX && j < lanes; j++) top[j] = -1;
-  long count = 0;
-  for (long i = begin; i < end; i++) {
-    if (c == 0) PTR(bag_of, long)[i] = bag;
-    const long row = INDEX(i);
-    if (row < 0 || row >= P.rows) {
-      netcl_report(PTR(err, int), P.code, row, P.rows);
-      continue;
-    }
-    if (row == P.padding) continue;
-    lanes_t x;
-    x.v = LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
-    if (OP != MAX) sum.v += x.v * SAMPLE(i);
-    for (int j = 0; OP == MAX && j < lanes; j++)
-      if (count == 0 || x.s[j] > sum.s[j] || isnan(x.s[j])) {
-        sum.s[j] = x.s[j];
-        top[j] = row;
+  for (long bag = get_global_id(1); bag < P.bags; bag += get_global_size(1)) {
+    const long given = PTR(offsets, const long)[bag];
+    const long after = bag + 1 < P.offsets ? PTR(offsets, const long)[bag + 1] : n;
+    const long begin = clamp(given, 0L, n), end = bag + 1 < P.bags ? clamp(after, begin, n) : n;
+    if (begin != given || after < begin || after > n || (bag == 0 && begin != 0))
+      netcl_report(PTR(err, int), P.bad_offset, 0, 0);
+    lanes_t sum;
+    sum.v = (VT)(0);
+    __global long* top = PTR(where, long) + bag * width + c;
+    for (int j = 0; OP == MAX && j < lanes; j++) top[j] = -1;
+    long count = 0;
+    for (long i = begin; i < end; i++) {
+      if (c == 0) PTR(bag_of, long)[i] = bag;
+      const long row = INDEX(i);
+      if (row < 0 || row >= P.rows) {
+        netcl_report(PTR(err, int), P.code, row, P.rows);
+        continue;
       }
-    count++;
+      if (row == P.padding) continue;
+      lanes_t x;
+      x.v = LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
+      if (OP != MAX) sum.v += x.v * SAMPLE(i);
+      for (int j = 0; OP == MAX && j < lanes; j++)
+        if (count == 0 || x.s[j] > sum.s[j] || isnan(x.s[j])) {
+          sum.s[j] = x.s[j];
+          top[j] = row;
+        }
+      count++;
+    }
+    if (OP == MEAN && count > 0) sum.v /= (ST)count;
+    if (c == 0) PTR(bag_size, long)[bag] = count;
+    STORE_LANES(IN, PTR(out, STORAGE(IN)), bag * width + c, lanes, sum.v);
   }
-  if (OP == MEAN && count > 0) sum.v /= (ST)count;
-  if (c == 0) PTR(bag_size, long)[bag] = count;
-  STORE_LANES(IN, PTR(out, STORAGE(IN)), bag * width + c, lanes, sum.v);
 }
 
 // A work-item takes (columns, a share of the table's rows). `total` must be zero; `counts` is as in embedding.cl.

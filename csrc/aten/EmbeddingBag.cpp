@@ -81,10 +81,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(const Tensor& weight, c
   Tensor bag_of = at::full({n}, -1, index.options()), bag_size = at::empty({bags}, index.options());
   Tensor where = at::empty({mode == kMax ? bags : 0, width}, index.options());
   if (bags > 0) {
-    const int64_t columns = std::max<int64_t>(1, ceil_div(width, row_vec(dev, width)));
+    const int64_t vec = row_vec(dev, width), columns = std::max<int64_t>(1, ceil_div(width, vec));
+    const int64_t each = units_per_item(dev, bags, ceil_div(n, bags) * vec, tuning(dev).least_chunk);
     kernel(dev, "embedding_bag.cl", "embedding_bag", bag_defs(table, width, mode))
-        .launch(op, queue_of(table), {size_t(columns), size_t(bags)}, element_group(dev), buf(out), buf(table),
-                buf(offset), buf(index), buf_or_null(sample), buf(bag_of), buf(bag_size), buf(where),
+        .launch(op, queue_of(table), {size_t(columns), size_t(ceil_div(bags, each))}, element_group(dev), buf(out),
+                buf(table), buf(offset), buf(index), buf_or_null(sample), buf(bag_of), buf(bag_size), buf(where),
                 Buf{assert_buffer(dev)},
                 EmbeddingParams{n, rows, width, padding_idx, 1, bags, offset.numel(), assert_code(dev, op),
                                 assert_message_code(dev, kBadOffset)});

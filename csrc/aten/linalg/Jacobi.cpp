@@ -149,13 +149,14 @@ void svd_kernel(const Tensor& a, bool full, bool vectors, const std::optional<st
   const bool wide = a.size(-2) < a.size(-1);
   const int64_t rows = std::max(a.size(-2), a.size(-1)), columns = std::min(a.size(-2), a.size(-1));
   if (host_is_faster(a, columns * columns)) {
-    return on_host("aten::_linalg_svd", 3, std::array{s, vectors ? u : s, vectors ? vh : s, a}, [&](const auto& t) {
-      const auto [host_u, host_s, host_vh] = at::_linalg_svd(t[3], full, vectors);
-      t[0].copy_(host_s);
-      if (!vectors) return;
-      t[1].copy_(host_u);
-      t[2].copy_(host_vh);
-    });
+    return on_host("aten::_linalg_svd", vectors ? 3 : 1, std::array{s, vectors ? u : s, vectors ? vh : s, a},
+                   [&](const auto& t) {
+                     const auto [host_u, host_s, host_vh] = at::_linalg_svd(t[3], full, vectors);
+                     t[0].copy_(host_s);
+                     if (!vectors) return;
+                     t[1].copy_(host_u);
+                     t[2].copy_(host_vh);
+                   });
   }
   const Batch matrices(a.resolve_conj());
   const Tensor values = s.view({-1, s.size(-1)}).contiguous();

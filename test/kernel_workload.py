@@ -130,6 +130,7 @@ def operators() -> None:
     F.interpolate(x[None, None].byte(), size=(9, 9), mode="bilinear")
     x = x.detach()
     b = x[:, :40] @ x[:, :40].t() + 40 * torch.eye(40, device=D)
+    torch.netcl.set_cpu_fallback_mode("error")  # LAPACK takes no matrix
     torch.linalg.lu(b), torch.linalg.solve(torch.linalg.cholesky(b), x), torch.linalg.lu_factor(b.repeat(8, 1))
     for a in (b[:5, :5], torch.randn(70, 70, device=D), torch.randn(2, 66, 70, device=D)):  # one kernel; panels, rounds
         torch.linalg.qr(a), torch.ormqr(*torch.geqrf(a), a)
@@ -139,6 +140,7 @@ def operators() -> None:
     for a in (b[:5, :5], x.new_ones(70, 70)):
         torch.linalg.eigh(a), torch.linalg.matrix_exp(a)
     torch.linalg.ldl_solve(*torch.linalg.ldl_factor(b), b), torch.linalg.lstsq(b, b)
+    torch.netcl.set_cpu_fallback_mode("silent")
     torch.fft.fft(x[:, :30]), torch.fft.rfft(x, 17, dim=0), torch.fft.irfft(torch.fft.rfft(x))
     torch.poisson(x.abs()), torch._standard_gamma(x.double().abs()), torch.multinomial(x.abs(), 3, True)
     x.double().float(), F.interpolate(x[None, None], scale_factor=2), F.unfold(x[None, None], 3)

@@ -16,13 +16,14 @@ enum { SUM, MEAN, MAX };
 // The indices and their weights (or null), the bag of each index, the bags' sizes, and the rows of maxima.
 #define BAGS BUF(index), BUF(sample), BUF(bag_of), BUF(bag_size), BUF(where)
 
-// A work-item takes (columns, some bags). The last bag takes all remaining indices, as on CUDA, even if there is one
-// more offset that says where it ends.
+// A work-item takes (columns, `shares` bags). The last bag takes all remaining indices, as on CUDA, even if there is
+// one more offset that says where it ends.
 __kernel void embedding_bag(BUF(out), BUF(table), BUF(offsets), BAGS, BUF(err), const EmbeddingParams P) {
   const long c = (long)get_global_id(0) * VEC, n = P.n, width = P.width;
   if (c >= width && c > 0) return;
   const int lanes = LANES(c, width);
-  for (long bag = get_global_id(1); bag < P.bags; bag += get_global_size(1)) {
+  const long first = (long)get_global_id(1) * P.shares, last = min(first + P.shares, P.bags);
+  for (long bag = first; bag < last; bag++) {
     const long given = PTR(offsets, const long)[bag];
     const long after = bag + 1 < P.offsets ? PTR(offsets, const long)[bag + 1] : n;
     const long begin = clamp(given, 0L, n), end = bag + 1 < P.bags ? clamp(after, begin, n) : n;

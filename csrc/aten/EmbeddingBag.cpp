@@ -87,7 +87,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(const Tensor& weight, c
         .launch(op, queue_of(table), {size_t(columns), size_t(ceil_div(bags, each))}, element_group(dev), buf(out),
                 buf(table), buf(offset), buf(index), buf_or_null(sample), buf(bag_of), buf(bag_size), buf(where),
                 Buf{assert_buffer(dev)},
-                EmbeddingParams{n, rows, width, padding_idx, 1, bags, offset.numel(), assert_code(dev, op),
+                EmbeddingParams{n, rows, width, padding_idx, each, bags, offset.numel(), assert_code(dev, op),
                                 assert_message_code(dev, kBadOffset)});
   }
   return {out, bag_of, bag_size, where};

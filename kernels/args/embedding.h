@@ -6,7 +6,7 @@ BEGIN_ARGS
 typedef struct {
   int64_t n, rows, width;    // indices; rows of the table, and their length
   int64_t padding;           // the row that counts for nothing, or -1
-  int64_t shares;            // work-items that share the table's rows
+  int64_t shares;            // work-items that share the table's rows; forward, a work-item's bags
   int64_t bags, offsets;     // an offset more than bags says where the last one ends
   int32_t code, bad_offset;  // for assertions
 } EmbeddingParams;

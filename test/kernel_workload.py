@@ -27,6 +27,8 @@ def training() -> None:
         F.cross_entropy(logits, torch.tensor([1, 2], device=D)).backward()
         q = torch.randn(2, 2, 9, 16, device=D, dtype=dtype, requires_grad=True)
         F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+        one = q[:1, :1]  # too few heads for one per core
+        F.scaled_dot_product_attention(one, one, one).sum().backward()
         one = torch.randn(128, 2, 1, 16, device=D, dtype=dtype)  # heads for every core
         F.scaled_dot_product_attention(one, one, one)
         for width in (64, 128):

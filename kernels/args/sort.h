@@ -5,7 +5,7 @@ BEGIN_ARGS
 
 CONSTANT(kSortedChunk, 32)  // sorted indices whose rows a work-item adds up (embedding_sorted.cl, scatter_sorted.cl)
 
-CONSTANT(kShortRun, 32)  // insertion sort makes runs of this many elements, which are then merged
+CONSTANT(kShortRun, 32)  // up to so many elements are sorted by insertion
 
 typedef struct {
   int64_t rows, n, in_stride, out0_stride, out1_stride;  // rows, their length, strides along them

@@ -26,14 +26,13 @@ struct Tuning {
   int64_t losses = 512;                            // losses, at least
   int64_t least_draws = 16, most_draws = 512;      // groups of random numbers,
   int64_t draw_items = 1;                          // or work-items per group of them
-  int64_t boxes = 1024, box_rows = 8;          // non-maximum suppression: boxes, rows (of different lengths) of pairs
-  int64_t counted = 4096;                      // elements of masked selection, at least
-  int64_t norm_rows = 1;                       // rows of batch norm in evaluation, at least
-  int64_t unpacked = 4096, packed = 16384;     // words of an int4 weight that is converted
-  int64_t gemm_sums = 256, conv_sums = 4096;   // results that add up slices of a product, of a convolution
-  int64_t offsets = 2048, offset_block = 1;    // entries of a convolution's table, which has whole blocks of them
-  int64_t sort_run = 1024, sort_piece = 8192;  // elements of a run that is sorted at once, of runs that are merged
-  int64_t sort_results = 4096;                 // sorted elements that are written
+  int64_t boxes = 1024, box_rows = 8;         // non-maximum suppression: boxes, rows (of different lengths) of pairs
+  int64_t counted = 4096;                     // elements of masked selection, at least
+  int64_t norm_rows = 1;                      // rows of batch norm in evaluation, at least
+  int64_t unpacked = 4096, packed = 16384;    // words of an int4 weight that is converted
+  int64_t gemm_sums = 256, conv_sums = 4096;  // results that add up slices of a product, of a convolution
+  int64_t offsets = 2048, offset_block = 1;   // entries of a convolution's table, which has whole blocks of them
+  int64_t sort_piece = 8192;                  // elements of a run that is sorted at once, at least, or merged
 
   // --- thresholds
   int64_t copied_bytes = 4 << 20;       // from here on, a kernel copies: the driver has one core (elementwise/copy,
@@ -57,7 +56,7 @@ struct Tuning {
   int64_t fused_steps = 4;          // an LSTM's product and cell are one launch: fewer do not pay for packing W_hh
 
   // --- algorithms
-  bool radix_sort = false;       // sort by digits, else by merging
+  bool radix_sort = false;       // a group sorts by digits, else each work-item, and merges
   bool atomic_sums = false;      // add at an index by atomics: a CPU has few work-items, and its atomics are slow
   bool gathers_channels = true;  // the gradient of a convolution's weight reads channels_last images as they are
 };

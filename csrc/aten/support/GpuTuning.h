@@ -17,10 +17,10 @@ inline constexpr Tuning kGpuTuning = [] {
   t.least_chunk = t.most_chunk = t.losses = t.least_draws = t.most_draws = t.boxes = t.box_rows = 1;
   t.unpacked = t.packed = t.gemm_sums = t.conv_sums = t.offsets = 1;
   t.grain = t.draw_items = 16;
-  t.padded = t.sort_results = 64;
+  t.padded = 64;
   t.counted = 8;
   t.norm_rows = 4;
-  t.offset_block = t.sort_run = 32;  // kUnitDepth (MatrixUnits.h), kShortRun (args/sort.h)
+  t.offset_block = 32;  // kUnitDepth (MatrixUnits.h)
   t.sort_piece = 256;
 
   t.copied_bytes = t.past_cache_bytes = t.folded = t.fused_steps = t.real_products = kNever;

@@ -1,4 +1,4 @@
-// Sorting the rows of a tensor along a dimension. GPUs sort by digits; CPUs merge runs (csrc/aten/Sort.cpp).
+// Sorting the rows of a tensor along a dimension. Here groups of work-items sort; for CPUs, csrc/aten/Sort.cpp.
 #pragma once
 
 #include <ATen/core/Tensor.h>

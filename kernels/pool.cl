@@ -274,7 +274,7 @@ ALWAYS_INLINE void store_rows(const int what, const PoolParams* P, __global cons
     w.dst = dst + row * P->out[2] * channels(P);
     w.index = index + row * P->out[2] * channels(P);
     // Rows that take their vectors along x together; averages of long rows wait for memory, which prefers one stream.
-    const int alone = y < inner_y.begin || (what == AVERAGE && VEC > 4);
+    const int alone = VEC > 4 && what == AVERAGE ? 1 : y < inner_y.begin;
     const long rows = alone ? 1 : clamp(min(inner_y.end - y, m.last - row), 1L, (long)MANY);
     for (long x = row < done ? inner.end : inner.begin; x < inner.end; x += VEC) {
       const long to = min(x, inner.end - VEC);  // the last vectors overlap

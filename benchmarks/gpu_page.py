@@ -73,13 +73,15 @@ def operator_times(row: dict) -> list[str]:
 
 
 def programs(rows: list[dict]) -> list[str]:
-    """How many programs of each family were right, and which were not."""
+    """How many programs of each family were right, which were not, and which torch itself refuses."""
     families: dict[str, list[dict]] = {}
-    for row in rows:
+    refused = [row for row in rows if row.get("refused")]
+    for row in [row for row in rows if row not in refused]:
         families.setdefault(row["family"], []).append(row)
     lines = ["| family | right | of |", "|---|---|---|"]
     lines += [f"| {name} | {sum(not r['wrong'] for r in group)} | {len(group)} |" for name, group in families.items()]
-    return lines + ["", *(f"- {row['name']}: {row['wrong']}" for row in rows if row["wrong"])]
+    lines += ["", *(f"- {row['name']}: {row['wrong']}" for row in rows if row["wrong"])]
+    return lines + [f"- {row['name']} was not compared; torch: {row['refused']}" for row in refused]
 
 
 def tables(rows: list[dict]) -> list[str]:

@@ -16,12 +16,15 @@ enum { SUM, MEAN, MAX };
 // The indices and their weights (or null), the bag of each index, the bags' sizes, and the rows of maxima.
 #define BAGS BUF(index), BUF(sample), BUF(bag_of), BUF(bag_size), BUF(where)
 
-// A work-item takes (columns, `shares` bags). The last bag takes all remaining indices, as on CUDA, even if there is
-// one more offset that says where it ends.
+// The vectors of a row that a work-item adds at once.
+enum { MANY = VEC == 1 || OP == MAX ? 1 : 4 };
+
+// A work-item takes (MANY vectors of columns, `shares` bags). The last bag takes all remaining indices, as on CUDA,
+// even if there is one more offset that says where it ends.
 __kernel void embedding_bag(BUF(out), BUF(table), BUF(offsets), BAGS, BUF(err), const EmbeddingParams P) {
-  const long c = (long)get_global_id(0) * VEC, n = P.n, width = P.width;
+  const long c = (long)get_global_id(0) * VEC * MANY, n = P.n, width = P.width;
   if (c >= width && c > 0) return;
-  const int lanes = LANES(c, width);
+  const int lanes = LANES(c, width), whole = c + VEC * MANY <= width;
   const long first = (long)get_global_id(1) * P.shares, last = min(first + P.shares, P.bags);
   for (long bag = first; bag < last; bag++) {
     const long given = PTR(offsets, const long)[bag];
@@ -29,8 +32,9 @@ __kernel void embedding_bag(BUF(out), BUF(table), BUF(offsets), BAGS, BUF(err), 
     const long begin = clamp(given, 0L, n), end = bag + 1 < P.bags ? clamp(after, begin, n) : n;
     if (begin != given || after < begin || after > n || (bag == 0 && begin != 0))
       netcl_report(PTR(err, int), P.bad_offset, 0, 0);
-    lanes_t sum;
-    sum.v = (VT)(0);
+    lanes_t sum[MANY];
+    UNROLL for (int k = 0; k < MANY; k++)
+      sum[k].v = (VT)(0);
     __global long* top = PTR(where, long) + bag * width + c;
     for (int j = 0; OP == MAX && j < lanes; j++) top[j] = -1;
     long count = 0;
@@ -42,19 +46,31 @@ __kernel void embedding_bag(BUF(out), BUF(table), BUF(offsets), BAGS, BUF(err), 
         continue;
       }
       if (row == P.padding) continue;
-      lanes_t x;
-      x.v = LOAD_LANES(IN, PTR(table, const STORAGE(IN)), row * width + c, lanes, 0);
-      if (OP != MAX) sum.v += x.v * SAMPLE(i);
-      for (int j = 0; OP == MAX && j < lanes; j++)
-        if (count == 0 || x.s[j] > sum.s[j] || isnan(x.s[j])) {
-          sum.s[j] = x.s[j];
-          top[j] = row;
-        }
+      __global const STORAGE(IN)* x = PTR(table, const STORAGE(IN)) + row * width + c;
+      const ST weight = SAMPLE(i);
+      if (OP == MAX) {
+        lanes_t v;
+        v.v = LOAD_LANES(IN, x, 0, lanes, 0);
+        for (int j = 0; j < lanes; j++)
+          if (count == 0 || v.s[j] > sum[0].s[j] || isnan(v.s[j])) {
+            sum[0].s[j] = v.s[j];
+            top[j] = row;
+          }
+      } else if (whole) {
+        UNROLL for (int k = 0; k < MANY; k++)
+          sum[k].v += LOAD(IN, ACC, VEC, x + k * VEC, 0) * weight;
+      } else {
+        UNROLL for (int k = 0; k < MANY; k++)
+          if (c + k * VEC < width) sum[k].v += LOAD_LANES(IN, x, k * VEC, LANES(c + k * VEC, width), 0) * weight;
+      }
       count++;
     }
-    if (OP == MEAN && count > 0) sum.v /= (ST)count;
     if (c == 0) PTR(bag_size, long)[bag] = count;
-    STORE_LANES(IN, PTR(out, STORAGE(IN)), bag * width + c, lanes, sum.v);
+    UNROLL for (int k = 0; k < MANY; k++) {
+      if (OP == MEAN && count > 0) sum[k].v /= (ST)count;
+      if (c + k * VEC < width)
+        STORE_LANES(IN, PTR(out, STORAGE(IN)), bag * width + c + k * VEC, LANES(c + k * VEC, width), sum[k].v);
+    }
   }
 }
 

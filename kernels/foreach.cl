@@ -56,6 +56,15 @@ __kernel void map(MT_PARAMS, BUF(scalar)) {
   MT_FOR_EACH(MAP_AT)
 }
 
+// Joins tensors: the row's elements go to `out`, from its element `scalar` on.
+__kernel void join(MT_PARAMS, BUF(out)) {
+  MT_CHUNK
+  __global const STORAGE(IN)* from = MT_PTR(0, IN);
+  __global STORAGE(IN)* to = PTR(out, STORAGE(IN)) + mt_row[2];
+#define JOIN_AT(V, i) STORE(IN, ACC, V, to, i, LOAD(IN, ACC, V, from, i));
+  MT_FOR_EACH(JOIN_AT)
+}
+
 // --- norms: a partial result per chunk, then one per tensor ---------------------------------------------------
 // OP: l1 (the sum of |x|), l2 (the root of the sum of squares), linf (the greatest |x|; a NaN wins).
 #define l1_TERM(sum, x) ((sum) + fabs(x))

@@ -202,6 +202,8 @@ static inline VT frexp_lanes(VT x, VT* exponents) {
 #define OP_elu(x) ((x) < (VT)0 ? expm1((x) * s2) * (s0 * s1) : (x) * s1)
 #define OP_leaky_relu(x) ((x) > (VT)0 ? (x) : (x) * s0)
 #define OP_softplus(x) ((x) * s0 > s1 ? (x) : log1p(exp((x) * s0)) / s0)
+// The bin of x among s1 equal ones of [s0, s3] of length s2, of which the last is closed, or s1 if it is in none.
+#define OP_bin(x) ((x) >= s0 && (x) <= s3 ? fmin(trunc(((x) - s0) * s1 / s2), (VT)(s1 - 1)) : (VT)(s1))
 #define OP_hardshrink(x) ((x) >= -s0 && (x) <= s0 ? (VT)0 : (x))
 #define OP_softshrink(x) (isnan(x) ? (x) : (x) > s0 ? (x) - s0 : (x) < -s0 ? (x) + s0 : (x) * 0)
 #define OP_hardsigmoid(x) (clamp_nan((x) + 3, (VT)0, (VT)6) / 6)

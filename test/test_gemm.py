@@ -90,6 +90,18 @@ class TestGemm(TestCase):
                     y = b.to(DEVICE).T.contiguous().T if tb else b.to(DEVICE)
                     self.assertEqual((x @ y).cpu(), reference(torch.mm, a, b), **tolerance(dtype, k))
 
+    @parametrize("dtype", FLOATS)
+    def test_few_rows(self, dtype):
+        """Tiles of few rows and of more, edges of both, and k in one block, in several, and in a part of one."""
+        bias = data((300,), dtype, 2)
+        others = ((300, 1), (33, 16), (300, 97), (97, 640))
+        for m, (n, k) in itertools.product((2, 4, 5, 8, 9, 16, 17, 24, 32, 33), others):
+            a, b = data((m, k), dtype), data((k, n), dtype, 1)
+            with self.subTest(m=m, n=n, k=k):
+                self.check(torch.mm, a, b, k=k)
+                self.check(lambda a, b: a @ b.t(), a, b.t().contiguous(), k=k)
+                self.check(partial(torch.addmm, beta=2, alpha=0.5), bias[:n], a, b, k=2 * k + 4)
+
     @parametrize("dtype", [torch.float32, torch.float64])
     def test_mm_columns_of_one_vector(self, dtype):
         """The last panel has columns for one of a tile's two vectors, whole, half, or less; packed or not."""
@@ -282,7 +294,7 @@ class TestGemm(TestCase):
 
     @parametrize("dtype", [torch.complex64] + [torch.complex128] * HAS_FP64)
     def test_large_complex(self, dtype):
-        # CPUs compute these as four real products.
+        # CPUs compute these as one real product.
         a, b, c = (data(s, torch.complex64, i).to(dtype) for i, s in enumerate([(130, 140), (140, 150), (130, 150)]))
         t = tolerance(dtype.to_real(), 4 * 140)
         on = lambda *tensors: [x.to(DEVICE) for x in tensors]  # noqa: E731

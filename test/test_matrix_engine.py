@@ -138,6 +138,16 @@ class TestProducts(TestCase):
             self.check(torch.mm, xs[i], ys[j])
 
     @parametrize("engine", ENGINES)
+    def test_few_rows(self, engine):
+        # AMX reads the weight in place if its rows are whole blocks of 32; of 70 and 150 rows, it packs the last ones.
+        self.use(engine)
+        for m, n, k in ((8, 150, 640), (20, 640, 96), (32, 256, 128), (17, 70, 1024)):
+            x, w, bias = whole((m, k), 1), whole((n, k), 2), whole((n,), 3)
+            for weight in (w, w.t().contiguous().t(), F.pad(w, (32, 0))[:, 32:]):
+                actual = F.linear(x.to(device()), weight.to(device()), bias.to(device())).cpu()
+                self.assertEqual(actual, F.linear(x.float(), w.float(), bias.float()).to(actual.dtype), atol=0, rtol=0)
+
+    @parametrize("engine", ENGINES)
     def test_batches_and_addends(self, engine):
         self.use(engine)
         x, y = whole((2, 65, 97), 3), whole((2, 97, 90), 4)

@@ -137,6 +137,29 @@ class TestRandom(TestCase):
         self.assertLess(abs(counts[2].item() - 75_000), 5 * math.sqrt(100_000 * 0.1875))
         self.assertEqual(torch.multinomial(weights, 2).sort().values.cpu(), torch.tensor([0, 2]))
 
+    def test_large_permutations(self):
+        """From 65,536 numbers on, each element is computed from its place. Of a random permutation of n numbers, fixed
+        points, and neighbours that stay neighbours, are Poisson numbers with a mean of 1, and the sum of |p[i] - i| is
+        n^2 / 3 with a variance of 2 n^3 / 45 (Diaconis and Graham, 1977)."""
+        for n in (65_535, 65_536, 65_537, 131_071, 150_000):
+            fixed = neighbours = distance = 0.0
+            place = torch.arange(n)
+            for seed in range(20):
+                torch.manual_seed(seed)
+                p = torch.randperm(n, device=DEVICES[0]).cpu()
+                self.assertEqual(p.sort().values, place)
+                fixed += (p == place).sum().item()
+                neighbours += (p.diff() == 1).sum().item()
+                distance += ((p - place).abs().sum().item() - n**2 / 3) / math.sqrt(2 * n**3 / 45)
+            self.assertLess(abs(fixed - 20), 5 * math.sqrt(20))
+            self.assertLess(abs(neighbours - 20), 5 * math.sqrt(20))
+            self.assertLess(abs(distance), 5 * math.sqrt(20))
+            torch.manual_seed(19)
+            self.assertEqual(torch.randperm(n, device=DEVICES[0]).cpu(), p)
+            out = torch.empty(2 * n, dtype=torch.int32, device=DEVICES[0])[::2]
+            torch.manual_seed(19)
+            self.assertEqual(torch.randperm(n, device=DEVICES[0], dtype=torch.int32, out=out).cpu(), p.int())
+
     def test_multinomial_of_nothing(self):
         for size in ((0,), (3, 0)):
             for samples in (1, 100):

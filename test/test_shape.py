@@ -3,6 +3,7 @@
 """cat, tril/triu, flip, roll, ranges and other operators on shapes, each compared with the CPU."""
 
 import itertools
+import math
 import os
 import sys
 
@@ -37,6 +38,11 @@ class TestCat(NetclTestCase):
         before = torch.netcl.launch_count()
         torch.cat(ts, 1)
         self.assertLessEqual(torch.netcl.launch_count() - before, 4)  # eight inputs per launch
+        for dtype in (torch.float32, torch.bool, torch.bfloat16, torch.float64, torch.complex128):
+            ts = [(self.make(n % 7, 5) * 9).to(dtype) for n in range(1300)]  # of which a table holds 1,024
+            ts[3] = torch.empty(0, dtype=dtype)
+            self.check(device, lambda *t: torch.cat(t), *ts)
+            self.check(device, lambda *t: torch.cat(t)[3:], *(t.flatten()[:1] for t in ts[4:60]))
 
     def test_cat_promotes(self, device):
         a, b = self.make(3, 2), self.make(3, 4, dtype=torch.int64)
@@ -346,6 +352,10 @@ class TestCounts(NetclTestCase):
         self.check(device, lambda x: x.histc(7, -3, 4), x)
         self.check(device, lambda x: x.double().histc(12, -6, 6), x)
         self.check(device, lambda x: (x * 0).histc(4), x)
+        outside = torch.tensor([math.nan, math.inf, -math.inf, -3, 3, 3.0001, -3.0001, 0.5, 2.9999])
+        self.check(device, lambda x: x.histc(6, -3, 3), outside)
+        self.check(device, lambda x: x.histc(6, -3, 3), torch.randn(3000))
+        self.check(device, lambda x: x.histc(6, -3, 3), torch.empty(0))
         for n in (0, 1, 3, 400):
             t = torch.randint(-3, 3, (n,)).float()
             self.check(device, lambda x, t: torch.isin(x, t), x, t)

@@ -142,6 +142,35 @@ class TestSumsByIndex(TestCase):
         self.assertEqual(got.double(), want.double(), rtol=1.01 * torch.finfo(dtype).eps / 2 + 2e-5, atol=1e-6)
 
 
+    @parametrize("dtype", [torch.float32, torch.int64, torch.int8, torch.bfloat16])
+    def test_many_sums_of_few(self, dtype):
+        """Compute units of a CPU add to copies of the destination; whole numbers make every order the same."""
+        g = torch.Generator().manual_seed(0)
+        for n, width in ((40_001, 1), (9_001, 3), (5_000, 40)):
+            index, base = torch.randint(0, 9, (n,), generator=g), torch.randint(-3, 4, (9, width), generator=g)
+            source = torch.randint(-2, 3, (n, width), generator=g)
+            results = []
+            for device in ("cpu", DEV):
+                b, s, i = base.to(device, dtype), source.to(device, dtype), index.to(device)
+                out = torch.zeros(12, width * 2, dtype=dtype, device=device)[2:11, ::2]
+                results.append(
+                    (
+                        b.scatter_add(0, i[:, None].expand(n, width), s),
+                        b.t().contiguous().index_add(1, i, s.t(), alpha=3),
+                        out.copy_(b).index_put_((i,), s, accumulate=True),
+                        torch.zeros(9, dtype=dtype, device=device).index_add_(0, i, s[:, 0]),
+                    )
+                )
+            exact = dtype != torch.bfloat16
+            for mine, right in zip(*reversed(results), strict=True):
+                if exact:
+                    self.assertEqual(mine.cpu(), right)
+        if not exact:  # the CPU rounds at each addition
+            ones = torch.ones(1000, dtype=dtype, device=DEV)
+            total = torch.zeros(2, dtype=dtype, device=DEV).index_add_(0, ones.long(), ones)
+            self.assertEqual(total.tolist(), [0, 1000])
+
+
 instantiate_parametrized_tests(TestSumsByIndex)
 
 if __name__ == "__main__":

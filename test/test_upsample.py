@@ -1,6 +1,7 @@
 """Interpolation, forward and backward, against the CPU."""
 
 import itertools
+import math
 
 import torch
 import torch.nn.functional as F
@@ -199,6 +200,12 @@ class TestUpsample(TestCase):
         half = F.grid_sample(x.half().to(device), grid.half().to(device), align_corners=False)
         ref = F.grid_sample(x.half().float(), grid.half().float(), align_corners=False).half()
         self.assertEqual(half.cpu(), ref)
+        # Pixels that taps outside the image must not touch, and more points than a work-item takes at once.
+        x[0, 1, 0, 0], x[1, 0, 4, 6], x[1, 2, 2, 2] = math.inf, math.nan, -math.inf
+        many = torch.rand(2, 60, 50, 2) * 3.1 - 1.57
+        for mode in ("bilinear", "nearest"):
+            ref = F.grid_sample(x, many, mode, align_corners=False)
+            self.assertEqual(F.grid_sample(x.to(device), many.to(device), mode, align_corners=False).cpu(), ref)
         self.assertEqual(F.grid_sample(x.to(device), grid[:, :0].to(device), align_corners=False).shape, (2, 3, 0, 3))
         with self.assertRaisesRegex(RuntimeError, "one dtype|same dtype"):
             F.grid_sample(x.to(device), grid.half().to(device), align_corners=False)

@@ -307,14 +307,14 @@ bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
   return true;
 }
 
-// The gradients likewise; a work-item takes a head of the keys, and packs what it multiplies.
-bool backward_in_blocks(FlashOperands o, Tensor grad, Tensor out, const Tensor& lse, const Tensor& dq, const Tensor& dk,
-                        const Tensor& dv) {
+// The gradients of query, key and value likewise; a work-item takes a head of the keys, and packs what it multiplies.
+std::optional<std::array<Tensor, 3>> backward_in_blocks(FlashOperands o, Tensor grad, Tensor out, const Tensor& lse) {
   const Device& dev = netcl::device_of(out);
   const int64_t heads = o.q.size(0) * o.k.size(1);
-  if (!has_blocks(o, {dq, dk, dv}) || !even_shares(dev, heads)) return false;
+  if (!has_blocks(o, {}) || !even_shares(dev, heads)) return {};
   for (Tensor* t : {&o.q, &o.k, &o.v, &out, &grad})
     if (t->stride(3) != 1) *t = t->contiguous();
+  const Tensor dq = at::empty_like(o.q), dk = at::empty_like(o.k), dv = at::empty_like(o.v);
   FlashParams p = flash_params(o);
   p.q = head_strides(o.q);
   p.k = head_strides(o.k);
@@ -333,7 +333,7 @@ bool backward_in_blocks(FlashOperands o, Tensor grad, Tensor out, const Tensor& 
   product.a = product.b = product.c = gemm_matrix(o.q);
   launch_blocks("attention_blocks_backward.cl", "attention_blocks_backward", o, product, items, p, buf(dq), buf(dk),
                 buf(dv), buf(scratch), buf(o.q), buf(o.k), buf(o.v), buf(out), buf(grad), buf(lse));
-  return true;
+  return {{dq, dk, dv}};
 }
 
 // What choose_backend() looks at; a caller of the fused operators may pass anything.
@@ -413,11 +413,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
   if (const auto operands = flash_operands(query, key, value, bias, causal, scale))
     return std::tuple_cat(flash_attention_backward(*operands, grad_out, out, lse, mask), std::tuple<Tensor>());
   const Tensor lse_of_rows = lse.contiguous();
-  Tensor dq = at::empty_like(query), dk = at::empty_like(key), dv = at::empty_like(value);
-  if (backward_in_blocks(block_operands(query, key, value, bias, causal, scale), grad_out, out, lse_of_rows, dq, dk,
-                         dv))
-    return {mask[0] ? dq : Tensor(), mask[1] ? dk : Tensor(), mask[2] ? dv : Tensor(), Tensor()};
-  dq = dk = dv = Tensor();
+  if (const auto all =
+          backward_in_blocks(block_operands(query, key, value, bias, causal, scale), grad_out, out, lse_of_rows)) {
+    const auto wanted = [&](size_t i) { return mask[i] ? (*all)[i] : Tensor(); };
+    return {wanted(0), wanted(1), wanted(2), Tensor()};
+  }
+  Tensor dq, dk, dv;
   const Attention a(query, key, value, bias, causal, scale);
   const int64_t depth = query.size(3), width = a.v.size(3);
   if (mask[0]) dq = at::empty_like(query);

@@ -13,6 +13,7 @@
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
 #include "aten/support/Plan.h"
+#include "aten/support/Rows.h"
 #include "runtime/Assertions.h"
 
 namespace netcl {
@@ -73,16 +74,16 @@ struct Ctc {
                 targets.size(0));
     states = 2 * longest + 1;
     spans = at::tensor(values, at::kLong).to(log_probs.device());
-    defs.set("ACC", dtype_tag(type));
+    defs.set("ACC", dtype_tag(type)).set("VEC", std::min(kRowVec, tuning(dev).lanes));
   }
 
-  // The forward variables from the start, or the backward variables from the end, with one work-group per sequence. On
-  // GPUs, local memory keeps up to 4 KiB of states.
+  // The forward variables from the start, or the backward variables from the end, with one work-group per sequence.
+  // Local memory keeps up to 4 KiB of states.
   Tensor scan(bool reverse, const Tensor& nll) const {
     const Tensor log_alpha = at::empty({batch, steps, states}, log_probs.options());
     if (batch == 0) return log_alpha;
     const size_t wide = std::bit_ceil(size_t(states)), local = group_of(dev, std::clamp<size_t>(wide, 64, 256));
-    const bool kept = local > 1 && wide * log_probs.itemsize() <= 4096;
+    const bool kept = wide * log_probs.itemsize() <= 4096;
     Defs d = defs;
     d.set("GROUP", int64_t(local));
     if (kept) d.set("KEPT", int64_t(std::max<size_t>(wide, 64)));

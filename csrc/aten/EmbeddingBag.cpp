@@ -77,12 +77,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(const Tensor& weight, c
   const int64_t n = index.numel(), rows = table.size(0), width = table.size(1);
   const int64_t bags = offset.numel() - (include_last_offset ? 1 : 0);
   Tensor out = at::empty({bags, width}, table.options());
-  // An index that is in no bag (before the first offset) keeps -1.
-  Tensor bag_of = at::full({n}, -1, index.options()), bag_size = at::empty({bags}, index.options());
+  // Without bags, an index is in none.
+  Tensor bag_of = bags > 0 ? at::empty({n}, index.options()) : at::full({n}, -1, index.options());
+  Tensor bag_size = at::empty({bags}, index.options());
   Tensor where = at::empty({mode == kMax ? bags : 0, width}, index.options());
   if (bags > 0) {
-    const int64_t vec = row_vec(dev, width), columns = std::max<int64_t>(1, ceil_div(width, vec));
-    const int64_t each = units_per_item(dev, bags, ceil_div(n, bags) * vec, tuning(dev).least_chunk);
+    // A work-item's columns: embedding_bag.cl says how many vectors.
+    const int64_t vec = row_vec(dev, width), at_once = vec * (vec == 1 || mode == kMax ? 1 : 4);
+    const int64_t columns = std::max<int64_t>(1, ceil_div(width, at_once));
+    const int64_t each = units_per_item(dev, bags, ceil_div(n, bags) * at_once, tuning(dev).most_chunk);
     kernel(dev, "embedding_bag.cl", "embedding_bag", bag_defs(table, width, mode))
         .launch(op, queue_of(table), {size_t(columns), size_t(ceil_div(bags, each))}, element_group(dev), buf(out),
                 buf(table), buf(offset), buf(index), buf_or_null(sample), buf(bag_of), buf(bag_size), buf(where),

@@ -42,7 +42,9 @@ struct Sampler {
     defs.set("OP", kModes[interpolation])
         .set("NDIM", dims)
         .set("PADDING", padding)
-        .set("ALIGN", int64_t(align_corners));
+        .set("ALIGN", int64_t(align_corners))
+        .set("VEC", std::min(kRowVec, tuning(dev).lanes))
+        .set("IDX", shape.in_d * shape.in_h * shape.in_w < (int64_t{1} << 31) ? "i32" : "i64");
   }
   at::DimVector output_sizes() const {
     at::DimVector sizes{shape.n, shape.c};
@@ -50,7 +52,9 @@ struct Sampler {
     return sizes;
   }
   int64_t points() const { return shape.n * shape.out_d * shape.out_h * shape.out_w; }
-  int64_t per() const { return row_split(dev, points(), 16 * shape.c).rows_per; }
+  int64_t per() const { return units_per_item(dev, points(), 1, 2048); }
+  // Channels of a sample whose gradient a work-item adds up, since it finds the taps once for all of them.
+  int64_t channels_per() const { return std::max<int64_t>(1, shape.c * shape.n / enough_items(dev, 2, 16384)); }
   Range items() const { return {size_t(ceil_div(points(), per()))}; }
   Range local() const { return element_group(dev); }
 };
@@ -79,9 +83,10 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(const Tensor& grad_output, cons
   if (mask[0]) {
     const Tensor sum = at::zeros(input.sizes(), input.options().dtype(compute_type(input.scalar_type())));
     if (g.numel() > 0) {
+      const int64_t channels = s.channels_per(), parts = ceil_div(s.shape.c, channels);
       kernel(s.dev, "grid_sample.cl", "sample_backward_input", s.defs)
-          .launch(s.op, queue_of(input), {size_t(s.shape.n * s.shape.c)}, s.local(), buf(sum), buf(g), buf(s.grid),
-                  s.shape);
+          .launch(s.op, queue_of(input), {size_t(s.shape.n * parts)}, s.local(), buf(sum), buf(g), buf(s.grid), s.shape,
+                  channels);
     }
     gin = sum.to(input.scalar_type());
   }

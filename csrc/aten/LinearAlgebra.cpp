@@ -6,12 +6,11 @@
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmv_meta.h>
 #include <ATen/ops/bmm_meta.h>
-#include <ATen/ops/complex.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/mm_meta.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/view_as_real.h>
 
 #include "aten/gemm/Gemm.h"
@@ -40,18 +39,12 @@ Scalar in_type(const Scalar& factor, c10::ScalarType type) {
 void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& given_beta,
               const Scalar& given_alpha, const Tensor& out);
 
-// A complex product as four real ones, whose kernels have the vectors.
-Tensor in_real_parts(const char* op, const Tensor& a, const Tensor& b) {
-  const auto part = [](const Tensor& t, int64_t k) { return at::view_as_real(t).select(-1, k).contiguous(); };
-  const Tensor ar = part(a, 0), ai = part(a, 1), br = part(b, 0), bi = part(b, 1);
-  c10::DimVector sizes(a.sizes());
-  sizes.back() = b.size(-1);
-  const Tensor re = at::empty(sizes, ar.options()), im = at::empty_like(re);
-  multiply(op, {}, ar, br, 0, 1, re);
-  multiply(op, re, ai, bi, 1, -1, re);
-  multiply(op, {}, ar, bi, 0, 1, im);
-  multiply(op, im, ai, br, 1, 1, im);
-  return at::complex(re, im);
+// For a complex product as a real one of twice the columns and twice the depth, whose kernels have the vectors: in the
+// rows of A and C each number's parts are neighbours, and behind each row of B stands the row times i.
+Tensor real_rows(const Tensor& t) { return at::view_as_real(t.contiguous()).flatten(-2); }
+Tensor with_rows_times_i(const Tensor& b) {
+  const Tensor t = at::view_as_real(b), times_i = at::stack({t.select(-1, 1).neg(), t.select(-1, 0)}, -1);
+  return at::stack({t, times_i}, b.dim() - 1).flatten(-2).flatten(-3, -2);
 }
 
 // out = alpha * A B + beta * self for matrices or batches of them; `self` is broadcast and may be undefined.
@@ -76,10 +69,11 @@ void multiply(const char* op, const Tensor& self, const Tensor& a, const Tensor&
   const int64_t work = out.numel() * x.size(-1);
   if (x.is_complex() && type == compute_type(type) && !alpha.equal(0) &&
       work >= tuning(netcl::device_of(out)).real_products) {
-    Tensor r = in_real_parts(op, x, y);
-    if (!alpha.equal(1)) r.mul_(alpha);
+    const bool in_place = direct && out.is_contiguous() && !addend.defined();
+    const Tensor r = in_place ? out : at::empty(out.sizes(), out.options());
+    multiply(op, {}, real_rows(x), with_rows_times_i(alpha.equal(1) ? y : y * alpha), 0, 1, real_rows(r));
     if (addend.defined()) r.add_(addend, beta);
-    out.copy_(r);
+    if (!in_place) out.copy_(r);
     return;
   }
   GemmArgs g;

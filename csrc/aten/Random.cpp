@@ -207,19 +207,36 @@ void multinomial_kernel(Tensor& result, const Tensor& self, int64_t samples, Gen
   result.copy_(rows ? found : found.squeeze(0));
 }
 
+// Fewer numbers have too few bits for the network of randperm.cl.
+constexpr int64_t kPermuted = 1 << 16;
+
+void permute(const Tensor& out, const Generator& generator) {
+  const char* op = "aten::randperm";
+  Device& device = netcl::device_of(out);
+  const int64_t n = out.numel(), bits = std::bit_width(static_cast<uint64_t>(n));
+  const int64_t per = units_per_item(device, n, 1, tuning(device).least_chunk);
+  kernel(device, "randperm.cl", "randperm", Defs())
+      .launch(op, queue_of(out), {static_cast<size_t>(ceil_div(n, per))}, element_group(device), buf(out),
+              philox_state(generator, device.index(), 1),
+              PermutationParams{n, per, static_cast<int32_t>(bits / 2), static_cast<int32_t>(bits - bits / 2)});
+}
+
 Tensor& randperm_out(int64_t n, Generator generator, Tensor& result) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
   // The check runs on a CPU tensor, whose scalar_tensor raises on overflow.
   at::native::check_supported_max_int_with_precision(n, at::empty({0}, at::dtype(result.scalar_type())));
   at::native::resize_output(result, {n});
   if (n < 2) return result.zero_();
-  // Sorts random keys of so many bits that less than one pair of equal ones is expected, since each bit costs time.
-  Tensor keys = at::empty({n}, result.options().dtype(at::kLong)), sorted = at::empty_like(keys);
-  const uint64_t bits = std::clamp<uint64_t>(2 * std::bit_width(static_cast<uint64_t>(n)), 40, 62);
-  fill_integers(keys, 0, uint64_t{1} << bits, generator);
-  Tensor order = result.scalar_type() == at::kLong ? result : at::empty_like(keys);
-  at::sort_outf(keys, /*stable=*/true, 0, /*descending=*/false, sorted, order);
-  return order.is_same(result) ? result : result.copy_(order);
+  const bool direct = result.scalar_type() == at::kLong && result.is_contiguous();
+  Tensor order = direct ? result : at::empty({n}, result.options().dtype(at::kLong));
+  if (n >= kPermuted) {
+    permute(order, generator);
+  } else {  // the order of random keys
+    Tensor keys = at::empty_like(order), sorted = at::empty_like(order);
+    fill_integers(keys, 0, uint64_t{1} << 62, generator);
+    at::sort_outf(keys, /*stable=*/true, 0, /*descending=*/false, sorted, order);
+  }
+  return direct ? result : result.copy_(order);
 }
 
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& self, double p, std::optional<bool> train) {

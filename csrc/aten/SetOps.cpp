@@ -6,6 +6,7 @@
 
 #include "aten/support/Launch.h"
 #include "aten/support/Library.h"
+#include "aten/support/Pointwise.h"
 #include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 
@@ -23,8 +24,9 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
               "weights should be 1-d and have the same length as input");
   const auto type = !weighted ? at::kLong : weights->scalar_type() == at::kFloat ? at::kFloat : at::kDouble;
   if (self.numel() == 0) return at::zeros({minlength}, self.options().dtype(at::kLong));
-  TORCH_CHECK(self.min().item<int64_t>() >= 0, "bincount only supports 1-d non-negative integral inputs.");
-  const int64_t bins = std::max(self.max().item<int64_t>() + 1, minlength);
+  const auto [least, most] = at::aminmax(self);
+  TORCH_CHECK(least.item<int64_t>() >= 0, "bincount only supports 1-d non-negative integral inputs.");
+  const int64_t bins = std::max(most.item<int64_t>() + 1, minlength);
   Tensor out = at::zeros({bins}, self.options().dtype(type));
   const Tensor w = weighted ? weights->to(type) : at::ones({1}, out.options()).expand(self.sizes());
   return out.scatter_add_(0, self.to(at::kLong), w);
@@ -36,7 +38,8 @@ Tensor& histc_out(const Tensor& self, int64_t bins, const at::Scalar& min, const
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "torch.histc: input tensor and hist tensor should have the same dtype");
   TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), "histc is not implemented for ", self.scalar_type());
-  const auto type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  // A float holds no number of a bin beyond 2^24.
+  const auto type = self.scalar_type() == at::kDouble || bins > 1 << 24 ? at::kDouble : at::kFloat;
   const Tensor x = self.reshape({-1}).to(type);
   double lo = in_dtype(min, self.scalar_type()).to<double>(), hi = in_dtype(max, self.scalar_type()).to<double>();
   if (lo == hi && x.numel() > 0) {
@@ -49,10 +52,15 @@ Tensor& histc_out(const Tensor& self, int64_t bins, const at::Scalar& min, const
   }
   TORCH_CHECK(std::isfinite(lo) && std::isfinite(hi), "range of [", lo, ", ", hi, "] is not finite");
   TORCH_CHECK(lo < hi, "max must be larger than min");
-  const Tensor inside = x.ge(lo).logical_and_(x.le(hi));
-  const Tensor bin = x.sub(lo).mul_(static_cast<double>(bins)).div_(hi - lo).masked_fill_(inside.logical_not(), 0);
-  Tensor counts = at::zeros({bins}, x.options());
-  counts.scatter_add_(0, bin.to(at::kLong).clamp_max_(bins - 1), inside.to(type));
+  // What is in no bin is counted behind the last one.
+  const Tensor bin = at::empty(x.sizes(), x.options().dtype(at::kLong));
+  auto iter =
+      at::TensorIteratorConfig().add_owned_output(bin).add_owned_const_input(x).check_all_same_dtype(false).build();
+  const auto count = static_cast<double>(bins);
+  pointwise(iter, "unary.cl", "bin", {lo, count, hi - lo, hi}, type);
+  const Tensor counts = at::zeros({bins + 1}, x.options())
+                            .scatter_add_(0, bin, at::ones({1}, x.options()).expand(x.sizes()))
+                            .narrow(0, 0, bins);
   at::native::resize_output(out, {bins});
   out.copy_(counts);
   return out;

@@ -11,9 +11,13 @@
 #include <ATen/ops/real.h>
 #include <ATen/ops/unfold_native.h>
 
+#include <array>
+#include <bit>
+
 #include "args/shape.h"
 #include "aten/support/IndexSpace.h"
 #include "aten/support/Library.h"
+#include "aten/support/MultiTensor.h"
 #include "aten/support/Scalars.h"
 #include "aten/support/Structured.h"
 #include "runtime/Assertions.h"
@@ -26,6 +30,8 @@ using structured_detail::Form;
 using structured_detail::Op;
 
 // --- cat --------------------------------------------------------------------------------------------------
+
+constexpr size_t kManyInputs = 4 * kMaxCatInputs;  // so many pay for the table of cat_row()
 
 // Inputs and output have one dtype and are contiguous in one memory format. Their rows are joined, 8 inputs per launch.
 void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::MemoryFormat format, const Tensor& out) {
@@ -74,14 +80,29 @@ void cat_rows(const at::MaterializedITensorListRef& tensors, int64_t dim, at::Me
   flush();
 }
 
+// As cat_rows(), of one row: any number of inputs per launch, which reads where they lie from a table.
+void cat_row(const at::MaterializedITensorListRef& tensors, const Tensor& out) {
+  constexpr std::array kWords{c10::kChar, c10::kShort, c10::kInt, c10::kLong};  // of the elements' size, or halves
+  const int64_t size = static_cast<int64_t>(out.itemsize()), each = size > 8 ? size / 8 : 1;
+  const c10::ScalarType word = kWords[std::bit_width(static_cast<uint64_t>(size / each)) - 1];
+  MultiTensor inputs("aten::cat", out.device(), 1, word);
+  int64_t at = 0;
+  for (const Tensor& t : tensors) {
+    if (at::native::cat_should_skip_tensor(t) || t.numel() == 0) continue;
+    inputs.add(t.numel() * each, {&t}, at);
+    at += t.numel() * each;
+  }
+  inputs.launch("foreach.cl", "join", Defs().set("IN", dtype_tag(word)), buf(out));
+}
+
 struct Cat : at::meta::structured_cat {
   void impl(const at::ITensorListRef& list, int64_t dim, bool all_contiguous, bool all_same_dtype,
             at::MemoryFormat format, const Tensor& out) {
     if (out.numel() == 0) return;
     const auto tensors = list.materialize();
     if (all_contiguous && all_same_dtype && out.is_contiguous(format)) {
-      cat_rows(tensors, dim, format, out);
-      return;
+      const bool one_row = dim == 0 && format == at::MemoryFormat::Contiguous;
+      return one_row && tensors.size() > kManyInputs ? cat_row(tensors, out) : cat_rows(tensors, dim, format, out);
     }
     int64_t at = 0;
     for (const Tensor& t : tensors) {

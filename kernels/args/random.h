@@ -12,6 +12,13 @@ typedef struct {
 } RandomParams;
 SAME_SIZE(RandomParams, 7 * 8)
 
+// randperm.cl: a permutation of n numbers, which have high_bits and low_bits. A work-item takes `per` of them.
+typedef struct {
+  int64_t n, per;
+  int32_t high_bits, low_bits;
+} PermutationParams;
+SAME_SIZE(PermutationParams, 3 * 8)
+
 // multinomial.cl: n draws, `samples` from each row of `classes` weights.
 typedef struct {
   int64_t n, per, samples, classes;

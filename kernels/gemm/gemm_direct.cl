@@ -1,6 +1,6 @@
 // Matrix multiplication in one launch, for CPUs: small or skinny matrices. Each kernel is a program of its own:
 //   gemm_fused   packs and multiplies; needs MR (gemm_micro.h)
-//   gemm_rows    few rows; A and B are read in place; the rows of B are contiguous, n >= VEC. A tile is ROWS x 2 VEC
+//   gemm_rows    few rows; B is read in place; the rows of B are contiguous, n >= VEC. A tile is ROWS x ACROSS * VEC
 //   gemv         the same for one row
 //   gemm_dots    dot products of contiguous rows of A and columns of B. A tile is ROWS x kDotColumns
 // -D: INA, INB, OUT, ADD (storage tags), ACC, VEC, and MR or ROWS.
@@ -8,41 +8,55 @@
 #include "gemm/gemm_micro.h"
 #include "gemm/gemm_panels.h"
 
-// At the right edge, the vectors move left over columns that are already computed, and only the new lanes are stored.
+// The tiles of a work-item take kKeptDepth rows of B at a time, since rows lie in pages of their own. At the right
+// edge, the vectors move left over columns that are already computed, and only the new lanes are stored.
+#define ACROSS (ROWS > 8 ? 1 : 2)
 __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const GemmScalars S) {
+  __local ST kept[kKeptSums], of_a[kKeptDepth * (kFewRows + ROWS)];
   const long k = depth_of(&P, get_global_id(2));
   __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
   __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), &S);
   const long m_begin = get_global_id(0) * P.m_tiles * ROWS, m_end = min(m_begin + P.m_tiles * ROWS, P.m);
-  const long n_begin = get_global_id(1) * P.n_tiles * NR, n_end = min(n_begin + P.n_tiles * NR, P.n);
-  for (long col = n_begin; col < n_end; col += NR) {
-    const long c0 = min(col, P.n - VEC), c1 = min(col + VEC, P.n - VEC);
-    for (long row = m_begin; row < m_end; row += ROWS) {
-      VT l[ROWS], h[ROWS];
-      UNROLL for (int r = 0; r < ROWS; r++)
-        l[r] = h[r] = (VT)(0);
-      for (long kk = 0; kk < k; kk++) {
-        const VT b0 = LOAD(INB, ACC, VEC, B + kk * P.b.rs + c0, 0);
-        const VT b1 = LOAD(INB, ACC, VEC, B + kk * P.b.rs + c1, 0);
-        UNROLL for (int r = 0; r < ROWS; r++) {
-          const VT x = (VT)(LOAD(INA, ACC, 1, A + min(row + r, P.m - 1) * P.a.rs + kk * P.a.cs, 0));
-          l[r] = MAC(x, b0, l[r]);
-          h[r] = MAC(x, b1, h[r]);
+  const long tile = ACROSS * VEC, n_begin = get_global_id(1) * P.n_tiles * tile;
+  const long n_end = min(n_begin + P.n_tiles * tile, P.n), columns = kKeptSums / (P.m_tiles * ROWS * tile) * tile;
+  for (long first = n_begin; first < n_end; first += columns)
+    for (long k0 = 0; k0 == 0 || k0 < k; k0 += kKeptDepth) {
+      const int depth = (int)min((long)kKeptDepth, k - k0);
+      for (long row = m_begin; row < m_begin + P.m_tiles * ROWS; row++)
+        for (int kk = 0; kk < depth; kk++) {
+          const long i = row - m_begin, at = min(row, P.m - 1) * P.a.rs + (k0 + kk) * P.a.cs;
+          of_a[(i / ROWS * kKeptDepth + kk) * ROWS + i % ROWS] = LOAD(INA, ACC, 1, A, at);
+        }
+      __local ST* sums = kept;
+      for (long col = first; col < min(first + columns, n_end); col += tile) {
+        const long c0 = min(col, P.n - VEC), c1 = min(col + VEC, P.n - VEC);
+        for (long row = m_begin; row < m_end; row += ROWS, sums += ROWS * tile) {
+          __local const ST* x = of_a + (row - m_begin) * kKeptDepth;
+          VT t[ACROSS * ROWS];
+          UNROLL for (int i = 0; i < ACROSS * ROWS; i++)
+            t[i] = k0 ? CAT(VLOAD_, VEC)(i, sums) : (VT)(0);
+          for (int kk = 0; kk < depth; kk++, x += ROWS) {
+            const VT b0 = LOAD(INB, ACC, VEC, B + (k0 + kk) * P.b.rs + c0, 0);
+            const VT b1 = ACROSS == 1 ? b0 : LOAD(INB, ACC, VEC, B + (k0 + kk) * P.b.rs + c1, 0);
+            UNROLL for (int r = 0; r < ROWS; r++) {
+              t[ACROSS * r] = MAC((VT)(x[r]), b0, t[ACROSS * r]);
+              if (ACROSS == 2) t[2 * r + 1] = MAC((VT)(x[r]), b1, t[2 * r + 1]);
+            }
+          }
+          if (k0 + depth < k) {
+            UNROLL for (int i = 0; i < ACROSS * ROWS; i++)
+              CAT(VSTORE_, VEC)(t[i], i, sums);
+            continue;
+          }
+          // One copy of the code that stores, for all vectors: each copy costs 0.1 s of compiling.
+          for (int i = 0; i < ACROSS * (int)min((long)ROWS, P.m - row); i++) {
+            const long from = col + i % ACROSS * VEC, at = i % ACROSS ? c1 : c0;
+            store_vector(&E, row + i / ACROSS, at, t[i], (int)min(from - at, (long)VEC), VEC);
+          }
         }
       }
-      // One copy of the code that stores, for all vectors: each copy costs 0.1 s of compiling.
-      VT t[2 * ROWS];
-      UNROLL for (int r = 0; r < ROWS; r++) {
-        t[2 * r] = l[r];
-        t[2 * r + 1] = h[r];
-      }
-      for (int i = 0; i < 2 * (int)min((long)ROWS, P.m - row); i++) {
-        const long at = i & 1 ? c1 : c0;
-        store_vector(&E, row + (i >> 1), at, t[i], (int)min(col + (i & 1) * VEC - at, (long)VEC), VEC);
-      }
     }
-  }
 }
 
 // Work-items divide the matrices, the panels of A and those of B evenly, and each computes its part of C alone. It
@@ -86,15 +100,17 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
       for (long i = m_begin; i < m_end; i++) {
         const int rows = (int)min((long)MR, P.m - i * MR);
         __global const STORAGE(INA)* at = A + i * MR * P.a.rs + k0 * P.a.cs;
-#if defined(ENGINE)
-        pack_a(at, P.a.rs, P.a.cs, rows, depth, kp, pa);
-#elif defined(A_IN_PLACE)
+#if defined(A_IN_PLACE)
         const bool in_place = rows == MR;
-        if (!in_place) pack_a(at, P.a.rs, P.a.cs, rows, depth, depth, pa);
+        if (!in_place) pack_a(at, P.a.rs, P.a.cs, rows, depth, kp, pa);
+#else
+        pack_a(at, P.a.rs, P.a.cs, rows, depth, kp, pa);
+#endif
+#if defined(ENGINE)
+#elif defined(A_IN_PLACE)
         __global const ST* x = in_place ? at : pa;
         const long rs = in_place ? P.a.rs : 4, as = in_place ? 4 : 4 * MR;
 #else
-        pack_a(at, P.a.rs, P.a.cs, rows, depth, depth, pa);
         __global const ST* x = pa;
         const long rs = 4, as = 4 * MR;  // each constant saves a register
 #endif
@@ -104,7 +120,13 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
           const long part = (j - n_begin) * kp / 32 * 512;
           __global const uchar* rows_below = (__global const uchar*)(at + MR * P.a.rs);
           __global const panel_t* b = pb + (j - n_packed) * NR * kp * PARTS;
-          multiply_panels(pa, b, kp / 32, 0, (ulong)t, (__global const panel_t*)(rows_below + part));
+          __global const panel_t* next = (__global const panel_t*)(rows_below + part);
+#ifdef A_IN_PLACE
+          if (in_place)
+            multiply_rows((__global const panel_t*)at, P.a.rs, b, kp / 32, (ulong)t, next);
+          else
+#endif
+            multiply_panels(pa, b, kp / 32, 0, (ulong)t, next);
 #elif defined(ENGINE)
           micro_kernel(pa, pb + (j - n_packed) * NR * kp * PARTS, kp, P.n - j * NR, t);
 #else

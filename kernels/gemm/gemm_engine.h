@@ -205,6 +205,13 @@ static inline void multiply_panels(__global const panel_t* a, __global const pan
   add_panels(a, a + 512, 64, 2048 * PARTS, b, blocks, next);
   SET_SUMS(KEEP_SUMS, to);
 }
+// The same for rows of bfloat16 that lie `stride` elements apart.
+static inline void multiply_rows(__global const panel_t* a, long stride, __global const panel_t* b, long blocks,
+                                 ulong to, __global const panel_t* next) {
+  SET_SUMS(CLEAR_SUMS, to);
+  add_panels(a, a + 16 * stride, 2 * stride, 64, b, blocks, next);
+  SET_SUMS(KEEP_SUMS, to);
+}
 #else
 #if MR != 8 || VEC != 16
 #error "eight rows of two vectors"

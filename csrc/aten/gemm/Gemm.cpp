@@ -26,13 +26,15 @@ namespace netcl {
 namespace {
 
 // kernels/gemm/gemm.h explains the names.
-constexpr int64_t kFewRows = 16;         // with at most so many rows, packing B does not pay
-constexpr int64_t kPanelDepth = 1024;    // kc of the fused path: a panel of B stays in L2
-constexpr int64_t kBlockDepth = 384;     // kc of the packed path: panels stay in L1 and L2 (gemm/1024, 2026-11-28)
-constexpr int64_t kLaunchDepth = 8192;   // k of a launch
-constexpr int64_t kMacroTile = 64;       // tiles of a macro-tile, whose sums stay in L2
-constexpr double kPackCost = 8;          // cost of packing an element, relative to reading it again
-constexpr int64_t kFusedWork = 1 << 24;  // largest number of multiply-adds for one launch
+constexpr int64_t kFewEngineRows = 16;      // with more rows, a matrix engine packs B
+constexpr int64_t kLeastEngineRows = 8;     // from so many rows on, one reads B in place if it is adjacent along k, and
+constexpr int64_t kThinElements = 1 << 19;  // packs A, of at most so many elements, which stay in L2
+constexpr int64_t kPanelDepth = 1024;       // kc of the fused path: a panel of B stays in L2
+constexpr int64_t kBlockDepth = 384;        // kc of the packed path: panels stay in L1 and L2 (gemm/1024, 2026-11-28)
+constexpr int64_t kLaunchDepth = 8192;      // k of a launch
+constexpr int64_t kMacroTile = 64;          // tiles of a macro-tile, whose sums stay in L2
+constexpr double kPackCost = 8;             // cost of packing an element, relative to reading it again
+constexpr int64_t kFusedWork = 1 << 24;     // largest number of multiply-adds for one launch
 constexpr int64_t kInPlaceElements = 1 << 17;  // largest B that stays in L2 and may be read across its rows
 constexpr int64_t kStayingElements = 1 << 18;  // largest B that stays in L2 while A is packed and read once
 constexpr int64_t kReadOnceDepth = 8192;       // largest k for the only panel of B, which stays in L2
@@ -87,6 +89,7 @@ struct Job {
   bool in_groups = false;            // by the kernels for GPUs, which compute complex numbers everywhere
   bool a_along_k = false, b_along_k = false, b_along_n = false;  // where adjacent elements lie
   std::optional<Panels> engine;
+  bool engine_in_place = false;  // it reads A where it is
 
   Device& device() const { return queue.device(); }
   bool add() const { return g.d.data != nullptr; }
@@ -283,13 +286,13 @@ int64_t least_dot_depth(const Job& job) {
   const bool converts = c10::elementSize(g.b.dtype) <= 2;
   if (g.m <= 4) return job.vec();
   if (g.m <= 8) return converts ? 128 : 64;
-  if (g.m <= kFewRows) return converts ? 1024 : 128;
-  return std::numeric_limits<int64_t>::max();
+  return converts ? 1024 : 128;
 }
 
 std::optional<InPlace> plan_dots(const Job& job) {
   const GemmArgs& g = job.g;
-  if (!job.a_along_k || !job.b_along_k || (job.b_along_n && g.k < 64) || g.k < least_dot_depth(job)) return {};
+  if (!job.a_along_k || !job.b_along_k || g.m > kFewRows || job.engine) return {};
+  if ((job.b_along_n && g.k < 64) || g.k < least_dot_depth(job)) return {};
   return InPlace{"gemm_dots", g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3), kDotColumns};
 }
 // With few rows, reading B once in place is all the work.
@@ -297,8 +300,11 @@ std::optional<InPlace> plan_gemv(const Job& job) {
   return job.b_along_n && job.g.m == 1 ? std::optional(InPlace{"gemv", 1, kGemvVectors * job.vec()}) : std::nullopt;
 }
 std::optional<InPlace> plan_rows(const Job& job) {
-  if (!job.b_along_n || job.g.m > kFewRows) return {};
-  return InPlace{"gemm_rows", job.g.m <= 4 ? 4 : job.direct_rows(), job.nr()};
+  if (!job.b_along_n || job.g.m > kFewRows || job.engine) return {};
+  const int64_t rows = job.direct_rows(), m = job.g.m;
+  // Of twice as many rows a tile is one vector wide, so that half as many vectors are converted.
+  if (m > rows && c10::elementSize(job.g.b.dtype) <= 2) return InPlace{"gemm_rows", 2 * rows, job.vec()};
+  return InPlace{"gemm_rows", m <= 4 ? 4 : rows, job.nr()};
 }
 
 void run_in_place(const Job& job, const InPlace& tile) {
@@ -339,7 +345,8 @@ std::optional<Fused> fused(const Job& job, const Panels& panels) {
   GemmParams p = job.params();
   p.kc = job.k_slice ? std::min(g.k, kPanelDepth) : g.k;
   // If each element of A is used only once, a packed copy would only be written and read again.
-  const bool a_in_place = !panels.engine && g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
+  const bool vectors = !panels.engine && g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
+  const bool a_in_place = vectors || job.engine_in_place;
   p.b_in_place = !panels.engine && g.b.dtype == job.acc && g.b.cs == 1 && p.kc * g.n <= kInPlaceElements;
   const int64_t m_panels = ceil_div(g.m, panels.mr), n_panels = ceil_div(g.n, panels.nr());
   const int64_t most = std::max<int64_t>(1, job.batches() * g.m * g.n * g.k / kMinItemWork);
@@ -371,6 +378,7 @@ bool streams(const Job& job, const Panels& panels) {
 
 std::optional<Fused> plan_engine_fused(const Job& job) {
   if (!job.engine) return {};
+  if (job.engine_in_place) return fused(job, *job.engine);
   if (!streams(job, *job.engine) && (job.g.k > kPanelDepth || job.work() > kFusedWork)) return {};
   return fused(job, *job.engine);
 }
@@ -498,6 +506,14 @@ void run_packed(const Job& job, const Panels& panels) {
         }
 }
 
+// Whether an engine should read B in place, as the left operand: it then packs the few rows of A alone.
+bool reads_rows(const Job& job, const Panels& engine) {
+  const GemmArgs& g = job.g;
+  return std::string_view(engine.engine) == "ENGINE_AMX" && engine.parts == 1 && g.b.dtype == c10::kBFloat16 &&
+         job.b_along_k && g.k % engine.k_unroll == 0 && g.m >= kLeastEngineRows && g.m <= kFewRows && g.n >= 4 * g.m &&
+         g.m * g.k <= kThinElements;
+}
+
 // Exchanges the operands if another order is faster, and notes what the ways ask for.
 void prepare(Job& job) {
   GemmArgs& g = job.g;
@@ -521,8 +537,16 @@ void prepare(Job& job) {
     swap();
     job.b_along_n = false;
   }
-  const bool worth = !job.k_slice && std::min(g.m, g.n) > kFewRows && job.work() >= kEngineWork;
-  job.engine = worth ? engine_panels(job) : std::nullopt;
+  job.engine.reset();  // that of the whole product, if this is a slice
+  if (job.k_slice || job.work() < kEngineWork) return;
+  const auto engine = engine_panels(job);
+  if (engine && reads_rows(job, *engine)) {
+    swap();
+    job.engine_in_place = true;
+  }
+  // Two parts per number take as long as vectors.
+  const int64_t few = engine && engine->parts == 1 ? kFewEngineRows : kFewRows;
+  if (job.engine_in_place || std::min(g.m, g.n) > few) job.engine = engine;
 }
 
 // If the result is small and k is long, slices of k are computed in parallel.

@@ -61,7 +61,7 @@ inline bool host_is_faster(const at::Tensor& t, int64_t elements, int64_t Tuning
 // which the first `written` are copied back.
 template <size_t N, class Call>
 void on_host(const char* op, size_t written, const std::array<at::Tensor, N>& tensors, const Call& call) {
-  count_host_call(op);
+  count_host_call(op, /*by_choice=*/true);
   report_wait();
   synchronize(queue_of(tensors[0]));
   std::array<at::Tensor, N> hosts;

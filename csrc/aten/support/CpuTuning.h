@@ -51,7 +51,7 @@ struct Tuning {
                                     // 64 x 64: 0.05 ms, LAPACK 0.10, of 128 x 128: 0.6 and 0.26 (2026-11-28)
   int64_t host_factor = 32 * 32;    // the same for LU, Cholesky and solves, here of more than one block (2026-11-28, LU
                                     // of 64 x 64: 0.08 -> 0.02 ms, of 512 x 512: 4.2 -> 0.9; 64 of 16 x 16: no gain)
-  int64_t real_products = 1 << 21;  // multiply-adds of a complex product, from which on it is four real ones
+  int64_t real_products = 1 << 21;  // multiply-adds of a complex product, from which on it is a real one
   int64_t fft_length = 4096;        // of lines that are transformed in the cache, at most
   int64_t fused_steps = 4;          // an LSTM's product and cell are one launch: fewer do not pay for packing W_hh
 

@@ -108,7 +108,7 @@ NETCL_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
 
 }  // namespace
 
-void count_host_call(const std::string& name) {
+void count_host_call(const std::string& name, bool by_choice) {
   bool warn = false;
   {
     State& s = state();
@@ -118,7 +118,7 @@ void count_host_call(const std::string& name) {
         " has no netcl kernel for these arguments, and NETCL_CPU_FALLBACK=error forbids running "
         "it on the CPU. Set NETCL_CPU_FALLBACK=warn to allow it.");
     s.calls[name]++;
-    warn = s.mode == "warn" && s.warned.insert(name).second;
+    warn = !by_choice && s.mode == "warn" && s.warned.insert(name).second;
   }
   if (warn) {
     TORCH_WARN(name,

@@ -8,8 +8,8 @@
 namespace netcl {
 
 // Counts a call of an operator that runs on the CPU, and warns or raises as the mode says. Kernels that leave some
-// cases to the CPU call it.
-void count_host_call(const std::string& name);
+// cases to the CPU call it. `by_choice`: it has kernels, but is faster there, so there is nothing to warn of.
+void count_host_call(const std::string& name, bool by_choice = false);
 // The operators that ran on the CPU since the last reset, with the number of calls.
 std::vector<std::pair<std::string, int64_t>> cpu_fallback_ops();
 void reset_cpu_fallback_ops();

@@ -4,6 +4,7 @@
 #include <ATen/Dispatch_v2.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <bit>
 
@@ -16,6 +17,7 @@
 namespace netcl {
 namespace {
 
+constexpr int64_t kFewColumns = 16;  // per compute unit
 constexpr int kDestination = 0, kSource = 1, kFirstIndex = 2;
 constexpr std::string_view kGather = "GATHER", kScatter = "SCATTER", kFill = "FILL";  // OP of indexing.cl
 
@@ -332,7 +334,49 @@ void IndexSpace::run_reduction(Device& device, const Reduction& r) {
   if (const char* native = native_atomic(type, r.red); atomic && native) d.set("NATIVE", native);
   const IndexedTerm term{scalar_bits(r.alpha, acc), !r.fill && !r.alpha.equal(1), r.fill};
   if (sorted) return reduce_sorted(device, d, term);
-  in_parts([&] { launch("scatter_gather.cl", "indexed_reduce", d, plan(device, serial), term); });
+  const auto run = [&] {
+    in_parts([&] { launch("scatter_gather.cl", "indexed_reduce", d, plan(device, serial), term); });
+  };
+  if (!serial || !sum_in_copies(device, r, run)) run();
+}
+
+// Compute units that could share few columns only, or none, add to copies of a small destination instead, each a part
+// of the positions. The copies are then added up.
+template <class F>
+bool IndexSpace::sum_in_copies(Device& device, const Reduction& r, const F& run) {
+  const int64_t copies = enough_items(device, 1, /*gpu=*/1);
+  const auto longest = std::max_element(dims_.begin(), dims_.end(), [](const Dim& a, const Dim& b) {
+    return (a.serial ? a.size : 0) < (b.serial ? b.size : 0);
+  });
+  const int64_t each = longest->size / copies, rest = longest->size % copies;
+  if (copies == 1 || each == 0 || r.red != std::string_view("sum") || r.type == at::kBool ||
+      parallelism() >= kFewColumns * copies)
+    return false;
+  const at::Tensor part = reachable(device, r.type);
+  if (numel() < 4 * copies * part.numel()) return false;
+  at::DimVector sizes(part.sizes());
+  sizes.insert(sizes.begin(), copies);
+  const at::Tensor sums = at::zeros(sizes, part.options());
+  redirect(sums[0]);
+  Dim copy = *longest;
+  copy.size = copies;
+  copy.serial = false;
+  for (int64_t& stride : copy.stride) stride *= each;
+  copy.stride[kDestination] += sums.stride(0) * sums.itemsize();
+  longest->size = each;
+  const size_t which = longest - dims_.begin();
+  dims_.push_back(copy);
+  run();
+  dims_.pop_back();
+  if (rest > 0) {
+    Dim& last = dims_[which];
+    for (int k = 0; k < kMaxIndexOps; k++)
+      data_[k] = static_cast<const char*>(data_[k]) + copies * each * last.stride[k];
+    last.size = rest;
+    run();
+  }
+  part.add_(sums.sum(0, /*keepdim=*/false, r.type));
+  return true;
 }
 
 void IndexSpace::fix_indices_along_rows() {

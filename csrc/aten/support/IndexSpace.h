@@ -92,6 +92,8 @@ class IndexSpace {
     bool fill, round_once;
   };
   void run_reduction(Device& device, const Reduction& r);
+  template <class F>
+  bool sum_in_copies(Device& device, const Reduction& r, const F& run);
   // The destination's part that indices and positions can reach; f(size, stride in bytes) is called for each dimension.
   template <class F>
   void each_destination_dim(const F& f);

@@ -62,7 +62,7 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
 // Work-items divide the matrices, the panels of A and those of B evenly, and each computes its part of C alone. It
 // reads A (A_IN_PLACE) and B (b_in_place) in place if micro_kernel_of() can and it pays; otherwise, and at the edges,
 // it packs what it needs. A k deeper than kc is divided into blocks, whose sums are added up in C; then C has the
-// compute type, and there is no D. A matrix engine reads panels only.
+// compute type, and there is no D. AMX keeps them in memory of its own; then there is one panel of A.
 #ifdef ENGINE
 #define PACKED_K(depth) PADDED_K(depth)
 #else
@@ -77,6 +77,9 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
   const long mp = (P.m + MR - 1) / MR, m_begin = SHARE(mp, 0), m_end = SHARE_END(mp, 0);
   const long np = (P.n + NR - 1) / NR, n_begin = SHARE(np, 1), n_end = SHARE_END(np, 1);
   const long n_packed = P.b_in_place ? min(P.n / NR, n_end) : n_begin;  // the first packed panel of B
+#ifdef ENGINE_AMX
+  __global panel_t* kept = pa + MR * PACKED_K(P.kc) * PARTS;  // the sums of each tile, between blocks of k
+#endif
   VT t[2 * MR + SPARE_VECTORS];
   ENGINE_BEGIN();
   for (long batch = SHARE(P.batches, 2); batch < SHARE_END(P.batches, 2); batch++) {
@@ -87,6 +90,9 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
     long k0 = 0;
     do {
       const long depth = min(k - k0, P.kc), kp = PACKED_K(depth);
+#ifdef ENGINE_AMX
+      const int last = k0 + P.kc >= k;
+#else
       if (k0) {  // adds to the sums of earlier blocks in C
         E.d = (__global const STORAGE(ADD)*)E.c;
         E.d_row = E.c_row;
@@ -94,6 +100,7 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
         E.has_d = 1;
         E.beta = (ST)(1);
       }
+#endif
       for (long j = n_packed; j < n_end; j++)
         pack_b(B + j * NR * P.b.cs + k0 * P.b.rs, P.b.cs, P.b.rs, (int)min((long)NR, P.n - j * NR), depth, kp,
                pb + (j - n_packed) * NR * kp * PARTS);
@@ -121,12 +128,14 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
           __global const uchar* rows_below = (__global const uchar*)(at + MR * P.a.rs);
           __global const panel_t* b = pb + (j - n_packed) * NR * kp * PARTS;
           __global const panel_t* next = (__global const panel_t*)(rows_below + part);
+          const ulong sums = (ulong)(kept + (j - n_begin) * (MR * NR * sizeof(float) / sizeof(panel_t)));
 #ifdef A_IN_PLACE
           if (in_place)
             multiply_rows((__global const panel_t*)at, P.a.rs, b, kp / 32, (ulong)t, next);
           else
 #endif
-            multiply_panels(pa, b, kp / 32, 0, (ulong)t, next);
+            multiply_panels(pa, b, kp / 32, k0 ? sums : 0, last ? (ulong)t : sums, next);
+          if (!last) continue;
 #elif defined(ENGINE)
           micro_kernel(pa, pb + (j - n_packed) * NR * kp * PARTS, kp, P.n - j * NR, t);
 #else

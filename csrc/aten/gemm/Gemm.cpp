@@ -26,15 +26,15 @@ namespace netcl {
 namespace {
 
 // kernels/gemm/gemm.h explains the names.
-constexpr int64_t kFewEngineRows = 16;      // with more rows, a matrix engine packs B
-constexpr int64_t kLeastEngineRows = 8;     // from so many rows on, one reads B in place if it is adjacent along k, and
-constexpr int64_t kThinElements = 1 << 19;  // packs A, of at most so many elements, which stay in L2
-constexpr int64_t kPanelDepth = 1024;       // kc of the fused path: a panel of B stays in L2
-constexpr int64_t kBlockDepth = 384;        // kc of the packed path: panels stay in L1 and L2 (gemm/1024, 2026-11-28)
-constexpr int64_t kLaunchDepth = 8192;      // k of a launch
-constexpr int64_t kMacroTile = 64;          // tiles of a macro-tile, whose sums stay in L2
-constexpr double kPackCost = 8;             // cost of packing an element, relative to reading it again
-constexpr int64_t kFusedWork = 1 << 24;     // largest number of multiply-adds for one launch
+constexpr int64_t kFewEngineRows = 16;   // with more rows, a matrix engine packs B
+constexpr int64_t kLeastEngineRows = 8;  // from so many rows on, one reads B in place if it is adjacent along k, and
+constexpr int64_t kSkinnyElements = 1 << 19;  // packs A, of at most so many elements, which stay in L2
+constexpr int64_t kPanelDepth = 1024;         // kc of the fused path: a panel of B stays in L2
+constexpr int64_t kBlockDepth = 384;          // kc of the packed path: panels stay in L1 and L2 (gemm/1024, 2026-11-28)
+constexpr int64_t kLaunchDepth = 8192;        // k of a launch
+constexpr int64_t kMacroTile = 64;            // tiles of a macro-tile, whose sums stay in L2
+constexpr double kPackCost = 8;               // cost of packing an element, relative to reading it again
+constexpr int64_t kFusedWork = 1 << 24;       // largest number of multiply-adds for one launch
 constexpr int64_t kInPlaceElements = 1 << 17;  // largest B that stays in L2 and may be read across its rows
 constexpr int64_t kStayingElements = 1 << 18;  // largest B that stays in L2 while A is packed and read once
 constexpr int64_t kReadOnceDepth = 8192;       // largest k for the only panel of B, which stays in L2
@@ -89,7 +89,8 @@ struct Job {
   bool in_groups = false;            // by the kernels for GPUs, which compute complex numbers everywhere
   bool a_along_k = false, b_along_k = false, b_along_n = false;  // where adjacent elements lie
   std::optional<Panels> engine;
-  bool engine_in_place = false;  // it reads A where it is
+  // It has few rows or columns to multiply by: it reads A where it is, or packs B a few rows at a time.
+  enum { kNotSkinny, kInPlace, kInBlocks } skinny = kNotSkinny;
 
   Device& device() const { return queue.device(); }
   bool add() const { return g.d.data != nullptr; }
@@ -343,10 +344,10 @@ struct Fused {
 std::optional<Fused> fused(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
   GemmParams p = job.params();
-  p.kc = job.k_slice ? std::min(g.k, kPanelDepth) : g.k;
+  p.kc = job.k_slice ? std::min(g.k, kPanelDepth) : job.skinny == Job::kInBlocks ? int64_t{kPackDepth} : g.k;
   // If each element of A is used only once, a packed copy would only be written and read again.
   const bool vectors = !panels.engine && g.a.dtype == job.acc && g.a.cs == 1 && g.n <= job.nr();
-  const bool a_in_place = vectors || job.engine_in_place;
+  const bool a_in_place = vectors || job.skinny == Job::kInPlace;
   p.b_in_place = !panels.engine && g.b.dtype == job.acc && g.b.cs == 1 && p.kc * g.n <= kInPlaceElements;
   const int64_t m_panels = ceil_div(g.m, panels.mr), n_panels = ceil_div(g.n, panels.nr());
   const int64_t most = std::max<int64_t>(1, job.batches() * g.m * g.n * g.k / kMinItemWork);
@@ -357,13 +358,15 @@ std::optional<Fused> fused(const Job& job, const Panels& panels) {
   p.batches = job.batches();
   const int64_t batch_items = std::min(p.batches, 4 * items), parts = ceil_div(items, batch_items);
   const double a_cost = g.m * (a_in_place ? 1 : kPackCost), b_cost = g.n * (p.b_in_place ? 1 : kPackCost);
-  const int64_t cols = std::min<int64_t>(
-      n_panels, std::bit_floor(static_cast<uint64_t>(std::max(1.0, std::sqrt(parts * b_cost / a_cost)))));
+  const int64_t cols =
+      std::min<int64_t>(job.skinny == Job::kInBlocks ? std::min(n_panels, parts) : n_panels,
+                        std::bit_floor(static_cast<uint64_t>(std::max(1.0, std::sqrt(parts * b_cost / a_cost)))));
   const int64_t few = std::min(m_panels, ceil_div(parts, cols));
   const int64_t rows = even_parts(job.device(), batch_items * cols, few, std::min(m_panels, 2 * few));
   p.n_tiles = ceil_div(n_panels, cols);
   const int64_t depth = round_up(p.kc, panels.k_unroll) * panels.parts;
-  p.item_panels = round_up(((p.b_in_place ? 1 : p.n_tiles) * panels.nr() + panels.mr) * depth, int64_t{16});
+  const int64_t sums = job.skinny == Job::kInBlocks ? 2 * p.n_tiles * panels.mr * panels.nr() : 0;  // floats take two
+  p.item_panels = round_up(((p.b_in_place ? 1 : p.n_tiles) * panels.nr() + panels.mr) * depth + sums, int64_t{16});
   const int64_t elements = p.item_panels * rows * cols * batch_items;
   if (elements > 4 * kPanelElements && !job.k_slice) return {};
   return Fused{panels, p, rows, cols, batch_items, elements, a_in_place};
@@ -378,7 +381,7 @@ bool streams(const Job& job, const Panels& panels) {
 
 std::optional<Fused> plan_engine_fused(const Job& job) {
   if (!job.engine) return {};
-  if (job.engine_in_place) return fused(job, *job.engine);
+  if (job.skinny) return fused(job, *job.engine);
   if (!streams(job, *job.engine) && (job.g.k > kPanelDepth || job.work() > kFusedWork)) return {};
   return fused(job, *job.engine);
 }
@@ -506,12 +509,11 @@ void run_packed(const Job& job, const Panels& panels) {
         }
 }
 
-// Whether an engine should read B in place, as the left operand: it then packs the few rows of A alone.
-bool reads_rows(const Job& job, const Panels& engine) {
+// Whether AMX takes few rows at once.
+bool is_skinny(const Job& job, const Panels& engine) {
   const GemmArgs& g = job.g;
   return std::string_view(engine.engine) == "ENGINE_AMX" && engine.parts == 1 && g.b.dtype == c10::kBFloat16 &&
-         job.b_along_k && g.k % engine.k_unroll == 0 && g.m >= kLeastEngineRows && g.m <= kFewRows && g.n >= 4 * g.m &&
-         g.m * g.k <= kThinElements;
+         g.m >= kLeastEngineRows && g.m <= kFewRows && g.n >= 4 * g.m && g.m * g.k <= kSkinnyElements;
 }
 
 // Exchanges the operands if another order is faster, and notes what the ways ask for.
@@ -537,16 +539,21 @@ void prepare(Job& job) {
     swap();
     job.b_along_n = false;
   }
-  job.engine.reset();  // that of the whole product, if this is a slice
+  job.engine.reset();  // what the whole product had, if this is a slice
+  job.skinny = Job::kNotSkinny;
   if (job.k_slice || job.work() < kEngineWork) return;
   const auto engine = engine_panels(job);
-  if (engine && reads_rows(job, *engine)) {
-    swap();
-    job.engine_in_place = true;
+  if (engine && is_skinny(job, *engine)) {
+    if (job.b_along_n && g.k >= 2 * kPackDepth) {
+      job.skinny = Job::kInBlocks;
+    } else if (job.b_along_k && g.k % engine->k_unroll == 0) {
+      swap();
+      job.skinny = Job::kInPlace;
+    }
   }
   // Two parts per number take as long as vectors.
   const int64_t few = engine && engine->parts == 1 ? kFewEngineRows : kFewRows;
-  if (job.engine_in_place || std::min(g.m, g.n) > few) job.engine = engine;
+  if (job.skinny || std::min(g.m, g.n) > few) job.engine = engine;
 }
 
 // If the result is small and k is long, slices of k are computed in parallel.

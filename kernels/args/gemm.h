@@ -5,10 +5,10 @@ BEGIN_ARGS
 
 CONSTANT(kDotColumns, 4)   // gemm_dots: columns per tile
 CONSTANT(kGemvVectors, 8)  // gemm_gemv: vectors per tile
-// gemm_rows: rows of A, at most; sums that stay in the cache, while so many rows of B, each in a page of its own, are
+// gemm_rows: rows of A, at most; bytes of sums in local memory, while so many rows of B, each in a page of its own, are
 // read along the columns that have them (2026-11-29: 16 rows 1.9 ms, 64 rows 3.6, for 8 x 4096 x 4096).
 CONSTANT(kFewRows, 32)
-CONSTANT(kKeptSums, 8192)
+CONSTANT(kKeptBytes, 16384)
 CONSTANT(kKeptDepth, 16)
 // If the rows of A, or the columns of B, are not contiguous, neighbouring panels read neighbouring bytes of the same
 // pages. So all panels of a work-item are packed to this depth (a multiple of 32) before any goes deeper. An operand

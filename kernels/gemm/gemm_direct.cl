@@ -12,14 +12,15 @@
 // edge, the vectors move left over columns that are already computed, and only the new lanes are stored.
 #define ACROSS (ROWS > 8 ? 1 : 2)
 __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const GemmScalars S) {
-  __local ST kept[kKeptSums], of_a[kKeptDepth * (kFewRows + ROWS)];
+  __local ST kept[kKeptBytes / sizeof(ST)], of_a[kKeptDepth * (kFewRows + ROWS)];
   const long k = depth_of(&P, get_global_id(2));
   __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
   __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
   const Epilogue E = epilogue(PTR(c, STORAGE(OUT)), PTR(d, const STORAGE(ADD)), &P, get_global_id(2), &S);
   const long m_begin = get_global_id(0) * P.m_tiles * ROWS, m_end = min(m_begin + P.m_tiles * ROWS, P.m);
   const long tile = ACROSS * VEC, n_begin = get_global_id(1) * P.n_tiles * tile;
-  const long n_end = min(n_begin + P.n_tiles * tile, P.n), columns = kKeptSums / (P.m_tiles * ROWS * tile) * tile;
+  const long n_end = min(n_begin + P.n_tiles * tile, P.n);
+  const long columns = kKeptBytes / (long)sizeof(ST) / (P.m_tiles * ROWS * tile) * tile;
   for (long first = n_begin; first < n_end; first += columns)
     for (long k0 = 0; k0 == 0 || k0 < k; k0 += kKeptDepth) {
       const int depth = (int)min((long)kKeptDepth, k - k0);

@@ -93,6 +93,7 @@ def operators() -> None:
         x.new_zeros(shape).cumsum(0), x.new_zeros(shape).cummax(0)
     torch.searchsorted(x.sort(1).values, x), torch.arange(5, device=D), torch.randint(0, 9, (8,), device=D)
     (torch.randn(5, device=D, dtype=torch.complex64) * 2j).abs(), (x.long() // 3).sum(), torch.randperm(9, device=D)
+    torch.randperm(70_000, device=D), torch.cat([x] * 40), torch.histc(x, 9), x[:20] @ x.new_zeros(70, 300)
     for m in (3, 40, 300):
         a = torch.randn(m, m, device=D)
         a @ a, a @ a[0], torch.bmm(a[None], a[None])

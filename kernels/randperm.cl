@@ -20,7 +20,8 @@ static inline uints mixed(uints x, uint key) {
 __kernel void randperm(BUF(out), ulong seed, ulong offset, const PermutationParams P) {
   uint keys[ROUNDS];
   philox_stream_t stream = {seed, offset, 0};
-  for (int k = 0; k < ROUNDS; k++) keys[k] = philox_next(&stream);
+  UNROLL for (int k = 0; k < ROUNDS; k++)
+    keys[k] = philox_next(&stream);
   const uint low_mask = (uint)((1UL << P.low_bits) - 1), high_mask = (uint)((1UL << P.high_bits) - 1);
   const uint low_end = (uint)P.n & low_mask, high_end = (uint)(P.n >> P.low_bits);
   const long first = (long)get_global_id(0) * P.per, last = min(first + P.per, P.n);

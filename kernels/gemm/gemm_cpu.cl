@@ -36,7 +36,7 @@ __kernel void gemm_packed(BUF(pa), BUF(pb), BUF(c), BUF(d), const GemmParams P, 
             panel < P.m_tiles
                 ? A + (min(m_begin + below + panel, (P.m - 1) / MR) * kp + next + quarter) * MR * PARTS
                 : B + (min(n_begin + panel - P.m_tiles, (P.n - 1) / NR) * kp + next + quarter) * NR * PARTS;
-        multiply_panels(a, b, depth / 32, k0 ? (ulong)s : 0, next ? (ulong)s : (ulong)t, fetched);
+        multiply_panels(a, 32, b, depth / 32, k0 ? (ulong)s : 0, next ? (ulong)s : (ulong)t, fetched);
 #else
         micro_kernel(a, b, depth, P.n - j * NR, t);
         for (int x = 0; k0 && x < 2 * MR; x++) t[x] += s[x];

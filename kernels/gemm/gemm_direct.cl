@@ -110,11 +110,14 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
         __global const STORAGE(INA)* at = A + i * MR * P.a.rs + k0 * P.a.cs;
 #if defined(A_IN_PLACE)
         const bool in_place = rows == MR;
-        if (!in_place) pack_a(at, P.a.rs, P.a.cs, rows, depth, kp, pa);
 #else
-        pack_a(at, P.a.rs, P.a.cs, rows, depth, kp, pa);
+        const bool in_place = false;
 #endif
-#if defined(ENGINE)
+        if (!in_place) pack_a(at, P.a.rs, P.a.cs, rows, depth, kp, pa);
+#if defined(ENGINE_AMX)
+        __global const panel_t* x = in_place ? (__global const panel_t*)at : pa;
+        const long rs = in_place ? P.a.rs : 32;
+#elif defined(ENGINE)
 #elif defined(A_IN_PLACE)
         __global const ST* x = in_place ? at : pa;
         const long rs = in_place ? P.a.rs : 4, as = in_place ? 4 : 4 * MR;
@@ -130,12 +133,7 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
           __global const panel_t* b = pb + (j - n_packed) * NR * kp * PARTS;
           __global const panel_t* next = (__global const panel_t*)(rows_below + part);
           const ulong sums = (ulong)(kept + (j - n_begin) * (MR * NR * sizeof(float) / sizeof(panel_t)));
-#ifdef A_IN_PLACE
-          if (in_place)
-            multiply_rows((__global const panel_t*)at, P.a.rs, b, kp / 32, (ulong)t, next);
-          else
-#endif
-            multiply_panels(pa, b, kp / 32, k0 ? sums : 0, last ? (ulong)t : sums, next);
+          multiply_panels(x, rs, b, kp / 32, k0 ? sums : 0, last ? (ulong)t : sums, next);
           if (!last) continue;
 #elif defined(ENGINE)
           micro_kernel(pa, pb + (j - n_packed) * NR * kp * PARTS, kp, P.n - j * NR, t);

@@ -195,21 +195,15 @@ static inline void add_panels(__global const panel_t* a, __global const panel_t*
 }
 #define SET_SUMS(SET, from) __asm__ volatile(EACH_TILE(SET)::[t] "r"(from), [row] "r"(128L) : "memory")
 
-// to = the product (+ the sums at `from`, unless it is null) of `blocks` steps.
-static inline void multiply_panels(__global const panel_t* a, __global const panel_t* b, long blocks, ulong from,
-                                   ulong to, __global const panel_t* next) {
+// to = the product (+ the sums at `from`, unless it is null) of `blocks` steps. The rows of A lie `stride` elements
+// apart: 32 in a panel, or more where they are read in place.
+static inline void multiply_panels(__global const panel_t* a, long stride, __global const panel_t* b, long blocks,
+                                   ulong from, ulong to, __global const panel_t* next) {
   if (from)
     SET_SUMS(FETCH_SUMS, from);
   else
     SET_SUMS(CLEAR_SUMS, from);
-  add_panels(a, a + 512, 64, 2048 * PARTS, b, blocks, next);
-  SET_SUMS(KEEP_SUMS, to);
-}
-// The same for rows of bfloat16 that lie `stride` elements apart.
-static inline void multiply_rows(__global const panel_t* a, long stride, __global const panel_t* b, long blocks,
-                                 ulong to, __global const panel_t* next) {
-  SET_SUMS(CLEAR_SUMS, to);
-  add_panels(a, a + 16 * stride, 2 * stride, 64, b, blocks, next);
+  add_panels(a, a + 16 * stride, 2 * stride, stride == 32 ? 2048 * PARTS : 64, b, blocks, next);
   SET_SUMS(KEEP_SUMS, to);
 }
 #else
@@ -272,7 +266,7 @@ static inline void multiply_panels(__global const panel_t* a, __global const pan
 static inline void micro_kernel(__global const panel_t* a, __global const panel_t* b, long k, long cols, VT* t) {
 #ifdef ENGINE_AMX
   if (k > 0) {
-    multiply_panels(a, b, k / 32, 0, (ulong)t, b);
+    multiply_panels(a, 32, b, k / 32, 0, (ulong)t, b);
     return;
   }
 #endif

@@ -17,7 +17,7 @@ enum { SUM, MEAN, MAX };
 #define BAGS BUF(index), BUF(sample), BUF(bag_of), BUF(bag_size), BUF(where)
 
 // The vectors of a row that a work-item adds at once.
-enum { MANY = VEC == 1 || OP == MAX ? 1 : 4 };
+enum { MANY = VEC == 1 ? 1 : OP == MAX ? 1 : 4 };
 
 // A work-item takes (MANY vectors of columns, `shares` bags). The last bag takes all remaining indices, as on CUDA,
 // even if there is one more offset that says where it ends.

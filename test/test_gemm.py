@@ -93,8 +93,8 @@ class TestGemm(TestCase):
     @parametrize("dtype", FLOATS)
     def test_few_rows(self, dtype):
         """Tiles of few rows and of more, edges of both, and k in one block, in several, and in a part of one."""
-        bias = data((300,), dtype, 2)
-        others = ((300, 1), (33, 16), (300, 97), (97, 640))
+        bias = data((1030,), dtype, 2)
+        others = ((300, 1), (33, 16), (300, 97), (97, 640), (1030, 520))  # the last one is read in blocks
         for m, (n, k) in itertools.product((2, 4, 5, 8, 9, 16, 17, 24, 32, 33), others):
             a, b = data((m, k), dtype), data((k, n), dtype, 1)
             with self.subTest(m=m, n=n, k=k):

@@ -29,8 +29,8 @@ typedef struct {
   int64_t m_tiles, n_tiles;
   int64_t a_items;           // when packing: how many work-items pack A
   int64_t k_slice, k_whole;  // split-k: each batch entry is a slice of k_slice, of k_whole in all; else 0
-  // gemm_fused: number of matrices; depth of a block of k (gemm_pack: of a work-item); whether B is read in place;
-  // elements of a work-item's panels
+  // gemm_fused: number of matrices; depth of a block of k (gemm_rows: too; gemm_pack: of a work-item); whether B is
+  // read in place; elements of a work-item's panels
   int64_t batches, kc, b_in_place, item_panels;
   int64_t a_aligned, b_aligned;  // gemm_tiled: whether whole vectors of A and B may be read
   int64_t has_d;

@@ -8,11 +8,13 @@
 #include "gemm/gemm_micro.h"
 #include "gemm/gemm_panels.h"
 
-// The tiles of a work-item take kKeptDepth rows of B at a time, since rows lie in pages of their own. At the right
-// edge, the vectors move left over columns that are already computed, and only the new lanes are stored.
-#define ACROSS (ROWS > 8 ? 1 : 2)
+// The tiles of a work-item take P.kc rows of B at a time, since rows lie in pages of their own. At the right edge, the
+// vectors move left over columns that are already computed, and only the new lanes are stored.
+// A is packed if it has to be converted, and if a tile has more than eight rows, whose addresses registers do not hold.
+#define IN_A(row, kk) LOAD(INA, ACC, 1, A + min(row, P.m - 1) * P.a.rs + (k0 + (kk)) * P.a.cs, 0)
 __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, const GemmScalars S) {
-  __local ST kept[kKeptBytes / sizeof(ST)], of_a[kKeptDepth * (kFewRows + ROWS)];
+  enum { ACROSS = ROWS > 8 ? 1 : 2, PACKS_A = ROWS > 8 ? 1 : sizeof(STORAGE(INA)) < sizeof(ST) };
+  __local ST kept[kKeptBytes / sizeof(ST)], of_a[PACKS_A ? kKeptDepth * (kFewRows + ROWS) : 1];
   const long k = depth_of(&P, get_global_id(2));
   __global const STORAGE(INA)* A = matrix_a(PTR(a, const STORAGE(INA)), &P, get_global_id(2));
   __global const STORAGE(INB)* B = matrix_b(PTR(b, const STORAGE(INB)), &P, get_global_id(2));
@@ -22,13 +24,10 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
   const long n_end = min(n_begin + P.n_tiles * tile, P.n);
   const long columns = kKeptBytes / (long)sizeof(ST) / (P.m_tiles * ROWS * tile) * tile;
   for (long first = n_begin; first < n_end; first += columns)
-    for (long k0 = 0; k0 == 0 || k0 < k; k0 += kKeptDepth) {
-      const int depth = (int)min((long)kKeptDepth, k - k0);
-      for (long row = m_begin; row < m_begin + P.m_tiles * ROWS; row++)
-        for (int kk = 0; kk < depth; kk++) {
-          const long i = row - m_begin, at = min(row, P.m - 1) * P.a.rs + (k0 + kk) * P.a.cs;
-          of_a[(i / ROWS * kKeptDepth + kk) * ROWS + i % ROWS] = LOAD(INA, ACC, 1, A, at);
-        }
+    for (long k0 = 0; k0 == 0 || k0 < k; k0 += P.kc) {
+      const int depth = (int)min(P.kc, k - k0);
+      for (long i = 0; PACKS_A && i < P.m_tiles * ROWS; i++)
+        for (int kk = 0; kk < depth; kk++) of_a[(i / ROWS * kKeptDepth + kk) * ROWS + i % ROWS] = IN_A(m_begin + i, kk);
       __local ST* sums = kept;
       for (long col = first; col < min(first + columns, n_end); col += tile) {
         const long c0 = min(col, P.n - VEC), c1 = min(col + VEC, P.n - VEC);
@@ -37,12 +36,13 @@ __kernel void gemm_rows(BUF(a), BUF(b), BUF(c), BUF(d), const GemmParams P, cons
           VT t[ACROSS * ROWS];
           UNROLL for (int i = 0; i < ACROSS * ROWS; i++)
             t[i] = k0 ? CAT(VLOAD_, VEC)(i, sums) : (VT)(0);
-          for (int kk = 0; kk < depth; kk++, x += ROWS) {
+          for (int kk = 0; kk < depth; kk++) {
             const VT b0 = LOAD(INB, ACC, VEC, B + (k0 + kk) * P.b.rs + c0, 0);
             const VT b1 = ACROSS == 1 ? b0 : LOAD(INB, ACC, VEC, B + (k0 + kk) * P.b.rs + c1, 0);
             UNROLL for (int r = 0; r < ROWS; r++) {
-              t[ACROSS * r] = MAC((VT)(x[r]), b0, t[ACROSS * r]);
-              if (ACROSS == 2) t[2 * r + 1] = MAC((VT)(x[r]), b1, t[2 * r + 1]);
+              const VT a_rk = (VT)(PACKS_A ? x[kk * ROWS + r] : IN_A(row + r, kk));
+              t[ACROSS * r] = MAC(a_rk, b0, t[ACROSS * r]);
+              if (ACROSS == 2) t[2 * r + 1] = MAC(a_rk, b1, t[2 * r + 1]);
             }
           }
           if (k0 + depth < k) {

@@ -26,7 +26,8 @@ namespace netcl {
 namespace {
 
 // kernels/gemm/gemm.h explains the names.
-constexpr int64_t kFewEngineRows = 16;   // with more rows, a matrix engine packs B
+constexpr int64_t kLargeElements = 1 << 19;  // of a matrix that few rows should read once, and along its rows
+constexpr int64_t kFewEngineRows = 16;       // with more rows, a matrix engine packs B
 constexpr int64_t kLeastEngineRows = 8;  // from so many rows on, one reads B in place if it is adjacent along k, and
 constexpr int64_t kSkinnyElements = 1 << 19;  // packs A, of at most so many elements, which stay in L2
 constexpr int64_t kPanelDepth = 1024;         // kc of the fused path: a panel of B stays in L2
@@ -280,6 +281,11 @@ struct InPlace {
   int64_t rows, columns;
 };
 
+// The larger operand is beyond the cache.
+bool reads_large(const Job& job) { return std::max(job.g.m, job.g.n) * job.g.k >= kLargeElements; }
+// With at most so many rows, packing B does not pay.
+int64_t few_rows(const Job& job) { return reads_large(job) ? kFewRows : kFewRows / 2; }
+
 // The least k for which dot products, whose vectors are summed at the end, are faster than packing B (measured). They
 // convert a 16-bit B again for every few rows.
 int64_t least_dot_depth(const Job& job) {
@@ -292,7 +298,7 @@ int64_t least_dot_depth(const Job& job) {
 
 std::optional<InPlace> plan_dots(const Job& job) {
   const GemmArgs& g = job.g;
-  if (!job.a_along_k || !job.b_along_k || g.m > kFewRows || job.engine) return {};
+  if (!job.a_along_k || !job.b_along_k || g.m > few_rows(job) || job.engine) return {};
   if ((job.b_along_n && g.k < 64) || g.k < least_dot_depth(job)) return {};
   return InPlace{"gemm_dots", g.m == 1 ? 1 : std::min<int64_t>(4, job.mr() / 3), kDotColumns};
 }
@@ -301,7 +307,7 @@ std::optional<InPlace> plan_gemv(const Job& job) {
   return job.b_along_n && job.g.m == 1 ? std::optional(InPlace{"gemv", 1, kGemvVectors * job.vec()}) : std::nullopt;
 }
 std::optional<InPlace> plan_rows(const Job& job) {
-  if (!job.b_along_n || job.g.m > kFewRows || job.engine) return {};
+  if (!job.b_along_n || job.g.m > few_rows(job) || job.engine) return {};
   const int64_t rows = job.direct_rows(), m = job.g.m;
   // Of twice as many rows a tile is one vector wide, so that half as many vectors are converted.
   if (m > rows && c10::elementSize(job.g.b.dtype) <= 2) return InPlace{"gemm_rows", 2 * rows, job.vec()};
@@ -316,6 +322,8 @@ void run_in_place(const Job& job, const InPlace& tile) {
   const Cut parts = cut(job, ceil_div(p.m, tile.rows), ceil_div(p.n, tile.columns), tile.rows * tile.columns * p.k);
   p.m_tiles = parts.rows_each;
   p.n_tiles = parts.cols_each;
+  const bool packs_a = tile.rows > 8 || job.g.a.dtype != job.acc;
+  p.kc = reads_large(job) || packs_a ? kKeptDepth : std::max<int64_t>(p.k, 1);
   launch(job, k, {parts.rows, parts.cols, static_cast<size_t>(job.batches())}, {}, p, job.a(), job.b());
 }
 
@@ -389,7 +397,7 @@ std::optional<Fused> plan_fused(const Job& job) {
   const GemmArgs& g = job.g;
   const bool read_once = job.a_along_k && g.n <= job.nr() && g.k <= kReadOnceDepth;
   const bool small = g.k <= kPanelDepth && job.work() <= kFusedWork;
-  if (!job.k_slice && g.k != 0 && !small && !read_once && g.m > kFewRows) return {};
+  if (!job.k_slice && g.k != 0 && !small && !read_once && g.m > few_rows(job)) return {};
   return fused(job, vector_panels(job));
 }
 
@@ -513,7 +521,7 @@ void run_packed(const Job& job, const Panels& panels) {
 bool is_skinny(const Job& job, const Panels& engine) {
   const GemmArgs& g = job.g;
   return std::string_view(engine.engine) == "ENGINE_AMX" && engine.parts == 1 && g.b.dtype == c10::kBFloat16 &&
-         g.m >= kLeastEngineRows && g.m <= kFewRows && g.n >= 4 * g.m && g.m * g.k <= kSkinnyElements;
+         g.m >= kLeastEngineRows && g.m <= few_rows(job) && g.n >= 4 * g.m && g.m * g.k <= kSkinnyElements;
 }
 
 // Exchanges the operands if another order is faster, and notes what the ways ask for.
@@ -533,9 +541,9 @@ void prepare(Job& job) {
     std::swap(job.a_along_k, job.b_along_k);
   };
   // The short side comes to the left, and so does the operand with the unsuitable strides if both are packed.
-  if (g.n < g.m && g.n <= kFewRows) swap();
+  if (g.n < g.m && g.n <= few_rows(job)) swap();
   job.b_along_n = unit(g.b.cs, g.n) && g.n >= job.vec();
-  if (!job.a_along_k && job.b_along_k && g.n >= g.m / 4 && !(job.b_along_n && g.m <= kFewRows)) {
+  if (!job.a_along_k && job.b_along_k && g.n >= g.m / 4 && !(job.b_along_n && g.m <= few_rows(job))) {
     swap();
     job.b_along_n = false;
   }
@@ -552,7 +560,7 @@ void prepare(Job& job) {
     }
   }
   // Two parts per number take as long as vectors.
-  const int64_t few = engine && engine->parts == 1 ? kFewEngineRows : kFewRows;
+  const int64_t few = engine && engine->parts == 1 ? kFewEngineRows : few_rows(job);
   if (job.skinny || std::min(g.m, g.n) > few) job.engine = engine;
 }
 

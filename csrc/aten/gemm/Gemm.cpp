@@ -281,7 +281,7 @@ struct InPlace {
   int64_t rows, columns;
 };
 
-// The larger operand is beyond the cache.
+// Whether the larger operand is more than the cache holds.
 bool reads_large(const Job& job) { return std::max(job.g.m, job.g.n) * job.g.k >= kLargeElements; }
 // With at most so many rows, packing B does not pay.
 int64_t few_rows(const Job& job) { return reads_large(job) ? kFewRows : kFewRows / 2; }

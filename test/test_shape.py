@@ -40,9 +40,9 @@ class TestCat(NetclTestCase):
         self.assertLessEqual(torch.netcl.launch_count() - before, 4)  # eight inputs per launch
         for dtype in (torch.float32, torch.bool, torch.bfloat16, torch.float64, torch.complex128):
             ts = [(self.make(n % 7, 5) * 9).to(dtype) for n in range(1300)]  # of which a table holds 1,024
+            self.check(device, lambda *t: torch.cat(t), *ts)
             ts[3] = torch.empty(0, dtype=dtype)
             self.check(device, lambda *t: torch.cat(t), *ts)
-            self.check(device, lambda *t: torch.cat(t)[3:], *(t.flatten()[:1] for t in ts[4:60]))
 
     def test_cat_promotes(self, device):
         a, b = self.make(3, 2), self.make(3, 4, dtype=torch.int64)

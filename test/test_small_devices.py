@@ -154,6 +154,17 @@ for dim in (0, 1):
 """
         run(GRIDS + program, "work_groups,local_memory", NETCL_DEVICE_CLASS="gpu")
 
+    def test_local_memory_of_cpus(self):
+        """Few rows keep their sums in the 32 KiB that OpenCL promises."""
+        program = """
+for rows in (3, 12, 31):
+    for dtype in (torch.float, torch.half, torch.bfloat16, torch.double):
+        a, b = torch.randn(rows, 600, dtype=dtype) / 16, torch.randn(600, 500, dtype=dtype)
+        actual = (a.to(D) @ b.to(D)).cpu().double()
+        torch.testing.assert_close(actual, a.double() @ b.double(), rtol=2e-2, atol=2e-2)
+"""
+        run(GRIDS + program, "local_memory_32k", NETCL_DEVICE_CLASS="cpu")
+
     def test_kernels_ask_for_no_group_in_y_and_z(self):
         """In a launch that was split, only get_global_id tells the place. The files here are for CPUs, where launches
         are not split."""

@@ -147,6 +147,9 @@ for shape in ((2, 5, 5), (3, 40, 20), (70, 90), (100, 100)):
         lambda h: torch.linalg.ldl_factor(h)[0], torch.linalg.inv,
     ):
         equal(f, h / 9)
+x = torch.randn(8, 5, 5) / 3
+for _ in range(40):  # two threads of PoCL once wrote beyond their matrices, in one call of three
+    equal(torch.linalg.matrix_exp, x)
 for dim in (0, 1):
     for n in (3, 70, 5000):
         x = torch.randn(70, n)

@@ -39,15 +39,13 @@ __kernel void matrix_exp(MATRIX(a), BUF(out), BUF(work), long n) {
     norm = sum > norm || isnan(sum) ? sum : norm;
   }
   norm = group_most(norm, scratch);
-  if (!(norm < (R)INFINITY)) {
-    for (long i = LID; i < n * n; i += GROUP) result[i] = (VT)NAN;
-    return;
-  }
+  // No return: PoCL takes the conditions behind one that skips a barrier for the same in all work-items.
+  const int finite = norm < (R)INFINITY;
   int halvings = 0;
-  for (R half_norm = norm; half_norm > MOST_NORM; half_norm /= 2) halvings++;
+  for (R half_norm = finite ? norm : (R)0; half_norm > MOST_NORM; half_norm /= 2) halvings++;
   const R scale = ldexp((R)1, -(halvings / 2)), rest = ldexp((R)1, -(halvings - halvings / 2));
   for (long i = LID; i < n * n; i += GROUP) {
-    x[i] = x[i] * scale * rest;
+    x[i] = finite ? x[i] * scale * rest : (VT)NAN;
     result[i] = FROM_REAL((R)(i % (n + 1) == 0));
   }
   SYNC();

@@ -255,7 +255,11 @@ __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), WORK
   const R scale = scale_to_one(most);
   for (long i = LID; i < rows * columns; i += GROUP) m.w[i] = finite ? m.w[i] * scale : (VT)NAN;
   SYNC();
-  const int converged = !finite || sweeps(m, scratch);
+  // PoCL takes a condition around a barrier for the same in all work-items. So what is not finite has no columns to
+  // rotate, and the columns to complete are counted.
+  columns_t swept = m;
+  swept.n = finite ? columns : 0;
+  const int converged = sweeps(swept, scratch);
   if ((LID == 0) & !converged) PTR(info, int)[batch] = 1;
   for (long c0 = 0; c0 < columns; c0 += TEAMS) {
     const long c = c0 + TEAM_ID;
@@ -268,9 +272,10 @@ __kernel void svd_small(MATRIX(a), MATRIX(l), MATRIX(r), BUF(s), BUF(info), WORK
   SYNC();
   sort_columns(value, place, columns, 1);
   for (long k = LID; k < columns; k += GROUP) singular[k] = finite ? value[place[k]] / scale : (R)NAN;
-  for (long k = 0; P.vectors && k < columns; k++) {
-    if (finite && value[place[k]] == 0) complete_column(m.w, place, k, rows, scratch);
-  }
+  const long completed = P.vectors && finite ? columns : 0;
+  long known = 0;
+  while (known < completed && value[place[known]] != 0) known++;
+  for (; known < completed; known++) complete_column(m.w, place, known, rows, scratch);
   for (long k = TEAM_ID; P.vectors && k < columns; k += TEAMS) {
     CONST_COLUMN x = m.w + place[k] * rows;
     CONST_COLUMN y = m.v + place[k] * columns;

@@ -221,14 +221,11 @@ void check_pairs(const char* op, std::initializer_list<IntArrayRef> args) {
   for (const auto& a : args) TORCH_CHECK(a.size() == 2, op, ": expected pairs of sizes, but got ", a);
 }
 
-Tensor& im2col_out(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad, IntArrayRef stride,
-                   Tensor& out) {
-  check_pairs("im2col", {ker, dil, pad, stride});
-  at::native::im2col_shape_check(self, Tensor(), ker[0], ker[1], dil[0], dil[1], pad[0], pad[1], stride[0], stride[1]);
-  UnfoldParams p = describe(self.sizes().slice(self.dim() - 2), ker, dil, pad, stride);
-  at::DimVector sizes{self.size(-3) * ker[0] * ker[1], p.blocks[0] * p.blocks[1]};
-  if (self.dim() == 4) sizes.insert(sizes.begin(), self.size(0));
-  check_out("im2col", out, self.options());
+// Copies (unfold) or sums up (fold) the elements of windows to out, whose rows have `width` elements of `each` reads.
+Tensor& move_windows(bool unfolds, const Tensor& self, Tensor& out, const at::DimVector& sizes, UnfoldParams p,
+                     int64_t width, int64_t each) {
+  const char* op = unfolds ? "aten::im2col" : "aten::col2im";
+  check_out(op + 6, out, self.options());
   at::native::resize_output(out, sizes);
   if (out.numel() == 0) return out;
   const c10::DeviceGuard guard(self.device());
@@ -236,12 +233,23 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArra
   const DenseOut result(out);
   const Tensor& to = result.get();
   Device& device = netcl::device_of(self);
-  set_rows(device, p, to.numel() / p.blocks[1], p.blocks[1]);
-  kernel(device, "pad.cl", "unfold", pad_defs(self.scalar_type(), true))
-      .launch("aten::im2col", queue_of(self), row_elements(device, p.rows, p.rows_per_item, p.blocks[1]),
-              element_group(device), buf(from), buf(to), p);
+  if (!unfolds) check_dtype(device, self.scalar_type(), op);
+  set_rows(device, p, to.numel() / width, width * each);
+  kernel(device, "pad.cl", unfolds ? "unfold" : "fold", pad_defs(self.scalar_type(), unfolds))
+      .launch(op, queue_of(self), row_elements(device, p.rows, p.rows_per_item, width), element_group(device),
+              buf(from), buf(to), p);
   result.finish();
   return out;
+}
+
+Tensor& im2col_out(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad, IntArrayRef stride,
+                   Tensor& out) {
+  check_pairs("im2col", {ker, dil, pad, stride});
+  at::native::im2col_shape_check(self, Tensor(), ker[0], ker[1], dil[0], dil[1], pad[0], pad[1], stride[0], stride[1]);
+  const UnfoldParams p = describe(self.sizes().slice(self.dim() - 2), ker, dil, pad, stride);
+  at::DimVector sizes{self.size(-3) * ker[0] * ker[1], p.blocks[0] * p.blocks[1]};
+  if (self.dim() == 4) sizes.insert(sizes.begin(), self.size(0));
+  return move_windows(true, self, out, sizes, p, p.blocks[1], 1);
 }
 Tensor im2col(const Tensor& self, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad, IntArrayRef stride) {
   Tensor out = at::empty({0}, self.options().memory_format(std::nullopt));
@@ -253,24 +261,9 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArr
   check_pairs("col2im", {size, ker, dil, pad, stride});
   at::native::col2im_shape_check(self, Tensor(), size[0], size[1], ker[0], ker[1], dil[0], dil[1], pad[0], pad[1],
                                  stride[0], stride[1]);
-  UnfoldParams p = describe(size, ker, dil, pad, stride);
   at::DimVector sizes{self.size(-2) / (ker[0] * ker[1]), size[0], size[1]};
   if (self.dim() == 3) sizes.insert(sizes.begin(), self.size(0));
-  check_out("col2im", out, self.options());
-  at::native::resize_output(out, sizes);
-  if (out.numel() == 0) return out;
-  const c10::DeviceGuard guard(self.device());
-  const Tensor from = apart_from(self, {out}).contiguous();
-  const DenseOut result(out);
-  const Tensor& to = result.get();
-  Device& device = netcl::device_of(self);
-  check_dtype(device, self.scalar_type(), "aten::col2im");
-  set_rows(device, p, to.numel() / size[1], size[1] * ker[0] * ker[1]);
-  kernel(device, "pad.cl", "fold", pad_defs(self.scalar_type(), false))
-      .launch("aten::col2im", queue_of(self), row_elements(device, p.rows, p.rows_per_item, size[1]),
-              element_group(device), buf(from), buf(to), p);
-  result.finish();
-  return out;
+  return move_windows(false, self, out, sizes, describe(size, ker, dil, pad, stride), size[1], ker[0] * ker[1]);
 }
 Tensor col2im(const Tensor& self, IntArrayRef size, IntArrayRef ker, IntArrayRef dil, IntArrayRef pad,
               IntArrayRef stride) {

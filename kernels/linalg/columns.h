@@ -20,8 +20,8 @@
 #define TEAM_ID (LID / TEAM)
 #define SYNC() \
   if (GROUP > 1) barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
-// The sum of the team's values, and the largest; NaN if one is NaN. The whole group calls them. Their barriers order
-// global memory too: callers read a column before, and write it afterwards.
+// The sum of a team's or of the group's values, and the largest; NaN if one is NaN. The whole group calls them. Their
+// barriers order global memory too: callers read a column before, and write it afterwards.
 ALWAYS_INLINE VT team_sum(VT x, __local VT* s) {
   if (GROUP == 1) return x;
   s[LID] = x;
@@ -30,32 +30,20 @@ ALWAYS_INLINE VT team_sum(VT x, __local VT* s) {
   SYNC();
   return sum;
 }
-ALWAYS_INLINE R team_most(R x, __local VT* s) {
+ALWAYS_INLINE R most_of(R x, int first, int count, __local VT* s) {
   if (GROUP == 1) return x;
   s[LID] = FROM_REAL(x);
   SYNC();
   R most = 0;
-  for (int k = 0; k < TEAM; k++) {
-    const R other = REAL(s[LID - LANE + k]);
+  for (int k = 0; k < count; k++) {
+    const R other = REAL(s[first + k]);
     most = other > most || isnan(other) ? other : most;
   }
   SYNC();
   return most;
 }
-
-// The largest value of the group's items, and the sum; NaN if one is NaN.
-ALWAYS_INLINE R group_most(R x, __local VT* scratch) {
-  if (GROUP == 1) return x;
-  scratch[LID] = FROM_REAL(x);
-  SYNC();
-  x = 0;
-  for (int k = 0; k < GROUP; k++) {
-    const R other = REAL(scratch[k]);
-    x = other > x || isnan(other) ? other : x;
-  }
-  SYNC();
-  return x;
-}
+ALWAYS_INLINE R team_most(R x, __local VT* s) { return most_of(x, LID - LANE, TEAM, s); }
+ALWAYS_INLINE R group_most(R x, __local VT* s) { return most_of(x, 0, GROUP, s); }
 ALWAYS_INLINE R group_sum(R x, __local VT* scratch) {
   if (GROUP == 1) return x;
   scratch[LID] = FROM_REAL(x);

@@ -46,6 +46,15 @@ ALWAYS_INLINE reflector_t reflector_of(COLUMN x, long n, __local VT* scratch) {
   return h;
 }
 
+// y = (I - t v v^H) y for a team's column of n elements, if it is to be stored; v is 1, x[1], x[2], ... The whole group
+// calls it.
+ALWAYS_INLINE void reflect(CONST_COLUMN x, COLUMN y, long n, VT t, int stores, __local VT* scratch) {
+  const VT head = y[0], factor = -MUL(t, head + team_sum(dot_part(x + 1, y + 1, n - 1), scratch));
+  if (!stores) return;
+  add_scaled(y + 1, factor, x + 1, n - 1);
+  if (LANE == 0) y[0] = head + factor;
+}
+
 // A = Q R of `columns` columns: R and the reflectors replace A, as geqr2 leaves them.
 __kernel void qr_panel(COLUMNS(a), VECTOR(tau), long rows, long columns) {
   __local VT scratch[GROUP];
@@ -65,13 +74,7 @@ __kernel void qr_panel(COLUMNS(a), VECTOR(tau), long rows, long columns) {
     SYNC();
     for (long c0 = j + 1; c0 < columns; c0 += TEAMS) {
       const long c = c0 + TEAM_ID, last = min(c, columns - 1);
-      COLUMN y = COLUMN_OF(a, batch, j, last);
-      const VT head = y[0], sum = head + team_sum(dot_part(x + 1, y + 1, n - 1), scratch);
-      const VT factor = -MUL(CONJ(h.tau), sum);
-      if (c < columns) {
-        add_scaled(y + 1, factor, x + 1, n - 1);
-        if (LANE == 0) y[0] = head + factor;
-      }
+      reflect(x, COLUMN_OF(a, batch, j, last), n, CONJ(h.tau), c < columns, scratch);
     }
     SYNC();
   }
@@ -92,13 +95,7 @@ __kernel void form_q(COLUMNS(a), VECTOR(tau), long rows, long columns, long refl
     const VT t = PTR(tau, const VT)[batch * tau_batch + j];
     for (long c0 = j + 1; c0 < columns; c0 += TEAMS) {
       const long c = c0 + TEAM_ID, last = min(c, columns - 1);
-      COLUMN y = COLUMN_OF(a, batch, j, last);
-      const VT head = y[0], sum = head + team_sum(dot_part(x + 1, y + 1, n - 1), scratch);
-      const VT factor = -MUL(t, sum);
-      if (c < columns) {
-        add_scaled(y + 1, factor, x + 1, n - 1);
-        if (LANE == 0) y[0] = head + factor;
-      }
+      reflect(x, COLUMN_OF(a, batch, j, last), n, t, c < columns, scratch);
     }
     SYNC();
     if (TEAM_ID == 0) {
@@ -117,14 +114,8 @@ __kernel void apply_q(COLUMNS(a), VECTOR(tau), COLUMNS(c), long rows, long colum
   for (long s = 0; s < reflectors; s++) {
     const long j = adjoint ? s : reflectors - 1 - s, n = rows - j;
     CONST_COLUMN x = COLUMN_OF(a, batch, j, j);
-    COLUMN y = COLUMN_OF(c, batch, j, min(c, columns - 1));
     const VT given = PTR(tau, const VT)[batch * tau_batch + j], t = adjoint ? CONJ(given) : given;
-    const VT head = y[0], sum = head + team_sum(dot_part(x + 1, y + 1, n - 1), scratch);
-    const VT factor = -MUL(t, sum);
-    if (c < columns) {
-      add_scaled(y + 1, factor, x + 1, n - 1);
-      if (LANE == 0) y[0] = head + factor;
-    }
+    reflect(x, COLUMN_OF(c, batch, j, min(c, columns - 1)), n, t, c < columns, scratch);
     SYNC();
   }
 }

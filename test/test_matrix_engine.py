@@ -247,6 +247,10 @@ class TestProducts(TestCase):
             "3d",
             "blocks",
             "wide_blocks",
+            "groups_of_blocks",
+            "dilated_blocks",
+            "small_planes",
+            "few_images",
         ],
     )
     def test_convolution(self, engine, case):
@@ -263,9 +267,13 @@ class TestProducts(TestCase):
             "3d": ((1, 3, 5, 6, 7), (18, 3, 2, 3, 3), dict(padding=1)),
             "blocks": ((2, 32, 12, 13), (32, 32, 3, 3), dict(padding=1)),  # whole blocks of channels
             "wide_blocks": ((2, 32, 28, 29), (128, 32, 2, 3), dict(padding=1, stride=2)),
+            "groups_of_blocks": ((3, 64, 8, 7), (64, 32, 3, 3), dict(padding=1, groups=2)),
+            "dilated_blocks": ((2, 32, 14, 15), (64, 32, 3, 2), dict(padding=(2, 0), dilation=2)),
+            "small_planes": ((33, 32, 4, 4), (64, 32, 3, 3), dict(padding=1)),
+            "few_images": ((1, 32, 5, 6), (96, 32, 3, 3), dict(padding=2)),
         }[case]
         function = F.conv_transpose2d if case == "transposed" else (F.conv3d if case == "3d" else F.conv2d)
-        halves = engine == "amx" and case in ("plain", "rows_of_four", "few_pixels", "wide_blocks")
+        halves = engine == "amx" and case not in ("strided", "groups", "one_image", "transposed", "3d")
         dtypes = [torch.bfloat16] + [torch.float16] * halves
 
         def run(x, w, b, where, dtype, memory_format):
@@ -284,6 +292,23 @@ class TestProducts(TestCase):
             for memory_format in (torch.contiguous_format, last):
                 for actual, expected in zip(run(x, w, b, device(), dtype, memory_format), every, strict=True):
                     self.assertEqual(actual.cpu(), expected.to(dtype), atol=0, rtol=0)
+        self.assert_used()
+
+    def test_convolution_of_infinite_halves(self):
+        # In two parts, Inf stays Inf and NaN stays NaN, and no other pixel changes.
+        self.use("amx")
+        x, w = whole((2, 32, 14, 14), 1, torch.float32, 300), whole((64, 32, 3, 3), 2, torch.float32)
+        w[w == 0] = 1  # 0 times Inf is NaN
+        x[0, 3, 4, 5], x[1, 30, 0, 13], x[1, 1, 9, 0] = float("inf"), float("-inf"), float("nan")
+
+        def run(where, dtype):
+            inputs = [t.to(where, dtype).requires_grad_() for t in (x, w)]
+            y = F.conv2d(*inputs, padding=1)
+            dy = whole(y.shape, 4, torch.float32).abs().add_(1).to(where, dtype)
+            return y.detach(), *torch.autograd.grad(y, inputs, dy)
+
+        for actual, expected in zip(run(device(), torch.float16), run("cpu", torch.float32), strict=True):
+            self.assertEqual(actual.cpu(), expected.half(), atol=0, rtol=0)
         self.assert_used()
 
     @parametrize("engine", ENGINES)

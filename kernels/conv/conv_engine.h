@@ -172,13 +172,13 @@ ALWAYS_INLINE void prepare_rows(const Tile* T) {
     }
 }
 ALWAYS_INLINE void accumulate(const Tile* T, __global const panel_t* b, VT (*sum)[NV]) {
-#if defined(ENGINE_AMX) && PARTS == 1
+#ifdef ENGINE_AMX
   if (T->step) {
     SET_SUMS(CLEAR_SUMS, 0L);
     for (long r = T->begin; r < T->end; r += T->contiguous) {
       __global const panel_t* a = (__global const panel_t*)T->x + T->row[0] + T->tap[r];
       const long blocks = min(T->contiguous, T->end - r) / 32;
-      add_panels(a, a + 16 * T->step, 2 * T->step, 64, b + (r - T->begin) * NR, blocks, b);
+      add_rows_in_place(a, a + 16 * T->step, 2 * T->step, 64 * PARTS, b + (r - T->begin) * NR * PARTS, blocks, b);
     }
     SET_SUMS(KEEP_SUMS, (ulong)sum);
     return;

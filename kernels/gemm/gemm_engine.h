@@ -6,6 +6,8 @@
 // 32][PARTS][16][NR][2], since the engines multiply pairs along k. With PARTS 1 a number is rounded to bfloat16. With
 // PARTS 2 it is the sum of two, which is exact for half and keeps 16 bits of a float.
 
+#include "gemm/engine_parts.h"
+
 typedef ushort panel_t;
 #define K_UNROLL 32
 // The number of elements in one part of 32 columns of a panel of A, or of 32 rows of a panel of B.
@@ -13,36 +15,6 @@ typedef ushort panel_t;
 #define B_PART (32 * NR)
 
 // --- packing ------------------------------------------------------------------------------------------------------
-// Part `part` of each number. The first of two parts is truncated, not rounded, so that no finite number becomes Inf.
-// The second one has the same sign. It is never 0, so that Inf times it is Inf, unless the number is 0 or (float) less
-// than 2^-100; so it is at least 2^-126, which changes no sum.
-#if PARTS == 2
-#define NETCL_PART_OF(V)                                                                             \
-  static inline ushort##V part_of##V(float##V v, int part) {                                         \
-    const uint##V bits = as_uint##V(v), top = bits & 0xffff0000u, size = bits & 0x7fffffffu;         \
-    if (!part) return convert_ushort##V((size > 0x7f800000u ? (uint##V)(0x7fc00000u) : top) >> 16);  \
-    const uint##V rest = as_uint##V(v - as_float##V(top)), far = (rest & 0x7fffffffu) - 0x00800000u; \
-    const uint##V least = size < 0x0d800000u ? (uint##V)(0) : (bits & 0x80000000u) | 0x00800000u;    \
-    return bf16_narrow##V(as_float##V(far < 0x7f000000u ? rest : least));                            \
-  }
-#else
-#define NETCL_PART_OF(V) \
-  static inline ushort##V part_of##V(float##V v, int part) { return bf16_narrow##V(v); }
-#endif
-NETCL_PART_OF(4)
-NETCL_PART_OF(8)
-NETCL_PART_OF(16)
-static inline ushort part_of1(float v, int part) { return part_of8((float8)(v), part).s0; }
-
-// The part of V numbers of storage tag S at p; a bfloat16 is its own first part.
-#define PART(S, V, p, part) CAT(PART_, S)(V, p, part)
-#define PART_f32(V, p, part) CAT(part_of, V)(LOAD(f32, f32, V, p, 0), part)
-#define PART_f16(V, p, part) CAT(part_of, V)(LOAD(f16, f32, V, p, 0), part)
-#if PARTS == 2
-#define PART_bf16(V, p, part) ((part) ? (CAT(ushort, CAT(V_, V)))(0) : CAT(load_bits, V)(p))
-#else
-#define PART_bf16(V, p, part) CAT(load_bits, V)(p)
-#endif
 // Two rows of V columns of B (or two columns of V rows of A), as pairs.
 #define PAIRS(S, V, p, ks, part) \
   (CAT(convert_uint, V)(PART(S, V, p, part)) | CAT(convert_uint, V)(PART(S, V, (p) + (ks), part)) << 16)
@@ -166,11 +138,11 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
 // Both parts of A by both of B; each product loads what the one before it did not have.
 #define FIRST_BY_FIRST LOAD_A(0) LOAD_B(0, 64) FETCH_TWO(0, 64) MULTIPLY
 #define FIRST_BY_SECOND LOAD_B(2048, 2112) FETCH_TWO(128, 192) MULTIPLY
-#define SECOND_BY_SECOND LOAD_A(2048) FETCH_TWO(256, 320) MULTIPLY
+#define SECOND_BY_SECOND(second) LOAD_A(second) FETCH_TWO(256, 320) MULTIPLY
 #define SECOND_BY_FIRST LOAD_B(0, 64) FETCH_TWO(384, 448) MULTIPLY
-#define STEP FIRST_BY_FIRST FIRST_BY_SECOND SECOND_BY_SECOND SECOND_BY_FIRST
+#define STEP(second) FIRST_BY_FIRST FIRST_BY_SECOND SECOND_BY_SECOND(second) SECOND_BY_FIRST
 #else
-#define STEP \
+#define STEP(second) \
   LOAD_A(0) LOAD_B(0, 64) FETCH_TWO(0, 64) FETCH_TWO(128, 192) FETCH_TWO(256, 320) FETCH_TWO(384, 448) MULTIPLY
 #endif
 #define EACH_TILE(X) X(0, 0) X(64, 1) X(2048, 2) X(2112, 3)
@@ -179,20 +151,18 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
 #define CLEAR_SUMS(at, n) "tilezero %%tmm" #n "\n\t"
 
 // Adds the products of `blocks` steps. The tiles of A are at `a` and `below`, rows `line` and steps `apart` bytes
-// apart.
-static inline void add_panels(__global const panel_t* a, __global const panel_t* below, long line, long apart,
-                              __global const panel_t* b, long blocks, __global const panel_t* next) {
-  __asm__ volatile("1:\n\t" STEP
-                   "addq $512, %[next]\n\t"
-                   "addq %[apart], %[a]\n\t"
-                   "addq %[apart], %[below]\n\t"
-                   "addq %[ahead], %[b]\n\t"
-                   "decq %[n]\n\t"
-                   "jnz 1b\n\t"
-                   : [a] "+r"(a), [below] "+r"(below), [b] "+r"(b), [n] "+r"(blocks), [next] "+r"(next)
-                   : [line] "r"(line), [row] "r"(128L), [apart] "r"(apart), [ahead] "r"(2048L * PARTS)
-                   : "memory", "cc");
-}
+// apart. The second part of A lies `second` bytes after the first.
+#define NETCL_ADD(name, second)                                                                                         \
+  static inline void name(__global const panel_t* a, __global const panel_t* below, long line, long apart,              \
+                          __global const panel_t* b, long blocks, __global const panel_t* next) {                       \
+    __asm__ volatile("1:\n\t" STEP(second) "addq $512, %[next]\n\taddq %[apart], %[a]\n\taddq %[apart], %[below]\n\t" \
+                                          "addq %[ahead], %[b]\n\tdecq %[n]\n\tjnz 1b\n\t"                          \
+                     : [a] "+r"(a), [below] "+r"(below), [b] "+r"(b), [n] "+r"(blocks), [next] "+r"(next)            \
+                     : [line] "r"(line), [row] "r"(128L), [apart] "r"(apart), [ahead] "r"(2048L * PARTS)             \
+                     : "memory", "cc"); \
+  }
+NETCL_ADD(add_panels, 2048)
+NETCL_ADD(add_rows_in_place, 64)
 #define SET_SUMS(SET, from) __asm__ volatile(EACH_TILE(SET)::[t] "r"(from), [row] "r"(128L) : "memory")
 
 // to = the product (+ the sums at `from`, unless it is null) of `blocks` steps. The rows of A lie `stride` elements

@@ -125,7 +125,7 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   if (p.slack == 0 && p.padded == p.in && from_type == c.source_type) return part;
   // A point holds all channels, or there is a plane per channel.
   const int64_t point = p.channels_last ? p.src.size(1) : 1, planes = p.images * p.src.size(1) / point;
-  const at::Tensor out = c.scratch(planes * volume(p.padded) * point + p.slack, c.source_type);
+  const at::Tensor out = c.scratch((planes * volume(p.padded) * point + p.slack) * c.numbers(), c.source_type);
   ConvPadParams a{};
   a.rows = planes * p.padded[0] * p.padded[1];
   a.rows_per_item = ceil_div<int64_t>(8192, p.padded[2] * point);
@@ -139,6 +139,7 @@ at::Tensor pad_images(const ConvContext& c, const ConvPadding& p) {
   for (int64_t* row : {&a.out_w, &a.in_w, &a.pad_w}) *row *= point;
   Defs defs = c.defs();
   defs.set("IN", dtype_tag(from_type)).set("OUT", dtype_tag(c.source_type));
+  if (c.numbers() > 1) defs.set("PARTS", c.numbers());
   kernel(c.device, "conv/conv_pad.cl", "conv_pad", defs)
       .launch(c.op, c.queue, row_elements(c.device, a.rows, a.rows_per_item, a.out_w), element_group(c.device),
               buf(part), buf(out), a);

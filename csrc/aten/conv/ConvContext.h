@@ -25,11 +25,15 @@ struct ConvContext {
   std::optional<EngineTile> engine;
   bool by_channels = false;  // contiguous tensors are copied to channels_last for the engine
   bool in_place = false;     // the engine reads the source without panels
+  bool split = false;        // the padded source is in the engine's parts
   std::optional<GroupTile> group;
   std::optional<UnitTile> unit;
 
   explicit ConvContext(const ConvCall& call);
 
+  // Numbers per element of the padded source.
+  int64_t numbers() const { return split ? engine->parts : 1; }
+  const char* source_tag() const { return split ? "bf16x2" : dtype_tag(source_type); }
   bool in_groups() const { return unit || group; }
   int64_t vectors(int64_t n) const { return engine || n > vec ? 2 : 1; }
   int64_t nr(int64_t n) const { return unit ? unit->width() : group ? group->width() : vectors(n) * vec; }

@@ -102,6 +102,7 @@ ConvPass first_pass(const ConvContext& c, const ConvCall& call, Residues& residu
   p.weight = call.w;
   p.bias = call.bias.defined() ? call.bias.to(c.acc).contiguous() : call.bias;
   p.out = call.result();
+  p.numbers = c.numbers();
   return p;
 }
 
@@ -171,7 +172,8 @@ void run_weight_passes(const ConvContext& c, const ConvCall& call, int64_t scrat
       sum = step < g.images ? c.scratch(numel) : parts;
     }
     const at::Tensor source = pad_images(c, {x, first, images, g.in, g.padding, padded, source_last});
-    run(c, {g, images, first, padded, source, call.y, slices, at_once ? dw : parts, call.channels_last, source_last});
+    run(c, {g, images, first, padded, source, call.y, slices, at_once ? dw : parts, call.channels_last, source_last,
+            c.numbers()});
     if (at_once) continue;
     const int64_t per_item = tuning(c.device).conv_sums;
     kernel(c.device, "conv/conv_sum.cl", "conv_sum", c.defs().set("OUT", dtype_tag(dw.scalar_type())))

@@ -19,15 +19,16 @@ struct ConvPass {
   ConvDims ker, ker_first, ker_step;
   int64_t w_out, w_in, w_point, w_group;  // strides of the weight: between channels, positions in the kernel, groups
   bool channels_last;
+  int64_t numbers = 1;  // per element of the source
   at::Tensor source, weight, bias, out;
 
   int64_t pixels() const { return images * volume(grid); }
   int64_t k() const { return c_in * volume(taps); }
   // Strides of the source and of the result.
-  int64_t source_image() const { return groups * c_in * volume(padded); }
-  int64_t source_group() const { return channels_last ? c_in : c_in * volume(padded); }
+  int64_t source_image() const { return groups * c_in * volume(padded) * numbers; }
+  int64_t source_group() const { return channels_last ? c_in * numbers : c_in * volume(padded); }
   int64_t source_channel() const { return channels_last ? 1 : volume(padded); }
-  int64_t source_point() const { return channels_last ? groups * c_in : 1; }
+  int64_t source_point() const { return channels_last ? groups * c_in * numbers : 1; }
   int64_t out_image() const { return groups * c_out * volume(dst); }
   int64_t out_group() const { return channels_last ? c_out : c_out * volume(dst); }
   int64_t out_channel() const { return channels_last ? 1 : volume(dst); }
@@ -64,11 +65,12 @@ struct ConvWeightPass {
   int64_t slices;
   at::Tensor out;
   bool channels_last, source_last;  // memory formats of the gradients, and of the source
+  int64_t numbers;                  // per element of the source
 
-  int64_t source_image() const { return g.groups * g.c_in * volume(padded); }
-  int64_t source_group() const { return source_last ? g.c_in : g.c_in * volume(padded); }
+  int64_t source_image() const { return g.groups * g.c_in * volume(padded) * numbers; }
+  int64_t source_group() const { return source_last ? g.c_in * numbers : g.c_in * volume(padded); }
   int64_t source_channel() const { return source_last ? 1 : volume(padded); }
-  int64_t source_point() const { return source_last ? g.groups * g.c_in : 1; }
+  int64_t source_point() const { return source_last ? g.groups * g.c_in * numbers : 1; }
   int64_t result_image() const { return g.groups * g.c_out * volume(g.out); }
   int64_t result_group() const { return channels_last ? g.c_out : g.c_out * volume(g.out); }
   int64_t result_channel() const { return channels_last ? 1 : volume(g.out); }
@@ -78,6 +80,10 @@ struct ConvWeightPass {
   }
   // The order is that of the weight's elements.
   MixedRadix source_taps() const {
+    constexpr int64_t kBlock = EngineTile::kUnroll;
+    const int64_t column = g.dilation[2] * source_point(), line = g.dilation[1] * padded[2] * source_point();
+    if (numbers > 1)  // of a plane
+      return {{g.kernel[1], g.kernel[2], g.c_in / kBlock, kBlock}, {line, column, kBlock * numbers, 1}};
     const ConvGrid taps{g.c_in, source_channel(), g.kernel, padded, g.dilation, source_point()};
     return channels_last ? taps.others_first() : taps.points_first();
   }

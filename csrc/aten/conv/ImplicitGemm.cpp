@@ -200,7 +200,7 @@ void multiply_blocks(const ConvContext& c, const GatheredProduct& p) {
   const int64_t want = enough_items(c.device, 16);
   g.m_tiles = round_up<int64_t>(std::clamp<int64_t>(tiles * across / want, 1, tiles), kBlockTiles);
   Defs defs = c.tile_defs(g.n, p.taps.type());
-  defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
+  defs.set("IN", c.source_tag()).set("OUT", dtype_tag(p.out_dtype));
   kernel(c.device, "conv/conv_gemm.cl", "conv_gemm_blocks", defs)
       .launch(c.op, c.queue,
               {size_t(ceil_div(tiles, g.m_tiles)), size_t(ceil_div<int64_t>(g.n_panels, kBlockPanels)),
@@ -222,7 +222,7 @@ void multiply(const ConvContext& c, GatheredProduct p) {
   if (c.engine && !g.line)
     rows = c.panels(c.panel(c.mr, g.k_slice) * static_cast<int64_t>(global.x * global.y * global.z));
   Defs defs = c.tile_defs(g.n, p.taps.type());
-  defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
+  defs.set("IN", c.source_tag()).set("OUT", dtype_tag(p.out_dtype));
   if (p.patches) defs.set("PATCHES", 1);
   kernel(c.device, "conv/conv_gemm.cl", "conv_gemm", defs)
       .launch(c.op, c.queue, global, {1, 1, 1}, p.x, buf(p.taps.data), buf(p.packed.data), buf_or_null(p.bias), p.out,
@@ -250,7 +250,7 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
   };
   // Either operand can be packed. Few pixels are cheaper to pack than many weights: measured for four times fewer
   // pixels, or eight times if the weight is read across its rows.
-  if (pixels * (p.w_out > p.w_in ? 4 : 8) <= p.c_out) {
+  if (c.numbers() == 1 && pixels * (p.w_out > p.w_in ? 4 : 8) <= p.c_out) {
     const at::Tensor w = p.weight.to(c.source_type);
     g.m = p.c_out;
     g.n = pixels;
@@ -271,7 +271,8 @@ void gemm_pass(const ConvContext& c, const ConvPass& p) {
     g.out_rows = p.result_pixels();
     g.out_cols = out_channels;
     const int64_t points = round_up((p.grid[1] - 1) * p.padded[2] + p.grid[2], c.mr);
-    if (c.in_place && x_taps.contiguous % EngineTile::kUnroll == 0 && p.images * points <= 2 * pixels) {
+    const bool fits = x_taps.contiguous % EngineTile::kUnroll == 0 && p.images * points <= 2 * pixels;
+    if (c.numbers() > 1 || (c.in_place && fits)) {
       g.line = p.padded[2];
       g.m = p.images * points;
       g.rows = {{1, 1, p.images, points}, {0, 0, p.source_image(), p.source_point()}};
@@ -373,23 +374,44 @@ Products products(const ConvCall& call) {
   return 4 * pixels <= n ? Products{n, n, pixels, g.groups} : Products{n, pixels, n, g.groups};
 }
 
-// An engine packs the channels of a pixel as blocks, or reads them in place, so copies in channels_last pay unless it
-// packs and the weight is larger than the images. half in two parts needs them, and enough columns (convolution of 128
-// channels of 28 x 28, 2026-11-28: 4.2 ms, 6.9 in float; of 64 channels of 56 x 56 as in float).
+// Whether the lines of the padded source, which an engine reads in tiles of `rows` points, are mostly pixels.
+bool mostly_pixels(const ConvCall& call, int64_t rows) {
+  const ConvDims& grid = call.forward() ? call.g.out : call.g.in;
+  ConvDims zeros;  // of a line or a plane
+  for (int d = 0; d < 3; d++) {
+    zeros[d] = call.g.dilation[d] * (call.g.kernel[d] - 1);
+    if (call.g.stride[d] > 1 || call.g.padding[d] > zeros[d]) return false;
+  }
+  return round_up((grid[1] - 1) * (grid[2] + zeros[2]) + grid[2], rows) <= 2 * grid[1] * grid[2];
+}
+
+// An engine packs the channels of a pixel as blocks, or reads them in place, so copies in channels_last pay unless the
+// weight is much larger than the images, or larger and packed. half in two parts needs them; if it is packed, it also
+// needs enough columns. 2026-11-29, milliseconds of a convolution of float, half and bfloat16: 64 channels of 56 x 56
+// 28.9, 15.8, 8.6; 128 of 28 x 28 12.7, 5.4, 2.7; 512 of 7 x 7 13.0, 7.3, 3.3, and 12.9, 4.9 without copies.
 void set_format(ConvContext& c, const ConvCall& call, int64_t columns) {
   constexpr int64_t kLeastSplit = 128;
   const ConvGeometry& g = call.g;
   if (!c.engine) return;
+  const bool split = c.engine->parts > 1, gradient = call.direction == ConvDirection::kWeightGradient;
   const auto blocks = [](int64_t channels) { return channels % EngineTile::kUnroll == 0; };
   const bool formats = call.x.dim() >= 4 && volume(g.kernel) > 1, whole = blocks(g.c_in) && blocks(g.c_out);
   const bool rows = call.forward() && g.stride[2] > 1 && g.c_in * g.kernel[2] >= 16 && blocks(g.c_out);
-  const bool large = 2 * g.images * volume(g.out) >= g.c_out * volume(g.kernel);
-  if (c.engine->parts > 1 && !(formats && whole && large && columns >= kLeastSplit)) return c.engine.reset();
+  const auto has_images = [&](int64_t factor) {
+    return factor * g.images * volume(g.out) >= g.c_out * volume(g.kernel);
+  };
   // Rows of pixels that are a line of the padded image, with whole blocks of channels, need no panels.
-  const bool tiles = c.engine->rows > 8 && c.engine->parts == 1 && (!call.forward() || volume(g.stride) == 1);
-  const bool lines = tiles && formats && whole && g.in[0] == 1 && g.kernel[0] == 1;
-  c.by_channels = !call.channels_last && formats && ((lines && call.forward()) || (large && (whole || rows)));
-  c.in_place = lines && (call.channels_last || c.by_channels);
+  const bool planes = formats && whole && g.in[0] == 1 && g.kernel[0] == 1 && c.engine->rows > 8;
+  const bool lines =
+      planes && !gradient && (split ? mostly_pixels(call, c.engine->rows) : !call.forward() || volume(g.stride) == 1);
+  const bool pays = has_images(2) && formats && (whole || rows);
+  c.by_channels = !call.channels_last && (pays || (has_images(8) && (lines || (split && planes))));
+  const bool last = call.channels_last || c.by_channels;
+  c.in_place = lines && last;
+  c.split = split && planes && last && (lines || gradient);
+  if (!split || c.split || (pays && whole && columns >= kLeastSplit)) return;
+  c.engine.reset();
+  c.by_channels = false;
 }
 
 ConvContext product_context(const ConvCall& call, const Products& p) {

@@ -386,8 +386,8 @@ bool mostly_pixels(const ConvCall& call, int64_t rows) {
 }
 
 // An engine packs the channels of a pixel as blocks, or reads them in place, so copies in channels_last pay unless the
-// weight is much larger than the images, or larger and packed. half in two parts needs them; if it is packed, it also
-// needs enough columns. 2026-11-29, milliseconds of a convolution of float, half and bfloat16: 64 channels of 56 x 56
+// weight is much larger than the images, or larger and packed. half in two parts needs them, and enough
+// channels. 2026-11-29, milliseconds of a convolution of float, half and bfloat16: 64 channels of 56 x 56
 // 28.9, 15.8, 8.6; 128 of 28 x 28 12.7, 5.4, 2.7; 512 of 7 x 7 13.0, 7.3, 3.3, and 12.9, 4.9 without copies.
 void set_format(ConvContext& c, const ConvCall& call, int64_t columns) {
   constexpr int64_t kLeastSplit = 128;
@@ -404,14 +404,14 @@ void set_format(ConvContext& c, const ConvCall& call, int64_t columns) {
   const bool planes = formats && whole && g.in[0] == 1 && g.kernel[0] == 1 && c.engine->rows > 8;
   const bool lines =
       planes && !gradient && (split ? mostly_pixels(call, c.engine->rows) : !call.forward() || volume(g.stride) == 1);
+  const bool wide = columns >= kLeastSplit, deep = !gradient && 4 * g.c_in * g.c_out >= kLeastSplit * kLeastSplit;
+  const bool splits = split && planes && (lines || gradient) && (call.channels_last || wide || deep);
   const bool pays = has_images(2) && formats && (whole || rows);
-  c.by_channels = !call.channels_last && (pays || (has_images(8) && (lines || (split && planes))));
-  const bool last = call.channels_last || c.by_channels;
+  const bool last = call.channels_last || pays || (has_images(8) && (lines || splits));
+  c.split = splits && last;
+  if (split && !c.split && !(pays && whole && wide)) return c.engine.reset();
+  c.by_channels = last && !call.channels_last;
   c.in_place = lines && last;
-  c.split = split && planes && last && (lines || gradient);
-  if (!split || c.split || (pays && whole && columns >= kLeastSplit)) return;
-  c.engine.reset();
-  c.by_channels = false;
 }
 
 ConvContext product_context(const ConvCall& call, const Products& p) {

@@ -1,6 +1,7 @@
 """Element-wise operators: PyTorch's OpInfo samples compared with the CPU, without fallback; special values; unusual
 layouts."""
 
+import itertools
 import math
 import warnings
 
@@ -214,6 +215,18 @@ class TestPointwise(TestCase):
                 self.assertEqual(torch.where(dx > dy, dx, 0), torch.where(x > y, x, 0))
                 self.assertEqual(torch.where(dx > dy, 0, dx), torch.where(x > y, 0, x))
                 self.assertEqual(torch.addcmul(dx, dx, dy), torch.addcmul(x, x, y))
+
+    def test_few_rows_or_columns_across(self, device):
+        """Tiles that are not full: vectors of 16 rows end within the memory, and only the wanted ones are written."""
+        sizes = (1, 2, 9, 15, 16, 17, 31, 49)
+        for dtype, rows, columns in itertools.product((torch.uint8, torch.half, torch.float), sizes, sizes):
+            x = torch.arange(3 * rows * columns).view(3, rows, columns).to(dtype)
+            y = torch.full((3, columns + 1, rows), 7, dtype=dtype, device=device)
+            y[:, :columns].copy_(x.to(device).mT)
+            self.assertEqual(y[:, :columns], x.mT, rtol=0, atol=0)
+            self.assertEqual(y[:, columns], torch.full((3, rows), 7, dtype=dtype), rtol=0, atol=0)
+            y[:, :columns] += x.to(device).mT
+            self.assertEqual(y[:, :columns], x.mT + x.mT, rtol=0, atol=0)
 
     def test_operands_across_rows(self, device):
         # These shapes are processed in tiles of 16 columns and rows, or in slightly larger ones.

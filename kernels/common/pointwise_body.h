@@ -250,25 +250,33 @@ __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS)
 #if VEC == 16 && NIN > 0 && !defined(ACC_COMPLEX) && !defined(DENSE)
 #include "common/transpose.h"
 // If the columns of an input are dense (rows are the first outer dimension), 16 x 16 elements are read as vectors down
-// the columns and transposed in registers.
+// the columns and transposed in registers. Fewer rows are also read so, unless a vector may end beyond the last column.
+enum { kTileAhead = 512 };  // bytes: processors do not foresee the next lines of 16 columns
 #define ACROSS(k)                                     \
   (O.stride[0][NOUT + k] == sizeof(STORAGE(IN##k)) && \
    !(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || L.inner[NOUT + k] == 0 || L.inner[NOUT + k] == kStrideImmediate))
 #define IN_ACROSS(k) const bool across##k = ACROSS(k);
-#define IN_TILE(k)                                                                                                \
-  VT tile##k[16];                                                                                                 \
-  if (across##k) {                                                                                                \
-    UNROLL for (int c = 0; c < 16; c++)                                                                           \
-      tile##k[c] = READ_VEC(IN##k, i##k##_buf + i##k##_off + place.off[NOUT + k] + (at + c) * L.inner[NOUT + k]); \
-    TRANSPOSE16(VT, tile##k)                                                                                      \
+#define IN_FITS(k)      \
+  fits &= !across##k || \
+          (L.n - at - lanes) * L.inner[NOUT + k] >= (place.at[0] + 16 - O.size[0]) * (long)sizeof(STORAGE(IN##k));
+#define IN_TILE(k)                                                                                      \
+  VT tile##k[16];                                                                                       \
+  if (across##k) {                                                                                      \
+    UNROLL for (int c = 0; c < 16; c++) {                                                               \
+      __global const uchar* from =                                                                      \
+          i##k##_buf + i##k##_off + place.off[NOUT + k] + (at + min(c, lanes - 1)) * L.inner[NOUT + k]; \
+      tile##k[c] = READ_VEC(IN##k, from);                                                               \
+      FETCH_LINE(from + kTileAhead);                                                                    \
+    }                                                                                                   \
+    TRANSPOSE16(VT, tile##k)                                                                            \
   }
 #define IN_READ_TILE(k)                                                                                           \
   const VT x##k = across##k ? tile##k[r]                                                                          \
                             : read##k(i##k##_buf + i##k##_off + place.off[NOUT + k] + r * O.stride[0][NOUT + k] + \
                                           at * L.inner[NOUT + k],                                                 \
-                                      L.inner[NOUT + k], VEC, IMMEDIATE(L.immediate[k]));
+                                      L.inner[NOUT + k], lanes, IMMEDIATE(L.immediate[k]));
 #define OUT_WRITE_TILE(k) \
-  write##k(o##k##_buf + o##k##_off + place.off[k] + r * O.stride[0][k] + at * L.inner[k], L.inner[k], VEC, r##k);
+  write##k(o##k##_buf + o##k##_off + place.off[k] + r * O.stride[0][k] + at * L.inner[k], L.inner[k], lanes, r##k);
 
 __kernel void across(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS) {
   EACH_SCALAR(SPLAT)
@@ -280,9 +288,13 @@ __kernel void across(BUFS const PointwiseParams L, const PointwiseOuter O SCALAR
   for (place_t place = place_of(&O, L.ndim, row); row < last; row += height) {
     height = min(min(16L, last - row), O.size[0] - place.at[0]);
     long at = begin;
-    for (; height == 16 && at + 16 <= end; at += 16) {
+    for (; at < end; at += 16) {
+      const int lanes = (int)min(16L, end - at);
+      bool fits = true;
+      EACH_IN(IN_FITS)
+      if (!fits) break;
       EACH_IN(IN_TILE)
-      for (int r = 0; r < 16; r++) {
+      for (int r = 0; r < height; r++) {
         EACH_IN(IN_READ_TILE)
         DECLARE_R1
         const VT r0 = RESULT;

@@ -404,8 +404,8 @@ void set_format(ConvContext& c, const ConvCall& call, int64_t columns) {
   const bool planes = formats && whole && g.in[0] == 1 && g.kernel[0] == 1 && c.engine->rows > 8;
   const bool lines =
       planes && !gradient && (split ? mostly_pixels(call, c.engine->rows) : !call.forward() || volume(g.stride) == 1);
-  const bool wide = columns >= kLeastSplit, deep = !gradient && 4 * g.c_in * g.c_out >= kLeastSplit * kLeastSplit;
-  const bool splits = split && planes && (lines || gradient) && (call.channels_last || wide || deep);
+  const bool wide = columns >= kLeastSplit;
+  const bool splits = split && planes && (lines || (gradient && (call.channels_last || wide)));
   const bool pays = has_images(2) && formats && (whole || rows);
   const bool last = call.channels_last || pays || (has_images(8) && (lines || splits));
   c.split = splits && last;

@@ -251,7 +251,9 @@ __kernel void rows(BUFS const PointwiseParams L, const PointwiseOuter O SCALARS)
 #include "common/transpose.h"
 // If the columns of an input are dense (rows are the first outer dimension), 16 x 16 elements are read as vectors down
 // the columns and transposed in registers. Fewer rows are also read so, unless a vector may end beyond the last column.
-enum { kTileAhead = 512 };  // bytes: processors do not foresee the next lines of 16 columns
+// Bytes ahead: processors do not foresee the next lines of 16 columns. Of columns that lie a power of two apart, those
+// lines would evict each other.
+enum { kTileAhead = 512 };
 #define ACROSS(k)                                     \
   (O.stride[0][NOUT + k] == sizeof(STORAGE(IN##k)) && \
    !(L.inner[NOUT + k] == sizeof(STORAGE(IN##k)) || L.inner[NOUT + k] == 0 || L.inner[NOUT + k] == kStrideImmediate))
@@ -259,16 +261,17 @@ enum { kTileAhead = 512 };  // bytes: processors do not foresee the next lines o
 #define IN_FITS(k)      \
   fits &= !across##k || \
           (L.n - at - lanes) * L.inner[NOUT + k] >= (place.at[0] + 16 - O.size[0]) * (long)sizeof(STORAGE(IN##k));
-#define IN_TILE(k)                                                                                      \
-  VT tile##k[16];                                                                                       \
-  if (across##k) {                                                                                      \
-    UNROLL for (int c = 0; c < 16; c++) {                                                               \
-      __global const uchar* from =                                                                      \
-          i##k##_buf + i##k##_off + place.off[NOUT + k] + (at + min(c, lanes - 1)) * L.inner[NOUT + k]; \
-      tile##k[c] = READ_VEC(IN##k, from);                                                               \
-      FETCH_LINE(from + kTileAhead);                                                                    \
-    }                                                                                                   \
-    TRANSPOSE16(VT, tile##k)                                                                            \
+#define IN_TILE(k)                                                                          \
+  VT tile##k[16];                                                                           \
+  if (across##k) {                                                                          \
+    const long step = L.inner[NOUT + k], ahead = step % 4096 ? kTileAhead : 0;              \
+    __global const uchar* from = i##k##_buf + i##k##_off + place.off[NOUT + k] + at * step; \
+    UNROLL for (int c = 0; c < 16; c++) {                                                   \
+      tile##k[c] = READ_VEC(IN##k, from);                                                   \
+      FETCH_LINE(from + ahead);                                                             \
+      from += c + 1 < lanes ? step : 0;                                                     \
+    }                                                                                       \
+    TRANSPOSE16(VT, tile##k)                                                                \
   }
 #define IN_READ_TILE(k)                                                                                           \
   const VT x##k = across##k ? tile##k[r]                                                                          \

@@ -221,11 +221,11 @@ void check_pairs(const char* op, std::initializer_list<IntArrayRef> args) {
   for (const auto& a : args) TORCH_CHECK(a.size() == 2, op, ": expected pairs of sizes, but got ", a);
 }
 
-// Copies (unfold) or sums up (fold) the elements of windows to out, whose rows have `width` elements of `each` reads.
+// Unfolds or folds. The rows of out have `width` elements, each of which reads at most `each` elements of self.
 Tensor& move_windows(bool unfolds, const Tensor& self, Tensor& out, const at::DimVector& sizes, UnfoldParams p,
                      int64_t width, int64_t each) {
   const char* op = unfolds ? "aten::im2col" : "aten::col2im";
-  check_out(op + 6, out, self.options());
+  check_out(unfolds ? "im2col" : "col2im", out, self.options());
   at::native::resize_output(out, sizes);
   if (out.numel() == 0) return out;
   const c10::DeviceGuard guard(self.device());

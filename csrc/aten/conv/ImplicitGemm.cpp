@@ -200,7 +200,7 @@ void multiply_blocks(const ConvContext& c, const GatheredProduct& p) {
   const int64_t want = enough_items(c.device, 16);
   g.m_tiles = round_up<int64_t>(std::clamp<int64_t>(tiles * across / want, 1, tiles), kBlockTiles);
   Defs defs = c.tile_defs(g.n, p.taps.type());
-  defs.set("IN", c.source_tag()).set("OUT", dtype_tag(p.out_dtype));
+  defs.set("IN", dtype_tag(c.source_type)).set("OUT", dtype_tag(p.out_dtype));
   kernel(c.device, "conv/conv_gemm.cl", "conv_gemm_blocks", defs)
       .launch(c.op, c.queue,
               {size_t(ceil_div(tiles, g.m_tiles)), size_t(ceil_div<int64_t>(g.n_panels, kBlockPanels)),

@@ -294,7 +294,7 @@ class TestProducts(TestCase):
                     self.assertEqual(actual.cpu(), expected.to(dtype), atol=0, rtol=0)
         self.assert_used()
 
-    def test_convolution_of_infinite_halves(self):
+    def test_convolution_of_infinite_halves_amx(self):
         # In two parts, Inf stays Inf and NaN stays NaN, and no other pixel changes.
         self.use("amx")
         x, w = whole((2, 32, 14, 14), 1, torch.float32, 300), whole((64, 32, 3, 3), 2, torch.float32)

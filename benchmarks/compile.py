@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from tqdm import tqdm
 
 from . import report
@@ -104,6 +105,14 @@ def residual_norm(x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor) -
     return F.layer_norm(residual + F.dropout(x + bias, 0.1), [1024])
 
 
+def sliding_window(device: str, compiled: bool) -> Run:
+    """flex_attention of 4,096 tokens, each of which sees the last 256; eager mode computes all scores."""
+    q, k, v = (torch.randn(1, 4, 4096, 64).to(device) for _ in range(3))
+    blocks = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < 256), None, None, 4096, 4096, device=device)
+    function = torch.compile(flex_attention) if compiled else flex_attention
+    return lambda: function(q, k, v, block_mask=blocks)
+
+
 def small(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return F.layer_norm(F.gelu(x * a + b) + x, [32])
 
@@ -127,6 +136,7 @@ def cases(n: int = 1 << 24) -> Iterator[Pair]:
     fused = {"of_eager": (0.7, 0.7)}
     yield Pair("compile/add_norm_gelu", pair(lambda x, y: F.gelu(F.layer_norm(x + y, [1024])), rows, rows), **fused)
     yield Pair("compile/bias_dropout_residual_norm", pair(residual_norm, rows, (1024,), rows), **fused)
+    yield Pair("compile/flex_window", sliding_window, of_eager=(0.25, 0.25), over_cpu=(1.0, 1.0))
     for name in ("mlp", "resnet18_64", "lstm", "gpt"):
         yield Pair(f"compile/step_{name}", step(name), of_eager=(0.85, 0.85), over_cpu=(1.0, 1.0))
     yield Pair("compile/step_gpt_bfloat16", step("gpt", torch.bfloat16), of_eager=(0.8, 0.8), over_cpu=(1.0, 1.0))

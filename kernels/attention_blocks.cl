@@ -28,7 +28,7 @@ static inline ST exponentials(__global ST* s, long n, long padded, ST* top, ST* 
 }
 
 __kernel void attention_blocks(BUF(out), BUF(lse), BUF(scratch), BUF(q), BUF(k), BUF(v),
-                               BIAS_PARAM const FlashParams P) {
+                               BIAS_PARAM MODIFIED_PARAMS const FlashParams P) {
   const long deep = PADDED_K(P.depth), key_deep = PADDED_K(P.keys), wide = UP(P.width, NR);
   const long q_panels = (P.queries + MR - 1) / MR, k_panels = (P.keys + NR - 1) / NR;
   const long blocks = (q_panels + PANELS - 1) / PANELS;
@@ -51,9 +51,12 @@ __kernel void attention_blocks(BUF(out), BUF(lse), BUF(scratch), BUF(q), BUF(k),
       sum[r] = 0;
     }
     clear(O, QROWS * wide);
+    IF_MODIFIED(__global const uchar* seen = SEEN_ROW(b, h);)
     for (long k0 = 0; k0 < limit; k0 += kAttentionKeys) {
       const long keys = min((long)kAttentionKeys, limit - k0), padded = (keys + 31) & ~31L, key_depth = PADDED_K(keys);
-      for (long j = 0; j < keys; j += NR)
+      IF_MODIFIED(if (!any_seen(seen, &P, row0, row0 + rows, k0, k0 + keys)) continue;)
+      for (long j = 0; j < keys; j += NR) {
+        IF_MODIFIED(if (!any_seen(seen, &P, row0, row0 + rows, k0 + j, min(k0 + j + NR, k0 + keys))) continue;)
         for (int i = 0; i < panels; i++) {
           micro_kernel(Q + i * deep * MR * PARTS, K + (k0 + j) * deep * PARTS, deep, NR, t);
           __global ST* to = S + i * MR * kAttentionKeys + j;
@@ -62,6 +65,7 @@ __kernel void attention_blocks(BUF(out), BUF(lse), BUF(scratch), BUF(q), BUF(k),
             PUT(t[2 * r + 1] * P.scale, to, VEC);
           }
         }
+      }
       for (int r = 0; r < rows; r++) {
         __global ST* s = S + r * kAttentionKeys;
         const long n = P.causal ? clamp(row0 + r + 1 - k0, 0L, keys) : keys;
@@ -70,6 +74,12 @@ __kernel void attention_blocks(BUF(out), BUF(lse), BUF(scratch), BUF(q), BUF(k),
         long x = 0;
         for (; P.bias_k == 1 && x + VEC <= n; x += VEC) PUT(AT(s, x) + LOAD(BIAS, ACC, VEC, add, x), s, x);
         for (; x < n; x++) s[x] += LOAD(BIAS, ACC, 1, add, x * P.bias_k);
+#endif
+#ifdef MODIFIED
+        EACH_VECTOR(x, n) {
+          const int state = seen[(row0 + r) / P.q_block * P.seen_q + (k0 + x) / P.k_block];
+          PUT(modify(AT(s, x), state, b, h, row0 + r, k0 + x, (int)min((long)VEC, n - x) GIVEN), s, x);
+        }
 #endif
         factor[r] = exponentials(s, n, padded, &top[r], &sum[r]);
       }

@@ -88,17 +88,26 @@ typedef struct {
   __global ST *p, *ds;  // probabilities, and the gradients of the scores
   __global const ST* lse;
   const ST* delta;
-  long q0, rows, k0, n;
+  long q0, rows;
+  IF_MODIFIED(long b, h; __global const uchar* seen;)
+  long k0, n;
 #ifdef BIAS
   __global const STORAGE(BIAS)* bias;  // of query q0
 #endif
 } block_t;
 
+// Whether a query of the tile of row i and column j may see one of its keys.
+static inline int is_seen(const FlashParams* P, const block_t* B, long i, long j) {
+  const long q = B->q0 + i, k = B->k0 + j;
+  IF_MODIFIED(if (!any_seen(B->seen, P, q, min(q + MR, B->q0 + B->rows), k, min(k + NR, B->k0 + B->n))) return 0;)
+  return !P->causal || k < q + MR;
+}
 // Writes the tile of row i and column j from its scores and the gradients of its probabilities.
 static inline void store_scores(const FlashParams* P, const block_t* B, const VT* score, const VT* grad, long i,
-                                long j) {
+                                long j CAPTURED) {
   for (long r = i; r < min(i + MR, B->rows); r++) {
     const ST shift = B->lse[r] == -INFINITY ? INFINITY : B->lse[r];
+    IF_MODIFIED(__global const uchar* blocks_seen = B->seen + (B->q0 + r) / P->q_block * P->seen_q;)
     for (int side = 0; side < 2; side++) {
       const long at = j + side * VEC, seen = (P->causal ? min(B->n, B->q0 + r + 1 - B->k0) : B->n) - at;
       VT p = (VT)(0), ds = (VT)(0);
@@ -107,8 +116,14 @@ static inline void store_scores(const FlashParams* P, const block_t* B, const VT
 #ifdef BIAS
         x += load_bias(B->bias + r * P->bias_q + (B->k0 + at) * P->bias_k, P->bias_k, seen);
 #endif
+#ifdef MODIFIED
+        const int lanes = (int)min((long)VEC, seen), state = blocks_seen[(B->k0 + at) / P->k_block];
+        const VT raw = x;
+        x = modify(x, state, B->b, B->h, B->q0 + r, B->k0 + at, lanes GIVEN);
+#endif
         p = first_lanes(EXP_BELOW(x - shift), seen);
         ds = first_lanes(p * (grad[2 * (r - i) + side] - B->delta[r]), seen);
+        IF_MODIFIED(ds = p == 0 ? 0 : score_grad(raw, ds, B->b, B->h, B->q0 + r, B->k0 + at, lanes GIVEN);)
       }
       PUT(p, B->p, r * KEYS + at);
       PUT(ds, B->ds, r * KEYS + at);
@@ -124,7 +139,7 @@ static inline void store_scores(const FlashParams* P, const block_t* B, const VT
   next += UP(size, 64);
 
 __kernel void attention_blocks_backward(BUF(dq), BUF(dk), BUF(dv), BUF(scratch), QKV, RESULTS,
-                                        BIAS_PARAM const FlashParams P) {
+                                        BIAS_PARAM IF_MODIFIED(BUF(grad_lse), ) MODIFIED_PARAMS const FlashParams P) {
   const long deep = PADDED_K(P.depth), wide_deep = PADDED_K(P.width), key_deep = PADDED_K(P.keys);
   const long depth = UP(P.depth, NR), width = UP(P.width, NR), sharing = P.heads / P.kv_heads;
   __global ST* next = PTR(scratch, ST) + get_global_id(0) * P.scratch;
@@ -167,22 +182,25 @@ __kernel void attention_blocks_backward(BUF(dq), BUF(dk), BUF(dv), BUF(scratch),
       pack_left(grad, g_left);
       pack_right(transposed(grad), ROWS, g_rows);
       for (long r = 0; r < rows; r++)
-        delta[r] = dot_product(HEAD_OF(out, b, h) + (q0 + r) * P.out.row, grad.at + r * grad.rs, P.width);
+        delta[r] = dot_product(HEAD_OF(out, b, h) + (q0 + r) * P.out.row, grad.at + r * grad.rs, P.width)
+            IF_MODIFIED(-PTR(grad_lse, const ST)[(b * P.heads + h) * P.queries + q0 + r]);
       clear(DQ, ROWS * depth);
-      block_t B = {S, DS, PTR(lse, const ST) + (b * P.heads + h) * P.queries + q0, delta, q0, rows};
+      block_t B = {S,     DS, PTR(lse, const ST) + (b * P.heads + h) * P.queries + q0,
+                   delta, q0, rows IF_MODIFIED(, b, h, SEEN_ROW(b, h))};
 #ifdef BIAS
       B.bias = BIAS_ROW(b, h, q0, 0);
 #endif
       for (long k0 = 0; k0 < limit; k0 += KEYS) {
         const long n = min((long)KEYS, limit - k0);
+        IF_MODIFIED(if (!any_seen(B.seen, &P, q0, q0 + rows, k0, k0 + n)) continue;)
         B.k0 = k0;
         B.n = n;
         for (long j = 0; j < n; j += NR) EACH_PANEL(i, rows) {
-            if (!P.causal || k0 + j < q0 + i + MR) {
+            if (is_seen(&P, &B, i, j)) {
               micro_kernel(q_left + i * deep * PARTS, k_columns + (k0 + j) * deep * PARTS, deep, NR, s);
               micro_kernel(g_left + i * wide_deep * PARTS, v_columns + (k0 + j) * wide_deep * PARTS, wide_deep, NR, g);
             }
-            store_scores(&P, &B, s, g, i, j);
+            store_scores(&P, &B, s, g, i, j GIVEN);
           }
         const matrix_t pt = {S, 1, KEYS, n, rows}, ds = {DS, KEYS, 1, rows, n};
         add_product(pt, packed, g_rows, ROWS, P.width, DV + k0 * width);

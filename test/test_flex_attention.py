@@ -3,7 +3,7 @@
 import pytest
 import torch
 from common import DEVICE
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 pytestmark = pytest.mark.skipif(not torch.netcl.is_available(), reason="no OpenCL device")
 LENGTH = 48
@@ -71,6 +71,154 @@ def test_a_bias_that_is_read(compiled):
     everything = lambda b, h, i, j: j >= 0  # noqa: E731
     z = reference(*inputs(4), lambda s, b, h, i, j: s + bias, everything)
     torch.testing.assert_close(y.cpu(), z, atol=1e-5, rtol=1e-4)
+
+
+DOCUMENTS = torch.tensor([0, 5, 130, 131, 300])
+
+
+def document(length):
+    """The number of the document of each token."""
+    return torch.searchsorted(DOCUMENTS, torch.arange(length), right=True)
+
+
+def compared(mine, wanted, function, formula, atol=1e-5):
+    """Results and gradients of both, which are random for the operands in `mine`."""
+    y, z = function(*mine), formula(*wanted)
+    torch.testing.assert_close(y.cpu(), z, atol=atol, rtol=1e-4)
+    grad = torch.randn(z.shape)
+    y.backward(grad.to(DEVICE))
+    z.backward(grad)
+    for a, b in zip(mine, wanted, strict=True):
+        torch.testing.assert_close(a.grad.cpu(), b.grad, atol=10 * atol, rtol=1e-4)
+
+
+def operands(queries, keys, heads=(4, 2), batch=2, width=24):
+    torch.manual_seed(2)
+    shapes = [(batch, heads[0], queries, 16), (batch, heads[1], keys, 16), (batch, heads[1], keys, width)]
+    wanted = [torch.randn(s).requires_grad_() for s in shapes]
+    return [t.detach().to(DEVICE).requires_grad_() for t in wanted], wanted
+
+
+MASKS = {
+    "window": lambda h, i, j: (i >= j) & (i - j < 70),
+    "documents": lambda h, i, j: document(1000)[i] == document(1000)[j],
+    "one per head": lambda h, i, j: (i + 40 * h) >= j,
+    "some rows see nothing": lambda h, i, j: (i > 150) & (i >= j),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("sizes", [(300, 300), (129, 517)], ids=str)
+def test_blocks_are_skipped(mask, sizes):
+    """Blocks that no query sees, that all see, and that some see, of 128 and at the ends of other lengths. The kernel
+    takes no memory for all scores."""
+    documents = document(1000).to(DEVICE)
+    there = {
+        **MASKS,
+        "documents": lambda h, i, j: documents[i] == documents[j],
+    }[mask]
+    blocks = create_block_mask(lambda b, h, i, j: there(h, i, j), None, 4, *sizes, device=DEVICE)
+    function = torch.compile(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks, enable_gqa=True))
+    mine, wanted = operands(*sizes)
+
+    def formula(*given):
+        seen = MASKS[mask](torch.arange(4)[:, None, None], torch.arange(sizes[0])[:, None], torch.arange(sizes[1]))
+        some = seen.any(-1, keepdim=True)
+        return torch.where(some, reference(*given, SCORES["plain"], lambda b, h, i, j: seen | ~some), 0.0)
+
+    compared(mine, wanted, function, formula)
+
+
+def test_memory_is_linear():
+    length, heads = 1024, 2
+    blocks = create_block_mask(lambda b, h, i, j: i - j < 64, None, None, length, length, device=DEVICE)
+    function = torch.compile(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks), fullgraph=True)
+    mine, _ = operands(length, length, (heads, heads), 1, 16)
+    if torch.netcl.get_device_properties(0).device_class != "cpu":
+        pytest.skip("GPUs use the formula with all scores")
+    function(*mine).sum().backward()
+    before = torch.netcl.memory_allocated()
+    torch.netcl.reset_peak_memory_stats()
+    function(*mine).sum().backward()
+    assert torch.netcl.max_memory_allocated() - before < heads * length * length * 4
+
+
+def test_lists_without_a_function():
+    """A BlockMask may have lists alone."""
+    number, index = torch.tensor([[[1, 2]]], dtype=torch.int32), torch.tensor([[[[1, 0], [0, 1]]]], dtype=torch.int32)
+    blocks = BlockMask.from_kv_blocks(number.to(DEVICE), index.to(DEVICE), BLOCK_SIZE=32)
+    if torch.netcl.get_device_properties(0).device_class != "cpu":
+        pytest.skip("the formula with all scores asks the function alone, as PyTorch's does")
+    mine, wanted = operands(64, 64)
+    function = torch.compile(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks, enable_gqa=True))
+    seen = torch.ones(64, 64, dtype=torch.bool)
+    seen[:32, :32] = False
+    compared(mine, wanted, function, lambda *given: reference(*given, SCORES["plain"], lambda b, h, i, j: seen))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_captured_tensors(learned):
+    """Read by places, and by what was read; with a gradient, which the kernel leaves to the formula."""
+    bias, bucket = torch.randn(4, 200), torch.randint(200, (90,))
+    mine, wanted = operands(90, 90)
+    there, bucket_there = bias.to(DEVICE).requires_grad_(learned), bucket.to(DEVICE)
+    bias.requires_grad_(learned)
+
+    def score(s, b, h, i, j):
+        return s + there[h, bucket_there[j]] * (i - j) / 90 + there[b, j]
+
+    function = torch.compile(lambda q, k, v: flex_attention(q, k, v, score_mod=score, enable_gqa=True), fullgraph=True)
+
+    def formula(*given):
+        i, j = torch.arange(90)[:, None], torch.arange(90)
+        added = bias[:, bucket][:, None] * (i - j) / 90 + bias[:2, None, None, :90]
+        return reference(*given, lambda s, b, h, i, j: s + added, lambda b, h, i, j: j >= 0)
+
+    compared(mine, wanted, function, formula)
+    if learned:
+        torch.testing.assert_close(there.grad.cpu(), bias.grad, atol=1e-4, rtol=1e-4)
+
+
+def test_an_index_out_of_range_is_reported():
+    places = torch.arange(64, device=DEVICE) + 3
+    bias = torch.zeros(64, device=DEVICE)
+    function = torch.compile(lambda q: flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + bias[places[j]]))
+    q = torch.randn(1, 1, 64, 16, device=DEVICE)
+    with pytest.raises(IndexError, match="flex_attention|compiled"):
+        function(q)
+        torch.netcl.synchronize()
+
+
+def test_the_logarithm_of_the_sums():
+    """return_lse, and its gradient."""
+    mine, wanted = operands(70, 70)
+
+    def formula(q, k, v):
+        scores = (q @ k.repeat_interleave(2, 1).mT / 4).tril()
+        seen = torch.ones(70, 70, dtype=torch.bool).tril()
+        return scores.masked_fill(~seen, float("-inf")).logsumexp(-1) + 0 * v.sum()
+
+    blocks = create_block_mask(causal, None, None, 70, 70, device=DEVICE)
+
+    def function(q, k, v):
+        out, lse = flex_attention(q, k, v, block_mask=blocks, enable_gqa=True, return_lse=True)
+        return lse + 0 * out.sum()
+
+    compared(mine, wanted, torch.compile(function), formula)
+
+
+def test_other_lengths():
+    """With dynamic shapes."""
+    function = torch.compile(
+        lambda q, k, v, blocks: flex_attention(q, k, v, block_mask=blocks, enable_gqa=True), dynamic=True
+    )
+    for length in (64, 200, 333):
+        blocks = create_block_mask(causal, None, None, length, length, device=DEVICE)
+        compared(
+            *operands(length, length),
+            lambda *given, blocks=blocks: function(*given, blocks),
+            lambda *given: reference(*given, SCORES["plain"], causal),
+        )
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])

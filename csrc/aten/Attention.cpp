@@ -16,7 +16,9 @@
 #include <cmath>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <unordered_map>
 
 #include "args/attention.h"
 #include "aten/FlashAttention.h"
@@ -24,8 +26,49 @@
 #include "aten/support/Library.h"
 #include "aten/support/Outputs.h"
 #include "aten/support/Rows.h"
+#include "runtime/Assertions.h"
+#include "runtime/ProgramCache.h"
 
 namespace netcl {
+
+// What flex_attention does to the scores: functions as text (torch_netcl/inductor/score_functions.py), the tensors that
+// they read, and which blocks of keys each block of queries sees.
+struct ScoreFunctions {
+  const std::string& source;
+  at::TensorList captured;
+  at::Tensor seen;  // (batches, heads, blocks of queries, blocks of keys) in bytes; the first two may be 1
+  int64_t q_block, k_block;
+
+  void set(FlashParams& p) const {
+    TORCH_CHECK_VALUE(seen.dim() == 4 && seen.size(2) * q_block >= p.queries && seen.size(3) * k_block >= p.keys,
+                      "flex_attention: a block mask of ", seen.sizes(), " blocks of ", q_block, " x ", k_block,
+                      " is too small for ", p.queries, " queries and ", p.keys, " keys");
+    for (const int i : {0, 1})
+      TORCH_CHECK_VALUE(seen.size(i) == 1 || seen.size(i) == (i ? p.heads : p.batches),
+                        "flex_attention: a block mask of ", seen.sizes(), " blocks for ", p.batches, " batches of ",
+                        p.heads, " heads");
+    p.seen_b = seen.size(0) == 1 ? 0 : seen.stride(0);
+    p.seen_h = seen.size(1) == 1 ? 0 : seen.stride(1);
+    p.seen_q = seen.stride(2);
+    p.q_block = q_block;
+    p.k_block = k_block;
+  }
+  // The kernel of a file with these functions before it.
+  Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs) const {
+    static auto& known = *new std::unordered_map<std::string, Kernel*>;
+    static std::mutex mutex;
+    const std::string options(defs.view()), key = c10::str(device.index(), options, name, source);
+    const std::lock_guard<std::mutex> lock(mutex);
+    Kernel*& k = known[key];
+    if (!k) {
+      std::string text = source + "#include \"" + file + "\"@";
+      std::replace(text.begin(), text.end(), '@', '\n');
+      k = &kernel_from_source(device, generated_source(text), name, options);
+    }
+    return *k;
+  }
+};
+
 namespace {
 
 using at::Tensor;
@@ -264,28 +307,33 @@ bool has_blocks(const FlashOperands& o, at::ArrayRef<Tensor> as_they_are) {
 }
 // Whether the compute units get about equal shares of as many blocks; if not, products share the work better.
 bool even_shares(const Device& dev, int64_t blocks) { return 7 * blocks >= 6 * round_up(blocks, enough_items(dev, 1)); }
+
 template <class... Args>
 void launch_blocks(const char* file, const char* name, const FlashOperands& o, const GemmArgs& product, int64_t items,
                    const FlashParams& p, const Args&... args) {
   Defs defs;
   const char* type = dtype_tag(o.q.scalar_type());
   define_panels(queue_of(o.q), product, defs.set("ACC", "f32").set("INA", "f32").set("OUT", type).set("ADD", type));
+  Device& dev = netcl::device_of(o.q);
   const auto launch = [&](const auto&... last) {
-    kernel(netcl::device_of(o.q), file, name, defs)
-        .launch(kAttentionOp, queue_of(o.q), {static_cast<size_t>(items)}, {1}, args..., last...);
+    Kernel& k = o.functions ? o.functions->kernel(dev, file, name, defs) : kernel(dev, file, name, defs);
+    k.launch(kAttentionOp, queue_of(o.q), {static_cast<size_t>(items)}, {1}, args..., last...);
   };
+  if (o.functions) {
+    c10::SmallVector<Buf, 16> bufs{buf(o.functions->seen)};
+    for (const Tensor& t : o.functions->captured) bufs.push_back(buf(t));
+    bufs.push_back(Buf{assert_buffer(dev)});
+    return launch(c10::ArrayRef<Buf>(bufs), assert_code(dev, "flex_attention"), p);
+  }
   if (!o.bias.defined()) return launch(p);
   defs.set("BIAS", dtype_tag(o.bias.scalar_type()));
   launch(buf(o.bias), p);
 }
 
-// Everything in one launch, after three that pack the operands: scores stay in the cache. Returns false if its kernel
-// does not take these operands.
-bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
+// Everything in one launch, after three that pack the operands: scores stay in the cache.
+void in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
   Device& dev = netcl::device_of(out);
   const Tensor &q = o.q, &k = o.k, &v = o.v;
-  const int64_t blocks = q.size(0) * q.size(1) * ceil_div(q.size(2), int64_t{kAttentionRows});
-  if (!has_blocks(o, {out}) || !even_shares(dev, blocks)) return false;
   GemmArgs scores{.m = q.size(2), .n = k.size(2), .k = q.size(3), .batch = {q.size(0), q.size(1)}, .may_narrow = true};
   scores.a = gemm_matrix(q);
   scores.b = transposed(gemm_matrix(k));
@@ -298,24 +346,32 @@ bool in_blocks(const FlashOperands& o, const Tensor& out, const Tensor& lse) {
   sums.b = gemm_matrix(v);
   const GemmPanels values = pack_right(kAttentionOp, queue_of(q), sums);
   FlashParams p = flash_params(o);
+  if (o.functions) o.functions->set(p);
   p.out = head_strides(out);
   const int64_t rows = round_up<int64_t>(kAttentionRows, queries.lines), wide = round_up(p.width, keys.lines);
   const int64_t items = std::min(p.batches * p.heads * ceil_div(p.queries, rows), enough_items(dev, 2));
   const Tensor scratch = at::empty({items * rows * (2 * kAttentionKeys + wide)}, lse.options());
   launch_blocks("attention_blocks.cl", "attention_blocks", o, scores, items, p, buf(out), buf(lse), buf(scratch),
                 buf(queries.data), buf(keys.data), buf(values.data));
-  return true;
+}
+bool serves_in_blocks(const FlashOperands& o, const Tensor& out) {
+  const int64_t blocks = o.q.size(0) * o.q.size(1) * ceil_div(o.q.size(2), int64_t{kAttentionRows});
+  return has_blocks(o, {out}) && even_shares(netcl::device_of(out), blocks);
 }
 
 // The gradients of query, key and value likewise; a work-item takes a head of the keys, and packs what it multiplies.
-std::optional<std::array<Tensor, 3>> backward_in_blocks(FlashOperands o, Tensor grad, Tensor out, const Tensor& lse) {
+bool serves_backward_in_blocks(const FlashOperands& o) {
+  return has_blocks(o, {}) && even_shares(netcl::device_of(o.q), o.q.size(0) * o.k.size(1));
+}
+std::array<Tensor, 3> backward_in_blocks(FlashOperands o, Tensor grad, Tensor out, const Tensor& lse,
+                                         const Tensor& grad_lse = {}) {
   const Device& dev = netcl::device_of(out);
   const int64_t heads = o.q.size(0) * o.k.size(1);
-  if (!has_blocks(o, {}) || !even_shares(dev, heads)) return {};
   for (Tensor* t : {&o.q, &o.k, &o.v, &out, &grad})
     if (t->stride(3) != 1) *t = t->contiguous();
   const Tensor dq = at::empty_like(o.q), dk = at::empty_like(o.k), dv = at::empty_like(o.v);
   FlashParams p = flash_params(o);
+  if (o.functions) o.functions->set(p);
   p.q = head_strides(o.q);
   p.k = head_strides(o.k);
   p.v = head_strides(o.v);
@@ -331,9 +387,12 @@ std::optional<std::array<Tensor, 3>> backward_in_blocks(FlashOperands o, Tensor 
   const Tensor scratch = at::empty({items * p.scratch}, lse.options());
   GemmArgs product{.may_narrow = true};
   product.a = product.b = product.c = gemm_matrix(o.q);
-  launch_blocks("attention_blocks_backward.cl", "attention_blocks_backward", o, product, items, p, buf(dq), buf(dk),
-                buf(dv), buf(scratch), buf(o.q), buf(o.k), buf(o.v), buf(out), buf(grad), buf(lse));
-  return {{dq, dk, dv}};
+  const auto launch = [&](const auto&... more) {
+    launch_blocks("attention_blocks_backward.cl", "attention_blocks_backward", o, product, items, p, buf(dq), buf(dk),
+                  buf(dv), buf(scratch), buf(o.q), buf(o.k), buf(o.v), buf(out), buf(grad), buf(lse), more...);
+  };
+  o.functions ? launch(buf(grad_lse)) : launch();
+  return {dq, dk, dv};
 }
 
 // What choose_backend() looks at; a caller of the fused operators may pass anything.
@@ -365,7 +424,11 @@ Results forward(const Tensor& query, const Tensor& key, const Tensor& value, con
     flash_attention(*operands, out, lse);
     return done();
   }
-  if (in_blocks(block_operands(query, key, value, bias, causal, scale), out, lse)) return done();
+  const FlashOperands operands = block_operands(query, key, value, bias, causal, scale);
+  if (serves_in_blocks(operands, out)) {
+    in_blocks(operands, out, lse);
+    return done();
+  }
   // The only queries of heads that share keys are the rows of one product, so no key is copied or read twice.
   const bool share =
       query.size(2) == 1 && key.size(1) < query.size(1) && key.size(1) > 0 && !causal && !(bias && bias->defined());
@@ -413,9 +476,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
   if (const auto operands = flash_operands(query, key, value, bias, causal, scale))
     return std::tuple_cat(flash_attention_backward(*operands, grad_out, out, lse, mask), std::tuple<Tensor>());
   const Tensor lse_of_rows = lse.contiguous();
-  if (const auto all =
-          backward_in_blocks(block_operands(query, key, value, bias, causal, scale), grad_out, out, lse_of_rows)) {
-    const auto wanted = [&](size_t i) { return mask[i] ? (*all)[i] : Tensor(); };
+  const FlashOperands operands = block_operands(query, key, value, bias, causal, scale);
+  if (serves_backward_in_blocks(operands)) {
+    const auto all = backward_in_blocks(operands, grad_out, out, lse_of_rows);
+    const auto wanted = [&](size_t i) { return mask[i] ? all[i] : Tensor(); };
     return {wanted(0), wanted(1), wanted(2), Tensor()};
   }
   Tensor dq, dk, dv;
@@ -467,6 +531,44 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
   return {dq, dk, dv, Tensor()};
 }
 
+// flex_attention with its functions as text. `seen` is the table of ScoreFunctions.
+std::tuple<Tensor, Tensor> flex_attention(const Tensor& query, const Tensor& key, const Tensor& value, double scale,
+                                          const Tensor& seen, int64_t q_block, int64_t k_block, at::TensorList captured,
+                                          c10::string_view source) {
+  check_operands(query, key, value);
+  const Tensor out = result_like(query, value.size(3));
+  const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(at::kFloat));
+  const std::string text(source);
+  const ScoreFunctions functions{text, captured, seen, q_block, k_block};
+  in_blocks({query, key, value, {}, false, scale, &functions}, out, lse);
+  return {out, lse};
+}
+std::tuple<Tensor, Tensor, Tensor> flex_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value,
+                                                           const Tensor& out, const Tensor& lse, const Tensor& grad_out,
+                                                           const Tensor& grad_lse, double scale, const Tensor& seen,
+                                                           int64_t q_block, int64_t k_block, at::TensorList captured,
+                                                           c10::string_view source) {
+  check_operands(query, key, value);
+  const std::string text(source);
+  const ScoreFunctions functions{text, captured, seen, q_block, k_block};
+  return std::tuple_cat(backward_in_blocks({query, key, value, {}, false, scale, &functions}, grad_out, out,
+                                           lse.contiguous(), grad_lse.contiguous()));
+}
+
+NETCL_LIBRARY_FRAGMENT(netcl, m) {
+  m.def(
+      "flex_attention(Tensor query, Tensor key, Tensor value, float scale, Tensor seen, int q_block, int k_block, "
+      "Tensor[] captured, str source) -> (Tensor, Tensor)");
+  m.def(
+      "flex_attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, Tensor grad_out, Tensor "
+      "grad_lse, float scale, Tensor seen, int q_block, int k_block, Tensor[] captured, str source) -> (Tensor, "
+      "Tensor, "
+      "Tensor)");
+}
+NETCL_LIBRARY_IMPL(netcl, PrivateUse1, m) {
+  m.impl("flex_attention", &flex_attention);
+  m.impl("flex_attention_backward", &flex_attention_backward);
+}
 NETCL_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", &choose_backend);
   m.impl("_scaled_dot_product_fused_attention_overrideable", &forward);

@@ -18,6 +18,7 @@ struct FlashOperands {
   at::Tensor q, k, v, bias;
   bool causal;
   double scale;
+  const struct ScoreFunctions* functions = nullptr;  // of flex_attention
 };
 
 // The sizes, the scale and the bias' strides; kernels add the strides that they use.

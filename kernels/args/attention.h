@@ -31,12 +31,14 @@ typedef struct {
   int64_t depth, width;                    // columns of queries and keys, and of values
   int64_t causal;                          // whether a query sees only the keys up to its own position
   int64_t bias_b, bias_h, bias_q, bias_k;  // strides of the bias
+  int64_t seen_b, seen_h, seen_q;          // MODIFIED: strides of the table of blocks
+  int64_t q_block, k_block;                // queries and keys of its blocks
   HeadStrides q, k, v, out, grad;          // grad: of out
   HeadStrides dq, dk, dv;
   float scale;
   int32_t batches;  // attention_blocks
   int64_t scratch;  // numbers of a work-item of attention_blocks_backward
 } FlashParams;
-SAME_SIZE(FlashParams, 13 * 8 + 8 * 4 * 8)
+SAME_SIZE(FlashParams, 18 * 8 + 8 * 4 * 8)
 
 END_ARGS

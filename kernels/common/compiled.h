@@ -2,7 +2,9 @@
 // where the same body runs once per work-item. A bool is a mask of int: -1 or 0 in each lane.
 #define NETCL_COMPILED
 #if defined(DEVICE_CPU)
+#ifndef VEC  // that of attention_blocks.h is the device's
 #define VEC 16
+#endif
 #define GROUP 1
 #define LOCAL_ID 0
 #else
@@ -48,10 +50,10 @@ NETCL_LANES(u64)
 #define TRUTH_8(c) (-(int)(c))
 #define ALL(m) (m)
 #else
-#define TRUTH_1(c) convert_int16(c)
-#define TRUTH_2(c) convert_int16(c)
+#define TRUTH_1(c) CAT(convert_int, VEC)(c)
+#define TRUTH_2(c) CAT(convert_int, VEC)(c)
 #define TRUTH_4(c) (c)
-#define TRUTH_8(c) convert_int16(c)
+#define TRUTH_8(c) CAT(convert_int, VEC)(c)
 #define ALL(m) all(m)
 #endif
 #define PICK_1(m, a, b) (CONVERT(i8, VEC, m) ? (a) : (b))

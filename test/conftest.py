@@ -68,7 +68,7 @@ LONG = {
     "test_examples::test_script_name_digits", "test_examples::test_script_name_gpt",
     "test_factorizations::*_complex128", "test_factorizations::*_float64",
     "test_faults::test_commands_are_repeated", "test_faults::test_each_call_fails_once", "test_faults::test_start",
-    "test_fuzz_programs",
+    "test_flex_attention::test_functions", "test_fuzz_programs",
     "test_garbage::test_operators", "test_imitated_gpu::test_families", "test_imitated_gpu::test_streams",
     "test_immediate::test_order", "test_indexing::test_gpu_shaped_kernels",
     "test_installation_faults", "test_interop::test_types_are_known_of_a_program_from_disk",

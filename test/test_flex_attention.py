@@ -1,5 +1,7 @@
 """flex_attention, eager and compiled, with its gradients, block masks and autocast, against the CPU."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from common import DEVICE
@@ -127,6 +129,40 @@ def test_blocks_are_skipped(mask, sizes):
         return torch.where(some, reference(*given, SCORES["plain"], lambda b, h, i, j: seen | ~some), 0.0)
 
     compared(mine, wanted, function, formula)
+
+
+#: Of a score, its places, and the tensors that are captured.
+FUNCTIONS = {
+    "alibi": lambda s, b, h, i, j, t: s - (i - j).abs() * t.slopes[h],
+    "relative": lambda s, b, h, i, j, t: s + t.bias[h, i - j + 160],
+    "masked": lambda s, b, h, i, j, t: torch.where(i >= j, s, -float("inf")),
+    "clamped": lambda s, b, h, i, j, t: torch.clamp(s, -1, 1) * torch.exp(-(((i - j) / 30.0) ** 2)) + torch.sigmoid(s),
+    "blocks": lambda s, b, h, i, j, t: s + (i // 16 == j // 16) * 0.5 + ((i % 3) == 0) * 0.1,
+    "waves": lambda s, b, h, i, j, t: s * torch.cos(i * 0.1) + torch.log1p(j * 1.0) + torch.maximum(s, s * 0.1),
+    "erf": lambda s, b, h, i, j, t: torch.erf(s) + torch.minimum(s, s.new_zeros(()) + 0.3),
+    "integers": lambda s, b, h, i, j, t: s + torch.minimum(i - j, (i - j) * 0 + 5) * 0.01,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name):
+    """Score functions of many kinds, with lengths that a captured tensor has."""
+    torch.manual_seed(3)
+    tensors = {"slopes": torch.rand(4) / 8, "bias": torch.randn(4, 320), "lengths": torch.tensor([100, 160])}
+    here, there = (SimpleNamespace(**{k: v.to(d) for k, v in tensors.items()}) for d in ("cpu", DEVICE))
+    blocks = create_block_mask(lambda b, h, i, j: j < there.lengths[b], 2, None, 160, 160, device=DEVICE)
+
+    def score(s, b, h, i, j):
+        return FUNCTIONS[name](s, b, h, i, j, there)
+
+    function = torch.compile(lambda q, k, v: flex_attention(q, k, v, score_mod=score, block_mask=blocks))
+
+    def formula(*given):
+        b = torch.arange(2)[:, None, None, None]
+        inside = lambda _, h, i, j: j < here.lengths[b]  # noqa: E731
+        return reference(*given, lambda s, _, h, i, j: FUNCTIONS[name](s, b, h, i, j, here), inside)
+
+    compared(*operands(160, 160, (4, 4)), function, formula)
 
 
 def test_memory_is_linear():

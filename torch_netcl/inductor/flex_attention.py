@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch._higher_order_ops.flex_attention import sdpa_dense, sdpa_dense_backward
+from torch._inductor.exc import SubgraphLoweringException
 from torch._inductor.pattern_matcher import CallFunctionVarArgs, Match, PatternMatcherPass, register_graph_pattern
-from torch._inductor.subgraph_lowering import SubgraphLoweringException
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -133,8 +133,8 @@ def _source(node: torch.fx.Node, places: Any) -> Source | None:
                 return None  # captured tensors have gradients
             functions.add("score_grad", joint, ["score", *PLACES, "grad"], range(count))
         return functions.source()
-    except (NotImplementedError, SubgraphLoweringException):
-        return None
+    except (NotImplementedError, SubgraphLoweringException, OverflowError, ValueError):
+        return None  # the last two are torch 2.13's for infinite constants
 
 
 def _results(module: torch.fx.GraphModule) -> Any:

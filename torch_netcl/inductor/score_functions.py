@@ -8,6 +8,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._guards import detect_fake_mode
 from torch._inductor import ir
 from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
@@ -70,7 +71,7 @@ class ScoreFunctions:
 
     def __init__(self, gm: torch.fx.GraphModule, query: torch.Tensor, key: torch.Tensor, captured: Any) -> None:
         self._device = query.device
-        self._graph = GraphLowering(gm, shape_env=query.fake_mode.shape_env)  # type: ignore[attr-defined]
+        self._graph = GraphLowering(gm, shape_env=detect_fake_mode((query,)).shape_env)
         self._extents = [_expr(n) for n in (*query.shape[:3], key.size(2))]
         self._functions: list[_Function] = []
         self._texts: list[str] = []

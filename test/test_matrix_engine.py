@@ -148,6 +148,23 @@ class TestProducts(TestCase):
                 self.assertEqual(actual, F.linear(x.float(), w.float(), bias.float()).to(actual.dtype), atol=0, rtol=0)
 
     @parametrize("engine", ENGINES)
+    def test_whole_panels_are_read_in_place(self, engine):
+        # AMX packs neither of (320, 288) if its rows begin at cache lines, but not where they lie 4 KiB apart.
+        self.use(engine)
+        m, k = 320, 288
+        y = whole((k, 190), 2)
+        for left, right in ((0, 0), (32, 0), (0, 1760), (8, 24), (0, 8)):
+            x = F.pad(whole((m, k), 1), (left, right)).to(device())[:, left : left + k]
+            for other in orders(y):
+                actual, expected = torch.mm(x, other.to(device())), x.cpu().float() @ y.float()
+                self.assertEqual(actual.cpu(), expected.bfloat16(), atol=0, rtol=0)
+                self.assert_used()
+        x = whole((3, m, k), 3)
+        self.check(torch.bmm, x, whole((3, k, 190), 4))
+        self.check(lambda x, y: torch.bmm(x.expand(3, m, k), y), x[:1], whole((3, k, 190), 4))
+        self.check(lambda x, y: torch.matmul(x[1:], y), x, y)
+
+    @parametrize("engine", ENGINES)
     def test_batches_and_addends(self, engine):
         self.use(engine)
         x, y = whole((2, 65, 97), 3), whole((2, 97, 90), 4)

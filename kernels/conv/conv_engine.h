@@ -178,7 +178,8 @@ ALWAYS_INLINE void accumulate(const Tile* T, __global const panel_t* b, VT (*sum
     for (long r = T->begin; r < T->end; r += T->contiguous) {
       __global const panel_t* a = (__global const panel_t*)T->x + T->row[0] + T->tap[r];
       const long blocks = min(T->contiguous, T->end - r) / 32;
-      add_rows_in_place(a, a + 16 * T->step, 2 * T->step, 64 * PARTS, b + (r - T->begin) * NR * PARTS, blocks, b);
+      const fetch_t same = {b, 512};
+      add_rows_in_place(a, a + 16 * T->step, 2 * T->step, 64 * PARTS, b + (r - T->begin) * NR * PARTS, blocks, same);
     }
     SET_SUMS(KEEP_SUMS, (ulong)sum);
     return;

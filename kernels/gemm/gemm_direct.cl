@@ -131,7 +131,7 @@ __kernel void gemm_fused(BUF(a), BUF(b), BUF(panels), BUF(c), BUF(d), const Gemm
           const long part = (j - n_begin) * kp / 32 * 512;
           __global const uchar* rows_below = (__global const uchar*)(at + MR * P.a.rs);
           __global const panel_t* b = pb + (j - n_packed) * NR * kp * PARTS;
-          __global const panel_t* next = (__global const panel_t*)(rows_below + part);
+          const fetch_t next = {rows_below + part, 512};
           const ulong sums = (ulong)(kept + (j - n_begin) * (MR * NR * sizeof(float) / sizeof(panel_t)));
           multiply_panels(x, rs, b, kp / 32, k0 ? sums : 0, last ? (ulong)t : sums, next);
           if (!last) continue;

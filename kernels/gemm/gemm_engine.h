@@ -150,15 +150,21 @@ __constant uchar tile_config[64] __attribute__((aligned(64))) = {
 #define KEEP_SUMS(at, n) "tilestored %%tmm" #n ", " #at "(%[t], %[row], 1)\n\t"
 #define CLEAR_SUMS(at, n) "tilezero %%tmm" #n "\n\t"
 
+// What a product prefetches: 512 bytes per step along k, `step` bytes apart.
+typedef struct {
+  __global const void* at;
+  long step;
+} fetch_t;
 // Adds the products of `blocks` steps. The tiles of A are at `a` and `below`, rows `line` and steps `apart` bytes
 // apart. The second part of A lies `second` bytes after the first.
-#define NETCL_ADD(name, second)                                                                                         \
-  static inline void name(__global const panel_t* a, __global const panel_t* below, long line, long apart,              \
-                          __global const panel_t* b, long blocks, __global const panel_t* next) {                       \
-    __asm__ volatile("1:\n\t" STEP(second) "addq $512, %[next]\n\taddq %[apart], %[a]\n\taddq %[apart], %[below]\n\t" \
+#define NETCL_ADD(name, second)                                                                                          \
+  static inline void name(__global const panel_t* a, __global const panel_t* below, long line, long apart,               \
+                          __global const panel_t* b, long blocks, fetch_t next) {                                        \
+    __asm__ volatile("1:\n\t" STEP(second) "addq %[on], %[next]\n\taddq %[apart], %[a]\n\taddq %[apart], %[below]\n\t" \
                                           "addq %[ahead], %[b]\n\tdecq %[n]\n\tjnz 1b\n\t"                          \
-                     : [a] "+r"(a), [below] "+r"(below), [b] "+r"(b), [n] "+r"(blocks), [next] "+r"(next)            \
-                     : [line] "r"(line), [row] "r"(128L), [apart] "r"(apart), [ahead] "r"(2048L * PARTS)             \
+                     : [a] "+r"(a), [below] "+r"(below), [b] "+r"(b), [n] "+r"(blocks), [next] "+r"(next.at)         \
+                     : [line] "r"(line), [row] "r"(128L), [apart] "r"(apart), [ahead] "r"(2048L * PARTS),            \
+                       [on] "r"(next.step)                                                                           \
                      : "memory", "cc"); \
   }
 NETCL_ADD(add_panels, 2048)
@@ -168,7 +174,7 @@ NETCL_ADD(add_rows_in_place, 64)
 // to = the product (+ the sums at `from`, unless it is null) of `blocks` steps. The rows of A lie `stride` elements
 // apart: 32 in a panel, or more where they are read in place.
 static inline void multiply_panels(__global const panel_t* a, long stride, __global const panel_t* b, long blocks,
-                                   ulong from, ulong to, __global const panel_t* next) {
+                                   ulong from, ulong to, fetch_t next) {
   if (from)
     SET_SUMS(FETCH_SUMS, from);
   else
@@ -236,7 +242,8 @@ static inline void multiply_panels(__global const panel_t* a, __global const pan
 static inline void micro_kernel(__global const panel_t* a, __global const panel_t* b, long k, long cols, VT* t) {
 #ifdef ENGINE_AMX
   if (k > 0) {
-    multiply_panels(a, 32, b, k / 32, 0, (ulong)t, b);
+    const fetch_t same = {b, 512};
+    multiply_panels(a, 32, b, k / 32, 0, (ulong)t, same);
     return;
   }
 #endif

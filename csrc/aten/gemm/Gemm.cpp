@@ -37,6 +37,7 @@ constexpr int64_t kMacroTile = 64;            // tiles of a macro-tile, whose su
 constexpr double kPackCost = 8;               // cost of packing an element, relative to reading it again
 constexpr int64_t kFusedWork = 1 << 24;       // largest number of multiply-adds for one launch
 constexpr int64_t kInPlaceElements = 1 << 17;  // largest B that stays in L2 and may be read across its rows
+constexpr int64_t kAliasing = 2048;  // rows of bfloat16 that lie a multiple apart evict each other (gemm/2048)
 constexpr int64_t kStayingElements = 1 << 18;  // largest B that stays in L2 while A is packed and read once
 constexpr int64_t kReadOnceDepth = 8192;       // largest k for the only panel of B, which stays in L2
 constexpr int64_t kEngineWork = 1 << 19;       // multiply-adds; with fewer, packing is most of the work
@@ -440,8 +441,17 @@ int64_t local_tiles(const Job& job, const Panels& panels) {
   return std::clamp<int64_t>(static_cast<int64_t>(job.device().info().local_mem_size) / bytes, 1, kMacroTile);
 }
 
-// Packs panels of both operands, block after block (mc x kc of A, kc x nc of B), and multiplies them. All blocks of k
-// but the last store their sums in the compute type.
+// Whether AMX reads the panels of A where they are: whole ones, whose rows begin at cache lines.
+bool reads_a_in_place(const Job& job, const Panels& panels) {
+  const GemmMatrix& a = job.g.a;
+  const auto whole = [](int64_t n) { return n % 32 == 0; };
+  return panels.engine && std::string_view(panels.engine) == "ENGINE_AMX" && panels.parts == 1 &&
+         a.dtype == c10::kBFloat16 && job.a_along_k && whole(job.g.m) && whole(job.g.k) && whole(a.rs) &&
+         a.rs % kAliasing != 0 && whole(a.bs[0]) && whole(a.bs[1]) && reinterpret_cast<uintptr_t>(a.data) % 64 == 0;
+}
+
+// Packs panels of both operands, block after block (mc x kc of A, kc x nc of B), or of B alone, and multiplies them.
+// All blocks of k but the last store their sums in the compute type.
 void run_packed(const Job& job, const Panels& panels) {
   const GemmArgs& g = job.g;
   Defs pack_defs = job.defs(), defs = job.defs();
@@ -455,7 +465,8 @@ void run_packed(const Job& job, const Panels& panels) {
   const int64_t a_panels = mc * kc * panels.parts, b_panels = nc * kc * panels.parts;
   const bool a_shared = g.a.bs[0] == 0 && g.a.bs[1] == 0, b_shared = g.b.bs[0] == 0 && g.b.bs[1] == 0;
   const int64_t batch_step = std::clamp<int64_t>(kPanelElements / std::max(a_panels, b_panels), 1, job.batches());
-  const at::Tensor pa = job.scratch(a_panels * (a_shared ? 1 : batch_step), panels.type);
+  const bool in_place = reads_a_in_place(job, panels);
+  const at::Tensor pa = job.scratch(in_place ? 0 : a_panels * (a_shared ? 1 : batch_step), panels.type);
   const at::Tensor pb = job.scratch(b_panels * (b_shared ? 1 : batch_step), panels.type);
 
   // The place for the sums of all blocks of k but the last.
@@ -494,14 +505,15 @@ void run_packed(const Job& job, const Panels& panels) {
           const int64_t items = kItemsPerUnit * job.units();
           p.m_tiles = ceil_div(m_panels, items);
           p.n_tiles = ceil_div(n_panels, items);
-          p.a_items = ceil_div(m_panels, p.m_tiles);
+          p.a_items = in_place ? 0 : ceil_div(m_panels, p.m_tiles);
           const int64_t b_items = m0 == 0 ? ceil_div(n_panels, p.n_tiles) : 0;
           const auto pack_items = static_cast<int64_t>((p.a_items + b_items) * batches);
           const int64_t pieces = even_parts(job.device(), pack_items, 1, p.k / kLeastPacked);
           p.kc = round_up<int64_t>(ceil_div(p.k, pieces), kPackDepth);
           const auto depths = static_cast<size_t>(ceil_div(p.k, p.kc));
-          pack.launch(job.op, job.queue, {static_cast<size_t>(p.a_items + b_items), batches, depths}, {1, 1, 1},
-                      part.a(), part.b(), buf(pa), buf(pb), p);
+          if (pack_items)
+            pack.launch(job.op, job.queue, {static_cast<size_t>(p.a_items + b_items), batches, depths}, {1, 1, 1},
+                        part.a(), part.b(), buf(pa), buf(pb), p);
 
           Defs mul_defs = defs;
           panels.define(part.outputs(mul_defs));
@@ -509,11 +521,12 @@ void run_packed(const Job& job, const Panels& panels) {
           const int64_t blocks = ceil_div(p.k, panels.kc), tiles = blocks > 1 ? local_tiles(job, panels) : kMacroTile;
           p.kc = round_up(ceil_div(p.k, blocks), panels.k_unroll);
           if (blocks > 1) mul_defs.set("SUMS", tiles);
+          if (in_place) mul_defs.set("A_IN_PLACE", 1);
           auto& mul = kernel(job.device(), "gemm/gemm_cpu.cl", "gemm_packed", mul_defs);
           std::tie(p.m_tiles, p.n_tiles) = macro_tile(job, m_panels, n_panels, batches, tiles);
           const Range global{static_cast<size_t>(ceil_div(m_panels, p.m_tiles)),
                              static_cast<size_t>(ceil_div(n_panels, p.n_tiles)), batches};
-          launch(part, mul, global, {}, p, buf(pa), buf(pb));
+          launch(part, mul, global, {}, p, in_place ? part.a() : buf(pa), buf(pb));
         }
 }
 

@@ -144,6 +144,7 @@ APART(tan)
 #define OP_acosh(x) acosh(x)
 #define OP_atanh(x) atanh(x)
 #define OP_erf(x) ERF(x)
+#define OP_erf_plus_one(x) ERF_PLUS_ONE(x)  // of generated kernels
 #define OP_erfc(x) erfc(x)
 #if defined(DEVICE_CPU) && defined(HAVE_FP64) && !defined(ACC_DOUBLE) && !defined(POCL_DEVICE_ADDRESS_BITS)
 #define OP_lgamma(x) CONVERT(f32, VEC, lgamma_wide(CONVERT(f64, VEC, x)))

@@ -416,6 +416,14 @@ def test_graph_breaks():
     torch.testing.assert_close(torch.compile(f)(a), f(a))
 
 
+def test_gelu_does_not_cancel():
+    """1 + erf(x) is one function in generated code: its digits are those of eager mode, not of a sum near 0."""
+    x = torch.linspace(-4, 4, 2001)
+    expected = F.gelu(x.double())
+    actual = torch.compile(F.gelu)(x.to(DEVICE)).cpu()
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-30)  # the sum is off by 6e-3
+
+
 def test_fused_nodes_make_one_kernel():
     f = torch.compile(lambda a, b: F.gelu(F.layer_norm(a + b, [64])))
     _, (code,) = run_and_get_code(f, randn(8, 64), randn(8, 64))

@@ -34,7 +34,7 @@ namespace netcl {
 // What flex_attention does to the scores: functions as text (torch_netcl/inductor/score_functions.py), the tensors that
 // they read, and which blocks of keys each block of queries sees.
 struct ScoreFunctions {
-  const std::string& source;
+  std::string source;
   at::TensorList captured;
   at::Tensor seen;  // (batches, heads, blocks of queries, blocks of keys) in bytes; the first two may be 1
   int64_t q_block, k_block;
@@ -538,8 +538,7 @@ std::tuple<Tensor, Tensor> flex_attention(const Tensor& query, const Tensor& key
   check_operands(query, key, value);
   const Tensor out = result_like(query, value.size(3));
   const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(at::kFloat));
-  const std::string text(source);
-  const ScoreFunctions functions{text, captured, seen, q_block, k_block};
+  const ScoreFunctions functions{std::string(source), captured, seen, q_block, k_block};
   in_blocks({query, key, value, {}, false, scale, &functions}, out, lse);
   return {out, lse};
 }
@@ -549,8 +548,7 @@ std::tuple<Tensor, Tensor, Tensor> flex_attention_backward(const Tensor& query, 
                                                            int64_t q_block, int64_t k_block, at::TensorList captured,
                                                            c10::string_view source) {
   check_operands(query, key, value);
-  const std::string text(source);
-  const ScoreFunctions functions{text, captured, seen, q_block, k_block};
+  const ScoreFunctions functions{std::string(source), captured, seen, q_block, k_block};
   return std::tuple_cat(backward_in_blocks({query, key, value, {}, false, scale, &functions}, grad_out, out,
                                            lse.contiguous(), grad_lse.contiguous()));
 }
@@ -561,9 +559,8 @@ NETCL_LIBRARY_FRAGMENT(netcl, m) {
       "Tensor[] captured, str source) -> (Tensor, Tensor)");
   m.def(
       "flex_attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, Tensor grad_out, Tensor "
-      "grad_lse, float scale, Tensor seen, int q_block, int k_block, Tensor[] captured, str source) -> (Tensor, "
-      "Tensor, "
-      "Tensor)");
+      "grad_lse, float scale, Tensor seen, int q_block, int k_block, Tensor[] captured, str source) -> (Tensor query, "
+      "Tensor key, Tensor value)");
 }
 NETCL_LIBRARY_IMPL(netcl, PrivateUse1, m) {
   m.impl("flex_attention", &flex_attention);

@@ -1,11 +1,12 @@
 // The normal distribution, for vectors VT of the compute type.
+#define NORMAL_CDF(x) ((VT)0.5 * ERF_PLUS_ONE((x) * (VT)M_SQRT1_2))
 #define NORMAL_PDF(x) (exp((x) * (x) * (VT)(-0.5)) * (VT)(M_2_SQRTPI * M_SQRT1_2 * 0.5))
 
 #if defined(ACC_DOUBLE)
-#define NORMAL_CDF(x) ((VT)0.5 * erfc((x) * (VT)(-M_SQRT1_2)))
+#define ERF_PLUS_ONE(x) erfc(-(x))
 #define ERF(x) erf(x)
 #else
-#define NORMAL_CDF(x) normal_cdf(x)
+#define ERF_PLUS_ONE(x) erf_plus_one(x)
 // erfc(a) for a >= 0 without branches; PoCL's erf branches for each element. -log(erfc(a)) / a is smooth. Its
 // polynomial of degree 9 for 0 <= a <= 3.95 (least squares weighted by erfc(a), reweighted to minimise the maximum)
 // gives an error of at most 1.6e-7. Beyond 3.95 the polynomial grows, so the tail ends in 0. NaN stays NaN.
@@ -22,9 +23,10 @@ static inline VT erfc_of_positive(VT a) {
   q = fma(q, a, (VT)1.1283792f);
   return exp(-q * a);
 }
-static inline VT normal_cdf(VT x) {
-  const VT tail = (VT)0.5f * erfc_of_positive(fabs(x) * (VT)M_SQRT1_2_F);
-  return x < 0 ? tail : 1 - tail;
+// Does not cancel where erf(x) is near -1.
+static inline VT erf_plus_one(VT x) {
+  const VT tail = erfc_of_positive(fabs(x));
+  return x < 0 ? tail : 2 - tail;
 }
 #if defined(NETCL_BUILTINS)  // PoCL
 #define ERF(x) erf_without_branches(x)

@@ -307,6 +307,13 @@ class OpenCLOverrides(OpOverrides):
         return _value(f"{a} {sign} {b}", dtype)
 
     @staticmethod
+    def add(a: Any, b: Any) -> CSEVariable:
+        for x, one in ((a, b), (b, a)):
+            if (of := _operand_of_erf(_plain(x))) is not None and getattr(_as_variable(one), "number", None) == 1:
+                return _function("erf_plus_one", "unary.cl", (of,), True)
+        return OpenCLOverrides._arithmetic("+", a, b)
+
+    @staticmethod
     def neg(x: Any) -> CSEVariable:
         (x,), dtype = _numbers(x)
         return _value(f"-{x}", dtype)
@@ -420,6 +427,14 @@ class OpenCLOverrides(OpOverrides):
         return _random("random_integer(", seed, offset, torch.int64, f", {low}, {high}")
 
 
+def _operand_of_erf(x: Any) -> CSEVariable | None:
+    """What it is the error function of, if it is one."""
+    s = V.kernel.code.named.get(x.name) if isinstance(x, CSEVariable) else None
+    if s is None or len(s.needs) != 1 or "(OP_erf, " not in s.text:
+        return None
+    return V.kernel.cse.varname_map[s.needs[0].name]
+
+
 def _below_its_maximum(x: CSEVariable) -> bool:
     """Whether it is a value minus the greatest such value of the row, as in a softmax."""
     s = V.kernel.code.named.get(x.name)
@@ -508,7 +523,7 @@ def _define() -> None:
         method(name, functools.partial(OpenCLOverrides._numeric, of_floats, of_integers, name not in _CHEAP))
     for name, function in _INTEGER.items():
         method(name, functools.partial(OpenCLOverrides._integral, function))
-    for name, sign in dict(add="+", sub="-", mul="*", mul_rn="*").items():
+    for name, sign in dict(sub="-", mul="*", mul_rn="*").items():
         method(name, functools.partial(OpenCLOverrides._arithmetic, sign))
     for name, sign in dict(lt="<", le="<=", gt=">", ge=">=", eq="==", ne="!=").items():
         method(name, functools.partial(_compared, sign))

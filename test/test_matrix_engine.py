@@ -4,6 +4,7 @@ The sources are kernels/gemm/gemm_engine.h and csrc/aten/gemm/MatrixEngine.cpp. 
 TestEmulated runs TestProducts again in a process that emulates them.
 """
 
+import copy
 import ctypes
 import os
 import subprocess
@@ -174,6 +175,27 @@ class TestProducts(TestCase):
         x, y = whole((2, 20, 2100), 3), whole((2, 2100, 24), 4)
         self.check(lambda b, x, y: torch.baddbmm(b, x, y, beta=2, alpha=3), whole((2, 20, 24), 6), x, y)
         self.check(F.linear, whole((2, 70, 97), 7), whole((80, 97), 8), whole((80,), 9))
+
+    @parametrize("engine", ENGINES)
+    def test_lstm_steps(self, engine):
+        # AMX multiplies the states of a step by W_hh if a state has whole blocks of 32; other sizes use vectors.
+        self.use(engine)
+        for batch, hidden, steps in ((33, 64, 4), (5, 96, 3), (40, 40, 2)):
+            torch.manual_seed(4)
+            lstm = torch.nn.LSTM(160, hidden, bidirectional=True).to(torch.bfloat16)
+            x, h, c = normal((steps, batch, 160), 1), normal((2, batch, hidden), 2), normal((2, batch, hidden), 3)
+            mine, wanted = copy.deepcopy(lstm).to(device()), copy.deepcopy(lstm).double()
+            given = [[t.to(to).requires_grad_() for t in (x, h, c)] for to in (device(), torch.float64)]
+            y, z = (m(i, (a, b))[0] for m, (i, a, b) in zip((mine, wanted), given, strict=True))
+            grad = normal(z.shape, 5)
+            y.backward(grad.to(device()))
+            z.backward(grad.double())
+            # Each step rounds states and gates, of size 1 at most, to bfloat16.
+            self.assertEqual(y.cpu().double(), z, atol=steps * 2.0**-8, rtol=2.0**-8)
+            for a, b in zip((*given[0], *mine.parameters()), (*given[1], *wanted.parameters()), strict=True):
+                worst = steps * 2.0**-7 * b.grad.abs().max().item()
+                self.assertEqual(a.grad.cpu().double(), b.grad, atol=worst, rtol=2.0**-7)
+            self.assert_used()
 
     @parametrize("engine", ENGINES)
     def test_random_numbers(self, engine):

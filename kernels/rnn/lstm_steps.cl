@@ -1,8 +1,8 @@
 // One time step of an LSTM layer in one launch, for CPUs: the product with W_hh in registers, then the cell.
-// -D: IO (storage tag), ACC (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), and INB = IO for
-// gemm_panels.h.
-// W_hh is packed once for all steps, into panels [k][2][VEC]. Forward, two panels hold the four gates of VEC units;
-// backward, a panel has 2 VEC units.
+// -D: IO (storage tag), ACC (compute tag), VEC, ROWS (of a register tile, which is 2 vectors wide), INB = IO for
+// gemm_panels.h, and for AMX those of gemm_engine.h (MR = ROWS).
+// W_hh is packed once for all steps, into panels of gemm_panels.h. Forward, two panels hold the four gates of VEC
+// units; backward, a panel has 2 VEC units.
 #include "gemm/gemm_panels.h"
 #include "rnn/lstm_cell.h"
 
@@ -14,10 +14,25 @@ __kernel void lstm_pack(BUF(w), BUF(panels), const LstmPackParams P) {
     const long v = 2 * panel + l / VEC, unit = v / P.parts * VEC;
     pack_b(PTR(w, const STORAGE(IO)) + v % P.parts * P.part_stride + unit * P.unit_stride, P.unit_stride,
            P.level_stride, (int)min(width, P.hidden - unit), P.depth, P.depth,
-           PTR(panels, ST) + panel * P.depth * NR + l);
+           PTR(panels, panel_t) + panel * P.depth * NR + l * (sizeof(ST) / sizeof(panel_t)));
   }
 }
 
+#ifdef ENGINE
+#define KEPT IO
+// Rows beyond the last are there, and hold anything.
+static inline void product(__global const panel_t* from, long a_row, long first, long n, __global const panel_t* b,
+                           long depth, VT* sums) {
+  const fetch_t same = {b, 512};
+  if (depth)
+    multiply_panels(from + first * a_row, a_row, b, depth / 32, 0, (ulong)sums, same);
+  else UNROLL
+    for (int r = 0; r < 2 * ROWS; r++) sums[r] = (VT)(0);
+}
+#else
+#define KEPT ACC
+#define ENGINE_BEGIN()
+#define ENGINE_END()
 #define THREE_ROWS(X) X(0) X(1) X(2)
 #define SIX_ROWS(X) THREE_ROWS(X) X(3) X(4) X(5)
 #define EIGHT_ROWS(X) SIX_ROWS(X) X(6) X(7)
@@ -59,9 +74,10 @@ static inline void product(__global const ST* from, long a_row, long first, long
   }
   EACH_ROW(KEEP)
 }
+#endif
 
-// What a step multiplies: `a` and the panels. `wide` gets what the next step multiplies, in the compute type; it is
-// null if IO is ACC.
+// What a step multiplies: `a` and the panels. `wide` gets what the next step multiplies, in the compute type or as AMX
+// takes it; it is null if IO is ACC.
 #define STEP_BUFS BUF(wide), BUF(a), BUF(panels)
 
 // The tiles of a work-item: block of units get_global_id(0), P.rows_each rows.
@@ -71,7 +87,7 @@ static inline void product(__global const ST* from, long a_row, long first, long
   for (long first = get_global_id(1) * P.rows_each; first < end; first += ROWS)
 
 #define KEEP_WIDE(V, i, v) \
-  if (wide_buf) STORE(ACC, ACC, V, PTR(wide, ST), i, v);
+  if (wide_buf) STORE(KEPT, ACC, V, PTR(wide, STORAGE(KEPT)), i, v);
 
 // `saved` holds what inputs and biases add to the gates, then the gates. `a` holds the hidden states before.
 #define FORWARD(V, k0, k1, k2, k3)                                                                 \
@@ -79,11 +95,12 @@ static inline void product(__global const ST* from, long a_row, long first, long
   KEEP_WIDE(V, row* P.hidden + j, h)
 
 __kernel void lstm_step(LSTM_BUFS, STEP_BUFS, const LstmStepParams P) {
+  ENGINE_BEGIN();
   EACH_TILE(4) {
     VT* more = sums + 2 * ROWS;
-    __global const ST* b = PTR(panels, const ST) + block * P.depth * 4 * VEC;
-    product(PTR(a, const ST), P.a_row, first, P.n, b, P.depth, sums);
-    product(PTR(a, const ST), P.a_row, first, P.n, b + P.depth * 2 * VEC, P.depth, more);
+    __global const panel_t* b = PTR(panels, const panel_t) + block * P.depth * 4 * VEC;
+    product(PTR(a, const panel_t), P.a_row, first, P.n, b, P.depth, sums);
+    product(PTR(a, const panel_t), P.a_row, first, P.n, b + P.depth * 2 * VEC, P.depth, more);
     const int lanes = (int)min(P.hidden - block * VEC, (long)VEC);
     for (int r = 0; r < ROWS && first + r < end; r++) {
       const long row = first + r;
@@ -103,6 +120,7 @@ __kernel void lstm_step(LSTM_BUFS, STEP_BUFS, const LstmStepParams P) {
       }
     }
   }
+  ENGINE_END();
 }
 
 // `a` holds the gradients of the gates one step later; at the last step there are none, and `depth` is 0. dc_ (compute
@@ -122,9 +140,10 @@ __kernel void lstm_step(LSTM_BUFS, STEP_BUFS, const LstmStepParams P) {
   KEEP_WIDE(V, (row * 4 + 3) * P.hidden + j, d3)
 
 __kernel void lstm_step_backward(LSTM_GRAD_BUFS, BUF(dc_), BUF(gh), BUF(gl), STEP_BUFS, const LstmStepParams P) {
+  ENGINE_BEGIN();
   EACH_TILE(2) {
-    __global const ST* b = PTR(panels, const ST) + block * P.depth * 2 * VEC;
-    product(PTR(a, const ST), P.a_row, first, P.n, b, P.depth, sums);
+    __global const panel_t* b = PTR(panels, const panel_t) + block * P.depth * 2 * VEC;
+    product(PTR(a, const panel_t), P.a_row, first, P.n, b, P.depth, sums);
     for (int r = 0; r < ROWS && first + r < end; r++)
       for (int m = 0; m < 2; m++) {
         const long row = first + r, unit = (2 * block + m) * VEC;
@@ -140,4 +159,5 @@ __kernel void lstm_step_backward(LSTM_GRAD_BUFS, BUF(dc_), BUF(gh), BUF(gl), STE
         }
       }
   }
+  ENGINE_END();
 }

@@ -74,6 +74,7 @@ struct Panels {
   int64_t kc, k_unroll;          // largest depth of a block; a panel's depth is a multiple of k_unroll
   int64_t parts = 1;             // elements per number
   const char* engine = nullptr;  // -D for the matrix engine
+  bool in_place = false;         // whether that reads rows of A where they are
   int64_t nr() const { return 2 * vec; }
   Defs& define(Defs& d) const {
     d.set("VEC", vec).set("MR", mr);
@@ -336,7 +337,8 @@ std::optional<Panels> engine_panels(const Job& job) {
   if ((a == c10::kFloat || b == c10::kFloat) && !job.g.may_round_float) return std::nullopt;
   const auto tile = engine_tile(job.device(), a, b);
   if (!tile) return std::nullopt;
-  return Panels{tile->kVec, tile->rows, c10::kShort, tile->kc, tile->kUnroll, tile->parts, tile->define};
+  return Panels{tile->kVec,    tile->rows,  c10::kShort,  tile->kc,
+                tile->kUnroll, tile->parts, tile->define, tile->in_place};
 }
 Panels vector_panels(const Job& job) { return {job.vec(), job.mr(), job.acc, kBlockDepth, 4}; }
 
@@ -441,13 +443,13 @@ int64_t local_tiles(const Job& job, const Panels& panels) {
   return std::clamp<int64_t>(static_cast<int64_t>(job.device().info().local_mem_size) / bytes, 1, kMacroTile);
 }
 
-// Whether AMX reads the panels of A where they are: whole ones, whose rows begin at cache lines.
+// Whether the engine reads the panels of A where they are: whole ones, whose rows begin at cache lines.
 bool reads_a_in_place(const Job& job, const Panels& panels) {
   const GemmMatrix& a = job.g.a;
   const auto whole = [](int64_t n) { return n % 32 == 0; };
-  return panels.engine && std::string_view(panels.engine) == "ENGINE_AMX" && panels.parts == 1 &&
-         a.dtype == c10::kBFloat16 && job.a_along_k && whole(job.g.m) && whole(job.g.k) && whole(a.rs) &&
-         a.rs % kAliasing != 0 && whole(a.bs[0]) && whole(a.bs[1]) && reinterpret_cast<uintptr_t>(a.data) % 64 == 0;
+  return panels.in_place && a.dtype == c10::kBFloat16 && job.a_along_k && whole(job.g.m) && whole(job.g.k) &&
+         whole(a.rs) && a.rs % kAliasing != 0 && whole(a.bs[0]) && whole(a.bs[1]) &&
+         reinterpret_cast<uintptr_t>(a.data) % 64 == 0;
 }
 
 // Packs panels of both operands, block after block (mc x kc of A, kc x nc of B), or of B alone, and multiplies them.
@@ -533,8 +535,8 @@ void run_packed(const Job& job, const Panels& panels) {
 // Whether AMX takes few rows at once.
 bool is_skinny(const Job& job, const Panels& engine) {
   const GemmArgs& g = job.g;
-  return std::string_view(engine.engine) == "ENGINE_AMX" && engine.parts == 1 && g.b.dtype == c10::kBFloat16 &&
-         g.m >= kLeastEngineRows && g.m <= few_rows(job) && g.n >= 4 * g.m && g.m * g.k <= kSkinnyElements;
+  return engine.in_place && g.b.dtype == c10::kBFloat16 && g.m >= kLeastEngineRows && g.m <= few_rows(job) &&
+         g.n >= 4 * g.m && g.m * g.k <= kSkinnyElements;
 }
 
 // Exchanges the operands if another order is faster, and notes what the ways ask for.

@@ -200,8 +200,8 @@ std::optional<EngineTile> engine_tile(const Device& device, c10::ScalarType a, c
   if (engine == MatrixEngine::kNone || (parts == 2 && !amx)) return std::nullopt;
   // AMX needs its panels in the first-level cache. For vector instructions, a panel of B may lie in the second-level
   // cache.
-  if (amx) return EngineTile{32, 256 / parts, parts, "ENGINE_AMX"};
-  return EngineTile{8, 2048, parts, "ENGINE_AVX512_BF16"};
+  if (amx) return EngineTile{32, 256 / parts, parts, "ENGINE_AMX", parts == 1};
+  return EngineTile{8, 2048, parts, "ENGINE_AVX512_BF16", false};
 }
 
 }  // namespace netcl

@@ -56,6 +56,7 @@ struct EngineTile {
   int64_t kc;                                        // largest depth of a panel
   int64_t parts;                                     // bfloat16 numbers per number
   const char* define;                                // -D for the kernels, with PARTS
+  bool in_place;                                     // whether it reads rows of bfloat16 where they are
   static constexpr int64_t kVec = 16, kUnroll = 32;  // a panel's depth is a multiple of kUnroll
 };
 // Nothing if the CPU has no engine, or if it would not pay. bfloat16 is used as it is. half becomes the exact sum of

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/lstm_native.h>
 
+#include "aten/gemm/MatrixEngine.h"
 #include "aten/rnn/Rnn.h"
 #include "aten/support/Library.h"
 
@@ -67,6 +68,10 @@ class FusedSteps {
     const RegisterTile tile = register_tile(queue.device(), wide);
     int64_t rows = batch_ == 1 ? 1 : batch_ < 6 ? 3 : tile.rows;
     if (rows == 12 && round_up(batch_, int64_t{8}) < round_up(batch_, rows)) rows = 8;
+    const auto engine = engine_tile(queue.device(), type, type);
+    const bool amx =
+        engine && engine->in_place && type == c10::kBFloat16 && hidden_ % engine->kUnroll == 0 && batch_ > 1;
+    if (amx) rows = engine->rows;
     const int64_t parts = backward ? 1 : kLstmGates, panel = depth_ * 2 * tile.vec;
     blocks_ = ceil_div(hidden_, backward ? 2 * tile.vec : tile.vec);
     const int64_t tiles = ceil_div(batch_, rows), wanted = enough_items(queue.device());
@@ -74,18 +79,24 @@ class FusedSteps {
     Defs d;
     d.set("IO", dtype_tag(type)).set("INB", dtype_tag(type)).set("ACC", dtype_tag(wide));
     d.set("VEC", tile.vec).set("ROWS", rows);
-    if (type != wide) kept_ = at::empty({2, batch_, depth_}, hh.options().dtype(wide));
+    if (amx) d.set("MR", rows).set(engine->define, 1).set("PARTS", engine->parts);
+    if (type != wide)
+      kept_ = at::empty({2, round_up(batch_, amx ? rows : 1), depth_}, hh.options().dtype(amx ? type : wide));
     kernel_ = &kernel(queue.device(), "rnn/lstm_steps.cl", backward ? "lstm_step_backward" : "lstm_step", d);
     const int64_t panels = backward ? blocks_ : 2 * blocks_, gate = hidden_ * hidden_;
-    panels_ = at::empty({panels * panel}, hh.options().dtype(wide));
+    panels_ = at::empty({panels * panel}, hh.options().dtype(amx ? type : wide));
     kernel(queue.device(), "rnn/lstm_steps.cl", "lstm_pack", d)
         .launch(op, queue, {static_cast<size_t>(panels)}, {1}, buf(hh), buf(panels_),
                 LstmPackParams{depth_, hidden_, parts, gate, backward ? 1 : hidden_, backward ? hidden_ : 1});
   }
 
-  // What step k leaves in the compute type for the next one, if the tensors are of another.
+  // What step k leaves for the next one, in the compute type or as AMX takes it, if the tensors are of another type.
   bool keeps() const { return kept_.defined(); }
-  Buf kept(int64_t k) const { return {keeps() ? element(kept_, (k & 1) * batch_ * depth_) : nullptr}; }
+  Buf kept(int64_t k) const { return {keeps() ? element(kept_, (k & 1) * kept_.stride(0)) : nullptr}; }
+  // What step 0 multiplies, as if a step had left it.
+  void keep(const Tensor& first) const {
+    if (keeps()) kept_[1].narrow(0, 0, batch_).copy_(first);
+  }
 
   LstmStepParams params() const { return {batch_, hidden_, depth_, rows_each_, depth_, hidden_, 1}; }
   // Step k multiplies `a`.
@@ -140,10 +151,10 @@ void Lstm::forward(const Pass& pass, const Tensor& x, int64_t d, bool keep, Laye
   const Tensor bias = w.bias_ih.defined() ? at::add(w.bias_ih, w.bias_hh) : Tensor();
   const InputGates inputs(kOp, s, x, w.ih, bias, gates);
   std::optional<FusedSteps> fused;
-  Tensor products, first_h = h0;
+  Tensor products;
   if (FusedSteps::serve(s, queue)) {
     fused.emplace(kOp, s, queue, w.hh, false);
-    first_h = h0.to(compute_type(h0.scalar_type()));
+    fused->keep(h0);
   } else {
     products = at::empty({s.batch, wide}, x.options());
   }
@@ -153,10 +164,10 @@ void Lstm::forward(const Pass& pass, const Tensor& x, int64_t d, bool keep, Laye
     const int64_t t = s.time(k);
     const bool first = k == 0;
     const int64_t h_row = first ? s.hidden : s.width;
-    const void* h_before = first ? first_h.const_data_ptr() : element(r.output, s.output_at(s.time(k - 1)));
+    const void* h_before = first ? h0.const_data_ptr() : element(r.output, s.output_at(s.time(k - 1)));
     const Buf h{element(r.output, s.output_at(t))}, c{element(cells, keep ? t * state : 0)}, none{nullptr};
     if (fused) {
-      const bool kept = !first && fused->keeps();
+      const bool kept = fused->keeps();
       LstmStepParams params = fused->params();
       params.a_row = kept ? s.hidden : h_row;
       params.hy_row = s.width;

@@ -40,7 +40,7 @@ BOUNDS = {
     "structs written twice": Bound(000, 0),
     "-D that repeat a kernel's name": Bound(000, 0),
     "files above 800 lines": Bound(000, 0),
-    "lines of csrc and kernels": Bound(50373, 42500),
+    "lines of csrc and kernels": Bound(50327, 42500),
     "kernels": Bound(218, 190),
     "-D names that the host sets": Bound(95, 100),
     "preprocessor lines of kernels, percent": Bound(28, 20),

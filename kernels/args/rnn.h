@@ -17,13 +17,12 @@ typedef struct {
 } LstmPackParams;
 SAME_SIZE(LstmPackParams, 6 * 8)
 
-// A time step of `n` rows, of which a work-item takes `rows_each`. The product reads `depth` elements of each row of
-// `a`. hy_row is as in RnnCellParams.
+// A time step of `n` rows, of which a work-item takes `rows_each`. The rows that the product reads have `depth`
+// elements. hy_row is as in RnnCellParams.
 typedef struct {
-  int64_t n, hidden, depth, rows_each;
-  int64_t a_row, hy_row;
+  int64_t n, hidden, depth, rows_each, hy_row;
   int64_t has_dc;  // whether a gradient reaches the cell states from later steps
 } LstmStepParams;
-SAME_SIZE(LstmStepParams, 7 * 8)
+SAME_SIZE(LstmStepParams, 6 * 8)
 
 END_ARGS

@@ -3,11 +3,12 @@
 #include "gemm/gemm.h"
 
 #if defined(MR) && !defined(ENGINE)
-#if MR == 12
-#define EACH_ROW(X, H) X(0, H) X(1, H) X(2, H) X(3, H) X(4, H) X(5, H) X(6, H) X(7, H) X(8, H) X(9, H) X(10, H) X(11, H)
-#elif MR == 6
-#define EACH_ROW(X, H) X(0, H) X(1, H) X(2, H) X(3, H) X(4, H) X(5, H)
-#endif
+#define EACH_ROW(X, H) CAT(ROWS_, MR)(X, H)
+#define ROWS_1(X, H) X(0, H)
+#define ROWS_3(X, H) ROWS_1(X, H) X(1, H) X(2, H)
+#define ROWS_6(X, H) ROWS_3(X, H) X(3, H) X(4, H) X(5, H)
+#define ROWS_8(X, H) ROWS_6(X, H) X(6, H) X(7, H)
+#define ROWS_12(X, H) ROWS_8(X, H) X(8, H) X(9, H) X(10, H) X(11, H)
 // Row r of the tile is the vectors l<r> and h<r>. H keeps what computes the second one, or drops it.
 #define BOTH_VECTORS(...) __VA_ARGS__
 #define FIRST_VECTOR(...)

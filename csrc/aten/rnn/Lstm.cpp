@@ -78,32 +78,28 @@ class FusedSteps {
     rows_each_ = ceil_div(tiles, std::min(tiles, ceil_div(wanted, blocks_))) * rows;
     Defs d;
     d.set("IO", dtype_tag(type)).set("INB", dtype_tag(type)).set("ACC", dtype_tag(wide));
-    d.set("VEC", tile.vec).set("ROWS", rows);
-    if (amx) d.set("MR", rows).set(engine->define, 1).set("PARTS", engine->parts);
-    if (type != wide)
-      kept_ = at::empty({2, round_up(batch_, amx ? rows : 1), depth_}, hh.options().dtype(amx ? type : wide));
+    d.set("VEC", tile.vec).set("MR", rows);
+    if (amx) d.set(engine->define, 1).set("PARTS", engine->parts);
+    const auto kept = hh.options().dtype(amx ? type : wide);
+    kept_ = at::empty({2, round_up(batch_, rows), depth_}, kept);
     kernel_ = &kernel(queue.device(), "rnn/lstm_steps.cl", backward ? "lstm_step_backward" : "lstm_step", d);
     const int64_t panels = backward ? blocks_ : 2 * blocks_, gate = hidden_ * hidden_;
-    panels_ = at::empty({panels * panel}, hh.options().dtype(amx ? type : wide));
+    panels_ = at::empty({panels * panel}, kept);
     kernel(queue.device(), "rnn/lstm_steps.cl", "lstm_pack", d)
         .launch(op, queue, {static_cast<size_t>(panels)}, {1}, buf(hh), buf(panels_),
                 LstmPackParams{depth_, hidden_, parts, gate, backward ? 1 : hidden_, backward ? hidden_ : 1});
   }
 
-  // What step k leaves for the next one, in the compute type or as AMX takes it, if the tensors are of another type.
-  bool keeps() const { return kept_.defined(); }
-  Buf kept(int64_t k) const { return {keeps() ? element(kept_, (k & 1) * kept_.stride(0)) : nullptr}; }
   // What step 0 multiplies, as if a step had left it.
-  void keep(const Tensor& first) const {
-    if (keeps()) kept_[1].narrow(0, 0, batch_).copy_(first);
-  }
+  void keep(const Tensor& first) const { kept_[1].narrow(0, 0, batch_).copy_(first); }
 
-  LstmStepParams params() const { return {batch_, hidden_, depth_, rows_each_, depth_, hidden_, 1}; }
-  // Step k multiplies `a`.
+  LstmStepParams params() const { return {batch_, hidden_, depth_, rows_each_, hidden_, 1}; }
+  // Step k multiplies what the step before it left.
   template <class... Args>
-  void launch(int64_t k, const LstmStepParams& params, const void* a, const Args&... args) const {
+  void launch(int64_t k, const LstmStepParams& params, const Args&... args) const {
+    const auto kept = [&](int64_t step) { return Buf{element(kept_, (step & 1) * kept_.stride(0))}; };
     kernel_->launch(op_, queue_, {static_cast<size_t>(blocks_), static_cast<size_t>(ceil_div(batch_, rows_each_))},
-                    {1, 1}, args..., kept(k), Buf{a}, buf(panels_), params);
+                    {1, 1}, args..., kept(k), kept(k + 1), buf(panels_), params);
   }
 
  private:
@@ -167,11 +163,9 @@ void Lstm::forward(const Pass& pass, const Tensor& x, int64_t d, bool keep, Laye
     const void* h_before = first ? h0.const_data_ptr() : element(r.output, s.output_at(s.time(k - 1)));
     const Buf h{element(r.output, s.output_at(t))}, c{element(cells, keep ? t * state : 0)}, none{nullptr};
     if (fused) {
-      const bool kept = fused->keeps();
       LstmStepParams params = fused->params();
-      params.a_row = kept ? s.hidden : h_row;
       params.hy_row = s.width;
-      fused->launch(k, params, kept ? fused->kept(k - 1).address : h_before, h, c, g, Buf{c_before});
+      fused->launch(k, params, h, c, g, Buf{c_before});
     } else {
       multiply(kOp, queue,
                {.m = s.batch,
@@ -213,7 +207,8 @@ void Lstm::backward(const Pass& pass, const variable_list& kept, const Incoming&
   Tensor grad_h, later = grad_c;
   if (FusedSteps::serve(s, queue)) {
     fused.emplace(kBackward, s, queue, w.hh, true);
-    if (fused->keeps()) later = at::empty(grad_c.sizes(), grad_c.options().dtype(compute_type(gates.scalar_type())));
+    const auto wide_type = compute_type(gates.scalar_type());
+    if (grad_c.scalar_type() != wide_type) later = at::empty(grad_c.sizes(), grad_c.options().dtype(wide_type));
   } else {
     grad_h = at::empty({s.batch, s.hidden}, gates.options());
   }
@@ -232,8 +227,8 @@ void Lstm::backward(const Pass& pass, const variable_list& kept, const Incoming&
       if (last) params.depth = 0;
       params.hy_row = from_output.rs;
       params.has_dc = has_c;
-      fused->launch(k, params, last || !fused->keeps() ? next : fused->kept(k + 1).address, to, c_before, c, g,
-                    buf(later), Buf{from_output.data}, last ? buf_or_null(h_last) : Buf{nullptr});
+      fused->launch(k, params, to, c_before, c, g, buf(later), Buf{from_output.data},
+                    last ? buf_or_null(h_last) : Buf{nullptr});
       continue;
     }
     if (!last) {

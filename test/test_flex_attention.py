@@ -165,10 +165,11 @@ def test_functions(name):
     compared(*operands(160, 160, (4, 4)), function, formula)
 
 
-def test_memory_is_linear():
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_memory_is_linear(dynamic):
     length, heads = 1024, 2
     blocks = create_block_mask(lambda b, h, i, j: i - j < 64, None, None, length, length, device=DEVICE)
-    function = torch.compile(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks), fullgraph=True)
+    function = torch.compile(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks), dynamic=dynamic)
     mine, _ = operands(length, length, (heads, heads), 1, 16)
     if torch.netcl.get_device_properties(0).device_class != "cpu":
         pytest.skip("GPUs use the formula with all scores")
@@ -243,18 +244,34 @@ def test_the_logarithm_of_the_sums():
     compared(mine, wanted, torch.compile(function), formula)
 
 
-def test_other_lengths():
-    """With dynamic shapes."""
-    function = torch.compile(
-        lambda q, k, v, blocks: flex_attention(q, k, v, block_mask=blocks, enable_gqa=True), dynamic=True
-    )
-    for length in (64, 200, 333):
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_other_lengths(dynamic):
+    """With a captured tensor of each length. From the second one on, sizes are arguments."""
+    torch.manual_seed(6)
+    table = torch.randn(4, 400)
+
+    def attention(q, k, v, blocks, bias, places):
+        def score(s, b, h, i, j):
+            return s + bias[h, j] + bias[h, places[i]]
+
+        return flex_attention(q, k, v, score_mod=score, block_mask=blocks, enable_gqa=True)
+
+    function = torch.compile(attention, dynamic=dynamic)
+    for length in (64, 200, 333, 390):
         blocks = create_block_mask(causal, None, None, length, length, device=DEVICE)
+        bias, places = table[:, :length].contiguous(), torch.arange(length).flip(0)
+        there = bias.to(DEVICE), places.to(DEVICE)
+
+        def formula(*given, bias=bias, places=places):
+            added = bias[:, None] + bias[:, places][:, :, None]
+            return reference(*given, lambda s, b, h, i, j: s + added, causal)
+
         compared(
-            *operands(length, length),
-            lambda *given, blocks=blocks: function(*given, blocks),
-            lambda *given: reference(*given, SCORES["plain"], causal),
+            *operands(length, length), lambda *g, blocks=blocks, there=there: function(*g, blocks, *there), formula
         )
+        if length == 333:
+            before = torch.netcl.kernel_cache_stats()["compiled"]
+    assert torch.netcl.kernel_cache_stats()["compiled"] == before
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])

@@ -32,10 +32,11 @@
 namespace netcl {
 
 // What flex_attention does to the scores: functions as text (torch_netcl/inductor/score_functions.py), the tensors that
-// they read, and which blocks of keys each block of queries sees.
+// they read, sizes of those that change, and which blocks of keys each block of queries sees.
 struct ScoreFunctions {
   std::string source;
   at::TensorList captured;
+  at::IntArrayRef sizes;
   at::Tensor seen;  // (batches, heads, blocks of queries, blocks of keys) in bytes; the first two may be 1
   int64_t q_block, k_block;
 
@@ -323,7 +324,7 @@ void launch_blocks(const char* file, const char* name, const FlashOperands& o, c
     c10::SmallVector<Buf, 16> bufs{buf(o.functions->seen)};
     for (const Tensor& t : o.functions->captured) bufs.push_back(buf(t));
     bufs.push_back(Buf{assert_buffer(dev)});
-    return launch(c10::ArrayRef<Buf>(bufs), assert_code(dev, "flex_attention"), p);
+    return launch(c10::ArrayRef<Buf>(bufs), o.functions->sizes, assert_code(dev, "flex_attention"), p);
   }
   if (!o.bias.defined()) return launch(p);
   defs.set("BIAS", dtype_tag(o.bias.scalar_type()));
@@ -534,11 +535,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_out, cons
 // flex_attention with its functions as text. `seen` is the table of ScoreFunctions.
 std::tuple<Tensor, Tensor> flex_attention(const Tensor& query, const Tensor& key, const Tensor& value, double scale,
                                           const Tensor& seen, int64_t q_block, int64_t k_block, at::TensorList captured,
-                                          c10::string_view source) {
+                                          at::IntArrayRef sizes, c10::string_view source) {
   check_operands(query, key, value);
   const Tensor out = result_like(query, value.size(3));
   const Tensor lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(at::kFloat));
-  const ScoreFunctions functions{std::string(source), captured, seen, q_block, k_block};
+  const ScoreFunctions functions{std::string(source), captured, sizes, seen, q_block, k_block};
   in_blocks({query, key, value, {}, false, scale, &functions}, out, lse);
   return {out, lse};
 }
@@ -546,21 +547,21 @@ std::tuple<Tensor, Tensor, Tensor> flex_attention_backward(const Tensor& query, 
                                                            const Tensor& out, const Tensor& lse, const Tensor& grad_out,
                                                            const Tensor& grad_lse, double scale, const Tensor& seen,
                                                            int64_t q_block, int64_t k_block, at::TensorList captured,
-                                                           c10::string_view source) {
+                                                           at::IntArrayRef sizes, c10::string_view source) {
   check_operands(query, key, value);
-  const ScoreFunctions functions{std::string(source), captured, seen, q_block, k_block};
+  const ScoreFunctions functions{std::string(source), captured, sizes, seen, q_block, k_block};
   return std::tuple_cat(backward_in_blocks({query, key, value, {}, false, scale, &functions}, grad_out, out,
                                            lse.contiguous(), grad_lse.contiguous()));
 }
 
 NETCL_LIBRARY_FRAGMENT(netcl, m) {
   m.def(
-      "flex_attention(Tensor query, Tensor key, Tensor value, float scale, Tensor seen, int q_block, int k_block, "
-      "Tensor[] captured, str source) -> (Tensor, Tensor)");
+      "flex_attention(Tensor query, Tensor key, Tensor value, float scale, Tensor seen, SymInt q_block, "
+      "SymInt k_block, Tensor[] captured, SymInt[] sizes, str source) -> (Tensor, Tensor)");
   m.def(
-      "flex_attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, Tensor grad_out, Tensor "
-      "grad_lse, float scale, Tensor seen, int q_block, int k_block, Tensor[] captured, str source) -> (Tensor query, "
-      "Tensor key, Tensor value)");
+      "flex_attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, Tensor grad_out, "
+      "Tensor grad_lse, float scale, Tensor seen, SymInt q_block, SymInt k_block, Tensor[] captured, "
+      "SymInt[] sizes, str source) -> (Tensor, Tensor, Tensor)");
 }
 NETCL_LIBRARY_IMPL(netcl, PrivateUse1, m) {
   m.impl("flex_attention", &flex_attention);

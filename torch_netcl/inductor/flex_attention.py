@@ -94,11 +94,13 @@ def _is_ours(match: Match) -> bool:
     return match.args[0].meta["val"].device.type == "netcl"
 
 
+def _value(x: Any) -> Any:
+    return x.meta["val"] if isinstance(x, torch.fx.Node) else x
+
+
 def _takes(node: torch.fx.Node, block_mask: Any, captured: Any, backward: bool) -> bool:
     """Whether the kernel takes the operands of a call."""
-    q, k, v = (x.meta["val"] for x in node.args[:3])
-    tensors = [x.meta.get("val") if isinstance(x, torch.fx.Node) else None for x in captured]
-    *_, q_block, k_block, _ = block_mask
+    q, k, v = map(_value, node.args[:3])
     return (
         get_device_properties(q.device.index or 0).device_class == "cpu"
         and q.dtype in _DTYPES
@@ -106,10 +108,8 @@ def _takes(node: torch.fx.Node, block_mask: Any, captured: Any, backward: bool) 
         and q.stride(-1) == 1
         and 0 not in (*q.shape, *k.shape, *v.shape)
         and q.size(0) == k.size(0)
-        and isinstance(q_block, int)
-        and isinstance(k_block, int)
-        and k_block % _LANES == 0
-        and all(isinstance(t, torch.Tensor) and t.device == q.device for t in tensors)
+        and _value(block_mask[-2]) % _LANES == 0
+        and all(getattr(_value(x), "device", q.device) == q.device for x in captured)
         # The greatest scores are a result of the formula only.
         and (backward or all(u.target is getitem and u.args[1] < 2 for u in node.users))
     )
@@ -122,11 +122,11 @@ def _source(node: torch.fx.Node, places: Any) -> Source | None:
     captured, count = (*of_score, *of_mask), len(of_score)
     if not _takes(node, block_mask, captured, grad is not None):
         return None
-    q, k, *tensors = (x.meta["val"] for x in (*node.args[:2], *captured))
-    functions = ScoreFunctions(module, q, k, tensors)
+    q, k, *values = map(_value, (*node.args[:2], *captured))
+    functions = ScoreFunctions(module, q, k, values)
     try:
         functions.add("score_mod", getattr(module, score.target), ["score", *PLACES], range(count))
-        functions.add("mask_mod", getattr(module, block_mask[-1].target), PLACES, range(count, len(tensors)))
+        functions.add("mask_mod", getattr(module, block_mask[-1].target), PLACES, range(count, len(values)))
         if grad is not None:
             joint = getattr(module, grad.target)
             if any(x is not None for x in _results(joint)[1:]):
@@ -142,22 +142,27 @@ def _results(module: torch.fx.GraphModule) -> Any:
     return next(n for n in module.graph.nodes if n.op == "output").args[0]
 
 
-def _forward(source: Source, q: Any, k: Any, v: Any, _: Any, block_mask: Any, scale: float, *more: Any) -> Any:
-    captured = [(*more[1], *more[2])[i] for i in source.captured]
+def _of_functions(source: Source, block_mask: Any, captured: Any) -> tuple[Any, ...]:
+    """The arguments of an operator that its functions need."""
     seen = torch.ops.netcl.flex_blocks(*block_mask[2:6])
-    out, lse = torch.ops.netcl.flex_attention(q, k, v, scale, seen, *block_mask[-3:-1], captured, source.text)
+    sizes = [captured[i].size(d) for i, d in source.sizes]
+    return seen, *block_mask[-3:-1], [captured[i] for i in source.captured], sizes, source.text
+
+
+def _forward(source: Source, q: Any, k: Any, v: Any, _: Any, block_mask: Any, scale: float, *more: Any) -> Any:
+    of_functions = _of_functions(source, block_mask, (*more[1], *more[2]))
+    out, lse = torch.ops.netcl.flex_attention(q, k, v, scale, *of_functions)
     lse = lse / math.log(2)  # as PyTorch's kernels return it
     return out, lse, lse
 
 
 def _backward(source: Source, q: Any, k: Any, v: Any, out: Any, lse: Any, *more: Any) -> Any:
     grad_out, grad_lse, _, _, block_mask, scale, _, *others = more
-    captured = [(*others[0], *others[1])[i] for i in source.captured]
-    seen = torch.ops.netcl.flex_blocks(*block_mask[2:6])
+    of_functions = _of_functions(source, block_mask, (*others[0], *others[1]))
     grad_lse = torch.zeros_like(lse) if grad_lse is None else grad_lse / math.log(2)
     grad_out = torch.zeros_like(out) if grad_out is None else grad_out
-    of_lists = (scale, seen, *block_mask[-3:-1], captured, source.text)
-    grads = torch.ops.netcl.flex_attention_backward(q, k, v, out, lse * math.log(2), grad_out, grad_lse, *of_lists)
+    lse = lse * math.log(2)
+    grads = torch.ops.netcl.flex_attention_backward(q, k, v, out, lse, grad_out, grad_lse, scale, *of_functions)
     return (*grads, *[None] * len(others[0]))
 
 

@@ -31,11 +31,12 @@ _KEYS = sympy.Integer(1 << 30)
 
 @dataclass
 class Source:
-    """A program's text without its kernel, whose lines end in "@", since Inductor prints arguments in comments; and the
-    captured tensors that it reads, by their number."""
+    """A program's text without its kernel, whose lines end in "@", since Inductor prints arguments in comments; the
+    captured tensors that it reads, by their number; and the sizes that it gets, each by a tensor and its dimension."""
 
     text: str
     captured: list[int]
+    sizes: list[tuple[int, int]]
 
 
 class _Function(OpenCLKernel):
@@ -43,6 +44,9 @@ class _Function(OpenCLKernel):
 
     def _real(self, name: str) -> str:
         return name
+
+    def python_of(self, expr: sympy.Basic) -> str:
+        return str(expr)  # of a number that source() refuses
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         return self.variable(name, torch.float32) if name in _VALUES else super().load(name, index)
@@ -67,7 +71,8 @@ class _Places(IndexPropagation):
 
 
 class ScoreFunctions:
-    """Writes functions of the scores of queries and keys. ``captured`` are the fake tensors that they may read."""
+    """Writes functions of the scores of queries and keys. ``captured`` are the fake tensors that they may read, and
+    sizes."""
 
     def __init__(self, gm: torch.fx.GraphModule, query: torch.Tensor, key: torch.Tensor, captured: Any) -> None:
         self._device = query.device
@@ -76,7 +81,16 @@ class ScoreFunctions:
         self._functions: list[_Function] = []
         self._texts: list[str] = []
         with V.set_graph_handler(self._graph):
-            self._captured = [self._input(f"captured{i}", t) for i, t in enumerate(captured)]
+            self._captured = [
+                self._input(f"captured{i}", t) if isinstance(t, torch.Tensor) else _expr(t)
+                for i, t in enumerate(captured)
+            ]
+        self._sizes = {
+            _expr(n): (i, d)
+            for i, t in enumerate(captured)
+            if isinstance(t, torch.Tensor)
+            for d, n in enumerate(t.shape)
+        }
 
     def _input(self, name: str, like: torch.Tensor) -> Any:
         size, stride = [_expr(n) for n in like.shape], [_expr(n) for n in like.stride()]
@@ -130,11 +144,12 @@ class ScoreFunctions:
             first.math |= f.math
         with V.set_graph_handler(self._graph), self._graph.set_current_device(self._device):
             prelude, buffers = first._prelude(), first.buffers()
-        if first.args.sizevars or any(f.numbers for f in self._functions):
-            raise NotImplementedError("netcl: the sizes of a captured tensor change")
+        sizes = first.args.sizevars
+        if any(f.numbers for f in self._functions) or not all(expr in self._sizes for expr in sizes):
+            raise NotImplementedError("netcl: a number that changes is no size of a captured tensor")
         tags = {inner: dtypes.TAGS[self._graph.get_dtype(outer)] for outer, inner in buffers}
-        parameters = [*(f"BUF({n})" for n in tags), "BUF(err)", "int code"]
-        given = [*(f"{n}_buf, {n}_off" for n in (*tags, "err")), "code"]
+        parameters = [*(f"BUF({n})" for n in (*tags, "err")), *(f"long {n}" for n in sizes.values()), "int code"]
+        given = [*(f"{n}_buf, {n}_off" for n in (*tags, "err")), *sizes.values(), "code"]
         pointers = [f"__global const STORAGE({t})* {n} = PTR({n}, const STORAGE({t}));" for n, t in tags.items()]
         lines = [
             '#include "args/args.h"',  # first: compiled.h includes it for some kernels only
@@ -147,7 +162,8 @@ class ScoreFunctions:
             *self._texts,
         ]
         text = "".join(f"{line}@" for line in lines).replace("\n", "@")
-        return Source(text, [int(outer.removeprefix("captured")) for outer, _ in buffers])
+        captured = [int(outer.removeprefix("captured")) for outer, _ in buffers]
+        return Source(text, captured, [self._sizes[expr] for expr in sizes])
 
 
 def _expr(n: Any) -> Any:

@@ -13,9 +13,9 @@ static inline ST exponentials(__global ST* s, long n, long padded, ST* top, ST* 
   const long end = UP(n, VEC);
   VT m = (VT)(*top), t = (VT)(0);
   for (long i = n; i < end; i++) s[i] = -INFINITY;
-  EACH_VECTOR(i, end) m = fmax(m, AT(s, i));
+  ALONG_ROW(i, end) m = fmax(m, AT(s, i));
   const ST most = max_lanes(m), shift = most == -INFINITY ? (ST)(0) : most;
-  EACH_VECTOR(i, end) {
+  ALONG_ROW(i, end) {
     const VT e = EXP_BELOW(AT(s, i) - shift);
     PUT(e, s, i);
     t += e;
@@ -76,7 +76,7 @@ __kernel void attention_blocks(BUF(out), BUF(lse), BUF(scratch), BUF(q), BUF(k),
         for (; x < n; x++) s[x] += LOAD(BIAS, ACC, 1, add, x * P.bias_k);
 #endif
 #ifdef MODIFIED
-        EACH_VECTOR(x, n) {
+        ALONG_ROW(x, n) {
           const int state = seen[(row0 + r) / P.q_block * P.seen_q + (k0 + x) / P.k_block];
           PUT(modify(AT(s, x), state, b, h, row0 + r, k0 + x, (int)min((long)VEC, n - x) GIVEN), s, x);
         }

@@ -8,7 +8,7 @@
 #include "gemm/gemm_micro.h"
 #include "gemm/gemm_panels.h"
 
-#define EACH_VECTOR(i, n) for (long i = 0; i < (n); i += VEC)
+#define ALONG_ROW(i, n) for (long i = 0; i < (n); i += VEC)
 #define AT(p, i) CAT(VLOAD_, VEC)(0, (p) + (i))
 #define PUT(v, p, i) CAT(VSTORE_, VEC)(v, 0, (p) + (i))
 #define UP(n, step) (((n) + (step) - 1) / (step) * (step))
@@ -47,7 +47,7 @@ static inline VT modify(VT score, int state, long b, long h, long q, long k, int
 #define GIVEN
 #endif
 
-static inline void clear(__global ST* p, long n) { EACH_VECTOR(i, n) PUT((VT)(0), p, i); }
+static inline void clear(__global ST* p, long n) { ALONG_ROW(i, n) PUT((VT)(0), p, i); }
 
 static inline void store_scaled(__global STORAGE(OUT)* to, __global const ST* from, long n, ST scale) {
   long x = 0;

@@ -134,7 +134,7 @@ static inline void store_scores(const FlashParams* P, const block_t* B, const VT
 #define QKV BUF(q), BUF(k), BUF(v)
 #define RESULTS BUF(out), BUF(grad), BUF(lse)
 #define HEAD_OF(name, batch, head) (PTR(name, STORAGE(OUT)) + (batch) * P.name.b + (head) * P.name.h)
-#define SCRATCH(type, name, size)             \
+#define TAKE(type, name, size)                \
   __global type* name = (__global type*)next; \
   next += UP(size, 64);
 
@@ -143,20 +143,20 @@ __kernel void attention_blocks_backward(BUF(dq), BUF(dk), BUF(dv), BUF(scratch),
   const long deep = PADDED_K(P.depth), wide_deep = PADDED_K(P.width), key_deep = PADDED_K(P.keys);
   const long depth = UP(P.depth, NR), width = UP(P.width, NR), sharing = P.heads / P.kv_heads;
   __global ST* next = PTR(scratch, ST) + get_global_id(0) * P.scratch;
-  SCRATCH(ST, S, ROWS * KEYS)
-  SCRATCH(ST, DS, ROWS * KEYS)
-  SCRATCH(ST, lines, KEYS * max(depth, width))
-  SCRATCH(ST, DQ, ROWS * depth)
-  SCRATCH(ST, DK, P.keys * depth)
-  SCRATCH(ST, DV, P.keys * width)
-  SCRATCH(panel_t, packed, (ROWS + 32) * (KEYS + 32))
-  SCRATCH(panel_t, q_left, ROWS * deep)
-  SCRATCH(panel_t, g_left, ROWS * wide_deep)
-  SCRATCH(panel_t, q_rows, ROWS * depth)
-  SCRATCH(panel_t, g_rows, ROWS * width)
-  SCRATCH(panel_t, k_columns, UP(P.keys, NR) * deep)
-  SCRATCH(panel_t, v_columns, UP(P.keys, NR) * wide_deep)
-  SCRATCH(panel_t, k_rows, key_deep * depth)
+  TAKE(ST, S, ROWS * KEYS)
+  TAKE(ST, DS, ROWS * KEYS)
+  TAKE(ST, lines, KEYS * max(depth, width))
+  TAKE(ST, DQ, ROWS * depth)
+  TAKE(ST, DK, P.keys * depth)
+  TAKE(ST, DV, P.keys * width)
+  TAKE(panel_t, packed, (ROWS + 32) * (KEYS + 32))
+  TAKE(panel_t, q_left, ROWS * deep)
+  TAKE(panel_t, g_left, ROWS * wide_deep)
+  TAKE(panel_t, q_rows, ROWS * depth)
+  TAKE(panel_t, g_rows, ROWS * width)
+  TAKE(panel_t, k_columns, UP(P.keys, NR) * deep)
+  TAKE(panel_t, v_columns, UP(P.keys, NR) * wide_deep)
+  TAKE(panel_t, k_rows, key_deep * depth)
   VT s[2 * MR + SPARE_VECTORS], g[2 * MR + SPARE_VECTORS];
   ST delta[ROWS];
   ENGINE_BEGIN();

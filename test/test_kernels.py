@@ -114,6 +114,24 @@ print(*(line.split(chr(9))[1].split()[1] for line in torch.ops.netcl.programs_in
         self.assertEqual(sorted(compiled), sorted(run.stdout.split()))
         self.assertIn("batch_norm_", "".join(compiled))
 
+    def test_generated_attention_compiles_without_warnings(self):
+        """PoCL counts warnings on the standard error stream of whoever uses it."""
+        if "PoCL" not in torch.netcl.get_device_properties().platform_version:
+            self.skipTest("only PoCL prints what its compiler warns of")
+        code = """
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+x, places = torch.randn(1, 2, 64, 16, device="netcl", requires_grad=True), torch.arange(64, device="netcl").flip(0)
+blocks = create_block_mask(lambda b, h, i, j: i >= places[j], None, None, 64, 64, device="netcl")
+score = lambda s, b, h, i, j: torch.tanh(s) + places[j] / 64
+torch.compile(flex_attention)(x, x, x, score_mod=score, block_mask=blocks).sum().backward()
+torch.netcl.synchronize()
+"""
+        with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as pocl:
+            run = python(code, NETCL_CACHE_DIR=ours, POCL_CACHE_DIR=pocl, TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertNotRegex(run.stderr, "warnings? generated")
+
     def test_a_long_wait_says_so(self):
         """One line is printed when kernels have taken that many seconds to compile; not if they come from disk, or if
         it is turned off."""

@@ -165,6 +165,26 @@ def test_functions(name):
     compared(*operands(160, 160, (4, 4)), function, formula)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_functions_of_16_bit_operands(dtype):
+    """Their products may run on a matrix engine."""
+    slopes = torch.rand(4) / 8
+    there = slopes.to(DEVICE)
+    function = torch.compile(
+        lambda q, k, v: flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: torch.tanh(s) - (i - j) * there[h])
+    )
+    given = [torch.randn(1, 4, 100, 32).to(dtype) for _ in range(3)]
+    mine, wanted = ([t.to(to).requires_grad_() for t in given] for to in (DEVICE, torch.float64))
+    everything = lambda b, h, i, j: j >= 0  # noqa: E731
+    y = function(*mine)
+    z = reference(*wanted, lambda s, b, h, i, j: torch.tanh(s) - (i - j) * slopes[h], everything)
+    y.sum().backward()
+    z.sum().backward()
+    # Probabilities, scores' gradients and results are rounded to 8 bits at least; each is off by 2^-9 of the largest.
+    for a, b in ((y, z), *((m.grad, w.grad) for m, w in zip(mine, wanted, strict=True))):
+        torch.testing.assert_close(a.cpu().double(), b, atol=4 * 2**-9 * b.abs().max().item(), rtol=0)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_memory_is_linear(dynamic):
     length, heads = 1024, 2

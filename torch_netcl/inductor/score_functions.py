@@ -152,7 +152,9 @@ class ScoreFunctions:
         given = [*(f"{n}_buf, {n}_off" for n in (*tags, "err")), *sizes.values(), "code"]
         pointers = [f"__global const STORAGE({t})* {n} = PTR({n}, const STORAGE({t}));" for n, t in tags.items()]
         lines = [
-            '#include "args/args.h"',  # first: compiled.h includes it for some kernels only
+            # Of these, the others' files have a part that is for some kernels only, where a file would be read once.
+            '#include "args/args.h"',
+            '#include "common/transpose.h"',
             *prelude,
             "#define MODIFIED",
             f"#define CAPTURED , {', '.join(parameters)}",

@@ -165,6 +165,28 @@ def test_functions(name):
     compared(*operands(160, 160, (4, 4)), function, formula)
 
 
+@pytest.mark.skipif(not torch.netcl.get_device_properties(0).has_fp64, reason="the device has no float64")
+def test_functions_of_float64():
+    slopes = torch.rand(4, dtype=torch.float64)
+    there = slopes.to(DEVICE)
+    function = torch.compile(
+        lambda q, k, v: flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + torch.tanh(there[h]).float())
+    )
+    added = torch.tanh(slopes).float()
+    formula = lambda *given: reference(*given, lambda s, b, h, i, j: s + added[h], lambda b, h, i, j: j >= 0)  # noqa: E731
+    compared(*operands(50, 50, (4, 4)), function, formula)
+
+
+def test_transposed_operands():
+    """Whose last dimension is not adjacent; strided ones, as of a projection of all three."""
+    function = torch.compile(lambda q, k, v: flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + j / 50))
+    formula = lambda *given: reference(*given, lambda s, b, h, i, j: s + j / 50, lambda b, h, i, j: j >= 0)  # noqa: E731
+    columns, pairs = lambda t: t.mT.contiguous().mT, lambda t: torch.stack([t, t], 3)[:, :, :, 1]  # noqa: E731
+    for view in (columns, pairs):
+        mine, wanted = operands(50, 50, (4, 4), width=16)
+        compared(mine, wanted, lambda *given, view=view: function(given[0], *map(view, given[1:])), formula)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_functions_of_16_bit_operands(dtype):
     """Their products may run on a matrix engine."""

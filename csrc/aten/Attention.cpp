@@ -44,10 +44,9 @@ struct ScoreFunctions {
     TORCH_CHECK_VALUE(seen.dim() == 4 && seen.size(2) * q_block >= p.queries && seen.size(3) * k_block >= p.keys,
                       "flex_attention: a block mask of ", seen.sizes(), " blocks of ", q_block, " x ", k_block,
                       " is too small for ", p.queries, " queries and ", p.keys, " keys");
-    for (const int i : {0, 1})
-      TORCH_CHECK_VALUE(seen.size(i) == 1 || seen.size(i) == (i ? p.heads : p.batches),
-                        "flex_attention: a block mask of ", seen.sizes(), " blocks for ", p.batches, " batches of ",
-                        p.heads, " heads");
+    const auto fits = [](int64_t n, int64_t all) { return n == 1 || n == all; };
+    TORCH_CHECK_VALUE(fits(seen.size(0), p.batches) && fits(seen.size(1), p.heads), "flex_attention: a block mask of ",
+                      seen.sizes(), " blocks for ", p.batches, " batches of ", p.heads, " heads");
     p.seen_b = seen.size(0) == 1 ? 0 : seen.stride(0);
     p.seen_h = seen.size(1) == 1 ? 0 : seen.stride(1);
     p.seen_q = seen.stride(2);
@@ -58,7 +57,7 @@ struct ScoreFunctions {
   Kernel& kernel(Device& device, const char* file, const char* name, const Defs& defs) const {
     static auto& known = *new std::unordered_map<std::string, Kernel*>;
     static std::mutex mutex;
-    const std::string options(defs.view()), key = c10::str(device.index(), options, name, source);
+    const std::string options(defs.view()), key = std::to_string(device.index()) + options + name + source;
     const std::lock_guard<std::mutex> lock(mutex);
     Kernel*& k = known[key];
     if (!k) {
@@ -318,7 +317,8 @@ void launch_blocks(const char* file, const char* name, const FlashOperands& o, c
   Device& dev = netcl::device_of(o.q);
   const auto launch = [&](const auto&... last) {
     Kernel& k = o.functions ? o.functions->kernel(dev, file, name, defs) : kernel(dev, file, name, defs);
-    k.launch(kAttentionOp, queue_of(o.q), {static_cast<size_t>(items)}, {1}, args..., last...);
+    k.launch(o.functions ? "flex_attention" : kAttentionOp, queue_of(o.q), {static_cast<size_t>(items)}, {1}, args...,
+             last...);
   };
   if (o.functions) {
     c10::SmallVector<Buf, 16> bufs{buf(o.functions->seen)};

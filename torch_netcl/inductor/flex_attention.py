@@ -105,7 +105,7 @@ def _takes(node: torch.fx.Node, block_mask: Any, captured: Any, backward: bool) 
         get_device_properties(q.device.index or 0).device_class == "cpu"
         and q.dtype in _DTYPES
         and q.dtype == k.dtype == v.dtype
-        and q.stride(-1) == 1
+        and q.stride(-1) == k.stride(-1) == v.stride(-1) == 1
         and 0 not in (*q.shape, *k.shape, *v.shape)
         and q.size(0) == k.size(0)
         and _value(block_mask[-2]) % _LANES == 0

@@ -144,6 +144,8 @@ class ScoreFunctions:
             first.math |= f.math
         with V.set_graph_handler(self._graph), self._graph.set_current_device(self._device):
             prelude, buffers = first._prelude(), first.buffers()
+        if torch.float64 in first.math:
+            raise NotImplementedError("netcl: functions of float64 in a kernel that computes in float32")
         sizes = first.args.sizevars
         if any(f.numbers for f in self._functions) or not all(expr in self._sizes for expr in sizes):
             raise NotImplementedError("netcl: a number that changes is no size of a captured tensor")
